@@ -1,0 +1,65 @@
+"""The two errors of the pure model: input that breaks a rule, and state that must not exist."""
+
+from __future__ import annotations
+
+_SHOWN_CHARACTERS = 80
+
+
+def _shown(value: object) -> str:
+    """Return the repr of a value, at most 80 characters; a longer one ends in "..."."""
+    text = repr(value)
+    if len(text) <= _SHOWN_CHARACTERS:
+        return text
+    return text[: _SHOWN_CHARACTERS - 3] + "..."
+
+
+class InvalidInput(ValueError):
+    """Input from outside breaks a rule. The caller rejects it, counts it, and changes nothing else.
+
+    `field` names what is wrong, as the sender wrote it ("tasks[0].resources.cpu"); `rule` says what holds for it
+    ("must be at least 0"); `value` is the repr of what came, shortened to 80 characters.
+    """
+
+    def __init__(self, field: str, rule: str, value: object) -> None:
+        self.field = field
+        self.rule = rule
+        self.value = _shown(value)
+        super().__init__(f"{field}: {rule} (got {self.value})")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep the error picklable: its constructor takes other arguments than its text."""
+        return (_rebuild_invalid_input, (self.field, self.rule, self.value))
+
+
+def _rebuild_invalid_input(field: str, rule: str, shown: str) -> InvalidInput:
+    error = InvalidInput(field, rule, None)
+    error.value = shown
+    error.args = (f"{field}: {rule} (got {shown})",)
+    return error
+
+
+class InvariantBroken(Exception):
+    """The program's own state breaks a promise: a defect, never the fault of input.
+
+    Carries a message and the facts of the moment as keyword context, printed sorted by name so that two
+    reports of the same defect are equal text.
+    """
+
+    def __init__(self, message: str, **context: object) -> None:
+        self.message = message
+        self.context = dict(sorted(context.items()))
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        if not self.context:
+            return self.message
+        facts = ", ".join(f"{name}={value!r}" for name, value in self.context.items())
+        return f"{self.message} ({facts})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep the error picklable with its context."""
+        return (_rebuild_invariant_broken, (self.message, self.context))
+
+
+def _rebuild_invariant_broken(message: str, context: dict[str, object]) -> InvariantBroken:
+    return InvariantBroken(message, **context)
