@@ -1,0 +1,1 @@
+"""The colo command."""

@@ -1,0 +1,1 @@
+"""Contracts and adapters every service shares: model, events, ports, adapters, runtime."""

@@ -1,0 +1,46 @@
+"""Freshness of what is known about a node: a state with rules, never a guess (design.md section 6, rule 9)."""
+
+from enum import Enum
+
+from msgspec import Struct
+
+__all__ = ["Freshness", "FreshnessPolicy", "freshness_of"]
+
+
+class Freshness(str, Enum):
+    """unknown: never heard; warming: too few samples; fresh; stale: late, batch may shrink, never grow; lost: gone."""
+
+    UNKNOWN = "unknown"
+    WARMING = "warming"
+    FRESH = "fresh"
+    STALE = "stale"
+    LOST = "lost"
+
+    @property
+    def may_grow(self) -> bool:
+        """Whether batch work may be promised or placed anew."""
+        return self is Freshness.FRESH
+
+    @property
+    def may_evict(self) -> bool:
+        """Whether a decision to evict may rest on it."""
+        return self is Freshness.FRESH
+
+
+class FreshnessPolicy(Struct, frozen=True, kw_only=True):
+    """After `stale_after_ms` without a sample a node is stale, after `lost_after_ms` lost; the first `warm_samples` only warm."""
+
+    stale_after_ms: int = 10_000
+    lost_after_ms: int = 60_000
+    warm_samples: int = 2
+
+
+def freshness_of(age_ms: int | None, samples: int, policy: FreshnessPolicy) -> Freshness:
+    """The state of a node whose newest sample is `age_ms` old (None: never heard) and that has sent `samples` since (re)appearing."""
+    if age_ms is None:
+        return Freshness.UNKNOWN
+    if age_ms >= policy.lost_after_ms:
+        return Freshness.LOST
+    if age_ms >= policy.stale_after_ms:
+        return Freshness.STALE
+    return Freshness.WARMING if samples < policy.warm_samples else Freshness.FRESH

@@ -1,0 +1,83 @@
+"""Every reason that a filter, an executor or an evictor may give, with its sentence. The list is closed: a test compares it with use."""
+
+from enum import Enum
+
+__all__ = ["SENTENCES", "EndCause", "Reason"]
+
+
+class Reason(str, Enum):
+    """A code that programs compare; `SENTENCES[code]` is what people read. Numbers travel beside it, never inside."""
+
+    # A node is refused for a replica (scheduler). The order is the precedence when one node has several.
+    TOPOLOGY_UNKNOWN = "topology-unknown"
+    NODE_NOT_FRESH = "node-not-fresh"
+    NODE_EXCLUDED = "node-excluded"
+    QOS_NOT_ADMITTED = "qos-not-admitted"
+    BATCH_CPU_SHORT = "batch-cpu-short"
+    BATCH_MEMORY_SHORT = "batch-memory-short"
+    ZONE_FIT_SHORT = "zone-fit-short"
+    # A decision is not carried out.
+    LEDGER_CONFLICT = "ledger-conflict"
+    ALREADY_HELD = "already-held"
+    OLDER_ATTEMPT = "older-attempt"
+    START_FAILED = "start-failed"
+    CGROUP_REFUSED = "cgroup-refused"
+    RUNTIME_ABSENT = "runtime-absent"
+    # The batch tier of a node is shrunk or given back.
+    ONLINE_LOAD = "online-load"
+    ONLINE_LOAD_FELL = "online-load-fell"
+    LEASE_EXPIRED = "lease-expired"
+    LEASE_RENEWED = "lease-renewed"
+    SHUTDOWN_RESTORE = "shutdown-restore"
+    # A replica must leave.
+    MEMORY_WATERMARK = "memory-watermark"
+    CPU_SATISFACTION = "cpu-satisfaction"
+    PRESSURE = "pressure"
+    # A replica is stopped or lost.
+    CANCELLED = "cancelled"
+    NODE_LOST = "node-lost"
+    TASK_DONE = "task-done"
+    # A submission waits or is refused.
+    QUEUE_FULL = "queue-full"
+    NO_NODES = "no-nodes"
+
+
+SENTENCES: dict[Reason, str] = {
+    Reason.TOPOLOGY_UNKNOWN: "the node has not said yet what it is",
+    Reason.NODE_NOT_FRESH: "the node's facts are not fresh, so nothing may be added to it",
+    Reason.NODE_EXCLUDED: "the node refused or evicted this replica a short while ago",
+    Reason.QOS_NOT_ADMITTED: "the node admits no work of this QoS class",
+    Reason.BATCH_CPU_SHORT: "not enough batch CPU is allocatable on the node",
+    Reason.BATCH_MEMORY_SHORT: "not enough batch memory is allocatable on the node",
+    Reason.ZONE_FIT_SHORT: "the node has enough in sum, but no set of its zones can hold CPU and memory together",
+    Reason.LEDGER_CONFLICT: "another decision changed the node's ledger first",
+    Reason.ALREADY_HELD: "this attempt of the replica already holds a place",
+    Reason.OLDER_ATTEMPT: "a newer attempt of the replica is known here",
+    Reason.START_FAILED: "the replica's process could not be started",
+    Reason.CGROUP_REFUSED: "the kernel refused a control group value",
+    Reason.RUNTIME_ABSENT: "the node has no runtime for such work",
+    Reason.ONLINE_LOAD: "online load rose, batch CPU was shrunk",
+    Reason.ONLINE_LOAD_FELL: "online load fell, batch CPU was given back",
+    Reason.LEASE_EXPIRED: "nothing was heard from the control plane for the lease time, batch steps down to the floor",
+    Reason.LEASE_RENEWED: "the control plane is heard again, batch CPU is restored",
+    Reason.SHUTDOWN_RESTORE: "the executor left and put the old values back",
+    Reason.MEMORY_WATERMARK: "memory in use stayed above the watermark",
+    Reason.CPU_SATISFACTION: "batch work stayed starved of CPU below the satisfaction threshold",
+    Reason.PRESSURE: "stall time stayed above its threshold",
+    Reason.CANCELLED: "the job was cancelled",
+    Reason.NODE_LOST: "the node was not heard of for the lost time",
+    Reason.TASK_DONE: "the task's result was known before this replica ended",
+    Reason.QUEUE_FULL: "the queue holds as many waiting replicas as it may",
+    Reason.NO_NODES: "no node is known yet",
+}
+
+
+class EndCause(str, Enum):
+    """Why a replica is no longer on its node."""
+
+    EXITED = "exited"
+    EVICTED = "evicted"
+    STOPPED = "stopped"
+    OOM = "oom"
+    LOST = "lost"
+    START_FAILED = "start-failed"

@@ -1,0 +1,112 @@
+"""What a machine is: sockets, NUMA zones, physical cores, logical CPUs and last-level caches."""
+
+from msgspec import Struct
+
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput
+
+__all__ = ["Cpu", "NodeTopology", "Zone", "uniform_topology"]
+
+
+class Cpu(Struct, frozen=True, kw_only=True):
+    """One logical CPU. `core`, `socket`, `zone` and `l3` are ids that are unique in the node."""
+
+    cpu: int
+    core: int
+    socket: int
+    zone: int
+    l3: int = 0
+
+
+class Zone(Struct, frozen=True, kw_only=True):
+    """One NUMA node. `cpus` is a kernel CPU list ("0-3,8"); `distances[i]` is the distance to the i-th zone of the topology."""
+
+    zone: int
+    socket: int
+    cpus: str
+    memory_bytes: int
+    distances: tuple[int, ...] = ()
+
+    @property
+    def cpu_capacity_mcpu(self) -> int:
+        """1000 for each online CPU of the zone."""
+        return len(CpuSet.parse(self.cpus)) * 1000
+
+
+class NodeTopology(Struct, frozen=True, kw_only=True):
+    """Zones in ascending id and online CPUs in ascending id."""
+
+    zones: tuple[Zone, ...]
+    cpus: tuple[Cpu, ...]
+
+    @property
+    def cpu_capacity_mcpu(self) -> int:
+        """1000 for each online CPU."""
+        return len(self.cpus) * 1000
+
+    @property
+    def memory_capacity_bytes(self) -> int:
+        """Memory of all zones."""
+        return sum(zone.memory_bytes for zone in self.zones)
+
+    def zone(self, zone_id: int) -> Zone | None:
+        """The zone of that id, or None."""
+        return next((zone for zone in self.zones if zone.zone == zone_id), None)
+
+    def validate(self) -> None:
+        """Raise InvalidInput unless zones and CPUs are ordered, disjoint, non-empty and agree with each other."""
+        if not self.cpus:
+            raise InvalidInput("topology.cpus", "at least one CPU is needed", self.cpus)
+        if not self.zones:
+            raise InvalidInput("topology.zones", "at least one zone is needed", self.zones)
+        cpu_ids = [cpu.cpu for cpu in self.cpus]
+        if cpu_ids != sorted(set(cpu_ids)):
+            raise InvalidInput("topology.cpus", "ids must ascend without repetition", cpu_ids)
+        zone_ids = [zone.zone for zone in self.zones]
+        if zone_ids != sorted(set(zone_ids)):
+            raise InvalidInput("topology.zones", "ids must ascend without repetition", zone_ids)
+        members: dict[int, list[int]] = {zone_id: [] for zone_id in zone_ids}
+        for cpu in self.cpus:
+            if cpu.zone not in members:
+                raise InvalidInput(f"topology.cpus[{cpu.cpu}].zone", "names a zone that the node lacks", cpu.zone)
+            members[cpu.zone].append(cpu.cpu)
+        for zone in self.zones:
+            if list(CpuSet.parse(zone.cpus)) != members[zone.zone]:
+                raise InvalidInput(f"topology.zones[{zone.zone}].cpus", "must equal the CPUs that name the zone", zone.cpus)
+            if zone.memory_bytes < 0:
+                raise InvalidInput(f"topology.zones[{zone.zone}].memory_bytes", "must not be negative", zone.memory_bytes)
+            if zone.distances and len(zone.distances) != len(self.zones):
+                raise InvalidInput(f"topology.zones[{zone.zone}].distances", "needs one distance a zone", zone.distances)
+
+
+def uniform_topology(
+    *, sockets: int, zones_per_socket: int, cpus_per_zone: int, memory_bytes_per_zone: int, threads_per_core: int = 2
+) -> NodeTopology:
+    """A regular machine: consecutive CPU ids in a core, cores in a zone, zones in a socket; one L3 a zone.
+
+    Raises InvalidInput when a count is below 1 or the threads do not divide the CPUs of a zone.
+    """
+    for name, count in (("sockets", sockets), ("zones_per_socket", zones_per_socket), ("cpus_per_zone", cpus_per_zone)):
+        if count < 1:
+            raise InvalidInput(name, "must be at least 1", count)
+    if threads_per_core < 1 or cpus_per_zone % threads_per_core:
+        raise InvalidInput("threads_per_core", "must divide cpus_per_zone", threads_per_core)
+    count = sockets * zones_per_socket
+    zones = []
+    cpus = []
+    for zone in range(count):
+        first = zone * cpus_per_zone
+        socket = zone // zones_per_socket
+        ids = range(first, first + cpus_per_zone)
+        distances = tuple(10 if z == zone else 12 if z // zones_per_socket == socket else 20 for z in range(count))
+        zones.append(
+            Zone(
+                zone=zone,
+                socket=socket,
+                cpus=CpuSet.from_iterable(ids).format(),
+                memory_bytes=memory_bytes_per_zone,
+                distances=distances,
+            )
+        )
+        cpus.extend(Cpu(cpu=i, core=i // threads_per_core, socket=socket, zone=zone, l3=zone) for i in ids)
+    return NodeTopology(zones=tuple(zones), cpus=tuple(cpus))

@@ -1,0 +1,76 @@
+"""What people ask for: a job of tasks of replicas."""
+
+from msgspec import Struct, field
+
+from colo_common.model.qos import PriorityBand, QosClass
+
+__all__ = ["JobSpec", "ReplicaId", "ResourceRequest", "RunSpec", "TaskSpec"]
+
+
+class ResourceRequest(Struct, frozen=True, kw_only=True):
+    """CPU in milli-CPU and memory in bytes; both at least 1 in a valid request."""
+
+    cpu_mcpu: int
+    memory_bytes: int
+
+
+class RunSpec(Struct, frozen=True, kw_only=True):
+    """What a replica runs: a command of this machine, or, in a simulated machine, an amount of work.
+
+    `work_mcpu_ms` is CPU time in milli-CPU x ms (one CPU for one second = 1,000,000).
+    `grace_ms` is the time between SIGTERM and SIGKILL.
+    """
+
+    command: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    work_mcpu_ms: int = 0
+    grace_ms: int = 10_000
+
+
+class TaskSpec(Struct, frozen=True, kw_only=True):
+    """`replicas` equal replicas. `max_retry` counts failures of a replica, not evictions.
+
+    `min_succeeded` None means all; `max_failed` None means 1: the first final failure fails the task.
+    """
+
+    name: str
+    replicas: int
+    request: ResourceRequest
+    run: RunSpec
+    max_retry: int = 0
+    min_succeeded: int | None = None
+    max_failed: int | None = None
+
+
+class JobSpec(Struct, frozen=True, kw_only=True):
+    """A whole job. All its tasks share queue, QoS class and priority band; a higher `priority` goes first in its queue."""
+
+    name: str
+    tasks: tuple[TaskSpec, ...]
+    queue: str = "default"
+    qos: QosClass = QosClass.BE
+    band: PriorityBand = PriorityBand.BATCH
+    priority: int = 0
+    labels: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def replica_count(self) -> int:
+        """Replicas of all tasks."""
+        return sum(task.replicas for task in self.tasks)
+
+
+class ReplicaId(Struct, frozen=True, kw_only=True, order=True):
+    """Names one replica; `str()` gives "job/task/index", which `parse` reads back."""
+
+    job: str
+    task: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.job}/{self.task}/{self.index}"
+
+    @classmethod
+    def parse(cls, text: str) -> "ReplicaId":
+        """The id written as text; ValueError when it is not of that form."""
+        job, task, index = text.split("/")
+        return cls(job=job, task=task, index=int(index))

@@ -1,0 +1,1 @@
+"""Simulated machines, trace readers and the virtual-time world."""

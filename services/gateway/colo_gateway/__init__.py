@@ -1,0 +1,1 @@
+"""The door for people and programs: HTTP API and event stream."""

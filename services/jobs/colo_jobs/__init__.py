@@ -1,0 +1,1 @@
+"""Owns queues, quotas, jobs, tasks and replicas and their state machines."""
