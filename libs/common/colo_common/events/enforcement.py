@@ -1,0 +1,77 @@
+"""Facts about what the kernel holds: said by the executor."""
+
+from msgspec import Struct
+
+from colo_common.events.fact import Fact
+from colo_common.model.reasons import EndCause, Reason
+
+__all__ = ["EnforcementChanged", "KnobValue", "NodeRecovered", "PlacementRefused", "ReplicaEnded", "ReplicaStarted"]
+
+
+class KnobValue(Struct, frozen=True, kw_only=True):
+    """One kernel control value as the kernel's file shows it after the write. `path` is relative to the cgroup root."""
+
+    path: str
+    value: str
+    before: str = ""
+
+
+class ReplicaStarted(Fact, frozen=True, kw_only=True):
+    """The replica's process runs in its own control group, whose values were read back."""
+
+    node: str
+    replica: str
+    job: str
+    attempt: int
+    pid: int = 0
+    knobs: tuple[KnobValue, ...] = ()
+    traceparent: str = ""
+
+
+class ReplicaEnded(Fact, frozen=True, kw_only=True):
+    """The attempt holds nothing on the node any more: processes gone, control group removed.
+
+    `exit_code` is the process's, 128 + signal when a signal ended it. `cpu_used_ms` is CPU time (one CPU for 1 ms = 1).
+    """
+
+    node: str
+    replica: str
+    job: str
+    attempt: int
+    cause: EndCause
+    exit_code: int
+    reason: Reason | None = None
+    eviction: str = ""
+    cpu_used_ms: int = 0
+    ran_ms: int = 0
+    detail: str = ""
+
+
+class PlacementRefused(Fact, frozen=True, kw_only=True):
+    """The node could not do what was placed on it; nothing was started."""
+
+    node: str
+    replica: str
+    job: str
+    attempt: int
+    reason: Reason
+    detail: str = ""
+
+
+class EnforcementChanged(Fact, frozen=True, kw_only=True):
+    """The batch tier's CPU ceiling of a node changed, and why. `online_cpu_used_mcpu` and `ceiling_before_mcpu` explain it."""
+
+    node: str
+    reason: Reason
+    ceiling_mcpu: int
+    ceiling_before_mcpu: int
+    online_cpu_used_mcpu: int
+    target_mcpu: int
+    knobs: tuple[KnobValue, ...] = ()
+
+
+class NodeRecovered(Fact, frozen=True, kw_only=True):
+    """An executor (re)started and adopted what it found: every attempt that still runs there."""
+
+    node: str
+    running: tuple[tuple[str, int], ...]

@@ -1,0 +1,57 @@
+"""Facts and orders about evictions: said by the evictor."""
+
+from msgspec import Struct
+
+from colo_common.events.fact import Fact
+from colo_common.model.reasons import EndCause, Reason
+
+__all__ = ["EvictReplica", "EvictionFinished", "EvictionRequested", "VictimRank"]
+
+
+class EvictReplica(Fact, frozen=True, kw_only=True):
+    """Order to one node: this attempt must leave; SIGTERM, then SIGKILL after `grace_ms`."""
+
+    node: str
+    generation: int
+    eviction: str
+    replica: str
+    attempt: int
+    grace_ms: int
+    reason: Reason
+
+
+class VictimRank(Struct, frozen=True, kw_only=True):
+    """One candidate in the order in which candidates were ranked; the first is the victim."""
+
+    replica: str
+    attempt: int
+    priority: int
+    used: int
+    unit: str
+
+
+class EvictionRequested(Fact, frozen=True, kw_only=True):
+    """Which replica must leave which node and why: the signal's value, threshold and how long it held, and the ranking."""
+
+    eviction: str
+    node: str
+    replica: str
+    job: str
+    attempt: int
+    reason: Reason
+    value_pct: int
+    threshold_pct: int
+    held_ms: int
+    sample_seq: int
+    ranking: tuple[VictimRank, ...] = ()
+
+
+class EvictionFinished(Fact, frozen=True, kw_only=True):
+    """The victim is gone (or ended by itself first). `took_ms` counts from the request."""
+
+    eviction: str
+    node: str
+    replica: str
+    attempt: int
+    cause: EndCause
+    took_ms: int

@@ -1,0 +1,20 @@
+"""What every message carries beside its own content."""
+
+from msgspec import Struct
+
+__all__ = ["Fact"]
+
+
+class Fact(Struct, frozen=True, kw_only=True):
+    """The head of every event, command and telemetry message.
+
+    The core sets `at_ms` (the service's clock, Unix milliseconds). The shell stamps the rest when it publishes: `producer` (service
+    name), `boot_id` (new at each process start), `seq` (counts messages of that boot from 1), `sent_us` (wall clock, Unix
+    microseconds, also where the service's clock is scaled).
+    """
+
+    at_ms: int = 0
+    producer: str = ""
+    boot_id: str = ""
+    seq: int = 0
+    sent_us: int = 0

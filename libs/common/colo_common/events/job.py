@@ -1,0 +1,114 @@
+"""Facts about jobs and replicas: said by the jobs service."""
+
+from msgspec import Struct
+
+from colo_common.events.fact import Fact
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.reasons import EndCause, Reason
+from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec
+
+__all__ = [
+    "JobStateChanged",
+    "JobSubmitted",
+    "QueueChanged",
+    "ReplicaStateChanged",
+    "ReplicaStop",
+    "ReplicaWant",
+    "ReplicasWanted",
+    "ReplicasWithdrawn",
+    "StopReplicas",
+]
+
+
+class JobSubmitted(Fact, frozen=True, kw_only=True):
+    """A job was accepted and is recorded."""
+
+    job: str
+    spec: JobSpec
+
+
+class JobStateChanged(Fact, frozen=True, kw_only=True):
+    """A job moved along the job table; `transition` is the id of the row ("J04")."""
+
+    job: str
+    queue: str
+    state: str
+    previous: str
+    transition: str
+    version: int
+    reason: str = ""
+
+
+class ReplicaStateChanged(Fact, frozen=True, kw_only=True):
+    """A replica moved along the replica table. `cause`, `exit_code` and `node` are set where they apply."""
+
+    replica: str
+    job: str
+    attempt: int
+    state: str
+    previous: str
+    transition: str
+    node: str = ""
+    cause: EndCause | None = None
+    exit_code: int | None = None
+    reason: Reason | None = None
+
+
+class ReplicaWant(Struct, frozen=True, kw_only=True):
+    """One replica that wants a place, with everything that a decision needs.
+
+    `avoid` names nodes to leave out until the given moment (Unix ms): it was refused or evicted there.
+    """
+
+    replica: str
+    job: str
+    queue: str
+    attempt: int
+    request: ResourceRequest
+    run: RunSpec
+    qos: QosClass
+    band: PriorityBand
+    priority: int = 0
+    queued_at_ms: int = 0
+    queued_at_us: int = 0
+    avoid: tuple[tuple[str, int], ...] = ()
+    traceparent: str = ""
+
+
+class ReplicasWanted(Fact, frozen=True, kw_only=True):
+    """Replicas that want a place, oldest first; at most 100 in one message."""
+
+    wants: tuple[ReplicaWant, ...]
+
+
+class ReplicasWithdrawn(Fact, frozen=True, kw_only=True):
+    """These attempts no longer want or need a place. Pairs of replica and attempt."""
+
+    attempts: tuple[tuple[str, int], ...]
+    reason: Reason
+
+
+class ReplicaStop(Struct, frozen=True, kw_only=True):
+    """One attempt to stop with SIGTERM, then SIGKILL after `grace_ms`."""
+
+    replica: str
+    attempt: int
+    grace_ms: int
+    reason: Reason
+
+
+class StopReplicas(Fact, frozen=True, kw_only=True):
+    """Order to one node: stop these attempts because their job or task no longer needs them."""
+
+    node: str
+    generation: int
+    stops: tuple[ReplicaStop, ...]
+
+
+class QueueChanged(Fact, frozen=True, kw_only=True):
+    """Counts of a queue after a change. `capacity` is the most waiting replicas it takes."""
+
+    queue: str
+    waiting: int
+    running: int
+    capacity: int

@@ -1,0 +1,174 @@
+"""Facts about nodes: said by the collector and the overcommit service."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from colo_common.events.fact import Fact
+from colo_common.model.freshness import Freshness
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.topology import NodeTopology
+
+__all__ = [
+    "AllocatableChanged",
+    "Capability",
+    "Explanation",
+    "FreshnessChanged",
+    "LeaseRenewed",
+    "NodeTopologyReported",
+    "NodeUsageSampled",
+    "PressureCrossed",
+    "PressureReading",
+    "Term",
+    "WorkloadUsage",
+    "ZoneAllocatable",
+    "ZoneUsage",
+]
+
+
+class Capability(Struct, frozen=True, kw_only=True):
+    """Whether the machine can do something; when it cannot, `detail` says what is lacking."""
+
+    name: str
+    present: bool
+    detail: str = ""
+
+
+class NodeTopologyReported(Fact, frozen=True, kw_only=True):
+    """What a machine is. Said when it changed and at every start; the bus keeps the last one of each node.
+
+    `simulated` nodes run simulated work only. `labels` are the operator's.
+    """
+
+    node: str
+    topology: NodeTopology
+    capabilities: tuple[Capability, ...] = ()
+    labels: dict[str, str] = {}
+    simulated: bool = False
+
+
+class ZoneUsage(Struct, frozen=True, kw_only=True):
+    """CPU time per wall time and memory in use of one zone, all workloads together."""
+
+    zone: int
+    cpu_used_mcpu: int
+    memory_used_bytes: int
+
+
+class WorkloadUsage(Struct, frozen=True, kw_only=True):
+    """One workload of the node. Batch replicas that colo runs carry `replica` and `attempt`; `zones` are those it may use."""
+
+    workload: str
+    qos: QosClass
+    band: PriorityBand
+    cpu_used_mcpu: int
+    memory_used_bytes: int
+    zones: tuple[int, ...] = ()
+    replica: str = ""
+    attempt: int = 0
+    throttled_us: int = 0
+
+
+class PressureReading(Struct, frozen=True, kw_only=True):
+    """Stall time of one resource in the sample's interval (us), and the kernel's 10 s averages in hundredths of a percent."""
+
+    resource: Literal["cpu", "memory", "io"]
+    some_us: int
+    full_us: int
+    some_avg10_centipct: int = 0
+    full_avg10_centipct: int = 0
+
+
+class NodeUsageSampled(Fact, frozen=True, kw_only=True):
+    """One coherent sample: every number in it was read at one moment and rates cover the same `interval_ms`.
+
+    `sample_seq` counts up in a boot. `cpu_used_mcpu` includes everything; `system_*` is what belongs to no listed workload.
+    """
+
+    node: str
+    sample_seq: int
+    interval_ms: int
+    cpu_used_mcpu: int
+    memory_used_bytes: int
+    zones: tuple[ZoneUsage, ...]
+    workloads: tuple[WorkloadUsage, ...] = ()
+    pressure: tuple[PressureReading, ...] = ()
+    system_cpu_used_mcpu: int = 0
+    system_memory_used_bytes: int = 0
+    steal_mcpu: int = 0
+
+
+class PressureCrossed(Fact, frozen=True, kw_only=True):
+    """A stall or pressure signal rose over (`above`) or fell under its threshold; said at once, with hysteresis."""
+
+    node: str
+    signal: Literal["cpu_some", "cpu_full", "memory_some", "memory_full", "io_some", "io_full"]
+    above: bool
+    value_pct: int
+    threshold_pct: int
+    window_ms: int
+    sample_seq: int
+
+
+class Term(Struct, frozen=True, kw_only=True):
+    """One named number of a formula. `zone` None: of the whole node. `source` says where it was read or who set it."""
+
+    name: str
+    value: int
+    unit: Literal["mcpu", "bytes", "pct", "ms", "count"]
+    source: str
+    zone: int | None = None
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    """Feeding `terms` to `formula` gives the published numbers, to the unit."""
+
+    formula: str
+    terms: tuple[Term, ...]
+
+
+class ZoneAllocatable(Struct, frozen=True, kw_only=True):
+    """What batch work may be promised in a zone, including what it holds already. `headroom_*` may be negative."""
+
+    zone: int
+    batch_cpu_mcpu: int
+    batch_memory_bytes: int
+    headroom_cpu_mcpu: int
+    headroom_memory_bytes: int
+
+
+class AllocatableChanged(Fact, frozen=True, kw_only=True):
+    """What may be promised on a node; node values are the sums of the zones. All numbers come from sample `sample_seq`.
+
+    Never below what running batch replicas hold. The bus keeps the last one of each node.
+    """
+
+    node: str
+    sample_seq: int
+    sampled_at_ms: int
+    freshness: Freshness
+    batch_cpu_mcpu: int
+    batch_memory_bytes: int
+    headroom_cpu_mcpu: int
+    headroom_memory_bytes: int
+    zones: tuple[ZoneAllocatable, ...]
+    explanation: Explanation
+
+
+class LeaseRenewed(Fact, frozen=True, kw_only=True):
+    """The control plane saw sample `sample_seq` of the node: batch work there may go on for `lease_ms` from now. Lossy."""
+
+    node: str
+    sample_seq: int
+    batch_cpu_mcpu: int
+    lease_ms: int
+
+
+class FreshnessChanged(Fact, frozen=True, kw_only=True):
+    """What is known of a node became more or less fresh. `lost` re-queues its replicas."""
+
+    node: str
+    freshness: Freshness
+    previous: Freshness
+    sample_seq: int
+    age_ms: int

@@ -1,0 +1,76 @@
+"""Facts about placements: said by the scheduler."""
+
+from msgspec import Struct
+
+from colo_common.events.fact import Fact
+from colo_common.model.placement import Placement
+from colo_common.model.reasons import Reason
+
+__all__ = [
+    "ApplyPlacements",
+    "NearestMiss",
+    "NodeScore",
+    "PlacementRejected",
+    "PlacementReleased",
+    "PlacementsDecided",
+    "ReasonCount",
+]
+
+
+class NodeScore(Struct, frozen=True, kw_only=True):
+    """One row of the score matrix: scorer name -> 0..100, and the weighted total 0..100."""
+
+    node: str
+    total: int
+    scores: dict[str, int]
+
+
+class PlacementsDecided(Fact, frozen=True, kw_only=True):
+    """Placements that are committed to the ledger. At most 50 in one message."""
+
+    placements: tuple[Placement, ...]
+
+
+class ApplyPlacements(Fact, frozen=True, kw_only=True):
+    """Order to one node: run these. An older `generation` of the same replica attempt is dropped."""
+
+    node: str
+    generation: int
+    placements: tuple[Placement, ...]
+
+
+class ReasonCount(Struct, frozen=True, kw_only=True):
+    """How many nodes were refused for one reason."""
+
+    reason: Reason
+    nodes: int
+
+
+class NearestMiss(Struct, frozen=True, kw_only=True):
+    """The node that came closest: what was asked, what there was."""
+
+    node: str
+    reason: Reason
+    need: int
+    have: int
+    unit: str
+    zone: int | None = None
+
+
+class PlacementRejected(Fact, frozen=True, kw_only=True):
+    """No node could take the replica now. It stays queued and is tried again after `retry_at_ms` or when capacity appears."""
+
+    replica: str
+    job: str
+    attempt: int
+    nodes: int
+    counts: tuple[ReasonCount, ...]
+    nearest: NearestMiss | None = None
+    retry_at_ms: int = 0
+
+
+class PlacementReleased(Fact, frozen=True, kw_only=True):
+    """The ledger no longer holds anything for these attempts on this node."""
+
+    node: str
+    attempts: tuple[tuple[str, int], ...]

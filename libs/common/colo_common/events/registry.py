@@ -1,0 +1,160 @@
+"""Every subject, its type, its owner, its stream and its encoding, in one table. Documents, streams and decoders come from it."""
+
+from enum import Enum
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.events import requests as rq
+from colo_common.events.enforcement import EnforcementChanged, NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
+from colo_common.events.eviction import EvictionFinished, EvictionRequested, EvictReplica
+from colo_common.events.fact import Fact
+from colo_common.events.job import (
+    JobStateChanged,
+    JobSubmitted,
+    QueueChanged,
+    ReplicaStateChanged,
+    ReplicasWanted,
+    ReplicasWithdrawn,
+    StopReplicas,
+)
+from colo_common.events.node import (
+    AllocatableChanged,
+    FreshnessChanged,
+    LeaseRenewed,
+    NodeTopologyReported,
+    NodeUsageSampled,
+    PressureCrossed,
+)
+from colo_common.events.placement import ApplyPlacements, PlacementRejected, PlacementReleased, PlacementsDecided
+from colo_common.events.service import DeadLettered, SpansFinished
+from colo_common.events.subjects import PREFIX, Subject
+
+__all__ = ["EVENTS", "REQUESTS", "STREAMS", "Event", "Question", "Stream", "event_of", "question_of", "subject_of"]
+
+
+class Stream(str, Enum):
+    """JetStream streams. NODE keeps the last message of each subject, EVT seven days, CMD until a node took it."""
+
+    NODE = "COLO_NODE"
+    EVT = "COLO_EVT"
+    CMD = "COLO_CMD"
+
+
+class StreamLimits(Struct, frozen=True, kw_only=True):
+    """What a stream keeps: subjects, the most messages a subject, the oldest age, the most bytes, the window of the duplicate check."""
+
+    subjects: tuple[str, ...]
+    max_msgs_per_subject: int = -1
+    max_age_s: int = 0
+    max_bytes: int = 4 << 30
+    work_queue: bool = False
+    duplicate_window_s: int = 120
+
+
+STREAMS: Final[dict[Stream, StreamLimits]] = {
+    Stream.NODE: StreamLimits(subjects=(f"{PREFIX}.evt.node.>",), max_msgs_per_subject=1),
+    Stream.EVT: StreamLimits(
+        subjects=tuple(
+            f"{PREFIX}.evt.{domain}.>"
+            for domain in ("dead-letter", "enforcement", "eviction", "freshness", "job", "placement", "pressure", "queue", "replica")
+        ),
+        max_age_s=7 * 86_400,
+    ),
+    Stream.CMD: StreamLimits(subjects=(f"{PREFIX}.cmd.>",), max_age_s=86_400, work_queue=True),
+}
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """One row: a subject carries one type, one service owns it, one stream (or none) keeps it."""
+
+    subject: Subject
+    type: type[Fact]
+    owner: str
+    stream: Stream | None
+    says: str
+
+    @property
+    def encoding(self) -> str:
+        """Telemetry is MessagePack, everything else JSON."""
+        return "msgpack" if self.subject.kind == "tlm" else "json"
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """One request subject with its two types and the service that answers."""
+
+    subject: Subject
+    type: type[Struct]
+    reply: type[Struct]
+    owner: str
+    says: str
+
+
+def _event(template: str, type_: type[Fact], owner: str, stream: Stream | None, says: str) -> Event:
+    return Event(subject=Subject(template), type=type_, owner=owner, stream=stream, says=says)
+
+
+def _question(template: str, type_: type[Struct], reply: type[Struct], owner: str, says: str) -> Question:
+    return Question(subject=Subject(template), type=type_, reply=reply, owner=owner, says=says)
+
+
+EVENTS: Final[tuple[Event, ...]] = (
+    _event("tlm.node.{node}.usage", NodeUsageSampled, "collector", None, "one coherent sample, every period"),
+    _event("tlm.node.{node}.lease", LeaseRenewed, "overcommit", None, "batch work may go on for the lease time"),
+    _event("tlm.trace.{service}", SpansFinished, "any", None, "finished spans"),
+    _event("evt.node.{node}.topology", NodeTopologyReported, "collector", Stream.NODE, "what a machine is"),
+    _event("evt.node.{node}.allocatable", AllocatableChanged, "overcommit", Stream.NODE, "what batch work may be promised, and why"),
+    _event("evt.pressure.{node}.crossed", PressureCrossed, "collector", Stream.EVT, "a stall signal crossed its threshold"),
+    _event("evt.freshness.{node}.changed", FreshnessChanged, "overcommit", Stream.EVT, "how fresh the facts of a node are"),
+    _event("evt.job.submitted", JobSubmitted, "jobs", Stream.EVT, "a job was accepted"),
+    _event("evt.job.changed", JobStateChanged, "jobs", Stream.EVT, "a job changed its state"),
+    _event("evt.replica.wanted", ReplicasWanted, "jobs", Stream.EVT, "replicas want a place"),
+    _event("evt.replica.withdrawn", ReplicasWithdrawn, "jobs", Stream.EVT, "replicas no longer want a place"),
+    _event("evt.replica.changed", ReplicaStateChanged, "jobs", Stream.EVT, "a replica changed its state"),
+    _event("evt.queue.changed", QueueChanged, "jobs", Stream.EVT, "counts of a queue"),
+    _event("evt.placement.decided", PlacementsDecided, "scheduler", Stream.EVT, "placements committed to the ledger"),
+    _event("evt.placement.rejected", PlacementRejected, "scheduler", Stream.EVT, "no node fits now, with reasons"),
+    _event("evt.placement.released", PlacementReleased, "scheduler", Stream.EVT, "the ledger holds nothing for it any more"),
+    _event("cmd.node.{node}.apply", ApplyPlacements, "scheduler", Stream.CMD, "run these replicas"),
+    _event("cmd.node.{node}.stop", StopReplicas, "jobs", Stream.CMD, "stop these replicas"),
+    _event("cmd.node.{node}.evict", EvictReplica, "evictor", Stream.CMD, "this replica must leave"),
+    _event("evt.enforcement.{node}.started", ReplicaStarted, "executor", Stream.EVT, "a replica runs in its control group"),
+    _event("evt.enforcement.{node}.ended", ReplicaEnded, "executor", Stream.EVT, "a replica is gone from the node"),
+    _event("evt.enforcement.{node}.refused", PlacementRefused, "executor", Stream.EVT, "a placement could not be carried out"),
+    _event("evt.enforcement.{node}.changed", EnforcementChanged, "executor", Stream.EVT, "the batch CPU ceiling changed, and why"),
+    _event("evt.enforcement.{node}.recovered", NodeRecovered, "executor", Stream.EVT, "an executor started and adopted what runs"),
+    _event("evt.eviction.requested", EvictionRequested, "evictor", Stream.EVT, "which replica must leave, and why"),
+    _event("evt.eviction.finished", EvictionFinished, "evictor", Stream.EVT, "the victim is gone"),
+    _event("evt.dead-letter.{service}", DeadLettered, "any", Stream.EVT, "a message could not be handled"),
+)
+
+REQUESTS: Final[tuple[Question, ...]] = (
+    _question("req.jobs.submit", rq.SubmitJob, rq.JobAccepted, "jobs", "accept a job"),
+    _question("req.jobs.cancel", rq.CancelJob, rq.JobAccepted, "jobs", "stop a job for good"),
+    _question("req.jobs.get", rq.GetJob, rq.JobDetail, "jobs", "one job with replicas and story"),
+    _question("req.jobs.list", rq.ListJobs, rq.JobList, "jobs", "jobs, newest first"),
+    _question("req.jobs.queues", rq.ListQueues, rq.QueueList, "jobs", "queues with counts"),
+    _question("req.jobs.pending", rq.PendingReplicas, rq.PendingReply, "jobs", "replicas that want a place"),
+    _question("req.overcommit.nodes", rq.ListNodes, rq.NodeList, "overcommit", "nodes with usage and allocatable"),
+    _question("req.overcommit.explain", rq.ExplainAllocatable, rq.NodeExplained, "overcommit", "why this allocatable"),
+    _question("req.scheduler.explain", rq.ExplainPlacement, rq.PlacementsExplained, "scheduler", "why this place, or why none"),
+)
+
+_BY_TYPE: Final = {event.type: event for event in EVENTS}
+_BY_QUESTION: Final = {question.type: question for question in REQUESTS}
+
+
+def event_of(type_: type[Fact]) -> Event:
+    """The row of an event type; KeyError when it is not registered."""
+    return _BY_TYPE[type_]
+
+
+def question_of(type_: type[Struct]) -> Question:
+    """The row of a request type; KeyError when it is not registered."""
+    return _BY_QUESTION[type_]
+
+
+def subject_of(fact: Fact) -> str:
+    """The concrete subject of a message; its subject parameters are fields of the same name."""
+    subject = event_of(type(fact)).subject
+    return subject.of(**{name: getattr(fact, name) for name in subject.parameters})

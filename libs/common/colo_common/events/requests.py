@@ -1,0 +1,217 @@
+"""Questions that services answer: one request type and one reply type each. A question that cannot be answered gets a Refusal."""
+
+from msgspec import Struct
+
+from colo_common.events.job import ReplicaWant
+from colo_common.events.node import AllocatableChanged, Explanation
+from colo_common.events.placement import NearestMiss, NodeScore, ReasonCount
+from colo_common.model.freshness import Freshness
+from colo_common.model.placement import Placement
+from colo_common.model.workload import JobSpec
+
+__all__ = [
+    "CancelJob",
+    "DecisionRecord",
+    "ExplainAllocatable",
+    "ExplainPlacement",
+    "GetJob",
+    "JobAccepted",
+    "JobDetail",
+    "JobList",
+    "JobSummary",
+    "ListJobs",
+    "ListNodes",
+    "ListQueues",
+    "NodeExplained",
+    "NodeList",
+    "NodeSummary",
+    "PendingReplicas",
+    "PendingReply",
+    "PlacementsExplained",
+    "QueueList",
+    "QueueSummary",
+    "Refusal",
+    "ReplicaDetail",
+    "StoryLine",
+    "SubmitJob",
+]
+
+
+class Refusal(Struct, frozen=True, kw_only=True):
+    """Why a request was not done: an HTTP-like `code` (400, 404, 409, 429, 503), the field and the rule it broke."""
+
+    code: int
+    field: str
+    rule: str
+    got: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.rule}" + (f" (got {self.got})" if self.got else "")
+
+
+class SubmitJob(Struct, frozen=True, kw_only=True):
+    """Accept a job under this id. The same id with the same spec again is answered alike; with another spec it is refused (409)."""
+
+    job: str
+    spec: JobSpec
+
+
+class JobAccepted(Struct, frozen=True, kw_only=True):
+    job: str
+    state: str
+    version: int
+
+
+class CancelJob(Struct, frozen=True, kw_only=True):
+    job: str
+
+
+class GetJob(Struct, frozen=True, kw_only=True):
+    job: str
+
+
+class ListJobs(Struct, frozen=True, kw_only=True):
+    """Newest first, at most `limit` (1..1000) in the given states (empty: all) and queue (empty: all)."""
+
+    states: tuple[str, ...] = ()
+    queue: str = ""
+    limit: int = 100
+
+
+class StoryLine(Struct, frozen=True, kw_only=True):
+    """One line of what happened, in order."""
+
+    at_ms: int
+    what: str
+
+
+class ReplicaDetail(Struct, frozen=True, kw_only=True):
+    replica: str
+    attempt: int
+    state: str
+    node: str = ""
+    zones: tuple[int, ...] = ()
+    retries: int = 0
+    evictions: int = 0
+    exit_code: int | None = None
+    reason: str = ""
+    trace_id: str = ""
+
+
+class JobSummary(Struct, frozen=True, kw_only=True):
+    job: str
+    name: str
+    queue: str
+    state: str
+    replicas: int
+    waiting: int
+    running: int
+    succeeded: int
+    failed: int
+    stopped: int
+    submitted_at_ms: int
+    ended_at_ms: int | None = None
+
+
+class JobDetail(Struct, frozen=True, kw_only=True):
+    summary: JobSummary
+    spec: JobSpec
+    version: int
+    replicas: tuple[ReplicaDetail, ...]
+    story: tuple[StoryLine, ...]
+
+
+class JobList(Struct, frozen=True, kw_only=True):
+    jobs: tuple[JobSummary, ...]
+    total: int
+
+
+class ListQueues(Struct, frozen=True, kw_only=True):
+    """All queues."""
+
+
+class QueueSummary(Struct, frozen=True, kw_only=True):
+    queue: str
+    waiting: int
+    running: int
+    capacity: int
+    oldest_wait_ms: int = 0
+
+
+class QueueList(Struct, frozen=True, kw_only=True):
+    queues: tuple[QueueSummary, ...]
+
+
+class PendingReplicas(Struct, frozen=True, kw_only=True):
+    """Every replica that wants a place now, from `offset` in stable order: how a starting scheduler catches up."""
+
+    offset: int = 0
+    limit: int = 500
+
+
+class PendingReply(Struct, frozen=True, kw_only=True):
+    wants: tuple[ReplicaWant, ...]
+    total: int
+
+
+class ListNodes(Struct, frozen=True, kw_only=True):
+    """All nodes that the overcommit service knows."""
+
+
+class NodeSummary(Struct, frozen=True, kw_only=True):
+    node: str
+    freshness: Freshness
+    sample_age_ms: int | None
+    cpu_capacity_mcpu: int
+    cpu_used_mcpu: int
+    memory_capacity_bytes: int
+    memory_used_bytes: int
+    batch_cpu_mcpu: int
+    batch_memory_bytes: int
+    held_cpu_mcpu: int
+    held_memory_bytes: int
+    batch_cpu_used_mcpu: int = 0
+    simulated: bool = False
+
+
+class NodeList(Struct, frozen=True, kw_only=True):
+    nodes: tuple[NodeSummary, ...]
+
+
+class ExplainAllocatable(Struct, frozen=True, kw_only=True):
+    node: str
+
+
+class NodeExplained(Struct, frozen=True, kw_only=True):
+    """The published number with its explanation, and the newest computed one where that was too close to publish."""
+
+    published: AllocatableChanged
+    newest: Explanation
+    age_ms: int
+
+
+class ExplainPlacement(Struct, frozen=True, kw_only=True):
+    """The newest decisions about the replicas of a job (or one replica, when `replica` is set)."""
+
+    job: str
+    replica: str = ""
+
+
+class DecisionRecord(Struct, frozen=True, kw_only=True):
+    """Why a replica is where it is, or why it is nowhere: counts per reason, nearest miss, and the score matrix (best rows)."""
+
+    replica: str
+    attempt: int
+    at_ms: int
+    nodes: int
+    placement: Placement | None = None
+    counts: tuple[ReasonCount, ...] = ()
+    nearest: NearestMiss | None = None
+    scores: tuple[NodeScore, ...] = ()
+    retry_at_ms: int = 0
+
+
+class PlacementsExplained(Struct, frozen=True, kw_only=True):
+    decisions: tuple[DecisionRecord, ...]
+
+

@@ -1,0 +1,38 @@
+"""Facts that any service may say about itself."""
+
+from msgspec import Struct
+
+from colo_common.events.fact import Fact
+
+__all__ = ["DeadLettered", "SpanData", "SpansFinished"]
+
+
+class DeadLettered(Fact, frozen=True, kw_only=True):
+    """A message could not be decoded or handled. `payload` is its text, or hex when it is not UTF-8, cut to 2048 characters."""
+
+    service: str
+    subject: str
+    reason: str
+    payload: str = ""
+    size_bytes: int = 0
+
+
+class SpanData(Struct, frozen=True, kw_only=True):
+    """One finished span; ids are lower-case hex as in W3C trace context, times are Unix microseconds of the wall clock."""
+
+    trace_id: str
+    span_id: str
+    parent_id: str
+    name: str
+    service: str
+    start_us: int
+    end_us: int
+    attributes: dict[str, str] = {}
+    error: str = ""
+
+
+class SpansFinished(Fact, frozen=True, kw_only=True):
+    """Finished spans of one service, at most 200 in one message. Lossy."""
+
+    service: str
+    spans: tuple[SpanData, ...]

@@ -1,0 +1,175 @@
+"""What services need of the outside world, as protocols. Each has a real adapter and, where useful, a memory twin with the same tests."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct, field
+
+from colo_common.events.effects import Write
+
+__all__ = [
+    "Answerer",
+    "Bus",
+    "Clock",
+    "Delivery",
+    "Outgoing",
+    "PortError",
+    "Refused",
+    "Row",
+    "Sink",
+    "Source",
+    "Store",
+    "StoreConflict",
+    "Unavailable",
+]
+
+
+class PortError(Exception):
+    """Root of what an adapter may raise; the lower library's error is its cause."""
+
+
+class Unavailable(PortError):
+    """The server cannot be reached or did not answer in time: try again later, state is unknown."""
+
+
+class Refused(PortError):
+    """The server answered no (limits, rights, a missing stream): trying again alike will not help."""
+
+
+class StoreConflict(PortError):
+    """A compare-and-set found another version. Nothing of the batch was written."""
+
+    def __init__(self, kind: str, id_: str, expected: int, found: int) -> None:
+        super().__init__(f"{kind}/{id_}: expected version {expected}, found {found}")
+        self.kind = kind
+        self.id = id_
+        self.expected = expected
+        self.found = found
+
+
+class Clock(Protocol):
+    """Time as services see it."""
+
+    def now_ms(self) -> int:
+        """Unix milliseconds; never goes backwards in one process. May run faster than the wall (a lab)."""
+        ...
+
+    def wall_us(self) -> int:
+        """Unix microseconds of the wall clock, never scaled: for latencies that people feel."""
+        ...
+
+    def real_s(self, span_ms: int) -> float:
+        """How many real seconds to wait until `span_ms` of this clock have passed; at least 0."""
+        ...
+
+
+class Outgoing(Struct, frozen=True, kw_only=True):
+    """One message to send. `durable`: a stream keeps it, the call waits for its acknowledgement, `msg_id` drops duplicates."""
+
+    subject: str
+    data: bytes
+    durable: bool
+    msg_id: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """What to listen to.
+
+    `stream` empty: live core messages, lossy, newest wins when the sink is slow. Otherwise a consumer of that stream:
+    `durable` named: continues where it stopped, explicit acknowledgement, redelivery after `ack_wait_s`, at most
+    `max_deliver` times; unnamed: from now, or, with `last_per_subject`, the last message of each subject first, then live.
+    """
+
+    subject: str
+    stream: str = ""
+    durable: str = ""
+    last_per_subject: bool = False
+    ack_wait_s: int = 30
+    max_deliver: int = 20
+    batch: int = 200
+
+
+class Delivery(Protocol):
+    """One received message. Exactly one of ack, nak and term is called; on live messages they do nothing."""
+
+    subject: str
+    data: bytes
+    headers: Mapping[str, str]
+    deliveries: int
+
+    async def ack(self) -> None:
+        """Done: never again."""
+        ...
+
+    async def nak(self, delay_s: float = 0.0) -> None:
+        """Not now: again after the delay."""
+        ...
+
+    async def term(self) -> None:
+        """Never again, although it was not handled (it is dead-lettered)."""
+        ...
+
+
+Sink = Callable[[Delivery], Awaitable[None]]
+Answerer = Callable[[bytes, Mapping[str, str]], Awaitable[bytes]]
+
+
+class Bus(Protocol):
+    """Messages. Every method raises Unavailable or Refused and nothing else of the library below."""
+
+    async def publish(self, messages: Sequence[Outgoing]) -> None:
+        """Send all, in order per subject; returns when every durable one is stored (or was a duplicate)."""
+        ...
+
+    async def listen(self, source: Source, sink: Sink) -> None:
+        """Deliver to `sink` until cancelled; heals over reconnects. A slow sink slows a stream consumer down, never the others."""
+        ...
+
+    async def ask(self, subject: str, data: bytes, timeout_s: float, headers: Mapping[str, str] | None = None) -> bytes:
+        """The answer of one answerer of that subject; Unavailable when nobody answers in time."""
+        ...
+
+    async def answer(self, service: str, answerers: Mapping[str, Answerer]) -> None:
+        """Answer these subjects (one member of the service answers each request) until cancelled; discoverable where the bus can."""
+        ...
+
+    async def ready(self) -> str:
+        """Empty when messages flow, else one sentence that says why not."""
+        ...
+
+    async def close(self) -> None:
+        """Flush and leave."""
+        ...
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """One stored row and its version (1 when first written, then +1)."""
+
+    id: str
+    value: bytes
+    version: int
+
+
+class Store(Protocol):
+    """Versioned rows by kind and id. Every method raises Unavailable, Refused or StoreConflict."""
+
+    async def get(self, kind: str, id_: str) -> Row | None:
+        """The row, or None."""
+        ...
+
+    async def load(self, kind: str) -> tuple[Row, ...]:
+        """All rows of the kind in ascending id; for starts, not for hot paths."""
+        ...
+
+    async def write(self, writes: Sequence[Write]) -> None:
+        """Write all or nothing; a version that differs raises StoreConflict. At most 500 rows a call."""
+        ...
+
+    async def ready(self) -> str:
+        """Empty when writes are accepted, else one sentence that says why not."""
+        ...
+
+    async def close(self) -> None:
+        """Leave."""
+        ...
