@@ -69,7 +69,7 @@ class Event(Struct, frozen=True, kw_only=True):
     """One row: a subject carries one type, one service owns it, one stream (or none) keeps it."""
 
     subject: Subject
-    type: type[Fact]
+    body: type[Fact]
     owner: str
     stream: Stream | None
     says: str
@@ -84,18 +84,18 @@ class Question(Struct, frozen=True, kw_only=True):
     """One request subject with its two types and the service that answers."""
 
     subject: Subject
-    type: type[Struct]
+    body: type[Struct]
     reply: type[Struct]
     owner: str
     says: str
 
 
-def _event(template: str, type_: type[Fact], owner: str, stream: Stream | None, says: str) -> Event:
-    return Event(subject=Subject(template), type=type_, owner=owner, stream=stream, says=says)
+def _event(template: str, body: type[Fact], owner: str, stream: Stream | None, says: str) -> Event:
+    return Event(subject=Subject(template), body=body, owner=owner, stream=stream, says=says)
 
 
-def _question(template: str, type_: type[Struct], reply: type[Struct], owner: str, says: str) -> Question:
-    return Question(subject=Subject(template), type=type_, reply=reply, owner=owner, says=says)
+def _question(template: str, body: type[Struct], reply: type[Struct], owner: str, says: str) -> Question:
+    return Question(subject=Subject(template), body=body, reply=reply, owner=owner, says=says)
 
 
 EVENTS: Final[tuple[Event, ...]] = (
@@ -140,18 +140,18 @@ REQUESTS: Final[tuple[Question, ...]] = (
     _question("req.scheduler.explain", rq.ExplainPlacement, rq.PlacementsExplained, "scheduler", "why this place, or why none"),
 )
 
-_BY_TYPE: Final = {event.type: event for event in EVENTS}
-_BY_QUESTION: Final = {question.type: question for question in REQUESTS}
+_BY_TYPE: Final = {event.body: event for event in EVENTS}
+_BY_QUESTION: Final = {question.body: question for question in REQUESTS}
 
 
-def event_of(type_: type[Fact]) -> Event:
+def event_of(body: type[Fact]) -> Event:
     """The row of an event type; KeyError when it is not registered."""
-    return _BY_TYPE[type_]
+    return _BY_TYPE[body]
 
 
-def question_of(type_: type[Struct]) -> Question:
+def question_of(body: type[Struct]) -> Question:
     """The row of a request type; KeyError when it is not registered."""
-    return _BY_QUESTION[type_]
+    return _BY_QUESTION[body]
 
 
 def subject_of(fact: Fact) -> str:
