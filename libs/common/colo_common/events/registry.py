@@ -138,6 +138,7 @@ REQUESTS: Final[tuple[Question, ...]] = (
     _question("req.overcommit.nodes", rq.ListNodes, rq.NodeList, "overcommit", "nodes with usage and allocatable"),
     _question("req.overcommit.explain", rq.ExplainAllocatable, rq.NodeExplained, "overcommit", "why this allocatable"),
     _question("req.scheduler.explain", rq.ExplainPlacement, rq.PlacementsExplained, "scheduler", "why this place, or why none"),
+    _question("req.scheduler.holds", rq.ListHolds, rq.HoldsReply, "scheduler", "what the ledger holds"),
 )
 
 _BY_TYPE: Final = {event.body: event for event in EVENTS}

@@ -6,7 +6,7 @@ from colo_common.events.job import ReplicaWant
 from colo_common.events.node import AllocatableChanged, Explanation
 from colo_common.events.placement import NearestMiss, NodeScore, ReasonCount
 from colo_common.model.freshness import Freshness
-from colo_common.model.placement import Placement
+from colo_common.model.placement import Placement, ZoneShare
 from colo_common.model.workload import JobSpec
 
 __all__ = [
@@ -15,10 +15,13 @@ __all__ = [
     "ExplainAllocatable",
     "ExplainPlacement",
     "GetJob",
+    "Hold",
+    "HoldsReply",
     "JobAccepted",
     "JobDetail",
     "JobList",
     "JobSummary",
+    "ListHolds",
     "ListJobs",
     "ListNodes",
     "ListQueues",
@@ -215,3 +218,24 @@ class PlacementsExplained(Struct, frozen=True, kw_only=True):
     decisions: tuple[DecisionRecord, ...]
 
 
+
+
+class ListHolds(Struct, frozen=True, kw_only=True):
+    """Everything that the ledger holds, from `offset` in stable order: how a starting overcommit service catches up."""
+
+    offset: int = 0
+    limit: int = 500
+
+
+class Hold(Struct, frozen=True, kw_only=True):
+    """One attempt that holds shares of a node's zones."""
+
+    node: str
+    replica: str
+    attempt: int
+    zones: tuple[ZoneShare, ...]
+
+
+class HoldsReply(Struct, frozen=True, kw_only=True):
+    holds: tuple[Hold, ...]
+    total: int
