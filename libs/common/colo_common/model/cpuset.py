@@ -43,7 +43,7 @@ class CpuSet:
             raise InvalidInput("cpus", f"must be CPU ids from 0 to {MAX_CPUS - 1}", self.mask.bit_length() - 1)
 
     @classmethod
-    def from_iterable(cls, cpus: Iterable[int], field: str = "cpus") -> CpuSet:
+    def from_iterable(cls, cpus: Iterable[object], field: str = "cpus") -> CpuSet:
         """Return the set of the given ids; order and repetition do not matter."""
         mask = 0
         for cpu in cpus:
@@ -53,7 +53,7 @@ class CpuSet:
         return cls(mask)
 
     @classmethod
-    def parse(cls, text: str, field: str = "cpus", *, nr_cpus: int | None = None) -> CpuSet:
+    def parse(cls, text: object, field: str = "cpus", *, nr_cpus: int | None = None) -> CpuSet:
         """Read the kernel's list notation (lib/bitmap-str.c): "0-3,8", "all", "N" (last CPU), "a-b:used/group".
 
         Regions are separated by commas or white space, repeated ones included; an empty text is the empty set. With

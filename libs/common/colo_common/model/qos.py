@@ -88,7 +88,7 @@ work only, so an LSE workload of another band would silently lose its promise; h
 """
 
 
-def parse_qos(text: str, field: str) -> QosClass:
+def parse_qos(text: object, field: str) -> QosClass:
     """Return the class for a colo name or a foreign one ("HLS", Katalyst's levels). Names are case-sensitive."""
     if isinstance(text, str):
         if text in QosClass.__members__:
@@ -99,7 +99,7 @@ def parse_qos(text: str, field: str) -> QosClass:
     raise InvalidInput(field, f"must be one of {known}", text)
 
 
-def parse_band(text: str, field: str) -> PriorityBand:
+def parse_band(text: object, field: str) -> PriorityBand:
     """Return the band for "prod", "mid", "batch" or "free", also in Koordinator's form "koord-prod"."""
     if isinstance(text, str):
         for band in PriorityBand:
@@ -108,7 +108,7 @@ def parse_band(text: str, field: str) -> PriorityBand:
     raise InvalidInput(field, "must be one of prod mid batch free", text)
 
 
-def qos_from_katalyst(level: str, *, is_numa_exclusive: bool, field: str) -> QosClass:
+def qos_from_katalyst(level: object, *, is_numa_exclusive: bool, field: str) -> QosClass:
     """Return the class for a Katalyst QoS level: dedicated cores are LSE on exclusive NUMA nodes, LSR otherwise."""
     if level == "dedicated_cores" and is_numa_exclusive:
         return QosClass.LSE
@@ -117,7 +117,7 @@ def qos_from_katalyst(level: str, *, is_numa_exclusive: bool, field: str) -> Qos
     raise InvalidInput(field, "must be one of dedicated_cores shared_cores reclaimed_cores system_cores", level)
 
 
-def qos_from_kubernetes(kubernetes_qos: str, field: str) -> QosClass:
+def qos_from_kubernetes(kubernetes_qos: object, field: str) -> QosClass:
     """Return the class of a pod that carries no label, from its Kubernetes QoS."""
     if isinstance(kubernetes_qos, str) and kubernetes_qos in KUBERNETES_QOS:
         return KUBERNETES_QOS[kubernetes_qos]

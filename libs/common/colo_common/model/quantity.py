@@ -83,12 +83,11 @@ def parse_batch_mcpu(value: str | int | float, field: str) -> int:
         return mcpu
     exact = _exact(value, field, 'must be whole milli-CPU such as 8000, or have a unit such as "8c"', _CPU_SUFFIXES)
     if 0 <= exact < MIN_BATCH_MCPU:
-        hint = (
-            f"a bare number here is milli-CPU and must be at least {MIN_BATCH_MCPU}; "
-            f'write "{_decimal_text(exact)}c" or {_decimal_text(exact * MCPU_PER_CPU)} '
-            f"if you mean {_decimal_text(exact)} CPUs"
-        )
-        raise InvalidInput(field, hint, value)
+        rule = f"a bare number here is milli-CPU and must be at least {MIN_BATCH_MCPU}"
+        if exact > 0:
+            cpus = _decimal_text(exact)
+            rule += f'; write "{cpus}c" or {_decimal_text(exact * MCPU_PER_CPU)} if you mean {cpus} CPUs'
+        raise InvalidInput(field, rule, value)
     if exact.denominator != 1:
         raise InvalidInput(field, "must be a whole number of milli-CPU", value)
     return _bounded(exact.numerator, value, field, MAX_MCPU, "milli-CPU", allow_negative=False)

@@ -1,0 +1,287 @@
+"""Closed state machines as tables: every (state, event) pair is a transition, an ignored pair or an illegal one.
+
+A table answers `fire` with what to do and changes nothing itself; the owner of the object stores the new state, does
+the actions in order and publishes the hook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import product
+from typing import Final
+
+from colo_common.model.invalid import InvalidInput
+
+SAME: Final = "="
+"""As the target of a transition: the state stays as it is, the actions are done all the same."""
+
+_MAX_GUARDS_PER_PAIR: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """A state of a machine; a terminal one has no way out."""
+
+    name: str
+    meaning: str = ""
+    is_initial: bool = False
+    is_terminal: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """One row of a table: from any of `sources`, on `event`, when every guard holds ("!x": x must not hold)."""
+
+    id: str
+    sources: tuple[str, ...]
+    event: str
+    target: str
+    guard: tuple[str, ...] = ()
+    actions: tuple[str, ...] = ()
+    hook: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ignore:
+    """Pairs that late or duplicate messages cause: answered without change, counted, never an error."""
+
+    states: tuple[str, ...]
+    events: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """The event moves the object: store `state`, do `actions` in order, publish `hook` if there is one."""
+
+    state: str
+    actions: tuple[str, ...]
+    hook: str | None
+    transition_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """The event is late or a duplicate: nothing changes, count it."""
+
+    why: str
+
+
+class Refusal(StrEnum):
+    """Why an event was refused."""
+
+    ILLEGAL = "illegal"
+    """The pair is not in the table, or the state or event is unknown: count and log it."""
+    GUARD = "guard"
+    """The pair is in the table, but no row's guards hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The event must not happen now: nothing changes."""
+
+    refusal: Refusal
+    why: str
+
+
+Outcome = Fired | Ignored | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of an object's story: the event that came, the state before, and what became of it."""
+
+    state: str
+    event: str
+    outcome: Outcome
+
+    def __str__(self) -> str:
+        match self.outcome:
+            case Fired(state=state, transition_id=row):
+                return f"{self.state} --{self.event}--> {state} [{row}]"
+            case Ignored(why=why):
+                return f"{self.state} --{self.event}--> ignored: {why}"
+            case Refused(why=why):
+                return f"{self.state} --{self.event}--> refused: {why}"
+
+
+class InvalidTransition(Exception):
+    """An event was refused where that is a defect. The text prints the story that led here, oldest line first."""
+
+    def __init__(self, machine: str, state: str, event: str, refused: Refused, story: Iterable[Step] = ()) -> None:
+        self.machine = machine
+        self.state = state
+        self.event = event
+        self.refused = refused
+        self.story = tuple(story)
+        lines = [f"{machine}: {state} --{event}--> refused: {refused.why}"]
+        if self.story:
+            lines += ["story:", *(f"  {step}" for step in self.story)]
+        super().__init__("\n".join(lines))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A closed table. Construction raises InvalidInput unless every (state, event) pair is covered exactly once.
+
+    It also checks that names are known and unique, that exactly one state is initial, that terminal states have no
+    way out, and that of the rows of one pair never more than one can hold.
+    """
+
+    name: str
+    states: tuple[State, ...]
+    events: tuple[str, ...]
+    transitions: tuple[Transition, ...]
+    ignored: tuple[Ignore, ...] = ()
+    illegal: tuple[tuple[str, str], ...] = ()
+    _rows: Mapping[tuple[str, str], tuple[Transition, ...]] = field(init=False, repr=False, compare=False)
+    _ignored_why: Mapping[tuple[str, str], str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        rows: dict[tuple[str, str], list[Transition]] = {}
+        for row in self.transitions:
+            for state in row.sources:
+                rows.setdefault((state, row.event), []).append(row)
+        ignored_why: dict[tuple[str, str], str] = {}
+        for group in self.ignored:
+            for pair in product(group.states, group.events):
+                if pair in ignored_why:
+                    raise self._invalid(f"pair {pair} is ignored twice")
+                ignored_why[pair] = group.why
+        object.__setattr__(self, "_rows", {pair: tuple(found) for pair, found in rows.items()})
+        object.__setattr__(self, "_ignored_why", ignored_why)
+        self._check_names()
+        self._check_coverage()
+        self._check_guards()
+
+    @property
+    def initial(self) -> str:
+        """Return the state every object starts in."""
+        return next(state.name for state in self.states if state.is_initial)
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """Return the names of all states in table order."""
+        return tuple(state.name for state in self.states)
+
+    @property
+    def terminal(self) -> frozenset[str]:
+        """Return the states without a way out."""
+        return frozenset(state.name for state in self.states if state.is_terminal)
+
+    def guards_for(self, state: str, event: str) -> tuple[str, ...]:
+        """Return the guard names, sorted, that `fire` needs for a pair; empty for a pair without any."""
+        return tuple(
+            sorted({guard.removeprefix("!") for row in self._rows.get((state, event), ()) for guard in row.guard})
+        )
+
+    def fire(self, state: str, event: str, guards: Mapping[str, bool] | None = None) -> Outcome:
+        """Return what the event does to an object in `state`. Never raises, whatever state and event are named.
+
+        `guards` says which conditions hold. One that is not given is unknown: rows that need it, plain or negated,
+        do not fire, so a forgotten guard refuses instead of guessing.
+        """
+        pair = (state, event)
+        rows = self._rows.get(pair)
+        if rows is not None:
+            return self._fired(state, rows, guards or {})
+        why = self._ignored_why.get(pair)
+        if why is not None:
+            return Ignored(why)
+        if event not in self.events:
+            return Refused(Refusal.ILLEGAL, f"{self.name} knows no event {event!r}")
+        if state not in self.state_names:
+            return Refused(Refusal.ILLEGAL, f"{self.name} knows no state {state!r}")
+        return Refused(Refusal.ILLEGAL, f"{event} must not happen to a {self.name} that is {state}")
+
+    def demand(
+        self, state: str, event: str, guards: Mapping[str, bool] | None = None, story: Iterable[Step] = ()
+    ) -> Fired | Ignored:
+        """Return what `fire` returns, and raise InvalidTransition with the story where it would refuse."""
+        outcome = self.fire(state, event, guards)
+        if isinstance(outcome, Refused):
+            raise InvalidTransition(self.name, state, event, outcome, story)
+        return outcome
+
+    def to_mermaid(self) -> str:
+        """Return the table as a Mermaid state diagram, one edge per source and row, in table order."""
+        lines = ["stateDiagram-v2", f"    [*] --> {self.initial}"]
+        for row in self.transitions:
+            condition = f" [{', '.join(row.guard)}]" if row.guard else ""
+            for source in row.sources:
+                target = source if row.target == SAME else row.target
+                lines.append(f"    {source} --> {target}: {row.event}{condition}")
+        lines += [f"    {state.name} --> [*]" for state in self.states if state.is_terminal]
+        return "\n".join(lines) + "\n"
+
+    def _fired(self, state: str, rows: tuple[Transition, ...], guards: Mapping[str, bool]) -> Outcome:
+        for row in rows:
+            if _holds(row.guard, guards):
+                target = state if row.target == SAME else row.target
+                return Fired(target, row.actions, row.hook, row.id)
+        needed = self.guards_for(state, rows[0].event)
+        missing = [guard for guard in needed if guard not in guards]
+        if missing:
+            return Refused(Refusal.GUARD, f"guards not given: {', '.join(missing)}")
+        tried = "; ".join(f"{row.id} needs {', '.join(row.guard)}" for row in rows)
+        return Refused(Refusal.GUARD, tried)
+
+    def _check_names(self) -> None:
+        names = self.state_names
+        if len(set(names)) != len(names) or len(set(self.events)) != len(self.events):
+            raise self._invalid("states and events must be unique")
+        if sum(state.is_initial for state in self.states) != 1:
+            raise self._invalid("exactly one state must be initial")
+        ids = [row.id for row in self.transitions]
+        if len(set(ids)) != len(ids):
+            raise self._invalid("transition ids must be unique")
+        for row in self.transitions:
+            if row.target != SAME and row.target not in names:
+                raise self._invalid(f"transition {row.id} leads to the unknown state {row.target}")
+            if len(set(row.sources)) != len(row.sources):
+                raise self._invalid(f"transition {row.id} names a source twice")
+            leaving = self.terminal.intersection(row.sources)
+            if leaving:
+                raise self._invalid(f"transition {row.id} leaves the terminal state {min(leaving)}")
+
+    def _check_coverage(self) -> None:
+        known = set(product(self.state_names, self.events))
+        if len(set(self.illegal)) != len(self.illegal):
+            raise self._invalid("a pair is illegal twice")
+        covered: dict[tuple[str, str], str] = {}
+        groups = (("a transition", self._rows), ("ignored", self._ignored_why), ("illegal", self.illegal))
+        for kind, pairs in groups:
+            for pair in pairs:
+                if pair not in known:
+                    raise self._invalid(f"pair {pair} is {kind} but names an unknown state or event")
+                if pair in covered:
+                    raise self._invalid(f"pair {pair} is both {covered[pair]} and {kind}")
+                covered[pair] = kind
+        missing = known.difference(covered)
+        if missing:
+            raise self._invalid(f"pair {min(missing)} is neither a transition nor ignored nor illegal")
+
+    def _check_guards(self) -> None:
+        for (state, event), rows in self._rows.items():
+            names = self.guards_for(state, event)
+            if len(names) > _MAX_GUARDS_PER_PAIR:
+                raise self._invalid(f"pair {(state, event)} has more than {_MAX_GUARDS_PER_PAIR} guards")
+            for values in product((False, True), repeat=len(names)):
+                guards = dict(zip(names, values, strict=True))
+                holding = [row.id for row in rows if _holds(row.guard, guards)]
+                if len(holding) > 1:
+                    raise self._invalid(f"rows {', '.join(holding)} can both hold in {(state, event)}")
+
+    def _invalid(self, rule: str) -> InvalidInput:
+        return InvalidInput(f"machine {self.name}", rule, self.name)
+
+
+def _holds(guard: tuple[str, ...], guards: Mapping[str, bool]) -> bool:
+    for condition in guard:
+        wanted = not condition.startswith("!")
+        value = guards.get(condition.removeprefix("!"))
+        if value is None or bool(value) is not wanted:
+            return False
+    return True
