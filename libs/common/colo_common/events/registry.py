@@ -6,7 +6,13 @@ from typing import Final
 from msgspec import Struct
 
 from colo_common.events import requests as rq
-from colo_common.events.enforcement import EnforcementChanged, NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
+from colo_common.events.enforcement import (
+    EnforcementChanged,
+    NodeRecovered,
+    PlacementRefused,
+    ReplicaEnded,
+    ReplicaStarted,
+)
 from colo_common.events.eviction import EvictionFinished, EvictionRequested, EvictReplica
 from colo_common.events.fact import Fact
 from colo_common.events.job import (
@@ -57,7 +63,17 @@ STREAMS: Final[dict[Stream, StreamLimits]] = {
     Stream.EVT: StreamLimits(
         subjects=tuple(
             f"{PREFIX}.evt.{domain}.>"
-            for domain in ("dead-letter", "enforcement", "eviction", "freshness", "job", "placement", "pressure", "queue", "replica")
+            for domain in (
+                "dead-letter",
+                "enforcement",
+                "eviction",
+                "freshness",
+                "job",
+                "placement",
+                "pressure",
+                "queue",
+                "replica",
+            )
         ),
         max_age_s=7 * 86_400,
     ),
@@ -103,9 +119,19 @@ EVENTS: Final[tuple[Event, ...]] = (
     _event("tlm.node.{node}.lease", LeaseRenewed, "overcommit", None, "batch work may go on for the lease time"),
     _event("tlm.trace.{service}", SpansFinished, "any", None, "finished spans"),
     _event("evt.node.{node}.topology", NodeTopologyReported, "collector", Stream.NODE, "what a machine is"),
-    _event("evt.node.{node}.allocatable", AllocatableChanged, "overcommit", Stream.NODE, "what batch work may be promised, and why"),
-    _event("evt.pressure.{node}.crossed", PressureCrossed, "collector", Stream.EVT, "a stall signal crossed its threshold"),
-    _event("evt.freshness.{node}.changed", FreshnessChanged, "overcommit", Stream.EVT, "how fresh the facts of a node are"),
+    _event(
+        "evt.node.{node}.allocatable",
+        AllocatableChanged,
+        "overcommit",
+        Stream.NODE,
+        "what batch work may be promised, and why",
+    ),
+    _event(
+        "evt.pressure.{node}.crossed", PressureCrossed, "collector", Stream.EVT, "a stall signal crossed its threshold"
+    ),
+    _event(
+        "evt.freshness.{node}.changed", FreshnessChanged, "overcommit", Stream.EVT, "how fresh the facts of a node are"
+    ),
     _event("evt.job.submitted", JobSubmitted, "jobs", Stream.EVT, "a job was accepted"),
     _event("evt.job.changed", JobStateChanged, "jobs", Stream.EVT, "a job changed its state"),
     _event("evt.replica.wanted", ReplicasWanted, "jobs", Stream.EVT, "replicas want a place"),
@@ -114,15 +140,37 @@ EVENTS: Final[tuple[Event, ...]] = (
     _event("evt.queue.changed", QueueChanged, "jobs", Stream.EVT, "counts of a queue"),
     _event("evt.placement.decided", PlacementsDecided, "scheduler", Stream.EVT, "placements committed to the ledger"),
     _event("evt.placement.rejected", PlacementRejected, "scheduler", Stream.EVT, "no node fits now, with reasons"),
-    _event("evt.placement.released", PlacementReleased, "scheduler", Stream.EVT, "the ledger holds nothing for it any more"),
+    _event(
+        "evt.placement.released", PlacementReleased, "scheduler", Stream.EVT, "the ledger holds nothing for it any more"
+    ),
     _event("cmd.node.{node}.apply", ApplyPlacements, "scheduler", Stream.CMD, "run these replicas"),
     _event("cmd.node.{node}.stop", StopReplicas, "jobs", Stream.CMD, "stop these replicas"),
     _event("cmd.node.{node}.evict", EvictReplica, "evictor", Stream.CMD, "this replica must leave"),
-    _event("evt.enforcement.{node}.started", ReplicaStarted, "executor", Stream.EVT, "a replica runs in its control group"),
+    _event(
+        "evt.enforcement.{node}.started", ReplicaStarted, "executor", Stream.EVT, "a replica runs in its control group"
+    ),
     _event("evt.enforcement.{node}.ended", ReplicaEnded, "executor", Stream.EVT, "a replica is gone from the node"),
-    _event("evt.enforcement.{node}.refused", PlacementRefused, "executor", Stream.EVT, "a placement could not be carried out"),
-    _event("evt.enforcement.{node}.changed", EnforcementChanged, "executor", Stream.EVT, "the batch CPU ceiling changed, and why"),
-    _event("evt.enforcement.{node}.recovered", NodeRecovered, "executor", Stream.EVT, "an executor started and adopted what runs"),
+    _event(
+        "evt.enforcement.{node}.refused",
+        PlacementRefused,
+        "executor",
+        Stream.EVT,
+        "a placement could not be carried out",
+    ),
+    _event(
+        "evt.enforcement.{node}.changed",
+        EnforcementChanged,
+        "executor",
+        Stream.EVT,
+        "the batch CPU ceiling changed, and why",
+    ),
+    _event(
+        "evt.enforcement.{node}.recovered",
+        NodeRecovered,
+        "executor",
+        Stream.EVT,
+        "an executor started and adopted what runs",
+    ),
     _event("evt.eviction.requested", EvictionRequested, "evictor", Stream.EVT, "which replica must leave, and why"),
     _event("evt.eviction.finished", EvictionFinished, "evictor", Stream.EVT, "the victim is gone"),
     _event("evt.dead-letter.{service}", DeadLettered, "any", Stream.EVT, "a message could not be handled"),
@@ -137,7 +185,9 @@ REQUESTS: Final[tuple[Question, ...]] = (
     _question("req.jobs.pending", rq.PendingReplicas, rq.PendingReply, "jobs", "replicas that want a place"),
     _question("req.overcommit.nodes", rq.ListNodes, rq.NodeList, "overcommit", "nodes with usage and allocatable"),
     _question("req.overcommit.explain", rq.ExplainAllocatable, rq.NodeExplained, "overcommit", "why this allocatable"),
-    _question("req.scheduler.explain", rq.ExplainPlacement, rq.PlacementsExplained, "scheduler", "why this place, or why none"),
+    _question(
+        "req.scheduler.explain", rq.ExplainPlacement, rq.PlacementsExplained, "scheduler", "why this place, or why none"
+    ),
     _question("req.scheduler.holds", rq.ListHolds, rq.HoldsReply, "scheduler", "what the ledger holds"),
 )
 

@@ -218,8 +218,6 @@ class PlacementsExplained(Struct, frozen=True, kw_only=True):
     decisions: tuple[DecisionRecord, ...]
 
 
-
-
 class ListHolds(Struct, frozen=True, kw_only=True):
     """Everything that the ledger holds, from `offset` in stable order: how a starting overcommit service catches up."""
 

@@ -72,11 +72,17 @@ class NodeTopology(Struct, frozen=True, kw_only=True):
             members[cpu.zone].append(cpu.cpu)
         for zone in self.zones:
             if list(CpuSet.parse(zone.cpus)) != members[zone.zone]:
-                raise InvalidInput(f"topology.zones[{zone.zone}].cpus", "must equal the CPUs that name the zone", zone.cpus)
+                raise InvalidInput(
+                    f"topology.zones[{zone.zone}].cpus", "must equal the CPUs that name the zone", zone.cpus
+                )
             if zone.memory_bytes < 0:
-                raise InvalidInput(f"topology.zones[{zone.zone}].memory_bytes", "must not be negative", zone.memory_bytes)
+                raise InvalidInput(
+                    f"topology.zones[{zone.zone}].memory_bytes", "must not be negative", zone.memory_bytes
+                )
             if zone.distances and len(zone.distances) != len(self.zones):
-                raise InvalidInput(f"topology.zones[{zone.zone}].distances", "needs one distance a zone", zone.distances)
+                raise InvalidInput(
+                    f"topology.zones[{zone.zone}].distances", "needs one distance a zone", zone.distances
+                )
 
 
 def uniform_topology(

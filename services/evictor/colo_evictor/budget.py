@@ -1,0 +1,27 @@
+"""The cluster's budget: at most so many evictions in any 60 s."""
+
+from collections import deque
+
+__all__ = ["Budget"]
+
+_WINDOW_MS = 60_000
+
+
+class Budget:
+    """A sliding window; `take` either counts an eviction or refuses it. `refused` counts refusals since the last success."""
+
+    def __init__(self, per_minute: int) -> None:
+        self._per_minute = per_minute
+        self._taken_at_ms: deque[int] = deque()
+        self.refused = 0
+
+    def take(self, now_ms: int) -> bool:
+        """Whether one more eviction is within the budget; if so it is counted."""
+        while self._taken_at_ms and now_ms - self._taken_at_ms[0] >= _WINDOW_MS:
+            self._taken_at_ms.popleft()
+        if len(self._taken_at_ms) >= self._per_minute:
+            self.refused += 1
+            return False
+        self._taken_at_ms.append(now_ms)
+        self.refused = 0
+        return True

@@ -1,0 +1,52 @@
+"""When a node must lose batch work: watermarks with hold, cool-down and a budget."""
+
+from msgspec import Struct
+
+from colo_common.model.invalid import InvalidInput
+
+__all__ = ["Policy"]
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """A signal must stay at or above its `*_pct` for its hold, and is over only below its `*_lower_pct`.
+
+    `satisfaction_pct`: batch work that gets less than this share of what it requested, on a node whose CPUs are at least
+    `cpu_busy_pct` busy, is starved. After an eviction a node rests for the signal's cool-down. `cluster_per_minute` bounds all
+    evictions of any 60 s; at the bound the evictor stops and says so. A sample gap above `gap_ms` ends every hold.
+    """
+
+    memory_pct: int = 92
+    memory_lower_pct: int = 90
+    memory_hold_ms: int = 3_000
+    memory_cool_ms: int = 4_000
+    cpu_pct: int = 97
+    cpu_lower_pct: int = 94
+    cpu_hold_ms: int = 15_000
+    cpu_cool_ms: int = 20_000
+    satisfaction_pct: int = 30
+    satisfaction_upper_pct: int = 40
+    cpu_busy_pct: int = 70
+    satisfaction_hold_ms: int = 60_000
+    satisfaction_cool_ms: int = 60_000
+    grace_ms: int = 10_000
+    overdue_ms: int = 30_000
+    gap_ms: int = 10_000
+    cluster_per_minute: int = 30
+
+    def validate(self) -> None:
+        """Raise InvalidInput for the first value that is out of its range or contradicts another."""
+        pairs = (
+            ("memory_lower_pct", "memory_pct"),
+            ("cpu_lower_pct", "cpu_pct"),
+            ("satisfaction_pct", "satisfaction_upper_pct"),
+        )
+        for low, high in pairs:
+            if not 0 < getattr(self, high) <= 100:
+                raise InvalidInput(high, "must be 1 to 100", getattr(self, high))
+            if not 0 <= getattr(self, low) < getattr(self, high):
+                raise InvalidInput(low, f"must be at least 0 and below {high}", getattr(self, low))
+        for name in self.__struct_fields__:
+            if name.endswith("_ms") and getattr(self, name) < 0:
+                raise InvalidInput(name, "must not be negative", getattr(self, name))
+        if self.cluster_per_minute < 1:
+            raise InvalidInput("cluster_per_minute", "must be at least 1", self.cluster_per_minute)

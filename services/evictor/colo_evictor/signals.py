@@ -1,0 +1,85 @@
+"""Signals with hold and hysteresis: a level must last before it counts, and small dips do not end it."""
+
+from msgspec import Struct
+
+from colo_common.events.node import NodeUsageSampled
+from colo_common.model.qos import PriorityBand
+from colo_common.model.reasons import Reason
+from colo_common.model.topology import NodeTopology
+from colo_evictor.policy import Policy
+
+__all__ = ["Level", "Signal", "levels"]
+
+
+class Level(Struct, frozen=True, kw_only=True):
+    """One signal's reading: `high` starts or keeps a hold, `low` ends it, between the two a hold goes on."""
+
+    reason: Reason
+    value_pct: int
+    threshold_pct: int
+    high: bool
+    low: bool
+    hold_ms: int
+    cool_ms: int
+
+
+class Signal(Struct, kw_only=True):
+    """The hold of one signal on one node. `since_ms` is when the level became high, None when it is not held."""
+
+    since_ms: int | None = None
+    seen_ms: int = 0
+
+    def feed(self, level: Level, now_ms: int, gap_ms: int) -> int | None:
+        """How long the level has been held, or None. A gap between readings starts the hold anew."""
+        if level.low or now_ms - self.seen_ms > gap_ms:
+            self.since_ms = None
+        self.seen_ms = now_ms
+        if level.high and self.since_ms is None:
+            self.since_ms = now_ms
+        return None if self.since_ms is None else now_ms - self.since_ms
+
+
+def levels(
+    topology: NodeTopology, sample: NodeUsageSampled, credited: tuple[int, int], requested_mcpu: int, policy: Policy
+) -> tuple[Level, ...]:
+    """Readings in the order in which they are acted on. `credited` (mcpu, bytes) is what leaving victims will free.
+
+    Percentages round down: a threshold is reached by a whole percent.
+    """
+    credited_mcpu, credited_bytes = credited
+    memory_pct = max(sample.memory_used_bytes - credited_bytes, 0) * 100 // max(topology.memory_capacity_bytes, 1)
+    cpu_pct = max(sample.cpu_used_mcpu - credited_mcpu, 0) * 100 // topology.cpu_capacity_mcpu
+    batch_mcpu = sum(
+        w.cpu_used_mcpu for w in sample.workloads if w.replica and w.band in (PriorityBand.BATCH, PriorityBand.FREE)
+    )
+    satisfied_pct = 100 if requested_mcpu <= 0 else min(batch_mcpu * 100 // requested_mcpu, 100)
+    busy = cpu_pct >= policy.cpu_busy_pct
+    return (
+        Level(
+            reason=Reason.MEMORY_WATERMARK,
+            value_pct=memory_pct,
+            threshold_pct=policy.memory_pct,
+            high=memory_pct >= policy.memory_pct,
+            low=memory_pct < policy.memory_lower_pct,
+            hold_ms=policy.memory_hold_ms,
+            cool_ms=policy.memory_cool_ms,
+        ),
+        Level(
+            reason=Reason.PRESSURE,
+            value_pct=cpu_pct,
+            threshold_pct=policy.cpu_pct,
+            high=cpu_pct >= policy.cpu_pct,
+            low=cpu_pct < policy.cpu_lower_pct,
+            hold_ms=policy.cpu_hold_ms,
+            cool_ms=policy.cpu_cool_ms,
+        ),
+        Level(
+            reason=Reason.CPU_SATISFACTION,
+            value_pct=satisfied_pct,
+            threshold_pct=policy.satisfaction_pct,
+            high=busy and satisfied_pct < policy.satisfaction_pct,
+            low=not busy or satisfied_pct >= policy.satisfaction_upper_pct,
+            hold_ms=policy.satisfaction_hold_ms,
+            cool_ms=policy.satisfaction_cool_ms,
+        ),
+    )

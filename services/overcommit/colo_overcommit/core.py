@@ -1,0 +1,205 @@
+"""The overcommit core: topology and samples in; allocatable with its explanation, leases and freshness out."""
+
+from typing import assert_never
+
+from msgspec import Struct
+
+from colo_common.events.effects import Asked, Effect, Publish, Reply, Wake
+from colo_common.events.node import (
+    AllocatableChanged,
+    FreshnessChanged,
+    LeaseRenewed,
+    NodeTopologyReported,
+    NodeUsageSampled,
+)
+from colo_common.events.placement import PlacementReleased, PlacementsDecided
+from colo_common.events.requests import ExplainAllocatable, HoldsReply, ListNodes, Refusal
+from colo_common.model.freshness import Freshness, freshness_of
+from colo_common.model.invalid import InvariantBroken
+from colo_overcommit.allocatable import ZoneInputs, allocatable_of_zone, zone_inputs
+from colo_overcommit.explain import explain, recompute
+from colo_overcommit.held import Held
+from colo_overcommit.hysteresis import moves_between, worth_saying
+from colo_overcommit.known import KnownNode
+from colo_overcommit.policy import Policy
+from colo_overcommit.queries import explain_node, list_nodes
+from colo_overcommit.watch import Watch
+
+__all__ = ["Event", "OvercommitCore"]
+
+Event = NodeTopologyReported | NodeUsageSampled | PlacementsDecided | PlacementReleased | HoldsReply | Asked | Wake
+_NODES_MAX = 50_000
+
+
+class Dropped(Struct):
+    """How many inputs changed nothing, by reason; the shell exports them."""
+
+    no_topology: int = 0
+    old_sample: int = 0
+    too_many_nodes: int = 0
+
+
+class OvercommitCore:
+    """Keeps, for each node, its topology, its newest sample, what batch work holds there and what was last published."""
+
+    def __init__(self, policy: Policy) -> None:
+        policy.validate()
+        self.policy = policy
+        self.nodes: dict[str, KnownNode] = {}
+        self.dropped = Dropped()
+        self._watch = Watch(policy.freshness)
+
+    def handle(self, event: Event, now_ms: int) -> list[Effect]:
+        """The only way in. Raises InvalidInput, before anything changed, for a fact that contradicts itself."""
+        match event:
+            case NodeUsageSampled():
+                return self._sampled(event, now_ms)
+            case PlacementsDecided():
+                for placement in event.placements:
+                    self._held(placement.node).take(placement.replica, placement.attempt, placement.zones)
+                return []
+            case PlacementReleased():
+                for replica, attempt in event.attempts:
+                    self._held(event.node).drop(replica, attempt)
+                return []
+            case HoldsReply():
+                for hold in event.holds:
+                    self._held(hold.node).take(hold.replica, hold.attempt, hold.zones)
+                return []
+            case NodeTopologyReported():
+                return self._topology(event)
+            case Asked():
+                return [Reply(request=event.request, body=self._answer(event, now_ms))]
+            case Wake():
+                return self._late(now_ms)
+            case _:
+                assert_never(event)
+
+    def deadline_ms(self) -> int | None:
+        """When the next node turns stale or lost."""
+        return self._watch.deadline_ms()
+
+    def check(self) -> None:
+        """Raise InvariantBroken when a published number is not explained by its terms or its zones do not sum to the node."""
+        for name in sorted(self.nodes):
+            last = self.nodes[name].published
+            if last is None:
+                continue
+            if last.explanation.terms and recompute(last.explanation) != last.zones:
+                raise InvariantBroken("the explanation does not give the published number", node=name)
+            if last.batch_cpu_mcpu != sum(zone.batch_cpu_mcpu for zone in last.zones):
+                raise InvariantBroken("zones do not sum to the node", node=name)
+
+    def _topology(self, event: NodeTopologyReported) -> list[Effect]:
+        event.topology.validate()
+        known = self._known(event.node)
+        if known is not None:
+            known.topology = event.topology
+            known.simulated = event.simulated
+        return []
+
+    def _sampled(self, sample: NodeUsageSampled, now_ms: int) -> list[Effect]:
+        known = self.nodes.get(sample.node)
+        if known is None or known.topology is None:
+            self.dropped.no_topology += 1
+            return []
+        if known.is_old(sample):
+            self.dropped.old_sample += 1
+            return []
+        inputs = zone_inputs(known.topology, sample, known.held.by_zone(), self.policy)
+        known.accept(sample, inputs, now_ms)
+        self._watch.heard(sample.node, now_ms)
+        effects: list[Effect] = self._refresh(sample.node, known, now_ms)
+        if known.freshness is Freshness.FRESH:
+            effects.extend(self._say(sample.node, known, inputs, now_ms))
+        effects.append(
+            Publish(
+                fact=LeaseRenewed(
+                    at_ms=now_ms,
+                    node=sample.node,
+                    sample_seq=sample.sample_seq,
+                    batch_cpu_mcpu=known.published.batch_cpu_mcpu if known.published else 0,
+                    lease_ms=self.policy.lease_ms,
+                )
+            )
+        )
+        return effects
+
+    def _say(self, node: str, known: KnownNode, inputs: tuple[ZoneInputs, ...], now_ms: int) -> list[Effect]:
+        """Publish the number of the newest sample, if it is worth it."""
+        if known.topology is None or known.sample is None:
+            return []
+        zones = tuple(allocatable_of_zone(zone) for zone in inputs)
+        last = known.published
+        moves = moves_between(last.zones if last else (), zones, known.topology)
+        was_fresh = last is not None and last.freshness is known.freshness
+        if was_fresh and not worth_saying(last, known.last_fall_at_ms, moves, self.policy, now_ms):
+            return []
+        if last is not None and moves.fell_centipct > 0:
+            known.last_fall_at_ms = now_ms
+        known.published = AllocatableChanged(
+            at_ms=now_ms,
+            node=node,
+            sample_seq=known.sample.sample_seq,
+            sampled_at_ms=known.sample.at_ms,
+            freshness=known.freshness,
+            batch_cpu_mcpu=sum(zone.batch_cpu_mcpu for zone in zones),
+            batch_memory_bytes=sum(zone.batch_memory_bytes for zone in zones),
+            headroom_cpu_mcpu=sum(zone.headroom_cpu_mcpu for zone in zones),
+            headroom_memory_bytes=sum(zone.headroom_memory_bytes for zone in zones),
+            zones=zones,
+            explanation=explain(inputs),
+        )
+        identity = (
+            f"overcommit:allocatable:{node}:{known.sample.boot_id}:{known.sample.sample_seq}:{known.freshness.value}"
+        )
+        return [Publish(fact=known.published, id=identity)]
+
+    def _refresh(self, node: str, known: KnownNode, now_ms: int) -> list[Effect]:
+        """Say a change of freshness. A node that is no longer fresh may keep what it holds and gets nothing more."""
+        age_ms = None if known.heard_at_ms is None else max(now_ms - known.heard_at_ms, 0)
+        state = freshness_of(age_ms, known.samples, self.policy.freshness)
+        previous = known.freshness
+        if state is previous:
+            return []
+        known.freshness = state
+        seq = known.sample.sample_seq if known.sample else 0
+        boot = known.sample.boot_id if known.sample else ""
+        changed = FreshnessChanged(
+            at_ms=now_ms, node=node, freshness=state, previous=previous, sample_seq=seq, age_ms=age_ms or 0
+        )
+        effects: list[Effect] = [Publish(fact=changed, id=f"overcommit:freshness:{node}:{boot}:{seq}:{state.value}")]
+        if state in (Freshness.STALE, Freshness.LOST) and known.published is not None:
+            effects.extend(self._say(node, known, known.only_held(), now_ms))
+        return effects
+
+    def _late(self, now_ms: int) -> list[Effect]:
+        effects: list[Effect] = []
+        for node in self._watch.due(now_ms):
+            known = self.nodes[node]
+            effects.extend(self._refresh(node, known, now_ms))
+            if known.freshness is Freshness.LOST:
+                known.samples = 0
+        return effects
+
+    def _answer(self, asked: Asked, now_ms: int) -> Struct:
+        match asked.body:
+            case ListNodes():
+                return list_nodes(self.nodes, now_ms)
+            case ExplainAllocatable(node=node):
+                return explain_node(node, self.nodes.get(node), now_ms)
+            case _:
+                return Refusal(code=404, field="request", rule="is not answered here", got=type(asked.body).__name__)
+
+    def _known(self, node: str) -> KnownNode | None:
+        known = self.nodes.get(node)
+        if known is None:
+            if len(self.nodes) >= _NODES_MAX:
+                self.dropped.too_many_nodes += 1
+                return None
+            known = self.nodes[node] = KnownNode()
+        return known
+
+    def _held(self, node: str) -> Held:
+        known = self._known(node)
+        return known.held if known is not None else Held()

@@ -1,0 +1,61 @@
+"""The explanation of a published number: its terms, and the way back from the terms to the number."""
+
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from colo_common.events.node import Explanation, Term, ZoneAllocatable
+from colo_overcommit.allocatable import Resource, ZoneInputs, allocatable_of_zone
+
+__all__ = ["FORMULA", "explain", "recompute"]
+
+FORMULA: Final = (
+    "per zone and resource: allocatable = max(0, held, raw); headroom = raw - held; "
+    "raw = capacity - ceil(capacity * (100 - reclaim_pct) / 100) - max(system_used, reserved) - online_used; "
+    "node = sum of zones"
+)
+_SOURCES: Final = {
+    "capacity": "topology",
+    "reclaim_pct": "policy",
+    "reserved": "policy, an even share of the node's",
+    "system_used": "sample, an even share of the node's",
+    "online_used": "sample: zone used - batch used - system used",
+    "held": "placements that hold the zone",
+}
+
+
+def explain(zones: Sequence[ZoneInputs]) -> Explanation:
+    """Six terms for each resource of each zone; the names are "cpu_capacity", "memory_held" and so on."""
+    terms: list[Term] = []
+    for zone in zones:
+        terms.extend(_terms(zone.zone, "cpu", "mcpu", zone.cpu))
+        terms.extend(_terms(zone.zone, "memory", "bytes", zone.memory))
+    return Explanation(formula=FORMULA, terms=tuple(terms))
+
+
+def recompute(explanation: Explanation) -> tuple[ZoneAllocatable, ...]:
+    """The zones' numbers from nothing but the terms. Raises KeyError when a term is missing."""
+    by_zone: dict[int, dict[str, int]] = {}
+    for term in explanation.terms:
+        if term.zone is not None:
+            by_zone.setdefault(term.zone, {})[term.name] = term.value
+    return tuple(
+        allocatable_of_zone(ZoneInputs(zone=zone, cpu=_resource("cpu", values), memory=_resource("memory", values)))
+        for zone, values in by_zone.items()
+    )
+
+
+def _terms(zone: int, prefix: str, unit: Literal["mcpu", "bytes"], resource: Resource) -> list[Term]:
+    return [
+        Term(
+            name=f"{prefix}_{name}",
+            value=getattr(resource, name),
+            unit="pct" if name == "reclaim_pct" else unit,
+            source=source,
+            zone=zone,
+        )
+        for name, source in _SOURCES.items()
+    ]
+
+
+def _resource(prefix: str, values: dict[str, int]) -> Resource:
+    return Resource(**{name: values[f"{prefix}_{name}"] for name in _SOURCES})

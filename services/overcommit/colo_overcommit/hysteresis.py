@@ -1,0 +1,51 @@
+"""When a new number is worth saying: shrinking at once, growing with patience."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from colo_common.events.node import AllocatableChanged, ZoneAllocatable
+from colo_common.model.topology import NodeTopology
+from colo_overcommit.policy import Policy
+
+__all__ = ["Moves", "moves_between", "worth_saying"]
+
+
+class Moves(Struct, frozen=True, kw_only=True):
+    """The largest fall and rise of any zone and resource, in hundredths of a percent of that zone's capacity."""
+
+    fell_centipct: int
+    rose_centipct: int
+
+
+def moves_between(before: Sequence[ZoneAllocatable], after: Sequence[ZoneAllocatable], topology: NodeTopology) -> Moves:
+    """Compare zone by zone; a zone that was not there before counts from 0."""
+    old = {zone.zone: zone for zone in before}
+    fell = rose = 0
+    for zone in after:
+        home = topology.zone(zone.zone)
+        if home is None:
+            continue
+        was = old.get(zone.zone)
+        pairs = (
+            (was.batch_cpu_mcpu if was else 0, zone.batch_cpu_mcpu, home.cpu_capacity_mcpu),
+            (was.batch_memory_bytes if was else 0, zone.batch_memory_bytes, home.memory_bytes),
+        )
+        for earlier, later, capacity in pairs:
+            if capacity > 0:
+                move = (later - earlier) * 10_000 // capacity
+                rose = max(rose, move)
+                fell = max(fell, -move)
+    return Moves(fell_centipct=fell, rose_centipct=rose)
+
+
+def worth_saying(
+    last: AllocatableChanged | None, last_fall_at_ms: int | None, moves: Moves, policy: Policy, now_ms: int
+) -> bool:
+    """First number, large enough fall, large enough rise after a quiet time, or an old publication."""
+    if last is None or now_ms - last.at_ms >= policy.refresh_ms:
+        return True
+    if moves.fell_centipct >= policy.shrink_pct * 100 and moves.fell_centipct > 0:
+        return True
+    quiet = last_fall_at_ms is None or now_ms - last_fall_at_ms >= policy.grow_hold_ms
+    return quiet and moves.rose_centipct >= max(policy.grow_pct * 100, 1)

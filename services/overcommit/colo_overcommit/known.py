@@ -1,0 +1,51 @@
+"""What the overcommit service knows of one node."""
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from colo_common.events.node import AllocatableChanged, NodeUsageSampled
+from colo_common.model.freshness import Freshness
+from colo_common.model.topology import NodeTopology
+from colo_overcommit.allocatable import ZoneInputs
+from colo_overcommit.held import Held
+
+__all__ = ["KnownNode"]
+
+
+class KnownNode(Struct, kw_only=True):
+    """Mutable, owned by the core. `samples` counts since the node (re)appeared; `inputs` belong to `sample`."""
+
+    topology: NodeTopology | None = None
+    simulated: bool = False
+    sample: NodeUsageSampled | None = None
+    inputs: tuple[ZoneInputs, ...] = ()
+    samples: int = 0
+    heard_at_ms: int | None = None
+    freshness: Freshness = Freshness.UNKNOWN
+    published: AllocatableChanged | None = None
+    last_fall_at_ms: int | None = None
+    held: Held = field(default_factory=Held)
+
+    def is_old(self, sample: NodeUsageSampled) -> bool:
+        """Whether a newer sample of the same boot of the collector was heard already."""
+        last = self.sample
+        return last is not None and last.boot_id == sample.boot_id and sample.sample_seq <= last.sample_seq
+
+    def accept(self, sample: NodeUsageSampled, inputs: tuple[ZoneInputs, ...], now_ms: int) -> None:
+        """The sample is the newest now. A collector that started anew warms up again."""
+        restarted = self.sample is not None and self.sample.boot_id != sample.boot_id
+        self.samples = 1 if restarted else self.samples + 1
+        self.sample = sample
+        self.inputs = inputs
+        self.heard_at_ms = now_ms
+
+    def only_held(self) -> tuple[ZoneInputs, ...]:
+        """Terms that promise nothing beyond what is held: reclaim 0 percent, so that `raw` is not positive."""
+        held = self.held.by_zone()
+        zones = []
+        for zone in self.inputs:
+            share = held.get(zone.zone)
+            cpu = replace(zone.cpu, reclaim_pct=0, held=share.cpu_mcpu if share else 0)
+            memory = replace(zone.memory, reclaim_pct=0, held=share.memory_bytes if share else 0)
+            zones.append(replace(zone, cpu=cpu, memory=memory))
+        return tuple(zones)

@@ -1,0 +1,45 @@
+"""How much of a node may be promised to batch work: percentages, reservations and the thresholds of publishing."""
+
+from msgspec import Struct
+
+from colo_common.model.freshness import FreshnessPolicy
+from colo_common.model.invalid import InvalidInput
+
+__all__ = ["Policy"]
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """Reclaim percentages say which share of a zone online, system and batch work may use together; the rest is margin.
+
+    `node_reserved_*` is kept for the machine itself where it uses less than that. A number is published at once when it fell by at
+    least `shrink_pct` of the zone's capacity, when it grew by at least `grow_pct` and nothing shrank for `grow_hold_ms`, and
+    whenever the last publication is `refresh_ms` old.
+    """
+
+    cpu_reclaim_pct: int = 80
+    memory_reclaim_pct: int = 85
+    node_reserved_cpu_mcpu: int = 1000
+    node_reserved_memory_bytes: int = 1 << 30
+    shrink_pct: int = 2
+    grow_pct: int = 4
+    grow_hold_ms: int = 10_000
+    refresh_ms: int = 60_000
+    lease_ms: int = 10_000
+    freshness: FreshnessPolicy = FreshnessPolicy()
+
+    def validate(self) -> None:
+        """Raise InvalidInput for the first value that is out of its range or contradicts another."""
+        for name in ("cpu_reclaim_pct", "memory_reclaim_pct"):
+            if not 0 <= getattr(self, name) <= 100:
+                raise InvalidInput(name, "must be 0 to 100", getattr(self, name))
+        for name in ("shrink_pct", "grow_pct"):
+            if not 0 <= getattr(self, name) <= 50:
+                raise InvalidInput(name, "must be 0 to 50", getattr(self, name))
+        for name in ("node_reserved_cpu_mcpu", "node_reserved_memory_bytes", "grow_hold_ms"):
+            if getattr(self, name) < 0:
+                raise InvalidInput(name, "must not be negative", getattr(self, name))
+        for name in ("refresh_ms", "lease_ms"):
+            if getattr(self, name) < 1:
+                raise InvalidInput(name, "must be at least 1", getattr(self, name))
+        if self.freshness.stale_after_ms >= self.freshness.lost_after_ms:
+            raise InvalidInput("freshness.stale_after_ms", "must be below lost_after_ms", self.freshness.stale_after_ms)
