@@ -1,0 +1,93 @@
+"""How the kernel writes numbers and lists, read strictly: what does not follow the rule is refused with file, line and
+rule.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput
+
+__all__ = [
+    "COUNTER_MAX",
+    "cpu_list",
+    "decimal_hundredths",
+    "flat_keyed",
+    "numbered_lines",
+    "single_count",
+    "unsigned",
+    "where",
+]
+
+COUNTER_MAX: Final = 2**64 - 1
+"""Every counter that is read here is at most a u64 in the kernel."""
+
+_LINES_MAX: Final = 100_000
+_DECIMAL: Final = re.compile(r"([0-9]{1,15})\.([0-9]{2})", re.ASCII)
+
+
+def where(path: str, line: int) -> str:
+    """The field name of an error: the file and its line, counted from 1."""
+    return f"{path} line {line}"
+
+
+def numbered_lines(path: str, text: str) -> Iterator[tuple[int, str]]:
+    """The non-empty lines with their numbers from 1. Raises InvalidInput beyond 100,000 lines."""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if number > _LINES_MAX:
+            raise InvalidInput(where(path, number), f"a file may have at most {_LINES_MAX} lines", number)
+        if line:
+            yield number, line
+
+
+def unsigned(word: str, field: str) -> int:
+    """The integer of a word of decimal digits, 0 to 2**64 - 1.
+
+    Raises InvalidInput for anything else, signs and blanks too.
+    """
+    if not (word.isascii() and word.isdigit() and len(word) <= 20):
+        raise InvalidInput(field, "must be an unsigned decimal number", word)
+    number = int(word)
+    if number > COUNTER_MAX:
+        raise InvalidInput(field, "must be below 2**64", word)
+    return number
+
+
+def single_count(path: str, text: str) -> int:
+    """The number of a file that holds one unsigned number, as cpuacct.usage does. Raises InvalidInput otherwise."""
+    return unsigned(text.strip(" \t\n"), where(path, 1))
+
+
+def flat_keyed(path: str, text: str) -> dict[str, int]:
+    """The numbers of a file with one "key value" a line (cpu.stat, memory.stat); unknown keys are kept.
+
+    Raises InvalidInput for a line of another form or a key that comes twice.
+    """
+    found: dict[str, int] = {}
+    for number, line in numbered_lines(path, text):
+        words = line.split()
+        if len(words) != 2:
+            raise InvalidInput(where(path, number), 'must read "key value"', line)
+        if words[0] in found:
+            raise InvalidInput(where(path, number), "a key may come only once", words[0])
+        found[words[0]] = unsigned(words[1], where(path, number))
+    return found
+
+
+def cpu_list(path: str, text: str) -> CpuSet:
+    """The CPUs (or zones) of a list file such as "0-3,8"; an empty file is the empty set.
+
+    Raises InvalidInput that names the file; the rule is that of CpuSet.parse.
+    """
+    return CpuSet.parse(text.strip(), where(path, 1))
+
+
+def decimal_hundredths(word: str, field: str) -> int:
+    """Hundredths of a number that the kernel prints with two decimals ("0.27" is 27), exactly. Raises InvalidInput."""
+    match = _DECIMAL.fullmatch(word)
+    if match is None:
+        raise InvalidInput(field, "must be a decimal number with two digits after the point", word)
+    return int(match[1]) * 100 + int(match[2])

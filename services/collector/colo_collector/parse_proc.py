@@ -1,0 +1,268 @@
+"""The texts of /proc as values: CPU time, memory, load, uptime, boot id.
+
+Every error names the file, the line and the rule.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from msgspec import Struct
+
+from colo_collector.kernel_text import decimal_hundredths, numbered_lines, unsigned, where
+from colo_common.model.invalid import InvalidInput
+
+__all__ = [
+    "CpuTicks",
+    "Load",
+    "MachineCpuTicks",
+    "Meminfo",
+    "Uptime",
+    "ZoneMeminfo",
+    "parse_boot_id",
+    "parse_loadavg",
+    "parse_meminfo",
+    "parse_stat",
+    "parse_uptime",
+    "parse_zone_meminfo",
+]
+
+CPUS_MAX: Final = 8192
+"""The kernel's own limit (NR_CPUS on x86 with CONFIG_MAXSMP)."""
+
+_MEMINFO_LINE: Final = re.compile(r"([A-Za-z0-9_()]+):\s+([0-9]+)( kB)?\s*", re.ASCII)
+_ZONE_MEMINFO_LINE: Final = re.compile(r"Node\s+([0-9]+)\s+([A-Za-z0-9_()]+):\s+([0-9]+)( kB)?\s*", re.ASCII)
+_UUID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII)
+
+
+class CpuTicks(Struct, frozen=True, kw_only=True):
+    """Time since boot in USER_HZ ticks, in the columns of /proc/stat. `user` already contains guest time, `nice` nice
+    guest time.
+
+    `cpu` is the logical CPU, or -1 for the sum over all.
+    """
+
+    cpu: int
+    user: int
+    nice: int
+    system: int
+    idle: int
+    iowait: int = 0
+    irq: int = 0
+    softirq: int = 0
+    steal: int = 0
+
+    @property
+    def busy(self) -> int:
+        """Ticks in which the CPU worked: user, nice, system, irq, softirq. Waiting for I/O is idle; stolen time is
+        nobody's work.
+
+        The sum is Koordinator's (koordlet metricsadvisor, node CPU usage).
+        """
+        return self.user + self.nice + self.system + self.irq + self.softirq
+
+
+class MachineCpuTicks(Struct, frozen=True, kw_only=True):
+    """All of one reading of /proc/stat.
+
+    `cpus` are the online CPUs in ascending id; `total` also counts those offline now.
+    """
+
+    total: CpuTicks
+    cpus: tuple[CpuTicks, ...]
+
+
+class Meminfo(Struct, frozen=True, kw_only=True):
+    """Memory of the machine in bytes.
+
+    `available_bytes` is MemFree where the kernel does not say (before 3.14): never too much.
+    """
+
+    total_bytes: int
+    free_bytes: int
+    available_bytes: int
+    buffers_bytes: int = 0
+    cached_bytes: int = 0
+    swap_total_bytes: int = 0
+    swap_free_bytes: int = 0
+
+    @property
+    def used_bytes(self) -> int:
+        """Total minus available, at least 0."""
+        return max(self.total_bytes - self.available_bytes, 0)
+
+
+class ZoneMeminfo(Struct, frozen=True, kw_only=True):
+    """Memory of one NUMA zone in bytes, from /sys/devices/system/node/nodeN/meminfo."""
+
+    zone: int
+    total_bytes: int
+    free_bytes: int
+    file_lru_bytes: int = 0
+    slab_reclaimable_bytes: int = 0
+
+    @property
+    def used_bytes(self) -> int:
+        """Total minus free, file pages on the LRU lists and reclaimable slab, at least 0.
+
+        The kernel gives no MemAvailable for a zone; this sum is Koordinator's (NUMA memory usage of its node metric).
+        """
+        return max(self.total_bytes - self.free_bytes - self.file_lru_bytes - self.slab_reclaimable_bytes, 0)
+
+
+class Load(Struct, frozen=True, kw_only=True):
+    """Load averages in thousandths, and how many threads run now and exist."""
+
+    load1_milli: int
+    load5_milli: int
+    load15_milli: int
+    runnable: int
+    threads: int
+
+
+class Uptime(Struct, frozen=True, kw_only=True):
+    """Milliseconds since boot, and idle milliseconds summed over all CPUs."""
+
+    up_ms: int
+    idle_ms: int
+
+
+def parse_stat(text: str, path: str = "/proc/stat") -> MachineCpuTicks:
+    """The CPU lines of /proc/stat. Columns that an old kernel lacks (from iowait on) count as 0; later ones are
+    ignored.
+
+    Lines after the CPU lines are not read, so a text cut there is fine. Raises InvalidInput without a "cpu" line first,
+    without any "cpuN" line, for ids that do not ascend or exceed 8191, or for a line with fewer than four numbers.
+    """
+    total: CpuTicks | None = None
+    cpus: list[CpuTicks] = []
+    for number, line in numbered_lines(path, _cpu_lines(text)):
+        words = line.split()
+        field = where(path, number)
+        if len(words) < 5:
+            raise InvalidInput(field, "a CPU line needs at least user, nice, system and idle", line)
+        if total is None:
+            if words[0] != "cpu":
+                raise InvalidInput(field, 'the first line must begin with "cpu"', line)
+            total = _ticks(-1, words, field)
+            continue
+        cpu = unsigned(words[0][3:], field)
+        if cpu >= CPUS_MAX:
+            raise InvalidInput(field, f"a CPU id must be below {CPUS_MAX}", cpu)
+        if cpus and cpu <= cpus[-1].cpu:
+            raise InvalidInput(field, "CPU ids must ascend", cpu)
+        cpus.append(_ticks(cpu, words, field))
+    if total is None:
+        raise InvalidInput(where(path, 1), 'the first line must begin with "cpu"', text)
+    if not cpus:
+        raise InvalidInput(where(path, 2), 'at least one line "cpuN" is needed', text)
+    return MachineCpuTicks(total=total, cpus=tuple(cpus))
+
+
+def _cpu_lines(text: str) -> str:
+    """The leading lines that begin with "cpu"; what follows (interrupts) can be far larger than all of them."""
+    end = 0
+    while text.startswith("cpu", end):
+        next_line = text.find("\n", end) + 1
+        if next_line == 0:
+            return text
+        end = next_line
+    return text[:end]
+
+
+def _ticks(cpu: int, words: list[str], field: str) -> CpuTicks:
+    columns = [unsigned(word, field) for word in words[1:9]]
+    columns += [0] * (8 - len(columns))
+    user, nice, system, idle, iowait, irq, softirq, steal = columns
+    return CpuTicks(
+        cpu=cpu, user=user, nice=nice, system=system, idle=idle, iowait=iowait, irq=irq, softirq=softirq, steal=steal
+    )
+
+
+def parse_meminfo(text: str, path: str = "/proc/meminfo") -> Meminfo:
+    """The memory of the machine. Unknown keys are ignored.
+
+    Raises InvalidInput for a malformed line or without MemTotal or MemFree.
+    """
+    found: dict[str, int] = {}
+    for number, line in numbered_lines(path, text):
+        match = _MEMINFO_LINE.fullmatch(line)
+        if match is None:
+            raise InvalidInput(where(path, number), 'must read "Key: number" or "Key: number kB"', line)
+        key, digits, kilo = match.groups()
+        found.setdefault(key, unsigned(digits, where(path, number)) * (1024 if kilo else 1))
+    free_bytes = _needed(found, "MemFree", path)
+    return Meminfo(
+        total_bytes=_needed(found, "MemTotal", path),
+        free_bytes=free_bytes,
+        available_bytes=found.get("MemAvailable", free_bytes),
+        buffers_bytes=found.get("Buffers", 0),
+        cached_bytes=found.get("Cached", 0),
+        swap_total_bytes=found.get("SwapTotal", 0),
+        swap_free_bytes=found.get("SwapFree", 0),
+    )
+
+
+def parse_zone_meminfo(zone: int, text: str, path: str) -> ZoneMeminfo:
+    """The memory of one zone.
+
+    Raises InvalidInput for a malformed line, another zone's number, or without MemTotal or MemFree.
+    """
+    found: dict[str, int] = {}
+    for number, line in numbered_lines(path, text):
+        match = _ZONE_MEMINFO_LINE.fullmatch(line)
+        if match is None:
+            raise InvalidInput(where(path, number), 'must read "Node N Key: number" or "Node N Key: number kB"', line)
+        node, key, digits, kilo = match.groups()
+        if unsigned(node, where(path, number)) != zone:
+            raise InvalidInput(where(path, number), f"must be about zone {zone}", line)
+        found.setdefault(key, unsigned(digits, where(path, number)) * (1024 if kilo else 1))
+    return ZoneMeminfo(
+        zone=zone,
+        total_bytes=_needed(found, "MemTotal", path),
+        free_bytes=_needed(found, "MemFree", path),
+        file_lru_bytes=found.get("Active(file)", 0) + found.get("Inactive(file)", 0),
+        slab_reclaimable_bytes=found.get("SReclaimable", 0),
+    )
+
+
+def _needed(found: dict[str, int], key: str, path: str) -> int:
+    if key not in found:
+        raise InvalidInput(path, f"must have a line {key}", None)
+    return found[key]
+
+
+def parse_loadavg(text: str, path: str = "/proc/loadavg") -> Load:
+    """The load averages.
+
+    Raises InvalidInput unless the line has three averages, "runnable/threads" and the last pid.
+    """
+    field = where(path, 1)
+    words = text.split()
+    if len(words) != 5 or words[3].count("/") != 1:
+        raise InvalidInput(field, 'must read "1m 5m 15m runnable/threads last_pid"', text)
+    load1, load5, load15 = (decimal_hundredths(word, field) * 10 for word in words[:3])
+    runnable, threads = (unsigned(word, field) for word in words[3].split("/"))
+    return Load(load1_milli=load1, load5_milli=load5, load15_milli=load15, runnable=runnable, threads=threads)
+
+
+def parse_uptime(text: str, path: str = "/proc/uptime") -> Uptime:
+    """Time since boot. Raises InvalidInput unless the line has two decimal numbers."""
+    field = where(path, 1)
+    words = text.split()
+    if len(words) != 2:
+        raise InvalidInput(field, 'must read "seconds idle_seconds"', text)
+    up_ms, idle_ms = (decimal_hundredths(word, field) * 10 for word in words)
+    return Uptime(up_ms=up_ms, idle_ms=idle_ms)
+
+
+def parse_boot_id(text: str, path: str = "/proc/sys/kernel/random/boot_id") -> str:
+    """The boot's UUID in lower case. Counters of two readings are comparable only when it is the same.
+
+    Raises InvalidInput.
+    """
+    boot_id = text.strip().lower()
+    if _UUID.fullmatch(boot_id) is None:
+        raise InvalidInput(where(path, 1), "must be a UUID", text)
+    return boot_id
