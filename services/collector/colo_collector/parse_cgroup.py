@@ -1,0 +1,184 @@
+"""The files of a control group as counters, the same values from v1 and v2.
+
+Every error names the file, the line and the rule.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from colo_collector.kernel_text import cpu_list, flat_keyed, numbered_lines, single_count, unsigned, where
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput
+
+__all__ = [
+    "CpuStat",
+    "GroupFiles",
+    "GroupMemory",
+    "cpuset_of_group",
+    "group_files",
+    "parse_cpu_stat",
+    "parse_cpu_usage_ns",
+    "parse_group_memory",
+    "parse_limit_bytes",
+    "parse_procs",
+]
+
+V1_UNLIMITED_BYTES: Final = 2**63 - 4096
+"""What v1 shows for no limit: the largest number of whole pages (9223372036854771712 with pages of 4 KiB)."""
+
+_PAGE_MAX_BYTES: Final = 65_536
+
+
+class CpuStat(Struct, frozen=True, kw_only=True):
+    """Bandwidth counters since the group exists. `usage_us` is None on v1, where cpuacct.usage has it."""
+
+    periods: int = 0
+    throttled_periods: int = 0
+    throttled_us: int = 0
+    bursts: int = 0
+    burst_us: int = 0
+    usage_us: int | None = None
+
+
+class GroupMemory(Struct, frozen=True, kw_only=True):
+    """Memory of a group and all below it, in bytes."""
+
+    usage_bytes: int
+    inactive_file_bytes: int = 0
+
+    @property
+    def working_set_bytes(self) -> int:
+        """Usage minus inactive file pages, at least 0: what the kernel cannot drop easily (cAdvisor's and the
+        kubelet's working set).
+        """
+        return max(self.usage_bytes - self.inactive_file_bytes, 0)
+
+
+class GroupFiles(Struct, frozen=True, kw_only=True):
+    """Where the counters of one group are; "" when the machine has no such controller."""
+
+    cpu_usage: str
+    cpu_stat: str
+    memory_usage: str
+    memory_stat: str
+    procs: str
+
+    def sampled(self) -> tuple[str, ...]:
+        """The files that one sample needs, without repetition."""
+        files = (self.cpu_usage, self.cpu_stat, self.memory_usage, self.memory_stat)
+        return tuple(dict.fromkeys(file for file in files if file))
+
+
+def group_files(version: Literal["v1", "v2"], cpu_dir: str, cpuacct_dir: str, memory_dir: str) -> GroupFiles:
+    """The counter files of a group whose directories per controller are given ("" where the controller is not
+    mounted).
+    """
+    if version == "v2":
+        stat = _in(cpu_dir or cpuacct_dir, "cpu.stat")
+        return GroupFiles(
+            cpu_usage=stat,
+            cpu_stat=stat,
+            memory_usage=_in(memory_dir, "memory.current"),
+            memory_stat=_in(memory_dir, "memory.stat"),
+            procs=_in(cpu_dir or memory_dir, "cgroup.procs"),
+        )
+    return GroupFiles(
+        cpu_usage=_in(cpuacct_dir, "cpuacct.usage"),
+        cpu_stat=_in(cpu_dir, "cpu.stat"),
+        memory_usage=_in(memory_dir, "memory.usage_in_bytes"),
+        memory_stat=_in(memory_dir, "memory.stat"),
+        procs=_in(cpu_dir or memory_dir, "cgroup.procs"),
+    )
+
+
+def _in(directory: str, name: str) -> str:
+    return f"{directory.rstrip('/')}/{name}" if directory else ""
+
+
+def parse_cpu_stat(path: str, text: str) -> CpuStat:
+    """The counters of cpu.stat in microseconds; keys that the kernel lacks are 0, others are ignored.
+
+    v1 counts `throttled_time` and `burst_time` in nanoseconds, rounded down here; v2 has `throttled_usec` and
+    `burst_usec`.
+    """
+    found = flat_keyed(path, text)
+    return CpuStat(
+        periods=found.get("nr_periods", 0),
+        throttled_periods=found.get("nr_throttled", 0),
+        throttled_us=_us(found, "throttled_usec", "throttled_time"),
+        bursts=found.get("nr_bursts", 0),
+        burst_us=_us(found, "burst_usec", "burst_time"),
+        usage_us=found.get("usage_usec"),
+    )
+
+
+def _us(found: dict[str, int], v2_key: str, v1_key: str) -> int:
+    return found[v2_key] if v2_key in found else found.get(v1_key, 0) // 1000
+
+
+def parse_cpu_usage_ns(path: str, text: str) -> int:
+    """CPU time of a group in nanoseconds, from cpuacct.usage (v1) or from usage_usec of cpu.stat (v2), told apart by
+    content.
+
+    Raises InvalidInput when the file is neither.
+    """
+    if text[:1].isdigit():
+        return single_count(path, text)
+    usage_us = flat_keyed(path, text).get("usage_usec")
+    if usage_us is None:
+        raise InvalidInput(path, "must be one number or have a line usage_usec", text)
+    return usage_us * 1000
+
+
+def parse_group_memory(usage_path: str, usage: str, stat_path: str, stat: str | None) -> GroupMemory:
+    """Memory from memory.usage_in_bytes or memory.current, and memory.stat (None: inactive pages count as used).
+
+    v1 says `total_inactive_file` for the group with all below it, v2 `inactive_file`; v1's own `inactive_file` is for
+    the
+    group alone and is used only where the total is missing.
+    """
+    inactive_file_bytes = 0
+    if stat is not None:
+        number = _line_value(stat_path, stat, "total_inactive_file")
+        if number is None:
+            number = _line_value(stat_path, stat, "inactive_file")
+        inactive_file_bytes = number or 0
+    return GroupMemory(usage_bytes=single_count(usage_path, usage), inactive_file_bytes=inactive_file_bytes)
+
+
+def _line_value(path: str, text: str, key: str) -> int | None:
+    """The number of one key.
+
+    Found by search, because memory.stat has some forty lines and 250 groups are read a second.
+    """
+    begin = 0 if text.startswith(f"{key} ") else text.find(f"\n{key} ") + 1
+    if begin == 0 and not text.startswith(f"{key} "):
+        return None
+    end = text.find("\n", begin)
+    word = text[begin + len(key) + 1 : len(text) if end < 0 else end]
+    return unsigned(word, where(path, text.count("\n", 0, begin) + 1))
+
+
+def parse_limit_bytes(path: str, text: str) -> int | None:
+    """A memory limit in bytes; None for no limit: "max" on v2, the largest number of whole pages on v1."""
+    if text.strip() == "max":
+        return None
+    limit_bytes = single_count(path, text)
+    return None if limit_bytes >= V1_UNLIMITED_BYTES - _PAGE_MAX_BYTES else limit_bytes
+
+
+def cpuset_of_group(path: str, text: str) -> CpuSet:
+    """The CPUs of cpuset.cpus, cpuset.effective_cpus or cpuset.cpus.effective; an empty file is the empty set."""
+    return cpu_list(path, text)
+
+
+def parse_procs(path: str, text: str) -> tuple[int, ...]:
+    """The process ids of cgroup.procs, ascending. 0 stands for a process outside this pid namespace and may come more
+    than once.
+
+    Raises InvalidInput for a line that is no number.
+    """
+    return tuple(sorted(unsigned(line, where(path, number)) for number, line in numbered_lines(path, text)))
