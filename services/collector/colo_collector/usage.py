@@ -1,0 +1,216 @@
+"""Two readings of growing counters as rates: integer milli-CPU, rounded down, or unknown with the reason.
+
+Never negative, never absurd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from colo_collector.parse_proc import CpuTicks, MachineCpuTicks
+from colo_common.model.cpuset import CpuSet
+
+__all__ = [
+    "GroupCounters",
+    "GroupRate",
+    "MachineReading",
+    "MachineRates",
+    "Rate",
+    "Unknown",
+    "rates_between",
+]
+
+_NS_PER_S: Final = 1_000_000_000
+_MCPU: Final = 1000
+_INTERVAL_NS_MIN: Final = 1_000_000
+_SLACK_TICKS: Final = 2
+"""A counter in ticks may be one tick late at the first reading and one early at the second."""
+_SLACK_DIVISOR: Final = 10
+"""Readings of one batch are not taken at one instant: a tenth of the interval is allowed for that."""
+
+
+class Unknown(StrEnum):
+    """Why there is no rate."""
+
+    FIRST = "first-reading"
+    REBOOTED = "rebooted"
+    TIME_STOOD = "no-time-passed"
+    TIME_BACKWARDS = "time-went-backwards"
+    RESET = "counter-went-backwards"
+    ABSURD = "more-than-the-cpus-can-do"
+    CPU_CAME = "cpu-not-in-both-readings"
+    ABSENT = "not-in-this-reading"
+    REPLACED = "group-was-replaced"
+
+
+class Rate(Struct, frozen=True):
+    """`mcpu` rounded down, or None and the reason why it is unknown. Exactly one of the two is None."""
+
+    mcpu: int | None
+    unknown: Unknown | None = None
+
+
+class GroupCounters(Struct, frozen=True, kw_only=True):
+    """What one reading says of one workload's group.
+
+    `identity` (the directory's inode) tells a new group of the same name from the old.
+    """
+
+    workload: str
+    cpu_usage_ns: int
+    throttled_us: int = 0
+    identity: int = 0
+
+
+class MachineReading(Struct, frozen=True, kw_only=True):
+    """Counters of one reading. `at_ns` is the monotonic clock; readings of different boots are never compared."""
+
+    at_ns: int
+    boot_id: str
+    ticks: MachineCpuTicks
+    groups: tuple[GroupCounters, ...] = ()
+
+
+class GroupRate(Struct, frozen=True, kw_only=True):
+    """One workload's rate, and the time its threads were throttled in the interval (None when unknown)."""
+
+    workload: str
+    used: Rate
+    throttled_us: int | None
+
+
+class MachineRates(Struct, frozen=True, kw_only=True):
+    """All rates of one interval.
+
+    `zones` has the id and rate of every zone asked for, `groups` every workload of either reading, both ascending.
+    """
+
+    interval_ns: int
+    used: Rate
+    steal: Rate
+    zones: tuple[tuple[int, Rate], ...]
+    groups: tuple[GroupRate, ...]
+
+
+def rates_between(
+    previous: MachineReading | None, current: MachineReading, zones: Mapping[int, CpuSet], *, user_hz: int = 100
+) -> MachineRates:
+    """The rates from one reading to the next. `user_hz` is the ticks a second of /proc/stat (sysconf SC_CLK_TCK).
+
+    - The node's rate comes from the sum line, a zone's from the lines of its CPUs. A CPU of the zone that is not in
+    both
+      readings makes the zone unknown for this interval (hot-plug); the node stays known.
+    - mcpu = floor(ticks * 1000 * 10**9 / (user_hz * interval_ns)), summed before it is rounded.
+    - More than its CPUs can do is cut to that when two ticks a CPU or a tenth of the interval explain it, unknown
+    beyond.
+    - A counter that went back, less than 1 ms, another boot or a replaced group make the rate unknown.
+    """
+    broken = _broken(previous, current)
+    if previous is None or broken is not None:
+        return _all_unknown(previous, current, zones, broken or Unknown.FIRST)
+    interval_ns = current.at_ns - previous.at_ns
+    before = {ticks.cpu: ticks for ticks in previous.ticks.cpus}
+    now = {ticks.cpu: ticks for ticks in current.ticks.cpus}
+    clock = _Clock(interval_ns=interval_ns, user_hz=user_hz)
+    count = max(len(before), len(now))
+    busy = current.ticks.total.busy - previous.ticks.total.busy
+    steal = current.ticks.total.steal - previous.ticks.total.steal
+    return MachineRates(
+        interval_ns=interval_ns,
+        used=clock.rate_of_ticks(busy, count),
+        steal=clock.rate_of_ticks(steal, count),
+        zones=tuple((zone, _zone_rate(zones[zone], before, now, clock)) for zone in sorted(zones)),
+        groups=_group_rates(previous.groups, current.groups, clock, count),
+    )
+
+
+class _Clock(Struct, frozen=True, kw_only=True):
+    interval_ns: int
+    user_hz: int
+
+    def rate_of_ticks(self, ticks: int, cpus: int) -> Rate:
+        return self.rate(ticks * _NS_PER_S, self.user_hz, cpus)
+
+    def rate(self, used_ns: int, per: int, cpus: int) -> Rate:
+        """used_ns / per nanoseconds of CPU time in the interval, on that many CPUs."""
+        if used_ns < 0:
+            return Rate(None, Unknown.RESET)
+        slack_ns = self.interval_ns // _SLACK_DIVISOR + _SLACK_TICKS * _NS_PER_S // self.user_hz
+        if used_ns > cpus * (self.interval_ns + slack_ns) * per:
+            return Rate(None, Unknown.ABSURD)
+        return Rate(min(used_ns * _MCPU // (per * self.interval_ns), cpus * _MCPU))
+
+
+def _broken(previous: MachineReading | None, current: MachineReading) -> Unknown | None:
+    """Why nothing of the two readings may be compared, or None."""
+    if previous is None:
+        return Unknown.FIRST
+    if previous.boot_id != current.boot_id:
+        return Unknown.REBOOTED
+    if current.at_ns < previous.at_ns:
+        return Unknown.TIME_BACKWARDS
+    if current.at_ns - previous.at_ns < _INTERVAL_NS_MIN:
+        return Unknown.TIME_STOOD
+    return None
+
+
+def _all_unknown(
+    previous: MachineReading | None, current: MachineReading, zones: Mapping[int, CpuSet], reason: Unknown
+) -> MachineRates:
+    unknown = Rate(None, reason)
+    names = {group.workload for group in current.groups}
+    if previous is not None:
+        names |= {group.workload for group in previous.groups}
+    return MachineRates(
+        interval_ns=0,
+        used=unknown,
+        steal=unknown,
+        zones=tuple((zone, unknown) for zone in sorted(zones)),
+        groups=tuple(GroupRate(workload=name, used=unknown, throttled_us=None) for name in sorted(names)),
+    )
+
+
+def _zone_rate(cpus: CpuSet, before: Mapping[int, CpuTicks], now: Mapping[int, CpuTicks], clock: _Clock) -> Rate:
+    busy = 0
+    for cpu in cpus:
+        first, last = before.get(cpu), now.get(cpu)
+        if first is None or last is None:
+            return Rate(None, Unknown.CPU_CAME)
+        if last.busy < first.busy:
+            return Rate(None, Unknown.RESET)
+        busy += last.busy - first.busy
+    return clock.rate_of_ticks(busy, len(cpus))
+
+
+def _group_rates(
+    before: Iterable[GroupCounters], now: Iterable[GroupCounters], clock: _Clock, cpus: int
+) -> tuple[GroupRate, ...]:
+    first = {group.workload: group for group in before}
+    last = {group.workload: group for group in now}
+    return tuple(
+        _group_rate(name, first.get(name), last.get(name), clock, cpus) for name in sorted(first.keys() | last.keys())
+    )
+
+
+def _group_rate(
+    name: str, first: GroupCounters | None, last: GroupCounters | None, clock: _Clock, cpus: int
+) -> GroupRate:
+    reason: Unknown | None = None
+    if last is None:
+        reason = Unknown.ABSENT
+    elif first is None:
+        reason = Unknown.FIRST
+    elif first.identity != last.identity:
+        reason = Unknown.REPLACED
+    if reason is not None or first is None or last is None:
+        return GroupRate(workload=name, used=Rate(None, reason or Unknown.FIRST), throttled_us=None)
+    throttled_us = last.throttled_us - first.throttled_us
+    return GroupRate(
+        workload=name,
+        used=clock.rate(last.cpu_usage_ns - first.cpu_usage_ns, 1, cpus),
+        throttled_us=throttled_us if throttled_us >= 0 else None,
+    )
