@@ -1,0 +1,231 @@
+"""Reads kernel files under a root: one batch is one coherent sample.
+
+Keeps descriptors open, because opening costs more than reading.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.model.invalid import InvalidInput
+
+__all__ = ["FileReader", "Gathered"]
+
+_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+# ENODEV is what a descriptor of a removed control group answers.
+_MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ESRCH})
+_OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
+_DESCRIPTORS_SPARED: Final = 128
+"""Descriptors of the process that this reader leaves for sockets and logs."""
+
+
+class Gathered(Struct, frozen=True, kw_only=True):
+    """The texts of one batch.
+
+    `texts` has every path asked for, None where the file is missing or refused. `inodes` tells a file from another
+    that took
+    its name later. `cut` lists files larger than the limit: their text ends with the last whole line below it.
+    `refused` has
+    the error number of files that are there but could not be read. The clock is the monotonic one.
+    """
+
+    texts: dict[str, str | None]
+    inodes: dict[str, int]
+    cut: tuple[str, ...]
+    refused: dict[str, int]
+    started_ns: int
+    finished_ns: int
+
+    @property
+    def spread_ns(self) -> int:
+        """How far apart the first and the last reading may be: the sample's incoherence."""
+        return self.finished_ns - self.started_ns
+
+
+class FileReader:
+    """Reads text files below `root`, which stands for "/". Not for use by two threads at once.
+
+    At most `descriptors_max` files stay open, the least recently read is closed first; the default is what the process
+    may
+    have, less 128, and at most 4096. A file above `limit_bytes` is cut, so memory stays bounded by the paths asked for.
+    """
+
+    def __init__(self, root: str = "/", *, limit_bytes: int = 65_536, descriptors_max: int | None = None) -> None:
+        if limit_bytes < 1:
+            raise InvalidInput("limit_bytes", "must be at least 1", limit_bytes)
+        if descriptors_max is None:
+            descriptors_max = min(max(_descriptor_limit() - _DESCRIPTORS_SPARED, 0), 4096)
+        if descriptors_max < 0:
+            raise InvalidInput("descriptors_max", "must not be negative", descriptors_max)
+        self._root = root.rstrip("/")
+        self._limit_bytes = limit_bytes
+        self._descriptors_max = descriptors_max
+        self._held: OrderedDict[str, int] = OrderedDict()
+
+    def __enter__(self) -> FileReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def held(self) -> int:
+        """How many files are open now."""
+        return len(self._held)
+
+    def read(self, path: str) -> str | None:
+        """The text of one file, None if it is missing or refused. The file is not kept open."""
+        return self.read_all((path,), keep=False).texts[path]
+
+    def read_all(self, paths: Sequence[str], *, keep: bool = True) -> Gathered:
+        """Read every path once, in the order given; no failure of one file stops the batch.
+
+        With `keep`, files stay open for the next batch: right for what is read every period, wrong for what is read
+        once.
+        Raises InvalidInput for a path that is not absolute or has a part "..".
+        """
+        texts: dict[str, str | None] = {}
+        inodes: dict[str, int] = {}
+        cut: list[str] = []
+        refused: dict[str, int] = {}
+        started_ns = time.monotonic_ns()
+        for path in paths:
+            try:
+                content, inodes[path] = self._content(path, keep)
+            except OSError as error:
+                texts[path] = None
+                if error.errno not in _MISSING:
+                    refused[path] = error.errno or errno.EIO
+                continue
+            if len(content) > self._limit_bytes:
+                cut.append(path)
+                content = content[: content.rfind(b"\n", 0, self._limit_bytes) + 1]
+            texts[path] = content.decode("utf-8", "replace")
+        finished_ns = time.monotonic_ns()
+        return Gathered(
+            texts=texts,
+            inodes=inodes,
+            cut=tuple(cut),
+            refused=refused,
+            started_ns=started_ns,
+            finished_ns=finished_ns,
+        )
+
+    def list_directories(self, path: str, limit: int = 10_000) -> tuple[str, ...]:
+        """The names of the directories in a directory, sorted; empty if it is missing or refused.
+
+        Raises InvalidInput when there are more than `limit`.
+        """
+        found: list[str] = []
+        try:
+            with os.scandir(self._real(path) or "/") as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        found.append(entry.name)
+                    if len(found) > limit:
+                        raise InvalidInput(path, f"may have at most {limit} directories", len(found))
+        except OSError:
+            return ()
+        return tuple(sorted(found))
+
+    def is_writable(self, path: str) -> bool:
+        """Whether this process may write that file or directory, as far as the mount and the rights say.
+
+        Nothing is opened.
+        """
+        try:
+            return os.access(self._real(path), os.W_OK)
+        except OSError:
+            return False
+
+    def forget(self, paths: Iterable[str]) -> None:
+        """Close the descriptors of paths that will not be read again."""
+        for path in paths:
+            self._drop(path)
+
+    def close(self) -> None:
+        """Close everything. The reader may be used again."""
+        self.forget(tuple(self._held))
+
+    def _content(self, path: str, keep: bool) -> tuple[bytes, int]:
+        """Up to one byte more than the limit, and the inode. Raises OSError as the kernel gives it."""
+        descriptor = self._held.get(path)
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                status = os.fstat(descriptor)
+                if status.st_nlink:
+                    self._held.move_to_end(path)
+                    return self._bytes(descriptor), status.st_ino
+            # The file behind the descriptor is gone; another may have its name now.
+            self._drop(path)
+        descriptor = self._open(path)
+        try:
+            content = self._bytes(descriptor)
+            inode = os.fstat(descriptor).st_ino
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if keep and self._descriptors_max:
+            while len(self._held) >= self._descriptors_max:
+                self._drop(next(iter(self._held)))
+            self._held[path] = descriptor
+        else:
+            os.close(descriptor)
+        return content, inode
+
+    def _open(self, path: str) -> int:
+        real = self._real(path)
+        try:
+            return os.open(real, _FLAGS)
+        except OSError as error:
+            if error.errno not in _OUT_OF_DESCRIPTORS or not self._held:
+                raise
+        # Others need descriptors more than the cache does.
+        self.close()
+        return os.open(real, _FLAGS)
+
+    def _bytes(self, descriptor: int) -> bytes:
+        """The file from its start, at most one byte more than the limit.
+
+        The kernel may answer in pieces (seq_file gives whole records that fit its page), so only an empty answer is the end.
+        """
+        content = os.pread(descriptor, self._limit_bytes + 1, 0)
+        if not content:
+            return content
+        pieces = [content]
+        size = len(content)
+        while size <= self._limit_bytes:
+            piece = os.pread(descriptor, self._limit_bytes + 1 - size, size)
+            if not piece:
+                break
+            pieces.append(piece)
+            size += len(piece)
+        return content if len(pieces) == 1 else b"".join(pieces)
+
+    def _real(self, path: str) -> str:
+        if not path.startswith("/") or "\0" in path or ".." in path.split("/"):
+            raise InvalidInput("path", 'must be absolute and have no part ".."', path)
+        return self._root + path
+
+    def _drop(self, path: str) -> None:
+        descriptor = self._held.pop(path, None)
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+def _descriptor_limit() -> int:
+    """How many files this process may have open (soft limit)."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
