@@ -1,0 +1,228 @@
+"""What this kernel can do for colocation, probed once from its files: a matrix of present, or skipped with what is
+lacking.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from colo_collector.hierarchy import Hierarchy
+from colo_collector.kernel_text import cpu_list
+from colo_common.events.node import Capability
+
+__all__ = ["Probe", "capabilities", "probe_paths"]
+
+_CHILDREN: Final = ("", "system.slice", "init.scope", "user.slice", "kubepods.slice", "kubepods")
+"""Where a file that v2 gives to child groups only may be seen; the first is the root itself."""
+_CONTROLLERS: Final = ("cpu", "cpuacct", "cpuset", "memory")
+_RELEASE: Final = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})", re.ASCII)
+_RESCTRL_ROOT: Final = "/sys/fs/resctrl"
+_NODE_ONLINE: Final = "/sys/devices/system/node/online"
+
+
+class Probe(Struct, frozen=True, kw_only=True):
+    """What was gathered. `texts` has the paths of probe_paths, None where missing. `release` is uname's, such as
+    "6.1.0-13-amd64".
+
+    `writable` has the controllers whose own group this process may write.
+    """
+
+    hierarchy: Hierarchy
+    texts: Mapping[str, str | None]
+    release: str = ""
+    is_root: bool = False
+    writable: frozenset[str] = frozenset()
+
+
+def probe_paths(hierarchy: Hierarchy) -> tuple[str, ...]:
+    """The files to read for a Probe of that hierarchy."""
+    paths = ["/proc/filesystems", "/proc/mounts", _NODE_ONLINE]
+    paths += [f"/proc/pressure/{name}" for name in ("cpu", "memory", "io")]
+    paths += [f"{_RESCTRL_ROOT}/info/{name}" for name in ("L3/cbm_mask", "L3CODE/cbm_mask", "MB/min_bandwidth")]
+    paths.append(f"{_RESCTRL_ROOT}/info/L3_MON/mon_features")
+    for controller, names in (("cpu", ("cpu.idle", *_BURST_FILES, "cpu.bvt_warp_ns")), ("memory", ("memory.high",))):
+        paths += [path for name in names for path in _seen_at(hierarchy, controller, name)]
+    paths += _group_pressure_paths(hierarchy)
+    return tuple(dict.fromkeys(paths))
+
+
+def capabilities(probe: Probe) -> tuple[Capability, ...]:
+    """The matrix, always the same names in the same order.
+
+    `detail` says where a thing is, or "skipped: " and what is lacking.
+    """
+    return (
+        _cgroup(probe.hierarchy),
+        *(_controller(probe.hierarchy, name) for name in _CONTROLLERS),
+        _pressure(probe),
+        _group_pressure(probe),
+        _cpu_file(probe, "cpu-idle", ("cpu.idle",), (5, 15)),
+        _cpu_file(probe, "cpu-burst", _BURST_FILES, (5, 14)),
+        _cpu_file(probe, "cpu-bvt", ("cpu.bvt_warp_ns",), None),
+        _memory_high(probe),
+        *_resctrl(probe),
+        _numa(probe),
+        _root(probe),
+        _cgroup_write(probe),
+    )
+
+
+_BURST_FILES: Final = ("cpu.max.burst", "cpu.cfs_burst_us")
+
+
+def _present(name: str, detail: str = "") -> Capability:
+    return Capability(name=name, present=True, detail=detail)
+
+
+def _skipped(name: str, lacking: str) -> Capability:
+    return Capability(name=name, present=False, detail=f"skipped: {lacking}")
+
+
+def _cgroup(hierarchy: Hierarchy) -> Capability:
+    if hierarchy.version == "none":
+        return _skipped("cgroup", "no cgroup hierarchy is mounted")
+    return _present("cgroup", hierarchy.version)
+
+
+def _controller(hierarchy: Hierarchy, name: str) -> Capability:
+    mount = hierarchy.controller(name)
+    if mount is None:
+        return _skipped(f"cgroup-{name}", f"no mounted hierarchy has the {name} controller")
+    return _present(f"cgroup-{name}", f"{mount.version} at {mount.mount_point}")
+
+
+def _has_some_line(text: str | None) -> bool:
+    return text is not None and text.startswith(("some ", "full "))
+
+
+def _pressure(probe: Probe) -> Capability:
+    found = [name for name in ("cpu", "memory", "io") if _has_some_line(probe.texts.get(f"/proc/pressure/{name}"))]
+    if not found:
+        return _skipped("psi", "kernel lacks /proc/pressure (CONFIG_PSI, and psi=1 where it is off by default)")
+    return _present("psi", " ".join(found))
+
+
+def _group_pressure_paths(hierarchy: Hierarchy) -> list[str]:
+    """Pressure of groups is a v2 file; kernels with psi_v1=1 (openEuler) have it in the cpuacct hierarchy of v1."""
+    paths: list[str] = []
+    if hierarchy.unified:
+        paths += [_join(hierarchy.unified, child, "cpu.pressure") for child in _CHILDREN]
+    cpuacct = hierarchy.controller("cpuacct")
+    if cpuacct is not None and cpuacct.version == "v1":
+        paths.append(_join(cpuacct.mount_point, "", "cpu.pressure"))
+    return paths
+
+
+def _group_pressure(probe: Probe) -> Capability:
+    for path in _group_pressure_paths(probe.hierarchy):
+        if _has_some_line(probe.texts.get(path)):
+            return _present("psi-cgroup", path.rsplit("/", 1)[0])
+    return _skipped("psi-cgroup", "kernel lacks cpu.pressure in control groups (v2, or v1 with psi_v1=1)")
+
+
+def _seen_at(hierarchy: Hierarchy, controller: str, name: str) -> tuple[str, ...]:
+    mount = hierarchy.controller(controller)
+    if mount is None:
+        return ()
+    own = mount.self_path.strip("/")
+    children = dict.fromkeys((*_CHILDREN, own) if ".." not in own.split("/") else _CHILDREN)
+    return tuple(_join(mount.mount_point, child, name) for child in children)
+
+
+def _join(mount_point: str, child: str, name: str) -> str:
+    return "/".join(part for part in (mount_point.rstrip("/"), child, name) if part)
+
+
+def _found_at(probe: Probe, controller: str, names: tuple[str, ...]) -> str | None:
+    paths = (path for name in names for path in _seen_at(probe.hierarchy, controller, name))
+    return next((path for path in paths if probe.texts.get(path) is not None), None)
+
+
+def _cpu_file(probe: Probe, name: str, files: tuple[str, ...], since: tuple[int, int] | None) -> Capability:
+    """A knob of the cpu controller. `since` is the mainline release that brought it, None for a file of vendor kernels.
+
+    v2 has such files in child groups only; where none of the known children is there, the release decides.
+    """
+    mount = probe.hierarchy.controller("cpu")
+    if mount is None:
+        return _skipped(name, "no mounted hierarchy has the cpu controller")
+    path = _found_at(probe, "cpu", files)
+    if path is not None:
+        return _present(name, path)
+    release = _release(probe.release)
+    has_child = any(
+        probe.texts.get(path) is not None
+        for file in ("cpu.idle", *_BURST_FILES)
+        for path in _seen_at(probe.hierarchy, "cpu", file)
+    )
+    if mount.version == "v2" and since is not None and release is not None and release >= since and not has_child:
+        return _present(name, f"kernel {probe.release} has it since {since[0]}.{since[1]}; no child group to look in")
+    return _skipped(name, f"kernel lacks {' and '.join(files)}")
+
+
+def _release(text: str) -> tuple[int, int] | None:
+    match = _RELEASE.match(text)
+    return None if match is None else (int(match[1]), int(match[2]))
+
+
+def _memory_high(probe: Probe) -> Capability:
+    mount = probe.hierarchy.controller("memory")
+    if mount is None:
+        return _skipped("memory-high", "no mounted hierarchy has the memory controller")
+    path = _found_at(probe, "memory", ("memory.high",))
+    if path is not None:
+        return _present("memory-high", path)
+    if mount.version == "v2":
+        # Every kernel with the v2 memory controller has it, in child groups only.
+        return _present("memory-high", "v2; no child group to look in")
+    return _skipped("memory-high", "the memory controller is v1, which has no memory.high")
+
+
+def _resctrl(probe: Probe) -> tuple[Capability, ...]:
+    names = ("resctrl-l3", "resctrl-mb", "resctrl-monitor")
+    if "resctrl" not in (probe.texts.get("/proc/filesystems") or "").split():
+        return tuple(_skipped(name, "kernel lacks resctrl (or the CPU lacks it)") for name in names)
+    mounts = probe.texts.get("/proc/mounts") or ""
+    if not any(line.split(" ")[2:3] == ["resctrl"] for line in mounts.split("\n")):
+        lacking = f"resctrl is not mounted (mount -t resctrl resctrl {_RESCTRL_ROOT})"
+        return tuple(_skipped(name, lacking) for name in names)
+    info = f"{_RESCTRL_ROOT}/info"
+    mask = probe.texts.get(f"{info}/L3/cbm_mask") or probe.texts.get(f"{info}/L3CODE/cbm_mask")
+    minimum = probe.texts.get(f"{info}/MB/min_bandwidth")
+    monitors = probe.texts.get(f"{info}/L3_MON/mon_features")
+    return (
+        _skipped(names[0], "CPU lacks L3 allocation") if mask is None else _present(names[0], f"mask {mask.strip()}"),
+        _skipped(names[1], "CPU lacks memory bandwidth allocation")
+        if minimum is None
+        else _present(names[1], f"at least {minimum.strip()}"),
+        _skipped(names[2], "CPU lacks L3 monitoring")
+        if monitors is None
+        else _present(names[2], " ".join(monitors.split())),
+    )
+
+
+def _numa(probe: Probe) -> Capability:
+    text = probe.texts.get(_NODE_ONLINE)
+    zones = 0 if text is None else len(cpu_list(_NODE_ONLINE, text))
+    if zones > 1:
+        return _present("numa", f"{zones} zones")
+    if text is None:
+        return _skipped("numa", "kernel lacks NUMA (CONFIG_NUMA)")
+    return _skipped("numa", "the machine has one zone")
+
+
+def _root(probe: Probe) -> Capability:
+    if probe.is_root:
+        return _present("root")
+    return _skipped("root", "this process is not root")
+
+
+def _cgroup_write(probe: Probe) -> Capability:
+    lacking = [name for name in ("cpu", "cpuset", "memory") if name not in probe.writable]
+    if not lacking:
+        return _present("cgroup-write", "cpu cpuset memory")
+    return _skipped("cgroup-write", f"this process may not write the groups of {' '.join(lacking)}")
