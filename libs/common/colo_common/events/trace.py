@@ -1,0 +1,48 @@
+"""The trace of a placement: its ids follow from replica and attempt, so every service names the same trace unasked."""
+
+import hashlib
+import re
+from typing import Final
+
+from colo_common.model.placement import attempt_key
+
+__all__ = ["child_traceparent", "placement_trace", "span_of", "trace_is_sampled", "trace_of"]
+
+# W3C trace context, version 00: trace id, span id, flags.
+_TRACEPARENT: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+
+
+def placement_trace(replica: str, attempt: int, sample_ratio: float = 1.0) -> str:
+    """The W3C traceparent of an attempt's root span.
+
+    The trace id is the first 16 bytes of sha256("replica#attempt"), the root span id the next 8. The attempt is sampled
+    when the first 32 bits of the trace id, as a share of 2^32, lie below `sample_ratio`: every service decides alike.
+    """
+    digest = hashlib.sha256(attempt_key(replica, attempt).encode()).hexdigest()
+    trace_id, span_id = digest[:32], digest[32:48]
+    flags = "01" if int(trace_id[:8], 16) < sample_ratio * 4_294_967_296 else "00"
+    return f"00-{trace_id}-{span_id}-{flags}"
+
+
+def trace_of(traceparent: str) -> str:
+    """The trace id (32 hex digits), or "" when the text is not a traceparent."""
+    found = _TRACEPARENT.fullmatch(traceparent)
+    return found.group(1) if found else ""
+
+
+def span_of(traceparent: str) -> str:
+    """The span id (16 hex digits), or "" when the text is not a traceparent."""
+    found = _TRACEPARENT.fullmatch(traceparent)
+    return found.group(2) if found else ""
+
+
+def trace_is_sampled(traceparent: str) -> bool:
+    """Whether spans of the trace are kept: the sampled bit of its flags; False when the text is not a traceparent."""
+    found = _TRACEPARENT.fullmatch(traceparent)
+    return bool(found) and bool(int(traceparent[-2:], 16) & 1)
+
+
+def child_traceparent(traceparent: str, span_id: str) -> str:
+    """The same trace and flags with another span id, or "" when the text is not a traceparent."""
+    found = _TRACEPARENT.fullmatch(traceparent)
+    return f"00-{found.group(1)}-{span_id}-{found.group(3)}" if found else ""

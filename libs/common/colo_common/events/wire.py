@@ -1,0 +1,174 @@
+"""Bytes of every message: encode by type, decode by subject. What does not fit is InvalidInput naming subject and path."""
+
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from colo_common.events.fact import Fact
+from colo_common.events.registry import EVENTS, REQUESTS, Event, Question, event_of, question_of
+from colo_common.events.requests import Refusal
+from colo_common.events.subjects import PREFIX
+from colo_common.model.invalid import InvalidInput
+
+__all__ = [
+    "decode",
+    "decode_reply",
+    "decode_request",
+    "encode",
+    "encode_reply",
+    "encode_request",
+    "event_at",
+    "event_type",
+    "headers_of",
+    "question_at",
+]
+
+_JSON: Final = msgspec.json.Encoder()
+_MSGPACK: Final = msgspec.msgpack.Encoder()
+# One entry a concrete subject: 27 event types of a few thousand nodes fit; beyond that the oldest are computed again.
+_SUBJECTS_REMEMBERED: Final = 65_536
+
+_Decoder = msgspec.json.Decoder[Any] | msgspec.msgpack.Decoder[Any]
+
+_EVENT_DECODERS: Final[dict[type[Fact], _Decoder]] = {
+    event.body: (msgspec.msgpack.Decoder if event.encoding == "msgpack" else msgspec.json.Decoder)(event.body)
+    for event in EVENTS
+}
+_REQUEST_DECODERS: Final[dict[str, tuple[Question, msgspec.json.Decoder[Any]]]] = {
+    question.subject.of(): (question, msgspec.json.Decoder(question.body)) for question in REQUESTS
+}
+_REPLY_DECODERS: Final[dict[type[Struct], msgspec.json.Decoder[Any]]] = {
+    question.body: msgspec.json.Decoder(
+        msgspec.defstruct(
+            f"{question.body.__name__}Answer",
+            [("ok", question.reply | None, None), ("refused", Refusal | None, None)],
+            forbid_unknown_fields=False,
+        )
+    )
+    for question in REQUESTS
+}
+
+
+def encode(fact: Fact) -> bytes:
+    """The bytes of a registered event, command or telemetry message; KeyError when its type is not registered."""
+    if event_of(type(fact)).encoding == "msgpack":
+        return _MSGPACK.encode(fact)
+    return _JSON.encode(fact)
+
+
+def decode(subject: str, data: bytes) -> Fact:
+    """The message that came on a concrete subject.
+
+    Raises InvalidInput when no event has that subject, when the bytes are not of its type, or when a subject parameter
+    (the node) differs from the field of the same name in the body: a message speaks for no other node than its subject.
+    """
+    _event, decoder, parameters = _place(subject)
+    fact: Fact = _decoded(subject, decoder, data)
+    for name, value in parameters:
+        if getattr(fact, name) != value:
+            raise InvalidInput(f"{subject} $.{name}", f"must be {value!r} as in the subject", getattr(fact, name))
+    return fact
+
+
+def event_at(subject: str) -> Event:
+    """The registry row of a concrete subject. Raises InvalidInput when there is none."""
+    return _place(subject)[0]
+
+
+def event_type(event: Event) -> str:
+    """The CloudEvents type of a row: its subject without parameters ("colo.v1.evt.enforcement.started")."""
+    return ".".join(token for token in event.subject.template.split(".") if not token.startswith("{"))
+
+
+def question_at(subject: str) -> Question:
+    """The registry row of a request subject. Raises InvalidInput when there is none."""
+    return _question(subject)[0]
+
+
+def encode_request(body: Struct) -> bytes:
+    """The bytes of a registered request; KeyError when its type is not registered."""
+    question_of(type(body))
+    return _JSON.encode(body)
+
+
+def decode_request(subject: str, data: bytes) -> Struct:
+    """The request that came on a subject. Raises InvalidInput as `decode` does."""
+    body: Struct = _decoded(subject, _question(subject)[1], data)
+    return body
+
+
+def encode_reply(body: Struct) -> bytes:
+    """An answer on the wire: {"refused": ...} for a Refusal, else {"ok": ...}."""
+    return _JSON.encode({"refused": body} if isinstance(body, Refusal) else {"ok": body})
+
+
+def decode_reply(asked: type[Struct], data: bytes) -> Struct:
+    """The answer to a request of this type: its reply type or a Refusal. Raises InvalidInput when it is neither."""
+    subject = question_of(asked).subject.of()
+    answer = _decoded(subject, _REPLY_DECODERS[asked], data)
+    if (answer.ok is None) == (answer.refused is None):
+        raise InvalidInput(f"{subject} $", "an answer holds exactly one of `ok` and `refused`", data)
+    body: Struct = answer.ok if answer.ok is not None else answer.refused
+    return body
+
+
+def headers_of(fact: Fact, message_id: str, traceparent: str = "") -> dict[str, str]:
+    """CloudEvents 1.0 binary headers (`ce-*`) of a stamped message, with its W3C trace context. Telemetry has none."""
+    event = event_of(type(fact))
+    if event.subject.kind == "tlm":
+        return {}
+    headers = {
+        "ce-specversion": "1.0",
+        "ce-id": message_id or f"{fact.boot_id}-{fact.seq}",
+        "ce-type": event_type(event),
+        "ce-source": f"/colo/{fact.producer}",
+        "ce-time": _rfc3339(fact.sent_us),
+        "content-type": "application/json",
+    }
+    if traceparent:
+        headers["traceparent"] = traceparent
+    return headers
+
+
+@lru_cache(maxsize=_SUBJECTS_REMEMBERED)
+def _place(subject: str) -> tuple[Event, _Decoder, tuple[tuple[str, str], ...]]:
+    for event in EVENTS:
+        parameters = event.subject.parse(subject)
+        if parameters is not None:
+            return event, _EVENT_DECODERS[event.body], tuple(parameters.items())
+    raise InvalidInput("subject", f"must be a registered event subject of {PREFIX}", subject)
+
+
+def _question(subject: str) -> tuple[Question, msgspec.json.Decoder[Any]]:
+    found = _REQUEST_DECODERS.get(subject)
+    if found is None:
+        raise InvalidInput("subject", f"must be a registered request subject of {PREFIX}", subject)
+    return found
+
+
+def _decoded(subject: str, decoder: _Decoder, data: bytes) -> Any:
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        # "Expected `int`, got `str` - at `$.cpu_used_mcpu`": the path belongs to the field, the rest is the rule.
+        rule, _, path = str(error).partition(" - at ")
+        raise InvalidInput(f"{subject} {path.strip('`') or '$'}", rule, data) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(f"{subject} $", str(error), data) from error
+
+
+def _rfc3339(at_us: int) -> str:
+    """Unix microseconds as RFC 3339 UTC text; days become dates as in Howard Hinnant's `civil_from_days`."""
+    seconds, micros = divmod(at_us, 1_000_000)
+    days, second_of_day = divmod(seconds, 86_400)
+    era, day_of_era = divmod(days + 719_468, 146_097)
+    year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    month_from_march = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * month_from_march + 2) // 5 + 1
+    month = month_from_march + 3 if month_from_march < 10 else month_from_march - 9
+    year = year_of_era + era * 400 + (1 if month <= 2 else 0)
+    hour, rest = divmod(second_of_day, 3_600)
+    return f"{year:04d}-{month:02d}-{day:02d}T{hour:02d}:{rest // 60:02d}:{rest % 60:02d}.{micros:06d}Z"
