@@ -1,0 +1,1 @@
+"""The tests of colo, one package per suite."""

@@ -1,0 +1,70 @@
+"""Options, markers and fixtures of every suite. Nothing imports this file; shared code is in tests/support."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.support.scripts import Handler, play_script
+from tests.support.servers import in_ci, nats_server, redis_server
+
+TESTS = Path(__file__).parent
+SERVER_FIXTURES = {"nats_url", "redis_url"}
+SUITES_WITH_SOCKETS = ("contract", "system")
+
+# A 2-core machine under load is no reason to fail; a failing example is printed with the seed that repeats it.
+settings.register_profile("dev", deadline=None, max_examples=100)
+settings.register_profile(
+    "ci", deadline=None, max_examples=200, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("nightly", deadline=None, max_examples=4000, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if in_ci() else "dev"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite", action="store_true", help="write what conversations answered into their files")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what uses a real server, and let it and the suites that are about the outside use inet sockets."""
+    for item in items:
+        if SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.server)
+        suite = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+        if suite in SUITES_WITH_SOCKETS or item.get_closest_marker("server"):
+            item.add_marker(pytest.mark.enable_socket)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip kernel tests where this user could not write the kernel anyway."""
+    if item.get_closest_marker("kernel") and os.geteuid() != 0:
+        pytest.skip("writing cgroups needs root")
+
+
+@pytest.fixture(scope="session")
+def nats_url() -> Iterator[str]:
+    """The address of a nats-server with JetStream, shared by the session: use names of your own for streams."""
+    with nats_server() as server:
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """The address of a redis-server, shared by the session: use a key prefix of your own."""
+    with redis_server() as server:
+        yield server.url
+
+
+@pytest.fixture
+def play(pytestconfig: pytest.Config) -> Callable[[Path, Handler], None]:
+    """Play a conversation file against a handler; with --rewrite, write the answers into it."""
+    rewrite = bool(pytestconfig.getoption("--rewrite"))
+
+    def play_file(path: Path, handler: Handler) -> None:
+        play_script(path, handler, rewrite=rewrite)
+
+    return play_file

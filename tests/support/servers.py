@@ -1,0 +1,55 @@
+"""The real servers as tests see them: one of each for a session, a skip where they are missing, a failure in CI."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import pytest
+
+from colo_cli.server_process import ServerProcess
+from colo_cli.servers import NatsServer, RedisServer, ServerMissing
+
+__all__ = ["NatsServer", "RedisServer", "in_ci", "missing", "nats_server", "redis_server"]
+
+S = TypeVar("S", bound=ServerProcess)
+
+
+def in_ci() -> bool:
+    """Return whether what is missing must fail instead of being skipped."""
+    return os.environ.get("CI", "").lower() in ("1", "true", "yes")
+
+
+def missing(reason: str) -> None:
+    """Skip the test, or fail it under CI=true: a suite that nobody runs proves nothing."""
+    if in_ci():
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@contextmanager
+def nats_server() -> Iterator[NatsServer]:
+    """A nats-server with JetStream on a free port and a store of its own, stopped and removed at the end."""
+    with _running(NatsServer()) as server:
+        yield server
+
+
+@contextmanager
+def redis_server() -> Iterator[RedisServer]:
+    """A redis-server without persistence on a Unix socket, stopped and removed at the end."""
+    with _running(RedisServer()) as server:
+        yield server
+
+
+@contextmanager
+def _running(server: S) -> Iterator[S]:
+    try:
+        server.start_blocking()
+    except ServerMissing as error:
+        missing(str(error))
+    try:
+        yield server
+    finally:
+        server.stop_blocking()
