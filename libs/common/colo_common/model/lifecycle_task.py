@@ -18,7 +18,9 @@ _STATES: Final = (
 _EVENTS: Final = (
     "replica_running",  # replica
     "none_running",  # replica
-    "rule_met",  # completion rule: succeeded >= min_succeeded (checked first), else failed >= max_failed, else all replicas final (success iff all succeeded)
+    # Completion rule: succeeded >= min_succeeded (checked first), else failed >= max_failed, else all replicas final,
+    # which is a success exactly when all of them succeeded.
+    "rule_met",
     "stop",  # job
     "all_final",  # replica: every replica final
     "restart",  # policy restart_task or job restart

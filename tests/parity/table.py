@@ -1,0 +1,122 @@
+"""What a parity table is: a file of recorded cases, and the code that answers them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+JsonObject = Mapping[str, Any]
+
+_TOLERANCE = 1e-9
+
+
+class UnknownSentence(Exception):
+    """A case asks in words, and these words are not known; the case counts as failed and says so."""
+
+
+class NotReplayed(Exception):
+    """A case records an observation, such as wall-clock timing, that cannot be repeated; it counts neither way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The answer to one case. `failure` says what differed, None when nothing did."""
+
+    name: str
+    failure: str | None = None
+    is_replayed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Code for the files of one schema.
+
+    `stem` is the file's name without ".json"; `overlap` says how many of a document's parts it would recognise, which
+    decides for files under other names; `run` yields one result per case.
+    """
+
+    stem: str
+    overlap: Callable[[JsonObject], int]
+    run: Callable[[JsonObject], Iterator[Result]]
+
+
+def table_of_kinds(stem: str, kinds: Mapping[str, Callable[[JsonObject], object]]) -> Table:
+    """Return the table whose cases carry `kind` (inside `input` or beside it), `input`, `expected` and `name`.
+
+    Each function gets a case's input and returns what is compared with `expected`: exact for text, integers and
+    structure, within 1e-9 for numbers with a fraction. An unknown kind fails its case.
+    """
+
+    def overlap(document: JsonObject) -> int:
+        cases = document.get("cases")
+        if not isinstance(cases, list):
+            return 0
+        return len({kind for kind in (kind_of(case) for case in cases) if kind in kinds})
+
+    def run(document: JsonObject) -> Iterator[Result]:
+        for case in document.get("cases", ()):
+            yield _answer(case, kinds)
+
+    return Table(stem, overlap, run)
+
+
+def kind_of(case: Any) -> str | None:
+    """Return the kind a case names, or None."""
+    if not isinstance(case, Mapping):
+        return None
+    found = case.get("input")
+    kind = found.get("kind") if isinstance(found, Mapping) else None
+    kind = case.get("kind") if kind is None else kind
+    return kind if isinstance(kind, str) else None
+
+
+def difference(expected: object, actual: object, path: str = "") -> str | None:
+    """Return the first place where two JSON values differ, or None. Tuples count as lists."""
+    here = path or "result"
+    if isinstance(expected, Mapping) and isinstance(actual, Mapping):
+        if set(expected) != set(actual):
+            return f"{here}: want keys {sorted(expected)}, got {sorted(actual)}"
+        for key in expected:
+            found = difference(expected[key], actual[key], f"{path}.{key}" if path else str(key))
+            if found is not None:
+                return found
+        return None
+    if isinstance(expected, (list, tuple)) and isinstance(actual, (list, tuple)):
+        if len(expected) != len(actual):
+            return f"{here}: want {len(expected)} items {list(expected)!r}, got {len(actual)} {list(actual)!r}"
+        for index, (one, other) in enumerate(zip(expected, actual, strict=True)):
+            found = difference(one, other, f"{path}[{index}]")
+            if found is not None:
+                return found
+        return None
+    return None if _equal(expected, actual) else f"{here}: want {expected!r}, got {actual!r}"
+
+
+def _equal(expected: object, actual: object) -> bool:
+    if isinstance(expected, bool) or isinstance(actual, bool):
+        return expected is actual
+    if isinstance(expected, int) and isinstance(actual, int):
+        return expected == actual
+    if isinstance(expected, (int, float)) and isinstance(actual, (int, float)):
+        return math.isclose(expected, actual, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+    return expected == actual
+
+
+def _answer(case: Any, kinds: Mapping[str, Callable[[JsonObject], object]]) -> Result:
+    name = str(case.get("name", "a case without a name")) if isinstance(case, Mapping) else f"not a case: {case!r}"
+    kind = kind_of(case)
+    if kind is None or kind not in kinds:
+        return Result(name, f"unknown kind {kind!r}")
+    if "expected" not in case:
+        return Result(name, "the case has no expected result")
+    try:
+        actual = kinds[kind](case["input"])
+    except NotReplayed:
+        return Result(name, is_replayed=False)
+    except UnknownSentence as unknown:
+        return Result(name, f"unknown sentence {str(unknown)!r}")
+    except Exception as error:  # a case that our code cannot answer is a failed case, and the next one still runs
+        return Result(name, f"raised {type(error).__name__}: {error}")
+    return Result(name, difference(case["expected"], actual))
