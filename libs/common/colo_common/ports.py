@@ -1,4 +1,4 @@
-"""What services need of the outside world, as protocols. Each has a real adapter and, where useful, a memory twin with the same tests."""
+"""What services need of the outside world, as protocols; adapters and memory twins pass the same tests."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
@@ -119,7 +119,7 @@ class Bus(Protocol):
     """Messages. Every method raises Unavailable or Refused and nothing else of the library below."""
 
     async def publish(self, messages: Sequence[Outgoing]) -> None:
-        """Send all, in order per subject; returns when every durable one is stored (or was a duplicate)."""
+        """Send all, in order per subject; return when every durable one is stored (or was a duplicate)."""
         ...
 
     async def listen(self, source: Source, sink: Sink) -> None:
@@ -131,7 +131,7 @@ class Bus(Protocol):
         ...
 
     async def answer(self, service: str, answerers: Mapping[str, Answerer]) -> None:
-        """Answer these subjects (one member of the service answers each request) until cancelled; discoverable where the bus can."""
+        """Answer these subjects (one member of the service answers each) until cancelled; discoverable where the bus can."""
         ...
 
     async def ready(self) -> str:

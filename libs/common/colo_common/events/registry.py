@@ -1,6 +1,6 @@
 """Every subject, its type, its owner, its stream and its encoding, in one table. Documents, streams and decoders come from it."""
 
-from enum import Enum
+from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
@@ -39,7 +39,7 @@ from colo_common.events.subjects import PREFIX, Subject
 __all__ = ["EVENTS", "REQUESTS", "STREAMS", "Event", "Question", "Stream", "event_of", "question_of", "subject_of"]
 
 
-class Stream(str, Enum):
+class Stream(StrEnum):
     """JetStream streams. NODE keeps the last message of each subject, EVT seven days, CMD until a node took it."""
 
     NODE = "COLO_NODE"
@@ -48,7 +48,7 @@ class Stream(str, Enum):
 
 
 class StreamLimits(Struct, frozen=True, kw_only=True):
-    """What a stream keeps: subjects, the most messages a subject, the oldest age, the most bytes, the window of the duplicate check."""
+    """What a stream keeps: subjects, most messages a subject, oldest age, most bytes, window of the duplicate check."""
 
     subjects: tuple[str, ...]
     max_msgs_per_subject: int = -1

@@ -29,7 +29,7 @@ def decode_node(token: str) -> str:
 class Subject:
     """A subject template such as "tlm.node.{node}.usage", without the prefix.
 
-    `of` fills it, `wildcard` is what to subscribe to, `parse` takes a subject apart. A parameter named `node` is encoded and decoded.
+    `of` fills it, `wildcard` is what to subscribe to, `parse` takes one apart. A parameter named `node` is encoded.
     """
 
     def __init__(self, template: str) -> None:

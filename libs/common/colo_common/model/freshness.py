@@ -1,13 +1,13 @@
 """Freshness of what is known about a node: a state with rules, never a guess (design.md section 6, rule 9)."""
 
-from enum import Enum
+from enum import StrEnum
 
 from msgspec import Struct
 
 __all__ = ["Freshness", "FreshnessPolicy", "freshness_of"]
 
 
-class Freshness(str, Enum):
+class Freshness(StrEnum):
     """unknown: never heard; warming: too few samples; fresh; stale: late, batch may shrink, never grow; lost: gone."""
 
     UNKNOWN = "unknown"
@@ -36,7 +36,7 @@ class FreshnessPolicy(Struct, frozen=True, kw_only=True):
 
 
 def freshness_of(age_ms: int | None, samples: int, policy: FreshnessPolicy) -> Freshness:
-    """The state of a node whose newest sample is `age_ms` old (None: never heard) and that has sent `samples` since (re)appearing."""
+    """The state of a node whose newest sample is `age_ms` old (None: never heard), after `samples` since it (re)appeared."""
     if age_ms is None:
         return Freshness.UNKNOWN
     if age_ms >= policy.lost_after_ms:

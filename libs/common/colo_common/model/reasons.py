@@ -1,11 +1,11 @@
-"""Every reason that a filter, an executor or an evictor may give, with its sentence. The list is closed: a test compares it with use."""
+"""Every reason that a filter, an executor or an evictor may give, with its sentence. The list is closed."""
 
-from enum import Enum
+from enum import StrEnum
 
 __all__ = ["SENTENCES", "EndCause", "Reason"]
 
 
-class Reason(str, Enum):
+class Reason(StrEnum):
     """A code that programs compare; `SENTENCES[code]` is what people read. Numbers travel beside it, never inside."""
 
     # A node is refused for a replica (scheduler). The order is the precedence when one node has several.
@@ -72,7 +72,7 @@ SENTENCES: dict[Reason, str] = {
 }
 
 
-class EndCause(str, Enum):
+class EndCause(StrEnum):
     """Why a replica is no longer on its node."""
 
     EXITED = "exited"
