@@ -1,0 +1,96 @@
+"""Valid values by default; a test overrides what it is about."""
+
+from collections.abc import Sequence
+
+from colo_common.events.node import NodeTopologyReported, NodeUsageSampled, WorkloadUsage, ZoneUsage
+from colo_common.events.placement import PlacementsDecided
+from colo_common.model.placement import Placement, ZoneShare
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.topology import NodeTopology, uniform_topology
+from colo_common.model.workload import RunSpec
+
+GIB = 1 << 30
+
+
+def a_topology(*, sockets: int = 1, zones_per_socket: int = 2, cpus: int = 16, memory_gib: int = 64) -> NodeTopology:
+    """`cpus` and `memory_gib` are per zone."""
+    return uniform_topology(
+        sockets=sockets, zones_per_socket=zones_per_socket, cpus_per_zone=cpus, memory_bytes_per_zone=memory_gib * GIB
+    )
+
+
+def a_node(name: str = "n1", topology: NodeTopology | None = None) -> NodeTopologyReported:
+    """A node that says what it is."""
+    return NodeTopologyReported(node=name, topology=topology or a_topology(), producer="collector", boot_id="b1")
+
+
+def a_batch_workload(
+    replica: str = "job/main/0", *, attempt: int = 1, mcpu: int = 1000, gib: int = 1, zones: tuple[int, ...] = (0,)
+) -> WorkloadUsage:
+    """A batch replica as a sample shows it."""
+    return WorkloadUsage(
+        workload=replica,
+        qos=QosClass.BE,
+        band=PriorityBand.BATCH,
+        cpu_used_mcpu=mcpu,
+        memory_used_bytes=gib * GIB,
+        zones=zones,
+        replica=replica,
+        attempt=attempt,
+    )
+
+
+def a_sample(
+    node: str = "n1",
+    *,
+    seq: int = 1,
+    zones: Sequence[tuple[int, int]] = ((4000, 8), (4000, 8)),
+    workloads: tuple[WorkloadUsage, ...] = (),
+    boot_id: str = "b1",
+    at_ms: int = 0,
+) -> NodeUsageSampled:
+    """`zones` are pairs of used mcpu and used GiB, all workloads together."""
+    return NodeUsageSampled(
+        node=node,
+        at_ms=at_ms,
+        boot_id=boot_id,
+        sample_seq=seq,
+        interval_ms=1000,
+        cpu_used_mcpu=sum(mcpu for mcpu, _ in zones),
+        memory_used_bytes=sum(gib for _, gib in zones) * GIB,
+        zones=tuple(
+            ZoneUsage(zone=i, cpu_used_mcpu=mcpu, memory_used_bytes=gib * GIB) for i, (mcpu, gib) in enumerate(zones)
+        ),
+        workloads=workloads,
+    )
+
+
+def a_placement(
+    replica: str = "job/main/0",
+    *,
+    node: str = "n1",
+    attempt: int = 1,
+    mcpu: int = 1000,
+    gib: int = 1,
+    zone: int = 0,
+    priority: int = 0,
+) -> Placement:
+    """A placement in one zone."""
+    return Placement(
+        replica=replica,
+        job=replica.split("/", maxsplit=1)[0],
+        attempt=attempt,
+        node=node,
+        zones=(ZoneShare(zone=zone, cpu_mcpu=mcpu, memory_bytes=gib * GIB),),
+        cpu_mcpu=mcpu,
+        memory_bytes=gib * GIB,
+        qos=QosClass.BE,
+        band=PriorityBand.BATCH,
+        run=RunSpec(work_mcpu_ms=1_000_000),
+        priority=priority,
+    )
+
+
+def decided(*placements: Placement) -> PlacementsDecided:
+    """The scheduler's message about these placements."""
+    return PlacementsDecided(placements=placements)

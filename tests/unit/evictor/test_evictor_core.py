@@ -1,0 +1,168 @@
+"""Who must leave, when, and when not."""
+
+from colo_common.events.effects import Conflict, Publish, Record, Wake
+from colo_common.events.enforcement import ReplicaEnded
+from colo_common.events.eviction import EvictionFinished, EvictionRequested, EvictReplica
+from colo_common.events.node import FreshnessChanged, NodeUsageSampled
+from colo_common.model.freshness import Freshness
+from colo_common.model.reasons import EndCause, Reason
+from colo_evictor.core import Event, EvictorCore, RowsLoaded
+from colo_evictor.policy import Policy
+from tests.support.builders import a_batch_workload, a_node, a_placement, a_sample, decided
+
+POLICY = Policy()
+LOW = a_batch_workload("low/main/0", mcpu=2000, gib=4)
+HIGH = a_batch_workload("high/main/0", mcpu=2000, gib=8)
+
+
+def full(seq: int, *, gib: int = 60, workloads: tuple = (LOW, HIGH)) -> NodeUsageSampled:  # type: ignore[type-arg]
+    return a_sample(seq=seq, zones=((4000, gib), (4000, gib)), workloads=workloads)
+
+
+def a_core(policy: Policy = POLICY) -> EvictorCore:
+    core = EvictorCore(policy)
+    core.handle(a_node(), 0)
+    core.handle(decided(a_placement("low/main/0"), a_placement("high/main/0", priority=5)), 0)
+    return core
+
+
+def run(core: EvictorCore, event: Event, now_ms: int) -> list[object]:
+    effects = core.handle(event, now_ms)
+    core.check()
+    return [effect.fact if isinstance(effect, Publish) else type(effect) for effect in effects]
+
+
+def test_nobody_leaves_before_the_level_was_held() -> None:
+    core = a_core()
+    for second in range(3):
+        assert run(core, full(second), second * 1000) == []
+    said = run(core, full(3), 3000)
+    assert [type(fact) if not isinstance(fact, type) else fact for fact in said] == [Record, EvictionRequested, EvictReplica]
+    requested = said[1]
+    assert isinstance(requested, EvictionRequested)
+    assert (requested.replica, requested.reason, requested.value_pct, requested.held_ms) == (
+        "low/main/0",
+        Reason.MEMORY_WATERMARK,
+        93,
+        3000,
+    )
+    assert [rank.replica for rank in requested.ranking] == ["low/main/0", "high/main/0"]
+
+
+def test_a_dip_under_the_lower_mark_ends_the_hold() -> None:
+    core = a_core()
+    run(core, full(0), 0)
+    run(core, full(1, gib=50), 1000)
+    assert run(core, full(2), 2000) == []
+    assert run(core, full(3), 4000) == []
+    assert run(core, full(4), 5000) != []
+
+
+def test_a_dip_between_the_marks_does_not_end_the_hold() -> None:
+    core = a_core()
+    run(core, full(0), 0)
+    run(core, full(1, gib=58), 1000)
+    assert run(core, full(2), 3000) != []
+
+
+def test_a_gap_between_samples_starts_the_hold_anew() -> None:
+    core = a_core()
+    run(core, full(0), 0)
+    assert run(core, full(1), 20_000) == []
+
+
+def test_one_victim_at_a_time_and_credit_until_it_is_gone() -> None:
+    core = a_core()
+    for second in range(4):
+        run(core, full(second), second * 1000)
+    for second in range(4, 12):
+        assert run(core, full(second), second * 1000) == []
+    ended = ReplicaEnded(node="n1", replica="low/main/0", job="low", attempt=1, cause=EndCause.EVICTED, exit_code=143)
+    said = run(core, ended, 12_000)
+    assert isinstance(said[1], EvictionFinished)
+    assert said[1].took_ms == 9000
+    assert run(core, ended, 12_001) == []
+
+
+def test_stale_facts_end_every_hold() -> None:
+    core = a_core()
+    run(core, full(0), 0)
+    stale = FreshnessChanged(node="n1", freshness=Freshness.STALE, previous=Freshness.FRESH, sample_seq=0, age_ms=10_000)
+    run(core, stale, 1000)
+    assert run(core, full(1), 3000) == []
+
+
+def test_a_victim_that_does_not_end_is_no_longer_credited_after_a_while() -> None:
+    core = a_core()
+    for second in range(4):
+        run(core, full(second), second * 1000)
+    due = core.deadline_ms()
+    assert due == 3000 + 10_000 + 30_000
+    said = run(core, Wake(), due)
+    assert isinstance(said[1], EvictionFinished)
+    assert said[1].cause is EndCause.LOST
+    assert core.deadline_ms() is None
+
+
+def test_the_cluster_budget_stops_evictions() -> None:
+    core = a_core(Policy(cluster_per_minute=1))
+    core.handle(a_node("n2"), 0)
+    for second in range(4):
+        run(core, full(second), second * 1000)
+    other = [
+        run(core, a_sample("n2", seq=s, zones=((1, 60), (1, 60)), workloads=(LOW,)), 4000 + s * 1000) for s in range(6)
+    ]
+    assert other == [[]] * 6
+    assert core.budget.refused > 0
+
+
+def test_starved_batch_work_leaves_a_busy_node_only() -> None:
+    starved = a_batch_workload("low/main/0", mcpu=100)
+    busy = EvictorCore(POLICY)
+    busy.handle(a_node(), 0)
+    busy.handle(decided(a_placement("low/main/0", mcpu=4000)), 0)
+    idle = EvictorCore(POLICY)
+    idle.handle(a_node(), 0)
+    idle.handle(decided(a_placement("low/main/0", mcpu=4000)), 0)
+    said = []
+    for second in range(0, 61, 5):
+        said += run(busy, a_sample(seq=second, zones=((13_000, 8), (13_000, 8)), workloads=(starved,)), second * 1000)
+        assert run(idle, a_sample(seq=second, zones=((3_000, 8), (3_000, 8)), workloads=(starved,)), second * 1000) == []
+    requested = [fact for fact in said if isinstance(fact, EvictionRequested)]
+    assert [(fact.reason, fact.value_pct) for fact in requested] == [(Reason.CPU_SATISFACTION, 2)]
+
+
+def test_online_work_is_never_a_victim() -> None:
+    online = a_sample().workloads
+    core = a_core()
+    for second in range(10):
+        assert run(core, full(second, workloads=online), second * 1000) == []
+
+
+def test_a_restart_remembers_victims_and_cool_down() -> None:
+    core = a_core()
+    for second in range(3):
+        run(core, full(second), second * 1000)
+    effects = core.handle(full(3), 3000)
+    row = next(effect for effect in effects if isinstance(effect, Record)).writes[0]
+    import msgspec
+
+    from colo_evictor.core import StoredNode
+    from colo_evictor.watched import NodeRow
+
+    assert row.value is not None
+    stored = StoredNode(node=row.id, version=1, row=msgspec.json.decode(row.value, type=NodeRow))
+    again = EvictorCore(POLICY)
+    again.handle(RowsLoaded(rows=(stored,)), 3500)
+    again.handle(a_node(), 3500)
+    assert again.nodes["n1"].leaving.keys() == {"low/main/0#1"}
+    assert again.nodes["n1"].cool_until_ms == 7000
+    for second in range(4, 10):
+        assert run(again, full(second), second * 1000) == []
+
+
+def test_a_conflict_fences_the_node() -> None:
+    core = a_core()
+    assert core.handle(Conflict(kind="evictor-node", id="n1", expected=0, found=4), 0) == []
+    assert core.fenced == 1
+    assert core.nodes["n1"].version == 4

@@ -1,0 +1,141 @@
+"""What the core says about samples, late nodes and questions."""
+
+import pytest
+
+from colo_common.events.effects import Asked, Publish, Reply, Wake
+from colo_common.events.node import AllocatableChanged, FreshnessChanged, LeaseRenewed
+from colo_common.events.placement import PlacementReleased
+from colo_common.events.requests import ExplainAllocatable, Hold, HoldsReply, ListNodes, NodeExplained, NodeList, Refusal
+from colo_common.model.freshness import Freshness, FreshnessPolicy
+from colo_common.model.invalid import InvalidInput
+from colo_overcommit.core import Event, OvercommitCore
+from colo_overcommit.explain import recompute
+from colo_overcommit.policy import Policy
+from tests.support.builders import a_node, a_placement, a_sample, decided
+
+POLICY = Policy(freshness=FreshnessPolicy(stale_after_ms=10_000, lost_after_ms=60_000, warm_samples=2))
+
+
+def facts(core: OvercommitCore, event: Event, now_ms: int) -> list[object]:
+    effects = core.handle(event, now_ms)
+    core.check()
+    return [effect.fact for effect in effects if isinstance(effect, Publish)]
+
+
+def a_fresh_core() -> OvercommitCore:
+    core = OvercommitCore(POLICY)
+    core.handle(a_node(), 0)
+    core.handle(a_sample(seq=1), 1000)
+    core.handle(a_sample(seq=2), 2000)
+    return core
+
+
+def test_the_first_sample_warms_and_the_second_publishes() -> None:
+    core = OvercommitCore(POLICY)
+    assert facts(core, a_node(), 0) == []
+    first = facts(core, a_sample(seq=1), 1000)
+    assert [type(fact) for fact in first] == [FreshnessChanged, LeaseRenewed]
+    second = facts(core, a_sample(seq=2), 2000)
+    assert [type(fact) for fact in second] == [FreshnessChanged, AllocatableChanged, LeaseRenewed]
+    published = next(fact for fact in second if isinstance(fact, AllocatableChanged))
+    assert published.batch_cpu_mcpu == 2 * (16_000 - 3_200 - 500 - 4_000)
+    assert published.sample_seq == 2
+    assert recompute(published.explanation) == published.zones
+
+
+def test_a_sample_of_an_unknown_node_is_counted_and_changes_nothing() -> None:
+    core = OvercommitCore(POLICY)
+    assert core.handle(a_sample("ghost"), 1000) == []
+    assert core.dropped.no_topology == 1
+
+
+def test_an_older_sample_of_the_same_boot_is_dropped() -> None:
+    core = a_fresh_core()
+    assert core.handle(a_sample(seq=1), 3000) == []
+    assert core.dropped.old_sample == 1
+
+
+def test_a_small_rise_is_not_said_and_a_fall_is_said_at_once() -> None:
+    core = a_fresh_core()
+    quiet = facts(core, a_sample(seq=3, zones=((3800, 8), (4000, 8))), 3000)
+    assert [type(fact) for fact in quiet] == [LeaseRenewed]
+    loud = facts(core, a_sample(seq=4, zones=((5000, 8), (4000, 8))), 4000)
+    assert [type(fact) for fact in loud] == [AllocatableChanged, LeaseRenewed]
+
+
+def test_a_rise_waits_until_nothing_fell_for_the_hold() -> None:
+    core = a_fresh_core()
+    facts(core, a_sample(seq=3, zones=((8000, 8), (4000, 8))), 3000)
+    assert len(facts(core, a_sample(seq=4), 4000)) == 1
+    assert len(facts(core, a_sample(seq=5), 12_999)) == 1
+    assert [type(fact) for fact in facts(core, a_sample(seq=6), 13_000)] == [AllocatableChanged, LeaseRenewed]
+
+
+def test_a_late_node_keeps_what_it_holds_and_gets_nothing_more() -> None:
+    core = a_fresh_core()
+    core.handle(decided(a_placement(mcpu=3000, gib=4)), 2500)
+    assert core.deadline_ms() == 12_000
+    said = facts(core, Wake(), 12_000)
+    changed, allocatable = said
+    assert isinstance(changed, FreshnessChanged)
+    assert (changed.freshness, changed.previous, changed.age_ms) == (Freshness.STALE, Freshness.FRESH, 10_000)
+    assert isinstance(allocatable, AllocatableChanged)
+    assert (allocatable.batch_cpu_mcpu, allocatable.batch_memory_bytes) == (3000, 4 << 30)
+    assert core.deadline_ms() == 62_000
+    lost = facts(core, Wake(), 62_000)
+    assert isinstance(lost[0], FreshnessChanged)
+    assert lost[0].freshness is Freshness.LOST
+    assert core.deadline_ms() is None
+
+
+def test_a_node_that_comes_back_warms_up_before_it_is_promised_again() -> None:
+    core = a_fresh_core()
+    facts(core, Wake(), 12_000)
+    facts(core, Wake(), 62_000)
+    back = facts(core, a_sample(seq=3), 70_000)
+    assert [fact.freshness for fact in back if isinstance(fact, FreshnessChanged)] == [Freshness.WARMING]
+    again = facts(core, a_sample(seq=4), 71_000)
+    assert [type(fact) for fact in again] == [FreshnessChanged, AllocatableChanged, LeaseRenewed]
+
+
+def test_holds_are_counted_once_and_released() -> None:
+    core = a_fresh_core()
+    placement = a_placement(mcpu=2000)
+    core.handle(decided(placement), 2100)
+    core.handle(decided(placement), 2200)
+    hold = Hold(node="n1", replica=placement.replica, attempt=1, zones=placement.zones)
+    core.handle(HoldsReply(holds=(hold,), total=1), 2300)
+    assert core.nodes["n1"].held.cpu_mcpu == 2000
+    released = PlacementReleased(node="n1", attempts=((placement.replica, 1),))
+    core.handle(released, 2400)
+    core.handle(released, 2500)
+    assert core.nodes["n1"].held.cpu_mcpu == 0
+
+
+def test_a_topology_that_contradicts_itself_is_refused_and_nothing_changes() -> None:
+    core = a_fresh_core()
+    before = core.nodes["n1"].topology
+    good = a_node().topology
+    bad = a_node(topology=type(good)(zones=good.zones[:1], cpus=good.cpus))
+    with pytest.raises(InvalidInput, match="names a zone that the node lacks"):
+        core.handle(bad, 3000)
+    assert core.nodes["n1"].topology is before
+
+
+def test_questions_are_answered() -> None:
+    core = a_fresh_core()
+
+    def ask(body: object) -> object:
+        (reply,) = core.handle(Asked(request="r1", body=body), 3000)  # type: ignore[arg-type]
+        assert isinstance(reply, Reply)
+        return reply.body
+
+    nodes = ask(ListNodes())
+    assert isinstance(nodes, NodeList)
+    assert (nodes.nodes[0].node, nodes.nodes[0].freshness, nodes.nodes[0].sample_age_ms) == ("n1", Freshness.FRESH, 1000)
+    explained = ask(ExplainAllocatable(node="n1"))
+    assert isinstance(explained, NodeExplained)
+    assert recompute(explained.newest) == explained.published.zones
+    refused = ask(ExplainAllocatable(node="nowhere"))
+    assert isinstance(refused, Refusal)
+    assert (refused.code, refused.field) == (404, "node")
