@@ -1,0 +1,127 @@
+"""Pressure files of the kernel (PSI) as values: /proc/pressure/{cpu,memory,io,irq} and a cgroup's *.pressure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from colo_common.model.invalid import InvalidInput
+
+MAX_TOTAL_US: Final = 2**64 - 1
+MAX_AVG_CENTIPCT: Final = 100_00
+_MAX_CHARACTERS: Final = 4096
+
+_AVERAGE: Final = re.compile(r"([0-9]{1,3})\.([0-9]{2})")
+_WHOLE: Final = re.compile(r"[0-9]{1,20}")
+_LINES: Final = ("some", "full")
+_FIELDS: Final = ("avg10", "avg60", "avg300", "total")
+
+
+@dataclass(frozen=True, slots=True)
+class PressureLine:
+    """One line: averages over 10, 60 and 300 s in hundredths of a percent, and the stall since boot in microseconds."""
+
+    avg10_centipct: int
+    avg60_centipct: int
+    avg300_centipct: int
+    total_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """A pressure file. A line the kernel does not print is None: irq has only full, old cpu files have only some."""
+
+    some: PressureLine | None
+    full: PressureLine | None
+
+
+@dataclass(frozen=True, slots=True)
+class OldPressureLine:
+    """One line of the format before Linux 4.20, which has no total of its own."""
+
+    avg10_centipct: int
+    avg60_centipct: int
+    avg300_centipct: int
+
+
+@dataclass(frozen=True, slots=True)
+class OldPressure:
+    """A pressure file of the format before Linux 4.20; `aggregate_us` is the stall of the some line."""
+
+    aggregate_us: int
+    some: OldPressureLine | None
+    full: OldPressureLine | None
+
+
+def parse_pressure(text: str, field: str = "pressure") -> Pressure:
+    """Return the lines of a pressure file.
+
+    Raises InvalidInput for a cut or repeated line, a line that is neither some nor full, a number that is none, and a
+    file without lines. Fields a later kernel may add at the end of a line are skipped.
+    """
+    lines: dict[str, PressureLine] = {}
+    for words in _rows(text, field):
+        name = _line_name(words, lines, field)
+        numbers: dict[str, int] = {}
+        for word in words[1:]:
+            key, equals, value = word.partition("=")
+            if not equals or key in numbers:
+                raise InvalidInput(f"{field}.{name}", "every field must be name=value and occur once", word)
+            if key in _FIELDS:
+                numbers[key] = _number(key, value, f"{field}.{name}.{key}")
+        missing = [key for key in _FIELDS if key not in numbers]
+        if missing:
+            raise InvalidInput(f"{field}.{name}", f"must have the field {missing[0]}", " ".join(words))
+        lines[name] = PressureLine(numbers["avg10"], numbers["avg60"], numbers["avg300"], numbers["total"])
+    if not lines:
+        raise InvalidInput(field, "must have a some or a full line", text)
+    return Pressure(lines.get("some"), lines.get("full"))
+
+
+def parse_old_pressure(text: str, field: str = "pressure") -> OldPressure:
+    """Return the lines of the format before Linux 4.20: "aggr TOTAL", then "some A B C" and "full A B C"."""
+    rows = _rows(text, field)
+    if not rows or len(rows[0]) != 2 or rows[0][0] != "aggr":
+        raise InvalidInput(field, "must start with the line aggr TOTAL", text)
+    aggregate_us = _number("total", rows[0][1], f"{field}.aggr")
+    lines: dict[str, OldPressureLine] = {}
+    for words in rows[1:]:
+        name = _line_name(words, lines, field)
+        if len(words) != 4:
+            raise InvalidInput(f"{field}.{name}", "must have three averages", " ".join(words))
+        averages = (_number(key, word, f"{field}.{name}.{key}") for key, word in zip(_FIELDS, words[1:], strict=False))
+        lines[name] = OldPressureLine(*averages)
+    if not lines:
+        raise InvalidInput(field, "must have a some or a full line", text)
+    return OldPressure(aggregate_us, lines.get("some"), lines.get("full"))
+
+
+def _rows(text: str, field: str) -> list[list[str]]:
+    if len(text) > _MAX_CHARACTERS:
+        raise InvalidInput(field, f"must be at most {_MAX_CHARACTERS} characters", text)
+    return [line.split() for line in text.splitlines() if line.strip()]
+
+
+def _line_name(words: list[str], seen: dict[str, PressureLine] | dict[str, OldPressureLine], field: str) -> str:
+    name = words[0]
+    if name not in _LINES:
+        raise InvalidInput(field, "every line must start with some or full", " ".join(words))
+    if name in seen:
+        raise InvalidInput(f"{field}.{name}", "must occur once", " ".join(words))
+    return name
+
+
+def _number(key: str, text: str, field: str) -> int:
+    """Return a total in microseconds or an average in hundredths of a percent."""
+    if key == "total":
+        if _WHOLE.fullmatch(text) is None or int(text) > MAX_TOTAL_US:
+            raise InvalidInput(field, "must be whole microseconds that fit in 64 bits", text)
+        return int(text)
+    match = _AVERAGE.fullmatch(text)
+    if match is None:
+        raise InvalidInput(field, "must be a percentage with two decimals", text)
+    centipct = int(match[1]) * 100 + int(match[2])
+    if centipct > MAX_AVG_CENTIPCT:
+        raise InvalidInput(field, "must be at most 100.00", text)
+    return centipct
