@@ -1,0 +1,31 @@
+"""Questions to the other services over the bus; an unreachable service is a Refusal with code 503."""
+
+from msgspec import Struct
+
+from colo_common.events.registry import question_of
+from colo_common.events.requests import Refusal
+from colo_common.events.wire import decode_reply, encode_request
+from colo_common.model.invalid import InvalidInput
+from colo_common.ports import Bus, PortError
+
+__all__ = ["Asker"]
+
+
+class Asker:
+    """Asks with one timeout for all questions."""
+
+    def __init__(self, bus: Bus, timeout_s: float) -> None:
+        self._bus = bus
+        self._timeout_s = timeout_s
+
+    async def ask(self, body: Struct, traceparent: str = "") -> Struct:
+        """The reply, or a Refusal: the service's own, or 503 when nobody answers, or 502 when the answer makes no sense."""
+        question = question_of(type(body))
+        headers = {"traceparent": traceparent} if traceparent else None
+        try:
+            data = await self._bus.ask(question.subject.of(), encode_request(body), self._timeout_s, headers)
+            return decode_reply(type(body), data)
+        except PortError as error:
+            return Refusal(code=503, field=question.owner, rule="does not answer now, try again", got=str(error))
+        except InvalidInput as error:
+            return Refusal(code=502, field=question.owner, rule="gave an answer that makes no sense", got=str(error))

@@ -1,0 +1,54 @@
+"""The gateway core: keeps the newest facts and spans for those who ask. It decides nothing."""
+
+from collections import Counter
+
+from msgspec import Struct
+
+from colo_common.events.effects import Effect, Wake
+from colo_common.events.fact import Fact
+from colo_common.events.registry import subject_of
+from colo_common.events.service import SpansFinished
+from colo_common.model.invalid import InvariantBroken
+from colo_gateway.tape import Tape, TapeEntry
+from colo_gateway.traces import Traces
+
+__all__ = ["Event", "GatewayCore", "Shown"]
+
+Event = Fact | Wake
+
+
+class Shown(Struct, frozen=True, kw_only=True):
+    """Local effect: hand this entry to the open streams."""
+
+    entry: TapeEntry
+
+
+class GatewayCore:
+    """Keeps the tape, the traces and a count of each type of fact."""
+
+    def __init__(self, *, tape_size: int, trace_size: int) -> None:
+        self.tape = Tape(tape_size)
+        self.traces = Traces(trace_size)
+        self.heard: Counter[str] = Counter()
+
+    def handle(self, event: Event, now_ms: int) -> list[Effect]:
+        """The only way in. Spans go to the traces, every other fact to the tape and to the open streams."""
+        del now_ms
+        if isinstance(event, Wake):
+            return []
+        name = type(event).__name__
+        self.heard[name] += 1
+        if isinstance(event, SpansFinished):
+            self.traces.keep(event.spans)
+            return []
+        return [Shown(entry=self.tape.append(name, subject_of(event), event))]
+
+    def deadline_ms(self) -> int | None:
+        """The gateway has no timer."""
+        return None
+
+    def check(self) -> None:
+        """Raise InvariantBroken when the tape is out of order."""
+        positions = [entry.position for entry in self.tape.after(0)]
+        if positions != sorted(set(positions)):
+            raise InvariantBroken("the tape is out of order")

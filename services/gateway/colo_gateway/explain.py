@@ -1,0 +1,75 @@
+"""One sentence for each replica: where it is and why, or what it waits for."""
+
+from collections.abc import Mapping
+
+from colo_common.events.requests import DecisionRecord, JobDetail, ReplicaDetail
+from colo_common.model.quantity import format_bytes, format_mcpu
+from colo_common.model.reasons import SENTENCES, Reason
+from colo_gateway.replies import ReplicaExplained
+
+__all__ = ["explain_replicas", "sentence"]
+
+
+def explain_replicas(
+    job: JobDetail, decisions: Mapping[str, DecisionRecord], replica: str = ""
+) -> tuple[ReplicaExplained, ...]:
+    """One entry a replica (or only the named one), in the order of the job."""
+    return tuple(
+        ReplicaExplained(
+            replica=detail.replica,
+            state=detail.state,
+            sentence=sentence(detail, decisions.get(detail.replica)),
+            decision=decisions.get(detail.replica),
+        )
+        for detail in job.replicas
+        if not replica or detail.replica == replica
+    )
+
+
+def sentence(detail: ReplicaDetail, decision: DecisionRecord | None) -> str:
+    """Plain English with the numbers that decided."""
+    if detail.state == "Pending":
+        return _waiting(decision)
+    if detail.node:
+        where = f"on {detail.node}, zone{'s' if len(detail.zones) > 1 else ''} {', '.join(map(str, detail.zones))}"
+        why = _best(decision)
+        again = f"; attempt {detail.attempt}, evicted {detail.evictions} times" if detail.evictions else ""
+        return f"{detail.state.lower()} {where}{why}{again}"
+    ended = f" with exit code {detail.exit_code}" if detail.exit_code is not None else ""
+    return f"{detail.state.lower()}{ended}" + (f": {detail.reason}" if detail.reason else "")
+
+
+def _waiting(decision: DecisionRecord | None) -> str:
+    if decision is None:
+        return "waits for its first decision"
+    if decision.placement is not None:
+        return f"was placed on {decision.placement.node} before and waits for a new place"
+    counts = ", ".join(f"{count.nodes} {count.reason.value}" for count in decision.counts)
+    nearest = decision.nearest
+    text = f"0 of {decision.nodes} nodes fit" + (f": {counts}" if counts else "")
+    if nearest is not None:
+        zone = f" zone {nearest.zone} of" if nearest.zone is not None else ""
+        short = _amount(nearest.need - nearest.have, nearest.unit)
+        text += f"; nearest miss:{zone} {nearest.node} is {short} short ({SENTENCES[Reason(nearest.reason)]})"
+    return text
+
+
+def _best(decision: DecisionRecord | None) -> str:
+    if decision is None or decision.placement is None or not decision.scores:
+        return ""
+    chosen = next((row for row in decision.scores if row.node == decision.placement.node), None)
+    if chosen is None:
+        return ""
+    parts = ", ".join(f"{name} {value}" for name, value in sorted(chosen.scores.items()))
+    refused = sum(count.nodes for count in decision.counts)
+    return f": best of {decision.nodes - refused} fitting nodes with score {chosen.total} ({parts})"
+
+
+def _amount(value: int, unit: str) -> str:
+    match unit:
+        case "mcpu":
+            return f"{format_mcpu(value)} CPU"
+        case "bytes":
+            return format_bytes(value)
+        case _:
+            return f"{value} {unit}"

@@ -1,0 +1,200 @@
+"""The OpenAPI 3.1 document of the HTTP API, made from the same types that the API reads and writes."""
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from colo_common.events import requests as rq
+from colo_gateway.replies import JobExplained, JobTrace, Problem, Submitted, VersionReply
+
+__all__ = ["ROUTES", "Route", "openapi"]
+
+
+class Parameter(Struct, frozen=True, kw_only=True):
+    name: str
+    where: str
+    about: str
+    kind: str = "string"
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """One operation; `problems` are the statuses with a Problem body."""
+
+    method: str
+    path: str
+    name: str
+    about: str
+    reply: type[Struct] | None
+    status: int = 200
+    parameters: tuple[Parameter, ...] = ()
+    problems: tuple[int, ...] = (400, 503)
+    has_body: bool = False
+
+
+def _path(name: str, about: str) -> Parameter:
+    return Parameter(name=name, where="path", about=about)
+
+
+def _query(name: str, about: str, kind: str = "string") -> Parameter:
+    return Parameter(name=name, where="query", about=about, kind=kind)
+
+
+_JOB: Final = _path("job", "the job's id, as the submission answered it")
+ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        method="post",
+        path="/v1/jobs",
+        name="submitJob",
+        about="Submit a job (the fields of a job file, as JSON or YAML).",
+        reply=Submitted,
+        status=201,
+        parameters=(
+            Parameter(
+                name="Idempotency-Key", where="header", about="the same key and job again is the same submission"
+            ),
+        ),
+        problems=(400, 409, 413, 429, 503),
+        has_body=True,
+    ),
+    Route(
+        method="get",
+        path="/v1/jobs",
+        name="listJobs",
+        about="Jobs, newest first.",
+        reply=rq.JobList,
+        parameters=(
+            _query("state", "only jobs in these states, separated by commas"),
+            _query("queue", "only jobs of this queue"),
+            _query("limit", "1 to 1000, 100 when absent", "integer"),
+        ),
+    ),
+    Route(
+        method="get",
+        path="/v1/jobs/{job}",
+        name="getJob",
+        about="One job with its replicas and its story.",
+        reply=rq.JobDetail,
+        parameters=(_JOB,),
+        problems=(400, 404, 503),
+    ),
+    Route(
+        method="delete",
+        path="/v1/jobs/{job}",
+        name="cancelJob",
+        about="Stop a job for good.",
+        reply=rq.JobAccepted,
+        parameters=(_JOB,),
+        problems=(400, 404, 409, 503),
+    ),
+    Route(
+        method="get",
+        path="/v1/jobs/{job}/explain",
+        name="explainJob",
+        about="Why each replica is where it is, or why it waits.",
+        reply=JobExplained,
+        parameters=(_JOB, _query("replica", "only this replica")),
+        problems=(400, 404, 503),
+    ),
+    Route(
+        method="get",
+        path="/v1/jobs/{job}/trace",
+        name="traceJob",
+        about="The spans of a replica's newest placement as a tree.",
+        reply=JobTrace,
+        parameters=(_JOB, _query("replica", "this replica; the first one when absent")),
+        problems=(400, 404, 503),
+    ),
+    Route(
+        method="get",
+        path="/v1/queues",
+        name="listQueues",
+        about="Queues with counts.",
+        reply=rq.QueueList,
+        problems=(503,),
+    ),
+    Route(
+        method="get",
+        path="/v1/nodes",
+        name="listNodes",
+        about="Nodes with usage and allocatable.",
+        reply=rq.NodeList,
+        problems=(503,),
+    ),
+    Route(
+        method="get",
+        path="/v1/nodes/{node}/explain",
+        name="explainOvercommit",
+        about="The formula behind a node's allocatable, with every term, unit and source.",
+        reply=rq.NodeExplained,
+        parameters=(_path("node", "the node's name"),),
+        problems=(400, 404, 503),
+    ),
+    Route(
+        method="get",
+        path="/v1/stream",
+        name="streamEvents",
+        about="Facts as server-sent events; `id` is the position to resume from (Last-Event-ID or ?since=).",
+        reply=None,
+        parameters=(
+            _query("since", "resume after this position; 0 replays what is kept", "integer"),
+            _query("types", "only these fact types, separated by commas"),
+            _query("node", "only facts of this node"),
+            _query("job", "only facts of this job"),
+        ),
+        problems=(400, 503),
+    ),
+    Route(
+        method="get",
+        path="/v1/version",
+        name="getVersion",
+        about="What runs here.",
+        reply=VersionReply,
+        problems=(),
+    ),
+)
+
+
+def openapi(version: str) -> dict[str, Any]:
+    """The document as plain values, in a stable order."""
+    types: list[type[Struct]] = [Problem, *(route.reply for route in ROUTES if route.reply is not None)]
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    by_type: dict[type[Struct], dict[str, Any]] = dict(zip(types, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method] = _operation(route, by_type)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "colo", "version": version, "summary": "Batch work on idle capacity, explained."},
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+
+
+def _operation(route: Route, schemas: dict[type[Struct], dict[str, Any]]) -> dict[str, Any]:
+    if route.reply is None:
+        content: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
+    else:
+        content = {"application/json": {"schema": schemas[route.reply]}}
+    responses = {str(route.status): {"description": route.about, "content": content}}
+    for status in route.problems:
+        responses[str(status)] = {
+            "description": "refused",
+            "content": {"application/json": {"schema": schemas[Problem]}},
+        }
+    operation: dict[str, Any] = {"operationId": route.name, "summary": route.about, "responses": responses}
+    if route.parameters:
+        operation["parameters"] = [
+            {
+                "name": parameter.name,
+                "in": parameter.where,
+                "required": parameter.where == "path",
+                "description": parameter.about,
+                "schema": {"type": parameter.kind},
+            }
+            for parameter in route.parameters
+        ]
+    if route.has_body:
+        media = {"schema": {"type": "object"}}
+        operation["requestBody"] = {"required": True, "content": {"application/json": media, "application/yaml": media}}
+    return operation

@@ -1,0 +1,64 @@
+"""Server-sent events: what the tape still holds after the reader's position, then live, with a comment line as heartbeat."""
+
+import asyncio
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from colo_gateway.streams import Filter, Streams
+from colo_gateway.tape import Tape, TapeEntry
+
+__all__ = ["stream_events"]
+
+_HEARTBEAT_S: Final = 15.0
+
+
+async def stream_events(
+    request: web.Request, tape: Tape, streams: Streams, position: int | None
+) -> web.StreamResponse | None:
+    """Serve one reader until it leaves; None when no more streams may be open.
+
+    `position` None: only what comes from now on. When facts after `position` are no longer kept, the first event is
+    `gap` with the first position that is. A reader that is too slow gets the event `overrun` and is disconnected.
+    """
+    wanted = Filter(
+        types=tuple(name for name in request.query.get("types", "").split(",") if name),
+        node=request.query.get("node", ""),
+        job=request.query.get("job", ""),
+    )
+    stream = streams.open(wanted)
+    if stream is None:
+        return None
+    try:
+        kept = [] if position is None else tape.after(position)
+        shown = tape.position
+        response = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        )
+        await response.prepare(request)
+        first = tape.first_position()
+        if position is not None and first > position + 1:
+            await response.write(f"event: gap\ndata: {first}\n\n".encode())
+        for entry in kept:
+            if wanted.wants(entry):
+                await response.write(_event(entry))
+        while not stream.overrun:
+            try:
+                async with asyncio.timeout(_HEARTBEAT_S):
+                    entry = await stream.queue.get()
+            except TimeoutError:
+                await response.write(b": alive\n\n")
+                continue
+            # Entries up to `shown` were in the tape when it was replayed.
+            if position is None or entry.position > shown:
+                await response.write(_event(entry))
+        await response.write(b"event: overrun\ndata: resume from your last id\n\n")
+        return response
+    finally:
+        streams.close(stream)
+
+
+def _event(entry: TapeEntry) -> bytes:
+    body = msgspec.json.encode(entry.fact)
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (entry.position, entry.type.encode(), body)

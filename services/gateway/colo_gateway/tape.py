@@ -1,0 +1,41 @@
+"""The event tape: the newest facts in order, so that a stream can be resumed after a break."""
+
+from collections import deque
+
+from msgspec import Struct
+
+from colo_common.events.fact import Fact
+
+__all__ = ["Tape", "TapeEntry"]
+
+
+class TapeEntry(Struct, frozen=True, kw_only=True):
+    """One fact as the stream shows it. `position` counts from 1 in the order in which the gateway heard them."""
+
+    position: int
+    type: str
+    subject: str
+    fact: Fact
+
+
+class Tape:
+    """A ring of the newest `size` facts."""
+
+    def __init__(self, size: int) -> None:
+        self._entries: deque[TapeEntry] = deque(maxlen=size)
+        self.position = 0
+
+    def append(self, type_: str, subject: str, fact: Fact) -> TapeEntry:
+        """Keep the fact; the oldest one leaves when the ring is full."""
+        self.position += 1
+        entry = TapeEntry(position=self.position, type=type_, subject=subject, fact=fact)
+        self._entries.append(entry)
+        return entry
+
+    def after(self, position: int) -> list[TapeEntry]:
+        """Kept facts with a higher position, oldest first."""
+        return [entry for entry in self._entries if entry.position > position]
+
+    def first_position(self) -> int:
+        """Position of the oldest kept fact, or 0 when there is none: what lies before it is gone."""
+        return self._entries[0].position if self._entries else 0

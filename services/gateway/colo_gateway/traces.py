@@ -1,0 +1,74 @@
+"""Finished spans by trace: enough to print a placement's tree without a tracing back end."""
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from colo_common.events.service import SpanData
+
+__all__ = ["SpanNode", "Traces", "span_tree"]
+
+_SPANS_A_TRACE_MAX = 500
+
+
+class SpanNode(Struct, frozen=True, kw_only=True):
+    """One line of the printed tree. `offset_us` counts from the start of the trace."""
+
+    depth: int
+    name: str
+    service: str
+    offset_us: int
+    duration_us: int
+    attributes: dict[str, str]
+    error: str = ""
+
+
+class Traces:
+    """The newest `size` traces; a trace that hears a span becomes the newest. A span that is heard twice counts once."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._traces: OrderedDict[str, dict[str, SpanData]] = OrderedDict()
+
+    def keep(self, spans: Iterable[SpanData]) -> None:
+        """Add spans to their traces."""
+        for span in spans:
+            trace = self._traces.setdefault(span.trace_id, {})
+            self._traces.move_to_end(span.trace_id)
+            if len(trace) < _SPANS_A_TRACE_MAX:
+                trace[span.span_id] = span
+        while len(self._traces) > self._size:
+            self._traces.popitem(last=False)
+
+    def spans(self, trace_id: str) -> tuple[SpanData, ...]:
+        """Spans of the trace by start, then id; empty when it is not known."""
+        return tuple(sorted(self._traces.get(trace_id, {}).values(), key=lambda s: (s.start_us, s.span_id)))
+
+
+def span_tree(spans: Iterable[SpanData]) -> tuple[SpanNode, ...]:
+    """Depth first, children by start. A span whose parent is missing stands at the top."""
+    ordered = sorted(spans, key=lambda s: (s.start_us, s.span_id))
+    known = {span.span_id for span in ordered}
+    children: dict[str, list[SpanData]] = {}
+    for span in ordered:
+        children.setdefault(span.parent_id if span.parent_id in known else "", []).append(span)
+    zero_us = ordered[0].start_us if ordered else 0
+    lines: list[SpanNode] = []
+    # An own stack: a hostile chain of parents must not reach Python's recursion limit.
+    stack = [(span, 0) for span in reversed(children.get("", []))]
+    while stack:
+        span, depth = stack.pop()
+        lines.append(
+            SpanNode(
+                depth=depth,
+                name=span.name,
+                service=span.service,
+                offset_us=span.start_us - zero_us,
+                duration_us=max(span.end_us - span.start_us, 0),
+                attributes=span.attributes,
+                error=span.error,
+            )
+        )
+        stack.extend((child, depth + 1) for child in reversed(children.get(span.span_id, [])))
+    return tuple(lines)
