@@ -1,0 +1,190 @@
+"""The bus over NATS: core subjects for what is lossy, JetStream for what lasts, micro services for questions."""
+
+import asyncio
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+import nats.micro.service
+from nats.aio.msg import Msg
+from nats.micro.request import Handler, Request
+
+from colo_common.adapters.nats_connection import NatsConnection
+from colo_common.adapters.nats_errors import NATS_ERRORS, port_error
+from colo_common.adapters.nats_publish import NoStream, Publisher
+from colo_common.adapters.nats_pull import PullConsumer
+from colo_common.adapters.newest import Newest
+from colo_common.adapters.stream_memory import matches
+from colo_common.events.registry import STREAMS, Stream, StreamLimits
+from colo_common.events.subjects import PREFIX
+from colo_common.ports import Answerer, Delivery, Outgoing, Sink, Source, Unavailable
+
+__all__ = ["NatsBus"]
+
+# Requests of one endpoint that are worked on at once; more wait in the subscription.
+_ANSWERS_AT_ONCE: Final = 256
+
+
+class _Live:
+    """A live message: nothing to acknowledge."""
+
+    def __init__(self, msg: Msg) -> None:
+        self.subject = msg.subject
+        self.data = msg.data
+        self.headers: Mapping[str, str] = msg.headers or {}
+        self.deliveries = 1
+
+    async def ack(self) -> None:
+        """Nothing."""
+
+    async def nak(self, delay_s: float = 0.0) -> None:
+        """Nothing."""
+
+    async def term(self) -> None:
+        """Nothing."""
+
+
+class NatsBus:
+    """One connection, shared by everything in the process. `start` returns at once; until connected, calls raise Unavailable."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str,
+        version: str = "0.0.0",
+        streams: Mapping[Stream, StreamLimits] = STREAMS,
+    ) -> None:
+        self._connection = NatsConnection(url, name, streams)
+        self._publisher = Publisher(self._connection.client)
+        self._connection.on_lost = self._publisher.abandon
+        self._version = version
+        self._patterns = tuple(pattern for limits in streams.values() for pattern in limits.subjects)
+
+    def start(self) -> None:
+        """Begin to connect."""
+        self._connection.start()
+
+    async def connected(self, timeout_s: float) -> None:
+        """Wait for the first connection. Raises Unavailable when it takes longer, Refused when the server lacks JetStream."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._connection.wait_settled()
+        except TimeoutError as error:
+            raise Unavailable(self._connection.problem()) from error
+
+    async def publish(self, messages: Sequence[Outgoing]) -> None:
+        """Send all, then wait for the acknowledgements of the durable ones together."""
+        self._connection.check()
+        try:
+            await self._publisher.publish(messages)
+        except NoStream as error:
+            durable = [message.subject for message in messages if message.durable]
+            if not all(any(matches(pattern, subject) for pattern in self._patterns) for subject in durable):
+                raise
+            # One of our own streams is gone (a server with an empty store): make it, the caller tries again.
+            await self._connection.repair_streams()
+            raise Unavailable(str(error)) from error
+
+    async def listen(self, source: Source, sink: Sink) -> None:
+        """Deliver until cancelled."""
+        if source.stream:
+            await PullConsumer(self._connection, source, sink).run()
+        else:
+            await self._listen_live(source, sink)
+
+    async def ask(self, subject: str, data: bytes, timeout_s: float, headers: Mapping[str, str] | None = None) -> bytes:
+        """The answer of one member of the service that answers the subject."""
+        self._connection.check()
+        doing = f"ask {subject}"
+        try:
+            msg = await self._connection.client.request(
+                subject, data, timeout=timeout_s, headers=dict(headers or {}) or None
+            )
+        except NATS_ERRORS as error:
+            raise port_error(error, doing) from error
+        failed = (msg.headers or {}).get("Nats-Service-Error")
+        if failed:
+            raise Unavailable(f"{doing}: {failed}")
+        return msg.data
+
+    async def answer(self, service: str, answerers: Mapping[str, Answerer]) -> None:
+        """Answer as NATS micro service `colo-<service>`: $SRV.PING, INFO and STATS tell of it."""
+        await self._connection.wait_usable()
+        client = self._connection.client
+        config = nats.micro.service.ServiceConfig(
+            name=f"colo-{service}",
+            version=self._version,
+            description=f"colo {service}",
+            metadata={"schema": PREFIX},
+        )
+        with warnings.catch_warnings():
+            # The library still reads a naive UTC clock, which newer Pythons deprecate.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            micro = nats.micro.service.Service(client, config)
+            await micro.start()
+        running: set[asyncio.Task[None]] = set()
+        try:
+            for subject, answerer in answerers.items():
+                await micro.add_endpoint(
+                    name="-".join(subject.split(".")[-2:]),
+                    subject=subject,
+                    queue_group=config.name,
+                    handler=_handler(answerer, running),
+                )
+            await asyncio.get_running_loop().create_future()
+        finally:
+            for task in tuple(running):
+                task.cancel()
+            if client.is_connected:
+                with suppress(TimeoutError, *NATS_ERRORS):
+                    async with asyncio.timeout(2):
+                        await micro.stop()
+
+    async def ready(self) -> str:
+        """Empty when connected and the streams are there."""
+        return self._connection.problem()
+
+    async def close(self) -> None:
+        """Flush and leave."""
+        await self._connection.close()
+
+    async def _listen_live(self, source: Source, sink: Sink) -> None:
+        await self._connection.wait_usable()
+        buffer = Newest[Delivery]()
+
+        async def put(msg: Msg) -> None:
+            buffer.put(msg.subject, _Live(msg))
+
+        # The library subscribes again by itself after a reconnect.
+        subscription = await self._connection.client.subscribe(source.subject, cb=put)
+        try:
+            while True:
+                await sink(await buffer.take())
+        finally:
+            with suppress(*NATS_ERRORS):
+                await subscription.unsubscribe()
+
+
+def _handler(answerer: Answerer, running: set[asyncio.Task[None]]) -> Handler:
+    """An endpoint handler that works on many requests at once: the library itself would take one after the other."""
+    places = asyncio.Semaphore(_ANSWERS_AT_ONCE)
+
+    async def answer(request: Request) -> None:
+        try:
+            body = await answerer(request.data, request.headers or {})
+            await request.respond(body)
+        except NATS_ERRORS:
+            # The asker's time runs out; it asks again.
+            return
+        finally:
+            places.release()
+
+    async def handle(request: Request) -> None:
+        await places.acquire()
+        task = asyncio.get_running_loop().create_task(answer(request))
+        running.add(task)
+        task.add_done_callback(running.discard)
+
+    return handle

@@ -1,0 +1,90 @@
+"""Clocks: the system's, which may run faster in a lab, an event loop's, and one that a test moves by hand."""
+
+import asyncio
+import time
+
+from colo_common.model.invalid import InvalidInput
+
+__all__ = ["LoopClock", "ManualClock", "SystemClock"]
+
+
+class SystemClock:
+    """The wall clock. With `speed` above 1, now = origin + (wall - origin) x speed, rounded down: a lab's fast clock.
+
+    Processes that share `speed` and `origin_ms` share the time. A wall clock that is set back does not set this one back: it goes
+    on from where it is, at the pace of the monotonic clock. Raises InvalidInput for a speed that is not above 0, or for
+    a scaled clock without an origin.
+    """
+
+    def __init__(self, speed: float = 1.0, origin_ms: int = 0) -> None:
+        if not 0 < speed < float("inf"):
+            raise InvalidInput("clock_speed", "must be above 0", speed)
+        if speed != 1.0 and origin_ms <= 0:
+            raise InvalidInput(
+                "clock_origin_ms", "a scaled clock needs the moment at which it equalled the wall clock", origin_ms
+            )
+        self._speed = speed
+        self._origin_ms = origin_ms
+        self._ahead_ns = time.time_ns() - time.monotonic_ns()
+
+    def now_ms(self) -> int:
+        """Unix milliseconds, scaled."""
+        # A wall clock that jumps forward is followed, one that jumps back is not.
+        self._ahead_ns = max(self._ahead_ns, time.time_ns() - time.monotonic_ns())
+        wall_ms = (time.monotonic_ns() + self._ahead_ns) // 1_000_000
+        if self._speed == 1.0:
+            return wall_ms
+        return self._origin_ms + int((wall_ms - self._origin_ms) * self._speed)
+
+    def wall_us(self) -> int:
+        """Unix microseconds of the wall clock."""
+        return time.time_ns() // 1000
+
+    def real_s(self, span_ms: int) -> float:
+        """Real seconds until `span_ms` of this clock have passed; at least 0."""
+        return max(0.0, span_ms / 1000 / self._speed)
+
+
+class LoopClock:
+    """The time of an event loop from an origin on: on a virtual loop, the virtual time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, origin_ms: int = 0) -> None:
+        self._loop = loop
+        self._origin_ms = origin_ms
+
+    def now_ms(self) -> int:
+        """Milliseconds of the loop since its own origin, plus `origin_ms`, rounded to the nearest."""
+        return self._origin_ms + round(self._loop.time() * 1000)
+
+    def wall_us(self) -> int:
+        """As `now_ms`, in microseconds."""
+        return self._origin_ms * 1000 + round(self._loop.time() * 1_000_000)
+
+    def real_s(self, span_ms: int) -> float:
+        """Seconds of the loop."""
+        return max(0.0, span_ms / 1000)
+
+
+class ManualClock:
+    """A clock that stands still until it is advanced."""
+
+    def __init__(self, now_ms: int = 0) -> None:
+        self._now_ms = now_ms
+
+    def advance(self, span_ms: int) -> None:
+        """Move forward. Raises InvalidInput for a negative span."""
+        if span_ms < 0:
+            raise InvalidInput("span_ms", "must not be negative", span_ms)
+        self._now_ms += span_ms
+
+    def now_ms(self) -> int:
+        """The time it was set to."""
+        return self._now_ms
+
+    def wall_us(self) -> int:
+        """As `now_ms`, in microseconds."""
+        return self._now_ms * 1000
+
+    def real_s(self, span_ms: int) -> float:
+        """Its milliseconds as seconds."""
+        return max(0.0, span_ms / 1000)

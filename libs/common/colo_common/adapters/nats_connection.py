@@ -1,0 +1,225 @@
+"""One connection to NATS that never gives up: reconnects for ever and keeps the streams as the registry has them."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import nats.aio.client
+import nats.errors
+import nats.js.api
+import nats.js.errors
+import structlog
+
+from colo_common.adapters.nats_errors import NATS_ERRORS, port_error
+from colo_common.events.registry import STREAMS, Stream, StreamLimits
+from colo_common.ports import PortError, Refused, Unavailable
+
+__all__ = ["NatsConnection"]
+
+_RECONNECT_WAIT_S: Final = 0.1
+_PING_S: Final = 10
+_STREAM_BYTES_MIN: Final = 64 << 20
+_STREAMS_RETRY_S: Final = 1.0
+
+
+class NatsConnection:
+    """The client, whether it is connected, and what is wrong when it is not usable.
+
+    `generation` counts (re)connects; `wait_usable` and `wait_other_generation` are how listeners follow it. `on_lost` is called
+    when the connection breaks.
+    """
+
+    def __init__(self, url: str, name: str, streams: Mapping[Stream, StreamLimits] = STREAMS) -> None:
+        self.url = url
+        self.client = nats.aio.client.Client()
+        self.generation = 0
+        self.on_lost: Callable[[], None] = lambda: None
+        self._name = name
+        self._streams = streams
+        self._log = structlog.get_logger("nats").bind(server=_without_password(url))
+        self._problem: PortError = Unavailable(f"NATS at {_without_password(url)} was not reached yet")
+        self._usable = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._said = ""
+
+    def start(self) -> None:
+        """Connect in the background."""
+        self._spawn(self._connect())
+
+    async def wait_usable(self) -> None:
+        """Return when connected and the streams are there."""
+        await self._usable.wait()
+
+    async def wait_settled(self) -> None:
+        """Return when usable; raise Refused when the server was reached and cannot serve (no JetStream, wrong streams)."""
+        while not self._usable.is_set():
+            if isinstance(self._problem, Refused):
+                raise self._problem
+            changed = self._changed
+            await changed.wait()
+
+    async def wait_other_generation(self, generation: int) -> None:
+        """Return when the connection is another one than that of `generation`."""
+        while self.generation == generation:
+            changed = self._changed
+            await changed.wait()
+
+    def check(self) -> None:
+        """Raise what is wrong, if anything is."""
+        if not self._usable.is_set():
+            raise self._problem
+
+    def problem(self) -> str:
+        """Empty, or one sentence that says what is wrong."""
+        return "" if self._usable.is_set() else str(self._problem)
+
+    async def close(self) -> None:
+        """Flush for two seconds at most, then leave."""
+        self._usable.clear()
+        self._problem = Unavailable("this connection to NATS is closed")
+        if self.client.is_connected:
+            with suppress(*NATS_ERRORS):
+                await self.client.flush(timeout=2)
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with suppress(*NATS_ERRORS):
+            await self.client.close()
+
+    async def repair_streams(self) -> None:
+        """Make the streams again after the server said that one is missing."""
+        await self._keep_streams()
+
+    async def _connect(self) -> None:
+        await self.client.connect(
+            servers=[self.url],
+            name=self._name,
+            error_cb=self._on_error,
+            disconnected_cb=self._on_disconnected,
+            reconnected_cb=self._on_connected,
+            max_reconnect_attempts=-1,
+            # The library sleeps for this long; its annotation says int.
+            reconnect_time_wait=_RECONNECT_WAIT_S,  # type: ignore[arg-type]
+            connect_timeout=2,
+            ping_interval=_PING_S,
+            max_outstanding_pings=2,
+        )
+        await self._on_connected()
+
+    async def _on_connected(self) -> None:
+        self.generation += 1
+        self._said = ""
+        self._announce()
+        self._spawn(self._become_usable(self.generation))
+
+    async def _become_usable(self, generation: int) -> None:
+        """Check the streams until it succeeds or the connection is another one."""
+        while self.generation == generation and self.client.is_connected:
+            try:
+                await self._keep_streams()
+            except PortError as error:
+                self._tell(error)
+            else:
+                self._usable.set()
+                self._announce()
+                self._log.info("nats-connected", generation=generation)
+                return
+            await asyncio.sleep(_STREAMS_RETRY_S)
+
+    async def _on_disconnected(self) -> None:
+        self.on_lost()
+        if self.client.is_closed or not self._usable.is_set():
+            return
+        self._usable.clear()
+        self._tell(Unavailable(f"NATS at {_without_password(self.url)} is not connected"))
+
+    async def _on_error(self, error: Exception) -> None:
+        failure = port_error(error, f"NATS at {_without_password(self.url)}")
+        if self._usable.is_set():
+            # A complaint of the library about one subscription or message; the connection itself still works.
+            if str(failure) != self._said:
+                self._said = str(failure)
+                self._log.warning("nats-complaint", error=str(failure))
+            return
+        self._tell(failure)
+
+    def _tell(self, problem: PortError) -> None:
+        """Remember what is wrong; say it once, not at every attempt."""
+        self._problem = problem
+        if str(problem) != self._said:
+            self._said = str(problem)
+            self._log.warning("nats-away", error=str(problem))
+            self._announce()
+
+    def _announce(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def _keep_streams(self) -> None:
+        jetstream = self.client.jetstream(timeout=5)
+        for stream, limits in self._streams.items():
+            await self._keep_stream(jetstream, stream.value, limits)
+
+    async def _keep_stream(self, jetstream: nats.js.JetStreamContext, name: str, limits: StreamLimits) -> None:
+        doing = f"stream {name}"
+        config = _stream_config(name, limits)
+        while True:
+            try:
+                await jetstream.add_stream(config)
+                return
+            except nats.js.errors.APIError as error:
+                if error.err_code == 10058:  # in use with a different configuration
+                    await self._update_stream(jetstream, config)
+                    return
+                if error.err_code == 10047 and (config.max_bytes or 0) > _STREAM_BYTES_MIN:
+                    # The server's disk is small: a stream that reserves less is better than none.
+                    config = config.evolve(max_bytes=(config.max_bytes or 0) // 2)
+                    continue
+                raise port_error(error, doing) from error
+            except nats.errors.NoRespondersError as error:
+                raise Refused(
+                    f"{doing}: the NATS server runs without JetStream; start it with -js or a jetstream section"
+                ) from error
+            except NATS_ERRORS as error:
+                raise port_error(error, doing) from error
+
+    async def _update_stream(self, jetstream: nats.js.JetStreamContext, config: nats.js.api.StreamConfig) -> None:
+        """Bring an existing stream to our limits, but never below the bytes and above the replicas that its operator chose."""
+        try:
+            present = (await jetstream.stream_info(config.name or "")).config
+            wanted = config.evolve(
+                max_bytes=present.max_bytes,
+                num_replicas=present.num_replicas,
+                storage=present.storage,
+                placement=present.placement,
+            )
+            await jetstream.update_stream(wanted)
+        except NATS_ERRORS as error:
+            raise port_error(error, f"stream {config.name}") from error
+
+    def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _stream_config(name: str, limits: StreamLimits) -> nats.js.api.StreamConfig:
+    return nats.js.api.StreamConfig(
+        name=name,
+        subjects=list(limits.subjects),
+        retention=nats.js.api.RetentionPolicy.WORK_QUEUE if limits.work_queue else nats.js.api.RetentionPolicy.LIMITS,
+        max_msgs_per_subject=limits.max_msgs_per_subject,
+        max_age=limits.max_age_s,
+        max_bytes=limits.max_bytes,
+        duplicate_window=limits.duplicate_window_s,
+        storage=nats.js.api.StorageType.FILE,
+        discard=nats.js.api.DiscardPolicy.OLD,
+        allow_direct=True,
+    )
+
+
+def _without_password(url: str) -> str:
+    scheme, separator, rest = url.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"

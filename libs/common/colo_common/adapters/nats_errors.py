@@ -1,0 +1,48 @@
+"""Errors of the NATS library as errors of the ports, translated once, here."""
+
+from typing import Final
+
+import nats.errors
+import nats.js.errors
+
+from colo_common.ports import PortError, Refused, Unavailable
+
+__all__ = ["NATS_ERRORS", "api_error", "port_error"]
+
+# What the library's calls raise when something outside goes wrong.
+NATS_ERRORS: Final = (nats.errors.Error, OSError, TimeoutError)
+
+_JETSTREAM_ABSENT: Final = (10039, 10076)
+_NO_STORAGE: Final = (10023, 10028, 10047)
+
+_HOPELESS: Final = (
+    nats.errors.AuthorizationError,
+    nats.errors.BadHeaderError,
+    nats.errors.BadSubjectError,
+    nats.errors.InvalidUserCredentialsError,
+    nats.errors.MaxPayloadError,
+    nats.errors.SecureConnRequiredError,
+    nats.errors.SecureConnWantedError,
+)
+
+
+def port_error(error: BaseException, doing: str) -> PortError:
+    """Refused where trying again alike cannot help, else Unavailable; the sentence begins with what was being done."""
+    if isinstance(error, nats.js.errors.APIError):
+        return api_error(error.code or 500, error.err_code or 0, error.description or "", doing)
+    if isinstance(error, nats.js.errors.NoStreamResponseError):
+        return Refused(f"{doing}: no stream keeps this subject")
+    if isinstance(error, nats.errors.NoRespondersError):
+        return Unavailable(f"{doing}: nobody answers")
+    if isinstance(error, TimeoutError):
+        return Unavailable(f"{doing}: no answer in time")
+    sentence = f"{doing}: {str(error).removeprefix('nats: ') or type(error).__name__}"
+    return Refused(sentence) if isinstance(error, _HOPELESS) else Unavailable(sentence)
+
+
+def api_error(code: int, err_code: int, description: str, doing: str) -> PortError:
+    """An error that the JetStream API answered with: `code` is HTTP-like, `err_code` the server's own number."""
+    if err_code in _JETSTREAM_ABSENT:
+        return Refused(f"{doing}: the NATS server runs without JetStream; start it with -js or a jetstream section")
+    sentence = f"{doing}: {description} ({err_code or code})"
+    return Refused(sentence) if code < 500 or err_code in _NO_STORAGE else Unavailable(sentence)

@@ -1,0 +1,62 @@
+"""The memory twin of the store: the same versions, conflicts and limits, gone with the process."""
+
+from collections.abc import Mapping, Sequence
+
+from colo_common.adapters.store_limits import check_batch
+from colo_common.events.effects import Write
+from colo_common.ports import PortError, Row, StoreConflict
+
+__all__ = ["MemoryStore"]
+
+
+class MemoryStore:
+    """Rows in dictionaries. While `fault` is set every call raises it and `ready` tells it: how tests take the store away."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, dict[str, Row]] = {}
+        self.fault: PortError | None = None
+
+    async def get(self, kind: str, id_: str) -> Row | None:
+        """The row, or None."""
+        self._check_fault()
+        return self._kinds.get(kind, {}).get(id_)
+
+    async def load(self, kind: str) -> tuple[Row, ...]:
+        """All rows of the kind in ascending id."""
+        self._check_fault()
+        rows = self._kinds.get(kind, {})
+        return tuple(rows[id_] for id_ in sorted(rows))
+
+    async def write(self, writes: Sequence[Write]) -> None:
+        """Write all or nothing, in order; a row that is written twice in one call must expect its own first write."""
+        self._check_fault()
+        check_batch(writes)
+        changed: dict[tuple[str, str], Row | None] = {}
+        for write in writes:
+            key = (write.kind, write.id)
+            before = changed[key] if key in changed else self._kinds.get(write.kind, {}).get(write.id)
+            found = before.version if before is not None else 0
+            if found != write.expect:
+                raise StoreConflict(write.kind, write.id, write.expect, found)
+            after = None if write.value is None else Row(id=write.id, value=write.value, version=found + 1)
+            changed[key] = after
+        self._apply(changed)
+
+    async def ready(self) -> str:
+        """Empty, or the fault's sentence."""
+        return str(self.fault) if self.fault is not None else ""
+
+    async def close(self) -> None:
+        """Nothing to leave."""
+
+    def _apply(self, changed: Mapping[tuple[str, str], Row | None]) -> None:
+        for (kind, id_), row in changed.items():
+            rows = self._kinds.setdefault(kind, {})
+            if row is None:
+                rows.pop(id_, None)
+            else:
+                rows[id_] = row
+
+    def _check_fault(self) -> None:
+        if self.fault is not None:
+            raise self.fault

@@ -1,0 +1,137 @@
+"""The store over Redis: one hash a kind, and one script that compares all versions before it writes any row."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import redis.asyncio
+
+from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_error
+from colo_common.adapters.store_limits import check_batch
+from colo_common.events.effects import Write
+from colo_common.ports import Refused, Row, StoreConflict
+
+__all__ = ["RedisStore", "key_of_kind"]
+
+# A row is "<version>\n<value>" in the hash of its kind, under its id. `seen` holds what the call itself has written so
+# far, so that a row may be written twice in one call. The answer is {0} or {number of the refused write, version found}.
+_WRITE: Final = """
+local seen = {}
+local count = tonumber(ARGV[1])
+local plan = {}
+for i = 1, count do
+  local at = 2 + (i - 1) * 5
+  local key, id, expect = KEYS[tonumber(ARGV[at])], ARGV[at + 1], tonumber(ARGV[at + 2])
+  local slot = key .. "\\n" .. id
+  local found = seen[slot]
+  if found == nil then
+    local raw = redis.call("HGET", key, id)
+    found = 0
+    if raw then
+      found = tonumber(string.match(raw, "^(%d+)\\n") or "-1")
+    end
+  end
+  if found ~= expect then
+    return {i, found}
+  end
+  if ARGV[at + 3] == "delete" then
+    seen[slot] = 0
+    plan[i] = {key, id}
+  else
+    seen[slot] = found + 1
+    plan[i] = {key, id, string.format("%d\\n", found + 1) .. ARGV[at + 4]}
+  end
+end
+for i = 1, count do
+  local row = plan[i]
+  if row[3] then
+    redis.call("HSET", row[1], row[2], row[3])
+  else
+    redis.call("HDEL", row[1], row[2])
+  end
+end
+return {0}
+"""
+
+_SCAN_COUNT: Final = 1_000
+_PROBE_KEPT_S: Final = 60
+
+
+def key_of_kind(kind: str) -> str:
+    """The key of a kind's hash."""
+    return f"colo:v1:{kind}"
+
+
+class RedisStore:
+    """Versioned rows in Redis. `client` may be shared with others; `close` closes it."""
+
+    def __init__(self, client: redis.asyncio.Redis) -> None:
+        self._client = client
+        self._write = client.register_script(_WRITE)
+
+    @classmethod
+    def of(cls, url: str, *, name: str) -> "RedisStore":
+        """A store with a client of its own. Raises InvalidInput for a bad address."""
+        return cls(redis_client(url, name=name))
+
+    async def get(self, kind: str, id_: str) -> Row | None:
+        """The row, or None."""
+        doing = f"read {kind}/{id_}"
+        try:
+            raw = await self._client.hget(key_of_kind(kind), id_)
+        except REDIS_ERRORS as error:
+            raise redis_error(error, doing) from error
+        return None if raw is None else _row(kind, id_, raw)
+
+    async def load(self, kind: str) -> tuple[Row, ...]:
+        """All rows of the kind in ascending id, read in portions."""
+        rows: dict[str, Row] = {}
+        try:
+            async for id_, raw in self._client.hscan_iter(key_of_kind(kind), count=_SCAN_COUNT):
+                name = id_.decode()
+                rows[name] = _row(kind, name, raw)
+        except REDIS_ERRORS as error:
+            raise redis_error(error, f"load {kind}") from error
+        return tuple(rows[id_] for id_ in sorted(rows))
+
+    async def write(self, writes: Sequence[Write]) -> None:
+        """Write all or nothing, in order, in one script."""
+        check_batch(writes)
+        if not writes:
+            return
+        numbers: dict[str, int] = {}
+        arguments: list[str | bytes | int] = [len(writes)]
+        for write in writes:
+            number = numbers.setdefault(key_of_kind(write.kind), len(numbers) + 1)
+            operation = "delete" if write.value is None else "set"
+            arguments += [number, write.id, write.expect, operation, write.value or b""]
+        try:
+            answer: list[int] = await self._write(keys=list(numbers), args=arguments)
+        except REDIS_ERRORS as error:
+            raise redis_error(error, f"write {writes[0].kind}/{writes[0].id} and {len(writes) - 1} more") from error
+        if answer[0]:
+            refused = writes[answer[0] - 1]
+            if answer[1] < 0:
+                raise Refused(f"{refused.kind}/{refused.id}: the stored row has no version")
+            raise StoreConflict(refused.kind, refused.id, refused.expect, answer[1])
+
+    async def ready(self) -> str:
+        """Empty when a small write is accepted, else the server's sentence."""
+        try:
+            await self._client.set(key_of_kind("probe"), b"1", ex=_PROBE_KEPT_S)
+        except REDIS_ERRORS as error:
+            return str(redis_error(error, "Redis"))
+        return ""
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+        await self._client.connection_pool.disconnect()
+
+
+def _row(kind: str, id_: str, raw: bytes | str) -> Row:
+    if isinstance(raw, str):  # a client that was made with decode_responses
+        raise Refused(f"{kind}/{id_}: the client must not decode answers")
+    version, separator, value = raw.partition(b"\n")
+    if not separator or not version.isdigit():
+        raise Refused(f"{kind}/{id_}: the stored row has no version")
+    return Row(id=id_, value=value, version=int(version))
