@@ -28,6 +28,7 @@ class Reason(StrEnum):
     ONLINE_LOAD_FELL = "online-load-fell"
     LEASE_EXPIRED = "lease-expired"
     LEASE_RENEWED = "lease-renewed"
+    LOAD_UNREADABLE = "load-unreadable"
     SHUTDOWN_RESTORE = "shutdown-restore"
     # A replica must leave.
     MEMORY_WATERMARK = "memory-watermark"
@@ -60,6 +61,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.ONLINE_LOAD_FELL: "online load fell, batch CPU was given back",
     Reason.LEASE_EXPIRED: "nothing was heard from the control plane for the lease time, batch steps down to the floor",
     Reason.LEASE_RENEWED: "the control plane is heard again, batch CPU is restored",
+    Reason.LOAD_UNREADABLE: "the node's load could not be read, batch CPU went to the floor",
     Reason.SHUTDOWN_RESTORE: "the executor left and put the old values back",
     Reason.MEMORY_WATERMARK: "memory in use stayed above the watermark",
     Reason.CPU_SATISFACTION: "batch work stayed starved of CPU below the satisfaction threshold",

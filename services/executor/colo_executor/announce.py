@@ -1,0 +1,63 @@
+"""When a change of the batch ceiling is worth telling the cluster, and how often."""
+
+from typing import Final
+
+from colo_common.events.effects import Publish
+from colo_common.events.enforcement import EnforcementChanged
+from colo_common.model.reasons import Reason
+from colo_executor.local import CeilingMoved
+
+__all__ = ["Announcer"]
+
+_OF_LOAD: Final = frozenset({Reason.ONLINE_LOAD, Reason.ONLINE_LOAD_FELL})
+
+
+class Announcer:
+    """Keeps the newest move of the ceiling until it may be told: at most once an interval, only beyond the band."""
+
+    def __init__(self, node: str, *, band_pct: int, interval_ms: int) -> None:
+        self._node = node
+        self._band_pct = band_pct
+        self._interval_ms = interval_ms
+        self._moved: CeilingMoved | None = None
+        self._told_mcpu: int | None = None
+        self._told_at_ms: int | None = None
+
+    def note(self, moved: CeilingMoved) -> None:
+        """The ceiling moved; an older move that was not told yet is forgotten."""
+        self._moved = moved
+
+    def due_ms(self, has_batch: bool) -> int | None:
+        """When the newest move may be told (a moment that may have passed), or None when it need not be."""
+        if self._moved is None or not self._concerns(self._moved, has_batch):
+            return None
+        return 0 if self._told_at_ms is None else self._told_at_ms + self._interval_ms
+
+    def tell(self, has_batch: bool, now_ms: int) -> list[Publish]:
+        """The announcement, when one is due."""
+        due_ms = self.due_ms(has_batch)
+        moved = self._moved
+        if moved is None or due_ms is None or now_ms < due_ms:
+            return []
+        before_mcpu = moved.before_mcpu if self._told_mcpu is None else self._told_mcpu
+        self._told_mcpu, self._told_at_ms, self._moved = moved.ceiling_mcpu, now_ms, None
+        fact = EnforcementChanged(
+            at_ms=moved.at_ms,
+            node=self._node,
+            reason=moved.reason,
+            ceiling_mcpu=moved.ceiling_mcpu,
+            ceiling_before_mcpu=before_mcpu,
+            online_cpu_used_mcpu=moved.online_used_mcpu,
+            target_mcpu=moved.target_mcpu,
+            knobs=moved.knobs,
+        )
+        return [Publish(fact=fact, id=f"executor:ceiling:{self._node}:{now_ms}")]
+
+    def _concerns(self, moved: CeilingMoved, has_batch: bool) -> bool:
+        # Without batch work here a ceiling that follows the load concerns nobody; an unheard control plane always does.
+        if not has_batch and moved.reason in _OF_LOAD:
+            return False
+        if self._told_mcpu is None:
+            return True
+        band_mcpu = max(1, moved.capacity_mcpu * self._band_pct // 100)
+        return abs(moved.ceiling_mcpu - self._told_mcpu) >= band_mcpu

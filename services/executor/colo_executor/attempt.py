@@ -1,0 +1,62 @@
+"""One attempt of a replica on this node: its phases, and the limits of stopping it."""
+
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.events.enforcement import KnobValue
+from colo_common.model.placement import Placement
+from colo_executor.local import StopIntent
+
+__all__ = ["KILLS_MOST", "KILL_RETRY_MS", "Attempt", "Phase", "job_of", "refusal_of"]
+
+KILL_RETRY_MS: Final = 1_000
+"""SIGKILL is repeated this much later when the attempt is still there."""
+
+KILLS_MOST: Final = 10
+"""After so many SIGKILLs nothing more is sent: a process that ignores them waits for a device, and its exit is still heard."""
+
+_LONGEST_NAME: Final = 200
+
+
+class Phase(StrEnum):
+    """launching -> running -> stopping; an attempt that ended is remembered elsewhere."""
+
+    LAUNCHING = "launching"
+    RUNNING = "running"
+    STOPPING = "stopping"
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """What the core knows of an attempt that holds something here. `next_kill_ms` None: no more SIGKILL is due."""
+
+    placement: Placement
+    phase: Phase
+    since_ms: int
+    pid: int = 0
+    knobs: tuple[KnobValue, ...] = ()
+    stop: StopIntent | None = None
+    next_kill_ms: int | None = None
+    kills: int = 0
+
+
+def job_of(replica: str) -> str:
+    """The job of a replica id "job/task/index"."""
+    return replica.split("/", 1)[0]
+
+
+def refusal_of(placement: Placement, node: str) -> str:
+    """Empty when this node can try the placement, else one sentence that names the field and the rule."""
+    parts = placement.replica.split("/")
+    if len(parts) != 3 or not all(parts) or len(placement.replica) > _LONGEST_NAME:
+        return (
+            f'replica: must be "job/task/index" of at most {_LONGEST_NAME} characters (got {placement.replica[:80]!r})'
+        )
+    if placement.node != node:
+        return f"node: must be this node, {node} (got {placement.node[:80]!r})"
+    if placement.attempt < 1:
+        return f"attempt: must be at least 1 (got {placement.attempt})"
+    if placement.cpu_mcpu < 1 or placement.memory_bytes < 1:
+        return f"cpu_mcpu and memory_bytes: must be at least 1 (got {placement.cpu_mcpu}, {placement.memory_bytes})"
+    return ""

@@ -1,0 +1,367 @@
+"""Which attempts run on this node: commands in, launches, signals and facts out."""
+
+from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from colo_common.events.effects import Effect, Publish, Wake
+from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
+from colo_common.events.eviction import EvictReplica
+from colo_common.events.fact import Fact
+from colo_common.events.job import StopReplicas
+from colo_common.events.node import LeaseRenewed
+from colo_common.events.placement import ApplyPlacements
+from colo_common.model.invalid import InvalidInput, InvariantBroken
+from colo_common.model.placement import Placement, attempt_key
+from colo_common.model.reasons import EndCause, Reason
+from colo_executor.announce import Announcer
+from colo_executor.attempt import KILL_RETRY_MS, KILLS_MOST, Attempt, Phase, job_of, refusal_of
+from colo_executor.ended import Ended
+from colo_executor.local import (
+    Adopted,
+    CeilingMoved,
+    LaunchFailed,
+    LaunchReplica,
+    RememberEnd,
+    RememberPlacement,
+    RenewLease,
+    ReplicaExited,
+    ReplicaLaunched,
+    SignalReplica,
+    StopIntent,
+)
+
+__all__ = ["Executor", "ExecutorEvent", "ExecutorPolicy"]
+
+ExecutorEvent = (
+    ApplyPlacements
+    | StopReplicas
+    | EvictReplica
+    | LeaseRenewed
+    | ReplicaLaunched
+    | LaunchFailed
+    | ReplicaExited
+    | CeilingMoved
+    | Adopted
+    | Wake
+)
+
+
+class ExecutorPolicy(Struct, frozen=True, kw_only=True):
+    """Limits. `announce_*`: how much the ceiling must differ from the last announced one, and how often it may be announced.
+
+    `command_lease_ms`: a command younger than this proves that the control plane lives. `ended_kept` attempts that are over are
+    remembered; those that ended within `retell_ms` before a restart are told again.
+    """
+
+    replicas_most: int = 1_000
+    grace_most_ms: int = 600_000
+    ended_kept: int = 4_096
+    announce_band_pct: int = 2
+    announce_interval_ms: int = 1_000
+    command_lease_ms: int = 15_000
+    retell_ms: int = 600_000
+
+
+class Executor:
+    """Owns the attempts of one node. Every placement it hears of ends as started and ended, or as refused, exactly once."""
+
+    def __init__(self, node: str, policy: ExecutorPolicy) -> None:
+        self.node = node
+        self.policy = policy
+        self.active: dict[str, Attempt] = {}
+        self.waiting: dict[str, Placement] = {}
+        self.ended = Ended(policy.ended_kept)
+        self._announcer = Announcer(node, band_pct=policy.announce_band_pct, interval_ms=policy.announce_interval_ms)
+
+    def handle(self, event: ExecutorEvent, now_ms: int) -> list[Effect]:
+        """The only way in. A command for another node raises InvalidInput and changes nothing."""
+        match event:
+            case ApplyPlacements():
+                return self._command(event, event.node, now_ms) + self._apply_all(event, now_ms)
+            case StopReplicas():
+                effects = self._command(event, event.node, now_ms)
+                for stop in event.stops:
+                    intent = self._intent(EndCause.STOPPED, stop.reason, stop.grace_ms, now_ms)
+                    effects += self._stop(stop.replica, stop.attempt, intent, now_ms)
+                return effects
+            case EvictReplica():
+                effects = self._command(event, event.node, now_ms)
+                intent = self._intent(EndCause.EVICTED, event.reason, event.grace_ms, now_ms, event.eviction)
+                return effects + self._stop(event.replica, event.attempt, intent, now_ms)
+            case LeaseRenewed():
+                return [RenewLease(lease_ms=event.lease_ms)] if event.node == self.node else []
+            case ReplicaLaunched():
+                return self._launched(event, now_ms)
+            case LaunchFailed():
+                return self._launch_failed(event, now_ms)
+            case ReplicaExited():
+                return self._exited(event, now_ms)
+            case CeilingMoved():
+                self._announcer.note(event)
+                return [*self._announcer.tell(bool(self.active), now_ms)]
+            case Adopted():
+                return self._adopt(event, now_ms)
+            case Wake():
+                return [*self._kill_due(now_ms), *self._announcer.tell(bool(self.active), now_ms)]
+            case _:
+                assert_never(event)
+
+    def deadline_ms(self) -> int | None:
+        """The next SIGKILL or the next announcement."""
+        due = [attempt.next_kill_ms for attempt in self.active.values() if attempt.next_kill_ms is not None]
+        announce_ms = self._announcer.due_ms(bool(self.active))
+        if announce_ms is not None:
+            due.append(announce_ms)
+        return min(due, default=None)
+
+    def check(self) -> None:
+        """Raise InvariantBroken when an attempt is in two places, or waits for nothing."""
+        for replica, placement in sorted(self.waiting.items()):
+            active = self.active.get(replica)
+            if active is None or active.placement.attempt >= placement.attempt:
+                raise InvariantBroken(
+                    "a placement waits for no older attempt", replica=replica, attempt=placement.attempt
+                )
+        for replica, attempt in sorted(self.active.items()):
+            if self.ended.fact(replica, attempt.placement.attempt) is not None:
+                raise InvariantBroken("an ended attempt is active", replica=replica, attempt=attempt.placement.attempt)
+            if attempt.phase is Phase.STOPPING and attempt.stop is None:
+                raise InvariantBroken("an attempt stops without a cause", replica=replica)
+
+    # ------------------------------------------------------------ commands
+
+    def _command(self, fact: Fact, node: str, now_ms: int) -> list[Effect]:
+        if node != self.node:
+            raise InvalidInput("node", f"must be this executor's node, {self.node}", node)
+        # An old command in the queue proves nothing about who lives now.
+        return [RenewLease()] if now_ms - fact.at_ms < self.policy.command_lease_ms else []
+
+    def _intent(self, cause: EndCause, reason: Reason, grace_ms: int, now_ms: int, eviction: str = "") -> StopIntent:
+        grace_ms = max(0, min(grace_ms, self.policy.grace_most_ms))
+        return StopIntent(cause=cause, reason=reason, kill_at_ms=now_ms + grace_ms, eviction=eviction)
+
+    def _apply_all(self, command: ApplyPlacements, now_ms: int) -> list[Effect]:
+        effects: list[Effect] = []
+        for placement in command.placements:
+            effects += self._apply(placement, command.sent_us, now_ms)
+        return effects
+
+    def _apply(self, placement: Placement, sent_us: int, now_ms: int) -> list[Effect]:
+        told = self.ended.fact(placement.replica, placement.attempt)
+        if told is not None:
+            return [self._tell(told)]
+        refusal = refusal_of(placement, self.node)
+        if refusal:
+            return self._refuse(placement, Reason.START_FAILED, refusal, now_ms)
+        active = self.active.get(placement.replica)
+        waiting = self.waiting.get(placement.replica)
+        if active is not None and active.placement.attempt == placement.attempt:
+            return [] if active.phase is Phase.LAUNCHING else [self._started(active)]
+        if waiting is not None and waiting.attempt == placement.attempt:
+            return []
+        if placement.attempt < self._highest(placement.replica):
+            return self._refuse(placement, Reason.OLDER_ATTEMPT, "", now_ms)
+        if active is None:
+            return self._launch(placement, sent_us, now_ms)
+        return self._supersede(active, waiting, placement, now_ms)
+
+    def _supersede(self, active: Attempt, waiting: Placement | None, placement: Placement, now_ms: int) -> list[Effect]:
+        """A newer attempt of a replica that is still here: the old one leaves first."""
+        effects: list[Effect] = []
+        if waiting is not None:
+            del self.waiting[placement.replica]
+            effects += self._refuse(waiting, Reason.OLDER_ATTEMPT, "", now_ms)
+        self.waiting[placement.replica] = placement
+        effects.append(RememberPlacement(placement=placement))
+        intent = self._intent(EndCause.STOPPED, Reason.OLDER_ATTEMPT, active.placement.run.grace_ms, now_ms)
+        return effects + self._stop(placement.replica, active.placement.attempt, intent, now_ms)
+
+    def _launch(self, placement: Placement, sent_us: int, now_ms: int) -> list[Effect]:
+        if len(self.active) >= self.policy.replicas_most:
+            detail = f"the node runs {len(self.active)} replicas already, as many as it may"
+            return self._refuse(placement, Reason.START_FAILED, detail, now_ms)
+        self.active[placement.replica] = Attempt(placement=placement, phase=Phase.LAUNCHING, since_ms=now_ms)
+        return [LaunchReplica(placement=placement, sent_us=sent_us)]
+
+    def _stop(self, replica: str, number: int, intent: StopIntent, now_ms: int) -> list[Effect]:
+        told = self.ended.fact(replica, number)
+        if told is not None:
+            return [self._tell(told, intent.eviction)]
+        waiting = self.waiting.get(replica)
+        if waiting is not None and waiting.attempt == number:
+            del self.waiting[replica]
+            return self._end(self._over(replica, number, intent, "it had not been started yet"), now_ms)
+        active = self.active.get(replica)
+        if active is None or active.placement.attempt != number:
+            # Remembered, so that a start order that arrives late does not start it after all.
+            return self._end(self._over(replica, number, intent, "it was not on this node"), now_ms)
+        return self._stop_active(replica, active, intent)
+
+    def _stop_active(self, replica: str, active: Attempt, intent: StopIntent) -> list[Effect]:
+        known = active.stop
+        if known is not None:
+            # The first cause stays, the earlier SIGKILL wins, and an eviction is named so that it is told as finished.
+            intent = replace(
+                known,
+                kill_at_ms=min(known.kill_at_ms, intent.kill_at_ms),
+                eviction=known.eviction or intent.eviction,
+            )
+            if intent == known:
+                return []
+        if active.phase is Phase.LAUNCHING:
+            self.active[replica] = replace(active, stop=intent)
+            return []
+        next_kill_ms = intent.kill_at_ms if active.kills == 0 else active.next_kill_ms
+        self.active[replica] = replace(active, phase=Phase.STOPPING, stop=intent, next_kill_ms=next_kill_ms)
+        return [SignalReplica(replica=replica, attempt=active.placement.attempt, signal="term", intent=intent)]
+
+    def _kill_due(self, now_ms: int) -> list[Effect]:
+        effects: list[Effect] = []
+        for replica, active in sorted(self.active.items()):
+            if active.next_kill_ms is None or active.next_kill_ms > now_ms or active.stop is None:
+                continue
+            kills = active.kills + 1
+            again = now_ms + KILL_RETRY_MS if kills < KILLS_MOST else None
+            self.active[replica] = replace(active, kills=kills, next_kill_ms=again)
+            effects.append(
+                SignalReplica(replica=replica, attempt=active.placement.attempt, signal="kill", intent=active.stop)
+            )
+        return effects
+
+    # ------------------------------------------------------------ results
+
+    def _launched(self, event: ReplicaLaunched, now_ms: int) -> list[Effect]:
+        active = self.active.get(event.replica)
+        if active is None or active.placement.attempt != event.attempt or active.phase is not Phase.LAUNCHING:
+            return []
+        intent = active.stop
+        active = replace(active, phase=Phase.RUNNING, since_ms=now_ms, pid=event.pid, knobs=event.knobs, stop=None)
+        self.active[event.replica] = active
+        effects: list[Effect] = [self._started(active)]
+        return effects if intent is None else effects + self._stop_active(event.replica, active, intent)
+
+    def _launch_failed(self, event: LaunchFailed, now_ms: int) -> list[Effect]:
+        active = self.active.get(event.replica)
+        if active is None or active.placement.attempt != event.attempt or active.phase is not Phase.LAUNCHING:
+            return []
+        del self.active[event.replica]
+        return self._refuse(active.placement, event.reason, event.detail, now_ms) + self._next(event.replica, now_ms)
+
+    def _exited(self, event: ReplicaExited, now_ms: int) -> list[Effect]:
+        active = self.active.get(event.replica)
+        if active is None or active.placement.attempt != event.attempt:
+            return []
+        del self.active[event.replica]
+        cause, stop = self._cause(event, active), active.stop
+        fact = ReplicaEnded(
+            at_ms=now_ms,
+            node=self.node,
+            replica=event.replica,
+            job=active.placement.job,
+            attempt=event.attempt,
+            cause=cause,
+            exit_code=-1 if event.exit_code is None else event.exit_code,
+            reason=None if stop is None else stop.reason,
+            eviction="" if stop is None else stop.eviction,
+            cpu_used_ms=event.cpu_used_ms,
+            ran_ms=max(0, now_ms - active.since_ms),
+            detail=event.detail,
+        )
+        return self._end(fact, now_ms) + self._next(event.replica, now_ms)
+
+    @staticmethod
+    def _cause(event: ReplicaExited, active: Attempt) -> EndCause:
+        if active.stop is not None:
+            return active.stop.cause
+        if event.oom:
+            return EndCause.OOM
+        return EndCause.LOST if event.exit_code is None else EndCause.EXITED
+
+    def _next(self, replica: str, now_ms: int) -> list[Effect]:
+        waiting = self.waiting.pop(replica, None)
+        return [] if waiting is None else self._launch(waiting, 0, now_ms)
+
+    def _adopt(self, event: Adopted, now_ms: int) -> list[Effect]:
+        effects: list[Effect] = []
+        for fact in event.ended:
+            self.ended.add(fact)
+            if now_ms - fact.at_ms <= self.policy.retell_ms:
+                effects.append(self._tell(fact))
+        for found in event.replicas:
+            placement = found.placement
+            active = Attempt(placement=placement, phase=Phase.RUNNING, since_ms=found.launched_at_ms, pid=found.pid)
+            self.active[placement.replica] = active
+            if found.alive:
+                effects.append(self._started(active))
+            if found.stop is not None:
+                effects += self._stop_active(placement.replica, active, found.stop)
+        alive = tuple((found.placement.replica, found.placement.attempt) for found in event.replicas if found.alive)
+        recovered = NodeRecovered(at_ms=now_ms, node=self.node, running=alive)
+        effects.insert(0, Publish(fact=recovered, id=f"executor:recovered:{self.node}:{now_ms}"))
+        for placement in event.waiting:
+            effects += self._apply(placement, 0, now_ms)
+        return effects
+
+    # ------------------------------------------------------------ facts
+
+    def _started(self, active: Attempt) -> Publish:
+        placement = active.placement
+        fact = ReplicaStarted(
+            at_ms=active.since_ms,
+            node=self.node,
+            replica=placement.replica,
+            job=placement.job,
+            attempt=placement.attempt,
+            pid=active.pid,
+            knobs=active.knobs,
+            traceparent=placement.traceparent,
+        )
+        key = attempt_key(placement.replica, placement.attempt)
+        return Publish(fact=fact, id=f"executor:started:{self.node}:{key}", traceparent=placement.traceparent)
+
+    def _refuse(self, placement: Placement, reason: Reason, detail: str, now_ms: int) -> list[Effect]:
+        fact = PlacementRefused(
+            at_ms=now_ms,
+            node=self.node,
+            replica=placement.replica,
+            job=placement.job,
+            attempt=placement.attempt,
+            reason=reason,
+            detail=detail,
+        )
+        return self._end(fact, now_ms)
+
+    def _over(self, replica: str, number: int, intent: StopIntent, detail: str) -> ReplicaEnded:
+        return ReplicaEnded(
+            node=self.node,
+            replica=replica,
+            job=job_of(replica),
+            attempt=number,
+            cause=intent.cause,
+            exit_code=0,
+            reason=intent.reason,
+            eviction=intent.eviction,
+            detail=detail,
+        )
+
+    def _end(self, fact: ReplicaEnded | PlacementRefused, now_ms: int) -> list[Effect]:
+        fact = replace(fact, at_ms=now_ms)
+        self.ended.add(fact)
+        return [RememberEnd(fact=fact), self._tell(fact)]
+
+    def _tell(self, fact: ReplicaEnded | PlacementRefused, eviction: str = "") -> Publish:
+        what = "ended" if isinstance(fact, ReplicaEnded) else "refused"
+        name = f"executor:{what}:{self.node}:{attempt_key(fact.replica, fact.attempt)}"
+        if eviction and isinstance(fact, ReplicaEnded) and fact.eviction != eviction:
+            return Publish(fact=replace(fact, eviction=eviction), id=f"{name}:{eviction}")
+        return Publish(fact=fact, id=name)
+
+    def _highest(self, replica: str) -> int:
+        active, waiting = self.active.get(replica), self.waiting.get(replica)
+        return max(
+            0 if active is None else active.placement.attempt,
+            0 if waiting is None else waiting.attempt,
+            self.ended.highest(replica),
+        )

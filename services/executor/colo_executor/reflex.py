@@ -1,0 +1,202 @@
+"""The reflex: from fast local readings to the batch tier's ceiling, with no word from the network.
+
+It is a core of its own, because it must go on while everything else of the service waits for a server.
+"""
+
+from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from colo_common.events.effects import Wake
+from colo_common.model.invalid import InvariantBroken
+from colo_common.model.reasons import Reason
+from colo_executor.lease import Lease, LeasePhase, LeasePolicy, limit_mcpu, next_step_ms, phase_of, renewed
+from colo_executor.local import CeilingMoved, CeilingRefused, CeilingWritten, FastReading, RenewLease, SetCeiling
+from colo_executor.suppress import Decision, Suppress, SuppressPolicy, bounds_mcpu, decide
+
+__all__ = ["Reflex", "ReflexEffect", "ReflexEvent", "ReflexPolicy"]
+
+ReflexEvent = FastReading | RenewLease | CeilingWritten | CeilingRefused | Wake
+ReflexEffect = SetCeiling | CeilingMoved
+
+
+class ReflexPolicy(Struct, frozen=True, kw_only=True):
+    """Suppression and lease, and two limits of the reflex itself.
+
+    Without a reading for `blind_ms` the node's load is unknown and the ceiling goes to the floor. A ceiling that the kernel
+    refused is tried again after `retry_ms`, doubled at each refusal up to `retry_most_ms`.
+    """
+
+    suppress: SuppressPolicy = SuppressPolicy()
+    lease: LeasePolicy = LeasePolicy()
+    blind_ms: int = 1_000
+    retry_ms: int = 1_000
+    retry_most_ms: int = 30_000
+
+    def validate(self) -> None:
+        """Raise InvalidInput for a number without meaning."""
+        self.suppress.validate()
+        self.lease.validate()
+
+
+class Reflex:
+    """Owns the ceiling. `capacity_mcpu` is the node's until the first reading says another."""
+
+    def __init__(
+        self, policy: ReflexPolicy, *, capacity_mcpu: int, now_ms: int, ceiling_mcpu: int | None = None
+    ) -> None:
+        self.policy = policy
+        self.lease = Lease(renewed_at_ms=now_ms, lease_ms=policy.lease.lease_ms)
+        self.refusals = 0
+        self._capacity_mcpu = capacity_mcpu
+        self._suppress = Suppress(ceiling_mcpu=ceiling_mcpu)
+        self._written_mcpu = ceiling_mcpu
+        self._reading: FastReading | None = None
+        self._read_at_ms = now_ms
+        self._seen_ms = now_ms
+        self._reason = Reason.ONLINE_LOAD_FELL
+        self._target_mcpu = 0
+        self._restoring = False
+        self._blind = False
+        self._retry_at_ms: int | None = None
+
+    @property
+    def ceiling_mcpu(self) -> int | None:
+        """The ceiling the kernel has, as far as it was read back."""
+        return self._written_mcpu
+
+    def phase(self, now_ms: int) -> LeasePhase:
+        """Where the lease stands."""
+        return phase_of(self.lease, self.policy.lease, now_ms)
+
+    def handle(self, event: ReflexEvent, now_ms: int) -> list[ReflexEffect]:
+        """The only way in. Same state, event and time give the same effects."""
+        self._seen_ms = now_ms
+        match event:
+            case FastReading():
+                return self._read(event, now_ms)
+            case RenewLease():
+                self._restoring = self._restoring or self.phase(now_ms) is LeasePhase.STEPPING
+                self.lease = renewed(self.lease, event.lease_ms, now_ms)
+                return []
+            case CeilingWritten():
+                return self._written(event, now_ms)
+            case CeilingRefused():
+                return self._refused(now_ms)
+            case Wake():
+                return self._wake(now_ms)
+            case _:
+                assert_never(event)
+
+    def deadline_ms(self) -> int | None:
+        """When to send Wake: readings stopped coming, the lease's next step, or a refused ceiling's next try."""
+        if self._suppress.ceiling_mcpu is None:
+            return None
+        due = [self._retry_at_ms] if self._retry_at_ms is not None else []
+        if not self._blind:
+            due.append(self._read_at_ms + self.policy.blind_ms)
+            due.append(next_step_ms(self.lease, self.policy.lease, self._seen_ms))
+        return min(due, default=None)
+
+    def check(self) -> None:
+        """Raise InvariantBroken when the ceiling is above what the node's capacity allows."""
+        _, cap = bounds_mcpu(self.policy.suppress, self._capacity_mcpu)
+        ceiling = self._suppress.ceiling_mcpu
+        if ceiling is not None and self._reading is not None and ceiling > cap:
+            raise InvariantBroken("batch ceiling above the cap", ceiling_mcpu=ceiling, cap_mcpu=cap)
+
+    def _read(self, reading: FastReading, now_ms: int) -> list[ReflexEffect]:
+        if reading.capacity_mcpu < 1:
+            return []
+        self._capacity_mcpu = reading.capacity_mcpu
+        self._reading = reading
+        self._read_at_ms = now_ms
+        self._blind = False
+        ceiling = self._suppress.ceiling_mcpu
+        limit = self._limit(reading.capacity_mcpu if ceiling is None else ceiling, now_ms)
+        decision = decide(
+            self.policy.suppress,
+            self._suppress,
+            capacity_mcpu=reading.capacity_mcpu,
+            online_used_mcpu=reading.online_used_mcpu,
+            system_used_mcpu=reading.system_used_mcpu,
+            now_ms=now_ms,
+            limit_mcpu=limit,
+        )
+        self._suppress = decision.state
+        self._target_mcpu = decision.target_mcpu
+        self._note_reason(decision)
+        return self._write(now_ms)
+
+    def _note_reason(self, decision: Decision) -> None:
+        match decision.change:
+            case "none":
+                return
+            case "lease":
+                self._reason = Reason.LEASE_EXPIRED
+            case "shrink":
+                self._reason = Reason.ONLINE_LOAD
+                self._restoring = False
+            case "first" | "grow":
+                self._reason = Reason.LEASE_RENEWED if self._restoring else Reason.ONLINE_LOAD_FELL
+                self._restoring = self._restoring and decision.ceiling_mcpu < decision.target_mcpu
+
+    def _wake(self, now_ms: int) -> list[ReflexEffect]:
+        ceiling = self._suppress.ceiling_mcpu
+        if ceiling is None:
+            return []
+        floor, _ = bounds_mcpu(self.policy.suppress, self._capacity_mcpu)
+        if not self._blind and now_ms - self._read_at_ms >= self.policy.blind_ms:
+            self._blind = True
+            self._reason, ceiling = Reason.LOAD_UNREADABLE, min(ceiling, floor)
+        elif not self._blind:
+            limit = self._limit(ceiling, now_ms)
+            if limit is not None and limit < ceiling:
+                self._reason, ceiling = Reason.LEASE_EXPIRED, limit
+        self._suppress = replace(self._suppress, ceiling_mcpu=ceiling)
+        return self._write(now_ms)
+
+    def _limit(self, ceiling: int, now_ms: int) -> int | None:
+        floor, _ = bounds_mcpu(self.policy.suppress, self._capacity_mcpu)
+        self.lease, limit = limit_mcpu(
+            self.lease,
+            self.policy.lease,
+            ceiling_mcpu=ceiling,
+            capacity_mcpu=self._capacity_mcpu,
+            floor_mcpu=floor,
+            now_ms=now_ms,
+        )
+        return limit
+
+    def _write(self, now_ms: int) -> list[ReflexEffect]:
+        ceiling = self._suppress.ceiling_mcpu
+        if ceiling is None or ceiling == self._written_mcpu:
+            return []
+        if self._retry_at_ms is not None and now_ms < self._retry_at_ms:
+            return []
+        self._retry_at_ms = None
+        return [SetCeiling(ceiling_mcpu=ceiling)]
+
+    def _written(self, event: CeilingWritten, now_ms: int) -> list[ReflexEffect]:
+        before, self._written_mcpu = self._written_mcpu, event.ceiling_mcpu
+        self._retry_at_ms, self.refusals = None, 0
+        if before == event.ceiling_mcpu:
+            return []
+        moved = CeilingMoved(
+            at_ms=now_ms,
+            reason=self._reason,
+            ceiling_mcpu=event.ceiling_mcpu,
+            before_mcpu=event.ceiling_mcpu if before is None else before,
+            online_used_mcpu=0 if self._reading is None else self._reading.online_used_mcpu,
+            target_mcpu=self._target_mcpu,
+            capacity_mcpu=self._capacity_mcpu,
+            knobs=event.knobs,
+        )
+        return [moved]
+
+    def _refused(self, now_ms: int) -> list[ReflexEffect]:
+        wait_ms = min(self.policy.retry_ms << min(self.refusals, 16), self.policy.retry_most_ms)
+        self.refusals += 1
+        self._retry_at_ms = now_ms + wait_ms
+        return []

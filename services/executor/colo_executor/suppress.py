@@ -1,0 +1,173 @@
+"""The batch tier's CPU ceiling from one fast reading: shrink at once, give back slowly, do not swing."""
+
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from colo_common.model.invalid import InvalidInput
+
+__all__ = ["Decision", "Suppress", "SuppressPolicy", "bounds_mcpu", "decide", "target_mcpu"]
+
+
+class SuppressPolicy(Struct, frozen=True, kw_only=True):
+    """Numbers of the reflex; percentages are of the node's CPU capacity.
+
+    Batch and online work together may use `suppress_pct`. Batch keeps `floor_mcpu` whatever happens. Changes smaller than
+    `band_pct` are ignored. The ceiling grows by at most `grow_step_pct` each `grow_interval_ms`, no earlier than `grow_hold_ms`
+    after a shrink, and turns from shrinking to growing only when the direction did not change for `reversal_ms`.
+    """
+
+    suppress_pct: int = 65
+    floor_mcpu: int = 200
+    band_pct: int = 1
+    grow_step_pct: int = 10
+    grow_interval_ms: int = 1_000
+    grow_hold_ms: int = 2_000
+    reversal_ms: int = 10_000
+
+    def validate(self) -> None:
+        """Raise InvalidInput for a number without meaning."""
+        for name, low, high in (
+            ("suppress_pct", 1, 100),
+            ("floor_mcpu", 10, 1_000_000_000),
+            ("band_pct", 0, 50),
+            ("grow_step_pct", 1, 100),
+            ("grow_interval_ms", 0, 600_000),
+            ("grow_hold_ms", 0, 600_000),
+            ("reversal_ms", 0, 600_000),
+        ):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise InvalidInput(name, f"must be from {low} to {high}", value)
+
+
+class Suppress(Struct, frozen=True, kw_only=True):
+    """What the rule remembers. `ceiling_mcpu` None: nothing was decided yet.
+
+    `moved` is the direction of the last change that load caused. `lowest_*` roll the smallest target of the last one to two
+    hold times, so that growth goes no higher than what was safe all that time.
+    """
+
+    ceiling_mcpu: int | None = None
+    moved: Literal["none", "shrink", "grow"] = "none"
+    last_shrink_ms: int | None = None
+    last_grow_ms: int | None = None
+    last_reversal_ms: int | None = None
+    bucket_ms: int = 0
+    lowest_now_mcpu: int | None = None
+    lowest_before_mcpu: int | None = None
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """The state after a reading. `change` says what happened to the ceiling; "lease" is a shrink that the limit alone caused."""
+
+    state: Suppress
+    ceiling_mcpu: int
+    target_mcpu: int
+    change: Literal["none", "first", "shrink", "grow", "lease"]
+
+
+def bounds_mcpu(policy: SuppressPolicy, capacity_mcpu: int) -> tuple[int, int]:
+    """The lowest and the highest ceiling of a node; the cap rounds down, and a floor above the cap is the cap."""
+    cap = capacity_mcpu * policy.suppress_pct // 100
+    return min(policy.floor_mcpu, cap), cap
+
+
+def target_mcpu(policy: SuppressPolicy, capacity_mcpu: int, online_used_mcpu: int, system_used_mcpu: int) -> int:
+    """What batch may use now: capacity x suppress_pct // 100 - online used - system used, within floor and cap."""
+    floor, cap = bounds_mcpu(policy, capacity_mcpu)
+    return max(floor, min(cap, cap - online_used_mcpu - system_used_mcpu))
+
+
+def decide(
+    policy: SuppressPolicy,
+    state: Suppress,
+    *,
+    capacity_mcpu: int,
+    online_used_mcpu: int,
+    system_used_mcpu: int,
+    now_ms: int,
+    limit_mcpu: int | None = None,
+) -> Decision:
+    """The next ceiling. `limit_mcpu` (an expired lease) caps it further and forbids growth.
+
+    Shrink: whenever the target is at least the band below the ceiling (or is the floor): at once, by any amount, always.
+    Grow: when the target is at least the band above (or is the cap), `grow_hold_ms` after the last shrink and
+    `grow_interval_ms` after the last growth, by one step; and, where the last move was a shrink, only when no change of
+    direction, to either side, is younger than `reversal_ms`. So growth after a shrink happens at most once in `reversal_ms`.
+    A shrink that the limit causes is not a move of load: it neither starts the hold nor counts as a change of direction.
+    """
+    floor, cap = bounds_mcpu(policy, capacity_mcpu)
+    target = target_mcpu(policy, capacity_mcpu, online_used_mcpu, system_used_mcpu)
+    state = _rolled(policy, state, target, now_ms)
+    ceiling = state.ceiling_mcpu
+    if ceiling is None:
+        first = target if limit_mcpu is None else max(floor, min(target, limit_mcpu))
+        return _decided(replace(state, ceiling_mcpu=first), target, "first")
+    band = capacity_mcpu * policy.band_pct // 100
+    if target < ceiling and (ceiling - target >= band or target == floor):
+        return _shrunk(state, target, target, limit_mcpu, floor, now_ms)
+    limit = cap if limit_mcpu is None else max(floor, min(cap, limit_mcpu))
+    if limit < ceiling:
+        return _decided(replace(state, ceiling_mcpu=limit), target, "lease" if limit_mcpu is not None else "shrink")
+    if limit_mcpu is not None:
+        return _decided(state, target, "none")
+    return _grown(policy, state, capacity_mcpu, target, band, now_ms)
+
+
+def _shrunk(state: Suppress, ceiling: int, target: int, limit: int | None, floor: int, now_ms: int) -> Decision:
+    if limit is not None:
+        ceiling = max(floor, min(ceiling, limit))
+    reverses = state.moved == "grow"
+    state = replace(
+        state,
+        ceiling_mcpu=ceiling,
+        moved="shrink",
+        last_shrink_ms=now_ms,
+        last_reversal_ms=now_ms if reverses else state.last_reversal_ms,
+    )
+    return _decided(state, target, "shrink")
+
+
+def _grown(policy: SuppressPolicy, state: Suppress, capacity: int, target: int, band: int, now_ms: int) -> Decision:
+    ceiling = state.ceiling_mcpu or 0
+    _, cap = bounds_mcpu(policy, capacity)
+    safe = min(known for known in (target, state.lowest_now_mcpu, state.lowest_before_mcpu) if known is not None)
+    wanted = safe > ceiling and (safe - ceiling >= band or safe == cap)
+    if not wanted or not _may_grow(policy, state, now_ms):
+        return _decided(state, target, "none")
+    step = max(1, capacity * policy.grow_step_pct // 100)
+    reverses = state.moved == "shrink"
+    state = replace(
+        state,
+        ceiling_mcpu=min(safe, ceiling + step),
+        moved="grow",
+        last_grow_ms=now_ms,
+        last_reversal_ms=now_ms if reverses else state.last_reversal_ms,
+    )
+    return _decided(state, target, "grow")
+
+
+def _may_grow(policy: SuppressPolicy, state: Suppress, now_ms: int) -> bool:
+    if state.last_shrink_ms is not None and now_ms - state.last_shrink_ms < policy.grow_hold_ms:
+        return False
+    if state.last_grow_ms is not None and now_ms - state.last_grow_ms < policy.grow_interval_ms:
+        return False
+    if state.moved != "shrink" or state.last_reversal_ms is None:
+        return True
+    return now_ms - state.last_reversal_ms >= policy.reversal_ms
+
+
+def _rolled(policy: SuppressPolicy, state: Suppress, target: int, now_ms: int) -> Suppress:
+    """Fold a target into the two rolling minima; a bucket is as long as the hold."""
+    age = now_ms - state.bucket_ms
+    if state.lowest_now_mcpu is None or age >= 2 * policy.grow_hold_ms:
+        return replace(state, bucket_ms=now_ms, lowest_now_mcpu=target, lowest_before_mcpu=None)
+    if age >= policy.grow_hold_ms:
+        return replace(state, bucket_ms=now_ms, lowest_now_mcpu=target, lowest_before_mcpu=state.lowest_now_mcpu)
+    return replace(state, lowest_now_mcpu=min(state.lowest_now_mcpu, target))
+
+
+def _decided(state: Suppress, target: int, change: Literal["none", "first", "shrink", "grow", "lease"]) -> Decision:
+    return Decision(state=state, ceiling_mcpu=state.ceiling_mcpu or 0, target_mcpu=target, change=change)
