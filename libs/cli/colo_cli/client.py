@@ -1,0 +1,71 @@
+"""The gateway's HTTP API as the command line uses it: blocking, one call at a time, standard library only (it starts fast)."""
+
+import json
+import os
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from typing import Any, Final
+
+from colo_cli.failure import Failure
+
+__all__ = ["DEFAULT_API", "Client"]
+
+DEFAULT_API: Final = "http://127.0.0.1:8088"
+_TIMEOUT_S: Final = 10.0
+
+
+class Client:
+    """Calls `api`, or COLO_API, or the address of a lab on this machine."""
+
+    def __init__(self, api: str | None = None) -> None:
+        self.api = (api or os.environ.get("COLO_API") or DEFAULT_API).rstrip("/")
+        if not self.api.startswith(("http://", "https://")):
+            raise Failure(f"api: must begin with http:// or https:// (got {self.api!r})", 2)
+
+    def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Any:
+        """The reply as plain values. Raises Failure: status 2 for a refused input (400, 413), else 1."""
+        request = urllib.request.Request(self.api + path, data=body, method=method, headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
+                return json.loads(response.read())
+        except urllib.error.HTTPError as error:
+            raise _refused(error) from error
+        except (OSError, ValueError) as error:
+            raise Failure(
+                f"no gateway answers at {self.api} ({error}); is `colo lab` running, or is COLO_API set?"
+            ) from error
+
+    def get(self, path: str, **query: str | int | None) -> Any:
+        """GET with the query's values that are not None."""
+        given = {name: str(value) for name, value in query.items() if value not in (None, "")}
+        return self.call("GET", path + ("?" + urllib.parse.urlencode(given) if given else ""))
+
+    def events(self, **query: str | int | None) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Type and body of each event of the stream until it ends or the caller stops."""
+        given = {name: str(value) for name, value in query.items() if value not in (None, "")}
+        url = f"{self.api}/v1/stream?{urllib.parse.urlencode(given)}"
+        try:
+            with urllib.request.urlopen(url, timeout=60) as response:
+                name = ""
+                for line in response:
+                    text = line.decode().rstrip("\n")
+                    if text.startswith("event: "):
+                        name = text[7:]
+                    elif text.startswith("data: ") and name:
+                        yield name, json.loads(text[6:]) if text[6:7] == "{" else {"text": text[6:]}
+                        name = ""
+        except urllib.error.HTTPError as error:
+            raise _refused(error) from error
+        except OSError as error:
+            raise Failure(f"the stream of {self.api} broke: {error}") from error
+
+
+def _refused(error: urllib.error.HTTPError) -> Failure:
+    try:
+        problem = json.loads(error.read())
+        sentence = f"{problem['field']}: {problem['rule']}" + (f" (got {problem['got']})" if problem.get("got") else "")
+    except (ValueError, KeyError, TypeError):
+        sentence = f"the gateway answered {error.code} {error.reason}"
+    return Failure(sentence, 2 if error.code in (400, 413) else 1)

@@ -1,0 +1,107 @@
+"""`colo get jobs|nodes|queues`."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from colo_cli.client import Client
+from colo_cli.output import Format, bytes_text, cpu_text, print_data, print_table, span_text
+
+__all__ = ["jobs", "nodes", "queues"]
+
+Output = Annotated[Format, Parameter(name=["--output", "-o"])]
+
+
+def jobs(
+    *,
+    state: str = "",
+    queue: str = "",
+    limit: int = 100,
+    output: Output = "table",
+    api: str | None = None,
+) -> int:
+    """List jobs, newest first.
+
+    Parameters
+    ----------
+    state: Only these states, separated by commas.
+    queue: Only this queue.
+    limit: At most so many, 1 to 1000.
+    output: table, json or yaml.
+    api: Address of the gateway.
+    """
+    answer = Client(api).get("/v1/jobs", state=state, queue=queue, limit=limit)
+    if output != "table":
+        print_data(answer, output)
+        return 0
+    rows = [
+        [
+            j["job"],
+            j["queue"],
+            j["state"],
+            *(str(j[k]) for k in ("replicas", "waiting", "running", "succeeded", "failed")),
+        ]
+        for j in answer["jobs"]
+    ]
+    header = ["JOB", "QUEUE", "STATE", "REPLICAS>", "WAITING>", "RUNNING>", "SUCCEEDED>", "FAILED>"]
+    print_table(header, rows, "no jobs")
+    return 0
+
+
+def nodes(*, output: Output = "table", api: str | None = None) -> int:
+    """List nodes with usage and what batch work may be promised.
+
+    Parameters
+    ----------
+    output: table, json or yaml.
+    api: Address of the gateway.
+    """
+    answer = Client(api).get("/v1/nodes")
+    if output != "table":
+        print_data(answer, output)
+        return 0
+    rows = [
+        [
+            n["node"],
+            n["freshness"],
+            "-" if n["sample_age_ms"] is None else span_text(n["sample_age_ms"]),
+            f"{cpu_text(n['cpu_used_mcpu'])}/{cpu_text(n['cpu_capacity_mcpu'])}",
+            cpu_text(n["batch_cpu_used_mcpu"]),
+            f"{cpu_text(n['held_cpu_mcpu'])}/{cpu_text(n['batch_cpu_mcpu'])}",
+            f"{bytes_text(n['memory_used_bytes'])}/{bytes_text(n['memory_capacity_bytes'])}",
+            f"{bytes_text(n['held_memory_bytes'])}/{bytes_text(n['batch_memory_bytes'])}",
+        ]
+        for n in answer["nodes"]
+    ]
+    header = [
+        "NODE",
+        "FRESHNESS",
+        "AGE>",
+        "CPU USED>",
+        "OF BATCH>",
+        "BATCH CPU HELD>",
+        "MEMORY USED>",
+        "BATCH MEMORY HELD>",
+    ]
+    print_table(header, rows, "no nodes yet")
+    return 0
+
+
+def queues(*, output: Output = "table", api: str | None = None) -> int:
+    """List queues with counts.
+
+    Parameters
+    ----------
+    output: table, json or yaml.
+    api: Address of the gateway.
+    """
+    answer = Client(api).get("/v1/queues")
+    if output != "table":
+        print_data(answer, output)
+        return 0
+    rows = [
+        [q["queue"], str(q["waiting"]), str(q["running"]), str(q["capacity"]), span_text(q["oldest_wait_ms"])]
+        for q in answer["queues"]
+    ]
+    print_table(["QUEUE", "WAITING>", "RUNNING>", "CAPACITY>", "OLDEST WAIT>"], rows, "no queues")
+    return 0

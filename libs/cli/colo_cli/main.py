@@ -1,0 +1,64 @@
+"""The `colo` command. Subcommands are imported when they are called, so that every call starts fast."""
+
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+from colo_cli.failure import Failure
+
+__all__ = ["app", "main"]
+
+app = App(
+    name="colo",
+    help="Batch work on the idle capacity under latency-sensitive services, explained.",
+    version_flags=(),
+    result_action="return_value",
+)
+get = App(name="get", help="List jobs, nodes or queues.")
+explain = App(name="explain", help="Say why: where a job's replicas are, or what a node may promise.")
+app.command(get)
+app.command(explain)
+_COMMANDS = (
+    ("lab", "Run everything on this machine: real servers, all services, simulated nodes, a real trace."),
+    ("doctor", "Say what this machine can do, what is missing, and what works all the same."),
+    ("submit", "Submit the job that a file describes."),
+    ("cancel", "Stop a job for good."),
+    ("watch", "One line for each fact, as it happens."),
+    ("trace", "The spans of a placement as a tree, without a tracing back end."),
+    ("version", "Print the version."),
+)
+for _name, _help in _COMMANDS:
+    app.command(f"colo_cli.{_name}:{_name}", name=_name, help=_help)
+for _name, _help in (
+    ("jobs", "Jobs, newest first."),
+    ("nodes", "Nodes with usage and allocatable."),
+    ("queues", "Queues with counts."),
+):
+    get.command(f"colo_cli.get:{_name}", name=_name, help=_help)
+for _name, _help in (
+    ("job", "Why each replica is where it is."),
+    ("overcommit", "The formula behind a node's number."),
+):
+    explain.command(f"colo_cli.explain:{_name}", name=_name, help=_help)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command: 0 done, 1 the answer is no (not found, refused, verdict bad), 2 the call or its input was wrong."""
+    try:
+        result = app(sys.argv[1:] if argv is None else list(argv), exit_on_error=False, print_error=False)
+    except CycloptsError as error:
+        sys.stderr.write(f"colo: {error}\n")
+        return 2
+    except Failure as error:
+        sys.stderr.write(f"colo: {error}\n")
+        return error.status
+    except BrokenPipeError:
+        return 0
+    except KeyboardInterrupt:
+        return 0
+    return result if isinstance(result, int) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+"""How answers are printed: a table for people, JSON or YAML for programs."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any, Literal
+
+__all__ = ["Format", "ago", "bytes_text", "cpu_text", "print_data", "print_table", "span_text"]
+
+Format = Literal["table", "json", "yaml"]
+
+
+def print_data(value: Any, form: Format) -> None:
+    """The value as JSON or YAML on standard output."""
+    if form == "yaml":
+        import yaml
+
+        sys.stdout.write(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
+    else:
+        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
+    """Aligned columns; numbers (a header that ends with ">") to the right. `empty` is printed when there is no row."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    if not rows:
+        console.print(empty)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.rstrip(">"), justify="right" if column.endswith(">") else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    # Piped output is for programs: never wrapped to a guessed width.
+    console.print(table, width=None if console.is_terminal else 400)
+
+
+def cpu_text(mcpu: int) -> str:
+    """CPUs with one decimal, rounded to nearest."""
+    return f"{mcpu / 1000:.1f}"
+
+
+def bytes_text(count: int) -> str:
+    """GiB with one decimal, rounded to nearest."""
+    return f"{count / (1 << 30):.1f}Gi"
+
+
+def span_text(span_ms: int) -> str:
+    """A span of time in its two largest units."""
+    seconds = span_ms // 1000
+    if seconds < 120:
+        return f"{span_ms / 1000:.1f}s" if seconds < 10 else f"{seconds}s"
+    if seconds < 7200:
+        return f"{seconds // 60}m{seconds % 60:02d}s"
+    return f"{seconds // 3600}h{seconds % 3600 // 60:02d}m"
+
+
+def ago(then_ms: int, now_ms: int) -> str:
+    """How long ago, never negative."""
+    return span_text(max(now_ms - then_ms, 0))

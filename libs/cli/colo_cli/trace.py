@@ -1,0 +1,42 @@
+"""`colo trace JOB`: the spans of a placement as a tree, without a tracing back end."""
+
+import urllib.parse
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from colo_cli.client import Client
+from colo_cli.output import Format, print_data
+
+__all__ = ["trace"]
+
+
+def trace(
+    job: str,
+    /,
+    *,
+    replica: str = "",
+    output: Annotated[Format, Parameter(name=["--output", "-o"])] = "table",
+    api: str | None = None,
+) -> int:
+    """Print the trace of a replica's newest placement.
+
+    Parameters
+    ----------
+    job: The job's id.
+    replica: This replica ("job/task/index"); the first one when absent.
+    output: table (a tree), json or yaml.
+    api: Address of the gateway.
+    """
+    answer = Client(api).get(f"/v1/jobs/{urllib.parse.quote(job, safe='')}/trace", replica=replica)
+    if output != "table":
+        print_data(answer, output)
+        return 0
+    print(f"{answer['replica']} attempt {answer['attempt']}, trace {answer['trace_id']}")
+    for span in answer["spans"]:
+        label = "  " * span["depth"] + span["name"]
+        extra = " ".join(f"{key.removeprefix('colo.')}={value}" for key, value in sorted(span["attributes"].items()))
+        error = f"  error: {span['error']}" if span["error"] else ""
+        offset_ms, took_ms = span["offset_us"] / 1000, span["duration_us"] / 1000
+        print(f"{label:<24} {span['service']:<11} +{offset_ms:>9.2f} ms {took_ms:>9.2f} ms  {extra}{error}")
+    return 0
