@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.scripts import Handler, play_script
+from tests.support.scripts import Handler, Play, play_script
 from tests.support.servers import in_ci, nats_server, redis_server
 
 TESTS = Path(__file__).parent
@@ -60,7 +60,7 @@ def redis_url() -> Iterator[str]:
 
 
 @pytest.fixture
-def play(pytestconfig: pytest.Config) -> Callable[[Path, Handler], None]:
+def play(pytestconfig: pytest.Config) -> Play:
     """Play a conversation file against a handler; with --rewrite, write the answers into it."""
     rewrite = bool(pytestconfig.getoption("--rewrite"))
 

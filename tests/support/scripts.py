@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Args", "Handler", "ScriptFailed", "play_script", "script_files"]
+__all__ = ["Args", "Handler", "Play", "ScriptFailed", "play_script", "script_files"]
 
 SEPARATOR = "----"
 NOTHING = "ok"
@@ -63,6 +63,8 @@ class Args:
 
 
 Handler = Callable[[str, Args], str]
+#: The fixture `play`: plays one file against a handler.
+Play = Callable[[Path, Handler], None]
 
 
 @dataclass

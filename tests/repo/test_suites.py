@@ -1,0 +1,95 @@
+"""Tests about tests: no waiting by the clock, no second try, nothing that a fixed port or a skipped suite could hide."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from tests.repo.tree import ROOT, modules, parsed, shown
+
+TESTS = ROOT / "tests"
+#: The one place where a test may wait in real time, bounded and for a condition.
+MAY_WAIT = {TESTS / "support" / "waiting.py"}
+RETRIES = re.compile(r"\b(?:flaky|reruns?|pytest_rerunfailures)\b")
+MOCKS = re.compile(r"\b(?:MagicMock|AsyncMock|unittest\.mock)\b")
+
+
+def in_virtual_time(path: Path) -> bool:
+    """Return whether a module runs on the virtual loop, where asyncio.sleep costs nothing and is exact."""
+    return any(
+        isinstance(node, ast.ImportFrom) and node.module == "tests.support.vloop" for node in ast.walk(parsed(path))
+    )
+
+
+def test_no_test_sleeps() -> None:
+    found = [
+        shown(path, node.lineno)
+        for path in modules("tests")
+        if path not in MAY_WAIT
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Call) and _is_a_sleep(node, allow_asyncio=in_virtual_time(path))
+    ]
+    assert not found, f"use the virtual loop, or tests.support.waiting.eventually: {found}"
+
+
+def test_no_test_is_tried_twice_or_mocked() -> None:
+    here = Path(__file__)
+    found = [
+        shown(path, number)
+        for path in modules("tests")
+        if path != here
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if RETRIES.search(line) or MOCKS.search(line)
+    ]
+    assert not found, found
+
+
+def test_every_folder_of_tests_is_a_package() -> None:
+    missing = sorted({shown(path.parent) for path in modules("tests") if not (path.parent / "__init__.py").is_file()})
+    assert not missing, missing
+
+
+def test_nothing_imports_a_conftest() -> None:
+    found = [
+        shown(path, node.lineno)
+        for path in modules("tests")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("conftest")
+    ]
+    assert not found, found
+
+
+def test_every_test_function_asserts_something() -> None:
+    found = [
+        f"{shown(path, node.lineno)} {node.name}"
+        for path in modules("tests")
+        if path.name.startswith("test_")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+        if not any(_can_fail(part) for part in ast.walk(node))
+    ]
+    assert not found, found
+
+
+def _can_fail(node: ast.AST) -> bool:
+    """An assertion, an expected error, or a call of something that checks (play, check_..., assert_..., run_...)."""
+    if isinstance(node, ast.Assert):
+        return True
+    if not isinstance(node, ast.Call):
+        return False
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    return name in {"raises", "warns", "fail"} or name.startswith(
+        ("play", "check", "assert", "run", "expect", "verify")
+    )
+
+
+def _is_a_sleep(call: ast.Call, *, allow_asyncio: bool) -> bool:
+    match call.func:
+        case ast.Attribute(value=ast.Name(id="asyncio"), attr="sleep"):
+            is_zero = bool(call.args) and isinstance(call.args[0], ast.Constant) and call.args[0].value == 0
+            return not (allow_asyncio or is_zero)
+        case ast.Attribute(attr="sleep") | ast.Name(id="sleep"):
+            return True
+        case _:
+            return False

@@ -1,0 +1,41 @@
+"""Waiting in real time, for tests that watch real processes: for a condition, never for a span, and never for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+__all__ = ["NeverHappened", "eventually", "eventually_blocking"]
+
+T = TypeVar("T")
+POLL_S = 0.01
+
+
+class NeverHappened(AssertionError):
+    """The condition did not hold within the limit."""
+
+
+async def eventually(look: Callable[[], Awaitable[T]], what: str, *, limit_s: float = 10.0) -> T:
+    """Call `look` until it returns something true and return that; raise NeverHappened, naming `what`, at the limit."""
+    deadline_s = time.monotonic() + limit_s
+    while True:
+        seen = await look()
+        if seen:
+            return seen
+        if time.monotonic() > deadline_s:
+            raise NeverHappened(f"{what}: not within {limit_s:g} s, last seen {seen!r}")
+        await asyncio.sleep(POLL_S)
+
+
+def eventually_blocking(look: Callable[[], T], what: str, *, limit_s: float = 10.0) -> T:
+    """Do as eventually(), for a test without an event loop."""
+    deadline_s = time.monotonic() + limit_s
+    while True:
+        seen = look()
+        if seen:
+            return seen
+        if time.monotonic() > deadline_s:
+            raise NeverHappened(f"{what}: not within {limit_s:g} s, last seen {seen!r}")
+        time.sleep(POLL_S)
