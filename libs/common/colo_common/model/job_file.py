@@ -1,0 +1,240 @@
+"""A job as people write it (job.yaml, or the same as JSON), turned into a JobSpec.
+
+    name: render
+    queue: default            # optional, as is everything down to tasks
+    qos: BE                   # SYSTEM LSE LSR LS BE
+    band: batch               # prod mid batch free
+    priority: 0
+    labels: {team: films}
+    tasks:
+      - name: frames
+        replicas: 3
+        cpu: "2"              # or 1.5, "500m"
+        memory: 4Gi
+        command: [render, --all]
+        env: {LEVEL: "3"}
+        work: 30 cpu-min      # what a simulated node does; or work_cpu_seconds: 1800
+        grace: 10s            # between SIGTERM and SIGKILL
+        max_retry: 2
+        min_succeeded: 2
+        max_failed: 1
+
+A job of one task may write the task's fields at the top level instead of `tasks`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, Final
+
+from colo_common.model.duration import parse_duration_ms
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.job_rules import LIMITS, check_job_id, check_name, validate_spec
+from colo_common.model.qos import QosClass, default_band, parse_band, parse_qos
+from colo_common.model.quantity import parse_batch_mcpu, parse_bytes, parse_mcpu
+from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
+
+__all__ = ["check_job_id", "job_from_mapping", "validate_spec"]
+
+# One task written at the top level is called so.
+SHORTHAND_TASK: Final = "main"
+
+_JOB_KEYS: Final = ("name", "queue", "qos", "band", "priority", "labels", "tasks")
+_TASK_KEYS: Final = (
+    "name", "replicas", "cpu", "memory", "batch-cpu", "batch-memory", "command", "env", "work", "work_cpu_seconds",
+    "grace", "max_retry", "min_succeeded", "max_failed",
+)  # fmt: skip
+_SHORTHAND_KEYS: Final = tuple(key for key in _TASK_KEYS if key != "name")
+
+_WORK: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?(?:cpu|CPU)[- ]?(ms|s|sec|min|m|h|hours|hour)")
+_WORK_UNIT_MCPU_MS: Final = {
+    "ms": 1_000, "s": 1_000_000, "sec": 1_000_000, "min": 60_000_000, "m": 60_000_000,
+    "h": 3_600_000_000, "hour": 3_600_000_000, "hours": 3_600_000_000,
+}  # fmt: skip
+_WORK_RULE: Final = 'must be CPU time such as "30 cpu-min", "90 cpu-s" or "2 cpu-h"'
+# A plain string is split into words; what only a shell understands needs one.
+_SHELL_ONLY: Final = re.compile(r"[|&;<>$`*?~]")
+
+
+def job_from_mapping(mapping: object) -> JobSpec:
+    """Return the job that a mapping (from YAML or JSON) describes.
+
+    Raises InvalidInput that names the path ("tasks[0].cpu") and the rule; an unknown key comes with the nearest
+    known one. Every rule of `validate_spec` holds for what is returned.
+    """
+    job = _mapping(mapping, "job")
+    is_shorthand = "tasks" not in job
+    known = (*_JOB_KEYS, *_SHORTHAND_KEYS)
+    _only_known_keys(job, known, "")
+    if not is_shorthand:
+        for key in _SHORTHAND_KEYS:
+            if key in job:
+                raise InvalidInput(key, "belongs into a task: a job has either `tasks` or the fields of one task", key)
+    if "name" not in job:
+        raise InvalidInput("name", "is needed", None)
+    qos = parse_qos(job["qos"], "qos") if "qos" in job else QosClass.BE
+    spec = JobSpec(
+        name=check_name(job["name"], "name"),
+        queue=check_name(job.get("queue", "default"), "queue"),
+        qos=qos,
+        band=parse_band(job["band"], "band") if "band" in job else default_band(qos),
+        priority=_whole(job, "priority", "priority", 0),
+        labels=_texts(job.get("labels"), "labels", LIMITS.LABELS_MAX),
+        tasks=(_task(job, "", SHORTHAND_TASK),) if is_shorthand else _tasks(job["tasks"]),
+    )
+    validate_spec(spec, is_shorthand=is_shorthand)
+    return spec
+
+
+def _tasks(value: object) -> tuple[TaskSpec, ...]:
+    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
+        raise InvalidInput("tasks", "must be a list of tasks", value)
+    if not 1 <= len(value) <= LIMITS.TASKS_MAX:
+        raise InvalidInput("tasks", f"must be from 1 to {LIMITS.TASKS_MAX} tasks", len(value))
+    tasks = []
+    for index, item in enumerate(value):
+        path = f"tasks[{index}]"
+        task = _mapping(item, path)
+        _only_known_keys(task, _TASK_KEYS, f"{path}.")
+        if "name" not in task:
+            raise InvalidInput(f"{path}.name", "is needed", None)
+        tasks.append(_task(task, f"{path}.", check_name(task["name"], f"{path}.name")))
+    return tuple(tasks)
+
+
+def _task(task: Mapping[str, Any], path: str, name: str) -> TaskSpec:
+    return TaskSpec(
+        name=name,
+        replicas=_whole(task, "replicas", f"{path}replicas", 1),
+        request=ResourceRequest(cpu_mcpu=_cpu_mcpu(task, path), memory_bytes=_memory_bytes(task, path)),
+        run=RunSpec(
+            command=_command(task.get("command"), f"{path}command"),
+            env=_texts(task.get("env"), f"{path}env", LIMITS.ENV_MAX),
+            work_mcpu_ms=_work_mcpu_ms(task, path),
+            grace_ms=parse_duration_ms(task.get("grace", 10), f"{path}grace", max_ms=LIMITS.GRACE_MAX_MS),
+        ),
+        max_retry=_whole(task, "max_retry", f"{path}max_retry", 0),
+        min_succeeded=_whole_or_none(task, "min_succeeded", f"{path}min_succeeded"),
+        max_failed=_whole_or_none(task, "max_failed", f"{path}max_failed"),
+    )
+
+
+def _cpu_mcpu(task: Mapping[str, Any], path: str) -> int:
+    if "batch-cpu" in task:
+        _not_both(task, "batch-cpu", "cpu", path)
+        return parse_batch_mcpu(task["batch-cpu"], f"{path}batch-cpu")
+    if "cpu" not in task:
+        raise InvalidInput(f"{path}cpu", 'is needed, for example "2" or "500m"', None)
+    return parse_mcpu(task["cpu"], f"{path}cpu")
+
+
+def _memory_bytes(task: Mapping[str, Any], path: str) -> int:
+    if "batch-memory" in task:
+        _not_both(task, "batch-memory", "memory", path)
+        return parse_bytes(task["batch-memory"], f"{path}batch-memory")
+    if "memory" not in task:
+        raise InvalidInput(f"{path}memory", 'is needed, for example "4Gi"', None)
+    return parse_bytes(task["memory"], f"{path}memory")
+
+
+def _command(value: object, field: str) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        if len(value) > LIMITS.COMMAND_MAX_BYTES:
+            raise InvalidInput(field, "must be at most 64 KiB", value)
+        if _SHELL_ONLY.search(value):
+            raise InvalidInput(field, 'is run without a shell; write ["sh", "-c", "..."] if you want one', value)
+        try:
+            return tuple(shlex.split(value))
+        except ValueError as error:
+            raise InvalidInput(field, "has a quote that is not closed", value) from error
+    if not isinstance(value, Sequence) or isinstance(value, (bytes, bytearray)):
+        raise InvalidInput(field, "must be a list of words or one line of text", value)
+    if len(value) > LIMITS.COMMAND_MAX:
+        raise InvalidInput(field, f"must be at most {LIMITS.COMMAND_MAX} arguments", len(value))
+    return tuple(_text(word, f"{field}[{index}]") for index, word in enumerate(value))
+
+
+def _work_mcpu_ms(task: Mapping[str, Any], path: str) -> int:
+    if "work_cpu_seconds" in task:
+        _not_both(task, "work_cpu_seconds", "work", path)
+        field, value = f"{path}work_cpu_seconds", task["work_cpu_seconds"]
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+            raise InvalidInput(field, "must be a number of CPU seconds, at least 0", value)
+        return _whole_work(Fraction(repr(value)) * 1_000_000, field, value)
+    value = task.get("work")
+    if value is None:
+        return 0
+    match = _WORK.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise InvalidInput(f"{path}work", _WORK_RULE, value)
+    return _whole_work(Fraction(match[1]) * _WORK_UNIT_MCPU_MS[match[2]], f"{path}work", value)
+
+
+def _whole_work(exact: Fraction, field: str, value: object) -> int:
+    if exact.denominator != 1:
+        raise InvalidInput(field, "must be a whole number of milli-CPU x ms", value)
+    if exact.numerator > LIMITS.WORK_MAX_MCPU_MS:
+        raise InvalidInput(field, "must be at most a million CPU hours", value)
+    return exact.numerator
+
+
+def _whole(mapping: Mapping[str, Any], key: str, field: str, default: int) -> int:
+    number = _whole_or_none(mapping, key, field)
+    return default if number is None else number
+
+
+def _whole_or_none(mapping: Mapping[str, Any], key: str, field: str) -> int | None:
+    value = mapping.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidInput(field, "must be a whole number", value)
+    return value
+
+
+def _texts(value: object, field: str, most: int) -> dict[str, str]:
+    if value is None:
+        return {}
+    mapping = _mapping(value, field)
+    if len(mapping) > most:
+        raise InvalidInput(field, f"must be at most {most}", len(mapping))
+    return {key: _text(text, f"{field}.{key}") for key, text in mapping.items()}
+
+
+def _text(value: object, field: str) -> str:
+    """A text, or a whole number (YAML reads `sleep 60` as one): anything else has several spellings and is refused."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= 64:
+        return str(value)
+    raise InvalidInput(field, "must be text; put it in quotes", value)
+
+
+def _mapping(value: object, field: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidInput(field, "must be a mapping of keys to values", value)
+    for key in value:
+        if not isinstance(key, str):
+            raise InvalidInput(field, "keys must be text; put them in quotes", key)
+    return value
+
+
+def _only_known_keys(mapping: Mapping[str, Any], known: tuple[str, ...], path: str) -> None:
+    for key in mapping:
+        if key in known:
+            continue
+        near = difflib.get_close_matches(key[: LIMITS.NAME_MAX].lower().replace("-", "_"), known, n=1, cutoff=0.5)
+        hint = f"did you mean `{near[0]}`?" if near else f"known keys: {' '.join(known)}"
+        raise InvalidInput(f"{path}{key[: LIMITS.NAME_MAX]}", f"is not a key of a job file; {hint}", key)
+
+
+def _not_both(mapping: Mapping[str, Any], one: str, other: str, path: str) -> None:
+    if other in mapping:
+        raise InvalidInput(f"{path}{one}", f"must not stand beside `{other}`: they say the same", mapping[one])

@@ -1,0 +1,159 @@
+"""What a job may ask for: the limits of every field, checked alike for a file and for a message."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.qos import check_pair
+from colo_common.model.quantity import format_bytes, format_mcpu
+from colo_common.model.workload import JobSpec, RunSpec, TaskSpec
+
+__all__ = ["LIMITS", "JobLimits", "check_job_id", "check_name", "validate_spec"]
+
+
+class JobLimits:
+    """The most and the least of everything; a request outside is a mistake or an attack, not a job."""
+
+    TASKS_MAX: Final = 100
+    REPLICAS_MAX: Final = 10_000
+    MCPU_MIN: Final = 10
+    MCPU_MAX: Final = 1_024_000
+    MEMORY_MIN_BYTES: Final = 1 << 20
+    MEMORY_MAX_BYTES: Final = 16 << 40
+    NAME_MAX: Final = 63
+    ENV_MAX: Final = 100
+    ENV_MAX_BYTES: Final = 64 << 10
+    COMMAND_MAX: Final = 1_000
+    COMMAND_MAX_BYTES: Final = 64 << 10
+    LABELS_MAX: Final = 64
+    LABEL_MAX: Final = 253
+    PRIORITY_MAX: Final = 1_000_000
+    RETRY_MAX: Final = 100
+    GRACE_MAX_MS: Final = 3_600_000
+    # A million CPU hours.
+    WORK_MAX_MCPU_MS: Final = 1_000_000 * 3_600 * 1_000_000
+
+
+LIMITS: Final = JobLimits
+
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+_ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NAME_RULE: Final = (
+    f"must be a DNS-1123 label: a-z, 0-9 and '-', at most {LIMITS.NAME_MAX} characters, no '-' at an end"
+)
+
+
+def check_name(name: object, field: str) -> str:
+    """Return the name, or raise InvalidInput unless it is a DNS-1123 label of at most 63 characters."""
+    if not isinstance(name, str) or len(name) > LIMITS.NAME_MAX or not _NAME.fullmatch(name):
+        raise InvalidInput(field, _NAME_RULE, name)
+    return name
+
+
+def check_job_id(job: object, field: str = "job") -> str:
+    """Return the job's id. It is a DNS-1123 label, so that "job/task/index" can be taken apart and be a file's name."""
+    return check_name(job, field)
+
+
+def validate_spec(spec: JobSpec, *, is_shorthand: bool = False) -> None:
+    """Raise InvalidInput, naming the path as job files spell it, when a job breaks a rule.
+
+    `is_shorthand`: its one task was written at the top level, so its fields are named without "tasks[0].".
+    """
+    check_name(spec.name, "name")
+    check_name(spec.queue, "queue")
+    check_pair(spec.qos, spec.band, "band")
+    _check_range(spec.priority, "priority", -LIMITS.PRIORITY_MAX, LIMITS.PRIORITY_MAX)
+    _check_labels(spec.labels)
+    if not 1 <= len(spec.tasks) <= LIMITS.TASKS_MAX:
+        raise InvalidInput("tasks", f"must be from 1 to {LIMITS.TASKS_MAX} tasks", len(spec.tasks))
+    names: set[str] = set()
+    for index, task in enumerate(spec.tasks):
+        path = "" if is_shorthand else f"tasks[{index}]."
+        _check_task(task, path)
+        if task.name in names:
+            raise InvalidInput(f"{path}name", "must differ from the names of the other tasks", task.name)
+        names.add(task.name)
+    if spec.replica_count > LIMITS.REPLICAS_MAX:
+        raise InvalidInput("tasks", f"must sum to at most {LIMITS.REPLICAS_MAX} replicas", spec.replica_count)
+
+
+def _check_task(task: TaskSpec, path: str) -> None:
+    check_name(task.name, f"{path}name")
+    _check_range(task.replicas, f"{path}replicas", 1, LIMITS.REPLICAS_MAX)
+    _check_cpu(task.request.cpu_mcpu, f"{path}cpu")
+    memory_bytes = task.request.memory_bytes
+    if not LIMITS.MEMORY_MIN_BYTES <= memory_bytes <= LIMITS.MEMORY_MAX_BYTES:
+        raise InvalidInput(f"{path}memory", "must be from 1Mi to 16Ti", _shown_bytes(memory_bytes))
+    _check_range(task.max_retry, f"{path}max_retry", 0, LIMITS.RETRY_MAX)
+    if task.min_succeeded is not None:
+        _check_range(task.min_succeeded, f"{path}min_succeeded", 1, task.replicas)
+    if task.max_failed is not None:
+        _check_range(task.max_failed, f"{path}max_failed", 1, task.replicas)
+    _check_run(task.run, path)
+
+
+def _check_cpu(cpu_mcpu: int, field: str) -> None:
+    if 0 < cpu_mcpu < LIMITS.MCPU_MIN:
+        hint = f'write "{cpu_mcpu}" if you mean {cpu_mcpu} CPUs'
+        raise InvalidInput(field, f"must be at least {LIMITS.MCPU_MIN}m; {hint}", format_mcpu(cpu_mcpu))
+    if not LIMITS.MCPU_MIN <= cpu_mcpu <= LIMITS.MCPU_MAX:
+        raise InvalidInput(field, "must be from 10m to 1024 CPUs", format_mcpu(cpu_mcpu))
+
+
+def _check_run(run: RunSpec, path: str) -> None:
+    if not run.command and not run.work_mcpu_ms:
+        raise InvalidInput(f"{path}command", "is needed, unless `work` says what a simulated node does", run.command)
+    if len(run.command) > LIMITS.COMMAND_MAX:
+        raise InvalidInput(f"{path}command", f"must be at most {LIMITS.COMMAND_MAX} arguments", len(run.command))
+    if run.command and not run.command[0]:
+        raise InvalidInput(f"{path}command[0]", "must name a program", run.command[0])
+    for index, argument in enumerate(run.command):
+        _check_text(argument, f"{path}command[{index}]")
+    size_bytes = sum(len(argument.encode()) + 1 for argument in run.command)
+    if size_bytes > LIMITS.COMMAND_MAX_BYTES:
+        raise InvalidInput(f"{path}command", "must be at most 64 KiB in sum", size_bytes)
+    _check_env(run.env, f"{path}env")
+    _check_range(run.work_mcpu_ms, f"{path}work", 0, LIMITS.WORK_MAX_MCPU_MS)
+    _check_range(run.grace_ms, f"{path}grace", 0, LIMITS.GRACE_MAX_MS)
+
+
+def _check_env(env: Mapping[str, str], field: str) -> None:
+    if len(env) > LIMITS.ENV_MAX:
+        raise InvalidInput(field, f"must be at most {LIMITS.ENV_MAX} variables", len(env))
+    for name, value in env.items():
+        if len(name) > LIMITS.LABEL_MAX or not _ENV_NAME.fullmatch(name):
+            raise InvalidInput(field, "names are letters, digits and '_', and do not begin with a digit", name)
+        _check_text(value, f"{field}.{name}")
+    size_bytes = sum(len(name) + len(value.encode()) + 2 for name, value in env.items())
+    if size_bytes > LIMITS.ENV_MAX_BYTES:
+        raise InvalidInput(field, "must be at most 64 KiB in sum", size_bytes)
+
+
+def _check_labels(labels: Mapping[str, str]) -> None:
+    if len(labels) > LIMITS.LABELS_MAX:
+        raise InvalidInput("labels", f"must be at most {LIMITS.LABELS_MAX}", len(labels))
+    for name, value in labels.items():
+        if not 1 <= len(name) <= LIMITS.LABEL_MAX or len(value) > LIMITS.LABEL_MAX:
+            raise InvalidInput("labels", f"names and values are at most {LIMITS.LABEL_MAX} characters", name or value)
+        _check_text(name, "labels")
+        _check_text(value, f"labels.{name}")
+
+
+def _check_text(text: str, field: str) -> None:
+    if "\0" in text:
+        raise InvalidInput(field, "must not hold a NUL character", text)
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise InvalidInput(field, "must be text that UTF-8 can write", ascii(text))
+
+
+def _check_range(number: int, field: str, least: int, most: int) -> None:
+    if isinstance(number, bool) or not least <= number <= most:
+        raise InvalidInput(field, f"must be a whole number from {least} to {most}", number)
+
+
+def _shown_bytes(size_bytes: int) -> str:
+    return format_bytes(size_bytes) if size_bytes > 0 else str(size_bytes)
