@@ -1,0 +1,108 @@
+"""The text formats of load traces, recognised by their content and read line by line.
+
+- `alibaba`: machine usage of Alibaba's 2018 trace, no header, 9 columns: machine, time (s), CPU %, memory %, then six
+  that are not read. Its documentation marks invalid values as -1 or 101: they are left out and counted.
+- `fleet`: header `cpu_util_percent,mem_util_percent,...`: the mean of a fleet on a fixed raster, no time column.
+- `long`: header `time,node,cpu_pct,mem_pct`; time in seconds.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal
+
+from colo_common.model.invalid import InvalidInput
+from colo_sim.trace_rows import TraceRead, TraceRows
+
+__all__ = ["LONG_HEADER", "TextFormat", "detect_text_format", "parse_alibaba", "parse_fleet", "parse_long"]
+
+TextFormat = Literal["alibaba", "fleet", "long", "prometheus"]
+
+LONG_HEADER: Final = ("time", "node", "cpu_pct", "mem_pct")
+_FLEET_HEADER: Final = ("cpu_util_percent", "mem_util_percent")
+_ALIBABA_COLUMNS: Final = 9
+_ALIBABA_INVALID: Final = ("-1", "101")
+
+
+def detect_text_format(first_line: str, source: str) -> TextFormat:
+    """Return the format of a trace from its first line that is not blank. Raises InvalidInput when it is none of them."""
+    line = first_line.strip().lstrip("\ufeff")
+    if not line:
+        raise InvalidInput(source, "must not be empty", first_line)
+    if line[0] in "{[":
+        return "prometheus"
+    columns = [column.strip() for column in line.split(",")]
+    if tuple(columns) == LONG_HEADER:
+        return "long"
+    if tuple(columns[:2]) == _FLEET_HEADER:
+        return "fleet"
+    if len(columns) == _ALIBABA_COLUMNS and columns[1].isascii() and columns[1].isdigit():
+        return "alibaba"
+    rule = (
+        f'must be the header "{",".join(LONG_HEADER)}", a header that starts with "{",".join(_FLEET_HEADER)}", '
+        "a 9-column row of Alibaba machine usage, or a JSON object"
+    )
+    raise InvalidInput(f"{source} line 1", rule, line)
+
+
+def _records(
+    lines: Iterable[str], rows: TraceRows, columns: int, *, first_line: int
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield (line number, fields) of every line that is not blank; raises InvalidInput when the count is wrong."""
+    reader = csv.reader(lines)
+    line = first_line - 1
+    try:
+        for record in reader:
+            line = first_line - 1 + reader.line_num
+            if not record or record == [""]:
+                continue
+            if len(record) != columns:
+                raise InvalidInput(rows.where(line), f"must have {columns} columns", ",".join(record))
+            yield line, record
+    except csv.Error as error:
+        raise InvalidInput(rows.where(line + 1), f"must be comma separated text ({error})", "") from None
+
+
+def parse_alibaba(lines: Iterable[str], rows: TraceRows) -> TraceRead:
+    """Return the trace of Alibaba machine usage rows."""
+    for line, record in _records(lines, rows, _ALIBABA_COLUMNS, first_line=1):
+        name, time_text, cpu_text, mem_text = record[:4]
+        if not name:
+            raise InvalidInput(rows.where(line, "machine_id"), "must not be empty", name)
+        if cpu_text.strip() in _ALIBABA_INVALID or mem_text.strip() in _ALIBABA_INVALID:
+            rows.skipped["marked invalid"] += 1
+            continue
+        t_ms = rows.time_ms(time_text, line, "time_stamp")
+        cpu_ppm = rows.share_ppm(cpu_text, line, "cpu_util_percent")
+        mem_ppm = rows.share_ppm(mem_text, line, "mem_util_percent")
+        if cpu_ppm is not None and mem_ppm is not None:
+            rows.add(name, t_ms, cpu_ppm, mem_ppm, line)
+    return rows.finish("alibaba")
+
+
+def parse_fleet(header: str, lines: Iterable[str], rows: TraceRows, *, step_ms: int) -> TraceRead:
+    """Return the one series of a fleet mean; `lines` follow the header, sample i is at i x `step_ms`."""
+    if step_ms < 1:
+        raise InvalidInput("step_ms", "must be at least 1", step_ms)
+    columns = len(header.split(","))
+    for index, (line, record) in enumerate(_records(lines, rows, columns, first_line=2)):
+        cpu_ppm = rows.share_ppm(record[0], line, "cpu_util_percent")
+        mem_ppm = rows.share_ppm(record[1], line, "mem_util_percent")
+        if cpu_ppm is not None and mem_ppm is not None:
+            rows.add("fleet-mean", index * step_ms, cpu_ppm, mem_ppm, line)
+    return rows.finish("fleet", is_fleet_mean=True)
+
+
+def parse_long(lines: Iterable[str], rows: TraceRows) -> TraceRead:
+    """Return the trace of `time,node,cpu_pct,mem_pct` rows; `lines` follow the header."""
+    for line, (time_text, name, cpu_text, mem_text) in _records(lines, rows, len(LONG_HEADER), first_line=2):
+        name = name.strip()
+        if not name:
+            raise InvalidInput(rows.where(line, "node"), "must not be empty", name)
+        t_ms = rows.time_ms(time_text, line, "time")
+        cpu_ppm = rows.share_ppm(cpu_text, line, "cpu_pct")
+        mem_ppm = rows.share_ppm(mem_text, line, "mem_pct")
+        if cpu_ppm is not None and mem_ppm is not None:
+            rows.add(name, t_ms, cpu_ppm, mem_ppm, line)
+    return rows.finish("long")
