@@ -72,6 +72,7 @@ def read_topology(texts: Texts) -> MachineTopology:
     - Socket and zone ids are the kernel's. Core ids are ranks (0, 1, ...) of the cores by their lowest CPU, because the
       kernel's are unique only in a socket. A CPU without siblings file is a core of its own.
     - Without /sys/devices/system/node the machine is one zone, 0, with all memory of /proc/meminfo.
+    - The memory of the only zone is MemTotal of /proc/meminfo; with several zones each tells its own.
     - An L3 id is the kernel's cache id if every domain has one and no two share it, otherwise the rank by lowest CPU.
     CPUs
       for which no L3 is told share one domain a zone.
@@ -174,7 +175,7 @@ def _zones(online: CpuSet, sockets: Mapping[int, int], texts: Texts, assumed: li
             zone=zone,
             socket=_zone_socket(zone, ids, members, distances[zone], sockets, assumed),
             cpus=members[zone].format(),
-            memory_bytes=_zone_memory_bytes(zone, texts, assumed),
+            memory_bytes=_zone_memory_bytes(zone, ids, texts, assumed),
             distances=distances[zone],
         )
         for zone in ids
@@ -210,7 +211,11 @@ def _distances(zone: int, count: int, texts: Texts, assumed: list[str]) -> tuple
     return distances
 
 
-def _zone_memory_bytes(zone: int, texts: Texts, assumed: list[str]) -> int:
+def _zone_memory_bytes(zone: int, ids: tuple[int, ...], texts: Texts, assumed: list[str]) -> int:
+    """Memory of the zone. With one zone it is the machine's: kernels that set pages up late count them there first."""
+    machine = texts.get("/proc/meminfo")
+    if len(ids) == 1 and machine is not None:
+        return parse_meminfo(machine).total_bytes
     path = zone_meminfo_path(zone)
     text = texts.get(path)
     if text is None:
