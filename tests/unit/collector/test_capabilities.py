@@ -1,0 +1,88 @@
+"""The matrix of what a kernel can do, and the words for what it lacks."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+
+from colo_collector.capabilities import Probe, capabilities, probe_paths
+from tests.support.machine_tree import MachineSpec, MachineTree
+from tests.unit.collector.machine import hierarchy_of
+
+NAMES = [
+    "cgroup", "cgroup-cpu", "cgroup-cpuacct", "cgroup-cpuset", "cgroup-memory", "psi", "psi-cgroup", "cpu-idle",
+    "cpu-burst", "cpu-bvt", "memory-high", "resctrl-l3", "resctrl-mb", "resctrl-monitor", "numa", "root",
+    "cgroup-write",
+]  # fmt: skip
+ALL_WRITABLE = frozenset({"cpu", "cpuset", "memory"})
+
+
+def matrix(
+    spec: MachineSpec, *, without: tuple[str, ...] = (), is_root: bool = True, writable: frozenset[str] = ALL_WRITABLE
+) -> dict[str, tuple[bool, str]]:
+    """The matrix of a fake machine, from exactly the files that probe_paths asks for."""
+    texts = MachineTree(spec).texts()
+    hierarchy = hierarchy_of(texts)
+    asked = {path: None if path in without else texts.get(path) for path in probe_paths(hierarchy)}
+    probe = Probe(hierarchy=hierarchy, texts=asked, release=spec.release, is_root=is_root, writable=writable)
+    found = capabilities(probe)
+    assert [one.name for one in found] == NAMES
+    assert all(one.present != one.detail.startswith("skipped: ") for one in found)
+    return {one.name: (one.present, one.detail) for one in found}
+
+
+@pytest.mark.parametrize("cgroup", ["v1", "v2", "hybrid"])
+def test_a_full_machine_lacks_only_what_is_of_vendor_kernels(cgroup: Literal["v1", "v2", "hybrid"]) -> None:
+    found = matrix(MachineSpec(sockets=2, cgroup=cgroup, has_resctrl=True))
+    lacking = {name for name, (present, _) in found.items() if not present}
+    expected = {"v1": {"cpu-bvt", "memory-high", "psi-cgroup"}, "v2": {"cpu-bvt"}, "hybrid": {"cpu-bvt", "memory-high"}}
+    assert lacking == expected[cgroup]
+    assert found["cgroup"] == (True, cgroup)
+    assert found["numa"] == (True, "2 zones")
+    assert found["resctrl-l3"] == (True, "mask fffff")
+
+
+def test_a_bare_machine_says_what_each_thing_would_need() -> None:
+    spec = MachineSpec(has_psi=False, has_numa=False)
+    without = ("/sys/fs/cgroup/cpu/cpu.idle", "/sys/fs/cgroup/cpu/cpu.cfs_burst_us")
+    found = matrix(spec, without=without, is_root=False, writable=frozenset({"cpu"}))
+    assert found["psi"][1] == "skipped: kernel lacks /proc/pressure (CONFIG_PSI, and psi=1 where it is off by default)"
+    assert found["cpu-idle"] == (False, "skipped: kernel lacks cpu.idle")
+    assert found["cpu-burst"] == (False, "skipped: kernel lacks cpu.max.burst and cpu.cfs_burst_us")
+    assert found["numa"] == (False, "skipped: kernel lacks NUMA (CONFIG_NUMA)")
+    assert found["resctrl-mb"] == (False, "skipped: kernel lacks resctrl (or the CPU lacks it)")
+    assert found["root"] == (False, "skipped: this process is not root")
+    assert found["cgroup-write"] == (False, "skipped: this process may not write the groups of cpuset memory")
+
+
+def test_resctrl_that_is_not_mounted_says_how_to_mount_it() -> None:
+    texts = MachineTree(MachineSpec(has_resctrl=True)).texts()
+    hierarchy = hierarchy_of(texts)
+    asked: dict[str, str | None] = {path: texts.get(path) for path in probe_paths(hierarchy)}
+    asked["/proc/mounts"] = "proc /proc proc rw 0 0\n"
+    found = {one.name: one.detail for one in capabilities(Probe(hierarchy=hierarchy, texts=asked))}
+    assert found["resctrl-l3"] == "skipped: resctrl is not mounted (mount -t resctrl resctrl /sys/fs/resctrl)"
+
+
+@pytest.mark.parametrize(
+    ("release", "has_idle"), [("5.14.0-70.el9", False), ("5.15.0", True), ("6.1.0-13-amd64", True), ("weird", False)]
+)
+def test_on_v2_without_child_groups_the_release_decides(release: str, has_idle: bool) -> None:
+    slice_files = tuple(f"/sys/fs/cgroup/system.slice/{name}" for name in ("cpu.idle", "cpu.max.burst", "memory.high"))
+    found = matrix(MachineSpec(cgroup="v2", release=release), without=slice_files)
+    assert found["cpu-idle"][0] is has_idle
+    assert found["memory-high"] == (True, "v2; no child group to look in")
+
+
+def test_on_v2_a_child_group_without_the_file_outweighs_the_release() -> None:
+    found = matrix(MachineSpec(cgroup="v2"), without=("/sys/fs/cgroup/system.slice/cpu.max.burst",))
+    assert found["cpu-idle"][0]
+    assert found["cpu-burst"] == (False, "skipped: kernel lacks cpu.max.burst and cpu.cfs_burst_us")
+
+
+def test_pressure_that_answers_with_an_error_text_is_not_present() -> None:
+    texts: dict[str, str | None] = {f"/proc/pressure/{name}": "" for name in ("cpu", "memory", "io")}
+    hierarchy = hierarchy_of(MachineTree(MachineSpec()).texts())
+    found = {one.name: one.present for one in capabilities(Probe(hierarchy=hierarchy, texts=texts))}
+    assert not found["psi"]
