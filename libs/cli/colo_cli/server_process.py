@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["Recipe", "ServerProcess"]
+__all__ = ["Recipe", "ServerProcess", "tied_command"]
 
 START_LIMIT_MS: Final = 10_000
 STOP_LIMIT_MS: Final = 5_000
@@ -36,6 +36,11 @@ if os.getppid() != int(sys.argv[1]):
     sys.exit("the parent ended before the server began")
 os.execv(sys.argv[2], sys.argv[2:])
 """
+
+
+def tied_command(command: Sequence[str]) -> list[str]:
+    """The command line that runs `command` (an absolute path first) as a child that ends when its parent does."""
+    return [sys.executable, "-I", "-S", "-c", _TIED_TO_PARENT, str(os.getpid()), *command]
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
@@ -153,7 +158,7 @@ class ServerProcess:
         try:
             self._directory = self._make_directory()
             arguments = self._recipe.arguments(self._directory, self._port)
-            command = [sys.executable, "-I", "-S", "-c", _TIED_TO_PARENT, str(os.getpid()), str(program), *arguments]
+            command = tied_command([str(program), *arguments])
             with self._log_path(self._directory).open("wb") as log:
                 # A session of its own: Ctrl-C in the terminal reaches colo, which then stops the servers last.
                 self._process = subprocess.Popen(

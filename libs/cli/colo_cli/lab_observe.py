@@ -1,0 +1,155 @@
+"""What the lab saw on the bus, as running totals: the figures of the screen and of the verdict."""
+
+from collections import Counter, deque
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.events.enforcement import EnforcementChanged, ReplicaEnded
+from colo_common.events.eviction import EvictionFinished, EvictionRequested
+from colo_common.events.fact import Fact
+from colo_common.events.job import JobStateChanged, JobSubmitted
+from colo_common.events.node import AllocatableChanged, NodeTopologyReported, NodeUsageSampled
+from colo_common.events.placement import PlacementRejected, PlacementsDecided
+from colo_common.events.service import DeadLettered
+from colo_common.model.qos import PriorityBand
+from colo_common.model.reasons import EndCause
+
+__all__ = ["LabObserver", "NodeView", "percentile"]
+
+_LATENCIES_MAX: Final = 200_000
+_TAPE: Final = 8
+
+
+def percentile(values: list[float], pct: int) -> float:
+    """Nearest rank of the sorted values; 0.0 when there is none."""
+    if not values:
+        return 0.0
+    rank = -(-len(values) * pct // 100)
+    return values[max(rank, 1) - 1]
+
+
+class NodeView(Struct, kw_only=True):
+    """One node's newest numbers. `online_mcpu` is use without batch work."""
+
+    capacity_mcpu: int = 0
+    used_mcpu: int = 0
+    batch_mcpu: int = 0
+    allocatable_mcpu: int = 0
+    ceiling_mcpu: int | None = None
+    simulated: bool = True
+    sampled_at_ms: int = 0
+
+
+class LabObserver:
+    """Feed it every message; read its fields. Integrals are over simulated time, sample by sample."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, NodeView] = {}
+        self.counts: Counter[str] = Counter()
+        self.messages = 0
+        self.jobs: dict[str, str] = {}
+        self.capacity_mcpu_ms = 0
+        self.used_mcpu_ms = 0
+        self.batch_mcpu_ms = 0
+        self.placements = 0
+        self.ends: Counter[str] = Counter()
+        self.placed_attempts: set[str] = set()
+        self.placed_twice: list[str] = []
+        self.tape: deque[str] = deque(maxlen=_TAPE)
+        self.first_placement_us: int | None = None
+        self._submitted_us: dict[str, int] = {}
+        self._decided: set[str] = set()
+        self._latencies_ms: deque[float] = deque(maxlen=_LATENCIES_MAX)
+
+    def submitted(self, job: str, at_us: int) -> None:
+        """The lab handed this job in at that wall time (us)."""
+        self._submitted_us[job] = at_us
+
+    def latencies_ms(self) -> list[float]:
+        """Submit -> first decision (placed or rejected) of each replica, ascending."""
+        return sorted(self._latencies_ms)
+
+    def see(self, fact: Fact) -> None:
+        """Count one message."""
+        self.messages += 1
+        self.counts[type(fact).__name__] += 1
+        match fact:
+            case NodeUsageSampled():
+                self._sampled(fact)
+            case PlacementsDecided():
+                self._decided_now(fact)
+            case PlacementRejected():
+                self._latency(fact.replica, fact.job, fact.attempt, fact.sent_us)
+            case NodeTopologyReported():
+                view = self._view(fact.node)
+                view.capacity_mcpu = fact.topology.cpu_capacity_mcpu
+                view.simulated = fact.simulated
+            case AllocatableChanged():
+                self._view(fact.node).allocatable_mcpu = fact.batch_cpu_mcpu
+            case JobStateChanged():
+                self.jobs[fact.job] = fact.state
+                if fact.state in ("Completed", "Failed", "Terminated"):
+                    self._submitted_us.pop(fact.job, None)
+            case ReplicaEnded():
+                self._ended(fact)
+            case _:
+                self._note(fact)
+
+    def state_counts(self) -> Counter[str]:
+        """Jobs by state."""
+        return Counter(self.jobs.values())
+
+    def _note(self, fact: Fact) -> None:
+        match fact:
+            case JobSubmitted():
+                self.jobs.setdefault(fact.job, "Pending")
+            case EnforcementChanged():
+                self._view(fact.node).ceiling_mcpu = fact.ceiling_mcpu
+                before, after = fact.ceiling_before_mcpu / 1000, fact.ceiling_mcpu / 1000
+                self.tape.append(f"{fact.node}: batch ceiling {before:.1f} -> {after:.1f} CPU ({fact.reason.value})")
+            case EvictionRequested():
+                self.tape.append(
+                    f"{fact.node}: evict {fact.replica}: {fact.reason.value} {fact.value_pct}% >= {fact.threshold_pct}%"
+                )
+            case EvictionFinished():
+                self.tape.append(f"{fact.node}: {fact.replica} left after {fact.took_ms / 1000:.1f} s")
+            case DeadLettered():
+                self.tape.append(f"dead letter in {fact.service}: {fact.reason}")
+            case _:
+                return
+
+    def _sampled(self, sample: NodeUsageSampled) -> None:
+        view = self._view(sample.node)
+        batch = sum(w.cpu_used_mcpu for w in sample.workloads if w.band in (PriorityBand.BATCH, PriorityBand.FREE))
+        view.used_mcpu, view.batch_mcpu, view.sampled_at_ms = sample.cpu_used_mcpu, batch, sample.at_ms
+        self.capacity_mcpu_ms += view.capacity_mcpu * sample.interval_ms
+        self.used_mcpu_ms += sample.cpu_used_mcpu * sample.interval_ms
+        self.batch_mcpu_ms += batch * sample.interval_ms
+
+    def _decided_now(self, fact: PlacementsDecided) -> None:
+        if self.first_placement_us is None:
+            self.first_placement_us = fact.sent_us
+        for placement in fact.placements:
+            key = f"{placement.replica}#{placement.attempt}"
+            if key in self.placed_attempts:
+                self.placed_twice.append(key)
+                continue
+            self.placed_attempts.add(key)
+            self.placements += 1
+            self._latency(placement.replica, placement.job, placement.attempt, fact.sent_us)
+
+    def _latency(self, replica: str, job: str, attempt: int, decided_us: int) -> None:
+        """Only the first decision about the first attempt is the answer to a submission."""
+        handed_in_us = self._submitted_us.get(job)
+        if attempt != 1 or replica in self._decided or handed_in_us is None:
+            return
+        self._decided.add(replica)
+        self._latencies_ms.append(max(decided_us - handed_in_us, 0) / 1000)
+
+    def _ended(self, fact: ReplicaEnded) -> None:
+        done = fact.cause is EndCause.EXITED and fact.exit_code == 0
+        self.ends["succeeded" if done else fact.cause.value] += 1
+
+    def _view(self, node: str) -> NodeView:
+        return self.nodes.setdefault(node, NodeView())

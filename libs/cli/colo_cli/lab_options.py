@@ -1,0 +1,74 @@
+"""What `colo lab` was asked to do: every value checked before anything is started."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.model.invalid import InvalidInput
+
+__all__ = ["LabOptions", "parse_span_ms"]
+
+_SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_span_ms(text: str, field: str) -> int:
+    """ "90s", "10m", "1.5h" or bare seconds as ms, rounded down. Raises InvalidInput for anything else and for 0."""
+    match = _SPAN.fullmatch(text.strip().lower())
+    if match is None:
+        raise InvalidInput(field, 'must be a span of time such as "90s", "10m" or "2h"', text)
+    whole, _, fraction = match.group(1).partition(".")
+    unit_ms = _UNITS[match.group(2) or "s"]
+    span_ms = int(whole) * unit_ms + (int(fraction) * unit_ms // 10 ** len(fraction) if fraction else 0)
+    if not 0 < span_ms <= 30 * _UNITS["d"]:
+        raise InvalidInput(field, "must be longer than 0 and at most 30 days", text)
+    return span_ms
+
+
+class LabOptions(Struct, frozen=True, kw_only=True):
+    """`duration_ms` is wall time; None: until Ctrl-C. `speed` is simulated seconds a second."""
+
+    nodes: int = 12
+    real: bool = False
+    trace: str = ""
+    jobs: str = ""
+    speed: int = 60
+    duration_ms: int | None = None
+    seed: int = 1
+    nats_url: str = ""
+    redis_url: str = ""
+    port: int = 0
+    json: bool = False
+    otlp_endpoint: str = ""
+    keep: str = ""
+
+    def validate(self) -> None:
+        """Raise InvalidInput for the first value that is out of range or names a file that is not there."""
+        if not 1 <= self.nodes <= 1000:
+            raise InvalidInput("nodes", "must be 1 to 1000", self.nodes)
+        if not 1 <= self.speed <= 600:
+            raise InvalidInput("speed", "must be 1 to 600 simulated seconds a second", self.speed)
+        if not 0 <= self.seed < 2**63:
+            raise InvalidInput("seed", "must be 0 to 2^63 - 1", self.seed)
+        if not 0 <= self.port < 65_536:
+            raise InvalidInput("port", "must be 0 (any free port) to 65535", self.port)
+        for name in ("trace", "jobs"):
+            path = getattr(self, name)
+            if path and not Path(path).is_file():
+                raise InvalidInput(name, "must be a file that can be read", path)
+        for name, schemes in (("nats_url", ("nats://", "tls://")), ("redis_url", ("redis://", "rediss://", "unix://"))):
+            url = getattr(self, name)
+            if url and not url.startswith(schemes):
+                raise InvalidInput(name, f"must begin with {' or '.join(schemes)}", url)
+
+    @property
+    def sample_period_ms(self) -> int:
+        """Simulated time between samples of a node: 1 s, or a quarter of a wall second at higher speeds."""
+        return max(1000, self.speed * 250)
+
+    @property
+    def lease_ms(self) -> int:
+        """A lease outlives six samples, so that a late one does not count as silence."""
+        return 6 * self.sample_period_ms
