@@ -1,29 +1,23 @@
 """What `colo lab` was asked to do: every value checked before anything is started."""
 
-import re
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
+from colo_common.model.duration import parse_duration_ms
 from colo_common.model.invalid import InvalidInput
 
 __all__ = ["LabOptions", "parse_span_ms"]
 
-_SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
-_UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION_MS_MAX: Final = 30 * 86_400_000
 
 
 def parse_span_ms(text: str, field: str) -> int:
-    """ "90s", "10m", "1.5h" or bare seconds as ms, rounded down. Raises InvalidInput for anything else and for 0."""
-    match = _SPAN.fullmatch(text.strip().lower())
-    if match is None:
-        raise InvalidInput(field, 'must be a span of time such as "90s", "10m" or "2h"', text)
-    whole, _, fraction = match.group(1).partition(".")
-    unit_ms = _UNITS[match.group(2) or "s"]
-    span_ms = int(whole) * unit_ms + (int(fraction) * unit_ms // 10 ** len(fraction) if fraction else 0)
-    if not 0 < span_ms <= 30 * _UNITS["d"]:
-        raise InvalidInput(field, "must be longer than 0 and at most 30 days", text)
+    """A span longer than 0 and at most 30 days ("90s", "10m", "1h30m") in ms. Raises InvalidInput for anything else."""
+    span_ms = parse_duration_ms(text, field, max_ms=_DURATION_MS_MAX)
+    if span_ms == 0:
+        raise InvalidInput(field, "must be longer than 0", text)
     return span_ms
 
 

@@ -1,0 +1,62 @@
+"""What people read about a replica."""
+
+import pytest
+
+from colo_common.events.placement import NearestMiss, NodeScore, ReasonCount
+from colo_common.events.requests import DecisionRecord, ReplicaDetail
+from colo_common.model.reasons import Reason
+from colo_gateway.explain import sentence
+from tests.support.builders import a_placement
+
+
+def a_replica(state: str, **fields: object) -> ReplicaDetail:
+    return ReplicaDetail(replica="j/main/0", attempt=1, state=state, **fields)  # type: ignore[arg-type]
+
+
+REJECTED = DecisionRecord(
+    replica="j/main/0",
+    attempt=1,
+    at_ms=0,
+    nodes=12,
+    counts=(ReasonCount(reason=Reason.NODE_NOT_FRESH, nodes=7), ReasonCount(reason=Reason.BATCH_CPU_SHORT, nodes=5)),
+    nearest=NearestMiss(node="node-07", reason=Reason.BATCH_CPU_SHORT, need=4000, have=2800, unit="mcpu", zone=1),
+)
+PLACED = DecisionRecord(
+    replica="j/main/0",
+    attempt=1,
+    at_ms=0,
+    nodes=12,
+    counts=REJECTED.counts[:1],
+    placement=a_placement(node="n1"),
+    scores=(NodeScore(node="n1", total=88, scores={"zones": 100, "free": 76}),),
+)
+
+
+@pytest.mark.parametrize(
+    ("detail", "decision", "text"),
+    [
+        (a_replica("Pending"), None, "waits for its first decision"),
+        (
+            a_replica("Pending"),
+            REJECTED,
+            "0 of 12 nodes fit: 7 node-not-fresh, 5 batch-cpu-short; nearest miss: zone 1 of node-07 is 1200m CPU short"
+            " (not enough batch CPU is allocatable on the node)",
+        ),
+        (
+            a_replica("Running", node="n1", zones=(0,)),
+            PLACED,
+            "running on n1, zone 0: best of 5 fitting nodes with score 88 (free 76, zones 100)",
+        ),
+        (
+            a_replica("Running", node="n2", zones=(0, 1), evictions=2),
+            None,
+            "running on n2, zones 0, 1; attempt 1, evicted 2 times",
+        ),
+        (a_replica("Failed", exit_code=3, reason="exited"), None, "failed with exit code 3: exited"),
+        (a_replica("Succeeded", exit_code=0), None, "succeeded with exit code 0"),
+    ],
+)
+def test_a_replica_is_explained_in_one_sentence(
+    detail: ReplicaDetail, decision: DecisionRecord | None, text: str
+) -> None:
+    assert sentence(detail, decision) == text

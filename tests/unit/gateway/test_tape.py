@@ -1,0 +1,77 @@
+"""The tape keeps the newest facts in order."""
+
+from colo_common.events.effects import Wake
+from colo_common.events.job import JobStateChanged
+from colo_common.events.service import SpanData, SpansFinished
+from colo_gateway.core import GatewayCore, Shown
+from colo_gateway.streams import Filter, Streams
+from tests.support.builders import a_placement, a_sample, decided
+
+
+def a_change(job: str = "j1") -> JobStateChanged:
+    return JobStateChanged(job=job, queue="default", state="Running", previous="Inqueue", transition="J04", version=2)
+
+
+def a_core(tape_size: int = 3) -> GatewayCore:
+    return GatewayCore(tape_size=tape_size, trace_size=2)
+
+
+def test_positions_ascend_and_the_oldest_leaves() -> None:
+    core = a_core()
+    for number in range(5):
+        (effect,) = core.handle(a_change(f"j{number}"), 0)
+        assert isinstance(effect, Shown)
+        assert effect.entry.position == number + 1
+    assert [entry.position for entry in core.tape.after(0)] == [3, 4, 5]
+    assert [entry.position for entry in core.tape.after(4)] == [5]
+    assert core.tape.first_position() == 3
+    core.check()
+    assert core.handle(Wake(), 0) == []
+    assert core.heard == {"JobStateChanged": 5}
+
+
+def test_spans_go_to_the_traces_and_not_to_the_tape() -> None:
+    core = a_core()
+    span = SpanData(trace_id="t", span_id="s", parent_id="", name="placement", service="jobs", start_us=1, end_us=2)
+    assert core.handle(SpansFinished(service="jobs", spans=(span, span)), 0) == []
+    assert core.traces.spans("t") == (span,)
+    assert core.tape.position == 0
+
+
+def test_the_least_recent_trace_leaves() -> None:
+    core = a_core()
+    for trace in ("a", "b", "a", "c"):
+        span = SpanData(trace_id=trace, span_id=trace, parent_id="", name="x", service="s", start_us=0, end_us=0)
+        core.handle(SpansFinished(service="s", spans=(span,)), 0)
+    assert (len(core.traces.spans("a")), len(core.traces.spans("b")), len(core.traces.spans("c"))) == (1, 0, 1)
+
+
+def test_a_filter_looks_at_type_node_and_job() -> None:
+    core = a_core(10)
+    shown = []
+    for fact in (a_change("j1"), a_change("j2"), decided(a_placement("j1/main/0")), a_sample("n7")):
+        (effect,) = core.handle(fact, 0)
+        assert isinstance(effect, Shown)
+        shown.append(effect.entry)
+    assert [entry.position for entry in shown if Filter(job="j1").wants(entry)] == [1, 3]
+    assert [entry.position for entry in shown if Filter(node="n7").wants(entry)] == [4]
+    assert [entry.position for entry in shown if Filter(types=("JobStateChanged",)).wants(entry)] == [1, 2]
+    assert [entry.position for entry in shown if Filter().wants(entry)] == [1, 2, 3, 4]
+
+
+def test_a_slow_reader_is_overrun_alone() -> None:
+    streams = Streams(limit=2, queue_size=2)
+    slow = streams.open(Filter())
+    picky = streams.open(Filter(job="other"))
+    assert slow is not None
+    assert picky is not None
+    assert streams.open(Filter()) is None
+    core = a_core(10)
+    for _ in range(3):
+        (effect,) = core.handle(a_change(), 0)
+        assert isinstance(effect, Shown)
+        streams.show(effect.entry)
+    assert slow.overrun
+    assert not picky.overrun
+    streams.close(slow)
+    assert len(streams) == 1
