@@ -71,6 +71,8 @@ class FileReader:
         self._limit_bytes = limit_bytes
         self._descriptors_max = descriptors_max
         self._held: OrderedDict[str, int] = OrderedDict()
+        self._batch = 0
+        self._read_in: dict[str, int] = {}
 
     def __enter__(self) -> FileReader:
         return self
@@ -100,6 +102,7 @@ class FileReader:
         inodes: dict[str, int] = {}
         cut: list[str] = []
         refused: dict[str, int] = {}
+        self._batch += keep
         started_ns = time.monotonic_ns()
         for path in paths:
             try:
@@ -167,6 +170,7 @@ class FileReader:
                 status = os.fstat(descriptor)
                 if status.st_nlink:
                     self._held.move_to_end(path)
+                    self._read_in[path] = self._batch
                     return self._bytes(descriptor), status.st_ino
             # The file behind the descriptor is gone; another may have its name now.
             self._drop(path)
@@ -177,13 +181,27 @@ class FileReader:
         except BaseException:
             os.close(descriptor)
             raise
-        if keep and self._descriptors_max:
-            while len(self._held) >= self._descriptors_max:
-                self._drop(next(iter(self._held)))
+        if keep and self._has_place():
             self._held[path] = descriptor
+            self._read_in[path] = self._batch
         else:
             os.close(descriptor)
         return content, inode
+
+    def _has_place(self) -> bool:
+        """Whether one more file may stay open, after closing one that is out of use if need be.
+
+        The same paths are read again and again in one order: closing the least recent one would close each just before
+        it is
+        wanted, so that with one file too many every file would be opened every time.
+        """
+        if len(self._held) < self._descriptors_max:
+            return True
+        oldest = next(iter(self._held), None)
+        if oldest is None or self._read_in[oldest] >= self._batch - 1:
+            return False
+        self._drop(oldest)
+        return True
 
     def _open(self, path: str) -> int:
         real = self._real(path)
@@ -221,6 +239,7 @@ class FileReader:
 
     def _drop(self, path: str) -> None:
         descriptor = self._held.pop(path, None)
+        self._read_in.pop(path, None)
         if descriptor is not None:
             with contextlib.suppress(OSError):
                 os.close(descriptor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Iterator
@@ -21,6 +22,17 @@ def reader(tmp_path: Path) -> Iterator[FileReader]:
 
 def open_descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
+
+
+def held_names(root: Path) -> set[str]:
+    """The files below a directory that this process has open."""
+    names = set()
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            target = link.readlink()
+            if target.is_relative_to(root):
+                names.add(target.name)
+    return names
 
 
 def test_a_batch_answers_for_every_path_and_says_when_it_was_read(reader: FileReader, tmp_path: Path) -> None:
@@ -66,20 +78,51 @@ def test_a_large_file_is_cut_after_its_last_whole_line(reader: FileReader, tmp_p
     assert gathered.cut == ("/a", "/line")
 
 
-def test_only_so_many_files_stay_open_and_the_least_recent_is_closed_first(reader: FileReader, tmp_path: Path) -> None:
+def test_only_so_many_files_stay_open_and_all_are_closed_at_the_end(reader: FileReader, tmp_path: Path) -> None:
     before = open_descriptors()
     for name in "abcd":
         (tmp_path / name).write_text(name)
-    texts = reader.read_all(("/a", "/b", "/c", "/a", "/d")).texts
-    assert texts == {"/a": "a", "/b": "b", "/c": "c", "/d": "d"}
-    assert reader.held == 3
-    assert open_descriptors() == before + 3
+    for _ in range(2):
+        texts = reader.read_all(("/a", "/b", "/c", "/a", "/d")).texts
+        assert texts == {"/a": "a", "/b": "b", "/c": "c", "/d": "d"}
+        assert reader.held == 3
+        assert open_descriptors() == before + 3
     reader.forget(("/a", "/never-read"))
     assert reader.held == 2
     reader.close()
     assert open_descriptors() == before
     assert reader.read("/a") == "a"
     assert open_descriptors() == before
+
+
+def test_one_file_too_many_costs_one_opening_and_not_all(
+    reader: FileReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = tuple(f"/{name}" for name in "abcd")
+    for path in paths:
+        (tmp_path / path[1:]).write_text("x")
+    reader.read_all(paths)
+    opened: list[str] = []
+    real_open = os.open
+
+    def recording_open(path: str, flags: int) -> int:
+        opened.append(path)
+        return real_open(path, flags)
+
+    monkeypatch.setattr(os, "open", recording_open)
+    for _ in range(3):
+        reader.read_all(paths)
+    assert opened == [f"{tmp_path}/d"] * 3
+
+
+def test_files_that_nobody_asks_for_any_more_give_their_place_away(reader: FileReader, tmp_path: Path) -> None:
+    for name in "abcdef":
+        (tmp_path / name).write_text(name)
+    reader.read_all(("/a", "/b", "/c"))
+    for _ in range(3):
+        reader.read_all(("/d", "/e", "/f"))
+    assert reader.held == 3
+    assert held_names(tmp_path) == {"d", "e", "f"}
 
 
 def test_what_is_read_once_is_not_kept_open(reader: FileReader, tmp_path: Path) -> None:
