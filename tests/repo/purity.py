@@ -16,6 +16,7 @@ from tests.repo.tree import ROOT, SERVICES, dotted, modules, service_package
 IMPURE: Final = {
     "__main__": "starts the service",
     "api": "answers HTTP",
+    "body": "reads HTTP request bodies",
     "cgroup": "reads or writes cgroup files",
     "files": "reads or writes files of the machine",
     "http": "answers HTTP",
@@ -25,6 +26,7 @@ IMPURE: Final = {
     "settings": "reads files and environment",
     "shell": "asyncio",
     "sse": "streams events over HTTP",
+    "streams": "streams events over HTTP",
 }
 #: Whole packages that are pure; everything below them is covered by their name.
 PURE_PACKAGES: Final = ("colo_common.events", "colo_common.model")
