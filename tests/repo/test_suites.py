@@ -11,6 +11,8 @@ from tests.repo.tree import ROOT, modules, parsed, shown
 TESTS = ROOT / "tests"
 #: The one place where a test may wait in real time, bounded and for a condition.
 MAY_WAIT = {TESTS / "support" / "waiting.py"}
+#: A benchmark offers load at a rate, and is not a test.
+BENCH = TESTS / "bench"
 RETRIES = re.compile(r"\b(?:flaky|reruns?|pytest_rerunfailures)\b")
 MOCKS = re.compile(r"\b(?:MagicMock|AsyncMock|unittest\.mock)\b")
 
@@ -26,7 +28,7 @@ def test_no_test_sleeps() -> None:
     found = [
         shown(path, node.lineno)
         for path in modules("tests")
-        if path not in MAY_WAIT
+        if path not in MAY_WAIT and not path.is_relative_to(BENCH)
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.Call) and _is_a_sleep(node, allow_asyncio=in_virtual_time(path))
     ]
