@@ -92,16 +92,13 @@ def watched(name: str, cgroup: str, points: dict[str, str], pattern: str) -> Wat
     return WatchedGroup(workload=name, files=files)
 
 
-def measure(
-    root: str, groups: list[WatchedGroup], zones: dict[int, CpuSet], samples: int, pause_s: float
-) -> dict[str, float]:
+def measure(root: str, groups: list[WatchedGroup], zones: dict[int, CpuSet], samples: int) -> dict[str, float]:
     """CPU milliseconds of one sample after the first, by part; the first one opens the files and is told apart."""
     paths = sample_paths(groups, zones)
     spent = {"first": 0.0, "read": 0.0, "parse": 0.0, "rates": 0.0}
     previous: Sample | None = None
     with FileReader(root) as reader:
         for number in range(samples + 1):
-            time.sleep(pause_s)
             began = time.process_time()
             gathered = reader.read_all(paths)
             was_read = time.process_time()
@@ -132,9 +129,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--workloads", type=int, default=250)
     parser.add_argument("--samples", type=int, default=30)
     parser.add_argument("--kernel", action="store_true", help="also real control groups (root, v1)")
-    parser.add_argument(
-        "--pause-s", type=float, default=0.05, help="between samples; 1 is a real period, with cold caches"
-    )
     options = parser.parse_args(arguments)
     kinds = ["v1", "v2", *(["kernel"] if options.kernel else [])]
     print(f"collector: {options.workloads} workloads, one sample a second, mean of {options.samples} samples (CPU ms)")
@@ -142,7 +136,7 @@ def main(arguments: list[str] | None = None) -> int:
     for kind in kinds:
         machine = real_groups(options.workloads) if kind == "kernel" else fake_machine(options.workloads, kind)
         with machine as (root, groups, zones):
-            spent = measure(root, groups, zones, options.samples, options.pause_s)
+            spent = measure(root, groups, zones, options.samples)
         core_pct = spent["sample"] / 10 / PERIOD_S
         kept = kept and core_pct <= BUDGET_CORE_PCT
         print(
