@@ -1,0 +1,380 @@
+"""Control groups of one subtree, under cgroup v1 and v2: the only code that writes kernel files.
+
+No path leaves the subtree: names are checked against a strict pattern, and directories are opened step by step without
+following links.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
+
+from msgspec import Struct
+
+from colo_common.events.enforcement import KnobValue
+from colo_executor.knobs import UNLIMITED, Knob, agrees, file_of, text_of
+from colo_executor.order import KnobWrite
+
+__all__ = ["CgroupError", "CgroupTree", "Hierarchy", "find_hierarchy"]
+
+_T = TypeVar("_T")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,230}")
+_CONTROLLERS: Final[tuple[str, ...]] = ("cpu", "cpuacct", "cpuset", "memory", "pids")
+_NEEDED: Final = {1: ("cpu", "cpuacct", "memory"), 2: ("cpu", "memory")}
+_DIR_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_RETRY_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+
+
+class CgroupError(Exception):
+    """The kernel refused a control group operation; the text is one sentence with file, value and error name."""
+
+
+class Hierarchy(Struct, frozen=True, kw_only=True):
+    """`version` 1: one mounted directory a controller; 2: the same directory for all."""
+
+    version: int
+    mounts: dict[str, str]
+
+
+def find_hierarchy(root: str) -> Hierarchy:
+    """The cgroup hierarchy below `root`. Raises CgroupError when a needed controller is lacking."""
+    unified = os.path.join(root, "cgroup.controllers")
+    if os.path.exists(unified):
+        with open(unified, encoding="ascii") as file:
+            names = set(file.read().split())
+        mounts = {name: os.path.realpath(root) for name in _CONTROLLERS if name in names}
+        if "cpu" in mounts:
+            mounts["cpuacct"] = mounts["cpu"]
+        hierarchy = Hierarchy(version=2, mounts=mounts)
+    else:
+        found = ((name, os.path.join(root, name)) for name in _CONTROLLERS)
+        mounts = {
+            name: os.path.realpath(path) for name, path in found if os.path.exists(os.path.join(path, "cgroup.procs"))
+        }
+        hierarchy = Hierarchy(version=1, mounts=mounts)
+    lacking = [name for name in _NEEDED[hierarchy.version] if name not in hierarchy.mounts]
+    if lacking:
+        raise CgroupError(f"cgroup v{hierarchy.version} below {root} lacks the controllers {', '.join(lacking)}")
+    return hierarchy
+
+
+class CgroupTree:
+    """The executor's subtree `name`. A group is named relative to it: "" is the subtree's top, "batch", "batch/TOKEN".
+
+    `created` hears the path of a directory before it is made, `changing` the path and old value of a file that this tree did not
+    make, before it is first written; both are relative to the cgroup root.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        name: str,
+        *,
+        created: Callable[[str], None] = lambda path: None,
+        changing: Callable[[str, str], None] = lambda path, value: None,
+    ) -> None:
+        if not _NAME.fullmatch(name):
+            raise CgroupError(f"the subtree name {name!r} must be letters, digits and _ . @ -")
+        self.root = os.path.realpath(root)
+        self.name = name
+        self.hierarchy = find_hierarchy(root)
+        self.version = self.hierarchy.version
+        self._created = created
+        self._changing = changing
+        self._own: set[str] = set()
+        self._noted: set[str] = set()
+
+    # ------------------------------------------------------------ directories
+
+    def make(self, group: str) -> None:
+        """Make the group under every controller; one that exists is kept. Its parent must exist."""
+        for mount in self._mounts():
+            with self._parent(mount, group) as (parent_fd, last):
+                path = self._shown(mount, group)
+                if self.version == 2:
+                    self._delegate(mount, group)
+                if path not in self._own and not _exists(last, parent_fd):
+                    self._created(path)
+                with contextlib.suppress(FileExistsError):
+                    self._mkdir(path, last, parent_fd)
+                    self._own.add(path)
+
+    def remove(self, group: str) -> bool:
+        """Remove the group under every controller, waiting a bounded time for its last process; False when one stayed."""
+        gone = True
+        for mount in self._mounts():
+            gone = self._rmdir(mount, group) and gone
+        return gone
+
+    def children(self, group: str) -> tuple[str, ...]:
+        """Names of the groups directly below, in order, under whichever controller."""
+        names: set[str] = set()
+        for mount in self._mounts():
+            with (
+                contextlib.suppress(CgroupError, FileNotFoundError),
+                self._dir(mount, group) as fd,
+                os.scandir(fd) as entries,
+            ):
+                names.update(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        return tuple(sorted(names))
+
+    def exists(self, group: str) -> bool:
+        """Whether the group is there under the cpu controller."""
+        try:
+            with self._dir(self.hierarchy.mounts["cpu"], group):
+                return True
+        except FileNotFoundError:
+            return False
+
+    def own(self, paths: list[str]) -> None:
+        """These directories were made by an earlier executor of this subtree."""
+        self._own.update(paths)
+
+    # ------------------------------------------------------------ files
+
+    def has(self) -> frozenset[Knob]:
+        """The knobs whose files the kernel has in the subtree's top group."""
+        found = set()
+        for knob in Knob:
+            place = file_of(knob, self.version)
+            if place is None or place[0] not in self.hierarchy.mounts:
+                continue
+            with self._dir(self.hierarchy.mounts[place[0]], "") as fd:
+                if _exists(place[1], fd):
+                    found.add(knob)
+        return frozenset(found)
+
+    def write(self, write: KnobWrite) -> KnobValue:
+        """Write a knob and read it back. Raises CgroupError when the kernel refuses it or shows something else."""
+        place = file_of(write.knob, self.version)
+        if place is None or place[0] not in self.hierarchy.mounts:
+            raise CgroupError(f"cgroup v{self.version} here has no file for {write.knob.value}")
+        mount, text = self.hierarchy.mounts[place[0]], text_of(write.knob, self.version, write.value)
+        path = self._shown(mount, write.path, place[1])
+        before = self._read(mount, write.path, place[1])
+        if agrees(write.knob, self.version, text, before):
+            return KnobValue(path=path, value=before, before=before)
+        self._write(mount, write.path, place[1], text, before)
+        shown = self._read(mount, write.path, place[1])
+        if not agrees(write.knob, self.version, text, shown):
+            raise CgroupError(f"{path} shows {shown!r} after writing {text!r}")
+        return KnobValue(path=path, value=shown, before=before)
+
+    def value(self, knob: Knob, group: str) -> str:
+        """What the knob's file shows now."""
+        place = file_of(knob, self.version)
+        if place is None:
+            raise CgroupError(f"cgroup v{self.version} has no file for {knob.value}")
+        return self._read(self.hierarchy.mounts[place[0]], group, place[1])
+
+    def quota_us(self, group: str) -> int:
+        """The group's CPU quota for its period, or UNLIMITED."""
+        text = self._read(self.hierarchy.mounts["cpu"], group, "cpu.cfs_quota_us" if self.version == 1 else "cpu.max")
+        quota = text.split()[0]
+        return UNLIMITED if quota in ("max", "-1") else int(quota)
+
+    def cpu_used_us(self, group: str) -> int:
+        """CPU time that the group and those below it have used since they were made."""
+        if self.version == 1:
+            return int(self._read(self.hierarchy.mounts["cpuacct"], group, "cpuacct.usage")) // 1_000
+        return int(_field(self._read(self.hierarchy.mounts["cpu"], group, "cpu.stat"), "usage_usec"))
+
+    def oom_kills(self, group: str) -> int:
+        """How many processes of the group the kernel killed for want of memory."""
+        name = "memory.oom_control" if self.version == 1 else "memory.events"
+        return int(_field(self._read(self.hierarchy.mounts["memory"], group, name), "oom_kill"))
+
+    def usage_path(self, group: str) -> str:
+        """The file with the group's CPU time, for readers that keep it open ("cpuacct.usage" in ns, "cpu.stat" in us)."""
+        mount = self.hierarchy.mounts["cpuacct"]
+        parts = [part for part in (self.name, *group.split("/")) if part] if group != "/" else []
+        return os.path.join(mount, *parts, "cpuacct.usage" if self.version == 1 else "cpu.stat")
+
+    # ------------------------------------------------------------ processes
+
+    def attach(self, group: str, pid: int) -> None:
+        """Move the process into the group under every controller."""
+        for mount in self._mounts():
+            self._write(mount, group, "cgroup.procs", str(pid), None)
+
+    def pids(self, group: str) -> tuple[int, ...]:
+        """Processes of the group itself; empty when it is gone."""
+        try:
+            return tuple(int(line) for line in self._read(self.hierarchy.mounts["cpu"], group, "cgroup.procs").split())
+        except (CgroupError, FileNotFoundError):
+            return ()
+
+    def terminate(self, group: str) -> None:
+        """SIGTERM to every process of the group."""
+        for pid in self.pids(group):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+    def kill(self, group: str) -> bool:
+        """SIGKILL until the group is empty; False when something stayed for about a second and a half. Blocks."""
+        if self.version == 2:
+            with contextlib.suppress(CgroupError, FileNotFoundError):
+                self._write(self.hierarchy.mounts["cpu"], group, "cgroup.kill", "1", None)
+        for wait_s in _RETRY_S:
+            pids = self.pids(group)
+            if not pids:
+                return True
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(wait_s)
+        return not self.pids(group)
+
+    # ------------------------------------------------------------ putting back
+
+    def put_back(self, path: str, value: str) -> None:
+        """Write an old value to a file that `changing` told of. What cannot be put back raises CgroupError."""
+        mount, group, name = self._place(path)
+        if name == "cgroup.subtree_control":
+            now = set(self._read(mount, group, name).split())
+            value = " ".join(f"-{controller}" for controller in sorted(now - set(value.split())))
+            if not value:
+                return
+        self._try(path, f"write {value!r}", lambda: self._put(mount, group, name, value))
+
+    def remove_path(self, path: str) -> bool:
+        """Remove a directory that `created` told of; False when it stayed."""
+        mount, group, _ = self._place(path + "/-")
+        return group is None or self._rmdir(mount, group)
+
+    # ------------------------------------------------------------ inside
+
+    def _mounts(self) -> tuple[str, ...]:
+        return tuple(
+            dict.fromkeys(self.hierarchy.mounts[name] for name in _CONTROLLERS if name in self.hierarchy.mounts)
+        )
+
+    def _shown(self, mount: str, group: str | None, name: str = "") -> str:
+        parts = [mount] if group is None else [mount, self.name, group]
+        return os.path.relpath(os.path.join(*[part for part in (*parts, name) if part]), self.root)
+
+    def _place(self, path: str) -> tuple[str, str | None, str]:
+        """Mount, group (None: the mount itself) and file name of a path that `_shown` made. Refuses every other path."""
+        for mount in self._mounts():
+            for group in (None, ""):
+                prefix = self._shown(mount, group)
+                rest = path if prefix == "." else path.removeprefix(prefix + "/")
+                if rest == path and prefix != ".":
+                    continue
+                if group is None and "/" not in rest:
+                    return mount, None, rest
+                if group == "":
+                    directory, _, name = rest.rpartition("/")
+                    return mount, directory, name
+        raise CgroupError(f"{path} is not below {self.name}")
+
+    @contextlib.contextmanager
+    def _dir(self, mount: str, group: str | None) -> Iterator[int]:
+        fd = os.open(mount, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for part in [] if group is None else [self.name, *group.split("/")] if group else [self.name]:
+                if not _NAME.fullmatch(part):
+                    raise CgroupError(f"the group name {part!r} must be letters, digits and _ . @ -")
+                inner = os.open(part, _DIR_FLAGS, dir_fd=fd)
+                os.close(fd)
+                fd = inner
+            yield fd
+        finally:
+            os.close(fd)
+
+    @contextlib.contextmanager
+    def _parent(self, mount: str, group: str) -> Iterator[tuple[int, str]]:
+        above, _, last = group.rpartition("/")
+        if last and not _NAME.fullmatch(last):
+            raise CgroupError(f"the group name {last!r} must be letters, digits and _ . @ -")
+        with self._dir(mount, above if last else None) as fd:
+            yield fd, last or self.name
+
+    def _read(self, mount: str, group: str | None, name: str) -> str:
+        path = self._shown(mount, group, name)
+        with self._dir(mount, group) as dir_fd:
+            return self._try(path, "read", lambda: _read_at(name, dir_fd)).strip()
+
+    def _write(self, mount: str, group: str | None, name: str, text: str, before: str | None) -> None:
+        path = self._shown(mount, group, name)
+        if before is not None and self._shown(mount, group) not in self._own and path not in self._noted:
+            self._changing(path, before)
+            self._noted.add(path)
+        self._try(path, f"write {text!r}", lambda: self._put(mount, group, name, text))
+
+    def _put(self, mount: str, group: str | None, name: str, text: str) -> None:
+        with self._dir(mount, group) as dir_fd:
+            fd = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+            try:
+                os.write(fd, text.encode())
+            finally:
+                os.close(fd)
+
+    def _delegate(self, mount: str, group: str) -> None:
+        """v2: hand the controllers down to the group that is about to be made."""
+        above: str | None = group.rpartition("/")[0] if group else None
+        present = set(self._read(mount, above, "cgroup.controllers").split())
+        before = self._read(mount, above, "cgroup.subtree_control")
+        wanted = [name for name in _CONTROLLERS if name in present and name not in before.split()]
+        if wanted:
+            self._write(mount, above, "cgroup.subtree_control", " ".join(f"+{name}" for name in wanted), before)
+
+    def _mkdir(self, path: str, name: str, parent_fd: int) -> None:
+        self._try(path, "mkdir", lambda: os.mkdir(name, 0o755, dir_fd=parent_fd))
+
+    def _rmdir(self, mount: str, group: str) -> bool:
+        path = self._shown(mount, group)
+        for wait_s in _RETRY_S:
+            try:
+                with self._parent(mount, group) as (fd, last):
+                    os.rmdir(last, dir_fd=fd)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    return False
+                time.sleep(wait_s)
+                continue
+            self._own.discard(path)
+            return True
+        return False
+
+    def _try(self, path: str, what: str, act: Callable[[], _T]) -> _T:
+        try:
+            return act()
+        except (FileExistsError, FileNotFoundError):
+            raise
+        except OSError as error:
+            name = errno.errorcode.get(error.errno or 0, "error")
+            raise CgroupError(f"{path}: {what} refused with {name} ({error.strerror})") from error
+
+
+def _exists(name: str, dir_fd: int) -> bool:
+    try:
+        os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _read_at(name: str, dir_fd: int) -> str:
+    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
+    try:
+        chunks = []
+        while chunk := os.read(fd, 65_536):
+            chunks.append(chunk)
+        return b"".join(chunks).decode("ascii", "replace")
+    finally:
+        os.close(fd)
+
+
+def _field(text: str, name: str) -> str:
+    for line in text.splitlines():
+        key, _, value = line.partition(" ")
+        if key == name:
+            return value
+    return "0"

@@ -1,0 +1,182 @@
+"""The executor's journal as text: one checked line an entry, and what the lines add up to."""
+
+import zlib
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+
+from colo_common.events.enforcement import PlacementRefused, ReplicaEnded
+from colo_common.model.placement import Placement, attempt_key
+from colo_executor.local import StopIntent
+
+__all__ = [
+    "Accepted",
+    "Booted",
+    "Created",
+    "Entry",
+    "EndedEntry",
+    "JournalState",
+    "Launched",
+    "PreImage",
+    "RefusedEntry",
+    "Stopping",
+    "compacted",
+    "decode",
+    "encode",
+]
+
+
+class Booted(Struct, frozen=True, kw_only=True, tag="booted"):
+    """Everything after this line is of the machine's boot `boot_id`; pids and kernel files of another boot mean nothing."""
+
+    boot_id: str
+
+
+class PreImage(Struct, frozen=True, kw_only=True, tag="pre-image"):
+    """The value of a kernel file before the executor first changed it. `path` is relative to the cgroup root."""
+
+    path: str
+    value: str
+
+
+class Created(Struct, frozen=True, kw_only=True, tag="created"):
+    """A control group directory that the executor is about to make."""
+
+    path: str
+
+
+class Accepted(Struct, frozen=True, kw_only=True, tag="accepted"):
+    """A placement that waits until an older attempt of its replica is gone."""
+
+    placement: Placement
+
+
+class Launched(Struct, frozen=True, kw_only=True, tag="launched"):
+    """A process that is about to be let go. `start_ticks` (/proc/PID/stat field 22) tells it from a later one of the same pid."""
+
+    placement: Placement
+    pid: int
+    start_ticks: int
+    at_ms: int
+
+
+class Stopping(Struct, frozen=True, kw_only=True, tag="stopping"):
+    """SIGTERM is about to be sent; the intent survives a crash so that SIGKILL still follows in time."""
+
+    replica: str
+    attempt: int
+    intent: StopIntent
+
+
+class EndedEntry(Struct, frozen=True, kw_only=True, tag="ended"):
+    """An attempt is over."""
+
+    fact: ReplicaEnded
+
+
+class RefusedEntry(Struct, frozen=True, kw_only=True, tag="refused"):
+    """A placement was refused."""
+
+    fact: PlacementRefused
+
+
+Entry = Booted | PreImage | Created | Accepted | Launched | Stopping | EndedEntry | RefusedEntry
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
+
+
+def encode(entry: Entry) -> bytes:
+    """One line: CRC-32 of the JSON in eight hex digits, a space, the JSON, a newline."""
+    body = _ENCODER.encode(entry)
+    return b"%08x %s\n" % (zlib.crc32(body), body)
+
+
+def decode(data: bytes) -> tuple[list[Entry], int]:
+    """The entries up to the first line that is torn or damaged, and how many bytes were left out from there on.
+
+    A crash while a line is written damages only the end; nothing behind a damaged line is believed.
+    """
+    entries: list[Entry] = []
+    offset = 0
+    while offset < len(data):
+        end = data.find(b"\n", offset)
+        entry = None if end < 0 else _decode_line(data[offset:end])
+        if entry is None:
+            break
+        entries.append(entry)
+        offset = end + 1
+    return entries, len(data) - offset
+
+
+def _decode_line(line: bytes) -> Entry | None:
+    checksum, _, body = line.partition(b" ")
+    if len(checksum) != 8 or checksum != b"%08x" % zlib.crc32(body):
+        return None
+    try:
+        return _DECODER.decode(body)
+    except msgspec.MsgspecError:
+        return None
+
+
+class JournalState:
+    """What the entries add up to; `kept` bounds the ended attempts."""
+
+    def __init__(self, entries: Iterable[Entry] = (), *, kept: int = 1_000) -> None:
+        self.boot_id = ""
+        self.pre_images: dict[str, str] = {}
+        self.created: list[str] = []
+        self.accepted: dict[str, Placement] = {}
+        self.launched: dict[str, Launched] = {}
+        self.stopping: dict[str, StopIntent] = {}
+        self.ended: dict[str, EndedEntry | RefusedEntry] = {}
+        self._kept = kept
+        for entry in entries:
+            self.add(entry)
+
+    def add(self, entry: Entry) -> None:
+        """Fold one more entry."""
+        match entry:
+            case Booted():
+                if entry.boot_id != self.boot_id:
+                    self.pre_images.clear()
+                    self.created.clear()
+                self.boot_id = entry.boot_id
+            case PreImage():
+                self.pre_images.setdefault(entry.path, entry.value)
+            case Created():
+                if entry.path not in self.created:
+                    self.created.append(entry.path)
+            case Accepted():
+                self.accepted[attempt_key(entry.placement.replica, entry.placement.attempt)] = entry.placement
+            case Launched():
+                key = attempt_key(entry.placement.replica, entry.placement.attempt)
+                self.accepted.pop(key, None)
+                self.launched[key] = entry
+            case Stopping():
+                self.stopping[attempt_key(entry.replica, entry.attempt)] = entry.intent
+            case EndedEntry() | RefusedEntry():
+                self._end(attempt_key(entry.fact.replica, entry.fact.attempt), entry)
+
+    def _end(self, key: str, entry: EndedEntry | RefusedEntry) -> None:
+        self.accepted.pop(key, None)
+        self.launched.pop(key, None)
+        self.stopping.pop(key, None)
+        self.ended.setdefault(key, entry)
+        while len(self.ended) > self._kept:
+            del self.ended[next(iter(self.ended))]
+
+
+def compacted(state: JournalState) -> list[Entry]:
+    """The shortest list of entries that folds to the same state."""
+    entries: list[Entry] = [Booted(boot_id=state.boot_id)]
+    entries += [Created(path=path) for path in state.created]
+    entries += [PreImage(path=path, value=value) for path, value in state.pre_images.items()]
+    entries += state.ended.values()
+    entries += [Accepted(placement=placement) for placement in state.accepted.values()]
+    entries += state.launched.values()
+    for key, intent in state.stopping.items():
+        replica, _, attempt = key.rpartition("#")
+        entries.append(Stopping(replica=replica, attempt=int(attempt), intent=intent))
+    return entries

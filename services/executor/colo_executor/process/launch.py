@@ -1,0 +1,177 @@
+"""Starts one command behind a gate: nothing of it runs before its process is in its control group and in the journal."""
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.placement import Placement
+
+__all__ = ["Gate", "attempt_dir", "check_run", "exit_status", "launch", "make_attempt_dir", "prune_attempts"]
+
+# The shell stays as the attempt's first process, so that the exit code is on disk even when no executor lives to be told.
+# It waits for a line on its standard input; when the executor dies first, the input ends and nothing was run.
+_SHELL: Final = """trap : TERM INT HUP
+read -r go || exit 125
+"$@" </dev/null 3>&-
+code=$?
+echo "$code" >&3
+exit "$code"
+"""
+_SHELL_PATH: Final = "/bin/sh"
+_ARGUMENTS_MOST_BYTES: Final = 128 << 10
+_ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+
+
+class Gate(Struct, frozen=True, kw_only=True):
+    """A started shell that waits at its gate. `open` lets it run the command, `close` makes it leave without."""
+
+    pid: int
+    fd: int
+
+    def open(self) -> None:
+        """Let the command run."""
+        try:
+            os.write(self.fd, b"go\n")
+        finally:
+            os.close(self.fd)
+
+    def close(self) -> None:
+        """Never run the command; reaps the shell."""
+        with contextlib.suppress(OSError):
+            os.close(self.fd)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+
+def check_run(placement: Placement, prefix: tuple[str, ...], path: str) -> tuple[str, ...]:
+    """The command with its program's full path. Raises InvalidInput for one that cannot be started."""
+    run = placement.run
+    if not run.command:
+        raise InvalidInput("run.command", "must name a program: this node runs processes", run.command)
+    command = (*prefix, *run.command)
+    if sum(len(part) for part in command) > _ARGUMENTS_MOST_BYTES or any("\0" in part for part in command):
+        raise InvalidInput(
+            "run.command", f"must be at most {_ARGUMENTS_MOST_BYTES} bytes without a zero byte", command[0]
+        )
+    for name, value in run.env.items():
+        if not _ENV_NAME.fullmatch(name) or "\0" in value or len(value) > _ARGUMENTS_MOST_BYTES:
+            raise InvalidInput(
+                f"run.env[{name[:40]!r}]", "must be a shell variable name and a text without a zero byte", name
+            )
+    search = run.env.get("PATH", path)
+    program = shutil.which(command[0], path=search)
+    if program is None or not os.path.isabs(program):
+        raise InvalidInput(
+            "run.command[0]", "must be a program that exists on the node and can be executed", command[0]
+        )
+    if prefix and shutil.which(run.command[0], path=search) is None:
+        raise InvalidInput(
+            "run.command[0]", "must be a program that exists on the node and can be executed", run.command[0]
+        )
+    return (program, *command[1:])
+
+
+def attempt_dir(state_dir: Path, token: str) -> Path:
+    """Where output, status and working directory of an attempt are."""
+    return state_dir / "attempts" / token
+
+
+def make_attempt_dir(state_dir: Path, token: str) -> Path:
+    """A fresh directory for an attempt; what an attempt of the same name that never ran left is removed."""
+    directory = attempt_dir(state_dir, token)
+    if directory.is_symlink():
+        directory.unlink()
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(mode=0o755, parents=True)
+    (directory / "work").mkdir(mode=0o777)
+    (directory / "work").chmod(0o1777)
+    return directory
+
+
+def prune_attempts(state_dir: Path, kept: int, in_use: frozenset[str]) -> None:
+    """Remove the directories of the oldest attempts that are not in use, beyond `kept`."""
+    root = state_dir / "attempts"
+    with contextlib.suppress(OSError):
+        found = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in os.scandir(root)]
+        for _, name in sorted(found)[: max(0, len(found) - kept)]:
+            if name not in in_use:
+                shutil.rmtree(root / name, ignore_errors=True)
+
+
+def launch(placement: Placement, command: tuple[str, ...], directory: Path, path: str) -> Gate:
+    """Start the shell of an attempt; its command waits for Gate.open. Raises OSError."""
+    env = {
+        "PATH": path,
+        "HOME": str(directory / "work"),
+        "LANG": "C.UTF-8",
+        **placement.run.env,
+        "COLO_JOB": placement.job,
+        "COLO_REPLICA": placement.replica,
+        "COLO_ATTEMPT": str(placement.attempt),
+        "COLO_NODE": placement.node,
+    }
+    gate_read, gate_write = os.pipe()
+    opened = [gate_read]
+    try:
+        for name in ("stdout", "stderr", "status"):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+            opened.append(os.open(directory / name, flags, 0o644))
+        # Targets 0-3 may collide with the sources' numbers: move the sources out of the way first.
+        sources = [_above(fd) for fd in opened]
+        try:
+            actions = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(sources)]
+            script = f'cd "$1" || exit 125\nshift\n{_SHELL}'
+            pid = os.posix_spawn(
+                _SHELL_PATH,
+                [_SHELL_PATH, "-c", script, "colo-replica", str(directory / "work"), *command],
+                env,
+                file_actions=actions,
+                setsid=True,
+                setsigmask=[],
+                setsigdef=[signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD],
+            )
+        finally:
+            for fd in sources:
+                os.close(fd)
+    except BaseException:
+        os.close(gate_write)
+        raise
+    finally:
+        for fd in opened:
+            os.close(fd)
+    return Gate(pid=pid, fd=gate_write)
+
+
+def _above(fd: int) -> int:
+    """A copy of the descriptor at 10 or above."""
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 10)
+
+
+def exit_status(directory: Path, pid: int) -> int | None:
+    """The exit code of an attempt whose shell is gone: what the shell wrote, or what the kernel tells its parent, or None."""
+    code: int | None = None
+    try:
+        reaped, status = os.waitpid(pid, os.WNOHANG)
+        waited = os.waitstatus_to_exitcode(status)
+        if reaped:
+            code = 128 - waited if waited < 0 else waited
+    except ChildProcessError:
+        pass
+    try:
+        text = (directory / "status").read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        return code
+    # Without its newline the line is torn.
+    if text.endswith("\n") and text.strip().isdigit():
+        return int(text.split()[-1])
+    return code

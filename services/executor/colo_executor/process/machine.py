@@ -1,0 +1,71 @@
+"""What the process runtime must know of the machine: CPUs, memory zones, boot, and whether a pid is still the same process."""
+
+import os
+import re
+
+from colo_common.model.cpuset import CpuSet
+from colo_executor.desired import Machine
+from colo_executor.knobs import Knob
+
+__all__ = ["boot_id", "interrupt_ticks", "is_same_process", "machine_of", "online_cpus", "start_ticks"]
+
+_NODE = re.compile(r"node([0-9]{1,4})")
+
+
+def online_cpus(sys_root: str) -> CpuSet:
+    """The CPUs that are online. Raises OSError or InvalidInput when the machine does not say."""
+    with open(os.path.join(sys_root, "devices/system/cpu/online"), encoding="ascii") as file:
+        return CpuSet.parse(file.read().strip(), "cpu/online")
+
+
+def machine_of(sys_root: str, has: frozenset[Knob]) -> Machine:
+    """CPUs and memory zones; a machine without NUMA directories is one zone, 0, of all CPUs."""
+    online = online_cpus(sys_root)
+    directory = os.path.join(sys_root, "devices/system/node")
+    zones: dict[int, CpuSet] = {}
+    with_memory = CpuSet.from_iterable([0])
+    if os.path.isdir(directory):
+        for name in sorted(os.listdir(directory)):
+            match = _NODE.fullmatch(name)
+            if match:
+                with open(os.path.join(directory, name, "cpulist"), encoding="ascii") as file:
+                    zones[int(match[1])] = CpuSet.parse(file.read().strip(), name) & online
+        path = os.path.join(directory, "has_memory")
+        if os.path.exists(path):
+            with open(path, encoding="ascii") as file:
+                with_memory = CpuSet.parse(file.read().strip(), "node/has_memory")
+    return Machine(cpus=online, mems=with_memory, zones=zones or {0: online}, has=has)
+
+
+def boot_id(proc_root: str) -> str:
+    """The id of this boot, or "" where the machine has none."""
+    try:
+        with open(os.path.join(proc_root, "sys/kernel/random/boot_id"), encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def start_ticks(proc_root: str, pid: int) -> int | None:
+    """When the process started, in clock ticks since boot (field 22 of its stat file); None when there is none such alive."""
+    try:
+        with open(os.path.join(proc_root, str(pid), "stat"), encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The command's name may contain spaces and brackets: the fields start behind the last ")".
+    fields = text[text.rindex(")") + 2 :].split()
+    return None if fields[0] in ("Z", "X") else int(fields[19])
+
+
+def is_same_process(proc_root: str, pid: int, ticks: int) -> bool:
+    """Whether the pid is alive and is the process that started then, not a later one that got its number."""
+    return start_ticks(proc_root, pid) == ticks
+
+
+def interrupt_ticks(stat: str) -> int:
+    """Ticks spent in interrupts and stolen by the hypervisor, from the text of /proc/stat: fields irq, softirq and steal."""
+    fields = stat.split("\n", 1)[0].split()
+    if len(fields) < 9 or fields[0] != "cpu":
+        return 0
+    return int(fields[6]) + int(fields[7]) + int(fields[8])

@@ -1,0 +1,304 @@
+"""Runs replicas as processes in control groups, and hears their ends."""
+
+import asyncio
+import contextlib
+import os
+from collections import deque
+from pathlib import Path
+
+from msgspec import Struct
+
+from colo_common.events.enforcement import PlacementRefused
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.placement import Placement, replica_token
+from colo_common.model.reasons import Reason
+from colo_executor.cgroup import CgroupError
+from colo_executor.journal import JournalFile
+from colo_executor.journal_lines import Accepted, Booted, EndedEntry, Launched, RefusedEntry, Stopping
+from colo_executor.local import (
+    Adopted,
+    AdoptedReplica,
+    CeilingRefused,
+    CeilingWritten,
+    FastReading,
+    LaunchFailed,
+    RememberEnd,
+    RememberPlacement,
+    ReplicaExited,
+    ReplicaLaunched,
+    SignalReplica,
+)
+from colo_executor.process.fast import FastReader
+from colo_executor.process.launch import (
+    attempt_dir,
+    check_run,
+    exit_status,
+    launch,
+    make_attempt_dir,
+    prune_attempts,
+)
+from colo_executor.process.machine import boot_id, is_same_process, start_ticks
+from colo_executor.process.settings import ProcessPolicy
+from colo_executor.process.tier import Tier, group_of
+
+__all__ = ["ProcessRuntime"]
+
+
+class _Running(Struct, kw_only=True):
+    placement: Placement
+    token: str
+    pid: int
+    pidfd: int = -1
+
+
+class ProcessRuntime:
+    """One executor's processes. The constructor raises JournalBusy, CgroupError or OSError when the machine cannot do it."""
+
+    def __init__(self, policy: ProcessPolicy) -> None:
+        self._policy = policy
+        self._state_dir = Path(policy.state_dir)
+        self._journal = JournalFile(self._state_dir)
+        try:
+            self._tier = Tier(policy, self._journal)
+        except BaseException:
+            self._journal.close()
+            raise
+        self._running: dict[str, _Running] = {}
+        self._exits: deque[ReplicaExited] = deque()
+        self._collecting: set[asyncio.Task[None]] = set()
+        self._fast: FastReader | None = None
+
+    @property
+    def capacity_mcpu(self) -> int:
+        """1000 for each online CPU."""
+        return 0 if self._fast is None else self._fast.capacity_mcpu
+
+    @property
+    def ceiling_mcpu(self) -> int | None:
+        """The tier's ceiling in the kernel, None when it has none."""
+        return self._tier.ceiling_mcpu
+
+    # ------------------------------------------------------------ start and end
+
+    async def adopt(self, now_ms: int) -> Adopted:
+        """Prepare the tier, take over what an earlier executor left, remove groups that nobody knows."""
+        state = self._journal.state
+        boot = boot_id(self._policy.proc_root)
+        same_boot = state.boot_id == boot
+        await asyncio.to_thread(self._prepare, boot)
+        found = []
+        for key, entry in list(state.launched.items()):
+            token = replica_token(entry.placement.replica, entry.placement.attempt)
+            running = _Running(placement=entry.placement, token=token, pid=entry.pid)
+            self._running[token] = running
+            alive = same_boot and self._watch_again(running, entry.start_ticks)
+            if alive:
+                self._tier.known(token, entry.placement)
+            else:
+                self._spawn_collect(running)
+            found.append(
+                AdoptedReplica(
+                    placement=entry.placement,
+                    pid=entry.pid,
+                    launched_at_ms=entry.at_ms,
+                    alive=alive,
+                    stop=state.stopping.get(key),
+                )
+            )
+        await asyncio.to_thread(self._remove_unknown)
+        return Adopted(
+            replicas=tuple(found),
+            waiting=tuple(state.accepted.values()),
+            ended=tuple(entry.fact for entry in state.ended.values()),
+        )
+
+    async def close(self, *, restore: bool) -> None:
+        """Stop watching; the processes go on unless `restore`. Raises CgroupError naming what could not be put back."""
+        for task in self._collecting:
+            task.cancel()
+        for running in self._running.values():
+            self._unwatch(running)
+        if self._fast is not None:
+            self._fast.close()
+        failures: tuple[str, ...] = ()
+        if restore:
+            failures = await asyncio.to_thread(self._tier.restore)
+            for running in self._running.values():
+                exit_status(attempt_dir(self._state_dir, running.token), running.pid)
+        self._journal.close()
+        if failures:
+            raise CgroupError("; ".join(failures))
+
+    # ------------------------------------------------------------ replicas
+
+    async def launch(self, placement: Placement, now_ms: int) -> ReplicaLaunched | LaunchFailed:
+        """Start the placement in a new group; nothing of the command runs before group and journal have it."""
+        token = replica_token(placement.replica, placement.attempt)
+        try:
+            if token in self._running:
+                raise CgroupError(f"another attempt already has the name {token}")
+            running, launched = await asyncio.to_thread(self._launch, placement, token, now_ms)
+        except InvalidInput as error:
+            return _failed(placement, Reason.START_FAILED, str(error))
+        except CgroupError as error:
+            return _failed(placement, Reason.CGROUP_REFUSED, str(error))
+        except OSError as error:
+            return _failed(placement, Reason.START_FAILED, str(error))
+        self._running[token] = running
+        self._watch(running)
+        return launched
+
+    async def signal(self, effect: SignalReplica) -> None:
+        """SIGTERM to every process of the attempt, journaled first; or SIGKILL until its group is empty."""
+        running = self._running.get(replica_token(effect.replica, effect.attempt))
+        if running is None:
+            return
+        group = group_of(running.token)
+        if effect.signal == "kill":
+            await asyncio.to_thread(self._tier.tree.kill, group)
+            return
+        entry = Stopping(replica=effect.replica, attempt=effect.attempt, intent=effect.intent)
+        await asyncio.to_thread(self._journal.append, entry)
+        await asyncio.to_thread(self._tier.tree.terminate, group)
+
+    async def remember(self, effect: RememberPlacement | RememberEnd) -> None:
+        """Append to the journal."""
+        if isinstance(effect, RememberPlacement):
+            entry: Accepted | EndedEntry | RefusedEntry = Accepted(placement=effect.placement)
+        elif isinstance(effect.fact, PlacementRefused):
+            entry = RefusedEntry(fact=effect.fact)
+        else:
+            entry = EndedEntry(fact=effect.fact)
+        await asyncio.to_thread(self._journal.append, entry)
+
+    def poll_exits(self) -> tuple[ReplicaExited, ...]:
+        """Attempts that are over since the last call."""
+        exits = tuple(self._exits)
+        self._exits.clear()
+        return exits
+
+    # ------------------------------------------------------------ reflex
+
+    def read_fast(self, now_ms: int) -> FastReading | None:
+        """Two counters, tens of microseconds."""
+        return None if self._fast is None else self._fast.read(now_ms)
+
+    def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
+        """Write the tier's quota; tens of microseconds."""
+        return self._tier.set_ceiling(ceiling_mcpu)
+
+    # ------------------------------------------------------------ inside
+
+    def _prepare(self, boot: str) -> None:
+        self._journal.append(Booted(boot_id=boot))
+        self._tier.prepare()
+        tree = self._tier.tree
+        self._fast = FastReader(
+            total_path=tree.usage_path("/"),
+            batch_path=tree.usage_path("batch"),
+            unit_ns=1 if tree.version == 1 else 1_000,
+            window_ms=self._policy.window_ms,
+            proc_root=self._policy.proc_root,
+            sys_root=self._policy.sys_root,
+        )
+
+    def _remove_unknown(self) -> None:
+        for token in self._tier.tree.children("batch"):
+            if token not in self._running:
+                self._tier.tree.kill(group_of(token))
+                self._tier.tree.remove(group_of(token))
+
+    def _launch(self, placement: Placement, token: str, now_ms: int) -> tuple[_Running, ReplicaLaunched]:
+        command = check_run(placement, self._policy.command_prefix, self._policy.path)
+        knobs = self._tier.add(token, placement)
+        gate = None
+        try:
+            directory = make_attempt_dir(self._state_dir, token)
+            gate = launch(placement, command, directory, self._policy.path)
+            self._tier.tree.attach(group_of(token), gate.pid)
+            if gate.pid not in self._tier.tree.pids(group_of(token)):
+                raise CgroupError(f"process {gate.pid} is not in {group_of(token)} after it was written there")
+            ticks = start_ticks(self._policy.proc_root, gate.pid) or 0
+            self._journal.append(Launched(placement=placement, pid=gate.pid, start_ticks=ticks, at_ms=now_ms))
+        except BaseException:
+            if gate is not None:
+                gate.close()
+            self._tier.drop(token)
+            raise
+        gate.open()
+        launched = ReplicaLaunched(replica=placement.replica, attempt=placement.attempt, pid=gate.pid, knobs=knobs)
+        return _Running(placement=placement, token=token, pid=gate.pid), launched
+
+    def _watch(self, running: _Running) -> None:
+        try:
+            running.pidfd = os.pidfd_open(running.pid)
+        except OSError:
+            self._spawn_collect(running)
+            return
+        asyncio.get_running_loop().add_reader(running.pidfd, self._spawn_collect, running)
+
+    def _watch_again(self, running: _Running, ticks: int) -> bool:
+        """Watch a process of an earlier executor; False when it is gone."""
+        if running.pid not in self._tier.tree.pids(group_of(running.token)):
+            return False
+        try:
+            running.pidfd = os.pidfd_open(running.pid)
+        except OSError:
+            return False
+        # Asked after the descriptor holds the process, so that its number cannot change hands in between.
+        if not is_same_process(self._policy.proc_root, running.pid, ticks):
+            os.close(running.pidfd)
+            running.pidfd = -1
+            return False
+        asyncio.get_running_loop().add_reader(running.pidfd, self._spawn_collect, running)
+        return True
+
+    def _unwatch(self, running: _Running) -> None:
+        if running.pidfd >= 0:
+            with contextlib.suppress(RuntimeError):
+                asyncio.get_running_loop().remove_reader(running.pidfd)
+            os.close(running.pidfd)
+            running.pidfd = -1
+
+    def _spawn_collect(self, running: _Running) -> None:
+        self._unwatch(running)
+        task = asyncio.get_running_loop().create_task(self._collect(running))
+        self._collecting.add(task)
+        task.add_done_callback(self._collecting.discard)
+
+    async def _collect(self, running: _Running) -> None:
+        exited = await asyncio.to_thread(self._gather, running)
+        self._running.pop(running.token, None)
+        self._exits.append(exited)
+        in_use = frozenset(self._running)
+        await asyncio.to_thread(prune_attempts, self._state_dir, self._policy.attempts_kept + len(in_use), in_use)
+
+    def _gather(self, running: _Running) -> ReplicaExited:
+        """Everything about an attempt whose first process is gone: its leftovers die, its numbers are read, its group goes."""
+        tree, group = self._tier.tree, group_of(running.token)
+        directory = attempt_dir(self._state_dir, running.token)
+        remarks = []
+        if not tree.kill(group):
+            remarks.append("processes of it did not die within the time of SIGKILL")
+        exit_code = exit_status(directory, running.pid)
+        cpu_used_ms, oom = 0, False
+        with contextlib.suppress(CgroupError, OSError, ValueError):
+            cpu_used_ms = tree.cpu_used_us(group) // 1_000
+            oom = tree.oom_kills(group) > 0
+        if not self._tier.drop(running.token):
+            remarks.append("its control group could not be removed")
+        if exit_code is None:
+            remarks.append("its exit code is not known, because no executor watched when it ended")
+        remarks.append(f"output in {directory}")
+        return ReplicaExited(
+            replica=running.placement.replica,
+            attempt=running.placement.attempt,
+            exit_code=exit_code,
+            oom=oom,
+            cpu_used_ms=cpu_used_ms,
+            detail="; ".join(remarks),
+        )
+
+
+def _failed(placement: Placement, reason: Reason, detail: str) -> LaunchFailed:
+    return LaunchFailed(replica=placement.replica, attempt=placement.attempt, reason=reason, detail=detail)

@@ -1,0 +1,26 @@
+"""Where the process runtime lives on the machine, and its limits."""
+
+from msgspec import Struct
+
+from colo_executor.desired import DesiredPolicy
+
+__all__ = ["ProcessPolicy"]
+
+
+class ProcessPolicy(Struct, frozen=True, kw_only=True):
+    """`subtree` is the name of the executor's own group below every controller of `cgroup_root`; one executor a subtree.
+
+    `command_prefix` stands before every command (for example `setpriv --reuid=batch --init-groups --no-new-privs --`).
+    Output, status and working directory of the last `attempts_kept` attempts that ended stay in `state_dir`.
+    """
+
+    state_dir: str
+    cgroup_root: str = "/sys/fs/cgroup"
+    proc_root: str = "/proc"
+    sys_root: str = "/sys"
+    subtree: str = "colo"
+    window_ms: int = 100
+    command_prefix: tuple[str, ...] = ()
+    path: str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    attempts_kept: int = 200
+    desired: DesiredPolicy = DesiredPolicy()
