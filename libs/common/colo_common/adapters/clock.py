@@ -1,11 +1,10 @@
-"""Clocks: the system's, which may run faster in a lab, an event loop's, and one that a test moves by hand."""
+"""Clocks: the system's, which may run faster in a lab, and one that a test moves by hand."""
 
-import asyncio
 import time
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["LoopClock", "ManualClock", "SystemClock"]
+__all__ = ["ManualClock", "SystemClock"]
 
 
 class SystemClock:
@@ -43,26 +42,6 @@ class SystemClock:
     def real_s(self, span_ms: int) -> float:
         """Real seconds until `span_ms` of this clock have passed; at least 0."""
         return max(0.0, span_ms / 1000 / self._speed)
-
-
-class LoopClock:
-    """The time of an event loop from an origin on: on a virtual loop, the virtual time."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, origin_ms: int = 0) -> None:
-        self._loop = loop
-        self._origin_ms = origin_ms
-
-    def now_ms(self) -> int:
-        """Milliseconds of the loop since its own origin, plus `origin_ms`, rounded to the nearest."""
-        return self._origin_ms + round(self._loop.time() * 1000)
-
-    def wall_us(self) -> int:
-        """As `now_ms`, in microseconds."""
-        return self._origin_ms * 1000 + round(self._loop.time() * 1_000_000)
-
-    def real_s(self, span_ms: int) -> float:
-        """Seconds of the loop."""
-        return max(0.0, span_ms / 1000)
 
 
 class ManualClock:

@@ -1,0 +1,29 @@
+"""Asking another service: a request struct in, its reply struct or a Refusal out."""
+
+from msgspec import Struct
+
+from colo_common.events.registry import question_of
+from colo_common.events.requests import Refusal
+from colo_common.events.wire import decode_reply, encode_request
+from colo_common.model.invalid import InvalidInput
+from colo_common.ports import Bus, Refused, Unavailable
+
+__all__ = ["ask"]
+
+
+async def ask(bus: Bus, body: Struct, timeout_s: float = 5.0, *, traceparent: str = "") -> Struct:
+    """The reply to a registered request, or the Refusal that its answerer gave.
+
+    Raises Unavailable when nobody answers in time (a Refusal of code 503 is turned into it), and Refused for an answer that cannot
+    be read. KeyError when the request's type is not registered.
+    """
+    subject = question_of(type(body)).subject.of()
+    headers = {"traceparent": traceparent} if traceparent else None
+    data = await bus.ask(subject, encode_request(body), timeout_s, headers)
+    try:
+        answer = decode_reply(type(body), data)
+    except InvalidInput as error:
+        raise Refused(str(error)) from error
+    if isinstance(answer, Refusal) and answer.code == 503:
+        raise Unavailable(f"ask {subject}: {answer}")
+    return answer

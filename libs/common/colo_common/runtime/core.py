@@ -1,0 +1,76 @@
+"""What a service gives the generic shell: its core, what it hears, and how its own effects are done."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
+
+from msgspec import Struct, field
+
+from colo_common.events.effects import Effect
+from colo_common.events.fact import Fact
+from colo_common.events.registry import event_of
+from colo_common.events.subjects import encode_node
+from colo_common.model.invalid import InvalidInput
+from colo_common.ports import Source
+
+__all__ = ["Core", "Hearing", "Loader", "Performer", "source_of"]
+
+_PREFIX_TOKENS: Final = 2
+_FactType = type[Fact]
+
+
+class Core(Protocol):
+    """The pure half of a service."""
+
+    def handle(self, event: Struct, now_ms: int) -> Sequence[Effect]:
+        """Take one event in and say what must be done. Raises InvalidInput, having changed nothing, for one that breaks a rule."""
+        ...
+
+    def deadline_ms(self) -> int | None:
+        """When the core wants a Wake. A time that has come is allowed after any event but Wake: wake me after this batch."""
+        ...
+
+    def check(self) -> None:
+        """Raise InvariantBroken when the state breaks a promise."""
+        ...
+
+
+#: Does one effect of the service's own and returns what came of it, as events for the core. Failures are events too.
+Performer = Callable[[Effect], Awaitable[Sequence[Struct]]]
+#: Reads what the core must know before anything else.
+Loader = Callable[[], Awaitable[Sequence[Struct]]]
+
+
+class Hearing(Struct, frozen=True, kw_only=True):
+    """One event type that a service hears.
+
+    `parameters` narrow the subject (node="n1"). Telemetry is heard live and may be lost. Of a stream's events a `durable`
+    hearing goes on where the service stopped, from the first message at its first start; otherwise it begins now, and with
+    `replay` it first gets the last message of each subject.
+    """
+
+    type: _FactType
+    parameters: dict[str, str] = field(default_factory=dict)
+    durable: bool = True
+    replay: bool = False
+
+
+def source_of(service: str, hearing: Hearing) -> Source:
+    """Where the hearing's messages come from. A durable consumer is named colo-<service>[-<node>]-<subject words>.
+
+    Raises InvalidInput for a parameter that the subject lacks.
+    """
+    row = event_of(hearing.type)
+    unknown = set(hearing.parameters) - set(row.subject.parameters)
+    if unknown:
+        raise InvalidInput(
+            "hearing.parameters", f"{row.subject.template} has only {list(row.subject.parameters)}", sorted(unknown)
+        )
+    subject = row.subject.wildcard(**hearing.parameters)
+    if row.stream is None:
+        return Source(subject=subject)
+    stream = row.stream.value
+    if hearing.replay or not hearing.durable:
+        return Source(subject=subject, stream=stream, last_per_subject=hearing.replay)
+    words = [token for token in row.subject.template.split(".")[_PREFIX_TOKENS:] if not token.startswith("{")]
+    given = [encode_node(value) if name == "node" else value for name, value in sorted(hearing.parameters.items())]
+    return Source(subject=subject, stream=stream, durable="-".join(["colo", service, *given, *words]))

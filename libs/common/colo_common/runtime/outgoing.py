@@ -1,0 +1,195 @@
+"""What leaves a service: publish, then reply, then acknowledge, in the order of the decisions, beside the core's own work."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import structlog
+
+from colo_common.events.effects import Write
+from colo_common.ports import Bus, Delivery, Outgoing, PortError, Refused, Store, StoreConflict, Unavailable
+from colo_common.runtime.metrics import ServiceMetrics
+from colo_common.runtime.patience import Patience
+from colo_common.runtime.record import ROWS_A_CALL
+
+__all__ = ["Parcel", "Sender"]
+
+# Messages of one publish.
+_MESSAGES_A_CALL = 1_000
+# With the bus working, the core waits while more messages than this are on their way.
+_BACKLOG_WANTED = 4_000
+# With the bus away, at most this many are kept; then the oldest parcels go. Their inputs come again, their outbox rows stay.
+_BACKLOG_MOST = 20_000
+_OUTBOX_LEFT_MOST = 10_000
+_LOOK_AGAIN_S = 0.5
+
+
+@dataclass(slots=True)
+class Parcel:
+    """What one batch sends: its messages, then its replies, then its acknowledgements; `outbox` are rows to remove when done."""
+
+    messages: list[Outgoing] = field(default_factory=list)
+    replies: list[tuple[str, bytes]] = field(default_factory=list)
+    done: list[Delivery] = field(default_factory=list)
+    dead: list[Delivery] = field(default_factory=list)
+    outbox: list[Write] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to do."""
+        return not (self.messages or self.replies or self.done or self.dead or self.outbox)
+
+
+class Sender:
+    """Takes parcels and sends them in order. Lossy messages are dropped when the bus is away, durable ones wait."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        store: Store | None,
+        patience: Patience,
+        metrics: ServiceMetrics,
+        reply: Callable[[str, bytes], None],
+    ) -> None:
+        self._bus = bus
+        self._store = store
+        self._patience = patience
+        self._metrics = metrics
+        self._reply = reply
+        self._parcels: deque[Parcel] = deque()
+        self._backlog = 0
+        self._sending = False
+        self._changed = asyncio.Event()
+        self._outbox_left: list[Write] = []
+        self._log = structlog.get_logger("service")
+
+    def put(self, parcel: Parcel) -> None:
+        """Add at the end; never waits."""
+        if parcel.is_empty:
+            return
+        self._parcels.append(parcel)
+        self._backlog += len(parcel.messages)
+        while self._backlog > _BACKLOG_MOST and self._parcels[0] is not parcel:
+            self._give_up_oldest()
+        self._note()
+
+    async def room(self) -> None:
+        """Return when the core may go on: the backlog is short, or the bus is away and waiting would help nobody."""
+        while self._backlog > _BACKLOG_WANTED and not self._patience.problem:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_AGAIN_S):
+                    await self._next_change()
+
+    async def drained(self) -> None:
+        """Return when everything is sent."""
+        while self._parcels or self._sending:
+            await self._next_change()
+
+    async def run(self) -> None:
+        """Send until cancelled. Raises GaveUp when the service leaves and the bus is away."""
+        while True:
+            while not self._parcels:
+                await self._next_change()
+            self._sending = True
+            await self._send(self._take())
+            self._sending = False
+            self._note()
+
+    def _take(self) -> list[Parcel]:
+        taken = [self._parcels.popleft()]
+        count = len(taken[0].messages)
+        while self._parcels and count + len(self._parcels[0].messages) <= _MESSAGES_A_CALL:
+            count += len(self._parcels[0].messages)
+            taken.append(self._parcels.popleft())
+        return taken
+
+    async def _send(self, parcels: Sequence[Parcel]) -> None:
+        messages = [message for parcel in parcels for message in parcel.messages]
+        if messages:
+            started_s = time.perf_counter()
+            await self._publish(messages)
+            self._metrics.publish_seconds.observe(time.perf_counter() - started_s)
+            self._backlog -= len(messages)
+        for parcel in parcels:
+            for request, body in parcel.replies:
+                self._reply(request, body)
+            # An acknowledgement that is lost only means that the message comes again.
+            with suppress(PortError):
+                for delivery in parcel.done:
+                    await delivery.ack()
+                for delivery in parcel.dead:
+                    await delivery.term()
+            self._outbox_left += parcel.outbox
+        await self._clear_outbox()
+
+    async def _publish(self, messages: list[Outgoing]) -> None:
+        """Send what can be sent; returns when every durable message is stored or refused for good."""
+        while messages:
+            try:
+                await self._bus.publish(messages)
+            except Unavailable as error:
+                messages = self._durable(messages)
+                if messages:
+                    await self._patience.failed(error)
+            except Refused as error:
+                if await self._bus.ready():
+                    await self._patience.failed(error)
+                else:
+                    messages = await self._one_by_one(messages)
+            else:
+                self._patience.worked()
+                return
+
+    async def _one_by_one(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
+        """Drop the messages that the bus refuses for themselves; what could not be tried is returned."""
+        for index, message in enumerate(messages):
+            try:
+                await self._bus.publish((message,))
+            except Refused as error:
+                self._metrics.dropped.labels("refused").inc()
+                self._log.error(
+                    "message-refused", subject=message.subject, size_bytes=len(message.data), error=str(error)
+                )
+            except Unavailable:
+                return list(messages[index:])
+        return []
+
+    def _durable(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
+        kept = [message for message in messages if message.durable]
+        if len(kept) < len(messages):
+            self._metrics.dropped.labels("live").inc(len(messages) - len(kept))
+        return kept
+
+    def _give_up_oldest(self) -> None:
+        parcel = self._parcels.popleft()
+        self._backlog -= len(parcel.messages)
+        self._metrics.dropped.labels("backlog").inc(len(parcel.messages))
+
+    async def _clear_outbox(self) -> None:
+        """Remove rows of what was published. What fails is tried with the next parcel; a row that stays is published again."""
+        if self._store is None or not self._outbox_left:
+            return
+        try:
+            while self._outbox_left:
+                try:
+                    await self._store.write(self._outbox_left[:ROWS_A_CALL])
+                except StoreConflict as conflict:
+                    # Another instance that started meanwhile published and removed this one.
+                    self._outbox_left = [write for write in self._outbox_left if write.id != conflict.id]
+                else:
+                    del self._outbox_left[:ROWS_A_CALL]
+        except PortError as error:
+            del self._outbox_left[:-_OUTBOX_LEFT_MOST]
+            self._log.info("outbox-kept", rows=len(self._outbox_left), error=str(error))
+
+    def _note(self) -> None:
+        self._metrics.outgoing_messages.set(self._backlog)
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def _next_change(self) -> None:
+        changed = self._changed
+        await changed.wait()

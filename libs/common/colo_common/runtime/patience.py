@@ -1,0 +1,62 @@
+"""Trying a port again and again: with growing waits, one line in the log when it goes away and one when it is back."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import structlog
+from prometheus_client import Counter
+
+from colo_common.ports import PortError
+from colo_common.runtime.backoff import Backoff
+
+__all__ = ["GaveUp", "Patience"]
+
+
+class GaveUp(Exception):
+    """The service leaves and there is no more time to try."""
+
+
+class Patience:
+    """Retries of one port of one service. `problem` is empty while the port works, else the sentence of its last failure."""
+
+    def __init__(self, port: str, rng: random.Random, retries: Counter, leaving: asyncio.Event) -> None:
+        self.problem = ""
+        self._port = port
+        self._backoff = Backoff(rng)
+        self._retries = retries.labels(port)
+        self._leaving = leaving
+        self._log = structlog.get_logger("service").bind(port=port)
+
+    async def until_done(self, attempt: Callable[[], Awaitable[None]]) -> None:
+        """Run `attempt` until it raises no PortError. Raises GaveUp when the service leaves first."""
+        while True:
+            try:
+                await attempt()
+            except PortError as error:
+                await self.failed(error)
+            else:
+                self.worked()
+                return
+
+    async def failed(self, error: PortError) -> None:
+        """Note a failure and wait before the next try. Raises GaveUp when the service leaves."""
+        self._retries.inc()
+        if not self.problem:
+            self._log.warning("port-away", error=str(error))
+        self.problem = str(error) or type(error).__name__
+        if self._leaving.is_set():
+            raise GaveUp(self.problem)
+        try:
+            async with asyncio.timeout(self._backoff.next_s()):
+                await self._leaving.wait()
+        except TimeoutError:
+            return
+        raise GaveUp(self.problem)
+
+    def worked(self) -> None:
+        """Note a success."""
+        if self.problem:
+            self._log.info("port-back", was=self.problem)
+            self.problem = ""
+            self._backoff.reset()

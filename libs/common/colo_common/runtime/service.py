@@ -1,0 +1,231 @@
+"""The generic shell: brings events to a core and does what it says, in the order record, perform, publish, acknowledge."""
+
+import asyncio
+import random
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
+
+import structlog
+from msgspec import DecodeError, Struct
+
+from colo_common.ports import Bus, Clock, PortError, Store
+from colo_common.runtime.core import Core, Hearing, Loader, Performer, source_of
+from colo_common.runtime.inbox import Heard, Inbox, Item, Local
+from colo_common.runtime.intake import Intake
+from colo_common.runtime.metrics import Metrics, ServiceMetrics
+from colo_common.runtime.outgoing import Parcel, Sender
+from colo_common.runtime.patience import GaveUp, Patience
+from colo_common.runtime.record import Recorder
+from colo_common.runtime.stamp import Stamp, outgoing_from_row
+from colo_common.runtime.turns import Turns, outbox_kind, outbox_removal
+
+__all__ = ["Service"]
+
+_BATCH: Final = 200
+_INBOX: Final = 2_000
+_DRAIN_S: Final = 8.0
+_LEAVES: Final = "leaves, ask again"
+
+
+class Service:
+    """Runs one core until `stop` is set, then leaves within 10 s.
+
+    Order of one batch: every event is handled; Wake if the deadline has come; all Records (a refused one comes back as Conflict,
+    and what else its event led to is dropped: the core decides again); the service's own effects through `perform`, whose results
+    are handled next; then messages, replies, acknowledgements, in that order, beside the next batch. Where an event led to both a
+    Record and messages these are durable together (outbox), and are published after a crash.
+
+    What cannot be decoded or breaks a rule is dead-lettered. `run` raises whatever else the core raises: the process must end.
+    The bus or the store away: retries with growing waits, `problems` says why; nothing is lost, lossy telemetry is dropped.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        core: Core,
+        bus: Bus,
+        clock: Clock,
+        hears: Sequence[Hearing],
+        store: Store | None = None,
+        answers: Sequence[type[Struct]] = (),
+        perform: Performer | None = None,
+        load: Loader | None = None,
+        leave: Loader | None = None,
+        metrics: Metrics | None = None,
+        boot_id: str = "",
+        seed: int | None = None,
+        batch: int = _BATCH,
+        inbox: int = _INBOX,
+        discoverable: bool = True,
+        drain_s: float = _DRAIN_S,
+    ) -> None:
+        """`load` gives events before anything is heard, `leave` gives the last ones when the service stops."""
+        self.name = name
+        self._bus = bus
+        self._store = store
+        self._hears = tuple(hears)
+        self._answers = tuple(answers)
+        self._load = load
+        self._leave = leave
+        self._batch = batch
+        self._discoverable = discoverable
+        self._drain_s = drain_s
+        rng = random.Random(seed)
+        self._boot_id = boot_id or f"{rng.getrandbits(48):012x}"
+        self._log = structlog.get_logger("service").bind(service=name)
+        self._metrics = ServiceMetrics(metrics or Metrics(), name)
+        self._leaving = asyncio.Event()
+        self._bus_patience = Patience("bus", rng, self._metrics.retries, self._leaving)
+        self._store_patience = Patience("store", rng, self._metrics.retries, self._leaving)
+        self._inbox = Inbox(inbox)
+        self._intake = Intake(self._inbox, self._boot_id, self._metrics)
+        recorder = Recorder(store, self._store_patience, self._metrics) if store is not None else None
+        stamp = Stamp(name, self._boot_id, clock)
+        self._turns = Turns(name, core, clock, stamp, recorder, perform, self._intake, self._metrics)
+        self._sender = Sender(bus, store, self._bus_patience, self._metrics, self._intake.reply)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listeners: list[asyncio.Task[None]] = []
+        self._failure: BaseException | None = None
+        self._loaded = False
+
+    async def inject(self, event: Struct) -> None:
+        """Hand an event of the service's own to the core; waits while the inbox is full."""
+        await self._inbox.put(Local(event))
+
+    async def problems(self) -> dict[str, str]:
+        """For each part, empty or one sentence that says why it is not ready."""
+        found = {
+            self.name: "" if self._loaded else "is still loading",
+            "nats": self._bus_patience.problem or await self._bus.ready(),
+        }
+        if self._store is not None:
+            found["redis"] = self._store_patience.problem or await self._store.ready()
+        return found
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set. Raises what the core raised, after telling the log."""
+        watcher = asyncio.create_task(self._watch(stop))
+        try:
+            self._spawn(self._sender.run())
+            if await self._start(stop):
+                await self._serve(stop)
+                await self._drain()
+        except GaveUp as error:
+            self._log.warning("left-unfinished", why=str(error))
+        except Exception as error:
+            self._log.critical("service-crashed", error=f"{type(error).__name__}: {error}", exc_info=True)
+            raise
+        finally:
+            self._intake.close(_LEAVES)
+            self._intake.refuse_waiting()
+            # One turn of the loop for the answers to leave.
+            await asyncio.sleep(0)
+            watcher.cancel()
+            await self._end_tasks()
+            await asyncio.gather(watcher, return_exceptions=True)
+
+    async def _serve(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            items = await self._inbox.take(self._batch, self._turns.wait_s())
+            if self._failure is not None:
+                raise self._failure
+            await self._turn(items)
+            await self._sender.room()
+
+    async def _turn(self, items: Sequence[Item]) -> None:
+        self._sender.put(await self._turns.take(items))
+        self._metrics.inbox_items.set(len(self._inbox))
+
+    # ------------------------------------------------------------ start and end
+
+    async def _watch(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._inbox.interrupt()
+        if not self._loaded:
+            self._leaving.set()
+
+    async def _start(self, stop: asyncio.Event) -> bool:
+        """Send what an earlier run left, load, begin to listen. False when stopped meanwhile."""
+        await self._send_leftovers()
+        await self._store_patience.until_done(self._load_events)
+        if stop.is_set():
+            return False
+        self._loaded = True
+        for hearing in self._hears:
+            source = source_of(self.name, hearing)
+            self._listeners.append(self._spawn(self._bus.listen(source, self._intake.sink(source.max_deliver))))
+        if self._answers or self._discoverable:
+            self._spawn(self._bus.answer(self.name, self._intake.answerers(self._answers)))
+        self._log.info("service-started", boot_id=self._boot_id, hears=len(self._hears), answers=len(self._answers))
+        return True
+
+    async def _load_events(self) -> None:
+        if self._load is not None:
+            self._turns.left_over += await self._load()
+
+    async def _send_leftovers(self) -> None:
+        """Publish what a crash left between record and publish. A row that cannot be read is told and left."""
+        store = self._store
+        if store is None:
+            return
+        kind = outbox_kind(self.name)
+
+        async def attempt() -> None:
+            for row in await store.load(kind):
+                try:
+                    messages = outgoing_from_row(row.value)
+                except DecodeError as error:
+                    self._log.error("outbox-unreadable", row=row.id, error=str(error))
+                    continue
+                self._sender.put(Parcel(messages=list(messages), outbox=[outbox_removal(kind, row.id)]))
+
+        await self._store_patience.until_done(attempt)
+
+    async def _drain(self) -> None:
+        """Stop listening, finish what came, send what is decided: for `drain_s` at most."""
+        end_s = asyncio.get_running_loop().time() + self._drain_s
+        for task in self._listeners:
+            task.cancel()
+        self._intake.close(_LEAVES)
+        leaver = asyncio.get_running_loop().call_later(self._drain_s, self._leaving.set)
+        try:
+            if self._leave is not None:
+                self._turns.left_over += await self._leave()
+            while (len(self._inbox) or self._turns.left_over) and asyncio.get_running_loop().time() < end_s:
+                await self._turn(await self._inbox.take(self._batch, 0))
+            async with asyncio.timeout_at(end_s):
+                await self._sender.drained()
+        except TimeoutError:
+            self._log.warning("left-unfinished", why="the time to drain is over", inbox=len(self._inbox))
+        finally:
+            leaver.cancel()
+        await self._hand_back()
+        self._log.info("service-stopped")
+
+    async def _hand_back(self) -> None:
+        """Let others have at once what this service did not come to."""
+        for item in await self._inbox.take(len(self._inbox), 0) if len(self._inbox) else ():
+            if isinstance(item, Heard):
+                try:
+                    await item.delivery.nak()
+                except PortError:
+                    return
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_ended)
+        return task
+
+    def _task_ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None and self._failure is None:
+            self._failure = task.exception()
+            self._inbox.interrupt()
+
+    async def _end_tasks(self) -> None:
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,74 @@
+"""Turning what a core says into messages: the head of every message, its subject, its bytes, its headers."""
+
+from collections.abc import Sequence
+
+from msgspec import msgpack, structs
+
+from colo_common.events.effects import Publish
+from colo_common.events.registry import event_of, subject_of
+from colo_common.events.service import DeadLettered
+from colo_common.events.wire import encode, headers_of
+from colo_common.ports import Clock, Outgoing
+
+__all__ = ["Stamp", "outgoing_from_row", "row_from_outgoing"]
+
+_PAYLOAD_CHARACTERS = 2_048
+
+
+class Stamp:
+    """Numbers and dates the messages of one start of one service."""
+
+    def __init__(self, service: str, boot_id: str, clock: Clock) -> None:
+        self._service = service
+        self.boot_id = boot_id
+        self._clock = clock
+        self._seq = 0
+
+    def outgoing(self, publish: Publish) -> Outgoing:
+        """The message of an effect. `at_ms` is kept where the core set it. Raises KeyError for a type that is not registered."""
+        self._seq += 1
+        row = event_of(type(publish.fact))
+        fact = structs.replace(
+            publish.fact,
+            at_ms=publish.fact.at_ms or self._clock.now_ms(),
+            producer=self._service,
+            boot_id=self.boot_id,
+            seq=self._seq,
+            sent_us=self._clock.wall_us(),
+        )
+        durable = row.stream is not None
+        # Every durable message has an id, so that one that is sent again from the outbox or after a lost answer is dropped.
+        msg_id = publish.id or (f"{self._service}:{self.boot_id}:{self._seq}" if durable else "")
+        return Outgoing(
+            subject=subject_of(fact),
+            data=encode(fact),
+            durable=durable,
+            msg_id=msg_id,
+            headers=headers_of(fact, msg_id, publish.traceparent),
+        )
+
+    def dead_letter(self, subject: str, reason: str, payload: bytes) -> Outgoing:
+        """The message that says that another one could not be decoded or handled."""
+        try:
+            text = payload.decode()
+        except UnicodeDecodeError:
+            text = payload.hex()
+        letter = DeadLettered(
+            at_ms=self._clock.now_ms(),
+            service=self._service,
+            subject=subject,
+            reason=reason,
+            payload=text[:_PAYLOAD_CHARACTERS],
+            size_bytes=len(payload),
+        )
+        return self.outgoing(Publish(fact=letter))
+
+
+def row_from_outgoing(messages: Sequence[Outgoing]) -> bytes:
+    """The value of an outbox row."""
+    return msgpack.encode(messages)
+
+
+def outgoing_from_row(value: bytes) -> tuple[Outgoing, ...]:
+    """The messages of an outbox row. Raises msgspec.DecodeError when it is not one."""
+    return msgpack.decode(value, type=tuple[Outgoing, ...])
