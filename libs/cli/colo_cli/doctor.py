@@ -1,0 +1,92 @@
+"""`colo doctor`: what this machine can do for colo, what is missing, and what works all the same."""
+
+import os
+import platform
+from typing import Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from colo_cli.output import Format, print_data, print_table
+
+__all__ = ["diagnose", "doctor"]
+
+# What a missing capability means for the person who reads it.
+_MEANING: Final = {
+    "cgroup": "no batch work can be run here; simulated nodes work",
+    "cgroup-cpu": "batch CPU cannot be suppressed here",
+    "cgroup-cpuset": "batch work cannot be kept in its NUMA zones",
+    "cgroup-memory": "batch memory cannot be limited",
+    "psi": "stall time is unknown; usage decides alone",
+    "numa": "one zone: placement has no zones to choose from",
+    "resctrl": "cache and memory bandwidth are shared by all",
+}
+
+
+def diagnose() -> list[dict[str, Any]]:
+    """One entry for each capability of the machine and each program of the lab: name, present, detail, means."""
+    from colo_cli.servers import ServerMissing, find_nats_server, find_redis_server
+    from colo_collector.capabilities import Probe, capabilities, probe_paths
+    from colo_collector.files import FileReader
+    from colo_collector.hierarchy import parse_hierarchy, unified_point
+
+    rows = [
+        {"name": "python", "present": True, "detail": platform.python_version(), "means": ""},
+        {
+            "name": "root",
+            "present": os.geteuid() == 0,
+            "detail": "" if os.geteuid() == 0 else f"this process runs as user {os.geteuid()}",
+            "means": "" if os.geteuid() == 0 else "`colo lab --real` and the executor need root",
+        },
+    ]
+    with FileReader() as reader:
+        mounts = reader.read("/proc/mounts") or ""
+        point = unified_point(mounts)
+        controllers = reader.read(f"{point}/cgroup.controllers") if point else None
+        hierarchy = parse_hierarchy(mounts, reader.read("/proc/self/cgroup") or "", controllers)
+        texts = reader.read_all(probe_paths(hierarchy), keep=False).texts
+    probe = Probe(
+        hierarchy=hierarchy,
+        texts=texts,
+        release=platform.release(),
+        is_root=os.geteuid() == 0,
+        writable=frozenset(
+            mount.controller
+            for mount in hierarchy.controllers
+            if os.access(mount.mount_point + mount.self_path.rstrip("/"), os.W_OK)
+        ),
+    )
+    for capability in capabilities(probe):
+        rows.append(
+            {
+                "name": capability.name,
+                "present": capability.present,
+                "detail": capability.detail,
+                "means": "" if capability.present else _MEANING.get(capability.name, ""),
+            }
+        )
+    for name, find in (("nats-server", find_nats_server), ("redis-server", find_redis_server)):
+        try:
+            rows.append({"name": name, "present": True, "detail": str(find()), "means": ""})
+        except ServerMissing as error:
+            means = "the lab needs one: install the lab extra or give its URL"
+            rows.append({"name": name, "present": False, "detail": error.rule, "means": means})
+    return rows
+
+
+def doctor(*, output: Annotated[Format, Parameter(name=["--output", "-o"])] = "table") -> int:
+    """Say what this machine can do: control groups, pressure files, NUMA, resctrl, rights, servers.
+
+    Parameters
+    ----------
+    output: table, json or yaml.
+    """
+    rows = diagnose()
+    if output != "table":
+        print_data(rows, output)
+        return 0
+    print_table(
+        ["CAPABILITY", "", "DETAIL", "MEANS"],
+        [[row["name"], "yes" if row["present"] else "no", row["detail"], row["means"]] for row in rows],
+        "nothing found",
+    )
+    return 0
