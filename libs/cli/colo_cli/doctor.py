@@ -18,7 +18,10 @@ _MEANING: Final = {
     "cgroup-memory": "batch memory cannot be limited",
     "psi": "stall time is unknown; usage decides alone",
     "numa": "one zone: placement has no zones to choose from",
-    "resctrl": "cache and memory bandwidth are shared by all",
+    "resctrl-l3": "the last-level cache is shared by all",
+    "resctrl-mb": "memory bandwidth is shared by all",
+    "root": "`colo lab --real` and the executor need root",
+    "cgroup-write": "the executor cannot enforce anything here; simulated nodes work",
 }
 
 
@@ -29,15 +32,7 @@ def diagnose() -> list[dict[str, Any]]:
     from colo_collector.files import FileReader
     from colo_collector.hierarchy import parse_hierarchy, unified_point
 
-    rows = [
-        {"name": "python", "present": True, "detail": platform.python_version(), "means": ""},
-        {
-            "name": "root",
-            "present": os.geteuid() == 0,
-            "detail": "" if os.geteuid() == 0 else f"this process runs as user {os.geteuid()}",
-            "means": "" if os.geteuid() == 0 else "`colo lab --real` and the executor need root",
-        },
-    ]
+    rows: list[dict[str, Any]] = [{"name": "python", "present": True, "detail": platform.python_version(), "means": ""}]
     with FileReader() as reader:
         mounts = reader.read("/proc/mounts") or ""
         point = unified_point(mounts)

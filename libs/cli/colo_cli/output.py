@@ -25,7 +25,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], empty: st
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    # Piped output is for programs: never wrapped to a guessed width.
+    console = Console(width=None if sys.stdout.isatty() else 400)
     if not rows:
         console.print(empty)
         return
@@ -34,8 +35,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], empty: st
         table.add_column(column.rstrip(">"), justify="right" if column.endswith(">") else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    # Piped output is for programs: never wrapped to a guessed width.
-    console.print(table, width=None if console.is_terminal else 400)
+    console.print(table)
 
 
 def cpu_text(mcpu: int) -> str:
