@@ -4,9 +4,8 @@ from msgspec import Struct
 
 from colo_common.events.registry import question_of
 from colo_common.events.requests import Refusal
-from colo_common.events.wire import decode_reply, encode_request
-from colo_common.model.invalid import InvalidInput
-from colo_common.ports import Bus, PortError
+from colo_common.ports import Bus, Refused, Unavailable
+from colo_common.runtime.ask import ask
 
 __all__ = ["Asker"]
 
@@ -20,12 +19,10 @@ class Asker:
 
     async def ask(self, body: Struct, traceparent: str = "") -> Struct:
         """The reply, or a Refusal: the service's own, or 503 when nobody answers, or 502 when the answer makes no sense."""
-        question = question_of(type(body))
-        headers = {"traceparent": traceparent} if traceparent else None
+        owner = question_of(type(body)).owner
         try:
-            data = await self._bus.ask(question.subject.of(), encode_request(body), self._timeout_s, headers)
-            return decode_reply(type(body), data)
-        except PortError as error:
-            return Refusal(code=503, field=question.owner, rule="does not answer now, try again", got=str(error))
-        except InvalidInput as error:
-            return Refusal(code=502, field=question.owner, rule="gave an answer that makes no sense", got=str(error))
+            return await ask(self._bus, body, self._timeout_s, traceparent=traceparent)
+        except Unavailable as error:
+            return Refusal(code=503, field=owner, rule="does not answer now, try again", got=str(error))
+        except Refused as error:
+            return Refusal(code=502, field=owner, rule="gave an answer that makes no sense", got=str(error))
