@@ -1,0 +1,55 @@
+"""What is said of placements that the ledger holds: facts for everybody, orders for the nodes, ids that a restart repeats."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from colo_common.events.effects import Publish
+from colo_common.events.placement import ApplyPlacements, PlacementReleased, PlacementsDecided
+from colo_common.model.placement import attempt_key
+from colo_scheduler.attempts import Held
+from colo_scheduler.ledger import Attempt, Released
+
+__all__ = ["announce", "order", "released"]
+
+_DECIDED_MAX = 50
+
+
+def announce(held: Iterable[Held], now_ms: int) -> list[Publish]:
+    """The facts (at most 50 placements each) and then one order for each node and generation.
+
+    The id of an order names node and generation, which the ledger keeps; the id of a fact is a digest of what it tells.
+    """
+    ordered = sorted(
+        held, key=lambda h: (h.placement.decided_at_ms, h.placement.node, h.placement.replica, h.placement.attempt)
+    )
+    effects = []
+    for start in range(0, len(ordered), _DECIDED_MAX):
+        placements = tuple(h.placement for h in ordered[start : start + _DECIDED_MAX])
+        digest = _digest((p.replica, p.attempt) for p in placements)
+        fact = PlacementsDecided(at_ms=now_ms, placements=placements)
+        effects.append(Publish(fact=fact, id=f"scheduler:decided:{digest}", traceparent=placements[0].traceparent))
+    return effects + order(ordered, now_ms)
+
+
+def order(held: Sequence[Held], now_ms: int, again: str = "") -> list[Publish]:
+    """One order for each node and generation. `again` names the event that asks for it anew, so that the bus does not drop it."""
+    effects = []
+    by_command = sorted(held, key=lambda h: (h.placement.node, h.generation, h.placement.replica, h.placement.attempt))
+    for (node, generation), group in groupby(by_command, key=lambda h: (h.placement.node, h.generation)):
+        placements = tuple(h.placement for h in group)
+        fact = ApplyPlacements(at_ms=now_ms, node=node, generation=generation, placements=placements)
+        identity = f"scheduler:apply:{node}:{generation}" + (f":{again}" if again else "")
+        effects.append(Publish(fact=fact, id=identity, traceparent=placements[0].traceparent))
+    return effects
+
+
+def released(gone: Released, now_ms: int) -> Publish:
+    """The fact that these attempts hold nothing on the node any more."""
+    fact = PlacementReleased(at_ms=now_ms, node=gone.node, attempts=gone.attempts)
+    return Publish(fact=fact, id=f"scheduler:released:{gone.node}:{_digest(gone.attempts)}")
+
+
+def _digest(attempts: Iterable[Attempt]) -> str:
+    text = "\n".join(attempt_key(replica, attempt) for replica, attempt in attempts)
+    return hashlib.sha256(text.encode()).hexdigest()[:24]

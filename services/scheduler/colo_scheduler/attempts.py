@@ -1,0 +1,50 @@
+"""Attempts that hold a place, and attempts that are over."""
+
+from collections import OrderedDict
+
+from colo_common.events.job import ReplicaWant
+from colo_common.model.placement import Placement
+from colo_scheduler.ledger import Attempt
+
+__all__ = ["Held", "Over"]
+
+
+class Held:
+    """One attempt that holds a place. `want` is set while it is only assumed: decided here and not yet committed."""
+
+    __slots__ = ("generation", "is_confirmed", "placement", "want")
+
+    def __init__(
+        self, placement: Placement, generation: int, *, want: ReplicaWant | None = None, is_confirmed: bool = False
+    ) -> None:
+        self.placement = placement
+        self.generation = generation
+        self.want = want
+        self.is_confirmed = is_confirmed
+
+    @property
+    def is_assumed(self) -> bool:
+        """Whether the ledger has not answered yet."""
+        return self.want is not None
+
+
+class Over:
+    """The highest finished attempt of each replica, at most `limit` replicas; the one longest untouched is forgotten.
+
+    Wants, withdrawals and ends come over separate streams, so an end may be heard before the want it answers.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._highest: OrderedDict[str, int] = OrderedDict()
+
+    def add(self, attempt: Attempt) -> None:
+        """This attempt, and every older one, is over."""
+        replica, number = attempt
+        self._highest[replica] = max(number, self._highest.get(replica, 0))
+        self._highest.move_to_end(replica)
+        if len(self._highest) > self._limit:
+            self._highest.popitem(last=False)
+
+    def __contains__(self, attempt: Attempt) -> bool:
+        return self._highest.get(attempt[0], 0) >= attempt[1]

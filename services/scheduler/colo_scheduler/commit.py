@@ -1,0 +1,278 @@
+"""From a decision to a held place: assume at once, reserve in the ledger, and take its answer, whatever it is.
+
+What is assumed subtracts from the node at once, so that the next decision sees it; a refusal gives it back and the want is decided
+again. A conflict means that another scheduler was first: the node is left out of decisions until its row is read again.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from colo_common.events.effects import Effect
+from colo_common.events.job import ReplicaWant
+from colo_common.model.invalid import InvariantBroken
+from colo_common.model.placement import Placement
+from colo_common.model.reasons import Reason
+from colo_scheduler.announce import announce, order, released
+from colo_scheduler.attempts import Held, Over
+from colo_scheduler.cluster import Cluster, Node
+from colo_scheduler.decide import Choice
+from colo_scheduler.ledger import (
+    CALL_MAX,
+    RESERVATIONS_MAX,
+    Attempt,
+    CommitLedger,
+    HoldsReleased,
+    LedgerAnswered,
+    LedgerRows,
+    LoadRows,
+    NodeAnswer,
+    NodeReserve,
+    NodeRow,
+    Reservation,
+    ReservationRefused,
+)
+from colo_scheduler.queue import WantQueue
+from colo_scheduler.settings import Policy
+
+__all__ = ["Commits", "Recovery", "load_rows"]
+
+
+class Recovery(Struct, frozen=True, kw_only=True):
+    """An executor came back: what runs there, and a name of that event."""
+
+    running: frozenset[Attempt]
+    name: str
+
+
+class Commits:
+    """Every place that is held or assumed, and the only writer of holds in the cluster."""
+
+    def __init__(self, policy: Policy, cluster: Cluster, queue: WantQueue, over: Over, counts: Counter[str]) -> None:
+        self._policy = policy
+        self._cluster = cluster
+        self._queue = queue
+        self._over = over
+        self._counts = counts
+        self._lost_commits: dict[Attempt, int] = {}
+        self._recoveries: dict[str, Recovery] = {}
+        self.held: dict[Attempt, Held] = {}
+        self.is_loaded = False
+
+    # ---- forward
+
+    def assume(self, chosen: Sequence[tuple[ReplicaWant, Choice]], now_ms: int) -> list[Effect]:
+        """Hold these places from now on and ask the ledger for them; at most RESERVATIONS_MAX in one call, a node's together."""
+        by_row: dict[int, list[tuple[ReplicaWant, Choice]]] = {}
+        for want, choice in chosen:
+            by_row.setdefault(choice.row, []).append((want, choice))
+        effects: list[Effect] = []
+        call: list[NodeReserve] = []
+        room = RESERVATIONS_MAX
+        for row, members in by_row.items():
+            for start in range(0, len(members), RESERVATIONS_MAX):
+                part = members[start : start + RESERVATIONS_MAX]
+                if len(part) > room:
+                    effects.append(CommitLedger(reserves=tuple(call)))
+                    call, room = [], RESERVATIONS_MAX
+                call.append(self._reserve(self._cluster.nodes[row], part, now_ms))
+                room -= len(part)
+        if call:
+            effects.append(CommitLedger(reserves=tuple(call)))
+        return effects
+
+    def _reserve(self, node: Node, members: Sequence[tuple[ReplicaWant, Choice]], now_ms: int) -> NodeReserve:
+        # Calls that are under way will be accepted one after the other, or this one is refused with them.
+        expect = node.revision + node.in_flight
+        node.in_flight += 1
+        reservations = []
+        for want, choice in members:
+            attempt = (want.replica, want.attempt)
+            if attempt in self.held:
+                raise InvariantBroken("an attempt was decided twice", replica=want.replica, attempt=want.attempt)
+            held = Held(placement_of(want, node, choice, now_ms), expect + 1, want=want)
+            self.held[attempt] = held
+            self._cluster.hold(node, attempt, choice.shares)
+            reservations.append(Reservation(placement=held.placement, generation=held.generation))
+        return NodeReserve(node=node.name, expect=expect, reservations=tuple(reservations))
+
+    # ---- answers
+
+    def answered(self, event: LedgerAnswered, now_ms: int) -> list[Effect]:
+        """Tell what was accepted; give back what was refused and read again the rows that moved."""
+        accepted: list[Held] = []
+        reload: set[str] = set()
+        for answer in event.answers:
+            node = self._cluster.node(answer.node)
+            node.in_flight = max(0, node.in_flight - 1)
+            node.revision = answer.revision
+            _note_changes(node, answer)
+            for attempt in answer.accepted:
+                held = self.held.get(attempt)
+                if held is not None:
+                    held.want = None
+                    self._lost_commits.pop(attempt, None)
+                    if attempt not in self._over:
+                        accepted.append(held)
+            for refused in answer.refused:
+                reload.update(self._give_back(node, refused, now_ms))
+        self._counts["placements_committed"] += len(accepted)
+        effects: list[Effect] = list(announce(accepted, now_ms))
+        return effects + self.reload(sorted(reload))
+
+    def _give_back(self, node: Node, refused: ReservationRefused, now_ms: int) -> list[str]:
+        """Undo one assumption; the nodes whose rows are out of date come back."""
+        attempt = (refused.replica, refused.attempt)
+        held = self.held.get(attempt)
+        if held is None or held.want is None:
+            return []
+        want = held.want
+        self.forget(attempt)
+        self._counts[f"commits_refused_{refused.reason.value}"] += 1
+        stale = {node.name} if refused.reason is Reason.LEDGER_CONFLICT else {refused.held_on} - {""}
+        if refused.reason is Reason.OLDER_ATTEMPT or attempt in self._over:
+            self._lost_commits.pop(attempt, None)
+            return sorted(stale)
+        lost = self._lost_commits.get(attempt, 0) + 1
+        if lost <= self._policy.commit_tries:
+            self._lost_commits[attempt] = lost
+            self._queue.put_back([want])
+        else:
+            self._lost_commits.pop(attempt, None)
+            self._queue.delay(want, now_ms + self._policy.conflict_wait_ms)
+        return sorted(stale)
+
+    def released(self, event: HoldsReleased, now_ms: int) -> list[Effect]:
+        """Give the capacity back and tell it."""
+        effects: list[Effect] = []
+        for gone in event.released:
+            node = self._cluster.find(gone.node)
+            for attempt in gone.attempts:
+                self.forget(attempt)
+            if node is not None and gone.changes == node.changes + 1:
+                node.changes = gone.changes
+            self._counts["holds_released"] += len(gone.attempts)
+            effects.append(released(gone, now_ms))
+        return effects
+
+    def gave_up(self, attempt: Attempt) -> None:
+        """The attempt is wanted no more: lost commits of it count for nothing."""
+        self._lost_commits.pop(attempt, None)
+
+    def forget(self, attempt: Attempt) -> None:
+        """The attempt holds nothing any more, as far as is known here."""
+        held = self.held.pop(attempt, None)
+        if held is not None:
+            node = self._cluster.find(held.placement.node)
+            if node is not None:
+                self._cluster.drop(node, attempt)
+
+    # ---- rows
+
+    def reload(self, nodes: Sequence[str]) -> list[Effect]:
+        """Read these rows again; until they come nothing is placed there."""
+        for name in nodes:
+            self._cluster.settle(self._cluster.node(name), is_reloading=True)
+        return load_rows(nodes)
+
+    def recover(self, node: str, recovery: Recovery) -> list[Effect]:
+        """An executor came back: once its row is read, what it holds and does not run is ordered again."""
+        self._recoveries[node] = recovery
+        return self.reload([node])
+
+    def rows(self, event: LedgerRows, now_ms: int) -> list[Effect]:
+        """Take rows as the truth. A place that is new here and was waited for is told as if it had just been committed."""
+        found: list[Held] = []
+        again: list[Effect] = []
+        for row in event.rows:
+            node = self._cluster.node(row.node)
+            found.extend(self._take_row(node, row))
+            recovery = self._recoveries.pop(row.node, None)
+            if recovery is not None:
+                missing = [h for h in self._holds_of(node) if not h.is_assumed and _attempt(h) not in recovery.running]
+                again.extend(order(missing, now_ms, again=f"recovered:{recovery.name}"))
+        return [*announce(found, now_ms), *again]
+
+    def _take_row(self, node: Node, row: NodeRow) -> list[Held]:
+        node.revision, node.changes = row.revision, row.changes
+        in_row = {reservation.attempt for reservation in row.reservations}
+        for held in self._holds_of(node):
+            if not held.is_assumed and _attempt(held) not in in_row:
+                self.forget(_attempt(held))
+        confirmed = set(row.confirmed)
+        waited_for = []
+        for reservation in row.reservations:
+            attempt = reservation.attempt
+            known = self.held.get(attempt)
+            if known is not None:
+                known.is_confirmed = known.is_confirmed or attempt in confirmed
+                continue
+            held = Held(reservation.placement, reservation.generation, is_confirmed=attempt in confirmed)
+            self.held[attempt] = held
+            self._cluster.hold(node, attempt, reservation.placement.zones)
+            if self._queue.remove(attempt) is not None:
+                self._lost_commits.pop(attempt, None)
+                waited_for.append(held)
+        self._cluster.settle(node, is_reloading=False)
+        return waited_for
+
+    def loaded(self, now_ms: int) -> list[Effect]:
+        """All rows were read: tell again what no node has confirmed."""
+        self.is_loaded = True
+        return list(announce([h for h in self.held.values() if not h.is_confirmed and not h.is_assumed], now_ms))
+
+    def changed_nodes(self, changes: Sequence[tuple[str, int]]) -> list[str]:
+        """The nodes whose rows were changed by others."""
+        known = {node.name: node.changes for node in self._cluster.nodes}
+        return [name for name, count in changes if known.get(name, 0) != count]
+
+    def check(self) -> None:
+        """Raise InvariantBroken unless cluster and holds agree and nothing that is held waits."""
+        for attempt, held in self.held.items():
+            node = self._cluster.find(held.placement.node)
+            if node is None or node.holds.get(attempt) != held.placement.zones:
+                raise InvariantBroken("a hold is not in its node", replica=attempt[0], attempt=attempt[1])
+            if attempt in self._queue:
+                raise InvariantBroken("an attempt both waits and holds a place", replica=attempt[0], attempt=attempt[1])
+        total = sum(len(node.holds) for node in self._cluster.nodes)
+        if total != len(self.held):
+            raise InvariantBroken("an attempt is held twice", in_nodes=total, held=len(self.held))
+
+    def _holds_of(self, node: Node) -> list[Held]:
+        return [self.held[attempt] for attempt in sorted(node.holds)]
+
+
+def placement_of(want: ReplicaWant, node: Node, choice: Choice, now_ms: int) -> Placement:
+    """What is promised to the want on this node."""
+    return Placement(
+        replica=want.replica,
+        job=want.job,
+        attempt=want.attempt,
+        node=node.name,
+        zones=choice.shares,
+        cpu_mcpu=want.request.cpu_mcpu,
+        memory_bytes=want.request.memory_bytes,
+        qos=want.qos,
+        band=want.band,
+        run=want.run,
+        priority=want.priority,
+        sample_seq=node.sample_seq,
+        decided_at_ms=now_ms,
+        traceparent=want.traceparent,
+    )
+
+
+def load_rows(nodes: Sequence[str]) -> list[Effect]:
+    """Ask for these rows in calls of at most CALL_MAX."""
+    return [LoadRows(nodes=tuple(nodes[start : start + CALL_MAX])) for start in range(0, len(nodes), CALL_MAX)]
+
+
+def _note_changes(node: Node, answer: NodeAnswer) -> None:
+    # A larger step means that another scheduler wrote too: the old number stays, and the next refresh reads the row.
+    if answer.changes == node.changes + 1:
+        node.changes = answer.changes
+
+
+def _attempt(held: Held) -> Attempt:
+    return (held.placement.replica, held.placement.attempt)

@@ -1,0 +1,400 @@
+"""The scheduler's core: facts about nodes and wants in, reservations, placements and reports out."""
+
+from collections import Counter, OrderedDict
+from typing import Final, assert_never
+
+from msgspec import Struct, structs
+
+from colo_common.events.effects import Asked, Conflict, Effect, Publish, Reply, Wake
+from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
+from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn, ReplicaWant
+from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
+from colo_common.events.requests import (
+    DecisionRecord,
+    ExplainPlacement,
+    Hold,
+    HoldsReply,
+    ListHolds,
+    PendingReply,
+    PlacementsExplained,
+    Refusal,
+)
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.placement import attempt_key
+from colo_scheduler.attempts import Over
+from colo_scheduler.cluster import Cluster, View
+from colo_scheduler.commit import Commits, Recovery, load_rows, placement_of
+from colo_scheduler.decide import ClassDecision, Stages, Unwatched, decide_class
+from colo_scheduler.explain import Decisions, Report, Spoken, capacity_report, rejection, report_of
+from colo_scheduler.ledger import (
+    CALL_MAX,
+    Attempt,
+    ConfirmHolds,
+    HoldsReleased,
+    LedgerAnswered,
+    LedgerChanges,
+    LedgerLoaded,
+    LedgerRows,
+    RefreshLedger,
+    ReleaseHolds,
+)
+from colo_scheduler.queue import Parked, WantQueue
+from colo_scheduler.request import RequestClass, class_of
+from colo_scheduler.settings import Policy
+
+__all__ = ["AskPending", "Event", "SchedulerCore"]
+
+_CPU_MAX_MCPU: Final = 1 << 40
+_MEMORY_MAX_BYTES: Final = 1 << 60
+_JOBS_TOLD: Final = 20
+_PAGE_MAX: Final = 1_000
+
+
+class AskPending(Struct, frozen=True, kw_only=True):
+    """Local effect: ask the jobs service for the waiting replicas again; some did not find room in the queue."""
+
+
+Event = (
+    NodeTopologyReported
+    | AllocatableChanged
+    | FreshnessChanged
+    | ReplicasWanted
+    | ReplicasWithdrawn
+    | ReplicaStarted
+    | ReplicaEnded
+    | PlacementRefused
+    | NodeRecovered
+    | PendingReply
+    | LedgerAnswered
+    | HoldsReleased
+    | LedgerRows
+    | LedgerLoaded
+    | LedgerChanges
+    | Asked
+    | Conflict
+    | Wake
+)
+
+
+class SchedulerCore:
+    """Decides where waiting replicas go. `counts` are its counters, by name; `stages` is told about the stages of decisions."""
+
+    def __init__(self, policy: Policy | None = None, stages: Stages | None = None) -> None:
+        self.policy = policy or Policy()
+        self.counts: Counter[str] = Counter()
+        self.cluster = Cluster(self.policy.facts_max_age_ms)
+        self.queue = WantQueue(self.policy.waiting_max, self.policy.backoff)
+        self._stages = stages or Unwatched()
+        self._over = Over(self.policy.over_max)
+        self.commits = Commits(self.policy, self.cluster, self.queue, self._over, self.counts)
+        self._decisions = Decisions(self.policy.records_max)
+        self._class_records: OrderedDict[RequestClass, DecisionRecord] = OrderedDict()
+        self._spoken = Spoken(self.policy.records_max, self.policy.reject_again_ms)
+        self._releasing: dict[Attempt, None] = {}
+        self._confirming: dict[Attempt, None] = {}
+        self._has_overflowed = False
+        self._refresh_at_ms: int | None = None
+        self._soon_ms = 0
+
+    # ---- the door
+
+    def handle(self, event: Event, now_ms: int) -> list[Effect]:
+        """Take one event in. InvalidInput: the event breaks a rule and changed nothing."""
+        self._soon_ms = now_ms
+        match event:
+            case NodeTopologyReported():
+                self._note_old(self.cluster.on_topology(event))
+            case AllocatableChanged():
+                self._note_old(self.cluster.on_allocatable(event))
+            case FreshnessChanged():
+                self._note_old(self.cluster.on_freshness(event))
+            case ReplicasWanted() | PendingReply():
+                self._want(event.wants)
+            case ReplicasWithdrawn():
+                for attempt in event.attempts:
+                    self._end(attempt)
+            case ReplicaEnded() | PlacementRefused():
+                self._end((event.replica, event.attempt))
+            case ReplicaStarted():
+                self._started((event.replica, event.attempt))
+            case NodeRecovered():
+                return self._recovered(event)
+            case LedgerAnswered():
+                return self.commits.answered(event, now_ms)
+            case HoldsReleased():
+                return self.commits.released(event, now_ms)
+            case LedgerRows():
+                return self._took_rows(event, now_ms)
+            case LedgerLoaded():
+                self._refresh_at_ms = self._next_refresh(now_ms)
+                return self.commits.loaded(now_ms)
+            case LedgerChanges():
+                return load_rows(self.commits.changed_nodes(event.changes))
+            case Asked():
+                return [Reply(request=event.request, body=self._answer(event))]
+            case Conflict():
+                self.counts["conflicts_unexpected"] += 1
+            case Wake():
+                return self._wake(now_ms)
+            case _:
+                assert_never(event)
+        return []
+
+    def deadline_ms(self) -> int | None:
+        """Now (just after now, after a Wake) while there is something to decide or to write; else the next backoff or refresh."""
+        if not self.commits.is_loaded:
+            return None
+        if self._releasing or self._confirming or self.cluster.grown or self.queue.next_class() is not None:
+            return self._soon_ms
+        moments = [moment for moment in (self.queue.deadline_ms(), self._refresh_at_ms) if moment is not None]
+        # A moment that has passed without a Wake is due at once, and never before the event that was handled last.
+        return max(min(moments), self._soon_ms) if moments else None
+
+    def check(self) -> None:
+        """Raise InvariantBroken unless free is allocatable less held, nothing is held twice, and nothing that is held waits."""
+        self.cluster.check()
+        self.queue.check()
+        self.commits.check()
+
+    # ---- wants and ends
+
+    def _want(self, wants: tuple[ReplicaWant, ...]) -> None:
+        for number, want in enumerate(wants):
+            check_want(want, number)
+        for want in wants:
+            attempt = (want.replica, want.attempt)
+            if attempt in self._over or attempt in self.commits.held:
+                self.counts["wants_repeated"] += 1
+            elif not self.queue.add(want):
+                self.counts["wants_left_out"] += 1
+                self._has_overflowed = True
+
+    def _end(self, attempt: Attempt) -> None:
+        """The attempt is over: it waits no more and what it holds is released. What was never held is remembered by the ledger."""
+        self._over.add(attempt)
+        self.queue.remove(attempt)
+        self.commits.gave_up(attempt)
+        self._confirming.pop(attempt, None)
+        self._releasing[attempt] = None
+
+    def _started(self, attempt: Attempt) -> None:
+        if attempt in self._over:
+            return
+        held = self.commits.held.get(attempt)
+        if held is not None and held.is_confirmed:
+            return
+        if held is not None:
+            held.is_confirmed = True
+        self._confirming[attempt] = None
+
+    def _recovered(self, event: NodeRecovered) -> list[Effect]:
+        running = frozenset((replica, attempt) for replica, attempt in event.running)
+        for attempt in sorted(running):
+            self._started(attempt)
+        name = f"{event.boot_id}:{event.seq}" if event.boot_id else str(event.at_ms)
+        return self.commits.recover(event.node, Recovery(running=running, name=name))
+
+    def _took_rows(self, event: LedgerRows, now_ms: int) -> list[Effect]:
+        effects = self.commits.rows(event, now_ms)
+        for row in event.rows:
+            for reservation in row.reservations:
+                if reservation.attempt in self._over:
+                    self._releasing[reservation.attempt] = None
+        return effects
+
+    def _note_old(self, is_taken: bool) -> None:
+        if not is_taken:
+            self.counts["facts_outdated"] += 1
+
+    # ---- the timer
+
+    def _wake(self, now_ms: int) -> list[Effect]:
+        self._soon_ms = now_ms + 1
+        if not self.commits.is_loaded:
+            return []
+        self.queue.wake_due(now_ms)
+        self._wake_by_capacity()
+        effects = self._flush()
+        if self._refresh_at_ms is not None and now_ms >= self._refresh_at_ms:
+            self._refresh_at_ms = self._next_refresh(now_ms)
+            effects.append(RefreshLedger())
+        effects.extend(self._decide(now_ms))
+        if self._has_overflowed and len(self.queue) * 2 <= self.policy.waiting_max:
+            self._has_overflowed = False
+            effects.append(AskPending())
+        return effects
+
+    def _next_refresh(self, now_ms: int) -> int | None:
+        return now_ms + self.policy.ledger_refresh_ms if self.policy.ledger_refresh_ms > 0 else None
+
+    def _wake_by_capacity(self) -> None:
+        if not self.cluster.grown:
+            return
+        free_cpu, free_memory = self.cluster.take_grown()
+
+        def might_fit(request: RequestClass, parked: Parked) -> bool:
+            if parked.is_unresolvable:
+                return request.is_admitted and parked.capacity_changes != self.cluster.capacity_changes
+            return bool(((free_cpu >= request.cpu_mcpu) & (free_memory >= request.memory_bytes)).any())
+
+        self.queue.wake_where(might_fit)
+
+    def _flush(self) -> list[Effect]:
+        """Write what ended and what started since the last Wake."""
+        ended, started = list(self._releasing), list(self._confirming)
+        self._releasing.clear()
+        self._confirming.clear()
+        effects: list[Effect] = [
+            ReleaseHolds(attempts=tuple(ended[at : at + CALL_MAX])) for at in range(0, len(ended), CALL_MAX)
+        ]
+        effects += [
+            ConfirmHolds(attempts=tuple(started[at : at + CALL_MAX])) for at in range(0, len(started), CALL_MAX)
+        ]
+        return effects
+
+    # ---- decisions
+
+    def _decide(self, now_ms: int) -> list[Effect]:
+        """Decide at most `batch_max` wants, class by class; what is chosen is assumed at once and asked of the ledger."""
+        effects: list[Effect] = []
+        budget = self.policy.batch_max
+        view: View | None = None
+        while budget > 0 and (request := self.queue.next_class()) is not None:
+            view = view or self.cluster.view(now_ms)
+            wants = self.queue.take(request, min(budget, self.policy.quantum))
+            budget -= len(wants)
+            decision = decide_class(
+                view,
+                request,
+                len(wants) if request.is_admitted else 0,
+                self.policy.weights,
+                best_rows=self.policy.score_rows,
+                stages=self._stages,
+            )
+            chosen = list(zip(wants, decision.choices, strict=False))
+            if chosen:
+                self._stages.decided(wants[: len(chosen)])
+                effects.extend(self.commits.assume(chosen, now_ms))
+                self._record_chosen(view, chosen_count=len(chosen), wants=wants, decision=decision)
+            if len(chosen) < len(wants):
+                effects.extend(self._reject(view, request, wants[len(chosen) :], decision))
+            else:
+                self.queue.placed(request)
+        return effects
+
+    def _record_chosen(
+        self, view: View, *, chosen_count: int, wants: list[ReplicaWant], decision: ClassDecision
+    ) -> None:
+        for want, choice in zip(wants[:chosen_count], decision.choices, strict=True):
+            record = DecisionRecord(
+                replica=want.replica,
+                attempt=want.attempt,
+                at_ms=view.now_ms,
+                nodes=view.count,
+                placement=placement_of(want, view.nodes[choice.row], choice, view.now_ms),
+                counts=decision.counts,
+                scores=decision.best,
+            )
+            self._decisions.keep(want.job, record)
+
+    def _reject(
+        self, view: View, request: RequestClass, wants: list[ReplicaWant], decision: ClassDecision
+    ) -> list[Effect]:
+        """Put the wants back and let their class wait; say why where that is news."""
+        now_ms = view.now_ms
+        report = report_of(view, request, decision.filtered)
+        if request.is_admitted:
+            report = capacity_report(self.cluster, request, report) or report
+        self.queue.put_back(wants)
+        ends = [until_ms for _, until_ms in request.avoid if until_ms > now_ms]
+        parked = self.queue.park(
+            request,
+            now_ms,
+            capacity_changes=self.cluster.capacity_changes,
+            is_unresolvable=report.is_unresolvable,
+            sooner_ms=min(ends, default=None),
+        )
+        self.counts["classes_rejected"] += 1
+        return self._tell(request, wants, report, parked, now_ms)
+
+    def _tell(
+        self, request: RequestClass, wants: list[ReplicaWant], report: Report, parked: Parked, now_ms: int
+    ) -> list[Effect]:
+        retry_at_ms = parked.retry_at_ms or 0
+        effects: list[Effect] = []
+        told: set[str] = set()
+        for want in wants:
+            record = DecisionRecord(
+                replica=want.replica,
+                attempt=want.attempt,
+                at_ms=now_ms,
+                nodes=report.nodes,
+                counts=report.counts,
+                nearest=report.nearest,
+                retry_at_ms=retry_at_ms,
+            )
+            self._decisions.keep(want.job, record)
+            if want.job in told or len(told) >= _JOBS_TOLD:
+                continue
+            told.add(want.job)
+            self._class_records[request] = record
+            self._class_records.move_to_end(request)
+            if self._spoken.is_news(request, want.job, report, now_ms):
+                fact = rejection((want.replica, want.attempt), want.job, report, retry_at_ms, now_ms)
+                identity = f"scheduler:rejected:{attempt_key(want.replica, want.attempt)}:{now_ms}"
+                effects.append(Publish(fact=fact, id=identity, traceparent=want.traceparent))
+        while len(self._class_records) > self.policy.records_max:
+            self._class_records.popitem(last=False)
+        return effects
+
+    # ---- questions
+
+    def _answer(self, asked: Asked) -> Struct:
+        match asked.body:
+            case ExplainPlacement(job=job, replica=replica):
+                return PlacementsExplained(decisions=self._explain(job, replica))
+            case ListHolds(offset=offset, limit=limit):
+                return self._holds(offset, limit)
+            case _:
+                name = type(asked.body).__name__
+                return Refusal(
+                    code=404, field="request", rule="the scheduler answers ExplainPlacement and ListHolds", got=name
+                )
+
+    def _explain(self, job: str, replica: str) -> tuple[DecisionRecord, ...]:
+        found = self._decisions.of(job, replica)
+        if found or not replica:
+            return found
+        # A replica that was never at the head of its class waits for the same reason as the head.
+        want = self.queue.find(replica)
+        record = None if want is None else self._class_records.get(class_of(want))
+        if want is None or record is None:
+            return ()
+        return (structs.replace(record, replica=want.replica, attempt=want.attempt),)
+
+    def _holds(self, offset: int, limit: int) -> Struct:
+        if offset < 0 or not 1 <= limit <= _PAGE_MAX:
+            rule = f"offset is at least 0 and limit from 1 to {_PAGE_MAX}"
+            return Refusal(code=400, field="limit", rule=rule, got=f"offset {offset}, limit {limit}")
+        if not self.commits.is_loaded:
+            return Refusal(code=503, field="ledger", rule="the ledger is not read yet")
+        committed = [held.placement for held in self.commits.held.values() if not held.is_assumed]
+        committed.sort(key=lambda p: (p.node, p.replica, p.attempt))
+        page = committed[offset : offset + limit]
+        holds = tuple(Hold(node=p.node, replica=p.replica, attempt=p.attempt, zones=p.zones) for p in page)
+        return HoldsReply(holds=holds, total=len(committed))
+
+
+def check_want(want: ReplicaWant, number: int) -> None:
+    """Raise InvalidInput unless the want asks for something, and for no more than any machine could ever have."""
+    where = f"wants[{number}]"
+    if want.attempt < 1:
+        raise InvalidInput(f"{where}.attempt", "must be at least 1", want.attempt)
+    if not want.replica:
+        raise InvalidInput(f"{where}.replica", "must not be empty", want.replica)
+    if not 1 <= want.request.cpu_mcpu <= _CPU_MAX_MCPU:
+        raise InvalidInput(f"{where}.request.cpu_mcpu", f"must be from 1 to {_CPU_MAX_MCPU}", want.request.cpu_mcpu)
+    if not 1 <= want.request.memory_bytes <= _MEMORY_MAX_BYTES:
+        raise InvalidInput(
+            f"{where}.request.memory_bytes", f"must be from 1 to {_MEMORY_MAX_BYTES}", want.request.memory_bytes
+        )

@@ -1,0 +1,177 @@
+"""Why a replica is where it is, or why it is nowhere: reports with counts and the nearest miss, and the newest decisions."""
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+import numpy as np
+
+from colo_common.events.placement import NearestMiss, PlacementRejected, ReasonCount
+from colo_common.events.requests import DecisionRecord
+from colo_common.model.reasons import SENTENCES, Reason
+from colo_scheduler.cluster import Cluster, View
+from colo_scheduler.ledger import Attempt
+from colo_scheduler.request import RequestClass
+from colo_scheduler.stack import Filtered
+from colo_scheduler.zones import IntArray, parts_of_rows
+
+__all__ = ["Decisions", "Report", "Spoken", "capacity_report", "rejection", "report_of", "sentence"]
+
+
+class Report(NamedTuple):
+    """Why no node takes a request class now. `is_unresolvable`: no more free capacity would change that."""
+
+    nodes: int
+    counts: tuple[ReasonCount, ...]
+    nearest: NearestMiss | None
+    is_unresolvable: bool = False
+
+    @property
+    def substance(self) -> tuple[object, ...]:
+        """What has to change for the report to be news at once: the reasons, not the numbers."""
+        return (*(count.reason for count in self.counts), self.is_unresolvable)
+
+
+def report_of(view: View, request: RequestClass, filtered: Filtered) -> Report:
+    """The report of a class that no node takes."""
+    if not request.is_admitted:
+        return Report(view.count, (ReasonCount(reason=Reason.QOS_NOT_ADMITTED, nodes=view.count),), None, True)
+    if view.count == 0:
+        return Report(0, (ReasonCount(reason=Reason.NO_NODES, nodes=0),), None)
+    reason, rows = filtered.refused[-1]
+    return Report(view.count, filtered.counts, _nearest(view, request, reason, rows))
+
+
+def _nearest(view: View, request: RequestClass, reason: Reason, rows: IntArray) -> NearestMiss:
+    """The node that came furthest along the filters, and of those the one that lacks least; ties go by name."""
+    have, need, unit = _shortage(view, request, reason, rows)
+    best = int(rows[np.lexsort((view.rank[rows], -have))[0]])
+    zone = None
+    if reason is Reason.ZONE_FIT_SHORT:
+        parts = parts_of_rows(request.cpu_mcpu, request.memory_bytes, view.free_cpu[[best]], view.free_memory[[best]])
+        zone = view.nodes[best].zone_ids[int(np.argmax(parts[0]))]
+    value = int(have[np.flatnonzero(rows == best)[0]])
+    return NearestMiss(node=view.nodes[best].name, reason=reason, need=need, have=value, unit=unit, zone=zone)
+
+
+def _shortage(view: View, request: RequestClass, reason: Reason, rows: IntArray) -> tuple[IntArray, int, str]:
+    """What each of the rows has, what is needed, and the unit. Reasons without an amount have 0 of 1 "condition"."""
+    match reason:
+        case Reason.BATCH_CPU_SHORT:
+            return view.free_cpu[rows].sum(axis=1).clip(0), request.cpu_mcpu, "mcpu"
+        case Reason.BATCH_MEMORY_SHORT:
+            return view.free_memory[rows].sum(axis=1).clip(0), request.memory_bytes, "bytes"
+        case Reason.ZONE_FIT_SHORT:
+            parts = parts_of_rows(request.cpu_mcpu, request.memory_bytes, view.free_cpu[rows], view.free_memory[rows])
+            return parts.sum(axis=1), request.cpu_mcpu, "mcpu"
+        case _:
+            return np.zeros(rows.size, dtype=np.int64), 1, "condition"
+
+
+def capacity_report(cluster: Cluster, request: RequestClass, report: Report) -> Report | None:
+    """The report of a request that is larger than every node as a whole, or None when some node could hold it empty.
+
+    None as well while no node has said what it is: then nothing is known to be too large.
+    """
+    capacity_cpu, capacity_memory = cluster.capacity()
+    cpu, memory = capacity_cpu.sum(axis=1), capacity_memory.sum(axis=1)
+    known = np.flatnonzero(cpu > 0)
+    if known.size == 0:
+        return None
+    parts = parts_of_rows(request.cpu_mcpu, request.memory_bytes, capacity_cpu[known], capacity_memory[known]).sum(
+        axis=1
+    )
+    if int(parts.max()) >= request.cpu_mcpu:
+        return None
+    if int(cpu.max()) < request.cpu_mcpu:
+        reason, have, need, unit = Reason.BATCH_CPU_SHORT, cpu[known], request.cpu_mcpu, "mcpu"
+    elif int(memory.max()) < request.memory_bytes:
+        reason, have, need, unit = Reason.BATCH_MEMORY_SHORT, memory[known], request.memory_bytes, "bytes"
+    else:
+        reason, have, need, unit = Reason.ZONE_FIT_SHORT, parts, request.cpu_mcpu, "mcpu"
+    most = int(have.max())
+    name = min(cluster.nodes[row].name for row in known[have == most].tolist())
+    nearest = NearestMiss(node=name, reason=reason, need=need, have=most, unit=unit)
+    return report._replace(nearest=nearest, is_unresolvable=True)
+
+
+def sentence(report: Report) -> str:
+    """The report for people: "0/12 nodes: 7 batch-cpu-short (not enough ...), 5 ...; nearest n3: 3000 of 4000 mcpu"."""
+    counts = ", ".join(f"{c.nodes} {c.reason.value} ({SENTENCES[c.reason]})" for c in report.counts)
+    text = f"0/{report.nodes} nodes: {counts}"
+    near = report.nearest
+    if near is not None and near.unit != "condition":
+        zone = "" if near.zone is None else f" zone {near.zone}"
+        text += f"; nearest {near.node}{zone}: {near.have} of {near.need} {near.unit}"
+    return text + ("; no node could hold it even when empty" if report.is_unresolvable and near is not None else "")
+
+
+class Decisions:
+    """The newest decision of each replica, at most `limit`; the one untouched for longest goes first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._records: OrderedDict[str, tuple[str, DecisionRecord]] = OrderedDict()
+        self._jobs: dict[str, dict[str, None]] = {}
+
+    def keep(self, job: str, record: DecisionRecord) -> None:
+        """Take the decision in place of an older one of the replica."""
+        self._forget(record.replica)
+        self._records[record.replica] = (job, record)
+        self._jobs.setdefault(job, {})[record.replica] = None
+        if len(self._records) > self._limit:
+            self._forget(next(iter(self._records)))
+
+    def _forget(self, replica: str) -> None:
+        before = self._records.pop(replica, None)
+        if before is not None:
+            members = self._jobs[before[0]]
+            del members[replica]
+            if not members:
+                del self._jobs[before[0]]
+
+    def of(self, job: str, replica: str) -> tuple[DecisionRecord, ...]:
+        """The decisions of the replica, or of all replicas of the job in ascending id when `replica` is empty."""
+        if replica:
+            kept = self._records.get(replica)
+            return () if kept is None else (kept[1],)
+        return tuple(self._records[name][1] for name in sorted(self._jobs.get(job, ())))
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+
+class Spoken:
+    """What was said of which class and job, so that a rejection is news only when it is. At most `limit` are remembered."""
+
+    def __init__(self, limit: int, again_after_ms: int) -> None:
+        self._limit = limit
+        self._again_after_ms = again_after_ms
+        self._said: OrderedDict[tuple[RequestClass, str], tuple[Report, int]] = OrderedDict()
+
+    def is_news(self, request: RequestClass, job: str, report: Report, now_ms: int) -> bool:
+        """Whether to say it: the reasons changed, or the numbers did and the last word is old enough. Remembers it if so."""
+        key = (request, job)
+        before = self._said.get(key)
+        if before is not None:
+            said, at_ms = before
+            if said.substance == report.substance and (said == report or now_ms - at_ms < self._again_after_ms):
+                return False
+        self._said[key] = (report, now_ms)
+        self._said.move_to_end(key)
+        if len(self._said) > self._limit:
+            self._said.popitem(last=False)
+        return True
+
+
+def rejection(attempt: Attempt, job: str, report: Report, retry_at_ms: int, now_ms: int) -> PlacementRejected:
+    """The fact that no node takes the replica now."""
+    return PlacementRejected(
+        at_ms=now_ms,
+        replica=attempt[0],
+        job=job,
+        attempt=attempt[1],
+        nodes=report.nodes,
+        counts=report.counts,
+        nearest=report.nearest,
+        retry_at_ms=retry_at_ms,
+    )

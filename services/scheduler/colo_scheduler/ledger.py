@@ -1,0 +1,228 @@
+"""The node ledger as the scheduler sees it: what is asked of it, what it answers, and the port that its two implementations share.
+
+The ledger is the truth about who holds what. It keeps one revision per node; a reservation names the revision it was decided on
+and is refused when another reservation came first. Releasing only frees, so it needs no revision and never makes another
+decision fail. A global index refuses an attempt that is held anywhere, and an attempt that is older than one that is held or over.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.placement import Placement
+from colo_common.model.reasons import Reason
+
+__all__ = [
+    "CALL_MAX",
+    "RESERVATIONS_MAX",
+    "Attempt",
+    "CommitLedger",
+    "ConfirmHolds",
+    "HoldsReleased",
+    "Ledger",
+    "LedgerAnswered",
+    "LedgerChanges",
+    "LedgerLoaded",
+    "LedgerRows",
+    "LoadRows",
+    "NodeAnswer",
+    "NodeReserve",
+    "NodeRow",
+    "RefreshLedger",
+    "ReleaseHolds",
+    "Released",
+    "Reservation",
+    "ReservationRefused",
+    "check_call",
+    "decode_reservation",
+    "encode_reservation",
+]
+
+RESERVATIONS_MAX: Final = 50
+"""The most reservations in one call: a call of this size keeps the server for about 2 ms."""
+CALL_MAX: Final = 200
+"""The most attempts in one release or confirmation, and the most rows in one load."""
+
+Attempt = tuple[str, int]
+"""A replica and one of its attempts."""
+
+
+class Reservation(Struct, frozen=True, kw_only=True):
+    """What one attempt holds. `generation` is the revision its node gets by accepting it, and names the command that starts it."""
+
+    placement: Placement
+    generation: int
+
+    @property
+    def attempt(self) -> Attempt:
+        """The attempt that holds it."""
+        return (self.placement.replica, self.placement.attempt)
+
+
+class NodeReserve(Struct, frozen=True, kw_only=True):
+    """Reservations on one node, decided on its revision `expect`."""
+
+    node: str
+    expect: int
+    reservations: tuple[Reservation, ...]
+
+
+class ReservationRefused(Struct, frozen=True, kw_only=True):
+    """One reservation was not written. `held_on` names the node where the attempt is held already."""
+
+    replica: str
+    attempt: int
+    reason: Reason
+    held_on: str = ""
+
+
+class NodeAnswer(Struct, frozen=True, kw_only=True):
+    """What became of one NodeReserve. `revision` and `changes` are those of the node afterwards."""
+
+    node: str
+    revision: int
+    changes: int
+    accepted: tuple[Attempt, ...] = ()
+    refused: tuple[ReservationRefused, ...] = ()
+
+
+class Released(Struct, frozen=True, kw_only=True):
+    """Attempts that held something on the node and hold nothing any more."""
+
+    node: str
+    changes: int
+    attempts: tuple[Attempt, ...]
+
+
+class NodeRow(Struct, frozen=True, kw_only=True):
+    """All that is held on one node. `changes` counts every write of the row, also releases."""
+
+    node: str
+    revision: int
+    changes: int
+    reservations: tuple[Reservation, ...] = ()
+    confirmed: tuple[Attempt, ...] = ()
+
+
+# ---- local effects of the core
+
+
+class CommitLedger(Struct, frozen=True, kw_only=True):
+    """Reserve; answered by LedgerAnswered. At most RESERVATIONS_MAX reservations."""
+
+    reserves: tuple[NodeReserve, ...]
+
+
+class ReleaseHolds(Struct, frozen=True, kw_only=True):
+    """These attempts are over; answered by HoldsReleased. At most CALL_MAX."""
+
+    attempts: tuple[Attempt, ...]
+
+
+class ConfirmHolds(Struct, frozen=True, kw_only=True):
+    """These attempts were started: their commands need not be sent again. At most CALL_MAX; not answered."""
+
+    attempts: tuple[Attempt, ...]
+
+
+class LoadRows(Struct, frozen=True, kw_only=True):
+    """Read these nodes' rows; answered by LedgerRows. At most CALL_MAX."""
+
+    nodes: tuple[str, ...]
+
+
+class RefreshLedger(Struct, frozen=True, kw_only=True):
+    """Read which rows changed; answered by LedgerChanges."""
+
+
+# ---- local events of the shell
+
+
+class LedgerAnswered(Struct, frozen=True, kw_only=True):
+    """The answer to one CommitLedger, one entry a NodeReserve, in its order."""
+
+    answers: tuple[NodeAnswer, ...]
+
+
+class HoldsReleased(Struct, frozen=True, kw_only=True):
+    """The answer to ReleaseHolds; attempts that held nothing appear nowhere."""
+
+    released: tuple[Released, ...]
+
+
+class LedgerRows(Struct, frozen=True, kw_only=True):
+    """Rows as they are now."""
+
+    rows: tuple[NodeRow, ...]
+
+
+class LedgerLoaded(Struct, frozen=True, kw_only=True):
+    """Every row was read: decisions may begin."""
+
+
+class LedgerChanges(Struct, frozen=True, kw_only=True):
+    """The change counter of every node that has a row, in ascending name."""
+
+    changes: tuple[tuple[str, int], ...]
+
+
+class Ledger(Protocol):
+    """The port. Every method raises Unavailable or Refused of colo_common.ports and nothing else of the library below."""
+
+    async def commit(self, reserves: Sequence[NodeReserve]) -> tuple[NodeAnswer, ...]:
+        """Write each node's reservations when its revision is the expected one; the whole call is one atomic step.
+
+        A node with another revision gets nothing (ledger-conflict). Otherwise each reservation stands alone: already-held when the
+        attempt is held anywhere, older-attempt when a newer one is held or this one or a newer one is over. The revision rises
+        by one when anything was accepted. The same call again, byte for byte, is accepted again and changes nothing.
+        Raises InvalidInput above RESERVATIONS_MAX reservations.
+        """
+        ...
+
+    async def release(self, attempts: Sequence[Attempt]) -> tuple[Released, ...]:
+        """Let go of what these attempts hold, wherever it is, and remember them as over. The answer is in ascending node.
+
+        An attempt that never held anything is only remembered. The release of the newest finished attempt of a replica, asked
+        again, names the same node again: so nobody stays uninformed when the first answer was lost.
+        """
+        ...
+
+    async def confirm(self, attempts: Sequence[Attempt]) -> None:
+        """Mark holds as started. Attempts that hold nothing are ignored."""
+        ...
+
+    async def rows(self, nodes: Sequence[str]) -> tuple[NodeRow, ...]:
+        """The rows of these nodes in the order asked; a node without one has revision 0 and holds nothing."""
+        ...
+
+    async def changes(self) -> Mapping[str, int]:
+        """The change counter of every node that ever had a row."""
+        ...
+
+    async def ready(self) -> str:
+        """Empty when the ledger answers, else one sentence that says why not."""
+        ...
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_DECODER: Final = msgspec.json.Decoder(Reservation)
+
+
+def encode_reservation(reservation: Reservation) -> bytes:
+    """The stored bytes; equal reservations give equal bytes."""
+    return _ENCODER.encode(reservation)
+
+
+def decode_reservation(value: bytes) -> Reservation:
+    """The reservation that was stored; msgspec.DecodeError or ValidationError when the bytes are not one."""
+    return _DECODER.decode(value)
+
+
+def check_call(reserves: Sequence[NodeReserve]) -> None:
+    """Raise InvalidInput when the call holds more reservations than one call may."""
+    count = sum(len(reserve.reservations) for reserve in reserves)
+    if count > RESERVATIONS_MAX:
+        raise InvalidInput("reserves", f"at most {RESERVATIONS_MAX} reservations in one call", count)

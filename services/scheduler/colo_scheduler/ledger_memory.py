@@ -1,0 +1,141 @@
+"""The ledger in memory: the same behaviour as the one in Redis, proven by the same contract suite. For simulation and tests."""
+
+from collections.abc import Mapping, Sequence
+
+from colo_common.model.placement import attempt_key
+from colo_common.model.reasons import Reason
+from colo_scheduler.ledger import (
+    Attempt,
+    NodeAnswer,
+    NodeReserve,
+    NodeRow,
+    Released,
+    Reservation,
+    ReservationRefused,
+    check_call,
+    decode_reservation,
+    encode_reservation,
+)
+
+__all__ = ["MemoryLedger"]
+
+
+class _Node:
+    def __init__(self) -> None:
+        self.revision = 0
+        self.changes = 0
+        self.holds: dict[str, bytes] = {}
+        self.confirmed: set[str] = set()
+
+
+class MemoryLedger:
+    """Ledger of one process. What is over is remembered for ever."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, _Node] = {}
+        self._held: dict[str, str] = {}
+        self._newest: dict[str, int] = {}
+        self._over: dict[str, tuple[int, str]] = {}
+
+    async def commit(self, reserves: Sequence[NodeReserve]) -> tuple[NodeAnswer, ...]:
+        """See Ledger.commit."""
+        check_call(reserves)
+        return tuple(self._commit_node(reserve) for reserve in reserves)
+
+    async def release(self, attempts: Sequence[Attempt]) -> tuple[Released, ...]:
+        """See Ledger.release."""
+        gone: dict[str, list[Attempt]] = {}
+        for replica, attempt in attempts:
+            key = attempt_key(replica, attempt)
+            name = self._held.pop(key, None)
+            over, over_node = self._over.get(replica, (0, ""))
+            if name is not None or attempt > over:
+                self._over[replica] = max((attempt, name or ""), (over, over_node))
+            if name is None:
+                if attempt == over and over_node:
+                    gone.setdefault(over_node, []).append((replica, attempt))
+                continue
+            if self._newest.get(replica) == attempt:
+                del self._newest[replica]
+            node = self._nodes[name]
+            del node.holds[key]
+            node.confirmed.discard(key)
+            node.changes += 1
+            gone.setdefault(name, []).append((replica, attempt))
+        return tuple(
+            Released(node=name, changes=self._nodes[name].changes, attempts=tuple(gone[name])) for name in sorted(gone)
+        )
+
+    async def confirm(self, attempts: Sequence[Attempt]) -> None:
+        """See Ledger.confirm."""
+        for replica, attempt in attempts:
+            key = attempt_key(replica, attempt)
+            name = self._held.get(key)
+            if name is not None:
+                self._nodes[name].confirmed.add(key)
+
+    async def rows(self, nodes: Sequence[str]) -> tuple[NodeRow, ...]:
+        """See Ledger.rows."""
+        return tuple(self._row(name) for name in nodes)
+
+    async def changes(self) -> Mapping[str, int]:
+        """See Ledger.changes."""
+        return {name: node.changes for name, node in sorted(self._nodes.items())}
+
+    async def ready(self) -> str:
+        """Always ready."""
+        return ""
+
+    def _commit_node(self, reserve: NodeReserve) -> NodeAnswer:
+        node = self._nodes.get(reserve.node) or _Node()
+        keys = [attempt_key(*reservation.attempt) for reservation in reserve.reservations]
+        values = [encode_reservation(reservation) for reservation in reserve.reservations]
+        accepted: list[Attempt] = []
+        refused: list[ReservationRefused] = []
+        if keys and all(node.holds.get(key) == value for key, value in zip(keys, values, strict=True)):
+            accepted = [reservation.attempt for reservation in reserve.reservations]
+        elif node.revision != reserve.expect:
+            refused = [_refused(reservation, Reason.LEDGER_CONFLICT) for reservation in reserve.reservations]
+        else:
+            for reservation, key, value in zip(reserve.reservations, keys, values, strict=True):
+                verdict = self._verdict(reservation, key)
+                if verdict is not None:
+                    refused.append(verdict)
+                    continue
+                replica, attempt = reservation.attempt
+                node.holds[key] = value
+                self._held[key] = reserve.node
+                self._newest[replica] = attempt
+                accepted.append((replica, attempt))
+            if accepted:
+                node.revision += 1
+                node.changes += 1
+                self._nodes[reserve.node] = node
+        return NodeAnswer(
+            node=reserve.node,
+            revision=node.revision,
+            changes=node.changes,
+            accepted=tuple(accepted),
+            refused=tuple(refused),
+        )
+
+    def _verdict(self, reservation: Reservation, key: str) -> ReservationRefused | None:
+        replica, attempt = reservation.attempt
+        if key in self._held:
+            return _refused(reservation, Reason.ALREADY_HELD, self._held[key])
+        if self._newest.get(replica, 0) > attempt or self._over.get(replica, (0, ""))[0] >= attempt:
+            return _refused(reservation, Reason.OLDER_ATTEMPT)
+        return None
+
+    def _row(self, name: str) -> NodeRow:
+        node = self._nodes.get(name) or _Node()
+        reservations = tuple(decode_reservation(node.holds[key]) for key in sorted(node.holds))
+        confirmed = tuple(r.attempt for r in reservations if attempt_key(*r.attempt) in node.confirmed)
+        return NodeRow(
+            node=name, revision=node.revision, changes=node.changes, reservations=reservations, confirmed=confirmed
+        )
+
+
+def _refused(reservation: Reservation, reason: Reason, held_on: str = "") -> ReservationRefused:
+    replica, attempt = reservation.attempt
+    return ReservationRefused(replica=replica, attempt=attempt, reason=reason, held_on=held_on)

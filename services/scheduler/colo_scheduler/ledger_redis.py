@@ -1,0 +1,273 @@
+"""The node ledger in Redis: one hash a node, a field for each hold, and one script that checks everything before it writes.
+
+Keys: `<prefix>:node:<node>` holds "rev", "h:<attempt>" (what it holds) and "c:<attempt>" (it was started); `<prefix>:held` tells
+which node an attempt is held on, `<prefix>:newest` the newest held attempt of a replica, `<prefix>:changes` how often a row
+was written; `<prefix>:over:<replica>` is "<attempt> <node>" of the newest finished attempt, for a day.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import redis.asyncio
+
+from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_error
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.placement import attempt_key
+from colo_common.model.reasons import Reason
+from colo_common.ports import Refused
+from colo_scheduler.ledger import (
+    CALL_MAX,
+    Attempt,
+    NodeAnswer,
+    NodeReserve,
+    NodeRow,
+    Released,
+    Reservation,
+    ReservationRefused,
+    check_call,
+    decode_reservation,
+    encode_reservation,
+)
+
+__all__ = ["RedisLedger"]
+
+_PREFIX: Final = "colo:v1:ledger"
+_OVER_KEPT_S: Final = 86_400
+
+# ARGV: prefix, then for each node: name, expected revision, number of holds, and for each hold: replica, attempt, value.
+# Answer, for each node: {revision, changes, {verdict, node it is held on, verdict, ...}}.
+_COMMIT: Final = """
+local prefix = ARGV[1]
+local held, newest, changed = prefix .. ':held', prefix .. ':newest', prefix .. ':changes'
+local out = {}
+local at = 2
+while at <= #ARGV do
+  local node, expect, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  local key = prefix .. ':node:' .. node
+  local revision = redis.call('HGET', key, 'rev') or '0'
+  local first = at + 3
+  local same = 0
+  for i = 0, count - 1 do
+    local name = ARGV[first + i * 3] .. '#' .. ARGV[first + i * 3 + 1]
+    if redis.call('HGET', key, 'h:' .. name) == ARGV[first + i * 3 + 2] then same = same + 1 end
+  end
+  local verdicts, accepted = {}, 0
+  for i = 0, count - 1 do
+    local replica, attempt, value = ARGV[first + i * 3], ARGV[first + i * 3 + 1], ARGV[first + i * 3 + 2]
+    local name = replica .. '#' .. attempt
+    local verdict, where = 'ok', ''
+    if same < count then
+      if revision ~= expect then
+        verdict = 'ledger-conflict'
+      else
+        where = redis.call('HGET', held, name) or ''
+        local over = redis.call('GET', prefix .. ':over:' .. replica)
+        local over_attempt = over and tonumber(string.match(over, '^(%d+)')) or 0
+        if where ~= '' then
+          verdict = 'already-held'
+        elseif tonumber(redis.call('HGET', newest, replica) or '0') > tonumber(attempt) or over_attempt >= tonumber(attempt) then
+          verdict = 'older-attempt'
+        else
+          redis.call('HSET', key, 'h:' .. name, value)
+          redis.call('HSET', held, name, node)
+          redis.call('HSET', newest, replica, attempt)
+          accepted = accepted + 1
+        end
+      end
+    end
+    verdicts[#verdicts + 1] = verdict
+    verdicts[#verdicts + 1] = where
+  end
+  if accepted > 0 then
+    revision = tostring(redis.call('HINCRBY', key, 'rev', 1))
+    redis.call('HINCRBY', changed, node, 1)
+  end
+  out[#out + 1] = {tonumber(revision), tonumber(redis.call('HGET', changed, node) or '0'), verdicts}
+  at = first + count * 3
+end
+return out
+"""
+
+# ARGV: prefix, seconds to remember, then replica and attempt of each. Answer: node ("" where nothing was held) of each.
+_RELEASE: Final = """
+local prefix, kept = ARGV[1], ARGV[2]
+local held, newest, changed = prefix .. ':held', prefix .. ':newest', prefix .. ':changes'
+local out = {}
+for at = 3, #ARGV, 2 do
+  local replica, attempt = ARGV[at], ARGV[at + 1]
+  local name = replica .. '#' .. attempt
+  local over_key = prefix .. ':over:' .. replica
+  local over_attempt, over_node = string.match(redis.call('GET', over_key) or '0 ', '^(%d+) (.*)$')
+  local node = redis.call('HGET', held, name)
+  if node then
+    redis.call('HDEL', held, name)
+    if redis.call('HGET', newest, replica) == attempt then redis.call('HDEL', newest, replica) end
+    redis.call('HDEL', prefix .. ':node:' .. node, 'h:' .. name, 'c:' .. name)
+    redis.call('HINCRBY', changed, node, 1)
+  end
+  if tonumber(attempt) > tonumber(over_attempt) then
+    redis.call('SET', over_key, attempt .. ' ' .. (node or ''), 'EX', kept)
+  elseif not node and attempt == over_attempt then
+    node = over_node
+  end
+  out[#out + 1] = node or ''
+end
+return out
+"""
+
+# ARGV: prefix, then the names of attempts.
+_CONFIRM: Final = """
+local prefix = ARGV[1]
+for at = 2, #ARGV do
+  local node = redis.call('HGET', prefix .. ':held', ARGV[at])
+  if node then redis.call('HSET', prefix .. ':node:' .. node, 'c:' .. ARGV[at], '1') end
+end
+return redis.status_reply('OK')
+"""
+
+
+class RedisLedger:
+    """Ledger of all schedulers that share a Redis. `client` may be shared with others; `close` closes it."""
+
+    def __init__(self, client: redis.asyncio.Redis, *, prefix: str = _PREFIX) -> None:
+        self._client = client
+        self._prefix = prefix
+        self._commit = client.register_script(_COMMIT)
+        self._release = client.register_script(_RELEASE)
+        self._confirm = client.register_script(_CONFIRM)
+
+    @classmethod
+    def of(cls, url: str, *, name: str) -> "RedisLedger":
+        """A ledger with a client of its own. Raises InvalidInput for a bad address."""
+        return cls(redis_client(url, name=name))
+
+    async def commit(self, reserves: Sequence[NodeReserve]) -> tuple[NodeAnswer, ...]:
+        """See Ledger.commit."""
+        check_call(reserves)
+        if not reserves:
+            return ()
+        arguments: list[str | bytes | int] = [self._prefix]
+        for reserve in reserves:
+            arguments += [reserve.node, reserve.expect, len(reserve.reservations)]
+            for reservation in reserve.reservations:
+                arguments += [*reservation.attempt, encode_reservation(reservation)]
+        raw: list[Any] = await self._run(self._commit, arguments, "reserve in the ledger")
+        return tuple(_answer(reserve, *one) for reserve, one in zip(reserves, raw, strict=True))
+
+    async def release(self, attempts: Sequence[Attempt]) -> tuple[Released, ...]:
+        """See Ledger.release."""
+        _check_count(attempts)
+        if not attempts:
+            return ()
+        arguments: list[str | bytes | int] = [self._prefix, _OVER_KEPT_S]
+        for attempt in attempts:
+            arguments += attempt
+        raw: list[bytes] = await self._run(self._release, arguments, "release in the ledger")
+        gone: dict[str, list[Attempt]] = {}
+        for attempt, node in zip(attempts, raw, strict=True):
+            if node:
+                gone.setdefault(node.decode(), []).append(attempt)
+        if not gone:
+            return ()
+        names = sorted(gone)
+        try:
+            counts = await self._client.hmget(f"{self._prefix}:changes", names)
+        except REDIS_ERRORS as error:
+            raise redis_error(error, "read the ledger's changes") from error
+        return tuple(
+            Released(node=name, changes=int(count or 0), attempts=tuple(gone[name]))
+            for name, count in zip(names, counts, strict=True)
+        )
+
+    async def confirm(self, attempts: Sequence[Attempt]) -> None:
+        """See Ledger.confirm."""
+        _check_count(attempts)
+        if attempts:
+            names = [attempt_key(replica, attempt) for replica, attempt in attempts]
+            await self._run(self._confirm, [self._prefix, *names], "confirm in the ledger")
+
+    async def rows(self, nodes: Sequence[str]) -> tuple[NodeRow, ...]:
+        """See Ledger.rows. Each row is of one moment; two rows may be of different ones."""
+        _check_count(nodes)
+        if not nodes:
+            return ()
+        try:
+            async with self._client.pipeline(transaction=True) as pipe:
+                for node in nodes:
+                    pipe.hgetall(f"{self._prefix}:node:{node}")
+                pipe.hmget(f"{self._prefix}:changes", list(nodes))
+                *hashes, counts = await pipe.execute()
+        except REDIS_ERRORS as error:
+            raise redis_error(error, "read the ledger") from error
+        return tuple(
+            _row(node, fields, int(count or 0)) for node, fields, count in zip(nodes, hashes, counts, strict=True)
+        )
+
+    async def changes(self) -> Mapping[str, int]:
+        """See Ledger.changes."""
+        try:
+            raw: dict[Any, Any] = await self._client.hgetall(f"{self._prefix}:changes")
+        except REDIS_ERRORS as error:
+            raise redis_error(error, "read the ledger's changes") from error
+        counts = {name.decode(): int(count) for name, count in raw.items()}
+        return dict(sorted(counts.items()))
+
+    async def ready(self) -> str:
+        """Empty when Redis answers, else one sentence that says why not."""
+        try:
+            await self._client.ping()
+        except REDIS_ERRORS as error:
+            return str(redis_error(error, "Redis"))
+        return ""
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+        await self._client.connection_pool.disconnect()
+
+    async def _run(self, script: Any, arguments: Sequence[str | bytes | int], doing: str) -> Any:
+        try:
+            return await script(args=arguments)
+        except REDIS_ERRORS as error:
+            raise redis_error(error, doing) from error
+
+
+def _check_count(items: Sequence[object]) -> None:
+    if len(items) > CALL_MAX:
+        raise InvalidInput("ledger", f"at most {CALL_MAX} entries in one call", len(items))
+
+
+def _answer(reserve: NodeReserve, revision: int, changes: int, verdicts: list[bytes]) -> NodeAnswer:
+    accepted: list[Attempt] = []
+    refused: list[ReservationRefused] = []
+    for reservation, verdict, where in zip(reserve.reservations, verdicts[::2], verdicts[1::2], strict=True):
+        replica, attempt = reservation.attempt
+        if verdict == b"ok":
+            accepted.append((replica, attempt))
+        else:
+            reason = Reason(verdict.decode())
+            refused.append(ReservationRefused(replica=replica, attempt=attempt, reason=reason, held_on=where.decode()))
+    return NodeAnswer(
+        node=reserve.node, revision=revision, changes=changes, accepted=tuple(accepted), refused=tuple(refused)
+    )
+
+
+def _row(node: str, fields: Mapping[bytes, bytes], changes: int) -> NodeRow:
+    reservations: list[Reservation] = []
+    confirmed: list[Attempt] = []
+    for name in sorted(name for name in fields if name.startswith(b"h:")):
+        try:
+            reservation = decode_reservation(fields[name])
+        except msgspec.MsgspecError as error:
+            raise Refused(f"ledger row {node}, field {name.decode()}: {error}") from error
+        reservations.append(reservation)
+        if b"c:" + name[2:] in fields:
+            confirmed.append(reservation.attempt)
+    return NodeRow(
+        node=node,
+        revision=int(fields.get(b"rev", b"0")),
+        changes=changes,
+        reservations=tuple(reservations),
+        confirmed=tuple(confirmed),
+    )

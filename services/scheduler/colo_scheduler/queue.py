@@ -1,0 +1,259 @@
+"""The replicas that want a place, by request class: which class is next, who waits how long, and what wakes them.
+
+Order: priority, higher first; then `queued_at_ms`, older first; then the replica's id. Equal requests are taken together, at most a
+quantum in one turn, so that one search of the nodes serves many. A class that no node takes is parked as a whole: it
+returns after its backoff, or as soon as a node has grown enough that it might fit.
+"""
+
+import heapq
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.events.job import ReplicaWant
+from colo_common.model.invalid import InvariantBroken
+from colo_scheduler.ledger import Attempt
+from colo_scheduler.request import RequestClass, class_of
+
+__all__ = ["Backoff", "Parked", "WantQueue"]
+
+_Place = tuple[int, str, int]
+_DOUBLINGS_MAX: Final = 20
+
+
+class Backoff(Struct, frozen=True, kw_only=True):
+    """Waiting time after the n-th rejection in a row: `first_ms` doubled n-1 times, at most `most_ms`."""
+
+    first_ms: int = 1_000
+    most_ms: int = 60_000
+
+    def after(self, rejections: int) -> int:
+        """Milliseconds to wait; `rejections` is at least 1."""
+        doublings = min(rejections - 1, _DOUBLINGS_MAX)
+        return int(min(self.most_ms, self.first_ms << doublings))
+
+
+class Parked(Struct, frozen=True, kw_only=True):
+    """Why and until when a class waits. `retry_at_ms` None: only new capacity or a withdrawal changes anything."""
+
+    retry_at_ms: int | None
+    capacity_changes: int
+    is_unresolvable: bool
+
+
+class _Class:
+    def __init__(self, request: RequestClass) -> None:
+        self.request = request
+        self.heap: list[_Place] = []
+        self.live = 0
+        self.parked: Parked | None = None
+        self.rejections = 0
+
+
+class WantQueue:
+    """Wants keyed by replica and attempt, at most `limit`; of one replica only the newest attempt waits."""
+
+    def __init__(self, limit: int, backoff: Backoff) -> None:
+        self._limit = limit
+        self._backoff = backoff
+        self._wants: dict[str, ReplicaWant] = {}
+        self._classes: dict[RequestClass, _Class] = {}
+        self._ready: list[tuple[int, _Place, RequestClass]] = []
+        self._timers: list[tuple[int, RequestClass]] = []
+        self._delayed: list[tuple[int, str, int]] = []
+        self._delayed_wants: dict[Attempt, ReplicaWant] = {}
+
+    def __len__(self) -> int:
+        return len(self._wants) + len(self._delayed_wants)
+
+    def __contains__(self, attempt: object) -> bool:
+        if not isinstance(attempt, tuple) or len(attempt) != 2:
+            return False
+        want = self._wants.get(attempt[0])
+        return attempt in self._delayed_wants or (want is not None and want.attempt == attempt[1])
+
+    def add(self, want: ReplicaWant) -> bool:
+        """Take a want; False when the queue is full. An attempt not newer than the one that waits changes nothing."""
+        kept = self._wants.get(want.replica)
+        if kept is not None:
+            if kept.attempt >= want.attempt:
+                return True
+            self.remove((kept.replica, kept.attempt))
+        if (want.replica, want.attempt) in self._delayed_wants:
+            return True
+        if len(self) >= self._limit:
+            return False
+        self._insert(want)
+        return True
+
+    def delay(self, want: ReplicaWant, until_ms: int) -> None:
+        """Take a want back that lost its place at commit too often: it is not decided before `until_ms`."""
+        self._delayed_wants[(want.replica, want.attempt)] = want
+        heapq.heappush(self._delayed, (until_ms, want.replica, want.attempt))
+
+    def put_back(self, wants: list[ReplicaWant]) -> None:
+        """Take wants back that were taken out to be decided; the limit does not count for them."""
+        for want in wants:
+            kept = self._wants.get(want.replica)
+            if kept is None:
+                self._insert(want)
+
+    def find(self, replica: str) -> ReplicaWant | None:
+        """The want of the replica that waits, or None."""
+        return self._wants.get(replica)
+
+    def remove(self, attempt: Attempt) -> ReplicaWant | None:
+        """The want of the attempt, which waits no more; None when it did not wait."""
+        delayed = self._delayed_wants.pop(attempt, None)
+        want = self._wants.get(attempt[0])
+        if want is None or want.attempt != attempt[1]:
+            return delayed
+        del self._wants[want.replica]
+        waiting = self._classes[class_of(want)]
+        waiting.live -= 1
+        if waiting.live == 0:
+            del self._classes[waiting.request]
+        return want
+
+    def next_class(self) -> RequestClass | None:
+        """The class whose head is first in order among those that may be decided; None when none may."""
+        while self._ready:
+            _, place, request = self._ready[0]
+            waiting = self._classes.get(request)
+            if waiting is not None and waiting.parked is None and self._head(waiting) == place:
+                return request
+            heapq.heappop(self._ready)
+        return None
+
+    def take(self, request: RequestClass, count: int) -> list[ReplicaWant]:
+        """Take at most `count` wants of the class out, in order.
+
+        Say afterwards what became of them: `put_back` and `park`, or `placed`.
+        """
+        waiting = self._classes[request]
+        taken: list[ReplicaWant] = []
+        while len(taken) < count and self._head(waiting) is not None:
+            _, replica, _ = heapq.heappop(waiting.heap)
+            taken.append(self._wants.pop(replica))
+            waiting.live -= 1
+        self._announce(waiting)
+        return taken
+
+    def placed(self, request: RequestClass) -> None:
+        """All that were taken found a place: the class's backoff starts anew, and it is forgotten when nobody waits in it."""
+        waiting = self._classes[request]
+        waiting.rejections = 0
+        if waiting.live == 0:
+            del self._classes[request]
+
+    def park(
+        self,
+        request: RequestClass,
+        now_ms: int,
+        *,
+        capacity_changes: int,
+        is_unresolvable: bool,
+        sooner_ms: int | None = None,
+    ) -> Parked:
+        """Let a class wait that no node took. `sooner_ms` is a moment from which a filter will answer otherwise."""
+        waiting = self._classes[request]
+        waiting.rejections += 1
+        retry_at_ms = None
+        if not is_unresolvable:
+            retry_at_ms = now_ms + self._backoff.after(waiting.rejections)
+            if sooner_ms is not None and now_ms < sooner_ms < retry_at_ms:
+                retry_at_ms = sooner_ms
+            heapq.heappush(self._timers, (retry_at_ms, request))
+        waiting.parked = Parked(
+            retry_at_ms=retry_at_ms, capacity_changes=capacity_changes, is_unresolvable=is_unresolvable
+        )
+        return waiting.parked
+
+    def wake_due(self, now_ms: int) -> None:
+        """Wake what has waited long enough."""
+        while self._timers and self._timers[0][0] <= now_ms:
+            at_ms, request = heapq.heappop(self._timers)
+            waiting = self._classes.get(request)
+            if waiting is not None and waiting.parked is not None and waiting.parked.retry_at_ms == at_ms:
+                self._unpark(waiting)
+        while self._delayed and self._delayed[0][0] <= now_ms:
+            _, replica, attempt = heapq.heappop(self._delayed)
+            want = self._delayed_wants.pop((replica, attempt), None)
+            if want is not None:
+                self.put_back([want])
+
+    def wake_where(self, might_fit: Callable[[RequestClass, Parked], bool]) -> None:
+        """Wake the parked classes for which the answer may have changed."""
+        for waiting in self._classes.values():
+            if waiting.parked is not None and might_fit(waiting.request, waiting.parked):
+                self._unpark(waiting)
+
+    def deadline_ms(self) -> int | None:
+        """When `wake_due` will have something to do."""
+        while self._timers:
+            at_ms, request = self._timers[0]
+            waiting = self._classes.get(request)
+            if waiting is not None and waiting.parked is not None and waiting.parked.retry_at_ms == at_ms:
+                break
+            heapq.heappop(self._timers)
+        while self._delayed and self._delayed[0][1:] not in self._delayed_wants:
+            heapq.heappop(self._delayed)
+        moments = [timers[0][0] for timers in (self._timers, self._delayed) if timers]
+        return min(moments, default=None)
+
+    def waiting(self, request: RequestClass, limit: int) -> list[ReplicaWant]:
+        """At most `limit` wants of a class, one a job, the oldest of each job first."""
+        found: dict[str, ReplicaWant] = {}
+        for _, replica, attempt in sorted(self._classes[request].heap) if request in self._classes else ():
+            want = self._wants.get(replica)
+            if want is not None and want.attempt == attempt and want.job not in found:
+                found[want.job] = want
+                if len(found) >= limit:
+                    break
+        return list(found.values())
+
+    def check(self) -> None:
+        """Raise InvariantBroken unless the classes hold exactly the wants."""
+        for waiting in self._classes.values():
+            if waiting.live < 1:
+                raise InvariantBroken("an empty class is kept", request=waiting.request)
+        members = sum(waiting.live for waiting in self._classes.values())
+        if members != len(self._wants):
+            raise InvariantBroken("classes and wants differ", classes=members, wants=len(self._wants))
+        for want in self._wants.values():
+            place = (want.queued_at_ms, want.replica, want.attempt)
+            if place not in self._classes[class_of(want)].heap:
+                raise InvariantBroken("a want is in no class", replica=want.replica, attempt=want.attempt)
+
+    def _insert(self, want: ReplicaWant) -> None:
+        request = class_of(want)
+        waiting = self._classes.get(request)
+        if waiting is None:
+            waiting = self._classes[request] = _Class(request)
+        self._wants[want.replica] = want
+        place = (want.queued_at_ms, want.replica, want.attempt)
+        heapq.heappush(waiting.heap, place)
+        waiting.live += 1
+        # A newcomer deserves its own answer, and a class that waits costs one search.
+        if waiting.parked is not None or waiting.heap[0] == place:
+            waiting.parked = None
+            self._announce(waiting)
+
+    def _unpark(self, waiting: _Class) -> None:
+        waiting.parked = None
+        self._announce(waiting)
+
+    def _announce(self, waiting: _Class) -> None:
+        place = self._head(waiting)
+        if place is not None and waiting.parked is None:
+            heapq.heappush(self._ready, (-waiting.request.priority, place, waiting.request))
+
+    def _head(self, waiting: _Class) -> _Place | None:
+        while waiting.heap:
+            place = waiting.heap[0]
+            want = self._wants.get(place[1])
+            if want is not None and want.attempt == place[2] and want.queued_at_ms == place[0]:
+                return place
+            heapq.heappop(waiting.heap)
+        return None
