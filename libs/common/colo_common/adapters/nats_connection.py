@@ -178,10 +178,6 @@ class NatsConnection:
                     config = config.evolve(max_bytes=(config.max_bytes or 0) // 2)
                     continue
                 raise port_error(error, doing) from error
-            except nats.errors.NoRespondersError as error:
-                raise Refused(
-                    f"{doing}: the NATS server runs without JetStream; start it with -js or a jetstream section"
-                ) from error
             except NATS_ERRORS as error:
                 raise port_error(error, doing) from error
 

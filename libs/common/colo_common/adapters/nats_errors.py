@@ -13,6 +13,7 @@ __all__ = ["NATS_ERRORS", "api_error", "port_error"]
 NATS_ERRORS: Final = (nats.errors.Error, OSError, TimeoutError)
 
 _JETSTREAM_ABSENT: Final = (10039, 10076)
+_WITHOUT_JETSTREAM: Final = "the NATS server runs without JetStream; start it with -js or a jetstream section"
 _NO_STORAGE: Final = (10023, 10028, 10047)
 
 _HOPELESS: Final = (
@@ -28,6 +29,9 @@ _HOPELESS: Final = (
 
 def port_error(error: BaseException, doing: str) -> PortError:
     """Refused where trying again alike cannot help, else Unavailable; the sentence begins with what was being done."""
+    if isinstance(error, nats.js.errors.ServiceUnavailableError) and not error.description:
+        # Nobody listens on the subjects of the JetStream API.
+        return Refused(f"{doing}: {_WITHOUT_JETSTREAM}")
     if isinstance(error, nats.js.errors.APIError):
         return api_error(error.code or 500, error.err_code or 0, error.description or "", doing)
     if isinstance(error, nats.js.errors.NoStreamResponseError):
@@ -43,6 +47,6 @@ def port_error(error: BaseException, doing: str) -> PortError:
 def api_error(code: int, err_code: int, description: str, doing: str) -> PortError:
     """An error that the JetStream API answered with: `code` is HTTP-like, `err_code` the server's own number."""
     if err_code in _JETSTREAM_ABSENT:
-        return Refused(f"{doing}: the NATS server runs without JetStream; start it with -js or a jetstream section")
+        return Refused(f"{doing}: {_WITHOUT_JETSTREAM}")
     sentence = f"{doing}: {description} ({err_code or code})"
     return Refused(sentence) if code < 500 or err_code in _NO_STORAGE else Unavailable(sentence)

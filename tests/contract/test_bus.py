@@ -1,0 +1,370 @@
+"""The bus's promises, kept alike by the memory twin and by a real NATS with JetStream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from uuid import uuid4
+
+import pytest
+
+from colo_common.adapters.bus_memory import MemoryBus
+from colo_common.adapters.bus_nats import NatsBus
+from colo_common.events.registry import Stream
+from colo_common.ports import Bus, Delivery, Outgoing, Refused, Source, Unavailable
+
+LIMIT_S = 15.0
+
+
+@pytest.fixture(params=["memory", "nats"])
+async def bus(request: pytest.FixtureRequest) -> AsyncIterator[Bus]:
+    if request.param == "memory":
+        yield MemoryBus()
+        return
+    real = NatsBus(request.getfixturevalue("nats_url"), name="contract")
+    real.start()
+    await real.connected(10)
+    yield real
+    await real.close()
+
+
+@pytest.fixture
+def own() -> str:
+    """One token that no other test uses in its subjects."""
+    return uuid4().hex
+
+
+class Heard:
+    """Collects deliveries; does with each what `act` says, and waits for counts without guessing spans."""
+
+    def __init__(self, act: str = "ack") -> None:
+        self.deliveries: list[Delivery] = []
+        self._act = act
+        self._more = asyncio.Event()
+
+    async def __call__(self, delivery: Delivery) -> None:
+        self.deliveries.append(delivery)
+        self._more.set()
+        if self._act == "ack":
+            await delivery.ack()
+
+    @property
+    def texts(self) -> list[str]:
+        return [delivery.data.decode() for delivery in self.deliveries]
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(LIMIT_S):
+            while not holds():
+                self._more.clear()
+                await self._more.wait()
+
+    async def until_heard(self, bus: Bus, message: Outgoing) -> None:
+        """Live and unnamed listeners need a moment until they hear; say it again until they do."""
+        text = message.data.decode()
+        async with asyncio.timeout(LIMIT_S):
+            while text not in self.texts:
+                await bus.publish([message])
+                await asyncio.sleep(0.01)
+
+    async def count(self, wanted: int) -> list[Delivery]:
+        await self.until(lambda: len(self.deliveries) >= wanted)
+        return self.deliveries
+
+
+@asynccontextmanager
+async def listening(bus: Bus, source: Source, sink: Heard) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(bus.listen(source, sink))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def kept(subject: str, text: str, msg_id: str = "", headers: dict[str, str] | None = None) -> Outgoing:
+    return Outgoing(subject=subject, data=text.encode(), durable=True, msg_id=msg_id, headers=headers or {})
+
+
+def live(subject: str, text: str) -> Outgoing:
+    return Outgoing(subject=subject, data=text.encode(), durable=False)
+
+
+def event(own: str, *words: str) -> str:
+    return ".".join(("colo.v1.evt.job", own, *words))
+
+
+def durable_source(own: str, name: str = "d", **more: int) -> Source:
+    return Source(subject=event(own, "*"), stream=Stream.EVT.value, durable=f"{name}-{own}", **more)  # type: ignore[arg-type]
+
+
+async def test_a_live_message_reaches_every_listener_of_a_fitting_subject(bus: Bus, own: str) -> None:
+    first, second, other = Heard(), Heard(), Heard()
+    async with (
+        listening(bus, Source(subject=f"colo.v1.tlm.{own}.*.usage"), first),
+        listening(bus, Source(subject=f"colo.v1.tlm.{own}.>"), second),
+        listening(bus, Source(subject=f"colo.v1.tlm.{own}.a"), other),
+    ):
+        await first.until_heard(bus, live(f"colo.v1.tlm.{own}.n1.usage", "x"))
+        await second.until_heard(bus, live(f"colo.v1.tlm.{own}.n1.usage", "x"))
+    assert first.deliveries[0].subject == f"colo.v1.tlm.{own}.n1.usage"
+    assert first.deliveries[0].data == b"x"
+    assert other.deliveries == []
+
+
+class Gated(Heard):
+    """A sink that is stuck in its first delivery until the gate opens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+
+    async def __call__(self, delivery: Delivery) -> None:
+        await super().__call__(delivery)
+        await self.gate.wait()
+
+
+async def test_a_slow_live_listener_keeps_the_newest_of_each_subject(bus: Bus, own: str) -> None:
+    slow, fast = Gated(), Heard()
+    source = Source(subject=f"colo.v1.tlm.{own}.*")
+    async with listening(bus, source, slow), listening(bus, source, fast):
+        await slow.until_heard(bus, live(f"colo.v1.tlm.{own}.a", "first"))
+        await fast.until_heard(bus, live(f"colo.v1.tlm.{own}.a", "first"))
+        # The fast listener says when each pair has arrived.
+        for number in range(50):
+            await bus.publish([live(f"colo.v1.tlm.{own}.{name}", f"{name}{number}") for name in "ab"])
+            await fast.until(lambda last=f"b{number}": last in fast.texts)  # type: ignore[misc]
+        slow.gate.set()
+        await slow.until(lambda: {"a49", "b49"} <= set(slow.texts))
+    assert len(slow.texts) < 20
+    assert slow.texts[-1] in ("a49", "b49")
+
+
+async def test_a_durable_listener_gets_what_was_said_before_it_came_in_order(bus: Bus, own: str) -> None:
+    await bus.publish([kept(event(own, "a"), str(number)) for number in range(1_500)])
+    heard = Heard()
+    async with listening(bus, durable_source(own), heard):
+        await heard.count(1_500)
+    assert heard.texts == [str(number) for number in range(1_500)]
+    assert all(delivery.deliveries == 1 for delivery in heard.deliveries)
+
+
+async def test_a_durable_listener_goes_on_where_it_stopped(bus: Bus, own: str) -> None:
+    await bus.publish([kept(event(own, "a"), "one")])
+    first = Heard()
+    async with listening(bus, durable_source(own), first):
+        await first.count(1)
+    await bus.publish([kept(event(own, "a"), "two")])
+    second = Heard()
+    async with listening(bus, durable_source(own), second):
+        await second.count(1)
+    assert (first.texts, second.texts) == (["one"], ["two"])
+
+
+async def test_two_durable_consumers_each_get_everything(bus: Bus, own: str) -> None:
+    await bus.publish([kept(event(own, "a"), "x")])
+    first, second = Heard(), Heard()
+    async with listening(bus, durable_source(own, "d1"), first), listening(bus, durable_source(own, "d2"), second):
+        await first.count(1)
+        await second.count(1)
+    assert (first.texts, second.texts) == (["x"], ["x"])
+
+
+async def test_what_is_not_acknowledged_comes_again_after_the_wait(bus: Bus, own: str) -> None:
+    await bus.publish([kept(event(own, "a"), "x")])
+    heard = Heard(act="nothing")
+    async with listening(bus, durable_source(own, ack_wait_s=1), heard):
+        await heard.count(2)
+    assert [delivery.deliveries for delivery in heard.deliveries] == [1, 2]
+
+
+async def test_what_is_not_acknowledged_comes_at_most_as_often_as_said(bus: Bus, own: str) -> None:
+    await bus.publish([kept(event(own, "a"), "x")])
+    heard = Heard(act="nothing")
+    async with listening(bus, durable_source(own, ack_wait_s=1, max_deliver=2), heard):
+        await heard.count(2)
+        await heard.deliveries[1].nak()
+        await bus.publish([kept(event(own, "a"), "end")])
+        await heard.count(3)
+    assert heard.texts == ["x", "x", "end"]
+
+
+async def test_nak_brings_a_message_back_and_ack_and_term_do_not(bus: Bus, own: str) -> None:
+    await bus.publish([kept(event(own, "a"), text) for text in ("again", "done", "dead")])
+    heard = Heard(act="nothing")
+    async with listening(bus, durable_source(own, ack_wait_s=1), heard):
+        again, done, dead = await heard.count(3)
+        await done.ack()
+        await dead.term()
+        await again.nak(0.2)
+        await heard.count(4)
+        await heard.deliveries[3].nak()
+        await heard.count(5)
+        await heard.deliveries[4].ack()
+        await bus.publish([kept(event(own, "a"), "end")])
+        await heard.count(6)
+    assert heard.texts == ["again", "done", "dead", "again", "again", "end"]
+    assert [delivery.deliveries for delivery in heard.deliveries] == [1, 1, 1, 2, 3, 1]
+
+
+async def test_a_second_message_of_the_same_id_is_dropped(bus: Bus, own: str) -> None:
+    await bus.publish(
+        [kept(event(own, "a"), "one", msg_id=f"{own}-1"), kept(event(own, "a"), "copy", msg_id=f"{own}-1")]
+    )
+    await bus.publish(
+        [kept(event(own, "a"), "copy", msg_id=f"{own}-1"), kept(event(own, "a"), "two", msg_id=f"{own}-2")]
+    )
+    heard = Heard()
+    async with listening(bus, durable_source(own), heard):
+        await heard.count(2)
+    assert heard.texts == ["one", "two"]
+
+
+async def test_a_replaying_listener_gets_the_last_of_each_subject_then_what_comes(bus: Bus, own: str) -> None:
+    def node(name: str) -> str:
+        return f"colo.v1.evt.node.{own}-{name}.topology"
+
+    await bus.publish([kept(node("a"), "a1"), kept(node("b"), "b1"), kept(node("a"), "a2")])
+    heard = Heard()
+    # The pattern has no room for the own token: others' messages are filtered out here.
+    source = Source(subject="colo.v1.evt.node.*.topology", stream=Stream.NODE.value, last_per_subject=True)
+    async with listening(bus, source, heard):
+        await heard.until(lambda: len(_of(heard, own)) == 2)
+        await bus.publish([kept(node("c"), "c1"), kept(node("a"), "a3")])
+        await heard.until(lambda: len(_of(heard, own)) == 4)
+    assert _of(heard, own) == ["b1", "a2", "c1", "a3"]
+
+
+async def test_an_unnamed_listener_begins_now(bus: Bus, own: str) -> None:
+    await bus.publish([kept(event(own, "a"), "before")])
+    heard = Heard()
+    async with listening(bus, Source(subject=event(own, "*"), stream=Stream.EVT.value), heard):
+        await heard.until_heard(bus, kept(event(own, "a"), "after"))
+    assert set(heard.texts) == {"after"}
+
+
+async def test_headers_travel_with_the_message(bus: Bus, own: str) -> None:
+    headers = {"traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01", "ce-type": "x"}
+    await bus.publish([kept(event(own, "a"), "x", headers=headers)])
+    heard = Heard()
+    async with listening(bus, durable_source(own), heard):
+        (delivery,) = await heard.count(1)
+    assert headers.items() <= dict(delivery.headers).items()
+
+
+async def test_a_live_listener_also_hears_what_a_stream_keeps(bus: Bus, own: str) -> None:
+    heard = Heard()
+    async with listening(bus, Source(subject=event(own, "*")), heard):
+        await heard.until_heard(bus, kept(event(own, "a"), "x"))
+    assert heard.texts[0] == "x"
+
+
+async def test_a_durable_message_that_no_stream_keeps_is_refused(bus: Bus, own: str) -> None:
+    with pytest.raises(Refused, match=own):
+        await bus.publish([kept(f"elsewhere.{own}", "x")])
+
+
+async def test_a_slow_sink_holds_its_own_consumer_back_and_no_other(bus: Bus, own: str) -> None:
+    await bus.publish([kept(event(own, "a"), str(number)) for number in range(50)])
+    slow, fast = Gated(), Heard()
+    async with listening(bus, durable_source(own, "slow"), slow), listening(bus, durable_source(own, "fast"), fast):
+        await fast.count(50)
+        assert len(slow.deliveries) <= 1
+        slow.gate.set()
+        await slow.count(50)
+    assert slow.texts == [str(number) for number in range(50)]
+
+
+# ---------------------------------------------------------------- questions
+
+
+@asynccontextmanager
+async def answering(bus: Bus, service: str, **answers: str) -> AsyncIterator[None]:
+    """Answers `subject` with a text, the request and a header."""
+
+    def answerer(text: str):  # type: ignore[no-untyped-def]
+        async def answer(data: bytes, headers: Mapping[str, str]) -> bytes:
+            return f"{text}:{data.decode()}:{headers.get('traceparent', '')}".encode()
+
+        return answer
+
+    task = asyncio.create_task(
+        bus.answer(service, {subject.replace("_", "."): answerer(text) for subject, text in answers.items()})
+    )
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def asked(bus: Bus, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> bytes:
+    """Ask until somebody answers: an answerer needs a moment until it is heard of."""
+    async with asyncio.timeout(LIMIT_S):
+        while True:
+            try:
+                return await bus.ask(subject, data, 5, headers)
+            except Unavailable:
+                await asyncio.sleep(0.01)
+
+
+async def test_a_question_gets_the_answer_of_its_subject(bus: Bus, own: str) -> None:
+    async with answering(bus, f"svc{own}", **{f"colo_v1_req_{own}_get": "got", f"colo_v1_req_{own}_list": "listed"}):
+        assert await asked(bus, f"colo.v1.req.{own}.get", b"7", {"traceparent": "tp"}) == b"got:7:tp"
+        assert await asked(bus, f"colo.v1.req.{own}.list", b"8") == b"listed:8:"
+
+
+async def test_each_question_is_answered_by_one_member_of_the_service(bus: Bus, own: str) -> None:
+    subject = f"colo_v1_req_{own}_get"
+    async with answering(bus, f"svc{own}", **{subject: "one"}), answering(bus, f"svc{own}", **{subject: "two"}):
+        seen: set[bytes] = set()
+        async with asyncio.timeout(LIMIT_S):
+            while len(seen) < 2:
+                seen.add(await asked(bus, f"colo.v1.req.{own}.get", b""))
+    assert seen == {b"one::", b"two::"}
+
+
+async def test_questions_of_one_subject_are_answered_beside_each_other(bus: Bus, own: str) -> None:
+    subject = f"colo.v1.req.{own}.get"
+    both = asyncio.Barrier(2)
+
+    async def answer(data: bytes, headers: Mapping[str, str]) -> bytes:
+        if data != b"probe":
+            await both.wait()
+        return data
+
+    task = asyncio.create_task(bus.answer(f"svc{own}", {subject: answer}))
+    await asked(bus, subject, b"probe")
+    assert await asyncio.gather(bus.ask(subject, b"a", 5), bus.ask(subject, b"b", 5)) == [b"a", b"b"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_question_that_nobody_answers_is_unavailable(bus: Bus, own: str) -> None:
+    with pytest.raises(Unavailable, match=own):
+        await bus.ask(f"colo.v1.req.{own}.get", b"", 1)
+
+
+async def test_an_answer_that_takes_too_long_is_unavailable(bus: Bus, own: str) -> None:
+    subject = f"colo.v1.req.{own}.get"
+
+    async def never(data: bytes, headers: Mapping[str, str]) -> bytes:
+        if data == b"probe":
+            return b""
+        await asyncio.get_running_loop().create_future()
+        return b""
+
+    task = asyncio.create_task(bus.answer(f"svc{own}", {subject: never}))
+    await asked(bus, subject, b"probe")
+    with pytest.raises(Unavailable, match=own):
+        await bus.ask(subject, b"", 0.2)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_bus_that_works_is_ready(bus: Bus) -> None:
+    assert await bus.ready() == ""
+
+
+def _of(heard: Heard, own: str) -> list[str]:
+    return [delivery.data.decode() for delivery in heard.deliveries if own in delivery.subject]

@@ -1,0 +1,254 @@
+"""What only a real NATS can show: restarts, a server without JetStream, discovery, and what is said when it is away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import nats
+import pytest
+
+from colo_cli.server_process import Recipe, ServerProcess
+from colo_cli.servers import NatsServer, find_nats_server
+from colo_common.adapters.bus_nats import NatsBus
+from colo_common.events.registry import Stream
+from colo_common.ports import Outgoing, Refused, Source, Unavailable
+from tests.contract.test_bus import Heard, kept, listening, live
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
+    """A server of the test's own, which it may stop and start again on the same port and directory."""
+    first = NatsServer(directory=tmp_path)
+    await first.start()
+    yield first
+    await first.stop()
+
+
+@pytest.fixture
+def unused_url() -> str:
+    """An address where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"nats://127.0.0.1:{probe.getsockname()[1]}"
+
+
+def bare_arguments(directory: Path, _port: int | None) -> list[str]:
+    config = directory / "nats.conf"
+    config.write_text(f"listen: 127.0.0.1:-1\nports_file_dir: {json.dumps(str(directory))}\n")
+    return ["-c", str(config)]
+
+
+def bare_url(directory: Path, _port: int | None, pid: int) -> str | None:
+    for path in directory.glob(f"*_{pid}.ports"):
+        with suppress(OSError, ValueError, KeyError):
+            return str(json.loads(path.read_text())["nats"][0])
+    return None
+
+
+#: A nats-server that nobody told to run JetStream.
+BARE = Recipe(
+    name="nats-server", port_option="nats_port", find=find_nats_server, arguments=bare_arguments, ready_url=bare_url
+)
+
+
+def port_of(server: NatsServer) -> int:
+    return int(server.url.rpartition(":")[2])
+
+
+async def connected(url: str, **more: str) -> NatsBus:
+    bus = NatsBus(url, name="contract", **more)
+    bus.start()
+    await bus.connected(10)
+    return bus
+
+
+async def test_listeners_and_publishers_heal_when_the_server_comes_back(server: NatsServer, tmp_path: Path) -> None:
+    port = port_of(server)
+    bus = await connected(server.url)
+    durable, unnamed, replaying, lossy = Heard(), Heard(), Heard(), Heard()
+    subject = "colo.v1.evt.job.changed"
+    async with (
+        listening(bus, Source(subject=subject, stream=Stream.EVT.value, durable="d"), durable),
+        listening(bus, Source(subject=subject, stream=Stream.EVT.value), unnamed),
+        listening(
+            bus, Source(subject="colo.v1.evt.node.*.x", stream=Stream.NODE.value, last_per_subject=True), replaying
+        ),
+        listening(bus, Source(subject="colo.v1.tlm.*"), lossy),
+    ):
+        await unnamed.until_heard(bus, kept(subject, "probe"))
+        before = len(durable.texts)
+        await bus.publish([kept("colo.v1.evt.node.n1.x", "n1")])
+        await replaying.count(1)
+        await server.stop()
+        assert await eventually(bus.ready, "the bus says that it is away")
+        with pytest.raises(Unavailable):
+            await bus.publish([kept(subject, "lost")])
+        with pytest.raises(Unavailable):
+            await bus.ask("colo.v1.req.jobs.get", b"", 1)
+        again = NatsServer(directory=tmp_path, port=port)
+        await again.start()
+        try:
+            await eventually(lambda: _is_ready(bus), "the bus is back")
+            await bus.publish([kept(subject, "back"), kept("colo.v1.evt.node.n2.x", "n2")])
+            await durable.until(lambda: "back" in durable.texts)
+            await unnamed.until(lambda: "back" in unnamed.texts)
+            await replaying.until(lambda: "n2" in replaying.texts)
+            await lossy.until_heard(bus, live("colo.v1.tlm.x", "live"))
+            assert "lost" not in durable.texts
+            assert len(durable.texts) >= before
+        finally:
+            await bus.close()
+            await again.stop()
+
+
+async def test_streams_are_made_anew_on_a_server_with_an_empty_store(
+    server: NatsServer, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    port = port_of(server)
+    bus = await connected(server.url)
+    await server.stop()
+    await eventually(bus.ready, "the bus says that it is away")
+    empty = NatsServer(directory=tmp_path_factory.mktemp("empty"), port=port)
+    await empty.start()
+    try:
+        await eventually(lambda: _is_ready(bus), "the bus is back")
+        heard = Heard()
+        await bus.publish([kept("colo.v1.evt.job.changed", "x")])
+        async with listening(
+            bus, Source(subject="colo.v1.evt.job.changed", stream=Stream.EVT.value, durable="d"), heard
+        ):
+            await heard.count(1)
+    finally:
+        await bus.close()
+        await empty.stop()
+
+
+async def test_a_stream_that_somebody_deletes_is_made_again(server: NatsServer) -> None:
+    bus = await connected(server.url)
+    operator = await nats.connect(server.url)
+    await operator.jetstream().delete_stream(Stream.EVT.value)
+    with pytest.raises(Unavailable):
+        await bus.publish([kept("colo.v1.evt.job.changed", "x")])
+    await bus.publish([kept("colo.v1.evt.job.changed", "x")])
+    await operator.close()
+    await bus.close()
+
+
+async def test_a_consumer_that_somebody_deletes_is_made_again(server: NatsServer) -> None:
+    bus = await connected(server.url)
+    operator = await nats.connect(server.url)
+    heard = Heard()
+    subject = "colo.v1.evt.job.changed"
+    async with listening(bus, Source(subject=subject, stream=Stream.EVT.value, durable="d"), heard):
+        await heard.until_heard(bus, kept(subject, "one"))
+        await operator.jetstream().delete_consumer(Stream.EVT.value, "d")
+        await bus.publish([kept(subject, "two")])
+        await heard.until(lambda: "two" in heard.texts)
+    await operator.close()
+    await bus.close()
+
+
+async def test_a_second_process_finds_the_streams_of_the_first(server: NatsServer) -> None:
+    first = await connected(server.url)
+    second = await connected(server.url)
+    assert (await first.ready(), await second.ready()) == ("", "")
+    await first.close()
+    await second.close()
+
+
+async def test_a_stream_with_other_limits_is_brought_to_ours_and_keeps_its_bytes(server: NatsServer) -> None:
+    operator = await nats.connect(server.url)
+    jetstream = operator.jetstream()
+    await jetstream.add_stream(name=Stream.EVT.value, subjects=["colo.v1.evt.job.>"], max_bytes=1 << 20)
+    bus = await connected(server.url)
+    await bus.publish([kept("colo.v1.evt.replica.changed", "x")])
+    found = (await jetstream.stream_info(Stream.EVT.value)).config
+    assert (found.max_bytes, found.max_age, found.duplicate_window) == (1 << 20, 7 * 86_400, 120)
+    await operator.close()
+    await bus.close()
+
+
+async def test_a_server_without_jetstream_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    async with ServerProcess(BARE, program=None, directory=tmp_path, port=None) as bare:
+        bus = NatsBus(bare.url, name="contract")
+        bus.start()
+        with pytest.raises(Refused, match="without JetStream"):
+            await bus.connected(10)
+        assert "without JetStream" in await bus.ready()
+        with pytest.raises(Refused, match="without JetStream"):
+            await bus.publish([kept("colo.v1.evt.job.changed", "x")])
+        await bus.close()
+
+
+async def test_a_server_that_is_not_there_is_unavailable_and_named(unused_url: str) -> None:
+    bus = NatsBus(unused_url.replace("//", "//user:secret@"), name="contract")
+    bus.start()
+    with pytest.raises(Unavailable) as caught:
+        await bus.connected(0.3)
+    assert unused_url.rpartition("//")[2] in str(caught.value)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(Unavailable):
+        await bus.publish([live("colo.v1.tlm.x", "x")])
+    await bus.close()
+
+
+async def test_a_message_that_is_too_large_is_refused_and_the_next_one_goes(nats_url: str) -> None:
+    bus = await connected(nats_url)
+    big = Outgoing(subject="colo.v1.evt.job.changed", data=bytes(64 << 20), durable=True)
+    with pytest.raises(Refused, match="payload"):
+        await bus.publish([big])
+    await bus.publish([kept("colo.v1.evt.job.changed", "x")])
+    await bus.close()
+
+
+async def test_services_are_discoverable(nats_url: str) -> None:
+    bus = await connected(nats_url, version="1.2.3")
+    service = f"svc-{uuid4().hex}"
+    subject = f"colo.v1.req.{service}.get"
+
+    async def answer(data: bytes, headers: Mapping[str, str]) -> bytes:
+        return data
+
+    task = asyncio.create_task(bus.answer(service, {subject: answer}))
+    operator = await nats.connect(nats_url)
+
+    async def tells(verb: str) -> dict[str, Any] | None:
+        try:
+            msg = await operator.request(f"$SRV.{verb}.colo-{service}", timeout=1)
+        except nats.errors.Error:
+            return None
+        told: dict[str, Any] = json.loads(msg.data)
+        return told
+
+    async def info_with_endpoints() -> dict[str, Any] | None:
+        told = await tells("INFO")
+        return told if told and told["endpoints"] else None
+
+    async def gone() -> bool:
+        return await tells("PING") is None
+
+    info = await eventually(info_with_endpoints, "the service tells of its endpoint")
+    assert info is not None
+    assert (info["name"], info["version"], info["metadata"]) == (f"colo-{service}", "1.2.3", {"schema": "colo.v1"})
+    assert [endpoint["subject"] for endpoint in info["endpoints"]] == [subject]
+    assert await bus.ask(subject, b"hello", 5) == b"hello"
+    stats = await tells("STATS")
+    assert stats is not None
+    assert stats["endpoints"][0]["num_requests"] == 1
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await eventually(gone, "the service is gone")
+    await operator.close()
+    await bus.close()
+
+
+async def _is_ready(bus: NatsBus) -> bool:
+    return await bus.ready() == ""
