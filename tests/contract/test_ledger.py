@@ -27,7 +27,9 @@ async def ledger(request: pytest.FixtureRequest) -> AsyncIterator[Ledger]:
     await real.close()
 
 
-def reservation(replica: str, *, attempt: int = 1, node: str = "n1", generation: int = 1, mcpu: int = 1000) -> Reservation:
+def reservation(
+    replica: str, *, attempt: int = 1, node: str = "n1", generation: int = 1, mcpu: int = 1000
+) -> Reservation:
     return Reservation(placement=a_placement(replica, node=node, attempt=attempt, mcpu=mcpu), generation=generation)
 
 
@@ -44,7 +46,12 @@ async def test_a_node_without_a_row_has_revision_0_and_holds_nothing(ledger: Led
 async def test_what_is_reserved_is_in_the_row_as_it_was_given(ledger: Ledger) -> None:
     one, two = reservation("j/t/0"), reservation("j/t/1", mcpu=2500)
     (answer,) = await ledger.commit([reserve("n1", 0, one, two)])
-    assert (answer.revision, answer.changes, answer.accepted, answer.refused) == (1, 1, (("j/t/0", 1), ("j/t/1", 1)), ())
+    assert (answer.revision, answer.changes, answer.accepted, answer.refused) == (
+        1,
+        1,
+        (("j/t/0", 1), ("j/t/1", 1)),
+        (),
+    )
     (row,) = await ledger.rows(["n1"])
     assert (row.revision, row.reservations, row.confirmed) == (1, (one, two), ())
     assert dict(await ledger.changes()) == {"n1": 1}
@@ -87,7 +94,9 @@ async def test_a_node_may_stand_twice_in_one_call(ledger: Ledger) -> None:
 
 async def test_an_attempt_that_is_held_anywhere_is_refused_with_the_place(ledger: Ledger) -> None:
     await ledger.commit([reserve("n1", 0, reservation("j/t/0"))])
-    (answer,) = await ledger.commit([reserve("n2", 0, reservation("j/t/0", node="n2"), reservation("j/t/1", node="n2"))])
+    (answer,) = await ledger.commit(
+        [reserve("n2", 0, reservation("j/t/0", node="n2"), reservation("j/t/1", node="n2"))]
+    )
     assert [(r.reason, r.held_on) for r in answer.refused] == [(Reason.ALREADY_HELD, "n1")]
     assert answer.accepted == (("j/t/1", 1),)
 
@@ -168,7 +177,11 @@ async def test_confirmed_holds_say_so_until_they_are_released(ledger: Ledger) ->
 
 async def test_rows_come_in_the_order_asked(ledger: Ledger) -> None:
     await ledger.commit([reserve("n2", 0, reservation("j/t/0", node="n2"))])
-    assert [(row.node, row.revision) for row in await ledger.rows(["n3", "n2", "n1"])] == [("n3", 0), ("n2", 1), ("n1", 0)]
+    assert [(row.node, row.revision) for row in await ledger.rows(["n3", "n2", "n1"])] == [
+        ("n3", 0),
+        ("n2", 1),
+        ("n1", 0),
+    ]
 
 
 async def test_a_call_above_the_limit_is_refused_and_writes_nothing(ledger: Ledger) -> None:

@@ -16,7 +16,7 @@ from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import ZoneShare
 from colo_common.model.topology import NodeTopology
 from colo_scheduler.ledger import Attempt
-from colo_scheduler.zones import NO_SOCKET, IntArray
+from colo_scheduler.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES, NO_SOCKET, IntArray
 
 __all__ = ["MAX_NODES", "MAX_ZONES", "Cluster", "Node", "View"]
 
@@ -207,14 +207,14 @@ class Cluster:
         if node.topology is not None:
             for slot, zone in enumerate(node.topology.zones):
                 self._socket[row, slot] = zone.socket
-                self._capacity_cpu[row, slot] = zone.cpu_capacity_mcpu
-                self._capacity_memory[row, slot] = zone.memory_bytes
+                self._capacity_cpu[row, slot] = min(zone.cpu_capacity_mcpu, CPU_MAX_MCPU)
+                self._capacity_memory[row, slot] = min(zone.memory_bytes, MEMORY_MAX_BYTES)
             if node.allocatable is not None:
                 for promised in node.allocatable.zones:
                     if promised.zone in node.zone_ids:
                         slot = node.zone_ids.index(promised.zone)
-                        self._allocatable_cpu[row, slot] = max(0, promised.batch_cpu_mcpu)
-                        self._allocatable_memory[row, slot] = max(0, promised.batch_memory_bytes)
+                        self._allocatable_cpu[row, slot] = min(max(0, promised.batch_cpu_mcpu), CPU_MAX_MCPU)
+                        self._allocatable_memory[row, slot] = min(max(0, promised.batch_memory_bytes), MEMORY_MAX_BYTES)
         self._free_cpu[row] = self._allocatable_cpu[row]
         self._free_memory[row] = self._allocatable_memory[row]
         for shares in node.holds.values():

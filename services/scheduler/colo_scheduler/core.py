@@ -41,11 +41,10 @@ from colo_scheduler.ledger import (
 from colo_scheduler.queue import Parked, WantQueue
 from colo_scheduler.request import RequestClass, class_of
 from colo_scheduler.settings import Policy
+from colo_scheduler.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES
 
 __all__ = ["AskPending", "Event", "SchedulerCore"]
 
-_CPU_MAX_MCPU: Final = 1 << 40
-_MEMORY_MAX_BYTES: Final = 1 << 60
 _JOBS_TOLD: Final = 20
 _PAGE_MAX: Final = 1_000
 
@@ -392,9 +391,9 @@ def check_want(want: ReplicaWant, number: int) -> None:
         raise InvalidInput(f"{where}.attempt", "must be at least 1", want.attempt)
     if not want.replica:
         raise InvalidInput(f"{where}.replica", "must not be empty", want.replica)
-    if not 1 <= want.request.cpu_mcpu <= _CPU_MAX_MCPU:
-        raise InvalidInput(f"{where}.request.cpu_mcpu", f"must be from 1 to {_CPU_MAX_MCPU}", want.request.cpu_mcpu)
-    if not 1 <= want.request.memory_bytes <= _MEMORY_MAX_BYTES:
+    if not 1 <= want.request.cpu_mcpu <= CPU_MAX_MCPU:
+        raise InvalidInput(f"{where}.request.cpu_mcpu", f"must be from 1 to {CPU_MAX_MCPU}", want.request.cpu_mcpu)
+    if not 1 <= want.request.memory_bytes <= MEMORY_MAX_BYTES:
         raise InvalidInput(
-            f"{where}.request.memory_bytes", f"must be from 1 to {_MEMORY_MAX_BYTES}", want.request.memory_bytes
+            f"{where}.request.memory_bytes", f"must be from 1 to {MEMORY_MAX_BYTES}", want.request.memory_bytes
         )

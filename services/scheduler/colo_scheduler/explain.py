@@ -12,7 +12,7 @@ from colo_scheduler.cluster import Cluster, View
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.request import RequestClass
 from colo_scheduler.stack import Filtered
-from colo_scheduler.zones import IntArray, parts_of_rows
+from colo_scheduler.zones import IntArray, parts_of_rows, whole_of
 
 __all__ = ["Decisions", "Report", "Spoken", "capacity_report", "rejection", "report_of", "sentence"]
 
@@ -62,9 +62,16 @@ def _shortage(view: View, request: RequestClass, reason: Reason, rows: IntArray)
             return view.free_memory[rows].sum(axis=1).clip(0), request.memory_bytes, "bytes"
         case Reason.ZONE_FIT_SHORT:
             parts = parts_of_rows(request.cpu_mcpu, request.memory_bytes, view.free_cpu[rows], view.free_memory[rows])
-            return parts.sum(axis=1), request.cpu_mcpu, "mcpu"
+            return cpu_held_together(request, parts), request.cpu_mcpu, "mcpu"
         case _:
             return np.zeros(rows.size, dtype=np.int64), 1, "condition"
+
+
+def cpu_held_together(request: RequestClass, parts: IntArray) -> IntArray:
+    """How much of the request's CPU the zones of each row can take with its memory: mcpu, rounded down."""
+    whole = whole_of(request.cpu_mcpu, request.memory_bytes)
+    shares = [request.cpu_mcpu * min(total, whole) // whole for total in parts.sum(axis=1).tolist()]
+    return np.array(shares, dtype=np.int64)
 
 
 def capacity_report(cluster: Cluster, request: RequestClass, report: Report) -> Report | None:
@@ -80,14 +87,19 @@ def capacity_report(cluster: Cluster, request: RequestClass, report: Report) -> 
     parts = parts_of_rows(request.cpu_mcpu, request.memory_bytes, capacity_cpu[known], capacity_memory[known]).sum(
         axis=1
     )
-    if int(parts.max()) >= request.cpu_mcpu:
+    if int(parts.max()) >= whole_of(request.cpu_mcpu, request.memory_bytes):
         return None
     if int(cpu.max()) < request.cpu_mcpu:
         reason, have, need, unit = Reason.BATCH_CPU_SHORT, cpu[known], request.cpu_mcpu, "mcpu"
     elif int(memory.max()) < request.memory_bytes:
         reason, have, need, unit = Reason.BATCH_MEMORY_SHORT, memory[known], request.memory_bytes, "bytes"
     else:
-        reason, have, need, unit = Reason.ZONE_FIT_SHORT, parts, request.cpu_mcpu, "mcpu"
+        reason, have, need, unit = (
+            Reason.ZONE_FIT_SHORT,
+            cpu_held_together(request, parts[:, None]),
+            request.cpu_mcpu,
+            "mcpu",
+        )
     most = int(have.max())
     name = min(cluster.nodes[row].name for row in known[have == most].tolist())
     nearest = NearestMiss(node=name, reason=reason, need=need, have=most, unit=unit)

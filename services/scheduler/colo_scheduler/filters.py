@@ -11,7 +11,7 @@ import numpy as np
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster import BoolArray, View
 from colo_scheduler.request import RequestClass
-from colo_scheduler.zones import parts_of_rows
+from colo_scheduler.zones import parts_of_rows, whole_of
 
 __all__ = [
     "Filter",
@@ -81,5 +81,5 @@ def has_zones(view: View, request: RequestClass) -> BoolArray:
     rest = np.flatnonzero(~passes)
     if rest.size:
         parts = parts_of_rows(request.cpu_mcpu, request.memory_bytes, view.free_cpu[rest], view.free_memory[rest])
-        passes[rest] = parts.sum(axis=1) >= request.cpu_mcpu
+        passes[rest] = parts.sum(axis=1) >= whole_of(request.cpu_mcpu, request.memory_bytes)
     return passes

@@ -1,12 +1,14 @@
 """Which zones of a node hold a request, and how it is split over them.
 
 CPU and memory are split together: a zone that takes a share of the CPU takes the same share of the memory, so that no replica
-computes in one zone on memory of another by plan. What a zone can take of a request is therefore one number, its `part`:
+computes in one zone on memory of another by plan. What a zone can take of a request is therefore one number, its `part`, kept
+exact as a numerator over the `whole`; memory counts in MiB here, the request rounded up and free memory rounded down:
 
-    part = min(request_cpu, free_cpu, floor(min(free_memory, request_memory) * request_cpu / request_memory))   in milli-CPU
+    whole = request_cpu_mcpu * request_mib
+    part = min(free_cpu_mcpu * request_mib, free_mib * request_cpu_mcpu, whole)
 
-A request fits into a set of zones when their parts sum to its CPU. The set is: one zone if one is enough; else the fewest zones
-of one socket; else the fewest zones; between equals the freer (more free CPU, then more free memory, then the lower id).
+A request fits into a set of zones when their parts sum to the whole. The set is: one zone if one is enough (to the byte); else the
+fewest zones of one socket; else the fewest zones; between equals the freer (more free CPU, then memory, then the lower id).
 """
 
 from typing import Final, NamedTuple
@@ -14,13 +16,28 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["NO_SOCKET", "IntArray", "Part", "ZoneFree", "choose_zones", "cost_of", "costs_of_rows", "parts_of_rows"]
+__all__ = [
+    "CPU_MAX_MCPU",
+    "MEMORY_MAX_BYTES",
+    "NO_SOCKET",
+    "IntArray",
+    "Part",
+    "ZoneFree",
+    "choose_zones",
+    "cost_of",
+    "costs_of_rows",
+    "parts_of_rows",
+    "whole_of",
+]
 
 IntArray = npt.NDArray[np.int64]
 
 NO_SOCKET: Final = -1
 """The socket of a column that is no zone: rows of nodes with fewer zones than the widest are padded."""
-_INT64_MAX: Final = 2**63 - 1
+_MIB: Final = 1 << 20
+CPU_MAX_MCPU: Final = 1 << 24
+MEMORY_MAX_BYTES: Final = 1 << 46
+"""The largest request and the most that is free in a zone: 16,777 CPUs and 64 TiB. 64 zones of such parts still sum in 64 bits."""
 
 
 class ZoneFree(NamedTuple):
@@ -43,8 +60,8 @@ class Part(NamedTuple):
 def choose_zones(cpu_mcpu: int, memory_bytes: int, zones: list[ZoneFree]) -> tuple[Part, ...] | None:
     """The zones and their parts, or None when no set of them can hold the request.
 
-    The parts sum exactly to the request and none exceeds what is free. The freest zone is filled first. Memory follows CPU by
-    cumulative shares rounded down, so that each zone's memory is its CPU share, rounded to one of the two neighbouring bytes.
+    The parts sum exactly to the request and none exceeds what is free. The zone with the largest part is filled first. CPU and
+    memory are cut at the same cumulative shares, rounded down, so each is within 1 mcpu and 1 byte of its zone's share.
     """
     best: ZoneFree | None = None
     for zone in zones:
@@ -55,13 +72,14 @@ def choose_zones(cpu_mcpu: int, memory_bytes: int, zones: list[ZoneFree]) -> tup
         return (Part(best.slot, cpu_mcpu, memory_bytes),)
     if len(zones) < 2:
         return None
+    whole = whole_of(cpu_mcpu, memory_bytes)
     ranked = [(part, zone) for zone in zones if (part := _part(cpu_mcpu, memory_bytes, zone)) > 0]
     ranked.sort(key=lambda pair: (-pair[0], _freer_first(pair[1])))
     sockets = sorted({zone.socket for _, zone in ranked})
     on_one_socket = [[pair for pair in ranked if pair[1].socket == socket] for socket in sockets]
-    sets = [found for group in on_one_socket if (found := _fewest(cpu_mcpu, group))]
+    sets = [found for group in on_one_socket if (found := _fewest(whole, group))]
     if not sets:
-        sets = [found for found in (_fewest(cpu_mcpu, ranked),) if found]
+        sets = [found for found in (_fewest(whole, ranked),) if found]
     if not sets:
         return None
     return _split(cpu_mcpu, memory_bytes, min(sets, key=_set_order))
@@ -71,17 +89,27 @@ def _freer_first(zone: ZoneFree) -> tuple[int, int, int]:
     return (-zone.free_cpu_mcpu, -zone.free_memory_bytes, zone.slot)
 
 
+def whole_of(cpu_mcpu: int, memory_bytes: int) -> int:
+    """The number that the parts of a request have to reach."""
+    return cpu_mcpu * _mib(memory_bytes)
+
+
+def _mib(memory_bytes: int) -> int:
+    """A request in MiB, rounded up."""
+    return -(-memory_bytes // _MIB)
+
+
 def _part(cpu_mcpu: int, memory_bytes: int, zone: ZoneFree) -> int:
-    by_memory = min(max(zone.free_memory_bytes, 0), memory_bytes) * cpu_mcpu // memory_bytes
-    return min(cpu_mcpu, zone.free_cpu_mcpu, by_memory)
+    mib = _mib(memory_bytes)
+    return max(0, min(cpu_mcpu * mib, zone.free_cpu_mcpu * mib, zone.free_memory_bytes // _MIB * cpu_mcpu))
 
 
-def _fewest(cpu_mcpu: int, ranked: list[tuple[int, ZoneFree]]) -> list[tuple[int, ZoneFree]]:
-    """The shortest prefix of zones in descending part whose parts sum to the request; empty when all of them do not."""
+def _fewest(whole: int, ranked: list[tuple[int, ZoneFree]]) -> list[tuple[int, ZoneFree]]:
+    """The shortest prefix of zones in descending part whose parts reach the whole; empty when all of them do not."""
     total = 0
     for count, (part, _) in enumerate(ranked, start=1):
         total += part
-        if total >= cpu_mcpu:
+        if total >= whole:
             return ranked[:count]
     return []
 
@@ -93,12 +121,13 @@ def _set_order(found: list[tuple[int, ZoneFree]]) -> tuple[int, int, int, int]:
 
 
 def _split(cpu_mcpu: int, memory_bytes: int, found: list[tuple[int, ZoneFree]]) -> tuple[Part, ...]:
+    whole = whole_of(cpu_mcpu, memory_bytes)
     parts = []
-    cpu_before = 0
-    memory_before = 0
+    reached = cpu_before = memory_before = 0
     for part, zone in found:
-        cpu_until = min(cpu_mcpu, cpu_before + part)
-        memory_until = memory_bytes * cpu_until // cpu_mcpu
+        reached = min(whole, reached + part)
+        cpu_until = cpu_mcpu * reached // whole
+        memory_until = memory_bytes * reached // whole
         parts.append(Part(zone.slot, cpu_until - cpu_before, memory_until - memory_before))
         cpu_before, memory_before = cpu_until, memory_until
     parts.sort()
@@ -106,14 +135,12 @@ def _split(cpu_mcpu: int, memory_bytes: int, found: list[tuple[int, ZoneFree]]) 
 
 
 def parts_of_rows(cpu_mcpu: int, memory_bytes: int, free_cpu: IntArray, free_memory: IntArray) -> IntArray:
-    """The `part` of every zone of every row: shape (rows, columns), at least 0. Exact also where int64 would overflow."""
-    memory = np.clip(free_memory, 0, memory_bytes)
-    if cpu_mcpu * memory_bytes > _INT64_MAX:
-        wide = memory.astype(object) * cpu_mcpu // memory_bytes
-        by_memory: IntArray = wide.astype(np.int64)
-    else:
-        by_memory = memory * cpu_mcpu // memory_bytes
-    return np.clip(np.minimum(free_cpu, by_memory), 0, cpu_mcpu)
+    """The `part` of every zone of every row: shape (rows, columns), at least 0."""
+    mib = _mib(memory_bytes)
+    by_cpu = np.minimum(free_cpu, cpu_mcpu) * mib
+    by_memory = np.minimum(free_memory >> 20, mib) * cpu_mcpu
+    parts: IntArray = np.maximum(np.minimum(by_cpu, by_memory), 0)
+    return parts
 
 
 def cost_of(parts: tuple[Part, ...], zones: list[ZoneFree]) -> int:
@@ -136,7 +163,8 @@ def costs_of_rows(
     if columns < 2 or rest.size == 0:
         return costs
     parts = parts_of_rows(cpu_mcpu, memory_bytes, free_cpu[rest], free_memory[rest])
-    fits = parts.sum(axis=1) >= cpu_mcpu
+    whole = whole_of(cpu_mcpu, memory_bytes)
+    fits = parts.sum(axis=1) >= whole
     rest, parts = rest[fits], parts[fits]
     if rest.size == 0:
         return costs
@@ -144,16 +172,16 @@ def costs_of_rows(
     best = np.full(rest.size, columns + 1, dtype=np.int64)
     for number in np.unique(sockets[sockets != NO_SOCKET]).tolist():
         alone = np.where(sockets == number, parts, 0)
-        enough = alone.sum(axis=1) >= cpu_mcpu
+        enough = alone.sum(axis=1) >= whole
         if enough.any():
-            best[enough] = np.minimum(best[enough], _fewest_of_rows(cpu_mcpu, alone[enough]))
+            best[enough] = np.minimum(best[enough], _fewest_of_rows(whole, alone[enough]))
     zones = (sockets != NO_SOCKET).sum(axis=1)
-    costs[rest] = np.where(best <= columns, best, _fewest_of_rows(cpu_mcpu, parts) + zones)
+    costs[rest] = np.where(best <= columns, best, _fewest_of_rows(whole, parts) + zones)
     return costs
 
 
-def _fewest_of_rows(cpu_mcpu: int, parts: IntArray) -> IntArray:
-    """The fewest zones whose parts reach the request, for rows where all of them do."""
-    reached = np.cumsum(-np.sort(-parts, axis=1), axis=1) >= cpu_mcpu
+def _fewest_of_rows(whole: int, parts: IntArray) -> IntArray:
+    """The fewest zones whose parts reach the whole, for rows where all of them do."""
+    reached = np.cumsum(-np.sort(-parts, axis=1), axis=1) >= whole
     first: IntArray = np.argmax(reached, axis=1)
     return first + 1

@@ -1,0 +1,421 @@
+"""A scheduler core with a ledger in memory, driven by the words of a conversation; and small clusters for other tests."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from colo_common.events.effects import Asked, Effect, Publish, Reply, Wake
+from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
+from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn, ReplicaWant
+from colo_common.events.node import AllocatableChanged, Explanation, FreshnessChanged, ZoneAllocatable
+from colo_common.events.placement import ApplyPlacements, PlacementRejected, PlacementReleased, PlacementsDecided
+from colo_common.events.requests import ExplainPlacement, HoldsReply, ListHolds, PlacementsExplained
+from colo_common.model.freshness import Freshness
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.placement import Placement
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.reasons import EndCause, Reason
+from colo_common.model.topology import NodeTopology
+from colo_common.model.workload import ResourceRequest, RunSpec
+from colo_scheduler.core import AskPending, SchedulerCore
+from colo_scheduler.explain import Report, sentence
+from colo_scheduler.ledger import (
+    CommitLedger,
+    ConfirmHolds,
+    HoldsReleased,
+    Ledger,
+    LedgerAnswered,
+    LedgerChanges,
+    LedgerLoaded,
+    LedgerRows,
+    LoadRows,
+    NodeReserve,
+    RefreshLedger,
+    ReleaseHolds,
+    Reservation,
+)
+from colo_scheduler.ledger_memory import MemoryLedger
+from colo_scheduler.settings import Policy
+from tests.support.builders import GIB, a_node, a_placement, a_topology
+from tests.support.scripts import Args, ScriptFailed
+
+T = TypeVar("T")
+ROUNDS_MAX = 50
+
+
+def a_want(
+    replica: str = "job/main/0",
+    *,
+    attempt: int = 1,
+    mcpu: int = 1000,
+    memory_bytes: int = GIB,
+    priority: int = 0,
+    queued_at_ms: int = 0,
+    qos: QosClass = QosClass.BE,
+    band: PriorityBand = PriorityBand.BATCH,
+    avoid: tuple[tuple[str, int], ...] = (),
+    traceparent: str = "",
+    queued_at_us: int = 0,
+) -> ReplicaWant:
+    """A replica that wants a place."""
+    return ReplicaWant(
+        replica=replica,
+        job=replica.split("/", maxsplit=1)[0],
+        queue="default",
+        attempt=attempt,
+        request=ResourceRequest(cpu_mcpu=mcpu, memory_bytes=memory_bytes),
+        run=RunSpec(work_mcpu_ms=1_000_000),
+        qos=qos,
+        band=band,
+        priority=priority,
+        queued_at_ms=queued_at_ms,
+        queued_at_us=queued_at_us,
+        avoid=avoid,
+        traceparent=traceparent,
+    )
+
+
+def an_allocatable(
+    node: str,
+    zones: Sequence[tuple[int, int]],
+    *,
+    at_ms: int = 0,
+    seq: int = 1,
+    freshness: Freshness = Freshness.FRESH,
+) -> AllocatableChanged:
+    """`zones` are pairs of mcpu and bytes that may be promised."""
+    return AllocatableChanged(
+        node=node,
+        at_ms=at_ms,
+        sample_seq=seq,
+        sampled_at_ms=at_ms,
+        freshness=freshness,
+        batch_cpu_mcpu=sum(mcpu for mcpu, _ in zones),
+        batch_memory_bytes=sum(memory for _, memory in zones),
+        headroom_cpu_mcpu=0,
+        headroom_memory_bytes=0,
+        zones=tuple(
+            ZoneAllocatable(
+                zone=i, batch_cpu_mcpu=mcpu, batch_memory_bytes=memory, headroom_cpu_mcpu=0, headroom_memory_bytes=0
+            )
+            for i, (mcpu, memory) in enumerate(zones)
+        ),
+        explanation=Explanation(formula="test", terms=()),
+    )
+
+
+def now(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    coroutine.close()
+    raise AssertionError("it waited")
+
+
+class Bench:
+    """A core and the ledger it commits to; effects of its own are done at once, as the shell does them."""
+
+    def __init__(self, policy: Policy | None = None, ledger: Ledger | None = None, *, is_loaded: bool = True) -> None:
+        self.core = SchedulerCore(policy)
+        self.ledger = ledger or MemoryLedger()
+        self.now_ms = 0
+        if is_loaded:
+            self.load()
+
+    def load(self) -> list[Effect]:
+        """Read the whole ledger, as at a start."""
+        nodes = list(now(self.ledger.changes()))
+        rows = now(self.ledger.rows(nodes))
+        return [*self.tell(LedgerRows(rows=rows)), *self.tell(LedgerLoaded())]
+
+    def tell(self, event: Any) -> list[Effect]:
+        """Handle one event and everything that comes of it but a Wake; what leaves the service is returned."""
+        effects = self._settle(self.core.handle(event, self.now_ms))
+        self.core.check()
+        return effects
+
+    def wake(self) -> list[Effect]:
+        """Wake the core as long as it is due at this moment."""
+        effects: list[Effect] = []
+        for _ in range(ROUNDS_MAX):
+            due = self.core.deadline_ms()
+            if due is None or due > self.now_ms:
+                return effects
+            effects += self._settle(self.core.handle(Wake(), self.now_ms))
+            self.core.check()
+        raise AssertionError("the core wants to be woken for ever")
+
+    def say(self, event: Any) -> list[Effect]:
+        """Handle one event and the Wake after it."""
+        return [*self.tell(event), *self.wake()]
+
+    def _settle(self, effects: list[Effect]) -> list[Effect]:
+        out: list[Effect] = []
+        for _ in range(ROUNDS_MAX):
+            following: list[Effect] = []
+            for effect in effects:
+                if isinstance(effect, (Publish, Reply, AskPending)):
+                    out.append(effect)
+                    continue
+                answer = self.perform(effect)
+                if answer is not None:
+                    following += self.core.handle(answer, self.now_ms)  # type: ignore[arg-type]
+            if not following:
+                return out
+            effects = following
+        raise AssertionError("effects for ever")
+
+    def perform(self, effect: Effect) -> Struct | None:
+        """Do one effect of the scheduler's own on the ledger."""
+        match effect:
+            case CommitLedger(reserves=reserves):
+                return LedgerAnswered(answers=now(self.ledger.commit(reserves)))
+            case ReleaseHolds(attempts=attempts):
+                return HoldsReleased(released=now(self.ledger.release(attempts)))
+            case ConfirmHolds(attempts=attempts):
+                now(self.ledger.confirm(attempts))
+                return None
+            case LoadRows(nodes=nodes):
+                return LedgerRows(rows=now(self.ledger.rows(nodes)))
+            case RefreshLedger():
+                return LedgerChanges(changes=tuple(now(self.ledger.changes()).items()))
+            case _:
+                raise AssertionError(f"unknown effect {effect!r}")
+
+
+class Story:
+    """The words of a scheduler's conversation file."""
+
+    def __init__(self) -> None:
+        self.bench = Bench()
+
+    def __call__(self, command: str, args: Args) -> str:
+        method = getattr(self, f"do_{command.replace('-', '_')}", None)
+        if method is None:
+            raise ScriptFailed("is no word of the scheduler")
+        try:
+            text: str = method(args)
+        except InvalidInput as error:
+            return f"refused: {error}"
+        return text
+
+    def do_start(self, args: Args) -> str:
+        """start: a scheduler process begins and reads the ledger; an earlier one is gone."""
+        args.only()
+        self.bench.core = SchedulerCore()
+        return told([*self.bench.load(), *self.bench.wake()])
+
+    def do_node(self, args: Args) -> str:
+        """node NAME zones=2 sockets=1 cpus=16 gib=64: what a machine is; cpus and gib are per zone."""
+        args.only("zones", "sockets", "cpus", "gib")
+        topology = a_topology(
+            sockets=args.number("sockets", 1),
+            zones_per_socket=args.number("zones", 2) // args.number("sockets", 1),
+            cpus=args.number("cpus", 16),
+            memory_gib=args.number("gib", 64),
+        )
+        return told(self.bench.say(a_node(args.word(0), topology)))
+
+    def do_allocatable(self, args: Args) -> str:
+        """allocatable NAME 4000:8 2000:4 freshness=fresh: mcpu and GiB of each zone."""
+        args.only("freshness")
+        zones = [(int(cpu), int(gib) * GIB) for cpu, gib in (word.split(":") for word in args.words[1:])]
+        fresh = Freshness(args.text("freshness", "fresh"))
+        return told(self.bench.say(an_allocatable(args.word(0), zones, at_ms=self.bench.now_ms, freshness=fresh)))
+
+    def do_freshness(self, args: Args) -> str:
+        """freshness NAME lost."""
+        fact = FreshnessChanged(
+            node=args.word(0),
+            freshness=Freshness(args.word(1)),
+            previous=Freshness.FRESH,
+            sample_seq=1,
+            age_ms=0,
+            at_ms=self.bench.now_ms,
+        )
+        return told(self.bench.say(fact))
+
+    def do_want(self, args: Args) -> str:
+        """want REPLICA... cpu=1000 gib=1 attempt=1 priority=0 qos=BE band=batch queued=0 avoid=n1:5000."""
+        args.only("cpu", "gib", "attempt", "priority", "qos", "band", "queued", "avoid")
+        avoided = [pair.split(":") for pair in args.text("avoid", "").split(",") if pair]
+        wants = [
+            a_want(
+                replica,
+                attempt=args.number("attempt", 1),
+                mcpu=args.number("cpu", 1000),
+                memory_bytes=args.number("gib", 1) * GIB,
+                priority=args.number("priority", 0),
+                queued_at_ms=args.number("queued", self.bench.now_ms),
+                qos=QosClass(args.text("qos", "BE")),
+                band=PriorityBand(args.text("band", "batch")),
+                avoid=tuple((node, int(until)) for node, until in avoided),
+            )
+            for replica in args.words
+        ]
+        return told(self.bench.say(ReplicasWanted(wants=tuple(wants))))
+
+    def do_withdraw(self, args: Args) -> str:
+        """withdraw REPLICA#1..."""
+        return told(self.bench.say(ReplicasWithdrawn(attempts=attempts_of(args), reason=Reason.CANCELLED)))
+
+    def do_started(self, args: Args) -> str:
+        """started NODE REPLICA#1."""
+        ((replica, attempt),) = attempts_of(args, 1)
+        fact = ReplicaStarted(node=args.word(0), replica=replica, job=replica.split("/")[0], attempt=attempt)
+        return told(self.bench.say(fact))
+
+    def do_ended(self, args: Args) -> str:
+        """ended NODE REPLICA#1."""
+        ((replica, attempt),) = attempts_of(args, 1)
+        fact = ReplicaEnded(
+            node=args.word(0),
+            replica=replica,
+            job=replica.split("/")[0],
+            attempt=attempt,
+            cause=EndCause.EXITED,
+            exit_code=0,
+        )
+        return told(self.bench.say(fact))
+
+    def do_refused(self, args: Args) -> str:
+        """refused NODE REPLICA#1: the node could not start it."""
+        ((replica, attempt),) = attempts_of(args, 1)
+        fact = PlacementRefused(
+            node=args.word(0), replica=replica, job=replica.split("/")[0], attempt=attempt, reason=Reason.START_FAILED
+        )
+        return told(self.bench.say(fact))
+
+    def do_recovered(self, args: Args) -> str:
+        """recovered NODE REPLICA#1...: the node's executor came back and runs these."""
+        fact = NodeRecovered(node=args.word(0), running=attempts_of(args, 1), at_ms=self.bench.now_ms)
+        return told(self.bench.say(fact))
+
+    def do_rival(self, args: Args) -> str:
+        """rival NODE REPLICA#1 cpu=1000 gib=1: another scheduler places this behind our back."""
+        args.only("cpu", "gib")
+        ((replica, attempt),) = attempts_of(args, 1)
+        node = args.word(0)
+        (row,) = now(self.bench.ledger.rows([node]))
+        placement = a_placement(
+            replica, node=node, attempt=attempt, mcpu=args.number("cpu", 1000), gib=args.number("gib", 1)
+        )
+        reservation = Reservation(placement=placement, generation=row.revision + 1)
+        reserve = NodeReserve(node=node, expect=row.revision, reservations=(reservation,))
+        (answer,) = now(self.bench.ledger.commit([reserve]))
+        return f"revision {answer.revision}"
+
+    def do_at(self, args: Args) -> str:
+        """at MS: time passes until then; the core is woken whenever it wants to be."""
+        until = int(args.word(0))
+        effects: list[Effect] = []
+        for _ in range(1000):
+            due = self.bench.core.deadline_ms()
+            if due is None or due > until:
+                self.bench.now_ms = max(self.bench.now_ms, until)
+                return told(effects)
+            self.bench.now_ms = max(self.bench.now_ms, due)
+            effects += self.bench.wake()
+        raise ScriptFailed("woke a thousand times")
+
+    def do_free(self, args: Args) -> str:
+        """free NODE: what is free in each zone, in mcpu and bytes."""
+        core = self.bench.core
+        view = core.cluster.view(self.bench.now_ms)
+        node = core.cluster.node(args.word(0))
+        zones = zip(node.zone_ids, view.free_cpu[node.row].tolist(), view.free_memory[node.row].tolist(), strict=False)
+        return "\n".join(f"zone {zone}: {cpu} mcpu, {size(memory)}" for zone, cpu, memory in zones)
+
+    def do_explain(self, args: Args) -> str:
+        """explain JOB or REPLICA: the newest decisions."""
+        name = args.word(0)
+        question = ExplainPlacement(job=name.split("/")[0], replica=name if "/" in name else "")
+        (reply,) = self.bench.tell(Asked(request="1", body=question))
+        assert isinstance(reply, Reply)
+        assert isinstance(reply.body, PlacementsExplained)
+        return "\n".join(explained(record) for record in reply.body.decisions) or "nothing is known of it"
+
+    def do_holds(self, args: Args) -> str:
+        """holds: everything the ledger holds, as overcommit asks for it."""
+        (reply,) = self.bench.tell(Asked(request="1", body=ListHolds()))
+        assert isinstance(reply, Reply)
+        if not isinstance(reply.body, HoldsReply):
+            return str(reply.body)
+        lines = [f"{h.node} {h.replica}#{h.attempt} {shares(h.zones)}" for h in reply.body.holds]
+        return "\n".join([*lines, f"total {reply.body.total}"])
+
+    def do_counts(self, args: Args) -> str:
+        """counts: the counters that are not 0."""
+        return "\n".join(f"{name} {count}" for name, count in sorted(self.bench.core.counts.items()) if count)
+
+
+def attempts_of(args: Args, first: int = 0) -> tuple[tuple[str, int], ...]:
+    pairs = (word.rsplit("#", 1) for word in args.words[first:])
+    return tuple((replica, int(attempt)) for replica, attempt in pairs)
+
+
+def size(memory_bytes: int) -> str:
+    return f"{memory_bytes // GIB} GiB" if memory_bytes % GIB == 0 else f"{memory_bytes} bytes"
+
+
+def shares(zones: Sequence[Any]) -> str:
+    return " ".join(f"zone{share.zone}={share.cpu_mcpu}m+{size(share.memory_bytes)}" for share in zones)
+
+
+def placed(placement: Placement) -> str:
+    return f"{placement.replica}#{placement.attempt} on {placement.node} {shares(placement.zones)}"
+
+
+def explained(record: Any) -> str:
+    head = f"{record.replica}#{record.attempt} at {record.at_ms}: "
+    if record.placement is None:
+        report = Report(record.nodes, record.counts, record.nearest)
+        return (
+            head
+            + sentence(report)
+            + (f"; again at {record.retry_at_ms}" if record.retry_at_ms else "; not again by itself")
+        )
+    lines = [head + f"{record.placement.node} of {record.nodes} nodes"]
+    lines += [
+        f"  {score.total} {score.node} " + " ".join(f"{name}={value}" for name, value in score.scores.items())
+        for score in record.scores
+    ]
+    return "\n".join(lines)
+
+
+def told(effects: Sequence[Effect]) -> str:
+    """What left the service, a line each."""
+    lines: list[str] = []
+    for effect in effects:
+        if isinstance(effect, AskPending):
+            lines.append("-> ask for the waiting replicas again")
+            continue
+        assert isinstance(effect, Publish)
+        fact = effect.fact
+        match fact:
+            case PlacementsDecided(placements=placements):
+                lines += [f"-> decided {placed(p)}" for p in placements]
+            case ApplyPlacements(node=node, generation=generation, placements=placements):
+                names = " ".join(f"{p.replica}#{p.attempt}" for p in placements)
+                again = " (again)" if ":recovered:" in effect.id else ""
+                lines.append(f"-> {node}: run generation {generation}{again}: {names}")
+            case PlacementReleased(node=node, attempts=attempts):
+                lines.append(f"-> released {node}: " + " ".join(f"{r}#{a}" for r, a in attempts))
+            case PlacementRejected():
+                report = Report(fact.nodes, fact.counts, fact.nearest)
+                retry = f"again at {fact.retry_at_ms}" if fact.retry_at_ms else "not again by itself"
+                lines.append(f"-> rejected {fact.replica}#{fact.attempt}: {sentence(report)}; {retry}")
+            case _:
+                raise AssertionError(f"unexpected {fact!r}")
+    return "\n".join(lines)
+
+
+def topology_of(zones: int, *, sockets: int = 1, cpus: int = 16, memory_gib: int = 64) -> NodeTopology:
+    """A regular machine by its number of zones."""
+    return a_topology(sockets=sockets, zones_per_socket=zones // sockets, cpus=cpus, memory_gib=memory_gib)
