@@ -101,7 +101,8 @@ class LabProcesses:
                 child = self.running[name]
                 if child.process.returncode is not None:
                     raise InvalidInput(name, f"ended while it was starting: {child.tail()}", child.process.returncode)
-                if child.address and await asyncio.to_thread(_is_ready, child.address):
+                address = child.address
+                if address is not None and await asyncio.to_thread(_is_ready, address):
                     waiting.remove(name)
             if asyncio.get_running_loop().time() > deadline:
                 tails = "; ".join(f"{name}: {self.running[name].tail(2)}" for name in waiting)
