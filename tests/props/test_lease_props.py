@@ -49,7 +49,10 @@ def test_a_renewal_restores_the_lease_at_once(policy, now_ms, lease_ms):
     lease = renewed(lease, lease_ms, now_ms)
     assert phase_of(lease, policy, now_ms) is LeasePhase.HELD
     assert lease.lease_ms <= 600_000
-    assert limit_mcpu(lease, policy, ceiling_mcpu=1, capacity_mcpu=64_000, floor_mcpu=200, now_ms=now_ms) == (lease, None)
+    assert limit_mcpu(lease, policy, ceiling_mcpu=1, capacity_mcpu=64_000, floor_mcpu=200, now_ms=now_ms) == (
+        lease,
+        None,
+    )
 
 
 @given(POLICIES, TIMES)

@@ -63,7 +63,10 @@ class CeilingRefused(Struct, frozen=True, kw_only=True):
 
 
 class CeilingMoved(Struct, frozen=True, kw_only=True):
-    """The reflex tells the other core what it did: the ceiling in the kernel changed, and why."""
+    """The reflex tells the other core what it did: the ceiling in the kernel changed, and why.
+
+    `before_mcpu` is the node's capacity where there was no ceiling before.
+    """
 
     at_ms: int
     reason: Reason

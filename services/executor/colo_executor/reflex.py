@@ -55,7 +55,7 @@ class Reflex:
         self._reading: FastReading | None = None
         self._read_at_ms = now_ms
         self._seen_ms = now_ms
-        self._reason = Reason.ONLINE_LOAD_FELL
+        self._reason = Reason.ONLINE_LOAD
         self._target_mcpu = 0
         self._restoring = False
         self._blind = False
@@ -138,7 +138,9 @@ class Reflex:
             case "shrink":
                 self._reason = Reason.ONLINE_LOAD
                 self._restoring = False
-            case "first" | "grow":
+            case "first":
+                self._reason = Reason.ONLINE_LOAD
+            case "grow":
                 self._reason = Reason.LEASE_RENEWED if self._restoring else Reason.ONLINE_LOAD_FELL
                 self._restoring = self._restoring and decision.ceiling_mcpu < decision.target_mcpu
 
@@ -171,11 +173,11 @@ class Reflex:
 
     def _write(self, now_ms: int) -> list[ReflexEffect]:
         ceiling = self._suppress.ceiling_mcpu
-        if ceiling is None or ceiling == self._written_mcpu:
-            return []
         if self._retry_at_ms is not None and now_ms < self._retry_at_ms:
             return []
         self._retry_at_ms = None
+        if ceiling is None or ceiling == self._written_mcpu:
+            return []
         return [SetCeiling(ceiling_mcpu=ceiling)]
 
     def _written(self, event: CeilingWritten, now_ms: int) -> list[ReflexEffect]:
@@ -187,7 +189,7 @@ class Reflex:
             at_ms=now_ms,
             reason=self._reason,
             ceiling_mcpu=event.ceiling_mcpu,
-            before_mcpu=event.ceiling_mcpu if before is None else before,
+            before_mcpu=self._capacity_mcpu if before is None else before,
             online_used_mcpu=0 if self._reading is None else self._reading.online_used_mcpu,
             target_mcpu=self._target_mcpu,
             capacity_mcpu=self._capacity_mcpu,

@@ -60,6 +60,10 @@ class Runtime(Protocol):
         """Write the batch ceiling and read it back."""
         ...
 
-    async def close(self, *, restore: bool) -> None:
-        """Let go. `restore`: end every replica, put every kernel file back, remove every own control group."""
+    async def restore(self) -> tuple[ReplicaExited, ...]:
+        """End every replica, put every kernel file back, remove every own control group; what ended by it."""
+        ...
+
+    async def close(self) -> None:
+        """Let go; replicas run on."""
         ...

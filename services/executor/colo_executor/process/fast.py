@@ -19,8 +19,9 @@ _SAMPLES_MOST: Final = 512
 class FastReader:
     """Reads the CPU time of the whole machine and of the batch tier; the difference is online work.
 
-    Both are the cgroup counters of one kernel clock, exact where /proc/stat counts in ticks of 10 ms. Interrupts and stolen time are
-    in neither: they come from /proc/stat once a second, whose reading costs too much on a large machine to do it every time.
+    Both are the cgroup counters of one kernel clock, exact where /proc/stat counts in ticks of 10 ms. Interrupts and
+    stolen time are in neither: they come from /proc/stat once a second, which costs too much on a large machine to be
+    read every time.
     """
 
     def __init__(

@@ -112,22 +112,41 @@ class ProcessRuntime:
             ended=tuple(entry.fact for entry in state.ended.values()),
         )
 
-    async def close(self, *, restore: bool) -> None:
-        """Stop watching; the processes go on unless `restore`. Raises CgroupError naming what could not be put back."""
-        for task in self._collecting:
+    async def restore(self) -> tuple[ReplicaExited, ...]:
+        """End every replica and put the kernel back. Raises CgroupError naming what could not be put back."""
+        for task in tuple(self._collecting):
             task.cancel()
+        running = tuple(self._running.values())
+        for one in running:
+            self._unwatch(one)
+        failures = await asyncio.to_thread(self._tier.restore)
+        exits = list(self.poll_exits())
+        for one in running:
+            exit_status(attempt_dir(self._state_dir, one.token), one.pid)
+            exits.append(
+                ReplicaExited(
+                    replica=one.placement.replica,
+                    attempt=one.placement.attempt,
+                    exit_code=None,
+                    detail="the executor left the machine and put it back",
+                )
+            )
+        self._running.clear()
+        if failures:
+            raise CgroupError("; ".join(failures))
+        return tuple(exits)
+
+    async def close(self) -> None:
+        """Stop watching; the processes go on."""
+        tasks = tuple(self._collecting)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for running in self._running.values():
             self._unwatch(running)
         if self._fast is not None:
             self._fast.close()
-        failures: tuple[str, ...] = ()
-        if restore:
-            failures = await asyncio.to_thread(self._tier.restore)
-            for running in self._running.values():
-                exit_status(attempt_dir(self._state_dir, running.token), running.pid)
         self._journal.close()
-        if failures:
-            raise CgroupError("; ".join(failures))
 
     # ------------------------------------------------------------ replicas
 
@@ -289,7 +308,8 @@ class ProcessRuntime:
             remarks.append("its control group could not be removed")
         if exit_code is None:
             remarks.append("its exit code is not known, because no executor watched when it ended")
-        remarks.append(f"output in {directory}")
+        sizes = [f"{name} {_size(directory / name)} bytes" for name in ("stdout", "stderr")]
+        remarks.append(f"output in {directory} ({', '.join(sizes)})")
         return ReplicaExited(
             replica=running.placement.replica,
             attempt=running.placement.attempt,
@@ -302,3 +322,10 @@ class ProcessRuntime:
 
 def _failed(placement: Placement, reason: Reason, detail: str) -> LaunchFailed:
     return LaunchFailed(replica=placement.replica, attempt=placement.attempt, reason=reason, detail=detail)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat(follow_symlinks=False).st_size
+    except OSError:
+        return 0

@@ -1,0 +1,258 @@
+"""The runtime of a simulated node: the same calls, acting on a simulated machine."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from colo_common.events.enforcement import KnobValue, PlacementRefused
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.placement import Placement, attempt_key
+from colo_common.model.reasons import Reason
+from colo_executor.journal_lines import Accepted, EndedEntry, JournalState, Launched, RefusedEntry, Stopping
+from colo_executor.local import (
+    Adopted,
+    AdoptedReplica,
+    CeilingRefused,
+    CeilingWritten,
+    FastReading,
+    LaunchFailed,
+    RememberEnd,
+    RememberPlacement,
+    ReplicaExited,
+    ReplicaLaunched,
+    SignalReplica,
+)
+
+__all__ = ["MachineReading", "MachineReplica", "SimulatedExit", "SimulatedMachine", "SimulatedRuntime"]
+
+_MCPU_MS_PER_CPU_MS = 1_000
+
+
+class SimulatedExit(Protocol):
+    """A replica that ended on a simulated machine. `cause` "oom": it was killed for want of memory."""
+
+    @property
+    def replica(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def code(self) -> int: ...
+    @property
+    def cause(self) -> str: ...
+    @property
+    def used_mcpu_ms(self) -> int: ...
+
+
+class MachineReplica(Protocol):
+    """A replica that runs on a simulated machine."""
+
+    @property
+    def replica(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+
+
+class MachineReading(Protocol):
+    """Counters of one moment; times are CPU time since the machine's `boot`."""
+
+    @property
+    def at_ms(self) -> int: ...
+    @property
+    def boot(self) -> int: ...
+    @property
+    def online_usage_ns(self) -> int: ...
+    @property
+    def batch_usage_ns(self) -> int: ...
+    @property
+    def replicas(self) -> Sequence[MachineReplica]: ...
+
+
+class SimulatedMachine(Protocol):
+    """What a simulated machine must do. Refusals are InvalidInput and change nothing."""
+
+    @property
+    def at_ms(self) -> int: ...
+    @property
+    def batch_quota_mcpu(self) -> int | None: ...
+    def advance(self, now_ms: int) -> None: ...
+    def counters(self) -> MachineReading: ...
+    def set_batch_quota_mcpu(self, quota_mcpu: int | None) -> None: ...
+    def start_replica(
+        self, replica: str, attempt: int, zones: tuple[int, ...], cpu_mcpu: int, memory_bytes: int, work_mcpu_ms: int
+    ) -> None: ...
+    def stop_replica(self, replica: str, grace_ms: int) -> bool: ...
+    def kill_replica(self, replica: str) -> bool: ...
+    def poll_exits(self) -> Sequence[SimulatedExit]: ...
+
+
+class SimulatedRuntime:
+    """One executor's side of a simulated machine, whose time it moves to the time of every call.
+
+    `journal` is what survives when an executor is replaced: give the same one to its successor.
+    """
+
+    def __init__(self, machine: SimulatedMachine, *, capacity_mcpu: int, journal: JournalState | None = None) -> None:
+        self.journal = JournalState() if journal is None else journal
+        self._machine = machine
+        self._capacity_mcpu = capacity_mcpu
+        self._boot = 0
+        self._last: MachineReading | None = None
+        self._exits: deque[ReplicaExited] = deque()
+
+    @property
+    def capacity_mcpu(self) -> int:
+        """CPU of the machine."""
+        return self._capacity_mcpu
+
+    @property
+    def ceiling_mcpu(self) -> int | None:
+        """The quota the machine holds batch work to."""
+        return self._machine.batch_quota_mcpu
+
+    async def adopt(self, now_ms: int) -> Adopted:
+        """Tell what an earlier executor started and what of it still runs."""
+        self._catch_up(now_ms)
+        reading = self._machine.counters()
+        self._boot = reading.boot
+        self._note_exits()
+        alive = {(found.replica, found.attempt) for found in reading.replicas}
+        told = {(exited.replica, exited.attempt) for exited in self._exits}
+        replicas = []
+        for key, entry in self.journal.launched.items():
+            name = (entry.placement.replica, entry.placement.attempt)
+            if name not in alive and name not in told:
+                self._exits.append(_unknown_end(*name))
+            replicas.append(
+                AdoptedReplica(
+                    placement=entry.placement,
+                    pid=0,
+                    launched_at_ms=entry.at_ms,
+                    alive=name in alive,
+                    stop=self.journal.stopping.get(key),
+                )
+            )
+        return Adopted(
+            replicas=tuple(replicas),
+            waiting=tuple(self.journal.accepted.values()),
+            ended=tuple(entry.fact for entry in self.journal.ended.values()),
+        )
+
+    async def launch(self, placement: Placement, now_ms: int) -> ReplicaLaunched | LaunchFailed:
+        """Start the placement's amount of work."""
+        self._catch_up(now_ms)
+        refusal, reason = "", Reason.START_FAILED
+        if placement.run.work_mcpu_ms < 1:
+            refusal, reason = "run.work_mcpu_ms: must be at least 1 on a simulated node", Reason.RUNTIME_ABSENT
+        else:
+            try:
+                self._machine.start_replica(
+                    placement.replica,
+                    placement.attempt,
+                    tuple(sorted(share.zone for share in placement.zones)),
+                    placement.cpu_mcpu,
+                    placement.memory_bytes,
+                    placement.run.work_mcpu_ms,
+                )
+            except InvalidInput as error:
+                refusal = str(error)
+        if refusal:
+            return LaunchFailed(replica=placement.replica, attempt=placement.attempt, reason=reason, detail=refusal)
+        self.journal.add(Launched(placement=placement, pid=0, start_ticks=0, at_ms=now_ms))
+        return ReplicaLaunched(replica=placement.replica, attempt=placement.attempt)
+
+    async def signal(self, effect: SignalReplica) -> None:
+        """Ask or force the replica to end; its exit is polled."""
+        if attempt_key(effect.replica, effect.attempt) not in self.journal.launched:
+            return
+        if effect.signal == "kill":
+            self._machine.kill_replica(effect.replica)
+            return
+        self.journal.add(Stopping(replica=effect.replica, attempt=effect.attempt, intent=effect.intent))
+        # The machine keeps its own patience; the executor's SIGKILL comes when this one has run out.
+        self._machine.stop_replica(effect.replica, max(1, effect.intent.kill_at_ms - self._machine.at_ms))
+
+    async def remember(self, effect: RememberPlacement | RememberEnd) -> None:
+        """Keep it for the next executor."""
+        if isinstance(effect, RememberPlacement):
+            self.journal.add(Accepted(placement=effect.placement))
+        elif isinstance(effect.fact, PlacementRefused):
+            self.journal.add(RefusedEntry(fact=effect.fact))
+        else:
+            self.journal.add(EndedEntry(fact=effect.fact))
+
+    def poll_exits(self) -> tuple[ReplicaExited, ...]:
+        """Replicas that ended since the last call."""
+        self._note_exits()
+        exits = tuple(self._exits)
+        self._exits.clear()
+        return exits
+
+    def read_fast(self, now_ms: int) -> FastReading | None:
+        """Use between the last two calls (mcpu, online rounded up)."""
+        self._catch_up(now_ms)
+        reading, last = self._machine.counters(), self._last
+        if reading.boot != self._boot:
+            self._rebooted(reading)
+            last = None
+        if last is not None and reading.at_ms <= last.at_ms:
+            return None
+        self._last = reading
+        if last is None:
+            return None
+        span_us = (reading.at_ms - last.at_ms) * 1_000
+        return FastReading(
+            at_ms=now_ms,
+            capacity_mcpu=self._capacity_mcpu,
+            online_used_mcpu=-(-(reading.online_usage_ns - last.online_usage_ns) // span_us),
+            batch_used_mcpu=(reading.batch_usage_ns - last.batch_usage_ns) // span_us,
+        )
+
+    def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
+        """Hold the machine's batch work to the ceiling."""
+        before = self._machine.batch_quota_mcpu
+        try:
+            self._machine.set_batch_quota_mcpu(ceiling_mcpu)
+        except InvalidInput as error:
+            return CeilingRefused(ceiling_mcpu=ceiling_mcpu, detail=str(error))
+        shown = "max" if before is None else str(before)
+        knob = KnobValue(path="simulated/batch_quota_mcpu", value=str(ceiling_mcpu), before=shown)
+        return CeilingWritten(ceiling_mcpu=ceiling_mcpu, knobs=(knob,))
+
+    async def restore(self) -> tuple[ReplicaExited, ...]:
+        """End every replica and lift the quota."""
+        for entry in self.journal.launched.values():
+            self._machine.kill_replica(entry.placement.replica)
+        self._machine.set_batch_quota_mcpu(None)
+        return self.poll_exits()
+
+    async def close(self) -> None:
+        """Nothing to let go: the machine runs on."""
+
+    def _catch_up(self, now_ms: int) -> None:
+        if now_ms > self._machine.at_ms:
+            self._machine.advance(now_ms)
+
+    def _note_exits(self) -> None:
+        for exited in self._machine.poll_exits():
+            self._exits.append(
+                ReplicaExited(
+                    replica=exited.replica,
+                    attempt=exited.attempt,
+                    exit_code=exited.code,
+                    oom=exited.cause == "oom",
+                    cpu_used_ms=exited.used_mcpu_ms // _MCPU_MS_PER_CPU_MS,
+                )
+            )
+
+    def _rebooted(self, reading: MachineReading) -> None:
+        """The machine lost power: what it ran is gone without a word."""
+        self._boot = reading.boot
+        alive = {(found.replica, found.attempt) for found in reading.replicas}
+        for entry in self.journal.launched.values():
+            name = (entry.placement.replica, entry.placement.attempt)
+            if name not in alive:
+                self._exits.append(_unknown_end(*name))
+
+
+def _unknown_end(replica: str, attempt: int) -> ReplicaExited:
+    return ReplicaExited(replica=replica, attempt=attempt, exit_code=None, detail="the machine lost it without a word")

@@ -1,0 +1,245 @@
+"""Conversations with a node's executor: commands and local results in, effects out."""
+
+from pathlib import Path
+
+import pytest
+
+from colo_common.events.effects import Publish, Wake
+from colo_common.events.enforcement import (
+    EnforcementChanged,
+    NodeRecovered,
+    PlacementRefused,
+    ReplicaEnded,
+    ReplicaStarted,
+)
+from colo_common.events.eviction import EvictReplica
+from colo_common.events.job import ReplicaStop, StopReplicas
+from colo_common.events.node import LeaseRenewed
+from colo_common.events.placement import ApplyPlacements
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.reasons import EndCause, Reason
+from colo_executor.core import ExecutorPolicy
+from colo_executor.local import (
+    Adopted,
+    AdoptedReplica,
+    CeilingRefused,
+    CeilingWritten,
+    FastReading,
+    LaunchFailed,
+    LaunchReplica,
+    RememberEnd,
+    RememberPlacement,
+    ReplicaExited,
+    ReplicaLaunched,
+    SetCeiling,
+    SignalReplica,
+    StopIntent,
+)
+from colo_executor.node import NodeExecutor
+from colo_executor.reflex import ReflexPolicy
+from tests.support.builders import a_placement
+from tests.support.scripts import Args, Play, ScriptFailed, script_files
+
+NODE = "n1"
+FOLDER = Path(__file__).parent
+
+
+class Conversation:
+    """One node of ten CPUs. `at` moves time, `restart` forgets everything; every other command is an event.
+
+    `blind` is how long the node may go without a reading: for ever, unless the conversation is about that.
+    """
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.generation = 0
+        self.node = self._new(blind_ms=600_000)
+
+    def _new(self, blind_ms: int) -> NodeExecutor:
+        return NodeExecutor(
+            NODE,
+            capacity_mcpu=10_000,
+            now_ms=self.now_ms,
+            policy=ExecutorPolicy(replicas_most=3),
+            reflex=ReflexPolicy(blind_ms=blind_ms),
+        )
+
+    def __call__(self, command: str, args: Args) -> str:
+        if command == "at":
+            return self._at(int(args.word(0)))
+        if command == "restart":
+            args.only("blind")
+            self.node = self._new(args.number("blind", 600_000))
+            return ""
+        events = {
+            "apply": self._apply,
+            "stop": self._stop,
+            "evict": self._evict,
+            "lease": self._lease,
+            "launched": self._launched,
+            "failed": self._failed,
+            "exited": self._exited,
+            "adopted": self._adopted,
+            "read": self._read,
+            "written": self._written,
+            "refused": self._refused,
+        }
+        if command not in events:
+            raise ScriptFailed(f"is no command; there are {', '.join(sorted(events))}")
+        try:
+            effects = self.node.handle(events[command](args), self.now_ms)
+        except InvalidInput as error:
+            return f"invalid {error}"
+        return self._shown(effects)
+
+    def _at(self, at_ms: int) -> str:
+        """Move to a time, waking the node whenever it asked for it."""
+        lines = []
+        while (due_ms := self.node.deadline_ms()) is not None and due_ms <= at_ms:
+            self.now_ms = max(self.now_ms, due_ms)
+            effects = self.node.handle(Wake(), self.now_ms)
+            later_ms = self.node.deadline_ms()
+            assert later_ms is None or later_ms > self.now_ms, "the deadline after Wake is not later"
+            if effects:
+                lines.append(f"{self.now_ms}: " + self._shown(effects).replace("\n", f"\n{self.now_ms}: "))
+        self.now_ms = at_ms
+        return "\n".join(lines)
+
+    def _shown(self, effects) -> str:
+        self.node.check()
+        return "\n".join(_line(effect) for effect in effects)
+
+    def _apply(self, args: Args) -> ApplyPlacements:
+        args.only("attempt", "node", "mcpu")
+        placements = tuple(
+            a_placement(replica, attempt=args.number("attempt", 1), node=NODE, mcpu=args.number("mcpu", 1000))
+            for replica in args.words
+        )
+        return ApplyPlacements(
+            at_ms=self.now_ms, node=args.text("node", NODE), generation=self._next(), placements=placements
+        )
+
+    def _stop(self, args: Args) -> StopReplicas:
+        args.only("attempt", "grace")
+        stop = ReplicaStop(
+            replica=args.word(0),
+            attempt=args.number("attempt", 1),
+            grace_ms=args.number("grace", 5000),
+            reason=Reason.CANCELLED,
+        )
+        return StopReplicas(at_ms=self.now_ms, node=NODE, generation=self._next(), stops=(stop,))
+
+    def _evict(self, args: Args) -> EvictReplica:
+        args.only("attempt", "grace", "eviction")
+        return EvictReplica(
+            at_ms=self.now_ms,
+            node=NODE,
+            generation=self._next(),
+            eviction=args.text("eviction", "e1"),
+            replica=args.word(0),
+            attempt=args.number("attempt", 1),
+            grace_ms=args.number("grace", 5000),
+            reason=Reason.MEMORY_WATERMARK,
+        )
+
+    def _lease(self, args: Args) -> LeaseRenewed:
+        args.only("ms")
+        return LeaseRenewed(node=NODE, sample_seq=1, batch_cpu_mcpu=0, lease_ms=args.number("ms", 15_000))
+
+    def _launched(self, args: Args) -> ReplicaLaunched:
+        args.only("attempt", "pid")
+        return ReplicaLaunched(replica=args.word(0), attempt=args.number("attempt", 1), pid=args.number("pid", 77))
+
+    def _failed(self, args: Args) -> LaunchFailed:
+        args.only("attempt")
+        return LaunchFailed(
+            replica=args.word(0), attempt=args.number("attempt", 1), reason=Reason.CGROUP_REFUSED, detail="EINVAL"
+        )
+
+    def _exited(self, args: Args) -> ReplicaExited:
+        args.only("attempt", "code", "cpu", "oom")
+        code = args.text("code", "0")
+        return ReplicaExited(
+            replica=args.word(0),
+            attempt=args.number("attempt", 1),
+            exit_code=None if code == "unknown" else int(code),
+            oom=args.text("oom", "no") == "yes",
+            cpu_used_ms=args.number("cpu", 0),
+        )
+
+    def _adopted(self, args: Args) -> Adopted:
+        args.only("alive", "dead", "stopping", "waiting")
+        replicas = [
+            AdoptedReplica(
+                placement=a_placement(name), pid=7, launched_at_ms=self.now_ms, alive=key != "dead", stop=stop
+            )
+            for key, stop in (("alive", None), ("dead", None), ("stopping", self._intent()))
+            if (name := args.text(key, ""))
+        ]
+        waiting = args.text("waiting", "")
+        return Adopted(replicas=tuple(replicas), waiting=(a_placement(waiting, attempt=2),) if waiting else ())
+
+    def _intent(self) -> StopIntent:
+        return StopIntent(cause=EndCause.STOPPED, reason=Reason.CANCELLED, kill_at_ms=self.now_ms + 3_000)
+
+    def _read(self, args: Args) -> FastReading:
+        args.only("online", "system")
+        return FastReading(
+            at_ms=self.now_ms,
+            capacity_mcpu=10_000,
+            online_used_mcpu=args.number("online"),
+            system_used_mcpu=args.number("system", 0),
+        )
+
+    def _written(self, args: Args) -> CeilingWritten:
+        return CeilingWritten(ceiling_mcpu=int(args.word(0)))
+
+    def _refused(self, args: Args) -> CeilingRefused:
+        return CeilingRefused(ceiling_mcpu=int(args.word(0)), detail="EINVAL")
+
+    def _next(self) -> int:
+        self.generation += 1
+        return self.generation
+
+
+def _line(effect) -> str:
+    match effect:
+        case Publish():
+            return f"-> {_fact(effect.fact)} [{effect.id.removeprefix('executor:')}]"
+        case LaunchReplica():
+            return f"launch {effect.placement.replica}#{effect.placement.attempt}"
+        case SignalReplica():
+            return f"signal {effect.signal} {effect.replica}#{effect.attempt} kill_at={effect.intent.kill_at_ms}"
+        case RememberPlacement():
+            return f"remember waiting {effect.placement.replica}#{effect.placement.attempt}"
+        case RememberEnd():
+            return f"remember end {effect.fact.replica}#{effect.fact.attempt}"
+        case SetCeiling():
+            return f"set ceiling {effect.ceiling_mcpu}"
+        case _:
+            raise ScriptFailed(f"led to {effect!r}, which has no line here")
+
+
+def _fact(fact) -> str:
+    match fact:
+        case ReplicaStarted():
+            return f"started {fact.replica}#{fact.attempt} pid={fact.pid}"
+        case ReplicaEnded():
+            words = [f"ended {fact.replica}#{fact.attempt} {fact.cause.value} code={fact.exit_code}"]
+            words += [f"reason={fact.reason.value}"] if fact.reason else []
+            words += [f"eviction={fact.eviction}"] if fact.eviction else []
+            words += [f"ran={fact.ran_ms}"] if fact.ran_ms else []
+            return " ".join([*words, *([f"({fact.detail})"] if fact.detail else [])])
+        case PlacementRefused():
+            return f"refused {fact.replica}#{fact.attempt} {fact.reason.value} {fact.detail}".rstrip()
+        case EnforcementChanged():
+            return f"ceiling {fact.ceiling_before_mcpu} -> {fact.ceiling_mcpu} {fact.reason.value} target={fact.target_mcpu}"
+        case NodeRecovered():
+            return "recovered " + ",".join(f"{replica}#{attempt}" for replica, attempt in fact.running)
+        case _:
+            raise ScriptFailed(f"published {fact!r}, which has no line here")
+
+
+@pytest.mark.parametrize("path", script_files(FOLDER), ids=lambda path: path.stem)
+def test_the_executor_answers_as_the_conversation_says(path: Path, play: Play) -> None:
+    play(path, Conversation())
