@@ -1,0 +1,402 @@
+"""SimMachine: one machine whose online load follows a demand and whose batch replicas get what is really left.
+
+Rates are constant between two moments of change: the start of a sub-step (demand is read again), a command, the end of a
+replica. Everything counted is an integer rate times milliseconds, so a run cut into any pieces gives the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput, InvariantBroken
+from colo_sim.demand import Demand
+from colo_sim.machine_memory import grow_memory, memory_by_zone, memory_stall_permille
+from colo_sim.machine_reading import (
+    ExitCause,
+    MachineCounters,
+    MachineLedger,
+    ReplicaCounters,
+    ReplicaExit,
+    ZoneCounters,
+)
+from colo_sim.machine_replica import EXIT_DONE, EXIT_KILLED, EXIT_TERMINATED, NEVER_MS, Replica
+from colo_sim.machine_share import Shares, share_batch_cpu, spread_online_cpu
+from colo_sim.machine_spec import MachineSpec
+from colo_sim.machine_tally import Tally, busy_permille
+from colo_sim.noise import key_of, mix, uniform
+
+__all__ = ["MAX_REPLICAS", "SimMachine"]
+
+MAX_REPLICAS: Final = 4_096
+"""Replicas a machine holds at most, ended ones that nobody has polled included; a further start is refused."""
+
+_NS_PER_MCPU_MS: Final = 1_000
+_ZONE_SKEW: Final = 100
+
+
+class SimMachine:
+    """One simulated machine. `demand` gives the online demand at a simulated ms and must depend on that alone.
+
+    Commands act at the moment of the last `advance`. Same spec, seed, demand and commands at the same moments give the
+    same counters, whatever the pieces time is advanced in; `digest()` shows it. Every refusal is an InvalidInput that
+    leaves the machine as it was.
+    """
+
+    def __init__(
+        self, spec: MachineSpec, *, node: str, seed: int, demand: Callable[[int], Demand], start_ms: int = 0
+    ) -> None:
+        if start_ms < 0:
+            raise InvalidInput("start_ms", "must be at least 0", start_ms)
+        self.spec = spec
+        self.node = node
+        self._key = key_of(seed, "machine", node)
+        self._demand = demand
+        self._at_ms = start_ms
+        self._cell_end_ms = start_ms
+        self._boot = 1
+        self._zone_capacity_mcpu = spec.cpus_per_zone * 1_000
+        self._busy_permille = busy_permille(spec.cpus_per_zone)
+        # Services never spread evenly: a zone carries up to 10 % more or less than its part.
+        self._zone_weights = [
+            1_000 + uniform(mix(self._key, zone), -_ZONE_SKEW, _ZONE_SKEW) for zone in range(spec.zones)
+        ]
+        self._zone_weight_sum = sum(self._zone_weights)
+        self._quota_mcpu: int | None = None
+        self._cpus = CpuSet((1 << spec.zones * spec.cpus_per_zone) - 1)
+        self._cpu_room_mcpu = [self._zone_capacity_mcpu] * spec.zones
+        self._replicas: dict[str, Replica] = {}
+        self._exits: list[ReplicaExit] = []
+        self._tally = Tally(spec.zones)
+        self._online = Demand(0, 0)
+        self._online_zone_mcpu = [0] * spec.zones
+        self._uncontended: Shares | None = None  # shares as if no online work were here; None after any change
+        self._shares = Shares([], [0] * spec.zones)
+        self._is_contended = False
+        self._is_stale = True  # rates must be worked out anew before time goes on
+        self._next_exit_ms = NEVER_MS
+        self._batch_memory_bytes = 0
+        self._is_ramping = False
+        self._is_memory_over = False
+
+    # ---------------------------------------------------------------- time
+
+    @property
+    def at_ms(self) -> int:
+        """The simulated moment every reading is of."""
+        return self._at_ms
+
+    def advance(self, now_ms: int) -> None:
+        """Let the machine run until `now_ms`. Ended replicas wait for `poll_exits`."""
+        if now_ms < self._at_ms:
+            raise InvalidInput("now_ms", f"must not be before {self._at_ms}", now_ms)
+        while self._at_ms < now_ms:
+            if self._at_ms >= self._cell_end_ms:
+                self._enter_sub_step()
+            if self._is_stale:
+                self._work_out_rates()
+            end_ms = min(now_ms, self._cell_end_ms, self._next_exit_ms)
+            self._tally.accrue(end_ms - self._at_ms)
+            self._at_ms = end_ms
+            if end_ms >= self._next_exit_ms:
+                self._end_due_replicas()
+
+    def _enter_sub_step(self) -> None:
+        """Read the demand of the sub-step that starts (or started) here, and what follows from it."""
+        sub_step_ms = self.spec.sub_step_ms
+        start_ms = self._at_ms // sub_step_ms * sub_step_ms
+        self._cell_end_ms = start_ms + sub_step_ms
+        self._online = self._demand(start_ms)
+        self._online_zone_mcpu = spread_online_cpu(
+            self._online.cpu_mcpu, self._zone_weights, self._zone_weight_sum, self._zone_capacity_mcpu
+        )
+        if self._is_ramping or self._is_stale:
+            self._grow_memory()
+        self._kill_for_memory()
+        if self._is_stale:
+            return
+        if self._is_contended or not self._fits_beside_online(self._shares.zone_mcpu):
+            self._is_stale = True
+        else:
+            self._update_online_tally()  # batch shares hold on: they do not depend on online work that leaves them room
+
+    def _fits_beside_online(self, zone_mcpu: list[int]) -> bool:
+        capacity_mcpu = self._zone_capacity_mcpu
+        pairs = zip(zone_mcpu, self._online_zone_mcpu, strict=True)
+        return all(batch + online <= capacity_mcpu for batch, online in pairs)
+
+    def _work_out_rates(self) -> None:
+        """Share CPU anew and tell every replica its rate; afterwards the next exit and all tally rates are right."""
+        self._grow_memory()
+        claims = list(self._replicas.values())
+        shares = self._uncontended
+        if shares is None:
+            shares = self._uncontended = share_batch_cpu(claims, self._cpu_room_mcpu, self._quota_mcpu)
+        self._is_contended = not self._fits_beside_online(shares.zone_mcpu)
+        if self._is_contended:
+            least_mcpu = self._zone_capacity_mcpu * self.spec.interference.batch_weight_permille // 1_000
+            room_mcpu = [
+                min(cpus, max(self._zone_capacity_mcpu - online, least_mcpu))
+                for cpus, online in zip(self._cpu_room_mcpu, self._online_zone_mcpu, strict=True)
+            ]
+            shares = share_batch_cpu(claims, room_mcpu, self._quota_mcpu)
+        self._next_exit_ms = NEVER_MS
+        for replica, rate_mcpu in zip(claims, shares.granted_mcpu, strict=True):
+            if replica.rate_mcpu != rate_mcpu:
+                replica.run_at(rate_mcpu, self._at_ms)
+            self._next_exit_ms = min(self._next_exit_ms, replica.due_ms())
+        self._shares = shares
+        self._is_stale = False
+        self._tally.set_batch(shares, claims, self._quota_mcpu)
+        self._update_online_tally()
+
+    def _update_online_tally(self) -> None:
+        self._tally.set_online(
+            self._online.cpu_mcpu,
+            self._online_zone_mcpu,
+            self._shares.zone_mcpu,
+            self._zone_capacity_mcpu,
+            self._busy_permille,
+            self.spec.interference,
+        )
+        used_bytes = self._online.memory_bytes + self._batch_memory_bytes
+        some_permille, full_permille = memory_stall_permille(used_bytes, self.spec.memory_capacity_bytes)
+        self._tally.set_memory(some_permille, full_permille, self._is_memory_over)
+
+    # ---------------------------------------------------------------- memory
+
+    def _grow_memory(self) -> None:
+        self._batch_memory_bytes, self._is_ramping = grow_memory(
+            self._replicas.values(), self._at_ms, self.spec.interference.memory_ramp_ms
+        )
+
+    def _kill_for_memory(self) -> None:
+        """Kill the largest batch replicas until memory fits, one sub-step after it first did not.
+
+        The delay is the time the kernel spends in reclaim before it kills; that sub-step counts as a violation.
+        """
+        room_bytes = self.spec.memory_capacity_bytes - self._online.memory_bytes
+        if self._is_memory_over:
+            largest_first = sorted(self._replicas.values(), key=lambda one: (-one.memory_now_bytes, one.name))
+            for replica in largest_first:
+                if self._batch_memory_bytes <= room_bytes:
+                    break
+                self._end(replica, EXIT_KILLED, "oom")
+        self._is_memory_over = self._batch_memory_bytes > room_bytes
+
+    # ---------------------------------------------------------------- commands
+
+    def set_batch_quota_mcpu(self, quota_mcpu: int | None) -> None:
+        """Hold all batch replicas together to this much CPU from now on; None lifts the limit."""
+        if quota_mcpu is not None and quota_mcpu < 0:
+            raise InvalidInput("quota_mcpu", "must be at least 0, or None for no limit", quota_mcpu)
+        if quota_mcpu != self._quota_mcpu:
+            self._quota_mcpu = quota_mcpu
+            self._changed()
+
+    def set_batch_cpus(self, cpus: str | None) -> None:
+        """Let batch replicas run on these CPUs only (a kernel list, "0-3,8"); None means all of the machine."""
+        count = self.spec.zones * self.spec.cpus_per_zone
+        allowed = CpuSet((1 << count) - 1) if cpus is None else CpuSet.parse(cpus, "cpus", nr_cpus=count)
+        if not allowed:
+            raise InvalidInput("cpus", "must name at least one CPU", cpus)
+        self._cpus = allowed
+        width = self.spec.cpus_per_zone
+        zone_mask = (1 << width) - 1
+        self._cpu_room_mcpu = [
+            ((allowed.mask >> zone * width) & zone_mask).bit_count() * 1_000 for zone in range(self.spec.zones)
+        ]
+        self._changed()
+
+    @property
+    def batch_quota_mcpu(self) -> int | None:
+        """The quota as last set, as a read of the kernel file would show."""
+        return self._quota_mcpu
+
+    @property
+    def batch_cpus(self) -> str:
+        """The CPUs batch may use, in the kernel's notation."""
+        return self._cpus.format()
+
+    def start_replica(
+        self, replica: str, attempt: int, zones: tuple[int, ...], cpu_mcpu: int, memory_bytes: int, work_mcpu_ms: int
+    ) -> None:
+        """Start a replica that uses up to `cpu_mcpu` in its zones until it got `work_mcpu_ms` of CPU time."""
+        if replica in self._replicas:
+            raise InvalidInput("replica", "must not be running on this machine already", replica)
+        if len(self._replicas) + len(self._exits) >= MAX_REPLICAS:
+            raise InvalidInput("replica", f"a machine holds at most {MAX_REPLICAS} replicas", replica)
+        for name, value in (("cpu_mcpu", cpu_mcpu), ("memory_bytes", memory_bytes), ("work_mcpu_ms", work_mcpu_ms)):
+            if value < 1:
+                raise InvalidInput(name, "must be at least 1", value)
+        if not zones or list(zones) != sorted(set(zones)) or zones[0] < 0 or zones[-1] >= self.spec.zones:
+            raise InvalidInput("zones", f"must be ascending zone ids from 0 to {self.spec.zones - 1}", zones)
+        self._replicas[replica] = Replica(replica, attempt, zones, cpu_mcpu, memory_bytes, work_mcpu_ms, self._at_ms)
+        self._tally.replicas_started += 1
+        self._changed()
+
+    def stop_replica(self, replica: str, grace_ms: int) -> bool:
+        """Send SIGTERM, and SIGKILL after `grace_ms`. Returns False when no such replica runs.
+
+        It goes on running until it ends: after a time that is its own (seeded by its name and attempt), or killed at
+        the end of the grace. A second stop may shorten the wait and never lengthens it.
+        """
+        found = self._replicas.get(replica)
+        if found is None:
+            return False
+        if grace_ms < 0:
+            raise InvalidInput("grace_ms", "must be at least 0", grace_ms)
+        limits = self.spec.interference
+        bits = mix(key_of(self._key, "stop", replica), found.attempt)
+        own_ms = uniform(bits, limits.stop_least_ms, limits.stop_most_ms)
+        if grace_ms == 0:
+            self._end(found, EXIT_KILLED, "killed")
+            return True
+        exit_ms = self._at_ms + min(own_ms, grace_ms)
+        if exit_ms < found.exit_ms:
+            found.exit_ms = exit_ms
+            found.exit_code = EXIT_TERMINATED if own_ms <= grace_ms else EXIT_KILLED
+            self._is_stale = True
+        return True
+
+    def kill_replica(self, replica: str) -> bool:
+        """End a replica at once with code 137. Returns False when no such replica runs."""
+        found = self._replicas.get(replica)
+        if found is not None:
+            self._end(found, EXIT_KILLED, "killed")
+        return found is not None
+
+    def crash_replica(self, replica: str, code: int = 1) -> bool:
+        """Let a replica fail by itself now. Returns False when no such replica runs."""
+        found = self._replicas.get(replica)
+        if found is not None:
+            self._end(found, code, "crashed")
+        return found is not None
+
+    def reboot(self) -> None:
+        """Lose power: all replicas and unread exits are gone without a word, knobs and counters start anew."""
+        for replica in tuple(self._replicas.values()):
+            self._end(replica, EXIT_KILLED, "crashed")
+        self._exits.clear()
+        self._is_memory_over = False
+        self._quota_mcpu = None
+        self.set_batch_cpus(None)
+        self._boot += 1
+        self._tally.forget_counters()
+
+    def _changed(self) -> None:
+        self._uncontended = None
+        self._is_stale = True
+
+    # ---------------------------------------------------------------- ends
+
+    def _end_due_replicas(self) -> None:
+        for replica in tuple(self._replicas.values()):
+            if replica.due_ms() > self._at_ms:
+                continue
+            if replica.used_at(self._at_ms) >= replica.work_mcpu_ms:
+                self._end(replica, EXIT_DONE, "completed")
+            else:
+                stopped = replica.exit_code == EXIT_TERMINATED
+                self._end(replica, replica.exit_code, "stopped" if stopped else "killed")
+
+    def _end(self, replica: Replica, code: int, cause: ExitCause) -> None:
+        used_mcpu_ms = replica.used_at(self._at_ms)
+        del self._replicas[replica.name]
+        self._batch_memory_bytes -= replica.memory_now_bytes
+        self._tally.ended(used_mcpu_ms, cause)
+        self._exits.append(
+            ReplicaExit(
+                replica=replica.name,
+                attempt=replica.attempt,
+                code=code,
+                cause=cause,
+                at_ms=self._at_ms,
+                used_mcpu_ms=used_mcpu_ms,
+            )
+        )
+        self._changed()
+
+    def poll_exits(self) -> tuple[ReplicaExit, ...]:
+        """Return the replicas that ended since the last poll, in order of their end, each once."""
+        exits = tuple(self._exits)
+        self._exits.clear()
+        return exits
+
+    # ---------------------------------------------------------------- readings
+
+    def counters(self) -> MachineCounters:
+        """Return every counter at this moment."""
+        if self._is_stale:
+            self._work_out_rates()
+        tally = self._tally
+        memory_bytes = memory_by_zone(
+            self._online.memory_bytes, self._zone_weights, self._replicas.values(), self.spec.memory_bytes_per_zone
+        )
+        zones = tuple(
+            ZoneCounters(
+                zone=zone,
+                usage_ns=(tally.zone_online_mcpu_ms[zone] + tally.zone_batch_mcpu_ms[zone]) * _NS_PER_MCPU_MS,
+                batch_usage_ns=tally.zone_batch_mcpu_ms[zone] * _NS_PER_MCPU_MS,
+                memory_bytes=memory_bytes[zone],
+            )
+            for zone in range(self.spec.zones)
+        )
+        return MachineCounters(
+            at_ms=self._at_ms,
+            boot=self._boot,
+            zones=zones,
+            replicas=tuple(self._replica_counters(one) for _, one in sorted(self._replicas.items())),
+            online_usage_ns=sum(tally.zone_online_mcpu_ms) * _NS_PER_MCPU_MS,
+            batch_usage_ns=sum(tally.zone_batch_mcpu_ms) * _NS_PER_MCPU_MS,
+            online_memory_bytes=self._online.memory_bytes,
+            batch_memory_bytes=self._batch_memory_bytes,
+            cpu_some_us=tally.cpu_some_us,
+            cpu_full_us=0,
+            memory_some_us=tally.memory_some_us,
+            memory_full_us=tally.memory_full_us,
+            online_cpu_some_us=tally.online_some_us,
+            batch_cpu_some_us=tally.batch_some_us,
+            batch_cpu_full_us=tally.batch_throttled_us,
+            batch_throttled_us=tally.batch_throttled_us,
+        )
+
+    def _replica_counters(self, replica: Replica) -> ReplicaCounters:
+        return ReplicaCounters(
+            replica=replica.name,
+            attempt=replica.attempt,
+            zones=replica.zones,
+            usage_ns=replica.used_at(self._at_ms) * _NS_PER_MCPU_MS,
+            memory_bytes=replica.memory_now_bytes,
+            is_stopping=replica.exit_ms != NEVER_MS,
+        )
+
+    def ledger(self) -> MachineLedger:
+        """Return the sums the verdict is made from."""
+        running_mcpu_ms = sum(one.used_at(self._at_ms) for one in self._replicas.values())
+        return self._tally.ledger(self.spec.cpu_capacity_mcpu, running_mcpu_ms)
+
+    def check(self) -> None:
+        """Raise InvariantBroken when CPU time was lost or made up, or a limit is exceeded now."""
+        ledger = self.ledger()
+        accounted_mcpu_ms = ledger.completed_mcpu_ms + ledger.wasted_mcpu_ms + ledger.running_mcpu_ms
+        if ledger.batch_used_mcpu_ms != accounted_mcpu_ms:
+            raise InvariantBroken(
+                "batch CPU time must be completed, wasted or running",
+                used=ledger.batch_used_mcpu_ms,
+                sum=accounted_mcpu_ms,
+            )
+        if ledger.online_used_mcpu_ms + ledger.batch_used_mcpu_ms > ledger.node_ms * ledger.cpu_capacity_mcpu:
+            raise InvariantBroken("a machine cannot give more than its capacity", node=self.node)
+        granted_mcpu = sum(self._shares.granted_mcpu)
+        if not self._is_stale and self._quota_mcpu is not None and granted_mcpu > self._quota_mcpu:
+            raise InvariantBroken("batch must stay within its quota", granted=granted_mcpu, quota=self._quota_mcpu)
+
+    def digest(self) -> str:
+        """Return a fingerprint of all counters, the ledger and unread exits."""
+        state = msgspec.json.encode((self.counters(), self.ledger(), self._exits))
+        return blake2b(state, digest_size=16).hexdigest()

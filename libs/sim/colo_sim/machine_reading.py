@@ -1,0 +1,95 @@
+"""What can be read from a simulated machine: counters as a kernel shows them, ended replicas, and the honest ledger."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+__all__ = ["ExitCause", "MachineCounters", "MachineLedger", "ReplicaCounters", "ReplicaExit", "ZoneCounters"]
+
+ExitCause = Literal["completed", "stopped", "killed", "oom", "crashed"]
+
+
+class ReplicaExit(Struct, frozen=True, kw_only=True):
+    """A replica ended. Code 0: all its work is done; 143: it obeyed SIGTERM; 137: killed; others: it crashed.
+
+    `used_mcpu_ms` is the CPU time this attempt got.
+    """
+
+    replica: str
+    attempt: int
+    code: int
+    cause: ExitCause
+    at_ms: int
+    used_mcpu_ms: int
+
+
+class ZoneCounters(Struct, frozen=True, kw_only=True):
+    """CPU time since boot of one zone (ns, all its CPUs together) and memory in use now."""
+
+    zone: int
+    usage_ns: int
+    batch_usage_ns: int
+    memory_bytes: int
+
+
+class ReplicaCounters(Struct, frozen=True, kw_only=True):
+    """CPU time of one running replica since its start (ns) and its working set."""
+
+    replica: str
+    attempt: int
+    zones: tuple[int, ...]
+    usage_ns: int
+    memory_bytes: int
+    is_stopping: bool
+
+
+class MachineCounters(Struct, frozen=True, kw_only=True):
+    """One coherent reading: every number is of moment `at_ms`. Times only grow until a reboot, which raises `boot`.
+
+    `cpu_*` and `memory_*` are the machine's stall totals (PSI; cpu full of a machine is 0, as in the kernel),
+    `online_*` and `batch_*` those of the two tiers. A throttled batch task counts as waiting, as in the kernel.
+    """
+
+    at_ms: int
+    boot: int
+    zones: tuple[ZoneCounters, ...]
+    replicas: tuple[ReplicaCounters, ...]
+    online_usage_ns: int
+    batch_usage_ns: int
+    online_memory_bytes: int
+    batch_memory_bytes: int
+    cpu_some_us: int
+    cpu_full_us: int
+    memory_some_us: int
+    memory_full_us: int
+    online_cpu_some_us: int
+    batch_cpu_some_us: int
+    batch_cpu_full_us: int
+    batch_throttled_us: int
+
+
+class MachineLedger(Struct, frozen=True, kw_only=True):
+    """What really happened on the machine since it was built, reboots included; the verdict is made from these sums.
+
+    `violation_ms`: time in which online work got less than it wanted, waited above the limit, or memory ran over.
+    `violation_alone_ms`: the part of it that would have happened without any batch work. `batch_used_mcpu_ms` is
+    exactly completed + wasted + running.
+    """
+
+    node_ms: int
+    cpu_capacity_mcpu: int
+    violation_ms: int
+    violation_alone_ms: int
+    online_demand_mcpu_ms: int
+    online_used_mcpu_ms: int
+    batch_used_mcpu_ms: int
+    completed_mcpu_ms: int
+    wasted_mcpu_ms: int
+    running_mcpu_ms: int
+    replicas_started: int
+    replicas_completed: int
+    replicas_stopped: int
+    replicas_killed: int
+    oom_kills: int

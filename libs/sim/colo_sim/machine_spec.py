@@ -1,0 +1,88 @@
+"""The shape of a simulated machine, and the stated assumptions about how batch work disturbs online services."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.topology import NodeTopology, uniform_topology
+
+__all__ = ["GIB", "Interference", "MachineSpec"]
+
+GIB = 2**30
+_PERMILLE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Interference:
+    """What the model assumes where no trace can tell. ASSUMED, not measured; a report that uses it must say so.
+
+    - `batch_weight_permille`: the share of a zone that batch keeps under contention (2 of 1024 weight, the kernel's least).
+    - `wakeup_wait_permille`: while no CPU of a zone is idle, online threads there spend this share of the time waiting:
+      a woken thread waits for a tick and for refilled caches even where it has all priority.
+    - `violation_some_permille`: online waits above this share count as a violation (5 %, rubik's default PSI trigger).
+    - `stop_least_ms`, `stop_most_ms`: how long a replica takes to end after SIGTERM; one that would need longer than
+      its grace is killed.
+    - `memory_ramp_ms`: a replica's memory grows to its request in this time, linearly.
+    """
+
+    batch_weight_permille: int = 2
+    wakeup_wait_permille: int = 100
+    violation_some_permille: int = 50
+    stop_least_ms: int = 100
+    stop_most_ms: int = 2_000
+    memory_ramp_ms: int = 30_000
+
+    def __post_init__(self) -> None:
+        for name in ("batch_weight_permille", "wakeup_wait_permille", "violation_some_permille"):
+            if not 0 <= getattr(self, name) <= _PERMILLE:
+                raise InvalidInput(name, f"must be from 0 to {_PERMILLE}", getattr(self, name))
+        if not 1 <= self.stop_least_ms <= self.stop_most_ms:
+            raise InvalidInput("stop_least_ms", "must be from 1 to stop_most_ms", self.stop_least_ms)
+        if self.memory_ramp_ms < 0:
+            raise InvalidInput("memory_ramp_ms", "must be at least 0", self.memory_ramp_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSpec:
+    """A regular machine: zones are numbered through, zone z has CPUs z x cpus_per_zone and following.
+
+    `sub_step_ms` is how long demand is held before it is read again: 1 s for a lab, 10 s or more for a large fleet.
+    """
+
+    sockets: int = 2
+    zones_per_socket: int = 2
+    cpus_per_zone: int = 16
+    memory_bytes_per_zone: int = 64 * GIB
+    sub_step_ms: int = 1_000
+    interference: Interference = Interference()
+
+    def __post_init__(self) -> None:
+        for name in ("sockets", "zones_per_socket", "cpus_per_zone", "memory_bytes_per_zone", "sub_step_ms"):
+            if getattr(self, name) < 1:
+                raise InvalidInput(name, "must be at least 1", getattr(self, name))
+
+    @property
+    def zones(self) -> int:
+        """Number of NUMA zones."""
+        return self.sockets * self.zones_per_socket
+
+    @property
+    def cpu_capacity_mcpu(self) -> int:
+        """1000 for each CPU of the machine."""
+        return self.zones * self.cpus_per_zone * 1_000
+
+    @property
+    def memory_capacity_bytes(self) -> int:
+        """Memory of all zones."""
+        return self.zones * self.memory_bytes_per_zone
+
+    def topology(self) -> NodeTopology:
+        """Return the machine as a collector would report it; two threads a core where the CPUs are even."""
+        return uniform_topology(
+            sockets=self.sockets,
+            zones_per_socket=self.zones_per_socket,
+            cpus_per_zone=self.cpus_per_zone,
+            memory_bytes_per_zone=self.memory_bytes_per_zone,
+            threads_per_core=2 if self.cpus_per_zone % 2 == 0 else 1,
+        )
