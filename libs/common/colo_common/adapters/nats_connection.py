@@ -37,7 +37,7 @@ class NatsConnection:
         self.on_lost: Callable[[], None] = lambda: None
         self._name = name
         self._streams = streams
-        self._log = structlog.get_logger("nats").bind(server=_without_password(url))
+        self._log = structlog.get_logger(source="nats").bind(server=_without_password(url))
         self._problem: PortError = Unavailable(f"NATS at {_without_password(url)} was not reached yet")
         self._usable = asyncio.Event()
         self._changed = asyncio.Event()

@@ -68,7 +68,7 @@ class PullConsumer:
         self._connection = connection
         self._source = source
         self._sink = sink
-        self._log = structlog.get_logger("nats").bind(consumer=source.durable or source.subject)
+        self._log = structlog.get_logger(source="nats").bind(consumer=source.durable or source.subject)
         self._said = ""
         self._open = 0
         self._busy = False

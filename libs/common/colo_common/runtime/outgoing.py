@@ -64,7 +64,7 @@ class Sender:
         self._sending = False
         self._changed = asyncio.Event()
         self._outbox_left: list[Write] = []
-        self._log = structlog.get_logger("service")
+        self._log = structlog.get_logger(source="service")
 
     def put(self, parcel: Parcel) -> None:
         """Add at the end; never waits."""

@@ -26,7 +26,7 @@ class Patience:
         self._backoff = Backoff(rng)
         self._retries = retries.labels(port)
         self._leaving = leaving
-        self._log = structlog.get_logger("service").bind(port=port)
+        self._log = structlog.get_logger(source="service").bind(port=port)
 
     async def until_done(self, attempt: Callable[[], Awaitable[None]]) -> None:
         """Run `attempt` until it raises no PortError. Raises GaveUp when the service leaves first."""

@@ -73,7 +73,7 @@ class Service:
         self._drain_s = drain_s
         rng = random.Random(seed)
         self._boot_id = boot_id or f"{rng.getrandbits(48):012x}"
-        self._log = structlog.get_logger("service").bind(service=name)
+        self._log = structlog.get_logger(source="service").bind(service=name)
         self._metrics = ServiceMetrics(metrics or Metrics(), name)
         self._leaving = asyncio.Event()
         self._bus_patience = Patience("bus", rng, self._metrics.retries, self._leaving)

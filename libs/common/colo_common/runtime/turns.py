@@ -63,7 +63,7 @@ class Turns:
         self._perform = perform
         self._intake = intake
         self._metrics = metrics
-        self._log = structlog.get_logger("service").bind(service=name)
+        self._log = structlog.get_logger(source="service").bind(service=name)
         self._outbox_kind = outbox_kind(name)
         self._outbox_count = 0
         self._started_us = clock.wall_us()

@@ -1,0 +1,79 @@
+"""The small HTTP server beside every service: alive, ready, metrics."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from aiohttp import web
+
+from colo_common.model.invalid import InvalidInput
+from colo_common.runtime.metrics import CONTENT_TYPE, Metrics
+
+__all__ = ["HttpServer", "Problems", "health_routes", "start_http"]
+
+#: For each part, empty or one sentence that says why it is not ready.
+Problems = Callable[[], Awaitable[Mapping[str, str]]]
+
+_SHUTDOWN_S: Final = 1.0
+
+
+class HttpServer:
+    """A running server; `port` is the one it got."""
+
+    def __init__(self, runner: web.AppRunner, host: str, port: int) -> None:
+        self._runner = runner
+        self.host = host
+        self.port = port
+
+    async def close(self) -> None:
+        """Stop listening and end what is open."""
+        await self._runner.cleanup()
+
+
+def health_routes(metrics: Metrics, problems: Problems) -> list[web.RouteDef]:
+    """/livez and its alias /healthz, /readyz (with ?verbose one line a part), /metrics."""
+
+    async def livez(_request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(request: web.Request) -> web.Response:
+        found = await problems()
+        failed = {name: problem for name, problem in found.items() if problem}
+        status = 503 if failed else 200
+        if "verbose" not in request.query:
+            return web.Response(status=status, text="not ready\n" if failed else "ok\n")
+        lines = [f"[-]{name} failed: {problem}" if problem else f"[+]{name} ok" for name, problem in found.items()]
+        lines.append("readyz check failed" if failed else "readyz check passed")
+        return web.Response(status=status, text="\n".join(lines) + "\n")
+
+    async def exposition(_request: web.Request) -> web.Response:
+        return web.Response(body=metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    return [
+        web.get("/livez", livez),
+        web.get("/healthz", livez),
+        web.get("/readyz", readyz),
+        web.get("/metrics", exposition),
+    ]
+
+
+async def start_http(
+    host: str, port: int, metrics: Metrics, problems: Problems, app: web.Application | None = None
+) -> HttpServer:
+    """Listen on the port (0: a free one). Raises InvalidInput when the port or the address cannot be had."""
+    app = app or web.Application()
+    app.add_routes(health_routes(metrics, problems))
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
+    await runner.setup()
+    site = web.TCPSite(runner, host, port)
+    try:
+        await site.start()
+    except OSError as error:
+        await runner.cleanup()
+        raise InvalidInput(
+            "http_port", f"must be a port this program may listen on: {error.strerror or error}", port
+        ) from error
+    except OverflowError as error:
+        await runner.cleanup()
+        raise InvalidInput("http_port", "must be at most 65535", port) from error
+    taken: int = runner.addresses[0][1]
+    return HttpServer(runner, host, taken)

@@ -1,0 +1,228 @@
+"""A process of colo from its first line to its exit code: settings, logs, connections, HTTP, services, signals."""
+
+import asyncio
+import importlib.metadata
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import structlog
+from msgspec import Struct
+
+from colo_common.adapters.bus_nats import NatsBus
+from colo_common.adapters.clock import SystemClock
+from colo_common.model.invalid import InvalidInput
+from colo_common.ports import Bus, Clock, PortError, Refused, Store, Unavailable
+from colo_common.runtime import logs
+from colo_common.runtime.metrics import Metrics
+from colo_common.runtime.service import Service
+from colo_common.runtime.settings import Common, common_of, keys_of, load
+from colo_common.runtime.telemetry import Exporter, Telemetry
+
+if TYPE_CHECKING:
+    import redis.asyncio
+
+__all__ = ["Process", "build_version", "run"]
+
+Settings = TypeVar("Settings", bound=Struct)
+
+_CONNECT_S: Final = 5.0
+_LAG_EVERY_S: Final = 0.25
+_CLOSE_S: Final = 3.0
+
+
+def build_version() -> str:
+    """The version of the installed distribution, or 0.0.0 where it is not installed."""
+    try:
+        return importlib.metadata.version("colo")
+    except importlib.metadata.PackageNotFoundError:
+        return "0.0.0"
+
+
+class Process:
+    """What the services of one process share. Built before the services, closed after them."""
+
+    def __init__(
+        self, name: str, common: Common, *, bus: Bus, clock: Clock, metrics: Metrics, telemetry: Telemetry
+    ) -> None:
+        self.name = name
+        self.common = common
+        self.bus = bus
+        self.clock = clock
+        self.metrics = metrics
+        self.telemetry = telemetry
+        self.stop = asyncio.Event()
+        self.services: list[Service] = []
+        self._background: list[Coroutine[Any, Any, None]] = []
+        self._closers: list[Callable[[], Awaitable[None]]] = []
+        self._redis: redis.asyncio.Redis | None = None
+        self._store: Store | None = None
+
+    @property
+    def redis(self) -> "redis.asyncio.Redis":
+        """The client of the process, made at its first use. Raises InvalidInput for a bad address."""
+        if self._redis is None:
+            from colo_common.adapters.redis_client import redis_client
+
+            self._redis = redis_client(self.common.redis_url, name=f"colo-{self.name}")
+        return self._redis
+
+    @property
+    def store(self) -> Store:
+        """The store of the process, made at its first use."""
+        if self._store is None:
+            from colo_common.adapters.store_redis import RedisStore
+
+            self._store = RedisStore(self.redis)
+            self._closers.append(self._store.close)
+        return self._store
+
+    def add(self, service: Service) -> None:
+        """Run this service."""
+        self.services.append(service)
+
+    def background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run this beside the services until they end; when it raises, the process ends with code 1."""
+        self._background.append(work)
+
+    def at_close(self, closer: Callable[[], Awaitable[None]]) -> None:
+        """Call this after the services have ended, the last added first."""
+        self._closers.append(closer)
+
+    async def problems(self) -> Mapping[str, str]:
+        """Why the process is not ready: the problems of all its services."""
+        found: dict[str, str] = {}
+        for service in self.services:
+            for part, problem in (await service.problems()).items():
+                found[part] = found.get(part) or problem
+        return found or {"nats": await self.bus.ready()}
+
+    async def serve(self) -> None:
+        """Run everything until `stop` is set or something raises; then stop the rest, within 10 s, and raise it."""
+        loop = asyncio.get_running_loop()
+        services = [loop.create_task(service.run(self.stop), name=service.name) for service in self.services]
+        beside = [loop.create_task(work) for work in self._background]
+        beside.append(loop.create_task(self.telemetry.run(self.bus, self.clock)))
+        beside.append(loop.create_task(_measure_lag(self.metrics)))
+        stopped = loop.create_task(self.stop.wait())
+        try:
+            waiting: set[asyncio.Task[Any]] = {stopped, *services, *beside}
+            while not stopped.done():
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            await asyncio.gather(*services)
+        finally:
+            self.stop.set()
+            await asyncio.gather(*services, return_exceptions=True)
+            for task in (stopped, *beside):
+                task.cancel()
+            await asyncio.gather(stopped, *beside, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Say the last spans, close what was opened."""
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.bus.close)
+            for closer in self._closers:
+                stack.push_async_callback(closer)
+            stack.callback(self.telemetry.close)
+            stack.push_async_callback(self.telemetry.flush, self.bus, self.clock)
+
+
+def run(
+    name: str,
+    settings: type[Settings],
+    build: Callable[[Process, Settings], Awaitable[None]],
+    argv: Sequence[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> int:
+    """Run a service process; its exit code: 0 after a signal, 2 for bad settings or servers that cannot serve, 1 after a crash.
+
+    `build` makes the services out of the process and the settings and adds them.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    if "--help" in words or "-h" in words:
+        sys.stdout.write(_help(name, settings))
+        return 0
+    try:
+        loaded = load(settings, name, words, os.environ if environ is None else environ)
+        return asyncio.run(_main(name, loaded, build))
+    except (InvalidInput, Refused) as error:
+        sys.stderr.write(f"colo {name}: {error}\n")
+        return 2
+
+
+async def _main(name: str, settings: Settings, build: Callable[[Process, Settings], Awaitable[None]]) -> int:
+    common = common_of(settings)
+    logs.configure(common.log_level, common.log_format, service=name)
+    log = structlog.get_logger(source="process")
+    version = build_version()
+    metrics = Metrics(version)
+    bus = NatsBus(common.nats_url, name=f"colo-{name}", version=version)
+    telemetry = Telemetry(name, metrics=metrics, exporter=_exporter(common, name, version))
+    clock = SystemClock(common.clock_speed, common.clock_origin_ms)
+    process = Process(name, common, bus=bus, clock=clock, metrics=metrics, telemetry=telemetry)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, process.stop.set)
+    bus.start()
+    try:
+        if common.http_port >= 0:
+            # Agents that serve no HTTP do not pay for importing it.
+            from colo_common.runtime.http import start_http
+
+            server = await start_http(common.http_host, common.http_port, metrics, process.problems)
+            process.at_close(server.close)
+            log.info("http-listening", host=server.host, port=server.port)
+        try:
+            await bus.connected(_CONNECT_S)
+        except Unavailable as error:
+            log.warning("nats-not-there-yet", error=str(error))
+        await build(process, settings)
+        await process.serve()
+    except (InvalidInput, Refused):
+        raise
+    except Exception as error:
+        log.critical("process-crashed", error=f"{type(error).__name__}: {error}", exc_info=True)
+        return 1
+    finally:
+        await _close(process, log)
+    return 0
+
+
+async def _close(process: Process, log: Any) -> None:
+    try:
+        async with asyncio.timeout(_CLOSE_S):
+            await process.close()
+    except (TimeoutError, PortError) as error:
+        log.warning("close-unfinished", error=f"{type(error).__name__}: {error}")
+
+
+def _exporter(common: Common, name: str, version: str) -> Exporter | None:
+    if not common.otlp_endpoint:
+        return None
+    from colo_common.runtime.otlp import OtlpExporter
+
+    return OtlpExporter(common.otlp_endpoint, name, version)
+
+
+async def _measure_lag(metrics: Metrics) -> None:
+    """How late the loop comes: what it does between two of its turns that takes longer than it should."""
+    histogram = metrics.histogram("colo_loop_lag_seconds", "how late the event loop ran a timer")
+    loop = asyncio.get_running_loop()
+    while True:
+        due_s = loop.time() + _LAG_EVERY_S
+        await asyncio.sleep(_LAG_EVERY_S)
+        histogram.observe(max(0.0, loop.time() - due_s))
+
+
+def _help(name: str, settings: type[Struct]) -> str:
+    lines = [
+        f"colo {name}: every setting is --key, COLO_{name.upper().replace('-', '_')}_KEY, COLO_KEY or a key of --config FILE."
+    ]
+    for key, default in keys_of(settings).items():
+        lines.append(f"  --{key.replace('_', '-'):<32} {default!r}")
+    return "\n".join(lines) + "\n"

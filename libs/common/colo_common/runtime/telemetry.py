@@ -1,0 +1,160 @@
+"""Spans of a process: always said on the bus in batches, and exported by OTLP over HTTP where an endpoint is set."""
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import structlog
+
+from colo_common.events.effects import Publish
+from colo_common.events.service import SpanData, SpansFinished
+from colo_common.events.trace import child_traceparent, placement_trace, span_of, trace_is_sampled, trace_of
+from colo_common.ports import Bus, Clock, PortError
+from colo_common.runtime.metrics import Metrics
+from colo_common.runtime.stamp import Stamp
+
+__all__ = ["Exporter", "Telemetry", "placement_trace"]
+
+_SPANS_A_MESSAGE: Final = 200
+_SPANS_WAITING: Final = 10_000
+_FLUSH_EVERY_S: Final = 0.5
+
+
+class Exporter(Protocol):
+    """Sends finished spans elsewhere; called in a thread."""
+
+    def export(self, spans: list[SpanData]) -> None:
+        """Send them; raises OSError or RuntimeError when that fails."""
+        ...
+
+    def close(self) -> None:
+        """Leave."""
+        ...
+
+
+def _random_span_id() -> str:
+    return secrets.token_hex(8)
+
+
+class Telemetry:
+    """Collects spans of one service. At most 10,000 wait; at the limit the oldest go and are counted as dropped."""
+
+    def __init__(
+        self,
+        service: str,
+        *,
+        metrics: Metrics | None = None,
+        exporter: Exporter | None = None,
+        span_ids: Callable[[], str] = _random_span_id,
+    ) -> None:
+        self._service = service
+        self._exporter = exporter
+        self._span_ids = span_ids
+        self._waiting: deque[SpanData] = deque()
+        self._dropped = (metrics or Metrics()).counter(
+            f"colo_{service.replace('-', '_')}_spans_dropped_total", "spans that nobody will see"
+        )
+        self._log = structlog.get_logger(source="telemetry")
+        self._export_failed = False
+
+    def span(
+        self,
+        name: str,
+        *,
+        parent: str,
+        start_us: int,
+        end_us: int,
+        attributes: Mapping[str, str] | None = None,
+        error: str = "",
+    ) -> str:
+        """Note a finished span under the span that `parent` (a traceparent) names; the traceparent of the new one.
+
+        Times are Unix microseconds of the wall clock. "" when the parent is no traceparent; an unsampled trace keeps nothing.
+        """
+        own = child_traceparent(parent, self._span_ids())
+        self._keep(own, span_of(parent), name, start_us, end_us, attributes, error)
+        return own
+
+    def root(
+        self,
+        name: str,
+        *,
+        traceparent: str,
+        start_us: int,
+        end_us: int,
+        attributes: Mapping[str, str] | None = None,
+        error: str = "",
+    ) -> None:
+        """Note the finished span that `traceparent` itself names, which has no parent."""
+        self._keep(traceparent, "", name, start_us, end_us, attributes, error)
+
+    def take(self, limit: int = _SPANS_A_MESSAGE) -> tuple[SpanData, ...]:
+        """The oldest spans that wait, removed."""
+        return tuple(self._waiting.popleft() for _ in range(min(limit, len(self._waiting))))
+
+    async def run(self, bus: Bus, clock: Clock) -> None:
+        """Say what is finished twice a second, until cancelled."""
+        stamp = Stamp(self._service, f"spans-{secrets.token_hex(4)}", clock)
+        while True:
+            await asyncio.sleep(_FLUSH_EVERY_S)
+            await self.flush(bus, clock, stamp)
+
+    async def flush(self, bus: Bus, clock: Clock, stamp: Stamp | None = None) -> None:
+        """Say everything that waits. What cannot be said now is dropped and counted: telemetry never holds work up."""
+        stamp = stamp or Stamp(self._service, f"spans-{secrets.token_hex(4)}", clock)
+        while spans := self.take():
+            try:
+                await bus.publish([stamp.outgoing(Publish(fact=SpansFinished(service=self._service, spans=spans)))])
+            except PortError:
+                self._dropped.inc(len(spans))
+            if self._exporter is not None:
+                await self._export(self._exporter, list(spans))
+
+    def close(self) -> None:
+        """Leave the exporter."""
+        if self._exporter is not None:
+            self._exporter.close()
+
+    async def _export(self, exporter: Exporter, spans: list[SpanData]) -> None:
+        try:
+            await asyncio.to_thread(exporter.export, spans)
+        except (OSError, RuntimeError) as error:
+            self._dropped.inc(len(spans))
+            if not self._export_failed:
+                self._log.warning("otlp-away", error=str(error))
+            self._export_failed = True
+        else:
+            if self._export_failed:
+                self._log.info("otlp-back")
+            self._export_failed = False
+
+    def _keep(
+        self,
+        own: str,
+        parent_id: str,
+        name: str,
+        start_us: int,
+        end_us: int,
+        attributes: Mapping[str, str] | None,
+        error: str,
+    ) -> None:
+        if not trace_is_sampled(own):
+            return
+        if len(self._waiting) >= _SPANS_WAITING:
+            self._waiting.popleft()
+            self._dropped.inc()
+        self._waiting.append(
+            SpanData(
+                trace_id=trace_of(own),
+                span_id=span_of(own),
+                parent_id=parent_id,
+                name=name,
+                service=self._service,
+                start_us=start_us,
+                end_us=end_us,
+                attributes=dict(attributes or {}),
+                error=error,
+            )
+        )
