@@ -1,0 +1,38 @@
+"""A process runtime in a process of its own, to be killed: `python -m tests.system.process_executor STATE SUBTREE MODE COMMAND...`.
+
+It starts one replica for each command (a shell script), says `started`, and waits for ever. MODE `gate` dies at the moment at which
+the first replica's gate would open.
+"""
+
+import asyncio
+import os
+import sys
+
+from msgspec.structs import replace
+
+from colo_common.model.workload import RunSpec
+from colo_executor.local import ReplicaLaunched, SignalReplica, StopIntent
+from colo_executor.process import launch
+from colo_executor.process.runtime import ProcessRuntime
+from colo_executor.process.settings import ProcessPolicy
+from tests.support.builders import a_placement
+
+
+async def main(state_dir: str, subtree: str, mode: str, *scripts: str) -> None:
+    runtime = ProcessRuntime(ProcessPolicy(state_dir=state_dir, subtree=subtree))
+    await runtime.adopt(1)
+    if mode == "gate":
+        launch.Gate.open = lambda gate: os._exit(9)  # type: ignore[method-assign]
+    for index, script in enumerate(scripts):
+        placement = replace(a_placement(f"job/main/{index}"), run=RunSpec(command=("sh", "-c", script)))
+        launched = await runtime.launch(placement, 1)
+        assert isinstance(launched, ReplicaLaunched), launched
+    if mode == "stop":
+        intent = StopIntent(cause="stopped", reason="cancelled", kill_at_ms=12_345)
+        await runtime.signal(SignalReplica(replica="job/main/0", attempt=1, signal="term", intent=intent))
+    print("started", flush=True)  # noqa: T201
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,343 @@
+"""Real processes in real control groups of this machine: needs root, and leaves nothing behind."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from colo_common.events.enforcement import ReplicaEnded
+from colo_common.model.placement import Placement
+from colo_common.model.reasons import EndCause, Reason
+from colo_common.model.workload import RunSpec
+from colo_executor.cgroup import CgroupTree
+from colo_executor.desired import DesiredPolicy
+from colo_executor.journal import JournalBusy
+from colo_executor.local import (
+    CeilingWritten,
+    LaunchFailed,
+    RememberEnd,
+    ReplicaExited,
+    ReplicaLaunched,
+    SignalReplica,
+    StopIntent,
+)
+from colo_executor.process.runtime import ProcessRuntime
+from colo_executor.process.settings import ProcessPolicy
+from tests.support.builders import a_placement
+from tests.support.waiting import eventually, eventually_blocking
+
+pytestmark = pytest.mark.kernel
+
+ROOT = "/sys/fs/cgroup"
+SPIN = "while :; do :; done"
+INTENT = StopIntent(cause=EndCause.STOPPED, reason=Reason.CANCELLED, kill_at_ms=0)
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Iterator[ProcessPolicy]:
+    """A subtree and a state directory of the test's own; whatever a failed test left is removed."""
+    policy = ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=f"colo-test-{os.getpid()}")
+    yield policy
+    assert not groups(policy), "control groups were left behind"
+
+
+@pytest.fixture
+async def runtime(policy: ProcessPolicy) -> AsyncIterator[ProcessRuntime]:
+    async for made in opened(policy):
+        yield made
+
+
+async def opened(policy: ProcessPolicy) -> AsyncIterator[ProcessRuntime]:
+    """An adopted runtime that is restored at the end."""
+    made = ProcessRuntime(policy)
+    try:
+        await made.adopt(1)
+        yield made
+    finally:
+        await made.restore()
+        await made.close()
+
+
+def groups(policy: ProcessPolicy) -> list[str]:
+    """Every directory of the subtree, under whichever controller."""
+    return sorted(str(path) for path in Path(ROOT).glob(f"*/{policy.subtree}")) + sorted(
+        str(path) for path in Path(ROOT).glob(policy.subtree)
+    )
+
+
+def a_run(script: str, *, replica: str = "job/main/0", mcpu: int = 1000, memory_bytes: int = 256 << 20) -> Placement:
+    run = RunSpec(command=("sh", "-c", script))
+    return replace(a_placement(replica, mcpu=mcpu), run=run, memory_bytes=memory_bytes)
+
+
+def an_end(placement: Placement) -> ReplicaEnded:
+    return ReplicaEnded(
+        node="n1",
+        replica=placement.replica,
+        job=placement.job,
+        attempt=placement.attempt,
+        cause=EndCause.EXITED,
+        exit_code=0,
+    )
+
+
+async def start(runtime: ProcessRuntime, placement: Placement) -> ReplicaLaunched:
+    launched = await runtime.launch(placement, 1)
+    assert isinstance(launched, ReplicaLaunched), launched
+    return launched
+
+
+async def next_exit(runtime: ProcessRuntime) -> ReplicaExited:
+    async def look() -> tuple[ReplicaExited, ...]:
+        return runtime.poll_exits()
+
+    (exited,) = await eventually(look, "an exit")
+    return exited
+
+
+def signal(name: str, replica: str = "job/main/0") -> SignalReplica:
+    return SignalReplica(replica=replica, attempt=1, signal=name, intent=INTENT)
+
+
+async def burned_share(tree: CgroupTree, group: str, span_s: float) -> float:
+    """CPUs that the group really used over a span of real time."""
+    used_us, begin_s = tree.cpu_used_us(group), time.monotonic()
+    await asyncio.get_running_loop().run_in_executor(None, time.sleep, span_s)
+    return (tree.cpu_used_us(group) - used_us) / 1_000_000 / (time.monotonic() - begin_s)
+
+
+async def test_a_replica_runs_in_its_own_group_with_the_values_it_was_promised(runtime, policy):
+    launched = await start(runtime, a_run(SPIN, mcpu=500))
+    shown = {Path(knob.path).name: knob.value for knob in launched.knobs}
+    tree = CgroupTree(ROOT, policy.subtree)
+    group = "batch/job.main.0@1"
+    assert launched.pid in tree.pids(group)
+    names = (
+        {"cpu.shares": "512", "memory.limit_in_bytes": str(256 << 20)} if tree.version == 1 else {"cpu.weight": "20"}
+    )
+    assert names.items() <= shown.items()
+    for knob in launched.knobs:
+        assert (Path(ROOT) / knob.path).read_text().strip() == knob.value
+    assert tree.value("cpu-idle", "") == "1", "the whole subtree gives way to everything else"
+
+
+async def test_a_lower_ceiling_makes_batch_work_burn_less(runtime, policy):
+    tree = CgroupTree(ROOT, policy.subtree)
+    await start(runtime, a_run(SPIN))
+    before = await burned_share(tree, "batch", 0.4)
+    written = runtime.set_ceiling(100)
+    assert isinstance(written, CeilingWritten)
+    assert tree.quota_us("batch") == 10_000
+    after = await burned_share(tree, "batch", 0.6)
+    # The machine may be busy with others: the ceiling is certain (0.1, and the slack of a period), what came before is not.
+    assert after < 0.25
+    assert after < before or before < 0.1
+    assert runtime.set_ceiling(100) == CeilingWritten(ceiling_mcpu=100), "nothing is written when nothing changed"
+
+
+async def test_the_fast_reading_tells_batch_from_online_use(runtime):
+    await start(runtime, a_run(SPIN))
+
+    async def look():
+        reading = runtime.read_fast(1)
+        return reading if reading is not None and reading.batch_used_mcpu > 0 else None
+
+    reading = await eventually(look, "a reading with batch use")
+    assert reading.capacity_mcpu == 1000 * len(os.sched_getaffinity(0))
+    assert 0 <= reading.online_used_mcpu <= reading.capacity_mcpu + 100
+    assert reading.batch_used_mcpu <= reading.capacity_mcpu + 100
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [("exit 0", 0), ("exit 3", 3), ("kill -SEGV $$", 139), ("sleep 60 & exit 4", 4)],
+    ids=["success", "failure", "signal", "leaves a child behind"],
+)
+async def test_an_end_is_told_with_its_exit_code_and_leaves_no_group(runtime, policy, script, code):
+    await start(runtime, a_run(script))
+    exited = await next_exit(runtime)
+    assert (exited.replica, exited.attempt, exited.exit_code, exited.oom) == ("job/main/0", 1, code, False)
+    assert CgroupTree(ROOT, policy.subtree).children("batch") == ()
+
+
+async def test_sigterm_ends_what_listens_and_sigkill_ends_what_does_not(runtime):
+    await start(runtime, a_run(SPIN))
+    await runtime.signal(signal("term"))
+    assert (await next_exit(runtime)).exit_code == 143
+    told = "trap '' TERM; echo deaf; while :; do sleep 0.05; done"
+    await start(runtime, a_run(told, replica="job/main/1"))
+    output = Path(runtime._policy.state_dir) / "attempts" / "job.main.1@1" / "stdout"
+
+    async def is_deaf() -> bool:
+        return output.read_text() == "deaf\n"
+
+    await eventually(is_deaf, "the replica ignores SIGTERM")
+    await runtime.signal(signal("term", "job/main/1"))
+    await burned_share(runtime._tier.tree, "batch", 0.2)
+    assert runtime.poll_exits() == ()
+    await runtime.signal(signal("kill", "job/main/1"))
+    assert (await next_exit(runtime)).exit_code == 137
+
+
+async def test_a_replica_above_its_memory_is_killed_and_told_so(runtime):
+    program = f"{sys.executable} -c 'b = bytearray(1) * (200 << 20)'"
+    await start(runtime, a_run(program, memory_bytes=64 << 20))
+    exited = await next_exit(runtime)
+    assert exited.oom
+    assert exited.exit_code == 137
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"command": ()}, "run.command: must name a program"),
+        ({"command": ("no-such-program",)}, "run.command[0]: must be a program that exists"),
+        ({"command": ("sh", "a\0b")}, "run.command: must be at most"),
+        ({"command": ("sh",), "env": {"BAD NAME": "1"}}, "run.env['BAD NAME']"),
+    ],
+    ids=["no command", "unknown program", "zero byte", "environment"],
+)
+async def test_what_cannot_be_started_is_refused_with_the_field_and_leaves_nothing(runtime, policy, change, text):
+    placement = replace(a_placement(), run=RunSpec(**change))
+    failed = await runtime.launch(placement, 1)
+    assert isinstance(failed, LaunchFailed)
+    assert failed.reason is Reason.START_FAILED
+    assert text in failed.detail
+    assert CgroupTree(ROOT, policy.subtree).children("batch") == ()
+
+
+async def test_the_environment_of_a_replica_is_its_own_and_not_the_executors(runtime, monkeypatch):
+    monkeypatch.setenv("SECRET_OF_THE_EXECUTOR", "1")
+    await start(runtime, replace(a_run("env; pwd"), run=RunSpec(command=("sh", "-c", "env; pwd"), env={"MINE": "yes"})))
+    await next_exit(runtime)
+    output = (Path(runtime._policy.state_dir) / "attempts" / "job.main.0@1" / "stdout").read_text()
+    assert "SECRET_OF_THE_EXECUTOR" not in output
+    assert "MINE=yes" in output
+    assert "COLO_REPLICA=job/main/0" in output
+    assert output.rstrip().endswith("/attempts/job.main.0@1/work")
+
+
+async def test_capped_replicas_follow_the_ceiling_in_an_order_the_kernel_accepts(policy):
+    capped = replace(policy, desired=DesiredPolicy(cap_at_request=True))
+    async for runtime in opened(capped):
+        tree = runtime._tier.tree
+        runtime.set_ceiling(1500)
+        await start(runtime, a_run("sleep 60", mcpu=1000))
+        for ceiling, child in ((300, 300), (2000, 1000), (700, 700), (50, 50), (1500, 1000)):
+            written = runtime.set_ceiling(ceiling)
+            assert isinstance(written, CeilingWritten), written
+            assert tree.quota_us("batch") == ceiling * 100
+            assert tree.quota_us("batch/job.main.0@1") == child * 100
+
+
+async def test_two_executors_cannot_share_a_state_directory(runtime, policy):
+    with pytest.raises(JournalBusy):
+        ProcessRuntime(policy)
+
+
+def executor(policy: ProcessPolicy, mode: str, *scripts: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.system.process_executor", policy.state_dir, policy.subtree, mode, *scripts]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def kill_9(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+async def test_after_kill_9_what_runs_is_adopted_and_what_ended_unseen_is_told_with_its_code(policy, tmp_path):
+    go = tmp_path / "go"
+    waits = f"while [ ! -e {go} ]; do sleep 0.02; done; "
+    kill_9(executor(policy, "run", "sleep 60", waits + "exit 7", waits + f"sleep 0; [ -e {go}2 ] || exit 5; exit 6"))
+    go.touch()
+    ended = Path(policy.state_dir) / "attempts" / "job.main.1@1" / "status"
+    eventually_blocking(lambda: ended.read_text() == "7\n", "the replica to end while no executor lives")
+    runtime = ProcessRuntime(policy)
+    try:
+        adopted = await runtime.adopt(1)
+        found = {one.placement.replica: one.alive for one in adopted.replicas}
+        assert found["job/main/0"] is True
+        assert found["job/main/1"] is False
+        codes = {}
+
+        async def look() -> bool:
+            codes.update({exited.replica: exited.exit_code for exited in runtime.poll_exits()})
+            return len(codes) == 2
+
+        await eventually(look, "two ends")
+        assert codes == {"job/main/1": 7, "job/main/2": 5}
+        await runtime.signal(signal("term"))
+        exited = await next_exit(runtime)
+        assert exited.replica == "job/main/0"
+        assert exited.exit_code == 143, "the code of a process that is not our child is known all the same"
+        assert exited.cpu_used_ms >= 0
+    finally:
+        await runtime.restore()
+        await runtime.close()
+
+
+async def test_a_stop_under_way_is_remembered_over_kill_9(policy):
+    kill_9(executor(policy, "stop", "trap '' TERM; while :; do sleep 0.05; done"))
+    async for runtime in opened_after_crash(policy):
+        adopted = await runtime.adopt(1)
+        (found,) = adopted.replicas
+        assert found.stop is not None
+        assert found.stop.kill_at_ms == 12_345
+
+
+async def opened_after_crash(policy: ProcessPolicy) -> AsyncIterator[ProcessRuntime]:
+    made = ProcessRuntime(policy)
+    try:
+        yield made
+    finally:
+        await made.restore()
+        await made.close()
+
+
+async def test_a_crash_before_the_gate_opens_runs_nothing_of_the_command(policy, tmp_path):
+    trace = tmp_path / "ran"
+    process = executor(policy, "gate", f"touch {trace}; sleep 60")
+    assert process.wait(10) == 9
+    assert process.stdout is not None
+    process.stdout.close()
+    async for runtime in opened_after_crash(policy):
+        adopted = await runtime.adopt(1)
+        assert [one.placement.replica for one in adopted.replicas] == ["job/main/0"]
+        # Either it is seen as gone already, or it goes now: the shell's input has ended.
+        assert (await next_exit(runtime)).exit_code in (125, None)
+    assert not trace.exists()
+
+
+async def test_ends_are_remembered_for_the_next_executor(policy):
+    first = ProcessRuntime(policy)
+    await first.adopt(1)
+    placement = a_run("exit 0")
+    await start(first, placement)
+    await next_exit(first)
+    await first.remember(RememberEnd(fact=an_end(placement)))
+    await first.close()
+    async for second in opened_after_crash(policy):
+        adopted = await second.adopt(1)
+        assert adopted.replicas == ()
+        assert [fact.replica for fact in adopted.ended] == ["job/main/0"]
+
+
+async def test_restore_ends_everything_and_removes_every_group(policy):
+    runtime = ProcessRuntime(policy)
+    await runtime.adopt(1)
+    launched = await start(runtime, a_run(SPIN))
+    assert groups(policy)
+    exits = await runtime.restore()
+    await runtime.close()
+    assert [exited.replica for exited in exits] == ["job/main/0"]
+    assert not groups(policy)
+    assert not Path(f"/proc/{launched.pid}").exists()
