@@ -28,6 +28,8 @@ class JobLimits:
     ENV_MAX_BYTES: Final = 64 << 10
     COMMAND_MAX: Final = 1_000
     COMMAND_MAX_BYTES: Final = 64 << 10
+    # Of all tasks together: a job travels in one message.
+    TEXT_MAX_BYTES: Final = 256 << 10
     LABELS_MAX: Final = 64
     LABEL_MAX: Final = 253
     PRIORITY_MAX: Final = 1_000_000
@@ -77,8 +79,21 @@ def validate_spec(spec: JobSpec, *, is_shorthand: bool = False) -> None:
         if task.name in names:
             raise InvalidInput(f"{path}name", "must differ from the names of the other tasks", task.name)
         names.add(task.name)
+    size_bytes = sum(command_bytes(task.run) + env_bytes(task.run) for task in spec.tasks)
+    if size_bytes > LIMITS.TEXT_MAX_BYTES:
+        raise InvalidInput("tasks", "must have at most 256 KiB of commands and environments in sum", size_bytes)
     if spec.replica_count > LIMITS.REPLICAS_MAX:
         raise InvalidInput("tasks", f"must sum to at most {LIMITS.REPLICAS_MAX} replicas", spec.replica_count)
+
+
+def command_bytes(run: RunSpec) -> int:
+    """The size of a command as the kernel counts it: UTF-8, one NUL after each argument."""
+    return sum(len(argument.encode()) + 1 for argument in run.command)
+
+
+def env_bytes(run: RunSpec) -> int:
+    """The size of an environment as the kernel counts it: UTF-8, "=" and NUL with each variable."""
+    return sum(len(name.encode()) + len(value.encode()) + 2 for name, value in run.env.items())
 
 
 def _check_task(task: TaskSpec, path: str) -> None:
@@ -113,10 +128,11 @@ def _check_run(run: RunSpec, path: str) -> None:
         raise InvalidInput(f"{path}command[0]", "must name a program", run.command[0])
     for index, argument in enumerate(run.command):
         _check_text(argument, f"{path}command[{index}]")
-    size_bytes = sum(len(argument.encode()) + 1 for argument in run.command)
-    if size_bytes > LIMITS.COMMAND_MAX_BYTES:
-        raise InvalidInput(f"{path}command", "must be at most 64 KiB in sum", size_bytes)
+    if command_bytes(run) > LIMITS.COMMAND_MAX_BYTES:
+        raise InvalidInput(f"{path}command", "must be at most 64 KiB in sum", command_bytes(run))
     _check_env(run.env, f"{path}env")
+    if env_bytes(run) > LIMITS.ENV_MAX_BYTES:
+        raise InvalidInput(f"{path}env", "must be at most 64 KiB in sum", env_bytes(run))
     _check_range(run.work_mcpu_ms, f"{path}work", 0, LIMITS.WORK_MAX_MCPU_MS)
     _check_range(run.grace_ms, f"{path}grace", 0, LIMITS.GRACE_MAX_MS)
 
@@ -128,9 +144,6 @@ def _check_env(env: Mapping[str, str], field: str) -> None:
         if len(name) > LIMITS.LABEL_MAX or not _ENV_NAME.fullmatch(name):
             raise InvalidInput(field, "names are letters, digits and '_', and do not begin with a digit", name)
         _check_text(value, f"{field}.{name}")
-    size_bytes = sum(len(name) + len(value.encode()) + 2 for name, value in env.items())
-    if size_bytes > LIMITS.ENV_MAX_BYTES:
-        raise InvalidInput(field, "must be at most 64 KiB in sum", size_bytes)
 
 
 def _check_labels(labels: Mapping[str, str]) -> None:

@@ -1,0 +1,129 @@
+"""Requests and their answers. Only a submission and a cancellation change anything."""
+
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.events.effects import Asked, Effect, Publish, Reply
+from colo_common.events.job import JobSubmitted
+from colo_common.events.requests import (
+    CancelJob,
+    GetJob,
+    JobAccepted,
+    ListJobs,
+    ListQueues,
+    PendingReplicas,
+    Refusal,
+    SubmitJob,
+)
+from colo_common.events.trace import trace_of
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.job_rules import check_job_id, validate_spec
+from colo_common.model.workload import JobSpec
+from colo_jobs.admission import quota_refusal
+from colo_jobs.completion import cancel
+from colo_jobs.index import Index
+from colo_jobs.job import Job
+from colo_jobs.policy import JobsPolicy
+from colo_jobs.queries import get_job, list_jobs, list_queues, no_such_job
+from colo_jobs.records import encode
+from colo_jobs.turn import Counters, Turn
+from colo_jobs.wants import Snapshot
+
+__all__ = ["Answers"]
+
+# A job's specification travels in one message, which may be 1 MiB with its envelope.
+_SPEC_MAX_BYTES: Final = 768 << 10
+
+
+class Answers:
+    """Answers from what the index holds; changes it only by taking in a new job."""
+
+    def __init__(self, policy: JobsPolicy, index: Index, counters: Counters) -> None:
+        self._policy = policy
+        self._index = index
+        self._counters = counters
+        self._snapshot = Snapshot()
+
+    def answer(self, asked: Asked, now_ms: int) -> tuple[Turn | None, list[Effect]]:
+        """The turn that the request led to, if any, and the effects of the request itself, its reply among them."""
+        match asked.body:
+            case SubmitJob() as body:
+                return self._submit(asked, body, now_ms)
+            case CancelJob(job=job):
+                return self._cancel(asked, job, now_ms)
+            case _:
+                return None, [Reply(request=asked.request, body=self._read(asked.body, now_ms))]
+
+    def _read(self, body: Struct, now_ms: int) -> Struct:
+        match body:
+            case GetJob():
+                return get_job(self._index.jobs, body)
+            case ListJobs():
+                return list_jobs(self._index.jobs, body)
+            case ListQueues():
+                return list_queues(self._index, now_ms)
+            case PendingReplicas(offset=offset, limit=limit):
+                if offset < 0 or limit < 1:
+                    return Refusal(code=400, field="offset", rule="offset is at least 0 and limit at least 1")
+                waiting = tuple(self._index.pending()) if offset == 0 else ()
+                return self._snapshot.page(body, waiting, self._policy.wall, self._policy.trace_ratio)
+            case _:
+                return Refusal(code=404, field="request", rule="is not answered here", got=type(body).__name__)
+
+    def _submit(self, asked: Asked, body: SubmitJob, now_ms: int) -> tuple[Turn | None, list[Effect]]:
+        known = self._index.jobs.get(body.job)
+        if known is not None and known.spec == body.spec:
+            return None, [_accepted(asked, known)]
+        refusal = self._refusal(body.job, body.spec)
+        if refusal is not None:
+            self._counters.queue_full += refusal.code == 429
+            return None, [Reply(request=asked.request, body=refusal)]
+        job = Job.new(body.job, body.spec, now_ms, trace_of(asked.traceparent))
+        turn = Turn(job, now_ms, self._counters, self._policy.retry)
+        turn.tell(f"submitted: {job.size} replicas in {len(job.spec.tasks)} tasks")
+        turn.fire_job("admit", {"quota_ok": True})
+        turn.wanted.extend(range(job.size))
+        self._index.attach(job)
+        self._counters.submitted += 1
+        submitted = JobSubmitted(at_ms=now_ms, job=job.id, spec=job.spec)
+        return turn, [
+            Publish(fact=submitted, id=f"jobs:submitted:{job.id}", traceparent=asked.traceparent),
+            # The reply names the version that this turn writes.
+            Reply(request=asked.request, body=JobAccepted(job=job.id, state=job.record.state, version=1)),
+        ]
+
+    def _refusal(self, job: str, spec: JobSpec) -> Refusal | None:
+        try:
+            check_job_id(job)
+            validate_spec(spec)
+        except InvalidInput as error:
+            return Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
+        size_bytes = len(encode(spec))
+        if size_bytes > _SPEC_MAX_BYTES:
+            rule = f"must be at most {_SPEC_MAX_BYTES >> 10} KiB as JSON"
+            return Refusal(code=400, field="spec", rule=rule, got=str(size_bytes))
+        if job in self._index.jobs:
+            return Refusal(code=409, field="job", rule="another job has this id", got=job)
+        queue = self._index.queues.get(spec.queue)
+        if queue is None or spec.queue not in self._policy.queues:
+            rule = f"there is no such queue; queues: {' '.join(sorted(self._policy.queues))[:200]}"
+            return Refusal(code=400, field="queue", rule=rule, got=spec.queue)
+        return quota_refusal(queue, spec.replica_count)
+
+    def _cancel(self, asked: Asked, id_: str, now_ms: int) -> tuple[Turn | None, list[Effect]]:
+        job = self._index.jobs.get(id_)
+        if job is None:
+            return None, [Reply(request=asked.request, body=no_such_job(id_))]
+        if job.is_ended:
+            rule = f"the job has ended already: {job.record.state}"
+            return None, [Reply(request=asked.request, body=Refusal(code=409, field="job", rule=rule, got=id_))]
+        turn = Turn(job, now_ms, self._counters, self._policy.retry)
+        cancel(turn)
+        version = job.version + turn.is_job_dirty
+        body = JobAccepted(job=job.id, state=job.record.state, version=version)
+        return turn, [Reply(request=asked.request, body=body)]
+
+
+def _accepted(asked: Asked, job: Job) -> Reply:
+    return Reply(request=asked.request, body=JobAccepted(job=job.id, state=job.record.state, version=job.version))

@@ -1,0 +1,137 @@
+"""When a task is done, and what that does to its job. Settling goes upwards: replicas have moved, then tasks, then the job."""
+
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.model.lifecycle import REPLICA
+from colo_common.model.reasons import Reason
+from colo_jobs.job import Job
+from colo_jobs.policies import TaskEvent, action_for
+from colo_jobs.stopping import stop_replicas
+from colo_jobs.turn import Turn
+
+__all__ = ["TaskCounts", "cancel", "rule_result", "settle"]
+
+_WAITING_FOR_END: Final = frozenset({"Completing", "Failing", "Terminating"})
+_TASK_ENDS: Final = frozenset({"Succeeded", "Failed", "Stopped"})
+_UNBOUND: Final = frozenset({"Pending", "Stopped"})
+
+
+class TaskCounts(Struct, frozen=True, kw_only=True):
+    """Replicas of a task: all, those that ended well, those that failed for good, those that may still run."""
+
+    replicas: int
+    succeeded: int
+    failed: int
+    live: int
+
+
+def rule_result(counts: TaskCounts, min_succeeded: int | None, max_failed: int | None) -> str:
+    """The result of a task, "succeeded" or "failed", or "" while it is open. The first rule that holds decides.
+
+    Enough replicas succeeded; too many failed (unset: one is too many); none is left, which is a success exactly when all
+    succeeded.
+    """
+    if min_succeeded is not None and counts.succeeded >= min_succeeded:
+        return "succeeded"
+    if counts.failed >= (1 if max_failed is None else max_failed):
+        return "failed"
+    if counts.live == 0:
+        return "succeeded" if counts.succeeded == counts.replicas else "failed"
+    return ""
+
+
+def counts_of(job: Job, task: int) -> TaskCounts:
+    """The counts of a task as they are now."""
+    counts = job.counts[task]
+    return TaskCounts(
+        replicas=job.spec.tasks[task].replicas,
+        succeeded=counts["Succeeded"],
+        failed=counts["Failed"],
+        live=sum(number for state, number in counts.items() if state not in REPLICA.terminal),
+    )
+
+
+def settle(turn: Turn) -> None:
+    """Draw the conclusions from the replicas that moved: first for their tasks, in order, then for the job."""
+    job = turn.job
+    for task in sorted({job.task_of(index) for index in turn.before}):
+        _settle_task(turn, task)
+    _settle_job(turn)
+
+
+def cancel(turn: Turn) -> None:
+    """The user ends the job: what waits is stopped now, what runs is being stopped."""
+    if turn.fire_job("terminate_job"):
+        _stop_tasks(turn, Reason.CANCELLED)
+        _settle_job(turn)
+
+
+def _settle_task(turn: Turn, task: int) -> None:
+    job = turn.job
+    record = job.record.tasks[task]
+    spec = job.spec.tasks[task]
+    if record.state == "Waiting" and job.counts[task]["Running"]:
+        turn.fire_task(task, "replica_running")
+    if record.state in ("Waiting", "Running"):
+        result = rule_result(counts_of(job, task), spec.min_succeeded, spec.max_failed)
+        if result and turn.fire_task(task, "rule_met"):
+            record.result = result
+            stop_replicas(turn, task, Reason.TASK_DONE)
+        elif record.state == "Running" and not job.counts[task]["Running"]:
+            turn.fire_task(task, "none_running")
+    _finish_task(turn, task)
+
+
+def _finish_task(turn: Turn, task: int) -> None:
+    job = turn.job
+    record = job.record.tasks[task]
+    if record.state != "Cleaning" or counts_of(job, task).live:
+        return
+    guards = {"succeeded": record.result == "succeeded", "failed": record.result == "failed"}
+    if not turn.fire_task(task, "all_final", guards):
+        return
+    events: dict[str, tuple[TaskEvent, ...]] = {
+        "Succeeded": ("TaskSucceeded", "TaskCompleted"),
+        "Failed": ("TaskFailed", "TaskCompleted"),
+    }
+    said = events.get(record.state, ())
+    if record.state == "Succeeded" and task in job.main_tasks:
+        said = (*said, "MainTaskEvent")
+    for event in said:
+        name = job.spec.tasks[task].name
+        turn.say(event, name)
+        # A job that does not run yet, or is ending already, hears no policy.
+        if job.record.state == "Running":
+            _obey(turn, event, name)
+
+
+def _obey(turn: Turn, event: TaskEvent, task: str) -> None:
+    action = action_for(turn.job.policies, event, task)
+    if action is None:
+        return
+    turn.act(action)
+    if action != "no_action" and turn.fire_job(action):
+        _stop_tasks(turn, Reason.CANCELLED if action == "terminate_job" else Reason.TASK_DONE)
+
+
+def _settle_job(turn: Turn) -> None:
+    job = turn.job
+    if job.record.state == "Inqueue" and job.count(*_UNBOUND) < job.size:
+        turn.fire_job("gang_bound", {"gang_ok": True})
+    states = [task.state for task in job.record.tasks]
+    if any(state not in _TASK_ENDS for state in states):
+        return
+    if job.record.state == "Running":
+        turn.fire_job("tasks_done", {"ok": all(state == "Succeeded" for state in states)})
+    elif job.record.state in _WAITING_FOR_END:
+        turn.fire_job("all_gone")
+
+
+def _stop_tasks(turn: Turn, reason: Reason) -> None:
+    for task, record in enumerate(turn.job.record.tasks):
+        if record.state in ("Waiting", "Running") and turn.fire_task(task, "stop"):
+            record.result = "stopped"
+            stop_replicas(turn, task, reason)
+            _finish_task(turn, task)

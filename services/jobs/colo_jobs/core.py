@@ -1,0 +1,305 @@
+"""The jobs core: the business of work. It hears submissions and what became of replicas, and says what wants a place."""
+
+from collections.abc import Callable
+from typing import assert_never
+
+from colo_common.events.effects import Asked, Conflict, Effect, Publish, Wake
+from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
+from colo_common.events.job import QueueChanged, StopReplicas
+from colo_common.events.job import ReplicaStop as Order
+from colo_common.events.node import FreshnessChanged
+from colo_common.events.placement import PlacementRejected, PlacementsDecided
+from colo_common.model.placement import attempt_key
+from colo_common.model.reasons import Reason
+from colo_jobs import replicas
+from colo_jobs.announce import deletion, effects_of
+from colo_jobs.answers import Answers
+from colo_jobs.completion import settle
+from colo_jobs.effects import JobReloaded, LogRefused, LogUnreadable, ReloadJob, RowsLoaded, WantsSaid
+from colo_jobs.index import Index, Key
+from colo_jobs.job import Job
+from colo_jobs.load import Loaded, jobs_of_rows
+from colo_jobs.lost import LostNodes
+from colo_jobs.policy import JobsPolicy
+from colo_jobs.rejection import sentence_of
+from colo_jobs.retention import Ended
+from colo_jobs.turn import Counters, Turn
+from colo_jobs.wants import publish_wants, want_of
+
+__all__ = ["Event", "JobsCore"]
+
+Event = (
+    PlacementsDecided
+    | PlacementRejected
+    | PlacementRefused
+    | ReplicaStarted
+    | ReplicaEnded
+    | NodeRecovered
+    | FreshnessChanged
+    | Asked
+    | Conflict
+    | RowsLoaded
+    | JobReloaded
+    | Wake
+)
+
+_ROW_KINDS = frozenset({"job", "job-spec", "replica-page"})
+# An orphan's own grace is not known any more.
+_ORPHAN_GRACE_MS = 10_000
+
+
+class JobsCore:
+    """Keeps all jobs that have not ended and the newest that have. Every state is stored before anybody hears of it."""
+
+    def __init__(self, policy: JobsPolicy) -> None:
+        policy.validate()
+        self.policy = policy
+        self.index = Index(policy.queues)
+        self.counters = Counters()
+        self.lost = LostNodes()
+        self._ended = Ended(policy.retention)
+        self._answers = Answers(policy, self.index, self.counters)
+        # Attempts that want a place and were not said yet, in order.
+        self._fresh: dict[Key, int] = {}
+        self._reloading: set[str] = set()
+        self._now_ms = 0
+
+    def handle(self, event: Event, now_ms: int) -> list[Effect]:
+        """The only way in. Raises InvalidInput, before anything changed, for a fact that names no replica."""
+        self._now_ms = max(self._now_ms, now_ms)
+        match event:
+            case PlacementsDecided():
+                return self._placed(event, now_ms)
+            case ReplicaStarted():
+                return self._of_replica(event, now_ms, lambda turn, index: replicas.on_started(turn, index, event))
+            case ReplicaEnded():
+                return self._of_replica(event, now_ms, lambda turn, index: replicas.on_ended(turn, index, event))
+            case PlacementRefused():
+                return self._of_replica(event, now_ms, lambda turn, index: replicas.on_refused(turn, index, event))
+            case PlacementRejected():
+                return self._rejected(event, now_ms)
+            case FreshnessChanged():
+                return self._freshness(event, now_ms)
+            case NodeRecovered():
+                return self._recovered(event, now_ms)
+            case Asked():
+                turn, effects = self._answers.answer(event, now_ms)
+                return self._finish(turn, effects) if turn is not None else effects
+            case Conflict():
+                return self._conflict(event)
+            case RowsLoaded():
+                return self._load(event)
+            case JobReloaded():
+                return self._reloaded(event)
+            case Wake():
+                return self._wake(now_ms)
+            case _:
+                assert_never(event)
+
+    def deadline_ms(self) -> int | None:
+        """Now when something waits to be said together, else the next timer."""
+        if self._fresh or self._ended.has_surplus or self._changed_queues():
+            return self._now_ms
+        return self.index.timers.next_ms()
+
+    def check(self) -> None:
+        """Raise InvariantBroken when counts or lookups are not what the jobs say."""
+        self.index.check()
+
+    def _of_replica(
+        self, fact: ReplicaStarted | ReplicaEnded | PlacementRefused, now_ms: int, react: Callable[[Turn, int], None]
+    ) -> list[Effect]:
+        found = self.index.find(fact.replica)
+        if found is None:
+            self.counters.unknown_replica += 1
+            if isinstance(fact, ReplicaStarted):
+                return [self._stop_orphans(fact.node, ((fact.replica, fact.attempt),), fact, now_ms)]
+            return []
+        job, index = found
+        turn = self._turn(job, now_ms)
+        react(turn, index)
+        return self._finish(turn)
+
+    def _placed(self, event: PlacementsDecided, now_ms: int) -> list[Effect]:
+        found = [(placement, self.index.find(placement.replica)) for placement in event.placements]
+        turns: dict[str, Turn] = {}
+        for placement, place in found:
+            if place is None:
+                self.counters.unknown_replica += 1
+                continue
+            job, index = place
+            turn = turns.setdefault(job.id, self._turn(job, now_ms))
+            zones = tuple(share.zone for share in placement.zones)
+            replicas.on_placed(turn, index, placement.attempt, placement.node, zones)
+            if self.lost.is_lost(placement.node) and job.replica(index).node == placement.node:
+                replicas.on_node_lost(turn, index)
+        return [effect for job in sorted(turns) for effect in self._finish(turns[job])]
+
+    def _rejected(self, event: PlacementRejected, now_ms: int) -> list[Effect]:
+        found = self.index.find(event.replica)
+        if found is None:
+            self.counters.unknown_replica += 1
+            return []
+        job, index = found
+        replica = job.replica(index)
+        if replica.state != "Pending" or replica.attempt != event.attempt:
+            self.counters.late += 1
+            return []
+        # A reason to wait is no change of state: it is kept, but not worth a write.
+        job.notes[index] = sentence_of(event)
+        self._turn(job, now_ms).tell_of(index, f"{event.replica}#{event.attempt} waits: {job.notes[index]}")
+        return []
+
+    def _freshness(self, event: FreshnessChanged, now_ms: int) -> list[Effect]:
+        if not self.lost.heard(event):
+            self.counters.late += 1
+            return []
+        react = replicas.on_node_lost if self.lost.is_lost(event.node) else replicas.on_node_back
+        return self._of_node(event.node, now_ms, react)
+
+    def _recovered(self, event: NodeRecovered, now_ms: int) -> list[Effect]:
+        trigger = f"recovered:{event.boot_id}:{event.seq}"
+        running: dict[Key, int] = {}
+        orphans = []
+        for name, attempt in event.running:
+            found = self.index.find(name)
+            if found is None:
+                self.counters.unknown_replica += 1
+                orphans.append((name, attempt))
+            else:
+                running[found[0].id, found[1]] = attempt
+
+        def react(turn: Turn, index: int) -> None:
+            attempt = running.get((turn.job.id, index))
+            replica = turn.job.replica(index)
+            # What holds a place here under another attempt than the one that runs is missing as well.
+            if replica.node == event.node and attempt != replica.attempt:
+                replicas.on_missing(turn, index, event.at_ms)
+            if attempt is not None:
+                replicas.on_still_running(turn, index, attempt, event.node, trigger)
+
+        keys = sorted({*running, *self.index.held_on(event.node)})
+        effects = self._of_keys(keys, now_ms, react)
+        if orphans:
+            effects.append(self._stop_orphans(event.node, tuple(orphans), event, now_ms))
+        return effects
+
+    def _of_node(self, node: str, now_ms: int, react: Callable[[Turn, int], None]) -> list[Effect]:
+        return self._of_keys(self.index.held_on(node), now_ms, react)
+
+    def _of_keys(self, keys: list[Key], now_ms: int, react: Callable[[Turn, int], None]) -> list[Effect]:
+        turns: dict[str, Turn] = {}
+        for job, index in keys:
+            if job in self.index.jobs:
+                turn = turns.setdefault(job, self._turn(self.index.jobs[job], now_ms))
+                react(turn, index)
+        return [effect for job in turns for effect in self._finish(turns[job])]
+
+    def _wake(self, now_ms: int) -> list[Effect]:
+        effects = self._of_keys(self.index.timers.due(now_ms), now_ms, replicas.on_due)
+        effects.extend(self._say_wants(now_ms))
+        effects.extend(self._say_queues(now_ms))
+        for job in self._ended.take_surplus():
+            effects.append(deletion(self.index.jobs[job]))
+            self.index.detach(self.index.jobs[job])
+        # What is left of a surplus is for the next Wake, in a moment.
+        self._now_ms = now_ms + 1 if self._ended.has_surplus else self._now_ms
+        return effects
+
+    def _say_wants(self, now_ms: int) -> list[Effect]:
+        wants = []
+        traces = []
+        for (id_, index), attempt in self._fresh.items():
+            job = self.index.jobs.get(id_)
+            if job is not None and job.replica(index).state == "Pending" and job.replica(index).attempt == attempt:
+                wants.append(want_of(job, index, self.policy.wall, self.policy.trace_ratio))
+                traces.append(job.record.submit_trace)
+        self._fresh.clear()
+        if not wants:
+            return []
+        said = WantsSaid(wants=tuple(wants), submit_traces=tuple(traces))
+        return [*publish_wants(wants, now_ms), said]
+
+    def _changed_queues(self) -> list[str]:
+        return [name for name, queue in self.index.queues.items() if queue.said != (queue.waiting, queue.running)]
+
+    def _say_queues(self, now_ms: int) -> list[Effect]:
+        effects: list[Effect] = []
+        for name in self._changed_queues():
+            queue = self.index.queues[name]
+            queue.said = (queue.waiting, queue.running)
+            fact = QueueChanged(
+                at_ms=now_ms,
+                queue=name,
+                waiting=queue.waiting,
+                running=queue.running,
+                capacity=queue.limits.max_waiting,
+            )
+            effects.append(Publish(fact=fact, id=f"jobs:queue:{name}:{now_ms}:{queue.waiting}:{queue.running}"))
+        return effects
+
+    def _turn(self, job: Job, now_ms: int) -> Turn:
+        return Turn(job, now_ms, self.counters, self.policy.retry)
+
+    def _finish(self, turn: Turn, effects: list[Effect] | None = None) -> list[Effect]:
+        """Conclude a turn: settle it, take it into the lookups, and say it. `effects` come between rows and facts."""
+        settle(turn)
+        job = turn.job
+        self.index.update(turn)
+        for index in turn.wanted:
+            self._fresh[job.id, index] = job.replica(index).attempt
+        if job.is_ended:
+            self._ended.add(job)
+        said = effects_of(turn)
+        at = 1 if turn.is_changed else 0
+        said[at:at] = effects or []
+        said.extend(LogRefused(machine=m, state=s, event=e, story=story) for m, s, e, story in turn.refused)
+        return said
+
+    def _stop_orphans(
+        self, node: str, attempts: tuple[tuple[str, int], ...], fact: ReplicaStarted | NodeRecovered, now_ms: int
+    ) -> Publish:
+        """Order a node to stop what belongs to no job that is known: nobody would ever ask for its end."""
+        stops = tuple(
+            Order(replica=replica, attempt=attempt, grace_ms=_ORPHAN_GRACE_MS, reason=Reason.CANCELLED)
+            for replica, attempt in attempts
+        )
+        first = attempt_key(stops[0].replica, stops[0].attempt)
+        return Publish(
+            fact=StopReplicas(at_ms=now_ms, node=node, generation=now_ms, stops=stops),
+            id=f"jobs:stop:{node}:{first}:orphan:{fact.boot_id}:{fact.seq}",
+        )
+
+    def _conflict(self, event: Conflict) -> list[Effect]:
+        """Somebody else wrote a row of ours. The store is the truth: what we hold of that job is read anew."""
+        self.counters.conflicts += 1
+        job = event.id.split("/", 1)[0]
+        if event.kind not in _ROW_KINDS or job in self._reloading:
+            return []
+        self._reloading.add(job)
+        return [ReloadJob(job=job)]
+
+    def _reloaded(self, event: JobReloaded) -> list[Effect]:
+        self._reloading.discard(event.job)
+        if event.job in self.index.jobs:
+            self.index.detach(self.index.jobs[event.job])
+        self._ended.drop(event.job)
+        self._fresh = {key: attempt for key, attempt in self._fresh.items() if key[0] != event.job}
+        return self._take_in(jobs_of_rows(event.specs, event.jobs, event.pages))
+
+    def _load(self, event: RowsLoaded) -> list[Effect]:
+        if self.index.jobs:
+            return []
+        return self._take_in(jobs_of_rows(event.specs, event.jobs, event.pages))
+
+    def _take_in(self, loaded: Loaded) -> list[Effect]:
+        """Hold these jobs; what waits in them is said again, for nobody knows whether it was said before."""
+        for job in loaded.jobs:
+            self.index.attach(job)
+            if job.is_ended:
+                self._ended.add(job)
+            for index, replica in job.replicas():
+                if replica.state == "Pending":
+                    self._fresh[job.id, index] = replica.attempt
+        self.counters.unreadable_rows += len(loaded.unreadable)
+        return [LogUnreadable(why=why) for why in loaded.unreadable]

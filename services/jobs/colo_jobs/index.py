@@ -1,0 +1,130 @@
+"""Every job in memory, and what is looked up across them: who waits, who holds a place on which node, whose timer is next."""
+
+from collections.abc import Iterator, Mapping
+
+from colo_common.model.invalid import InvalidInput, InvariantBroken
+from colo_common.model.workload import ReplicaId
+from colo_jobs.admission import Queue, QueueLimits
+from colo_jobs.job import HOLDING, WAITING, Job
+from colo_jobs.timers import Timers
+from colo_jobs.turn import Turn
+
+__all__ = ["Index", "Key"]
+
+#: A job's id and a replica's number in it.
+Key = tuple[str, int]
+
+
+class Index:
+    """Kept in step with the jobs by `attach`, `detach` and `update`; `check` compares it with them."""
+
+    def __init__(self, limits: Mapping[str, QueueLimits]) -> None:
+        self.jobs: dict[str, Job] = {}
+        self.queues = {name: Queue(name=name, limits=limit) for name, limit in sorted(limits.items())}
+        self.waiting: dict[Key, None] = {}
+        self.on_node: dict[str, dict[Key, None]] = {}
+        self.timers = Timers(self._due_of)
+
+    def attach(self, job: Job) -> None:
+        """Take in a job that was not there."""
+        self.jobs[job.id] = job
+        queue = self.queue(job)
+        queue.jobs += not job.is_ended
+        for index, replica in job.replicas():
+            self._enter(job.id, index, replica.state, replica.node, queue)
+            self.timers.change(job.id, index, 0, replica.due_ms)
+
+    def detach(self, job: Job) -> None:
+        """Forget a job and all that was known of its replicas."""
+        queue = self.queue(job)
+        queue.jobs -= not job.is_ended
+        for index, replica in job.replicas():
+            self._leave(job.id, index, replica.state, replica.node, queue)
+            self.timers.change(job.id, index, replica.due_ms, 0)
+        del self.jobs[job.id]
+
+    def update(self, turn: Turn) -> None:
+        """Take over what a turn changed."""
+        job = turn.job
+        queue = self.queue(job)
+        queue.jobs -= job.is_ended and not turn.was_ended
+        for index, before in turn.before.items():
+            replica = job.replica(index)
+            if (before.state, before.node) != (replica.state, replica.node):
+                self._leave(job.id, index, before.state, before.node, queue)
+                self._enter(job.id, index, replica.state, replica.node, queue)
+            self.timers.change(job.id, index, before.due_ms, replica.due_ms)
+
+    def queue(self, job: Job) -> Queue:
+        """The job's queue; one that the settings no longer name gets the default limits."""
+        name = job.spec.queue
+        if name not in self.queues:
+            self.queues[name] = Queue(name=name, limits=QueueLimits())
+        return self.queues[name]
+
+    def find(self, replica: str) -> tuple[Job, int] | None:
+        """The replica of that id, or None when there is no such job. Raises InvalidInput when it is no replica's id."""
+        try:
+            id_ = ReplicaId.parse(replica)
+        except ValueError as error:
+            raise InvalidInput("replica", 'must be "job/task/index"', replica) from error
+        job = self.jobs.get(id_.job)
+        index = job.index_of(id_.task, id_.index) if job is not None else None
+        return (job, index) if job is not None and index is not None else None
+
+    def pending(self) -> Iterator[tuple[Job, int]]:
+        """Every replica that wants a place now."""
+        return ((self.jobs[job], index) for job, index in self.waiting)
+
+    def held_on(self, node: str) -> list[Key]:
+        """The replicas that hold a place on a node, in order of job and number."""
+        return sorted(self.on_node.get(node, ()))
+
+    def check(self) -> None:
+        """Raise InvariantBroken when something looked up is not what the jobs say."""
+        waiting: set[Key] = set()
+        held: dict[str, set[Key]] = {}
+        counts: dict[str, list[int]] = {name: [0, 0, 0] for name in self.queues}
+        for job in self.jobs.values():
+            job.check()
+            count = counts[job.spec.queue]
+            count[2] += not job.is_ended
+            for index, replica in job.replicas():
+                count[0] += replica.state in WAITING
+                count[1] += replica.state in HOLDING
+                if replica.state == "Pending":
+                    waiting.add((job.id, index))
+                if replica.state in HOLDING:
+                    held.setdefault(replica.node, set()).add((job.id, index))
+        if waiting != set(self.waiting):
+            raise InvariantBroken("the waiting replicas are not those that are Pending")
+        if held != {node: set(keys) for node, keys in self.on_node.items()}:
+            raise InvariantBroken("the replicas of the nodes are not those that hold a place")
+        for name, queue in self.queues.items():
+            if [queue.waiting, queue.running, queue.jobs] != counts[name]:
+                raise InvariantBroken("a queue's counts are not those of its jobs", queue=name, want=counts[name])
+
+    def _enter(self, job: str, index: int, state: str, node: str, queue: Queue) -> None:
+        if state in WAITING:
+            queue.waiting += 1
+            if state == "Pending":
+                self.waiting[job, index] = None
+        elif state in HOLDING:
+            queue.running += 1
+            self.on_node.setdefault(node, {})[job, index] = None
+
+    def _leave(self, job: str, index: int, state: str, node: str, queue: Queue) -> None:
+        if state in WAITING:
+            queue.waiting -= 1
+            if state == "Pending":
+                del self.waiting[job, index]
+        elif state in HOLDING:
+            queue.running -= 1
+            keys = self.on_node[node]
+            del keys[job, index]
+            if not keys:
+                del self.on_node[node]
+
+    def _due_of(self, job: str, index: int) -> int:
+        known = self.jobs.get(job)
+        return known.replica(index).due_ms if known is not None and index < known.size else 0

@@ -1,0 +1,140 @@
+"""A job in memory: its records, which replica is which, and how many of each task are in which state."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Final
+
+from colo_common.model.invalid import InvariantBroken
+from colo_common.model.lifecycle import JOB, REPLICA
+from colo_common.model.workload import JobSpec, TaskSpec
+from colo_jobs.policies import DEFAULT_POLICIES, Policy
+from colo_jobs.records import PAGE_REPLICAS, JobRecord, PageRecord, ReplicaRecord, TaskRecord, page_count
+
+__all__ = ["HOLDING", "WAITING", "Job"]
+
+# States in which a replica wants capacity, and in which it holds some (or may).
+WAITING: Final = frozenset({"Pending", "Backoff"})
+HOLDING: Final = frozenset({"Assigned", "Starting", "Running", "Unknown", "Stopping"})
+
+
+class Job:
+    """Replicas are numbered from 0 over all tasks in order; `pages` hold them in that order.
+
+    `version` and `page_versions` are those of the rows as last written; `notes` say why a replica waits and are not stored.
+    `main_tasks` are indices of tasks whose success raises MainTaskEvent.
+    """
+
+    __slots__ = (
+        "_begins", "counts", "id", "main_tasks", "notes", "page_versions", "pages", "policies", "record", "spec", "version",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        record: JobRecord,
+        pages: list[PageRecord],
+        *,
+        version: int = 0,
+        page_versions: list[int] | None = None,
+        policies: tuple[Policy, ...] = DEFAULT_POLICIES,
+        main_tasks: frozenset[int] = frozenset(),
+    ) -> None:
+        self.id = record.job
+        self.spec = spec
+        self.record = record
+        self.pages = pages
+        self.version = version
+        self.page_versions = page_versions if page_versions is not None else [0] * len(pages)
+        self.policies = policies
+        self.main_tasks = main_tasks
+        self.notes: dict[int, str] = {}
+        self._begins = tuple(accumulate((task.replicas for task in spec.tasks), initial=0))
+        self.counts: list[dict[str, int]] = [dict.fromkeys(REPLICA.state_names, 0) for _ in spec.tasks]
+        for index, replica in self.replicas():
+            self.counts[self.task_of(index)][replica.state] += 1
+
+    @classmethod
+    def new(cls, job: str, spec: JobSpec, now_ms: int, submit_trace: str = "") -> "Job":
+        """A job as it is submitted: Pending, with all replicas Pending."""
+        left = spec.replica_count
+        pages = []
+        for _ in range(page_count(left)):
+            pages.append(PageRecord(replicas=[ReplicaRecord() for _ in range(min(left, PAGE_REPLICAS))]))
+            left -= PAGE_REPLICAS
+        record = JobRecord(
+            job=job, submitted_at_ms=now_ms, tasks=[TaskRecord() for _ in spec.tasks], submit_trace=submit_trace
+        )
+        return cls(spec, record, pages)
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the job is in a state without a way out."""
+        return self.record.state in JOB.terminal
+
+    @property
+    def size(self) -> int:
+        """Replicas of all tasks."""
+        return self._begins[-1]
+
+    def replica(self, index: int) -> ReplicaRecord:
+        """The replica of that number."""
+        return self.pages[index // PAGE_REPLICAS].replicas[index % PAGE_REPLICAS]
+
+    def replicas(self) -> Iterator[tuple[int, ReplicaRecord]]:
+        """All replicas with their numbers, in order."""
+        return enumerate(replica for page in self.pages for replica in page.replicas)
+
+    def task_of(self, index: int) -> int:
+        """The number of the task that a replica belongs to."""
+        return bisect_right(self._begins, index) - 1
+
+    def task_spec(self, index: int) -> TaskSpec:
+        """The specification of the task that a replica belongs to."""
+        return self.spec.tasks[self.task_of(index)]
+
+    def members(self, task: int) -> range:
+        """The numbers of a task's replicas."""
+        return range(self._begins[task], self._begins[task + 1])
+
+    def name(self, index: int) -> str:
+        """The replica's id "job/task/index"."""
+        task = self.task_of(index)
+        return f"{self.id}/{self.spec.tasks[task].name}/{index - self._begins[task]}"
+
+    def index_of(self, task_name: str, member: int) -> int | None:
+        """The number of the replica with that task and index, or None when the job has none."""
+        for task, spec in enumerate(self.spec.tasks):
+            if spec.name == task_name:
+                return self._begins[task] + member if 0 <= member < spec.replicas else None
+        return None
+
+    def move(self, index: int, state: str) -> None:
+        """Set a replica's state and keep the counts."""
+        replica = self.replica(index)
+        counts = self.counts[self.task_of(index)]
+        counts[replica.state] -= 1
+        counts[state] += 1
+        replica.state = state
+
+    def count(self, *states: str) -> int:
+        """How many replicas are in one of the states."""
+        return sum(counts[state] for counts in self.counts for state in states)
+
+    def check(self) -> None:
+        """Raise InvariantBroken when counts, sizes or states contradict one another."""
+        if sum(len(page.replicas) for page in self.pages) != self.size:
+            raise InvariantBroken("a job has not the replicas of its specification", job=self.id)
+        again: list[dict[str, int]] = [dict.fromkeys(REPLICA.state_names, 0) for _ in self.spec.tasks]
+        for index, replica in self.replicas():
+            again[self.task_of(index)][replica.state] += 1
+            if replica.state in HOLDING and not replica.node:
+                raise InvariantBroken("a replica holds a place on no node", replica=self.name(index))
+            if replica.state in ("Backoff", "Unknown") and not replica.due_ms:
+                raise InvariantBroken("a replica waits for a timer that is not set", replica=self.name(index))
+        if again != self.counts:
+            raise InvariantBroken("the counts of a job are not those of its replicas", job=self.id)
+        if self.is_ended and any(again[task][state] for task in range(len(again)) for state in (*WAITING, *HOLDING)):
+            raise InvariantBroken("an ended job has live replicas", job=self.id, state=self.record.state)
+        if self.is_ended != (self.record.ended_at_ms is not None):
+            raise InvariantBroken("only an ended job has an end", job=self.id, state=self.record.state)

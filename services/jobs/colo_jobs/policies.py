@@ -1,0 +1,52 @@
+"""What the end of a task does to its job."""
+
+from collections.abc import Sequence
+from typing import Final, Literal, get_args
+
+from msgspec import Struct
+
+from colo_common.model.invalid import InvalidInput
+
+__all__ = ["DEFAULT_POLICIES", "Policy", "action_for", "with_default"]
+
+TaskEvent = Literal["TaskSucceeded", "TaskFailed", "TaskCompleted", "MainTaskEvent"]
+Action = Literal["complete_job", "fail_job", "terminate_job", "no_action"]
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """On `event`, of the task named (empty: of any), do `action` to the job."""
+
+    event: TaskEvent
+    action: Action
+    task: str = ""
+
+    def validate(self, field: str) -> None:
+        """Raise InvalidInput for an event or an action that is not known."""
+        if self.event not in get_args(TaskEvent):
+            raise InvalidInput(f"{field}.event", f"must be one of {' '.join(get_args(TaskEvent))}", self.event)
+        if self.action not in get_args(Action):
+            raise InvalidInput(f"{field}.action", f"must be one of {' '.join(get_args(Action))}", self.action)
+
+
+_FAIL_JOB: Final = Policy(event="TaskFailed", action="fail_job")
+DEFAULT_POLICIES: Final = (_FAIL_JOB,)
+
+
+def with_default(policies: Sequence[Policy]) -> tuple[Policy, ...]:
+    """The policies, after "TaskFailed -> fail_job" unless one for the whole job says what a failed or completed task does."""
+    for index, policy in enumerate(policies):
+        policy.validate(f"policies[{index}]")
+    if any(not policy.task and policy.event in ("TaskFailed", "TaskCompleted") for policy in policies):
+        return tuple(policies)
+    return (*DEFAULT_POLICIES, *policies)
+
+
+def action_for(policies: Sequence[Policy], event: TaskEvent, task: str) -> Action | None:
+    """The action of the first policy that fits; those that name the task come first. None: no policy fits."""
+    for policy in policies:
+        if policy.task == task and policy.event == event:
+            return policy.action
+    for policy in policies:
+        if not policy.task and policy.event == event:
+            return policy.action
+    return None

@@ -1,0 +1,39 @@
+"""Everything about the jobs service that an operator may set, as values."""
+
+from msgspec import Struct, field
+
+from colo_common.model.invalid import InvalidInput
+from colo_jobs.admission import DEFAULT_QUEUE, QueueLimits, validate_queues
+from colo_jobs.requeue import RetryPolicy
+from colo_jobs.retention import RetentionPolicy
+from colo_jobs.wants import WallTime
+
+__all__ = ["JobsPolicy"]
+
+
+def _default_queues() -> dict[str, QueueLimits]:
+    return {DEFAULT_QUEUE: QueueLimits()}
+
+
+class JobsPolicy(Struct, frozen=True, kw_only=True):
+    """`queues` are all that jobs may name. `trace_ratio` of the placements are traced. `wall` is how the clock runs."""
+
+    queues: dict[str, QueueLimits] = field(default_factory=_default_queues)
+    retry: RetryPolicy = RetryPolicy()
+    retention: RetentionPolicy = RetentionPolicy()
+    trace_ratio: float = 1.0
+    wall: WallTime = WallTime()
+
+    def validate(self) -> None:
+        """Raise InvalidInput for the first value that is out of its range."""
+        validate_queues(self.queues)
+        for part in (self.retry, self.retention):
+            for name in part.__struct_fields__:
+                if getattr(part, name) < 1:
+                    raise InvalidInput(name, "must be at least 1", getattr(part, name))
+        if self.retry.backoff_max_ms < self.retry.backoff_ms:
+            raise InvalidInput("backoff_max_ms", "must not be below backoff_ms", self.retry.backoff_max_ms)
+        if not 0 <= self.trace_ratio <= 1:
+            raise InvalidInput("trace_ratio", "must be from 0 to 1", self.trace_ratio)
+        if self.wall.speed <= 0:
+            raise InvalidInput("clock_speed", "must be above 0", self.wall.speed)

@@ -1,0 +1,137 @@
+"""What the service answers about jobs and queues."""
+
+from collections.abc import Mapping
+from heapq import nlargest
+from typing import Final
+
+from colo_common.events.requests import (
+    GetJob,
+    JobDetail,
+    JobList,
+    JobSummary,
+    ListJobs,
+    QueueList,
+    QueueSummary,
+    Refusal,
+    ReplicaDetail,
+)
+from colo_common.events.trace import placement_trace, trace_of
+from colo_common.model.lifecycle import JOB, REPLICA
+from colo_jobs.index import Index
+from colo_jobs.job import HOLDING, WAITING, Job
+from colo_jobs.story import merged
+
+__all__ = ["get_job", "list_jobs", "list_queues", "summary_of"]
+
+LIST_MAX: Final = 1_000
+# More replicas would make a reply larger than a message may be; live and failed ones are shown first.
+REPLICAS_SHOWN_MAX: Final = 2_000
+
+
+def get_job(jobs: Mapping[str, Job], asked: GetJob) -> JobDetail | Refusal:
+    """One job with at most 2,000 replicas and its story."""
+    job = jobs.get(asked.job)
+    if job is None:
+        return no_such_job(asked.job)
+    return JobDetail(
+        summary=summary_of(job),
+        spec=job.spec,
+        version=job.version,
+        replicas=tuple(_replica(job, index) for index in _shown(job)),
+        story=merged((job.record.story, *(page.story for page in job.pages))),
+    )
+
+
+def list_jobs(jobs: Mapping[str, Job], asked: ListJobs) -> JobList | Refusal:
+    """The newest jobs in the states and queue asked for; `total` counts all of them."""
+    if not 1 <= asked.limit <= LIST_MAX:
+        return Refusal(code=400, field="limit", rule=f"must be from 1 to {LIST_MAX}", got=str(asked.limit))
+    for state in asked.states:
+        if state not in JOB.state_names:
+            known = " ".join(JOB.state_names)
+            return Refusal(code=400, field="states", rule=f"must be of {known}", got=state[:80])
+    found = [
+        job
+        for job in jobs.values()
+        if (not asked.states or job.record.state in asked.states) and (not asked.queue or job.spec.queue == asked.queue)
+    ]
+    newest = nlargest(asked.limit, found, key=lambda job: (job.record.submitted_at_ms, job.id))
+    return JobList(jobs=tuple(summary_of(job) for job in newest), total=len(found))
+
+
+def list_queues(index: Index, now_ms: int) -> QueueList:
+    """All queues by name, with how long the oldest waiting replica of each waits."""
+    oldest: dict[str, int] = {}
+    for job, number in index.pending():
+        since_ms = job.replica(number).queued_at_ms or job.record.submitted_at_ms
+        oldest[job.spec.queue] = min(since_ms, oldest.get(job.spec.queue, since_ms))
+    return QueueList(
+        queues=tuple(
+            QueueSummary(
+                queue=name,
+                waiting=queue.waiting,
+                running=queue.running,
+                capacity=queue.limits.max_waiting,
+                oldest_wait_ms=max(now_ms - oldest.get(name, now_ms), 0),
+            )
+            for name, queue in sorted(index.queues.items())
+        )
+    )
+
+
+def summary_of(job: Job) -> JobSummary:
+    """The job's counts. `running` are those that hold a place, `waiting` those that want one or will."""
+    return JobSummary(
+        job=job.id,
+        name=job.spec.name,
+        queue=job.spec.queue,
+        state=job.record.state,
+        replicas=job.size,
+        waiting=job.count(*WAITING),
+        running=job.count(*HOLDING),
+        succeeded=job.count("Succeeded"),
+        failed=job.count("Failed"),
+        stopped=job.count("Stopped"),
+        submitted_at_ms=job.record.submitted_at_ms,
+        ended_at_ms=job.record.ended_at_ms,
+    )
+
+
+def no_such_job(job: str) -> Refusal:
+    """The answer to a question about a job that is not known."""
+    return Refusal(
+        code=404, field="job", rule="there is no such job; ended ones are forgotten after a while", got=job[:80]
+    )
+
+
+def _shown(job: Job) -> list[int]:
+    if job.size <= REPLICAS_SHOWN_MAX:
+        return list(range(job.size))
+    ranked = sorted(range(job.size), key=lambda index: (_rank(job.replica(index).state), index))
+    return sorted(ranked[:REPLICAS_SHOWN_MAX])
+
+
+def _rank(state: str) -> int:
+    """Failed, then placed, then waiting, then the rest."""
+    if state == "Failed":
+        return 0
+    if state not in REPLICA.terminal:
+        return 1 if state in HOLDING else 2
+    return 3
+
+
+def _replica(job: Job, index: int) -> ReplicaDetail:
+    replica = job.replica(index)
+    name = job.name(index)
+    return ReplicaDetail(
+        replica=name,
+        attempt=replica.attempt,
+        state=replica.state,
+        node=replica.node,
+        zones=replica.zones,
+        retries=replica.retries,
+        evictions=replica.evictions,
+        exit_code=replica.exit_code,
+        reason=job.notes.get(index, replica.reason) if replica.state == "Pending" else replica.reason,
+        trace_id=trace_of(placement_trace(name, replica.attempt)),
+    )

@@ -1,0 +1,31 @@
+"""Stopping replicas: what waits stops at once, what may run is told to."""
+
+from typing import Final
+
+from colo_common.model.lifecycle import REPLICA
+from colo_common.model.reasons import Reason
+from colo_jobs.turn import Turn
+
+__all__ = ["stop_replicas"]
+
+_MAY_BE_PLACED: Final = frozenset({"Pending", "Assigned"})
+_MAY_RUN: Final = frozenset({"Assigned", "Starting", "Running", "Unknown"})
+
+
+def stop_replicas(turn: Turn, task: int, reason: Reason) -> None:
+    """Stop the live replicas of a task, in order. A lost one keeps its timer: when nothing is heard, it counts as gone."""
+    job = turn.job
+    for index in job.members(task):
+        replica = job.replica(index)
+        previous = replica.state
+        if previous == "Stopping" or previous in REPLICA.terminal:
+            continue
+        if not turn.fire_replica(index, "stop", reason=reason):
+            continue
+        replica.reason = reason.value
+        if previous == "Backoff":
+            replica.due_ms = 0
+        if previous in _MAY_BE_PLACED:
+            turn.withdraw(index, replica.attempt, reason)
+        if previous in _MAY_RUN:
+            turn.stop(index, replica.node, replica.attempt, reason)

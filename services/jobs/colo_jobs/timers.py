@@ -1,0 +1,47 @@
+"""The replicas' timers: when the next one is due."""
+
+import heapq
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["Timers"]
+
+_STALE_MIN: Final = 1_000
+
+
+class Timers:
+    """A heap of (due, job, replica number). A timer that was changed or disarmed stays in the heap until it comes up or the
+    heap has grown to twice what is armed; `due_of` tells which count."""
+
+    def __init__(self, due_of: Callable[[str, int], int]) -> None:
+        self._due_of = due_of
+        self._heap: list[tuple[int, str, int]] = []
+        self._armed = 0
+
+    def change(self, job: str, index: int, before_ms: int, due_ms: int) -> None:
+        """A replica's timer went from `before_ms` to `due_ms` (0: none)."""
+        if before_ms == due_ms:
+            return
+        self._armed += (due_ms > 0) - (before_ms > 0)
+        if due_ms:
+            heapq.heappush(self._heap, (due_ms, job, index))
+        if len(self._heap) > 2 * self._armed + _STALE_MIN:
+            self._heap = sorted({entry for entry in self._heap if self._due_of(entry[1], entry[2]) == entry[0]})
+
+    def next_ms(self) -> int | None:
+        """When the next timer is due, or None."""
+        while self._heap:
+            due_ms, job, index = self._heap[0]
+            if self._due_of(job, index) == due_ms:
+                return due_ms
+            heapq.heappop(self._heap)
+        return None
+
+    def due(self, now_ms: int) -> list[tuple[str, int]]:
+        """Take out the timers that are due, in order of time, each replica once."""
+        found: dict[tuple[str, int], None] = {}
+        while self._heap and self._heap[0][0] <= now_ms:
+            due_ms, job, index = heapq.heappop(self._heap)
+            if self._due_of(job, index) == due_ms:
+                found[job, index] = None
+        return list(found)

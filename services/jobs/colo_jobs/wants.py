@@ -1,0 +1,131 @@
+"""Replicas that want a place, as the scheduler hears of them."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from colo_common.events.effects import Publish
+from colo_common.events.job import ReplicasWanted, ReplicaWant
+from colo_common.events.requests import PendingReplicas, PendingReply
+from colo_common.events.trace import placement_trace
+from colo_common.model.placement import attempt_key
+from colo_jobs.job import Job
+
+__all__ = ["WANTS_A_MESSAGE", "Snapshot", "WallTime", "publish_wants", "want_of"]
+
+WANTS_A_MESSAGE: Final = 100
+PENDING_A_REPLY_MAX: Final = 1_000
+_MESSAGE_BYTES: Final = 512 << 10
+_WANT_HEAD_BYTES: Final = 600
+_AVOID_BYTES: Final = 280
+
+
+class WallTime(Struct, frozen=True, kw_only=True):
+    """How the service's clock follows the wall: `origin_ms` is the same on both, from there it runs `speed` times as fast."""
+
+    speed: float = 1.0
+    origin_ms: int = 0
+
+    def wall_us(self, at_ms: int) -> int:
+        """Unix microseconds of the wall clock at a time of the service's clock, rounded down."""
+        if self.speed == 1.0:
+            return at_ms * 1_000
+        return self.origin_ms * 1_000 + int((at_ms - self.origin_ms) * 1_000 / self.speed)
+
+
+def want_of(job: Job, index: int, wall: WallTime, trace_ratio: float) -> ReplicaWant:
+    """Everything that a decision about the replica's present attempt needs."""
+    replica = job.replica(index)
+    task = job.task_spec(index)
+    name = job.name(index)
+    queued_at_ms = replica.queued_at_ms or job.record.submitted_at_ms
+    return ReplicaWant(
+        replica=name,
+        job=job.id,
+        queue=job.spec.queue,
+        attempt=replica.attempt,
+        request=task.request,
+        run=task.run,
+        qos=job.spec.qos,
+        band=job.spec.band,
+        priority=job.spec.priority,
+        queued_at_ms=queued_at_ms,
+        queued_at_us=wall.wall_us(queued_at_ms),
+        avoid=replica.avoid,
+        traceparent=placement_trace(name, replica.attempt, trace_ratio),
+    )
+
+
+def publish_wants(wants: Iterable[ReplicaWant], now_ms: int) -> Iterator[Publish]:
+    """The messages for these wants, in order; a message's id follows from the attempts in it."""
+    for batch in _batches(wants):
+        keys = ",".join(attempt_key(want.replica, want.attempt) for want in batch)
+        digest = hashlib.sha256(keys.encode()).hexdigest()[:32]
+        yield Publish(fact=ReplicasWanted(at_ms=now_ms, wants=batch), id=f"jobs:wanted:{digest}")
+
+
+def _batches(wants: Iterable[ReplicaWant]) -> Iterator[tuple[ReplicaWant, ...]]:
+    """At most 100 wants and about half a mebibyte together: commands and environments may be long."""
+    batch: list[ReplicaWant] = []
+    size_bytes = 0
+    sizes: dict[int, int] = {}
+    for want in wants:
+        want_bytes = _want_bytes(want, sizes)
+        if batch and (len(batch) == WANTS_A_MESSAGE or size_bytes + want_bytes > _MESSAGE_BYTES):
+            yield tuple(batch)
+            batch, size_bytes = [], 0
+        batch.append(want)
+        size_bytes += want_bytes
+    if batch:
+        yield tuple(batch)
+
+
+def _want_bytes(want: ReplicaWant, sizes: dict[int, int]) -> int:
+    """About how long a want is as JSON. `sizes` remembers what the replicas of one task have in common."""
+    run = id(want.run)
+    if run not in sizes:
+        sizes[run] = len(msgspec.json.encode(want.run))
+    return sizes[run] + _WANT_HEAD_BYTES + _AVOID_BYTES * len(want.avoid)
+
+
+class Snapshot:
+    """The order of waiting replicas as one reader pages through it.
+
+    The first page fixes the order; later pages leave out what found a place meanwhile, so nothing is skipped. A reader that
+    asks for offset 0 begins anew. Only the newest reader's order is kept.
+    """
+
+    def __init__(self) -> None:
+        self._keys: tuple[tuple[Job, int], ...] = ()
+
+    def page(
+        self, asked: PendingReplicas, waiting: Sequence[tuple[Job, int]], wall: WallTime, trace_ratio: float
+    ) -> PendingReply:
+        """At most `limit` wants from `offset`, fewer where they are long; an empty page is the end.
+
+        The next offset is this one plus the wants of the page: what is read twice is read alike. `waiting` is needed for
+        offset 0 only.
+        """
+        if asked.offset == 0:
+            self._keys = tuple(sorted(waiting, key=_order))
+        end = asked.offset + min(asked.limit, PENDING_A_REPLY_MAX)
+        wants: list[ReplicaWant] = []
+        size_bytes = 0
+        sizes: dict[int, int] = {}
+        for position, (job, index) in enumerate(self._keys[asked.offset :], start=asked.offset):
+            if wants and (position >= end or size_bytes > _MESSAGE_BYTES):
+                break
+            if job.replica(index).state == "Pending":
+                wants.append(want_of(job, index, wall, trace_ratio))
+                size_bytes += _want_bytes(wants[-1], sizes)
+        total = len(self._keys) if wants else min(asked.offset, len(self._keys))
+        return PendingReply(wants=tuple(wants), total=total)
+
+
+def _order(key: tuple[Job, int]) -> tuple[int, int, str, int]:
+    """Higher priority first, then who waits longest; ties go by job and number."""
+    job, index = key
+    return (-job.spec.priority, job.replica(index).queued_at_ms or job.record.submitted_at_ms, job.id, index)
