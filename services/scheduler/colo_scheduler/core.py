@@ -1,16 +1,15 @@
 """The scheduler's core: facts about nodes and wants in, reservations, placements and reports out."""
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from typing import Final, assert_never
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from colo_common.events.effects import Asked, Conflict, Effect, Publish, Reply, Wake
+from colo_common.events.effects import Asked, Conflict, Effect, Reply, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn, ReplicaWant
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.requests import (
-    DecisionRecord,
     ExplainPlacement,
     Hold,
     HoldsReply,
@@ -20,12 +19,11 @@ from colo_common.events.requests import (
     Refusal,
 )
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.placement import attempt_key
 from colo_scheduler.attempts import Over
 from colo_scheduler.cluster import Cluster, View
-from colo_scheduler.commit import Commits, Recovery, load_rows, placement_of
+from colo_scheduler.commit import Commits, Recovery, load_rows
 from colo_scheduler.decide import ClassDecision, Stages, Unwatched, decide_class
-from colo_scheduler.explain import Decisions, Report, Spoken, capacity_report, rejection, report_of
+from colo_scheduler.explain import capacity_report, report_of
 from colo_scheduler.ledger import (
     CALL_MAX,
     Attempt,
@@ -39,13 +37,13 @@ from colo_scheduler.ledger import (
     ReleaseHolds,
 )
 from colo_scheduler.queue import Parked, WantQueue
-from colo_scheduler.request import RequestClass, class_of
+from colo_scheduler.records import Records
+from colo_scheduler.request import RequestClass
 from colo_scheduler.settings import Policy
 from colo_scheduler.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES
 
 __all__ = ["AskPending", "Event", "SchedulerCore"]
 
-_JOBS_TOLD: Final = 20
 _PAGE_MAX: Final = 1_000
 
 
@@ -86,9 +84,7 @@ class SchedulerCore:
         self._stages = stages or Unwatched()
         self._over = Over(self.policy.over_max)
         self.commits = Commits(self.policy, self.cluster, self.queue, self._over, self.counts)
-        self._decisions = Decisions(self.policy.records_max)
-        self._class_records: OrderedDict[RequestClass, DecisionRecord] = OrderedDict()
-        self._spoken = Spoken(self.policy.records_max, self.policy.reject_again_ms)
+        self._records = Records(self.policy)
         self._releasing: dict[Attempt, None] = {}
         self._confirming: dict[Attempt, None] = {}
         self._has_overflowed = False
@@ -274,27 +270,12 @@ class SchedulerCore:
             if chosen:
                 self._stages.decided(wants[: len(chosen)])
                 effects.extend(self.commits.assume(chosen, now_ms))
-                self._record_chosen(view, chosen_count=len(chosen), wants=wants, decision=decision)
+                self._records.chosen(view, chosen, decision)
             if len(chosen) < len(wants):
                 effects.extend(self._reject(view, request, wants[len(chosen) :], decision))
             else:
                 self.queue.placed(request)
         return effects
-
-    def _record_chosen(
-        self, view: View, *, chosen_count: int, wants: list[ReplicaWant], decision: ClassDecision
-    ) -> None:
-        for want, choice in zip(wants[:chosen_count], decision.choices, strict=True):
-            record = DecisionRecord(
-                replica=want.replica,
-                attempt=want.attempt,
-                at_ms=view.now_ms,
-                nodes=view.count,
-                placement=placement_of(want, view.nodes[choice.row], choice, view.now_ms),
-                counts=decision.counts,
-                scores=decision.best,
-            )
-            self._decisions.keep(want.job, record)
 
     def _reject(
         self, view: View, request: RequestClass, wants: list[ReplicaWant], decision: ClassDecision
@@ -314,44 +295,14 @@ class SchedulerCore:
             sooner_ms=min(ends, default=None),
         )
         self.counts["classes_rejected"] += 1
-        return self._tell(request, wants, report, parked, now_ms)
-
-    def _tell(
-        self, request: RequestClass, wants: list[ReplicaWant], report: Report, parked: Parked, now_ms: int
-    ) -> list[Effect]:
-        retry_at_ms = parked.retry_at_ms or 0
-        effects: list[Effect] = []
-        told: set[str] = set()
-        for want in wants:
-            record = DecisionRecord(
-                replica=want.replica,
-                attempt=want.attempt,
-                at_ms=now_ms,
-                nodes=report.nodes,
-                counts=report.counts,
-                nearest=report.nearest,
-                retry_at_ms=retry_at_ms,
-            )
-            self._decisions.keep(want.job, record)
-            if want.job in told or len(told) >= _JOBS_TOLD:
-                continue
-            told.add(want.job)
-            self._class_records[request] = record
-            self._class_records.move_to_end(request)
-            if self._spoken.is_news(request, want.job, report, now_ms):
-                fact = rejection((want.replica, want.attempt), want.job, report, retry_at_ms, now_ms)
-                identity = f"scheduler:rejected:{attempt_key(want.replica, want.attempt)}:{now_ms}"
-                effects.append(Publish(fact=fact, id=identity, traceparent=want.traceparent))
-        while len(self._class_records) > self.policy.records_max:
-            self._class_records.popitem(last=False)
-        return effects
+        return self._records.rejected(request, wants, report, retry_at_ms=parked.retry_at_ms or 0, now_ms=now_ms)
 
     # ---- questions
 
     def _answer(self, asked: Asked) -> Struct:
         match asked.body:
             case ExplainPlacement(job=job, replica=replica):
-                return PlacementsExplained(decisions=self._explain(job, replica))
+                return PlacementsExplained(decisions=self._records.explain(job, replica, self.queue.find(replica)))
             case ListHolds(offset=offset, limit=limit):
                 return self._holds(offset, limit)
             case _:
@@ -359,17 +310,6 @@ class SchedulerCore:
                 return Refusal(
                     code=404, field="request", rule="the scheduler answers ExplainPlacement and ListHolds", got=name
                 )
-
-    def _explain(self, job: str, replica: str) -> tuple[DecisionRecord, ...]:
-        found = self._decisions.of(job, replica)
-        if found or not replica:
-            return found
-        # A replica that was never at the head of its class waits for the same reason as the head.
-        want = self.queue.find(replica)
-        record = None if want is None else self._class_records.get(class_of(want))
-        if want is None or record is None:
-            return ()
-        return (structs.replace(record, replica=want.replica, attempt=want.attempt),)
 
     def _holds(self, offset: int, limit: int) -> Struct:
         if offset < 0 or not 1 <= limit <= _PAGE_MAX:

@@ -1,20 +1,17 @@
-"""Why a replica is where it is, or why it is nowhere: reports with counts and the nearest miss, and the newest decisions."""
+"""Why no node takes a request: how many nodes each reason refuses, and the node that came closest."""
 
-from collections import OrderedDict
 from typing import NamedTuple
 
 import numpy as np
 
-from colo_common.events.placement import NearestMiss, PlacementRejected, ReasonCount
-from colo_common.events.requests import DecisionRecord
+from colo_common.events.placement import NearestMiss, ReasonCount
 from colo_common.model.reasons import SENTENCES, Reason
 from colo_scheduler.cluster import Cluster, View
-from colo_scheduler.ledger import Attempt
 from colo_scheduler.request import RequestClass
 from colo_scheduler.stack import Filtered
 from colo_scheduler.zones import IntArray, parts_of_rows, whole_of
 
-__all__ = ["Decisions", "Report", "Spoken", "capacity_report", "rejection", "report_of", "sentence"]
+__all__ = ["Report", "capacity_report", "report_of", "sentence"]
 
 
 class Report(NamedTuple):
@@ -115,75 +112,3 @@ def sentence(report: Report) -> str:
         zone = "" if near.zone is None else f" zone {near.zone}"
         text += f"; nearest {near.node}{zone}: {near.have} of {near.need} {near.unit}"
     return text + ("; no node could hold it even when empty" if report.is_unresolvable and near is not None else "")
-
-
-class Decisions:
-    """The newest decision of each replica, at most `limit`; the one untouched for longest goes first."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._records: OrderedDict[str, tuple[str, DecisionRecord]] = OrderedDict()
-        self._jobs: dict[str, dict[str, None]] = {}
-
-    def keep(self, job: str, record: DecisionRecord) -> None:
-        """Take the decision in place of an older one of the replica."""
-        self._forget(record.replica)
-        self._records[record.replica] = (job, record)
-        self._jobs.setdefault(job, {})[record.replica] = None
-        if len(self._records) > self._limit:
-            self._forget(next(iter(self._records)))
-
-    def _forget(self, replica: str) -> None:
-        before = self._records.pop(replica, None)
-        if before is not None:
-            members = self._jobs[before[0]]
-            del members[replica]
-            if not members:
-                del self._jobs[before[0]]
-
-    def of(self, job: str, replica: str) -> tuple[DecisionRecord, ...]:
-        """The decisions of the replica, or of all replicas of the job in ascending id when `replica` is empty."""
-        if replica:
-            kept = self._records.get(replica)
-            return () if kept is None else (kept[1],)
-        return tuple(self._records[name][1] for name in sorted(self._jobs.get(job, ())))
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-
-class Spoken:
-    """What was said of which class and job, so that a rejection is news only when it is. At most `limit` are remembered."""
-
-    def __init__(self, limit: int, again_after_ms: int) -> None:
-        self._limit = limit
-        self._again_after_ms = again_after_ms
-        self._said: OrderedDict[tuple[RequestClass, str], tuple[Report, int]] = OrderedDict()
-
-    def is_news(self, request: RequestClass, job: str, report: Report, now_ms: int) -> bool:
-        """Whether to say it: the reasons changed, or the numbers did and the last word is old enough. Remembers it if so."""
-        key = (request, job)
-        before = self._said.get(key)
-        if before is not None:
-            said, at_ms = before
-            if said.substance == report.substance and (said == report or now_ms - at_ms < self._again_after_ms):
-                return False
-        self._said[key] = (report, now_ms)
-        self._said.move_to_end(key)
-        if len(self._said) > self._limit:
-            self._said.popitem(last=False)
-        return True
-
-
-def rejection(attempt: Attempt, job: str, report: Report, retry_at_ms: int, now_ms: int) -> PlacementRejected:
-    """The fact that no node takes the replica now."""
-    return PlacementRejected(
-        at_ms=now_ms,
-        replica=attempt[0],
-        job=job,
-        attempt=attempt[1],
-        nodes=report.nodes,
-        counts=report.counts,
-        nearest=report.nearest,
-        retry_at_ms=retry_at_ms,
-    )

@@ -1,0 +1,161 @@
+"""What is remembered and said of decisions: the newest one of each replica, and a rejection only when it is news."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import structs
+
+from colo_common.events.effects import Effect, Publish
+from colo_common.events.job import ReplicaWant
+from colo_common.events.placement import PlacementRejected
+from colo_common.events.requests import DecisionRecord
+from colo_common.model.placement import attempt_key
+from colo_scheduler.cluster import View
+from colo_scheduler.commit import placement_of
+from colo_scheduler.decide import Choice, ClassDecision
+from colo_scheduler.explain import Report
+from colo_scheduler.ledger import Attempt
+from colo_scheduler.request import RequestClass, class_of
+from colo_scheduler.settings import Policy
+
+__all__ = ["Decisions", "Records", "Spoken"]
+
+_JOBS_TOLD: Final = 20
+
+
+class Records:
+    """Keeps decision records for explanations and decides which rejections are said."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._limit = policy.records_max
+        self._decisions = Decisions(policy.records_max)
+        self._class_records: OrderedDict[RequestClass, DecisionRecord] = OrderedDict()
+        self._spoken = Spoken(policy.records_max, policy.reject_again_ms)
+
+    def chosen(self, view: View, chosen: Sequence[tuple[ReplicaWant, Choice]], decision: ClassDecision) -> None:
+        """Remember where these replicas of one class go."""
+        for want, choice in chosen:
+            record = DecisionRecord(
+                replica=want.replica,
+                attempt=want.attempt,
+                at_ms=view.now_ms,
+                nodes=view.count,
+                placement=placement_of(want, view.nodes[choice.row], choice, view.now_ms),
+                counts=decision.counts,
+                scores=decision.best,
+            )
+            self._decisions.keep(want.job, record)
+
+    def rejected(
+        self, request: RequestClass, wants: Sequence[ReplicaWant], report: Report, *, retry_at_ms: int, now_ms: int
+    ) -> list[Effect]:
+        """Remember that no node takes the class; a rejection for each job to which it is news, at most 20."""
+        effects: list[Effect] = []
+        told: set[str] = set()
+        for want in wants:
+            record = DecisionRecord(
+                replica=want.replica,
+                attempt=want.attempt,
+                at_ms=now_ms,
+                nodes=report.nodes,
+                counts=report.counts,
+                nearest=report.nearest,
+                retry_at_ms=retry_at_ms,
+            )
+            self._decisions.keep(want.job, record)
+            self._class_records[request] = record
+            if want.job in told or len(told) >= _JOBS_TOLD:
+                continue
+            told.add(want.job)
+            if self._spoken.is_news(request, want.job, report, now_ms):
+                fact = rejection((want.replica, want.attempt), want.job, report, retry_at_ms, now_ms)
+                identity = f"scheduler:rejected:{attempt_key(want.replica, want.attempt)}:{now_ms}"
+                effects.append(Publish(fact=fact, id=identity, traceparent=want.traceparent))
+        self._class_records.move_to_end(request)
+        if len(self._class_records) > self._limit:
+            self._class_records.popitem(last=False)
+        return effects
+
+    def explain(self, job: str, replica: str, want: ReplicaWant | None) -> tuple[DecisionRecord, ...]:
+        """The newest decisions of a job's replicas, or of one. `want` is that replica's, when it waits.
+
+        A replica that never came to the head of its class waits for the same reason as the head.
+        """
+        found = self._decisions.of(job, replica)
+        if found or want is None:
+            return found
+        record = self._class_records.get(class_of(want))
+        return () if record is None else (structs.replace(record, replica=want.replica, attempt=want.attempt),)
+
+
+class Decisions:
+    """The newest decision of each replica, at most `limit`; the one untouched for longest goes first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._records: OrderedDict[str, tuple[str, DecisionRecord]] = OrderedDict()
+        self._jobs: dict[str, dict[str, None]] = {}
+
+    def keep(self, job: str, record: DecisionRecord) -> None:
+        """Take the decision in place of an older one of the replica."""
+        self._forget(record.replica)
+        self._records[record.replica] = (job, record)
+        self._jobs.setdefault(job, {})[record.replica] = None
+        if len(self._records) > self._limit:
+            self._forget(next(iter(self._records)))
+
+    def _forget(self, replica: str) -> None:
+        before = self._records.pop(replica, None)
+        if before is not None:
+            members = self._jobs[before[0]]
+            del members[replica]
+            if not members:
+                del self._jobs[before[0]]
+
+    def of(self, job: str, replica: str) -> tuple[DecisionRecord, ...]:
+        """The decisions of the replica, or of all replicas of the job in ascending id when `replica` is empty."""
+        if replica:
+            kept = self._records.get(replica)
+            return () if kept is None else (kept[1],)
+        return tuple(self._records[name][1] for name in sorted(self._jobs.get(job, ())))
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+
+class Spoken:
+    """What was said of which class and job, so that a rejection is news only when it is. At most `limit` are remembered."""
+
+    def __init__(self, limit: int, again_after_ms: int) -> None:
+        self._limit = limit
+        self._again_after_ms = again_after_ms
+        self._said: OrderedDict[tuple[RequestClass, str], tuple[Report, int]] = OrderedDict()
+
+    def is_news(self, request: RequestClass, job: str, report: Report, now_ms: int) -> bool:
+        """Whether to say it: the reasons changed, or the numbers did and the last word is old enough. Remembers it if so."""
+        key = (request, job)
+        before = self._said.get(key)
+        if before is not None:
+            said, at_ms = before
+            if said.substance == report.substance and (said == report or now_ms - at_ms < self._again_after_ms):
+                return False
+        self._said[key] = (report, now_ms)
+        self._said.move_to_end(key)
+        if len(self._said) > self._limit:
+            self._said.popitem(last=False)
+        return True
+
+
+def rejection(attempt: Attempt, job: str, report: Report, retry_at_ms: int, now_ms: int) -> PlacementRejected:
+    """The fact that no node takes the replica now."""
+    return PlacementRejected(
+        at_ms=now_ms,
+        replica=attempt[0],
+        job=job,
+        attempt=attempt[1],
+        nodes=report.nodes,
+        counts=report.counts,
+        nearest=report.nearest,
+        retry_at_ms=retry_at_ms,
+    )

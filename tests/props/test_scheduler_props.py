@@ -1,0 +1,216 @@
+"""The scheduler as a whole: never over what is free, nothing held twice, the same as the obvious one."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from colo_common.events.effects import Effect, Publish
+from colo_common.events.enforcement import ReplicaEnded
+from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
+from colo_common.events.placement import PlacementsDecided
+from colo_common.model.placement import Placement
+from colo_common.model.reasons import EndCause, Reason
+from colo_common.model.topology import Zone
+from colo_scheduler.core import SchedulerCore
+from colo_scheduler.settings import Policy
+from tests.support.builders import GIB, a_node
+from tests.support.scheduler_story import Bench, a_want, an_allocatable, topology_of
+from tests.support.scheduler_twin import TwinNode, TwinZone, best_node
+
+MACHINES = {"small": topology_of(1), "two zones": topology_of(2), "two sockets": topology_of(4, sockets=2)}
+free_zones = st.tuples(st.integers(0, 6).map(lambda n: n * 1000), st.integers(0, 6).map(lambda n: n * GIB))
+machines = st.sampled_from(sorted(MACHINES)).flatmap(
+    lambda name: st.tuples(
+        st.just(name),
+        st.lists(free_zones, min_size=len(MACHINES[name].zones), max_size=len(MACHINES[name].zones)),
+    )
+)
+clusters = st.lists(machines, min_size=1, max_size=5)
+requests = st.tuples(st.sampled_from([500, 1000, 2500, 4000]), st.sampled_from([1, 2, 3]))
+
+
+def told(bench: Bench, cluster: list[tuple[str, list[tuple[int, int]]]], order: list[int]) -> list[Effect]:
+    effects: list[Effect] = []
+    for number in order:
+        name, zones = cluster[number]
+        effects += bench.tell(a_node(f"n{number}", MACHINES[name]))
+        effects += bench.tell(an_allocatable(f"n{number}", zones))
+    return effects + bench.wake()
+
+
+def placements_of(effects: list[Effect]) -> list[Placement]:
+    return [
+        placement
+        for effect in effects
+        if isinstance(effect, Publish) and isinstance(effect.fact, PlacementsDecided)
+        for placement in effect.fact.placements
+    ]
+
+
+def twin_nodes(cluster: list[tuple[str, list[tuple[int, int]]]]) -> dict[str, TwinNode]:
+    nodes = {}
+    for number, (name, zones) in enumerate(cluster):
+        known: tuple[Zone, ...] = MACHINES[name].zones
+        twins = tuple(TwinZone(z.zone, z.socket, cpu, memory) for z, (cpu, memory) in zip(known, zones, strict=True))
+        nodes[f"n{number}"] = TwinNode(f"n{number}", twins, sum(c for c, _ in zones), sum(m for _, m in zones))
+    return nodes
+
+
+@given(clusters, st.lists(requests, min_size=1, max_size=8))
+def test_every_choice_is_what_an_exhaustive_search_would_choose(
+    cluster: list[tuple[str, list[tuple[int, int]]]], asked: list[tuple[int, int]]
+) -> None:
+    bench = Bench()
+    told(bench, cluster, list(range(len(cluster))))
+    nodes = twin_nodes(cluster)
+    weights = Policy().weights
+    for number, (cpu, gib) in enumerate(asked):
+        # The same shape may be wanted several times: with equal priority and age each is decided alone here.
+        want = a_want(f"j{number}/t/0", mcpu=cpu, memory_bytes=gib * GIB, queued_at_ms=number)
+        expected = best_node(cpu, gib * GIB, list(nodes.values()), weights.fewest_zones, weights.most_free)
+        placed = placements_of(bench.say(ReplicasWanted(wants=(want,))))
+        assert [placement.node for placement in placed] == ([] if expected is None else [expected])
+        for placement in placed:
+            nodes[placement.node] = less(nodes[placement.node], placement)
+
+
+def less(node: TwinNode, placement: Placement) -> TwinNode:
+    taken = {share.zone: share for share in placement.zones}
+    zones = tuple(
+        zone._replace(cpu=zone.cpu - taken[zone.zone].cpu_mcpu, memory=zone.memory - taken[zone.zone].memory_bytes)
+        if zone.zone in taken
+        else zone
+        for zone in node.zones
+    )
+    return node._replace(zones=zones)
+
+
+@given(clusters, requests, st.integers(1, 12))
+def test_a_class_decided_together_is_placed_as_its_replicas_one_by_one(
+    cluster: list[tuple[str, list[tuple[int, int]]]], request: tuple[int, int], count: int
+) -> None:
+    cpu, gib = request
+    wants = [a_want(f"j/t/{n:02}", mcpu=cpu, memory_bytes=gib * GIB, queued_at_ms=n) for n in range(count)]
+    together, alone = Bench(), Bench()
+    told(together, cluster, list(range(len(cluster))))
+    told(alone, cluster, list(range(len(cluster))))
+    at_once = placements_of(together.say(ReplicasWanted(wants=tuple(wants))))
+    one_by_one = [p for want in wants for p in placements_of(alone.say(ReplicasWanted(wants=(want,))))]
+    assert {p.replica: (p.node, p.zones) for p in at_once} == {p.replica: (p.node, p.zones) for p in one_by_one}
+
+
+@given(clusters, st.lists(requests, min_size=1, max_size=8), st.randoms(use_true_random=False))
+def test_the_order_in_which_nodes_become_known_decides_nothing(
+    cluster: list[tuple[str, list[tuple[int, int]]]], asked: list[tuple[int, int]], rng: object
+) -> None:
+    wants = tuple(
+        a_want(f"j{n}/t/0", mcpu=cpu, memory_bytes=gib * GIB, queued_at_ms=n) for n, (cpu, gib) in enumerate(asked)
+    )
+    order = list(range(len(cluster)))
+    first = Bench()
+    told(first, cluster, order)
+    rng.shuffle(order)  # type: ignore[attr-defined]
+    second = Bench()
+    told(second, cluster, order)
+    assert placements_of(first.say(ReplicasWanted(wants=wants))) == placements_of(
+        second.say(ReplicasWanted(wants=wants))
+    )
+
+
+class Rules:
+    """Random lives of a scheduler, told as a list of steps."""
+
+    steps = st.lists(
+        st.one_of(
+            st.tuples(st.just("want"), st.integers(0, 9), requests, st.integers(0, 2)),
+            st.tuples(st.just("end"), st.integers(0, 9)),
+            st.tuples(st.just("withdraw"), st.integers(0, 9)),
+            st.tuples(st.just("shrink"), st.integers(0, 4), free_zones),
+            st.tuples(st.just("restart")),
+            st.tuples(st.just("wait"), st.integers(1, 100_000)),
+        ),
+        max_size=25,
+    )
+
+
+@settings(max_examples=60)
+@given(clusters, Rules.steps)
+def test_whatever_happens_nothing_is_held_twice_or_above_what_was_allocatable(
+    cluster: list[tuple[str, list[tuple[int, int]]]], steps: list[tuple[object, ...]]
+) -> None:
+    bench = Bench()
+    told(bench, cluster, list(range(len(cluster))))
+    allocatable = {f"n{n}": list(zones) for n, (_, zones) in enumerate(cluster)}
+    attempts: dict[int, int] = {}
+    held: dict[str, Placement] = {}
+    ever: set[tuple[str, int]] = set()
+    for step in steps:
+        effects: list[Effect] = []
+        match step:
+            case ("want", int(number), (int(cpu), int(gib)), int(priority)):
+                if f"j/t/{number}" in held:
+                    continue
+                want = a_want(
+                    f"j/t/{number}",
+                    attempt=attempts.get(number, 1),
+                    mcpu=cpu,
+                    memory_bytes=gib * GIB,
+                    priority=priority,
+                )
+                effects = bench.say(ReplicasWanted(wants=(want,)))
+            case ("end", int(number)):
+                placement = held.pop(f"j/t/{number}", None)
+                if placement is not None:
+                    attempts[number] = placement.attempt + 1
+                    effects = bench.say(ended(placement))
+            case ("withdraw", int(number)):
+                attempt = attempts.get(number, 1)
+                attempts[number] = attempt + 1
+                held.pop(f"j/t/{number}", None)
+                effects = bench.say(ReplicasWithdrawn(attempts=((f"j/t/{number}", attempt),), reason=Reason.CANCELLED))
+            case ("shrink", int(number), zone):
+                node = f"n{number % len(cluster)}"
+                # Allocatable is never published below what is held.
+                allocatable[node] = [
+                    (max(zone[0], cpu), max(zone[1], memory))  # type: ignore[index]
+                    for cpu, memory in held_of(held, node, len(allocatable[node]))
+                ]
+                effects = bench.say(an_allocatable(node, allocatable[node], at_ms=bench.now_ms))
+            case ("restart",):
+                bench.core = SchedulerCore()
+                assert not [p for p in placements_of(bench.load()) if (p.replica, p.attempt) not in ever]
+                effects = [e for e in told(bench, cluster, []) if e]
+                for name, zones in sorted(allocatable.items()):
+                    bench.tell(a_node(name, MACHINES[cluster[int(name[1:])][0]]))
+                    effects += bench.say(an_allocatable(name, zones, at_ms=bench.now_ms))
+            case ("wait", int(span)):
+                bench.now_ms += span
+                effects = bench.wake()
+        for placement in placements_of(effects):
+            assert (placement.replica, placement.attempt) not in ever
+            ever.add((placement.replica, placement.attempt))
+            held[placement.replica] = placement
+        for node, zones in sorted(allocatable.items()):
+            for (cpu, memory), (most_cpu, most_memory) in zip(held_of(held, node, len(zones)), zones, strict=True):
+                assert cpu <= most_cpu
+                assert memory <= most_memory
+
+
+def ended(placement: Placement) -> ReplicaEnded:
+    return ReplicaEnded(
+        node=placement.node,
+        replica=placement.replica,
+        job=placement.job,
+        attempt=placement.attempt,
+        cause=EndCause.EXITED,
+        exit_code=0,
+    )
+
+
+def held_of(held: dict[str, Placement], node: str, zones: int) -> list[tuple[int, int]]:
+    sums = [[0, 0] for _ in range(zones)]
+    for placement in held.values():
+        if placement.node == node:
+            for share in placement.zones:
+                sums[share.zone][0] += share.cpu_mcpu
+                sums[share.zone][1] += share.memory_bytes
+    return [(cpu, memory) for cpu, memory in sums]

@@ -1,0 +1,72 @@
+"""The slow, obvious scheduler: tries every set of zones and every node for every replica. It shares no code with the fast one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+MIB = 1 << 20
+
+
+class TwinZone(NamedTuple):
+    zone: int
+    socket: int
+    cpu: int
+    memory: int
+
+
+class TwinNode(NamedTuple):
+    name: str
+    zones: tuple[TwinZone, ...]
+    allocatable_cpu: int
+    allocatable_memory: int
+
+
+def share(cpu: int, memory: int, zone: TwinZone) -> tuple[int, int]:
+    """Numerator and denominator of the share of the request that the zone can take, memory in whole MiB."""
+    mib = -(-memory // MIB)
+    whole = cpu * mib
+    return max(0, min(whole, zone.cpu * mib, zone.memory // MIB * cpu)), whole
+
+
+def fits(cpu: int, memory: int, zones: Sequence[TwinZone]) -> bool:
+    """One zone to the byte, several by their shares."""
+    if len(zones) == 1:
+        return zones[0].cpu >= cpu and zones[0].memory >= memory
+    whole = share(cpu, memory, zones[0])[1]
+    return sum(share(cpu, memory, zone)[0] for zone in zones) >= whole
+
+
+def fewest(cpu: int, memory: int, zones: Sequence[TwinZone]) -> tuple[int, int] | None:
+    """(number of zones, 1 when they cross sockets) of the best set: one zone, then fewest on one socket, then fewest."""
+    found = []
+    for size in range(1, len(zones) + 1):
+        for group in combinations(zones, size):
+            if fits(cpu, memory, group):
+                crosses = len({zone.socket for zone in group}) > 1
+                found.append((int(crosses), size))
+    if not found:
+        return None
+    crosses, size = min(found)
+    return size, crosses
+
+
+def best_node(cpu: int, memory: int, nodes: Sequence[TwinNode], zone_weight: int, free_weight: int) -> str | None:
+    """The node with the best weighted score; ties by more free CPU, then by name."""
+    ranked = []
+    for node in nodes:
+        free_cpu = sum(zone.cpu for zone in node.zones)
+        free_memory = sum(zone.memory for zone in node.zones)
+        if free_cpu < cpu or free_memory < memory:
+            continue
+        found = fewest(cpu, memory, node.zones)
+        if found is None:
+            continue
+        size, crosses = found
+        zone_score = 100 // (size + len(node.zones) if crosses else size)
+        cpu_pct = 100 * (free_cpu - cpu) // node.allocatable_cpu if node.allocatable_cpu else 0
+        memory_pct = 100 * (free_memory - memory) // node.allocatable_memory if node.allocatable_memory else 0
+        free_score = (cpu_pct + memory_pct) // 2
+        ranked.append((-(zone_weight * zone_score + free_weight * free_score), -(free_cpu - cpu), node.name))
+    return min(ranked)[2] if ranked else None
