@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from colo_common.model.invalid import InvalidInput
@@ -65,7 +66,7 @@ class LoadSeries:
 
     def __post_init__(self) -> None:
         self._validate()
-        steps = sorted(later - earlier for earlier, later in zip(self.t_ms, self.t_ms[1:], strict=False))
+        steps = sorted(later - earlier for earlier, later in pairwise(self.t_ms))
         step_ms = steps[len(steps) // 2] if steps else 1_000
         object.__setattr__(self, "step_ms", step_ms)
         object.__setattr__(self, "period_ms", self.t_ms[-1] - self.t_ms[0] + step_ms)
@@ -79,7 +80,7 @@ class LoadSeries:
             raise InvalidInput(where, "must have as many times as CPU and memory shares", lengths)
         if self.gap_limit_ms < 0:
             raise InvalidInput("gap_limit_ms", "must be at least 0", self.gap_limit_ms)
-        for earlier, later in zip(self.t_ms, self.t_ms[1:], strict=False):
+        for earlier, later in pairwise(self.t_ms):
             if later <= earlier:
                 raise InvalidInput(f"{where} time", "must ascend from sample to sample", later)
         for column, shares in (("cpu", self.cpu_ppm), ("memory", self.mem_ppm)):
@@ -107,7 +108,7 @@ class LoadSeries:
 
     def statistics(self) -> SeriesStatistics:
         """Return mean, p95, maximum and gaps. A gap is a step longer than the limit, over which values are held."""
-        steps = [later - earlier for earlier, later in zip(self.t_ms, self.t_ms[1:], strict=False)]
+        steps = [later - earlier for earlier, later in pairwise(self.t_ms)]
         gaps = [step for step in steps if step > self.gap_limit_ms]
         count = len(self.t_ms)
         ascending = sorted(self.cpu_ppm)
