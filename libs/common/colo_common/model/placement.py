@@ -1,11 +1,17 @@
 """What is promised to a replica: a node, shares of its zones, and the attempt the promise is for."""
 
+import re
+from typing import Final
+
 from msgspec import Struct
 
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.workload import RunSpec
 
-__all__ = ["Placement", "ZoneShare", "attempt_key", "replica_token"]
+__all__ = ["Placement", "ZoneShare", "attempt_key", "parse_replica_token", "replica_token"]
+
+_LABEL: Final = r"(?=[^.@]{1,63}[.@])[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+_TOKEN: Final = re.compile(rf"({_LABEL})\.({_LABEL})\.(0|[1-9][0-9]{{0,8}})@([1-9][0-9]{{0,8}})", re.ASCII)
 
 
 class ZoneShare(Struct, frozen=True, kw_only=True):
@@ -47,3 +53,12 @@ def attempt_key(replica: str, attempt: int) -> str:
 def replica_token(replica: str, attempt: int) -> str:
     """The attempt as one safe path segment ("/" becomes "." and "#" becomes "@"): a cgroup's or a file's name."""
     return attempt_key(replica, attempt).replace("/", ".").replace("#", "@")
+
+
+def parse_replica_token(token: str) -> tuple[str, int] | None:
+    """The replica ("job/task/index") and attempt that `replica_token` made this token of; None for any other text.
+
+    Job and task are DNS-1123 labels, so the way back is unambiguous; numbers have no leading zeros, attempts begin at 1.
+    """
+    match = _TOKEN.fullmatch(token)
+    return None if match is None else (f"{match[1]}/{match[2]}/{match[3]}", int(match[4]))
