@@ -68,7 +68,7 @@ def verdict_from_ledgers(ledgers: Iterable[MachineLedger]) -> Verdict:
         cpu_util_pct=_pct_floor(used, capacity),
         reclaimed_core_hours=_core_hours(reclaimed),
         completed_core_hours=_core_hours(completed),
-        wasted_core_hours=-_core_hours(-wasted),
+        wasted_core_hours=-(-wasted * 1_000 // _MCPU_MS_PER_CORE_HOUR) / 1_000,
         goodput_ratio=ratio_floor(completed, completed + wasted) if completed + wasted else 1.0,
         slo_violation_ratio=ratio_ceil(violation_ms, node_ms),
         slo_violation_alone_ratio=ratio_ceil(alone_ms, node_ms),

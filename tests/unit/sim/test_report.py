@@ -61,6 +61,7 @@ def test_gains_round_down_and_harm_rounds_up() -> None:
 def test_a_verdict_of_nothing_is_zero(ledgers: list[MachineLedger]) -> None:
     verdict = verdict_from_ledgers(ledgers)
     assert (verdict.cpu_util_pct, verdict.slo_violation_ratio, verdict.goodput_ratio) == (0.0, 0.0, 1.0)
+    assert str(verdict.wasted_core_hours) == "0.0", "never minus zero"
 
 
 def test_demand_above_the_machine_counts_as_a_full_machine() -> None:
