@@ -20,7 +20,7 @@ from colo_evictor.signals import Level, Signal, levels
 from colo_evictor.victims import rank_victims
 from colo_evictor.watched import Leaving, NodeRow, WatchedNode
 
-__all__ = ["ROW_KIND", "Event", "EvictorCore", "RowsLoaded"]
+__all__ = ["ROW_KIND", "Event", "EvictorCore", "RowsLoaded", "StoredNode"]
 
 ROW_KIND = "evictor-node"
 

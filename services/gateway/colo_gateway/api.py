@@ -35,13 +35,21 @@ class Api:
     """The routes over one asker, one core and one set of open streams."""
 
     def __init__(
-        self, *, asker: Asker, core: GatewayCore, streams: Streams, telemetry: Telemetry, version: str
+        self,
+        *,
+        asker: Asker,
+        core: GatewayCore,
+        streams: Streams,
+        telemetry: Telemetry,
+        version: str,
+        trace_ratio: float,
     ) -> None:
         self._asker = asker
         self._core = core
         self._streams = streams
         self._telemetry = telemetry
         self._version = version
+        self._trace_ratio = trace_ratio
         self._openapi = openapi(version)
 
     def routes(self) -> list[web.RouteDef]:
@@ -75,15 +83,17 @@ class Api:
             return _problem(413, "body", f"must have at most {BODY_BYTES_MAX} bytes")
         suffix = hashlib.sha256(key.encode()).hexdigest()[:8] if key else secrets.token_hex(4)
         job = f"{spec.name}-{suffix}"
-        parent = self._telemetry.traceparent_of_request(request.headers.get("traceparent", ""), job)
-        answer = await self._asker.ask(rq.SubmitJob(job=job, spec=spec), parent)
-        self._telemetry.span(
-            "submit",
-            parent=parent,
-            start_us=start_us,
-            end_us=time.time_ns() // 1000,
-            attributes={"colo.job": job},
-            error=str(answer) if isinstance(answer, rq.Refusal) else "",
+        # The submission is a trace of its own; each placement that follows has one too and names this one.
+        own = placement_trace(job, 0, self._trace_ratio)
+        answer = await self._asker.ask(rq.SubmitJob(job=job, spec=spec), own)
+        refused = str(answer) if isinstance(answer, rq.Refusal) else ""
+        end_us = time.time_ns() // 1000
+        attributes = {"colo.job": job, "colo.queue": spec.queue, "colo.replicas": str(spec.replica_count)}
+        caller = trace_of(request.headers.get("traceparent", ""))
+        if caller:
+            attributes["colo.caller_trace"] = caller
+        self._telemetry.root(
+            "submit", traceparent=own, start_us=start_us, end_us=end_us, attributes=attributes, error=refused
         )
         if isinstance(answer, rq.JobAccepted):
             return _json(Submitted(job=answer.job, state=answer.state, version=answer.version), 201)

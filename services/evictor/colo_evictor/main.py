@@ -1,0 +1,41 @@
+"""The evictor as a process."""
+
+import sys
+
+from colo_common.runtime.process import Process, run
+from colo_common.runtime.service import Service
+from colo_evictor.core import EvictorCore
+from colo_evictor.settings import Settings
+from colo_evictor.shell import HEARS, load_rows
+
+__all__ = ["main"]
+
+
+async def build(process: Process, settings: Settings) -> None:
+    """Put the service together."""
+    core = EvictorCore(settings.policy)
+    process.add(
+        Service(
+            name="evictor",
+            core=core,
+            bus=process.bus,
+            clock=process.clock,
+            hears=HEARS,
+            store=process.store,
+            load=lambda: load_rows(process.store),
+            metrics=process.metrics,
+        )
+    )
+    refused = process.metrics.gauge(
+        "colo_evictor_budget_refusals", "evictions that the cluster's budget refused since the last one it allowed"
+    )
+    refused.set_function(lambda: float(core.budget.refused))
+
+
+def main() -> int:
+    """Run until SIGTERM; the exit code."""
+    return run("evictor", Settings, build)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,16 @@
+"""What an operator may set of the evictor."""
+
+from colo_common.runtime.settings import Common
+from colo_evictor.policy import Policy
+
+__all__ = ["Settings"]
+
+
+class Settings(Common, frozen=True, kw_only=True):
+    """The policy's values as COLO_EVICTOR_POLICY_...; see Policy for what they mean."""
+
+    policy: Policy = Policy()
+
+    def validate(self) -> None:
+        """Raise InvalidInput when the policy contradicts itself."""
+        self.policy.validate()

@@ -1,0 +1,38 @@
+"""What the evictor core hears, and how it remembers over a restart."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from colo_common.events.enforcement import ReplicaEnded
+from colo_common.events.node import FreshnessChanged, NodeTopologyReported, NodeUsageSampled
+from colo_common.events.placement import PlacementReleased, PlacementsDecided
+from colo_common.ports import Store
+from colo_common.runtime.core import Hearing
+from colo_evictor.core import ROW_KIND, RowsLoaded, StoredNode
+from colo_evictor.watched import NodeRow
+
+__all__ = ["HEARS", "load_rows"]
+
+HEARS: Final = (
+    Hearing(type=NodeTopologyReported, replay=True),
+    Hearing(type=NodeUsageSampled),
+    Hearing(type=FreshnessChanged, durable=False),
+    Hearing(type=PlacementsDecided, durable=False),
+    Hearing(type=PlacementReleased, durable=False),
+    Hearing(type=ReplicaEnded),
+)
+
+
+async def load_rows(store: Store) -> Sequence[Struct]:
+    """Victims on their way out and cool-downs of an earlier run. A row that cannot be read is told and left alone."""
+    rows = []
+    for row in await store.load(ROW_KIND):
+        try:
+            rows.append(StoredNode(node=row.id, version=row.version, row=msgspec.json.decode(row.value, type=NodeRow)))
+        except msgspec.MsgspecError as error:
+            structlog.get_logger("evictor").error("row-unreadable", row=row.id, error=str(error))
+    return [RowsLoaded(rows=tuple(rows))]

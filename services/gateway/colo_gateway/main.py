@@ -1,0 +1,54 @@
+"""The gateway as a process."""
+
+import sys
+
+from aiohttp import web
+
+from colo_common.runtime.process import Process, build_version, run
+from colo_common.runtime.service import Service
+from colo_gateway.api import Api
+from colo_gateway.ask import Asker
+from colo_gateway.body import BODY_BYTES_MAX
+from colo_gateway.core import GatewayCore
+from colo_gateway.settings import Settings
+from colo_gateway.shell import HEARS, performer
+from colo_gateway.streams import Streams
+
+__all__ = ["main"]
+
+
+async def build(process: Process, settings: Settings) -> web.Application:
+    """Put the service together; the application is what the HTTP server beside it serves."""
+    core = GatewayCore(tape_size=settings.tape_size, trace_size=settings.trace_size)
+    streams = Streams(limit=settings.streams_max, queue_size=settings.stream_queue)
+    process.add(
+        Service(
+            name="gateway",
+            core=core,
+            bus=process.bus,
+            clock=process.clock,
+            hears=HEARS,
+            perform=performer(streams),
+            metrics=process.metrics,
+        )
+    )
+    api = Api(
+        asker=Asker(process.bus, settings.ask_timeout_s),
+        core=core,
+        streams=streams,
+        telemetry=process.telemetry,
+        version=build_version(),
+        trace_ratio=settings.trace_ratio,
+    )
+    app = web.Application(client_max_size=BODY_BYTES_MAX)
+    app.add_routes(api.routes())
+    return app
+
+
+def main() -> int:
+    """Run until SIGTERM; the exit code."""
+    return run("gateway", Settings, build)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

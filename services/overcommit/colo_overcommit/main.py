@@ -1,0 +1,38 @@
+"""The overcommit service as a process."""
+
+import sys
+
+from colo_common.runtime.process import Process, run
+from colo_common.runtime.service import Service
+from colo_overcommit.core import OvercommitCore
+from colo_overcommit.settings import Settings
+from colo_overcommit.shell import ANSWERS, HEARS, catch_up
+
+__all__ = ["main"]
+
+
+async def build(process: Process, settings: Settings) -> None:
+    """Put the service together."""
+    core = OvercommitCore(settings.policy())
+    service = Service(
+        name="overcommit",
+        core=core,
+        bus=process.bus,
+        clock=process.clock,
+        hears=HEARS,
+        answers=ANSWERS,
+        metrics=process.metrics,
+    )
+    process.add(service)
+    process.background(catch_up(process.bus, service))
+    nodes = process.metrics.gauge("colo_overcommit_known_nodes", "nodes that have said what they are")
+    nodes.set_function(lambda: float(len(core.nodes)))
+
+
+def main() -> int:
+    """Run until SIGTERM; the exit code."""
+    return run("overcommit", Settings, build)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""What an operator may set of the overcommit service."""
+
+from colo_common.model.freshness import FreshnessPolicy
+from colo_common.runtime.settings import Common
+from colo_overcommit.policy import Policy
+
+__all__ = ["Settings"]
+
+_DEFAULT = Policy()
+_FRESHNESS = FreshnessPolicy()
+
+
+class Settings(Common, frozen=True, kw_only=True):
+    """The policy's values, flat, as COLO_OVERCOMMIT_... or COLO_...; see Policy for what they mean."""
+
+    cpu_reclaim_pct: int = _DEFAULT.cpu_reclaim_pct
+    memory_reclaim_pct: int = _DEFAULT.memory_reclaim_pct
+    node_reserved_cpu_mcpu: int = _DEFAULT.node_reserved_cpu_mcpu
+    node_reserved_memory_bytes: int = _DEFAULT.node_reserved_memory_bytes
+    shrink_pct: int = _DEFAULT.shrink_pct
+    grow_pct: int = _DEFAULT.grow_pct
+    grow_hold_ms: int = _DEFAULT.grow_hold_ms
+    refresh_ms: int = _DEFAULT.refresh_ms
+    lease_ms: int = _DEFAULT.lease_ms
+    stale_after_ms: int = _FRESHNESS.stale_after_ms
+    lost_after_ms: int = _FRESHNESS.lost_after_ms
+    warm_samples: int = _FRESHNESS.warm_samples
+
+    def policy(self) -> Policy:
+        """The policy that these settings make."""
+        return Policy(
+            cpu_reclaim_pct=self.cpu_reclaim_pct,
+            memory_reclaim_pct=self.memory_reclaim_pct,
+            node_reserved_cpu_mcpu=self.node_reserved_cpu_mcpu,
+            node_reserved_memory_bytes=self.node_reserved_memory_bytes,
+            shrink_pct=self.shrink_pct,
+            grow_pct=self.grow_pct,
+            grow_hold_ms=self.grow_hold_ms,
+            refresh_ms=self.refresh_ms,
+            lease_ms=self.lease_ms,
+            freshness=FreshnessPolicy(
+                stale_after_ms=self.stale_after_ms, lost_after_ms=self.lost_after_ms, warm_samples=self.warm_samples
+            ),
+        )
+
+    def validate(self) -> None:
+        """Raise InvalidInput when the policy contradicts itself."""
+        self.policy().validate()
