@@ -17,8 +17,8 @@ from colo_gateway.streams import Streams
 __all__ = ["main"]
 
 
-async def build(process: Process, settings: Settings) -> web.Application:
-    """Put the service together; the application is what the HTTP server beside it serves."""
+async def build(process: Process, settings: Settings) -> None:
+    """Put the service together; its pages are served beside the health pages."""
     core = GatewayCore(tape_size=settings.tape_size, trace_size=settings.trace_size)
     streams = Streams(limit=settings.streams_max, queue_size=settings.stream_queue)
     process.add(
@@ -40,9 +40,8 @@ async def build(process: Process, settings: Settings) -> web.Application:
         version=build_version(),
         trace_ratio=settings.trace_ratio,
     )
-    app = web.Application(client_max_size=BODY_BYTES_MAX)
-    app.add_routes(api.routes())
-    return app
+    process.app = web.Application(client_max_size=BODY_BYTES_MAX)
+    process.app.add_routes(api.routes())
 
 
 def main() -> int:

@@ -98,8 +98,8 @@ def uniform_topology(
     if threads_per_core < 1 or cpus_per_zone % threads_per_core:
         raise InvalidInput("threads_per_core", "must divide cpus_per_zone", threads_per_core)
     count = sockets * zones_per_socket
-    zones = []
-    cpus = []
+    zones: list[Zone] = []
+    cpus: list[Cpu] = []
     for zone in range(count):
         first = zone * cpus_per_zone
         socket = zone // zones_per_socket

@@ -1,7 +1,7 @@
 """What a service gives the generic shell: its core, what it hears, and how its own effects are done."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
 
@@ -21,8 +21,11 @@ _FactType = type[Fact]
 class Core(Protocol):
     """The pure half of a service."""
 
-    def handle(self, event: Struct, now_ms: int) -> Sequence[Effect]:
-        """Take one event in and say what must be done. Raises InvalidInput, having changed nothing, for one that breaks a rule."""
+    def handle(self, event: Any, now_ms: int) -> Sequence[Effect]:
+        """Take one event in and say what must be done. Raises InvalidInput, having changed nothing, for one that breaks a rule.
+
+        A core names the union of the events it hears, so that its `match` is checked; the shell brings it no others.
+        """
         ...
 
     def deadline_ms(self) -> int | None:

@@ -24,6 +24,7 @@ from colo_common.runtime.telemetry import Exporter, Telemetry
 
 if TYPE_CHECKING:
     import redis.asyncio
+    from aiohttp import web
 
 __all__ = ["Process", "build_version", "run"]
 
@@ -56,6 +57,8 @@ class Process:
         self.telemetry = telemetry
         self.stop = asyncio.Event()
         self.services: list[Service] = []
+        #: A service with pages of its own sets it in its `build`; the health pages are added to it.
+        self.app: web.Application | None = None
         self._background: list[Coroutine[Any, Any, None]] = []
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self._redis: redis.asyncio.Redis | None = None
@@ -170,18 +173,18 @@ async def _main(name: str, settings: Settings, build: Callable[[Process, Setting
         loop.add_signal_handler(number, process.stop.set)
     bus.start()
     try:
+        await build(process, settings)
         if common.http_port >= 0:
             # Agents that serve no HTTP do not pay for importing it.
             from colo_common.runtime.http import start_http
 
-            server = await start_http(common.http_host, common.http_port, metrics, process.problems)
+            server = await start_http(common.http_host, common.http_port, metrics, process.problems, process.app)
             process.at_close(server.close)
             log.info("http-listening", host=server.host, port=server.port)
         try:
             await bus.connected(_CONNECT_S)
         except Unavailable as error:
             log.warning("nats-not-there-yet", error=str(error))
-        await build(process, settings)
         await process.serve()
     except (InvalidInput, Refused):
         raise
