@@ -17,7 +17,7 @@ from colo_common.events.job import ReplicasWanted, ReplicaWant
 from colo_common.events.placement import PlacementsDecided
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger import CommitLedger, LedgerAnswered, LedgerLoaded, NodeAnswer
-from colo_scheduler.settings import Policy
+from colo_scheduler.policy import Policy
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import a_want, an_allocatable
 

@@ -11,7 +11,7 @@ from colo_common.model.placement import Placement
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.topology import Zone
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.settings import Policy
+from colo_scheduler.policy import Policy
 from tests.support.builders import GIB, a_node
 from tests.support.scheduler_story import Bench, a_want, an_allocatable, topology_of
 from tests.support.scheduler_twin import TwinNode, TwinZone, best_node

@@ -38,7 +38,7 @@ from colo_scheduler.ledger import (
     Reservation,
 )
 from colo_scheduler.ledger_memory import MemoryLedger
-from colo_scheduler.settings import Policy
+from colo_scheduler.policy import Policy
 from tests.support.builders import GIB, a_node, a_placement, a_topology
 from tests.support.scripts import Args, ScriptFailed
 

@@ -33,8 +33,8 @@ from colo_scheduler.ledger import (
     Reservation,
     ReservationRefused,
 )
+from colo_scheduler.policy import Policy
 from colo_scheduler.queue import WantQueue
-from colo_scheduler.settings import Policy
 
 __all__ = ["Commits", "Recovery", "load_rows"]
 

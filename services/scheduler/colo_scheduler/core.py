@@ -36,10 +36,10 @@ from colo_scheduler.ledger import (
     RefreshLedger,
     ReleaseHolds,
 )
+from colo_scheduler.policy import Policy
 from colo_scheduler.queue import Parked, WantQueue
 from colo_scheduler.records import Records
 from colo_scheduler.request import RequestClass
-from colo_scheduler.settings import Policy
 from colo_scheduler.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES
 
 __all__ = ["AskPending", "Event", "SchedulerCore"]

@@ -16,8 +16,8 @@ from colo_scheduler.commit import placement_of
 from colo_scheduler.decide import Choice, ClassDecision
 from colo_scheduler.explain import Report
 from colo_scheduler.ledger import Attempt
+from colo_scheduler.policy import Policy
 from colo_scheduler.request import RequestClass, class_of
-from colo_scheduler.settings import Policy
 
 __all__ = ["Decisions", "Records", "Spoken"]
 

@@ -1,0 +1,60 @@
+"""What the scheduler decides by: its limits, waits and weights."""
+
+from msgspec import Struct, field
+
+from colo_common.model.invalid import InvalidInput
+from colo_scheduler.queue import Backoff
+from colo_scheduler.scores import Weights
+
+__all__ = ["Policy", "check_policy"]
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """What the core decides by. Every limit names what happens there.
+
+    batch_max: the most wants decided between two looks at the inbox; the rest follow at once.
+    quantum: the most equal wants decided in one turn, before an older want of another class has its turn.
+    waiting_max: the most waiting wants; more are left out, counted, and asked for again when half of the room is free.
+    records_max: the most decisions kept for explanations; the oldest is forgotten.
+    over_max: the most finished attempts remembered here (the ledger remembers them longer).
+    commit_tries: after so many lost commits in a row a want waits conflict_wait_ms.
+    facts_max_age_ms: an allocatable older than this counts as not fresh (0: never).
+    ledger_refresh_ms: how often to look for rows that other schedulers changed (0: never).
+    reject_again_ms: the same reasons with other numbers are said again after this time.
+    score_rows: how many of the best nodes are kept for the explanation of a decision.
+    """
+
+    batch_max: int = 1_000
+    quantum: int = 250
+    waiting_max: int = 200_000
+    records_max: int = 20_000
+    over_max: int = 200_000
+    commit_tries: int = 5
+    conflict_wait_ms: int = 1_000
+    facts_max_age_ms: int = 300_000
+    ledger_refresh_ms: int = 30_000
+    reject_again_ms: int = 60_000
+    score_rows: int = 5
+    backoff: Backoff = field(default_factory=Backoff)
+    weights: Weights = field(default_factory=Weights)
+
+
+_AT_LEAST_ONE = ("batch_max", "quantum", "waiting_max", "records_max", "over_max", "conflict_wait_ms")
+_AT_LEAST_ZERO = ("commit_tries", "facts_max_age_ms", "ledger_refresh_ms", "reject_again_ms", "score_rows")
+
+
+def check_policy(policy: Policy) -> None:
+    """Raise InvalidInput for the first value that breaks a rule."""
+    for names, least in ((_AT_LEAST_ONE, 1), (_AT_LEAST_ZERO, 0)):
+        for name in names:
+            if getattr(policy, name) < least:
+                raise InvalidInput(f"policy_{name}", f"must be at least {least}", getattr(policy, name))
+    if policy.backoff.first_ms < 1:
+        raise InvalidInput("policy_backoff_first_ms", "must be at least 1", policy.backoff.first_ms)
+    if policy.backoff.most_ms < policy.backoff.first_ms:
+        raise InvalidInput("policy_backoff_most_ms", "must not be below the first", policy.backoff.most_ms)
+    for name, weight in (("fewest_zones", policy.weights.fewest_zones), ("most_free", policy.weights.most_free)):
+        if not 0 <= weight <= 100:
+            raise InvalidInput(f"policy_weights_{name}", "must be from 0 to 100", weight)
+    if policy.weights.fewest_zones + policy.weights.most_free == 0:
+        raise InvalidInput("policy_weights_most_free", "at least one weight must be above 0", 0)

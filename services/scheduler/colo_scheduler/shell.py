@@ -1,0 +1,231 @@
+"""Connects the core with the ledger and the jobs service: performs what the core says, loads at the start, asks for what waits."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+import structlog
+from msgspec import Struct
+
+from colo_common.events.effects import Effect
+from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
+from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
+from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
+from colo_common.events.requests import PendingReplicas, PendingReply, Refusal
+from colo_common.model.invalid import InvariantBroken
+from colo_common.ports import Bus, Clock, PortError, Unavailable
+from colo_common.runtime.ask import ask
+from colo_common.runtime.backoff import Backoff
+from colo_common.runtime.core import Hearing
+from colo_common.runtime.metrics import Metrics, ServiceMetrics
+from colo_common.runtime.patience import Patience
+from colo_scheduler.core import AskPending, SchedulerCore
+from colo_scheduler.ledger import (
+    CALL_MAX,
+    CommitLedger,
+    ConfirmHolds,
+    HoldsReleased,
+    Ledger,
+    LedgerAnswered,
+    LedgerChanges,
+    LedgerLoaded,
+    LedgerRows,
+    LoadRows,
+    RefreshLedger,
+    ReleaseHolds,
+)
+from colo_scheduler.stages import StageTimes
+
+__all__ = ["HEARS", "SchedulerShell"]
+
+T = TypeVar("T")
+
+HEARS: Final = (
+    Hearing(type=NodeTopologyReported, durable=False, replay=True),
+    Hearing(type=AllocatableChanged, durable=False, replay=True),
+    Hearing(type=FreshnessChanged, durable=False, replay=True),
+    Hearing(type=ReplicasWanted),
+    Hearing(type=ReplicasWithdrawn),
+    Hearing(type=ReplicaStarted),
+    Hearing(type=ReplicaEnded),
+    Hearing(type=PlacementRefused),
+    Hearing(type=NodeRecovered),
+)
+
+_PAGE: Final = 500
+_PAGES_MAX: Final = 1_000
+_ROUNDS: Final = 3
+_COUNT_EVERY_S: Final = 1.0
+_LEAVE_AFTER_S: Final = 6.0
+
+Inject = Callable[[Struct], Awaitable[None]]
+
+
+class SchedulerShell:
+    """`perform` and `load` are for the generic service; `run` works beside it."""
+
+    def __init__(
+        self,
+        core: SchedulerCore,
+        ledger: Ledger,
+        bus: Bus,
+        clock: Clock,
+        *,
+        stages: StageTimes,
+        metrics: Metrics,
+        rng: random.Random,
+    ) -> None:
+        self._core = core
+        self._ledger = ledger
+        self._bus = bus
+        self._clock = clock
+        self._stages = stages
+        self._rng = rng
+        self._leaving = asyncio.Event()
+        self._patience = Patience("ledger", rng, ServiceMetrics(metrics, "scheduler").retries, self._leaving)
+        self._ask_pending = asyncio.Event()
+        self._ask_pending.set()
+        self._log = structlog.get_logger("scheduler")
+        self._counted: Counter[str] = Counter()
+        self._outcomes = metrics.counter(
+            "colo_scheduler_outcomes_total", "what became of wants, commits, holds and facts", ("outcome",)
+        )
+        self._commit_seconds = metrics.histogram(
+            "colo_scheduler_commit_seconds", "time of one ledger commit, retries included"
+        )
+        self._waiting = metrics.gauge("colo_scheduler_waiting_replicas", "replicas that wait for a place")
+        self._held = metrics.gauge("colo_scheduler_held_attempts", "attempts that hold a place")
+        self._nodes = metrics.gauge("colo_scheduler_known_nodes", "nodes that are known")
+
+    # ---- effects
+
+    async def perform(self, effect: Effect) -> Sequence[Struct]:
+        """Do one effect of the core, as often as it takes. Raises GaveUp when the service leaves while the ledger is away."""
+        match effect:
+            case CommitLedger():
+                return [await self._commit(effect)]
+            case ReleaseHolds(attempts=attempts):
+                return [HoldsReleased(released=await self._until_done(lambda: self._ledger.release(attempts)))]
+            case ConfirmHolds(attempts=attempts):
+                await self._until_done(lambda: self._ledger.confirm(attempts))
+                return []
+            case LoadRows(nodes=nodes):
+                return [LedgerRows(rows=await self._until_done(lambda: self._ledger.rows(nodes)))]
+            case RefreshLedger():
+                changes = await self._until_done(self._ledger.changes)
+                return [LedgerChanges(changes=tuple(sorted(changes.items())))]
+            case AskPending():
+                self._ask_pending.set()
+                return []
+            case _:
+                raise InvariantBroken("the scheduler has no such effect", effect=type(effect).__name__)
+
+    async def _commit(self, effect: CommitLedger) -> LedgerAnswered:
+        start_us = self._clock.wall_us()
+        # A call whose answer was lost is sent again: the ledger accepts the same bytes twice and changes nothing.
+        answers = await self._until_done(lambda: self._ledger.commit(effect.reserves))
+        end_us = self._clock.wall_us()
+        self._commit_seconds.observe((end_us - start_us) / 1e6)
+        for answer in answers:
+            for attempt in answer.accepted:
+                self._stages.committed(attempt, answer.node, start_us, end_us)
+            for refused in answer.refused:
+                attempt = (refused.replica, refused.attempt)
+                self._stages.committed(attempt, answer.node, start_us, end_us, error=refused.reason.value)
+        return LedgerAnswered(answers=answers)
+
+    async def _until_done(self, call: Callable[[], Awaitable[T]]) -> T:
+        results: list[T] = []
+
+        async def attempt() -> None:
+            results.append(await call())
+
+        await self._patience.until_done(attempt)
+        return results[0]
+
+    # ---- start
+
+    async def load(self) -> Sequence[Struct]:
+        """Every row of the ledger, then LedgerLoaded. Raises what the ledger raises; the service tries again."""
+        names = sorted(await self._ledger.changes())
+        events: list[Struct] = []
+        for start in range(0, len(names), CALL_MAX):
+            events.append(LedgerRows(rows=await self._ledger.rows(names[start : start + CALL_MAX])))
+        return [*events, LedgerLoaded()]
+
+    # ---- beside the service
+
+    async def run(self, stop: asyncio.Event, inject: Inject) -> None:
+        """Ask for the waiting replicas whenever that is due, and keep the counters, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keep_asking(inject))
+            tasks.create_task(self._keep_counting())
+            tasks.create_task(self._leave_when(stop))
+
+    async def _leave_when(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        # Longer than a ledger needs that is there, shorter than the service may take to leave.
+        await asyncio.sleep(_LEAVE_AFTER_S)
+        self._leaving.set()
+
+    async def _keep_asking(self, inject: Inject) -> None:
+        backoff = Backoff(self._rng)
+        is_away = False
+        while True:
+            await self._ask_pending.wait()
+            self._ask_pending.clear()
+            try:
+                pages = await self._pages()
+            except PortError as error:
+                if not is_away:
+                    self._log.warning("jobs-away", error=str(error))
+                is_away = True
+                self._ask_pending.set()
+                await asyncio.sleep(backoff.next_s())
+                continue
+            is_away = False
+            backoff.reset()
+            count = sum(len(page.wants) for page in pages)
+            self._log.info("pending-asked", wants=count)
+            for page in pages:
+                await inject(page)
+
+    async def _pages(self) -> list[PendingReply]:
+        """All waiting replicas. Pages move while replicas are placed: when the total changed meanwhile, once more, a few times."""
+        pages: list[PendingReply] = []
+        for _ in range(_ROUNDS):
+            first = len(pages)
+            offset = 0
+            for _ in range(_PAGES_MAX):
+                page = await self._page(offset)
+                pages.append(page)
+                offset += len(page.wants)
+                if not page.wants or offset >= page.total:
+                    break
+            if pages[first].total == pages[-1].total:
+                break
+        return pages
+
+    async def _page(self, offset: int) -> PendingReply:
+        answer = await ask(self._bus, PendingReplicas(offset=offset, limit=_PAGE))
+        if isinstance(answer, PendingReply):
+            return answer
+        rule = str(answer) if isinstance(answer, Refusal) else f"answered with {type(answer).__name__}"
+        raise Unavailable(f"ask for the waiting replicas: {rule}")
+
+    async def _keep_counting(self) -> None:
+        while True:
+            self.count()
+            await asyncio.sleep(_COUNT_EVERY_S)
+
+    def count(self) -> None:
+        """Bring the metrics up to the core's counters."""
+        for name, count in sorted(self._core.counts.items()):
+            if count > self._counted[name]:
+                self._outcomes.labels(name).inc(count - self._counted[name])
+                self._counted[name] = count
+        self._waiting.set(len(self._core.queue))
+        self._held.set(len(self._core.commits.held))
+        self._nodes.set(len(self._core.cluster.nodes))

@@ -1,0 +1,265 @@
+"""The scheduler as a service in virtual time: what leaves it, in which order, while its ledger and its neighbours come and go."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from colo_common.adapters.bus_memory import MemoryBus
+from colo_common.adapters.store_memory import MemoryStore
+from colo_common.events.effects import Publish
+from colo_common.events.enforcement import ReplicaEnded
+from colo_common.events.fact import Fact
+from colo_common.events.job import ReplicasWanted, ReplicaWant
+from colo_common.events.placement import ApplyPlacements, PlacementReleased, PlacementsDecided
+from colo_common.events.requests import ExplainPlacement, ListHolds, PendingReply
+from colo_common.events.trace import placement_trace, span_of
+from colo_common.events.wire import decode, encode_reply
+from colo_common.model.reasons import EndCause
+from colo_common.ports import Unavailable
+from colo_common.runtime.ask import ask
+from colo_common.runtime.metrics import Metrics
+from colo_common.runtime.stamp import Stamp
+from colo_common.runtime.telemetry import Telemetry
+from colo_scheduler.ledger import Attempt, NodeAnswer, NodeReserve, Released
+from colo_scheduler.ledger_memory import MemoryLedger
+from colo_scheduler.main import scheduler_service
+from colo_scheduler.policy import Policy
+from tests.support.builders import GIB, a_node, a_topology
+from tests.support.scheduler_story import a_want, an_allocatable
+from tests.support.vloop import VirtualClock, run_virtual
+
+
+class FlakyLedger(MemoryLedger):
+    """A ledger that writes and then loses the answer, or is away, as often as it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost_answers = 0
+        self.away = 0
+        self.commits = 0
+
+    async def commit(self, reserves: Sequence[NodeReserve]) -> tuple[NodeAnswer, ...]:
+        self._check_away()
+        self.commits += 1
+        answers = await super().commit(reserves)
+        if self.lost_answers:
+            self.lost_answers -= 1
+            raise Unavailable("the answer was lost")
+        return answers
+
+    async def release(self, attempts: Sequence[Attempt]) -> tuple[Released, ...]:
+        self._check_away()
+        return await super().release(attempts)
+
+    def _check_away(self) -> None:
+        if self.away:
+            self.away -= 1
+            raise Unavailable("the ledger is away")
+
+
+class House:
+    """One scheduler, a bus, a ledger, and a jobs service that lists what is told to it."""
+
+    def __init__(self, ledger: MemoryLedger | None = None) -> None:
+        self.clock = VirtualClock()
+        self.bus = MemoryBus(keep_sent=True)
+        self.ledger = ledger or MemoryLedger()
+        self.metrics = Metrics()
+        ids = iter(range(1, 1000))
+        self.telemetry = Telemetry("scheduler", span_ids=lambda: f"{next(ids):016x}")
+        self.pending: list[ReplicaWant] = []
+        self.jobs_away = 0
+        self.stop = asyncio.Event()
+        self._stamp = Stamp("test", "boot", self.clock)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> "House":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.leave()
+
+    async def start(self) -> None:
+        self.stop = asyncio.Event()
+        service, shell = scheduler_service(
+            Policy(),
+            self.ledger,
+            self.bus,
+            self.clock,
+            store=MemoryStore(),
+            span=self.telemetry.span,
+            metrics=self.metrics,
+            seed=1,
+        )
+        loop = asyncio.get_running_loop()
+        self.service = service
+        self._tasks = [
+            loop.create_task(service.run(self.stop)),
+            loop.create_task(shell.run(self.stop, service.inject)),
+            loop.create_task(self.bus.answer("jobs", {"colo.v1.req.jobs.pending": self._answer_pending})),
+        ]
+        await asyncio.sleep(0.1)
+
+    async def leave(self) -> None:
+        self.stop.set()
+        await self._tasks[0]
+        await self.kill()
+
+    async def kill(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _answer_pending(self, _data: bytes, _headers: Any) -> bytes:
+        if self.jobs_away:
+            self.jobs_away -= 1
+            await asyncio.sleep(3600)
+        return encode_reply(PendingReply(wants=tuple(self.pending), total=len(self.pending)))
+
+    async def say(self, *facts: Fact) -> None:
+        await self.bus.publish([self._stamp.outgoing(Publish(fact=fact)) for fact in facts])
+        await asyncio.sleep(1)
+
+    def said(self, *types: type[Fact]) -> list[Any]:
+        facts = [decode(message.subject, message.data) for message in self.bus.sent]
+        return [fact for fact in facts if isinstance(fact, types)]
+
+
+async def a_cluster(house: House) -> None:
+    await house.say(
+        a_node("n1", a_topology(zones_per_socket=1)),
+        an_allocatable("n1", [(4000, 8 * GIB)], at_ms=house.clock.now_ms()),
+    )
+
+
+def ended(replica: str) -> ReplicaEnded:
+    return ReplicaEnded(
+        node="n1", replica=replica, job="j", attempt=1, cause=EndCause.EXITED, exit_code=0, boot_id="x", at_ms=1
+    )
+
+
+def test_a_want_becomes_a_fact_for_all_and_an_order_for_its_node() -> None:
+    async def story() -> None:
+        async with House() as house:
+            await a_cluster(house)
+            await house.say(ReplicasWanted(wants=(a_want("j/t/0"), a_want("j/t/1"))))
+            decided, order = house.said(PlacementsDecided, ApplyPlacements)
+            assert [p.replica for p in decided.placements] == ["j/t/0", "j/t/1"]
+            assert (order.node, order.generation, order.placements) == ("n1", 1, decided.placements)
+            assert (decided.producer, decided.seq) == ("scheduler", 1)
+            ids = [message.msg_id for message in house.bus.sent if ".apply" in message.subject]
+            assert ids == ["scheduler:apply:n1:1"]
+
+    run_virtual(story())
+
+
+def test_the_spans_of_a_placement_are_its_wait_its_decision_and_its_commit() -> None:
+    async def story() -> None:
+        async with House() as house:
+            await a_cluster(house)
+            trace = placement_trace("j/t/0", 1)
+            queued_us = house.clock.wall_us() - 5_000_000
+            await house.say(ReplicasWanted(wants=(a_want("j/t/0", traceparent=trace, queued_at_us=queued_us),)))
+            spans = {span.name: span for span in house.telemetry.take()}
+            assert list(spans) == ["queue.wait", "decide", "filter", "score", "commit"]
+            root, decide = span_of(trace), spans["decide"].span_id
+            parents = {name: span.parent_id for name, span in spans.items()}
+            assert parents == {"queue.wait": root, "decide": root, "filter": decide, "score": decide, "commit": root}
+            assert spans["queue.wait"].start_us == queued_us
+            assert spans["queue.wait"].end_us == spans["decide"].start_us == spans["filter"].start_us
+            assert spans["decide"].attributes == {"replica": "j/t/0", "attempt": "1", "node": "n1"}
+            (placement,) = house.said(PlacementsDecided)[0].placements
+            assert placement.traceparent == trace
+
+    run_virtual(story())
+
+
+def test_a_commit_whose_answer_was_lost_is_sent_again_and_counts_once() -> None:
+    async def story() -> None:
+        ledger = FlakyLedger()
+        ledger.lost_answers = 2
+        async with House(ledger) as house:
+            await a_cluster(house)
+            await house.say(ReplicasWanted(wants=(a_want("j/t/0"),)))
+            assert ledger.commits == 3
+            assert len(house.said(PlacementsDecided)) == 1
+            (row,) = await ledger.rows(["n1"])
+            assert (row.revision, len(row.reservations)) == (1, 1)
+
+    run_virtual(story())
+
+
+def test_while_the_ledger_is_away_nothing_is_lost() -> None:
+    async def story() -> None:
+        ledger = FlakyLedger()
+        async with House(ledger) as house:
+            await a_cluster(house)
+            ledger.away = 4
+            await house.say(ReplicasWanted(wants=(a_want("j/t/0"),)), ReplicasWanted(wants=(a_want("k/t/0"),)))
+            await asyncio.sleep(10)
+            placed = [p.replica for fact in house.said(PlacementsDecided) for p in fact.placements]
+            assert sorted(placed) == ["j/t/0", "k/t/0"]
+            ledger.away = 2
+            await house.say(ended("j/t/0"))
+            await asyncio.sleep(10)
+            (released,) = house.said(PlacementReleased)
+            assert released.attempts == (("j/t/0", 1),)
+
+    run_virtual(story())
+
+
+def test_what_waited_before_the_start_is_asked_for_until_jobs_answers() -> None:
+    async def story() -> None:
+        house = House()
+        house.pending = [a_want(f"j/t/{n}") for n in range(3)]
+        house.jobs_away = 3
+        async with house:
+            await a_cluster(house)
+            await asyncio.sleep(20)
+            assert [p.replica for f in house.said(PlacementsDecided) for p in f.placements] == [
+                "j/t/0",
+                "j/t/1",
+                "j/t/2",
+            ]
+
+    run_virtual(story())
+
+
+def test_a_killed_scheduler_is_followed_by_one_that_says_what_was_not_confirmed() -> None:
+    async def story() -> None:
+        house = House()
+        await house.start()
+        await a_cluster(house)
+        await house.say(ReplicasWanted(wants=(a_want("j/t/0"),)))
+        first = [m.msg_id for m in house.bus.sent if m.msg_id.startswith(("scheduler:decided", "scheduler:apply"))]
+        await house.kill()
+        # Longer than the bus remembers ids, so that what is said again is seen again.
+        await asyncio.sleep(300)
+        house.bus.sent.clear()
+        await house.start()
+        await asyncio.sleep(1)
+        again = [m.msg_id for m in house.bus.sent if m.msg_id.startswith(("scheduler:decided", "scheduler:apply"))]
+        assert again == first
+        holds: Any = await ask(house.bus, ListHolds())
+        assert [(h.node, h.replica, h.attempt) for h in holds.holds] == [("n1", "j/t/0", 1)]
+        await house.leave()
+
+    run_virtual(story())
+
+
+def test_questions_are_answered_from_the_newest_decision() -> None:
+    async def story() -> None:
+        async with House() as house:
+            await a_cluster(house)
+            await house.say(ReplicasWanted(wants=(a_want("j/t/0", mcpu=9_000),)))
+            explained: Any = await ask(house.bus, ExplainPlacement(job="j"))
+            (record,) = explained.decisions
+            assert (record.placement, record.counts[0].reason.value, record.nearest.have) == (
+                None,
+                "batch-cpu-short",
+                4000,
+            )
+            assert b"colo_scheduler_waiting_replicas 1.0" in house.metrics.text()
+
+    run_virtual(story())
