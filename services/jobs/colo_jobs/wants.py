@@ -111,12 +111,12 @@ class Snapshot:
         """
         if asked.offset == 0:
             self._keys = tuple(sorted(waiting, key=_order))
-        end = asked.offset + min(asked.limit, PENDING_A_REPLY_MAX)
+        most = min(asked.limit, PENDING_A_REPLY_MAX)
         wants: list[ReplicaWant] = []
         size_bytes = 0
         sizes: dict[int, int] = {}
-        for position, (job, index) in enumerate(self._keys[asked.offset :], start=asked.offset):
-            if wants and (position >= end or size_bytes > _MESSAGE_BYTES):
+        for job, index in self._keys[asked.offset :]:
+            if len(wants) == most or size_bytes > _MESSAGE_BYTES:
                 break
             if job.replica(index).state == "Pending":
                 wants.append(want_of(job, index, wall, trace_ratio))

@@ -1,0 +1,28 @@
+"""The jobs service as a process."""
+
+from collections.abc import Mapping, Sequence
+
+from colo_common.runtime.process import Process, run
+from colo_jobs.settings import Settings
+from colo_jobs.shell import jobs_service
+
+__all__ = ["build", "main"]
+
+
+async def build(process: Process, settings: Settings) -> None:
+    """Add the service to the process."""
+    process.add(
+        jobs_service(
+            settings.policy(),
+            bus=process.bus,
+            store=process.store,
+            clock=process.clock,
+            metrics=process.metrics,
+            telemetry=process.telemetry,
+        )
+    )
+
+
+def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
+    """Run until a signal; the exit code."""
+    return run("jobs", Settings, build, argv, environ)

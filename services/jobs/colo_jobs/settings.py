@@ -1,0 +1,46 @@
+"""What an operator may set of the jobs service."""
+
+from msgspec import Struct, field
+
+from colo_common.runtime.settings import Common
+from colo_jobs.admission import DEFAULT_QUEUE, QueueLimits
+from colo_jobs.policy import JobsPolicy
+from colo_jobs.requeue import RetryPolicy
+from colo_jobs.retention import RetentionPolicy
+from colo_jobs.wants import WallTime
+
+__all__ = ["Settings"]
+
+
+def _default_queues() -> dict[str, int]:
+    return {DEFAULT_QUEUE: QueueLimits().max_waiting}
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """`queues`: name of each queue and the most replicas that may wait in it ("default=100000,night=5000").
+
+    `queue_jobs`: the most jobs of one queue that have not ended.
+    """
+
+    common: Common = Common()
+    queues: dict[str, int] = field(default_factory=_default_queues)
+    queue_jobs: int = QueueLimits().max_jobs
+    retry: RetryPolicy = RetryPolicy()
+    retention: RetentionPolicy = RetentionPolicy()
+
+    def policy(self) -> JobsPolicy:
+        """What the core decides by."""
+        return JobsPolicy(
+            queues={
+                name: QueueLimits(max_waiting=waiting, max_jobs=self.queue_jobs)
+                for name, waiting in self.queues.items()
+            },
+            retry=self.retry,
+            retention=self.retention,
+            trace_ratio=self.common.trace_ratio,
+            wall=WallTime(speed=self.common.clock_speed, origin_ms=self.common.clock_origin_ms),
+        )
+
+    def validate(self) -> None:
+        """Raise InvalidInput for the first value that breaks a rule."""
+        self.policy().validate()

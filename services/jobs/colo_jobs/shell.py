@@ -1,0 +1,184 @@
+"""Reads the rows, performs the core's own effects, exports its counters, and makes the service out of it."""
+
+from collections.abc import Sequence
+from typing import Final, cast
+
+import structlog
+from msgspec import Struct
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from colo_common.events.effects import Effect
+from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
+from colo_common.events.node import FreshnessChanged
+from colo_common.events.placement import PlacementRejected, PlacementsDecided
+from colo_common.events.requests import CancelJob, GetJob, ListJobs, ListQueues, PendingReplicas, SubmitJob
+from colo_common.model.invalid import InvariantBroken
+from colo_common.ports import Bus, Clock, Row, Store
+from colo_common.runtime.core import Core, Hearing
+from colo_common.runtime.metrics import Metrics
+from colo_common.runtime.service import Service
+from colo_common.runtime.telemetry import Telemetry
+from colo_jobs.core import JobsCore
+from colo_jobs.effects import JobReloaded, LogRefused, LogUnreadable, ReloadJob, RowsLoaded, WantsSaid
+from colo_jobs.policy import JobsPolicy
+from colo_jobs.records import JOB_KIND, PAGE_KIND, SPEC_KIND, decode_spec, page_count, page_id
+
+__all__ = ["ANSWERS", "HEARS", "JobsShell", "jobs_service"]
+
+HEARS: Final = tuple(
+    Hearing(type=heard)
+    for heard in (
+        PlacementsDecided,
+        PlacementRejected,
+        PlacementRefused,
+        ReplicaStarted,
+        ReplicaEnded,
+        NodeRecovered,
+        FreshnessChanged,
+    )
+)
+ANSWERS: Final[tuple[type[Struct], ...]] = (SubmitJob, CancelJob, GetJob, ListJobs, ListQueues, PendingReplicas)
+
+
+class JobsShell:
+    """`load` and `perform` are for the generic service."""
+
+    def __init__(self, store: Store, clock: Clock, telemetry: Telemetry | None = None) -> None:
+        self._store = store
+        self._clock = clock
+        self._telemetry = telemetry
+        self._log = structlog.get_logger("jobs")
+
+    async def load(self) -> Sequence[Struct]:
+        """Everything that the store holds; the first event of the core."""
+        specs = await self._store.load(SPEC_KIND)
+        jobs = await self._store.load(JOB_KIND)
+        pages = await self._store.load(PAGE_KIND)
+        self._log.info("rows-loaded", jobs=len(jobs), pages=len(pages))
+        return [RowsLoaded(specs=specs, jobs=jobs, pages=pages)]
+
+    async def perform(self, effect: Effect) -> Sequence[Struct]:
+        """Do one effect of the core."""
+        match effect:
+            case WantsSaid():
+                self._trace(effect)
+            case ReloadJob(job=job):
+                self._log.error("another-writer", job=job)
+                return [await self._reload(job)]
+            case LogRefused():
+                self._log.warning(
+                    "transition-refused",
+                    machine=effect.machine,
+                    state=effect.state,
+                    transition=effect.event,
+                    story=effect.story,
+                )
+            case LogUnreadable(why=why):
+                self._log.error("job-unreadable", why=why)
+            case _:
+                raise InvariantBroken("the jobs service performs no such effect", effect=type(effect).__name__)
+        return []
+
+    def _trace(self, said: WantsSaid) -> None:
+        """The root span of each placement: from the moment the attempt wanted a place until that is said."""
+        if self._telemetry is None:
+            return
+        now_us = self._clock.wall_us()
+        for want, submit_trace in zip(said.wants, said.submit_traces, strict=True):
+            attributes = {"job": want.job, "replica": want.replica, "attempt": str(want.attempt), "queue": want.queue}
+            if submit_trace:
+                attributes["submit_trace"] = submit_trace
+            self._telemetry.root(
+                "placement",
+                traceparent=want.traceparent,
+                start_us=min(want.queued_at_us, now_us),
+                end_us=now_us,
+                attributes=attributes,
+            )
+
+    async def _reload(self, job: str) -> JobReloaded:
+        spec = await self._store.get(SPEC_KIND, job)
+        record = await self._store.get(JOB_KIND, job)
+        if spec is None or record is None:
+            return JobReloaded(job=job)
+        pages: list[Row] = []
+        for page in range(page_count(decode_spec(spec.value, job).replica_count)):
+            row = await self._store.get(PAGE_KIND, page_id(job, page))
+            if row is not None:
+                pages.append(row)
+        return JobReloaded(job=job, specs=(spec,), jobs=(record,), pages=tuple(pages))
+
+
+class _Counts(Collector):
+    """The core's counters and counts as they are when somebody asks."""
+
+    def __init__(self, core: JobsCore) -> None:
+        self._core = core
+
+    def collect(self) -> list[Metric]:
+        counters = self._core.counters
+        illegal = CounterMetricFamily(
+            "colo_jobs_illegal_transitions", "events that a table refused", labels=("machine", "state", "event")
+        )
+        for key, count in sorted(counters.illegal.items()):
+            illegal.add_metric(key, count)
+        ignored = CounterMetricFamily(
+            "colo_jobs_ignored_transitions", "late and duplicate events, by machine", labels=("machine",)
+        )
+        for machine, count in sorted(counters.ignored.items()):
+            ignored.add_metric((machine,), count)
+        ended = CounterMetricFamily("colo_jobs_jobs_ended", "jobs that reached a final state", labels=("state",))
+        for state, count in sorted(counters.jobs_ended.items()):
+            ended.add_metric((state,), count)
+        plain: list[Metric] = [
+            CounterMetricFamily(f"colo_jobs_{name}", says, value=getattr(counters, field))
+            for name, field, says in (
+                ("late_facts", "late", "facts about an attempt that is over"),
+                ("future_facts", "future", "facts about an attempt that was never asked for"),
+                ("unknown_replica_facts", "unknown_replica", "facts about a replica of no known job"),
+                ("rows_unreadable", "unreadable_rows", "stored jobs that could not be read"),
+                ("submissions_refused_full", "queue_full", "submissions refused because a queue was full"),
+                ("jobs_submitted", "submitted", "jobs accepted"),
+                ("replica_evictions", "evictions", "attempts that were evicted"),
+                ("replica_losses", "losses", "attempts lost with a node or stopped by nobody of ours"),
+                ("replica_failures", "failures", "attempts that failed"),
+            )
+        ]
+        waiting = GaugeMetricFamily("colo_jobs_waiting_replicas", "replicas that want a place", labels=("queue",))
+        running = GaugeMetricFamily("colo_jobs_placed_replicas", "replicas that hold a place", labels=("queue",))
+        for name, queue in sorted(self._core.index.queues.items()):
+            waiting.add_metric((name,), queue.waiting)
+            running.add_metric((name,), queue.running)
+        return [illegal, ignored, ended, *plain, waiting, running]
+
+
+def jobs_service(
+    policy: JobsPolicy,
+    *,
+    bus: Bus,
+    store: Store,
+    clock: Clock,
+    metrics: Metrics | None = None,
+    telemetry: Telemetry | None = None,
+    boot_id: str = "",
+) -> Service:
+    """The whole service on the given ports."""
+    core = JobsCore(policy)
+    shell = JobsShell(store, clock, telemetry)
+    metrics = metrics or Metrics()
+    metrics.registry.register(_Counts(core))
+    return Service(
+        name="jobs",
+        # The core hears what HEARS and ANSWERS name and what `perform` and `load` give, and nothing else.
+        core=cast(Core, core),
+        bus=bus,
+        store=store,
+        clock=clock,
+        hears=HEARS,
+        answers=ANSWERS,
+        perform=shell.perform,
+        load=shell.load,
+        metrics=metrics,
+        boot_id=boot_id,
+    )

@@ -1,0 +1,378 @@
+"""A plain job from submission to its end, and what evictions, failures, losses and cancellations do to it."""
+
+from typing import TypeVar
+
+import pytest
+
+from colo_common.events.fact import Fact
+from colo_common.events.job import (
+    JobStateChanged,
+    JobSubmitted,
+    QueueChanged,
+    ReplicaStateChanged,
+    ReplicasWanted,
+    ReplicasWithdrawn,
+)
+from colo_common.events.placement import PlacementRejected, PlacementsDecided, ReasonCount
+from colo_common.events.requests import Refusal
+from colo_common.model.freshness import Freshness
+from colo_common.model.reasons import EndCause, Reason
+from colo_jobs.policy import JobsPolicy
+from colo_jobs.requeue import RetryPolicy
+from tests.support.jobs_world import JobsWorld, a_spec, a_task, stops_of, wants_of
+
+Kind = TypeVar("Kind", bound=Fact)
+
+
+def only(facts: list[Fact], kind: type[Kind]) -> list[Kind]:
+    return [fact for fact in facts if isinstance(fact, kind)]
+
+
+def steps(facts: list[Fact]) -> list[str]:
+    return [f"{fact.previous}-{fact.transition}->{fact.state}" for fact in only(facts, ReplicaStateChanged)]
+
+
+@pytest.fixture
+def world() -> JobsWorld:
+    return JobsWorld()
+
+
+def test_a_submitted_job_is_recorded_told_and_wanted(world: JobsWorld) -> None:
+    answer = world.submit(a_spec(a_task(replicas=3)))
+    assert (answer.job, answer.state, answer.version) == ("j1", "Inqueue", 1)
+    facts = [publish.fact for publish in world.published]
+    assert [type(fact) for fact in facts] == [JobSubmitted, JobStateChanged, ReplicasWanted, QueueChanged]
+    assert wants_of(facts) == [("j1/main/0", 1), ("j1/main/1", 1), ("j1/main/2", 1)]
+    assert only(facts, QueueChanged)[0].waiting == 3
+    assert {kind for kind, _ in world.rows} == {"job", "job-spec", "replica-page"}
+
+
+def test_a_want_says_everything_that_a_decision_needs(world: JobsWorld) -> None:
+    world.submit(a_spec(priority=5))
+    want = only([publish.fact for publish in world.published], ReplicasWanted)[0].wants[0]
+    assert (want.queue, want.priority, want.request.cpu_mcpu) == ("default", 5, 1000)
+    assert (want.queued_at_ms, want.queued_at_us) == (1_000, 1_000_000)
+    assert want.traceparent.startswith("00-")
+
+
+def test_a_job_runs_when_its_first_replica_has_a_place_and_completes_when_all_succeeded(world: JobsWorld) -> None:
+    world.submit(a_spec(a_task(replicas=2)))
+    world.feed(world.placed("j1/main/0"))
+    assert world.state() == "Running"
+    world.feed(world.started("j1/main/0"))
+    world.feed(world.ended("j1/main/0"))
+    assert world.state() == "Running"
+    world.run("j1/main/1")
+    facts = world.feed(world.ended("j1/main/1"))
+    assert world.state() == "Completed"
+    assert only(facts, JobStateChanged)[0].transition == "J14"
+    summary = world.job().summary
+    assert (summary.succeeded, summary.waiting, summary.running, summary.ended_at_ms) == (2, 0, 0, 1_000)
+
+
+def test_a_start_is_two_steps_of_the_table(world: JobsWorld) -> None:
+    world.submit()
+    world.feed(world.placed())
+    assert steps(world.feed(world.started())) == ["Assigned-R03->Starting", "Starting-R04->Running"]
+
+
+def test_a_failure_waits_and_tries_again_until_no_retry_is_left(world: JobsWorld) -> None:
+    world.submit(a_spec(a_task(max_retry=2)))
+    for attempt, wait_ms in ((1, 1_000), (2, 2_000)):
+        world.run(attempt=attempt)
+        assert wants_of(world.feed(world.ended(attempt=attempt, code=1))) == []
+        assert world.replica().state == "Backoff"
+        assert world.at(world.now_ms + wait_ms - 1) == []
+        assert wants_of(world.at(world.now_ms + 1)) == [("j1/main/0", attempt + 1)]
+    world.run(attempt=3)
+    world.feed(world.ended(attempt=3, code=7))
+    assert world.state() == "Failed"
+    replica = world.job().replicas[0]
+    assert (replica.state, replica.retries, replica.exit_code) == ("Failed", 2, 7)
+
+
+def test_backoff_doubles_up_to_its_cap() -> None:
+    world = JobsWorld(JobsPolicy(retry=RetryPolicy(backoff_ms=1_000, backoff_max_ms=3_000)))
+    world.submit(a_spec(a_task(max_retry=5)))
+    waits = []
+    for attempt in range(1, 5):
+        world.run(attempt=attempt)
+        world.feed(world.ended(attempt=attempt, code=1))
+        waits.append(world.replica().due_ms - world.now_ms)
+        world.at(world.replica().due_ms)
+    assert waits == [1_000, 2_000, 3_000, 3_000]
+
+
+def test_an_evicted_replica_is_wanted_again_at_once_elsewhere_and_uses_no_retry(world: JobsWorld) -> None:
+    world.submit()
+    world.run()
+    facts = world.feed(world.ended(cause=EndCause.EVICTED, code=143))
+    assert steps(facts) == ["Running-R06->Backoff", "Backoff-R17->Pending"]
+    want = only(facts, ReplicasWanted)[0].wants[0]
+    assert (want.attempt, want.avoid) == (2, (("n1", 61_000),))
+    replica = world.job().replicas[0]
+    assert (replica.evictions, replica.retries, replica.attempt) == (1, 0, 2)
+    assert world.state() == "Running"
+
+
+def test_an_evicted_replica_that_exits_well_has_not_done_its_work(world: JobsWorld) -> None:
+    world.submit()
+    world.run()
+    world.feed(world.ended(cause=EndCause.EVICTED, code=0))
+    assert world.replica().state == "Pending"
+
+
+def test_a_replica_that_is_evicted_again_and_again_waits_longer(world: JobsWorld) -> None:
+    world.submit()
+    for attempt in (1, 2, 3):
+        world.run(attempt=attempt)
+        world.feed(world.ended(attempt=attempt, cause=EndCause.EVICTED, code=143))
+        world.at(world.now_ms + (0, 1_000, 1_999)[attempt - 1])
+    assert (world.replica().state, world.replica().attempt) == ("Backoff", 3)
+    assert wants_of(world.at(world.now_ms + 1)) == [("j1/main/0", 4)]
+
+
+def test_an_expired_node_is_no_longer_avoided(world: JobsWorld) -> None:
+    world.submit(a_spec(a_task(max_retry=9)))
+    world.run()
+    world.feed(world.ended(cause=EndCause.EVICTED, code=143))
+    world.now_ms += 60_000
+    world.run(node="n2", attempt=2)
+    facts = world.feed(world.ended(node="n2", attempt=2, cause=EndCause.EVICTED, code=143)) + world.at(200_000)
+    assert only(facts, ReplicasWanted)[0].wants[0].avoid == (("n2", 121_000),)
+
+
+def test_a_node_that_refuses_is_avoided_and_the_replica_wanted_under_a_new_attempt(world: JobsWorld) -> None:
+    world.submit()
+    world.feed(world.placed())
+    facts = world.feed(world.refused(reason=Reason.CGROUP_REFUSED))
+    assert steps(facts) == ["Assigned-R02->Pending"]
+    assert wants_of(facts) == [("j1/main/0", 2)]
+    assert world.replica().avoid == (("n1", 61_000),)
+
+
+def test_a_command_that_cannot_start_is_a_failure_of_the_replica(world: JobsWorld) -> None:
+    world.submit()
+    world.feed(world.placed())
+    world.feed(world.refused(reason=Reason.START_FAILED))
+    assert (world.state(), world.job().replicas[0].exit_code) == ("Failed", 127)
+
+
+def test_the_first_failure_for_good_fails_the_task_and_stops_the_rest(world: JobsWorld) -> None:
+    world.submit(a_spec(a_task(replicas=3)))
+    world.run("j1/main/0")
+    world.run("j1/main/1")
+    facts = world.feed(world.ended("j1/main/0", code=1))
+    assert world.state() == "Running"
+    assert stops_of(facts) == [("n1", "j1/main/1", 1)]
+    assert only(facts, ReplicasWithdrawn)[0].attempts == (("j1/main/2", 1),)
+    facts = world.feed(world.ended("j1/main/1", cause=EndCause.STOPPED, code=143))
+    assert world.state() == "Failed"
+    assert [fact.transition for fact in only(facts, JobStateChanged)] == ["J19", "J29"]
+
+
+def test_max_failed_tolerates_failures(world: JobsWorld) -> None:
+    world.submit(a_spec(a_task(replicas=3, max_failed=2, min_succeeded=1)))
+    world.run("j1/main/0")
+    world.feed(world.ended("j1/main/0", code=1))
+    assert world.state() == "Running"
+    world.run("j1/main/1")
+    world.feed(world.ended("j1/main/1"))
+    assert world.state() == "Completed"
+    assert world.replica("j1/main/2").state == "Stopped"
+
+
+def test_cancelling_a_waiting_job_ends_it_at_once(world: JobsWorld) -> None:
+    world.submit(a_spec(a_task(replicas=2)))
+    answer = world.cancel()
+    assert answer.state == "Terminated"
+    withdrawn = only([publish.fact for publish in world.published], ReplicasWithdrawn)
+    assert withdrawn[0].attempts == (("j1/main/0", 1), ("j1/main/1", 1))
+    assert withdrawn[0].reason is Reason.CANCELLED
+    assert world.core.index.queues["default"].waiting == 0
+
+
+def test_cancelling_a_running_job_waits_until_its_processes_are_gone(world: JobsWorld) -> None:
+    world.submit(a_spec(a_task(replicas=2)))
+    world.run("j1/main/0")
+    assert world.cancel().state == "Terminating"
+    assert stops_of([publish.fact for publish in world.published]) == [("n1", "j1/main/0", 1)]
+    assert world.cancel().state == "Terminating"
+    world.feed(world.ended("j1/main/0", cause=EndCause.STOPPED, code=143))
+    assert world.state() == "Terminated"
+    late = world.cancel()
+    assert isinstance(late, Refusal)
+    assert (late.code, late.field) == (409, "job")
+
+
+def test_a_stopped_assigned_replica_is_withdrawn_and_stopped_on_its_node(world: JobsWorld) -> None:
+    world.submit()
+    world.feed(world.placed())
+    begin = len(world.published)
+    assert world.cancel().state == "Terminated"
+    facts = [publish.fact for publish in world.published[begin:]]
+    assert only(facts, ReplicasWithdrawn)[0].attempts == (("j1/main/0", 1),)
+    assert stops_of(facts) == [("n1", "j1/main/0", 1)]
+    # It had started meanwhile: the order is given again, under another id, for the bus would drop a copy.
+    assert stops_of(world.feed(world.started())) == [("n1", "j1/main/0", 1)]
+    orders = [publish.id for publish in world.published if publish.id.startswith("jobs:stop:")]
+    assert len(set(orders)) == 2
+
+
+def test_a_place_for_a_job_that_was_cancelled_meanwhile_is_given_back(world: JobsWorld) -> None:
+    world.submit()
+    world.cancel()
+    assert stops_of(world.feed(world.placed())) == [("n1", "j1/main/0", 1)]
+    assert world.replica().state == "Stopped"
+
+
+def test_replicas_of_a_lost_node_wait_and_are_wanted_again_once(world: JobsWorld) -> None:
+    world.submit(a_spec(a_task(replicas=2)))
+    world.run("j1/main/0")
+    world.feed(world.placed("j1/main/1"))
+    facts = world.feed(world.freshness())
+    # What was only placed goes elsewhere at once; what ran is waited for.
+    assert wants_of(facts) == [("j1/main/1", 2)]
+    assert world.replica("j1/main/0").state == "Unknown"
+    assert wants_of(world.feed(world.freshness())) == []
+    facts = world.at(world.now_ms + 60_000)
+    assert wants_of(facts) == [("j1/main/0", 2)]
+    assert only(facts, ReplicasWithdrawn)[0].attempts == (("j1/main/0", 1),)
+    assert stops_of(facts) == [("n1", "j1/main/0", 1)]
+    assert world.at(world.now_ms + 600_000) == []
+    # The node is back and still runs the old attempt.
+    assert stops_of(world.feed(world.recovered("n1", ("j1/main/0", 1)))) == [("n1", "j1/main/0", 1)]
+    assert world.job().replicas[0].attempt == 2
+
+
+def test_a_node_that_is_back_in_time_keeps_its_replicas(world: JobsWorld) -> None:
+    world.submit()
+    world.run()
+    world.feed(world.freshness())
+    world.now_ms += 59_000
+    assert steps(world.feed(world.freshness(state=Freshness.WARMING))) == ["Unknown-R09->Running"]
+    assert world.at(world.now_ms + 600_000) == []
+    world.feed(world.ended())
+    assert world.state() == "Completed"
+
+
+def test_an_end_reported_by_a_lost_node_counts(world: JobsWorld) -> None:
+    world.submit()
+    world.run()
+    world.feed(world.freshness())
+    world.feed(world.ended())
+    assert world.state() == "Completed"
+    assert world.core.deadline_ms() is None
+
+
+def test_a_cancelled_replica_on_a_lost_node_counts_as_gone_after_the_lost_time(world: JobsWorld) -> None:
+    world.submit()
+    world.run()
+    world.feed(world.freshness())
+    assert world.cancel().state == "Terminating"
+    world.at(world.now_ms + 60_000)
+    assert world.state() == "Terminated"
+
+
+def test_a_replica_that_a_recovered_node_does_not_name_is_lost_after_a_while(world: JobsWorld) -> None:
+    world.submit()
+    world.run()
+    world.now_ms += 1_000
+    assert steps(world.feed(world.recovered("n1"))) == ["Running-R08->Unknown"]
+    world.feed(world.freshness(state=Freshness.FRESH))
+    assert world.replica().state == "Unknown"
+    assert wants_of(world.at(world.now_ms + 60_000)) == [("j1/main/0", 2)]
+
+
+def test_a_start_after_the_recovery_is_not_taken_for_missing(world: JobsWorld) -> None:
+    world.submit()
+    recovered = world.recovered("n1")
+    world.now_ms += 1_000
+    world.run()
+    world.feed(recovered)
+    assert world.replica().state == "Running"
+
+
+def test_a_place_on_a_node_that_is_known_to_be_lost_is_given_up_at_once(world: JobsWorld) -> None:
+    world.submit()
+    world.feed(world.freshness())
+    facts = world.feed(world.placed())
+    assert wants_of(facts) == [("j1/main/0", 2)]
+    assert stops_of(facts) == [("n1", "j1/main/0", 1)]
+
+
+def test_an_end_may_be_heard_before_the_start_and_the_decision(world: JobsWorld) -> None:
+    world.submit()
+    placed, started, ended = world.placed(), world.started(), world.ended()
+    world.feed(ended)
+    assert world.state() == "Completed"
+    assert steps(world.feed(started, placed)) == []
+    assert world.core.counters.illegal == {}
+
+
+def test_a_start_may_be_heard_before_the_decision(world: JobsWorld) -> None:
+    world.submit()
+    placed, started = world.placed(), world.started()
+    world.feed(started)
+    assert (world.state(), world.replica().state, world.replica().zones) == ("Running", "Running", ())
+    world.feed(placed)
+    assert world.replica().zones == (0,)
+    assert world.core.counters.illegal == {}
+
+
+def test_reports_of_an_older_attempt_change_nothing(world: JobsWorld) -> None:
+    world.submit()
+    world.run()
+    world.feed(world.ended(cause=EndCause.EVICTED, code=143))
+    world.run(node="n2", attempt=2)
+    assert steps(world.feed(world.ended(), world.placed(), world.refused())) == []
+    assert world.replica().state == "Running"
+    assert stops_of(world.feed(world.started())) == [("n1", "j1/main/0", 1)]
+
+
+def test_reports_of_an_attempt_that_was_never_wanted_change_nothing(world: JobsWorld) -> None:
+    world.submit()
+    world.feed(world.placed(attempt=9), world.started(attempt=9), world.ended(attempt=9))
+    assert world.replica().state == "Pending"
+    assert world.core.counters.future == 3
+
+
+def test_a_second_place_for_the_same_attempt_is_refused_counted_and_told_with_the_story(world: JobsWorld) -> None:
+    world.submit()
+    world.run()
+    world.feed(world.placed(node="n2"))
+    assert (world.replica().state, world.replica().node) == ("Running", "n1")
+    assert world.core.counters.illegal == {("replica", "Running", "place"): 1}
+    assert "Starting -> Running (ready on n1)" in world.own[-1].story  # type: ignore[attr-defined]
+
+
+def test_what_runs_for_no_known_job_is_stopped(world: JobsWorld) -> None:
+    assert stops_of(world.feed(world.started("gone/main/0"))) == [("n1", "gone/main/0", 1)]
+    assert stops_of(world.feed(world.recovered("n2", ("gone/main/0", 3)))) == [("n2", "gone/main/0", 3)]
+
+
+def test_why_a_replica_waits_is_told_until_it_has_a_place(world: JobsWorld) -> None:
+    world.submit()
+    world.feed(
+        PlacementRejected(
+            replica="j1/main/0",
+            job="j1",
+            attempt=1,
+            nodes=2,
+            counts=(ReasonCount(reason=Reason.BATCH_CPU_SHORT, nodes=2),),
+        )
+    )
+    assert "2 x not enough batch CPU" in world.job().replicas[0].reason
+    assert any("waits: none of 2 nodes" in line.what for line in world.job().story)
+    world.run()
+    assert world.job().replicas[0].reason == ""
+
+
+def test_a_placement_message_may_hold_replicas_of_many_jobs(world: JobsWorld) -> None:
+    world.submit(job="a")
+    world.submit(job="b")
+    both = PlacementsDecided(
+        placements=tuple(world.placed(f"{job}/main/0").placements[0] for job in ("b", "nobody", "a"))
+    )
+    world.feed(both)
+    assert (world.state("a"), world.state("b"), world.core.counters.unknown_replica) == ("Running", "Running", 1)

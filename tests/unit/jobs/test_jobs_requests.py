@@ -1,0 +1,205 @@
+"""Requests to the jobs service: what is accepted, what is refused and why, what is answered."""
+
+import msgspec
+import pytest
+
+from colo_common.events.requests import (
+    CancelJob,
+    GetJob,
+    JobAccepted,
+    ListJobs,
+    ListNodes,
+    ListQueues,
+    PendingReplicas,
+    Refusal,
+)
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.workload import ResourceRequest
+from colo_jobs.admission import QueueLimits
+from colo_jobs.policies import Policy, action_for, with_default
+from colo_jobs.policy import JobsPolicy
+from colo_jobs.requeue import RetryPolicy
+from colo_jobs.wants import WallTime
+from tests.support.jobs_world import JobsWorld, a_spec, a_task
+
+
+@pytest.fixture
+def world() -> JobsWorld:
+    return JobsWorld()
+
+
+def test_the_same_submission_again_is_answered_alike_and_changes_nothing(world: JobsWorld) -> None:
+    first = world.submit()
+    count = len(world.published)
+    assert world.submit() == first
+    assert len(world.published) == count
+
+
+def test_another_job_under_a_known_id_is_refused(world: JobsWorld) -> None:
+    world.submit()
+    answer = world.submit(a_spec(a_task(replicas=2)))
+    assert (answer.code, answer.field) == (409, "job")
+
+
+@pytest.mark.parametrize("job", ["", "a/b", "A", "x" * 64])
+def test_a_bad_id_is_refused(world: JobsWorld, job: str) -> None:
+    answer = world.submit(job=job)
+    assert (answer.code, answer.field) == (400, "job")
+
+
+def test_a_bad_specification_is_refused_with_its_path(world: JobsWorld) -> None:
+    answer = world.submit(a_spec(a_task(), a_task("other", request=ResourceRequest(cpu_mcpu=-1, memory_bytes=1 << 30))))
+    assert (answer.code, answer.field) == (400, "tasks[1].cpu")
+    assert world.rows == {}
+
+
+def test_an_unknown_queue_is_refused_and_the_known_ones_named(world: JobsWorld) -> None:
+    answer = world.submit(a_spec(queue="night"))
+    assert (answer.code, answer.field) == (400, "queue")
+    assert "queues: default" in answer.rule
+
+
+def test_a_full_queue_refuses_with_429_and_says_the_numbers() -> None:
+    world = JobsWorld(JobsPolicy(queues={"default": QueueLimits(max_waiting=5, max_jobs=100)}))
+    assert isinstance(world.submit(a_spec(a_task(replicas=3)), job="a"), JobAccepted)
+    answer = world.submit(a_spec(a_task(replicas=3)), job="b")
+    assert (answer.code, answer.field, answer.got) == (429, "queue", "default")
+    assert "3 wait, at most 5 may, the job brings 3" in answer.rule
+    assert world.core.counters.queue_full == 1
+    assert list(world.core.index.jobs) == ["a"]
+    world.run("a/main/0")
+    assert isinstance(world.submit(a_spec(a_task(replicas=3)), job="b"), JobAccepted)
+
+
+def test_a_queue_takes_a_limited_number_of_jobs() -> None:
+    world = JobsWorld(JobsPolicy(queues={"default": QueueLimits(max_waiting=100, max_jobs=1)}))
+    world.submit(job="a")
+    assert world.submit(job="b").code == 429
+    world.cancel("a")
+    assert isinstance(world.submit(job="b"), JobAccepted)
+
+
+def test_a_returning_replica_is_never_refused() -> None:
+    world = JobsWorld(JobsPolicy(queues={"default": QueueLimits(max_waiting=1, max_jobs=9)}))
+    world.submit(job="a")
+    world.run("a/main/0")
+    world.submit(job="b")
+    world.feed(world.refused("a/main/0"), world.freshness())
+    world.at(100_000)
+    assert world.core.index.queues["default"].waiting == 2
+
+
+def test_an_unknown_job_is_not_found(world: JobsWorld) -> None:
+    for body in (GetJob(job="nope"), CancelJob(job="nope")):
+        assert world.ask(body).code == 404
+
+
+def test_jobs_are_listed_newest_first_and_counted(world: JobsWorld) -> None:
+    for number in range(4):
+        world.now_ms += 10
+        world.submit(job=f"j{number}")
+    world.cancel("j3")
+    answer = world.ask(ListJobs(limit=2))
+    assert [job.job for job in answer.jobs] == ["j3", "j2"]
+    assert answer.total == 4
+    assert [job.job for job in world.ask(ListJobs(states=("Terminated",))).jobs] == ["j3"]
+    assert world.ask(ListJobs(queue="night")).total == 0
+
+
+@pytest.mark.parametrize("asked", [ListJobs(limit=0), ListJobs(limit=1_001), ListJobs(states=("Lost",))])
+def test_a_list_that_makes_no_sense_is_refused(world: JobsWorld, asked: ListJobs) -> None:
+    assert world.ask(asked).code == 400
+
+
+def test_queues_tell_how_long_the_oldest_waits(world: JobsWorld) -> None:
+    world.submit(job="a")
+    world.now_ms += 500
+    world.submit(job="b")
+    world.run("b/main/0")
+    queue = world.ask(ListQueues()).queues[0]
+    assert (queue.queue, queue.waiting, queue.running, queue.oldest_wait_ms) == ("default", 1, 1, 500)
+
+
+def test_pending_replicas_come_in_order_of_priority_and_waiting_time(world: JobsWorld) -> None:
+    world.submit(a_spec(), job="b")
+    world.now_ms += 1
+    world.submit(a_spec(), job="a")
+    world.submit(a_spec(priority=3), job="c")
+    reply = world.ask(PendingReplicas())
+    assert [want.replica for want in reply.wants] == ["c/main/0", "b/main/0", "a/main/0"]
+    assert reply.total == 3
+
+
+def test_a_reader_that_pages_misses_nothing_while_others_find_a_place(world: JobsWorld) -> None:
+    world.submit(a_spec(a_task(replicas=25)))
+    seen = []
+    offset = 0
+    for number in range(100):
+        page = world.ask(PendingReplicas(offset=offset, limit=10))
+        if not page.wants:
+            break
+        seen += [want.replica for want in page.wants]
+        offset += len(page.wants)
+        world.run(f"j1/main/{number}")
+        world.run(f"j1/main/{24 - number}")
+    still = {job.name(index) for job, index in world.core.index.pending()}
+    assert still <= set(seen)
+    assert page.total <= offset
+
+
+def test_pending_needs_sensible_numbers(world: JobsWorld) -> None:
+    assert world.ask(PendingReplicas(offset=-1)).code == 400
+
+
+def test_a_large_job_is_shown_in_part_failed_and_placed_replicas_first(world: JobsWorld) -> None:
+    world.submit(a_spec(a_task(replicas=3_000, max_failed=10)))
+    world.run("j1/main/2999")
+    world.feed(world.ended("j1/main/2999", code=1))
+    shown = world.job().replicas
+    assert (len(shown), shown[-1].replica, shown[-1].state) == (2_000, "j1/main/2999", "Failed")
+    assert len(msgspec.json.encode(world.job())) < 900_000
+
+
+def test_another_services_question_is_not_answered_here(world: JobsWorld) -> None:
+    answer = world.ask(ListNodes())
+    assert isinstance(answer, Refusal)
+    assert answer.code == 404
+
+
+def test_a_fact_that_names_no_replica_is_refused_and_changes_nothing(world: JobsWorld) -> None:
+    world.submit()
+    with pytest.raises(InvalidInput, match="job/task/index"):
+        world.feed(world.started("not a replica"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "field"),
+    [
+        (JobsPolicy(queues={}), "queues"),
+        (JobsPolicy(queues={"A": QueueLimits()}), "queues"),
+        (JobsPolicy(queues={"a": QueueLimits(max_waiting=0)}), "queues.a.max_waiting"),
+        (JobsPolicy(retry=RetryPolicy(backoff_ms=0)), "backoff_ms"),
+        (JobsPolicy(retry=RetryPolicy(backoff_ms=10, backoff_max_ms=5)), "backoff_max_ms"),
+        (JobsPolicy(trace_ratio=2.0), "trace_ratio"),
+        (JobsPolicy(wall=WallTime(speed=0)), "clock_speed"),
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused(policy: JobsPolicy, field: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        JobsWorld(policy)
+    assert caught.value.field == field
+
+
+def test_a_faster_clock_is_brought_back_to_the_wall() -> None:
+    assert WallTime(speed=60, origin_ms=1_000).wall_us(61_000) == 2_000_000
+
+
+def test_a_policy_of_the_task_goes_before_one_of_the_job_and_the_default_is_first_among_those() -> None:
+    own = Policy(event="TaskFailed", task="helper", action="no_action")
+    whole = Policy(event="MainTaskEvent", action="complete_job")
+    assert action_for(with_default((own,)), "TaskFailed", "helper") == "no_action"
+    assert action_for(with_default((own,)), "TaskFailed", "other") == "fail_job"
+    assert action_for(with_default((whole,)), "MainTaskEvent", "any") == "complete_job"
+    assert action_for(with_default((Policy(event="TaskCompleted", action="no_action"),)), "TaskFailed", "x") is None
+    with pytest.raises(InvalidInput, match="action"):
+        with_default((Policy(event="TaskFailed", action="explode"),))  # type: ignore[arg-type]

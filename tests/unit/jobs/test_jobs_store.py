@@ -1,0 +1,181 @@
+"""What the store holds of jobs: restarts, conflicts, unreadable rows, and ended jobs that are forgotten."""
+
+import msgspec
+import pytest
+
+from colo_common.events.effects import Asked, Conflict, Record
+from colo_common.events.job import ReplicasWanted
+from colo_common.events.requests import SubmitJob
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.reasons import EndCause
+from colo_common.model.workload import RunSpec
+from colo_common.ports import Row
+from colo_jobs.core import JobsCore
+from colo_jobs.effects import LogUnreadable
+from colo_jobs.policy import JobsPolicy
+from colo_jobs.records import decode_job, decode_page, page_id
+from colo_jobs.retention import RetentionPolicy
+from tests.support.jobs_world import JobsWorld, a_spec, a_task, wants_of
+
+
+@pytest.fixture
+def world() -> JobsWorld:
+    return JobsWorld()
+
+
+def test_a_restart_finds_every_state_and_says_again_what_waits(world: JobsWorld) -> None:
+    world.submit(a_spec(a_task(replicas=70, max_retry=1)))
+    world.run("j1/main/0")
+    world.run("j1/main/1")
+    world.feed(world.ended("j1/main/1", code=1))
+    before = world.job()
+    first_ids = {publish.id for publish in world.published if isinstance(publish.fact, ReplicasWanted)}
+    facts = world.restart()
+    after = world.job()
+    assert (after.summary, after.replicas, after.version) == (before.summary, before.replicas, before.version)
+    assert after.story == before.story
+    assert len(wants_of(facts)) == 68
+    assert len(first_ids) == 1
+    # The timer of the failed one goes on.
+    assert wants_of(world.at(2_000)) == [("j1/main/1", 2)]
+
+
+def test_a_restart_with_nothing_changed_says_the_same_wants_under_the_same_id(world: JobsWorld) -> None:
+    world.submit()
+    ids = [publish.id for publish in world.published if isinstance(publish.fact, ReplicasWanted)]
+    world.restart()
+    again = [publish.id for publish in world.published if isinstance(publish.fact, ReplicasWanted)]
+    assert again == ids * 2
+
+
+def test_one_replica_changes_one_page_and_not_the_job(world: JobsWorld) -> None:
+    world.submit(a_spec(a_task(replicas=100)))
+    world.run("j1/main/0")
+    effects = world.core.handle(world.placed("j1/main/99"), world.now_ms)
+    records = [effect for effect in effects if isinstance(effect, Record)]
+    assert [(write.kind, write.id) for write in records[0].writes] == [("replica-page", page_id("j1", 3))]
+
+
+def test_the_largest_job_fits_into_one_write_at_its_beginning_and_its_end(world: JobsWorld) -> None:
+    world.submit(a_spec(a_task(replicas=10_000)))
+    assert len(world.rows) == 315
+    assert world.cancel().state == "Terminated"
+    wants = [publish.fact for publish in world.published if isinstance(publish.fact, ReplicasWanted)]
+    assert {len(want.wants) for want in wants} == {100}
+
+
+def test_wants_with_long_commands_are_split_over_messages(world: JobsWorld) -> None:
+    task = a_task(replicas=50, run=RunSpec(command=("x" * 60_000,)))
+    world.submit(a_spec(task))
+    wants = [publish.fact for publish in world.published if isinstance(publish.fact, ReplicasWanted)]
+    assert sum(len(want.wants) for want in wants) == 50
+    assert all(len(msgspec.json.encode(want)) < 700_000 for want in wants)
+
+
+def test_a_conflict_makes_the_core_take_what_the_store_holds(world: JobsWorld) -> None:
+    world.submit()
+    stored = dict(world.rows)
+    # The placement is handled, but another writer was first: its row is never written here.
+    world.core.handle(world.placed(), world.now_ms)
+    assert world.replica().state == "Assigned"
+    world.rows = stored
+    facts = world.feed(Conflict(kind="replica-page", id=page_id("j1", 0), expected=1, found=2))
+    assert world.replica().state == "Pending"
+    assert wants_of(facts) == [("j1/main/0", 1)]
+    assert world.core.counters.conflicts == 1
+
+
+def test_a_job_whose_rows_are_gone_is_forgotten_after_a_conflict(world: JobsWorld) -> None:
+    world.submit()
+    world.rows.clear()
+    world.feed(Conflict(kind="job", id="j1", expected=1, found=0))
+    assert world.core.index.jobs == {}
+
+
+def test_a_job_that_cannot_be_read_is_named_and_the_others_are_loaded(world: JobsWorld) -> None:
+    world.submit(job="a")
+    world.submit(job="b")
+    world.rows["job", "a"] = Row(id="a", value=b'{"job": "a"', version=1)
+    world.restart()
+    assert list(world.core.index.jobs) == ["b"]
+    assert world.core.counters.unreadable_rows == 1
+    assert "job/a: cannot be read" in next(one.why for one in world.own if isinstance(one, LogUnreadable))
+
+
+def test_a_job_without_one_of_its_pages_is_not_loaded(world: JobsWorld) -> None:
+    world.submit(a_spec(a_task(replicas=40)))
+    del world.rows["replica-page", page_id("j1", 1)]
+    world.restart()
+    assert world.core.index.jobs == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "rule"),
+    [
+        (b"[]", "cannot be read"),
+        (b'{"job":"x","submitted_at_ms":1,"tasks":[]}', "must hold the job of that id"),
+        (b'{"job":"j","submitted_at_ms":1,"tasks":[],"state":"Lost"}', "unknown state"),
+        (b'{"job":"j","submitted_at_ms":1,"tasks":[],"schema":9}', "schema"),
+    ],
+)
+def test_a_job_row_is_read_strictly(value: bytes, rule: str) -> None:
+    with pytest.raises(InvalidInput, match=rule):
+        decode_job(value, "j")
+
+
+def test_a_replica_that_was_never_placed_takes_two_bytes(world: JobsWorld) -> None:
+    world.submit(a_spec(a_task(replicas=2)))
+    value = world.rows["replica-page", page_id("j1", 0)].value
+    assert b'"replicas":[{},{}]' in value
+    assert decode_page(value, "j1/0000").replicas[1].state == "Pending"
+
+
+def test_the_oldest_ended_jobs_are_deleted_above_the_limit() -> None:
+    world = JobsWorld(JobsPolicy(retention=RetentionPolicy(max_ended_jobs=2)))
+    for number in range(5):
+        world.submit(job=f"j{number}")
+        world.cancel(f"j{number}")
+        world.now_ms += 1
+    assert sorted(world.core.index.jobs) == ["j3", "j4"]
+    assert {id_ for kind, id_ in world.rows if kind == "job"} == {"j3", "j4"}
+    assert len(world.rows) == 6
+
+
+def test_a_large_surplus_is_deleted_in_several_steps() -> None:
+    world = JobsWorld()
+    for number in range(50):
+        world.submit(job=f"j{number}")
+        world.cancel(f"j{number}")
+    world.policy = JobsPolicy(retention=RetentionPolicy(max_ended_jobs=1))
+    world.restart()
+    assert len(world.core.index.jobs) == 30
+    world.at(world.now_ms + 10)
+    assert len(world.core.index.jobs) == 1
+
+
+def test_ended_jobs_are_limited_by_their_replicas_too() -> None:
+    world = JobsWorld(JobsPolicy(retention=RetentionPolicy(max_ended_replicas=100)))
+    for number in range(3):
+        world.submit(a_spec(a_task(replicas=40)), job=f"j{number}")
+        world.cancel(f"j{number}")
+        world.now_ms += 1
+    assert sorted(world.core.index.jobs) == ["j1", "j2"]
+
+
+def test_the_same_events_give_the_same_effects(world: JobsWorld) -> None:
+    other = JobsCore(world.policy)
+    asked = Asked(request="r", body=SubmitJob(job="j1", spec=a_spec(a_task(replicas=2))))
+    assert world.core.handle(asked, 1_000) == other.handle(asked, 1_000)
+    for event in (world.placed("j1/main/1"), world.started("j1/main/1"), world.ended("j1/main/1", code=3)):
+        assert world.core.handle(event, 1_000) == other.handle(event, 1_000)
+
+
+def test_a_story_is_bounded_and_keeps_its_beginning(world: JobsWorld) -> None:
+    world.submit()
+    for attempt in range(1, 60):
+        world.run(attempt=attempt)
+        world.feed(world.ended(attempt=attempt, cause=EndCause.EVICTED, code=143))
+        world.at(world.now_ms + 60_000)
+    story = world.job().story
+    assert story[0].what == "submitted: 1 replicas in 1 tasks"
+    assert len(story) <= 84
