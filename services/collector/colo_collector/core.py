@@ -1,0 +1,177 @@
+"""The collector core: what a machine is and did comes in; topology, samples and pressure crossings go out."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final, assert_never
+
+import msgspec
+
+from colo_collector.crossing import Gauge
+from colo_collector.policy import Policy
+from colo_collector.readings import Inspected, Measured, Skip, Unreadable
+from colo_common.events.effects import Effect, Publish, Wake
+from colo_common.events.node import NodeTopologyReported, NodeUsageSampled, PressureCrossed, PressureReading
+from colo_common.events.subjects import encode_node
+from colo_common.model.invalid import InvalidInput, InvariantBroken
+
+__all__ = ["CollectorCore", "Event", "content_hash"]
+
+Event = Inspected | Measured | Unreadable | Wake
+
+_WORKLOADS_MAX: Final = 10_000
+_HASH_CHARACTERS: Final = 16
+
+
+def content_hash(inspected: Inspected) -> str:
+    """Sixteen hex digits that are equal for equal content, whatever the order of the labels."""
+    content = msgspec.json.encode(inspected, order="sorted")
+    return hashlib.sha256(content).hexdigest()[:_HASH_CHARACTERS]
+
+
+class CollectorCore:
+    """One node. Keeps what was last said of the machine, the number of the last sample and the pressure windows.
+
+    `skipped` counts periods without a sample by reason; the shell exports it.
+    """
+
+    def __init__(self, node: str, policy: Policy) -> None:
+        """Raises InvalidInput for a bad node name or policy."""
+        encode_node(node)
+        policy.validate()
+        self.node = node
+        self.policy = policy
+        self.skipped: dict[Skip, int] = {}
+        self.sample_seq = 0
+        self.inspected: Inspected | None = None
+        self._gauges = tuple(Gauge(threshold, policy.window_ms) for threshold in policy.thresholds)
+
+    def handle(self, event: Event, now_ms: int) -> list[Effect]:
+        """The only way in. Raises InvalidInput, before anything changed, for an event that contradicts itself."""
+        match event:
+            case Measured():
+                return self._measured(event)
+            case Inspected():
+                return self._inspected(event, now_ms)
+            case Unreadable():
+                self._skip(event.reason)
+                return []
+            case Wake():
+                return []
+            case _:
+                assert_never(event)
+
+    def deadline_ms(self) -> int | None:
+        """None: the machine's readings are the only clock."""
+        return None
+
+    def check(self) -> None:
+        """Raise InvariantBroken when a window and its state disagree, or there was a sample of an unknown machine."""
+        if self.sample_seq > 0 and self.inspected is None:
+            raise InvariantBroken("a sample was said of a machine that is not known", node=self.node)
+        for gauge in self._gauges:
+            gauge.check()
+
+    def _inspected(self, event: Inspected, now_ms: int) -> list[Effect]:
+        event.topology.validate()
+        if event == self.inspected:
+            return []
+        self.inspected = event
+        fact = NodeTopologyReported(
+            at_ms=now_ms,
+            node=self.node,
+            topology=event.topology,
+            capabilities=event.capabilities,
+            labels=event.labels,
+            simulated=event.simulated,
+        )
+        # The time is in the id because a machine may become again what it was within the bus's memory for copies.
+        return [Publish(fact=fact, id=f"collector:topology:{self.node}:{content_hash(event)}:{now_ms}")]
+
+    def _measured(self, event: Measured) -> list[Effect]:
+        if self.inspected is None:
+            self._skip(Skip.NO_TOPOLOGY)
+            return []
+        _check(event, self.inspected)
+        self.sample_seq += 1
+        effects: list[Effect] = list(self._crossings(event))
+        sample = NodeUsageSampled(
+            at_ms=event.at_ms,
+            node=self.node,
+            sample_seq=self.sample_seq,
+            interval_ms=event.interval_ms,
+            cpu_used_mcpu=event.cpu_used_mcpu,
+            memory_used_bytes=event.memory_used_bytes,
+            zones=event.zones,
+            workloads=event.workloads,
+            pressure=event.pressure,
+            system_cpu_used_mcpu=event.system_cpu_used_mcpu,
+            system_memory_used_bytes=event.system_memory_used_bytes,
+            steal_mcpu=event.steal_mcpu,
+        )
+        effects.append(Publish(fact=sample))
+        return effects
+
+    def _crossings(self, event: Measured) -> list[Publish]:
+        """Feed every watched signal whose resource the sample has. One that it lacks keeps its state: unknown is not zero."""
+        found: list[Publish] = []
+        readings = {reading.resource: reading for reading in event.pressure}
+        interval_us = event.interval_ms * 1_000
+        for gauge in self._gauges:
+            resource, _, line = gauge.threshold.signal.partition("_")
+            reading = next((one for name, one in readings.items() if name == resource), None)
+            if reading is None:
+                continue
+            stall_us = reading.some_us if line == "some" else reading.full_us
+            crossing = gauge.take(interval_us, min(stall_us, interval_us))
+            if crossing is None:
+                continue
+            fact = PressureCrossed(
+                at_ms=event.at_ms,
+                node=self.node,
+                signal=gauge.threshold.signal,
+                above=crossing.above,
+                value_pct=crossing.value_pct,
+                threshold_pct=crossing.mark_pct,
+                window_ms=self.policy.window_ms,
+                sample_seq=self.sample_seq,
+            )
+            # Samples are counted anew at every start, so the number alone would name two facts.
+            identity = f"collector:pressure:{self.node}:{gauge.threshold.signal}:{event.at_ms}:{self.sample_seq}"
+            found.append(Publish(fact=fact, id=identity))
+        return found
+
+    def _skip(self, reason: Skip) -> None:
+        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+
+
+def _check(event: Measured, machine: Inspected) -> None:
+    """Raise InvalidInput for a sample that cannot be: other zones than the machine's, negative numbers, a name twice."""
+    if event.interval_ms < 1:
+        raise InvalidInput("measured.interval_ms", "must be at least 1", event.interval_ms)
+    zones = [zone.zone for zone in event.zones]
+    if zones != [zone.zone for zone in machine.topology.zones]:
+        raise InvalidInput("measured.zones", "must be exactly the zones of the topology, in its order", zones)
+    numbers = (event.cpu_used_mcpu, event.memory_used_bytes, event.steal_mcpu)
+    if min(*numbers, event.system_cpu_used_mcpu, event.system_memory_used_bytes) < 0:
+        raise InvalidInput("measured", "no number may be negative", numbers)
+    if any(min(zone.cpu_used_mcpu, zone.memory_used_bytes) < 0 for zone in event.zones):
+        raise InvalidInput("measured.zones", "no number may be negative", zones)
+    if len(event.workloads) > _WORKLOADS_MAX:
+        raise InvalidInput("measured.workloads", f"may be at most {_WORKLOADS_MAX}", len(event.workloads))
+    names = {one.workload for one in event.workloads}
+    if len(names) != len(event.workloads):
+        raise InvalidInput("measured.workloads", "each may be listed once", len(event.workloads))
+    for one in event.workloads:
+        if min(one.cpu_used_mcpu, one.memory_used_bytes, one.throttled_us) < 0:
+            raise InvalidInput(f"measured.workloads[{one.workload}]", "no number may be negative", one.cpu_used_mcpu)
+    _check_pressure(event.pressure)
+
+
+def _check_pressure(readings: tuple[PressureReading, ...]) -> None:
+    names = [reading.resource for reading in readings]
+    if len(set(names)) != len(names):
+        raise InvalidInput("measured.pressure", "each resource may be listed once", names)
+    for reading in readings:
+        if min(reading.some_us, reading.full_us) < 0:
+            raise InvalidInput(f"measured.pressure[{reading.resource}]", "no stall may be negative", reading.some_us)

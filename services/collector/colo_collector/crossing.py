@@ -1,0 +1,82 @@
+"""The stall share of one signal over a sliding window, and the moments at which it crosses its marks."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from msgspec import Struct
+
+from colo_collector.policy import Threshold
+from colo_common.model.invalid import InvariantBroken
+
+__all__ = ["Crossing", "Gauge"]
+
+_SPANS_MAX: Final = 4_096
+"""More samples than that do not fit a window of the longest policy at the shortest period; the oldest goes first."""
+
+
+class Crossing(Struct, frozen=True, kw_only=True):
+    """The signal is above its threshold now, or no longer; `mark_pct` is the mark that it passed."""
+
+    above: bool
+    value_pct: int
+    mark_pct: int
+
+
+class Gauge:
+    """One watched signal. `share_pct` = floor(stall * 100 / max(window, time covered)).
+
+    Time that has not been seen yet counts as free of stall, as in the kernel's own triggers (a stall of so many microseconds in a
+    window): a fresh start does not cry at the first bad second, and a threshold is crossed at the moment its stall is there.
+    """
+
+    def __init__(self, threshold: Threshold, window_ms: int) -> None:
+        self.threshold = threshold
+        self.is_above = False
+        self._window_us = window_ms * 1_000
+        self._spans: deque[tuple[int, int]] = deque()
+        self._covered_us = 0
+        self._stalled_us = 0
+
+    @property
+    def share_pct(self) -> int:
+        """Stall share of the window, 0 to 100, rounded down."""
+        return self._stalled_us * 100 // max(self._window_us, self._covered_us)
+
+    def take(self, interval_us: int, stall_us: int) -> Crossing | None:
+        """Add one sample's stall, which is not longer than its interval; the crossing that it makes, if any."""
+        self._spans.append((interval_us, stall_us))
+        self._covered_us += interval_us
+        self._stalled_us += stall_us
+        while len(self._spans) > 1 and self._oldest_is_out():
+            oldest_us, stalled_us = self._spans.popleft()
+            self._covered_us -= oldest_us
+            self._stalled_us -= stalled_us
+        share_pct = self.share_pct
+        if not self.is_above and share_pct >= self.threshold.above_pct:
+            self.is_above = True
+            return Crossing(above=True, value_pct=share_pct, mark_pct=self.threshold.above_pct)
+        if self.is_above and share_pct <= self.threshold.below_pct:
+            self.is_above = False
+            return Crossing(above=False, value_pct=share_pct, mark_pct=self.threshold.below_pct)
+        return None
+
+    def check(self) -> None:
+        """Raise InvariantBroken when the sums are not those of the samples, or the state not that of the share."""
+        signal = self.threshold.signal
+        if self._covered_us != sum(span for span, _ in self._spans):
+            raise InvariantBroken("the window's time is not the sum of its samples", signal=signal)
+        if self._stalled_us != sum(stalled for _, stalled in self._spans):
+            raise InvariantBroken("the window's stall is not the sum of its samples", signal=signal)
+        share_pct = self.share_pct
+        if not 0 <= share_pct <= 100:
+            raise InvariantBroken("a stall share is out of 0 to 100", signal=signal, share_pct=share_pct)
+        if self.is_above and share_pct <= self.threshold.below_pct:
+            raise InvariantBroken("a signal counts as above and is not", signal=signal, share_pct=share_pct)
+        if not self.is_above and share_pct >= self.threshold.above_pct:
+            raise InvariantBroken("a signal is above and does not count so", signal=signal, share_pct=share_pct)
+
+    def _oldest_is_out(self) -> bool:
+        """Whether the window is full without the oldest sample."""
+        return self._covered_us - self._spans[0][0] >= self._window_us or len(self._spans) > _SPANS_MAX

@@ -1,0 +1,187 @@
+"""Which control groups are workloads: the executor's batch replicas by name, and online groups that the operator lists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from colo_collector.hierarchy import Hierarchy
+from colo_collector.parse_cgroup import cpuset_of_group, group_files
+from colo_collector.sample import WatchedGroup
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.placement import attempt_key, parse_replica_token
+from colo_common.model.qos import PriorityBand, QosClass, default_band, parse_qos
+from colo_common.model.topology import NodeTopology
+
+__all__ = [
+    "BATCH",
+    "CpusetFiles",
+    "Workload",
+    "batch_directory",
+    "batch_workloads",
+    "cpuset_files",
+    "parse_online_groups",
+    "watched_group",
+    "zones_allowed",
+]
+
+BATCH: Final = "batch"
+"""The group below the subtree whose children are replicas; the executor makes it."""
+
+_SUBTREE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,230}", re.ASCII)
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
+_WORD: Final = re.compile(r"[A-Za-z_]+", re.ASCII)
+_ONLINE_MAX: Final = 1_000
+
+
+class Workload(Struct, frozen=True, kw_only=True):
+    """A control group and what it stands for. `path` is below every controller's mount point and begins with "/".
+
+    The `name` of a batch replica is its attempt ("job/task/0#1"), so that an attempt that still ends and its successor are two.
+    """
+
+    name: str
+    path: str
+    qos: QosClass
+    band: PriorityBand
+    replica: str = ""
+    attempt: int = 0
+
+
+class CpusetFiles(Struct, frozen=True, kw_only=True):
+    """Where a group tells which CPUs and memory zones it may use; "" where no cpuset controller is mounted."""
+
+    cpus: str = ""
+    mems: str = ""
+
+
+def parse_online_groups(texts: Sequence[str], subtree: str) -> tuple[Workload, ...]:
+    """The workloads of settings such as "web=/kubepods/pod1:LSR"; without a class they are LS.
+
+    A word of letters after the last colon is the class; any other colon belongs to the path. Raises InvalidInput, naming the entry,
+    for a bad form, name or class, for a best-effort class (batch work is recognised by its group), a name or path that comes twice,
+    and for a path that lies within another one, within the subtree, or around one of these: its use would count twice.
+    """
+    if not _SUBTREE.fullmatch(subtree):
+        raise InvalidInput("subtree", "must be letters, digits and _ . @ -, beginning with a letter or digit", subtree)
+    if len(texts) > _ONLINE_MAX:
+        raise InvalidInput("online_groups", f"may be at most {_ONLINE_MAX}", len(texts))
+    found: list[Workload] = []
+    for index, text in enumerate(texts):
+        field = f"online_groups[{index}]"
+        one = _online_group(text, field)
+        if any(one.name == other.name for other in found):
+            raise InvalidInput(field, "a name may come once", one.name)
+        for path in (f"/{subtree}", *(other.path for other in found)):
+            if _within(one.path, path) or _within(path, one.path):
+                raise InvalidInput(field, f"must be neither within {path} nor around it", one.path)
+        found.append(one)
+    return tuple(found)
+
+
+def batch_directory(hierarchy: Hierarchy, subtree: str) -> str:
+    """Where the groups of replicas are listed; "" on a machine without CPU accounting."""
+    mount = hierarchy.controller("cpuacct")
+    return "" if mount is None else _below(mount.mount_point, f"/{subtree}/{BATCH}")
+
+
+def batch_workloads(names: Iterable[str], subtree: str) -> tuple[Workload, ...]:
+    """The replicas among the names of groups, in their order; every other name is somebody else's and skipped."""
+    found: list[Workload] = []
+    for name in names:
+        token = parse_replica_token(name)
+        if token is None:
+            continue
+        replica, attempt = token
+        found.append(
+            Workload(
+                name=attempt_key(replica, attempt),
+                path=f"/{subtree}/{BATCH}/{name}",
+                qos=QosClass.BE,
+                band=PriorityBand.BATCH,
+                replica=replica,
+                attempt=attempt,
+            )
+        )
+    return tuple(found)
+
+
+def watched_group(hierarchy: Hierarchy, workload: Workload) -> WatchedGroup:
+    """Where the workload's counters are: the same path below each controller's mount point."""
+    cpu = hierarchy.controller("cpu")
+    directories = {}
+    for name in ("cpu", "cpuacct", "memory"):
+        mount = hierarchy.controller(name)
+        directories[name] = "" if mount is None else _below(mount.mount_point, workload.path)
+    files = group_files(
+        "v1" if cpu is None or cpu.version == "v1" else "v2",
+        cpu_dir=directories["cpu"],
+        cpuacct_dir=directories["cpuacct"],
+        memory_dir=directories["memory"],
+    )
+    return WatchedGroup(workload=workload.name, files=files)
+
+
+def cpuset_files(hierarchy: Hierarchy, workload: Workload) -> CpusetFiles:
+    """The files that tell where the workload may run. v2 has the effective sets, which are never empty."""
+    mount = hierarchy.controller("cpuset")
+    if mount is None:
+        return CpusetFiles()
+    directory = _below(mount.mount_point, workload.path)
+    suffix = ".effective" if mount.version == "v2" else ""
+    return CpusetFiles(cpus=f"{directory}/cpuset.cpus{suffix}", mems=f"{directory}/cpuset.mems{suffix}")
+
+
+def zones_allowed(topology: NodeTopology, files: CpusetFiles, texts: Mapping[str, str | None]) -> tuple[int, ...]:
+    """The zones in which the group may run, ascending; () when its cpuset does not say.
+
+    The CPUs decide; memory zones decide alone where no CPUs are told, and else only narrow what the CPUs leave open.
+    Raises InvalidInput for a malformed list.
+    """
+    cpus = _set_of(files.cpus, texts)
+    mems = _set_of(files.mems, texts)
+    by_mems = [zone.zone for zone in topology.zones if zone.zone in mems]
+    if not cpus:
+        return tuple(by_mems)
+    by_cpus = [zone.zone for zone in topology.zones if not CpuSet.parse(zone.cpus).is_disjoint(cpus)]
+    both = [zone for zone in by_cpus if zone in by_mems]
+    return tuple(both or by_cpus)
+
+
+def _set_of(path: str, texts: Mapping[str, str | None]) -> CpuSet:
+    text = texts.get(path) if path else None
+    return CpuSet() if text is None else cpuset_of_group(path, text)
+
+
+def _online_group(text: str, field: str) -> Workload:
+    name, equals, rest = text.partition("=")
+    if not equals or not _NAME.fullmatch(name):
+        raise InvalidInput(
+            field, 'must read "name=/path" or "name=/path:CLASS", the name of letters, digits and . _ -', text
+        )
+    path, colon, word = rest.rpartition(":")
+    qos = QosClass.LS
+    if colon and _WORD.fullmatch(word):
+        qos = parse_qos(word, field)
+    else:
+        path = rest
+    parts = path.split("/")
+    if not path.startswith("/") or path == "/" or "\0" in path or {"", ".", ".."} & set(parts[1:]):
+        raise InvalidInput(
+            field, 'the path must begin with "/", be below the root and have no part "", "." or ".."', path
+        )
+    if qos is QosClass.BE:
+        raise InvalidInput(field, "must not be best effort: batch work is recognised by its group", text)
+    return Workload(name=name, path=path, qos=qos, band=default_band(qos))
+
+
+def _within(path: str, other: str) -> bool:
+    return path == other or path.startswith(f"{other}/")
+
+
+def _below(mount_point: str, path: str) -> str:
+    return f"{mount_point.rstrip('/')}{path}"

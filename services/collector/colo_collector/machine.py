@@ -1,0 +1,258 @@
+"""Reads this machine: what it is, and one sample a call. Everything here blocks; the shell calls it off its loop."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct, structs
+
+from colo_collector.capabilities import Probe, capabilities, probe_paths
+from colo_collector.discover import (
+    CpusetFiles,
+    Workload,
+    batch_directory,
+    batch_workloads,
+    cpuset_files,
+    watched_group,
+    zones_allowed,
+)
+from colo_collector.files import FileReader, Gathered
+from colo_collector.hierarchy import Hierarchy, parse_hierarchy, unified_point
+from colo_collector.measure import measure
+from colo_collector.readings import Inspected, Measured, Skip, Unreadable
+from colo_collector.sample import Sample, WatchedGroup, read_sample, sample_paths
+from colo_collector.topology import read_topology, topology_paths
+from colo_collector.usage import Unknown
+from colo_common.events.node import Capability
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.topology import NodeTopology
+from colo_common.ports import Clock
+
+__all__ = ["Look", "Machine"]
+
+_ONLINE_PATHS: Final = ("/sys/devices/system/cpu/online", "/sys/devices/system/node/online")
+_TOPOLOGY_ROUNDS: Final = 4
+_YOUNG_PERIODS: Final = 3
+"""A group is made before its cpuset is written, so the first answers may be those of its parent."""
+_CPUSET_PERIODS: Final = 16
+"""Cpusets of older groups are read again in turn, each once in so many periods: they change seldom and cost a file each."""
+
+
+class Look(Struct, frozen=True, kw_only=True):
+    """What one look at the machine gave. `inspected` is None when the machine is what it was at the last look.
+
+    `faults` has one sentence for each file or group that could not be read; the sample, if any, is without it.
+    """
+
+    event: Measured | Unreadable
+    inspected: Inspected | None = None
+    left_out: tuple[tuple[str, Unknown], ...] = ()
+    faults: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    workloads: int = 0
+    spread_ns: int = 0
+
+
+class _Group(Struct, kw_only=True):
+    """A workload that is watched."""
+
+    workload: Workload
+    watched: WatchedGroup
+    cpuset: CpusetFiles
+    zones: tuple[int, ...] = ()
+    looks: int = 0
+
+
+class Machine:
+    """This machine, or files of one below `root`. Calls take turns; nothing is kept that cannot be read again."""
+
+    def __init__(
+        self,
+        *,
+        root: str,
+        subtree: str,
+        online: Sequence[Workload],
+        labels: dict[str, str],
+        clock: Clock,
+        user_hz: int | None = None,
+    ) -> None:
+        self._reader = FileReader(root)
+        self._subtree = subtree
+        self._online = tuple(online)
+        self._labels = dict(labels)
+        self._clock = clock
+        self._user_hz = user_hz or os.sysconf("SC_CLK_TCK")
+        self._turn = threading.Lock()
+        self._inspected: Inspected | None = None
+        self._told: Inspected | None = None
+        self._assumed: tuple[str, ...] = ()
+        self._online_texts: tuple[str | None, ...] = ()
+        self._memory_total_bytes = 0
+        self._hierarchy = Hierarchy(version="none")
+        self._capabilities: tuple[Capability, ...] | None = None
+        self._groups: dict[str, _Group] = {}
+        self._previous: Sample | None = None
+        self._looks = 0
+
+    def look(self) -> Look:
+        """Read everything once. Files that cannot be read or break a rule come back as Unreadable, never as an error."""
+        with self._turn:
+            try:
+                look = self._look()
+            except InvalidInput as error:
+                look = Look(event=Unreadable(reason=Skip.UNREADABLE, detail=str(error)))
+            except OSError as error:
+                look = Look(event=Unreadable(reason=Skip.UNREADABLE, detail=f"{type(error).__name__}: {error}"))
+            if self._inspected is self._told:
+                return look
+            # Told even when the sample after it failed: the next look will not read it again.
+            self._told = self._inspected
+            return structs.replace(look, inspected=self._inspected, assumed=self._assumed)
+
+    def close(self) -> None:
+        """Close every file."""
+        with self._turn:
+            self._reader.close()
+
+    # ------------------------------------------------------------ inside
+
+    def _look(self) -> Look:
+        if self._inspected is None:
+            self._inspect()
+        self._find_groups()
+        gathered, at_ms = self._gather()
+        if tuple(gathered.texts[path] for path in _ONLINE_PATHS) != self._online_texts:
+            # CPUs or zones came or went: what was read is to be understood with the machine as it is now.
+            self._inspect()
+            gathered, at_ms = self._gather()
+        watched = [group.watched for group in self._groups.values()]
+        zones = [zone.zone for zone in self._topology().zones]
+        current = read_sample(gathered.texts, gathered.inodes, watched, zones, gathered.started_ns)
+        if self._memory_moved(current.memory_total_bytes):
+            self._inspect()
+        faults = [f"{path}: {os.strerror(number)}" for path, number in sorted(gathered.refused.items())]
+        faults += [f"{path}: is larger than can be read" for path in gathered.cut]
+        faults += current.faults
+        faults += self._missing(current)
+        self._read_cpusets(faults)
+        measurement = measure(
+            self._previous,
+            current,
+            at_ms=at_ms,
+            topology=self._topology(),
+            workloads=[group.workload for group in self._groups.values()],
+            zones_of={name: group.zones for name, group in self._groups.items()},
+            user_hz=self._user_hz,
+        )
+        self._previous = current
+        return Look(
+            event=measurement.event,
+            left_out=measurement.left_out,
+            faults=tuple(faults),
+            workloads=len(current.reading.groups),
+            spread_ns=gathered.spread_ns,
+        )
+
+    def _gather(self) -> tuple[Gathered, int]:
+        """One batch of the sample's files, and the service's time at which it began."""
+        zones = [] if self._inspected is None else [zone.zone for zone in self._inspected.topology.zones]
+        paths = (*sample_paths((group.watched for group in self._groups.values()), zones), *_ONLINE_PATHS)
+        at_ms = self._clock.now_ms()
+        return self._reader.read_all(paths), at_ms
+
+    def _inspect(self) -> None:
+        """Read what the machine is. Raises InvalidInput, keeping what was known, when its files contradict each other."""
+        texts: dict[str, str | None] = {}
+        for _ in range(_TOPOLOGY_ROUNDS):
+            wanted = topology_paths(texts)
+            if not wanted:
+                break
+            texts.update(self._reader.read_all(wanted, keep=False).texts)
+        found = read_topology(texts)
+        if self._capabilities is None:
+            self._probe()
+        self._online_texts = tuple(texts.get(path) for path in _ONLINE_PATHS)
+        self._memory_total_bytes = 0
+        inspected = Inspected(topology=found.topology, capabilities=self._capabilities or (), labels=self._labels)
+        if inspected != self._inspected:
+            self._inspected = inspected
+            self._assumed = found.assumed
+        for group in self._groups.values():
+            # Which zones a group may use is to be told anew.
+            group.looks = 0
+
+    def _probe(self) -> None:
+        """The hierarchy and the capabilities: read at the start only, they change with a boot."""
+        mounts = self._reader.read("/proc/mounts") or ""
+        own = self._reader.read("/proc/self/cgroup") or ""
+        point = unified_point(mounts)
+        controllers = self._reader.read(f"{point}/cgroup.controllers") if point else None
+        self._hierarchy = parse_hierarchy(mounts, own, controllers)
+        probe = Probe(
+            hierarchy=self._hierarchy,
+            texts=self._reader.read_all(probe_paths(self._hierarchy), keep=False).texts,
+            release=(self._reader.read("/proc/sys/kernel/osrelease") or "").strip(),
+            is_root=os.geteuid() == 0,
+            writable=frozenset(
+                mount.controller
+                for mount in self._hierarchy.controllers
+                if ".." not in mount.self_path.split("/")
+                and self._reader.is_writable(f"{mount.mount_point}{mount.self_path.rstrip('/')}")
+            ),
+        )
+        self._capabilities = capabilities(probe)
+
+    def _find_groups(self) -> None:
+        """Bring the watched groups up to date; files of groups that are gone are closed."""
+        directory = batch_directory(self._hierarchy, self._subtree)
+        names = self._reader.list_directories(directory) if directory else ()
+        wanted = {one.name: one for one in (*batch_workloads(names, self._subtree), *self._online)}
+        for name in [name for name in self._groups if name not in wanted]:
+            self._reader.forget(self._groups.pop(name).watched.files.sampled())
+        for name, workload in wanted.items():
+            if name not in self._groups:
+                self._groups[name] = _Group(
+                    workload=workload,
+                    watched=watched_group(self._hierarchy, workload),
+                    cpuset=cpuset_files(self._hierarchy, workload),
+                )
+
+    def _read_cpusets(self, faults: list[str]) -> None:
+        """The zones of young groups, and of the older ones whose turn it is."""
+        self._looks += 1
+        topology = self._topology()
+        for index, group in enumerate(self._groups.values()):
+            if group.looks >= _YOUNG_PERIODS and (index + self._looks) % _CPUSET_PERIODS:
+                continue
+            paths = [path for path in (group.cpuset.cpus, group.cpuset.mems) if path]
+            if not paths:
+                continue
+            group.looks += 1
+            try:
+                texts = self._reader.read_all(paths, keep=False).texts
+                group.zones = zones_allowed(topology, group.cpuset, texts)
+            except InvalidInput as error:
+                faults.append(f"{group.workload.name}: {error}")
+
+    def _missing(self, current: Sample) -> list[str]:
+        """A sentence for each online group that is not on the machine."""
+        told = {fault.partition(":")[0] for fault in current.faults}
+        return [
+            f"{one.name}: there is no control group {one.path}"
+            for one in self._online
+            if one.name not in current.workload_memory_bytes and one.name not in told
+        ]
+
+    def _memory_moved(self, total_bytes: int) -> bool:
+        """Whether the machine's memory is another than at the last inspection, by 1 % or more: hot-plugged, not ballooned."""
+        if self._memory_total_bytes == 0:
+            self._memory_total_bytes = total_bytes
+        return abs(total_bytes - self._memory_total_bytes) * 100 >= self._memory_total_bytes > 0
+
+    def _topology(self) -> NodeTopology:
+        if self._inspected is None:
+            raise InvalidInput("topology", "must have been read before a sample", None)
+        return self._inspected.topology

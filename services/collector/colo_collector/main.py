@@ -1,0 +1,58 @@
+"""Puts the collector of this machine together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from colo_collector.core import CollectorCore
+from colo_collector.machine import Machine
+from colo_collector.settings import Settings
+from colo_collector.shell import CollectorShell
+from colo_common.runtime.process import Process, run
+from colo_common.runtime.service import Service
+
+__all__ = ["build", "main"]
+
+
+class _Collector(Service):
+    """Not ready while the machine cannot be read."""
+
+    shell: CollectorShell | None = None
+
+    async def problems(self) -> dict[str, str]:
+        """As every service, and the machine."""
+        machine = "is not there yet" if self.shell is None else self.shell.problem()
+        return {**await super().problems(), "machine": machine}
+
+
+async def build(process: Process, settings: Settings) -> None:
+    """Add the service of one node and the shell that feeds it."""
+    machine = Machine(
+        root=settings.root,
+        subtree=settings.subtree,
+        online=settings.online(),
+        labels=settings.labels,
+        clock=process.clock,
+    )
+    core = CollectorCore(settings.node, settings.policy())
+    service = _Collector(
+        name="collector", core=core, bus=process.bus, clock=process.clock, hears=(), metrics=process.metrics
+    )
+    shell = CollectorShell(
+        machine,
+        inject=service.inject,
+        skipped=core.skipped,
+        clock=process.clock,
+        period_ms=settings.period_ms,
+        metrics=process.metrics,
+    )
+    service.shell = shell
+    process.add(service)
+    process.background(shell.run())
+    process.at_close(lambda: asyncio.to_thread(machine.close))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run until a signal comes; the exit code."""
+    return run("collector", Settings, build, argv)

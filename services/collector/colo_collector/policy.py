@@ -1,0 +1,54 @@
+"""When stall is worth saying at once: a share of a window, and a lower one for the way back."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from colo_common.model.invalid import InvalidInput
+
+__all__ = ["Policy", "Signal", "Threshold"]
+
+Signal = Literal["cpu_some", "cpu_full", "memory_some", "memory_full", "io_some", "io_full"]
+
+_WINDOW_MS_MIN: Final = 1_000
+_WINDOW_MS_MAX: Final = 300_000
+
+
+class Threshold(Struct, frozen=True, kw_only=True):
+    """Crossed upwards when the stall share reaches `above_pct`, downwards when it falls to `below_pct` or less."""
+
+    signal: Signal
+    above_pct: int
+    below_pct: int
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """The signals that are watched, each at most once, over one window.
+
+    Waiting for a CPU is normal on a full machine, so its mark is high; that nobody gets on for want of memory never is.
+    """
+
+    window_ms: int = 10_000
+    thresholds: tuple[Threshold, ...] = (
+        Threshold(signal="cpu_some", above_pct=60, below_pct=40),
+        Threshold(signal="memory_full", above_pct=10, below_pct=5),
+        Threshold(signal="io_full", above_pct=40, below_pct=20),
+    )
+
+    def validate(self) -> None:
+        """Raise InvalidInput for the first value that is out of its range or contradicts another."""
+        if not _WINDOW_MS_MIN <= self.window_ms <= _WINDOW_MS_MAX:
+            raise InvalidInput("window_ms", f"must be {_WINDOW_MS_MIN} to {_WINDOW_MS_MAX}", self.window_ms)
+        seen: set[str] = set()
+        for one in self.thresholds:
+            if one.signal in seen:
+                raise InvalidInput(f"thresholds.{one.signal}", "a signal may be watched once", one.signal)
+            seen.add(one.signal)
+            if not 1 <= one.above_pct <= 100:
+                raise InvalidInput(f"thresholds.{one.signal}.above_pct", "must be 1 to 100", one.above_pct)
+            if not 0 <= one.below_pct < one.above_pct:
+                raise InvalidInput(
+                    f"thresholds.{one.signal}.below_pct", "must be at least 0 and below above_pct", one.below_pct
+                )

@@ -1,0 +1,84 @@
+"""What an operator may set of the collector, and where it looks on the machine."""
+
+from __future__ import annotations
+
+import re
+import socket
+from typing import Final
+
+from msgspec import Struct, field
+
+from colo_collector.discover import Workload, parse_online_groups
+from colo_collector.policy import Policy, Threshold
+from colo_common.events.subjects import encode_node
+from colo_common.model.invalid import InvalidInput
+from colo_common.runtime.settings import Common
+
+__all__ = ["PERIOD_MS_MIN", "Settings", "node_name"]
+
+PERIOD_MS_MIN: Final = 100
+_PERIOD_MS_MAX: Final = 60_000
+_LABELS_MAX: Final = 64
+_LABEL_MAX: Final = 253
+_UNSAFE: Final = re.compile(r"[^a-z0-9.-]+", re.ASCII)
+
+
+def node_name(host: str) -> str:
+    """A host's name as a DNS-1123 name: lower case, what may not be in one is "-"; "node" when nothing is left."""
+    parts = (part.strip("-") for part in _UNSAFE.sub("-", host.lower())[:253].split("."))
+    return ".".join(part for part in parts if part) or "node"
+
+
+def _this_host() -> str:
+    return node_name(socket.gethostname())
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """`period_ms` is in the service's clock, but never below 100 ms of real time. `root` stands for "/" of the machine.
+
+    `subtree` is the executor's group below every controller. `online_groups` are "name=/path" or "name=/path:CLASS", the path
+    below the controllers. Pressure marks are percent of `window_ms`; 0 for an upper mark switches that signal off.
+    """
+
+    common: Common = field(default_factory=Common)
+    node: str = field(default_factory=_this_host)
+    period_ms: int = 1_000
+    root: str = "/"
+    subtree: str = "colo"
+    labels: dict[str, str] = field(default_factory=dict)
+    online_groups: tuple[str, ...] = ()
+    pressure_window_ms: int = 10_000
+    cpu_some_above_pct: int = 60
+    cpu_some_below_pct: int = 40
+    memory_full_above_pct: int = 10
+    memory_full_below_pct: int = 5
+    io_full_above_pct: int = 40
+    io_full_below_pct: int = 20
+
+    def validate(self) -> None:
+        """Raise InvalidInput for the first value that breaks its rule."""
+        encode_node(self.node)
+        if not PERIOD_MS_MIN <= self.period_ms <= _PERIOD_MS_MAX:
+            raise InvalidInput("period_ms", f"must be {PERIOD_MS_MIN} to {_PERIOD_MS_MAX}", self.period_ms)
+        if not self.root.startswith("/") or ".." in self.root.split("/"):
+            raise InvalidInput("root", 'must be absolute and have no part ".."', self.root)
+        if len(self.labels) > _LABELS_MAX:
+            raise InvalidInput("labels", f"may be at most {_LABELS_MAX}", len(self.labels))
+        for name, value in self.labels.items():
+            if not name or max(len(name), len(value)) > _LABEL_MAX:
+                raise InvalidInput("labels", f"a name is 1 to {_LABEL_MAX} characters, a value at most as many", name)
+        self.online()
+        self.policy().validate()
+
+    def online(self) -> tuple[Workload, ...]:
+        """The online groups. Raises InvalidInput that names the entry."""
+        return parse_online_groups(self.online_groups, self.subtree)
+
+    def policy(self) -> Policy:
+        """The pressure marks."""
+        marks = (
+            Threshold(signal="cpu_some", above_pct=self.cpu_some_above_pct, below_pct=self.cpu_some_below_pct),
+            Threshold(signal="memory_full", above_pct=self.memory_full_above_pct, below_pct=self.memory_full_below_pct),
+            Threshold(signal="io_full", above_pct=self.io_full_above_pct, below_pct=self.io_full_below_pct),
+        )
+        return Policy(window_ms=self.pressure_window_ms, thresholds=tuple(one for one in marks if one.above_pct != 0))

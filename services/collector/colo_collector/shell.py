@@ -1,0 +1,137 @@
+"""The collector's clock: looks at the machine once a period, off the loop, and hands what it saw to the core."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Protocol
+
+import structlog
+from msgspec import Struct
+
+from colo_collector.machine import Look
+from colo_collector.readings import Inspected, Skip, Unreadable
+from colo_common.ports import Clock
+from colo_common.runtime.metrics import Metrics
+
+__all__ = ["CollectorShell", "Looker"]
+
+_PERIOD_S_MIN: Final = 0.1
+"""A fast clock must not make a real machine be read all the time: /proc/stat counts in hundredths of a second."""
+_FAULTS_TOLD: Final = 20
+
+
+class Looker(Protocol):
+    """Something that can be looked at; blocks, and never raises for what it sees."""
+
+    def look(self) -> Look: ...
+
+
+class CollectorShell:
+    """Looks on an absolute schedule: a late look does not move the next one, and periods that were missed are not made up for."""
+
+    def __init__(
+        self,
+        machine: Looker,
+        *,
+        inject: Callable[[Struct], Awaitable[None]],
+        skipped: Mapping[Skip, int],
+        clock: Clock,
+        period_ms: int,
+        metrics: Metrics,
+    ) -> None:
+        """`skipped` is the core's count, exported as it grows."""
+        self._machine = machine
+        self._inject = inject
+        self._skipped = skipped
+        self._exported: dict[Skip, int] = {}
+        self._period_s = max(clock.real_s(period_ms), _PERIOD_S_MIN)
+        self._log = structlog.get_logger("collector")
+        self._problem = "has not been read yet"
+        self._faults: frozenset[str] = frozenset()
+        self._look_seconds = metrics.histogram("colo_collector_look_seconds", "time of one look at the machine")
+        self._spread_seconds = metrics.gauge(
+            "colo_collector_spread_seconds", "how far apart the first and the last file of a sample were read"
+        )
+        self._missed = metrics.counter(
+            "colo_collector_periods_missed_total", "periods without a look, it came too late"
+        )
+        self._skips = metrics.counter("colo_collector_samples_skipped_total", "periods without a sample", ("reason",))
+        self._left_out = metrics.counter(
+            "colo_collector_workloads_left_out_total", "workloads whose rate was unknown in a sample", ("reason",)
+        )
+        self._workloads = metrics.gauge("colo_collector_workloads", "workloads that are watched")
+        self._fault_count = metrics.gauge("colo_collector_faults", "files or groups that cannot be read now")
+
+    def problem(self) -> str:
+        """Empty, or one sentence that says why there is no sample of this machine."""
+        return self._problem
+
+    async def run(self) -> None:
+        """Look until cancelled. Raises only what the service cannot take."""
+        loop = asyncio.get_running_loop()
+        origin_s = loop.time()
+        turn = 0
+        while True:
+            await asyncio.sleep(max(origin_s + turn * self._period_s - loop.time(), 0))
+            began_s = loop.time()
+            look = await asyncio.to_thread(self._machine.look)
+            self._look_seconds.observe(loop.time() - began_s)
+            await self._tell(look)
+            due = int((loop.time() - origin_s) / self._period_s) + 1
+            if due > turn + 1:
+                self._missed.inc(due - turn - 1)
+            turn = max(due, turn + 1)
+
+    async def _tell(self, look: Look) -> None:
+        if look.inspected is not None:
+            self._say_inspected(look.inspected, look.assumed)
+            await self._inject(look.inspected)
+        await self._inject(look.event)
+        self._say_readable(look)
+        self._say_faults(frozenset(look.faults))
+        self._workloads.set(look.workloads)
+        self._spread_seconds.set(look.spread_ns / 1e9)
+        for _, reason in look.left_out:
+            self._left_out.labels(reason.value).inc()
+        for skip, count in self._skipped.items():
+            self._skips.labels(skip.value).inc(count - self._exported.get(skip, 0))
+            self._exported[skip] = count
+
+    def _say_inspected(self, inspected: Inspected, assumed: tuple[str, ...]) -> None:
+        topology = inspected.topology
+        self._log.info(
+            "machine-inspected",
+            cpus=len(topology.cpus),
+            zones=len(topology.zones),
+            memory_bytes=topology.memory_capacity_bytes,
+            assumed=list(assumed),
+        )
+
+    def _say_readable(self, look: Look) -> None:
+        """Tell the log when the machine became readable or unreadable, and when the reason changed."""
+        problem = ""
+        if isinstance(look.event, Unreadable):
+            if look.event.reason is Skip.FIRST:
+                # A rate needs two readings; this is no failure.
+                return
+            problem = look.event.detail or look.event.reason.value
+        if problem == self._problem:
+            return
+        if problem:
+            self._log.warning("machine-unreadable", reason=problem)
+        else:
+            self._log.info("machine-readable")
+        self._problem = problem
+
+    def _say_faults(self, faults: frozenset[str]) -> None:
+        self._fault_count.set(len(faults))
+        new = sorted(faults - self._faults)
+        gone = sorted(self._faults - faults)
+        for fault in new[:_FAULTS_TOLD]:
+            self._log.warning("file-fault", fault=fault)
+        if len(new) > _FAULTS_TOLD:
+            self._log.warning("file-faults-untold", count=len(new) - _FAULTS_TOLD)
+        if gone:
+            self._log.info("file-faults-over", count=len(gone))
+        self._faults = faults
