@@ -1,0 +1,104 @@
+"""Filters: which nodes a request may go to, and under which reason the others are counted."""
+
+import pytest
+
+from colo_common.events.job import ReplicaWant
+from colo_common.model.freshness import Freshness
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.reasons import SENTENCES, Reason
+from colo_scheduler.cluster import Cluster
+from colo_scheduler.request import class_of
+from colo_scheduler.stack import FILTERS, run_filters
+from tests.support.builders import GIB, a_node, a_topology
+from tests.support.scheduler_story import a_want, an_allocatable
+
+NOW_MS = 100_000
+FREE = [(4000, 8 * GIB), (4000, 8 * GIB)]
+
+
+def a_cluster(freshness: Freshness = Freshness.FRESH, *, max_age_ms: int = 0) -> Cluster:
+    """n1 with two zones of 4 CPUs and 8 GiB each."""
+    cluster = Cluster(max_age_ms)
+    cluster.on_topology(a_node("n1", a_topology(zones_per_socket=2)))
+    cluster.on_allocatable(an_allocatable("n1", FREE, freshness=freshness, at_ms=NOW_MS))
+    return cluster
+
+
+def reasons(cluster: Cluster, want: ReplicaWant, now_ms: int = NOW_MS) -> list[Reason]:
+    return [reason for reason, _ in run_filters(cluster.view(now_ms), class_of(want)).refused]
+
+
+WANTS = {
+    "fits": (a_want(), []),
+    "needs all of the node": (a_want(mcpu=8000, memory_bytes=16 * GIB), []),
+    "1 mcpu more than the node": (a_want(mcpu=8001), [Reason.BATCH_CPU_SHORT]),
+    "1 byte more than the node": (a_want(memory_bytes=16 * GIB + 1), [Reason.BATCH_MEMORY_SHORT]),
+    "neither CPU nor memory: CPU is named": (a_want(mcpu=9000, memory_bytes=99 * GIB), [Reason.BATCH_CPU_SHORT]),
+    "avoided until later": (a_want(avoid=(("n1", NOW_MS + 1),)), [Reason.NODE_EXCLUDED]),
+    "avoided until now": (a_want(avoid=(("n1", NOW_MS),)), []),
+    "avoids a node nobody knows": (a_want(avoid=(("n7", NOW_MS + 1),)), []),
+    "avoided and too large: the avoidance is named": (
+        a_want(mcpu=9000, avoid=(("n1", NOW_MS + 1),)),
+        [Reason.NODE_EXCLUDED],
+    ),
+    "latency-sensitive": (a_want(qos=QosClass.LS, band=PriorityBand.PROD), [Reason.QOS_NOT_ADMITTED]),
+    "latency-sensitive in the batch band": (a_want(qos=QosClass.LS), [Reason.QOS_NOT_ADMITTED]),
+    "reserved": (a_want(qos=QosClass.LSR, band=PriorityBand.PROD), [Reason.QOS_NOT_ADMITTED]),
+    "exclusive": (a_want(qos=QosClass.LSE, band=PriorityBand.PROD), [Reason.QOS_NOT_ADMITTED]),
+    "system": (a_want(qos=QosClass.SYSTEM, band=PriorityBand.PROD), [Reason.QOS_NOT_ADMITTED]),
+    "best effort, mid": (a_want(band=PriorityBand.MID), []),
+    "best effort, free": (a_want(band=PriorityBand.FREE), []),
+}
+
+
+@pytest.mark.parametrize(("want", "expected"), WANTS.values(), ids=WANTS.keys())
+def test_a_node_is_refused_for_the_first_reason_that_holds(want: ReplicaWant, expected: list[Reason]) -> None:
+    assert reasons(a_cluster(), want) == expected
+
+
+@pytest.mark.parametrize("freshness", [state for state in Freshness if state is not Freshness.FRESH])
+def test_nothing_is_added_to_a_node_that_is_not_fresh(freshness: Freshness) -> None:
+    assert reasons(a_cluster(freshness), a_want()) == [Reason.NODE_NOT_FRESH]
+
+
+def test_a_node_that_never_said_what_it_is_is_unknown() -> None:
+    cluster = Cluster()
+    cluster.on_allocatable(an_allocatable("n1", FREE))
+    assert reasons(cluster, a_want()) == [Reason.TOPOLOGY_UNKNOWN]
+
+
+def test_a_node_without_a_promise_is_not_fresh() -> None:
+    cluster = Cluster()
+    cluster.on_topology(a_node("n1"))
+    assert reasons(cluster, a_want()) == [Reason.NODE_NOT_FRESH]
+
+
+@pytest.mark.parametrize(("age_ms", "expected"), [(5_000, []), (5_001, [Reason.NODE_NOT_FRESH])])
+def test_a_promise_is_not_fresh_above_its_most_age(age_ms: int, expected: list[Reason]) -> None:
+    assert reasons(a_cluster(max_age_ms=5_000), a_want(), NOW_MS + age_ms) == expected
+
+
+def test_enough_in_sum_and_never_together_is_a_reason_of_its_own() -> None:
+    cluster = Cluster()
+    cluster.on_topology(a_node("n1", a_topology(zones_per_socket=2)))
+    cluster.on_allocatable(an_allocatable("n1", [(4000, 0), (0, 8 * GIB)]))
+    assert reasons(cluster, a_want(mcpu=1000)) == [Reason.ZONE_FIT_SHORT]
+
+
+def test_a_node_whose_row_is_read_again_is_left_out() -> None:
+    cluster = a_cluster()
+    cluster.settle(cluster.node("n1"), is_reloading=True)
+    assert reasons(cluster, a_want()) == [Reason.LEDGER_CONFLICT]
+
+
+def test_every_reason_of_the_stack_has_its_place_and_its_sentence() -> None:
+    order = list(Reason)
+    admission = [reason for reason, _ in FILTERS if reason is not Reason.LEDGER_CONFLICT]
+    assert admission == sorted(admission, key=order.index)
+    assert all(SENTENCES[reason] for reason, _ in FILTERS)
+
+
+def test_older_facts_do_not_replace_newer_ones() -> None:
+    cluster = a_cluster()
+    assert not cluster.on_allocatable(an_allocatable("n1", [(0, 0), (0, 0)], at_ms=NOW_MS - 1))
+    assert reasons(cluster, a_want()) == []

@@ -1,0 +1,59 @@
+"""Scores: 0..100, whole, rounded down, and alike for one row and for many."""
+
+import numpy as np
+import pytest
+
+from colo_scheduler.policy import Policy
+from colo_scheduler.scores import Weights, fewest_zones, most_free, most_free_of_rows, total
+from colo_scheduler.stack import sort_key, weighted
+
+
+@pytest.mark.parametrize(("cost", "score"), [(1, 100), (2, 50), (3, 33), (7, 14), (101, 0)])
+def test_fewer_zones_score_higher(cost: int, score: int) -> None:
+    assert fewest_zones(cost) == score
+
+
+FREE = {
+    "all is left": ((100, 100, 100, 100), 100),
+    "nothing is left": ((0, 0, 100, 100), 0),
+    "CPU 29 of 100 is 29, not 28": ((29, 100, 100, 100), 64),
+    "each percentage is rounded down before the mean": ((199, 199, 200, 200), 99),
+    "the mean is rounded down": ((50, 51, 100, 100), 50),
+    "no CPU was allocatable": ((0, 100, 0, 100), 50),
+    "overcommitted counts as nothing": ((-300, 0, 100, 100), 0),
+    "more left than allocatable is at most 100": ((500, 500, 100, 100), 100),
+}
+
+
+@pytest.mark.parametrize(("numbers", "score"), FREE.values(), ids=FREE.keys())
+def test_what_stays_free_scores_its_share(numbers: tuple[int, int, int, int], score: int) -> None:
+    assert most_free(*numbers) == score
+    columns = [np.array([number], dtype=np.int64) for number in numbers]
+    assert most_free_of_rows(*columns).tolist() == [score]
+
+
+def test_the_default_weights_put_one_zone_before_two_whatever_is_free() -> None:
+    weights = Policy().weights
+    assert weighted(1, 0, weights) > weighted(2, 100, weights)
+
+
+def test_the_total_is_a_whole_number_up_to_100() -> None:
+    assert total(weighted(1, 100, Weights()), Weights()) == 100
+    assert total(weighted(2, 99, Weights(fewest_zones=1, most_free=1)), Weights(fewest_zones=1, most_free=1)) == 74
+
+
+KEYS = {
+    "the weighted sum first": (sort_key(6, 0, 9), sort_key(5, 10**6, 0)),
+    "then more free CPU": (sort_key(5, 2, 9), sort_key(5, 1, 0)),
+    "then the earlier name": (sort_key(5, 1, 3), sort_key(5, 1, 4)),
+    "CPU above the limit counts as the limit": (sort_key(5, 1 << 40, 0), sort_key(5, 1 << 30, 1)),
+}
+
+
+@pytest.mark.parametrize(("better", "worse"), KEYS.values(), ids=KEYS.keys())
+def test_nodes_are_compared_by_one_number(better: int, worse: int) -> None:
+    assert better > worse
+
+
+def test_the_largest_key_fits_in_64_bits() -> None:
+    assert sort_key(weighted(1, 100, Weights(fewest_zones=100, most_free=100)), 1 << 60, 0) < 2**63

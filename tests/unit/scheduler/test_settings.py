@@ -1,0 +1,30 @@
+"""Settings: every limit has a rule, and a broken one is named."""
+
+import pytest
+
+from colo_common.runtime.settings import BadSettings, load
+from colo_scheduler.settings import Settings
+
+
+def test_the_defaults_are_valid() -> None:
+    assert load(Settings, "scheduler").policy.quantum == 250
+
+
+@pytest.mark.parametrize(
+    ("flag", "says"),
+    [
+        ("--policy-quantum=0", "policy_quantum: must be at least 1"),
+        ("--policy-commit-tries=-1", "policy_commit_tries: must be at least 0"),
+        ("--policy-backoff-first-ms=0", "policy_backoff_first_ms: must be at least 1"),
+        ("--policy-backoff-most-ms=10", "policy_backoff_most_ms: must not be below the first"),
+        ("--policy-weights-most-free=101", "policy_weights_most_free: must be from 0 to 100"),
+    ],
+)
+def test_a_value_that_breaks_a_rule_is_named(flag: str, says: str) -> None:
+    with pytest.raises(BadSettings, match=says):
+        load(Settings, "scheduler", [flag])
+
+
+def test_at_least_one_scorer_must_count() -> None:
+    with pytest.raises(BadSettings, match="at least one weight must be above 0"):
+        load(Settings, "scheduler", ["--policy-weights-most-free=0", "--policy-weights-fewest-zones=0"])
