@@ -8,12 +8,12 @@ import signal
 import sys
 import urllib.request
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from colo_cli.server_process import tied_command
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["LabProcess", "LabProcesses"]
+__all__ = ["LabProcess", "LabProcesses", "log_events", "log_notices"]
 
 _READY_LIMIT_S: Final = 30.0
 _STOP_LIMIT_S: Final = 3.0
@@ -23,19 +23,20 @@ _POLL_S: Final = 0.05
 class LabProcess:
     """One service: its name, its process, and the address of its health page once it has said it."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path, address_file: Path) -> None:
+    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path, log_start: int) -> None:
         self.name = name
         self.process = process
         self.log = log
-        self._address_file = address_file
+        self._log_start = log_start
+        self._address: str | None = None
 
     @property
     def address(self) -> str | None:
-        """ "host:port" of its HTTP side, from the file that it writes when it listens."""
-        try:
-            return self._address_file.read_text("utf-8").strip() or None
-        except FileNotFoundError:
-            return None
+        """ "host:port" of its HTTP side, from its log; None before it listens."""
+        if self._address is None:
+            for line in log_events(self.log, "http-listening", since=self._log_start):
+                self._address = f"{line['host']}:{line['port']}"
+        return self._address
 
     def rss_bytes(self) -> int:
         """Resident memory now; 0 when the process is gone."""
@@ -77,9 +78,8 @@ class LabProcesses:
         """Run `python -m module`; returns at once."""
         self._modules[name] = (module, environment or {})
         log = self._directory / f"{name}.log"
-        address = self._directory / f"{name}.address"
-        address.unlink(missing_ok=True)
-        merged = {**os.environ, **self._environment, **(environment or {}), "COLO_ADDRESS_FILE": str(address)}
+        log_start = log.stat().st_size if log.exists() else 0
+        merged = {**os.environ, **self._environment, **(environment or {})}
         with log.open("ab") as sink:
             process = await asyncio.create_subprocess_exec(
                 *tied_command([sys.executable, "-m", module]),
@@ -89,7 +89,7 @@ class LabProcesses:
                 env=merged,
                 start_new_session=True,
             )
-        self.running[name] = LabProcess(name, process, log, address)
+        self.running[name] = LabProcess(name, process, log, log_start)
         return self.running[name]
 
     async def wait_ready(self, names: list[str]) -> None:
@@ -135,6 +135,28 @@ class LabProcesses:
                         process.kill()
             await asyncio.gather(*waits)
         self.running.clear()
+
+
+def log_events(log: Path, event: str, since: int = 0) -> list[dict[str, Any]]:
+    """The lines of a JSON log with that event, after `since` bytes; what is no JSON is passed over."""
+    try:
+        with log.open("rb") as lines:
+            lines.seek(since)
+            found = [line for line in lines if event.encode() in line]
+    except OSError:
+        return []
+    events = []
+    for line in found:
+        with contextlib.suppress(ValueError):
+            decoded = json.loads(line)
+            if isinstance(decoded, dict) and decoded.get("event") == event:
+                events.append(decoded)
+    return events
+
+
+def log_notices(child: LabProcess | None) -> list[str]:
+    """What a service said about its inputs that belongs into the verdict."""
+    return [] if child is None else [str(line.get("notice", "")) for line in log_events(child.log, "trace")]
 
 
 def _is_ready(address: str) -> bool:

@@ -1,0 +1,89 @@
+"""The lab's users: submit jobs so that there is always more work than room, and never without limit."""
+
+import asyncio
+import time
+from typing import Final
+
+from colo_cli.lab_observe import LabObserver
+from colo_common.events.requests import JobAccepted, SubmitJob
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
+from colo_common.ports import Bus, Clock, PortError
+from colo_common.runtime.ask import ask
+from colo_sim.job_source import JobFeeder, JobSource, SimJob
+
+__all__ = ["LabFeed"]
+
+_PERIOD_S: Final = 0.25
+_FINAL: Final = frozenset({"Completed", "Failed", "Terminated"})
+
+
+class LabFeed:
+    """Looks at what is promised and outstanding four times a second and submits what is missing."""
+
+    def __init__(self, bus: Bus, clock: Clock, seen: LabObserver, source: JobSource, *, nodes: int) -> None:
+        self._bus = bus
+        self._clock = clock
+        self._seen = seen
+        # Twenty jobs a node at most: a backlog that a person can still read.
+        self._feeder = JobFeeder(source, max_jobs=20 * nodes + 100, max_batch=20)
+        self._outstanding: dict[str, int] = {}
+        self.submitted = 0
+        self.replicas = 0
+        self.refused: list[str] = []
+
+    async def run(self) -> None:
+        """Until cancelled. A service that is away for a moment is no reason to stop."""
+        while True:
+            await asyncio.sleep(_PERIOD_S)
+            self._forget_ended()
+            spare_mcpu = sum(view.allocatable_mcpu for view in self._seen.nodes.values())
+            if spare_mcpu <= 0:
+                continue
+            jobs = self._feeder.feed(
+                self._clock.now_ms(),
+                spare_mcpu=spare_mcpu,
+                outstanding_mcpu=sum(self._outstanding.values()),
+                outstanding_jobs=len(self._outstanding),
+            )
+            for job in jobs:
+                await self._submit(job)
+
+    def _forget_ended(self) -> None:
+        for job in [job for job in self._outstanding if self._seen.jobs.get(job) in _FINAL]:
+            del self._outstanding[job]
+
+    async def _submit(self, job: SimJob) -> None:
+        name = f"{job.name}-{self.submitted}"[:60]
+        request = SubmitJob(job=name, spec=_spec(job))
+        self._seen.submitted(name, time.time_ns() // 1000)
+        self._outstanding[name] = job.total_cpu_mcpu
+        self.submitted += 1
+        self.replicas += job.replicas
+        try:
+            answer = await ask(self._bus, request, 5.0)
+        except (PortError, InvalidInput) as error:
+            self._give_up(name, str(error))
+            return
+        if not isinstance(answer, JobAccepted):
+            self._give_up(name, str(answer))
+
+    def _give_up(self, name: str, why: str) -> None:
+        self._outstanding.pop(name, None)
+        if len(self.refused) < 100:
+            self.refused.append(f"{name}: {why}")
+
+
+def _spec(job: SimJob) -> JobSpec:
+    return JobSpec(
+        name=job.name[:50],
+        tasks=(
+            TaskSpec(
+                name="main",
+                replicas=job.replicas,
+                request=ResourceRequest(cpu_mcpu=job.cpu_mcpu, memory_bytes=job.memory_bytes),
+                run=RunSpec(work_mcpu_ms=job.work_mcpu_ms, grace_ms=10_000),
+                max_retry=3,
+            ),
+        ),
+    )

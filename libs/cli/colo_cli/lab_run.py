@@ -1,0 +1,226 @@
+"""Runs the lab: servers, services, simulated nodes, jobs; watches; ends everything; returns the verdict."""
+
+import asyncio
+import contextlib
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from colo_cli.lab_feed import LabFeed
+from colo_cli.lab_options import LabOptions
+from colo_cli.lab_processes import LabProcesses, log_notices
+from colo_cli.lab_real import RealNode
+from colo_cli.lab_screen import lab_picture
+from colo_cli.lab_servers import LabServers
+from colo_cli.lab_verdict import LabFigures, verdict_of
+from colo_cli.lab_watch import LabCore, lab_hears
+from colo_common.adapters.bus_nats import NatsBus
+from colo_common.adapters.clock import SystemClock
+from colo_common.model.invalid import InvalidInput
+from colo_common.runtime.service import Service
+from colo_sim.job_source import GeneratedJobs, JobSource
+from colo_sim.job_table import read_job_table
+from colo_sim.machine_reading import MachineLedger
+
+__all__ = ["run_lab"]
+
+_CONTROL: Final = ("overcommit", "jobs", "scheduler", "evictor", "gateway")
+_TURN_S: Final = 0.25
+
+
+async def run_lab(options: LabOptions) -> dict[str, Any]:
+    """The verdict after `duration_ms` or Ctrl-C. Raises InvalidInput when the lab cannot run; nothing is left behind."""
+    started_s = time.monotonic()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with AsyncExitStack() as stack:
+        directory = stack.enter_context(_directory(options))
+        servers = await stack.enter_async_context(LabServers(options, directory))
+        lab = _Lab(options, directory, servers, started_s, stop)
+        stack.push_async_callback(lab.close)
+        return await lab.run()
+
+
+class _Lab:
+    def __init__(
+        self, options: LabOptions, directory: Path, servers: LabServers, started_s: float, stop: asyncio.Event
+    ) -> None:
+        self._options = options
+        self._started_s = started_s
+        self._stop = stop
+        self._servers = servers
+        self._report = directory / "machines.json"
+        self._origin_ms = time.time_ns() // 1_000_000
+        self._clock = SystemClock(float(options.speed), self._origin_ms)
+        self._processes = LabProcesses(directory, self._environment())
+        self._bus = NatsBus(servers.nats_url, name="colo-lab", version="lab")
+        self._core = LabCore()
+        self._real = RealNode(options, directory, self._processes) if options.real else None
+        self._errors: list[str] = []
+
+    async def run(self) -> dict[str, Any]:
+        self._bus.start()
+        await self._bus.connected(10.0)
+        await self._start_services()
+        source = self._job_source()
+        feed = LabFeed(self._bus, self._clock, self._core.seen, source, nodes=self._options.nodes)
+        service = Service(
+            name="lab", core=self._core, bus=self._bus, clock=self._clock, hears=lab_hears(), discoverable=False
+        )
+        ended = asyncio.Event()
+        watching = asyncio.create_task(service.run(ended))
+        feeding = asyncio.create_task(feed.run())
+        begun_s = time.monotonic()
+        try:
+            await self._watch(begun_s, (watching, feeding))
+            figures = self._figures(feed, time.monotonic() - begun_s)
+        finally:
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+        # The machines write their last account when they end; messages that are under way are still heard.
+        await self._processes.stop()
+        ended.set()
+        await asyncio.gather(watching, return_exceptions=True)
+        return verdict_of(figures, self._core.seen, self._ledgers())
+
+    async def close(self) -> None:
+        await self._processes.stop()
+        if self._real is not None:
+            await self._real.close()
+        await self._bus.close()
+
+    def _environment(self) -> dict[str, str]:
+        options = self._options
+        period_ms = options.sample_period_ms
+        found = {
+            "COLO_NATS_URL": self._servers.nats_url,
+            "COLO_REDIS_URL": self._servers.redis_url,
+            "COLO_CLOCK_SPEED": str(options.speed),
+            "COLO_CLOCK_ORIGIN_MS": str(self._origin_ms),
+            "COLO_LOG_LEVEL": "info",
+            "COLO_OTLP_ENDPOINT": options.otlp_endpoint,
+            "COLO_OVERCOMMIT_LEASE_MS": str(options.lease_ms),
+            "COLO_OVERCOMMIT_STALE_AFTER_MS": str(5 * period_ms),
+            "COLO_OVERCOMMIT_LOST_AFTER_MS": str(40 * period_ms),
+            "COLO_OVERCOMMIT_REFRESH_MS": str(max(60_000, 8 * period_ms)),
+            "COLO_EVICTOR_POLICY_GAP_MS": str(max(10_000, 4 * period_ms)),
+        }
+        return {key: value for key, value in found.items() if value}
+
+    async def _start_services(self) -> None:
+        options = self._options
+        for name in _CONTROL:
+            own = {"COLO_GATEWAY_HTTP_PORT": str(self._servers.gateway_port)} if name == "gateway" else {}
+            await self._processes.start(name, f"colo_{name}", own)
+        machines = {
+            "COLO_SIM_NODES": str(options.nodes),
+            "COLO_SIM_SEED": str(options.seed),
+            "COLO_SIM_TRACE": options.trace,
+            "COLO_SIM_SAMPLE_MS": str(options.sample_period_ms),
+            "COLO_SIM_REPORT": str(self._report),
+        }
+        await self._processes.start("sim", "colo_sim", {key: value for key, value in machines.items() if value})
+        if self._real is not None:
+            await self._real.start()
+        await self._processes.wait_ready(list(self._processes.running))
+
+    def _job_source(self) -> JobSource:
+        if not self._options.jobs:
+            return GeneratedJobs(self._options.seed)
+        return read_job_table(
+            Path(self._options.jobs), max_cpu_mcpu=12_000, max_memory_bytes=32 << 30, speed_up=self._options.speed
+        )
+
+    async def _watch(self, begun_s: float, tasks: tuple["asyncio.Task[None]", ...]) -> None:
+        """Draw and look after the services until the time is over, somebody stops it, or a part fails."""
+        limit_s = None if self._options.duration_ms is None else self._options.duration_ms / 1000
+        with self._screen() as draw:
+            while not self._stop.is_set():
+                wall_s = time.monotonic() - begun_s
+                if limit_s is not None and wall_s >= limit_s:
+                    return
+                for task in tasks:
+                    if task.done():
+                        task.result()
+                await self._processes.heal()
+                draw(
+                    lab_picture(
+                        self._core.seen,
+                        wall_s=wall_s,
+                        simulated_s=wall_s * self._options.speed,
+                        api=self._servers.gateway_url,
+                        note=self._real.note if self._real is not None else "",
+                    )
+                )
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(
+                        _TURN_S if limit_s is None else min(_TURN_S, max(limit_s - wall_s, 0.01))
+                    ):
+                        await self._stop.wait()
+
+    @contextlib.contextmanager
+    def _screen(self):  # type: ignore[no-untyped-def]
+        if self._options.json or not sys.stderr.isatty():
+            yield lambda _picture: None
+            return
+        from rich.console import Console
+        from rich.live import Live
+
+        with Live(console=Console(stderr=True), refresh_per_second=4, screen=False) as live:
+            yield live.update
+
+    def _figures(self, feed: LabFeed, duration_s: float) -> LabFigures:
+        first_us = self._core.seen.first_placement_us
+        first_s = None
+        if first_us is not None:
+            wall_start_us = time.time_ns() // 1000 - int((time.monotonic() - self._started_s) * 1_000_000)
+            first_s = round((first_us - wall_start_us) / 1_000_000, 2)
+        own_s = time.process_time()
+        children = self._processes.running
+        return LabFigures(
+            nodes=self._options.nodes + (1 if self._real is not None and self._real.runs else 0),
+            speed=self._options.speed,
+            duration_s=duration_s,
+            simulated_s=duration_s * self._options.speed,
+            submitted=feed.submitted,
+            first_placement_s=first_s,
+            cpu_s={"lab": own_s, **self._servers.cpu_s(), **{name: child.cpu_s() for name, child in children.items()}},
+            rss_bytes={**self._servers.rss_bytes(), **{name: child.rss_bytes() for name, child in children.items()}},
+            errors=[
+                *self._errors,
+                *(f"{name} ended by itself and was started again" for name in self._processes.restarts),
+                *feed.refused[:5],
+                *(f"placed twice: {key}" for key in self._core.seen.placed_twice[:5]),
+            ],
+            notices=[*log_notices(children.get("sim")), *(self._real.notices if self._real is not None else ())],
+        )
+
+    def _ledgers(self) -> dict[str, MachineLedger]:
+        try:
+            return msgspec.json.decode(self._report.read_bytes(), type=dict[str, MachineLedger])
+        except (OSError, msgspec.MsgspecError) as error:
+            raise InvalidInput("lab", f"the machines' account cannot be read: {error}", str(self._report)) from error
+
+
+@contextlib.contextmanager
+def _directory(options: LabOptions):  # type: ignore[no-untyped-def]
+    """The lab's own directory, removed at the end unless it was asked for."""
+    if options.keep:
+        path = Path(options.keep)
+        path.mkdir(parents=True, exist_ok=True)
+        yield path.resolve()
+        return
+    path = Path(tempfile.mkdtemp(prefix="colo-lab-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)

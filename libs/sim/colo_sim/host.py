@@ -1,0 +1,163 @@
+"""Simulated nodes in one process: for each a machine, and the real collector and executor services on it."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from colo_collector.core import CollectorCore
+from colo_collector.policy import Policy as CollectorPolicy
+from colo_collector.readings import Inspected
+from colo_common.ports import Clock
+from colo_common.runtime.process import Process, run
+from colo_common.runtime.service import Service
+from colo_executor.core import Executor, ExecutorPolicy
+from colo_executor.hears import executor_hears
+from colo_executor.shell import ExecutorShell
+from colo_executor.simulated import SimulatedRuntime
+from colo_sim.demand import NodeDemand
+from colo_sim.host_settings import Settings
+from colo_sim.machine import SimMachine
+from colo_sim.machine_reading import MachineCounters
+from colo_sim.machine_spec import MachineSpec
+from colo_sim.node_measure import measured_between
+from colo_sim.trace_readers import default_trace, read_trace
+from colo_sim.trace_rows import TraceRead
+
+__all__ = ["SimulatedNode", "main"]
+
+_REPORT_S = 1.0
+
+
+class SimulatedNode:
+    """One machine, its collector and its executor."""
+
+    def __init__(self, process: Process, settings: Settings, index: int, trace: TraceRead) -> None:
+        self.name = node_name(index, settings.nodes)
+        spec = MachineSpec(
+            sockets=settings.sockets,
+            zones_per_socket=settings.zones_per_socket,
+            cpus_per_zone=settings.cpus_per_zone,
+            memory_bytes_per_zone=settings.memory_gib_per_zone << 30,
+        )
+        demand = NodeDemand(
+            trace.trace,
+            node=self.name,
+            node_index=index,
+            seed=settings.seed,
+            cpu_capacity_mcpu=spec.cpu_capacity_mcpu,
+            memory_capacity_bytes=spec.memory_capacity_bytes,
+        )
+        self._origin_ms = process.clock.now_ms()
+        # The machine lives in the services' time; the trace begins with the lab.
+        self.machine = SimMachine(
+            spec,
+            node=self.name,
+            seed=settings.seed,
+            demand=lambda at_ms: demand.at(max(at_ms - self._origin_ms, 0)),
+            start_ms=self._origin_ms,
+        )
+        self._spec = spec
+        self._clock: Clock = process.clock
+        self._sample_ms = settings.sample_ms
+        self._phase_ms = settings.sample_ms * index // settings.nodes
+        self.collector = Service(
+            name="collector",
+            core=CollectorCore(self.name, CollectorPolicy()),
+            bus=process.bus,
+            clock=process.clock,
+            hears=(),
+            metrics=process.metrics,
+            discoverable=False,
+        )
+        self.shell = ExecutorShell(
+            SimulatedRuntime(self.machine, capacity_mcpu=spec.cpu_capacity_mcpu),
+            process.clock,
+            policy=settings.reflex,
+            period_ms=settings.reflex_ms,
+            metrics=process.metrics,
+            span=process.telemetry.span,
+        )
+        self.executor = Service(
+            name="executor",
+            core=Executor(self.name, ExecutorPolicy()),
+            bus=process.bus,
+            clock=process.clock,
+            hears=executor_hears(self.name),
+            perform=self.shell.perform,
+            load=self.shell.load,
+            metrics=process.metrics,
+            discoverable=False,
+        )
+
+    async def sample(self) -> None:
+        """Say what the machine is, then what it does, every period on an absolute schedule, until cancelled."""
+        await self.collector.inject(Inspected(topology=self._spec.topology(), simulated=True))
+        before = self._advance()
+        due_ms = self._clock.now_ms() + self._phase_ms
+        while True:
+            due_ms = max(due_ms + self._sample_ms, self._clock.now_ms())
+            await asyncio.sleep(self._clock.real_s(due_ms - self._clock.now_ms()))
+            now = self._advance()
+            measured = measured_between(before, now)
+            if measured is not None:
+                await self.collector.inject(measured)
+                before = now
+
+    def _advance(self) -> MachineCounters:
+        self.machine.advance(max(self._clock.now_ms(), self.machine.at_ms))
+        return self.machine.counters()
+
+
+def node_name(index: int, nodes: int) -> str:
+    """node-01, node-02, ... with as many digits as the last one needs, at least two."""
+    return f"node-{index + 1:0{max(len(str(nodes)), 2)}d}"
+
+
+async def build(process: Process, settings: Settings) -> None:
+    """Put all nodes together."""
+    trace = await asyncio.to_thread(_trace, settings)
+    log = structlog.get_logger("sim")
+    for notice in trace.notices:
+        log.info("trace", notice=notice)
+    nodes = [SimulatedNode(process, settings, index, trace) for index in range(settings.nodes)]
+    for node in nodes:
+        process.add(node.collector)
+        process.add(node.executor)
+        process.background(node.sample())
+        process.background(node.shell.run_reflex_here())
+        process.background(node.shell.run_teller(node.executor.inject))
+    if settings.report:
+        process.background(_report_regularly(nodes, Path(settings.report)))
+
+
+async def _report_regularly(nodes: list[SimulatedNode], path: Path) -> None:
+    """What really happened, for the verdict; the last one is at most a second old when the process ends."""
+    try:
+        while True:
+            await asyncio.sleep(_REPORT_S)
+            await asyncio.to_thread(_write_report, nodes, path)
+    finally:
+        _write_report(nodes, path)
+
+
+def _write_report(nodes: list[SimulatedNode], path: Path) -> None:
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_bytes(msgspec.json.encode({node.name: node.machine.ledger() for node in nodes}))
+    os.replace(fresh, path)
+
+
+def _trace(settings: Settings) -> TraceRead:
+    return read_trace(Path(settings.trace)) if settings.trace else default_trace(settings.seed)
+
+
+def main() -> int:
+    """Run until SIGTERM; the exit code."""
+    return run("sim", Settings, build)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""What an operator may set of the process that hosts simulated nodes."""
+
+from colo_common.model.invalid import InvalidInput
+from colo_common.runtime.settings import Common
+from colo_executor.reflex import ReflexPolicy
+
+__all__ = ["Settings"]
+
+
+class Settings(Common, frozen=True, kw_only=True):
+    """`nodes` equal machines. Times are simulated ms; `reflex_ms` is the period of the executor's fast reading.
+
+    `trace` is a file of online load ("" : the fleet series where it is installed, else a synthetic day). `report` is a file that
+    holds what really happened on the machines, written anew every second and at the end.
+    """
+
+    nodes: int = 12
+    sockets: int = 2
+    zones_per_socket: int = 2
+    cpus_per_zone: int = 16
+    memory_gib_per_zone: int = 64
+    seed: int = 1
+    trace: str = ""
+    sample_ms: int = 1_000
+    reflex_ms: int = 1_000
+    report: str = ""
+    reflex: ReflexPolicy = ReflexPolicy()
+
+    def validate(self) -> None:
+        """Raise InvalidInput for the first value that is out of range."""
+        for name, most in (
+            ("nodes", 1_000),
+            ("sockets", 16),
+            ("zones_per_socket", 16),
+            ("cpus_per_zone", 512),
+            ("memory_gib_per_zone", 4_096),
+        ):
+            if not 1 <= getattr(self, name) <= most:
+                raise InvalidInput(name, f"must be 1 to {most}", getattr(self, name))
+        for name in ("sample_ms", "reflex_ms"):
+            if not 100 <= getattr(self, name) <= 600_000:
+                raise InvalidInput(name, "must be 100 to 600000", getattr(self, name))
+        self.reflex.validate()
