@@ -8,7 +8,7 @@ from colo_executor.suppress import Suppress, SuppressPolicy, bounds_mcpu, decide
 CAPACITIES = st.sampled_from([1_000, 2_000, 64_000, 192_000])
 POLICIES = st.builds(
     SuppressPolicy,
-    suppress_pct=st.integers(1, 100),
+    threshold_pct=st.integers(1, 100),
     floor_mcpu=st.integers(10, 4_000),
     band_pct=st.integers(0, 5),
     grow_step_pct=st.integers(1, 50),

@@ -31,7 +31,10 @@ class Announcer:
         """When the newest move may be told (a moment that may have passed), or None when it need not be."""
         if self._moved is None or not self._concerns(self._moved, has_batch):
             return None
-        return 0 if self._told_at_ms is None else self._told_at_ms + self._interval_ms
+        if self._told_at_ms is None or self._moved.reason is Reason.SHUTDOWN_RESTORE:
+            # The first one, or the last one: there is no later.
+            return 0
+        return self._told_at_ms + self._interval_ms
 
     def tell(self, has_batch: bool, now_ms: int) -> list[Publish]:
         """The announcement, when one is due."""

@@ -6,7 +6,7 @@ from typing import Final
 from msgspec import Struct
 
 from colo_common.events.enforcement import KnobValue
-from colo_common.model.placement import Placement
+from colo_common.model.placement import Placement, parse_replica_token, replica_token
 from colo_executor.local import StopIntent
 
 __all__ = ["KILLS_MOST", "KILL_RETRY_MS", "Attempt", "Phase", "job_of", "refusal_of"]
@@ -16,8 +16,6 @@ KILL_RETRY_MS: Final = 1_000
 
 KILLS_MOST: Final = 10
 """After so many SIGKILLs nothing more is sent: a process that ignores them waits for a device, and its exit is still heard."""
-
-_LONGEST_NAME: Final = 200
 
 
 class Phase(StrEnum):
@@ -48,15 +46,13 @@ def job_of(replica: str) -> str:
 
 def refusal_of(placement: Placement, node: str) -> str:
     """Empty when this node can try the placement, else one sentence that names the field and the rule."""
-    parts = placement.replica.split("/")
-    if len(parts) != 3 or not all(parts) or len(placement.replica) > _LONGEST_NAME:
-        return (
-            f'replica: must be "job/task/index" of at most {_LONGEST_NAME} characters (got {placement.replica[:80]!r})'
-        )
-    if placement.node != node:
-        return f"node: must be this node, {node} (got {placement.node[:80]!r})"
     if placement.attempt < 1:
         return f"attempt: must be at least 1 (got {placement.attempt})"
+    token = replica_token(placement.replica, placement.attempt)
+    if parse_replica_token(token) != (placement.replica, placement.attempt):
+        return f'replica: must be "job/task/index" of two DNS labels and a number (got {placement.replica[:80]!r})'
+    if placement.node != node:
+        return f"node: must be this node, {node} (got {placement.node[:80]!r})"
     if placement.cpu_mcpu < 1 or placement.memory_bytes < 1:
         return f"cpu_mcpu and memory_bytes: must be at least 1 (got {placement.cpu_mcpu}, {placement.memory_bytes})"
     return ""

@@ -13,9 +13,9 @@ _LONGEST_LEASE_MS = 600_000
 
 
 class LeasePolicy(Struct, frozen=True, kw_only=True):
-    """`lease_ms` holds until the control plane names another; then nothing grows for `hold_ms`; then a step each interval."""
+    """`default_ms` holds until the control plane names another; then nothing grows for `hold_ms`; then a step each interval."""
 
-    lease_ms: int = 15_000
+    default_ms: int = 15_000
     hold_ms: int = 5_000
     step_pct: int = 20
     step_interval_ms: int = 1_000
@@ -23,7 +23,7 @@ class LeasePolicy(Struct, frozen=True, kw_only=True):
     def validate(self) -> None:
         """Raise InvalidInput for a number without meaning."""
         for name, low, high in (
-            ("lease_ms", 1, _LONGEST_LEASE_MS),
+            ("default_ms", 1, _LONGEST_LEASE_MS),
             ("hold_ms", 0, _LONGEST_LEASE_MS),
             ("step_pct", 1, 100),
             ("step_interval_ms", 1, _LONGEST_LEASE_MS),

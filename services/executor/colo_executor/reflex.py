@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from colo_common.events.effects import Wake
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
-from colo_executor.lease import Lease, LeasePhase, LeasePolicy, limit_mcpu, next_step_ms, phase_of, renewed
+from colo_executor.lease import Lease, LeasePhase, LeasePolicy, expired_at, limit_mcpu, next_step_ms, phase_of, renewed
 from colo_executor.local import CeilingMoved, CeilingRefused, CeilingWritten, FastReading, RenewLease, SetCeiling
 from colo_executor.suppress import Decision, Suppress, SuppressPolicy, bounds_mcpu, decide
 
@@ -47,7 +47,7 @@ class Reflex:
         self, policy: ReflexPolicy, *, capacity_mcpu: int, now_ms: int, ceiling_mcpu: int | None = None
     ) -> None:
         self.policy = policy
-        self.lease = Lease(renewed_at_ms=now_ms, lease_ms=policy.lease.lease_ms)
+        self.lease = Lease(renewed_at_ms=now_ms, lease_ms=policy.lease.default_ms)
         self.refusals = 0
         self._capacity_mcpu = capacity_mcpu
         self._suppress = Suppress(ceiling_mcpu=ceiling_mcpu)
@@ -160,6 +160,8 @@ class Reflex:
         return self._write(now_ms)
 
     def _limit(self, ceiling: int, now_ms: int) -> int | None:
+        if now_ms < expired_at(self.lease):
+            return None
         floor, _ = bounds_mcpu(self.policy.suppress, self._capacity_mcpu)
         self.lease, limit = limit_mcpu(
             self.lease,

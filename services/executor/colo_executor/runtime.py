@@ -32,6 +32,11 @@ class Runtime(Protocol):
         """The batch ceiling the machine has; None when it has none. Known after `adopt`."""
         ...
 
+    @property
+    def has_batch(self) -> bool:
+        """Whether any replica is here."""
+        ...
+
     async def adopt(self, now_ms: int) -> Adopted:
         """Prepare the machine and tell what an earlier executor left; attempts found dead appear in `poll_exits` later."""
         ...

@@ -1,22 +1,27 @@
 """Connects the two cores with a runtime: performs what the executor core says, and keeps the reflex going whatever waits."""
 
 import asyncio
+import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, Protocol
 
 import structlog
 from msgspec import Struct
 
 from colo_common.events.effects import Effect, Wake
 from colo_common.model.invalid import InvariantBroken
+from colo_common.model.reasons import Reason
 from colo_common.ports import Clock
 from colo_common.runtime.metrics import Metrics
 from colo_executor.local import (
     CeilingMoved,
     CeilingRefused,
     CeilingWritten,
+    FastReading,
     LaunchFailed,
     LaunchReplica,
     RememberEnd,
@@ -25,27 +30,51 @@ from colo_executor.local import (
     SetCeiling,
     SignalReplica,
 )
-from colo_executor.reflex import Reflex, ReflexEffect, ReflexEvent, ReflexPolicy
+from colo_executor.reflex import Reflex, ReflexEvent, ReflexPolicy
 from colo_executor.runtime import Runtime
+from colo_executor.suppress import bounds_mcpu
 
-__all__ = ["ExecutorShell", "SpanSink"]
+__all__ = ["ExecutorShell", "SpanSink", "no_span"]
 
-_TOLD_MOST: Final = 10_000
+_RENEWALS_MOST: Final = 100
+_QUIET_PERIODS: Final = 5
 
-#: Takes a finished span: name, parent traceparent, start and end (wall microseconds), attributes, error.
-SpanSink = Callable[[str, str, int, int, dict[str, str], str], None]
 Inject = Callable[[Struct], Awaitable[None]]
 
 
-def _no_span(name: str, parent: str, start_us: int, end_us: int, attributes: dict[str, str], error: str) -> None:
-    return
+class SpanSink(Protocol):
+    """Takes a finished span (wall microseconds) and gives its traceparent."""
+
+    def __call__(
+        self,
+        name: str,
+        *,
+        parent: str,
+        start_us: int,
+        end_us: int,
+        attributes: Mapping[str, str] | None = None,
+        error: str = "",
+    ) -> str: ...
+
+
+def no_span(
+    name: str,
+    *,
+    parent: str,
+    start_us: int,
+    end_us: int,
+    attributes: Mapping[str, str] | None = None,
+    error: str = "",
+) -> str:
+    """Keeps nothing."""
+    return ""
 
 
 class ExecutorShell:
-    """`perform` and `load` are for the generic service; `run_reflex` is a task of its own.
+    """`perform`, `load` and `leave` are for the generic service; `run_reflex` owns the reflex, in a thread of its own.
 
-    The reflex never waits for the network: it reads, decides and writes here, and what it has to say lies ready for whoever
-    carries it to the service.
+    The reflex never waits for the network, nor for anything else that this process does: it reads, decides and writes, and
+    what it has to say lies ready for `run_teller`, which carries it to the service. What it must hear lies in `_renewals`.
     """
 
     def __init__(
@@ -56,7 +85,7 @@ class ExecutorShell:
         policy: ReflexPolicy,
         period_ms: int,
         metrics: Metrics,
-        span: SpanSink = _no_span,
+        span: SpanSink = no_span,
     ) -> None:
         self._runtime = runtime
         self._clock = clock
@@ -64,14 +93,16 @@ class ExecutorShell:
         self._period_ms = period_ms
         self._span = span
         self._reflex: Reflex | None = None
-        self._to_tell: deque[Struct] = deque(maxlen=_TOLD_MOST)
+        self._renewals: deque[RenewLease] = deque(maxlen=_RENEWALS_MOST)
+        self._to_tell: deque[Struct] = deque()
+        self._moved: CeilingMoved | None = None
+        self._news = threading.Lock()
         self._has_news = asyncio.Event()
         self._ready = asyncio.Event()
         self._log = structlog.get_logger("executor")
         self._is_blind = False
-        self._ceiling_gauge = metrics.gauge("colo_executor_batch_ceiling_mcpu", "the batch tier's CPU ceiling")
-        self._online_gauge = metrics.gauge("colo_executor_online_used_mcpu", "CPU use of everything but batch work")
-        self._batch_gauge = metrics.gauge("colo_executor_batch_used_mcpu", "CPU use of batch work")
+        self._reading: FastReading | None = None
+        self._register_gauges(metrics)
         self._writes = metrics.counter("colo_executor_ceiling_writes_total", "ceilings written")
         self._refusals = metrics.counter("colo_executor_ceiling_refusals_total", "ceilings that the kernel refused")
         self._reflex_seconds = metrics.histogram(
@@ -83,6 +114,21 @@ class ExecutorShell:
     def reflex(self) -> Reflex | None:
         """The reflex, once the machine is adopted."""
         return self._reflex
+
+    def _register_gauges(self, metrics: Metrics) -> None:
+        """Read when somebody asks: the reflex itself has no time for them."""
+        for name, says, field in (
+            ("colo_executor_online_used_mcpu", "CPU use of everything but batch work", "online_used_mcpu"),
+            ("colo_executor_batch_used_mcpu", "CPU use of batch work", "batch_used_mcpu"),
+        ):
+            metrics.gauge(name, says).set_function(partial(self._read_value, field))
+        metrics.gauge("colo_executor_batch_ceiling_mcpu", "the batch tier's CPU ceiling").set_function(self._ceiling)
+
+    def _read_value(self, field: str) -> float:
+        return 0.0 if self._reading is None else float(getattr(self._reading, field))
+
+    def _ceiling(self) -> float:
+        return 0.0 if self._reflex is None else float(self._reflex.ceiling_mcpu or 0)
 
     # ------------------------------------------------------------ for the service
 
@@ -111,21 +157,50 @@ class ExecutorShell:
             case RememberPlacement() | RememberEnd():
                 await self._runtime.remember(effect)
             case RenewLease():
-                self._step(effect)
+                self._renewals.append(effect)
             case _:
                 raise InvariantBroken("the executor performs no such effect", effect=type(effect).__name__)
         return []
 
     async def leave(self) -> Sequence[Struct]:
-        """Put the machine back; what ended by it. Only for a service that restores when it leaves."""
+        """Batch work goes on without a reflex: at the floor, until the next executor comes."""
+        await self._hold_reflex()
+        news = self._take_news()
+        ceiling_mcpu, now_ms = self._runtime.ceiling_mcpu, self._clock.now_ms()
+        floor_mcpu, _ = bounds_mcpu(self._policy.suppress, self._runtime.capacity_mcpu)
+        if self._runtime.has_batch and ceiling_mcpu is not None and ceiling_mcpu > floor_mcpu:
+            self._count(self._runtime.set_ceiling(floor_mcpu))
+            news.append(self._left(now_ms, ceiling_mcpu, floor_mcpu))
+        return news
+
+    async def restore(self) -> Sequence[Struct]:
+        """Put the machine back; what ended by it."""
+        await self._hold_reflex()
+        return [*self._take_news(), *await self._runtime.restore()]
+
+    async def _hold_reflex(self) -> None:
+        """No more turns; one that is under way ends within a period."""
         self._ready.clear()
-        return [*self._to_tell, *await self._runtime.restore()]
+        await asyncio.sleep(self._clock.real_s(self._period_ms))
+
+    def _left(self, now_ms: int, before_mcpu: int, ceiling_mcpu: int) -> CeilingMoved:
+        reading = self._reading
+        return CeilingMoved(
+            at_ms=now_ms,
+            reason=Reason.SHUTDOWN_RESTORE,
+            ceiling_mcpu=ceiling_mcpu,
+            before_mcpu=before_mcpu,
+            online_used_mcpu=0 if reading is None else reading.online_used_mcpu,
+            target_mcpu=ceiling_mcpu,
+            capacity_mcpu=self._runtime.capacity_mcpu,
+        )
 
     async def _launch(self, effect: LaunchReplica) -> Struct:
         placement = effect.placement
         start_us = self._clock.wall_us()
-        if effect.sent_us and placement.traceparent:
-            self._span("command", placement.traceparent, effect.sent_us, start_us, {"node": placement.node}, "")
+        parent, node = placement.traceparent, placement.node
+        if effect.sent_us and parent:
+            self._span("command", parent=parent, start_us=effect.sent_us, end_us=start_us, attributes={"node": node})
         result = await self._runtime.launch(placement, self._clock.now_ms())
         error = result.detail if isinstance(result, LaunchFailed) else ""
         self._launches.labels("failed" if error else "started").inc()
@@ -137,15 +212,27 @@ class ExecutorShell:
                 reason=result.reason.value,
                 detail=result.detail,
             )
-        if placement.traceparent:
-            attributes = {"node": placement.node, "replica": placement.replica, "attempt": str(placement.attempt)}
-            self._span("apply", placement.traceparent, start_us, self._clock.wall_us(), attributes, error)
+        if parent:
+            attributes = {"node": node, "replica": placement.replica, "attempt": str(placement.attempt)}
+            end_us = self._clock.wall_us()
+            self._span("apply", parent=parent, start_us=start_us, end_us=end_us, attributes=attributes, error=error)
         return result
 
     # ------------------------------------------------------------ the reflex
 
     async def run_reflex(self) -> None:
-        """Read, decide and write every period until cancelled. A late turn is not made up for."""
+        """Turn every period until cancelled, in a thread: the loop's other work and its wake-ups cost the reflex nothing."""
+        await self._ready.wait()
+        stop = threading.Event()
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1, "reflex") as pool:
+            try:
+                await loop.run_in_executor(pool, self._turn_until, stop, loop)
+            finally:
+                stop.set()
+
+    async def run_reflex_here(self) -> None:
+        """Turn every period until cancelled, in the loop: where many nodes or a virtual time share a process."""
         loop = asyncio.get_running_loop()
         period_s = self._clock.real_s(self._period_ms)
         await self._ready.wait()
@@ -153,6 +240,8 @@ class ExecutorShell:
         while True:
             if self._ready.is_set():
                 self.tick()
+                self._notify()
+            # A late turn is not made up for.
             next_s = max(next_s + period_s, loop.time())
             await asyncio.sleep(next_s - loop.time())
 
@@ -161,43 +250,68 @@ class ExecutorShell:
         while True:
             await self._has_news.wait()
             self._has_news.clear()
-            while self._to_tell:
-                await inject(self._to_tell.popleft())
+            for event in self._take_news():
+                await inject(event)
+
+    def _turn_until(self, stop: threading.Event, loop: asyncio.AbstractEventLoop) -> None:
+        period_s = self._clock.real_s(self._period_ms)
+        quiet_s = period_s * _QUIET_PERIODS
+        next_s = time.monotonic()
+        while not stop.is_set():
+            if self._ready.is_set():
+                self.tick()
+                if self._to_tell or self._moved is not None:
+                    loop.call_soon_threadsafe(self._notify)
+            # Nobody is hurt by batch work that is not there.
+            next_s = max(next_s + (period_s if self._runtime.has_batch else quiet_s), time.monotonic())
+            time.sleep(max(0.0, next_s - time.monotonic()))
+
+    def _notify(self) -> None:
+        if self._to_tell or self._moved is not None:
+            self._has_news.set()
 
     def tick(self) -> None:
         """One turn of the reflex, and a look at what ended."""
+        while self._renewals:
+            self._step(self._renewals.popleft(), self._clock.now_ms())
         started_s = time.perf_counter()
-        reading = self._runtime.read_fast(self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        reading = self._runtime.read_fast(now_ms)
         if reading is not None:
-            self._online_gauge.set(reading.online_used_mcpu)
-            self._batch_gauge.set(reading.batch_used_mcpu)
+            self._reading = reading
             self._is_blind = False
-            if self._step(reading):
+            if self._step(reading, now_ms):
                 self._reflex_seconds.observe(time.perf_counter() - started_s)
-        reflex = self._reflex
-        due_ms = None if reflex is None else reflex.deadline_ms()
-        if due_ms is not None and due_ms <= self._clock.now_ms():
-            if reading is None and not self._is_blind:
-                self._is_blind = True
-                self._log.warning("load-unreadable")
-            self._step(Wake())
+        else:
+            self._wake(now_ms)
         for exited in self._runtime.poll_exits():
             self._tell(exited)
 
-    def _step(self, event: ReflexEvent) -> bool:
+    def _wake(self, now_ms: int) -> None:
+        """Without a reading the reflex still has its deadlines."""
+        reflex = self._reflex
+        due_ms = None if reflex is None else reflex.deadline_ms()
+        if due_ms is None or due_ms > now_ms:
+            return
+        self._step(Wake(), now_ms)
+        if not self._is_blind and self._reading is not None and now_ms - self._reading.at_ms >= self._policy.blind_ms:
+            self._is_blind = True
+            self._log.warning("load-unreadable")
+
+    def _step(self, event: ReflexEvent, now_ms: int) -> bool:
         """Let the reflex handle an event and do what it says, the writing included; whether a ceiling was written."""
         if self._reflex is None:
             return False
         wrote = False
-        effects: deque[ReflexEffect] = deque(self._reflex.handle(event, self._clock.now_ms()))
+        effects = self._reflex.handle(event, now_ms)
         while effects:
-            effect = effects.popleft()
+            effect = effects.pop(0)
             match effect:
                 case SetCeiling():
                     result = self._runtime.set_ceiling(effect.ceiling_mcpu)
                     wrote = wrote or isinstance(result, CeilingWritten)
                     self._count(result)
-                    effects.extend(self._reflex.handle(result, self._clock.now_ms()))
+                    effects += self._reflex.handle(result, now_ms)
                 case CeilingMoved():
                     self._tell(effect)
         return wrote
@@ -205,15 +319,24 @@ class ExecutorShell:
     def _count(self, result: CeilingWritten | CeilingRefused) -> None:
         if isinstance(result, CeilingWritten):
             self._writes.inc()
-            self._ceiling_gauge.set(result.ceiling_mcpu)
             return
         self._refusals.inc()
         if self._reflex is not None and self._reflex.refusals == 0:
             self._log.warning("ceiling-refused", ceiling_mcpu=result.ceiling_mcpu, detail=result.detail)
 
     def _tell(self, event: Struct) -> None:
-        # Of two moves of the ceiling only the newer one matters.
-        if isinstance(event, CeilingMoved) and self._to_tell and isinstance(self._to_tell[-1], CeilingMoved):
-            self._to_tell.pop()
-        self._to_tell.append(event)
-        self._has_news.set()
+        with self._news:
+            if isinstance(event, CeilingMoved):
+                # Of two moves of the ceiling only the newer one matters.
+                self._moved = event
+            else:
+                self._to_tell.append(event)
+
+    def _take_news(self) -> list[Struct]:
+        with self._news:
+            news = list(self._to_tell)
+            self._to_tell.clear()
+            if self._moved is not None:
+                news.append(self._moved)
+                self._moved = None
+        return news

@@ -109,6 +109,11 @@ class SimulatedRuntime:
         """The quota the machine holds batch work to."""
         return self._machine.batch_quota_mcpu
 
+    @property
+    def has_batch(self) -> bool:
+        """Whether any replica is here."""
+        return bool(self.journal.launched)
+
     async def adopt(self, now_ms: int) -> Adopted:
         """Tell what an earlier executor started and what of it still runs."""
         self._catch_up(now_ms)
@@ -183,9 +188,10 @@ class SimulatedRuntime:
     def poll_exits(self) -> tuple[ReplicaExited, ...]:
         """Replicas that ended since the last call."""
         self._note_exits()
-        exits = tuple(self._exits)
-        self._exits.clear()
-        return exits
+        exits = []
+        while self._exits:
+            exits.append(self._exits.popleft())
+        return tuple(exits)
 
     def read_fast(self, now_ms: int) -> FastReading | None:
         """Use between the last two calls (mcpu, online rounded up)."""

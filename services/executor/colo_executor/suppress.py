@@ -13,12 +13,12 @@ __all__ = ["Decision", "Suppress", "SuppressPolicy", "bounds_mcpu", "decide", "t
 class SuppressPolicy(Struct, frozen=True, kw_only=True):
     """Numbers of the reflex; percentages are of the node's CPU capacity.
 
-    Batch and online work together may use `suppress_pct`. Batch keeps `floor_mcpu` whatever happens. Changes smaller than
+    Batch and online work together may use `threshold_pct`. Batch keeps `floor_mcpu` whatever happens. Changes smaller than
     `band_pct` are ignored. The ceiling grows by at most `grow_step_pct` each `grow_interval_ms`, no earlier than `grow_hold_ms`
     after a shrink, and turns from shrinking to growing only when the direction did not change for `reversal_ms`.
     """
 
-    suppress_pct: int = 65
+    threshold_pct: int = 65
     floor_mcpu: int = 200
     band_pct: int = 1
     grow_step_pct: int = 10
@@ -29,7 +29,7 @@ class SuppressPolicy(Struct, frozen=True, kw_only=True):
     def validate(self) -> None:
         """Raise InvalidInput for a number without meaning."""
         for name, low, high in (
-            ("suppress_pct", 1, 100),
+            ("threshold_pct", 1, 100),
             ("floor_mcpu", 10, 1_000_000_000),
             ("band_pct", 0, 50),
             ("grow_step_pct", 1, 100),
@@ -70,12 +70,12 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 def bounds_mcpu(policy: SuppressPolicy, capacity_mcpu: int) -> tuple[int, int]:
     """The lowest and the highest ceiling of a node; the cap rounds down, and a floor above the cap is the cap."""
-    cap = capacity_mcpu * policy.suppress_pct // 100
+    cap = capacity_mcpu * policy.threshold_pct // 100
     return min(policy.floor_mcpu, cap), cap
 
 
 def target_mcpu(policy: SuppressPolicy, capacity_mcpu: int, online_used_mcpu: int, system_used_mcpu: int) -> int:
-    """What batch may use now: capacity x suppress_pct // 100 - online used - system used, within floor and cap."""
+    """What batch may use now: capacity x threshold_pct // 100 - online used - system used, within floor and cap."""
     floor, cap = bounds_mcpu(policy, capacity_mcpu)
     return max(floor, min(cap, cap - online_used_mcpu - system_used_mcpu))
 

@@ -62,7 +62,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.LEASE_EXPIRED: "nothing was heard from the control plane for the lease time, batch steps down to the floor",
     Reason.LEASE_RENEWED: "the control plane is heard again, batch CPU is restored",
     Reason.LOAD_UNREADABLE: "the node's load could not be read, batch CPU went to the floor",
-    Reason.SHUTDOWN_RESTORE: "the executor left and put the old values back",
+    Reason.SHUTDOWN_RESTORE: "the executor left: batch CPU went to the floor, or the old values were put back",
     Reason.MEMORY_WATERMARK: "memory in use stayed above the watermark",
     Reason.CPU_SATISFACTION: "batch work stayed starved of CPU below the satisfaction threshold",
     Reason.PRESSURE: "stall time stayed above its threshold",

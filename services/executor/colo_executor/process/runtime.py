@@ -78,6 +78,11 @@ class ProcessRuntime:
         """The tier's ceiling in the kernel, None when it has none."""
         return self._tier.ceiling_mcpu
 
+    @property
+    def has_batch(self) -> bool:
+        """Whether any replica is here."""
+        return bool(self._running)
+
     # ------------------------------------------------------------ start and end
 
     async def adopt(self, now_ms: int) -> Adopted:
@@ -192,9 +197,10 @@ class ProcessRuntime:
 
     def poll_exits(self) -> tuple[ReplicaExited, ...]:
         """Attempts that are over since the last call."""
-        exits = tuple(self._exits)
-        self._exits.clear()
-        return exits
+        exits = []
+        while self._exits:
+            exits.append(self._exits.popleft())
+        return tuple(exits)
 
     # ------------------------------------------------------------ reflex
 

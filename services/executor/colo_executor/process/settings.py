@@ -14,7 +14,7 @@ class ProcessPolicy(Struct, frozen=True, kw_only=True):
     Output, status and working directory of the last `attempts_kept` attempts that ended stay in `state_dir`.
     """
 
-    state_dir: str
+    state_dir: str = "/var/lib/colo/executor"
     cgroup_root: str = "/sys/fs/cgroup"
     proc_root: str = "/proc"
     sys_root: str = "/sys"

@@ -1,0 +1,118 @@
+"""The executor's process: settings, runtime, cores and shell put together."""
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+
+from colo_common.model.invalid import InvalidInput
+from colo_common.ports import Bus, Clock
+from colo_common.runtime.metrics import Metrics
+from colo_common.runtime.process import Process, run
+from colo_common.runtime.service import Service
+from colo_common.runtime.settings import load
+from colo_executor.cgroup import CgroupError
+from colo_executor.core import Executor
+from colo_executor.hears import executor_hears
+from colo_executor.journal import JournalBusy
+from colo_executor.process.runtime import ProcessRuntime
+from colo_executor.runtime import Runtime
+from colo_executor.settings import Settings
+from colo_executor.shell import ExecutorShell, SpanSink, no_span
+
+__all__ = ["NAME", "build", "executor_service", "main", "open_runtime", "restore"]
+
+NAME = "executor"
+
+
+def executor_service(
+    node: str,
+    runtime: Runtime,
+    bus: Bus,
+    clock: Clock,
+    settings: Settings,
+    *,
+    metrics: Metrics,
+    span: SpanSink = no_span,
+    seed: int | None = None,
+) -> tuple[Service, ExecutorShell]:
+    """The service of one node, and the shell of which `run_teller` and one of the two `run_reflex` belong beside it."""
+    shell = ExecutorShell(
+        runtime, clock, policy=settings.reflex_policy(), period_ms=settings.period_ms, metrics=metrics, span=span
+    )
+    core = Executor(node, settings.orders)
+    service = Service(
+        name=NAME,
+        core=core,
+        bus=bus,
+        clock=clock,
+        hears=executor_hears(node),
+        perform=shell.perform,
+        load=shell.load,
+        leave=shell.restore if settings.on_exit == "restore" else shell.leave,
+        metrics=metrics,
+        seed=seed,
+        # Nobody asks an executor anything, and ten thousand of them need not be found.
+        discoverable=False,
+    )
+    metrics.gauge("colo_executor_replicas_count", "attempts on this node").set_function(lambda: float(len(core.active)))
+    return service, shell
+
+
+async def build(process: Process, settings: Settings) -> None:
+    """Add the executor of this machine to a process. Raises InvalidInput when the machine cannot run it."""
+    runtime = open_runtime(settings)
+    process.at_close(runtime.close)
+    service, shell = executor_service(
+        settings.node or socket.gethostname().lower(),
+        runtime,
+        process.bus,
+        process.clock,
+        settings,
+        metrics=process.metrics,
+        span=process.telemetry.span,
+    )
+    process.add(service)
+    process.background(shell.run_reflex())
+    process.background(shell.run_teller(service.inject))
+
+
+def open_runtime(settings: Settings) -> ProcessRuntime:
+    """The process runtime. Raises InvalidInput that names the setting where the machine or another executor is in the way."""
+    try:
+        return ProcessRuntime(settings.process)
+    except JournalBusy as error:
+        raise InvalidInput("process_state_dir", str(error), settings.process.state_dir) from error
+    except CgroupError as error:
+        raise InvalidInput("process_cgroup_root", str(error), settings.process.cgroup_root) from error
+    except OSError as error:
+        raise InvalidInput("process_state_dir", f"must be writable: {error}", settings.process.state_dir) from error
+
+
+async def restore(settings: Settings) -> int:
+    """End what an executor left on this machine and put the kernel back; how many replicas were ended."""
+    runtime = open_runtime(settings)
+    try:
+        return len(await runtime.restore())
+    except CgroupError as error:
+        raise InvalidInput("process_cgroup_root", str(error), settings.process.cgroup_root) from error
+    finally:
+        await runtime.close()
+
+
+def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
+    """Run until a signal comes; the exit code. `restore` as first word puts the machine back instead."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] != ["restore"]:
+        return run(NAME, Settings, build, words, environ)
+    try:
+        asyncio.run(restore(load(Settings, NAME, words[1:], os.environ if environ is None else environ)))
+    except InvalidInput as error:
+        sys.stderr.write(f"colo {NAME} restore: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""What an operator may set of the executor."""
+
+from typing import Literal
+
+from colo_common.events.subjects import encode_node
+from colo_common.model.invalid import InvalidInput
+from colo_common.runtime.settings import Common
+from colo_executor.core import ExecutorPolicy
+from colo_executor.lease import LeasePolicy
+from colo_executor.process.settings import ProcessPolicy
+from colo_executor.reflex import ReflexPolicy
+from colo_executor.suppress import SuppressPolicy
+
+__all__ = ["Settings"]
+
+
+class Settings(Common, frozen=True, kw_only=True):
+    """`node` is the name under which the node is known ("": this machine's host name).
+
+    `period_ms` is the time between two fast readings while batch work is here. `on_exit` says what a SIGTERM leaves
+    behind: `leave`: replicas run on, at the floor, until the next executor comes; `restore`: they end and the kernel is
+    put back.
+    """
+
+    node: str = ""
+    period_ms: int = 20
+    blind_ms: int = 1_000
+    on_exit: Literal["leave", "restore"] = "leave"
+    suppress: SuppressPolicy = SuppressPolicy()
+    lease: LeasePolicy = LeasePolicy()
+    orders: ExecutorPolicy = ExecutorPolicy()
+    process: ProcessPolicy = ProcessPolicy()
+
+    def validate(self) -> None:
+        """Raise InvalidInput when a number has no meaning or the node's name cannot be one."""
+        if self.node:
+            encode_node(self.node)
+        if not 5 <= self.period_ms <= 60_000:
+            raise InvalidInput("period_ms", "must be from 5 to 60000", self.period_ms)
+        if not 0 < self.process.window_ms <= 10_000:
+            raise InvalidInput("process_window_ms", "must be from 1 to 10000", self.process.window_ms)
+        self.reflex_policy().validate()
+
+    def reflex_policy(self) -> ReflexPolicy:
+        """What the reflex decides by; some readings may fail before it counts as blind."""
+        return ReflexPolicy(suppress=self.suppress, lease=self.lease, blind_ms=max(self.blind_ms, 10 * self.period_ms))

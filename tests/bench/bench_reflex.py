@@ -1,0 +1,110 @@
+"""How fast and how dear the reflex is, on this machine's kernel (root): `python -m tests.bench.bench_reflex`.
+
+Prints the time from the beginning of the first reading that is over the threshold until the kernel shows the new quota (budget: p99 <= 100 ms,
+of which the reading period is the largest part), the time from the start of an online load until then, and what the loop costs.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+
+from colo_common.adapters.clock import SystemClock
+from colo_common.runtime.metrics import Metrics
+from colo_executor.process.runtime import ProcessRuntime
+from colo_executor.process.settings import ProcessPolicy
+from colo_executor.reflex import ReflexPolicy
+from colo_executor.shell import ExecutorShell
+from colo_executor.suppress import SuppressPolicy
+
+PERIOD_MS = 20
+ROUNDS = 20
+SPINNER = "while True: pass"
+
+
+def percentile(values: Sequence[float], pct: int) -> float:
+    """The smallest value that at least `pct` percent do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-len(ordered) * pct // 100) - 1)]
+
+
+async def main() -> None:
+    # Growth without patience, so that every round begins with a high ceiling.
+    suppress = SuppressPolicy(
+        threshold_pct=90, grow_hold_ms=200, grow_interval_ms=20, grow_step_pct=50, reversal_ms=0, floor_mcpu=100
+    )
+    with tempfile.TemporaryDirectory(prefix="colo-bench-") as directory:
+        runtime = ProcessRuntime(ProcessPolicy(state_dir=directory, subtree=f"colo-bench-{os.getpid()}"))
+        shell = ExecutorShell(
+            runtime,
+            SystemClock(),
+            policy=ReflexPolicy(suppress=suppress),
+            period_ms=PERIOD_MS,
+            metrics=Metrics(),
+        )
+        await shell.load()
+        loop = asyncio.create_task(shell.run_reflex())
+        try:
+            await measure(runtime, shell)
+        finally:
+            loop.cancel()
+            await asyncio.gather(loop, return_exceptions=True)
+            await runtime.restore()
+            await runtime.close()
+
+
+async def measure(runtime: ProcessRuntime, shell: ExecutorShell) -> None:
+    written: list[tuple[float, float, int]] = []
+    begun = [0.0]
+    read_fast, set_ceiling = runtime.read_fast, runtime.set_ceiling
+
+    def timed_read(now_ms: int):
+        begun[0] = time.perf_counter()
+        return read_fast(now_ms)
+
+    def timed_write(ceiling_mcpu: int):
+        result = set_ceiling(ceiling_mcpu)
+        written.append((begun[0], time.perf_counter(), ceiling_mcpu))
+        return result
+
+    runtime.read_fast, runtime.set_ceiling = timed_read, timed_write  # type: ignore[method-assign]
+    capacity = runtime.capacity_mcpu
+    to_written, from_load = [], []
+    for _ in range(ROUNDS):
+        await asyncio.sleep(0.7)
+        written.clear()
+        high = shell.reflex.ceiling_mcpu if shell.reflex is not None and shell.reflex.ceiling_mcpu else capacity
+        load_s = time.perf_counter()
+        spinner = subprocess.Popen([sys.executable, "-S", "-c", SPINNER])
+        try:
+            for _ in range(200):
+                await asyncio.sleep(0.005)
+                # Half a CPU less for batch work is more than noise.
+                hits = [(end - begin, end - load_s) for begin, end, mcpu in written if mcpu <= high - 500]
+                if hits:
+                    to_written.append(hits[0][0] * 1_000)
+                    from_load.append(hits[0][1] * 1_000)
+                    break
+        finally:
+            spinner.kill()
+            spinner.wait()
+    cpu_s, wall_s = time.process_time(), time.perf_counter()
+    await asyncio.sleep(3)
+    cost_pct = (time.process_time() - cpu_s) / (time.perf_counter() - wall_s) * 100
+    print(
+        f"reflex, {capacity // 1000} CPUs, a reading every {PERIOD_MS} ms, {len(to_written)} of {ROUNDS} loads noticed"
+    )
+    print(
+        f"  first reading over the threshold -> quota written  p50 {percentile(to_written, 50):.3f} ms  p99 {percentile(to_written, 99):.3f} ms"
+    )
+    print(
+        f"  online load begins -> quota written                p50 {percentile(from_load, 50):.1f} ms  p99 {percentile(from_load, 99):.1f} ms"
+    )
+    print(f"  cost of the loop                                   {cost_pct:.2f} % of a core")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

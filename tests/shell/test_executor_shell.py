@@ -1,0 +1,214 @@
+"""The executor as a service in virtual time over a simulated machine: orders in, facts out, and a reflex that nothing stops."""
+
+import asyncio
+
+from msgspec.structs import replace
+
+from colo_common.adapters.bus_memory import MemoryBus
+from colo_common.events.effects import Publish
+from colo_common.events.enforcement import EnforcementChanged, NodeRecovered, ReplicaEnded, ReplicaStarted
+from colo_common.events.fact import Fact
+from colo_common.events.job import ReplicaStop, StopReplicas
+from colo_common.events.node import LeaseRenewed
+from colo_common.events.placement import ApplyPlacements
+from colo_common.events.wire import decode
+from colo_common.model.placement import Placement
+from colo_common.model.reasons import EndCause, Reason
+from colo_common.model.workload import RunSpec
+from colo_common.runtime.metrics import Metrics
+from colo_common.runtime.stamp import Stamp
+from colo_executor.main import executor_service
+from colo_executor.settings import Settings
+from colo_executor.simulated import SimulatedRuntime
+from colo_sim.demand import Demand
+from colo_sim.machine import SimMachine
+from colo_sim.machine_spec import MachineSpec
+from tests.support.builders import a_placement
+from tests.support.vloop import VirtualClock, run_virtual
+
+NODE = "n1"
+TRACE = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
+
+
+class Node:
+    """A simulated node of 16 CPUs, its executor, and whoever gives it orders."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.clock = VirtualClock()
+        self.bus = MemoryBus(keep_sent=True)
+        self.online_mcpu = 2_000
+        self.settings = settings or Settings(period_ms=100)
+        self.machine = SimMachine(
+            MachineSpec(sockets=1, zones_per_socket=2, cpus_per_zone=8, sub_step_ms=100),
+            node=NODE,
+            seed=1,
+            demand=lambda t_ms: Demand(self.online_mcpu, 0),
+            start_ms=self.clock.now_ms(),
+        )
+        self.runtime = SimulatedRuntime(self.machine, capacity_mcpu=16_000)
+        self.spans: list[str] = []
+        self.stop = asyncio.Event()
+        self._stamp = Stamp("test", "boot", self.clock)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        self.stop = asyncio.Event()
+        service, self.shell = executor_service(
+            NODE,
+            self.runtime,
+            self.bus,
+            self.clock,
+            self.settings,
+            metrics=Metrics(),
+            span=lambda name, **_: self.spans.append(name) or "",
+            seed=1,
+        )
+        self._tasks = [
+            asyncio.create_task(service.run(self.stop)),
+            asyncio.create_task(self.shell.run_reflex_here()),
+            asyncio.create_task(self.shell.run_teller(service.inject)),
+        ]
+        await asyncio.sleep(0.5)
+
+    async def leave(self) -> None:
+        """As after SIGTERM."""
+        self.stop.set()
+        await self._tasks[0]
+        await self.crash()
+
+    async def crash(self) -> None:
+        """As after SIGKILL."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def order(self, fact: Fact) -> None:
+        await self.bus.publish([self._stamp.outgoing(Publish(fact=replace(fact, at_ms=self.clock.now_ms())))])
+        await asyncio.sleep(0.3)
+
+    async def apply(self, *placements: Placement) -> None:
+        await self.order(ApplyPlacements(node=NODE, generation=1, placements=placements))
+
+    def said(self, kind: type[Fact]) -> list[Fact]:
+        facts = [decode(message.subject, message.data) for message in self.bus.sent]
+        return [fact for fact in facts if isinstance(fact, kind)]
+
+
+def work(replica: str = "job/main/0", *, cpu_s: int = 600, attempt: int = 1) -> Placement:
+    placement = a_placement(replica, attempt=attempt, mcpu=4_000)
+    return replace(placement, run=RunSpec(work_mcpu_ms=cpu_s * 1_000_000), traceparent=TRACE)
+
+
+def test_an_order_starts_the_replica_and_its_end_is_told_with_the_cpu_it_used() -> None:
+    async def story() -> None:
+        node = Node()
+        await node.start()
+        await node.apply(work(cpu_s=8))
+        (started,) = node.said(ReplicaStarted)
+        assert (started.replica, started.attempt, started.node) == ("job/main/0", 1, NODE)
+        assert node.spans == ["command", "apply"]
+        await asyncio.sleep(5)
+        (ended,) = node.said(ReplicaEnded)
+        assert (ended.cause, ended.exit_code, ended.cpu_used_ms) == (EndCause.EXITED, 0, 8_000)
+        await node.leave()
+
+    run_virtual(story())
+
+
+def test_the_reflex_goes_on_while_the_bus_is_away_and_the_news_follow_when_it_is_back() -> None:
+    async def story() -> None:
+        node = Node()
+        await node.start()
+        await node.apply(work())
+        assert node.machine.batch_quota_mcpu == 16_000 * 65 // 100 - 2_000
+        told = len(node.said(EnforcementChanged))
+        node.bus.go_away()
+        node.online_mcpu = 9_000
+        await asyncio.sleep(0.5)
+        assert node.machine.batch_quota_mcpu == 16_000 * 65 // 100 - 9_000, "shrunk without a word from outside"
+        await asyncio.sleep(3)
+        assert len(node.said(EnforcementChanged)) == told
+        node.bus.come_back()
+        await asyncio.sleep(60)
+        news = node.said(EnforcementChanged)[told:]
+        assert news[0].ceiling_mcpu == 1_400
+        assert news[0].reason is Reason.ONLINE_LOAD
+        await node.leave()
+
+    run_virtual(story())
+
+
+def test_unheard_of_for_long_batch_steps_down_to_the_floor_and_comes_back_with_the_lease() -> None:
+    async def story() -> None:
+        node = Node()
+        await node.start()
+        await node.apply(work())
+        await node.order(LeaseRenewed(node=NODE, sample_seq=1, batch_cpu_mcpu=0, lease_ms=10_000))
+        before = node.machine.batch_quota_mcpu
+        await asyncio.sleep(9)
+        assert node.machine.batch_quota_mcpu == before
+        await asyncio.sleep(15)
+        assert node.machine.batch_quota_mcpu == 200
+        await node.order(LeaseRenewed(node=NODE, sample_seq=2, batch_cpu_mcpu=0, lease_ms=60_000))
+        await asyncio.sleep(8)
+        assert node.machine.batch_quota_mcpu == before
+        reasons = [fact.reason for fact in node.said(EnforcementChanged)]
+        assert Reason.LEASE_EXPIRED in reasons
+        assert Reason.LEASE_RENEWED in reasons
+        await node.leave()
+
+    run_virtual(story())
+
+
+def test_a_stopped_replica_ends_as_stopped_and_a_repeated_order_does_not_start_it_again() -> None:
+    async def story() -> None:
+        node = Node()
+        await node.start()
+        await node.apply(work())
+        stop = ReplicaStop(replica="job/main/0", attempt=1, grace_ms=5_000, reason=Reason.CANCELLED)
+        await node.order(StopReplicas(node=NODE, generation=2, stops=(stop,)))
+        await asyncio.sleep(6)
+        (ended,) = node.said(ReplicaEnded)
+        assert (ended.cause, ended.reason) == (EndCause.STOPPED, Reason.CANCELLED)
+        await node.apply(work())
+        assert len(node.machine.counters().replicas) == 0
+        await node.leave()
+
+    run_virtual(story())
+
+
+def test_an_executor_that_crashed_adopts_what_runs_and_tells_what_ended_meanwhile() -> None:
+    async def story() -> None:
+        node = Node()
+        await node.start()
+        await node.apply(work("job/main/0"), work("job/main/1", cpu_s=8))
+        await node.crash()
+        await asyncio.sleep(10)
+        node.bus.sent.clear()
+        await node.start()
+        (recovered,) = node.said(NodeRecovered)
+        assert recovered.running == (("job/main/0", 1),)
+        (ended,) = node.said(ReplicaEnded)
+        assert (ended.replica, ended.exit_code) == ("job/main/1", 0)
+        await node.leave()
+
+    run_virtual(story())
+
+
+def test_leaving_puts_batch_work_to_the_floor_and_restore_ends_it() -> None:
+    async def story() -> None:
+        node = Node()
+        await node.start()
+        await node.apply(work())
+        await node.leave()
+        assert node.machine.batch_quota_mcpu == 200
+        assert len(node.machine.counters().replicas) == 1
+        assert node.said(EnforcementChanged)[-1].reason is Reason.SHUTDOWN_RESTORE
+        node.settings = replace(node.settings, on_exit="restore")
+        await node.start()
+        await node.leave()
+        assert node.machine.batch_quota_mcpu is None
+        assert len(node.machine.counters().replicas) == 0
+        assert len(node.said(ReplicaEnded)) == 1
+
+    run_virtual(story())
