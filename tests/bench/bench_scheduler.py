@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from colo_common.events.effects import Publish, Wake
 from colo_common.events.job import ReplicasWanted, ReplicaWant
@@ -45,7 +45,6 @@ REAL_MIX = (
     (95, 16500, 51200),
     (51, 6000, 6144),
 )
-Wants = Callable[[int], Iterator[ReplicaWant]]
 
 
 def real_mix(seed: int) -> Iterator[ReplicaWant]:
@@ -148,9 +147,9 @@ def main() -> None:
         print(f"{name}: rate({large}) / rate({small}) = {rates[name, large] / rates[name, small]:.2f}")
     if args.full:
         core = cluster(large)
-        wants = real_mix(2)
-        fill(core, wants, 0.9)
-        full = rate(f"real mix, {large} nodes, 90 % held", core, wants, args.placements, args.batch)
+        more = real_mix(2)
+        fill(core, more, 0.9)
+        full = rate(f"real mix, {large} nodes, 90 % held", core, more, args.placements, args.batch)
         print(f"real mix: rate(90 % full) / rate(empty) = {full / rates['real mix', large]:.2f}")
 
 

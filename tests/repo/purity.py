@@ -21,6 +21,7 @@ IMPURE: Final = {
     "files": "reads or writes files of the machine",
     "http": "answers HTTP",
     "journal": "keeps the old values of kernel files on disk",
+    "ledger_redis": "speaks to Redis",
     "machine": "reads the files of this machine",
     "main": "composition root",
     "process": "starts and stops processes",

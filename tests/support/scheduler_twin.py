@@ -48,8 +48,8 @@ def fewest(cpu: int, memory: int, zones: Sequence[TwinZone]) -> tuple[int, int] 
                 found.append((int(crosses), size))
     if not found:
         return None
-    crosses, size = min(found)
-    return size, crosses
+    best = min(found)
+    return best[1], best[0]
 
 
 def best_node(cpu: int, memory: int, nodes: Sequence[TwinNode], zone_weight: int, free_weight: int) -> str | None:

@@ -8,7 +8,7 @@ from msgspec import structs
 from colo_common.events.effects import Asked, Publish, Reply, Wake
 from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
 from colo_common.events.placement import PlacementRejected, PlacementsDecided, ReasonCount
-from colo_common.events.requests import ExplainPlacement, HoldsReply, ListHolds, ListNodes, Refusal
+from colo_common.events.requests import ExplainPlacement, HoldsReply, ListHolds, ListNodes, PlacementsExplained, Refusal
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.reasons import Reason
 from colo_common.model.workload import ResourceRequest
@@ -156,7 +156,8 @@ def test_a_replica_behind_the_head_of_its_class_is_explained_like_the_head() -> 
     bench.say(wanted(2))
     (reply,) = bench.tell(Asked(request="r", body=ExplainPlacement(job="j", replica="j/t/001")))
     assert isinstance(reply, Reply)
-    (record,) = reply.body.decisions  # type: ignore[union-attr]
+    assert isinstance(reply.body, PlacementsExplained)
+    (record,) = reply.body.decisions
     assert (record.replica, record.counts[0].reason) == ("j/t/001", Reason.BATCH_CPU_SHORT)
 
 
@@ -174,7 +175,8 @@ def test_the_oldest_decision_is_forgotten_at_the_limit() -> None:
     bench.say(wanted(5))
     (reply,) = bench.tell(Asked(request="r", body=ExplainPlacement(job="j")))
     assert isinstance(reply, Reply)
-    assert [record.replica for record in reply.body.decisions] == ["j/t/002", "j/t/003", "j/t/004"]  # type: ignore[union-attr]
+    assert isinstance(reply.body, PlacementsExplained)
+    assert [record.replica for record in reply.body.decisions] == ["j/t/002", "j/t/003", "j/t/004"]
     assert Decisions(3).of("j", "") == ()
 
 
