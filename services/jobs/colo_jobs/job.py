@@ -10,6 +10,7 @@ from colo_common.model.lifecycle import JOB, REPLICA
 from colo_common.model.workload import JobSpec, TaskSpec
 from colo_jobs.policies import DEFAULT_POLICIES, Policy
 from colo_jobs.records import PAGE_REPLICAS, JobRecord, PageRecord, ReplicaRecord, TaskRecord, page_count
+from colo_jobs.story import next_seq
 
 __all__ = ["HOLDING", "WAITING", "Job"]
 
@@ -26,7 +27,8 @@ class Job:
     """
 
     __slots__ = (
-        "_begins", "counts", "id", "main_tasks", "notes", "page_versions", "pages", "policies", "record", "spec", "version",
+        "_begins", "counts", "id", "main_tasks", "notes", "page_versions", "pages", "policies", "record", "spec", "story_seq",
+        "version",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +51,7 @@ class Job:
         self.policies = policies
         self.main_tasks = main_tasks
         self.notes: dict[int, str] = {}
+        self.story_seq = next_seq((record.story, *(page.story for page in pages)))
         self._begins = tuple(accumulate((task.replicas for task in spec.tasks), initial=0))
         self.counts: list[dict[str, int]] = [dict.fromkeys(REPLICA.state_names, 0) for _ in spec.tasks]
         for index, replica in self.replicas():

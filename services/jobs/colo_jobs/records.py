@@ -5,10 +5,10 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import Struct, field
 
-from colo_common.events.requests import StoryLine
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.lifecycle import JOB, REPLICA, TASK
 from colo_common.model.workload import JobSpec
+from colo_jobs.story import Line
 
 __all__ = [
     "JOB_KIND",
@@ -79,7 +79,7 @@ class JobRecord(Struct, kw_only=True):
     state: str = JOB.initial
     ended_at_ms: int | None = None
     submit_trace: str = ""
-    story: list[StoryLine] = field(default_factory=list)
+    story: list[Line] = field(default_factory=list)
     schema: int = _SCHEMA
 
 
@@ -87,7 +87,7 @@ class PageRecord(Struct, kw_only=True):
     """Up to PAGE_REPLICAS consecutive replicas of a job, counted over its tasks in order, and what happened to them."""
 
     replicas: list[ReplicaRecord]
-    story: list[StoryLine] = field(default_factory=list)
+    story: list[Line] = field(default_factory=list)
     schema: int = _SCHEMA
 
 

@@ -197,6 +197,7 @@ def _place(turn: Turn, index: int, node: str, zones: tuple[int, ...]) -> None:
     replica = turn.job.replica(index)
     replica.node = node
     replica.zones = zones
+    replica.reason = ""
     turn.fire_replica(index, "place")
     turn.job.notes.pop(index, None)
 

@@ -12,7 +12,7 @@ from colo_jobs.job import Job
 from colo_jobs.policies import Action, TaskEvent
 from colo_jobs.records import PAGE_REPLICAS
 from colo_jobs.requeue import RetryPolicy
-from colo_jobs.story import JOB_LINES, PAGE_LINES, add_line, tail
+from colo_jobs.story import JOB_LINES, PAGE_LINES, Line, add_line, tail
 
 __all__ = ["Before", "Counters", "Move", "Stop", "Turn"]
 
@@ -203,11 +203,16 @@ class Turn:
 
     def tell(self, what: str) -> None:
         """A line in the job's story."""
-        add_line(self.job.record.story, JOB_LINES, self.now_ms, what)
+        add_line(self.job.record.story, JOB_LINES, self._line(what))
 
     def tell_of(self, index: int, what: str) -> None:
         """A line in the story of the replica's page. It is stored when the page is written next."""
-        add_line(self.job.pages[index // PAGE_REPLICAS].story, PAGE_LINES, self.now_ms, what)
+        add_line(self.job.pages[index // PAGE_REPLICAS].story, PAGE_LINES, self._line(what))
+
+    def _line(self, what: str) -> Line:
+        line = Line(self.now_ms, self.job.story_seq, what)
+        self.job.story_seq += 1
+        return line
 
     def _fired(self, machine: Machine, event: str, outcome: Outcome, state: str, index: int) -> Fired | None:
         match outcome:
