@@ -51,7 +51,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The cluster at the moment of one decision. Only the free arrays are the decision's own, to subtract from as it goes."""
+    """The cluster at the moment of one decision. Only the free arrays are the decision's own, to subtract from as it goes.
+
+    `free_*` are (nodes, columns), `node_free_*` and `allocatable_*` their sums a node.
+    """
 
     now_ms: int
     nodes: list[Node]
@@ -61,6 +64,8 @@ class View:
     settled: BoolArray
     free_cpu: IntArray
     free_memory: IntArray
+    node_free_cpu: IntArray
+    node_free_memory: IntArray
     allocatable_cpu: IntArray
     allocatable_memory: IntArray
     socket: IntArray
@@ -90,13 +95,13 @@ class Cluster:
         """Make every array (size, columns) and write all nodes again."""
         self._size, self._columns = size, columns
         shape = (size, columns)
-        self._allocatable_cpu = np.zeros(shape, dtype=np.int64)
-        self._allocatable_memory = np.zeros(shape, dtype=np.int64)
-        self._free_cpu = np.zeros(shape, dtype=np.int64)
-        self._free_memory = np.zeros(shape, dtype=np.int64)
-        self._capacity_cpu = np.zeros(shape, dtype=np.int64)
-        self._capacity_memory = np.zeros(shape, dtype=np.int64)
-        self._socket = np.full(shape, NO_SOCKET, dtype=np.int64)
+        self._allocatable_cpu = np.zeros(shape, dtype=np.int64, order="F")
+        self._allocatable_memory = np.zeros(shape, dtype=np.int64, order="F")
+        self._free_cpu = np.zeros(shape, dtype=np.int64, order="F")
+        self._free_memory = np.zeros(shape, dtype=np.int64, order="F")
+        self._capacity_cpu = np.zeros(shape, dtype=np.int64, order="F")
+        self._capacity_memory = np.zeros(shape, dtype=np.int64, order="F")
+        self._socket = np.full(shape, NO_SOCKET, dtype=np.int64, order="F")
         self._known = np.zeros(size, dtype=np.bool_)
         self._is_fresh = np.zeros(size, dtype=np.bool_)
         self._facts_at_ms = np.zeros(size, dtype=np.int64)
@@ -236,6 +241,9 @@ class Cluster:
         fresh = self._is_fresh[:count].copy()
         if self.facts_max_age_ms > 0:
             fresh &= now_ms - self._facts_at_ms[:count] <= self.facts_max_age_ms
+        # Column after column in memory: sums over a node's few zones are then sums of long arrays.
+        free_cpu = self._free_cpu[:count].copy(order="F")
+        free_memory = self._free_memory[:count].copy(order="F")
         return View(
             now_ms=now_ms,
             nodes=self.nodes,
@@ -243,8 +251,10 @@ class Cluster:
             known=self._known[:count],
             fresh=fresh,
             settled=self._settled[:count],
-            free_cpu=self._free_cpu[:count].copy(),
-            free_memory=self._free_memory[:count].copy(),
+            free_cpu=free_cpu,
+            free_memory=free_memory,
+            node_free_cpu=free_cpu.sum(axis=1),
+            node_free_memory=free_memory.sum(axis=1),
             allocatable_cpu=self._allocatable_cpu[:count].sum(axis=1),
             allocatable_memory=self._allocatable_memory[:count].sum(axis=1),
             socket=self._socket[:count],

@@ -174,6 +174,8 @@ def _take_best(
     for row, candidate in candidates.items():
         view.free_cpu[row] = candidate.free_cpu
         view.free_memory[row] = candidate.free_memory
+        view.node_free_cpu[row] = sum(candidate.free_cpu)
+        view.node_free_memory[row] = sum(candidate.free_memory)
     return choices
 
 

@@ -54,9 +54,9 @@ def _shortage(view: View, request: RequestClass, reason: Reason, rows: IntArray)
     """What each of the rows has, what is needed, and the unit. Reasons without an amount have 0 of 1 "condition"."""
     match reason:
         case Reason.BATCH_CPU_SHORT:
-            return view.free_cpu[rows].sum(axis=1).clip(0), request.cpu_mcpu, "mcpu"
+            return view.node_free_cpu[rows].clip(0), request.cpu_mcpu, "mcpu"
         case Reason.BATCH_MEMORY_SHORT:
-            return view.free_memory[rows].sum(axis=1).clip(0), request.memory_bytes, "bytes"
+            return view.node_free_memory[rows].clip(0), request.memory_bytes, "bytes"
         case Reason.ZONE_FIT_SHORT:
             parts = parts_of_rows(request.cpu_mcpu, request.memory_bytes, view.free_cpu[rows], view.free_memory[rows])
             return cpu_held_together(request, parts), request.cpu_mcpu, "mcpu"

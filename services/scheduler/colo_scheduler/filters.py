@@ -65,13 +65,13 @@ def is_settled(view: View, request: RequestClass) -> BoolArray:
 
 def has_batch_cpu(view: View, request: RequestClass) -> BoolArray:
     """Free batch CPU of all zones is enough."""
-    passes: BoolArray = view.free_cpu.sum(axis=1) >= request.cpu_mcpu
+    passes: BoolArray = view.node_free_cpu >= request.cpu_mcpu
     return passes
 
 
 def has_batch_memory(view: View, request: RequestClass) -> BoolArray:
     """Free batch memory of all zones is enough."""
-    passes: BoolArray = view.free_memory.sum(axis=1) >= request.memory_bytes
+    passes: BoolArray = view.node_free_memory >= request.memory_bytes
     return passes
 
 

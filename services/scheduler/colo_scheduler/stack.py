@@ -73,10 +73,11 @@ def sort_key(weight: int, left_cpu: int, rank: int) -> int:
 
 def score_rows(view: View, request: RequestClass, rows: IntArray, weights: Weights) -> IntArray:
     """The `sort_key` of each of these rows, all of which passed the filters."""
-    free_cpu, free_memory = view.free_cpu[rows], view.free_memory[rows]
-    costs = costs_of_rows(request.cpu_mcpu, request.memory_bytes, free_cpu, free_memory, view.socket[rows])
-    left_cpu = free_cpu.sum(axis=1) - request.cpu_mcpu
-    left_memory = free_memory.sum(axis=1) - request.memory_bytes
+    costs = costs_of_rows(
+        request.cpu_mcpu, request.memory_bytes, view.free_cpu[rows], view.free_memory[rows], view.socket[rows]
+    )
+    left_cpu = view.node_free_cpu[rows] - request.cpu_mcpu
+    left_memory = view.node_free_memory[rows] - request.memory_bytes
     free_pct = scores.most_free_of_rows(
         left_cpu, left_memory, view.allocatable_cpu[rows], view.allocatable_memory[rows]
     )
