@@ -379,5 +379,6 @@ def v2_group(one: FakeWorkload) -> dict[str, str]:
         f"{at}/memory.current": f"{one.memory_bytes}\n",
         f"{at}/memory.stat": "".join(f"{key} {number}\n" for key, number in stat),
         f"{at}/cpuset.cpus": f"{one.cpus}\n",
+        f"{at}/cpuset.cpus.effective": f"{one.cpus}\n",
         f"{at}/cgroup.procs": "".join(f"{pid}\n" for pid in one.procs),
     }

@@ -67,19 +67,19 @@ class _Group(Struct, kw_only=True):
 
 
 class Machine:
-    """This machine, or files of one below `root`. Calls take turns; nothing is kept that cannot be read again."""
+    """The machine whose files the reader reads. Calls take turns; nothing is kept that cannot be read again."""
 
     def __init__(
         self,
+        reader: FileReader,
         *,
-        root: str,
         subtree: str,
         online: Sequence[Workload],
         labels: dict[str, str],
         clock: Clock,
         user_hz: int | None = None,
     ) -> None:
-        self._reader = FileReader(root)
+        self._reader = reader
         self._subtree = subtree
         self._online = tuple(online)
         self._labels = dict(labels)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from colo_collector.core import CollectorCore
+from colo_collector.files import FileReader
 from colo_collector.machine import Machine
 from colo_collector.settings import Settings
 from colo_collector.shell import CollectorShell
@@ -29,7 +30,7 @@ class _Collector(Service):
 async def build(process: Process, settings: Settings) -> None:
     """Add the service of one node and the shell that feeds it."""
     machine = Machine(
-        root=settings.root,
+        FileReader(settings.root),
         subtree=settings.subtree,
         online=settings.online(),
         labels=settings.labels,

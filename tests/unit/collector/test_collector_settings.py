@@ -1,0 +1,88 @@
+"""What an operator may set, from every source, and what is refused with the name of the key."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from colo_collector.settings import Settings, node_name
+from colo_common.events.subjects import encode_node
+from colo_common.model.invalid import InvalidInput
+from colo_common.runtime.settings import load
+
+
+def test_the_defaults_are_valid_and_name_this_host() -> None:
+    settings = load(Settings, "collector")
+    assert settings.node == node_name(socket.gethostname())
+    assert (settings.period_ms, settings.root, settings.subtree) == (1_000, "/", "colo")
+    assert [(one.signal, one.above_pct, one.below_pct) for one in settings.policy().thresholds] == [
+        ("cpu_some", 60, 40),
+        ("memory_full", 10, 5),
+        ("io_full", 40, 20),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("Node-1", "node-1"),
+        ("my_host", "my-host"),
+        ("a..b", "a.b"),
+        ("-x-", "x"),
+        ("x.-y-.z", "x.y.z"),
+        ("", "node"),
+        ("___", "node"),
+        ("ünï", "n"),
+        ("n" * 300, "n" * 253),
+    ],
+)
+def test_a_host_name_becomes_a_node_name(host: str, name: str) -> None:
+    assert node_name(host) == name
+
+
+@given(st.text(max_size=300))
+def test_every_host_name_becomes_one_that_a_subject_takes(host: str) -> None:
+    name = node_name(host)
+    assert encode_node(name) == name.replace(".", "_")
+    assert node_name(name) == name
+
+
+def test_the_environment_and_flags_set_what_the_core_and_the_machine_use() -> None:
+    environ = {
+        "COLO_NODE": "n7",
+        "COLO_COLLECTOR_ONLINE_GROUPS": "web=/web:LSR,db=/db",
+        "COLO_COLLECTOR_LABELS": "rack=r1,pool=a",
+        "COLO_COLLECTOR_IO_FULL_ABOVE_PCT": "0",
+    }
+    settings = load(Settings, "collector", ["--period-ms", "500", "--subtree=tier"], environ)
+    assert (settings.node, settings.period_ms, settings.subtree) == ("n7", 500, "tier")
+    assert settings.labels == {"rack": "r1", "pool": "a"}
+    assert [one.name for one in settings.online()] == ["web", "db"]
+    assert [one.signal for one in settings.policy().thresholds] == ["cpu_some", "memory_full"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "field"),
+    [
+        (["--node", "Not A Name"], "node"),
+        (["--period-ms", "99"], "period_ms"),
+        (["--period-ms", "60001"], "period_ms"),
+        (["--root", "host"], "root"),
+        (["--root", "/host/../etc"], "root"),
+        (["--labels", "=x"], "labels"),
+        (["--labels", f"a={'x' * 254}"], "labels"),
+        (["--subtree", "a/b"], "subtree"),
+        (["--online-groups", "web"], "online_groups[0]"),
+        (["--online-groups", "batch=/colo"], "online_groups[0]"),
+        (["--pressure-window-ms", "10"], "window_ms"),
+        (["--cpu-some-below-pct", "60"], "thresholds.cpu_some.below_pct"),
+        (["--cpu-some-above-pct", "101"], "thresholds.cpu_some.above_pct"),
+    ],
+)
+def test_a_setting_that_breaks_its_rule_is_refused_by_its_name(flags: list[str], field: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        load(Settings, "collector", flags)
+    assert str(caught.value).startswith(f"{field}:")

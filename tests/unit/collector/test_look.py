@@ -1,0 +1,260 @@
+"""Looking at a fake machine again and again while its CPUs, groups and files come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from msgspec import structs
+
+from colo_collector.core import CollectorCore
+from colo_collector.discover import parse_online_groups
+from colo_collector.files import FileReader, Gathered
+from colo_collector.machine import Look, Machine
+from colo_collector.policy import Policy
+from colo_collector.readings import Measured, Skip, Unreadable
+from colo_collector.usage import Unknown
+from colo_common.adapters.clock import ManualClock
+from colo_common.model.qos import QosClass
+from tests.support.machine_tree import GIB, FakeWorkload, MachineSpec, MachineTree
+
+WEB = FakeWorkload("web", "/web", memory_bytes=2 * GIB, inactive_file_bytes=GIB, cpus="0-7")
+REPLICA = FakeWorkload("replica", "/colo/batch/job.main.0@1", memory_bytes=GIB, inactive_file_bytes=0, cpus="4-7")
+SECOND = FakeWorkload("second", "/colo/batch/job.main.1@1", memory_bytes=GIB, inactive_file_bytes=0, cpus="0-3")
+
+
+class TimedReader(FileReader):
+    """Reads real files at a time that the test sets."""
+
+    now_ns = 0
+
+    def read_all(self, paths: Sequence[str], *, keep: bool = True) -> Gathered:
+        found = super().read_all(paths, keep=keep)
+        return structs.replace(found, started_ns=self.now_ns, finished_ns=self.now_ns + 1_000)
+
+
+class Bench:
+    """A fake machine of two zones with four CPUs each, and the Machine that looks at it."""
+
+    def __init__(
+        self, root: Path, *, cgroup: Literal["v1", "v2", "hybrid"] = "v1", online: tuple[str, ...] = ()
+    ) -> None:
+        spec = MachineSpec(sockets=2, cores_per_zone=4, cgroup=cgroup, workloads=(WEB, REPLICA))
+        self.root = root
+        self.tree = MachineTree(spec, root)
+        self.tree.write()
+        self.reader = TimedReader(str(root))
+        self.clock = ManualClock(1_000_000)
+        self.machine = Machine(
+            self.reader,
+            subtree="colo",
+            online=parse_online_groups(online, "colo"),
+            labels={"rack": "r1"},
+            clock=self.clock,
+            user_hz=100,
+        )
+        self.core = CollectorCore("n1", Policy())
+
+    def look(self) -> Look:
+        """One look a second after the last; what it says is always something that the core takes."""
+        look = self.machine.look()
+        self.reader.now_ns += 1_000_000_000
+        self.clock.advance(1_000)
+        if look.inspected is not None:
+            self.core.handle(look.inspected, 0)
+        self.core.handle(look.event, 0)
+        self.core.check()
+        return look
+
+    def second(self, **use: int) -> Look:
+        """A second in which zone 0 is half busy and each workload uses what is given; then a look."""
+        self.tree.advance(1_000, zone_pct={0: 50}, workload_mcpu=use)
+        self.tree.write()
+        return self.look()
+
+    def change(self, spec: MachineSpec) -> None:
+        """The machine is another now."""
+        self.tree.spec = spec
+        self.tree.write()
+
+    def break_file(self, path: str, text: str) -> None:
+        (self.root / path.lstrip("/")).write_text(text)
+
+
+def sample(look: Look) -> Measured:
+    assert isinstance(look.event, Measured), look
+    return look.event
+
+
+@pytest.mark.parametrize("cgroup", ["v1", "v2", "hybrid"])
+def test_a_machine_is_inspected_once_and_then_measured(tmp_path: Path, cgroup: Literal["v1", "v2", "hybrid"]) -> None:
+    bench = Bench(tmp_path, cgroup=cgroup, online=("web=/web:LSR",))
+    first = bench.look()
+    assert first.event == Unreadable(reason=Skip.FIRST)
+    assert first.inspected is not None
+    assert first.inspected.labels == {"rack": "r1"}
+    assert [zone.cpus for zone in first.inspected.topology.zones] == ["0-3", "4-7"]
+    assert {one.name for one in first.inspected.capabilities} >= {"psi", "cgroup", "numa"}
+    second = bench.second(web=700, replica=900)
+    assert second.inspected is None
+    assert second.faults == ()
+    measured = sample(second)
+    assert (measured.at_ms, measured.interval_ms) == (1_001_000, 1_000)
+    assert [zone.cpu_used_mcpu for zone in measured.zones] == [2_000, 0]
+    replica, web = measured.workloads
+    assert (replica.workload, replica.replica, replica.attempt) == ("job/main/0#1", "job/main/0", 1)
+    assert (replica.cpu_used_mcpu, replica.memory_used_bytes, replica.zones) == (900, GIB, (1,))
+    assert (web.qos, web.cpu_used_mcpu, web.memory_used_bytes, web.zones) == (QosClass.LSR, 700, GIB, (0, 1))
+    assert measured.system_cpu_used_mcpu == 400
+    assert measured.system_memory_used_bytes == 0
+    assert [one.resource for one in measured.pressure] == ["cpu", "memory", "io"]
+
+
+def test_a_replica_that_starts_is_listed_in_its_second_sample_and_gone_when_it_ends(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.look()
+    assert len(sample(bench.second()).workloads) == 1
+    bench.change(replace(bench.tree.spec, workloads=(*bench.tree.spec.workloads, SECOND)))
+    started = bench.second(second=500)
+    assert started.left_out == (("job/main/1#1", Unknown.FIRST),)
+    assert [one.workload for one in sample(started).workloads] == ["job/main/0#1"]
+    listed = sample(bench.second(second=500)).workloads
+    assert [(one.workload, one.cpu_used_mcpu, one.zones) for one in listed] == [
+        ("job/main/0#1", 0, (1,)),
+        ("job/main/1#1", 500, (0,)),
+    ]
+    held = bench.reader.held
+    bench.tree.remove("second")
+    assert [one.workload for one in sample(bench.second()).workloads] == ["job/main/0#1"]
+    assert bench.reader.held < held
+
+
+def test_a_cpu_that_goes_is_said_at_once_and_one_that_comes_costs_one_sample(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.look()
+    bench.second()
+    whole = bench.tree.spec
+    bench.change(replace(whole, offline=(7,)))
+    gone = bench.second()
+    assert gone.inspected is not None
+    assert [zone.cpus for zone in gone.inspected.topology.zones] == ["0-3", "4-6"]
+    assert sample(gone).cpu_used_mcpu == 2_000
+    bench.change(replace(bench.tree.spec, offline=()))
+    back = bench.second()
+    assert back.inspected is not None
+    assert back.event == Unreadable(reason=Skip.CPU_CAME)
+    assert sample(bench.second()).cpu_used_mcpu == 2_000
+
+
+def test_memory_that_is_plugged_in_is_said_and_a_little_drift_is_not(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.look()
+    assert bench.second().inspected is None
+    size = bench.tree.spec.memory_bytes_per_zone
+    bench.change(replace(bench.tree.spec, memory_bytes_per_zone=size + size // 200))
+    assert bench.second().inspected is None
+    bench.change(replace(bench.tree.spec, memory_bytes_per_zone=2 * size))
+    grown = bench.second()
+    assert grown.inspected is not None
+    assert grown.inspected.topology.memory_capacity_bytes == 4 * size
+    assert bench.second().inspected is None
+
+
+def test_a_machine_file_that_breaks_costs_the_sample_and_heals(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.look()
+    bench.second()
+    bench.break_file("/proc/meminfo", "nonsense\n")
+    broken = bench.look()
+    assert isinstance(broken.event, Unreadable)
+    assert broken.event.reason is Skip.UNREADABLE
+    assert "/proc/meminfo line 1" in broken.event.detail
+    bench.tree.written.pop("/proc/meminfo")
+    healed = sample(bench.second())
+    # The gap belongs to the next sample: nothing is lost and nothing is counted twice.
+    assert healed.interval_ms == 2_000
+    assert healed.cpu_used_mcpu == 1_000
+    assert bench.core.skipped == {Skip.FIRST: 1, Skip.UNREADABLE: 1}
+
+
+def test_a_machine_that_cannot_be_read_at_the_start_is_inspected_when_it_can(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.break_file("/sys/devices/system/cpu/online", "zero\n")
+    first = bench.look()
+    assert isinstance(first.event, Unreadable)
+    assert first.inspected is None
+    bench.tree.written.pop("/sys/devices/system/cpu/online")
+    bench.tree.write()
+    second = bench.look()
+    assert second.inspected is not None
+    assert second.event == Unreadable(reason=Skip.FIRST)
+
+
+def test_an_inspection_is_told_even_when_the_sample_after_it_fails(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.break_file("/proc/sys/kernel/random/boot_id", "nonsense\n")
+    look = bench.look()
+    assert look.inspected is not None
+    assert isinstance(look.event, Unreadable)
+    assert bench.look().inspected is None
+
+
+def test_a_group_file_that_breaks_costs_that_workload_only(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, online=("web=/web",))
+    bench.look()
+    bench.second()
+    bench.break_file("/sys/fs/cgroup/cpuacct/web/cpuacct.usage", "-3\n")
+    look = bench.look()
+    assert [one.workload for one in sample(look).workloads] == ["job/main/0#1"]
+    (fault,) = look.faults
+    assert fault.startswith("web: ")
+
+
+def test_an_online_group_that_is_not_there_is_a_fault_until_it_comes(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, online=("db=/db",))
+    assert bench.look().faults == ("db: there is no control group /db",)
+    assert bench.second().faults == ("db: there is no control group /db",)
+    bench.change(replace(bench.tree.spec, workloads=(*bench.tree.spec.workloads, FakeWorkload("db", "/db"))))
+    assert bench.second().faults == ()
+
+
+def test_a_cpuset_that_cannot_be_read_is_a_fault_and_the_zones_stay(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.look()
+    bench.second()
+    bench.break_file("/sys/fs/cgroup/cpuset/colo/batch/job.main.0@1/cpuset.cpus", "x\n")
+    look = bench.second()
+    assert len(look.faults) == 1
+    assert sample(look).workloads[0].zones == (1,)
+
+
+def test_a_cpuset_that_changes_late_is_seen_in_a_bounded_number_of_looks(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    for _ in range(5):
+        bench.second()
+    moved = replace(REPLICA, cpus="0-3")
+    bench.change(replace(bench.tree.spec, workloads=(WEB, moved)))
+    zones = [sample(bench.second()).workloads[0].zones for _ in range(16)]
+    assert zones[-1] == (0,)
+
+
+def test_a_reboot_gives_no_sample_across_it(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.look()
+    bench.second()
+    bench.tree.boot_id = "11111111-2222-3333-4444-555555555555"
+    assert bench.second().event == Unreadable(reason=Skip.REBOOTED)
+    assert sample(bench.second()).cpu_used_mcpu == 2_000
+
+
+def test_a_machine_that_vanishes_is_unreadable_and_not_a_crash(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "here")
+    bench.look()
+    (tmp_path / "here").rename(tmp_path / "gone")
+    bench.reader.close()
+    look = bench.look()
+    assert isinstance(look.event, Unreadable)
+    assert look.event.reason is Skip.UNREADABLE
