@@ -146,8 +146,10 @@ class JobsCore:
             self.counters.late += 1
             return []
         # A reason to wait is no change of state: it is kept, but not worth a write.
-        job.notes[index] = sentence_of(event)
-        self._turn(job, now_ms).tell_of(index, f"{event.replica}#{event.attempt} waits: {job.notes[index]}")
+        sentence = sentence_of(event)
+        # The scheduler says it once for all replicas of a job that want the same.
+        job.notes[job.task_of(index)] = sentence
+        self._turn(job, now_ms).tell_of(index, f"{event.replica}#{event.attempt} waits: {sentence}")
         return []
 
     def _freshness(self, event: FreshnessChanged, now_ms: int) -> list[Effect]:

@@ -22,7 +22,7 @@ HOLDING: Final = frozenset({"Assigned", "Starting", "Running", "Unknown", "Stopp
 class Job:
     """Replicas are numbered from 0 over all tasks in order; `pages` hold them in that order.
 
-    `version` and `page_versions` are those of the rows as last written; `notes` say why a replica waits and are not stored.
+    `version` and `page_versions` are those of the rows as last written; `notes` say why replicas of a task wait and are not stored.
     `main_tasks` are indices of tasks whose success raises MainTaskEvent.
     """
 

@@ -132,6 +132,6 @@ def _replica(job: Job, index: int) -> ReplicaDetail:
         retries=replica.retries,
         evictions=replica.evictions,
         exit_code=replica.exit_code,
-        reason=job.notes.get(index, replica.reason) if replica.state == "Pending" else replica.reason,
+        reason=job.notes.get(job.task_of(index), replica.reason) if replica.state == "Pending" else replica.reason,
         trace_id=trace_of(placement_trace(name, replica.attempt)),
     )

@@ -199,7 +199,7 @@ def _place(turn: Turn, index: int, node: str, zones: tuple[int, ...]) -> None:
     replica.zones = zones
     replica.reason = ""
     turn.fire_replica(index, "place")
-    turn.job.notes.pop(index, None)
+    turn.job.notes.pop(turn.job.task_of(index), None)
 
 
 def _come_back(turn: Turn, index: int) -> None:
