@@ -24,6 +24,7 @@ from colo_cli.lab_watch import LabCore, lab_hears
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.adapters.clock import SystemClock
 from colo_common.model.invalid import InvalidInput
+from colo_common.runtime import logs
 from colo_common.runtime.service import Service
 from colo_sim.job_source import GeneratedJobs, JobSource
 from colo_sim.job_table import read_job_table
@@ -44,6 +45,8 @@ async def run_lab(options: LabOptions) -> dict[str, Any]:
         loop.add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(_directory(options))
+        # The terminal is for the picture; what the lab's own connections say goes where the services' logs are.
+        logs.configure("info", "json", stack.enter_context((directory / "lab.log").open("a")), service="lab")
         servers = await stack.enter_async_context(LabServers(options, directory))
         lab = _Lab(options, directory, servers, started_s, stop)
         stack.push_async_callback(lab.close)
@@ -112,6 +115,9 @@ class _Lab:
             "COLO_OVERCOMMIT_STALE_AFTER_MS": str(5 * period_ms),
             "COLO_OVERCOMMIT_LOST_AFTER_MS": str(40 * period_ms),
             "COLO_OVERCOMMIT_REFRESH_MS": str(max(60_000, 8 * period_ms)),
+            # One bound for the whole lab: what is promised stays below what is suppressed.
+            "COLO_SIM_REFLEX_SUPPRESS_THRESHOLD_PCT": "80",
+            "COLO_EXECUTOR_SUPPRESS_THRESHOLD_PCT": "80",
             "COLO_EVICTOR_POLICY_GAP_MS": str(max(10_000, 4 * period_ms)),
         }
         return {key: value for key, value in found.items() if value}

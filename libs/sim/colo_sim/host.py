@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from colo_collector.core import CollectorCore
 from colo_collector.policy import Policy as CollectorPolicy
@@ -76,7 +77,8 @@ class SimulatedNode:
         self.shell = ExecutorShell(
             SimulatedRuntime(self.machine, capacity_mcpu=spec.cpu_capacity_mcpu),
             process.clock,
-            policy=settings.reflex,
+            # Some readings may be late before the node counts as blind.
+            policy=replace(settings.reflex, blind_ms=max(settings.reflex.blind_ms, 10 * settings.reflex_ms)),
             period_ms=settings.reflex_ms,
             metrics=process.metrics,
             span=process.telemetry.span,

@@ -16,7 +16,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     whenever the last publication is `refresh_ms` old.
     """
 
-    cpu_reclaim_pct: int = 80
+    cpu_reclaim_pct: int = 75
     memory_reclaim_pct: int = 85
     node_reserved_cpu_mcpu: int = 1000
     node_reserved_memory_bytes: int = 1 << 30
