@@ -25,8 +25,9 @@ class Crossing(Struct, frozen=True, kw_only=True):
 
 
 class Gauge:
-    """One watched signal. `share_pct` = floor(stall * 100 / max(window, time covered)).
+    """One watched signal. `share_pct` = floor(stall in the window * 100 / window).
 
+    The stall of the sample that reaches out of the window counts by the part that is inside, rounded down to a microsecond.
     Time that has not been seen yet counts as free of stall, as in the kernel's own triggers (a stall of so many microseconds in a
     window): a fresh start does not cry at the first bad second, and a threshold is crossed at the moment its stall is there.
     """
@@ -42,14 +43,19 @@ class Gauge:
     @property
     def share_pct(self) -> int:
         """Stall share of the window, 0 to 100, rounded down."""
-        return self._stalled_us * 100 // max(self._window_us, self._covered_us)
+        stalled_us = self._stalled_us
+        outside_us = self._covered_us - self._window_us
+        if outside_us > 0:
+            oldest_us, oldest_stalled_us = self._spans[0]
+            stalled_us -= oldest_stalled_us - oldest_stalled_us * (oldest_us - outside_us) // oldest_us
+        return stalled_us * 100 // self._window_us
 
     def take(self, interval_us: int, stall_us: int) -> Crossing | None:
         """Add one sample's stall, which is not longer than its interval; the crossing that it makes, if any."""
         self._spans.append((interval_us, stall_us))
         self._covered_us += interval_us
         self._stalled_us += stall_us
-        while len(self._spans) > 1 and self._oldest_is_out():
+        while self._oldest_is_out():
             oldest_us, stalled_us = self._spans.popleft()
             self._covered_us -= oldest_us
             self._stalled_us -= stalled_us
@@ -78,5 +84,5 @@ class Gauge:
             raise InvariantBroken("a signal is above and does not count so", signal=signal, share_pct=share_pct)
 
     def _oldest_is_out(self) -> bool:
-        """Whether the window is full without the oldest sample."""
+        """Whether the window is full without the oldest sample, which the newest one alone may make it."""
         return self._covered_us - self._spans[0][0] >= self._window_us or len(self._spans) > _SPANS_MAX

@@ -294,17 +294,23 @@ def test_the_window_is_what_a_sum_over_the_last_samples_gives(
     for index, (interval_ms, pct) in enumerate(spans, 1):
         crossing = gauge.take(interval_ms * 1_000, interval_ms * pct * 10)
         gauge.check()
-        covered = stalled = 0
+        left = 10_000_000
+        stalled = 0
         for span_ms, share in reversed(spans[:index]):
-            if covered >= 10_000_000:
-                break
-            covered += span_ms * 1_000
-            stalled += span_ms * share * 10
-        assert gauge.share_pct == stalled * 100 // max(covered, 10_000_000)
+            inside = min(span_ms * 1_000, left)
+            stalled += span_ms * share * 10 * inside // (span_ms * 1_000)
+            left -= inside
+        assert gauge.share_pct == stalled * 100 // 10_000_000
         if crossing is not None:
             assert crossing.above is not states[-1]
             states.append(crossing.above)
         assert gauge.is_above is states[-1]
+
+
+def test_a_good_period_never_crosses_upwards_and_a_long_one_does_not_dilute() -> None:
+    core = a_core()
+    said(core, measured(interval_ms=9_500, cpu_some_us=0))
+    assert crossings(core, [6_000_000], interval_ms=6_000) == [(2, True, 60, 60)]
 
 
 @given(
