@@ -1,0 +1,69 @@
+"""The knobs of the tier and of a replica."""
+
+import pytest
+from msgspec.structs import replace
+
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.placement import ZoneShare
+from colo_executor.desired import DesiredPolicy, Machine, replica_knobs, tier_knobs
+from colo_executor.knobs import UNLIMITED, Knob
+from tests.support.builders import GIB, a_placement
+
+ALL = frozenset(Knob)
+MACHINE = Machine(
+    cpus=CpuSet.parse("0-7"),
+    mems=CpuSet.parse("0-1"),
+    zones={0: CpuSet.parse("0-3"), 1: CpuSet.parse("4-7")},
+    has=ALL,
+)
+
+
+def shown(writes) -> list[tuple[str, str, object]]:
+    return [(write.path, write.knob.value, write.value) for write in writes]
+
+
+def test_the_tier_gives_way_to_everything_and_is_filled_before_anything_joins():
+    assert shown(tier_knobs(DesiredPolicy(), MACHINE, 2_000)) == [
+        ("", "cpuset-cpus", "0-7"),
+        ("", "cpuset-mems", "0-1"),
+        ("batch", "cpuset-cpus", "0-7"),
+        ("batch", "cpuset-mems", "0-1"),
+        ("", "cpu-weight", 2),
+        ("", "cpu-idle", 1),
+        ("batch", "cpu-period-us", 100_000),
+        ("batch", "cpu-quota-us", 200_000),
+    ]
+
+
+def test_files_that_the_kernel_lacks_are_left_out():
+    poor = Machine(cpus=MACHINE.cpus, mems=MACHINE.mems, zones=MACHINE.zones, has=frozenset({Knob.CPU_WEIGHT}))
+    assert shown(tier_knobs(DesiredPolicy(), poor, None)) == [("", "cpu-weight", 2)]
+
+
+@pytest.mark.parametrize(
+    ("zones", "cpus", "mems"),
+    [((1,), "4-7", "1"), ((0, 1), "0-7", "0-1"), ((5,), "0-7", "0-1"), ((0, 5), "0-7", "0-1"), ((), "0-7", "0-1")],
+    ids=["one zone", "two zones", "a zone the node lacks", "one it has and one it lacks", "none"],
+)
+def test_a_replica_runs_in_its_zones_where_they_are_known(zones, cpus, mems):
+    shares = tuple(ZoneShare(zone=zone, cpu_mcpu=500, memory_bytes=GIB) for zone in zones)
+    placement = replace(a_placement(), zones=shares)
+    writes = {write.knob: write.value for write in replica_knobs(DesiredPolicy(), MACHINE, placement, "batch/x", 1_000)}
+    assert (writes[Knob.CPUSET_CPUS], writes[Knob.CPUSET_MEMS]) == (cpus, mems)
+
+
+def test_a_replica_has_weight_and_memory_of_its_request_and_no_quota():
+    writes = {
+        write.knob: write.value for write in replica_knobs(DesiredPolicy(), MACHINE, a_placement(), "batch/x", 500)
+    }
+    assert writes[Knob.CPU_WEIGHT] == 1_024
+    assert writes[Knob.MEMORY_LIMIT] == GIB
+    assert Knob.CPU_QUOTA not in writes
+
+
+@pytest.mark.parametrize(("ceiling", "quota"), [(None, 100_000), (4_000, 100_000), (500, 50_000)])
+def test_a_capped_replica_stays_below_request_and_ceiling(ceiling, quota):
+    policy = DesiredPolicy(cap_at_request=True)
+    writes = {write.knob: write.value for write in replica_knobs(policy, MACHINE, a_placement(), "batch/x", ceiling)}
+    assert writes[Knob.CPU_QUOTA] == quota
+    assert quota != UNLIMITED

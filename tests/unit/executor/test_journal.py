@@ -1,0 +1,134 @@
+"""The journal: what a crash leaves readable, what the lines add up to, and one owner at a time."""
+
+import pytest
+
+from colo_common.events.enforcement import PlacementRefused, ReplicaEnded
+from colo_common.model.reasons import EndCause, Reason
+from colo_executor.journal import JournalBusy, JournalFile
+from colo_executor.journal_lines import (
+    Accepted,
+    Booted,
+    Created,
+    EndedEntry,
+    JournalState,
+    Launched,
+    PreImage,
+    RefusedEntry,
+    Stopping,
+    compacted,
+    decode,
+    encode,
+)
+from colo_executor.local import StopIntent
+from tests.support.builders import a_placement
+
+INTENT = StopIntent(cause=EndCause.EVICTED, reason=Reason.PRESSURE, kill_at_ms=9, eviction="e1")
+
+
+def launched(replica: str = "job/main/0", attempt: int = 1) -> Launched:
+    return Launched(placement=a_placement(replica, attempt=attempt), pid=7, start_ticks=70, at_ms=1)
+
+
+def ended(replica: str = "job/main/0") -> EndedEntry:
+    return EndedEntry(
+        fact=ReplicaEnded(node="n1", replica=replica, job="job", attempt=1, cause=EndCause.EXITED, exit_code=3)
+    )
+
+
+ENTRIES = [
+    Booted(boot_id="b1"),
+    Created(path="cpu/colo"),
+    PreImage(path="cgroup.subtree_control", value="memory"),
+    Accepted(placement=a_placement("job/main/1", attempt=2)),
+    launched(),
+    Stopping(replica="job/main/0", attempt=1, intent=INTENT),
+    launched("job/main/2"),
+    ended("job/main/2"),
+    RefusedEntry(fact=PlacementRefused(node="n1", replica="job/x/0", job="job", attempt=1, reason=Reason.START_FAILED)),
+]
+TEXT = b"".join(encode(entry) for entry in ENTRIES)
+
+
+def facts_of(state: JournalState) -> tuple[object, ...]:
+    return (
+        state.boot_id,
+        state.pre_images,
+        state.created,
+        state.accepted,
+        state.launched,
+        state.stopping,
+        state.ended,
+    )
+
+
+def test_what_is_written_is_read_again():
+    assert decode(TEXT) == (ENTRIES, 0)
+
+
+@pytest.mark.parametrize("cut", range(0, len(TEXT), 37))
+def test_a_journal_cut_anywhere_gives_the_whole_lines_before_the_cut(cut):
+    entries, left_out = decode(TEXT[:cut])
+    assert entries == ENTRIES[: len(entries)]
+    assert cut - left_out == len(b"".join(encode(entry) for entry in entries))
+
+
+def test_nothing_behind_a_damaged_line_is_believed():
+    lines = TEXT.splitlines(keepends=True)
+    lines[3] = lines[3].replace(b"job/main/1", b"job/main/9")
+    entries, left_out = decode(b"".join(lines))
+    assert entries == ENTRIES[:3]
+    assert left_out == sum(map(len, lines[3:]))
+
+
+def test_the_shortest_form_adds_up_to_the_same():
+    state = JournalState(ENTRIES)
+    assert set(state.launched) == {"job/main/0#1"}
+    assert state.stopping == {"job/main/0#1": INTENT}
+    assert facts_of(JournalState(compacted(state))) == facts_of(state)
+
+
+def test_the_first_old_value_of_a_file_stays_and_another_boot_forgets_it():
+    state = JournalState([Booted(boot_id="b1"), PreImage(path="x", value="1"), PreImage(path="x", value="2")])
+    assert state.pre_images == {"x": "1"}
+    state.add(Booted(boot_id="b2"))
+    assert state.pre_images == {}
+
+
+def test_only_so_many_ends_are_kept():
+    state = JournalState([ended(f"job/main/{index}") for index in range(10)], kept=3)
+    assert list(state.ended) == ["job/main/7#1", "job/main/8#1", "job/main/9#1"]
+
+
+def test_a_file_is_read_again_and_repairs_a_torn_end(tmp_path):
+    journal = JournalFile(tmp_path)
+    journal.append(*ENTRIES)
+    before = facts_of(journal.state)
+    journal.close()
+    with (tmp_path / "journal").open("ab") as file:
+        file.write(b"0badc0de {torn")
+    again = JournalFile(tmp_path)
+    assert facts_of(again.state) == before
+    assert again.torn_bytes == 14
+    again.append(ended())
+    again.close()
+    third = JournalFile(tmp_path)
+    assert third.torn_bytes == 0
+    assert third.state.launched == {}
+    third.close()
+
+
+def test_a_directory_has_one_owner(tmp_path):
+    first = JournalFile(tmp_path)
+    with pytest.raises(JournalBusy, match="another executor uses"):
+        JournalFile(tmp_path)
+    first.close()
+    JournalFile(tmp_path).close()
+
+
+def test_a_link_in_the_journals_place_is_not_followed(tmp_path):
+    (tmp_path / "elsewhere").write_text("")
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "journal.new").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"):
+        JournalFile(tmp_path / "state")
+    assert (tmp_path / "elsewhere").read_text() == ""
