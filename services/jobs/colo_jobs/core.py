@@ -303,5 +303,6 @@ class JobsCore:
             for index, replica in job.replicas():
                 if replica.state == "Pending":
                     self._fresh[job.id, index] = replica.attempt
+        self.index.sort_waiting()
         self.counters.unreadable_rows += len(loaded.unreadable)
         return [LogUnreadable(why=why) for why in loaded.unreadable]

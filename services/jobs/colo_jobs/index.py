@@ -1,6 +1,7 @@
 """Every job in memory, and what is looked up across them: who waits, who holds a place on which node, whose timer is next."""
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.workload import ReplicaId
@@ -10,6 +11,8 @@ from colo_jobs.timers import Timers
 from colo_jobs.turn import Turn
 
 __all__ = ["Index", "Key"]
+
+_CHECKED_AT_ONCE: Final = 20_000
 
 #: A job's id and a replica's number in it.
 Key = tuple[str, int]
@@ -24,10 +27,13 @@ class Index:
         self.waiting: dict[Key, None] = {}
         self.on_node: dict[str, dict[Key, None]] = {}
         self.timers = Timers(self._due_of)
+        self._replicas = 0
+        self._checked_to = 0
 
     def attach(self, job: Job) -> None:
         """Take in a job that was not there."""
         self.jobs[job.id] = job
+        self._replicas += job.size
         queue = self.queue(job)
         queue.jobs += not job.is_ended
         for index, replica in job.replicas():
@@ -42,6 +48,7 @@ class Index:
             self._leave(job.id, index, replica.state, replica.node, queue)
             self.timers.change(job.id, index, replica.due_ms, 0)
         del self.jobs[job.id]
+        self._replicas -= job.size
 
     def update(self, turn: Turn) -> None:
         """Take over what a turn changed."""
@@ -73,15 +80,37 @@ class Index:
         return (job, index) if job is not None and index is not None else None
 
     def pending(self) -> Iterator[tuple[Job, int]]:
-        """Every replica that wants a place now."""
+        """Every replica that wants a place now, in the order in which they began to wait."""
         return ((self.jobs[job], index) for job, index in self.waiting)
 
     def held_on(self, node: str) -> list[Key]:
         """The replicas that hold a place on a node, in order of job and number."""
         return sorted(self.on_node.get(node, ()))
 
+    def sort_waiting(self) -> None:
+        """Bring the waiting replicas back into the order in which they began to wait, after jobs were read from rows."""
+        self.waiting = dict.fromkeys(
+            sorted(self.waiting, key=lambda key: (self.jobs[key[0]].waits_since_ms(key[1]), *key))
+        )
+
     def check(self) -> None:
-        """Raise InvariantBroken when something looked up is not what the jobs say."""
+        """Raise InvariantBroken when something looked up is not what the jobs say.
+
+        Of more than 20,000 replicas each call checks some jobs, all of them in turn: it is called while others wait.
+        """
+        if self._replicas <= _CHECKED_AT_ONCE:
+            self._check_lookups()
+            return
+        jobs = list(self.jobs.values())
+        left = _CHECKED_AT_ONCE
+        for _ in range(len(jobs)):
+            self._checked_to = (self._checked_to + 1) % len(jobs)
+            jobs[self._checked_to].check()
+            left -= jobs[self._checked_to].size
+            if left <= 0:
+                break
+
+    def _check_lookups(self) -> None:
         waiting: set[Key] = set()
         held: dict[str, set[Key]] = {}
         counts: dict[str, list[int]] = {name: [0, 0, 0] for name in self.queues}

@@ -112,6 +112,10 @@ class Job:
                 return self._begins[task] + member if 0 <= member < spec.replicas else None
         return None
 
+    def waits_since_ms(self, index: int) -> int:
+        """When the replica's present attempt began to want a place."""
+        return self.replica(index).queued_at_ms or self.record.submitted_at_ms
+
     def move(self, index: int, state: str) -> None:
         """Set a replica's state and keep the counts."""
         replica = self.replica(index)

@@ -62,9 +62,13 @@ def list_jobs(jobs: Mapping[str, Job], asked: ListJobs) -> JobList | Refusal:
 def list_queues(index: Index, now_ms: int) -> QueueList:
     """All queues by name, with how long the oldest waiting replica of each waits."""
     oldest: dict[str, int] = {}
+    not_found = {name for name, queue in index.queues.items() if queue.waiting}
     for job, number in index.pending():
-        since_ms = job.replica(number).queued_at_ms or job.record.submitted_at_ms
-        oldest[job.spec.queue] = min(since_ms, oldest.get(job.spec.queue, since_ms))
+        if not not_found:
+            break
+        if job.spec.queue in not_found:
+            oldest[job.spec.queue] = job.waits_since_ms(number)
+            not_found.discard(job.spec.queue)
     return QueueList(
         queues=tuple(
             QueueSummary(

@@ -41,7 +41,7 @@ def want_of(job: Job, index: int, wall: WallTime, trace_ratio: float) -> Replica
     replica = job.replica(index)
     task = job.task_spec(index)
     name = job.name(index)
-    queued_at_ms = replica.queued_at_ms or job.record.submitted_at_ms
+    queued_at_ms = job.waits_since_ms(index)
     return ReplicaWant(
         replica=name,
         job=job.id,
@@ -128,4 +128,4 @@ class Snapshot:
 def _order(key: tuple[Job, int]) -> tuple[int, int, str, int]:
     """Higher priority first, then who waits longest; ties go by job and number."""
     job, index = key
-    return (-job.spec.priority, job.replica(index).queued_at_ms or job.record.submitted_at_ms, job.id, index)
+    return (-job.spec.priority, job.waits_since_ms(index), job.id, index)

@@ -6,7 +6,7 @@ import pytest
 from colo_common.events.effects import Asked, Conflict, Record
 from colo_common.events.job import ReplicasWanted
 from colo_common.events.requests import SubmitJob
-from colo_common.model.invalid import InvalidInput
+from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.reasons import EndCause
 from colo_common.model.workload import RunSpec
 from colo_common.ports import Row
@@ -179,3 +179,24 @@ def test_a_story_is_bounded_and_keeps_its_beginning(world: JobsWorld) -> None:
     story = world.job().story
     assert story[0].what == "submitted: 1 replicas in 1 tasks"
     assert len(story) <= 84
+
+
+def test_a_restart_keeps_the_order_of_waiting(world: JobsWorld) -> None:
+    for job in ("c", "a", "b"):
+        world.now_ms += 1
+        world.submit(job=job)
+    world.restart()
+    assert [job.id for job, _ in world.core.index.pending()] == ["c", "a", "b"]
+
+
+def test_much_is_checked_in_turn(world: JobsWorld) -> None:
+    for number in range(3):
+        world.submit(a_spec(a_task(replicas=9_000)), job=f"j{number}")
+    world.core.index.jobs["j1"].counts[0]["Running"] += 1
+    broken = 0
+    for _ in range(3):
+        try:
+            world.core.check()
+        except InvariantBroken:
+            broken += 1
+    assert broken >= 1
