@@ -120,6 +120,10 @@ def test_no_two_attempts_of_a_replica_run_and_each_is_told_one_end(steps):
     world = _World()
     for step in steps:
         world.step(*step)
+    # What runs is what the core believes to run, and no more than the node may hold.
+    active = {(replica, one.placement.attempt) for replica, one in world.node.executor.active.items()}
+    assert active == world.running | set(world.launching)
+    assert len(active) <= 2
 
 
 @given(STEPS)
