@@ -21,9 +21,8 @@ from colo_common.model.reasons import EndCause, Reason
 from colo_jobs.admission import QueueLimits
 from colo_jobs.effects import LogRefused
 from colo_jobs.policy import JobsPolicy
-from tests.conftest import Play
 from tests.support.jobs_world import JobsWorld, a_spec, a_task
-from tests.support.scripts import Args, ScriptFailed, script_files
+from tests.support.scripts import Args, Play, ScriptFailed, script_files
 
 FILES = script_files(Path(__file__).parent)
 
