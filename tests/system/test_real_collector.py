@@ -1,0 +1,195 @@
+"""The collector on this machine, over a real NATS: a real replica is measured as the kernel counts it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+from msgspec.structs import replace
+
+from colo_collector.core import CollectorCore
+from colo_collector.files import FileReader
+from colo_collector.machine import Look, Machine
+from colo_collector.policy import Policy
+from colo_collector.shell import CollectorShell
+from colo_common.adapters.bus_nats import NatsBus
+from colo_common.adapters.clock import SystemClock
+from colo_common.events.node import NodeTopologyReported, NodeUsageSampled
+from colo_common.events.wire import decode
+from colo_common.model.qos import PriorityBand
+from colo_common.model.workload import RunSpec
+from colo_common.ports import Delivery
+from colo_common.runtime.core import Hearing, source_of
+from colo_common.runtime.metrics import Metrics
+from colo_common.runtime.service import Service
+from colo_executor.local import ReplicaLaunched
+from colo_executor.process.runtime import ProcessRuntime
+from colo_executor.process.settings import ProcessPolicy
+from tests.support.builders import a_placement
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.kernel
+
+SPIN = RunSpec(command=("sh", "-c", "while :; do :; done"))
+SAMPLES = 4
+
+
+@pytest.fixture
+async def subtree(tmp_path: Path) -> AsyncIterator[str]:
+    """The name of an executor's subtree in which one replica spins; everything is put back at the end."""
+    name = f"colo-test-{os.getpid()}"
+    runtime = ProcessRuntime(ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=name))
+    try:
+        await runtime.adopt(1)
+        launched = await runtime.launch(replace(a_placement("job/main/0", attempt=3), run=SPIN), 1)
+        assert isinstance(launched, ReplicaLaunched), launched
+        yield name
+    finally:
+        await runtime.restore()
+        await runtime.close()
+
+
+class Ear:
+    """What was heard on the bus of one node."""
+
+    def __init__(self, url: str, node: str) -> None:
+        self.facts: list[Struct] = []
+        self._bus = NatsBus(url, name="test-ear")
+        self._node = node
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Ear:
+        self._bus.start()
+        await self._bus.connected(5)
+        for kind, replay in ((NodeTopologyReported, True), (NodeUsageSampled, False)):
+            source = source_of("ear", Hearing(type=kind, parameters={"node": self._node}, durable=False, replay=replay))
+            self._tasks.append(asyncio.create_task(self._bus.listen(source, self._hear)))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._bus.close()
+
+    async def _hear(self, delivery: Delivery) -> None:
+        self.facts.append(decode(delivery.subject, delivery.data))
+        await delivery.ack()
+
+    def samples(self) -> list[NodeUsageSampled]:
+        return [fact for fact in self.facts if isinstance(fact, NodeUsageSampled)]
+
+    def topologies(self) -> list[NodeTopologyReported]:
+        return [fact for fact in self.facts if isinstance(fact, NodeTopologyReported)]
+
+
+class Witness:
+    """Looks as the machine does, and notes the kernel's counter of one group around every look, read by itself."""
+
+    def __init__(self, machine: Machine, usage_path: str, unit_ns: int) -> None:
+        self.notes: list[tuple[int, int]] = []
+        self._machine = machine
+        self._path = Path(usage_path)
+        self._unit_ns = unit_ns
+
+    def look(self) -> Look:
+        before = self._note()
+        look = self._machine.look()
+        after = self._note()
+        # The machine read its files between the two: the middle of both is at most half a look away from that.
+        self.notes.append(((before[0] + after[0]) // 2, (before[1] + after[1]) // 2))
+        return look
+
+    def _note(self) -> tuple[int, int]:
+        at_ns = time.monotonic_ns()
+        text = self._path.read_text()
+        used = int(text.split("usage_usec", 1)[-1].split()[0])
+        return at_ns, used * self._unit_ns
+
+
+def usage_file(subtree: str) -> tuple[str, int]:
+    """The CPU counter of the spinning replica's group, and its unit."""
+    group = f"{subtree}/batch/job.main.0@3"
+    v1 = Path("/sys/fs/cgroup/cpuacct", group, "cpuacct.usage")
+    return (str(v1), 1) if v1.exists() else (str(Path("/sys/fs/cgroup", group, "cpu.stat")), 1_000)
+
+
+async def test_a_replica_is_measured_within_two_percent_of_the_kernels_own_counter(subtree: str, nats_url: str) -> None:
+    node = f"witness-{os.getpid()}"
+    clock = SystemClock()
+    machine = Machine(FileReader(), subtree=subtree, online=(), labels={}, clock=clock)
+    witness = Witness(machine, *usage_file(subtree))
+    core = CollectorCore(node, Policy())
+    bus = NatsBus(nats_url, name="collector")
+    bus.start()
+    await bus.connected(5)
+    service = Service(name="collector", core=core, bus=bus, clock=clock, hears=(), discoverable=False)
+    shell = CollectorShell(
+        witness, inject=service.inject, skipped=core.skipped, clock=clock, period_ms=1_000, metrics=Metrics()
+    )
+    stop = asyncio.Event()
+    async with Ear(nats_url, node) as ear:
+        running = asyncio.create_task(service.run(stop))
+        looking = asyncio.create_task(shell.run())
+
+        async def enough() -> bool:
+            return len(ear.samples()) >= SAMPLES
+
+        await eventually(enough, f"{SAMPLES} samples", limit_s=20)
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+        stop.set()
+        await running
+        samples = ear.samples()
+        (topology,) = ear.topologies()
+    await bus.close()
+    machine.close()
+    assert len(topology.topology.cpus) == os.cpu_count()
+    for index, sample in enumerate(samples[:SAMPLES]):
+        assert sample.sample_seq == index + 1
+        (first_ns, first_used), (last_ns, last_used) = witness.notes[index], witness.notes[index + 1]
+        expected_mcpu = (last_used - first_used) * 1_000 / (last_ns - first_ns)
+        (replica,) = sample.workloads
+        assert (replica.replica, replica.attempt, replica.band) == ("job/main/0", 3, PriorityBand.BATCH)
+        assert replica.zones == tuple(zone.zone for zone in topology.topology.zones)[:1]
+        assert expected_mcpu > 100, "the spinner did not run"
+        assert replica.cpu_used_mcpu == pytest.approx(expected_mcpu, rel=0.02)
+        assert 0 < replica.memory_used_bytes < 64 << 20
+        assert sample.cpu_used_mcpu == sum(zone.cpu_used_mcpu for zone in sample.zones)
+
+
+async def test_the_command_measures_this_machine_and_leaves_on_sigterm(
+    subtree: str, nats_url: str, tmp_path: Path
+) -> None:
+    node = f"command-{os.getpid()}"
+    arguments = ["--node", node, "--nats-url", nats_url, "--subtree", subtree, "--period-ms", "200"]
+    log = tmp_path / "log"
+    with log.open("wb") as sink:
+        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "colo_collector", *arguments, stderr=sink)
+        try:
+            async with Ear(nats_url, node) as ear:
+
+                async def listed() -> bool:
+                    return any(sample.workloads for sample in ear.samples())
+
+                await eventually(listed, "a sample with the replica", limit_s=20)
+                assert ear.topologies()[0].capabilities
+            process.send_signal(signal.SIGTERM)
+            assert await asyncio.wait_for(process.wait(), 10) == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+    events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
+    assert "machine-inspected" in events
+    assert events.count("machine-readable") == 1
+    assert "machine-unreadable" not in events
+    assert events[-1] == "service-stopped"
