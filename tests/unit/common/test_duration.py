@@ -12,8 +12,17 @@ DAY_MS = 86_400_000
 
 @pytest.mark.parametrize(
     ("text", "span_ms"),
-    [("500ms", 500), ("10s", 10_000), ("1h30m", 5_400_000), ("1.5s", 1_500), (" 2m ", 120_000), ("30", 30_000), (0.25, 250), (7, 7_000)],
-)  # fmt: skip
+    [
+        ("500ms", 500),
+        ("10s", 10_000),
+        ("1h30m", 5_400_000),
+        ("1.5s", 1_500),
+        (" 2m ", 120_000),
+        ("30", 30_000),
+        (0.25, 250),
+        (7, 7_000),
+    ],
+)
 def test_a_span_is_read_in_milliseconds(text: object, span_ms: int) -> None:
     assert parse_duration_ms(text, "grace", max_ms=DAY_MS) == span_ms
 
