@@ -28,6 +28,8 @@ class LabFeed:
         # Twenty jobs a node at most: a backlog that a person can still read.
         self._feeder = JobFeeder(source, max_jobs=20 * nodes + 100, max_batch=20)
         self._outstanding: dict[str, int] = {}
+        # Job ids never repeat, also not where the servers outlive the lab.
+        self._run = f"{clock.wall_us() // 1_000_000 % 16**6:06x}"
         self.submitted = 0
         self.replicas = 0
         self.refused: list[str] = []
@@ -54,9 +56,9 @@ class LabFeed:
             del self._outstanding[job]
 
     async def _submit(self, job: SimJob) -> None:
-        name = f"{job.name}-{self.submitted}"[:60]
+        name = f"{job.name[:40]}-{self._run}-{self.submitted}"
         request = SubmitJob(job=name, spec=_spec(job))
-        self._seen.submitted(name, time.time_ns() // 1000)
+        self._seen.submitted(name, time.time_ns() // 1000, job.replicas)
         self._outstanding[name] = job.total_cpu_mcpu
         self.submitted += 1
         self.replicas += job.replicas

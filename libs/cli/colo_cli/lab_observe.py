@@ -59,12 +59,14 @@ class LabObserver:
         self.tape: deque[str] = deque(maxlen=_TAPE)
         self.first_placement_us: int | None = None
         self._submitted_us: dict[str, int] = {}
+        self._replicas: dict[str, int] = {}
         self._decided: set[str] = set()
         self._latencies_ms: deque[float] = deque(maxlen=_LATENCIES_MAX)
 
-    def submitted(self, job: str, at_us: int) -> None:
-        """The lab handed this job in at that wall time (us)."""
+    def submitted(self, job: str, at_us: int, replicas: int = 1) -> None:
+        """The lab handed this job of equal replicas in at that wall time (us)."""
         self._submitted_us[job] = at_us
+        self._replicas[job] = replicas
 
     def latencies_ms(self) -> list[float]:
         """Submit -> first decision (placed or rejected) of each replica, ascending."""
@@ -80,7 +82,7 @@ class LabObserver:
             case PlacementsDecided():
                 self._decided_now(fact)
             case PlacementRejected():
-                self._latency(fact.replica, fact.job, fact.attempt, fact.sent_us)
+                self._rejected(fact)
             case NodeTopologyReported():
                 view = self._view(fact.node)
                 view.capacity_mcpu = fact.topology.cpu_capacity_mcpu
@@ -91,6 +93,7 @@ class LabObserver:
                 self.jobs[fact.job] = fact.state
                 if fact.state in ("Completed", "Failed", "Terminated"):
                     self._submitted_us.pop(fact.job, None)
+                    self._replicas.pop(fact.job, None)
             case ReplicaEnded():
                 self._ended(fact)
             case _:
@@ -138,6 +141,12 @@ class LabObserver:
             self.placed_attempts.add(key)
             self.placements += 1
             self._latency(placement.replica, placement.job, placement.attempt, fact.sent_us)
+
+    def _rejected(self, fact: PlacementRejected) -> None:
+        """One rejection answers for all replicas of the job: they ask for the same."""
+        stem = fact.replica.rpartition("/")[0]
+        for index in range(self._replicas.get(fact.job, 0)):
+            self._latency(f"{stem}/{index}", fact.job, fact.attempt, fact.sent_us)
 
     def _latency(self, replica: str, job: str, attempt: int, decided_us: int) -> None:
         """Only the first decision about the first attempt is the answer to a submission."""

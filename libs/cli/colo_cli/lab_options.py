@@ -52,6 +52,8 @@ class LabOptions(Struct, frozen=True, kw_only=True):
             path = getattr(self, name)
             if path and not Path(path).is_file():
                 raise InvalidInput(name, "must be a file that can be read", path)
+        if self.keep and Path(self.keep).exists() and (not Path(self.keep).is_dir() or any(Path(self.keep).iterdir())):
+            raise InvalidInput("keep", "must be a new or empty directory", self.keep)
         for name, schemes in (("nats_url", ("nats://", "tls://")), ("redis_url", ("redis://", "rediss://", "unix://"))):
             url = getattr(self, name)
             if url and not url.startswith(schemes):

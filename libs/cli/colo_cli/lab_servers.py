@@ -9,6 +9,7 @@ from typing import Final, Self
 from colo_cli.lab_options import LabOptions
 from colo_cli.server_process import ServerProcess
 from colo_cli.servers import NatsServer, RedisServer
+from colo_common.adapters.nats_streams import delete_streams, refuse_used_streams
 from colo_common.model.invalid import InvalidInput
 
 __all__ = ["LabServers"]
@@ -29,6 +30,8 @@ class LabServers:
         self.gateway_port = _free_port(self._options.port)
         if self._redis is None:
             await _refuse_used_redis(self._options.redis_url)
+        if self._nats is None:
+            await refuse_used_streams(self._options.nats_url)
         for server in (self._nats, self._redis):
             if server is not None:
                 await server.start()
@@ -39,6 +42,8 @@ class LabServers:
     ) -> None:
         if self._redis is None:
             await _empty_redis(self._options.redis_url)
+        if self._nats is None:
+            await delete_streams(self._options.nats_url)
         for server in (self._nats, self._redis):
             if server is not None:
                 await server.stop()

@@ -39,7 +39,7 @@ from colo_scheduler.ledger import (
 from colo_scheduler.policy import Policy
 from colo_scheduler.queue import Parked, WantQueue
 from colo_scheduler.records import Records
-from colo_scheduler.request import RequestClass
+from colo_scheduler.request import RequestClass, class_of
 from colo_scheduler.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES
 
 __all__ = ["AskPending", "Event", "SchedulerCore"]
@@ -104,7 +104,7 @@ class SchedulerCore:
             case FreshnessChanged():
                 self._note_old(self.cluster.on_freshness(event))
             case ReplicasWanted() | PendingReply():
-                self._want(event.wants)
+                return self._want(event.wants, now_ms)
             case ReplicasWithdrawn():
                 for attempt in event.attempts:
                     self._end(attempt)
@@ -153,9 +153,10 @@ class SchedulerCore:
 
     # ---- wants and ends
 
-    def _want(self, wants: tuple[ReplicaWant, ...]) -> None:
+    def _want(self, wants: tuple[ReplicaWant, ...], now_ms: int) -> list[Effect]:
         for number, want in enumerate(wants):
             check_want(want, number)
+        effects: list[Effect] = []
         for want in wants:
             attempt = (want.replica, want.attempt)
             if attempt in self._over or attempt in self.commits.held:
@@ -163,6 +164,9 @@ class SchedulerCore:
             elif not self.queue.add(want):
                 self.counts["wants_left_out"] += 1
                 self._has_overflowed = True
+            elif self.queue.is_parked(request := class_of(want)):
+                effects.extend(self._records.joined(request, want, now_ms))
+        return effects
 
     def _end(self, attempt: Attempt) -> None:
         """The attempt is over: it waits no more and what it holds is released. What was never held is remembered by the ledger."""

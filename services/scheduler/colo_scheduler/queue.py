@@ -87,6 +87,11 @@ class WantQueue:
         self._insert(want)
         return True
 
+    def is_parked(self, request: RequestClass) -> bool:
+        """Whether the class waits because no node takes it now."""
+        waiting = self._classes.get(request)
+        return waiting is not None and waiting.parked is not None
+
     def delay(self, want: ReplicaWant, until_ms: int) -> None:
         """Take a want back that lost its place at commit too often: it is not decided before `until_ms`."""
         self._delayed_wants[(want.replica, want.attempt)] = want

@@ -21,7 +21,8 @@ from colo_scheduler.request import RequestClass, class_of
 
 __all__ = ["Decisions", "Records", "Spoken"]
 
-_JOBS_TOLD: Final = 20
+# The most jobs that one decision is told to; the others learn it when they ask, or at the next one.
+_JOBS_TOLD: Final = 200
 
 
 class Records:
@@ -31,6 +32,7 @@ class Records:
         self._limit = policy.records_max
         self._decisions = Decisions(policy.records_max)
         self._class_records: OrderedDict[RequestClass, DecisionRecord] = OrderedDict()
+        self._class_reports: dict[RequestClass, Report] = {}
         self._spoken = Spoken(policy.records_max, policy.reject_again_ms)
 
     def chosen(self, view: View, chosen: Sequence[tuple[ReplicaWant, Choice]], decision: ClassDecision) -> None:
@@ -50,7 +52,7 @@ class Records:
     def rejected(
         self, request: RequestClass, wants: Sequence[ReplicaWant], report: Report, *, retry_at_ms: int, now_ms: int
     ) -> list[Effect]:
-        """Remember that no node takes the class; a rejection for each job to which it is news, at most 20."""
+        """Remember that no node takes the class; a rejection for each job to which it is news."""
         effects: list[Effect] = []
         told: set[str] = set()
         for want in wants:
@@ -72,10 +74,20 @@ class Records:
                 fact = rejection((want.replica, want.attempt), want.job, report, retry_at_ms, now_ms)
                 identity = f"scheduler:rejected:{attempt_key(want.replica, want.attempt)}:{now_ms}"
                 effects.append(Publish(fact=fact, id=identity, traceparent=want.traceparent))
+        self._class_reports[request] = report
         self._class_records.move_to_end(request)
         if len(self._class_records) > self._limit:
-            self._class_records.popitem(last=False)
+            self._class_reports.pop(self._class_records.popitem(last=False)[0], None)
         return effects
+
+    def joined(self, request: RequestClass, want: ReplicaWant, now_ms: int) -> list[Effect]:
+        """A want joins a class that no node takes now: the answer to it is known at once, and said where it is news."""
+        record, report = self._class_records.get(request), self._class_reports.get(request)
+        if record is None or report is None or not self._spoken.is_news(request, want.job, report, now_ms):
+            return []
+        fact = rejection((want.replica, want.attempt), want.job, report, record.retry_at_ms, now_ms)
+        identity = f"scheduler:rejected:{attempt_key(want.replica, want.attempt)}:{now_ms}"
+        return [Publish(fact=fact, id=identity, traceparent=want.traceparent)]
 
     def explain(self, job: str, replica: str, want: ReplicaWant | None) -> tuple[DecisionRecord, ...]:
         """The newest decisions of a job's replicas, or of one. `want` is that replica's, when it waits.

@@ -18,15 +18,15 @@ def test_utilisation_is_integrated_sample_by_sample() -> None:
     assert seen.messages == 3
 
 
-def test_only_the_first_decision_of_a_replica_answers_its_submission() -> None:
+def test_a_rejection_answers_for_all_replicas_and_only_the_first_decision_counts() -> None:
     seen = LabObserver()
-    seen.submitted("job", 1_000)
+    seen.submitted("job", 1_000, 3)
     rejected = PlacementRejected(replica="job/main/0", job="job", attempt=1, nodes=1, counts=(), sent_us=6_000)
     seen.see(rejected)
     seen.see(replace(decided(a_placement("job/main/0")), sent_us=90_000))
     seen.see(replace(decided(a_placement("job/main/1")), sent_us=9_000))
     seen.see(replace(decided(a_placement("job/main/2", attempt=2)), sent_us=9_000))
-    assert seen.latencies_ms() == [5.0, 8.0]
+    assert seen.latencies_ms() == [5.0, 5.0, 5.0]
     assert seen.placements == 3
 
 

@@ -58,7 +58,10 @@ class NearestMiss(Struct, frozen=True, kw_only=True):
 
 
 class PlacementRejected(Fact, frozen=True, kw_only=True):
-    """No node could take the replica now. It stays queued and is tried again after `retry_at_ms` or when capacity appears."""
+    """No node could take the replica now. It stays queued and is tried again after `retry_at_ms` or when capacity appears.
+
+    Said once for all replicas of the job that ask for the same, by the first of them; again when the reasons change.
+    """
 
     replica: str
     job: str
