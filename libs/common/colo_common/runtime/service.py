@@ -24,6 +24,8 @@ __all__ = ["Service"]
 _BATCH: Final = 200
 _INBOX: Final = 2_000
 _DRAIN_S: Final = 8.0
+# After the time to drain, what still waits for a server gives up at once; an effect that does not is cancelled.
+_GRACE_S: Final = 1.0
 _LEAVES: Final = "leaves, ask again"
 
 
@@ -88,6 +90,8 @@ class Service:
         self._listeners: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None
         self._loaded = False
+        self._overdue = False
+        self._end_s = 0.0
 
     async def inject(self, event: Struct) -> None:
         """Hand an event of the service's own to the core; waits while the inbox is full."""
@@ -105,7 +109,8 @@ class Service:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises what the core raised, after telling the log."""
-        watcher = asyncio.create_task(self._watch(stop))
+        main = asyncio.current_task()
+        watcher = asyncio.create_task(self._watch(stop, main))
         try:
             self._spawn(self._sender.run())
             if await self._start(stop):
@@ -113,6 +118,11 @@ class Service:
                 await self._drain()
         except GaveUp as error:
             self._log.warning("left-unfinished", why=str(error))
+        except asyncio.CancelledError:
+            if main is None or not self._overdue:
+                raise
+            main.uncancel()
+            self._log.warning("left-unfinished", why="an effect did not end in the time to drain")
         except Exception as error:
             self._log.critical("service-crashed", error=f"{type(error).__name__}: {error}", exc_info=True)
             raise
@@ -139,11 +149,18 @@ class Service:
 
     # ------------------------------------------------------------ start and end
 
-    async def _watch(self, stop: asyncio.Event) -> None:
+    async def _watch(self, stop: asyncio.Event, main: "asyncio.Task[Any] | None") -> None:
+        """See to it that the service leaves in time, whatever it waits for."""
         await stop.wait()
+        self._end_s = asyncio.get_running_loop().time() + self._drain_s
         self._inbox.interrupt()
-        if not self._loaded:
-            self._leaving.set()
+        if self._loaded:
+            await asyncio.sleep(self._drain_s)
+        self._leaving.set()
+        await asyncio.sleep(_GRACE_S)
+        if main is not None:
+            self._overdue = True
+            main.cancel()
 
     async def _start(self, stop: asyncio.Event) -> bool:
         """Send what an earlier run left, load, begin to listen. False when stopped meanwhile."""
@@ -184,22 +201,20 @@ class Service:
 
     async def _drain(self) -> None:
         """Stop listening, finish what came, send what is decided: for `drain_s` at most."""
-        end_s = asyncio.get_running_loop().time() + self._drain_s
+        loop = asyncio.get_running_loop()
+        self._end_s = self._end_s or loop.time() + self._drain_s
         for task in self._listeners:
             task.cancel()
         self._intake.close(_LEAVES)
-        leaver = asyncio.get_running_loop().call_later(self._drain_s, self._leaving.set)
         try:
             if self._leave is not None:
                 self._turns.left_over += await self._leave()
-            while (len(self._inbox) or self._turns.left_over) and asyncio.get_running_loop().time() < end_s:
+            while (len(self._inbox) or self._turns.left_over) and loop.time() < self._end_s:
                 await self._turn(await self._inbox.take(self._batch, 0))
-            async with asyncio.timeout_at(end_s):
+            async with asyncio.timeout_at(self._end_s):
                 await self._sender.drained()
         except TimeoutError:
             self._log.warning("left-unfinished", why="the time to drain is over", inbox=len(self._inbox))
-        finally:
-            leaver.cancel()
         await self._hand_back()
         self._log.info("service-stopped")
 

@@ -1,0 +1,170 @@
+"""A core that does as it is told, and a bus and a store that write down in one list what is asked of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec import Struct
+
+from colo_common.adapters.bus_memory import MemoryBus
+from colo_common.adapters.store_memory import MemoryStore
+from colo_common.events.effects import Effect, Wake, Write
+from colo_common.events.wire import decode
+from colo_common.model.invalid import InvalidInput
+from colo_common.ports import Delivery, Outgoing, Sink, Source, Unavailable
+from colo_common.runtime.core import Hearing
+from colo_common.runtime.service import Service
+from tests.support.vloop import VirtualClock
+
+START_MS = 1_700_000_000_000
+
+
+class ToldCore:
+    """Answers each event with what `react` says; everything it handled is in `handled`."""
+
+    def __init__(self, react: Callable[[Struct], Sequence[Effect]] = lambda _event: ()) -> None:
+        self.react = react
+        self.handled: list[Struct] = []
+        self.times_ms: list[int] = []
+        self.deadline: int | None = None
+        self.checked = 0
+
+    def handle(self, event: Struct, now_ms: int) -> Sequence[Effect]:
+        self.handled.append(event)
+        self.times_ms.append(now_ms)
+        if isinstance(event, Wake):
+            self.deadline = None
+        return self.react(event)
+
+    def deadline_ms(self) -> int | None:
+        return self.deadline
+
+    def check(self) -> None:
+        self.checked += 1
+
+
+class _ToldDelivery:
+    def __init__(self, lines: list[str], inner: Delivery) -> None:
+        self._lines = lines
+        self._inner = inner
+        self.subject = inner.subject
+        self.data = inner.data
+        self.headers = inner.headers
+        self.deliveries = inner.deliveries
+
+    async def ack(self) -> None:
+        self._lines.append(f"ack {_short(self.subject)}")
+        await self._inner.ack()
+
+    async def nak(self, delay_s: float = 0.0) -> None:
+        self._lines.append(f"nak {_short(self.subject)}")
+        await self._inner.nak(delay_s)
+
+    async def term(self) -> None:
+        self._lines.append(f"term {_short(self.subject)}")
+        await self._inner.term()
+
+
+class ToldBus(MemoryBus):
+    """Writes down publishes (one line a call) and what becomes of deliveries."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__(keep_sent=True)
+        self.lines = lines
+
+    async def publish(self, messages: Sequence[Outgoing]) -> None:
+        await super().publish(messages)
+        self.lines.append("publish " + " ".join(_short(message.subject) for message in messages))
+
+    async def listen(self, source: Source, sink: Sink) -> None:
+        async def told(delivery: Delivery) -> None:
+            await sink(_ToldDelivery(self.lines, delivery))
+
+        await super().listen(source, told)
+
+    async def say(self, *messages: Outgoing) -> None:
+        """Publish as somebody else: no line, and not among what was sent."""
+        kept = len(self.sent)
+        await MemoryBus.publish(self, messages)
+        del self.sent[kept:]
+
+
+class ToldStore(MemoryStore):
+    """Writes down the rows of each call that went through; the answers of the next `lose_answers` calls get lost."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__()
+        self.lines = lines
+        self.lose_answers = 0
+
+    async def write(self, writes: Sequence[Write]) -> None:
+        await super().write(writes)
+        self.lines.append("record " + " ".join(f"{'-' if w.value is None else ''}{w.kind}/{_row(w)}" for w in writes))
+        if self.lose_answers:
+            self.lose_answers -= 1
+            raise Unavailable("the answer was lost")
+
+
+class World:
+    """One service between a told bus and a told store."""
+
+    def __init__(self, core: ToldCore | None = None) -> None:
+        self.lines: list[str] = []
+        self.bus = ToldBus(self.lines)
+        self.store = ToldStore(self.lines)
+        self.core = core or ToldCore()
+        self.stop = asyncio.Event()
+
+    def service(self, hears: Sequence[Hearing] = (), **more: Any) -> Service:
+        defaults: dict[str, Any] = {
+            "name": "told",
+            "core": self.core,
+            "bus": self.bus,
+            "store": self.store,
+            "clock": VirtualClock(START_MS),
+            "hears": hears,
+            "seed": 1,
+            "boot_id": "boot",
+            "discoverable": False,
+        }
+        return Service(**{**defaults, **more})
+
+    @asynccontextmanager
+    async def running(self, service: Service) -> AsyncIterator[asyncio.Task[None]]:
+        """The service at work; stopped and awaited at the end."""
+        task = asyncio.get_running_loop().create_task(service.run(self.stop))
+        await settled()
+        try:
+            yield task
+            await settled()
+        finally:
+            self.stop.set()
+            await asyncio.wait([task])
+        await task
+
+    def facts(self, kind: type[Struct]) -> list[Any]:
+        """What was published of one type, in order."""
+        found = [decode(message.subject, message.data) for message in self.bus.sent]
+        return [fact for fact in found if isinstance(fact, kind)]
+
+
+async def settled(turns: int = 50) -> None:
+    """Let everything that can run now run; virtual time stands still."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+def refuse(field: str, rule: str) -> Sequence[Effect]:
+    """A core that does not take an event."""
+    raise InvalidInput(field, rule, "x")
+
+
+def _short(subject: str) -> str:
+    return subject.removeprefix("colo.v1.")
+
+
+def _row(write: Write) -> str:
+    return "row" if write.kind.startswith("outbox-") else write.id
