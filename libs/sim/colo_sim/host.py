@@ -85,7 +85,7 @@ class SimulatedNode:
         )
         self.executor = Service(
             name="executor",
-            core=Executor(self.name, ExecutorPolicy()),
+            core=Executor(self.name, ExecutorPolicy(announce_interval_ms=int(1_000 * process.common.clock_speed))),
             bus=process.bus,
             clock=process.clock,
             hears=executor_hears(self.name),

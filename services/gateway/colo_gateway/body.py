@@ -30,9 +30,8 @@ async def read_mapping(request: web.Request) -> dict[str, Any]:
     try:
         value = decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(
-            "body", f"must be {'YAML' if 'yaml' in request.content_type else 'JSON'}: {error}"
-        ) from error
+        form = "YAML" if "yaml" in request.content_type else "JSON"
+        raise InvalidInput("body", f"must be {form}: {error}", data[:40]) from error
     if not isinstance(value, dict):
         raise InvalidInput("body", "must be a mapping of the job's fields", value)
     return value
