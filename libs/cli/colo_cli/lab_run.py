@@ -115,7 +115,7 @@ class _Lab:
             "COLO_OVERCOMMIT_STALE_AFTER_MS": str(5 * period_ms),
             "COLO_OVERCOMMIT_LOST_AFTER_MS": str(40 * period_ms),
             "COLO_OVERCOMMIT_REFRESH_MS": str(max(60_000, 8 * period_ms)),
-            "COLO_SIM_REFLEX_LEASE_LEASE_MS": str(options.lease_ms),
+            "COLO_SIM_REFLEX_LEASE_DEFAULT_MS": str(options.lease_ms),
             # One bound for the whole lab: what is promised stays below what is suppressed.
             "COLO_SIM_REFLEX_SUPPRESS_THRESHOLD_PCT": "80",
             "COLO_EXECUTOR_SUPPRESS_THRESHOLD_PCT": "80",
