@@ -1,0 +1,184 @@
+"""The registry as documents: an AsyncAPI 3.0 description of every subject, and the tables of the README."""
+
+from inspect import cleandoc
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from colo_common.events.fact import Fact
+from colo_common.events.registry import EVENTS, REQUESTS, STREAMS, Event, Question, StreamLimits
+from colo_common.events.requests import Refusal
+from colo_common.events.wire import event_type
+
+__all__ = ["asyncapi_document", "event_tables"]
+
+_ROWS: Final[tuple[Event | Question, ...]] = (*EVENTS, *REQUESTS)
+_REF: Final = "#/components/schemas/{name}"
+
+_KINDS: Final = {
+    "tlm": "lossy telemetry, core NATS, MessagePack, no headers",
+    "evt": "facts, kept by a stream, JSON, CloudEvents binary headers; the public surface",
+    "cmd": "orders to the executor of one node, kept by a work queue until it took them, JSON",
+    "req": "questions, request and reply, JSON",
+}
+
+_PARAMETERS: Final = {
+    "node": "the node's name, each '.' written as '_'",
+    "service": "the name of the service that speaks",
+}
+
+
+def asyncapi_document() -> dict[str, Any]:
+    """The whole contract as plain values, in a stable order. What is sent is named from its owner's side."""
+    schemas = _schemas()
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "colo",
+            "version": "1",
+            "description": (
+                "Every subject of colo's bus. Within v1 fields are added with defaults and never change their type; readers ignore "
+                "fields that they do not know. Delivery is at least once: handlers are idempotent, message ids drop most copies."
+            ),
+            "license": {"name": "Apache-2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"},
+        },
+        "defaultContentType": "application/json",
+        "servers": {"nats": {"host": "127.0.0.1:4222", "protocol": "nats", "description": "NATS with JetStream"}},
+        "channels": _channels(),
+        "operations": _operations(),
+        "components": {
+            "messages": _messages(),
+            "messageTraits": {"cloudEvent": {"headers": _cloud_event_headers()}},
+            "schemas": schemas,
+        },
+        "x-streams": {stream.value: _stream(limits) for stream, limits in STREAMS.items()},
+    }
+
+
+def event_tables() -> str:
+    """Two Markdown tables: what is said, and what can be asked."""
+    lines = ["| subject | type | said by | kept in | says |", "|---|---|---|---|---|"]
+    for event in EVENTS:
+        kept = event.stream.value if event.stream is not None else "nowhere"
+        lines.append(
+            f"| `{event.subject.template}` | `{event.body.__name__}` | {event.owner} | {kept} | {event.says} |"
+        )
+    lines += ["", "| question | asked with | answered with | by | does |", "|---|---|---|---|---|"]
+    for question in REQUESTS:
+        lines.append(
+            f"| `{question.subject.template}` | `{question.body.__name__}` | `{question.reply.__name__}` | {question.owner} "
+            f"| {question.says} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _channels() -> dict[str, Any]:
+    channels: dict[str, Any] = {}
+    for row in _ROWS:
+        name = row.body.__name__
+        channel: dict[str, Any] = {"address": row.subject.template, "title": row.says}
+        if row.subject.parameters:
+            channel["parameters"] = {each: {"description": _PARAMETERS[each]} for each in row.subject.parameters}
+        channel["messages"] = {name: {"$ref": f"#/components/messages/{name}"}}
+        channel["tags"] = [{"name": row.subject.kind, "description": _KINDS[row.subject.kind]}]
+        channels[name] = channel
+        if isinstance(row, Question):
+            # The reply goes to the inbox that the asker named.
+            reply = _reply_name(row)
+            channels[reply] = {"address": None, "messages": {reply: {"$ref": f"#/components/messages/{reply}"}}}
+    return channels
+
+
+def _operations() -> dict[str, Any]:
+    operations: dict[str, Any] = {}
+    for row in _ROWS:
+        name = row.body.__name__
+        operation: dict[str, Any] = {
+            "action": "receive" if isinstance(row, Question) else "send",
+            "channel": {"$ref": f"#/channels/{name}"},
+            "summary": f"{row.owner}: {row.says}",
+            "messages": [{"$ref": f"#/channels/{name}/messages/{name}"}],
+        }
+        if isinstance(row, Question):
+            reply = _reply_name(row)
+            operation["reply"] = {
+                "channel": {"$ref": f"#/channels/{reply}"},
+                "messages": [{"$ref": f"#/channels/{reply}/messages/{reply}"}],
+            }
+        operations[f"{'answer' if isinstance(row, Question) else 'send'}{name}"] = operation
+    return operations
+
+
+def _messages() -> dict[str, Any]:
+    messages: dict[str, Any] = {}
+    for event in EVENTS:
+        messages[event.body.__name__] = _event_message(event)
+    for question in REQUESTS:
+        name = question.body.__name__
+        messages[name] = {"name": name, "summary": question.says, "payload": {"$ref": _REF.format(name=name)}}
+        reply = _reply_name(question)
+        messages[reply] = {
+            "name": reply,
+            "summary": f"answers {name}: exactly one of `ok` and `refused`",
+            "payload": {
+                "type": "object",
+                "properties": {
+                    "ok": {"$ref": _REF.format(name=question.reply.__name__)},
+                    "refused": {"$ref": _REF.format(name=Refusal.__name__)},
+                },
+            },
+        }
+    return messages
+
+
+def _event_message(event: Event) -> dict[str, Any]:
+    name = event.body.__name__
+    message: dict[str, Any] = {
+        "name": name,
+        "title": event_type(event),
+        "summary": event.says,
+        "contentType": "application/msgpack" if event.encoding == "msgpack" else "application/json",
+        "payload": {"$ref": _REF.format(name=name)},
+        "x-owner": event.owner,
+    }
+    if event.stream is not None:
+        message["x-stream"] = event.stream.value
+        message["traits"] = [{"$ref": "#/components/messageTraits/cloudEvent"}]
+    return message
+
+
+def _schemas() -> dict[str, Any]:
+    types: list[type[Struct]] = [event.body for event in EVENTS]
+    types += [each for question in REQUESTS for each in (question.body, question.reply)]
+    _, components = msgspec.json.schema_components([*types, Fact, Refusal], ref_template=_REF)
+    for schema in components.values():
+        if "description" in schema:
+            # Pythons differ in whether they keep the indentation of a docstring.
+            schema["description"] = cleandoc(schema["description"])
+    return {name: components[name] for name in sorted(components)}
+
+
+def _cloud_event_headers() -> dict[str, Any]:
+    text = {"type": "string"}
+    return {
+        "type": "object",
+        "properties": {
+            "ce-specversion": {"const": "1.0"},
+            "ce-id": {**text, "description": "the message id, by which the stream drops copies"},
+            "ce-type": {**text, "description": "the subject without its parameters"},
+            "ce-source": {**text, "description": "/colo/ and the producer"},
+            "ce-time": {**text, "format": "date-time"},
+            "traceparent": {**text, "description": "W3C trace context, where the message belongs to a placement"},
+        },
+        "required": ["ce-specversion", "ce-id", "ce-type", "ce-source", "ce-time"],
+    }
+
+
+def _stream(limits: StreamLimits) -> dict[str, Any]:
+    values: dict[str, Any] = msgspec.to_builtins(limits)
+    return values
+
+
+def _reply_name(question: Question) -> str:
+    return f"{question.body.__name__}Reply"
