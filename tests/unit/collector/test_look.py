@@ -258,3 +258,22 @@ def test_a_machine_that_vanishes_is_unreadable_and_not_a_crash(tmp_path: Path) -
     look = bench.look()
     assert isinstance(look.event, Unreadable)
     assert look.event.reason is Skip.UNREADABLE
+
+
+def test_a_reading_that_was_interrupted_is_taken_again_once(tmp_path: Path) -> None:
+    class Interrupted(TimedReader):
+        spreads_ns = (30_000_000, 40_000_000, 50_000_000)
+        batches = 0
+
+        def read_all(self, paths: Sequence[str], *, keep: bool = True) -> Gathered:
+            found = super().read_all(paths, keep=keep)
+            if not keep:
+                return found
+            self.batches += 1
+            return structs.replace(found, finished_ns=found.started_ns + self.spreads_ns[self.batches - 1])
+
+    Bench(tmp_path)
+    reader = Interrupted(str(tmp_path))
+    machine = Machine(reader, subtree="colo", online=(), labels={}, clock=ManualClock(1), user_hz=100)
+    assert machine.look().spread_ns == 40_000_000
+    assert reader.batches == 2
