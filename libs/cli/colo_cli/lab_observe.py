@@ -13,7 +13,7 @@ from colo_common.events.node import AllocatableChanged, NodeTopologyReported, No
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
 from colo_common.events.service import DeadLettered
 from colo_common.model.qos import PriorityBand
-from colo_common.model.reasons import EndCause
+from colo_common.model.reasons import EndCause, Reason
 
 __all__ = ["LabObserver", "NodeView", "percentile"]
 
@@ -112,9 +112,9 @@ class LabObserver:
                 before, after = fact.ceiling_before_mcpu / 1000, fact.ceiling_mcpu / 1000
                 self.tape.append(f"{fact.node}: batch ceiling {before:.1f} -> {after:.1f} CPU ({fact.reason.value})")
             case EvictionRequested():
-                self.tape.append(
-                    f"{fact.node}: evict {fact.replica}: {fact.reason.value} {fact.value_pct}% >= {fact.threshold_pct}%"
-                )
+                sign = "<" if fact.reason is Reason.CPU_SATISFACTION else ">="
+                level = f"{fact.reason.value} {fact.value_pct}% {sign} {fact.threshold_pct}%"
+                self.tape.append(f"{fact.node}: evict {fact.replica}: {level}")
             case EvictionFinished():
                 self.tape.append(f"{fact.node}: {fact.replica} left after {fact.took_ms / 1000:.1f} s")
             case DeadLettered():

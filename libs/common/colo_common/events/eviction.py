@@ -31,7 +31,10 @@ class VictimRank(Struct, frozen=True, kw_only=True):
 
 
 class EvictionRequested(Fact, frozen=True, kw_only=True):
-    """Which replica must leave which node and why: the signal's value, threshold and how long it held, and the ranking."""
+    """Which replica must leave which node and why: the signal's value, threshold and how long it held, and the ranking.
+
+    The value is at or above the threshold; for `cpu-satisfaction`, the share of its request that batch work gets, it is below.
+    """
 
     eviction: str
     node: str

@@ -1,0 +1,99 @@
+"""An evictor core driven by the words of a conversation."""
+
+from __future__ import annotations
+
+from colo_common.events.effects import Effect, Publish, Record, Wake
+from colo_common.events.enforcement import ReplicaEnded
+from colo_common.events.eviction import EvictionFinished, EvictionRequested, EvictReplica
+from colo_common.events.node import FreshnessChanged
+from colo_common.model.freshness import Freshness
+from colo_common.model.reasons import EndCause, Reason
+from colo_evictor.core import Event, EvictorCore
+from colo_evictor.policy import Policy
+from tests.support.builders import a_batch_workload, a_node, a_placement, a_sample, decided
+from tests.support.scripts import Args, ScriptFailed
+
+__all__ = ["EvictorStory"]
+
+
+class EvictorStory:
+    """One node "n1" of two zones with 16 CPUs and 64 GiB each."""
+
+    def __init__(self) -> None:
+        self._core = EvictorCore(Policy())
+        self._now_ms = 0
+        self._seq = 0
+        self._core.handle(a_node(), 0)
+
+    def __call__(self, command: str, args: Args) -> str:
+        handler = getattr(self, f"do_{command}", None)
+        if handler is None:
+            raise ScriptFailed("is not a command of the evictor")
+        text: str = handler(args)
+        return text
+
+    def do_place(self, args: Args) -> str:
+        """replica mcpu= priority="""
+        args.only("mcpu", "priority")
+        placement = a_placement(args.word(0), mcpu=args.number("mcpu", 1000), priority=args.number("priority", 0))
+        return self._tell(decided(placement))
+
+    def do_sample(self, args: Args) -> str:
+        """at=ms zones=mcpu,mcpu gib=N,N and a line for each batch replica: name mcpu gib."""
+        args.only("at", "zones", "gib")
+        self._now_ms = args.number("at")
+        self._seq += 1
+        cpu = [int(word) for word in args.text("zones", "4000,4000").split(",")]
+        gib = [int(word) for word in args.text("gib", "30,30").split(",")]
+        workloads = []
+        for line in args.body:
+            name, mcpu, use_gib = line.split()
+            workloads.append(a_batch_workload(name, mcpu=int(mcpu), gib=int(use_gib)))
+        sample = a_sample(seq=self._seq, zones=list(zip(cpu, gib, strict=True)), workloads=tuple(workloads))
+        return self._tell(sample)
+
+    def do_ended(self, args: Args) -> str:
+        """at=ms replica cause"""
+        args.only("at")
+        self._now_ms = args.number("at")
+        cause = EndCause(args.word(1))
+        job = args.word(0).split("/", maxsplit=1)[0]
+        return self._tell(ReplicaEnded(node="n1", replica=args.word(0), job=job, attempt=1, cause=cause, exit_code=143))
+
+    def do_stale(self, args: Args) -> str:
+        """at=ms: the facts of the node are no longer fresh."""
+        self._now_ms = args.number("at")
+        return self._tell(
+            FreshnessChanged(
+                node="n1", freshness=Freshness.STALE, previous=Freshness.FRESH, sample_seq=self._seq, age_ms=10_000
+            )
+        )
+
+    def do_at(self, args: Args) -> str:
+        """The clock shows so many ms; the core is woken if it asked for that."""
+        self._now_ms = int(args.word(0))
+        due_ms = self._core.deadline_ms()
+        return self._tell(Wake()) if due_ms is not None and due_ms <= self._now_ms else ""
+
+    def _tell(self, event: Event) -> str:
+        effects = self._core.handle(event, self._now_ms)
+        self._core.check()
+        return "\n".join(f"{self._now_ms}: -> {_line(effect)}" for effect in effects)
+
+
+def _line(effect: Effect) -> str:
+    if isinstance(effect, Record):
+        return "record " + " ".join(f"{write.kind}/{write.id} version {write.expect}" for write in effect.writes)
+    fact = effect.fact if isinstance(effect, Publish) else None
+    match fact:
+        case EvictionRequested():
+            ranking = " > ".join(f"{rank.replica}({rank.priority}, {rank.used} {rank.unit})" for rank in fact.ranking)
+            sign = "<" if fact.reason is Reason.CPU_SATISFACTION else ">="
+            level = f"{fact.reason.value} {fact.value_pct}% {sign} {fact.threshold_pct}% for {fact.held_ms} ms"
+            return f"requested {fact.replica}: {level}; {ranking}"
+        case EvictReplica():
+            return f"order {fact.node} evict {fact.replica}#{fact.attempt} grace={fact.grace_ms}"
+        case EvictionFinished():
+            return f"finished {fact.replica} {fact.cause.value} after {fact.took_ms} ms"
+        case _:
+            return type(effect).__name__

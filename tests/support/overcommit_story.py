@@ -1,0 +1,120 @@
+"""An overcommit core driven by the words of a conversation."""
+
+from __future__ import annotations
+
+from colo_common.events.effects import Asked, Effect, Publish, Reply, Wake
+from colo_common.events.node import AllocatableChanged, FreshnessChanged, LeaseRenewed
+from colo_common.events.placement import PlacementReleased
+from colo_common.events.requests import ExplainAllocatable, NodeExplained, Refusal
+from colo_common.model.freshness import FreshnessPolicy
+from colo_common.model.invalid import InvalidInput
+from colo_overcommit.core import Event, OvercommitCore
+from colo_overcommit.policy import Policy
+from tests.support.builders import GIB, a_batch_workload, a_node, a_placement, a_sample, a_topology, decided
+from tests.support.scripts import Args, ScriptFailed
+
+__all__ = ["OvercommitStory"]
+
+
+class OvercommitStory:
+    """Nodes of two zones with 16 CPUs and 64 GiB each; `sample` moves the clock on by a second."""
+
+    def __init__(self) -> None:
+        self._core = OvercommitCore(
+            Policy(freshness=FreshnessPolicy(stale_after_ms=10_000, lost_after_ms=60_000, warm_samples=2))
+        )
+        self._now_ms = 0
+        self._seq = 0
+
+    def __call__(self, command: str, args: Args) -> str:
+        handler = getattr(self, f"do_{command}", None)
+        if handler is None:
+            raise ScriptFailed("is not a command of the overcommit service")
+        text: str = handler(args)
+        return text
+
+    def do_node(self, args: Args) -> str:
+        """The node says what it is."""
+        args.only("cpus")
+        return self._tell(a_node(args.word(0), a_topology(cpus=args.number("cpus", 16))))
+
+    def do_sample(self, args: Args) -> str:
+        """node zones=mcpu,mcpu gib=N,N batch=mcpu: one second later; batch work runs in zone 0."""
+        args.only("zones", "gib", "batch", "seq")
+        self._now_ms += 1_000
+        self._seq += 1
+        cpu = [int(word) for word in args.text("zones").split(",")]
+        gib = [int(word) for word in args.text("gib", "8,8").split(",")]
+        batch = args.number("batch", 0)
+        workloads = (a_batch_workload(mcpu=batch, gib=1),) if batch else ()
+        sample = a_sample(
+            args.word(0),
+            seq=args.number("seq", self._seq),
+            zones=list(zip(cpu, gib, strict=True)),
+            workloads=workloads,
+            at_ms=self._now_ms,
+        )
+        return self._tell(sample)
+
+    def do_place(self, args: Args) -> str:
+        """node replica mcpu= gib= zone="""
+        args.only("mcpu", "gib", "zone")
+        placement = a_placement(
+            args.word(1),
+            node=args.word(0),
+            mcpu=args.number("mcpu"),
+            gib=args.number("gib", 1),
+            zone=args.number("zone", 0),
+        )
+        return self._tell(decided(placement))
+
+    def do_release(self, args: Args) -> str:
+        """node replica"""
+        return self._tell(PlacementReleased(node=args.word(0), attempts=((args.word(1), 1),)))
+
+    def do_at(self, args: Args) -> str:
+        """The clock shows so many ms; the core is woken if it asked for that."""
+        self._now_ms = int(args.word(0))
+        due_ms = self._core.deadline_ms()
+        return self._tell(Wake()) if due_ms is not None and due_ms <= self._now_ms else ""
+
+    def do_explain(self, args: Args) -> str:
+        """Ask for the formula of a zone."""
+        args.only("zone")
+        (reply,) = self._core.handle(Asked(request="r", body=ExplainAllocatable(node=args.word(0))), self._now_ms)
+        if not isinstance(reply, Reply):
+            raise ScriptFailed("no reply")
+        if isinstance(reply.body, Refusal):
+            return f"refused {reply.body}"
+        if not isinstance(reply.body, NodeExplained):
+            raise ScriptFailed(f"an answer of type {type(reply.body).__name__}")
+        zone = args.number("zone", 0)
+        terms = [t for t in reply.body.published.explanation.terms if t.zone == zone and t.name.startswith("cpu_")]
+        return "\n".join(f"{term.name} {term.value} {term.unit} ({term.source})" for term in terms)
+
+    def _tell(self, event: Event) -> str:
+        try:
+            effects = self._core.handle(event, self._now_ms)
+        except InvalidInput as error:
+            return f"refused {error}"
+        self._core.check()
+        return "\n".join(line for effect in effects if (line := self._line(effect)))
+
+    def _line(self, effect: Effect) -> str:
+        fact = effect.fact if isinstance(effect, Publish) else None
+        match fact:
+            case AllocatableChanged():
+                zones = " ".join(
+                    f"z{z.zone}={z.batch_cpu_mcpu}/{z.batch_memory_bytes // GIB}Gi({z.headroom_cpu_mcpu:+d})"
+                    for z in fact.zones
+                )
+                return (
+                    f"{self._now_ms}: -> allocatable {fact.node} {fact.freshness.value} {fact.batch_cpu_mcpu} {zones}"
+                )
+            case FreshnessChanged():
+                change = f"{fact.previous.value} -> {fact.freshness.value}"
+                return f"{self._now_ms}: -> freshness {fact.node} {change} age={fact.age_ms}"
+            case LeaseRenewed():
+                return f"{self._now_ms}: -> lease {fact.node} {fact.lease_ms} ms"
+            case _:
+                return f"{self._now_ms}: -> {type(effect).__name__}"
