@@ -80,10 +80,10 @@ lab *ARGS:
 
 # ---------------------------------------------------------------- release
 
-[doc('write asyncapi.yaml from the registry of events')]
+[doc('write asyncapi.yaml and the tables of README.md from the registry of events')]
 [group('release')]
 asyncapi:
-    {{ python }} -m colo_common.events.asyncapi
+    {{ python }} -m colo_common.runtime.documents
 
 # The marker is put back by hand because the compiler resolves for one Python and drops it.
 [doc('pin every dependency with its hashes, and without addresses')]
