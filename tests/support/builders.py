@@ -19,9 +19,11 @@ def a_topology(*, sockets: int = 1, zones_per_socket: int = 2, cpus: int = 16, m
     )
 
 
-def a_node(name: str = "n1", topology: NodeTopology | None = None) -> NodeTopologyReported:
+def a_node(name: str = "n1", topology: NodeTopology | None = None, *, simulated: bool = False) -> NodeTopologyReported:
     """A node that says what it is."""
-    return NodeTopologyReported(node=name, topology=topology or a_topology(), producer="collector", boot_id="b1")
+    return NodeTopologyReported(
+        node=name, topology=topology or a_topology(), producer="collector", boot_id="b1", simulated=simulated
+    )
 
 
 def a_batch_workload(

@@ -44,6 +44,10 @@ from tests.support.scripts import Args, ScriptFailed
 
 T = TypeVar("T")
 ROUNDS_MAX = 50
+COMMAND = RunSpec(command=("true",))
+WORK = RunSpec(work_mcpu_ms=1_000_000)
+EITHER = RunSpec(command=("true",), work_mcpu_ms=1_000_000)
+RUNS = {"command": COMMAND, "work": WORK, "either": EITHER}
 
 
 def a_want(
@@ -59,15 +63,16 @@ def a_want(
     avoid: tuple[tuple[str, int], ...] = (),
     traceparent: str = "",
     queued_at_us: int = 0,
+    run: RunSpec = EITHER,
 ) -> ReplicaWant:
-    """A replica that wants a place."""
+    """A replica that wants a place, and can run on a real node as well as on a simulated one."""
     return ReplicaWant(
         replica=replica,
         job=replica.split("/", maxsplit=1)[0],
         queue="default",
         attempt=attempt,
         request=ResourceRequest(cpu_mcpu=mcpu, memory_bytes=memory_bytes),
-        run=RunSpec(work_mcpu_ms=1_000_000),
+        run=run,
         qos=qos,
         band=band,
         priority=priority,
@@ -212,15 +217,16 @@ class Story:
         return told([*self.bench.load(), *self.bench.wake()])
 
     def do_node(self, args: Args) -> str:
-        """node NAME zones=2 sockets=1 cpus=16 gib=64: what a machine is; cpus and gib are per zone."""
-        args.only("zones", "sockets", "cpus", "gib")
+        """node NAME zones=2 sockets=1 cpus=16 gib=64 simulated=0: what a machine is; cpus and gib are per zone."""
+        args.only("zones", "sockets", "cpus", "gib", "simulated")
         topology = a_topology(
             sockets=args.number("sockets", 1),
             zones_per_socket=args.number("zones", 2) // args.number("sockets", 1),
             cpus=args.number("cpus", 16),
             memory_gib=args.number("gib", 64),
         )
-        return told(self.bench.say(a_node(args.word(0), topology)))
+        node = a_node(args.word(0), topology, simulated=args.number("simulated", 0) == 1)
+        return told(self.bench.say(node))
 
     def do_allocatable(self, args: Args) -> str:
         """allocatable NAME 4000:8 2000:4 freshness=fresh: mcpu and GiB of each zone."""
@@ -242,8 +248,8 @@ class Story:
         return told(self.bench.say(fact))
 
     def do_want(self, args: Args) -> str:
-        """want REPLICA... cpu=1000 gib=1 attempt=1 priority=0 qos=BE band=batch queued=0 avoid=n1:5000."""
-        args.only("cpu", "gib", "attempt", "priority", "qos", "band", "queued", "avoid")
+        """want REPLICA... cpu=1000 gib=1 attempt=1 priority=0 qos=BE band=batch queued=0 avoid=n1:5000 runs=either."""
+        args.only("cpu", "gib", "attempt", "priority", "qos", "band", "queued", "avoid", "runs")
         avoided = [pair.split(":") for pair in args.text("avoid", "").split(",") if pair]
         wants = [
             a_want(
@@ -256,6 +262,7 @@ class Story:
                 qos=QosClass(args.text("qos", "BE")),
                 band=PriorityBand(args.text("band", "batch")),
                 avoid=tuple((node, int(until)) for node, until in avoided),
+                run=RUNS[args.text("runs", "either")],
             )
             for replica in args.words
         ]

@@ -33,6 +33,7 @@ class Node:
         self.row = row
         self.topology: NodeTopology | None = None
         self.topology_at_ms = 0
+        self.is_simulated = False
         self.allocatable: AllocatableChanged | None = None
         self.freshness = Freshness.UNKNOWN
         self.freshness_at_ms = 0
@@ -62,6 +63,7 @@ class View:
     known: BoolArray
     fresh: BoolArray
     settled: BoolArray
+    simulated: BoolArray
     free_cpu: IntArray
     free_memory: IntArray
     node_free_cpu: IntArray
@@ -106,6 +108,7 @@ class Cluster:
         self._is_fresh = np.zeros(size, dtype=np.bool_)
         self._facts_at_ms = np.zeros(size, dtype=np.int64)
         self._settled = np.zeros(size, dtype=np.bool_)
+        self._simulated = np.zeros(size, dtype=np.bool_)
         self._rank = np.zeros(size, dtype=np.int64)
         self._rank_count = -1
         for node in self.nodes:
@@ -143,6 +146,7 @@ class Cluster:
         if node.topology is not None and fact.at_ms < node.topology_at_ms:
             return False
         node.topology, node.topology_at_ms = fact.topology, fact.at_ms
+        node.is_simulated = fact.simulated
         node.zone_ids = tuple(zone.zone for zone in fact.topology.zones)
         self.capacity_changes += 1
         if len(node.zone_ids) > self._columns:
@@ -228,6 +232,7 @@ class Cluster:
         self._is_fresh[row] = node.freshness.may_grow and node.allocatable is not None
         self._facts_at_ms[row] = node.allocatable.at_ms if node.allocatable else 0
         self._settled[row] = not node.is_reloading
+        self._simulated[row] = node.is_simulated
 
     # ---- reads
 
@@ -251,6 +256,7 @@ class Cluster:
             known=self._known[:count],
             fresh=fresh,
             settled=self._settled[:count],
+            simulated=self._simulated[:count],
             free_cpu=free_cpu,
             free_memory=free_memory,
             node_free_cpu=free_cpu.sum(axis=1),

@@ -17,6 +17,7 @@ __all__ = [
     "Filter",
     "has_batch_cpu",
     "has_batch_memory",
+    "has_runtime",
     "has_zones",
     "is_admitted",
     "is_fresh",
@@ -56,6 +57,12 @@ def is_not_avoided(view: View, request: RequestClass) -> BoolArray:
 def is_admitted(view: View, request: RequestClass) -> BoolArray:
     """Batch capacity is for best-effort work below the prod band."""
     return np.full(view.count, request.is_admitted, dtype=np.bool_)
+
+
+def has_runtime(view: View, request: RequestClass) -> BoolArray:
+    """A simulated node runs an amount of work, a real one a command."""
+    passes: BoolArray = np.where(view.simulated, request.has_work, request.has_command)
+    return passes
 
 
 def is_settled(view: View, request: RequestClass) -> BoolArray:

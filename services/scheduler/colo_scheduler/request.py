@@ -11,7 +11,10 @@ _BATCH_BANDS = (PriorityBand.MID, PriorityBand.BATCH, PriorityBand.FREE)
 
 
 class RequestClass(NamedTuple):
-    """Everything of a want that a filter, a scorer or the order of classes looks at. `avoid`: node, until (Unix ms), sorted."""
+    """Everything of a want that a filter, a scorer or the order of classes looks at. `avoid`: node, until (Unix ms), sorted.
+
+    `has_command`: a real machine can run it; `has_work`: a simulated one can.
+    """
 
     priority: int
     cpu_mcpu: int
@@ -19,6 +22,8 @@ class RequestClass(NamedTuple):
     qos: QosClass
     band: PriorityBand
     avoid: tuple[tuple[str, int], ...]
+    has_command: bool
+    has_work: bool
 
     @property
     def is_admitted(self) -> bool:
@@ -35,4 +40,6 @@ def class_of(want: ReplicaWant) -> RequestClass:
         qos=want.qos,
         band=want.band,
         avoid=tuple(sorted(want.avoid)),
+        has_command=bool(want.run.command),
+        has_work=want.run.work_mcpu_ms >= 1,
     )

@@ -20,6 +20,7 @@ FILTERS: Final = (
     Filter(Reason.NODE_NOT_FRESH, filters.is_fresh),
     Filter(Reason.NODE_EXCLUDED, filters.is_not_avoided),
     Filter(Reason.QOS_NOT_ADMITTED, filters.is_admitted),
+    Filter(Reason.RUNTIME_ABSENT, filters.has_runtime),
     Filter(Reason.LEDGER_CONFLICT, filters.is_settled),
     Filter(Reason.BATCH_CPU_SHORT, filters.has_batch_cpu),
     Filter(Reason.BATCH_MEMORY_SHORT, filters.has_batch_memory),

@@ -10,16 +10,16 @@ from colo_scheduler.cluster import Cluster
 from colo_scheduler.request import class_of
 from colo_scheduler.stack import FILTERS, run_filters
 from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import a_want, an_allocatable
+from tests.support.scheduler_story import COMMAND, EITHER, WORK, a_want, an_allocatable
 
 NOW_MS = 100_000
 FREE = [(4000, 8 * GIB), (4000, 8 * GIB)]
 
 
-def a_cluster(freshness: Freshness = Freshness.FRESH, *, max_age_ms: int = 0) -> Cluster:
+def a_cluster(freshness: Freshness = Freshness.FRESH, *, max_age_ms: int = 0, simulated: bool = False) -> Cluster:
     """n1 with two zones of 4 CPUs and 8 GiB each."""
     cluster = Cluster(max_age_ms)
-    cluster.on_topology(a_node("n1", a_topology(zones_per_socket=2)))
+    cluster.on_topology(a_node("n1", a_topology(zones_per_socket=2), simulated=simulated))
     cluster.on_allocatable(an_allocatable("n1", FREE, freshness=freshness, at_ms=NOW_MS))
     return cluster
 
@@ -54,6 +54,42 @@ WANTS = {
 @pytest.mark.parametrize(("want", "expected"), WANTS.values(), ids=WANTS.keys())
 def test_a_node_is_refused_for_the_first_reason_that_holds(want: ReplicaWant, expected: list[Reason]) -> None:
     assert reasons(a_cluster(), want) == expected
+
+
+RUNTIMES = {
+    "a command on a real node": (False, a_want(run=COMMAND), []),
+    "work on a real node": (False, a_want(run=WORK), [Reason.RUNTIME_ABSENT]),
+    "either on a real node": (False, a_want(run=EITHER), []),
+    "a command on a simulated node": (True, a_want(run=COMMAND), [Reason.RUNTIME_ABSENT]),
+    "work on a simulated node": (True, a_want(run=WORK), []),
+    "either on a simulated node": (True, a_want(run=EITHER), []),
+    "work on a real node that is too small as well: the runtime is named": (
+        False,
+        a_want(mcpu=8001, run=WORK),
+        [Reason.RUNTIME_ABSENT],
+    ),
+    "latency-sensitive work on a real node: the class is named": (
+        False,
+        a_want(qos=QosClass.LS, run=WORK),
+        [Reason.QOS_NOT_ADMITTED],
+    ),
+}
+
+
+@pytest.mark.parametrize(("simulated", "want", "expected"), RUNTIMES.values(), ids=RUNTIMES.keys())
+def test_a_node_takes_only_what_its_runtime_can_run(simulated: bool, want: ReplicaWant, expected: list[Reason]) -> None:
+    assert reasons(a_cluster(simulated=simulated), want) == expected
+
+
+def test_a_node_that_becomes_real_takes_commands_and_no_more_work() -> None:
+    cluster = a_cluster(simulated=True)
+    cluster.on_topology(a_node("n1", a_topology(zones_per_socket=2)))
+    assert reasons(cluster, a_want(run=COMMAND)) == []
+    assert reasons(cluster, a_want(run=WORK)) == [Reason.RUNTIME_ABSENT]
+
+
+def test_wants_that_differ_only_in_what_they_run_are_classes_of_their_own() -> None:
+    assert len({class_of(a_want(run=run)) for run in (COMMAND, WORK, EITHER)}) == 3
 
 
 @pytest.mark.parametrize("freshness", [state for state in Freshness if state is not Freshness.FRESH])

@@ -13,6 +13,7 @@ class Reason(StrEnum):
     NODE_NOT_FRESH = "node-not-fresh"
     NODE_EXCLUDED = "node-excluded"
     QOS_NOT_ADMITTED = "qos-not-admitted"
+    RUNTIME_ABSENT = "runtime-absent"
     BATCH_CPU_SHORT = "batch-cpu-short"
     BATCH_MEMORY_SHORT = "batch-memory-short"
     ZONE_FIT_SHORT = "zone-fit-short"
@@ -22,7 +23,6 @@ class Reason(StrEnum):
     OLDER_ATTEMPT = "older-attempt"
     START_FAILED = "start-failed"
     CGROUP_REFUSED = "cgroup-refused"
-    RUNTIME_ABSENT = "runtime-absent"
     # The batch tier of a node is shrunk or given back.
     ONLINE_LOAD = "online-load"
     ONLINE_LOAD_FELL = "online-load-fell"
@@ -48,6 +48,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.NODE_NOT_FRESH: "the node's facts are not fresh, so nothing may be added to it",
     Reason.NODE_EXCLUDED: "the node refused or evicted this replica a short while ago",
     Reason.QOS_NOT_ADMITTED: "the node admits no work of this QoS class",
+    Reason.RUNTIME_ABSENT: "the node has no runtime for such work",
     Reason.BATCH_CPU_SHORT: "not enough batch CPU is allocatable on the node",
     Reason.BATCH_MEMORY_SHORT: "not enough batch memory is allocatable on the node",
     Reason.ZONE_FIT_SHORT: "the node has enough in sum, but no set of its zones can hold CPU and memory together",
@@ -56,7 +57,6 @@ SENTENCES: dict[Reason, str] = {
     Reason.OLDER_ATTEMPT: "a newer attempt of the replica is known here",
     Reason.START_FAILED: "the replica's process could not be started",
     Reason.CGROUP_REFUSED: "the kernel refused a control group value",
-    Reason.RUNTIME_ABSENT: "the node has no runtime for such work",
     Reason.ONLINE_LOAD: "online load rose, batch CPU was shrunk",
     Reason.ONLINE_LOAD_FELL: "online load fell, batch CPU was given back",
     Reason.LEASE_EXPIRED: "nothing was heard from the control plane for the lease time, batch steps down to the floor",
