@@ -51,7 +51,7 @@ ExecutorEvent = (
 class ExecutorPolicy(Struct, frozen=True, kw_only=True):
     """Limits. `announce_*`: how much the ceiling must differ from the last announced one, and how often it may be announced.
 
-    `command_lease_ms`: a command younger than this proves that the control plane lives. `ended_kept` attempts that are over are
+    `command_lease_ms`: a command no further from now than this proves that the control plane lives. `ended_kept` attempts that are over are
     remembered; those that ended within `retell_ms` before a restart are told again.
     """
 
@@ -135,8 +135,9 @@ class Executor:
     def _command(self, fact: Fact, node: str, now_ms: int) -> list[Effect]:
         if node != self.node:
             raise InvalidInput("node", f"must be this executor's node, {self.node}", node)
-        # An old command in the queue proves nothing about who lives now.
-        return [RenewLease()] if now_ms - fact.at_ms < self.policy.command_lease_ms else []
+        # An old command in the queue proves nothing about who lives now, and neither does one of a clock that is not this one.
+        is_of_now = abs(now_ms - fact.at_ms) < self.policy.command_lease_ms
+        return [RenewLease()] if is_of_now else []
 
     def _intent(self, cause: EndCause, reason: Reason, grace_ms: int, now_ms: int, eviction: str = "") -> StopIntent:
         grace_ms = max(0, min(grace_ms, self.policy.grace_most_ms))

@@ -13,9 +13,13 @@ _LONGEST_LEASE_MS = 600_000
 
 
 class LeasePolicy(Struct, frozen=True, kw_only=True):
-    """`default_ms` holds until the control plane names another; then nothing grows for `hold_ms`; then a step each interval."""
+    """`default_ms` holds until the control plane names another, of which at most `most_ms` count.
+
+    When the lease is over nothing grows for `hold_ms`; then the ceiling goes down a step each interval.
+    """
 
     default_ms: int = 15_000
+    most_ms: int = _LONGEST_LEASE_MS
     hold_ms: int = 5_000
     step_pct: int = 20
     step_interval_ms: int = 1_000
@@ -24,6 +28,7 @@ class LeasePolicy(Struct, frozen=True, kw_only=True):
         """Raise InvalidInput for a number without meaning."""
         for name, low, high in (
             ("default_ms", 1, _LONGEST_LEASE_MS),
+            ("most_ms", 1, _LONGEST_LEASE_MS),
             ("hold_ms", 0, _LONGEST_LEASE_MS),
             ("step_pct", 1, 100),
             ("step_interval_ms", 1, _LONGEST_LEASE_MS),
@@ -52,9 +57,9 @@ class Lease(Struct, frozen=True, kw_only=True):
     start_mcpu: int | None = None
 
 
-def renewed(lease: Lease, lease_ms: int, now_ms: int) -> Lease:
-    """The lease after the control plane was heard; `lease_ms` below 1 keeps the length, above ten minutes is ten minutes."""
-    length = lease.lease_ms if lease_ms < 1 else min(lease_ms, _LONGEST_LEASE_MS)
+def renewed(lease: Lease, policy: LeasePolicy, lease_ms: int, now_ms: int) -> Lease:
+    """The lease after the control plane was heard; `lease_ms` below 1 keeps the length, above `most_ms` it is cut."""
+    length = min(lease.lease_ms if lease_ms < 1 else lease_ms, policy.most_ms)
     return Lease(renewed_at_ms=max(now_ms, lease.renewed_at_ms), lease_ms=length)
 
 

@@ -47,7 +47,7 @@ class Reflex:
         self, policy: ReflexPolicy, *, capacity_mcpu: int, now_ms: int, ceiling_mcpu: int | None = None
     ) -> None:
         self.policy = policy
-        self.lease = Lease(renewed_at_ms=now_ms, lease_ms=policy.lease.default_ms)
+        self.lease = Lease(renewed_at_ms=now_ms, lease_ms=min(policy.lease.default_ms, policy.lease.most_ms))
         self.refusals = 0
         self._capacity_mcpu = capacity_mcpu
         self._suppress = Suppress(ceiling_mcpu=ceiling_mcpu)
@@ -78,7 +78,7 @@ class Reflex:
                 return self._read(event, now_ms)
             case RenewLease():
                 self._restoring = self._restoring or self.phase(now_ms) is LeasePhase.STEPPING
-                self.lease = renewed(self.lease, event.lease_ms, now_ms)
+                self.lease = renewed(self.lease, self.policy.lease, event.lease_ms, now_ms)
                 return []
             case CeilingWritten():
                 return self._written(event, now_ms)

@@ -1,0 +1,45 @@
+"""A control plane whose clock is not the node's: what it says by its own clock proves nothing, and its leases are cut."""
+
+import pytest
+
+from colo_common.events.job import StopReplicas
+from colo_executor.core import Executor, ExecutorPolicy
+from colo_executor.lease import Lease, LeasePolicy, expired_at, renewed
+from colo_executor.local import RenewLease
+from colo_executor.reflex import Reflex, ReflexPolicy
+
+NOW_MS = 1_000_000_000
+POLICY = ExecutorPolicy(command_lease_ms=15_000)
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "renews"),
+    [
+        (NOW_MS, True),
+        (NOW_MS - 14_999, True),
+        (NOW_MS - 15_000, False),
+        (NOW_MS + 14_999, True),
+        (NOW_MS + 15_000, False),
+        (NOW_MS * 60, False),
+        (0, False),
+    ],
+)
+def test_only_an_order_of_now_renews_the_lease(at_ms: int, renews: bool) -> None:
+    order = StopReplicas(at_ms=at_ms, node="n1", generation=1, stops=())
+    assert Executor("n1", POLICY).handle(order, NOW_MS) == ([RenewLease()] if renews else [])
+
+
+@pytest.mark.parametrize(("asked_ms", "length_ms"), [(0, 1_000), (1_500, 1_500), (2_000, 2_000), (90_000, 2_000)])
+def test_a_lease_is_never_longer_than_the_node_allows(asked_ms: int, length_ms: int) -> None:
+    policy = LeasePolicy(default_ms=1_000, most_ms=2_000)
+    lease = renewed(Lease(renewed_at_ms=0, lease_ms=1_000), policy, asked_ms, NOW_MS)
+    assert expired_at(lease) == NOW_MS + length_ms
+
+
+def test_the_reflex_obeys_the_longest_lease_from_its_start() -> None:
+    reflex = Reflex(
+        ReflexPolicy(lease=LeasePolicy(default_ms=15_000, most_ms=2_000)), capacity_mcpu=4_000, now_ms=NOW_MS
+    )
+    assert expired_at(reflex.lease) == NOW_MS + 2_000
+    reflex.handle(RenewLease(lease_ms=90_000), NOW_MS + 500)
+    assert expired_at(reflex.lease) == NOW_MS + 2_500
