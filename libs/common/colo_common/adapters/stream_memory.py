@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Mapping
+from functools import lru_cache
 
 from colo_common.events.registry import StreamLimits
 from colo_common.ports import Outgoing, Source
@@ -10,6 +11,7 @@ from colo_common.ports import Outgoing, Source
 __all__ = ["MemoryConsumer", "MemoryDelivery", "MemoryStream", "matches"]
 
 
+@lru_cache(maxsize=65_536)
 def matches(pattern: str, subject: str) -> bool:
     """Whether a subject fits a pattern: "*" is one token, a last ">" is one or more."""
     wanted = pattern.split(".")
