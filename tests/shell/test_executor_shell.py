@@ -120,18 +120,18 @@ def test_the_reflex_goes_on_while_the_bus_is_away_and_the_news_follow_when_it_is
         node = Node()
         await node.start()
         await node.apply(work())
-        assert node.machine.batch_quota_mcpu == 16_000 * 65 // 100 - 2_000
+        assert node.machine.batch_quota_mcpu == 16_000 * 80 // 100 - 2_000
         told = len(node.said(EnforcementChanged))
         node.bus.go_away()
         node.online_mcpu = 9_000
         await asyncio.sleep(0.5)
-        assert node.machine.batch_quota_mcpu == 16_000 * 65 // 100 - 9_000, "shrunk without a word from outside"
+        assert node.machine.batch_quota_mcpu == 16_000 * 80 // 100 - 9_000, "shrunk without a word from outside"
         await asyncio.sleep(3)
         assert len(node.said(EnforcementChanged)) == told
         node.bus.come_back()
         await asyncio.sleep(60)
         news = node.said(EnforcementChanged)[told:]
-        assert news[0].ceiling_mcpu == 1_400
+        assert news[0].ceiling_mcpu == 16_000 * 80 // 100 - 9_000
         assert news[0].reason is Reason.ONLINE_LOAD
         await node.leave()
 

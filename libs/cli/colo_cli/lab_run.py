@@ -116,9 +116,6 @@ class _Lab:
             "COLO_OVERCOMMIT_LOST_AFTER_MS": str(40 * period_ms),
             "COLO_OVERCOMMIT_REFRESH_MS": str(max(60_000, 8 * period_ms)),
             "COLO_SIM_REFLEX_LEASE_DEFAULT_MS": str(options.lease_ms),
-            # One bound for the whole lab: what is promised stays below what is suppressed.
-            "COLO_SIM_REFLEX_SUPPRESS_THRESHOLD_PCT": "80",
-            "COLO_EXECUTOR_SUPPRESS_THRESHOLD_PCT": "80",
             "COLO_EVICTOR_POLICY_GAP_MS": str(max(10_000, 4 * period_ms)),
         }
         return {key: value for key, value in found.items() if value}

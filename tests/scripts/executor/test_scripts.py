@@ -37,6 +37,7 @@ from colo_executor.local import (
 )
 from colo_executor.node import NodeExecutor
 from colo_executor.reflex import ReflexPolicy
+from colo_executor.suppress import SuppressPolicy
 from tests.support.builders import a_placement
 from tests.support.scripts import Args, Play, ScriptFailed, script_files
 
@@ -61,7 +62,7 @@ class Conversation:
             capacity_mcpu=10_000,
             now_ms=self.now_ms,
             policy=ExecutorPolicy(replicas_most=3),
-            reflex=ReflexPolicy(blind_ms=blind_ms),
+            reflex=ReflexPolicy(suppress=SuppressPolicy(threshold_pct=65), blind_ms=blind_ms),
         )
 
     def __call__(self, command: str, args: Args) -> str:
