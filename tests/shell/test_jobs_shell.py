@@ -214,10 +214,23 @@ def test_the_root_span_of_a_placement_names_the_request_that_brought_the_job() -
             span = house.telemetry.take()[0]
             want = house.said(ReplicasWanted)[0].wants[0]
             assert want.traceparent == placement_trace("j/main/0", 1)
-            assert (span.name, span.parent_id) == ("placement", "")
+            assert (span.name, span.parent_id) == ("submit", "")
             assert (span.trace_id, span.span_id) == (trace_of(want.traceparent), span_of(want.traceparent))
             assert span.attributes["submit_trace"] == trace_of(SUBMIT_TRACE)
             assert span.start_us <= span.end_us
+
+    run_virtual(story())
+
+
+def test_the_root_span_of_a_later_attempt_is_called_requeue() -> None:
+    async def story() -> None:
+        async with House() as house:
+            await ask(house.bus, SubmitJob(job="j", spec=a_spec(a_task(max_retry=1))))
+            await house.say(placed(), started(), ended(cause=EndCause.OOM))
+            await asyncio.sleep(2)
+            roots = [(span.name, span.trace_id) for span in house.telemetry.take() if not span.parent_id]
+            first, second = (trace_of(placement_trace("j/main/0", attempt)) for attempt in (1, 2))
+            assert roots == [("submit", first), ("requeue", second)]
 
     run_virtual(story())
 

@@ -81,7 +81,7 @@ class JobsShell:
         return []
 
     def _trace(self, said: WantsSaid) -> None:
-        """The root span of each placement: from the moment the attempt wanted a place until that is said."""
+        """The root span of each placement, `submit` or `requeue`: from when the attempt wanted a place until that is said."""
         if self._telemetry is None:
             return
         now_us = self._clock.wall_us()
@@ -90,7 +90,7 @@ class JobsShell:
             if submit_trace:
                 attributes["submit_trace"] = submit_trace
             self._telemetry.root(
-                "placement",
+                "submit" if want.attempt == 1 else "requeue",
                 traceparent=want.traceparent,
                 start_us=min(want.queued_at_us, now_us),
                 end_us=now_us,

@@ -32,7 +32,7 @@ def test_positions_ascend_and_the_oldest_leaves() -> None:
 
 def test_spans_go_to_the_traces_and_not_to_the_tape() -> None:
     core = a_core()
-    span = SpanData(trace_id="t", span_id="s", parent_id="", name="placement", service="jobs", start_us=1, end_us=2)
+    span = SpanData(trace_id="t", span_id="s", parent_id="", name="submit", service="jobs", start_us=1, end_us=2)
     assert core.handle(SpansFinished(service="jobs", spans=(span, span)), 0) == []
     assert core.traces.spans("t") == (span,)
     assert core.tape.position == 0
