@@ -51,8 +51,8 @@ ExecutorEvent = (
 class ExecutorPolicy(Struct, frozen=True, kw_only=True):
     """Limits. `announce_*`: how much the ceiling must differ from the last announced one, and how often it may be announced.
 
-    `command_lease_ms`: a command no further from now than this proves that the control plane lives. `ended_kept` attempts that are over are
-    remembered; those that ended within `retell_ms` before a restart are told again.
+    `command_lease_ms`: a command no further from now than this proves that the control plane lives. `ended_kept` attempts that
+    are over are remembered; those that ended within `retell_ms` before a restart are told again.
     """
 
     replicas_most: int = 1_000
