@@ -478,6 +478,24 @@ def test_lossy_messages_are_dropped_while_the_bus_is_away() -> None:
     run_virtual(story())
 
 
+def test_lossy_messages_behind_a_waiting_durable_one_are_dropped_too() -> None:
+    async def story() -> None:
+        lease = Publish(fact=LeaseRenewed(node="n1", sample_seq=1, batch_cpu_mcpu=0, lease_ms=1))
+        world = World(ToldCore(lambda _event: [changed(), lease]))
+        service = world.service()
+        async with world.running(service):
+            world.bus.go_away()
+            for _ in range(20):
+                await service.inject(Local())
+                await asyncio.sleep(1)
+            world.bus.come_back()
+            await asyncio.sleep(10)
+            assert len(world.facts(QueueChanged)) == 20
+            assert len(world.facts(LeaseRenewed)) <= 1, "old telemetry must not come in one burst"
+
+    run_virtual(story())
+
+
 def test_loading_waits_for_the_store_and_its_events_come_first() -> None:
     async def story() -> None:
         world = World()

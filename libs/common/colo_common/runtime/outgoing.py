@@ -67,7 +67,9 @@ class Sender:
         self._log = structlog.get_logger(source="service")
 
     def put(self, parcel: Parcel) -> None:
-        """Add at the end; never waits."""
+        """Add at the end; never waits. While the bus is away, what may be lost is lost now, not sent late in one burst."""
+        if self._patience.problem:
+            parcel.messages = self._durable(parcel.messages)
         if parcel.is_empty:
             return
         self._parcels.append(parcel)
