@@ -1,11 +1,14 @@
 """Spans to an OTLP/HTTP endpoint through the OpenTelemetry SDK, which is imported only here and only when asked for."""
 
-from typing import Any
+from typing import Any, Final
 
 from colo_common.events.service import SpanData
 from colo_common.model.invalid import InvalidInput
 
 __all__ = ["OtlpExporter"]
+
+# The library tries again within this time; the process may not take longer to leave.
+_TIMEOUT_S: Final = 2
 
 
 class OtlpExporter:
@@ -20,7 +23,7 @@ class OtlpExporter:
         except ImportError as error:
             raise InvalidInput("otlp_endpoint", "needs pip install 'colo[otlp]'", endpoint) from error
         url = endpoint if endpoint.rstrip("/").endswith("/v1/traces") else f"{endpoint.rstrip('/')}/v1/traces"
-        self._exporter: Any = OTLPSpanExporter(endpoint=url, timeout=5)
+        self._exporter: Any = OTLPSpanExporter(endpoint=url, timeout=_TIMEOUT_S)
         self._resource = Resource.create({"service.name": f"colo-{service}", "service.version": version})
 
     def export(self, spans: list[SpanData]) -> None:

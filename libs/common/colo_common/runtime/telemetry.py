@@ -20,6 +20,7 @@ __all__ = ["Exporter", "Telemetry", "placement_trace"]
 _SPANS_A_MESSAGE: Final = 200
 _SPANS_WAITING: Final = 10_000
 _FLUSH_EVERY_S: Final = 0.5
+_EXPORT_REST_S: Final = 10.0
 
 
 class Exporter(Protocol):
@@ -58,6 +59,7 @@ class Telemetry:
         )
         self._log = structlog.get_logger(source="telemetry")
         self._export_failed = False
+        self._export_again_s = 0.0
 
     def span(
         self,
@@ -118,6 +120,10 @@ class Telemetry:
             self._exporter.close()
 
     async def _export(self, exporter: Exporter, spans: list[SpanData]) -> None:
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._export_again_s:
+            self._dropped.inc(len(spans))
+            return
         try:
             await asyncio.to_thread(exporter.export, spans)
         except (OSError, RuntimeError) as error:
@@ -125,6 +131,8 @@ class Telemetry:
             if not self._export_failed:
                 self._log.warning("otlp-away", error=str(error))
             self._export_failed = True
+            # An endpoint that does not answer takes seconds; the bus must not wait for it again and again.
+            self._export_again_s = loop.time() + _EXPORT_REST_S
         else:
             if self._export_failed:
                 self._log.info("otlp-back")

@@ -1,0 +1,233 @@
+"""The small parts that wait and count: inbox, newest-wins buffer, backoff, clocks, metrics, logs."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import random
+
+import pytest
+import structlog
+from msgspec import Struct
+
+from colo_common.adapters.clock import ManualClock, SystemClock
+from colo_common.adapters.newest import Newest
+from colo_common.adapters.stream_memory import matches
+from colo_common.events.enforcement import ReplicaStarted
+from colo_common.events.job import StopReplicas
+from colo_common.events.node import AllocatableChanged, LeaseRenewed
+from colo_common.model.invalid import InvalidInput, InvariantBroken
+from colo_common.ports import Source
+from colo_common.runtime import logs
+from colo_common.runtime.backoff import Backoff
+from colo_common.runtime.core import Hearing, source_of
+from colo_common.runtime.inbox import Inbox, Local
+from colo_common.runtime.metrics import Metrics
+from tests.support.vloop import run_virtual
+
+
+class Number(Struct, frozen=True):
+    value: int
+
+
+def numbers(items: list[object]) -> list[int]:
+    return [item.event.value for item in items if isinstance(item, Local) and isinstance(item.event, Number)]
+
+
+async def test_an_inbox_gives_batches_in_order_of_arrival() -> None:
+    inbox = Inbox(10)
+    for value in range(5):
+        await inbox.put(Local(Number(value)))
+    assert numbers(list(await inbox.take(3, 0))) == [0, 1, 2]
+    assert numbers(list(await inbox.take(3, None))) == [3, 4]
+    assert await inbox.take(3, 0) == []
+
+
+def test_a_full_inbox_makes_who_brings_more_wait() -> None:
+    async def story() -> None:
+        inbox = Inbox(2)
+        for value in range(2):
+            await inbox.put(Local(Number(value)))
+        third = asyncio.ensure_future(inbox.put(Local(Number(2))))
+        await asyncio.sleep(1)
+        assert inbox.full
+        assert not third.done()
+        await inbox.take(1, 0)
+        await third
+        assert numbers(list(await inbox.take(9, 0))) == [1, 2]
+
+    run_virtual(story())
+
+
+def test_an_inbox_returns_empty_handed_after_the_timeout_or_an_interrupt() -> None:
+    async def story() -> None:
+        inbox = Inbox(2)
+        loop = asyncio.get_running_loop()
+        assert await inbox.take(1, 7) == []
+        assert loop.time() == pytest.approx(7)
+        loop.call_later(3, inbox.interrupt)
+        assert await inbox.take(1, None) == []
+        assert loop.time() == pytest.approx(10)
+
+    run_virtual(story())
+
+
+async def test_the_newest_buffer_takes_subjects_in_turn_and_drops_the_oldest_of_each() -> None:
+    buffer = Newest[int](depth=2)
+    for value in range(4):
+        buffer.put("a", value)
+    buffer.put("b", 9)
+    assert [await buffer.take() for _ in range(3)] == [2, 9, 3]
+    assert buffer.dropped == 2
+
+
+async def test_the_newest_buffer_drops_the_longest_waiting_subject_at_its_limit() -> None:
+    buffer = Newest[int](subjects_max=2)
+    for name, value in (("a", 1), ("b", 2), ("c", 3)):
+        buffer.put(name, value)
+    assert [await buffer.take() for _ in range(2)] == [2, 3]
+    assert buffer.dropped == 1
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject", "fits"),
+    [
+        ("a.b", "a.b", True),
+        ("a.b", "a.c", False),
+        ("a.*", "a.b", True),
+        ("a.*", "a", False),
+        ("a.*", "a.b.c", False),
+        ("a.>", "a.b.c", True),
+        ("a.>", "a", False),
+        ("*.b.>", "a.b.c", True),
+        (">", "a", True),
+    ],
+)
+def test_patterns_match_as_nats_matches_them(pattern: str, subject: str, fits: bool) -> None:
+    assert matches(pattern, subject) is fits
+
+
+def test_waits_double_to_the_limit_with_a_share_of_chance_and_start_again() -> None:
+    backoff = Backoff(random.Random(7), first_s=1, most_s=8)
+    spans = [backoff.next_s() for _ in range(6)]
+    for span, most in zip(spans, (1, 2, 4, 8, 8, 8), strict=True):
+        assert most / 2 <= span <= most
+    backoff.reset()
+    assert backoff.next_s() <= 1
+    assert [Backoff(random.Random(7)).next_s() for _ in range(2)] == [
+        Backoff(random.Random(7)).next_s() for _ in range(2)
+    ]
+
+
+def test_a_scaled_clock_runs_from_its_origin() -> None:
+    wall_ms = SystemClock().now_ms()
+    fast = SystemClock(60, wall_ms - 1_000)
+    assert 60_000 <= fast.now_ms() - (wall_ms - 1_000) < 120_000
+    assert fast.real_s(60_000) == 1.0
+    assert fast.real_s(-5) == 0.0
+    assert abs(fast.wall_us() // 1000 - wall_ms) < 1_000
+
+
+def test_the_system_clock_goes_on_when_the_wall_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    import time
+
+    now_ns, mono_ns = 1_000_000_000_000, 5_000_000_000
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: mono_ns)
+    clock = SystemClock()
+    assert clock.now_ms() == 1_000_000
+    mono_ns += 2_000_000_000
+    now_ns -= 600_000_000_000
+    assert clock.now_ms() == 1_002_000
+    now_ns += 1_200_000_000_000
+    assert clock.now_ms() == 1_600_000
+
+
+@pytest.mark.parametrize(("speed", "origin_ms"), [(0.0, 1), (-1.0, 1), (float("inf"), 1), (float("nan"), 1), (2.0, 0)])
+def test_a_clock_that_cannot_run_is_refused(speed: float, origin_ms: int) -> None:
+    with pytest.raises(InvalidInput, match="clock_"):
+        SystemClock(speed, origin_ms)
+
+
+def test_a_manual_clock_only_moves_forward() -> None:
+    clock = ManualClock(10)
+    clock.advance(5)
+    assert (clock.now_ms(), clock.wall_us(), clock.real_s(1_500)) == (15, 15_000, 1.5)
+    with pytest.raises(InvalidInput):
+        clock.advance(-1)
+
+
+def test_a_metric_asked_for_twice_is_the_same_and_of_one_kind() -> None:
+    metrics = Metrics("1.2.3")
+    metrics.counter("colo_x_things_total", "things").inc()
+    metrics.counter("colo_x_things_total", "things").inc()
+    assert b"colo_x_things_total 2.0" in metrics.text()
+    assert b'colo_build_info{version="1.2.3"} 1.0' in metrics.text()
+    with pytest.raises(InvariantBroken, match="two kinds"):
+        metrics.gauge("colo_x_things_total", "things")
+
+
+@pytest.mark.parametrize(
+    ("hearing", "source"),
+    [
+        (
+            Hearing(type=ReplicaStarted),
+            Source(
+                subject="colo.v1.evt.enforcement.*.started",
+                stream="COLO_EVT",
+                durable="colo-jobs-evt-enforcement-started",
+            ),
+        ),
+        (
+            Hearing(type=StopReplicas, parameters={"node": "n1.example"}),
+            Source(
+                subject="colo.v1.cmd.node.n1_example.stop",
+                stream="COLO_CMD",
+                durable="colo-jobs-n1_example-cmd-node-stop",
+            ),
+        ),
+        (
+            Hearing(type=AllocatableChanged, replay=True),
+            Source(subject="colo.v1.evt.node.*.allocatable", stream="COLO_NODE", last_per_subject=True),
+        ),
+        (
+            Hearing(type=ReplicaStarted, durable=False),
+            Source(subject="colo.v1.evt.enforcement.*.started", stream="COLO_EVT"),
+        ),
+        (Hearing(type=LeaseRenewed, parameters={"node": "n1"}), Source(subject="colo.v1.tlm.node.n1.lease")),
+    ],
+)
+def test_a_hearing_becomes_a_source(hearing: Hearing, source: Source) -> None:
+    assert source_of("jobs", hearing) == source
+
+
+def test_a_parameter_that_the_subject_lacks_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="node"):
+        source_of("jobs", Hearing(type=ReplicaStarted, parameters={"zone": "1"}))
+
+
+def test_a_log_line_is_one_json_object_with_what_is_always_said() -> None:
+    out = io.StringIO()
+    try:
+        logs.configure("info", "json", out, service="jobs")
+        log = structlog.get_logger(source="test")
+        log.debug("hidden")
+        log.warning("port-away", port="bus", error=ValueError("x"))
+        try:
+            raise InvariantBroken("defect")
+        except InvariantBroken:
+            log.error("crashed", exc_info=True)
+    finally:
+        structlog.reset_defaults()
+    first, second = (json.loads(line) for line in out.getvalue().splitlines())
+    assert first.pop("at").endswith("Z")
+    assert first == {
+        "event": "port-away",
+        "level": "warning",
+        "service": "jobs",
+        "source": "test",
+        "port": "bus",
+        "error": "ValueError('x')",
+    }
+    assert "InvariantBroken: defect" in second["exception"]
