@@ -165,7 +165,7 @@ def test_the_reflex_keeps_its_bounds_and_its_deadline_moves_on(steps):
             effects = [*effects, *reflex.handle(Wake(), now_ms)]
         for effect in effects:
             if isinstance(effect, SetCeiling):
-                assert 200 <= effect.ceiling_mcpu <= 5_200
+                assert 200 <= effect.ceiling_mcpu <= 8_000 * 80 // 100
                 answer = CeilingWritten if accepts else CeilingRefused
                 extra = {} if accepts else {"detail": "EINVAL"}
                 reflex.handle(answer(ceiling_mcpu=effect.ceiling_mcpu, **extra), now_ms)

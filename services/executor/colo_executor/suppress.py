@@ -14,9 +14,10 @@ class SuppressPolicy(Struct, frozen=True, kw_only=True):
     """Numbers of the reflex; percentages are of the node's CPU capacity.
 
     Batch and online work together may use `threshold_pct`; it must lie above what the overcommit service promises from (its
-    `cpu_reclaim_pct`, 75 by default), or promised work is suppressed on a quiet node too. Batch keeps `floor_mcpu` whatever happens. Changes smaller than
-    `band_pct` are ignored. The ceiling grows by at most `grow_step_pct` each `grow_interval_ms`, no earlier than `grow_hold_ms`
-    after a shrink, and turns from shrinking to growing only when the direction did not change for `reversal_ms`.
+    `cpu_reclaim_pct`, 75 by default), or promised work is suppressed on a quiet node too. Batch keeps `floor_mcpu` whatever
+    happens. Changes smaller than `band_pct` are ignored. The ceiling grows by at most `grow_step_pct` each `grow_interval_ms`,
+    no earlier than `grow_hold_ms` after a shrink, and turns from shrinking to growing only when the direction did not change for
+    `reversal_ms`.
     """
 
     threshold_pct: int = 80

@@ -37,7 +37,11 @@ def test_nobody_leaves_before_the_level_was_held() -> None:
     for second in range(3):
         assert run(core, full(second), second * 1000) == []
     said = run(core, full(3), 3000)
-    assert [type(fact) if not isinstance(fact, type) else fact for fact in said] == [Record, EvictionRequested, EvictReplica]
+    assert [type(fact) if not isinstance(fact, type) else fact for fact in said] == [
+        Record,
+        EvictionRequested,
+        EvictReplica,
+    ]
     requested = said[1]
     assert isinstance(requested, EvictionRequested)
     assert (requested.replica, requested.reason, requested.value_pct, requested.held_ms) == (
@@ -87,7 +91,9 @@ def test_one_victim_at_a_time_and_credit_until_it_is_gone() -> None:
 def test_stale_facts_end_every_hold() -> None:
     core = a_core()
     run(core, full(0), 0)
-    stale = FreshnessChanged(node="n1", freshness=Freshness.STALE, previous=Freshness.FRESH, sample_seq=0, age_ms=10_000)
+    stale = FreshnessChanged(
+        node="n1", freshness=Freshness.STALE, previous=Freshness.FRESH, sample_seq=0, age_ms=10_000
+    )
     run(core, stale, 1000)
     assert run(core, full(1), 3000) == []
 
@@ -127,7 +133,9 @@ def test_starved_batch_work_leaves_a_busy_node_only() -> None:
     said = []
     for second in range(0, 61, 5):
         said += run(busy, a_sample(seq=second, zones=((13_000, 8), (13_000, 8)), workloads=(starved,)), second * 1000)
-        assert run(idle, a_sample(seq=second, zones=((3_000, 8), (3_000, 8)), workloads=(starved,)), second * 1000) == []
+        assert (
+            run(idle, a_sample(seq=second, zones=((3_000, 8), (3_000, 8)), workloads=(starved,)), second * 1000) == []
+        )
     requested = [fact for fact in said if isinstance(fact, EvictionRequested)]
     assert [(fact.reason, fact.value_pct) for fact in requested] == [(Reason.CPU_SATISFACTION, 2)]
 

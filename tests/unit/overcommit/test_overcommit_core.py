@@ -5,7 +5,15 @@ import pytest
 from colo_common.events.effects import Asked, Publish, Reply, Wake
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, LeaseRenewed
 from colo_common.events.placement import PlacementReleased
-from colo_common.events.requests import ExplainAllocatable, Hold, HoldsReply, ListNodes, NodeExplained, NodeList, Refusal
+from colo_common.events.requests import (
+    ExplainAllocatable,
+    Hold,
+    HoldsReply,
+    ListNodes,
+    NodeExplained,
+    NodeList,
+    Refusal,
+)
 from colo_common.model.freshness import Freshness, FreshnessPolicy
 from colo_common.model.invalid import InvalidInput
 from colo_overcommit.core import Event, OvercommitCore
@@ -132,7 +140,11 @@ def test_questions_are_answered() -> None:
 
     nodes = ask(ListNodes())
     assert isinstance(nodes, NodeList)
-    assert (nodes.nodes[0].node, nodes.nodes[0].freshness, nodes.nodes[0].sample_age_ms) == ("n1", Freshness.FRESH, 1000)
+    assert (nodes.nodes[0].node, nodes.nodes[0].freshness, nodes.nodes[0].sample_age_ms) == (
+        "n1",
+        Freshness.FRESH,
+        1000,
+    )
     explained = ask(ExplainAllocatable(node="n1"))
     assert isinstance(explained, NodeExplained)
     assert recompute(explained.newest) == explained.published.zones
