@@ -46,7 +46,7 @@ def test_the_first_sample_warms_and_the_second_publishes() -> None:
     second = facts(core, a_sample(seq=2), 2000)
     assert [type(fact) for fact in second] == [FreshnessChanged, AllocatableChanged, LeaseRenewed]
     published = next(fact for fact in second if isinstance(fact, AllocatableChanged))
-    assert published.batch_cpu_mcpu == 2 * (16_000 - 3_200 - 500 - 4_000)
+    assert published.batch_cpu_mcpu == 2 * (16_000 - 4_000 - 500 - 4_000)
     assert published.sample_seq == 2
     assert recompute(published.explanation) == published.zones
 
