@@ -13,6 +13,7 @@ from colo_common.adapters.bus_memory import MemoryBus
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.events.registry import Stream
 from colo_common.ports import Bus, Delivery, Outgoing, Refused, Source, Unavailable
+from tests.support.waiting import eventually
 
 LIMIT_S = 15.0
 
@@ -62,10 +63,13 @@ class Heard:
     async def until_heard(self, bus: Bus, message: Outgoing) -> None:
         """Live and unnamed listeners need a moment until they hear; say it again until they do."""
         text = message.data.decode()
-        async with asyncio.timeout(LIMIT_S):
-            while text not in self.texts:
+
+        async def is_heard() -> bool:
+            if text not in self.texts:
                 await bus.publish([message])
-                await asyncio.sleep(0.01)
+            return text in self.texts
+
+        await eventually(is_heard, f"{text} is heard", limit_s=LIMIT_S)
 
     async def count(self, wanted: int) -> list[Delivery]:
         await self.until(lambda: len(self.deliveries) >= wanted)
@@ -300,12 +304,16 @@ async def answering(bus: Bus, service: str, **answers: str) -> AsyncIterator[Non
 
 async def asked(bus: Bus, subject: str, data: bytes, headers: Mapping[str, str] | None = None) -> bytes:
     """Ask until somebody answers: an answerer needs a moment until it is heard of."""
-    async with asyncio.timeout(LIMIT_S):
-        while True:
-            try:
-                return await bus.ask(subject, data, 5, headers)
-            except Unavailable:
-                await asyncio.sleep(0.01)
+
+    async def answer() -> tuple[bytes] | None:
+        try:
+            return (await bus.ask(subject, data, 5, headers),)
+        except Unavailable:
+            return None
+
+    found = await eventually(answer, f"{subject} is answered", limit_s=LIMIT_S)
+    assert found is not None
+    return found[0]
 
 
 async def test_a_question_gets_the_answer_of_its_subject(bus: Bus, own: str) -> None:

@@ -11,15 +11,47 @@ from msgspec import Struct
 
 from colo_common.adapters.bus_memory import MemoryBus
 from colo_common.adapters.store_memory import MemoryStore
-from colo_common.events.effects import Effect, Wake, Write
-from colo_common.events.wire import decode
+from colo_common.events.effects import Effect, Publish, Record, Wake, Write
+from colo_common.events.job import QueueChanged, ReplicasWithdrawn
+from colo_common.events.node import LeaseRenewed
+from colo_common.events.registry import subject_of
+from colo_common.events.wire import decode, encode
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.reasons import Reason
 from colo_common.ports import Delivery, Outgoing, Sink, Source, Unavailable
 from colo_common.runtime.core import Hearing
 from colo_common.runtime.service import Service
 from tests.support.vloop import VirtualClock
 
 START_MS = 1_700_000_000_000
+
+
+WITHDRAWN = Hearing(type=ReplicasWithdrawn)
+LEASES = Hearing(type=LeaseRenewed)
+
+
+class Local(Struct, frozen=True):
+    text: str = ""
+
+
+class Own(Struct, frozen=True):
+    text: str = ""
+
+
+def withdrawn(replica: str = "j/t/0") -> ReplicasWithdrawn:
+    return ReplicasWithdrawn(attempts=((replica, 1),), reason=Reason.CANCELLED)
+
+
+def message(fact: ReplicasWithdrawn | LeaseRenewed, durable: bool = True) -> Outgoing:
+    return Outgoing(subject=subject_of(fact), data=encode(fact), durable=durable)
+
+
+def changed(queue: str = "q") -> Publish:
+    return Publish(fact=QueueChanged(queue=queue, waiting=0, running=0, capacity=1))
+
+
+def row(id_: str, expect: int = 0, value: bytes | None = b"v") -> Record:
+    return Record(writes=(Write(kind="job", id=id_, value=value, expect=expect),))
 
 
 class ToldCore:

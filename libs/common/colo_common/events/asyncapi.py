@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from colo_common.events.fact import Fact
-from colo_common.events.registry import EVENTS, REQUESTS, STREAMS, Event, Question, StreamLimits
+from colo_common.events.registry import EVENTS, REQUESTS, STREAMS, Event, Question
 from colo_common.events.requests import Refusal
 from colo_common.events.wire import event_type
 
@@ -31,8 +31,7 @@ _PARAMETERS: Final = {
 
 def asyncapi_document() -> dict[str, Any]:
     """The whole contract as plain values, in a stable order. What is sent is named from its owner's side."""
-    schemas = _schemas()
-    return {
+    document = {
         "asyncapi": "3.0.0",
         "info": {
             "title": "colo",
@@ -50,10 +49,13 @@ def asyncapi_document() -> dict[str, Any]:
         "components": {
             "messages": _messages(),
             "messageTraits": {"cloudEvent": {"headers": _cloud_event_headers()}},
-            "schemas": schemas,
+            "schemas": _schemas(),
         },
-        "x-streams": {stream.value: _stream(limits) for stream, limits in STREAMS.items()},
+        "x-streams": {stream.value: msgspec.to_builtins(limits) for stream, limits in STREAMS.items()},
     }
+    # Tuples become lists: what is written reads back equal.
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(document))
+    return plain
 
 
 def event_tables() -> str:
@@ -173,11 +175,6 @@ def _cloud_event_headers() -> dict[str, Any]:
         },
         "required": ["ce-specversion", "ce-id", "ce-type", "ce-source", "ce-time"],
     }
-
-
-def _stream(limits: StreamLimits) -> dict[str, Any]:
-    values: dict[str, Any] = msgspec.to_builtins(limits)
-    return values
 
 
 def _reply_name(question: Question) -> str:

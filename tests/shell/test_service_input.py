@@ -1,0 +1,184 @@
+"""The generic shell on virtual time: bad input, refused records, and who is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from msgspec import Struct
+
+from colo_common.events.effects import Asked, Conflict, Effect, Reply, Write
+from colo_common.events.job import QueueChanged, ReplicasWithdrawn
+from colo_common.events.requests import CancelJob, GetJob, JobAccepted, Refusal
+from colo_common.events.service import DeadLettered
+from colo_common.events.wire import decode_reply
+from colo_common.model.invalid import InvariantBroken
+from colo_common.ports import Outgoing
+from colo_common.runtime.ask import ask
+from tests.shell.told import (
+    WITHDRAWN,
+    Own,
+    ToldCore,
+    World,
+    changed,
+    message,
+    refuse,
+    row,
+    settled,
+    withdrawn,
+)
+from tests.support.vloop import run_virtual
+
+# ---------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b'{"attempts":7,"reason":"cancelled"}', b"\xff\xfe", b"[]", b'{"reason":"?"}']
+)
+def test_what_cannot_be_decoded_is_dead_lettered_and_the_next_message_is_handled(data: bytes) -> None:
+    async def story() -> None:
+        world = World()
+        async with world.running(world.service([WITHDRAWN])):
+            bad = Outgoing(subject="colo.v1.evt.replica.withdrawn", data=data, durable=True)
+            await world.bus.say(bad, message(withdrawn()))
+            await settled()
+            (letter,) = world.facts(DeadLettered)
+            assert letter.service == "told"
+            assert letter.subject == "colo.v1.evt.replica.withdrawn"
+            assert letter.reason.startswith("colo.v1.evt.replica.withdrawn $")
+            assert letter.size_bytes == len(data)
+            assert world.core.handled == [withdrawn()]
+            assert world.lines == [
+                "publish evt.dead-letter.told",
+                "ack evt.replica.withdrawn",
+                "term evt.replica.withdrawn",
+            ]
+
+    run_virtual(story())
+
+
+def test_what_the_core_refuses_is_dead_lettered_with_field_and_rule() -> None:
+    async def story() -> None:
+        world = World(ToldCore(lambda event: refuse("attempts", "must be known")))
+        async with world.running(world.service([WITHDRAWN])):
+            await world.bus.say(message(withdrawn()))
+            await settled()
+            (letter,) = world.facts(DeadLettered)
+            assert letter.reason == "attempts: must be known (got 'x')"
+            assert world.lines == ["publish evt.dead-letter.told", "term evt.replica.withdrawn"]
+
+    run_virtual(story())
+
+
+def test_a_message_that_came_too_often_is_dead_lettered_unhandled() -> None:
+    async def story() -> None:
+        world = World()
+        await world.bus.say(message(withdrawn()))
+        source_taken = asyncio.Event()
+
+        async def drop(_delivery: object) -> None:
+            source_taken.set()
+
+        from colo_common.runtime.core import source_of
+
+        source = source_of("told", WITHDRAWN)
+        listener = asyncio.ensure_future(world.bus.listen(source, drop))  # type: ignore[arg-type]
+        await asyncio.sleep(source.ack_wait_s * (source.max_deliver - 1) - 1)
+        listener.cancel()
+        async with world.running(world.service([WITHDRAWN])):
+            await asyncio.sleep(source.ack_wait_s)
+            assert world.core.handled == []
+            (letter,) = world.facts(DeadLettered)
+            assert "too often" in letter.reason
+
+    run_virtual(story())
+
+
+def test_a_request_that_breaks_a_rule_is_refused_with_field_and_rule() -> None:
+    async def story() -> None:
+        world = World(ToldCore(lambda event: refuse("job", "must be known")))
+        async with world.running(world.service(answers=[CancelJob, GetJob])):
+            assert await ask(world.bus, CancelJob(job="a")) == Refusal(
+                code=400, field="job", rule="must be known", got="'x'"
+            )
+            raw = await world.bus.ask("colo.v1.req.jobs.get", b'{"job": 7}', 5)
+            refusal = decode_reply(GetJob, raw)
+            assert isinstance(refusal, Refusal)
+            assert (refusal.code, refusal.field) == (400, "colo.v1.req.jobs.get $.job")
+            assert len(world.core.handled) == 1
+
+    run_virtual(story())
+
+
+def test_a_defect_of_the_core_ends_the_run() -> None:
+    def react(event: Struct) -> Sequence[Effect]:
+        raise InvariantBroken("two places for one replica", replica="j/t/0")
+
+    async def story() -> None:
+        world = World(ToldCore(react))
+        await world.bus.say(message(withdrawn()))
+        with pytest.raises(InvariantBroken, match="two places"):
+            await world.service([WITHDRAWN]).run(world.stop)
+        assert world.lines == []
+
+    run_virtual(story())
+
+
+def test_an_effect_that_nobody_performs_ends_the_run() -> None:
+    async def story() -> None:
+        world = World(ToldCore(lambda event: [Own()]))
+        await world.bus.say(message(withdrawn()))
+        with pytest.raises(InvariantBroken, match="performs"):
+            await world.service([WITHDRAWN]).run(world.stop)
+
+    run_virtual(story())
+
+
+# ---------------------------------------------------------------- conflicts
+
+
+def test_a_refused_record_comes_back_as_conflict_and_what_it_would_have_said_is_not_said() -> None:
+    def react(event: Struct) -> Sequence[Effect]:
+        match event:
+            case ReplicasWithdrawn(attempts=((replica, _),)):
+                return [row(replica), changed(replica)]
+            case Conflict():
+                return [row(event.id, expect=event.found), changed(f"again {event.id}")]
+        return []
+
+    async def story() -> None:
+        world = World(ToldCore(react))
+        await world.store.write([Write(kind="job", id="two", value=b"other", expect=0)])
+        world.lines.clear()
+        await world.bus.say(*(message(withdrawn(name)) for name in ("one", "two", "three")))
+        async with world.running(world.service([WITHDRAWN])):
+            assert Conflict(kind="job", id="two", expected=0, found=1) in world.core.handled
+            assert [fact.queue for fact in world.facts(QueueChanged)] == ["one", "three", "again two"]
+            assert world.lines == [
+                "record job/one outbox-told/row",
+                "record job/three outbox-told/row",
+                "record job/two outbox-told/row",
+                "publish evt.queue.changed evt.queue.changed evt.queue.changed",
+                *["ack evt.replica.withdrawn"] * 3,
+                "record -outbox-told/row -outbox-told/row -outbox-told/row",
+            ]
+        assert await world.store.load("outbox-told") == ()
+
+    run_virtual(story())
+
+
+def test_a_request_that_a_conflict_left_unanswered_is_refused_at_once() -> None:
+    def react(event: Struct) -> Sequence[Effect]:
+        if isinstance(event, Asked):
+            return [row("a", expect=7), Reply(request=event.request, body=JobAccepted(job="a", state="s", version=1))]
+        return []
+
+    async def story() -> None:
+        world = World(ToldCore(react))
+        async with world.running(world.service(answers=[CancelJob])):
+            reply = await ask(world.bus, CancelJob(job="a"))
+            assert isinstance(reply, Refusal)
+            assert reply.code == 409
+
+    run_virtual(story())
