@@ -169,14 +169,15 @@ def test_headers_are_cloud_events_without_parameters_in_the_type() -> None:
     fact = msgspec.structs.replace(
         example_of(types()["ReplicaStarted"]), producer="executor", boot_id="b", seq=7, sent_us=1_709_164_800_000_001
     )
-    assert headers_of(fact, "", "tp") == {
+    traceparent = f"00-{'a' * 32}-{'b' * 16}-01"
+    assert headers_of(fact, "", traceparent) == {
         "ce-specversion": "1.0",
         "ce-id": "b-7",
         "ce-type": "colo.v1.evt.enforcement.started",
         "ce-source": "/colo/executor",
         "ce-time": "2024-02-29T00:00:00.000001Z",
         "content-type": "application/json",
-        "traceparent": "tp",
+        "traceparent": traceparent,
     }
     assert headers_of(LeaseRenewed(node="a", sample_seq=1, batch_cpu_mcpu=0, lease_ms=1), "id") == {}
 
