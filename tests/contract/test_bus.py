@@ -247,6 +247,46 @@ async def test_an_unnamed_listener_begins_now(bus: Bus, own: str) -> None:
     assert set(heard.texts) == {"after"}
 
 
+async def test_one_consumer_delivers_several_subjects_in_the_order_of_the_stream(bus: Bus, own: str) -> None:
+    sent = [(letter, str(number)) for number, letter in enumerate("abcabacb")]
+    source = Source(subject=event(own, "a"), also=(event(own, "b"),), stream=Stream.EVT.value, durable=f"many-{own}")
+    await bus.publish([kept(event(own, letter), text) for letter, text in sent[:4]])
+    heard = Heard()
+    async with listening(bus, source, heard):
+        await heard.count(3)
+        await bus.publish([kept(event(own, letter), text) for letter, text in sent[4:]])
+        await heard.count(6)
+    assert heard.texts == [text for letter, text in sent if letter != "c"]
+
+
+async def test_a_replaying_listener_of_several_subjects_gets_the_last_of_each(bus: Bus, own: str) -> None:
+    def node(name: str, word: str) -> str:
+        return f"colo.v1.evt.node.{own}-{name}.{word}"
+
+    await bus.publish([kept(node("a", "topology"), "t1"), kept(node("a", "allocatable"), "a1")])
+    await bus.publish([kept(node("a", "topology"), "t2"), kept(node("a", "other"), "o1")])
+    heard = Heard()
+    topology, allocatable = "colo.v1.evt.node.*.topology", "colo.v1.evt.node.*.allocatable"
+    source = Source(subject=topology, also=(allocatable,), stream=Stream.NODE.value, last_per_subject=True)
+    async with listening(bus, source, heard):
+        await heard.until(lambda: len(_of(heard, own)) == 2)
+        await bus.publish([kept(node("b", "allocatable"), "a2")])
+        await heard.until(lambda: len(_of(heard, own)) == 3)
+    assert _of(heard, own) == ["a1", "t2", "a2"]
+
+
+async def test_an_unnamed_listener_hears_everything_once_whatever_it_answers(bus: Bus, own: str) -> None:
+    heard = Heard("nothing")
+    async with listening(bus, Source(subject=event(own, "*"), stream=Stream.EVT.value), heard):
+        await heard.until_heard(bus, kept(event(own, "a"), "probe"))
+        for delivery in tuple(heard.deliveries):
+            await delivery.nak()
+        await bus.publish([kept(event(own, "a"), "last")])
+        await heard.until(lambda: heard.texts[-1] == "last")
+    assert heard.texts.count("last") == 1
+    assert all(delivery.deliveries == 1 for delivery in heard.deliveries)
+
+
 async def test_headers_travel_with_the_message(bus: Bus, own: str) -> None:
     headers = {"traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01", "ce-type": "x"}
     await bus.publish([kept(event(own, "a"), "x", headers=headers)])

@@ -80,9 +80,9 @@ def test_a_message_that_came_too_often_is_dead_lettered_unhandled() -> None:
         async def drop(_delivery: object) -> None:
             source_taken.set()
 
-        from colo_common.runtime.core import source_of
+        from colo_common.runtime.core import sources_of
 
-        source = source_of("told", WITHDRAWN)
+        (source,) = sources_of("told", [WITHDRAWN])
         listener = asyncio.ensure_future(world.bus.listen(source, drop))  # type: ignore[arg-type]
         await asyncio.sleep(source.ack_wait_s * (source.max_deliver - 1) - 1)
         listener.cancel()

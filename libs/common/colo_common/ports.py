@@ -78,10 +78,13 @@ class Source(Struct, frozen=True, kw_only=True):
 
     `stream` empty: live core messages, lossy, newest wins when the sink is slow. Otherwise a consumer of that stream:
     `durable` named: continues where it stopped, explicit acknowledgement, redelivery after `ack_wait_s`, at most
-    `max_deliver` times; unnamed: from now, or, with `last_per_subject`, the last message of each subject first, then live.
+    `max_deliver` times; unnamed: from now, or, with `last_per_subject`, the last message of each subject first, then live,
+    each once, and acknowledging does nothing. `also` are further subjects of the same stream, none overlapping another: one
+    consumer delivers all of them in the order of the stream.
     """
 
     subject: str
+    also: tuple[str, ...] = ()
     stream: str = ""
     durable: str = ""
     last_per_subject: bool = False
@@ -89,9 +92,14 @@ class Source(Struct, frozen=True, kw_only=True):
     max_deliver: int = 20
     batch: int = 200
 
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """All subjects that are listened to."""
+        return (self.subject, *self.also)
+
 
 class Delivery(Protocol):
-    """One received message. Exactly one of ack, nak and term is called; on live messages they do nothing."""
+    """One received message. Exactly one of ack, nak and term is called; without a durable consumer they do nothing."""
 
     subject: str
     data: bytes

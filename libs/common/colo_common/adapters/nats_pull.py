@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from nats.aio.msg import Msg
@@ -31,8 +31,9 @@ class _Lost(Exception):
 class NatsDelivery:
     """One message of a stream."""
 
-    def __init__(self, connection: NatsConnection, msg: Msg) -> None:
+    def __init__(self, connection: NatsConnection, msg: Msg, *, acknowledged: bool) -> None:
         self._connection = connection
+        self._acknowledged = acknowledged
         self._reply = msg.reply
         self.subject = msg.subject
         self.data = msg.data
@@ -55,6 +56,8 @@ class NatsDelivery:
         await self._say(b"+TERM")
 
     async def _say(self, word: bytes) -> None:
+        if not self._acknowledged:
+            return
         try:
             await self._connection.client.publish(self._reply, word)
         except NATS_ERRORS as error:
@@ -140,31 +143,39 @@ class PullConsumer:
     async def _make_consumer(self) -> str:
         """The name of the consumer; made or brought up to date at the server."""
         source = self._source
-        config = ConsumerConfig(
-            ack_policy=AckPolicy.EXPLICIT,
-            ack_wait=source.ack_wait_s,
-            max_deliver=source.max_deliver,
-            max_ack_pending=max(1_000, 4 * source.batch),
-            filter_subject=source.subject,
-        )
+        if source.also:
+            config = ConsumerConfig(filter_subjects=list(source.subjects))
+        else:
+            config = ConsumerConfig(filter_subject=source.subject)
         if source.durable:
-            config = config.evolve(name=source.durable, durable_name=source.durable, deliver_policy=DeliverPolicy.ALL)
-        elif source.last_per_subject:
-            config = config.evolve(deliver_policy=DeliverPolicy.LAST_PER_SUBJECT, inactive_threshold=_EPHEMERAL_KEPT_S)
-        elif self._last_seq:
-            # The unnamed consumer was lost with the server: go on after what it had delivered.
             config = config.evolve(
-                deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
-                opt_start_seq=await self._resume_seq(),
-                inactive_threshold=_EPHEMERAL_KEPT_S,
+                name=source.durable,
+                durable_name=source.durable,
+                deliver_policy=DeliverPolicy.ALL,
+                ack_policy=AckPolicy.EXPLICIT,
+                ack_wait=source.ack_wait_s,
+                max_deliver=source.max_deliver,
+                max_ack_pending=max(1_000, 4 * source.batch),
             )
         else:
-            config = config.evolve(deliver_policy=DeliverPolicy.NEW, inactive_threshold=_EPHEMERAL_KEPT_S)
+            # What it delivered is known here, and it is made anew with every connection: the server keeps nothing on disk.
+            config = config.evolve(
+                ack_policy=AckPolicy.NONE, mem_storage=True, inactive_threshold=_EPHEMERAL_KEPT_S, **await self._begin()
+            )
         try:
             info = await self._connection.client.jetstream(timeout=5).add_consumer(source.stream, config)
         except NATS_ERRORS as error:
             raise port_error(error, f"consumer of {source.subject}") from error
         return info.name
+
+    async def _begin(self) -> dict[str, Any]:
+        """Where an unnamed consumer begins."""
+        if self._source.last_per_subject:
+            return {"deliver_policy": DeliverPolicy.LAST_PER_SUBJECT}
+        if not self._last_seq:
+            return {"deliver_policy": DeliverPolicy.NEW}
+        # The last one was lost with its connection or its server: go on after what it had delivered.
+        return {"deliver_policy": DeliverPolicy.BY_START_SEQUENCE, "opt_start_seq": await self._resume_seq()}
 
     async def _resume_seq(self) -> int:
         """The sequence after the last one seen, or the first one of a stream that began anew."""
@@ -185,7 +196,7 @@ class PullConsumer:
         if status:
             await self._on_status(status, msg.headers.get("Description", "") if msg.headers else "")
             return
-        delivery = NatsDelivery(self._connection, msg)
+        delivery = NatsDelivery(self._connection, msg, acknowledged=bool(self._source.durable))
         self._open -= 1
         self._busy = True
         try:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from colo_common.events.registry import StreamLimits
@@ -23,6 +23,10 @@ def matches(pattern: str, subject: str) -> bool:
     elif len(tokens) != len(wanted):
         return False
     return all(want in ("*", token) for want, token in zip(wanted, tokens, strict=False))
+
+
+def _fits(patterns: Sequence[str], subject: str) -> bool:
+    return any(matches(pattern, subject) for pattern in patterns)
 
 
 class MemoryStream:
@@ -80,9 +84,9 @@ class MemoryStream:
         if message is not None:
             self._by_subject[message.subject].remove(seq)
 
-    def last_per_subject(self, pattern: str) -> list[int]:
-        """The newest sequence of every subject that fits, ascending."""
-        return sorted(kept[-1] for subject, kept in self._by_subject.items() if kept and matches(pattern, subject))
+    def last_per_subject(self, patterns: Sequence[str]) -> list[int]:
+        """The newest sequence of every subject that fits one of the patterns, ascending."""
+        return sorted(kept[-1] for subject, kept in self._by_subject.items() if kept and _fits(patterns, subject))
 
     def _forget_ids(self, now_s: float) -> None:
         # Ids expire in the order in which they came.
@@ -128,7 +132,7 @@ class MemoryConsumer:
         if not source.durable:
             self._cursor = stream.last_seq + 1
             if source.last_per_subject:
-                self._again.extend(stream.last_per_subject(source.subject))
+                self._again.extend(stream.last_per_subject(source.subjects))
         self._out: dict[int, asyncio.TimerHandle] = {}
         self._counts: dict[int, int] = {}
         self._woken = asyncio.Event()
@@ -148,6 +152,8 @@ class MemoryConsumer:
         if seq is None:
             self._woken.clear()
             return None
+        if not self._source.durable:
+            return MemoryDelivery(self, seq, self._stream.messages[seq], 1)
         count = self._counts[seq] = self._counts.get(seq, 0) + 1
         self._out[seq] = asyncio.get_running_loop().call_later(self._source.ack_wait_s, self.retry_after, seq, 0.0)
         return MemoryDelivery(self, seq, self._stream.messages[seq], count)
@@ -161,6 +167,8 @@ class MemoryConsumer:
 
     def retry_after(self, seq: int, delay_s: float) -> None:
         """The message goes out again after the delay, unless it went out as often as it may."""
+        if not self._source.durable:
+            return
         self._take_back(seq)
         if self._counts.get(seq, 0) >= self._source.max_deliver:
             self._counts.pop(seq, None)
@@ -187,7 +195,7 @@ class MemoryConsumer:
             seq = self._cursor
             self._cursor += 1
             message = self._stream.messages.get(seq)
-            if message is not None and matches(self._source.subject, message.subject):
+            if message is not None and _fits(self._source.subjects, message.subject):
                 return seq
         return None
 

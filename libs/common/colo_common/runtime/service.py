@@ -9,7 +9,7 @@ import structlog
 from msgspec import DecodeError, Struct
 
 from colo_common.ports import Bus, Clock, PortError, Store
-from colo_common.runtime.core import Core, Hearing, Loader, Performer, source_of
+from colo_common.runtime.core import Core, Hearing, Loader, Performer, sources_of
 from colo_common.runtime.inbox import Heard, Inbox, Item, Local
 from colo_common.runtime.intake import Intake
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
@@ -169,8 +169,7 @@ class Service:
         if stop.is_set():
             return False
         self._loaded = True
-        for hearing in self._hears:
-            source = source_of(self.name, hearing)
+        for source in sources_of(self.name, self._hears):
             self._listeners.append(self._spawn(self._bus.listen(source, self._intake.sink(source.max_deliver))))
         if self._answers or self._discoverable:
             self._spawn(self._bus.answer(self.name, self._intake.answerers(self._answers)))
