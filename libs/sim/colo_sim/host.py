@@ -22,15 +22,16 @@ from colo_executor.simulated import SimulatedRuntime
 from colo_sim.demand import NodeDemand
 from colo_sim.host_settings import Settings
 from colo_sim.machine import SimMachine
-from colo_sim.machine_reading import MachineCounters
 from colo_sim.machine_spec import MachineSpec
 from colo_sim.node_measure import measured_between
+from colo_sim.stepped_clock import SteppedClock
 from colo_sim.trace_readers import default_trace, read_trace
 from colo_sim.trace_rows import TraceRead
 
 __all__ = ["SimulatedNode", "main"]
 
 _REPORT_S = 1.0
+_LIVE_S = 0.02
 
 
 class SimulatedNode:
@@ -43,6 +44,7 @@ class SimulatedNode:
             zones_per_socket=settings.zones_per_socket,
             cpus_per_zone=settings.cpus_per_zone,
             memory_bytes_per_zone=settings.memory_gib_per_zone << 30,
+            sub_step_ms=settings.sub_step_ms,
         )
         demand = NodeDemand(
             trace.trace,
@@ -52,7 +54,11 @@ class SimulatedNode:
             cpu_capacity_mcpu=spec.cpu_capacity_mcpu,
             memory_capacity_bytes=spec.memory_capacity_bytes,
         )
-        self._origin_ms = process.clock.now_ms()
+        # The node's own time follows the process's in steps, so that what the reflex does is exact at any speed.
+        self._step = SteppedClock(process.clock)
+        self._origin_ms = self._step.now_ms()
+        self._sub_step_ms = settings.sub_step_ms
+        self._reflex_ms = settings.reflex_ms
         # The machine lives in the services' time; the trace begins with the lab.
         self.machine = SimMachine(
             spec,
@@ -76,10 +82,10 @@ class SimulatedNode:
         )
         self.shell = ExecutorShell(
             SimulatedRuntime(self.machine, capacity_mcpu=spec.cpu_capacity_mcpu),
-            process.clock,
+            self._step,
             # Some readings may be late before the node counts as blind.
-            policy=replace(settings.reflex, blind_ms=max(settings.reflex.blind_ms, 10 * settings.reflex_ms)),
-            period_ms=settings.reflex_ms,
+            policy=replace(settings.reflex, blind_ms=max(settings.reflex.blind_ms, 10 * settings.sub_step_ms)),
+            period_ms=settings.sub_step_ms,
             metrics=process.metrics,
             span=process.telemetry.span,
         )
@@ -95,23 +101,36 @@ class SimulatedNode:
             discoverable=False,
         )
 
+    async def live(self) -> None:
+        """Let the machine and its reflex live up to now, many times a second, until cancelled.
+
+        Load changes at the beginning of a sub-step; a reading there ends the old interval, the one `reflex_ms` later is the first
+        that shows the new load, and what the reflex then does takes effect at that moment.
+        """
+        at_ms = self._origin_ms
+        while True:
+            now_ms = self._clock.now_ms()
+            while at_ms + self._sub_step_ms <= now_ms:
+                for moment_ms in (at_ms + self._reflex_ms, at_ms + self._sub_step_ms):
+                    self._step.step_to(moment_ms)
+                    self.machine.advance(max(moment_ms, self.machine.at_ms))
+                    self.shell.turn()
+                at_ms += self._sub_step_ms
+            await asyncio.sleep(_LIVE_S)
+
     async def sample(self) -> None:
         """Say what the machine is, then what it does, every period on an absolute schedule, until cancelled."""
         await self.collector.inject(Inspected(topology=self._spec.topology(), simulated=True))
-        before = self._advance()
+        before = self.machine.counters()
         due_ms = self._clock.now_ms() + self._phase_ms
         while True:
             due_ms = max(due_ms + self._sample_ms, self._clock.now_ms())
             await asyncio.sleep(self._clock.real_s(due_ms - self._clock.now_ms()))
-            now = self._advance()
+            now = self.machine.counters()
             measured = measured_between(before, now)
             if measured is not None:
                 await self.collector.inject(measured)
                 before = now
-
-    def _advance(self) -> MachineCounters:
-        self.machine.advance(max(self._clock.now_ms(), self.machine.at_ms))
-        return self.machine.counters()
 
 
 def node_name(index: int, nodes: int) -> str:
@@ -130,7 +149,7 @@ async def build(process: Process, settings: Settings) -> None:
         process.add(node.collector)
         process.add(node.executor)
         process.background(node.sample())
-        process.background(node.shell.run_reflex_here())
+        process.background(node.live())
         process.background(node.shell.run_teller(node.executor.inject))
     if settings.report:
         process.background(_report_regularly(nodes, Path(settings.report)))

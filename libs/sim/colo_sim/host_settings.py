@@ -8,7 +8,8 @@ __all__ = ["Settings"]
 
 
 class Settings(Common, frozen=True, kw_only=True):
-    """`nodes` equal machines. Times are simulated ms; `reflex_ms` is the period of the executor's fast reading.
+    """`nodes` equal machines. Times are simulated ms. A machine's load changes every `sub_step_ms`; the executor's reflex sees
+    it `reflex_ms` later (a real one reads every 20 ms and acts within 100 ms).
 
     `trace` is a file of online load ("" : the fleet series where it is installed, else a synthetic day). `report` is a file that
     holds what really happened on the machines, written anew every second and at the end.
@@ -22,7 +23,8 @@ class Settings(Common, frozen=True, kw_only=True):
     seed: int = 1
     trace: str = ""
     sample_ms: int = 1_000
-    reflex_ms: int = 1_000
+    sub_step_ms: int = 1_000
+    reflex_ms: int = 100
     report: str = ""
     reflex: ReflexPolicy = ReflexPolicy()
 
@@ -37,7 +39,9 @@ class Settings(Common, frozen=True, kw_only=True):
         ):
             if not 1 <= getattr(self, name) <= most:
                 raise InvalidInput(name, f"must be 1 to {most}", getattr(self, name))
-        for name in ("sample_ms", "reflex_ms"):
+        for name in ("sample_ms", "sub_step_ms"):
             if not 100 <= getattr(self, name) <= 600_000:
                 raise InvalidInput(name, "must be 100 to 600000", getattr(self, name))
+        if not 10 <= self.reflex_ms < self.sub_step_ms:
+            raise InvalidInput("reflex_ms", "must be at least 10 and below sub_step_ms", self.reflex_ms)
         self.reflex.validate()

@@ -238,12 +238,16 @@ class ExecutorShell:
         await self._ready.wait()
         next_s = loop.time()
         while True:
-            if self._ready.is_set():
-                self.tick()
-                self._notify()
+            self.turn()
             # A late turn is not made up for.
             next_s = max(next_s + period_s, loop.time())
             await asyncio.sleep(next_s - loop.time())
+
+    def turn(self) -> None:
+        """One turn of the reflex for a caller that keeps the time itself; does nothing before the machine is adopted."""
+        if self._ready.is_set():
+            self.tick()
+            self._notify()
 
     async def run_teller(self, inject: Inject) -> None:
         """Carry what the reflex and the runtime have to say to the service until cancelled."""
