@@ -18,6 +18,7 @@ __all__ = [
     "Row",
     "Sink",
     "Source",
+    "SpanSink",
     "Store",
     "StoreConflict",
     "Unavailable",
@@ -180,4 +181,21 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Leave."""
+        ...
+
+
+class SpanSink(Protocol):
+    """Takes finished spans; times are Unix microseconds of the wall clock."""
+
+    def __call__(
+        self,
+        name: str,
+        *,
+        parent: str,
+        start_us: int,
+        end_us: int,
+        attributes: Mapping[str, str] | None = None,
+        error: str = "",
+    ) -> str:
+        """Note a span under the one that `parent` (a traceparent) names; the traceparent of the new one."""
         ...

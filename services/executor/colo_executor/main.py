@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from colo_common.model.invalid import InvalidInput
-from colo_common.ports import Bus, Clock
+from colo_common.ports import Bus, Clock, SpanSink
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.process import Process, run
 from colo_common.runtime.service import Service
@@ -19,7 +19,7 @@ from colo_executor.journal import JournalBusy
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.runtime import Runtime
 from colo_executor.settings import Settings
-from colo_executor.shell import ExecutorShell, SpanSink, no_span
+from colo_executor.shell import ExecutorShell, no_span
 
 __all__ = ["NAME", "build", "executor_service", "main", "open_runtime", "restore"]
 

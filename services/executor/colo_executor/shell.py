@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 from msgspec import Struct
@@ -15,7 +15,7 @@ from msgspec import Struct
 from colo_common.events.effects import Effect, Wake
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
-from colo_common.ports import Clock
+from colo_common.ports import Clock, SpanSink
 from colo_common.runtime.metrics import Metrics
 from colo_executor.local import (
     CeilingMoved,
@@ -34,27 +34,12 @@ from colo_executor.reflex import Reflex, ReflexEvent, ReflexPolicy
 from colo_executor.runtime import Runtime
 from colo_executor.suppress import bounds_mcpu
 
-__all__ = ["ExecutorShell", "SpanSink", "no_span"]
+__all__ = ["ExecutorShell", "no_span"]
 
 _RENEWALS_MOST: Final = 100
 _QUIET_PERIODS: Final = 5
 
 Inject = Callable[[Struct], Awaitable[None]]
-
-
-class SpanSink(Protocol):
-    """Takes a finished span (wall microseconds) and gives its traceparent."""
-
-    def __call__(
-        self,
-        name: str,
-        *,
-        parent: str,
-        start_us: int,
-        end_us: int,
-        attributes: Mapping[str, str] | None = None,
-        error: str = "",
-    ) -> str: ...
 
 
 def no_span(

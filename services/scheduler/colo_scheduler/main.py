@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from colo_common.events.requests import ExplainPlacement, ListHolds
-from colo_common.ports import Bus, Clock, Store
+from colo_common.ports import Bus, Clock, SpanSink, Store
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.process import Process, run
 from colo_common.runtime.service import Service
@@ -14,7 +14,7 @@ from colo_scheduler.ledger import Ledger
 from colo_scheduler.policy import Policy
 from colo_scheduler.settings import Settings
 from colo_scheduler.shell import HEARS, SchedulerShell
-from colo_scheduler.stages import SpanSink, StageTimes
+from colo_scheduler.stages import StageTimes
 
 __all__ = ["NAME", "build", "main", "scheduler_service"]
 

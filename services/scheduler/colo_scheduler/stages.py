@@ -1,23 +1,16 @@
 """Times the stages of decisions on the wall clock and says them as spans of each placement's own trace."""
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from colo_common.events.job import ReplicaWant
 from colo_common.events.trace import trace_is_sampled
+from colo_common.ports import SpanSink
 from colo_scheduler.ledger import Attempt
 
-__all__ = ["SpanSink", "StageTimes"]
+__all__ = ["StageTimes"]
 
 _TIMED_MAX: Final = 10_000
-
-
-class SpanSink(Protocol):
-    """Takes a finished span (wall microseconds) and gives its traceparent, to be the parent of others."""
-
-    def __call__(
-        self, name: str, *, parent: str, start_us: int, end_us: int, attributes: dict[str, str], error: str = ""
-    ) -> str: ...
 
 
 class _Timed(NamedTuple):

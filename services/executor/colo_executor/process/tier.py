@@ -116,6 +116,7 @@ class Tier:
     def restore(self) -> tuple[str, ...]:
         """Remove the own groups and put every old value back; what could not be done, one sentence each."""
         failures = []
+        self._let_die()
         for token in self.tree.children(BATCH):
             self.tree.kill(group_of(token))
             if not self.tree.remove(group_of(token)):
@@ -133,6 +134,16 @@ class Tier:
         if not failures:
             self._journal.forget()
         return tuple(failures)
+
+    def _let_die(self) -> None:
+        """Lift the ceiling and the idle class: on a busy machine a process that gets no CPU does not die of SIGKILL either."""
+        with self._turn:
+            for write in (
+                KnobWrite(path="", knob=Knob.CPU_IDLE, value=0),
+                KnobWrite(path=BATCH, knob=Knob.CPU_QUOTA, value=UNLIMITED),
+            ):
+                with contextlib.suppress(CgroupError, OSError):
+                    self.tree.write(write)
 
     def _set(self, write: KnobWrite) -> None:
         # The weight file refuses every write while idle is set, and idle is the stronger of the two.
