@@ -36,6 +36,11 @@ class Held:
         }
 
     @property
+    def attempts(self) -> tuple[str, ...]:
+        """Everything that holds something, as attempt keys."""
+        return tuple(self._attempts)
+
+    @property
     def cpu_mcpu(self) -> int:
         """Held CPU of all zones."""
         return sum(self._mcpu.values())

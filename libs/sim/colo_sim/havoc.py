@@ -1,0 +1,178 @@
+"""Carries out a fault plan: kills processes between two effects, takes network, power and servers away, and brings them back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from colo_common.model.invalid import InvariantBroken
+from colo_common.ports import Unavailable
+from colo_sim.agenda import Fiber, Work
+from colo_sim.faults import CALM, FaultKind, FaultPlan
+from colo_sim.world_node import Node
+from colo_sim.world_process import Process
+
+if TYPE_CHECKING:
+    from colo_sim.world import World
+
+__all__ = ["Havoc"]
+
+_STEPS_MOST: Final = 40
+_ARMED_MS: Final = 3_000
+_NODES_LEFT: Final = 2
+
+
+class Havoc:
+    """Strikes a world by plan. `may_lose_for_good`: one node never comes back."""
+
+    def __init__(self, world: World, plan: FaultPlan, *, may_lose_for_good: bool) -> None:
+        self._world = world
+        self._plan = plan
+        self._may_lose_for_good = may_lose_for_good
+        self._kinds: list[FaultKind] = [kind for kind, weight in plan.weights for _ in range(weight)]
+        world.bus.weather = plan.weather
+        Fiber(world.agenda, self._go_on())
+
+    def _go_on(self) -> Work:
+        world, rng = self._world, self._world.rng
+        end_ms = world.agenda.now_ms + self._plan.quiet_after_ms
+        while self._kinds:
+            wait_ms = rng.randint(*self._plan.every_ms)
+            if world.agenda.now_ms + wait_ms >= end_ms:
+                break
+            yield wait_ms
+            self._strike(rng.choice(self._kinds))
+        yield max(end_ms - world.agenda.now_ms, 0)
+        world.bus.weather = CALM
+        world.note("faults end")
+
+    def _strike(self, kind: FaultKind) -> None:
+        world = self._world
+        match kind:
+            case "crash-jobs":
+                self.kill(world.jobs)
+            case "crash-scheduler":
+                self.kill(world.scheduler)
+            case "crash-overcommit":
+                self.kill(world.overcommit)
+            case "crash-evictor":
+                self.kill(world.evictor)
+            case "crash-executor":
+                self.kill(self._node().executor)
+            case "crash-collector":
+                self.kill(self._node().collector)
+            case "cut-service":
+                self._cut((world.rng.choice(world.services),), self._away_ms())
+            case "cut-node":
+                self._cut(self._node().processes, self._away_ms())
+            case "lose-node":
+                self._lose(self._node())
+            case "crash-replica":
+                self._crash_replica(self._node())
+            case "store-away":
+                self._take_store(self._away_ms())
+            case "ledger-away":
+                self._take_ledger(self._away_ms())
+            case _:
+                raise InvariantBroken("an unknown fault", kind=kind)
+
+    def _node(self) -> Node:
+        return self._world.rng.choice(list(self._world.nodes.values()))
+
+    def _away_ms(self) -> int:
+        rng = self._world.rng
+        most_ms = self._plan.away_most_ms * (10 if rng.randrange(1_000) < self._plan.long_permille else 1)
+        return rng.randint(500, most_ms)
+
+    # ------------------------------------------------------------ processes
+
+    def kill(self, process: Process, down_ms: int | None = None) -> None:
+        """Let the process die a few steps from now, wherever that is, and come back after a while."""
+        if not process.is_up or process.crashes_in is not None:
+            return
+        rng, boots = self._world.rng, process.boots
+        wait_ms = rng.randint(1, self._plan.down_most_ms) if down_ms is None else down_ms
+        process.crashes_in = rng.randint(0, _STEPS_MOST)
+        process.crashed = lambda one: self._world.agenda.after(wait_ms, self._revive, one)
+        self._world.agenda.after(_ARMED_MS, self._kill_idle, process, boots)
+
+    def _kill_idle(self, process: Process, boots: int) -> None:
+        if process.is_up and process.boots == boots:
+            process.crash()
+            process.crashed(process)
+
+    def _revive(self, process: Process) -> None:
+        is_off = any(process in node.processes and node.is_off for node in self._world.nodes.values())
+        if not process.is_up and not is_off:
+            process.start()
+
+    def _cut(self, processes: tuple[Process, ...], span_ms: int) -> None:
+        if any(process.is_cut for process in processes):
+            return
+        for process in processes:
+            process.cut()
+        self._world.agenda.after(span_ms, self._heal, processes)
+
+    @staticmethod
+    def _heal(processes: tuple[Process, ...]) -> None:
+        for process in processes:
+            process.heal()
+
+    # ------------------------------------------------------------ nodes
+
+    def _lose(self, node: Node) -> None:
+        if node.is_off:
+            return
+        world = self._world
+        node.advance()
+        node.machine.reboot()
+        node.is_off = True
+        world.note(f"{node.name} loses power")
+        for process in node.processes:
+            process.crash()
+        left = [one for one in world.nodes.values() if not one.is_gone]
+        if self._may_lose_for_good and len(left) > _NODES_LEFT:
+            self._may_lose_for_good = False
+            node.is_gone = True
+            world.note(f"{node.name} never comes back")
+            return
+        world.agenda.after(self._away_ms(), self._power, node)
+
+    def _power(self, node: Node) -> None:
+        self._world.note(f"{node.name} has power again")
+        node.is_off = False
+        node.advance()
+        for process in node.processes:
+            process.start()
+
+    def _crash_replica(self, node: Node) -> None:
+        if node.is_off:
+            return
+        running = node.advance().replicas
+        if running:
+            found = self._world.rng.choice(running)
+            self._world.note(f"{found.replica}#{found.attempt} fails")
+            node.machine.crash_replica(found.replica)
+
+    # ------------------------------------------------------------ servers
+
+    def _take_store(self, span_ms: int) -> None:
+        store = self._world.store
+        store.fault = Unavailable("the store is away")
+        self._world.note("the store is away")
+
+        def bring() -> None:
+            store.fault = None
+            self._world.note("the store is back")
+
+        self._world.agenda.after(span_ms, bring)
+
+    def _take_ledger(self, span_ms: int) -> None:
+        ledger = self._world.ledger
+        ledger.fault = Unavailable("the ledger is away")
+        self._world.note("the ledger is away")
+
+        def bring() -> None:
+            ledger.fault = None
+            self._world.note("the ledger is back")
+
+        self._world.agenda.after(span_ms, bring)

@@ -1,0 +1,254 @@
+"""What must hold across services, whatever goes wrong: judged from facts, ledger answers and machines as they come."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from colo_common.events.enforcement import PlacementRefused, ReplicaEnded, ReplicaStarted
+from colo_common.events.eviction import EvictionFinished, EvictionRequested
+from colo_common.events.fact import Fact
+from colo_common.events.job import JobStateChanged, ReplicaStateChanged, ReplicasWanted, ReplicasWithdrawn
+from colo_common.events.node import AllocatableChanged
+from colo_common.events.placement import PlacementReleased, PlacementsDecided
+from colo_common.events.service import DeadLettered
+from colo_common.model.freshness import Freshness
+from colo_common.model.invalid import InvariantBroken
+from colo_common.model.lifecycle import JOB, REPLICA
+from colo_common.model.placement import ZoneShare
+from colo_common.model.reasons import Reason
+from colo_evictor.policy import Policy as EvictorPolicy
+from colo_executor.suppress import bounds_mcpu
+from colo_scheduler.core import SchedulerCore
+from colo_scheduler.ledger import LedgerAnswered
+from colo_sim.world_ledger import WorldLedger
+from colo_sim.world_node import ExecutorRole, Node
+from colo_sim.world_process import Process
+
+__all__ = ["Referee"]
+
+Attempt = tuple[str, int]
+#: The reflex acts at its next tick, and a whole step of the lease's way down may lie before it.
+_TICKS_LATE: Final = 3
+
+
+class Referee:
+    """Raises InvariantBroken at the first break. `counts` say how much was judged, so that nobody mistakes silence for proof."""
+
+    def __init__(self, nodes: Mapping[str, Node], ledger: WorldLedger, policy: EvictorPolicy) -> None:
+        self.counts: Counter[str] = Counter()
+        self.job_states: dict[str, str] = {}
+        self.placed: dict[Attempt, str] = {}
+        self.told: dict[Attempt, set[str]] = {}
+        self._nodes = nodes
+        self._ledger = ledger
+        self._policy = policy
+        self._replicas: dict[str, ReplicaStateChanged] = {}
+        self._said: set[str] = set()
+        self._queued: set[Attempt] = set()
+        self._wanted: dict[Attempt, str] = {}
+        self._over: set[Attempt] = set()
+        self._evicting: dict[str, EvictionRequested] = {}
+        self._last_eviction: dict[str, EvictionRequested] = {}
+
+    # ------------------------------------------------------------ facts
+
+    def stored(self, fact: Fact, message_id: str) -> None:
+        """A stream keeps a new message. One whose id was seen before is a copy that came after the bus had forgotten the first."""
+        if message_id in self._said:
+            self.counts["copies"] += 1
+            return
+        self._said.add(message_id)
+        self.counts[type(fact).__name__] += 1
+        match fact:
+            case PlacementsDecided():
+                for placement in fact.placements:
+                    self._decided((placement.replica, placement.attempt), placement.node)
+            case ReplicaStarted() | ReplicaEnded() | PlacementRefused():
+                self._enforced(fact)
+            case PlacementReleased():
+                for attempt in fact.attempts:
+                    self._tell(attempt, "released")
+            case ReplicasWithdrawn():
+                for attempt in fact.attempts:
+                    self._over.add(attempt)
+            case ReplicaStateChanged():
+                self._replica(fact)
+            case JobStateChanged():
+                self._job(fact)
+            case ReplicasWanted():
+                for want in fact.wants:
+                    self._want((want.replica, want.attempt), f"{want.request} {want.queued_at_ms}")
+            case EvictionRequested():
+                self._evict(fact)
+            case EvictionFinished():
+                self._evicted(fact)
+            case AllocatableChanged():
+                self._allocatable(fact)
+            case DeadLettered():
+                raise InvariantBroken("a message of our own was dead-lettered", letter=fact)
+            case _:
+                pass
+
+    def _decided(self, attempt: Attempt, node: str) -> None:
+        before = self.placed.setdefault(attempt, node)
+        if before != node:
+            raise InvariantBroken("an attempt was placed twice", attempt=attempt, first=before, then=node)
+
+    def _enforced(self, fact: ReplicaStarted | ReplicaEnded | PlacementRefused) -> None:
+        attempt = (fact.replica, fact.attempt)
+        self._tell(attempt, type(fact).__name__)
+        if not isinstance(fact, ReplicaStarted):
+            self._over.add(attempt)
+        elif self.placed.get(attempt) != fact.node and attempt in self.placed:
+            raise InvariantBroken("an attempt runs elsewhere than it was placed", attempt=attempt, node=fact.node)
+
+    def _tell(self, attempt: Attempt, what: str) -> None:
+        self.told.setdefault(attempt, set()).add(what)
+
+    def _replica(self, fact: ReplicaStateChanged) -> None:
+        last = self._replicas.get(fact.replica)
+        state = REPLICA.initial if last is None else last.state
+        if fact.previous != state:
+            raise InvariantBroken(
+                "a replica leaves a state that it is not in", replica=fact.replica, is_in=state, leaves=fact.previous
+            )
+        attempt = 1 if last is None else last.attempt
+        if fact.attempt not in (attempt, attempt + 1) or (fact.attempt > attempt and fact.state != REPLICA.initial):
+            raise InvariantBroken("attempts do not go up one by one", replica=fact.replica, last=last, fact=fact)
+        if fact.state == REPLICA.initial:
+            if (fact.replica, fact.attempt) in self._queued:
+                raise InvariantBroken("an attempt was queued twice", replica=fact.replica, attempt=fact.attempt)
+            self._queued.add((fact.replica, fact.attempt))
+        self._replicas[fact.replica] = fact
+
+    def _job(self, fact: JobStateChanged) -> None:
+        state = self.job_states.get(fact.job, JOB.initial)
+        if fact.previous != state:
+            raise InvariantBroken("a job leaves a state that it is not in", job=fact.job, is_in=state, fact=fact)
+        if state in JOB.terminal:
+            raise InvariantBroken("an ended job goes on", job=fact.job, fact=fact)
+        self.job_states[fact.job] = fact.state
+
+    def _want(self, attempt: Attempt, what: str) -> None:
+        if attempt[1] > 1 and attempt not in self._queued:
+            raise InvariantBroken("an attempt is wanted that was never queued", attempt=attempt)
+        if self._wanted.setdefault(attempt, what) != what:
+            raise InvariantBroken("an attempt is wanted in two ways", attempt=attempt, first=self._wanted[attempt])
+
+    # ------------------------------------------------------------ evictions
+
+    def _evict(self, fact: EvictionRequested) -> None:
+        flying = self._evicting.get(fact.node)
+        if flying is not None:
+            raise InvariantBroken("a node has two victims in flight", node=fact.node, first=flying, then=fact)
+        last = self._last_eviction.get(fact.node)
+        if last is not None and fact.at_ms < last.at_ms + self._cool_ms(last.reason):
+            raise InvariantBroken("a node was not given its cool-down", node=fact.node, last=last, then=fact)
+        self._evicting[fact.node] = self._last_eviction[fact.node] = fact
+
+    def _evicted(self, fact: EvictionFinished) -> None:
+        flying = self._evicting.pop(fact.node, None)
+        if flying is None or flying.eviction != fact.eviction:
+            raise InvariantBroken("an eviction ends that is not in flight", fact=fact, flying=flying)
+
+    def _cool_ms(self, reason: Reason) -> int:
+        return {
+            Reason.MEMORY_WATERMARK: self._policy.memory_cool_ms,
+            Reason.PRESSURE: self._policy.cpu_cool_ms,
+            Reason.CPU_SATISFACTION: self._policy.satisfaction_cool_ms,
+        }[reason]
+
+    # ------------------------------------------------------------ promises
+
+    def _allocatable(self, fact: AllocatableChanged) -> None:
+        sums = (sum(zone.batch_cpu_mcpu for zone in fact.zones), sum(zone.batch_memory_bytes for zone in fact.zones))
+        if sums != (fact.batch_cpu_mcpu, fact.batch_memory_bytes):
+            raise InvariantBroken("zones do not sum to the node", fact=fact)
+        for zone in fact.zones:
+            if zone.batch_cpu_mcpu < 0 or zone.batch_memory_bytes < 0:
+                raise InvariantBroken("a negative promise", fact=fact)
+
+    def promised(self, fact: AllocatableChanged, held: Mapping[int, ZoneShare]) -> None:
+        """What is about to be published, beside what its sayer knows to be held."""
+        self.counts["promises"] += 1
+        zones = {zone.zone: zone for zone in fact.zones}
+        for zone, share in held.items():
+            promise = zones[zone]
+            if promise.batch_cpu_mcpu < share.cpu_mcpu or promise.batch_memory_bytes < share.memory_bytes:
+                raise InvariantBroken("less is promised than is held", node=fact.node, zone=promise, held=share)
+
+    def committed(self, core: SchedulerCore, answered: LedgerAnswered) -> None:
+        """Where something new is held, all that is held fits what the scheduler was told may be promised."""
+        for answer in answered.answers:
+            if not answer.accepted:
+                continue
+            self.counts["commits"] += 1
+            known = core.cluster.node(answer.node)
+            if known.allocatable is None or known.freshness is not Freshness.FRESH:
+                raise InvariantBroken("something was placed on a node that is not fresh", node=answer.node)
+            promised = {zone.zone: zone for zone in known.allocatable.zones}
+            (row,) = [row for row in self._ledger.all_rows() if row.node == answer.node]
+            new = {
+                share.zone
+                for reservation in row.reservations
+                if reservation.attempt in answer.accepted
+                for share in reservation.placement.zones
+            }
+            for zone in sorted(new):
+                shares = [s for r in row.reservations for s in r.placement.zones if s.zone == zone]
+                cpu_mcpu = sum(share.cpu_mcpu for share in shares)
+                memory_bytes = sum(share.memory_bytes for share in shares)
+                if cpu_mcpu > promised[zone].batch_cpu_mcpu or memory_bytes > promised[zone].batch_memory_bytes:
+                    raise InvariantBroken(
+                        "more is held than may be promised",
+                        node=answer.node,
+                        zone=promised[zone],
+                        cpu_mcpu=cpu_mcpu,
+                        memory_bytes=memory_bytes,
+                    )
+
+    # ------------------------------------------------------------ machines
+
+    def launched(self, node: Node, replica: str, attempt: int) -> None:
+        """A replica's newest attempt lives once; an older one may still live only where its end was given up or told."""
+        self.counts["launches"] += 1
+        if self.placed.get((replica, attempt)) != node.name:
+            raise InvariantBroken("something runs where it was not placed", node=node.name, replica=replica)
+        for name, other in sorted(self._nodes.items()):
+            if other is node:
+                continue
+            for found in other.machine.counters().replicas:
+                if found.replica != replica:
+                    continue
+                if found.attempt >= attempt:
+                    raise InvariantBroken(
+                        "two live instances", replica=replica, here=(node.name, attempt), there=(name, found.attempt)
+                    )
+                if (replica, found.attempt) not in self._over:
+                    raise InvariantBroken("a replica runs twice though its node was not lost", replica=replica, on=name)
+                self.counts["overlaps"] += 1
+
+    def ticked(self, node: Node, role: ExecutorRole) -> None:
+        """A node that hears nobody for longer than its lease has taken batch down to the floor."""
+        reflex, lease = role.reflex, role.policy.lease
+        quota_mcpu = node.machine.batch_quota_mcpu
+        if reflex is None or quota_mcpu is None:
+            return
+        capacity_mcpu = node.machine.spec.cpu_capacity_mcpu
+        steps = -(-100 // lease.step_pct) + _TICKS_LATE
+        end_ms = role.renewed_at_ms + role.lease_ms + lease.hold_ms + steps * lease.step_interval_ms
+        floor_mcpu, cap_mcpu = bounds_mcpu(role.policy.suppress, capacity_mcpu)
+        if node.executor.clock.now_ms() > end_ms:
+            self.counts["lease_ended"] += 1
+            if quota_mcpu > floor_mcpu:
+                raise InvariantBroken("batch is above the floor without a lease", node=node.name, quota=quota_mcpu)
+        elif quota_mcpu > cap_mcpu:
+            raise InvariantBroken("batch is above the cap", node=node.name, quota=quota_mcpu)
+
+    # ------------------------------------------------------------ every turn
+
+    def turned(self, process: Process) -> None:
+        """A process finished a turn: its core's own invariants hold."""
+        process.role.core.check()

@@ -1,0 +1,105 @@
+"""When a simulated world has settled: all views of who holds what are equal; and when it is at rest: nothing is left to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from colo_common.model.lifecycle import JOB
+from colo_sim.agenda import at_once
+
+if TYPE_CHECKING:
+    from colo_sim.world import World
+
+__all__ = ["differences", "unrest"]
+
+
+def differences(world: World) -> list[str]:
+    """What the services and nodes do not agree about, as sentences; empty when Redis, memories and machines are equal."""
+    rows = world.ledger.all_rows()
+    held = {r.attempt: row.node for row in rows for r in row.reservations}
+    found = [f"{p.key} is down" for p in world.processes() if not p.is_up]
+    if found:
+        return found
+    scheduler = world.scheduler_core.commits.held
+    found += _compare("scheduler", {attempt: one.placement.node for attempt, one in scheduler.items()}, held)
+    overcommit = {
+        _attempt(key): name for name, node in world.overcommit_core.nodes.items() for key in node.held.attempts
+    }
+    found += _compare("overcommit", overcommit, held)
+    running: dict[tuple[str, int], str] = {}
+    machines: dict[tuple[str, int], str] = {}
+    for name, node in world.nodes.items():
+        if node.is_gone:
+            continue
+        for replica, active in world.executor_core(node).active.items():
+            running[replica, active.placement.attempt] = name
+        for one in node.machine.counters().replicas:
+            machines[one.replica, one.attempt] = name
+    found += _compare("executors", running, held)
+    found += _compare("machines", machines, held)
+    placed = {
+        (job.name(index), replica.attempt): replica.node
+        for job in world.jobs_core.index.jobs.values()
+        for index, replica in job.replicas()
+        if replica.node and replica.state in ("Assigned", "Starting", "Running", "Stopping", "Unknown")
+    }
+    found += _compare("jobs", placed, held)
+    found += [f"{name}: {count} messages are not acknowledged" for name, count in _undelivered(world)]
+    return found
+
+
+def unrest(world: World) -> list[str]:
+    """What is left to do, as sentences; empty when every job ended as it should and nobody holds or waits for anything."""
+    found = differences(world)
+    stored = {row.id for row in at_once(world.store.load("job"))}
+    states = world.referee.job_states
+    for plan in world.client.plans:
+        state = states.get(plan.job, "never stored")
+        if plan.job not in world.client.accepted:
+            found.append(f"{plan.job} was not accepted")
+        elif plan.job not in stored:
+            found.append(f"{plan.job} was accepted and is lost")
+        elif state not in JOB.terminal:
+            found.append(f"{plan.job} is {state}: {_replicas(world, plan.job)}")
+        elif plan.job not in world.client.cancelled and state != "Completed":
+            found.append(f"{plan.job} ended as {state}")
+    found += [f"{r.attempt} is held on {row.node}" for row in world.ledger.all_rows() for r in row.reservations]
+    found += [f"outbox of {name} is not empty" for name in ("jobs", "evictor") if _outbox(world, name)]
+    for name, queue in world.jobs_core.index.queues.items():
+        if queue.waiting or queue.running:
+            found.append(f"queue {name}: {queue.waiting} wait, {queue.running} run")
+    found += [f"{name}: a victim is on its way" for name, node in world.evictor_core.nodes.items() if node.leaving]
+    for attempt, node in world.referee.placed.items():
+        if attempt not in world.referee.told:
+            found.append(f"{attempt} was placed on {node} and never heard of again")
+    return found
+
+
+def _compare(who: str, view: dict[tuple[str, int], str], held: dict[tuple[str, int], str]) -> Iterator[str]:
+    for attempt in sorted(view.keys() | held.keys()):
+        if view.get(attempt) != held.get(attempt):
+            yield f"{who}: {attempt} on {view.get(attempt)}, the ledger says {held.get(attempt)}"
+
+
+def _undelivered(world: World) -> Iterator[tuple[str, int]]:
+    gone = [f"-{node.name}-" for node in world.nodes.values() if node.is_gone]
+    for name, count in world.bus.undelivered().items():
+        if not any(part in name for part in gone):
+            yield name, count
+
+
+def _outbox(world: World, service: str) -> bool:
+    return bool(at_once(world.store.load(f"outbox-{service}")))
+
+
+def _replicas(world: World, job: str) -> list[str]:
+    found = world.jobs_core.index.jobs.get(job)
+    if found is None:
+        return []
+    return [f"{found.name(i)}#{r.attempt} {r.state} {r.node}" for i, r in found.replicas()]
+
+
+def _attempt(key: str) -> tuple[str, int]:
+    replica, _, number = key.rpartition("#")
+    return replica, int(number)

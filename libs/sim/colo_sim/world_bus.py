@@ -1,0 +1,267 @@
+"""The bus of a simulated world: lossy telemetry, streams that deliver at least once, questions that may stay without answer."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from random import Random
+from typing import Final, Protocol
+
+from colo_common.adapters.stream_memory import matches
+from colo_common.events.fact import Fact
+from colo_common.events.registry import STREAMS
+from colo_common.events.wire import decode
+from colo_common.ports import Outgoing, Source
+from colo_sim.agenda import Agenda
+from colo_sim.chronicle import Chronicle
+from colo_sim.faults import CALM, Weather
+
+__all__ = ["Consumer", "Endpoint", "Kept", "WorldBus"]
+
+_fits: Final = lru_cache(maxsize=100_000)(matches)
+_WAY_MS: Final = (1, 4)
+
+
+class Kept:
+    """A message of a stream, decoded once: every reader gets the same immutable fact."""
+
+    __slots__ = ("fact", "id", "seq", "subject")
+
+    def __init__(self, seq: int, message: Outgoing) -> None:
+        self.seq = seq
+        self.subject = message.subject
+        self.id = message.msg_id
+        self.fact = decode(message.subject, message.data)
+
+
+class Endpoint(Protocol):
+    """A process as the bus sees it."""
+
+    key: str
+    is_up: bool
+    is_cut: bool
+
+    def hear(self, fact: Fact, consumer: Consumer | None, seq: int, deliveries: int) -> None: ...
+
+
+class Stream:
+    """Messages in order of arrival within the limits of the registry."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.limits = next(limits for stream, limits in STREAMS.items() if stream.value == name)
+        self.messages: dict[int, Kept] = {}
+        self.last_seq = 0
+        self.newest: dict[str, int] = {}
+        self._ids: OrderedDict[str, int] = OrderedDict()
+
+    def append(self, message: Outgoing, now_ms: int) -> Kept | None:
+        """Keep it; None when its id was seen within the window of the duplicate check."""
+        while self._ids and next(iter(self._ids.values())) <= now_ms:
+            self._ids.popitem(last=False)
+        if message.msg_id:
+            if message.msg_id in self._ids:
+                return None
+            self._ids[message.msg_id] = now_ms + self.limits.duplicate_window_s * 1_000
+        self.last_seq += 1
+        kept = self.messages[self.last_seq] = Kept(self.last_seq, message)
+        if self.limits.max_msgs_per_subject == 1:
+            self.messages.pop(self.newest.get(message.subject, 0), None)
+        self.newest[message.subject] = kept.seq
+        return kept
+
+
+class Consumer:
+    """Where one reader of a stream stands. `open` are messages that were not acknowledged, with their deliveries so far."""
+
+    def __init__(self, bus: WorldBus, stream: Stream, source: Source) -> None:
+        self.source = source
+        self.stream = stream
+        self.open: dict[int, int] = {}
+        self.endpoint: Endpoint | None = None
+        self._bus = bus
+        self._epoch = 0
+        self._due_ms = 0
+        self._unsent: dict[int, None] = {}
+
+    def attach(self, endpoint: Endpoint) -> None:
+        """A process reads from now on. What was on its way to an earlier one comes again when its time is over."""
+        self.endpoint = endpoint
+        self._epoch += 1
+        self.resume()
+
+    def detach(self) -> None:
+        """The process is gone."""
+        self.endpoint = None
+        self._epoch += 1
+
+    def resume(self) -> None:
+        """Send what could not be sent."""
+        if self.endpoint is None or self.endpoint.is_cut:
+            return
+        unsent, self._unsent = sorted(self._unsent), {}
+        for seq in unsent:
+            self._send(seq)
+
+    def offer(self, seq: int, subject: str) -> None:
+        """A message came to the stream."""
+        if _fits(self.source.subject, subject):
+            self.open[seq] = 0
+            self._send(seq)
+
+    def ack(self, seq: int) -> None:
+        """Never again."""
+        self.open.pop(seq, None)
+        self._unsent.pop(seq, None)
+        if self.stream.limits.work_queue:
+            self.stream.messages.pop(seq, None)
+
+    def _send(self, seq: int) -> None:
+        if self.endpoint is None or self.endpoint.is_cut:
+            self._unsent[seq] = None
+            return
+        bus, agenda = self._bus, self._bus.agenda
+        delay_ms = bus.way_ms()
+        if bus.strikes(bus.weather.late):
+            delay_ms += bus.rng.randint(1, bus.weather.late_most_ms)
+        else:
+            # Without trouble a consumer gets its messages in their order.
+            self._due_ms = max(self._due_ms, agenda.now_ms + delay_ms)
+            delay_ms = self._due_ms - agenda.now_ms
+        agenda.after(delay_ms, self._arrive, seq, self._epoch)
+        agenda.after(delay_ms + self.source.ack_wait_s * 1_000, self._again, seq, self._epoch)
+        if bus.strikes(bus.weather.twice):
+            agenda.after(delay_ms + bus.rng.randint(0, 2_000), self._arrive, seq, self._epoch)
+
+    def _arrive(self, seq: int, epoch: int) -> None:
+        endpoint = self.endpoint
+        kept = self.stream.messages.get(seq)
+        if kept is None:
+            self.open.pop(seq, None)
+            return
+        if endpoint is None or epoch != self._epoch or endpoint.is_cut or seq not in self.open:
+            return
+        self.open[seq] += 1
+        endpoint.hear(kept.fact, self, seq, self.open[seq])
+
+    def _again(self, seq: int, epoch: int) -> None:
+        if seq in self.open and seq not in self._unsent:
+            self._send(seq)
+
+
+class WorldBus:
+    """Everything between processes. `stored` is called with every message that a stream newly keeps."""
+
+    def __init__(self, agenda: Agenda, rng: Random, chronicle: Chronicle) -> None:
+        self.agenda = agenda
+        self.rng = rng
+        self.weather: Weather = CALM
+        self.streams = {stream.value: Stream(stream.value) for stream in STREAMS}
+        self.durables: dict[str, Consumer] = {}
+        self.stored: Callable[[Fact, str], None] = lambda _fact, _id: None
+        self.messages = 0
+        self.deliveries = 0
+        self._chronicle = chronicle
+        self._consumers: dict[str, list[Consumer]] = {name: [] for name in self.streams}
+        self._live: list[tuple[str, Endpoint]] = []
+
+    # ------------------------------------------------------------ chance
+
+    def strikes(self, permille: int) -> bool:
+        """Whether something of this chance happens now."""
+        return permille > 0 and self.rng.random() * 1_000 < permille
+
+    def way_ms(self) -> int:
+        """How long one message takes when nothing is wrong."""
+        return self.rng.randint(*_WAY_MS)
+
+    # ------------------------------------------------------------ publishing
+
+    def publish(self, endpoint: Endpoint, message: Outgoing) -> bool:
+        """Whether the publisher knows that it is stored (telemetry: sent)."""
+        if endpoint.is_cut:
+            return False
+        if not message.durable:
+            self._send_live(endpoint.key, message)
+            return True
+        self._store(endpoint.key, message)
+        return not self.strikes(self.weather.publish_unsure)
+
+    def _store(self, who: str, message: Outgoing) -> None:
+        name = next(n for n, s in self.streams.items() if any(_fits(p, message.subject) for p in s.limits.subjects))
+        kept = self.streams[name].append(message, self.agenda.now_ms)
+        if kept is None:
+            self._chronicle.add(self.agenda.now_ms, who, f"again     {message.msg_id}")
+            return
+        self.messages += 1
+        self._chronicle.add(self.agenda.now_ms, who, f"publishes {message.msg_id}", message.data)
+        self.stored(kept.fact, kept.id)
+        for consumer in self._consumers[name]:
+            consumer.offer(kept.seq, kept.subject)
+
+    def _send_live(self, who: str, message: Outgoing) -> None:
+        fact = None
+        self._chronicle.add(self.agenda.now_ms, who, f"says      {message.subject}", message.data)
+        for pattern, endpoint in self._live:
+            if not _fits(pattern, message.subject) or self.strikes(self.weather.lost):
+                continue
+            fact = decode(message.subject, message.data) if fact is None else fact
+            delay_ms = self.way_ms()
+            if self.strikes(self.weather.late):
+                delay_ms += self.rng.randint(1, self.weather.late_most_ms)
+            self.agenda.after(delay_ms, self._arrive_live, endpoint, fact)
+
+    def _arrive_live(self, endpoint: Endpoint, fact: Fact) -> None:
+        if endpoint.is_up and not endpoint.is_cut:
+            self.deliveries += 1
+            endpoint.hear(fact, None, 0, 1)
+
+    # ------------------------------------------------------------ listening
+
+    def listen(self, endpoint: Endpoint, source: Source) -> None:
+        """Deliver to the endpoint until it is forgotten."""
+        if not source.stream:
+            self._live.append((source.subject, endpoint))
+            return
+        stream = self.streams[source.stream]
+        consumer = self.durables.get(source.durable)
+        if consumer is None:
+            consumer = Consumer(self, stream, source)
+            self._consumers[source.stream].append(consumer)
+            if source.durable:
+                self.durables[source.durable] = consumer
+                first = list(stream.messages)
+            else:
+                first = sorted(stream.newest.values()) if source.last_per_subject else []
+            consumer.attach(endpoint)
+            for seq in first:
+                if seq in stream.messages:
+                    consumer.offer(seq, stream.messages[seq].subject)
+            return
+        consumer.attach(endpoint)
+
+    def forget(self, endpoint: Endpoint) -> None:
+        """The process is gone: its unnamed consumers end, the named ones wait for its successor."""
+        self._live = [entry for entry in self._live if entry[1] is not endpoint]
+        for consumers in self._consumers.values():
+            for consumer in [one for one in consumers if one.endpoint is endpoint]:
+                consumer.detach()
+                if not consumer.source.durable:
+                    consumers.remove(consumer)
+
+    def resume(self, endpoint: Endpoint) -> None:
+        """The process is no longer cut off."""
+        for consumers in self._consumers.values():
+            for consumer in consumers:
+                if consumer.endpoint is endpoint:
+                    consumer.resume()
+
+    def acknowledge(self, endpoint: Endpoint, consumer: Consumer, seq: int) -> None:
+        """The process is done with a message; the word of it may get lost."""
+        if consumer.endpoint is endpoint and not endpoint.is_cut and not self.strikes(self.weather.ack_lost):
+            consumer.ack(seq)
+
+    def undelivered(self) -> Mapping[str, int]:
+        """Messages of named consumers that are not acknowledged."""
+        return {name: len(consumer.open) for name, consumer in sorted(self.durables.items()) if consumer.open}

@@ -1,0 +1,91 @@
+"""The people of a simulated world: they submit jobs until these are accepted, and cancel some."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.events.requests import CancelJob, JobAccepted, Refusal, SubmitJob
+from colo_common.model.invalid import InvariantBroken
+from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
+from colo_sim.agenda import Fiber, Work
+from colo_sim.world_bus import WorldBus
+from colo_sim.world_process import Process, ask
+
+__all__ = ["Client", "JobPlan", "plan_jobs"]
+
+_AGAIN_MS: Final = (300, 3_000)
+_MIB: Final = 1 << 20
+
+
+class JobPlan(Struct, frozen=True, kw_only=True):
+    """A job, when it is submitted and how long after its acceptance it is cancelled (None: never)."""
+
+    job: str
+    spec: JobSpec
+    at_ms: int
+    cancel_after_ms: int | None = None
+
+
+def plan_jobs(rng: Random, count: int, within_ms: int) -> tuple[JobPlan, ...]:
+    """Jobs of one or two tasks with one to four replicas each, most of them short, one of eight long, one of eight cancelled."""
+    plans = []
+    for number in range(count):
+        is_long = rng.randrange(8) == 0
+        tasks = tuple(_plan_task(rng, index, is_long) for index in range(rng.randint(1, 2)))
+        name = f"job-{number + 1:03d}"
+        cancel_after_ms = rng.randint(1, 60_000) if rng.randrange(8) == 0 else None
+        spec = JobSpec(name=name, tasks=tasks, priority=rng.randrange(3))
+        at_ms = rng.randint(1_000, within_ms)
+        plans.append(JobPlan(job=name, spec=spec, at_ms=at_ms, cancel_after_ms=cancel_after_ms))
+    return tuple(plans)
+
+
+def _plan_task(rng: Random, index: int, is_long: bool) -> TaskSpec:
+    cpu_mcpu = rng.choice((250, 500, 1_000, 2_000))
+    length_ms = rng.randint(200_000, 400_000) if is_long else rng.randint(3_000, 90_000)
+    return TaskSpec(
+        name=f"t{index}",
+        replicas=rng.randint(1, 4),
+        request=ResourceRequest(cpu_mcpu=cpu_mcpu, memory_bytes=rng.choice((256, 512, 1_024)) * _MIB),
+        run=RunSpec(work_mcpu_ms=cpu_mcpu * length_ms, grace_ms=rng.choice((500, 2_000, 8_000))),
+        # What fails is tried again, so that everything that fits ends well.
+        max_retry=100,
+    )
+
+
+class Client:
+    """`accepted` are jobs whose acceptance was heard, `cancelled` those whose cancellation was asked for."""
+
+    def __init__(self, bus: WorldBus, jobs: Process, plans: tuple[JobPlan, ...]) -> None:
+        self.plans = plans
+        self.accepted: set[str] = set()
+        self.cancelled: set[str] = set()
+        self._bus = bus
+        self._jobs = jobs
+        for plan in plans:
+            Fiber(bus.agenda, self._carry(plan))
+
+    def _carry(self, plan: JobPlan) -> Work:
+        yield plan.at_ms
+        yield from self._until_accepted(SubmitJob(job=plan.job, spec=plan.spec))
+        self.accepted.add(plan.job)
+        if plan.cancel_after_ms is not None:
+            yield plan.cancel_after_ms
+            self.cancelled.add(plan.job)
+            yield from self._until_accepted(CancelJob(job=plan.job))
+
+    def _until_accepted(self, body: SubmitJob | CancelJob) -> Work:
+        while True:
+            answer = yield ask(self._bus, None, self._jobs, body)
+            match answer:
+                case JobAccepted():
+                    return
+                case Refusal(code=409) if isinstance(body, CancelJob):
+                    # It ended before.
+                    return
+                case Refusal() if answer.code not in (429, 503):
+                    raise InvariantBroken("a good request was refused", body=body, answer=answer)
+            yield self._bus.rng.randint(*_AGAIN_MS)

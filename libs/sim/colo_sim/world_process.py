@@ -1,0 +1,451 @@
+"""A process of a simulated world: drives a real core exactly as the generic shell does, and may die between any two steps.
+
+Order of one batch: handle every event; Wake if due; record, unit by unit; perform; handle what came of it; then, beside the next
+batch: publish, reply, acknowledge, remove the outbox rows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Final, Protocol
+
+from msgspec import Struct
+
+from colo_common.adapters.store_memory import MemoryStore
+from colo_common.events.effects import Asked, Effect, Wake, Write
+from colo_common.events.fact import Fact
+from colo_common.events.registry import question_of
+from colo_common.events.requests import Refusal
+from colo_common.events.wire import decode_reply, decode_request, encode_reply, encode_request
+from colo_common.model.invalid import InvalidInput, InvariantBroken
+from colo_common.ports import StoreConflict, Unavailable
+from colo_common.runtime.batch import Decision, decision_from_effects, units_of
+from colo_common.runtime.core import Core, Hearing, source_of
+from colo_common.runtime.outgoing import Parcel
+from colo_common.runtime.stamp import Stamp, outgoing_from_row
+from colo_common.runtime.turns import outbox_kind, outbox_removal
+from colo_sim.agenda import Agenda, Fiber, Signal, Until, Work, at_once
+from colo_sim.chronicle import Chronicle
+from colo_sim.world_bus import Consumer, WorldBus
+
+__all__ = ["Crashed", "LocalClock", "Process", "Role", "Watcher", "ask"]
+
+_BATCH: Final = 200
+_ROUNDS: Final = 16
+_MESSAGES_A_CALL: Final = 1_000
+_RETRY_MS: Final = (200, 2_000)
+_ASK_MS: Final = 2_000
+_LISTEN_MS: Final = 30
+
+
+class Crashed(Exception):
+    """The process dies here."""
+
+
+class LocalClock:
+    """The clock of one machine: the world's, off by `skew_ms`."""
+
+    def __init__(self, agenda: Agenda, skew_ms: int = 0) -> None:
+        self._agenda = agenda
+        self.skew_ms = skew_ms
+
+    def now_ms(self) -> int:
+        """Unix milliseconds on this machine."""
+        return self._agenda.now_ms + self.skew_ms
+
+    def wall_us(self) -> int:
+        """The same in microseconds."""
+        return self.now_ms() * 1_000
+
+    def real_s(self, span_ms: int) -> float:
+        """The world has no other time."""
+        return max(span_ms, 0) / 1_000
+
+
+class Role(Protocol):
+    """What makes a process this or that service: made anew at every start, so that nothing survives a crash."""
+
+    core: Core
+    hears: Sequence[Hearing]
+
+    def load(self) -> list[Struct]:
+        """Events before anything is heard. Raises Unavailable."""
+        ...
+
+    def perform(self, effect: Effect) -> Sequence[Struct]:
+        """Do an effect of the service's own. Raises Unavailable: it is tried again."""
+        ...
+
+    def begin(self) -> Sequence[Work]:
+        """What goes on beside the core."""
+        ...
+
+
+class Watcher(Protocol):
+    """Is shown every turn of every process."""
+
+    def turned(self, process: Process) -> None: ...
+
+
+def ask(bus: WorldBus, asker: Process | None, answerer: Process, body: Struct) -> Until:
+    """Ask a process: yield this; the answer, or None when none came in time. `asker` None: somebody who is never cut off."""
+    signal = Signal()
+    if asker is None or not asker.is_cut:
+        bus.agenda.after(bus.way_ms(), answerer.asked, asker, body, encode_request(body), signal)
+    return Until(signal, _ASK_MS)
+
+
+class _Heard(Struct):
+    fact: Fact
+    consumer: Consumer | None
+    seq: int
+    deliveries: int
+
+
+class _Question(Struct):
+    request: str
+    body: Struct
+
+
+class _Delivery:
+    """Acknowledges as the sender of the generic shell does."""
+
+    def __init__(self, process: Process, heard: _Heard) -> None:
+        self.process = process
+        self.heard = heard
+
+
+class Process:
+    """One process. `make` builds its role; `key` names it in the chronicle, `name` is the service's."""
+
+    def __init__(
+        self,
+        *,
+        key: str,
+        name: str,
+        make: Callable[[Process], Role],
+        agenda: Agenda,
+        bus: WorldBus,
+        store: MemoryStore | None,
+        clock: LocalClock,
+        chronicle: Chronicle,
+        watcher: Watcher,
+    ) -> None:
+        self.key = key
+        self.name = name
+        self.agenda = agenda
+        self.bus = bus
+        self.store = store
+        self.clock = clock
+        self.is_up = False
+        self.is_cut = False
+        self.is_answering = False
+        self.crashes_in: int | None = None
+        self.crashed: Callable[[Process], None] = lambda _process: None
+        self.boots = 0
+        self.heard = 0
+        self._make = make
+        self._chronicle = chronicle
+        self._watcher = watcher
+        self._fibers: list[Fiber] = []
+
+    # ------------------------------------------------------------ life
+
+    def start(self) -> None:
+        """Begin with nothing but what is stored."""
+        self.boots += 1
+        boot_id = f"{self.key}-{self.boots}"
+        self.is_up = True
+        self.role = self._make(self)
+        self._stamp = Stamp(self.name, boot_id, self.clock)
+        self._boot_id = boot_id
+        self._started_us = self.clock.wall_us()
+        self._inbox: deque[Any] = deque()
+        self._left_over: list[Struct] = []
+        self._parcels: deque[Parcel] = deque()
+        self._asked: dict[str, tuple[Process | None, type[Struct], Signal]] = {}
+        self._poke = Signal()
+        self._has_parcels = Signal()
+        self._outbox_count = 0
+        self._outbox_kind = outbox_kind(self.name)
+        self.note(f"starts    {boot_id}")
+        self.spawn(self._send())
+        self.spawn(self._serve())
+
+    def crash(self) -> None:
+        """Die now, in the middle of whatever it was."""
+        if not self.is_up:
+            return
+        self.note("dies")
+        self.is_up = False
+        self.is_answering = False
+        self.crashes_in = None
+        for fiber in self._fibers:
+            fiber.cancel()
+        self._fibers = []
+        self.bus.forget(self)
+
+    def cut(self) -> None:
+        """Nothing comes and nothing goes."""
+        self.is_cut = True
+        self.note("is cut off")
+
+    def heal(self) -> None:
+        """The network is back."""
+        self.is_cut = False
+        self.note("is heard again")
+        self.bus.resume(self)
+
+    def spawn(self, work: Work) -> None:
+        """Let work go on until the process dies."""
+        self._fibers.append(Fiber(self.agenda, work, self._failed))
+
+    def note(self, what: str) -> None:
+        """A line of the chronicle."""
+        self._chronicle.add(self.agenda.now_ms, self.key, what)
+
+    def _failed(self, error: Exception) -> None:
+        if not isinstance(error, Crashed):
+            raise error
+        self.crash()
+        self.crashed(self)
+
+    def point(self) -> None:
+        """A place where the process may die."""
+        if self.crashes_in is not None:
+            self.crashes_in -= 1
+            if self.crashes_in < 0:
+                raise Crashed(self.key)
+
+    # ------------------------------------------------------------ what comes in
+
+    def hear(self, fact: Fact, consumer: Consumer | None, seq: int, deliveries: int) -> None:
+        """A message of the bus."""
+        self._put(_Heard(fact, consumer, seq, deliveries))
+
+    def inject(self, event: Struct) -> None:
+        """An event of the service's own."""
+        self._put(event)
+
+    def asked(self, asker: Process | None, body: Struct, data: bytes, signal: Signal) -> None:
+        """A question arrives; where nobody listens nobody answers."""
+        if not self.is_answering or self.is_cut:
+            return
+        request = f"{self._boot_id}-q{len(self._asked) + 1}"
+        self._asked[request] = (asker, type(body), signal)
+        self._put(_Question(request, decode_request(question_of(type(body)).subject.of(), data)))
+
+    def _answer(self, request: str, data: bytes) -> None:
+        asker, asked, signal = self._asked[request]
+        if not self.is_cut and not (asker is not None and asker.is_cut):
+            self.agenda.after(self.bus.way_ms(), signal.give, decode_reply(asked, data))
+
+    def _put(self, item: Any) -> None:
+        if self.is_up:
+            self._inbox.append(item)
+            self._poke.give()
+
+    # ------------------------------------------------------------ the loop
+
+    def _serve(self) -> Work:
+        yield from self._send_leftovers()
+        while True:
+            try:
+                self._left_over += self.role.load()
+                break
+            except Unavailable:
+                yield self.bus.rng.randint(*_RETRY_MS)
+        for hearing in self.role.hears:
+            self.spawn(self._listen(hearing))
+        self.is_answering = True
+        for work in self.role.begin():
+            self.spawn(work)
+        while True:
+            wait_ms = self._wait_ms()
+            if not self._inbox and wait_ms != 0:
+                yield Until(self._poke, wait_ms)
+            items = [self._inbox.popleft() for _ in range(min(_BATCH, len(self._inbox)))]
+            yield from self._turn(items)
+            self._watcher.turned(self)
+
+    def _listen(self, hearing: Hearing) -> Work:
+        """Making a consumer is a call over the network: it takes a moment, and works only while there is one."""
+        yield self.bus.rng.randint(1, _LISTEN_MS)
+        while self.is_cut:
+            yield self.bus.rng.randint(*_RETRY_MS)
+        self.bus.listen(self, source_of(self.name, hearing))
+
+    def _wait_ms(self) -> int | None:
+        if self._left_over:
+            return 0
+        deadline_ms = self.role.core.deadline_ms()
+        return None if deadline_ms is None else max(deadline_ms - self.clock.now_ms(), 0)
+
+    def _turn(self, items: Sequence[Any]) -> Work:
+        parcel = Parcel()
+        events, self._left_over = self._left_over, []
+        decisions = [self._handle(event) for event in events]
+        for item in items:
+            self._take_in(item, decisions, parcel)
+        for _ in range(_ROUNDS):
+            self._wake_if_due(decisions)
+            if not decisions:
+                break
+            events = yield from self._carry_out(decisions, parcel)
+            decisions = [self._handle(event) for event in events]
+        if decisions:
+            self._left_over += yield from self._carry_out(decisions, parcel)
+        if not parcel.is_empty:
+            self._parcels.append(parcel)
+            self._has_parcels.give()
+
+    def _take_in(self, item: Any, decisions: list[Decision], parcel: Parcel) -> None:
+        match item:
+            case _Heard():
+                self.heard += 1
+                if item.consumer is not None:
+                    if item.deliveries >= item.consumer.source.max_deliver:
+                        raise InvariantBroken("a message was delivered too often", who=self.key, fact=item.fact)
+                    parcel.done.append(_Delivery(self, item))  # type: ignore[arg-type]
+                self.note(f"hears     {type(item.fact).__name__}")
+                decisions.append(self._handle(item.fact))
+            case _Question():
+                self.note(f"is asked  {type(item.body).__name__}")
+                try:
+                    decisions.append(self._handle(Asked(request=item.request, body=item.body)))
+                except InvalidInput as error:
+                    refusal = Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
+                    parcel.replies.append((item.request, encode_reply(refusal)))
+            case _:
+                decisions.append(self._handle(item))
+
+    def _handle(self, event: Struct) -> Decision:
+        return decision_from_effects(self.role.core.handle(event, self.clock.now_ms()), self._stamp)
+
+    def _wake_if_due(self, decisions: list[Decision]) -> None:
+        core, now_ms = self.role.core, self.clock.now_ms()
+        deadline_ms = core.deadline_ms()
+        if deadline_ms is None or deadline_ms > now_ms:
+            return
+        decisions.append(self._handle(Wake()))
+        after_ms = core.deadline_ms()
+        if after_ms is not None and after_ms <= now_ms:
+            raise InvariantBroken(
+                "the deadline after Wake is not later", who=self.key, deadline_ms=after_ms, now_ms=now_ms
+            )
+
+    def _carry_out(self, decisions: Sequence[Decision], parcel: Parcel) -> Generator[int | Until, Any, list[Struct]]:
+        if self.bus.strikes(self.bus.weather.pause):
+            yield self.bus.rng.randint(1, self.bus.weather.pause_most_ms)
+        events: list[Struct] = []
+        for decision in decisions:
+            for unit in units_of(decision, self._outbox_kind, self._next_outbox_id()):
+                yield from self._write(unit)
+            if decision.outbox is not None:
+                parcel.outbox.append(outbox_removal(decision.outbox.kind, decision.outbox.id))
+        for decision in decisions:
+            for effect in decision.own:
+                events += yield from self._perform(effect)
+            parcel.messages += decision.messages
+            parcel.replies += decision.replies
+        self.point()
+        return events
+
+    def _write(self, unit: Sequence[Write]) -> Generator[int | Until, Any, None]:
+        if self.store is None:
+            raise InvariantBroken("a core without a store records", who=self.key)
+        while True:
+            self.point()
+            try:
+                at_once(self.store.write(unit))
+                return
+            except StoreConflict as conflict:
+                # Nobody else writes this service's rows, so its own view of them is wrong.
+                raise InvariantBroken(str(conflict), who=self.key) from conflict
+            except Unavailable:
+                yield self.bus.rng.randint(*_RETRY_MS)
+
+    def _perform(self, effect: Effect) -> Generator[int | Until, Any, Sequence[Struct]]:
+        while True:
+            self.point()
+            try:
+                return self.role.perform(effect)
+            except Unavailable:
+                yield self.bus.rng.randint(*_RETRY_MS)
+
+    def _next_outbox_id(self) -> str:
+        self._outbox_count += 1
+        return f"{self._started_us:020d}-{self._outbox_count:010d}-{self._boot_id}"
+
+    # ------------------------------------------------------------ what goes out
+
+    def _send_leftovers(self) -> Work:
+        if self.store is None:
+            return
+        while True:
+            try:
+                rows = at_once(self.store.load(self._outbox_kind))
+                break
+            except Unavailable:
+                yield self.bus.rng.randint(*_RETRY_MS)
+        for row in rows:
+            removal = outbox_removal(self._outbox_kind, row.id)
+            self._parcels.append(Parcel(messages=list(outgoing_from_row(row.value)), outbox=[removal]))
+        self._has_parcels.give()
+
+    def _send(self) -> Work:
+        outbox: list[Write] = []
+        while True:
+            if not self._parcels:
+                yield Until(self._has_parcels)
+            if self.bus.strikes(self.bus.weather.pause):
+                yield self.bus.rng.randint(1, self.bus.weather.pause_most_ms)
+            parcels = self._take_parcels()
+            yield from self._publish(parcels)
+            for parcel in parcels:
+                for request, data in parcel.replies:
+                    self.point()
+                    self._answer(request, data)
+                for delivery in parcel.done:
+                    self._acknowledge(delivery)
+                outbox += parcel.outbox
+            outbox = self._clear(outbox)
+
+    def _take_parcels(self) -> list[Parcel]:
+        taken: list[Parcel] = []
+        count = 0
+        while self._parcels and (not taken or count + len(self._parcels[0].messages) <= _MESSAGES_A_CALL):
+            taken.append(self._parcels.popleft())
+            count += len(taken[-1].messages)
+        return taken
+
+    def _publish(self, parcels: Sequence[Parcel]) -> Work:
+        """A call that fails is made again with all its durable messages, as the generic shell does."""
+        messages = [message for parcel in parcels for message in parcel.messages]
+        while messages:
+            is_known = True
+            for message in messages:
+                self.point()
+                is_known = self.bus.publish(self, message) and is_known
+            if is_known:
+                return
+            messages = [message for message in messages if message.durable]
+            yield self.bus.rng.randint(*_RETRY_MS)
+
+    def _acknowledge(self, delivery: Any) -> None:
+        self.point()
+        heard = delivery.heard
+        self.bus.acknowledge(self, heard.consumer, heard.seq)
+
+    def _clear(self, outbox: list[Write]) -> list[Write]:
+        while outbox and self.store is not None:
+            self.point()
+            try:
+                at_once(self.store.write(outbox[:1]))
+            except Unavailable:
+                return outbox
+            except StoreConflict:
+                pass
+            outbox = outbox[1:]
+        return outbox
