@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from colo_common.events.fact import Fact
 from colo_common.model.reasons import EndCause, Reason
+from colo_common.model.units import Mcpu, Ms, NodeName, Number, ReplicaName, Signed
 
 __all__ = ["EnforcementChanged", "KnobValue", "NodeRecovered", "PlacementRefused", "ReplicaEnded", "ReplicaStarted"]
 
@@ -19,11 +20,11 @@ class KnobValue(Struct, frozen=True, kw_only=True):
 class ReplicaStarted(Fact, frozen=True, kw_only=True):
     """The replica's process runs in its own control group, whose values were read back."""
 
-    node: str
-    replica: str
+    node: NodeName
+    replica: ReplicaName
     job: str
-    attempt: int
-    pid: int = 0
+    attempt: Number
+    pid: Number = 0
     knobs: tuple[KnobValue, ...] = ()
     traceparent: str = ""
 
@@ -34,26 +35,26 @@ class ReplicaEnded(Fact, frozen=True, kw_only=True):
     `exit_code` is the process's, 128 + signal when a signal ended it. `cpu_used_ms` is CPU time (one CPU for 1 ms = 1).
     """
 
-    node: str
-    replica: str
+    node: NodeName
+    replica: ReplicaName
     job: str
-    attempt: int
+    attempt: Number
     cause: EndCause
-    exit_code: int
+    exit_code: Signed
     reason: Reason | None = None
     eviction: str = ""
-    cpu_used_ms: int = 0
-    ran_ms: int = 0
+    cpu_used_ms: Ms = 0
+    ran_ms: Ms = 0
     detail: str = ""
 
 
 class PlacementRefused(Fact, frozen=True, kw_only=True):
     """The node could not do what was placed on it; nothing was started."""
 
-    node: str
-    replica: str
+    node: NodeName
+    replica: ReplicaName
     job: str
-    attempt: int
+    attempt: Number
     reason: Reason
     detail: str = ""
 
@@ -61,17 +62,17 @@ class PlacementRefused(Fact, frozen=True, kw_only=True):
 class EnforcementChanged(Fact, frozen=True, kw_only=True):
     """The batch tier's CPU ceiling of a node changed, and why. `online_cpu_used_mcpu` and `ceiling_before_mcpu` explain it."""
 
-    node: str
+    node: NodeName
     reason: Reason
-    ceiling_mcpu: int
-    ceiling_before_mcpu: int
-    online_cpu_used_mcpu: int
-    target_mcpu: int
+    ceiling_mcpu: Mcpu
+    ceiling_before_mcpu: Mcpu
+    online_cpu_used_mcpu: Mcpu
+    target_mcpu: Signed
     knobs: tuple[KnobValue, ...] = ()
 
 
 class NodeRecovered(Fact, frozen=True, kw_only=True):
     """An executor (re)started and adopted what it found: every attempt that still runs there."""
 
-    node: str
-    running: tuple[tuple[str, int], ...]
+    node: NodeName
+    running: tuple[tuple[ReplicaName, Number], ...]

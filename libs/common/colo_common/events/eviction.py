@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from colo_common.events.fact import Fact
 from colo_common.model.reasons import EndCause, Reason
+from colo_common.model.units import Ms, NodeName, Number, ReplicaName, Signed
 
 __all__ = ["EvictReplica", "EvictionFinished", "EvictionRequested", "VictimRank"]
 
@@ -11,22 +12,22 @@ __all__ = ["EvictReplica", "EvictionFinished", "EvictionRequested", "VictimRank"
 class EvictReplica(Fact, frozen=True, kw_only=True):
     """Order to one node: this attempt must leave; SIGTERM, then SIGKILL after `grace_ms`."""
 
-    node: str
-    generation: int
+    node: NodeName
+    generation: Number
     eviction: str
-    replica: str
-    attempt: int
-    grace_ms: int
+    replica: ReplicaName
+    attempt: Number
+    grace_ms: Ms
     reason: Reason
 
 
 class VictimRank(Struct, frozen=True, kw_only=True):
     """One candidate in the order in which candidates were ranked; the first is the victim."""
 
-    replica: str
-    attempt: int
-    priority: int
-    used: int
+    replica: ReplicaName
+    attempt: Number
+    priority: Signed
+    used: Signed
     unit: str
 
 
@@ -37,15 +38,15 @@ class EvictionRequested(Fact, frozen=True, kw_only=True):
     """
 
     eviction: str
-    node: str
-    replica: str
+    node: NodeName
+    replica: ReplicaName
     job: str
-    attempt: int
+    attempt: Number
     reason: Reason
-    value_pct: int
-    threshold_pct: int
-    held_ms: int
-    sample_seq: int
+    value_pct: Number
+    threshold_pct: Number
+    held_ms: Ms
+    sample_seq: Number
     ranking: tuple[VictimRank, ...] = ()
 
 
@@ -53,8 +54,8 @@ class EvictionFinished(Fact, frozen=True, kw_only=True):
     """The victim is gone (or ended by itself first). `took_ms` counts from the request."""
 
     eviction: str
-    node: str
-    replica: str
-    attempt: int
+    node: NodeName
+    replica: ReplicaName
+    attempt: Number
     cause: EndCause
-    took_ms: int
+    took_ms: Ms

@@ -2,6 +2,8 @@
 
 from msgspec import Struct
 
+from colo_common.model.units import Ms, Number, Us
+
 __all__ = ["Fact"]
 
 
@@ -13,8 +15,8 @@ class Fact(Struct, frozen=True, kw_only=True):
     microseconds, also where the service's clock is scaled).
     """
 
-    at_ms: int = 0
+    at_ms: Ms = 0
     producer: str = ""
     boot_id: str = ""
-    seq: int = 0
-    sent_us: int = 0
+    seq: Number = 0
+    sent_us: Us = 0

@@ -5,6 +5,7 @@ from msgspec import Struct
 from colo_common.events.fact import Fact
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
+from colo_common.model.units import Ms, NodeName, Number, ReplicaName, Signed, Us
 from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec
 
 __all__ = [
@@ -35,22 +36,22 @@ class JobStateChanged(Fact, frozen=True, kw_only=True):
     state: str
     previous: str
     transition: str
-    version: int
+    version: Number
     reason: str = ""
 
 
 class ReplicaStateChanged(Fact, frozen=True, kw_only=True):
     """A replica moved along the replica table. `cause`, `exit_code` and `node` are set where they apply."""
 
-    replica: str
+    replica: ReplicaName
     job: str
-    attempt: int
+    attempt: Number
     state: str
     previous: str
     transition: str
-    node: str = ""
+    node: NodeName = ""
     cause: EndCause | None = None
-    exit_code: int | None = None
+    exit_code: Signed | None = None
     reason: Reason | None = None
 
 
@@ -60,18 +61,18 @@ class ReplicaWant(Struct, frozen=True, kw_only=True):
     `avoid` names nodes to leave out until the given moment (Unix ms): it was refused or evicted there.
     """
 
-    replica: str
+    replica: ReplicaName
     job: str
     queue: str
-    attempt: int
+    attempt: Number
     request: ResourceRequest
     run: RunSpec
     qos: QosClass
     band: PriorityBand
-    priority: int = 0
-    queued_at_ms: int = 0
-    queued_at_us: int = 0
-    avoid: tuple[tuple[str, int], ...] = ()
+    priority: Signed = 0
+    queued_at_ms: Ms = 0
+    queued_at_us: Us = 0
+    avoid: tuple[tuple[NodeName, Ms], ...] = ()
     traceparent: str = ""
 
 
@@ -84,24 +85,24 @@ class ReplicasWanted(Fact, frozen=True, kw_only=True):
 class ReplicasWithdrawn(Fact, frozen=True, kw_only=True):
     """These attempts no longer want or need a place. Pairs of replica and attempt."""
 
-    attempts: tuple[tuple[str, int], ...]
+    attempts: tuple[tuple[ReplicaName, Number], ...]
     reason: Reason
 
 
 class ReplicaStop(Struct, frozen=True, kw_only=True):
     """One attempt to stop with SIGTERM, then SIGKILL after `grace_ms`."""
 
-    replica: str
-    attempt: int
-    grace_ms: int
+    replica: ReplicaName
+    attempt: Number
+    grace_ms: Ms
     reason: Reason
 
 
 class StopReplicas(Fact, frozen=True, kw_only=True):
     """Order to one node: stop these attempts because their job or task no longer needs them."""
 
-    node: str
-    generation: int
+    node: NodeName
+    generation: Number
     stops: tuple[ReplicaStop, ...]
 
 
@@ -109,6 +110,6 @@ class QueueChanged(Fact, frozen=True, kw_only=True):
     """Counts of a queue after a change. `capacity` is the most waiting replicas it takes."""
 
     queue: str
-    waiting: int
-    running: int
-    capacity: int
+    waiting: Number
+    running: Number
+    capacity: Number

@@ -8,6 +8,7 @@ from colo_common.events.fact import Fact
 from colo_common.model.freshness import Freshness
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.topology import NodeTopology
+from colo_common.model.units import Bytes, Mcpu, Ms, NodeName, Number, ReplicaName, Signed, Us, ZoneBytes
 
 __all__ = [
     "AllocatableChanged",
@@ -40,7 +41,7 @@ class NodeTopologyReported(Fact, frozen=True, kw_only=True):
     `simulated` nodes run simulated work only. `labels` are the operator's.
     """
 
-    node: str
+    node: NodeName
     topology: NodeTopology
     capabilities: tuple[Capability, ...] = ()
     labels: dict[str, str] = {}
@@ -50,9 +51,9 @@ class NodeTopologyReported(Fact, frozen=True, kw_only=True):
 class ZoneUsage(Struct, frozen=True, kw_only=True):
     """CPU time per wall time and memory in use of one zone, all workloads together."""
 
-    zone: int
-    cpu_used_mcpu: int
-    memory_used_bytes: int
+    zone: Number
+    cpu_used_mcpu: Mcpu
+    memory_used_bytes: ZoneBytes
 
 
 class WorkloadUsage(Struct, frozen=True, kw_only=True):
@@ -61,22 +62,22 @@ class WorkloadUsage(Struct, frozen=True, kw_only=True):
     workload: str
     qos: QosClass
     band: PriorityBand
-    cpu_used_mcpu: int
-    memory_used_bytes: int
-    zones: tuple[int, ...] = ()
-    replica: str = ""
-    attempt: int = 0
-    throttled_us: int = 0
+    cpu_used_mcpu: Mcpu
+    memory_used_bytes: Bytes
+    zones: tuple[Number, ...] = ()
+    replica: ReplicaName = ""
+    attempt: Number = 0
+    throttled_us: Us = 0
 
 
 class PressureReading(Struct, frozen=True, kw_only=True):
     """Stall time of one resource in the sample's interval (us), and the kernel's 10 s averages in hundredths of a percent."""
 
     resource: Literal["cpu", "memory", "io"]
-    some_us: int
-    full_us: int
-    some_avg10_centipct: int = 0
-    full_avg10_centipct: int = 0
+    some_us: Us
+    full_us: Us
+    some_avg10_centipct: Number = 0
+    full_avg10_centipct: Number = 0
 
 
 class NodeUsageSampled(Fact, frozen=True, kw_only=True):
@@ -85,39 +86,39 @@ class NodeUsageSampled(Fact, frozen=True, kw_only=True):
     `sample_seq` counts up in a boot. `cpu_used_mcpu` includes everything; `system_*` is what belongs to no listed workload.
     """
 
-    node: str
-    sample_seq: int
-    interval_ms: int
-    cpu_used_mcpu: int
-    memory_used_bytes: int
+    node: NodeName
+    sample_seq: Number
+    interval_ms: Ms
+    cpu_used_mcpu: Mcpu
+    memory_used_bytes: Bytes
     zones: tuple[ZoneUsage, ...]
     workloads: tuple[WorkloadUsage, ...] = ()
     pressure: tuple[PressureReading, ...] = ()
-    system_cpu_used_mcpu: int = 0
-    system_memory_used_bytes: int = 0
-    steal_mcpu: int = 0
+    system_cpu_used_mcpu: Mcpu = 0
+    system_memory_used_bytes: Bytes = 0
+    steal_mcpu: Mcpu = 0
 
 
 class PressureCrossed(Fact, frozen=True, kw_only=True):
     """A stall or pressure signal rose over (`above`) or fell under its threshold; said at once, with hysteresis."""
 
-    node: str
+    node: NodeName
     signal: Literal["cpu_some", "cpu_full", "memory_some", "memory_full", "io_some", "io_full"]
     above: bool
-    value_pct: int
-    threshold_pct: int
-    window_ms: int
-    sample_seq: int
+    value_pct: Number
+    threshold_pct: Number
+    window_ms: Ms
+    sample_seq: Number
 
 
 class Term(Struct, frozen=True, kw_only=True):
     """One named number of a formula. `zone` None: of the whole node. `source` says where it was read or who set it."""
 
     name: str
-    value: int
+    value: Signed
     unit: Literal["mcpu", "bytes", "pct", "ms", "count"]
     source: str
-    zone: int | None = None
+    zone: Number | None = None
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
@@ -130,11 +131,11 @@ class Explanation(Struct, frozen=True, kw_only=True):
 class ZoneAllocatable(Struct, frozen=True, kw_only=True):
     """What batch work may be promised in a zone, including what it holds already. `headroom_*` may be negative."""
 
-    zone: int
-    batch_cpu_mcpu: int
-    batch_memory_bytes: int
-    headroom_cpu_mcpu: int
-    headroom_memory_bytes: int
+    zone: Number
+    batch_cpu_mcpu: Mcpu
+    batch_memory_bytes: Bytes
+    headroom_cpu_mcpu: Signed
+    headroom_memory_bytes: Signed
 
 
 class AllocatableChanged(Fact, frozen=True, kw_only=True):
@@ -143,14 +144,14 @@ class AllocatableChanged(Fact, frozen=True, kw_only=True):
     Never below what running batch replicas hold. The bus keeps the last one of each node.
     """
 
-    node: str
-    sample_seq: int
-    sampled_at_ms: int
+    node: NodeName
+    sample_seq: Number
+    sampled_at_ms: Ms
     freshness: Freshness
-    batch_cpu_mcpu: int
-    batch_memory_bytes: int
-    headroom_cpu_mcpu: int
-    headroom_memory_bytes: int
+    batch_cpu_mcpu: Mcpu
+    batch_memory_bytes: Bytes
+    headroom_cpu_mcpu: Signed
+    headroom_memory_bytes: Signed
     zones: tuple[ZoneAllocatable, ...]
     explanation: Explanation
 
@@ -158,17 +159,17 @@ class AllocatableChanged(Fact, frozen=True, kw_only=True):
 class LeaseRenewed(Fact, frozen=True, kw_only=True):
     """The control plane saw sample `sample_seq` of the node: batch work there may go on for `lease_ms` from now. Lossy."""
 
-    node: str
-    sample_seq: int
-    batch_cpu_mcpu: int
-    lease_ms: int
+    node: NodeName
+    sample_seq: Number
+    batch_cpu_mcpu: Mcpu
+    lease_ms: Ms
 
 
 class FreshnessChanged(Fact, frozen=True, kw_only=True):
     """What is known of a node became more or less fresh. `lost` re-queues its replicas."""
 
-    node: str
+    node: NodeName
     freshness: Freshness
     previous: Freshness
-    sample_seq: int
-    age_ms: int
+    sample_seq: Number
+    age_ms: Ms

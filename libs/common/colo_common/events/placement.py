@@ -5,6 +5,7 @@ from msgspec import Struct
 from colo_common.events.fact import Fact
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import Reason
+from colo_common.model.units import Ms, NodeName, Number, ReplicaName, Signed
 
 __all__ = [
     "ApplyPlacements",
@@ -20,8 +21,8 @@ __all__ = [
 class NodeScore(Struct, frozen=True, kw_only=True):
     """One row of the score matrix: scorer name -> 0..100, and the weighted total 0..100."""
 
-    node: str
-    total: int
+    node: NodeName
+    total: Signed
     scores: dict[str, int]
 
 
@@ -34,8 +35,8 @@ class PlacementsDecided(Fact, frozen=True, kw_only=True):
 class ApplyPlacements(Fact, frozen=True, kw_only=True):
     """Order to one node: run these. An older `generation` of the same replica attempt is dropped."""
 
-    node: str
-    generation: int
+    node: NodeName
+    generation: Number
     placements: tuple[Placement, ...]
 
 
@@ -43,18 +44,18 @@ class ReasonCount(Struct, frozen=True, kw_only=True):
     """How many nodes were refused for one reason."""
 
     reason: Reason
-    nodes: int
+    nodes: Number
 
 
 class NearestMiss(Struct, frozen=True, kw_only=True):
     """The node that came closest: what was asked, what there was."""
 
-    node: str
+    node: NodeName
     reason: Reason
-    need: int
-    have: int
+    need: Signed
+    have: Signed
     unit: str
-    zone: int | None = None
+    zone: Number | None = None
 
 
 class PlacementRejected(Fact, frozen=True, kw_only=True):
@@ -63,17 +64,17 @@ class PlacementRejected(Fact, frozen=True, kw_only=True):
     Said once for all replicas of the job that ask for the same, by the first of them; again when the reasons change.
     """
 
-    replica: str
+    replica: ReplicaName
     job: str
-    attempt: int
-    nodes: int
+    attempt: Number
+    nodes: Number
     counts: tuple[ReasonCount, ...]
     nearest: NearestMiss | None = None
-    retry_at_ms: int = 0
+    retry_at_ms: Ms = 0
 
 
 class PlacementReleased(Fact, frozen=True, kw_only=True):
     """The ledger no longer holds anything for these attempts on this node."""
 
-    node: str
-    attempts: tuple[tuple[str, int], ...]
+    node: NodeName
+    attempts: tuple[tuple[ReplicaName, Number], ...]

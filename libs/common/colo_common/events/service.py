@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from colo_common.events.fact import Fact
+from colo_common.model.units import Bytes, Us
 
 __all__ = ["DeadLettered", "SpanData", "SpansFinished"]
 
@@ -14,7 +15,7 @@ class DeadLettered(Fact, frozen=True, kw_only=True):
     subject: str
     reason: str
     payload: str = ""
-    size_bytes: int = 0
+    size_bytes: Bytes = 0
 
 
 class SpanData(Struct, frozen=True, kw_only=True):
@@ -25,8 +26,8 @@ class SpanData(Struct, frozen=True, kw_only=True):
     parent_id: str
     name: str
     service: str
-    start_us: int
-    end_us: int
+    start_us: Us
+    end_us: Us
     attributes: dict[str, str] = {}
     error: str = ""
 

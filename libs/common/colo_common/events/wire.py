@@ -10,6 +10,7 @@ from colo_common.events.fact import Fact
 from colo_common.events.registry import EVENTS, REQUESTS, Event, Question, event_of, question_of
 from colo_common.events.requests import Refusal
 from colo_common.events.subjects import PREFIX
+from colo_common.events.trace import trace_of
 from colo_common.model.invalid import InvalidInput
 
 __all__ = [
@@ -115,7 +116,10 @@ def decode_reply(asked: type[Struct], data: bytes) -> Struct:
 
 
 def headers_of(fact: Fact, message_id: str, traceparent: str = "") -> dict[str, str]:
-    """CloudEvents 1.0 binary headers (`ce-*`) of a stamped message, with its W3C trace context. Telemetry has none."""
+    """CloudEvents 1.0 binary headers (`ce-*`) of a stamped message, with its W3C trace context. Telemetry has none.
+
+    Text that is no W3C traceparent is left out: it may come from a message of somebody else.
+    """
     event = event_of(type(fact))
     if event.subject.kind == "tlm":
         return {}
@@ -127,7 +131,7 @@ def headers_of(fact: Fact, message_id: str, traceparent: str = "") -> dict[str, 
         "ce-time": _rfc3339(fact.sent_us),
         "content-type": "application/json",
     }
-    if traceparent:
+    if trace_of(traceparent):
         headers["traceparent"] = traceparent
     return headers
 

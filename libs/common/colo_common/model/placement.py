@@ -6,6 +6,7 @@ from typing import Final
 from msgspec import Struct
 
 from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.units import Ms, NodeName, Number, ReplicaName, ShareBytes, ShareMcpu, Signed
 from colo_common.model.workload import RunSpec
 
 __all__ = ["Placement", "ZoneShare", "attempt_key", "parse_replica_token", "replica_token"]
@@ -17,9 +18,9 @@ _TOKEN: Final = re.compile(rf"({_LABEL})\.({_LABEL})\.(0|[1-9][0-9]{{0,8}})@([1-
 class ZoneShare(Struct, frozen=True, kw_only=True):
     """What a replica holds of one zone."""
 
-    zone: int
-    cpu_mcpu: int
-    memory_bytes: int
+    zone: Number
+    cpu_mcpu: ShareMcpu
+    memory_bytes: ShareBytes
 
 
 class Placement(Struct, frozen=True, kw_only=True):
@@ -29,19 +30,19 @@ class Placement(Struct, frozen=True, kw_only=True):
     the allocatable it was decided on was computed. `traceparent` (W3C) names the span of the placement's own trace.
     """
 
-    replica: str
+    replica: ReplicaName
     job: str
-    attempt: int
-    node: str
+    attempt: Number
+    node: NodeName
     zones: tuple[ZoneShare, ...]
-    cpu_mcpu: int
-    memory_bytes: int
+    cpu_mcpu: ShareMcpu
+    memory_bytes: ShareBytes
     qos: QosClass
     band: PriorityBand
     run: RunSpec
-    priority: int = 0
-    sample_seq: int = 0
-    decided_at_ms: int = 0
+    priority: Signed = 0
+    sample_seq: Number = 0
+    decided_at_ms: Ms = 0
     traceparent: str = ""
 
 

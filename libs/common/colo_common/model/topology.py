@@ -1,36 +1,53 @@
 """What a machine is: sockets, NUMA zones, physical cores, logical CPUs and last-level caches."""
 
+from typing import Final
+
+from functools import lru_cache
+from typing import Final
+
 from msgspec import Struct
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.units import Number, ZoneBytes
 
 __all__ = ["Cpu", "NodeTopology", "Zone", "uniform_topology"]
+
+# Machines of a fleet have few different CPU lists, and the capacity of a zone is asked for with every sample.
+_LISTS_REMEMBERED: Final = 4_096
+
+# MAX_NUMNODES of mainstream kernels.
+ZONES_MAX: Final = 1_024
+
+
+@lru_cache(maxsize=_LISTS_REMEMBERED)
+def _cpu_count(cpus: str) -> int:
+    return len(CpuSet.parse(cpus))
 
 
 class Cpu(Struct, frozen=True, kw_only=True):
     """One logical CPU. `core`, `socket`, `zone` and `l3` are ids that are unique in the node."""
 
-    cpu: int
-    core: int
-    socket: int
-    zone: int
-    l3: int = 0
+    cpu: Number
+    core: Number
+    socket: Number
+    zone: Number
+    l3: Number = 0
 
 
 class Zone(Struct, frozen=True, kw_only=True):
     """One NUMA node. `cpus` is a kernel CPU list ("0-3,8"); `distances[i]` is the distance to the i-th zone of the topology."""
 
-    zone: int
-    socket: int
+    zone: Number
+    socket: Number
     cpus: str
-    memory_bytes: int
-    distances: tuple[int, ...] = ()
+    memory_bytes: ZoneBytes
+    distances: tuple[Number, ...] = ()
 
     @property
     def cpu_capacity_mcpu(self) -> int:
         """1000 for each online CPU of the zone."""
-        return len(CpuSet.parse(self.cpus)) * 1000
+        return _cpu_count(self.cpus) * 1000
 
 
 class NodeTopology(Struct, frozen=True, kw_only=True):
@@ -57,6 +74,8 @@ class NodeTopology(Struct, frozen=True, kw_only=True):
         """Raise InvalidInput unless zones and CPUs are ordered, disjoint, non-empty and agree with each other."""
         if not self.cpus:
             raise InvalidInput("topology.cpus", "at least one CPU is needed", self.cpus)
+        if len(self.zones) > ZONES_MAX:
+            raise InvalidInput("topology.zones", f"must be at most {ZONES_MAX}", len(self.zones))
         if not self.zones:
             raise InvalidInput("topology.zones", "at least one zone is needed", self.zones)
         cpu_ids = [cpu.cpu for cpu in self.cpus]

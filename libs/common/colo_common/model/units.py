@@ -1,0 +1,45 @@
+"""The numbers and names of messages as types: what is outside their range does not decode, whoever sent it.
+
+The bounds are far beyond every machine, and so far below 64 bits that sums over nodes, zones and replicas stay inside.
+"""
+
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+__all__ = [
+    "Bytes",
+    "Mcpu",
+    "Ms",
+    "NodeName",
+    "Number",
+    "ReplicaName",
+    "ShareBytes",
+    "ShareMcpu",
+    "Signed",
+    "Us",
+    "ZoneBytes",
+]
+
+# What every JSON reader keeps exactly.
+_EXACT_MOST: Final = (1 << 53) - 1
+
+#: Milli-CPU of a machine or of what runs there.
+Mcpu = Annotated[int, Meta(ge=0, le=1 << 40)]
+Bytes = Annotated[int, Meta(ge=0, le=1 << 60)]
+#: Memory of one NUMA zone; at most 1024 zones sum to Bytes.
+ZoneBytes = Annotated[int, Meta(ge=0, le=1 << 50)]
+#: Milli-CPU and bytes that one replica holds.
+ShareMcpu = Annotated[int, Meta(ge=0, le=1 << 24)]
+ShareBytes = Annotated[int, Meta(ge=0, le=1 << 46)]
+#: Moments (Unix) and spans.
+Ms = Annotated[int, Meta(ge=0, le=_EXACT_MOST)]
+Us = Annotated[int, Meta(ge=0, le=_EXACT_MOST)]
+#: Counts, sequence numbers, versions, generations, attempts and ids.
+Number = Annotated[int, Meta(ge=0, le=_EXACT_MOST)]
+#: What may be below zero: a headroom, a need, an exit code.
+Signed = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
+#: The length of a node's name; its letters are checked where the name becomes part of a subject.
+NodeName = Annotated[str, Meta(max_length=253)]
+#: "job/task/index", or empty where there is none.
+ReplicaName = Annotated[str, Meta(max_length=253)]
