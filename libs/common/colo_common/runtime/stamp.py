@@ -1,5 +1,6 @@
 """Turning what a core says into messages: the head of every message, its subject, its bytes, its headers."""
 
+import hashlib
 from collections.abc import Sequence
 
 from msgspec import msgpack, structs
@@ -13,6 +14,7 @@ from colo_common.ports import Clock, Outgoing
 __all__ = ["Stamp", "outgoing_from_row", "row_from_outgoing"]
 
 _PAYLOAD_CHARACTERS = 2_048
+_ID_CHARACTERS = 512
 
 
 class Stamp:
@@ -38,7 +40,7 @@ class Stamp:
         )
         durable = row.stream is not None
         # Every durable message has an id, so that one that is sent again from the outbox or after a lost answer is dropped.
-        msg_id = publish.id or (f"{self._service}:{self.boot_id}:{self._seq}" if durable else "")
+        msg_id = _header_text(publish.id) or (f"{self._service}:{self.boot_id}:{self._seq}" if durable else "")
         return Outgoing(
             subject=subject_of(fact),
             data=encode(fact),
@@ -62,6 +64,13 @@ class Stamp:
             size_bytes=len(payload),
         )
         return self.outgoing(Publish(fact=letter))
+
+
+def _header_text(id_: str) -> str:
+    """The id as a header may carry it. One that names something nobody should have named so is replaced by its digest."""
+    if len(id_) <= _ID_CHARACTERS and id_.isascii() and id_.isprintable():
+        return id_
+    return hashlib.sha256(id_.encode()).hexdigest()
 
 
 def row_from_outgoing(messages: Sequence[Outgoing]) -> bytes:
