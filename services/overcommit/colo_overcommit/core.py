@@ -13,12 +13,13 @@ from colo_common.events.node import (
     NodeUsageSampled,
 )
 from colo_common.events.placement import PlacementReleased, PlacementsDecided
-from colo_common.events.requests import ExplainAllocatable, HoldsReply, ListNodes, Refusal
+from colo_common.events.requests import ExplainAllocatable, Hold, HoldsReply, ListNodes, Refusal
 from colo_common.model.freshness import Freshness, freshness_of
 from colo_common.model.invalid import InvariantBroken
+from colo_common.model.placement import attempt_key
 from colo_overcommit.allocatable import ZoneInputs, allocatable_of_zone, zone_inputs
 from colo_overcommit.explain import explain, recompute
-from colo_overcommit.held import Held
+from colo_overcommit.held import Held, HoldsListed
 from colo_overcommit.hysteresis import moves_between, worth_saying
 from colo_overcommit.known import KnownNode
 from colo_overcommit.policy import Policy
@@ -27,8 +28,19 @@ from colo_overcommit.watch import Watch
 
 __all__ = ["Event", "OvercommitCore"]
 
-Event = NodeTopologyReported | NodeUsageSampled | PlacementsDecided | PlacementReleased | HoldsReply | Asked | Wake
+Event = (
+    NodeTopologyReported
+    | NodeUsageSampled
+    | PlacementsDecided
+    | PlacementReleased
+    | HoldsReply
+    | HoldsListed
+    | Asked
+    | Wake
+)
 _NODES_MAX = 50_000
+# A hold that is younger may not have come to the view from which the scheduler answered.
+_YOUNG_MS = 60_000
 
 
 class Dropped(Struct):
@@ -37,6 +49,7 @@ class Dropped(Struct):
     no_topology: int = 0
     old_sample: int = 0
     too_many_nodes: int = 0
+    unlisted_holds: int = 0
 
 
 class OvercommitCore:
@@ -56,7 +69,7 @@ class OvercommitCore:
                 return self._sampled(event, now_ms)
             case PlacementsDecided():
                 for placement in event.placements:
-                    self._held(placement.node).take(placement.replica, placement.attempt, placement.zones)
+                    self._held(placement.node).take(placement.replica, placement.attempt, placement.zones, now_ms)
                 return []
             case PlacementReleased():
                 for replica, attempt in event.attempts:
@@ -64,10 +77,13 @@ class OvercommitCore:
                 return []
             case HoldsReply():
                 for hold in event.holds:
-                    self._held(hold.node).take(hold.replica, hold.attempt, hold.zones)
+                    self._held(hold.node).take(hold.replica, hold.attempt, hold.zones, now_ms)
+                return []
+            case HoldsListed():
+                self._listed(event, now_ms)
                 return []
             case NodeTopologyReported():
-                return self._topology(event)
+                return self._topology(event, now_ms)
             case Asked():
                 return [Reply(request=event.request, body=self._answer(event, now_ms))]
             case Wake():
@@ -90,12 +106,16 @@ class OvercommitCore:
             if last.batch_cpu_mcpu != sum(zone.batch_cpu_mcpu for zone in last.zones):
                 raise InvariantBroken("zones do not sum to the node", node=name)
 
-    def _topology(self, event: NodeTopologyReported) -> list[Effect]:
+    def _topology(self, event: NodeTopologyReported, now_ms: int) -> list[Effect]:
         event.topology.validate()
         known = self._known(event.node)
         if known is not None:
             known.topology = event.topology
             known.simulated = event.simulated
+            if known.heard_at_ms is None and known.expected_since_ms is None:
+                # A node that died before this service started never sends a sample, and its replicas wait for word of that.
+                known.expected_since_ms = now_ms
+                self._watch.heard(event.node, now_ms)
         return []
 
     def _sampled(self, sample: NodeUsageSampled, now_ms: int) -> list[Effect]:
@@ -157,14 +177,17 @@ class OvercommitCore:
 
     def _refresh(self, node: str, known: KnownNode, now_ms: int) -> list[Effect]:
         """Say a change of freshness. A node that is no longer fresh may keep what it holds and gets nothing more."""
-        age_ms = None if known.heard_at_ms is None else max(now_ms - known.heard_at_ms, 0)
+        since_ms = known.expected_since_ms if known.heard_at_ms is None else known.heard_at_ms
+        age_ms = None if since_ms is None else max(now_ms - since_ms, 0)
         state = freshness_of(age_ms, known.samples, self.policy.freshness)
+        if known.heard_at_ms is None and state is not Freshness.LOST:
+            state = Freshness.UNKNOWN
         previous = known.freshness
         if state is previous:
             return []
         known.freshness = state
         seq = known.sample.sample_seq if known.sample else 0
-        boot = known.sample.boot_id if known.sample else ""
+        boot = known.sample.boot_id if known.sample else f"unheard-{since_ms}"
         changed = FreshnessChanged(
             at_ms=now_ms, node=node, freshness=state, previous=previous, sample_seq=seq, age_ms=age_ms or 0
         )
@@ -181,6 +204,18 @@ class OvercommitCore:
             if known.freshness is Freshness.LOST:
                 known.samples = 0
         return effects
+
+    def _listed(self, event: HoldsListed, now_ms: int) -> None:
+        """Come into step with the ledger: what was missed is taken, what is held here alone is let go."""
+        listed: dict[str, list[Hold]] = {}
+        for hold in event.holds:
+            listed.setdefault(hold.node, []).append(hold)
+        for node, holds in listed.items():
+            for hold in holds:
+                self._held(node).take(hold.replica, hold.attempt, hold.zones, now_ms)
+        for node, known in self.nodes.items():
+            keys = {attempt_key(hold.replica, hold.attempt) for hold in listed.get(node, ())}
+            self.dropped.unlisted_holds += known.held.keep(keys, event.asked_at_ms - _YOUNG_MS)
 
     def _answer(self, asked: Asked, now_ms: int) -> Struct:
         match asked.body:

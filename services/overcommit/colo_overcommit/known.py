@@ -13,7 +13,10 @@ __all__ = ["KnownNode"]
 
 
 class KnownNode(Struct, kw_only=True):
-    """Mutable, owned by the core. `samples` counts since the node (re)appeared; `inputs` belong to `sample`."""
+    """Mutable, owned by the core. `samples` counts since the node (re)appeared; `inputs` belong to `sample`.
+
+    `expected_since_ms` is when a node that has sent no sample yet was first known: it may have died while nobody listened.
+    """
 
     topology: NodeTopology | None = None
     simulated: bool = False
@@ -21,6 +24,7 @@ class KnownNode(Struct, kw_only=True):
     inputs: tuple[ZoneInputs, ...] = ()
     samples: int = 0
     heard_at_ms: int | None = None
+    expected_since_ms: int | None = None
     freshness: Freshness = Freshness.UNKNOWN
     published: AllocatableChanged | None = None
     last_fall_at_ms: int | None = None

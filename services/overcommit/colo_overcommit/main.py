@@ -6,7 +6,7 @@ from colo_common.runtime.process import Process, run
 from colo_common.runtime.service import Service
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.settings import Settings
-from colo_overcommit.shell import ANSWERS, HEARS, catch_up
+from colo_overcommit.shell import ANSWERS, HEARS, keep_in_step
 
 __all__ = ["main"]
 
@@ -24,7 +24,7 @@ async def build(process: Process, settings: Settings) -> None:
         metrics=process.metrics,
     )
     process.add(service)
-    process.background(catch_up(process.bus, service))
+    process.background(keep_in_step(process.bus, process.clock, service))
     nodes = process.metrics.gauge("colo_overcommit_known_nodes", "nodes that have said what they are")
     nodes.set_function(lambda: float(len(core.nodes)))
 

@@ -1,4 +1,4 @@
-"""What the overcommit core hears, and how it catches up with what is held when it starts."""
+"""What the overcommit core hears, and how it keeps in step with what is held."""
 
 import asyncio
 from typing import Final
@@ -7,13 +7,14 @@ import structlog
 
 from colo_common.events.node import NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import PlacementReleased, PlacementsDecided
-from colo_common.events.requests import ExplainAllocatable, HoldsReply, ListHolds, ListNodes
-from colo_common.ports import Bus, PortError
+from colo_common.events.requests import ExplainAllocatable, Hold, HoldsReply, ListHolds, ListNodes
+from colo_common.ports import Bus, Clock, PortError, Unavailable
 from colo_common.runtime.ask import ask
 from colo_common.runtime.core import Hearing
 from colo_common.runtime.service import Service
+from colo_overcommit.held import HoldsListed
 
-__all__ = ["ANSWERS", "HEARS", "catch_up"]
+__all__ = ["ANSWERS", "HEARS", "keep_in_step"]
 
 HEARS: Final = (
     Hearing(type=NodeTopologyReported, replay=True),
@@ -22,33 +23,47 @@ HEARS: Final = (
     Hearing(type=PlacementReleased, durable=False),
 )
 ANSWERS: Final = (ListNodes, ExplainAllocatable)
-_PAGE: Final = 500
+_PAGE: Final = 1_000
+_PAGES_MAX: Final = 1_000
 _RETRY_S: Final = 0.5
+_AGAIN_S: Final = 60.0
 
 
-async def catch_up(bus: Bus, service: Service) -> None:
-    """Ask the scheduler for everything that is held, page by page, until it answered; then return.
+async def keep_in_step(bus: Bus, clock: Clock, service: Service) -> None:
+    """Ask the scheduler for everything that is held, at once and every minute, until cancelled.
 
-    Placements that are decided meanwhile are heard live: taking a hold twice changes nothing. A hold that is released between
-    two pages is dropped by its PlacementReleased, which comes after the page that showed it.
+    Between two lists placements are heard live, and some are missed: those of the moment before the consumer was made, and
+    those that come again after their release. The list heals both.
     """
     log = structlog.get_logger("overcommit")
-    offset = 0
     waiting = False
     while True:
+        asked_at_ms = clock.now_ms()
         try:
-            page = await ask(bus, ListHolds(offset=offset, limit=_PAGE))
+            holds, is_steady = await _all_holds(bus)
         except PortError as error:
             if not waiting:
                 log.info("waits-for-scheduler", why=str(error))
             waiting = True
             await asyncio.sleep(_RETRY_S)
             continue
+        if waiting:
+            log.info("caught-up", holds=len(holds))
+        waiting = False
+        await service.inject(HoldsListed(holds=holds, asked_at_ms=asked_at_ms if is_steady else 0))
+        await asyncio.sleep(_AGAIN_S)
+
+
+async def _all_holds(bus: Bus) -> tuple[tuple[Hold, ...], bool]:
+    """Every page, and whether the list kept its length meanwhile: if not, a hold may have slipped between two pages."""
+    holds: list[Hold] = []
+    totals: set[int] = set()
+    for _ in range(_PAGES_MAX):
+        page = await ask(bus, ListHolds(offset=len(holds), limit=_PAGE))
         if not isinstance(page, HoldsReply):
-            log.warning("holds-refused", why=str(page))
-            return
-        await service.inject(page)
-        offset += len(page.holds)
-        if not page.holds or offset >= page.total:
-            log.info("caught-up", holds=offset)
-            return
+            raise Unavailable(f"ask for what is held: {page}")
+        totals.add(page.total)
+        holds += page.holds
+        if not page.holds or len(holds) >= page.total:
+            return tuple(holds), len(totals) == 1
+    return tuple(holds), False

@@ -18,6 +18,7 @@ from colo_common.model.freshness import Freshness, FreshnessPolicy
 from colo_common.model.invalid import InvalidInput
 from colo_overcommit.core import Event, OvercommitCore
 from colo_overcommit.explain import recompute
+from colo_overcommit.held import HoldsListed
 from colo_overcommit.policy import Policy
 from tests.support.builders import a_node, a_placement, a_sample, decided
 
@@ -151,3 +152,40 @@ def test_questions_are_answered() -> None:
     refused = ask(ExplainAllocatable(node="nowhere"))
     assert isinstance(refused, Refusal)
     assert (refused.code, refused.field) == (404, "node")
+
+
+def test_a_node_that_is_known_and_never_heard_is_lost_in_the_end() -> None:
+    """It died before this service started: its replicas wait for somebody to say so."""
+    core = OvercommitCore(POLICY)
+    core.handle(a_node(), 1_000)
+    assert facts(core, Wake(), 11_000) == []
+    (lost,) = facts(core, Wake(), 61_000)
+    assert isinstance(lost, FreshnessChanged)
+    assert (lost.previous, lost.freshness, lost.age_ms) == (Freshness.UNKNOWN, Freshness.LOST, 60_000)
+    assert core.deadline_ms() is None
+    (back, _) = facts(core, a_sample(seq=1), 70_000)
+    assert isinstance(back, FreshnessChanged)
+    assert back.freshness is Freshness.WARMING
+
+
+def test_a_placement_that_is_heard_again_after_its_release_holds_nothing() -> None:
+    core = a_fresh_core()
+    placement = a_placement(mcpu=2000)
+    core.handle(decided(placement), 2100)
+    core.handle(PlacementReleased(node="n1", attempts=((placement.replica, 1),)), 2200)
+    core.handle(decided(placement), 32_100)
+    assert core.nodes["n1"].held.cpu_mcpu == 0
+
+
+def test_the_ledgers_list_heals_what_was_missed() -> None:
+    core = a_fresh_core()
+    stale, missed = a_placement("job/main/0", mcpu=2000), a_placement("job/main/1", mcpu=500)
+    core.handle(decided(stale), 2100)
+    hold = Hold(node="n1", replica=missed.replica, attempt=1, zones=missed.zones)
+    core.handle(HoldsListed(holds=(hold,), asked_at_ms=30_000), 30_100)
+    assert core.nodes["n1"].held.attempts == ("job/main/0#1", "job/main/1#1"), "too young to be let go"
+    core.handle(HoldsListed(holds=(hold,), asked_at_ms=0), 90_000)
+    assert len(core.nodes["n1"].held) == 2, "a list that may lack something lets nothing go"
+    core.handle(HoldsListed(holds=(hold,), asked_at_ms=90_000), 90_100)
+    assert core.nodes["n1"].held.attempts == ("job/main/1#1",)
+    assert core.dropped.unlisted_holds == 1
