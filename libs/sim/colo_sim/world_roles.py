@@ -11,7 +11,7 @@ from msgspec import Struct
 from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Effect, Publish
 from colo_common.events.node import AllocatableChanged
-from colo_common.events.requests import HoldsReply, ListHolds, PendingReplicas, PendingReply
+from colo_common.events.requests import Hold, HoldsReply, ListHolds, PendingReplicas, PendingReply
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import ZoneShare
 from colo_common.ports import Row
@@ -27,6 +27,7 @@ from colo_jobs.records import JOB_KIND, PAGE_KIND, SPEC_KIND
 from colo_jobs.shell import HEARS as JOBS_HEARS
 from colo_overcommit import core as overcommit
 from colo_overcommit import policy as overcommit_policy
+from colo_overcommit.held import HoldsListed
 from colo_overcommit.shell import HEARS as OVERCOMMIT_HEARS
 from colo_scheduler import policy as scheduler_policy
 from colo_scheduler.core import AskPending, SchedulerCore
@@ -52,9 +53,12 @@ __all__ = ["EvictorRole", "JobsRole", "OvercommitRole", "SchedulerRole"]
 
 #: A promise, and what is held of each zone.
 Promises = Callable[[AllocatableChanged, dict[int, ZoneShare]], None]
-_PAGE: Final = 500
+_PAGE: Final = 7
 _PAGE_ROUNDS: Final = 3
 _ASK_AGAIN_MS: Final = 500
+# Small pages, so that lists change between them.
+_HOLDS_PAGE: Final = 7
+_LIST_AGAIN_MS: Final = 60_000
 
 
 class JobsRole:
@@ -220,21 +224,27 @@ class OvercommitRole:
 
     def begin(self) -> Sequence[Work]:
         """Ask for what is held."""
-        return (self._catch_up(),)
+        return (self._keep_in_step(),)
 
-    def _catch_up(self) -> Work:
-        offset = 0
+    def _keep_in_step(self) -> Work:
         while True:
-            page = yield ask(self._process.bus, self._process, self._scheduler, ListHolds(offset=offset, limit=_PAGE))
-            if page is None:
-                yield _ASK_AGAIN_MS
-                continue
-            if not isinstance(page, HoldsReply):
-                return
-            self._process.inject(page)
-            offset += len(page.holds)
-            if not page.holds or offset >= page.total:
-                return
+            asked_at_ms = self._process.clock.now_ms()
+            holds: list[Hold] = []
+            totals: set[int] = set()
+            while True:
+                request = ListHolds(offset=len(holds), limit=_HOLDS_PAGE)
+                page = yield ask(self._process.bus, self._process, self._scheduler, request)
+                if not isinstance(page, HoldsReply):
+                    break
+                totals.add(page.total)
+                holds += page.holds
+                if not page.holds or len(holds) >= page.total:
+                    break
+            if isinstance(page, HoldsReply):
+                self._process.inject(
+                    HoldsListed(holds=tuple(holds), asked_at_ms=asked_at_ms if len(totals) == 1 else 0)
+                )
+            yield _LIST_AGAIN_MS if isinstance(page, HoldsReply) else _ASK_AGAIN_MS
 
 
 class EvictorRole:
