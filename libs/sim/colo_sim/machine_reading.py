@@ -6,7 +6,15 @@ from typing import Literal
 
 from msgspec import Struct
 
-__all__ = ["ExitCause", "MachineCounters", "MachineLedger", "ReplicaCounters", "ReplicaExit", "ZoneCounters"]
+__all__ = [
+    "ExitCause",
+    "MachineCounters",
+    "MachineLedger",
+    "MachineUsage",
+    "ReplicaCounters",
+    "ReplicaExit",
+    "ZoneCounters",
+]
 
 ExitCause = Literal["completed", "stopped", "killed", "oom", "crashed"]
 
@@ -43,6 +51,15 @@ class ReplicaCounters(Struct, frozen=True, kw_only=True):
     usage_ns: int
     memory_bytes: int
     is_stopping: bool
+
+
+class MachineUsage(Struct, frozen=True, kw_only=True):
+    """CPU time since boot (ns) of online and of batch work at moment `at_ms`."""
+
+    at_ms: int
+    boot: int
+    online_usage_ns: int
+    batch_usage_ns: int
 
 
 class MachineCounters(Struct, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from colo_executor.local import (
     SignalReplica,
 )
 
-__all__ = ["MachineReading", "MachineReplica", "SimulatedExit", "SimulatedMachine", "SimulatedRuntime"]
+__all__ = ["MachineReading", "MachineReplica", "MachineUsage", "SimulatedExit", "SimulatedMachine", "SimulatedRuntime"]
 
 _MCPU_MS_PER_CPU_MS = 1_000
 
@@ -52,8 +52,8 @@ class MachineReplica(Protocol):
     def attempt(self) -> int: ...
 
 
-class MachineReading(Protocol):
-    """Counters of one moment; times are CPU time since the machine's `boot`."""
+class MachineUsage(Protocol):
+    """CPU time used since the machine's `boot`, at one moment: what the reflex reads, many times a second."""
 
     @property
     def at_ms(self) -> int: ...
@@ -63,6 +63,13 @@ class MachineReading(Protocol):
     def online_usage_ns(self) -> int: ...
     @property
     def batch_usage_ns(self) -> int: ...
+
+
+class MachineReading(Protocol):
+    """What runs on a machine at one moment."""
+
+    @property
+    def boot(self) -> int: ...
     @property
     def replicas(self) -> Sequence[MachineReplica]: ...
 
@@ -76,6 +83,7 @@ class SimulatedMachine(Protocol):
     def batch_quota_mcpu(self) -> int | None: ...
     def advance(self, now_ms: int) -> None: ...
     def counters(self) -> MachineReading: ...
+    def usage(self) -> MachineUsage: ...
     def set_batch_quota_mcpu(self, quota_mcpu: int | None) -> None: ...
     def start_replica(
         self, replica: str, attempt: int, zones: tuple[int, ...], cpu_mcpu: int, memory_bytes: int, work_mcpu_ms: int
@@ -96,7 +104,7 @@ class SimulatedRuntime:
         self._machine = machine
         self._capacity_mcpu = capacity_mcpu
         self._boot = 0
-        self._last: MachineReading | None = None
+        self._last: MachineUsage | None = None
         self._exits: deque[ReplicaExited] = deque()
 
     @property
@@ -196,9 +204,9 @@ class SimulatedRuntime:
     def read_fast(self, now_ms: int) -> FastReading | None:
         """Use between the last two calls (mcpu, online rounded up)."""
         self._catch_up(now_ms)
-        reading, last = self._machine.counters(), self._last
+        reading, last = self._machine.usage(), self._last
         if reading.boot != self._boot:
-            self._rebooted(reading)
+            self._rebooted(self._machine.counters())
             last = None
         if last is not None and reading.at_ms <= last.at_ms:
             return None

@@ -43,6 +43,18 @@ def test_a_replica_alone_gets_its_limit_and_ends_when_its_work_is_done() -> None
     assert machine.counters().batch_usage_ns == 10_000_000 * 1_000
 
 
+def test_the_quick_reading_of_the_reflex_equals_the_counters() -> None:
+    machine = started(a_machine(Demand(3 * CPU, GIB)))
+    for now_ms in (0, 1, 999, 2_500, 7_003):
+        machine.advance(now_ms)
+        quick, full = machine.usage(), machine.counters()
+        assert (quick.at_ms, quick.boot) == (full.at_ms, full.boot)
+        assert (quick.online_usage_ns, quick.batch_usage_ns) == (full.online_usage_ns, full.batch_usage_ns)
+    machine.reboot()
+    assert machine.usage().boot == 2
+    assert machine.usage().batch_usage_ns == 0
+
+
 def test_online_work_comes_first_and_batch_shares_the_rest_in_proportion() -> None:
     machine = a_machine(Demand(56 * CPU, 0))
     started(machine, "a", cpu_mcpu=12 * CPU)

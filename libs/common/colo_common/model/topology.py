@@ -1,7 +1,5 @@
 """What a machine is: sockets, NUMA zones, physical cores, logical CPUs and last-level caches."""
 
-from typing import Final
-
 from functools import lru_cache
 from typing import Final
 

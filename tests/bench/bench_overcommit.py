@@ -1,0 +1,115 @@
+"""What overcommit costs: one sample of one node through the core, and the formula for every node of a fleet.
+
+`python -m tests.bench.bench_overcommit [--nodes 10000] [--quick]`. Every node has two zones and ten workloads, six of them batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from colo_common.events.effects import Publish
+from colo_common.events.node import AllocatableChanged, NodeUsageSampled, WorkloadUsage
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_overcommit.allocatable import allocatable_of_zone, zone_inputs
+from colo_overcommit.core import OvercommitCore
+from colo_overcommit.policy import Policy
+from tests.support.builders import GIB, a_batch_workload, a_node, a_placement, a_sample, a_topology, decided
+
+PERIOD_MS: Final = 1_000
+BUDGET_NODE_US: Final = 50
+BUDGET_FLEET_MS: Final = 50
+TOPOLOGY: Final = a_topology(sockets=2, zones_per_socket=1, cpus=32, memory_gib=128)
+#: Batch work that runs, then online services.
+WORKLOADS: Final = (
+    *(a_batch_workload(f"job/main/{index}", mcpu=1_500, gib=2, zones=(index % 2,)) for index in range(6)),
+    *(
+        WorkloadUsage(
+            workload=f"service-{index}",
+            qos=QosClass.LS,
+            band=PriorityBand.PROD,
+            cpu_used_mcpu=2_000,
+            memory_used_bytes=4 * GIB,
+        )
+        for index in range(4)
+    ),
+)
+
+
+def samples(nodes: Sequence[str], seq: int, used_mcpu: int) -> list[NodeUsageSampled]:
+    """One sample of every node."""
+    zones = ((used_mcpu, 20), (used_mcpu, 20))
+    return [a_sample(node, seq=seq, zones=zones, workloads=WORKLOADS, at_ms=seq * PERIOD_MS) for node in nodes]
+
+
+def a_fleet(nodes: Sequence[str]) -> OvercommitCore:
+    """A core that knows the nodes and what six replicas hold on each, and finds their facts fresh."""
+    core = OvercommitCore(Policy())
+    for node in nodes:
+        core.handle(a_node(node, TOPOLOGY), 0)
+        core.handle(decided(*(a_placement(f"{node}/main/{index}", node=node, zone=index % 2) for index in range(6))), 0)
+    for seq in range(1, 6):
+        feed(core, samples(nodes, seq, 12_000), seq)
+    return core
+
+
+def feed(core: OvercommitCore, facts: Sequence[NodeUsageSampled], seq: int) -> tuple[list[float], int]:
+    """Microseconds of each sample, ascending, and how many new numbers were said."""
+    spent_us, said = [], 0
+    for fact in facts:
+        started_s = time.perf_counter()
+        effects = core.handle(fact, seq * PERIOD_MS)
+        spent_us.append((time.perf_counter() - started_s) * 1e6)
+        said += any(isinstance(effect, Publish) and isinstance(effect.fact, AllocatableChanged) for effect in effects)
+    return sorted(spent_us), said
+
+
+def tell(name: str, spent_us: Sequence[float], said: int) -> None:
+    """One line of the result."""
+    mean_us = sum(spent_us) / len(spent_us)
+    p50_us, p99_us = (spent_us[len(spent_us) * pct // 100] for pct in (50, 99))
+    print(
+        f"  {name:<46} mean {mean_us:6.1f} us  p50 {p50_us:6.1f}  p99 {p99_us:6.1f}   budget {BUDGET_NODE_US} us"
+        f"   {said} numbers said"
+    )
+
+
+def fleet_ms(core: OvercommitCore, nodes: Sequence[str]) -> float:
+    """The formula for every node from what is known, without saying anything."""
+    started_s = time.perf_counter()
+    for node in nodes:
+        known = core.nodes[node]
+        if known.topology is None or known.sample is None:
+            raise SystemExit(f"{node} was not heard")
+        for zone in zone_inputs(known.topology, known.sample, known.held.by_zone(), core.policy):
+            allocatable_of_zone(zone)
+    return (time.perf_counter() - started_s) * 1e3
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=10_000)
+    parser.add_argument("--quick", action="store_true", help="2,000 nodes")
+    options = parser.parse_args(arguments)
+    count = 2_000 if options.quick else options.nodes
+    nodes = [f"node-{index:05}" for index in range(count)]
+    core = a_fleet(nodes)
+    gc.freeze()
+    print(f"overcommit, {count:,} nodes x 2 zones, {len(WORKLOADS)} workloads each")
+    tell("one sample, its number is as it was", *feed(core, samples(nodes, 10, 12_000), 10))
+    tell("one sample, its number fell and is said", *feed(core, samples(nodes, 11, 20_000), 11))
+    best_ms = min(fleet_ms(core, nodes) for _ in range(3))
+    budget_ms = BUDGET_FLEET_MS * count / 10_000
+    print(
+        f"  {'the formula for every node':<46} {best_ms:.1f} ms, {best_ms / count * 1e3:.1f} us a node"
+        f"   budget {budget_ms:g} ms   (Koordinator recomputes every 60 to 360 s)"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
