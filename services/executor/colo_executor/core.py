@@ -153,15 +153,16 @@ class Executor:
         told = self.ended.fact(placement.replica, placement.attempt)
         if told is not None:
             return [self._tell(told)]
-        refusal = refusal_of(placement, self.node)
-        if refusal:
-            return self._refuse(placement, Reason.START_FAILED, refusal, now_ms)
         active = self.active.get(placement.replica)
         waiting = self.waiting.get(placement.replica)
+        # What is here already stays, even when this copy of its order contradicts the first one.
         if active is not None and active.placement.attempt == placement.attempt:
             return [] if active.phase is Phase.LAUNCHING else [self._started(active)]
         if waiting is not None and waiting.attempt == placement.attempt:
             return []
+        refusal = refusal_of(placement, self.node)
+        if refusal:
+            return self._refuse(placement, Reason.START_FAILED, refusal, now_ms)
         if placement.attempt < self._highest(placement.replica):
             return self._refuse(placement, Reason.OLDER_ATTEMPT, "", now_ms)
         if active is None:
