@@ -9,6 +9,7 @@ from colo_common.events.job import QueueChanged, StopReplicas
 from colo_common.events.job import ReplicaStop as Order
 from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
+from colo_common.events.subjects import encode_node
 from colo_common.model.placement import attempt_key
 from colo_common.model.reasons import Reason
 from colo_jobs import replicas
@@ -65,7 +66,7 @@ class JobsCore:
         self._now_ms = 0
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
-        """The only way in. Raises InvalidInput, before anything changed, for a fact that names no replica."""
+        """The only way in. Raises InvalidInput, before anything changed, for a fact that names no replica or no node."""
         self._now_ms = max(self._now_ms, now_ms)
         match event:
             case PlacementsDecided():
@@ -121,6 +122,8 @@ class JobsCore:
         return self._finish(turn)
 
     def _placed(self, event: PlacementsDecided, now_ms: int) -> list[Effect]:
+        for placement in event.placements:
+            encode_node(placement.node)
         found = [(placement, self.index.find(placement.replica)) for placement in event.placements]
         turns: dict[str, Turn] = {}
         for placement, place in found:
