@@ -23,6 +23,7 @@ from colo_evictor.watched import Leaving, NodeRow, WatchedNode
 __all__ = ["ROW_KIND", "Event", "EvictorCore", "RowsLoaded", "StoredNode"]
 
 ROW_KIND = "evictor-node"
+_NODES_MAX = 50_000
 
 
 class StoredNode(Struct, frozen=True, kw_only=True):
@@ -62,6 +63,7 @@ class EvictorCore:
         self.budget = Budget(policy.cluster_per_minute)
         self.overdue = 0
         self.fenced = 0
+        self.too_many_nodes = 0
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """The only way in."""
@@ -235,4 +237,12 @@ class EvictorCore:
         return Record(writes=(write,))
 
     def _node(self, name: str) -> WatchedNode:
-        return self.nodes.setdefault(name, WatchedNode())
+        """What is known of the node; of more nodes than are kept, something that is forgotten at once, and counted."""
+        known = self.nodes.get(name)
+        if known is None:
+            known = WatchedNode()
+            if len(self.nodes) >= _NODES_MAX:
+                self.too_many_nodes += 1
+            else:
+                self.nodes[name] = known
+        return known

@@ -30,6 +30,8 @@ async def build(process: Process, settings: Settings) -> None:
         "colo_evictor_budget_refusals", "evictions that the cluster's budget refused since the last one it allowed"
     )
     refused.set_function(lambda: float(core.budget.refused))
+    left_out = process.metrics.gauge("colo_evictor_facts_left_out", "facts about more nodes than are kept")
+    left_out.set_function(lambda: float(core.too_many_nodes))
 
 
 def main() -> int:

@@ -1,6 +1,7 @@
 """The overcommit service as a process."""
 
 import sys
+from functools import partial
 
 from colo_common.runtime.process import Process, run
 from colo_common.runtime.service import Service
@@ -27,6 +28,9 @@ async def build(process: Process, settings: Settings) -> None:
     process.background(keep_in_step(process.bus, process.clock, service))
     nodes = process.metrics.gauge("colo_overcommit_known_nodes", "nodes that have said what they are")
     nodes.set_function(lambda: float(len(core.nodes)))
+    dropped = process.metrics.gauge("colo_overcommit_inputs_dropped", "inputs that changed nothing", ("why",))
+    for why in core.dropped.__struct_fields__:
+        dropped.labels(why).set_function(partial(getattr, core.dropped, why))
 
 
 def main() -> int:
