@@ -14,6 +14,7 @@ from colo_common.events.effects import Effect, Publish, Wake
 from colo_common.events.node import NodeTopologyReported, NodeUsageSampled, PressureCrossed, PressureReading
 from colo_common.events.subjects import encode_node
 from colo_common.model.invalid import InvalidInput, InvariantBroken
+from colo_common.model.units import check_units
 
 __all__ = ["CollectorCore", "Event", "content_hash"]
 
@@ -73,6 +74,7 @@ class CollectorCore:
             gauge.check()
 
     def _inspected(self, event: Inspected, now_ms: int) -> list[Effect]:
+        check_units(event, "inspected")
         event.topology.validate()
         if event == self.inspected:
             return []
@@ -146,7 +148,7 @@ class CollectorCore:
 
 
 def _check(event: Measured, machine: Inspected) -> None:
-    """Raise InvalidInput for a sample that cannot be: other zones than the machine's, negative numbers, a name twice."""
+    """Raise InvalidInput for a sample that cannot be: other zones than the machine's, absurd numbers, a name twice."""
     if event.interval_ms < 1:
         raise InvalidInput("measured.interval_ms", "must be at least 1", event.interval_ms)
     zones = [zone.zone for zone in event.zones]
@@ -166,6 +168,7 @@ def _check(event: Measured, machine: Inspected) -> None:
         if min(one.cpu_used_mcpu, one.memory_used_bytes, one.throttled_us) < 0:
             raise InvalidInput(f"measured.workloads[{one.workload}]", "no number may be negative", one.cpu_used_mcpu)
     _check_pressure(event.pressure)
+    check_units(event, "measured")
 
 
 def _check_pressure(readings: tuple[PressureReading, ...]) -> None:

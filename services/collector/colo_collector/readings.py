@@ -9,6 +9,7 @@ from msgspec import Struct
 from colo_collector.usage import Unknown
 from colo_common.events.node import Capability, PressureReading, WorkloadUsage, ZoneUsage
 from colo_common.model.topology import NodeTopology
+from colo_common.model.units import Bytes, Mcpu, Ms
 
 __all__ = ["Inspected", "Measured", "Skip", "Unreadable"]
 
@@ -44,16 +45,16 @@ class Measured(Struct, frozen=True, kw_only=True):
     the machine. `workloads` and `pressure` have only what is known; what belongs to no listed workload is system.
     """
 
-    at_ms: int
-    interval_ms: int
-    cpu_used_mcpu: int
-    memory_used_bytes: int
+    at_ms: Ms
+    interval_ms: Ms
+    cpu_used_mcpu: Mcpu
+    memory_used_bytes: Bytes
     zones: tuple[ZoneUsage, ...]
     workloads: tuple[WorkloadUsage, ...] = ()
     pressure: tuple[PressureReading, ...] = ()
-    system_cpu_used_mcpu: int = 0
-    system_memory_used_bytes: int = 0
-    steal_mcpu: int = 0
+    system_cpu_used_mcpu: Mcpu = 0
+    system_memory_used_bytes: Bytes = 0
+    steal_mcpu: Mcpu = 0
 
 
 class Unreadable(Struct, frozen=True, kw_only=True):

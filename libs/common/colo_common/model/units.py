@@ -5,7 +5,10 @@ The bounds are far beyond every machine, and so far below 64 bits that sums over
 
 from typing import Annotated, Final
 
-from msgspec import Meta
+import msgspec
+from msgspec import Meta, Struct
+
+from colo_common.model.invalid import InvalidInput
 
 __all__ = [
     "Bytes",
@@ -19,6 +22,7 @@ __all__ = [
     "Signed",
     "Us",
     "ZoneBytes",
+    "check_units",
 ]
 
 # What every JSON reader keeps exactly.
@@ -43,3 +47,12 @@ Signed = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
 NodeName = Annotated[str, Meta(max_length=253)]
 #: "job/task/index", or empty where there is none.
 ReplicaName = Annotated[str, Meta(max_length=253)]
+
+
+def check_units(value: Struct, field: str) -> None:
+    """Raise InvalidInput for the first number or name that is out of the range of its type: for what was never decoded."""
+    try:
+        msgspec.convert(msgspec.to_builtins(value), type(value))
+    except msgspec.ValidationError as error:
+        rule, _, path = str(error).partition(" - at ")
+        raise InvalidInput(f"{field}{path.strip('`').removeprefix('$')}", rule, type(value).__name__) from error
