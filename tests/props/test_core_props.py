@@ -1,0 +1,227 @@
+"""Whatever decodes, every core either takes it or refuses it with InvalidInput and stays as it was; it never breaks."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Struct
+
+from colo_collector.core import CollectorCore
+from colo_collector.policy import Policy as CollectorPolicy
+from colo_collector.readings import Inspected, Measured, Unreadable
+from colo_common.events.effects import Asked, Wake
+from colo_common.events.fact import Fact
+from colo_common.events.registry import REQUESTS
+from colo_common.events.requests import SubmitJob
+from colo_common.events.wire import decode
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.reasons import Reason
+from colo_common.runtime.batch import decision_from_effects
+from colo_common.runtime.core import Core, Hearing
+from colo_common.runtime.stamp import Stamp
+from colo_evictor.core import EvictorCore
+from colo_evictor.policy import Policy as EvictorPolicy
+from colo_evictor.shell import HEARS as EVICTOR_HEARS
+from colo_executor.core import ExecutorPolicy
+from colo_executor.hears import executor_hears
+from colo_executor.local import LaunchFailed, LaunchReplica, ReplicaExited, ReplicaLaunched, SignalReplica
+from colo_executor.node import NodeExecutor
+from colo_gateway.core import GatewayCore
+from colo_gateway.shell import HEARS as GATEWAY_HEARS
+from colo_jobs.core import JobsCore
+from colo_jobs.effects import JobReloaded, ReloadJob
+from colo_jobs.policy import JobsPolicy
+from colo_jobs.shell import HEARS as JOBS_HEARS
+from colo_overcommit.core import OvercommitCore
+from colo_overcommit.policy import Policy as OvercommitPolicy
+from colo_overcommit.shell import HEARS as OVERCOMMIT_HEARS
+from colo_scheduler.core import AskPending
+from colo_scheduler.ledger import LedgerLoaded
+from colo_scheduler.shell import HEARS as SCHEDULER_HEARS
+from tests.support.hostile import hostile_fact, hostile_struct
+from tests.support.jobs_world import a_spec, a_task
+from tests.support.scheduler_story import Bench
+
+ROUNDS_MAX: Final = 50
+# What a core notes of the time before it looks at the event is no state that an event could change.
+CLOCKS: Final = frozenset({"_now_ms", "_soon_ms"})
+
+Perform = Callable[[Struct, int], Sequence[Struct]]
+steps = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(0, 2**32), st.sampled_from([0, 1, 500, 5_000, 60_000, 10_000_000])),
+    min_size=1,
+    max_size=12,
+)
+
+
+def nothing(_effect: Struct, _seed: int) -> Sequence[Struct]:
+    return ()
+
+
+class StoppedClock:
+    """Always the same moment."""
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000
+
+    def wall_us(self) -> int:
+        return 1_700_000_000_000_000
+
+    def real_s(self, span_ms: int) -> float:
+        return max(0.0, span_ms / 1_000)
+
+
+class Shell:
+    """Drives a core as the generic shell does, and holds it to the contract at every step."""
+
+    def __init__(self, core: Core, perform: Perform = nothing) -> None:
+        self.core = core
+        self.now_ms = 1_700_000_000_000
+        self._perform = perform
+        self._stamp = Stamp("test", "b1", StoppedClock())
+        self._seed = 0
+
+    def tell(self, event: Struct, seed: int = 0, *, is_ours: bool = False) -> None:
+        """Handle the event, what comes of it, and the Wake when it is due."""
+        self._seed = seed
+        self._settle([event], is_ours=is_ours)
+        deadline_ms = self.core.deadline_ms()
+        if deadline_ms is not None and deadline_ms <= self.now_ms:
+            self._settle([Wake()], is_ours=True)
+            after_ms = self.core.deadline_ms()
+            assert after_ms is None or after_ms > self.now_ms
+        self.core.check()
+
+    def _settle(self, events: Sequence[Struct], *, is_ours: bool) -> None:
+        for _ in range(ROUNDS_MAX):
+            if not events:
+                return
+            events = [answer for event in events for answer in self._handle(event, is_ours=is_ours)]
+            is_ours = True
+        raise AssertionError("effects for ever")
+
+    def _handle(self, event: Struct, *, is_ours: bool) -> list[Struct]:
+        before = self._digest()
+        try:
+            decision = decision_from_effects(self.core.handle(event, self.now_ms), self._stamp)
+        except InvalidInput:
+            assert not is_ours, "what a core does itself must not be refused"
+            assert self._digest() == before
+            return []
+        for message in decision.messages:
+            # Whoever hears it can read it, and no header carries a line of its own.
+            decode(message.subject, message.data)
+            for name, value in message.headers.items():
+                assert value.isprintable(), (name, value)
+                assert len(value) < 2_000, name
+            assert message.msg_id.isprintable()
+        return [answer for effect in decision.own for answer in self._perform(effect, self._seed)]
+
+    def _digest(self) -> bytes:
+        return pickle.dumps({name: value for name, value in vars(self.core).items() if name not in CLOCKS})
+
+
+def facts_of(hears: Sequence[Hearing]) -> list[type[Fact]]:
+    return [hearing.type for hearing in hears]
+
+
+def play(shell: Shell, kinds: Sequence[type[Struct]], script: list[tuple[int, int, int]]) -> None:
+    """Tell what the script says; every third message comes twice."""
+    for number, seed, step_ms in script:
+        shell.now_ms += step_ms
+        kind = kinds[number % len(kinds)]
+        event = hostile_fact(kind, seed) if issubclass(kind, Fact) else hostile_struct(kind, seed)
+        for _ in range(1 + (seed % 3 == 0) if event is not None else 0):
+            shell.tell(event, seed)
+
+
+def asked_of(owner: str) -> list[type[Struct]]:
+    return [question.body for question in REQUESTS if question.owner == owner]
+
+
+def play_asked(shell: Shell, owner: str, script: list[tuple[int, int, int]]) -> None:
+    """Ask hostile questions; each answer can be written."""
+    bodies = asked_of(owner)
+    for number, seed, _ in script:
+        body = hostile_struct(bodies[number % len(bodies)], seed)
+        if body is not None:
+            shell.tell(Asked(request="r", body=body, traceparent="00-\r\nX: y"), seed)
+
+
+@given(steps)
+def test_overcommit_takes_or_refuses(script: list[tuple[int, int, int]]) -> None:
+    shell = Shell(OvercommitCore(OvercommitPolicy()))
+    play(shell, facts_of(OVERCOMMIT_HEARS), script)
+    play_asked(shell, "overcommit", script)
+
+
+@given(steps)
+def test_the_evictor_takes_or_refuses(script: list[tuple[int, int, int]]) -> None:
+    shell = Shell(EvictorCore(EvictorPolicy(memory_hold_ms=0, cpu_hold_ms=0)))
+    play(shell, facts_of(EVICTOR_HEARS), script)
+
+
+@given(steps)
+def test_jobs_takes_or_refuses(script: list[tuple[int, int, int]]) -> None:
+    def perform(effect: Struct, _seed: int) -> Sequence[Struct]:
+        return [JobReloaded(job=effect.job)] if isinstance(effect, ReloadJob) else []
+
+    shell = Shell(JobsCore(JobsPolicy()), perform)
+    for job in ("a", "b"):
+        spec = a_spec(a_task("main", 2, max_retry=1))
+        shell.tell(Asked(request="r", body=SubmitJob(job=job, spec=spec)))
+    play(shell, facts_of(JOBS_HEARS), script)
+    play_asked(shell, "jobs", script)
+
+
+@given(steps)
+def test_the_scheduler_takes_or_refuses(script: list[tuple[int, int, int]]) -> None:
+    bench = Bench(is_loaded=False)
+
+    def perform(effect: Struct, _seed: int) -> Sequence[Struct]:
+        if isinstance(effect, AskPending):
+            return []
+        answer = bench.perform(effect)
+        return [] if answer is None else [answer]
+
+    shell = Shell(bench.core, perform)
+    shell.tell(LedgerLoaded(), is_ours=True)
+    play(shell, facts_of(SCHEDULER_HEARS), script)
+    play_asked(shell, "scheduler", script)
+
+
+@given(steps)
+def test_the_executor_takes_or_refuses(script: list[tuple[int, int, int]]) -> None:
+    def perform(effect: Struct, seed: int) -> Sequence[Struct]:
+        match effect:
+            case LaunchReplica(placement=placement) if seed % 3 == 0:
+                return [ReplicaLaunched(replica=placement.replica, attempt=placement.attempt, pid=7)]
+            case LaunchReplica(placement=placement) if seed % 3 == 1:
+                return [
+                    LaunchFailed(
+                        replica=placement.replica, attempt=placement.attempt, reason=Reason.START_FAILED, detail="no"
+                    )
+                ]
+            case SignalReplica() if seed % 2:
+                return [ReplicaExited(replica=effect.replica, attempt=effect.attempt, exit_code=None)]
+        return []
+
+    core = NodeExecutor("n1", capacity_mcpu=32_000, now_ms=1_700_000_000_000, policy=ExecutorPolicy(replicas_most=3))
+    shell = Shell(core, perform)
+    play(shell, facts_of(executor_hears("n1")), script)
+
+
+@given(steps)
+def test_the_collector_takes_or_refuses(script: list[tuple[int, int, int]]) -> None:
+    shell = Shell(CollectorCore("n1", CollectorPolicy()))
+    play(shell, [Inspected, Measured, Measured, Unreadable], script)
+
+
+@given(steps)
+def test_the_gateway_takes_or_refuses(script: list[tuple[int, int, int]]) -> None:
+    shell = Shell(GatewayCore(tape_size=10, trace_size=3))
+    play(shell, facts_of(GATEWAY_HEARS), script)
