@@ -15,13 +15,17 @@ __all__ = ["Decision", "decision_from_effects", "units_of"]
 
 @dataclass(slots=True)
 class Decision:
-    """What one event led to: rows to record, own effects to perform, messages and replies to send."""
+    """What one event led to: rows to record, own effects to perform, messages and replies to send.
+
+    `said_before` counts, for each record, the messages that came before it. `outbox` are the outbox rows of its units.
+    """
 
     records: list[tuple[Write, ...]] = field(default_factory=list)
+    said_before: list[int] = field(default_factory=list)
     own: list[Effect] = field(default_factory=list)
     messages: list[Outgoing] = field(default_factory=list)
     replies: list[tuple[str, bytes]] = field(default_factory=list)
-    outbox: Write | None = None
+    outbox: list[Write] = field(default_factory=list)
 
 
 def decision_from_effects(effects: Sequence[Effect], stamp: Stamp) -> Decision:
@@ -31,6 +35,7 @@ def decision_from_effects(effects: Sequence[Effect], stamp: Stamp) -> Decision:
         match effect:
             case Record():
                 decision.records.append(effect.writes)
+                decision.said_before.append(len(decision.messages))
             case Publish():
                 decision.messages.append(stamp.outgoing(effect))
             case Reply():
@@ -41,14 +46,22 @@ def decision_from_effects(effects: Sequence[Effect], stamp: Stamp) -> Decision:
 
 
 def units_of(decision: Decision, outbox_kind: str, outbox_id: str) -> list[tuple[Write, ...]]:
-    """The rows to record. Where the decision also says something, the last unit carries an outbox row with these messages.
+    """The rows to record. A record that is followed by messages carries them in an outbox row; the first also those before it.
 
-    The state and what must be said about it are then durable together: a crash between the two loses neither.
+    The state and what must be said about it are then durable together: a crash after any unit loses neither.
     """
     if not decision.records:
         return []
-    durable = [message for message in decision.messages if message.durable]
-    if not durable:
-        return decision.records
-    decision.outbox = Write(kind=outbox_kind, id=outbox_id, value=row_from_outgoing(durable), expect=0)
-    return [*decision.records[:-1], (*decision.records[-1], decision.outbox)]
+    units: list[tuple[Write, ...]] = []
+    ends = [*decision.said_before[1:], len(decision.messages)]
+    begin = 0
+    for number, (writes, end) in enumerate(zip(decision.records, ends, strict=True)):
+        durable = [message for message in decision.messages[begin:end] if message.durable]
+        begin = end
+        if durable:
+            id_ = f"{outbox_id}-{number:06d}" if number else outbox_id
+            row = Write(kind=outbox_kind, id=id_, value=row_from_outgoing(durable), expect=0)
+            decision.outbox.append(row)
+            writes = (*writes, row)
+        units.append(writes)
+    return units

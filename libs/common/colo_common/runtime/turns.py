@@ -188,21 +188,17 @@ class Turns:
             raise InvariantBroken("a core without a store records", service=self._name)
         events: list[Struct] = []
         refused: set[int] = set()
-        stored: set[int] = set()
         for owner, unit, conflict in zip(owners, units, await self._recorder.record(units), strict=True):
             if conflict is None:
-                if owner.outbox is not None and unit[-1] is owner.outbox:
-                    stored.add(id(owner))
+                # What a kept decision says is published first; what a refused one would have said must never be.
+                if unit[-1].kind == self._outbox_kind:
+                    parcel.outbox.append(outbox_removal(unit[-1].kind, unit[-1].id))
                 continue
             refused.add(id(owner))
             self._unanswered += [request for request, _body in owner.replies]
             events.append(
                 Conflict(kind=conflict.kind, id=conflict.id, expected=conflict.expected, found=conflict.found)
             )
-        for owner in decisions:
-            # What a kept decision says is published first; what a refused one would have said must never be.
-            if owner.outbox is not None and id(owner) in stored:
-                parcel.outbox.append(outbox_removal(owner.outbox.kind, owner.outbox.id))
         return events, [decision for decision in decisions if id(decision) not in refused]
 
     async def _perform_one(self, effect: Effect) -> Sequence[Struct]:
