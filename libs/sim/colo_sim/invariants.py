@@ -222,13 +222,13 @@ class Referee:
             for found in other.machine.counters().replicas:
                 if found.replica != replica:
                     continue
-                if found.attempt >= attempt:
-                    raise InvariantBroken(
-                        "two live instances", replica=replica, here=(node.name, attempt), there=(name, found.attempt)
-                    )
-                if (replica, found.attempt) not in self._over:
+                if found.attempt == attempt:
+                    raise InvariantBroken("an attempt lives twice", replica=replica, attempt=attempt, on=name)
+                older = min(found.attempt, attempt)
+                if (replica, older) not in self._over:
                     raise InvariantBroken("a replica runs twice though its node was not lost", replica=replica, on=name)
-                self.counts["overlaps"] += 1
+                # An order of before the loss may be carried out after it: for a moment, until the order to stop is heard.
+                self.counts["late_launches" if attempt == older else "overlaps"] += 1
 
     def ticked(self, node: Node, role: ExecutorRole) -> None:
         """A node that hears nobody for longer than its lease has taken batch down to the floor."""

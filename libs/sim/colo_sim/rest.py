@@ -51,6 +51,8 @@ def differences(world: World) -> list[str]:
 
 def unrest(world: World) -> list[str]:
     """What is left to do, as sentences; empty when every job ended as it should and nobody holds or waits for anything."""
+    if world.store.fault is not None:
+        return [str(world.store.fault)]
     found = differences(world)
     stored = {row.id for row in at_once(world.store.load("job"))}
     states = world.referee.job_states

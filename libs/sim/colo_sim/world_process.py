@@ -342,8 +342,7 @@ class Process:
         for decision in decisions:
             for unit in units_of(decision, self._outbox_kind, self._next_outbox_id()):
                 yield from self._write(unit)
-            if decision.outbox is not None:
-                parcel.outbox.append(outbox_removal(decision.outbox.kind, decision.outbox.id))
+            parcel.outbox += [outbox_removal(row.kind, row.id) for row in decision.outbox]
         for decision in decisions:
             for effect in decision.own:
                 events += yield from self._perform(effect)
