@@ -4,7 +4,7 @@ import asyncio
 import time
 from typing import Final
 
-from colo_cli.lab_observe import LabObserver
+from colo_cli.lab_observe import FINAL_STATES, LabObserver
 from colo_common.events.requests import JobAccepted, SubmitJob
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
@@ -15,7 +15,6 @@ from colo_sim.job_source import JobFeeder, JobSource, SimJob
 __all__ = ["LabFeed"]
 
 _PERIOD_S: Final = 0.25
-_FINAL: Final = frozenset({"Completed", "Failed", "Terminated"})
 
 
 class LabFeed:
@@ -39,7 +38,8 @@ class LabFeed:
         while True:
             await asyncio.sleep(_PERIOD_S)
             self._forget_ended()
-            spare_mcpu = sum(view.allocatable_mcpu for view in self._seen.nodes.values())
+            # Its jobs are amounts of work, which only simulated machines can do.
+            spare_mcpu = sum(view.allocatable_mcpu for view in self._seen.nodes.values() if view.simulated)
             if spare_mcpu <= 0:
                 continue
             jobs = self._feeder.feed(
@@ -52,7 +52,7 @@ class LabFeed:
                 await self._submit(job)
 
     def _forget_ended(self) -> None:
-        for job in [job for job in self._outstanding if self._seen.jobs.get(job) in _FINAL]:
+        for job in [job for job in self._outstanding if self._seen.jobs.get(job) in FINAL_STATES]:
             del self._outstanding[job]
 
     async def _submit(self, job: SimJob) -> None:

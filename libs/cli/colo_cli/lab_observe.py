@@ -15,10 +15,11 @@ from colo_common.events.service import DeadLettered
 from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import EndCause, Reason
 
-__all__ = ["LabObserver", "NodeView", "percentile"]
+__all__ = ["FINAL_STATES", "LabObserver", "NodeView", "percentile"]
 
 _LATENCIES_MAX: Final = 200_000
 _TAPE: Final = 8
+FINAL_STATES: Final = frozenset({"Completed", "Failed", "Terminated"})
 
 
 def percentile(values: list[float], pct: int) -> float:
@@ -91,7 +92,7 @@ class LabObserver:
                 self._view(fact.node).allocatable_mcpu = fact.batch_cpu_mcpu
             case JobStateChanged():
                 self.jobs[fact.job] = fact.state
-                if fact.state in ("Completed", "Failed", "Terminated"):
+                if fact.state in FINAL_STATES:
                     self._submitted_us.pop(fact.job, None)
                     self._replicas.pop(fact.job, None)
             case ReplicaEnded():

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import urllib.request
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -120,9 +121,10 @@ class LabProcesses:
             module, environment = self._modules[name]
             await self.start(name, module, environment)
 
-    async def stop(self) -> None:
-        """SIGTERM to all, SIGKILL to what is left after 3 s."""
-        children = [child.process for child in self.running.values() if child.process.returncode is None]
+    async def stop(self, names: Iterable[str] | None = None) -> None:
+        """SIGTERM to these (None: all), SIGKILL to what is left after 3 s."""
+        chosen = [name for name in (tuple(self.running) if names is None else names) if name in self.running]
+        children = [self.running[name].process for name in chosen if self.running[name].process.returncode is None]
         for process in children:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
@@ -134,7 +136,8 @@ class LabProcesses:
                     with contextlib.suppress(ProcessLookupError):
                         process.kill()
             await asyncio.gather(*waits)
-        self.running.clear()
+        for name in chosen:
+            del self.running[name]
 
 
 def log_events(log: Path, event: str, since: int = 0) -> list[dict[str, Any]]:

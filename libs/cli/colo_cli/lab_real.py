@@ -1,49 +1,217 @@
 """This machine as one more node of the lab: its own collector and executor, real processes in real control groups."""
 
+import asyncio
 import os
 import socket
+from collections import Counter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from colo_cli.lab_kernel import KernelView, differences
 from colo_cli.lab_options import LabOptions
-from colo_cli.lab_processes import LabProcesses, log_events
+from colo_cli.lab_processes import LabProcesses
+from colo_common.events.enforcement import PlacementRefused, ReplicaEnded, ReplicaStarted
+from colo_common.events.fact import Fact
+from colo_common.events.node import AllocatableChanged, NodeUsageSampled
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.placement import attempt_key, parse_replica_token
+from colo_common.model.reasons import EndCause
+from colo_executor.cgroup import CgroupError
+from colo_executor.desired import BATCH
 
-__all__ = ["RealNode"]
+__all__ = ["REAL_RESERVED_MCPU", "RealNode"]
 
 _NEEDS: Final = "--real needs root and writable cpu and memory control groups; the lab goes on with simulated nodes"
+_AGENTS: Final = ("collector", "executor")
+_PERIOD_MS_MIN: Final = 200
+_RESTORE_S: Final = 1.5
+_DIFFERENCES_MAX: Final = 10
+
+REAL_RESERVED_MCPU: Final = 200
+"""What the lab with a real node keeps free on each machine for itself: a whole CPU of a small machine would be all of it."""
 
 
 class RealNode:
-    """Starts the two node agents when this process may; otherwise says what it would need."""
+    """Starts the two node agents when this process may; otherwise says what it would need.
+
+    The agents run on the wall clock, whatever the lab's speed: a second of this machine is a second. `account` is what the lab
+    itself read from the kernel, and what was said on the bus about the node.
+    """
 
     def __init__(self, options: LabOptions, directory: Path, processes: LabProcesses) -> None:
-        self._options = options
         self._directory = directory
         self._processes = processes
+        wall_ms = options.sample_period_ms // options.speed
+        self._period_ms = max(wall_ms, _PERIOD_MS_MIN)
+        self._lease_ms = max(options.lease_ms // options.speed, 6 * self._period_ms)
+        self.name = _node_name()
+        self.subtree = f"colo-lab-{os.getpid()}"
         self.runs = False
+        self.lacking = ""
         self.notices: list[str] = []
-        self.note = ""
+        self._kernel: KernelView | None = None
+        self._told: dict[str, dict[str, str]] = {}
+        self._ends: Counter[str] = Counter()
+        self._seen: set[str] = set()
+        self._ceilings: list[int] = []
+        self._tier: dict[str, str] = {}
+        self._replica = ""
+        self._pids: tuple[int, ...] = ()
+        self._knobs: dict[str, str] = {}
+        self._differs: list[str] = []
+        self._promised_mcpu = self._promised_most_mcpu = 0
+        self._load = "no sample of it was heard"
 
     async def start(self) -> None:
-        """Add the node, or note why not."""
-        lacking = _lacking()
+        """Start the agents, or note why not."""
+        lacking = await asyncio.to_thread(_lacking)
         if lacking:
-            self.notices.append(f"{_NEEDS} (lacking: {lacking})")
-            self.note = self.notices[-1]
+            self._go_without(f"lacking: {lacking}")
             return
-        name = _node_name()
-        common = {"COLO_NODE": name, "COLO_SUBTREE": f"colo-lab-{os.getpid()}"}
-        await self._processes.start("collector", "colo_collector", common)
-        state = {"COLO_EXECUTOR_STATE_DIR": str(self._directory / "executor"), "COLO_EXECUTOR_ON_EXIT": "restore"}
-        await self._processes.start("executor", "colo_executor", {**common, **state})
+        try:
+            self._kernel = KernelView(self.subtree)
+        except (CgroupError, OSError) as error:
+            self._go_without(str(error))
+            return
+        await self._processes.start("collector", "colo_collector", self._environment("collector"))
+        await self._processes.start("executor", "colo_executor", self._environment("executor"))
         self.runs = True
-        self.note = f"this machine runs as {name}: real control groups below {common['COLO_SUBTREE']}"
+
+    async def wait_ready(self) -> None:
+        """Return when the agents are ready; a machine on which they cannot be is left out, with a note why."""
+        if not self.runs:
+            return
+        try:
+            await self._processes.wait_ready(list(_AGENTS))
+        except InvalidInput as error:
+            await self._processes.stop(_AGENTS)
+            await self.close()
+            self._go_without(str(error))
 
     async def close(self) -> None:
-        """The executor put everything back when it ended."""
-        executor = self._processes.running.get("executor")
-        if executor is not None:
-            self.notices.extend(str(line) for line in log_events(executor.log, "restored"))
+        """Called when the agents have ended. What an executor could not put back in its time is put back here."""
+        if self._kernel is None or not self._kernel.left():
+            return
+        from colo_common.runtime.settings import load
+        from colo_executor.main import restore
+        from colo_executor.settings import Settings
+
+        settings = load(Settings, "executor", (), {**os.environ, **self._environment("executor")})
+        try:
+            async with asyncio.timeout(_RESTORE_S):
+                await restore(settings)
+        except (TimeoutError, InvalidInput) as error:
+            left = ", ".join(self._kernel.left())
+            self.notices.append(f"control groups were left behind: {left} ({str(error) or 'out of time'})")
+
+    def see(self, fact: Fact) -> None:
+        """Take what is said about this node."""
+        if not self.runs or getattr(fact, "node", "") != self.name:
+            return
+        match fact:
+            case ReplicaStarted():
+                key = attempt_key(fact.replica, fact.attempt)
+                self._told[key] = {knob.path: knob.value for knob in fact.knobs}
+            case ReplicaEnded():
+                done = fact.cause is EndCause.EXITED and fact.exit_code == 0
+                self._ends["succeeded" if done else fact.cause.value] += 1
+            case PlacementRefused():
+                self._ends[f"refused: {fact.reason.value}"] += 1
+            case AllocatableChanged():
+                self._promised_mcpu = fact.batch_cpu_mcpu
+                self._promised_most_mcpu = max(self._promised_most_mcpu, fact.batch_cpu_mcpu)
+            case NodeUsageSampled():
+                self._load = f"{fact.cpu_used_mcpu / 1000:.1f} CPU in use in the last sample"
+            case _:
+                return
+
+    def look(self) -> None:
+        """Read the kernel's files again: the tier's, and those of a replica that has a process now."""
+        kernel = self._kernel
+        if kernel is None or not self.runs:
+            return
+        self._tier = {**kernel.knobs(""), **kernel.knobs(BATCH)} or self._tier
+        ceiling_mcpu = kernel.ceiling_mcpu()
+        if ceiling_mcpu is not None:
+            seen = (*self._ceilings, ceiling_mcpu)
+            self._ceilings = [min(seen), max(seen)]
+        for group in kernel.replicas():
+            knobs, pids = kernel.knobs(group), kernel.processes(group)
+            token = parse_replica_token(group.rpartition("/")[2])
+            if not pids or not knobs or token is None:
+                continue
+            self._replica, self._pids, self._knobs = attempt_key(*token), pids, knobs
+            self._seen.add(self._replica)
+            if len(self._differs) < _DIFFERENCES_MAX:
+                self._differs += differences(self._told.get(self._replica, {}), knobs)
+
+    @property
+    def note(self) -> str:
+        """One line for the screen: the replica that runs and what the kernel holds it to, or why there is none."""
+        if not self.runs:
+            return self.notices[0] if self.notices else ""
+        if not self._replica:
+            return (
+                f"{self.name} is this machine, {self.subtree}: {self._promised_mcpu} mCPU promised, nothing has run yet"
+            )
+        shown = ", ".join(f"{path.rpartition('/')[2]} {value}" for path, value in self._knobs.items())
+        ceiling = f"ceiling {self._ceilings[0]}-{self._ceilings[1]} mCPU" if self._ceilings else "no ceiling"
+        return f"{self.name} is this machine: {self._replica} (pid {self._pids[0]}) has {shown}; tier: {ceiling}"
+
+    def account(self) -> dict[str, Any]:
+        """What the verdict says of this machine. `knobs` are files below the root of control groups, as the lab read them."""
+        if not self.runs:
+            return {"node": "", "lacking": self.lacking, "replicas_run": 0, "knobs": {}}
+        ceiling = dict(zip(("least", "most"), self._ceilings, strict=False))
+        return {
+            "node": self.name,
+            "subtree": self.subtree,
+            "cgroup_version": self._kernel.version if self._kernel else 0,
+            "promised_mcpu": self._promised_most_mcpu,
+            "replicas_run": len(self._told.keys() | self._seen),
+            "replicas_seen_in_the_kernel": len(self._seen),
+            "ends": dict(sorted(self._ends.items())),
+            "ceiling_mcpu": ceiling,
+            "replica": self._replica,
+            "pids": list(self._pids),
+            "knobs": {**self._tier, **self._knobs},
+            "differs": self._differs,
+        }
+
+    def findings(self) -> list[str]:
+        """The notes for the verdict."""
+        if not self.runs or self._told or self._seen:
+            return self.notices
+        why = f"at most {self._promised_most_mcpu} mCPU were promised, {self._load}"
+        return [*self.notices, f"this machine has no idle CPU to promise, so that no real process ran: {why}"]
+
+    def _go_without(self, why: str) -> None:
+        self.runs = False
+        self.lacking = why
+        self.notices.append(f"{_NEEDS} ({why})")
+
+    def _environment(self, agent: str) -> dict[str, str]:
+        common = {
+            "COLO_NODE": self.name,
+            # A second of this machine is a second; the agents compare nothing with the lab's fast clock.
+            "COLO_CLOCK_SPEED": "1",
+            "COLO_CLOCK_ORIGIN_MS": "0",
+        }
+        if agent == "collector":
+            return {
+                **common,
+                "COLO_COLLECTOR_SUBTREE": self.subtree,
+                "COLO_COLLECTOR_PERIOD_MS": str(self._period_ms),
+            }
+        return {
+            **common,
+            "COLO_EXECUTOR_PROCESS_SUBTREE": self.subtree,
+            "COLO_EXECUTOR_PROCESS_STATE_DIR": str(self._directory / "executor"),
+            "COLO_EXECUTOR_ON_EXIT": "restore",
+            # Leases come in the lab's fast milliseconds; here they may last as many samples as elsewhere.
+            "COLO_EXECUTOR_LEASE_DEFAULT_MS": str(self._lease_ms),
+            "COLO_EXECUTOR_LEASE_MOST_MS": str(self._lease_ms),
+        }
 
 
 def _lacking() -> str:
@@ -54,13 +222,8 @@ def _lacking() -> str:
 
 
 def _node_name() -> str:
-    """The host's name as a node name; "this-machine" when it has none that fits."""
-    from colo_common.events.subjects import encode_node
-    from colo_common.model.invalid import InvalidInput
+    """The host's name as a node name; never that of a simulated node."""
+    from colo_collector.settings import node_name
 
-    name = socket.gethostname().lower().strip(".")
-    try:
-        encode_node(name)
-    except InvalidInput:
-        return "this-machine"
-    return name
+    name = node_name(socket.gethostname())
+    return f"{name}-real" if name.startswith("node-") else name

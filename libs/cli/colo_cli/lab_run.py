@@ -14,11 +14,14 @@ from typing import Any, Final
 import msgspec
 
 from colo_cli.lab_feed import LabFeed
+from colo_cli.lab_observe import LabObserver
 from colo_cli.lab_options import LabOptions
 from colo_cli.lab_processes import LabProcesses, log_notices
-from colo_cli.lab_real import RealNode
+from colo_cli.lab_real import REAL_RESERVED_MCPU, RealNode
+from colo_cli.lab_real_feed import RealFeed
 from colo_cli.lab_screen import lab_picture
 from colo_cli.lab_servers import LabServers
+from colo_cli.lab_start import finished_before
 from colo_cli.lab_verdict import LabFigures, verdict_of
 from colo_cli.lab_watch import LabCore, lab_hears
 from colo_common.adapters.bus_nats import NatsBus
@@ -47,10 +50,15 @@ async def run_lab(options: LabOptions) -> dict[str, Any]:
         directory = stack.enter_context(_directory(options))
         # The terminal is for the picture; what the lab's own connections say goes where the services' logs are.
         logs.configure("info", "json", stack.enter_context((directory / "lab.log").open("a")), service="lab")
-        servers = await stack.enter_async_context(LabServers(options, directory))
+        source = _job_source(options)
+        servers = LabServers(options, directory)
+        if not await finished_before(stop, stack.enter_async_context(servers)):
+            return _nothing_happened(options)
         lab = _Lab(options, directory, servers, started_s, stop)
         stack.push_async_callback(lab.close)
-        return await lab.run()
+        if not await finished_before(stop, lab.begin()):
+            return _nothing_happened(options)
+        return await lab.run(source)
 
 
 class _Lab:
@@ -66,34 +74,41 @@ class _Lab:
         self._clock = SystemClock(float(options.speed), self._origin_ms)
         self._processes = LabProcesses(directory, self._environment())
         self._bus = NatsBus(servers.nats_url, name="colo-lab", version="lab")
-        self._core = LabCore()
         self._real = RealNode(options, directory, self._processes) if options.real else None
-        self._errors: list[str] = []
+        self._core = LabCore(self._real.see if self._real is not None else None)
+        self._real_feed: RealFeed | None = None
 
-    async def run(self) -> dict[str, Any]:
+    async def begin(self) -> None:
+        """Start everything and return when it is ready."""
         self._bus.start()
         await self._bus.connected(10.0)
         await self._start_services()
-        source = self._job_source()
+
+    async def run(self, source: JobSource) -> dict[str, Any]:
         feed = LabFeed(self._bus, self._clock, self._core.seen, source, nodes=self._options.nodes)
         service = Service(
             name="lab", core=self._core, bus=self._bus, clock=self._clock, hears=lab_hears(), discoverable=False
         )
         ended = asyncio.Event()
         watching = asyncio.create_task(service.run(ended))
-        feeding = asyncio.create_task(feed.run())
+        feeds = [asyncio.create_task(feed.run())]
+        if self._real is not None and self._real.runs:
+            self._real_feed = RealFeed(self._bus, self._clock, self._core.seen, self._real)
+            feeds.append(asyncio.create_task(self._real_feed.run()))
         begun_s = time.monotonic()
         try:
-            await self._watch(begun_s, (watching, feeding))
+            await self._watch(begun_s, (watching, *feeds))
             figures = self._figures(feed, time.monotonic() - begun_s)
         finally:
-            feeding.cancel()
-            await asyncio.gather(feeding, return_exceptions=True)
+            for feeding in feeds:
+                feeding.cancel()
+            await asyncio.gather(*feeds, return_exceptions=True)
         # The machines write their last account when they end; messages that are under way are still heard.
         await self._processes.stop()
         ended.set()
         await asyncio.gather(watching, return_exceptions=True)
-        return verdict_of(figures, self._core.seen, self._ledgers())
+        verdict = verdict_of(figures, self._core.seen, self._ledgers())
+        return verdict if self._real is None else {**verdict, "real": self._real.account()}
 
     async def close(self) -> None:
         await self._processes.stop()
@@ -118,6 +133,8 @@ class _Lab:
             "COLO_SIM_REFLEX_LEASE_DEFAULT_MS": str(options.lease_ms),
             "COLO_EVICTOR_POLICY_GAP_MS": str(max(10_000, 4 * period_ms)),
         }
+        if options.real:
+            found["COLO_OVERCOMMIT_NODE_RESERVED_CPU_MCPU"] = str(REAL_RESERVED_MCPU)
         return {key: value for key, value in found.items() if value}
 
     async def _start_services(self) -> None:
@@ -133,16 +150,12 @@ class _Lab:
             "COLO_SIM_REPORT": str(self._report),
         }
         await self._processes.start("sim", "colo_sim", {key: value for key, value in machines.items() if value})
+        simulated = list(self._processes.running)
         if self._real is not None:
             await self._real.start()
-        await self._processes.wait_ready(list(self._processes.running))
-
-    def _job_source(self) -> JobSource:
-        if not self._options.jobs:
-            return GeneratedJobs(self._options.seed)
-        return read_job_table(
-            Path(self._options.jobs), max_cpu_mcpu=12_000, max_memory_bytes=32 << 30, speed_up=self._options.speed
-        )
+        await self._processes.wait_ready(simulated)
+        if self._real is not None:
+            await self._real.wait_ready()
 
     async def _watch(self, begun_s: float, tasks: tuple["asyncio.Task[None]", ...]) -> None:
         """Draw and look after the services until the time is over, somebody stops it, or a part fails."""
@@ -156,6 +169,8 @@ class _Lab:
                     if task.done():
                         task.result()
                 await self._processes.heal()
+                if self._real is not None:
+                    self._real.look()
                 draw(
                     lab_picture(
                         self._core.seen,
@@ -195,17 +210,17 @@ class _Lab:
             speed=self._options.speed,
             duration_s=duration_s,
             simulated_s=duration_s * self._options.speed,
-            submitted=feed.submitted,
+            submitted=feed.submitted + (self._real_feed.submitted if self._real_feed is not None else 0),
             first_placement_s=first_s,
             cpu_s={"lab": own_s, **self._servers.cpu_s(), **{name: child.cpu_s() for name, child in children.items()}},
             rss_bytes={**self._servers.rss_bytes(), **{name: child.rss_bytes() for name, child in children.items()}},
             errors=[
-                *self._errors,
                 *(f"{name} ended by itself and was started again" for name in self._processes.restarts),
                 *feed.refused[:5],
+                *(self._real_feed.refused[:5] if self._real_feed is not None else ()),
                 *(f"placed twice: {key}" for key in self._core.seen.placed_twice[:5]),
             ],
-            notices=[*log_notices(children.get("sim")), *(self._real.notices if self._real is not None else ())],
+            notices=[*log_notices(children.get("sim")), *(self._real.findings() if self._real is not None else ())],
         )
 
     def _ledgers(self) -> dict[str, MachineLedger]:
@@ -213,6 +228,30 @@ class _Lab:
             return msgspec.json.decode(self._report.read_bytes(), type=dict[str, MachineLedger])
         except (OSError, msgspec.MsgspecError) as error:
             raise InvalidInput("lab", f"the machines' account cannot be read: {error}", str(self._report)) from error
+
+
+def _job_source(options: LabOptions) -> JobSource:
+    """The jobs; a table that cannot be read is refused before anything is started."""
+    if not options.jobs:
+        return GeneratedJobs(options.seed)
+    return read_job_table(Path(options.jobs), max_cpu_mcpu=12_000, max_memory_bytes=32 << 30, speed_up=options.speed)
+
+
+def _nothing_happened(options: LabOptions) -> dict[str, Any]:
+    """The verdict of a lab that was stopped before it began."""
+    figures = LabFigures(
+        nodes=0,
+        speed=options.speed,
+        duration_s=0.0,
+        simulated_s=0.0,
+        submitted=0,
+        first_placement_s=None,
+        cpu_s={},
+        rss_bytes={},
+        errors=(),
+        notices=("stopped before it began",),
+    )
+    return verdict_of(figures, LabObserver(), {})
 
 
 @contextlib.contextmanager

@@ -1,7 +1,9 @@
 """The lab's NATS and Redis: its own, or those whose URL was given; and the port of the gateway."""
 
+import asyncio
 import os
 import socket
+import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -11,10 +13,12 @@ from colo_cli.server_process import ServerProcess
 from colo_cli.servers import NatsServer, RedisServer
 from colo_common.adapters.nats_streams import delete_streams, refuse_used_streams
 from colo_common.model.invalid import InvalidInput
+from colo_common.ports import PortError
 
 __all__ = ["LabServers"]
 
 _GATEWAY_PORT: Final = 8088
+_PROBE_KEY: Final = "colo:lab:probe"
 
 
 class LabServers:
@@ -31,22 +35,32 @@ class LabServers:
         if self._redis is None:
             await _refuse_used_redis(self._options.redis_url)
         if self._nats is None:
-            await refuse_used_streams(self._options.nats_url)
-        for server in (self._nats, self._redis):
-            if server is not None:
+            await _refuse_used_nats(self._options.nats_url)
+        try:
+            for _, server in self._own():
                 await server.start()
+        except BaseException:
+            await self._stop_own()
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._redis is None:
-            await _empty_redis(self._options.redis_url)
-        if self._nats is None:
-            await delete_streams(self._options.nats_url)
-        for server in (self._nats, self._redis):
-            if server is not None:
-                await server.stop()
+        try:
+            if self._redis is None:
+                await _empty_redis(self._options.redis_url)
+            if self._nats is None:
+                await delete_streams(self._options.nats_url)
+        except PortError as problem:
+            # The lab is over and its verdict stands; whoever owns the server has to know all the same.
+            sys.stderr.write(f"colo: the lab's data could not be removed: {problem}\n")
+        finally:
+            await self._stop_own()
+
+    async def _stop_own(self) -> None:
+        """At the same time, each within its own limit."""
+        await asyncio.gather(*(server.stop() for _, server in self._own()))
 
     @property
     def nats_url(self) -> str:
@@ -103,27 +117,40 @@ def _free_port(wanted: int) -> int:
     raise InvalidInput("port", "no port is free on the loopback address", wanted)
 
 
+async def _refuse_used_nats(url: str) -> None:
+    """A lab must not mix its streams with a real colo's. Raises InvalidInput that names the option."""
+    try:
+        await refuse_used_streams(url)
+    except PortError as error:
+        raise InvalidInput("nats_url", f"must be a NATS server with JetStream that answers: {error}", url) from error
+
+
 async def _refuse_used_redis(url: str) -> None:
-    """A lab must not mix its data with a real colo's."""
-    from colo_common.adapters.redis_client import redis_client
+    """A lab must not mix its data with a real colo's, and must be able to write. Raises InvalidInput that names the option."""
+    from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client
 
     client = redis_client(url, name="colo-lab")
     try:
         async for _key in client.scan_iter(match="colo:*", count=1000):
             raise InvalidInput("redis_url", "holds data of another colo; give an empty database", url)
-    except OSError as error:
-        raise InvalidInput("redis_url", f"must be a Redis that answers: {error}", url) from error
+        await client.set(_PROBE_KEY, "1")
+        await client.delete(_PROBE_KEY)
+    except REDIS_ERRORS as error:
+        raise InvalidInput("redis_url", f"must be a Redis that answers and takes writes: {error}", url) from error
     finally:
         await client.aclose()
 
 
 async def _empty_redis(url: str) -> None:
-    from colo_common.adapters.redis_client import redis_client
+    """Remove the lab's rows. Raises PortError when the server does not let it."""
+    from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_error
 
     client = redis_client(url, name="colo-lab")
     try:
         async for key in client.scan_iter(match="colo:*", count=1000):
             await client.delete(key)
+    except REDIS_ERRORS as error:
+        raise redis_error(error, f"empty {url}") from error
     finally:
         await client.aclose()
 

@@ -1,5 +1,7 @@
 """The lab hears everything that the services say, through the same shell that they run in."""
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from colo_cli.lab_observe import LabObserver
@@ -13,16 +15,19 @@ __all__ = ["LabCore", "lab_hears"]
 
 
 class LabCore:
-    """A core that only counts."""
+    """A core that only counts, and lets another listener hear the same."""
 
-    def __init__(self) -> None:
+    def __init__(self, listener: Callable[[Fact], None] | None = None) -> None:
         self.seen = LabObserver()
+        self._listener = listener
 
     def handle(self, event: Struct, now_ms: int) -> list[Effect]:
         """Count the message."""
         del now_ms
         if isinstance(event, Fact):
             self.seen.see(event)
+            if self._listener is not None:
+                self._listener(event)
         return []
 
     def deadline_ms(self) -> int | None:

@@ -14,6 +14,8 @@ app = App(
     help="Batch work on the idle capacity under latency-sensitive services, explained.",
     version_flags=(),
     result_action="return_value",
+    # `main` answers Ctrl-C: what was asked to end and ended did well.
+    suppress_keyboard_interrupt=False,
 )
 get = App(name="get", help="List jobs, nodes or queues.")
 explain = App(name="explain", help="Say why: where a job's replicas are, or what a node may promise.")

@@ -1,0 +1,86 @@
+"""What the kernel's own files show of an executor's control groups: read by path, never written."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from colo_executor.cgroup import find_hierarchy
+from colo_executor.desired import BATCH
+from colo_executor.knobs import Knob, file_of
+
+__all__ = ["CGROUP_ROOT", "KernelView", "differences"]
+
+CGROUP_ROOT: Final = "/sys/fs/cgroup"
+
+
+class KernelView:
+    """The groups of one subtree. The constructor raises CgroupError where a needed controller is lacking.
+
+    Groups are named as the executor names them: "" is the subtree itself, "batch" the tier, "batch/NAME" a replica attempt.
+    """
+
+    def __init__(self, subtree: str, root: str = CGROUP_ROOT) -> None:
+        hierarchy = find_hierarchy(root)
+        self.version = hierarchy.version
+        self._root = Path(root).resolve()
+        self._mounts = {controller: Path(mount) / subtree for controller, mount in hierarchy.mounts.items()}
+
+    def replicas(self) -> tuple[str, ...]:
+        """The groups of replica attempts that are there now, in order."""
+        return tuple(f"{BATCH}/{path.name}" for path in _directories(self._mounts["cpu"] / BATCH))
+
+    def processes(self, group: str) -> tuple[int, ...]:
+        """The processes of the group itself; () when it is gone."""
+        text = _text(self._mounts["cpu"] / group / "cgroup.procs") or ""
+        return tuple(int(line) for line in text.split())
+
+    def knobs(self, group: str) -> dict[str, str]:
+        """File (relative to the root of control groups) -> what it shows, for every knob whose file is there."""
+        found = {}
+        for knob in Knob:
+            place = file_of(knob, self.version)
+            if place is None or place[0] not in self._mounts:
+                continue
+            path = self._mounts[place[0]] / group / place[1]
+            text = _text(path)
+            if text is not None:
+                found[str(path.relative_to(self._root))] = text
+        return found
+
+    def ceiling_mcpu(self) -> int | None:
+        """The tier's CPU ceiling: quota x 1000 // period; None without one."""
+        tier = self._mounts["cpu"] / BATCH
+        if self.version == 1:
+            words = [_text(tier / name) or "" for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
+        else:
+            words = (_text(tier / "cpu.max") or "").split()
+        if len(words) != 2 or not all(word.isdigit() for word in words):
+            return None
+        return int(words[0]) * 1_000 // max(int(words[1]), 1)
+
+    def left(self) -> tuple[str, ...]:
+        """The subtree's directories that are still there, under whichever controller."""
+        return tuple(str(path) for path in sorted(set(self._mounts.values())) if path.is_dir())
+
+
+def differences(told: Mapping[str, str], shown: Mapping[str, str]) -> list[str]:
+    """What an executor told and the kernel shows otherwise; a file that is gone says nothing."""
+    return [
+        f"{path}: told {value}, shows {shown[path]}"
+        for path, value in sorted(told.items())
+        if path in shown and shown[path] != value
+    ]
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text("ascii").strip()
+    except OSError:
+        return None
+
+
+def _directories(path: Path) -> list[Path]:
+    try:
+        return sorted(entry for entry in path.iterdir() if entry.is_dir())
+    except OSError:
+        return []
