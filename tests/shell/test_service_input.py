@@ -80,7 +80,7 @@ def test_a_message_that_came_too_often_is_dead_lettered_unhandled() -> None:
         async def drop(_delivery: object) -> None:
             source_taken.set()
 
-        from colo_common.runtime.core import sources_of
+        from colo_common.runtime.sources import sources_of
 
         (source,) = sources_of("told", [WITHDRAWN])
         listener = asyncio.ensure_future(world.bus.listen(source, drop))  # type: ignore[arg-type]

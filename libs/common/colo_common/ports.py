@@ -80,8 +80,8 @@ class Source(Struct, frozen=True, kw_only=True):
     `stream` empty: live core messages, lossy, newest wins when the sink is slow. Otherwise a consumer of that stream:
     `durable` named: continues where it stopped, explicit acknowledgement, redelivery after `ack_wait_s`, at most
     `max_deliver` times; unnamed: from now, or, with `last_per_subject`, the last message of each subject first, then live,
-    each once, and acknowledging does nothing. `also` are further subjects of the same stream, none overlapping another: one
-    consumer delivers all of them in the order of the stream.
+    each once, and acknowledging does nothing. `also` are further subjects of the same stream, none overlapping another and best
+    without wildcards: one consumer delivers all of them in the order of the stream.
     """
 
     subject: str

@@ -14,15 +14,14 @@ from msgspec import Struct
 from colo_common.adapters.clock import ManualClock, SystemClock
 from colo_common.adapters.newest import Newest
 from colo_common.adapters.stream_memory import matches
-from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
-from colo_common.events.eviction import EvictReplica
-from colo_common.events.job import JobSubmitted, StopReplicas
+from colo_common.events.enforcement import ReplicaStarted
+from colo_common.events.job import StopReplicas
 from colo_common.events.node import AllocatableChanged, LeaseRenewed
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.ports import Source
 from colo_common.runtime import logs
 from colo_common.runtime.backoff import Backoff
-from colo_common.runtime.core import Hearing, source_of, sources_of
+from colo_common.runtime.core import Hearing, source_of
 from colo_common.runtime.inbox import Inbox, Local
 from colo_common.runtime.metrics import Metrics
 from tests.support.vloop import run_virtual
@@ -201,38 +200,6 @@ def test_a_metric_asked_for_twice_is_the_same_and_of_one_kind() -> None:
 )
 def test_a_hearing_becomes_a_source(hearing: Hearing, source: Source) -> None:
     assert source_of("jobs", hearing) == source
-
-
-def test_hearings_that_begin_alike_share_a_consumer() -> None:
-    hearings = [
-        Hearing(type=LeaseRenewed),
-        Hearing(type=ReplicaStarted),
-        Hearing(type=AllocatableChanged, replay=True),
-        Hearing(type=ReplicaEnded),
-        Hearing(type=ReplicaEnded),
-        Hearing(type=JobSubmitted, durable=False),
-        Hearing(type=StopReplicas, parameters={"node": "n1"}),
-        Hearing(type=StopReplicas, parameters={"node": "n2"}),
-        Hearing(type=EvictReplica, parameters={"node": "n1"}),
-    ]
-    assert sources_of("jobs", hearings) == (
-        Source(subject="colo.v1.tlm.node.*.lease"),
-        Source(
-            subject="colo.v1.evt.enforcement.*.started",
-            also=("colo.v1.evt.enforcement.*.ended",),
-            stream="COLO_EVT",
-            durable="colo-jobs-evt",
-        ),
-        Source(subject="colo.v1.evt.node.*.allocatable", stream="COLO_NODE", last_per_subject=True),
-        Source(subject="colo.v1.evt.job.submitted", stream="COLO_EVT"),
-        Source(
-            subject="colo.v1.cmd.node.n1.stop",
-            also=("colo.v1.cmd.node.n1.evict",),
-            stream="COLO_CMD",
-            durable="colo-jobs-n1-cmd",
-        ),
-        Source(subject="colo.v1.cmd.node.n2.stop", stream="COLO_CMD", durable="colo-jobs-n2-cmd"),
-    )
 
 
 def test_a_parameter_that_the_subject_lacks_is_refused() -> None:

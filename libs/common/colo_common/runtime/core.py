@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, field
 
 from colo_common.events.effects import Effect
 from colo_common.events.fact import Fact
@@ -12,7 +12,7 @@ from colo_common.events.subjects import encode_node
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Source
 
-__all__ = ["Core", "Hearing", "Loader", "Performer", "source_of", "sources_of"]
+__all__ = ["Core", "Hearing", "Loader", "Performer", "given_of", "source_of"]
 
 _PREFIX_TOKENS: Final = 2
 _FactType = type[Fact]
@@ -75,34 +75,9 @@ def source_of(service: str, hearing: Hearing) -> Source:
     if hearing.replay or not hearing.durable:
         return Source(subject=subject, stream=stream, last_per_subject=hearing.replay)
     words = [token for token in row.subject.template.split(".")[_PREFIX_TOKENS:] if not token.startswith("{")]
-    return Source(subject=subject, stream=stream, durable="-".join(["colo", service, *_given(hearing), *words]))
+    return Source(subject=subject, stream=stream, durable="-".join(["colo", service, *given_of(hearing), *words]))
 
 
-def sources_of(service: str, hearings: Sequence[Hearing]) -> tuple[Source, ...]:
-    """Where all hearings' messages come from, with as few consumers as can be: each costs the server state and timers.
-
-    Hearings of one stream that begin alike and have the same parameters share a consumer, which delivers in the order of the
-    stream. A durable one is named colo-<service>[-<node>]-<evt, cmd or node>, whatever it hears; what a later version adds to it
-    is heard from where the consumer stands. Raises InvalidInput as source_of does.
-    """
-    groups: dict[tuple[Any, ...], list[Source]] = {}
-    for hearing in hearings:
-        source = source_of(service, hearing)
-        if not source.stream:
-            groups[source.subject,] = [source]
-            continue
-        name = ""
-        if source.durable:
-            name = "-".join(["colo", service, *_given(hearing), source.stream.removeprefix("COLO_").lower()])
-        key = source.stream, name, source.last_per_subject, *_given(hearing)
-        groups.setdefault(key, []).append(structs.replace(source, durable=name))
-    return tuple(
-        structs.replace(
-            first, also=tuple(dict.fromkeys(other.subject for other in others if other.subject != first.subject))
-        )
-        for first, *others in groups.values()
-    )
-
-
-def _given(hearing: Hearing) -> list[str]:
+def given_of(hearing: Hearing) -> list[str]:
+    """The parameters of a hearing as tokens of names, in order of the parameters' names."""
     return [encode_node(value) if name == "node" else value for name, value in sorted(hearing.parameters.items())]

@@ -2,17 +2,19 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from msgspec import Struct
 
 from colo_common.events.registry import question_of
 from colo_common.events.requests import Refusal
-from colo_common.events.wire import decode_request, encode_reply
+from colo_common.events.wire import decode_request, encode_reply, event_at
 from colo_common.model.invalid import InvalidInput
-from colo_common.ports import Answerer, Delivery, Sink
+from colo_common.ports import Answerer, Delivery, PortError, Sink, Source
 from colo_common.runtime.inbox import Heard, Inbox, Question
 from colo_common.runtime.metrics import ServiceMetrics
+from colo_common.runtime.sources import is_whole
 
 __all__ = ["Intake", "refusal_of"]
 
@@ -36,11 +38,16 @@ class Intake:
         self._closed = ""
         self._waiting: dict[str, asyncio.Future[bytes]] = {}
 
-    def sink(self, max_deliver: int) -> Sink:
+    def sink(self, source: Source) -> Sink:
         """Where a listener brings its messages; a full inbox makes it wait."""
 
         async def put(delivery: Delivery) -> None:
-            await self._inbox.put(Heard(delivery, max_deliver))
+            if is_whole(source) and not _is_registered(delivery.subject):
+                # Of a later version of colo; nobody here asked for it.
+                with suppress(PortError):
+                    await delivery.ack()
+                return
+            await self._inbox.put(Heard(delivery, source.max_deliver))
 
         return put
 
@@ -95,6 +102,14 @@ class Intake:
             return encode_reply(_unavailable("did not come to an answer in time"))
         finally:
             del self._waiting[request]
+
+
+def _is_registered(subject: str) -> bool:
+    try:
+        event_at(subject)
+    except InvalidInput:
+        return False
+    return True
 
 
 def _unavailable(rule: str) -> Refusal:

@@ -9,13 +9,14 @@ import structlog
 from msgspec import DecodeError, Struct
 
 from colo_common.ports import Bus, Clock, PortError, Store
-from colo_common.runtime.core import Core, Hearing, Loader, Performer, sources_of
+from colo_common.runtime.core import Core, Hearing, Loader, Performer
 from colo_common.runtime.inbox import Heard, Inbox, Item, Local
 from colo_common.runtime.intake import Intake
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.outgoing import Parcel, Sender
 from colo_common.runtime.patience import GaveUp, Patience
 from colo_common.runtime.record import Recorder
+from colo_common.runtime.sources import sources_of
 from colo_common.runtime.stamp import Stamp, outgoing_from_row
 from colo_common.runtime.turns import Turns, outbox_kind, outbox_removal
 
@@ -170,7 +171,7 @@ class Service:
             return False
         self._loaded = True
         for source in sources_of(self.name, self._hears):
-            self._listeners.append(self._spawn(self._bus.listen(source, self._intake.sink(source.max_deliver))))
+            self._listeners.append(self._spawn(self._bus.listen(source, self._intake.sink(source))))
         if self._answers or self._discoverable:
             self._spawn(self._bus.answer(self.name, self._intake.answerers(self._answers)))
         self._log.info("service-started", boot_id=self._boot_id, hears=len(self._hears), answers=len(self._answers))

@@ -1,0 +1,76 @@
+"""With how few consumers a service can hear all that it wants to: each of them costs the server state, files and timers."""
+
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from typing import Any
+
+from msgspec import structs
+
+from colo_common.events.registry import EVENTS
+from colo_common.ports import Source
+from colo_common.runtime.core import Hearing, given_of, source_of
+
+__all__ = ["is_whole", "sources_of"]
+
+
+def sources_of(service: str, hearings: Sequence[Hearing]) -> tuple[Source, ...]:
+    """Where all hearings' messages come from.
+
+    Of the hearings of one stream that begin alike and have the same parameters:
+
+    - all there is below some subject is one source, its subject ends in ">";
+    - otherwise concrete subjects share one source, and one with "*" is a source by itself: a server that filters by several
+      subjects looks through all that fit for each message, and there are some for every node.
+
+    A shared durable consumer is named colo-<service>[-<node>]-<evt, cmd or node>, whatever it hears, the others as source_of
+    does. What a later version adds to one is heard from where it stands. Raises InvalidInput as source_of does.
+    """
+    groups: dict[tuple[Any, ...], list[Hearing]] = {}
+    for hearing in hearings:
+        source = source_of(service, hearing)
+        key = source.stream or source.subject, bool(source.durable), source.last_per_subject, *given_of(hearing)
+        groups.setdefault(key, []).append(hearing)
+    return tuple(source for group in groups.values() for source in _shared(service, group))
+
+
+def is_whole(source: Source) -> bool:
+    """Whether the source also brings events that are not registered here: those of a later version."""
+    return source.subject.endswith(".>")
+
+
+def _shared(service: str, hearings: Sequence[Hearing]) -> list[Source]:
+    """The sources of hearings that begin alike, in the order of the hearings."""
+    sources = list(
+        {source.subject: source for source in (source_of(service, hearing) for hearing in hearings)}.values()
+    )
+    first = sources[0]
+    if not first.stream:
+        return sources
+    name = ""
+    if first.durable:
+        name = "-".join(["colo", service, *given_of(hearings[0]), first.stream.removeprefix("COLO_").lower()])
+    whole = _whole(first.stream, [source.subject for source in sources], hearings[0].parameters)
+    if whole:
+        return [structs.replace(first, subject=whole, durable=name)]
+    concrete = [source.subject for source in sources if "*" not in source.subject]
+    found = [source for source in sources if "*" in source.subject]
+    if concrete:
+        found.append(structs.replace(first, subject=concrete[0], also=tuple(concrete[1:]), durable=name))
+    return found
+
+
+def _whole(stream: str, subjects: Sequence[str], parameters: Mapping[str, str]) -> str:
+    """The pattern below which the stream has these subjects and no others; empty when there is none, or only one subject."""
+    if len(subjects) < 2:
+        return ""
+    columns = zip(*(subject.split(".") for subject in subjects), strict=False)
+    prefix = [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
+    for row in EVENTS:
+        if row.stream is None or row.stream.value != stream:
+            continue
+        given = {name: value for name, value in parameters.items() if name in row.subject.parameters}
+        subject = row.subject.wildcard(**given)
+        pairs = zip(prefix, subject.split("."), strict=False)
+        if subject not in subjects and all(one == other or "*" in (one, other) for one, other in pairs):
+            return ""
+    return ".".join([*prefix, ">"])

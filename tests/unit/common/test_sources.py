@@ -1,0 +1,115 @@
+"""How hearings share consumers: what is asked for is heard, nothing twice, with names that last."""
+
+from __future__ import annotations
+
+import pytest
+
+from colo_common.adapters.stream_memory import matches
+from colo_common.events.enforcement import NodeRecovered, ReplicaEnded, ReplicaStarted
+from colo_common.events.eviction import EvictReplica
+from colo_common.events.job import JobSubmitted, ReplicasWanted, ReplicasWithdrawn, StopReplicas
+from colo_common.events.node import AllocatableChanged, LeaseRenewed, NodeTopologyReported, NodeUsageSampled
+from colo_common.events.placement import ApplyPlacements
+from colo_common.events.registry import EVENTS, Stream
+from colo_common.model.invalid import InvalidInput
+from colo_common.ports import Source
+from colo_common.runtime.core import Hearing
+from colo_common.runtime.sources import is_whole, sources_of
+
+ENFORCED = "colo.v1.evt.enforcement.*"
+
+
+def of_node(body: type, node: str = "n1.example") -> Hearing:
+    return Hearing(type=body, parameters={"node": node})
+
+
+@pytest.mark.parametrize(
+    ("hearings", "sources"),
+    [
+        pytest.param(
+            [Hearing(type=LeaseRenewed), Hearing(type=NodeUsageSampled)],
+            [Source(subject="colo.v1.tlm.node.*.lease"), Source(subject="colo.v1.tlm.node.*.usage")],
+            id="telemetry is heard by subject",
+        ),
+        pytest.param(
+            [of_node(ApplyPlacements), of_node(StopReplicas), of_node(EvictReplica), of_node(LeaseRenewed)],
+            [
+                Source(subject="colo.v1.cmd.node.n1_example.>", stream="COLO_CMD", durable="colo-jobs-n1_example-cmd"),
+                Source(subject="colo.v1.tlm.node.n1_example.lease"),
+            ],
+            id="all orders of a node are one pattern",
+        ),
+        pytest.param(
+            [of_node(StopReplicas, "a"), of_node(EvictReplica, "a"), of_node(StopReplicas, "b")],
+            [
+                Source(
+                    subject="colo.v1.cmd.node.a.stop",
+                    also=("colo.v1.cmd.node.a.evict",),
+                    stream="COLO_CMD",
+                    durable="colo-jobs-a-cmd",
+                ),
+                Source(subject="colo.v1.cmd.node.b.stop", stream="COLO_CMD", durable="colo-jobs-b-cmd"),
+            ],
+            id="some orders of a node are a list",
+        ),
+        pytest.param(
+            [
+                Hearing(type=ReplicasWanted),
+                Hearing(type=ReplicaStarted),
+                Hearing(type=ReplicasWithdrawn),
+                Hearing(type=ReplicaEnded),
+                Hearing(type=ReplicaEnded),
+            ],
+            [
+                Source(subject=f"{ENFORCED}.started", stream="COLO_EVT", durable="colo-jobs-evt-enforcement-started"),
+                Source(subject=f"{ENFORCED}.ended", stream="COLO_EVT", durable="colo-jobs-evt-enforcement-ended"),
+                Source(
+                    subject="colo.v1.evt.replica.wanted",
+                    also=("colo.v1.evt.replica.withdrawn",),
+                    stream="COLO_EVT",
+                    durable="colo-jobs-evt",
+                ),
+            ],
+            id="subjects with many nodes stay by themselves",
+        ),
+        pytest.param(
+            [Hearing(type=NodeTopologyReported, replay=True), Hearing(type=AllocatableChanged, replay=True)],
+            [Source(subject="colo.v1.evt.node.*.>", stream="COLO_NODE", last_per_subject=True)],
+            id="all facts of all nodes are one pattern",
+        ),
+        pytest.param(
+            [Hearing(type=NodeTopologyReported, replay=True), Hearing(type=JobSubmitted, durable=False)],
+            [
+                Source(subject="colo.v1.evt.node.*.topology", stream="COLO_NODE", last_per_subject=True),
+                Source(subject="colo.v1.evt.job.submitted", stream="COLO_EVT"),
+            ],
+            id="what begins otherwise is heard otherwise",
+        ),
+    ],
+)
+def test_hearings_become_as_few_sources_as_can_be(hearings: list[Hearing], sources: list[Source]) -> None:
+    assert list(sources_of("jobs", hearings)) == sources
+
+
+@pytest.mark.parametrize("stream", [Stream.EVT, Stream.NODE])
+def test_all_events_of_a_stream_are_one_consumer(stream: Stream) -> None:
+    rows = [row for row in EVENTS if row.stream is stream]
+    (source,) = sources_of("gateway", [Hearing(type=row.body, durable=False) for row in rows])
+    assert is_whole(source)
+    assert all(matches(source.subject, row.subject.wildcard()) for row in rows)
+
+
+def test_what_is_heard_is_what_was_asked_for_whatever_is_left_out() -> None:
+    rows = [row for row in EVENTS if row.stream is not None]
+    for left_out in rows:
+        asked = [row for row in rows if row is not left_out]
+        sources = sources_of("gateway", [Hearing(type=row.body) for row in asked])
+        for row in rows:
+            subject = row.subject.wildcard()
+            patterns = [each for source in sources if source.stream == row.stream for each in source.subjects]
+            assert sum(matches(pattern, subject) for pattern in patterns) == (row is not left_out), (subject, patterns)
+
+
+def test_a_parameter_that_the_subject_lacks_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="node"):
+        sources_of("jobs", [Hearing(type=NodeRecovered), Hearing(type=ReplicaStarted, parameters={"zone": "1"})])
