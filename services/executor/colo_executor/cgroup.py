@@ -90,6 +90,14 @@ class CgroupTree:
 
     # ------------------------------------------------------------ directories
 
+    def check_writable(self) -> None:
+        """Raise CgroupError when this process may not make groups in the subtree, or the subtree itself."""
+        for mount in self._mounts():
+            top = os.path.join(mount, self.name)
+            where = top if os.path.isdir(top) else mount
+            if not os.access(where, os.W_OK | os.X_OK):
+                raise CgroupError(f"this process may not make control groups below {where}; run it as root")
+
     def make(self, group: str) -> None:
         """Make the group under every controller; one that exists is kept. Its parent must exist."""
         for mount in self._mounts():

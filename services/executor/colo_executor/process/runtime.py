@@ -60,6 +60,7 @@ class ProcessRuntime:
         self._journal = JournalFile(self._state_dir)
         try:
             self._tier = Tier(policy, self._journal)
+            self._tier.tree.check_writable()
         except BaseException:
             self._journal.close()
             raise
