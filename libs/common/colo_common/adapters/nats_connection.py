@@ -21,6 +21,8 @@ _RECONNECT_WAIT_S: Final = 0.1
 _PING_S: Final = 10
 _STREAM_BYTES_MIN: Final = 64 << 20
 _STREAMS_RETRY_S: Final = 1.0
+_CANCELS_MOST: Final = 10
+_CANCEL_S: Final = 0.1
 
 
 class NatsConnection:
@@ -82,9 +84,13 @@ class NatsConnection:
         if self.client.is_connected:
             with suppress(*NATS_ERRORS):
                 await self.client.flush(timeout=2)
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for _ in range(_CANCELS_MOST):
+            if not self._tasks:
+                break
+            for task in tuple(self._tasks):
+                task.cancel()
+            # While it connects, the library may swallow a cancellation and try the next server.
+            await asyncio.wait(tuple(self._tasks), timeout=_CANCEL_S)
         # The library asserts that a connection was begun; a process that refuses its settings closes before that.
         with suppress(AssertionError, *NATS_ERRORS):
             await self.client.close()

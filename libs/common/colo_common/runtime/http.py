@@ -1,5 +1,7 @@
 """The small HTTP server beside every service: alive, ready, metrics."""
 
+import errno
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
@@ -69,9 +71,11 @@ async def start_http(
         await site.start()
     except OSError as error:
         await runner.cleanup()
-        raise InvalidInput(
-            "http_port", f"must be a port this program may listen on: {error.strerror or error}", port
-        ) from error
+        # The loop's own text names address and port once more.
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+        if error.errno in (errno.EADDRINUSE, errno.EACCES):
+            raise InvalidInput("http_port", f"must be a port this program may listen on: {why}", port) from error
+        raise InvalidInput("http_host", f"must be an address of this machine: {why}", host) from error
     except OverflowError as error:
         await runner.cleanup()
         raise InvalidInput("http_port", "must be at most 65535", port) from error

@@ -127,6 +127,9 @@ class Process:
 
     async def close(self) -> None:
         """Say the last spans, close what was opened."""
+        for work in self._background:
+            # A process that refuses its settings never came to this work; what has run is over and does not mind.
+            work.close()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.bus.close)
             for closer in self._closers:
