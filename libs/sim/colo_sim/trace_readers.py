@@ -54,11 +54,11 @@ def read_trace(
         with io.TextIOWrapper(cast(BinaryIO, raw), encoding="utf-8-sig", newline="") as text:
             return _read_stream(text, path, rows, unit)
     except UnicodeDecodeError as error:
-        raise InvalidInput(path.name, f"must be UTF-8 text ({error.reason} at byte {error.start})", path) from None
+        raise InvalidInput(path.name, f"must be UTF-8 text ({error.reason} at byte {error.start})", str(path)) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InvalidInput(path.name, f"must be a whole gzip file ({error})", path) from None
+        raise InvalidInput(path.name, f"must be a whole gzip file ({error})", str(path)) from None
     except OSError as error:
-        raise InvalidInput(path.name, f"must be a readable file ({error.strerror or error})", path) from None
+        raise InvalidInput(path.name, f"must be a readable file ({error.strerror or error})", str(path)) from None
 
 
 def _read_stream(text: io.TextIOWrapper, path: Path, rows: TraceRows, unit: PrometheusUnit | None) -> TraceRead:

@@ -112,7 +112,9 @@ class TraceRows:
     def finish(self, format_name: str, *, is_fleet_mean: bool = False, notices: tuple[str, ...] = ()) -> TraceRead:
         """Return the trace. Times start at the earliest sample of all. Raises InvalidInput when no sample was left."""
         if not self._samples:
-            raise InvalidInput(self.source, "must hold at least one sample with a CPU share", dict(self.skipped))
+            raise InvalidInput(
+                self.source, "must hold at least one sample with a CPU share", dict(self.skipped) or "none"
+            )
         origin_ms = min(samples[0][0] for samples in self._samples.values())
         series = tuple(
             series_from_rows(name, [(t - origin_ms, cpu, mem) for t, cpu, mem in samples], self.gap_limit_ms)
