@@ -134,9 +134,10 @@ def play(shell: Shell, kinds: Sequence[type[Struct]], script: list[tuple[int, in
     for number, seed, step_ms in script:
         shell.now_ms += step_ms
         kind = kinds[number % len(kinds)]
-        event = hostile_fact(kind, seed) if issubclass(kind, Fact) else hostile_struct(kind, seed)
-        for _ in range(1 + (seed % 3 == 0) if event is not None else 0):
-            shell.tell(event, seed)
+        event: Struct | None = hostile_fact(kind, seed) if issubclass(kind, Fact) else hostile_struct(kind, seed)
+        if event is not None:
+            for _ in range(1 + (seed % 3 == 0)):
+                shell.tell(event, seed)
 
 
 def asked_of(owner: str) -> list[type[Struct]]:

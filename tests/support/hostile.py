@@ -123,7 +123,8 @@ class _Maker:
                 return self.value(rng.choice(types), name)
             case shapes.NoneType():
                 return None
-        raise TypeError(f"{name}: no hostile value for {shape!r}")
+            case _:
+                raise TypeError(f"{name}: no hostile value for {shape!r}")
 
     def _absurd(self) -> bool:
         return self._rng.randrange(100) < self._absurd_pct
