@@ -114,11 +114,15 @@ class WantQueue:
         want = self._wants.get(attempt[0])
         if want is None or want.attempt != attempt[1]:
             return delayed
-        del self._wants[want.replica]
         waiting = self._classes[class_of(want)]
+        is_head = self._head(waiting) == _place_of(want)
+        del self._wants[want.replica]
         waiting.live -= 1
         if waiting.live == 0:
             del self._classes[waiting.request]
+        elif is_head:
+            # A class is known to be ready by its head only.
+            self._announce(waiting)
         return want
 
     def next_class(self) -> RequestClass | None:
@@ -237,11 +241,11 @@ class WantQueue:
         if waiting is None:
             waiting = self._classes[request] = _Class(request)
         self._wants[want.replica] = want
-        place = (want.queued_at_ms, want.replica, want.attempt)
+        place = _place_of(want)
         heapq.heappush(waiting.heap, place)
         waiting.live += 1
         # A newcomer deserves its own answer, and a class that waits costs one search.
-        if waiting.parked is not None or waiting.heap[0] == place:
+        if waiting.parked is not None or self._head(waiting) == place:
             waiting.parked = None
             self._announce(waiting)
 
@@ -262,3 +266,7 @@ class WantQueue:
                 return place
             heapq.heappop(waiting.heap)
         return None
+
+
+def _place_of(want: ReplicaWant) -> _Place:
+    return (want.queued_at_ms, want.replica, want.attempt)

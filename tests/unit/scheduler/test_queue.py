@@ -63,6 +63,40 @@ def test_a_newer_attempt_replaces_the_one_that_waits() -> None:
     assert ("a/t/0", 1) not in queue
 
 
+def test_the_next_in_line_is_decided_when_the_first_withdraws() -> None:
+    queue = a_queue(a_want("a/t/0", queued_at_ms=1), a_want("a/t/1", queued_at_ms=2))
+    queue.remove(("a/t/0", 1))
+    assert drained(queue) == ["a/t/1"]
+
+
+def test_a_newcomer_is_decided_where_only_withdrawn_wants_were_before_it() -> None:
+    queue = a_queue(a_want("a/t/0", queued_at_ms=1), a_want("a/t/1", queued_at_ms=3))
+    request = queue.next_class()
+    queue.remove(("a/t/0", 1))
+    queue.remove(("a/t/1", 1))
+    queue.add(a_want("a/t/2", queued_at_ms=2))
+    assert queue.next_class() == request
+    assert drained(queue) == ["a/t/2"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(("add", "remove", "take")), st.integers(0, 5), st.integers(0, 4)), max_size=40)
+)
+def test_whoever_waits_unparked_is_decided(steps: list[tuple[str, int, int]]) -> None:
+    queue = a_queue()
+    for step, number, at_ms in steps:
+        if step == "add":
+            queue.add(a_want(f"a/t/{number}", queued_at_ms=at_ms, mcpu=1 + number % 2))
+        elif step == "remove":
+            queue.remove((f"a/t/{number}", 1))
+        elif (request := queue.next_class()) is not None:
+            queue.take(request, 1)
+            queue.placed(request)
+        queue.check()
+    drained(queue)
+    assert len(queue) == 0
+
+
 def test_a_full_queue_takes_no_more_and_says_so() -> None:
     queue = a_queue(a_want("a/t/0"), limit=1)
     assert not queue.add(a_want("b/t/0"))
