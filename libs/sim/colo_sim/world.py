@@ -50,6 +50,7 @@ _LOOK_MS: Final = 1_000
 
 class WorldSettings(Struct, frozen=True, kw_only=True):
     """Size and length of a world. `skew_most_ms`: node clocks differ from the services' by at most this, either way.
+    `spikes`: how often online work of a node wants nearly the whole machine.
 
     After the faults ended the views must agree within `settle_most_ms`, and everything must be done within `rest_most_ms`.
     """
@@ -61,6 +62,7 @@ class WorldSettings(Struct, frozen=True, kw_only=True):
     sample_ms: int = 1_000
     reflex_ms: int = 500
     skew_most_ms: int = 5_000
+    spikes: int = 4
     settle_most_ms: int = 600_000
     rest_most_ms: int = 3_600_000
     spec: MachineSpec = MachineSpec(
@@ -210,7 +212,7 @@ class World:
                 cpu_ppm=rng.choice((0, PPM // 2, PPM)),
                 mem_ppm=rng.choice((0, PPM // 2)),
             )
-            for _ in range(4)
+            for _ in range(self.settings.spikes)
         )
 
     # ------------------------------------------------------------ life

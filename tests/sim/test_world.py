@@ -1,0 +1,127 @@
+"""Seeded worlds with loss, duplication, disorder, crashes, cuts and lost nodes: nothing breaks, and everything ends well."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from msgspec import json
+from msgspec.structs import replace
+
+from colo_common.model.invalid import InvariantBroken
+from colo_executor.suppress import SuppressPolicy, bounds_mcpu
+from colo_sim.faults import CALM, FaultPlan
+from colo_sim.rest import differences
+from colo_sim.world import Outcome, World, WorldSettings
+
+pytestmark = pytest.mark.sim
+
+ROOT = Path(__file__).parents[2]
+SEEDS = range(1, 21)
+NO_FAULTS = FaultPlan(weather=CALM, quiet_after_ms=0, weights=())
+MINUTE_MS = 60_000
+
+
+def live(settings: WorldSettings) -> tuple[World, Outcome]:
+    """A world at its end; what broke names the command that shows it."""
+    world = World(settings)
+    try:
+        return world, world.run()
+    except InvariantBroken as error:
+        last = "\n".join(world.chronicle.last(40))
+        until = f"python -m tests.sim.replay --seed {settings.seed} --until {world.elapsed_ms}"
+        pytest.fail(f"{error}\n{last}\n{until}")
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_goes_wrong_every_promise_holds_and_every_job_ends_well(seed: int) -> None:
+    _, outcome = live(WorldSettings(seed=seed))
+    for judged in ("commits", "launches", "promises", "ReplicaEnded", "ReplicaStateChanged"):
+        assert outcome.judged[judged] > 10, f"the referee saw too little: {outcome.judged}"
+
+
+def test_the_seeds_together_see_everything_the_referee_judges() -> None:
+    """A world in which nothing was evicted, lost or superseded proves nothing about it."""
+    seen: set[str] = set()
+    for seed in (1, 12, 13):
+        seen |= live(WorldSettings(seed=seed))[1].judged.keys()
+    assert seen >= {"EvictionRequested", "ReplicasWithdrawn", "StopReplicas", "copies", "lease_ended", "NodeRecovered"}
+
+
+@pytest.mark.parametrize("seed", [3, 8])
+def test_the_same_seed_is_the_same_history_whatever_the_hash_seed(seed: int) -> None:
+    outcomes = [_in_another_process(seed, hash_seed) for hash_seed in ("0", "4242")]
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0].lines > 1_000
+
+
+def test_another_seed_is_another_history() -> None:
+    worlds = [World(WorldSettings(seed=seed)) for seed in (1, 2)]
+    for world in worlds:
+        world.run_until(MINUTE_MS)
+    assert worlds[0].chronicle.digest() != worlds[1].chronicle.digest()
+
+
+def test_without_faults_nothing_is_told_twice_and_everybody_agrees() -> None:
+    world, outcome = live(WorldSettings(seed=5, faults=NO_FAULTS))
+    assert outcome.judged.get("copies", 0) == 0
+    assert outcome.judged.get("late_launches", 0) == outcome.judged.get("overlaps", 0) == 0
+    assert world.scheduler_core.counts["conflicts_unexpected"] == 0
+    assert differences(world) == []
+
+
+def test_batch_goes_to_the_floor_without_a_control_plane_and_comes_back() -> None:
+    world = World(WorldSettings(seed=7, faults=NO_FAULTS, spikes=0))
+    world.run_until(2 * MINUTE_MS)
+    before = _ceilings(world)
+    for process in world.services:
+        process.crash()
+    world.run_until(4 * MINUTE_MS)
+    floor_mcpu, _ = bounds_mcpu(SuppressPolicy(), world.settings.spec.cpu_capacity_mcpu)
+    assert set(_ceilings(world)) == {floor_mcpu}
+    assert all(ceiling > floor_mcpu for ceiling in before)
+    assert world.referee.counts["lease_ended"] > 100
+    for process in world.services:
+        process.start()
+    world.run_until(7 * MINUTE_MS)
+    assert all(ceiling > floor_mcpu for ceiling in _ceilings(world))
+    world.run()
+
+
+def test_a_node_that_is_cut_off_goes_to_the_floor_alone() -> None:
+    world = World(WorldSettings(seed=9, faults=NO_FAULTS, spikes=0))
+    world.run_until(2 * MINUTE_MS)
+    cut, *others = world.nodes.values()
+    for process in cut.processes:
+        process.cut()
+    world.run_until(3 * MINUTE_MS)
+    floor_mcpu, _ = bounds_mcpu(SuppressPolicy(), world.settings.spec.cpu_capacity_mcpu)
+    assert cut.machine.batch_quota_mcpu == floor_mcpu
+    assert all((node.machine.batch_quota_mcpu or 0) > floor_mcpu for node in others)
+    for process in cut.processes:
+        process.heal()
+    world.run()
+
+
+def test_larger_worlds_hold_as_well() -> None:
+    faults = replace(WorldSettings(seed=0).faults, every_ms=(500, 4_000), quiet_after_ms=180_000)
+    live(WorldSettings(seed=101, nodes=8, jobs=40, jobs_within_ms=150_000, faults=faults))
+
+
+def _ceilings(world: World) -> list[int]:
+    return [node.machine.batch_quota_mcpu or 0 for node in world.nodes.values()]
+
+
+def _in_another_process(seed: int, hash_seed: str) -> Outcome:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.sim.replay", "--seed", str(seed), "--quiet"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        check=True,
+        timeout=50,
+    )
+    return json.decode(done.stdout, type=Outcome)
