@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from colo_cli.server_process import tied_command
 from colo_common.model.invalid import InvalidInput
+from colo_common.ports import Refused
 
 __all__ = ["LabProcess", "LabProcesses", "log_events", "log_notices"]
 
@@ -94,14 +95,14 @@ class LabProcesses:
         return self.running[name]
 
     async def wait_ready(self, names: list[str]) -> None:
-        """Return when each answers /readyz with 200. Raises InvalidInput with the end of a log when one ends or takes 30 s."""
+        """Return when each answers /readyz with 200. Raises InvalidInput or Refused when one ends or takes 30 s."""
         deadline = asyncio.get_running_loop().time() + _READY_LIMIT_S
         waiting = list(names)
         while waiting:
             for name in list(waiting):
                 child = self.running[name]
                 if child.process.returncode is not None:
-                    raise InvalidInput(name, f"ended while it was starting: {child.tail()}", child.process.returncode)
+                    raise _not_started(child)
                 address = child.address
                 if address is not None and await asyncio.to_thread(_is_ready, address):
                     waiting.remove(name)
@@ -138,6 +139,14 @@ class LabProcesses:
             await asyncio.gather(*waits)
         for name in chosen:
             del self.running[name]
+
+
+def _not_started(child: LabProcess) -> InvalidInput | Refused:
+    """A service that ends with 2 said in one sentence what was wrong with its input; of any other the end of the log is shown."""
+    code = child.process.returncode
+    if code == 2:
+        return Refused(child.tail(1).removeprefix("colo "))
+    return InvalidInput(child.name, f"ended while it was starting: {child.tail()}", code)
 
 
 def log_events(log: Path, event: str, since: int = 0) -> list[dict[str, Any]]:

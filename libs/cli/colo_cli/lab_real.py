@@ -16,6 +16,7 @@ from colo_common.events.node import AllocatableChanged, NodeUsageSampled
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import attempt_key, parse_replica_token
 from colo_common.model.reasons import EndCause
+from colo_common.ports import Refused
 from colo_executor.cgroup import CgroupError
 from colo_executor.desired import BATCH
 
@@ -83,7 +84,7 @@ class RealNode:
             return
         try:
             await self._processes.wait_ready(list(_AGENTS))
-        except InvalidInput as error:
+        except (InvalidInput, Refused) as error:
             await self._processes.stop(_AGENTS)
             await self.close()
             self._go_without(str(error))

@@ -1,5 +1,6 @@
 """Looks at and removes colo's streams on a server that somebody lends to a lab."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Final
@@ -42,7 +43,9 @@ async def _ignore(_error: Exception) -> None:
 async def _jetstream(url: str) -> AsyncIterator[nats.js.client.JetStreamContext]:
     client = nats.aio.client.Client()
     try:
-        await client.connect(url, connect_timeout=_CONNECT_S, allow_reconnect=False, error_cb=_ignore)
+        # The library goes on trying an address where nobody listens, whatever it was told about reconnecting.
+        async with asyncio.timeout(_CONNECT_S):
+            await client.connect(url, connect_timeout=_CONNECT_S, allow_reconnect=False, error_cb=_ignore)
         yield client.jetstream(timeout=_CONNECT_S)
     except NATS_ERRORS as error:
         raise port_error(error, f"ask {url}") from error
