@@ -28,6 +28,9 @@ _PERIOD_MS_MIN: Final = 200
 _RESTORE_S: Final = 1.5
 _DIFFERENCES_MAX: Final = 10
 
+_SHOWN: Final = ("cpu.shares", "cpu.weight", "cpuset.cpus", "memory.limit_in_bytes", "memory.max")
+"""What the screen has room for, under either version of control groups; the verdict has all."""
+
 REAL_RESERVED_MCPU: Final = 200
 """What the lab with a real node keeps free on each machine for itself: a whole CPU of a small machine would be all of it."""
 
@@ -155,7 +158,8 @@ class RealNode:
             return (
                 f"{self.name} is this machine, {self.subtree}: {self._promised_mcpu} mCPU promised, nothing has run yet"
             )
-        shown = ", ".join(f"{path.rpartition('/')[2]} {value}" for path, value in self._knobs.items())
+        values = {path.rpartition("/")[2]: value for path, value in self._knobs.items()}
+        shown = ", ".join(f"{name} {values[name]}" for name in _SHOWN if name in values)
         ceiling = f"ceiling {self._ceilings[0]}-{self._ceilings[1]} mCPU" if self._ceilings else "no ceiling"
         return f"{self.name} is this machine: {self._replica} (pid {self._pids[0]}) has {shown}; tier: {ceiling}"
 

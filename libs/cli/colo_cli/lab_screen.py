@@ -50,12 +50,14 @@ def _row(name: str, view: NodeView) -> tuple[RenderableType, ...]:
     bar.append("█" * online_cells, style="cyan")
     bar.append("▒" * batch_cells, style="green")
     bar.append("·" * (_BAR - online_cells - batch_cells), style="dim")
-    ceiling = "-" if view.ceiling_mcpu is None else f"{view.ceiling_mcpu / 1000:.0f}"
+    # A small machine promises parts of a CPU.
+    digits = 1 if capacity < 10_000 else 0
+    ceiling = "-" if view.ceiling_mcpu is None else f"{view.ceiling_mcpu / 1000:.{digits}f}"
     return (
         Text(name),
         bar,
         Text(f"{view.used_mcpu * 100 // capacity}%"),
-        Text(f"{view.allocatable_mcpu / 1000:.0f} CPU"),
+        Text(f"{view.allocatable_mcpu / 1000:.{digits}f} CPU"),
         Text(ceiling),
     )
 

@@ -32,6 +32,14 @@ def print_verdict(verdict: dict[str, Any]) -> None:
             f"{sum(verdict['rss_mib'].values())} MiB, servers included",
         ],
     ]
+    real = verdict.get("real")
+    if real is not None and real["node"]:
+        ends = ", ".join(f"{count} {how}" for how, count in real["ends"].items()) or "none has ended"
+        rows.append([f"real processes on {real['node']}", str(real["replicas_run"]), ends])
+        values = {path.rpartition("/")[2]: value for path, value in real["knobs"].items()}
+        for name in ("cpu.shares", "cpu.weight", "cpuset.cpus", "memory.limit_in_bytes", "memory.max"):
+            if real["replica"] and name in values:
+                rows.append([f"  {name}", values[name], "as the kernel showed it while one ran"])
     print_table(["VERDICT", "VALUE>", ""], rows, "")
     for notice in verdict["notices"]:
         print(f"note: {notice}")
