@@ -26,17 +26,20 @@ from colo_jobs.records import JOB_KIND, PAGE_KIND, SPEC_KIND, decode_spec, page_
 
 __all__ = ["ANSWERS", "HEARS", "JobsShell", "jobs_service"]
 
-HEARS: Final = tuple(
-    Hearing(type=heard)
-    for heard in (
-        PlacementsDecided,
-        PlacementRejected,
-        PlacementRefused,
-        ReplicaStarted,
-        ReplicaEnded,
-        NodeRecovered,
-        FreshnessChanged,
-    )
+HEARS: Final = (
+    *(
+        Hearing(type=heard)
+        for heard in (
+            PlacementsDecided,
+            PlacementRejected,
+            PlacementRefused,
+            ReplicaStarted,
+            ReplicaEnded,
+            NodeRecovered,
+        )
+    ),
+    # Which nodes are lost is kept in memory only, and a placement on one of them may be heard after a restart.
+    Hearing(type=FreshnessChanged, durable=False, replay=True),
 )
 ANSWERS: Final[tuple[type[Struct], ...]] = (SubmitJob, CancelJob, GetJob, ListJobs, ListQueues, PendingReplicas)
 

@@ -1,0 +1,26 @@
+"""A restart forgets which nodes are lost; the bus says it again."""
+
+from colo_common.events.node import FreshnessChanged
+from colo_common.model.freshness import Freshness
+from colo_common.runtime.core import source_of
+from colo_jobs.shell import HEARS
+from tests.support.jobs_world import JobsWorld
+
+
+def test_the_last_freshness_of_every_node_is_heard_again_at_every_start() -> None:
+    (hearing,) = [one for one in HEARS if one.type is FreshnessChanged]
+    source = source_of("jobs", hearing)
+    assert source.last_per_subject
+    assert source.durable == ""
+
+
+def test_a_replica_placed_on_a_lost_node_is_placed_anew_after_a_restart() -> None:
+    for is_freshness_first in (True, False):
+        world = JobsWorld()
+        world.submit()
+        lost, placed = world.freshness("n1", Freshness.LOST), world.placed("j1/main/0", "n1")
+        world.feed(lost)
+        world.restart()
+        for fact in (lost, placed) if is_freshness_first else (placed, lost):
+            world.feed(fact)
+        assert (world.replica().state, world.replica().attempt) == ("Pending", 2)
