@@ -191,10 +191,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=5_000, help="nodes of the second, large cluster (default 5000)")
     parser.add_argument("--seconds", type=float, default=10.0, help="length of each measurement (default 10)")
-    parser.add_argument("--quick", action="store_true", help="100 nodes only, 4 s each")
+    parser.add_argument("--quick", action="store_true", help="100 nodes only, 3 s each")
     options = parser.parse_args(arguments)
     logs.configure("error")
-    seconds = 4.0 if options.quick else options.seconds
+    seconds = 3.0 if options.quick else options.seconds
     print(f"end to end on {os.cpu_count()} CPUs, shared with the servers and the load")
     asyncio.run(measure(100, seconds, at_fixed_rate=True))
     if not options.quick:

@@ -4,6 +4,7 @@ Prints the time from the beginning of the first reading that is over the thresho
 (budget: p99 <= 100 ms), the time from the start of an online load until then, and what the loop costs with batch work here.
 """
 
+import argparse
 import asyncio
 import os
 import sys
@@ -34,7 +35,7 @@ def percentile(values: Sequence[float], pct: int) -> float:
     return ordered[max(0, -(-len(ordered) * pct // 100) - 1)]
 
 
-async def main() -> None:
+async def main(rounds: int) -> None:
     # Growth without patience, so that every round begins with a high ceiling.
     suppress = SuppressPolicy(
         threshold_pct=90, grow_hold_ms=200, grow_interval_ms=20, grow_step_pct=50, reversal_ms=0, floor_mcpu=100
@@ -51,7 +52,7 @@ async def main() -> None:
         await shell.load()
         loop = asyncio.create_task(shell.run_reflex())
         try:
-            await measure(runtime, shell)
+            await measure(runtime, shell, rounds)
         finally:
             loop.cancel()
             await asyncio.gather(loop, return_exceptions=True)
@@ -59,7 +60,7 @@ async def main() -> None:
             await runtime.close()
 
 
-async def measure(runtime: ProcessRuntime, shell: ExecutorShell) -> None:
+async def measure(runtime: ProcessRuntime, shell: ExecutorShell, rounds: int) -> None:
     written: list[tuple[float, float, int]] = []
     begun = [0.0]
     read_fast, set_ceiling = runtime.read_fast, runtime.set_ceiling
@@ -79,7 +80,7 @@ async def measure(runtime: ProcessRuntime, shell: ExecutorShell) -> None:
     placement = replace(a_placement(), run=RunSpec(command=("sleep", "600")))
     await runtime.launch(placement, 1)
     to_written, from_load = [], []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         await asyncio.sleep(0.7)
         written.clear()
         high = shell.reflex.ceiling_mcpu if shell.reflex is not None and shell.reflex.ceiling_mcpu else capacity
@@ -101,7 +102,7 @@ async def measure(runtime: ProcessRuntime, shell: ExecutorShell) -> None:
     await asyncio.sleep(3)
     cost_pct = (time.process_time() - cpu_s) / (time.perf_counter() - wall_s) * 100
     print(
-        f"reflex, {capacity // 1000} CPUs, a reading every {PERIOD_MS} ms, {len(to_written)} of {ROUNDS} loads noticed"
+        f"reflex, {capacity // 1000} CPUs, a reading every {PERIOD_MS} ms, {len(to_written)} of {rounds} loads noticed"
     )
     show("first reading over the threshold -> quota written", to_written)
     show("online load begins -> quota written", from_load)
@@ -115,4 +116,6 @@ def show(what: str, values_ms: Sequence[float]) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    asyncio.run(main(parser.parse_args().rounds))

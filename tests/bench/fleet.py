@@ -176,7 +176,7 @@ async def running_cluster(
         )
         fleet = Service(name="fleet", core=core, bus=bus, clock=SystemClock(), hears=hears, discoverable=False)
         tasks.append(asyncio.create_task(fleet.run(stop)))
-        tasks.append(asyncio.create_task(_keep_sampling(fleet, nodes, period_s)))
+        tasks.append(asyncio.create_task(_keep_sampling(fleet, core, nodes, period_s)))
         if not await wait_until(lambda: len(core.fresh) >= len(nodes), FRESH_LIMIT_S):
             raise SystemExit(f"only {len(core.fresh)} of {len(nodes)} nodes were fresh after {FRESH_LIMIT_S} s")
         pids = {name: child.process.pid for name, child in processes.running.items()}
@@ -201,12 +201,12 @@ async def wait_until(holds: Callable[[], bool], limit_s: float) -> bool:
     return True
 
 
-async def _keep_sampling(fleet: Service, nodes: Sequence[str], period_s: float) -> None:
-    """The first samples at once, then one of every node each period, evenly spread."""
+async def _keep_sampling(fleet: Service, core: FleetCore, nodes: Sequence[str], period_s: float) -> None:
+    """Samples at once until all nodes are fresh, then one of every node each period, evenly spread."""
     slices = [tuple(nodes[start : start + SLICE]) for start in range(0, len(nodes), SLICE)]
     seq = 0
     while True:
         seq += 1
         for part in slices:
             await fleet.inject(SampleNodes(nodes=part, seq=seq))
-            await asyncio.sleep(0.02 if seq < 4 else period_s / len(slices))
+            await asyncio.sleep(0.02 if len(core.fresh) < len(nodes) else period_s / len(slices))
