@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from colo_common.events.effects import Effect, Publish, Record, Reply, Write
+from colo_common.events.requests import Refusal
 from colo_common.events.wire import encode_reply
 from colo_common.ports import Outgoing
 from colo_common.runtime.stamp import Stamp, row_from_outgoing
@@ -25,6 +26,7 @@ class Decision:
     own: list[Effect] = field(default_factory=list)
     messages: list[Outgoing] = field(default_factory=list)
     replies: list[tuple[str, bytes]] = field(default_factory=list)
+    refusals: int = 0
     outbox: list[Write] = field(default_factory=list)
 
 
@@ -40,6 +42,7 @@ def decision_from_effects(effects: Sequence[Effect], stamp: Stamp) -> Decision:
                 decision.messages.append(stamp.outgoing(effect))
             case Reply():
                 decision.replies.append((effect.request, encode_reply(effect.body)))
+                decision.refusals += isinstance(effect.body, Refusal)
             case Struct():
                 decision.own.append(effect)
     return decision

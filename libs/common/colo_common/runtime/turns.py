@@ -172,6 +172,7 @@ class Turns:
                 events += await self._perform_one(effect)
             parcel.messages += decision.messages
             parcel.replies += decision.replies
+            self._metrics.refusals.inc(decision.refusals)
         return events
 
     async def _record(self, decisions: Sequence[Decision], parcel: Parcel) -> tuple[list[Struct], list[Decision]]:
