@@ -142,6 +142,11 @@ class NatsBus:
                     async with asyncio.timeout(2):
                         await micro.stop()
 
+    @property
+    def connections(self) -> int:
+        """How often the server was reached; more than once when it went away in between."""
+        return self._connection.generation
+
     async def ready(self) -> str:
         """Empty when connected and the streams are there."""
         return self._connection.problem()

@@ -45,6 +45,7 @@ class NatsConnection:
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._said = ""
+        self._is_away = False
 
     def start(self) -> None:
         """Connect in the background."""
@@ -130,6 +131,7 @@ class NatsConnection:
                 self._tell(error)
             else:
                 self._usable.set()
+                self._is_away = False
                 self._announce()
                 self._log.info("nats-connected", generation=generation)
                 return
@@ -153,12 +155,13 @@ class NatsConnection:
         self._tell(failure)
 
     def _tell(self, problem: PortError) -> None:
-        """Remember what is wrong; say it once, not at every attempt."""
+        """Remember what is wrong. Said when it begins and when it becomes something else to do for people, not at every attempt."""
+        is_news = not self._is_away or isinstance(problem, Refused) != isinstance(self._problem, Refused)
+        self._is_away = True
         self._problem = problem
-        if str(problem) != self._said:
-            self._said = str(problem)
+        if is_news:
             self._log.warning("nats-away", error=str(problem))
-            self._announce()
+        self._announce()
 
     def _announce(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()

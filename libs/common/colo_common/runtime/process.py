@@ -168,6 +168,8 @@ async def _main(name: str, settings: Settings, build: Callable[[Process, Setting
     version = build_version()
     metrics = Metrics(version)
     bus = NatsBus(common.nats_url, name=f"colo-{name}", version=version)
+    reached = metrics.gauge("colo_bus_connections", "how often NATS was reached since the start")
+    reached.set_function(lambda: float(bus.connections))
     telemetry = Telemetry(name, metrics=metrics, exporter=_exporter(common, name, version))
     clock = SystemClock(common.clock_speed, common.clock_origin_ms)
     process = Process(name, common, bus=bus, clock=clock, metrics=metrics, telemetry=telemetry)
