@@ -1,0 +1,146 @@
+"""Services as processes with their logs and numbers, for tests that look at what a person sees when something is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.support.waiting import eventually
+
+__all__ = ["RunningService", "refused_start"]
+
+_STOP_LIMIT_S = 12.0
+_HTTP_LIMIT_S = 5.0
+
+
+def refused_start(module: str, environment: Mapping[str, str], arguments: Sequence[str] = ()) -> list[str]:
+    """The lines that a process printed which must end by itself with code 2; log lines are left out."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    return [line for line in done.stderr.splitlines() if not line.startswith("{")]
+
+
+class RunningService:
+    """`python -m colo_<name>`, ended on exit; its log must be JSON lines without a traceback to the end."""
+
+    def __init__(self, name: str, directory: Path, environment: Mapping[str, str]) -> None:
+        self.name = name
+        self._log = directory / f"{name}.log"
+        self._environment = {**os.environ, "COLO_HTTP_PORT": "0", **environment}
+        self._process: subprocess.Popen[bytes] | None = None
+        self.address = ""
+
+    async def __aenter__(self) -> Self:
+        self._start()
+        listening = await eventually(lambda: self._listening(self._process), f"{self.name} listens")
+        self.address = f"http://{listening['host']}:{listening['port']}"
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process is not None
+        self._process.terminate()
+        try:
+            code = await asyncio.to_thread(self._process.wait, _STOP_LIMIT_S)
+        finally:
+            self._process.kill()
+            self._process.wait()
+        if error is None:
+            assert code == 0
+            assert "Traceback" not in self._log.read_text(), self._log.read_text()
+            assert len(self.log()) == len(self._log.read_text().splitlines())
+
+    def _start(self) -> None:
+        with self._log.open("wb") as log:
+            command = [sys.executable, "-m", f"colo_{self.name}"]
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, env=self._environment)
+
+    def log(self, event: str = "", **wanted: str) -> list[dict[str, Any]]:
+        """Lines of the log, of one event when it is named, with these words in these fields."""
+        lines = [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
+        return [
+            line
+            for line in lines
+            if event in ("", line["event"]) and all(part in line.get(key, "") for key, part in wanted.items())
+        ]
+
+    async def get(self, path: str) -> tuple[int, str]:
+        """Status and text of a page."""
+        return await asyncio.to_thread(self._get, path)
+
+    async def number(self, metric: str) -> float:
+        """The sum of a metric over its labels."""
+        _, text = await self.get("/metrics")
+        name, _, label = metric.partition("{")
+        pattern = re.compile(
+            rf"^{re.escape(name)}(\{{.*{re.escape(label.rstrip('}'))}.*\}})? ([0-9.e+-]+)$", re.MULTILINE
+        )
+        return sum(float(found[1]) for found in pattern.findall(text))
+
+    async def reaches(self, metric: str, least: float) -> None:
+        """Wait until the metric is at least this."""
+
+        async def there() -> bool:
+            return await self.number(metric) >= least
+
+        await eventually(there, f"{metric} of {self.name} reaches {least:g}")
+
+    async def ready(self) -> None:
+        """Wait until it is ready."""
+
+        async def there() -> bool:
+            return (await self.get("/readyz"))[0] == 200
+
+        await eventually(there, f"{self.name} is ready", limit_s=20)
+
+    async def not_ready(self, *parts: str) -> str:
+        """Wait until it says that it is not ready, with these words in it; what it says."""
+
+        async def there() -> str:
+            status, text = await self.get("/readyz?verbose")
+            return text if status == 503 and all(part in text for part in parts) else ""
+
+        return await eventually(there, f"{self.name} is not ready: {' '.join(parts)}", limit_s=20)
+
+    async def logged(self, event: str, **wanted: str) -> dict[str, Any]:
+        """Wait for such a line."""
+
+        async def there() -> dict[str, Any] | None:
+            found = self.log(event, **wanted)
+            return found[-1] if found else None
+
+        found = await eventually(there, f"{self.name} logs {event} {wanted}", limit_s=20)
+        assert found is not None
+        return found
+
+    async def _listening(self, process: subprocess.Popen[bytes] | None) -> dict[str, Any]:
+        assert process is not None
+        assert process.poll() is None, self._log.read_text()
+        found = self.log("http-listening")
+        return found[0] if found else {}
+
+    def _get(self, path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(self.address + path, timeout=_HTTP_LIMIT_S) as reply:
+                return reply.status, reply.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()

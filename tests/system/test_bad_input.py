@@ -1,0 +1,523 @@
+"""What a person sees when something is wrong: one sentence, a counter or exit code 2, and the rest goes on and heals."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+import nats
+import pytest
+import redis.asyncio
+from nats.aio.client import Client
+
+from colo_cli.server_process import Recipe, ServerProcess
+from colo_cli.servers import NatsServer, RedisServer, find_nats_server
+from colo_common.events import requests as rq
+from colo_common.events import wire
+from colo_common.events.fact import Fact
+from colo_common.events.job import JobSubmitted
+from colo_common.events.node import FreshnessChanged
+from colo_common.events.registry import question_of, subject_of
+from colo_common.events.service import DeadLettered
+from colo_common.model.freshness import Freshness
+from tests.support.builders import a_node, a_sample
+from tests.support.jobs_world import a_spec, a_task
+from tests.support.servers import nats_server, redis_server
+from tests.support.waiting import eventually
+from tests.system.bad_input import RunningService, refused_start
+
+pytestmark = pytest.mark.server
+
+FRESHNESS: Final = "colo.v1.evt.freshness.n1.changed"
+USAGE: Final = "colo.v1.tlm.node.n1.usage"
+HEADER: Final = "time,node,cpu_pct,mem_pct\n"
+LISTENERS: Final = ("collector", "evictor", "executor", "gateway", "jobs", "overcommit", "scheduler", "sim")
+
+
+def freshness(node: str = "n1", **change: Any) -> dict[str, Any]:
+    """A change of freshness as plain values."""
+    fact = FreshnessChanged(
+        node=node, freshness=Freshness.FRESH, previous=Freshness.WARMING, sample_seq=3, age_ms=0, at_ms=1_000
+    )
+    return {**msgspec.to_builtins(fact), **change}
+
+
+def job(**task: Any) -> dict[str, Any]:
+    """A job file's content."""
+    return {"name": "render", "tasks": [{"name": "main", "cpu": "1", "memory": "1Gi", "work": "1 cpu-s", **task}]}
+
+
+async def ask(client: Client, body: msgspec.Struct, timeout_s: float = 10) -> Any:
+    """The service's answer to a request that did not come through the gateway."""
+    question = question_of(type(body))
+    reply = await client.request(question.subject.of(), wire.encode_request(body), timeout=timeout_s)
+    return wire.decode_reply(type(body), reply.data)
+
+
+def submission(name: str, **task: Any) -> rq.SubmitJob:
+    return rq.SubmitJob(job=name, spec=a_spec(a_task("main", **task)))
+
+
+class Servers:
+    """Addresses for services, as environment."""
+
+    def __init__(self, nats_url: str, redis_url: str, directory: Path) -> None:
+        self.nats_url = nats_url
+        self.redis_url = redis_url
+        self.directory = directory
+        self.environment = {"COLO_NATS_URL": nats_url, "COLO_REDIS_URL": redis_url}
+
+    def service(self, name: str, **environment: str) -> RunningService:
+        return RunningService(name, self.directory, {**self.environment, **environment})
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Client]:
+        client = await nats.connect(self.nats_url)
+        try:
+            yield client
+        finally:
+            await client.close()
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[Servers]:
+    """Healthy servers of the test's own."""
+    with nats_server() as bus, redis_server() as store:
+        yield Servers(bus.url, store.url, tmp_path)
+
+
+# ---------------------------------------------------------------- messages
+
+
+MALFORMED: Final[tuple[tuple[str, bytes, str], ...]] = (
+    (FRESHNESS, b"not json", f"{FRESHNESS} $: JSON is malformed"),
+    (FRESHNESS, json.dumps(freshness(age_ms="3")).encode(), f"{FRESHNESS} $.age_ms: Expected `int`, got `str`"),
+    (FRESHNESS, json.dumps(freshness(age_ms=-3)).encode(), f"{FRESHNESS} $.age_ms: Expected `int` >= 0"),
+    (FRESHNESS, json.dumps(freshness(age_ms=10**30)).encode(), f"{FRESHNESS} $.age_ms: Expected `int` <="),
+    (FRESHNESS, json.dumps(freshness("n2")).encode(), f"{FRESHNESS} $.node: must be 'n1' as in the subject"),
+    (FRESHNESS, json.dumps(freshness(freshness="rotten")).encode(), f"{FRESHNESS} $.freshness: Invalid enum value"),
+    (FRESHNESS, b'{"x":' + b"[" * 200_000, f"{FRESHNESS} $: maximum recursion depth exceeded"),
+    (FRESHNESS, b'{"x":"' + b"y" * (4 << 20), f"{FRESHNESS} $: Input data was truncated"),
+)
+
+
+async def test_a_malformed_event_is_put_aside_and_the_next_one_is_handled(servers: Servers) -> None:
+    async with servers.service("jobs") as jobs, servers.client() as client:
+        await jobs.ready()
+        js = client.jetstream()
+        for subject, data, _ in MALFORMED:
+            await js.publish(subject, data)
+        await js.publish(FRESHNESS, json.dumps(freshness()).encode())
+        await jobs.reaches('colo_jobs_events_handled_total{type="FreshnessChanged"}', 1)
+        assert await jobs.number("colo_jobs_dead_letters_total") == len(MALFORMED)
+        said = jobs.log("dead-letter")
+        assert len(said) == len(MALFORMED)
+        for line, (subject, _, sentence) in zip(said, MALFORMED, strict=True):
+            assert line["subject"] == subject
+            assert line["reason"].startswith(sentence)
+            assert len(line["reason"]) < 500
+        # None of them is delivered again.
+        for consumer in await js.consumers_info("COLO_EVT"):
+            assert (consumer.num_ack_pending, consumer.num_redelivered) == (0, 0), consumer.name
+        letters = await letters_of(client, "jobs", len(MALFORMED))
+        assert [letter.reason for letter in letters] == [line["reason"] for line in said]
+        assert [letter.size_bytes for letter in letters] == [len(data) for _, data, _ in MALFORMED]
+
+
+async def letters_of(client: Client, service: str, count: int) -> list[DeadLettered]:
+    """The first dead letters of a service."""
+    reader = await client.jetstream().pull_subscribe(f"colo.v1.evt.dead-letter.{service}", stream="COLO_EVT")
+    found: list[Fact] = []
+    while len(found) < count:
+        found += [wire.decode(each.subject, each.data) for each in await reader.fetch(count - len(found), timeout=5)]
+    return [letter for letter in found if isinstance(letter, DeadLettered)]
+
+
+async def test_garbage_among_telemetry_costs_its_sample_and_no_more(servers: Servers) -> None:
+    async with servers.service("overcommit") as overcommit, servers.client() as client:
+        await overcommit.ready()
+        node = a_node("n1")
+        await client.jetstream().publish(subject_of(node), wire.encode(node))
+        await overcommit.reaches('colo_overcommit_events_handled_total{type="NodeTopologyReported"}', 1)
+        sample = msgspec.to_builtins(a_sample("n1"))
+        bad = (
+            b"\xc1\xff\x00",
+            msgspec.msgpack.encode({**sample, "cpu_used_mcpu": -1}),
+            msgspec.msgpack.encode({**sample, "cpu_used_mcpu": float("nan")}),
+            msgspec.msgpack.encode({**sample, "memory_used_bytes": 2**63}),
+            msgspec.msgpack.encode({**sample, "node": "n2"}),
+            b"\x81\xa1x" + b"\x91" * 100_000,
+        )
+        for number, data in enumerate(bad, start=1):
+            # Live messages of a subject replace each other where a reader is slow; these are all to be seen.
+            await client.publish(USAGE, data)
+            await overcommit.reaches("colo_overcommit_dead_letters_total", number)
+        assert [line["subject"] for line in overcommit.log("dead-letter")] == [USAGE] * len(bad)
+        await client.publish(USAGE, wire.encode(a_sample("n1")))
+        await overcommit.reaches('colo_overcommit_events_handled_total{type="NodeUsageSampled"}', 1)
+        answer = await ask(client, rq.ListNodes())
+        assert [node.cpu_used_mcpu for node in answer.nodes] == [8_000]
+
+
+async def test_subjects_of_another_version_or_nobody_disturb_nobody(servers: Servers) -> None:
+    async with servers.service("jobs") as jobs, servers.client() as client:
+        await jobs.ready()
+        js = client.jetstream()
+        # No stream keeps another version: whoever sends it is told at once.
+        with pytest.raises(nats.js.errors.NoStreamResponseError):
+            await js.publish("colo.v2.evt.freshness.n1.changed", b"{}")
+        with pytest.raises(nats.errors.NoRespondersError):
+            await client.request("colo.v2.req.jobs.list", b"{}", timeout=2)
+        with pytest.raises(nats.errors.NoRespondersError):
+            await client.request("colo.v1.req.jobs.unknown", b"{}", timeout=2)
+        for subject in ("colo.v1.evt.job.unknown", "colo.v1.evt.freshness.n1.unknown", "colo.v1.cmd.node.n1.unknown"):
+            await js.publish(subject, b"{}")
+        await js.publish(FRESHNESS, json.dumps(freshness()).encode())
+        await jobs.reaches('colo_jobs_events_handled_total{type="FreshnessChanged"}', 1)
+        assert await jobs.number("colo_jobs_dead_letters_total") == 0
+
+
+# ---------------------------------------------------------------- jobs
+
+
+HTTP_JOBS: Final[tuple[tuple[dict[str, Any] | bytes, str, str], ...]] = (
+    (job(cpu="-1"), "tasks[0].cpu", "must"),
+    (job(cpu="0"), "tasks[0].cpu", "must be from 10m to 1024 CPUs"),
+    (job(cpu="100000"), "tasks[0].cpu", "must be from 10m to 1024 CPUs"),
+    (job(cpu="8m"), "tasks[0].cpu", "must be at least 10m"),
+    (job(memory="-1Gi"), "tasks[0].memory", "must"),
+    (job(memory="100Pi"), "tasks[0].memory", "must be from 1Mi to 16Ti"),
+    (job(replicas=-1), "tasks[0].replicas", "must be a whole number from 1 to 10000"),
+    (job(replicas=10**9), "tasks[0].replicas", "must be a whole number from 1 to 10000"),
+    ({**job(), "priority": 10**30}, "priority", "must be"),
+    ({**job(), "queue": "nowhere"}, "queue", "there is no such queue"),
+    (b'{"name": NaN}', "body", "must be JSON"),
+    (b"[" * 100_000, "body", "must be"),
+)
+
+
+async def test_an_absurd_job_is_refused_by_field_and_rule_over_http(servers: Servers) -> None:
+    async with (
+        servers.service("jobs") as jobs,
+        servers.service("gateway") as gateway,
+        aiohttp.ClientSession(gateway.address) as http,
+    ):
+        await jobs.ready()
+        await gateway.ready()
+        for body, field, rule in HTTP_JOBS:
+            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            async with http.post("/v1/jobs", data=data, headers={"Content-Type": "application/json"}) as reply:
+                problem = await reply.json()
+            assert (reply.status, problem["field"]) == (400, field), problem
+            assert problem["rule"].startswith(rule)
+            assert len(problem["got"]) < 200
+        async with http.post("/v1/jobs", json=job()) as reply:
+            assert reply.status == 201
+
+
+DIRECT_JOBS: Final[tuple[tuple[dict[str, Any], str], ...]] = (
+    ({"request": {"cpu_mcpu": -5, "memory_bytes": 1 << 30}}, "tasks[0].cpu"),
+    ({"request": {"cpu_mcpu": 10**30, "memory_bytes": 1 << 30}}, "tasks[0].cpu"),
+    ({"request": {"cpu_mcpu": 1_000, "memory_bytes": -(2**63)}}, "tasks[0].memory"),
+    ({"replicas": 0}, "tasks[0].replicas"),
+    ({"replicas": 10**12}, "tasks[0].replicas"),
+    ({"name": "../../etc"}, "tasks[0].name"),
+    ({"run": {"command": ["a\0b"]}}, "tasks[0].command[0]"),
+    ({"run": {"work_mcpu_ms": 10**30}}, "tasks[0].work"),
+    ({"run": {"grace_ms": -1, "work_mcpu_ms": 1}}, "tasks[0].grace"),
+)
+
+
+async def test_an_absurd_job_is_refused_alike_past_the_gateway(servers: Servers) -> None:
+    async with servers.service("jobs") as jobs, servers.client() as client:
+        await jobs.ready()
+        good = msgspec.to_builtins(submission("good"))
+        subject = question_of(rq.SubmitJob).subject.of()
+        refused = 0
+        for change, field in DIRECT_JOBS:
+            bad = json.loads(json.dumps({**good, "job": "bad"}))
+            bad["spec"]["tasks"][0].update(change)
+            reply = await client.request(subject, json.dumps(bad).encode(), timeout=5)
+            answer = wire.decode_reply(rq.SubmitJob, reply.data)
+            assert isinstance(answer, rq.Refusal)
+            assert (answer.code, answer.field) == (400, field)
+            refused += 1
+        for data in (b"not json", b"[]", b'{"job":1}', b'{"x":' + b"[" * 100_000):
+            answer = wire.decode_reply(rq.SubmitJob, (await client.request(subject, data, timeout=5)).data)
+            assert isinstance(answer, rq.Refusal)
+            assert (answer.code, answer.field.split()[0]) == (400, subject)
+            refused += 1
+        assert await jobs.number("colo_jobs_refusals_total") == refused
+        assert (await ask(client, rq.ListJobs())).total == 0
+        assert isinstance(await ask(client, submission("good")), rq.JobAccepted)
+
+
+async def test_a_full_queue_says_how_full_it_is_and_takes_no_more(servers: Servers) -> None:
+    async with servers.service("jobs", COLO_JOBS_QUEUES="default=5") as jobs, servers.client() as client:
+        await jobs.ready()
+        assert isinstance(await ask(client, submission("first", replicas=3)), rq.JobAccepted)
+        answer = await ask(client, submission("second", replicas=3))
+        assert isinstance(answer, rq.Refusal)
+        assert (answer.code, answer.field, answer.got) == (429, "queue", "default")
+        assert answer.rule.endswith("3 wait, at most 5 may, the job brings 3")
+        assert await jobs.number("colo_jobs_submissions_refused_full_total") == 1
+        assert await jobs.number("colo_jobs_refusals_total") == 1
+        assert isinstance(await ask(client, submission("third", replicas=2)), rq.JobAccepted)
+
+
+# ---------------------------------------------------------------- commands
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("a,b\n1,2\n", "line 1: must be the header"),
+        (HEADER + "0,a,nan,10\n10,a,20,20\n", "line 2 cpu_pct: must be a number, NaN is refused (got 'nan')"),
+        (HEADER + "0,a,150,10\n", "line 2 cpu_pct: must be from 0 to 100 (got '150')"),
+        (HEADER + "10,a,1,1\n0,a,1,1\n", "line 3 time: times of a must ascend"),
+        (HEADER, "must hold at least one sample"),
+        (gzip.compress(HEADER.encode())[:12], "must be a whole gzip file"),
+    ],
+    ids=["header", "nan", "range", "order", "empty", "gzip"],
+)
+def test_a_trace_that_cannot_be_read_is_refused_in_one_line(
+    tmp_path: Path, content: str | bytes, sentence: str
+) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_bytes(content if isinstance(content, bytes) else content.encode())
+    lines = refused_start("colo_sim", {"COLO_NATS_URL": "nats://127.0.0.1:9"}, ["--trace", str(trace)])
+    assert len(lines) == 1
+    assert lines[0].startswith("colo sim: trace.csv")
+    assert sentence in lines[0]
+
+
+def test_the_lab_refuses_such_a_trace_and_leaves(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text(HEADER + "0,a,nan,10\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "colo_cli", "lab", "--trace", str(trace), "--duration", "5s", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "trace.csv line 2 cpu_pct: must be a number, NaN is refused" in done.stderr
+
+
+async def test_a_trace_with_gaps_is_played(servers: Servers, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text(HEADER + "".join(f"{t},a,{10 + t % 7},20\n" for t in (0, 10, 20, 5_000, 5_010, 90_000)))
+    async with servers.service("sim", COLO_TRACE=str(trace), COLO_NODES="1") as sim:
+        await sim.ready()
+        await sim.reaches('colo_collector_events_handled_total{type="Measured"}', 1)
+
+
+@pytest.mark.parametrize("name", LISTENERS)
+def test_a_taken_port_is_named(name: str, tmp_path: Path) -> None:
+    environment = {"COLO_NATS_URL": "nats://127.0.0.1:9", "COLO_EXECUTOR_PROCESS_STATE_DIR": str(tmp_path)}
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        lines = refused_start(f"colo_{name}", {**environment, "COLO_HTTP_PORT": str(port)})
+    said = f"colo {name}: http_port: must be a port this program may listen on: Address already in use (got {port})"
+    assert lines == [said]
+
+
+# Everything that Python loads late is loaded before the user is another one, who may not read the interpreter's own files.
+_AS_NOBODY: Final = """
+import encodings.ascii, encodings.idna, os, sys
+import colo_common.runtime.http, colo_executor.main
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+sys.exit(colo_executor.main.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.kernel
+def test_control_groups_that_may_not_be_written_are_named(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o777)
+    for directory in (state, *tmp_path.parents[:3], tmp_path):
+        os.chmod(directory, 0o777)
+    done = subprocess.run(
+        [sys.executable, "-c", _AS_NOBODY, "--process-state-dir", str(state), "--process-subtree", "colo-refused"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("colo executor: process_cgroup_root: this process may not make control groups below ")
+
+
+# ---------------------------------------------------------------- Redis
+
+
+async def answered(client: Client, name: str) -> Any:
+    """The answer to a submission, asked again while nobody answers: the same id makes that harmless."""
+
+    async def accepted() -> Any:
+        try:
+            return await ask(client, submission(name), 1)
+        except nats.errors.TimeoutError:
+            return None
+
+    return await eventually(accepted, f"{name} is answered", limit_s=20)
+
+
+@pytest.mark.parametrize(
+    ("harm", "cure", "says"),
+    [
+        (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE"), "read only replica"),
+        (("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", "0"), "maxmemory"),
+    ],
+    ids=["replica", "out of memory"],
+)
+async def test_a_redis_that_refuses_writes_is_waited_for(
+    servers: Servers, harm: tuple[str, ...], cure: tuple[str, ...], says: str
+) -> None:
+    store = redis.asyncio.from_url(servers.redis_url)
+    async with servers.service("jobs") as jobs, servers.client() as client, store:
+        await jobs.ready()
+        assert isinstance(await ask(client, submission("before")), rq.JobAccepted)
+        await store.execute_command(*harm)  # type: ignore[no-untyped-call]
+        with pytest.raises(nats.errors.TimeoutError):
+            await ask(client, submission("during"), 1)
+        assert says in await jobs.not_ready("[-]redis", says)
+        assert "[+]nats ok" in (await jobs.get("/readyz?verbose"))[1]
+        await jobs.reaches('colo_jobs_retries_total{port="store"}', 3)
+        await store.execute_command(*cure)  # type: ignore[no-untyped-call]
+        await jobs.ready()
+        assert isinstance(await answered(client, "during"), rq.JobAccepted)
+        assert [each.job for each in (await ask(client, rq.ListJobs())).jobs] == ["during", "before"]
+        # Said when it went and when it came back, not at every try.
+        assert len(jobs.log("port-away", port="store")) == 1
+        assert len(jobs.log("port-back", port="store")) == 1
+
+
+async def test_a_redis_that_comes_back_finds_all_that_was_accepted(tmp_path: Path) -> None:
+    store = RedisServer(directory=tmp_path / "redis")
+    with nats_server() as bus:
+        await store.start()
+        try:
+            servers = Servers(bus.url, store.url, tmp_path)
+            async with servers.service("jobs") as jobs, servers.client() as client:
+                await jobs.ready()
+                assert isinstance(await ask(client, submission("before")), rq.JobAccepted)
+                async with redis.asyncio.from_url(store.url) as kept:
+                    await kept.save()
+                await store.stop()
+                await jobs.not_ready("[-]redis")
+                with pytest.raises(nats.errors.TimeoutError):
+                    await ask(client, submission("during"), 1)
+                await store.start()
+                await jobs.ready()
+                assert isinstance(await answered(client, "during"), rq.JobAccepted)
+                assert len(jobs.log("port-away", port="store")) == 1
+            async with servers.service("jobs") as again, servers.client() as client:
+                await again.ready()
+                jobs_known = (await ask(client, rq.ListJobs())).jobs
+                assert [each.job for each in jobs_known] == ["during", "before"]
+        finally:
+            await store.stop()
+
+
+# ---------------------------------------------------------------- NATS
+
+
+def _plain_arguments(directory: Path, port: int | None) -> list[str]:
+    config = directory / "plain.conf"
+    config.write_text(f'listen: 127.0.0.1:{-1 if port is None else port}\nports_file_dir: "{directory}"\n')
+    return ["-c", str(config)]
+
+
+def _plain_url(directory: Path, _port: int | None, pid: int) -> str | None:
+    try:
+        return str(json.loads((directory / f"nats-server_{pid}.ports").read_text())["nats"][0])
+    except (OSError, ValueError):
+        return None
+
+
+class PlainNats(ServerProcess):
+    """nats-server without JetStream."""
+
+    def __init__(self, *, directory: Path | None = None, port: int | None = None) -> None:
+        recipe = Recipe(
+            name="nats-server",
+            port_option="nats_port",
+            find=find_nats_server,
+            arguments=_plain_arguments,
+            ready_url=_plain_url,
+        )
+        super().__init__(recipe, program=None, directory=directory, port=port)
+
+
+@pytest.mark.parametrize("name", ["jobs", "overcommit", "sim"])
+def test_a_nats_without_jetstream_is_refused_at_the_start(name: str) -> None:
+    bus = PlainNats()
+    bus.start_blocking()
+    try:
+        lines = refused_start(f"colo_{name}", {"COLO_NATS_URL": bus.url, "COLO_NODES": "1"})
+    finally:
+        bus.stop_blocking()
+    assert lines == [
+        f"colo {name}: stream COLO_NODE: the NATS server runs without JetStream; start it with -js or a jetstream section"
+    ]
+
+
+async def test_a_nats_that_comes_back_is_found_again_and_nothing_accepted_is_lost(tmp_path: Path) -> None:
+    directory = tmp_path / "nats"
+    first = NatsServer(directory=directory)
+    with redis_server() as store:
+        await first.start()
+        url, port = first.url, int(first.url.rpartition(":")[2])
+        servers = Servers(url, store.url, tmp_path)
+        running: ServerProcess = first
+        try:
+            async with servers.service("jobs") as jobs:
+                await jobs.ready()
+                async with servers.client() as client:
+                    assert isinstance(await ask(client, submission("before")), rq.JobAccepted)
+                await first.stop()
+                await jobs.not_ready("[-]nats failed: NATS at")
+                # A server without JetStream takes its place for a while: connected, and of no use.
+                running = PlainNats(port=port)
+                await running.start()
+                await jobs.not_ready("[-]nats", "runs without JetStream")
+                await running.stop()
+                running = NatsServer(directory=directory, port=port)
+                await running.start()
+                await jobs.ready()
+                async with servers.client() as client:
+                    assert isinstance(await ask(client, submission("after")), rq.JobAccepted)
+                    assert {each.job for each in (await ask(client, rq.ListJobs())).jobs} == {"before", "after"}
+                    assert await submitted(client) == ["before", "after"]
+                assert await jobs.number("colo_bus_connections") == 3
+                # Said when it went, when it came of no use, when that went too: not at every try.
+                assert len(jobs.log("nats-away")) == 3
+        finally:
+            await running.stop()
+
+
+async def submitted(client: Client) -> list[str]:
+    """Every job that the stream says was accepted."""
+    reader = await client.jetstream().pull_subscribe("colo.v1.evt.job.submitted", stream="COLO_EVT")
+    waiting = (await reader.consumer_info()).num_pending or 0
+    facts = [wire.decode(each.subject, each.data) for each in await reader.fetch(waiting, timeout=5)]
+    return [fact.job for fact in facts if isinstance(fact, JobSubmitted)]
