@@ -1,0 +1,141 @@
+"""The referee sees every kind of break: a judge that never condemns proves nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from colo_common.events.enforcement import ReplicaStarted
+from colo_common.events.eviction import EvictionFinished, EvictionRequested
+from colo_common.events.fact import Fact
+from colo_common.events.job import JobStateChanged, ReplicaStateChanged, ReplicasWanted, ReplicaWant
+from colo_common.events.node import AllocatableChanged, Explanation, ZoneAllocatable
+from colo_common.events.service import DeadLettered
+from colo_common.model.freshness import Freshness
+from colo_common.model.invalid import InvariantBroken
+from colo_common.model.placement import ZoneShare
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.reasons import EndCause, Reason
+from colo_common.model.workload import ResourceRequest, RunSpec
+from colo_evictor.policy import Policy
+from colo_sim.invariants import Referee
+from colo_sim.world import World, WorldSettings
+from tests.support.builders import a_placement, decided
+
+pytestmark = pytest.mark.sim
+
+
+def judged(*facts: Fact) -> Referee:
+    world = World(WorldSettings(seed=1, nodes=0, jobs=0))
+    referee = Referee({}, world.ledger, Policy())
+    for number, fact in enumerate(facts):
+        referee.stored(fact, f"id-{number}")
+    return referee
+
+
+def a_move(state: str, previous: str, attempt: int = 1) -> ReplicaStateChanged:
+    return ReplicaStateChanged(
+        replica="j/t/0", job="j", attempt=attempt, state=state, previous=previous, transition="R00"
+    )
+
+
+def a_job_move(state: str, previous: str) -> JobStateChanged:
+    return JobStateChanged(job="j", queue="default", state=state, previous=previous, transition="J00", version=1)
+
+
+def a_request(eviction: str, at_ms: int) -> EvictionRequested:
+    return EvictionRequested(
+        at_ms=at_ms,
+        eviction=eviction,
+        node="n1",
+        replica="j/t/0",
+        job="j",
+        attempt=1,
+        reason=Reason.PRESSURE,
+        value_pct=99,
+        threshold_pct=97,
+        held_ms=15_000,
+        sample_seq=1,
+    )
+
+
+def a_finish(eviction: str) -> EvictionFinished:
+    return EvictionFinished(eviction=eviction, node="n1", replica="j/t/0", attempt=1, cause=EndCause.EVICTED, took_ms=1)
+
+
+def a_want(attempt: int) -> ReplicasWanted:
+    want = ReplicaWant(
+        replica="j/t/0",
+        job="j",
+        queue="default",
+        attempt=attempt,
+        request=ResourceRequest(cpu_mcpu=1, memory_bytes=1),
+        run=RunSpec(),
+        qos=QosClass.BE,
+        band=PriorityBand.BATCH,
+    )
+    return ReplicasWanted(wants=(want,))
+
+
+def a_promise(*zones_mcpu: int, node_mcpu: int) -> AllocatableChanged:
+    return AllocatableChanged(
+        node="n1",
+        sample_seq=1,
+        sampled_at_ms=1,
+        freshness=Freshness.FRESH,
+        batch_cpu_mcpu=node_mcpu,
+        batch_memory_bytes=0,
+        headroom_cpu_mcpu=0,
+        headroom_memory_bytes=0,
+        zones=tuple(
+            ZoneAllocatable(
+                zone=zone, batch_cpu_mcpu=mcpu, batch_memory_bytes=0, headroom_cpu_mcpu=0, headroom_memory_bytes=0
+            )
+            for zone, mcpu in enumerate(zones_mcpu)
+        ),
+        explanation=Explanation(formula="", terms=()),
+    )
+
+
+QUEUED_AGAIN = (a_move("Assigned", "Pending"), a_move("Pending", "Assigned", 2))
+STARTED_ELSEWHERE = ReplicaStarted(node="n2", replica="job/main/0", job="job", attempt=1)
+
+BREAKS: dict[str, tuple[str, tuple[Fact, ...]]] = {
+    "one attempt on two nodes": ("placed twice", (decided(a_placement(node="n1")), decided(a_placement(node="n2")))),
+    "a start where nothing was placed": ("elsewhere", (decided(a_placement(node="n1")), STARTED_ELSEWHERE)),
+    "a state that was left before": ("not in", (a_move("Running", "Starting"),)),
+    "an attempt that is left out": ("one by one", (a_move("Assigned", "Pending"), a_move("Pending", "Assigned", 3))),
+    "an attempt queued twice": (
+        "queued twice",
+        (*QUEUED_AGAIN, a_move("Assigned", "Pending", 2), a_move("Pending", "Assigned", 2)),
+    ),
+    "a want of an attempt that is not queued": ("never queued", (a_want(2),)),
+    "an ended job that goes on": (
+        "goes on",
+        (a_job_move("Completed", "Pending"), a_job_move("Running", "Completed")),
+    ),
+    "two victims of one node": ("two victims", (a_request("e1", 1_000), a_request("e2", 100_000))),
+    "a second victim too soon": ("cool-down", (a_request("e1", 1_000), a_finish("e1"), a_request("e2", 2_000))),
+    "an eviction that ends twice": ("not in flight", (a_request("e1", 1_000), a_finish("e1"), a_finish("e1"))),
+    "zones that do not sum to their node": ("sum", (a_promise(1, 2, node_mcpu=4),)),
+    "a promise below nothing": ("negative", (a_promise(-1, 2, node_mcpu=1),)),
+    "a message that nobody could take": ("dead-lettered", (DeadLettered(service="jobs", subject="s", reason="r"),)),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_the_referee_condemns(name: str) -> None:
+    message, facts = BREAKS[name]
+    with pytest.raises(InvariantBroken, match=message):
+        judged(*facts)
+
+
+def test_the_referee_condemns_less_promised_than_held() -> None:
+    held = {0: ZoneShare(zone=0, cpu_mcpu=2, memory_bytes=0)}
+    with pytest.raises(InvariantBroken, match="less is promised"):
+        judged().promised(a_promise(1, node_mcpu=1), held)
+
+
+def test_a_copy_is_no_break() -> None:
+    referee = judged(*QUEUED_AGAIN)
+    referee.stored(QUEUED_AGAIN[1], "id-1")
+    assert referee.counts["copies"] == 1
