@@ -61,8 +61,10 @@ def _best(decision: DecisionRecord | None) -> str:
     if chosen is None:
         return ""
     parts = ", ".join(f"{name} {value}" for name, value in sorted(chosen.scores.items()))
-    refused = sum(count.nodes for count in decision.counts)
-    return f": best of {decision.nodes - refused} fitting nodes with score {chosen.total} ({parts})"
+    # After the last place of a batch was taken nobody fits any more; the counts are then those of the next in line.
+    fitting = decision.nodes - sum(count.nodes for count in decision.counts)
+    best = f"best of {fitting} fitting nodes with" if fitting > 0 else "took the last room there was, with"
+    return f": {best} score {chosen.total} ({parts})"
 
 
 def _amount(value: int, unit: str) -> str:
