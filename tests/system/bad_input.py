@@ -10,14 +10,23 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
+import nats
+from nats.aio.client import Client
+
+from colo_common.events import requests as rq
+from colo_common.events import wire
+from colo_common.events.registry import question_of
+from tests.support.jobs_world import a_spec, a_task
 from tests.support.waiting import eventually
 
-__all__ = ["RunningService", "refused_start"]
+__all__ = ["RunningService", "Servers", "ask", "refused_start", "submission"]
 
 _STOP_LIMIT_S = 12.0
 _HTTP_LIMIT_S = 5.0
@@ -144,3 +153,35 @@ class RunningService:
                 return reply.status, reply.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
+
+
+class Servers:
+    """Addresses for services, as environment."""
+
+    def __init__(self, nats_url: str, redis_url: str, directory: Path) -> None:
+        self.nats_url = nats_url
+        self.redis_url = redis_url
+        self.directory = directory
+        self.environment = {"COLO_NATS_URL": nats_url, "COLO_REDIS_URL": redis_url}
+
+    def service(self, name: str, **environment: str) -> RunningService:
+        return RunningService(name, self.directory, {**self.environment, **environment})
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Client]:
+        client = await nats.connect(self.nats_url)
+        try:
+            yield client
+        finally:
+            await client.close()
+
+
+async def ask(client: Client, body: msgspec.Struct, timeout_s: float = 10) -> Any:
+    """The service's answer to a request that did not come through the gateway."""
+    question = question_of(type(body))
+    reply = await client.request(question.subject.of(), wire.encode_request(body), timeout=timeout_s)
+    return wire.decode_reply(type(body), reply.data)
+
+
+def submission(name: str, **task: Any) -> rq.SubmitJob:
+    return rq.SubmitJob(job=name, spec=a_spec(a_task("main", **task)))

@@ -8,8 +8,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,24 +17,18 @@ import aiohttp
 import msgspec
 import nats
 import pytest
-import redis.asyncio
 from nats.aio.client import Client
 
-from colo_cli.server_process import Recipe, ServerProcess
-from colo_cli.servers import NatsServer, RedisServer, find_nats_server
 from colo_common.events import requests as rq
 from colo_common.events import wire
 from colo_common.events.fact import Fact
-from colo_common.events.job import JobSubmitted
 from colo_common.events.node import FreshnessChanged
 from colo_common.events.registry import question_of, subject_of
 from colo_common.events.service import DeadLettered
 from colo_common.model.freshness import Freshness
 from tests.support.builders import a_node, a_sample
-from tests.support.jobs_world import a_spec, a_task
 from tests.support.servers import nats_server, redis_server
-from tests.support.waiting import eventually
-from tests.system.bad_input import RunningService, refused_start
+from tests.system.bad_input import Servers, ask, refused_start, submission
 
 pytestmark = pytest.mark.server
 
@@ -55,38 +49,6 @@ def freshness(node: str = "n1", **change: Any) -> dict[str, Any]:
 def job(**task: Any) -> dict[str, Any]:
     """A job file's content."""
     return {"name": "render", "tasks": [{"name": "main", "cpu": "1", "memory": "1Gi", "work": "1 cpu-s", **task}]}
-
-
-async def ask(client: Client, body: msgspec.Struct, timeout_s: float = 10) -> Any:
-    """The service's answer to a request that did not come through the gateway."""
-    question = question_of(type(body))
-    reply = await client.request(question.subject.of(), wire.encode_request(body), timeout=timeout_s)
-    return wire.decode_reply(type(body), reply.data)
-
-
-def submission(name: str, **task: Any) -> rq.SubmitJob:
-    return rq.SubmitJob(job=name, spec=a_spec(a_task("main", **task)))
-
-
-class Servers:
-    """Addresses for services, as environment."""
-
-    def __init__(self, nats_url: str, redis_url: str, directory: Path) -> None:
-        self.nats_url = nats_url
-        self.redis_url = redis_url
-        self.directory = directory
-        self.environment = {"COLO_NATS_URL": nats_url, "COLO_REDIS_URL": redis_url}
-
-    def service(self, name: str, **environment: str) -> RunningService:
-        return RunningService(name, self.directory, {**self.environment, **environment})
-
-    @asynccontextmanager
-    async def client(self) -> AsyncIterator[Client]:
-        client = await nats.connect(self.nats_url)
-        try:
-            yield client
-        finally:
-            await client.close()
 
 
 @pytest.fixture
@@ -316,12 +278,13 @@ def test_the_lab_refuses_such_a_trace_and_leaves(tmp_path: Path) -> None:
     assert "trace.csv line 2 cpu_pct: must be a number, NaN is refused" in done.stderr
 
 
-async def test_a_trace_with_gaps_is_played(servers: Servers, tmp_path: Path) -> None:
+async def test_a_trace_with_gaps_is_played_and_the_gaps_are_told(servers: Servers, tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text(HEADER + "".join(f"{t},a,{10 + t % 7},20\n" for t in (0, 10, 20, 5_000, 5_010, 90_000)))
     async with servers.service("sim", COLO_TRACE=str(trace), COLO_NODES="1") as sim:
         await sim.ready()
         await sim.reaches('colo_collector_events_handled_total{type="Measured"}', 1)
+        assert any("gap" in line["notice"] for line in sim.log("trace"))
 
 
 @pytest.mark.parametrize("name", LISTENERS)
@@ -349,175 +312,17 @@ sys.exit(colo_executor.main.main(sys.argv[1:]))
 
 
 @pytest.mark.kernel
-def test_control_groups_that_may_not_be_written_are_named(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    state.mkdir(mode=0o777)
-    for directory in (state, *tmp_path.parents[:3], tmp_path):
-        os.chmod(directory, 0o777)
-    done = subprocess.run(
-        [sys.executable, "-c", _AS_NOBODY, "--process-state-dir", str(state), "--process-subtree", "colo-refused"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+def test_control_groups_that_may_not_be_written_are_named() -> None:
+    # Not below tmp_path, which is closed to other users.
+    with tempfile.TemporaryDirectory() as state:
+        os.chmod(state, 0o777)
+        done = subprocess.run(
+            [sys.executable, "-c", _AS_NOBODY, "--process-state-dir", state, "--process-subtree", "colo-refused"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert done.stderr.startswith("colo executor: process_cgroup_root: this process may not make control groups below ")
-
-
-# ---------------------------------------------------------------- Redis
-
-
-async def answered(client: Client, name: str) -> Any:
-    """The answer to a submission, asked again while nobody answers: the same id makes that harmless."""
-
-    async def accepted() -> Any:
-        try:
-            return await ask(client, submission(name), 1)
-        except nats.errors.TimeoutError:
-            return None
-
-    return await eventually(accepted, f"{name} is answered", limit_s=20)
-
-
-@pytest.mark.parametrize(
-    ("harm", "cure", "says"),
-    [
-        (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE"), "read only replica"),
-        (("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", "0"), "maxmemory"),
-    ],
-    ids=["replica", "out of memory"],
-)
-async def test_a_redis_that_refuses_writes_is_waited_for(
-    servers: Servers, harm: tuple[str, ...], cure: tuple[str, ...], says: str
-) -> None:
-    store = redis.asyncio.from_url(servers.redis_url)
-    async with servers.service("jobs") as jobs, servers.client() as client, store:
-        await jobs.ready()
-        assert isinstance(await ask(client, submission("before")), rq.JobAccepted)
-        await store.execute_command(*harm)  # type: ignore[no-untyped-call]
-        with pytest.raises(nats.errors.TimeoutError):
-            await ask(client, submission("during"), 1)
-        assert says in await jobs.not_ready("[-]redis", says)
-        assert "[+]nats ok" in (await jobs.get("/readyz?verbose"))[1]
-        await jobs.reaches('colo_jobs_retries_total{port="store"}', 3)
-        await store.execute_command(*cure)  # type: ignore[no-untyped-call]
-        await jobs.ready()
-        assert isinstance(await answered(client, "during"), rq.JobAccepted)
-        assert [each.job for each in (await ask(client, rq.ListJobs())).jobs] == ["during", "before"]
-        # Said when it went and when it came back, not at every try.
-        assert len(jobs.log("port-away", port="store")) == 1
-        assert len(jobs.log("port-back", port="store")) == 1
-
-
-async def test_a_redis_that_comes_back_finds_all_that_was_accepted(tmp_path: Path) -> None:
-    store = RedisServer(directory=tmp_path / "redis")
-    with nats_server() as bus:
-        await store.start()
-        try:
-            servers = Servers(bus.url, store.url, tmp_path)
-            async with servers.service("jobs") as jobs, servers.client() as client:
-                await jobs.ready()
-                assert isinstance(await ask(client, submission("before")), rq.JobAccepted)
-                async with redis.asyncio.from_url(store.url) as kept:
-                    await kept.save()
-                await store.stop()
-                await jobs.not_ready("[-]redis")
-                with pytest.raises(nats.errors.TimeoutError):
-                    await ask(client, submission("during"), 1)
-                await store.start()
-                await jobs.ready()
-                assert isinstance(await answered(client, "during"), rq.JobAccepted)
-                assert len(jobs.log("port-away", port="store")) == 1
-            async with servers.service("jobs") as again, servers.client() as client:
-                await again.ready()
-                jobs_known = (await ask(client, rq.ListJobs())).jobs
-                assert [each.job for each in jobs_known] == ["during", "before"]
-        finally:
-            await store.stop()
-
-
-# ---------------------------------------------------------------- NATS
-
-
-def _plain_arguments(directory: Path, port: int | None) -> list[str]:
-    config = directory / "plain.conf"
-    config.write_text(f'listen: 127.0.0.1:{-1 if port is None else port}\nports_file_dir: "{directory}"\n')
-    return ["-c", str(config)]
-
-
-def _plain_url(directory: Path, _port: int | None, pid: int) -> str | None:
-    try:
-        return str(json.loads((directory / f"nats-server_{pid}.ports").read_text())["nats"][0])
-    except (OSError, ValueError):
-        return None
-
-
-class PlainNats(ServerProcess):
-    """nats-server without JetStream."""
-
-    def __init__(self, *, directory: Path | None = None, port: int | None = None) -> None:
-        recipe = Recipe(
-            name="nats-server",
-            port_option="nats_port",
-            find=find_nats_server,
-            arguments=_plain_arguments,
-            ready_url=_plain_url,
-        )
-        super().__init__(recipe, program=None, directory=directory, port=port)
-
-
-@pytest.mark.parametrize("name", ["jobs", "overcommit", "sim"])
-def test_a_nats_without_jetstream_is_refused_at_the_start(name: str) -> None:
-    bus = PlainNats()
-    bus.start_blocking()
-    try:
-        lines = refused_start(f"colo_{name}", {"COLO_NATS_URL": bus.url, "COLO_NODES": "1"})
-    finally:
-        bus.stop_blocking()
-    assert lines == [
-        f"colo {name}: stream COLO_NODE: the NATS server runs without JetStream; start it with -js or a jetstream section"
-    ]
-
-
-async def test_a_nats_that_comes_back_is_found_again_and_nothing_accepted_is_lost(tmp_path: Path) -> None:
-    directory = tmp_path / "nats"
-    first = NatsServer(directory=directory)
-    with redis_server() as store:
-        await first.start()
-        url, port = first.url, int(first.url.rpartition(":")[2])
-        servers = Servers(url, store.url, tmp_path)
-        running: ServerProcess = first
-        try:
-            async with servers.service("jobs") as jobs:
-                await jobs.ready()
-                async with servers.client() as client:
-                    assert isinstance(await ask(client, submission("before")), rq.JobAccepted)
-                await first.stop()
-                await jobs.not_ready("[-]nats failed: NATS at")
-                # A server without JetStream takes its place for a while: connected, and of no use.
-                running = PlainNats(port=port)
-                await running.start()
-                await jobs.not_ready("[-]nats", "runs without JetStream")
-                await running.stop()
-                running = NatsServer(directory=directory, port=port)
-                await running.start()
-                await jobs.ready()
-                async with servers.client() as client:
-                    assert isinstance(await ask(client, submission("after")), rq.JobAccepted)
-                    assert {each.job for each in (await ask(client, rq.ListJobs())).jobs} == {"before", "after"}
-                    assert await submitted(client) == ["before", "after"]
-                assert await jobs.number("colo_bus_connections") == 3
-                # Said when it went, when it came of no use, when that went too: not at every try.
-                assert len(jobs.log("nats-away")) == 3
-        finally:
-            await running.stop()
-
-
-async def submitted(client: Client) -> list[str]:
-    """Every job that the stream says was accepted."""
-    reader = await client.jetstream().pull_subscribe("colo.v1.evt.job.submitted", stream="COLO_EVT")
-    waiting = (await reader.consumer_info()).num_pending or 0
-    facts = [wire.decode(each.subject, each.data) for each in await reader.fetch(waiting, timeout=5)]
-    return [fact.job for fact in facts if isinstance(fact, JobSubmitted)]
