@@ -59,7 +59,11 @@ class RunningService:
 
     async def __aenter__(self) -> Self:
         self._start()
-        listening = await eventually(lambda: self._listening(self._process), f"{self.name} listens")
+        try:
+            listening = await eventually(lambda: self._listening(self._process), f"{self.name} listens")
+        except BaseException:
+            self._end()
+            raise
         self.address = f"http://{listening['host']}:{listening['port']}"
         return self
 
@@ -71,12 +75,16 @@ class RunningService:
         try:
             code = await asyncio.to_thread(self._process.wait, _STOP_LIMIT_S)
         finally:
-            self._process.kill()
-            self._process.wait()
+            self._end()
         if error is None:
             assert code == 0
             assert "Traceback" not in self._log.read_text(), self._log.read_text()
             assert len(self.log()) == len(self._log.read_text().splitlines())
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
     def _start(self) -> None:
         with self._log.open("wb") as log:
