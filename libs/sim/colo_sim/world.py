@@ -38,7 +38,8 @@ from colo_sim.world_bus import WorldBus
 from colo_sim.world_client import Client, plan_jobs
 from colo_sim.world_ledger import WorldLedger
 from colo_sim.world_node import CollectorRole, ExecutorRole, Node
-from colo_sim.world_process import LocalClock, Process, Role
+from colo_sim.world_process import Process
+from colo_sim.world_role import LocalClock, Role
 from colo_sim.world_roles import EvictorRole, JobsRole, OvercommitRole, SchedulerRole
 
 __all__ = ["START_MS", "Outcome", "World", "WorldSettings"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -21,15 +21,16 @@ from colo_common.events.wire import decode_reply, decode_request, encode_reply, 
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.ports import StoreConflict, Unavailable
 from colo_common.runtime.batch import Decision, decision_from_effects, units_of
-from colo_common.runtime.core import Core, Hearing, source_of
+from colo_common.runtime.core import Hearing, source_of
 from colo_common.runtime.outgoing import Parcel
 from colo_common.runtime.stamp import Stamp, outgoing_from_row
 from colo_common.runtime.turns import outbox_kind, outbox_removal
 from colo_sim.agenda import Agenda, Fiber, Signal, Until, Work, at_once
 from colo_sim.chronicle import Chronicle
 from colo_sim.world_bus import Consumer, WorldBus
+from colo_sim.world_role import Crashed, LocalClock, Role, Watcher
 
-__all__ = ["Crashed", "LocalClock", "Process", "Role", "Watcher", "ask"]
+__all__ = ["Process", "ask"]
 
 _BATCH: Final = 200
 _ROUNDS: Final = 16
@@ -37,55 +38,6 @@ _MESSAGES_A_CALL: Final = 1_000
 _RETRY_MS: Final = (200, 2_000)
 _ASK_MS: Final = 2_000
 _LISTEN_MS: Final = 30
-
-
-class Crashed(Exception):
-    """The process dies here."""
-
-
-class LocalClock:
-    """The clock of one machine: the world's, off by `skew_ms`."""
-
-    def __init__(self, agenda: Agenda, skew_ms: int = 0) -> None:
-        self._agenda = agenda
-        self.skew_ms = skew_ms
-
-    def now_ms(self) -> int:
-        """Unix milliseconds on this machine."""
-        return self._agenda.now_ms + self.skew_ms
-
-    def wall_us(self) -> int:
-        """The same in microseconds."""
-        return self.now_ms() * 1_000
-
-    def real_s(self, span_ms: int) -> float:
-        """The world has no other time."""
-        return max(span_ms, 0) / 1_000
-
-
-class Role(Protocol):
-    """What makes a process this or that service: made anew at every start, so that nothing survives a crash."""
-
-    core: Core
-    hears: Sequence[Hearing]
-
-    def load(self) -> list[Struct]:
-        """Events before anything is heard. Raises Unavailable."""
-        ...
-
-    def perform(self, effect: Effect) -> Sequence[Struct]:
-        """Do an effect of the service's own. Raises Unavailable: it is tried again."""
-        ...
-
-    def begin(self) -> Sequence[Work]:
-        """What goes on beside the core."""
-        ...
-
-
-class Watcher(Protocol):
-    """Is shown every turn of every process."""
-
-    def turned(self, process: Process) -> None: ...
 
 
 def ask(bus: WorldBus, asker: Process | None, answerer: Process, body: Struct) -> Until:
