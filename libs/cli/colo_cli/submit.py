@@ -18,7 +18,7 @@ _FILE_BYTES_MAX = 1 << 20
 
 def submit(
     *,
-    file: Annotated[str, Parameter(name=["--file", "-f"])],
+    file: Annotated[str, Parameter(name=["--file", "-f"], allow_leading_hyphen=True)],
     idempotency_key: str = "",
     output: Annotated[Format, Parameter(name=["--output", "-o"])] = "table",
     api: str | None = None,

@@ -1,0 +1,220 @@
+"""All services of colo as the processes that operators run, with servers of their own, for tests that look from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import aiohttp
+import nats
+from msgspec import Struct
+from nats.js.api import ConsumerConfig, DeliverPolicy
+from nats.js.errors import NotFoundError
+
+from colo_cli.lab_options import LabOptions
+from colo_cli.lab_processes import LabProcess, LabProcesses
+from colo_common.events.fact import Fact
+from colo_common.events.registry import Stream
+from colo_common.events.wire import decode
+from colo_scheduler.ledger_redis import RedisLedger
+from tests.support.servers import nats_server, redis_server
+from tests.support.waiting import eventually
+
+__all__ = ["SERVICES", "Answer", "RunningColo", "running_colo"]
+
+F = TypeVar("F", bound=Fact)
+
+SPEED: Final = 60
+#: Every service that runs in a process of its own; collectors and executors are inside `sim`, one of each a node.
+SERVICES: Final = ("overcommit", "jobs", "scheduler", "evictor", "gateway", "sim")
+_FETCH_MAX: Final = 500
+_HTTP_LIMIT_S: Final = 20.0
+
+
+class Answer(Struct, frozen=True):
+    """What the gateway said to one call; `body` is what its JSON means."""
+
+    status: int
+    body: Any
+    headers: Mapping[str, str]
+
+
+class RunningColo:
+    """The processes, their servers, and the gateway's door."""
+
+    def __init__(
+        self, processes: LabProcesses, http: aiohttp.ClientSession, *, nats_url: str, redis_url: str, directory: Path
+    ) -> None:
+        self.processes = processes
+        self.http = http
+        self.nats_url = nats_url
+        self.redis_url = redis_url
+        self.directory = directory
+
+    def process(self, name: str) -> LabProcess:
+        """The process of this service as it runs now."""
+        return self.processes.running[name]
+
+    @property
+    def api(self) -> str:
+        """The gateway's address; one that nobody has while it starts."""
+        return f"http://{self.process('gateway').address or '127.0.0.1:9'}"
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        data: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """One call of the API: `body` is sent as JSON, `data` as it is."""
+        sent = json.dumps(body).encode() if body is not None else data
+        kind = {"Content-Type": "application/json"} if body is not None else {}
+        async with self.http.request(method, self.api + path, data=sent, headers={**kind, **(headers or {})}) as reply:
+            text = await reply.text()
+            decoded = json.loads(text) if reply.content_type == "application/json" else text
+            return Answer(reply.status, decoded, reply.headers)
+
+    async def get(self, path: str) -> Any:
+        """The body of what must answer with 200."""
+        answer = await self.call("GET", path)
+        assert answer.status == 200, f"{path}: {answer.status} {answer.body}"
+        return answer.body
+
+    async def submit(self, job: Mapping[str, Any], *, key: str = "") -> str:
+        """The id of the job. With a key it is handed in again while the gateway is away or says 503: that is harmless then."""
+        headers = {"Idempotency-Key": key} if key else {}
+
+        async def accepted() -> Any:
+            try:
+                answer = await self.call("POST", "/v1/jobs", job, headers=headers)
+            except aiohttp.ClientConnectionError:
+                if key:
+                    return None
+                raise
+            if key and answer.status == 503:
+                return None
+            assert answer.status == 201, f"{job}: {answer.status} {answer.body}"
+            return answer.body["job"]
+
+        found: str = await eventually(accepted, f"{job['name']} is accepted", limit_s=30)
+        return found
+
+    async def state(self, job: str) -> str:
+        """The job's state."""
+        found: str = (await self.get(f"/v1/jobs/{job}"))["summary"]["state"]
+        return found
+
+    async def reaches(self, job: str, *states: str, limit_s: float = 20.0) -> str:
+        """Wait until the job is in one of the states; that state."""
+
+        async def there() -> str:
+            state = await self.state(job)
+            return state if state in states else ""
+
+        return await eventually(there, f"{job} becomes {' or '.join(states)}", limit_s=limit_s)
+
+    async def kill(self, name: str) -> None:
+        """SIGKILL, and wait until it is gone."""
+        process = self.process(name).process
+        process.kill()
+        assert await process.wait() == -9
+
+    async def restart(self, name: str, *, wait: bool = True) -> None:
+        """Start what has ended again, with the settings that it had."""
+        assert self.process(name).process.returncode is not None
+        await self.processes.heal()
+        if wait:
+            await self.processes.wait_ready([name])
+
+    async def facts(self, kind: type[F], subject: str, stream: Stream = Stream.EVT) -> list[F]:
+        """Every message of a subject that its stream holds, in order."""
+        client = await nats.connect(self.nats_url)
+        try:
+            js = client.jetstream()
+            try:
+                await js.get_last_msg(stream.value, subject)
+            except NotFoundError:
+                return []
+            config = ConsumerConfig(deliver_policy=DeliverPolicy.ALL)
+            reader = await js.pull_subscribe(subject, stream=stream.value, config=config)
+            waiting = (await reader.consumer_info()).num_pending
+            found: list[F] = []
+            while len(found) < waiting:
+                for message in await reader.fetch(min(_FETCH_MAX, waiting - len(found)), timeout=5):
+                    fact = decode(message.subject, message.data)
+                    assert isinstance(fact, kind)
+                    found.append(fact)
+            return found
+        finally:
+            await client.close()
+
+    @asynccontextmanager
+    async def ledger(self) -> AsyncIterator[RedisLedger]:
+        """The scheduler's ledger as a reader sees it."""
+        ledger = RedisLedger.of(self.redis_url, name="colo-test")
+        try:
+            yield ledger
+        finally:
+            await ledger.close()
+
+
+@asynccontextmanager
+async def running_colo(
+    directory: Path, *, nodes: int = 3, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[RunningColo]:
+    """Everything, ready: every node promises batch CPU. Ended and removed at the end; the end of each log where that failed."""
+    with nats_server() as nats_, redis_server() as redis_:
+        common = _environment(directory, nats_.url, redis_.url, nodes) | dict(environment or {})
+        processes = LabProcesses(directory, common)
+        limit = aiohttp.ClientTimeout(total=_HTTP_LIMIT_S)
+        try:
+            async with aiohttp.ClientSession(timeout=limit) as http:
+                for name in SERVICES:
+                    await processes.start(name, f"colo_{name}")
+                await processes.wait_ready(list(SERVICES))
+                colo = RunningColo(processes, http, nats_url=nats_.url, redis_url=redis_.url, directory=directory)
+                await eventually(lambda: _promising(colo, nodes), "every node promises batch CPU", limit_s=20)
+                yield colo
+        finally:
+            await processes.stop()
+
+
+async def _promising(colo: RunningColo, nodes: int) -> bool:
+    answer = await colo.call("GET", "/v1/nodes")
+    if answer.status != 200:
+        return False
+    return sum(node["batch_cpu_mcpu"] > 0 for node in answer.body["nodes"]) == nodes
+
+
+def _environment(directory: Path, nats_url: str, redis_url: str, nodes: int) -> dict[str, str]:
+    """As `colo lab` sets it, on free ports. The machines' day is a flat one: their load is no part of these tests."""
+    trace = directory / "flat.csv"
+    trace.write_text("time,node,cpu_pct,mem_pct\n0,m1,20,20\n86400,m1,20,20\n")
+    options = LabOptions(nodes=nodes, speed=SPEED)
+    period_ms = options.sample_period_ms
+    return {
+        "COLO_NATS_URL": nats_url,
+        "COLO_REDIS_URL": redis_url,
+        "COLO_HTTP_PORT": "0",
+        "COLO_CLOCK_SPEED": str(SPEED),
+        "COLO_CLOCK_ORIGIN_MS": str(time.time_ns() // 1_000_000),
+        "COLO_OVERCOMMIT_LEASE_MS": str(options.lease_ms),
+        "COLO_OVERCOMMIT_STALE_AFTER_MS": str(5 * period_ms),
+        "COLO_OVERCOMMIT_LOST_AFTER_MS": str(40 * period_ms),
+        "COLO_OVERCOMMIT_REFRESH_MS": str(max(60_000, 8 * period_ms)),
+        "COLO_EVICTOR_POLICY_GAP_MS": str(4 * period_ms),
+        # A question that a killed service took with it is given up soon.
+        "COLO_GATEWAY_ASK_TIMEOUT_S": "2",
+        "COLO_SIM_NODES": str(nodes),
+        "COLO_SIM_TRACE": str(trace),
+        "COLO_SIM_SAMPLE_MS": str(period_ms),
+        "COLO_SIM_REFLEX_LEASE_DEFAULT_MS": str(options.lease_ms),
+    }

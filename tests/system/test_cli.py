@@ -1,0 +1,222 @@
+"""The `colo` command as people type it, against running services."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from tests.support.running import RunningColo, running_colo
+from tests.support.waiting import eventually
+
+pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="module")]
+
+LIMIT_S = 30
+HEAVY = ("aiohttp", "nats", "redis", "rich", "pandas", "numpy", "opentelemetry", "prometheus_client", "structlog")
+JOB = {"name": "typed", "replicas": 2, "cpu": "500m", "memory": "64Mi", "work": "10 cpu-min"}
+
+
+class Said(NamedTuple):
+    """What a command left: its exit code and its two streams."""
+
+    code: int
+    out: str
+    err: str
+
+
+async def colo_command(*words: str, api: str = "", stdin: bytes = b"") -> Said:
+    environment = {**os.environ, "COLO_API": api} if api else {k: v for k, v in os.environ.items() if k != "COLO_API"}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "colo_cli",
+        *words,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment,
+    )
+    async with asyncio.timeout(LIMIT_S):
+        out, err = await process.communicate(stdin)
+    return Said(process.returncode or 0, out.decode(), err.decode())
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def colo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningColo]:
+    directory: Path = tmp_path_factory.mktemp("colo")
+    async with running_colo(directory, nodes=2) as running:
+        yield running
+
+
+async def submitted(colo: RunningColo, **changes: Any) -> str:
+    said = await colo_command(
+        "submit", "-f", "-", "-o", "json", api=colo.api, stdin=yaml.safe_dump({**JOB, **changes}).encode()
+    )
+    assert said.code == 0, said.err
+    return str(json.loads(said.out)["job"])
+
+
+async def test_the_example_job_is_accepted_as_a_file(colo: RunningColo) -> None:
+    said = await colo_command("submit", "-f", "examples/job.yaml", api=colo.api)
+    assert (said.code, said.err) == (0, "")
+    job, state = said.out.split()
+    assert job.startswith("hello-")
+    assert state in ("Pending", "Inqueue")
+
+
+async def test_a_bad_job_file_is_refused_naming_field_and_rule(colo: RunningColo, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump({**JOB, "cpu": "-1"}))
+    said = await colo_command("submit", "-f", str(path), api=colo.api)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith(f"colo: {path}: cpu: ")
+    missing = await colo_command("submit", "-f", str(tmp_path / "none.yaml"), api=colo.api)
+    assert missing.code == 2
+    assert "cannot be read" in missing.err
+
+
+@pytest.mark.parametrize(("what", "key", "column"), [("nodes", "nodes", "NODE"), ("queues", "queues", "QUEUE")])
+async def test_lists_come_as_table_json_and_yaml(colo: RunningColo, what: str, key: str, column: str) -> None:
+    table = await colo_command("get", what, api=colo.api)
+    as_json = await colo_command("get", what, "-o", "json", api=colo.api)
+    as_yaml = await colo_command("get", what, "--output", "yaml", api=colo.api)
+    assert (table.code, as_json.code, as_yaml.code) == (0, 0, 0)
+    assert table.out.startswith(column)
+    rows = json.loads(as_json.out)[key]
+    assert len(rows) == len(yaml.safe_load(as_yaml.out)[key]) == len(table.out.strip().splitlines()) - 1
+
+
+async def test_jobs_are_listed_and_filtered_by_state(colo: RunningColo) -> None:
+    job = await submitted(colo, name="listed")
+    await colo.reaches(job, "Running")
+    running = json.loads((await colo_command("get", "jobs", "--state", "Running", "-o", "json", api=colo.api)).out)
+    assert job in [row["job"] for row in running["jobs"]]
+    failed = await colo_command("get", "jobs", "--state", "Failed", api=colo.api)
+    assert (failed.code, failed.out.strip()) == (0, "no jobs")
+
+
+async def test_a_running_job_is_explained_with_node_and_scores(colo: RunningColo) -> None:
+    job = await submitted(colo, name="explained")
+    await colo.reaches(job, "Running")
+    said = await colo_command("explain", "job", job, api=colo.api)
+    assert said.code == 0, said.err
+    assert f"{job}: Running, queue default, 2 replicas" in said.out
+    assert f"{job}/main/0: " in said.out
+    assert "score" in said.out
+    assert "Story" in said.out
+
+
+async def test_a_waiting_job_is_explained_with_the_nearest_miss(colo: RunningColo) -> None:
+    job = await submitted(colo, name="waiting", cpu="60", replicas=1)
+
+    async def explained() -> str:
+        said = await colo_command("explain", "job", job, api=colo.api)
+        return said.out if "0 of 2 nodes fit" in said.out else ""
+
+    text = await eventually(explained, "the scheduler looked at it", limit_s=20)
+    assert "nearest miss" in text
+    assert "short" in text
+
+
+async def test_a_nodes_number_is_explained_term_by_term(colo: RunningColo) -> None:
+    said = await colo_command("explain", "overcommit", "node-01", api=colo.api)
+    assert said.code == 0, said.err
+    for word in ("cpu_online_used", "memory_held", "= allocatable", "ZONE 3", "raw = capacity"):
+        assert word in said.out, word
+    unknown = await colo_command("explain", "overcommit", "nowhere", api=colo.api)
+    assert (unknown.code, unknown.err) == (1, "colo: node: is not known (got nowhere)\n")
+
+
+async def test_a_job_is_cancelled_and_a_second_time_is_a_refusal(colo: RunningColo) -> None:
+    job = await submitted(colo, name="stopped")
+    await colo.reaches(job, "Running")
+    said = await colo_command("cancel", job, api=colo.api)
+    assert (said.code, said.out) == (0, f"{job} Terminating\n")
+    await colo.reaches(job, "Terminated")
+    again = await colo_command("cancel", job, api=colo.api)
+    assert again.code == 1
+    assert again.err.startswith("colo: ")
+    nobody = await colo_command("cancel", "nobody", api=colo.api)
+    assert nobody.code == 1
+
+
+async def test_a_placement_is_printed_as_a_tree(colo: RunningColo) -> None:
+    job = await submitted(colo, name="traced", replicas=1)
+
+    async def printed() -> str:
+        said = await colo_command("trace", job, api=colo.api)
+        return said.out if "apply" in said.out else ""
+
+    lines = (await eventually(printed, "the trace is whole", limit_s=20)).splitlines()
+    assert lines[0].startswith(f"{job}/main/0 attempt 1, trace ")
+    names = [line.split()[0] for line in lines[1:]]
+    assert names == ["submit", "queue.wait", "decide", "filter", "score", "commit", "command", "apply"]
+
+
+async def test_facts_are_followed_line_by_line(colo: RunningColo) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "colo_cli",
+        "watch",
+        "--json-lines",
+        "--types",
+        "JobSubmitted",
+        "--since",
+        "0",
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "COLO_API": colo.api},
+    )
+    try:
+        job = await submitted(colo, name="watched")
+        assert process.stdout is not None
+        async with asyncio.timeout(LIMIT_S):
+            while True:
+                fact = json.loads(await process.stdout.readline())
+                assert fact["type"] == "JobSubmitted"
+                if fact["job"] == job:
+                    break
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def test_without_a_gateway_one_sentence_says_so() -> None:
+    said = await colo_command("get", "jobs", api="http://127.0.0.1:9")
+    assert said.code == 1
+    assert said.err.startswith("colo: no gateway answers at http://127.0.0.1:9")
+    assert (await colo_command("get", "jobs", api="ftp://x")).code == 2
+
+
+async def test_a_wrong_call_ends_with_two() -> None:
+    for words in (("get", "pods"), ("nonsense",), ("submit",), ("lab", "--nodes", "many")):
+        said = await colo_command(*words)
+        assert said.code == 2, words
+        assert said.err.startswith("colo: "), words
+
+
+async def test_doctor_and_version_answer_alone() -> None:
+    version = await colo_command("version")
+    assert version.code == 0
+    assert version.out.startswith("colo ")
+    rows = json.loads((await colo_command("doctor", "-o", "json")).out)
+    assert {"python", "cgroup", "psi", "nats-server", "redis-server"} <= {row["name"] for row in rows}
+    assert all(isinstance(row["present"], bool) for row in rows)
+
+
+async def test_a_call_starts_without_the_heavy_libraries() -> None:
+    code = (
+        "import sys, colo_cli.main as m; m.main(['version']);"
+        f"print(sorted(name for name in {HEAVY!r} if name in sys.modules))"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    assert out.decode().splitlines()[-1] == "[]"
