@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="module")]
 
 LIMIT_S = 30
 HEAVY = ("aiohttp", "nats", "redis", "rich", "pandas", "numpy", "opentelemetry", "prometheus_client", "structlog")
+STAGES = ["submit", "queue.wait", "decide", "filter", "score", "commit", "command", "apply"]
 JOB = {"name": "typed", "replicas": 2, "cpu": "500m", "memory": "64Mi", "work": "10 cpu-min"}
 
 
@@ -158,7 +159,7 @@ async def test_a_placement_is_printed_as_a_tree(colo: RunningColo) -> None:
     lines = (await eventually(printed, "the trace is whole", limit_s=20)).splitlines()
     assert lines[0].startswith(f"{job}/main/0 attempt 1, trace ")
     names = [line.split()[0] for line in lines[1:]]
-    assert names == ["submit", "queue.wait", "decide", "filter", "score", "commit", "command", "apply"]
+    assert names == STAGES
 
 
 async def test_facts_are_followed_line_by_line(colo: RunningColo) -> None:
