@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import io
 import json
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -75,7 +75,8 @@ class RunningColo:
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """One call of the API: `body` is sent as JSON, `data` as it is."""
-        sent = json.dumps(body).encode() if body is not None else data
+        # A stream: the client warns of large bodies that it would send in one piece.
+        sent = io.BytesIO(json.dumps(body).encode() if body is not None else data or b"")
         kind = {"Content-Type": "application/json"} if body is not None else {}
         async with self.http.request(method, self.api + path, data=sent, headers={**kind, **(headers or {})}) as reply:
             text = await reply.text()

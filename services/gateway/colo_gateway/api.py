@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from msgspec import Struct
 
 from colo_common.events import requests as rq
@@ -26,7 +27,7 @@ from colo_gateway.sse import stream_events
 from colo_gateway.streams import Streams
 from colo_gateway.traces import span_tree
 
-__all__ = ["Api"]
+__all__ = ["Api", "refuse_as_problem"]
 
 _JOB_ID_MAX: Final = 80
 
@@ -190,6 +191,20 @@ class Api:
         """GET /v1/openapi.json."""
         del request
         return web.Response(body=msgspec.json.encode(self._openapi), content_type="application/json")
+
+
+@web.middleware
+async def refuse_as_problem(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """A path that nobody serves, or a method it does not take, is refused as everything else is: with a Problem."""
+    try:
+        return await handler(request)
+    except web.HTTPNotFound:
+        return _problem(404, "path", "is not served; /v1/openapi.json lists what is", request.path[:80])
+    except web.HTTPMethodNotAllowed as error:
+        allowed = ", ".join(sorted(error.allowed_methods))
+        refused = _problem(405, "method", f"must be one of {allowed} here", request.method[:20])
+        refused.headers["Allow"] = allowed
+        return refused
 
 
 def _integer(query: Mapping[str, str], name: str, default: int, lowest: int, highest: int) -> int:

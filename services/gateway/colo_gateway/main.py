@@ -6,7 +6,7 @@ from aiohttp import web
 
 from colo_common.runtime.process import Process, build_version, run
 from colo_common.runtime.service import Service
-from colo_gateway.api import Api
+from colo_gateway.api import Api, refuse_as_problem
 from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX
 from colo_gateway.core import GatewayCore
@@ -40,7 +40,7 @@ async def build(process: Process, settings: Settings) -> None:
         version=build_version(),
         trace_ratio=settings.trace_ratio,
     )
-    process.app = web.Application(client_max_size=BODY_BYTES_MAX)
+    process.app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[refuse_as_problem])
     process.app.add_routes(api.routes())
 
 

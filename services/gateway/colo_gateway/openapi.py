@@ -19,7 +19,7 @@ class Parameter(Struct, frozen=True, kw_only=True):
 
 
 class Route(Struct, frozen=True, kw_only=True):
-    """One operation; `problems` are the statuses with a Problem body."""
+    """One operation; `problems` are the statuses with a Problem body. Without `reply` the body is an object or a text."""
 
     method: str
     path: str
@@ -27,6 +27,7 @@ class Route(Struct, frozen=True, kw_only=True):
     about: str
     reply: type[Struct] | None
     status: int = 200
+    media: str = "application/json"
     parameters: tuple[Parameter, ...] = ()
     problems: tuple[int, ...] = (400, 503)
     has_body: bool = False
@@ -136,6 +137,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         name="streamEvents",
         about="Facts as server-sent events; `id` is the position to resume from (Last-Event-ID or ?since=).",
         reply=None,
+        media="text/event-stream",
         parameters=(
             _query("since", "resume after this position; 0 replays what is kept", "integer"),
             _query("types", "only these fact types, separated by commas"),
@@ -150,6 +152,14 @@ ROUTES: Final[tuple[Route, ...]] = (
         name="getVersion",
         about="What runs here.",
         reply=VersionReply,
+        problems=(),
+    ),
+    Route(
+        method="get",
+        path="/v1/openapi.json",
+        name="getOpenApi",
+        about="This document.",
+        reply=None,
         problems=(),
     ),
 )
@@ -172,10 +182,9 @@ def openapi(version: str) -> dict[str, Any]:
 
 
 def _operation(route: Route, schemas: dict[type[Struct], dict[str, Any]]) -> dict[str, Any]:
-    if route.reply is None:
-        content: dict[str, Any] = {"text/event-stream": {"schema": {"type": "string"}}}
-    else:
-        content = {"application/json": {"schema": schemas[route.reply]}}
+    is_json = route.media == "application/json"
+    schema = {"type": "object" if is_json else "string"} if route.reply is None else schemas[route.reply]
+    content: dict[str, Any] = {route.media: {"schema": schema}}
     responses = {str(route.status): {"description": route.about, "content": content}}
     for status in route.problems:
         responses[str(status)] = {
