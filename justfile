@@ -61,6 +61,13 @@ test *ARGS:
 test-slow *ARGS:
     pytest -m 'sim or kernel or slow' {{ ARGS }}
 
+# Debian's packages are fetched for it, and the emulator is installed when this is root and it is missing; it says so.
+[doc('run a command in a virtual machine with NUMA, hyper-threads and cgroup v2: just kernel-lab lscpu')]
+[group('test')]
+[positional-arguments]
+kernel-lab *COMMAND:
+    @{{ python }} -m tests.kernel.lab "$@"
+
 [doc('compare with recorded vectors: just parity FILE...')]
 [group('test')]
 parity *FILES:
