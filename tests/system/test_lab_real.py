@@ -69,7 +69,7 @@ def test_a_real_process_runs_in_a_control_group_with_the_values_that_are_reporte
     with lab(a_directory(), "--real", "--nodes", "2", "--json", settings=SETTINGS) as running:
         seen = until_a_replica_runs(running)
         # The lab looks four times a second; what it reports it has looked at itself.
-        eventually_blocking(lambda: len(replicas_with_processes(running)) == 0, "their end", limit_s=20)
+        eventually_blocking(lambda: not seen.keys() & replicas_with_processes(running).keys(), "their end", limit_s=40)
         ended = running.interrupt()
         left = running.left_behind()
     assert ended.code == 0, ended.stderr
