@@ -1,0 +1,1 @@
+"""Tests that run inside a virtual machine with the topology of a real server; `lab` boots it."""

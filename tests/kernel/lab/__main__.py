@@ -1,0 +1,149 @@
+"""The command: `python -m tests.kernel.lab [OPTIONS] [--] [COMMAND...]`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+from msgspec import Struct
+
+from tests.kernel.lab.image import build_image
+from tests.kernel.lab.kernel import Kernel, find_kernel
+from tests.kernel.lab.machine import GUEST_SERVERS, Server, boot
+from tests.kernel.lab.packages import need_emulator, say
+from tests.kernel.lab.refused import LabRefused, MachineFailed
+from tests.kernel.lab.variants import DEFAULT, VARIANTS, Variant, variant_named
+
+__all__ = ["main"]
+
+TIMED_OUT: Final = 124
+FAILED: Final = 125
+NATS_PORT: Final = 4222
+REDIS_PORT: Final = 6379
+_FIRST_TASTE: Final = ("lscpu",)
+_SUITE: Final = ("pytest", "tests/kernel")
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """One row of the table of variants."""
+
+    variant: Variant
+    status: int
+    seconds: float
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Boot each machine that is asked for; the status of the command, the first that is not 0 when there are several.
+
+    124: the time limit; 125: no machine was booted, or it ended without a status.
+    """
+    options = _parser().parse_args(argv)
+    if options.list:
+        for variant in VARIANTS:
+            sys.stdout.write(f"{variant.name:<12} {variant.says}\n")
+        return 0
+    signal.signal(signal.SIGTERM, _leave)
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    command = command or list(_SUITE if options.all else _FIRST_TASTE)
+    try:
+        variants = VARIANTS if options.all else tuple(variant_named(name) for name in options.variant or [DEFAULT])
+        emulator, kernel = need_emulator(), find_kernel(refresh=options.refresh)
+        outcomes = [_run(emulator, kernel, variant, command, options) for variant in variants]
+    except LabRefused as refusal:
+        say(f"refused: {refusal}")
+        return FAILED
+    except KeyboardInterrupt:
+        return 130
+    if len(outcomes) > 1:
+        _print_table(outcomes)
+    return next((outcome.status for outcome in outcomes if outcome.status != 0), 0)
+
+
+def _run(
+    emulator: Path, kernel: Kernel, variant: Variant, command: Sequence[str], options: argparse.Namespace
+) -> Outcome:
+    environ = {
+        "LAB_VARIANT": variant.name,
+        "COLO_NATS_URL": f"nats://{GUEST_SERVERS}:{NATS_PORT}",
+        "COLO_REDIS_URL": f"redis://{GUEST_SERVERS}:{REDIS_PORT}/0",
+    }
+    servers = (_server(NATS_PORT, options.nats), _server(REDIS_PORT, options.redis))
+    with tempfile.TemporaryDirectory(prefix="kernel-lab-") as directory:
+        scratch = Path(directory)
+        image = scratch / "image"
+        size_bytes = build_image(image, kernel, variant, command, environ, refresh=options.refresh)
+        say(f"booting {variant.name}: {variant.says} (image {size_bytes >> 20} MiB)")
+        started_s = time.monotonic()
+        try:
+            status = boot(
+                emulator,
+                kernel.image,
+                image,
+                variant,
+                servers=servers,
+                limit_s=options.timeout,
+                scratch=scratch,
+                out=sys.stdout.buffer,
+            )
+        except MachineFailed as failure:
+            if failure.console_tail:
+                sys.stderr.write(f"---- the last lines of the console\n{failure.console_tail}\n----\n")
+            say(str(failure))
+            status = TIMED_OUT if failure.timed_out else FAILED
+        seconds = time.monotonic() - started_s
+        say(f"{variant.name} ended with {status} after {seconds:.0f} s")
+        return Outcome(variant=variant, status=status, seconds=seconds)
+
+
+def _server(guest_port: int, address: str) -> Server:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise LabRefused(f"an address is HOST:PORT, not {address!r}")
+    return Server(guest_port=guest_port, host=host, port=int(port))
+
+
+def _print_table(outcomes: Sequence[Outcome]) -> None:
+    sys.stdout.write(f"\n{'variant':<12} {'status':>6} {'seconds':>7}  what\n")
+    for outcome in outcomes:
+        row = f"{outcome.variant.name:<12} {outcome.status:>6} {outcome.seconds:>7.0f}  {outcome.variant.says}\n"
+        sys.stdout.write(row)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kernel-lab",
+        description="Run a command in a virtual machine with the topology of a real server; its exit status is returned.",
+    )
+    parser.add_argument(
+        "--variant", action="append", metavar="NAME", help=f"the machine, repeatable (default: {DEFAULT})"
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="every machine in turn, and a table (default command: the suite)"
+    )
+    parser.add_argument("--list", action="store_true", help="say which machines there are")
+    parser.add_argument(
+        "--timeout", type=float, default=300.0, metavar="S", help="end the machine after so long (default: 300)"
+    )
+    parser.add_argument(
+        "--nats", default=f"127.0.0.1:{NATS_PORT}", metavar="HOST:PORT", help="the NATS server of this machine"
+    )
+    parser.add_argument(
+        "--redis", default=f"127.0.0.1:{REDIS_PORT}", metavar="HOST:PORT", help="the Redis server of this machine"
+    )
+    parser.add_argument("--refresh", action="store_true", help="fetch the packages again")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="what to run inside (default: lscpu)")
+    return parser
+
+
+def _leave(number: int, _frame: object) -> NoReturn:
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
