@@ -33,7 +33,7 @@ async def test_a_collector_receives_the_spans_of_a_placement() -> None:
     exporter = OtlpExporter(f"http://127.0.0.1:{runner.addresses[0][1]}", "scheduler", "1.2.3")
     telemetry = Telemetry("scheduler", exporter=exporter, span_ids=lambda: "00000000000000aa")
     root = placement_trace("job/main/0", 1)
-    telemetry.root("placement", traceparent=root, start_us=1_000_000, end_us=2_000_000)
+    telemetry.root("submit", traceparent=root, start_us=1_000_000, end_us=2_000_000)
     telemetry.span(
         "decide", parent=root, start_us=1_500_000, end_us=1_600_000, attributes={"node": "n1"}, error="no node"
     )
@@ -58,7 +58,7 @@ async def test_a_collector_receives_the_spans_of_a_placement() -> None:
         )
         for span in spans
     ] == [
-        ("placement", trace_of(root), span_of(root), "", 1_000_000_000, 2_000_000_000, ""),
+        ("submit", trace_of(root), span_of(root), "", 1_000_000_000, 2_000_000_000, ""),
         ("decide", trace_of(root), "00000000000000aa", span_of(root), 1_500_000_000, 1_600_000_000, "no node"),
     ]
     assert {each.key: each.value.string_value for each in spans[1].attributes} == {
@@ -71,7 +71,7 @@ async def test_a_collector_that_is_not_there_costs_the_export_and_is_counted(unu
     metrics = Metrics()
     exporter = OtlpExporter(f"http://127.0.0.1:{unused_tcp_port}", "scheduler", "1.2.3")
     telemetry = Telemetry("scheduler", metrics=metrics, exporter=exporter)
-    telemetry.root("placement", traceparent=placement_trace("job/main/0", 1), start_us=1, end_us=2)
+    telemetry.root("submit", traceparent=placement_trace("job/main/0", 1), start_us=1, end_us=2)
     await telemetry.flush(MemoryBus(), ManualClock())
     telemetry.close()
     assert b"colo_scheduler_spans_dropped_total 1.0" in metrics.text()

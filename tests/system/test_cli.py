@@ -215,9 +215,13 @@ async def test_doctor_and_version_answer_alone() -> None:
 
 async def test_a_call_starts_without_the_heavy_libraries() -> None:
     code = (
-        "import sys, colo_cli.main as m; m.main(['version']);"
-        f"print(sorted(name for name in {HEAVY!r} if name in sys.modules))"
+        "import time; begun = time.perf_counter(); import colo_cli.main as m; took = time.perf_counter() - begun;"
+        "import sys; m.main(['version']);"
+        f"print(sorted(name for name in {HEAVY!r} if name in sys.modules)); print(round(took, 3))"
     )
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
-    assert out.decode().splitlines()[-1] == "[]"
+    *_, heavy, took_s = out.decode().splitlines()
+    assert heavy == "[]"
+    # Printed, not asserted: a busy machine is no defect. The budget is 0.3 s.
+    sys.stdout.write(f"import of colo_cli.main: {took_s} s\n")

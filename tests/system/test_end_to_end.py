@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -153,12 +152,10 @@ async def assert_counts_agree(colo: RunningColo, jobs: list[str]) -> None:
 async def placed_once(colo: RunningColo, jobs: list[str]) -> dict[tuple[str, int], str]:
     """The node of each attempt, from the stream of decisions: every replica has one, no attempt has two."""
     nodes: dict[tuple[str, int], str] = {}
-    told: Counter[tuple[str, int]] = Counter()
     for fact in await colo.facts(PlacementsDecided, "colo.v1.evt.placement.decided"):
         for placement in fact.placements:
             if placement.job in jobs:
                 attempt = (placement.replica, placement.attempt)
-                told[attempt] += 1
                 assert nodes.setdefault(attempt, placement.node) == placement.node, f"{attempt} was placed twice"
     assert {replica for replica, _ in nodes} == {f"{job}/main/{n}" for job in jobs for n in range(REPLICAS)}
     return nodes
