@@ -35,13 +35,16 @@ WAVE = 12
 
 
 def a_job(name: str) -> dict[str, Any]:
-    """A third of a second of work on the wall, so that kills fall into every part of a replica's life."""
+    """A third of a second of work on the wall, so that kills fall into every part of a replica's life.
+
+    A wave of these wants more CPU than the nodes have: some run, the others wait and were acknowledged long ago.
+    """
     return {
         "name": name,
         "replicas": REPLICAS,
-        "cpu": "250m",
+        "cpu": "4",
         "memory": "64Mi",
-        "work": "5 cpu-s",
+        "work": "80 cpu-s",
         "max_retry": 2,
     }
 
