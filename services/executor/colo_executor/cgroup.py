@@ -318,7 +318,8 @@ class CgroupTree:
         with self._dir(mount, group) as dir_fd:
             fd = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
             try:
-                os.write(fd, text.encode())
+                # A write of no bytes never reaches the kernel: an empty set is a line without anything in it.
+                os.write(fd, text.encode() or b"\n")
             finally:
                 os.close(fd)
 
