@@ -136,7 +136,11 @@ class LabProcesses:
                 if process.returncode is None:
                     with contextlib.suppress(ProcessLookupError):
                         process.kill()
-            await asyncio.gather(*waits)
+            # One that cannot die now (a busy machine) is tied to this process and dies with it; the lab does not wait for it.
+            _, stuck = await asyncio.wait(waits, timeout=_STOP_LIMIT_S)
+            for wait in stuck:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
         for name in chosen:
             del self.running[name]
 
