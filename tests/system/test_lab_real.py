@@ -53,14 +53,6 @@ def of_process(pid: int | str, name: str) -> bytes:
         return b""
 
 
-@pytest.fixture(autouse=True)
-def _others_leave_room() -> None:
-    """Batch work yields to everything: where others want every CPU it neither runs nor ends in a time that a test can name."""
-    load, cpus = os.getloadavg()[0], os.cpu_count() or 1
-    if load > 1.5 * cpus:
-        pytest.skip(f"other work keeps this machine busy: load {load:.1f} on {cpus} CPUs")
-
-
 def until_a_replica_runs(running: Lab) -> dict[str, dict[str, str]]:
     """What the kernel shows of the first replica with a process. Skips where others use every CPU for 20 s."""
     try:
