@@ -13,7 +13,7 @@ from typing import Final, NoReturn
 
 from msgspec import Struct
 
-from tests.kernel.lab.image import build_image
+from tests.kernel.lab.image import build_image, need_tools
 from tests.kernel.lab.kernel import Kernel, find_kernel
 from tests.kernel.lab.machine import GUEST_SERVERS, Server, boot
 from tests.kernel.lab.packages import need_emulator, say
@@ -54,6 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         variants = VARIANTS if options.all else tuple(variant_named(name) for name in options.variant or [DEFAULT])
         emulator, kernel = need_emulator(), find_kernel(refresh=options.refresh)
+        if options.check:
+            need_tools()
+            return 0
         outcomes = [_run(emulator, kernel, variant, command, options) for variant in variants]
     except LabRefused as refusal:
         say(f"refused: {refusal}")
@@ -126,6 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--all", action="store_true", help="every machine in turn, and a table (default command: the suite)"
     )
+    parser.add_argument("--check", action="store_true", help="fetch what the lab needs, and boot nothing")
     parser.add_argument("--list", action="store_true", help="say which machines there are")
     parser.add_argument(
         "--timeout", type=float, default=300.0, metavar="S", help="end the machine after so long (default: 300)"

@@ -20,7 +20,7 @@ from tests.kernel.lab.refused import LabRefused
 from tests.kernel.lab.symbols import without_symbols
 from tests.kernel.lab.variants import Variant
 
-__all__ = ["build_image"]
+__all__ = ["build_image", "need_tools"]
 
 _INIT: Final = Path(__file__).parent / "init"
 _PACKAGES: Final = ("busybox-static", "util-linux", "libsmartcols1", "numactl", "libnuma1", "hwloc-nox", "libhwloc15")
@@ -59,9 +59,14 @@ def build_image(
     return size_bytes
 
 
+def need_tools(*, refresh: bool = False) -> dict[str, Path]:
+    """Where each package of the image is unpacked. Raises LabRefused when one cannot be had."""
+    return {name: unpacked(name, refresh=refresh) for name in _PACKAGES}
+
+
 def _system_layer(kernel: Kernel, *, refresh: bool) -> Path:
     """Everything that is not the project: tools, modules, interpreter, packages and the libraries of them all."""
-    trees = {name: unpacked(name, refresh=refresh) for name in _PACKAGES}
+    trees = need_tools(refresh=refresh)
     python = interpreter_entries()
     tools = [
         file(f"/usr/bin/{name}", _in_some_tree(trees.values(), path), program=True) for path, name in _TOOLS.items()

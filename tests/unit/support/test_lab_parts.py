@@ -1,0 +1,99 @@
+"""Parts of the kernel lab that need no machine: the archive, the table of machines, the emulator's arguments, refusals."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.kernel.lab import packages
+from tests.kernel.lab.archive import directory, file, link, write_archive
+from tests.kernel.lab.machine import Server, emulator_command
+from tests.kernel.lab.refused import LabRefused
+from tests.kernel.lab.variants import VARIANTS, Variant, variant_named
+
+
+def names_in(archive: bytes) -> list[tuple[str, int, bytes]]:
+    """Name, mode and content of every record of a newc archive."""
+    found, at = [], 0
+    while at < len(archive):
+        assert archive[at : at + 6] == b"070701"
+        mode, size, name_size = (int(archive[at + begin : at + begin + 8], 16) for begin in (14, 54, 94))
+        name = archive[at + 110 : at + 110 + name_size - 1].decode()
+        begin = at + 110 + name_size + -(110 + name_size) % 4
+        found.append((name, mode, archive[begin : begin + size]))
+        at = begin + size + -size % 4
+    return found
+
+
+def test_an_archive_has_its_entries_in_order_with_the_directories_above_them() -> None:
+    out = io.BytesIO()
+    entries = [
+        file("/a/b/c", b"text"),
+        link("/z", "a/b"),
+        directory("/tmp", 0o777),
+        file("/a/b/c", b"newer", program=True),
+    ]
+    written = write_archive(out, entries)
+    assert written == len(out.getvalue())
+    assert written % 4 == 0
+    assert names_in(out.getvalue()) == [
+        ("a", 0o040755, b""),
+        ("a/b", 0o040755, b""),
+        ("a/b/c", 0o100755, b"newer"),
+        ("tmp", 0o040777, b""),
+        ("z", 0o120777, b"a/b"),
+        ("TRAILER!!!", 0, b""),
+    ]
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda one: one.name)
+def test_every_machine_has_each_of_its_cpus_in_one_zone(variant: Variant) -> None:
+    listed = []
+    for cpus in variant.zones:
+        first, _, last = cpus.partition("-")
+        listed += range(int(first), int(last) + 1)
+    assert listed == list(range(variant.cpus))
+    assert set(variant.offline) < set(listed)
+    assert len(variant.zones) % variant.zones_per_socket == 0
+
+
+def test_the_emulator_is_asked_for_the_zones_and_for_no_network_but_the_servers() -> None:
+    server = Server(guest_port=4222, host="127.0.0.1", port=5)
+    command = emulator_command(
+        Path("/e"),
+        Path("/k"),
+        Path("/i"),
+        variant_named("numa2"),
+        servers=[server],
+        console=Path("/c"),
+        status=Path("/s"),
+    )
+    assert "16,sockets=2,cores=4,threads=2" in command
+    assert [word for word in command if word.startswith("node,")] == [
+        "node,nodeid=0,cpus=0-7,memdev=zone0",
+        "node,nodeid=1,cpus=8-15,memdev=zone1",
+    ]
+    (network,) = (word for word in command if word.startswith("user,"))
+    assert network.startswith("user,id=net,restrict=on,guestfwd=tcp:10.0.2.100:4222-cmd:")
+    assert network.endswith("relay.py 127.0.0.1 5")
+
+
+@pytest.mark.parametrize(
+    ("programs", "root", "says"),
+    [
+        ({"apt-get": "/usr/bin/apt-get"}, False, "only root may install it: apt-get install qemu-system-x86"),
+        ({}, True, "is missing and so is apt-get"),
+    ],
+    ids=["no root", "no Debian"],
+)
+def test_a_missing_emulator_is_refused_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, programs: dict[str, str], root: bool, says: str
+) -> None:
+    monkeypatch.setattr(shutil, "which", programs.get)
+    monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
+    with pytest.raises(LabRefused, match=says):
+        packages.need_emulator()
