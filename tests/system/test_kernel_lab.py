@@ -52,8 +52,7 @@ def test_a_kernel_that_panics_is_told_in_one_sentence() -> None:
 def test_no_machine_stays_behind_when_the_lab_is_killed() -> None:
     with subprocess.Popen([*LAB, "sleep", "600"], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        machines: list[int] = []
-        eventually_blocking(lambda: machines.extend(children(process.pid)) or machines, "the machine", limit_s=120)
+        machines = eventually_blocking(lambda: children(process.pid), "the machine", limit_s=120)
         process.kill()
         eventually_blocking(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in machines), "the machine to end")
 

@@ -52,7 +52,7 @@ def test_an_archive_has_its_entries_in_order_with_the_directories_above_them() -
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda one: one.name)
 def test_every_machine_has_each_of_its_cpus_in_one_zone(variant: Variant) -> None:
-    listed = []
+    listed: list[int] = []
     for cpus in variant.zones:
         first, _, last = cpus.partition("-")
         listed += range(int(first), int(last) + 1)
