@@ -1,4 +1,4 @@
-"""The reflex's eyes: two counters every few milliseconds, over a short sliding window."""
+"""The reflex's eyes: a few counters every few milliseconds, over a short sliding window."""
 
 import contextlib
 import os
@@ -8,6 +8,7 @@ from typing import Final
 
 from colo_common.model.invalid import InvalidInput
 from colo_executor.local import FastReading
+from colo_executor.process.beside import OtherGroups
 from colo_executor.process.machine import interrupt_ticks, online_cpus
 
 __all__ = ["FastReader"]
@@ -19,13 +20,21 @@ _SAMPLES_MOST: Final = 512
 class FastReader:
     """Reads the CPU time of the whole machine and of the batch tier; the difference is online work.
 
-    Both are the cgroup counters of one kernel clock, exact where /proc/stat counts in ticks of 10 ms. Interrupts and
-    stolen time are in neither: they come from /proc/stat once a second, which costs too much on a large machine to be
-    read every time.
+    Both are cgroup counters, of which v2 makes the machine's from timer ticks: `others` counts the groups beside the own one
+    exactly, and the larger of the two answers is taken. Interrupts and stolen time are in neither: they come from /proc/stat
+    once a second, which costs too much on a large machine to be read every time.
     """
 
     def __init__(
-        self, *, total_path: str, batch_path: str, unit_ns: int, window_ms: int, proc_root: str, sys_root: str
+        self,
+        *,
+        total_path: str,
+        batch_path: str,
+        unit_ns: int,
+        window_ms: int,
+        proc_root: str,
+        sys_root: str,
+        others: OtherGroups | None = None,
     ) -> None:
         self._paths = (total_path, batch_path)
         self._fds: list[int] = []
@@ -33,7 +42,8 @@ class FastReader:
         self._window_ns = window_ms * 1_000_000
         self._proc_root = proc_root
         self._sys_root = sys_root
-        self._samples: deque[tuple[int, int, int]] = deque(maxlen=_SAMPLES_MOST)
+        self._others = others
+        self._samples: deque[tuple[int, int, int, int]] = deque(maxlen=_SAMPLES_MOST)
         self._slow_at_ns = 0
         self._ticks: int | None = None
         self._system_mcpu = 0
@@ -53,18 +63,19 @@ class FastReader:
             total, batch = (self._counter(fd) for fd in self._fds)
             if at_ns - self._slow_at_ns >= _SLOW_NS:
                 self._read_slow(at_ns)
+            others = 0 if self._others is None else self._others.used_ns()
         except (OSError, ValueError, InvalidInput):
             self.close()
             return None
-        self._samples.append((at_ns, total, batch))
+        self._samples.append((at_ns, total, batch, others))
         while len(self._samples) > 2 and at_ns - self._samples[1][0] >= self._window_ns:
             self._samples.popleft()
-        first_ns, first_total, first_batch = self._samples[0]
+        first_ns, first_total, first_batch, first_others = self._samples[0]
         span_ns = at_ns - first_ns
         if span_ns <= 0:
             return None
         batch_ns = max(0, batch - first_batch)
-        online_ns = max(0, total - first_total - batch_ns)
+        online_ns = max(0, total - first_total - batch_ns, others - first_others)
         return FastReading(
             at_ms=at_ms,
             capacity_mcpu=self._capacity_mcpu,
@@ -79,6 +90,9 @@ class FastReader:
             with contextlib.suppress(OSError):
                 os.close(fd)
         self._fds = []
+        if self._others is not None:
+            self._others.close()
+        self._ticks, self._slow_at_ns = None, 0
         self._samples.clear()
 
     def _counter(self, fd: int) -> int:
@@ -95,4 +109,6 @@ class FastReader:
             tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
             self._system_mcpu = max(0, ticks - self._ticks) * tick_ns * 1_000 // span_ns
         self._ticks, self._slow_at_ns = ticks, at_ns
+        if self._others is not None:
+            self._others.refresh()
         self._capacity_mcpu = len(online_cpus(self._sys_root)) * 1_000

@@ -28,6 +28,7 @@ from colo_executor.local import (
     ReplicaLaunched,
     SignalReplica,
 )
+from colo_executor.process.beside import OtherGroups
 from colo_executor.process.fast import FastReader
 from colo_executor.process.launch import (
     attempt_dir,
@@ -206,7 +207,7 @@ class ProcessRuntime:
     # ------------------------------------------------------------ reflex
 
     def read_fast(self, now_ms: int) -> FastReading | None:
-        """Two counters, tens of microseconds."""
+        """A few counters, tens of microseconds."""
         return None if self._fast is None else self._fast.read(now_ms)
 
     def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
@@ -226,6 +227,7 @@ class ProcessRuntime:
             window_ms=self._policy.window_ms,
             proc_root=self._policy.proc_root,
             sys_root=self._policy.sys_root,
+            others=OtherGroups(tree.root, tree.name) if tree.version == 2 else None,
         )
 
     def _remove_unknown(self) -> None:
