@@ -104,8 +104,12 @@ class Delivery(Protocol):
 
     subject: str
     data: bytes
-    headers: Mapping[str, str]
     deliveries: int
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers by name."""
+        ...
 
     async def ack(self) -> None:
         """Done: never again."""

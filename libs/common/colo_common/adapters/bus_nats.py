@@ -7,9 +7,9 @@ from contextlib import suppress
 from typing import Final
 
 import nats.micro.service
-from nats.aio.msg import Msg
 from nats.micro.request import Handler, Request
 
+from colo_common.adapters.nats_client import headers_from
 from colo_common.adapters.nats_connection import NatsConnection
 from colo_common.adapters.nats_errors import NATS_ERRORS, port_error
 from colo_common.adapters.nats_publish import NoStream, Publisher
@@ -29,11 +29,16 @@ _ANSWERS_AT_ONCE: Final = 256
 class _Live:
     """A live message: nothing to acknowledge."""
 
-    def __init__(self, msg: Msg) -> None:
-        self.subject = msg.subject
-        self.data = msg.data
-        self.headers: Mapping[str, str] = msg.headers or {}
+    def __init__(self, subject: str, data: bytes, headers: bytes) -> None:
+        self._headers = headers
+        self.subject = subject
+        self.data = data
         self.deliveries = 1
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Taken apart when asked for."""
+        return headers_from(self._headers)
 
     async def ack(self) -> None:
         """Nothing."""
@@ -159,11 +164,11 @@ class NatsBus:
         await self._connection.wait_usable()
         buffer = Newest[Delivery]()
 
-        async def put(msg: Msg) -> None:
-            buffer.put(msg.subject, _Live(msg))
+        def put(subject: str, _reply: str, data: bytes, headers: bytes) -> None:
+            buffer.put(subject, _Live(subject, data, headers))
 
         # The library subscribes again by itself after a reconnect.
-        subscription = await self._connection.client.subscribe(source.subject, cb=put)
+        subscription = await self._connection.client.receive(source.subject, put)
         try:
             while True:
                 await sink(await buffer.take())

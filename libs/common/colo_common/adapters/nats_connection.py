@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
-import nats.aio.client
 import nats.errors
 import nats.js.api
 import nats.js.errors
 import structlog
 
+from colo_common.adapters.nats_client import DirectClient
 from colo_common.adapters.nats_errors import NATS_ERRORS, port_error
 from colo_common.events.registry import STREAMS, Stream, StreamLimits
 from colo_common.ports import PortError, Refused, Unavailable
@@ -34,7 +34,7 @@ class NatsConnection:
 
     def __init__(self, url: str, name: str, streams: Mapping[Stream, StreamLimits] = STREAMS) -> None:
         self.url = url
-        self.client = nats.aio.client.Client()
+        self.client = DirectClient()
         self.generation = 0
         self.on_lost: Callable[[], None] = lambda: None
         self._name = name

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
-from nats.aio.client import Client
-from nats.aio.msg import Msg
+import nats.errors
 
+from colo_common.adapters.nats_client import DirectClient, message_bytes, status_of
 from colo_common.adapters.nats_errors import NATS_ERRORS, api_error, port_error
 from colo_common.ports import Outgoing, PortError, Refused, Unavailable
 
@@ -53,7 +53,7 @@ class _Flight:
 class Publisher:
     """Sends batches over one client; acknowledgements come to one inbox and are matched by token."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: DirectClient) -> None:
         self._client = client
         self._prefix = ""
         self._count = 0
@@ -75,9 +75,11 @@ class Publisher:
         doing = "publish"
         try:
             await self._open_inbox()
+            parts = []
             for message in messages:
                 doing = f"publish {message.subject}"
-                await self._send(message, flight)
+                parts.append(self._part(message, flight))
+            await self._client.send(parts)
             if flight.waiting:
                 async with asyncio.timeout(_ACK_TIMEOUT_S):
                     await flight.landed
@@ -89,37 +91,41 @@ class Publisher:
         if flight.failure is not None:
             raise flight.failure
 
-    async def _send(self, message: Outgoing, flight: _Flight) -> None:
+    def _part(self, message: Outgoing, flight: _Flight) -> bytes:
+        """The bytes of one message; a durable one waits for its acknowledgement from now on."""
+        if len(message.data) > self._client.max_payload:
+            raise nats.errors.MaxPayloadError
+        headers: list[tuple[str, str]] = list(message.headers.items())
         if not message.durable:
-            await self._client.publish(message.subject, message.data, headers=message.headers or None)
-            return
+            return message_bytes(message.subject, "", headers, message.data)
+        if message.msg_id:
+            headers.append(("Nats-Msg-Id", message.msg_id))
         self._count += 1
         token = str(self._count)
+        part = message_bytes(message.subject, f"{self._prefix}.{token}", headers, message.data)
         flight.waiting.add(token)
         self._flights[token] = (flight, message.subject)
-        headers = {"Nats-Msg-Id": message.msg_id, **message.headers} if message.msg_id else message.headers
-        reply = f"{self._prefix}.{token}"
-        await self._client.publish(message.subject, message.data, reply=reply, headers=headers or None)
+        return part
 
     async def _open_inbox(self) -> None:
         if not self._prefix:
             self._prefix = self._client.new_inbox()
-            await self._client.subscribe(f"{self._prefix}.*", cb=self._on_ack)
+            await self._client.receive(f"{self._prefix}.*", self._on_ack)
 
-    async def _on_ack(self, msg: Msg) -> None:
-        token = msg.subject.rpartition(".")[2]
+    def _on_ack(self, subject: str, _reply: str, data: bytes, headers: bytes) -> None:
+        token = subject.rpartition(".")[2]
         found = self._flights.pop(token, None)
         if found is None:
             return  # its call gave up already
-        flight, subject = found
-        flight.settle(token, _failure(msg, subject))
+        flight, published = found
+        flight.settle(token, _failure(data, headers, published))
 
 
-def _failure(msg: Msg, subject: str) -> PortError | None:
-    if msg.headers and msg.headers.get("Status") == "503":
+def _failure(data: bytes, headers: bytes, subject: str) -> PortError | None:
+    if headers and status_of(headers)[0] == "503":
         return NoStream(f"publish {subject}: no stream keeps this subject")
     try:
-        ack = _ACK.decode(msg.data)
+        ack = _ACK.decode(data)
     except msgspec.DecodeError as error:
         return Unavailable(f"publish {subject}: the acknowledgement is unreadable: {error}")
     if ack.error is None:

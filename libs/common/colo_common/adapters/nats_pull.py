@@ -2,14 +2,15 @@
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 import structlog
-from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
+from colo_common.adapters.nats_client import ack_bytes, headers_from, status_of
 from colo_common.adapters.nats_connection import NatsConnection
 from colo_common.adapters.nats_errors import NATS_ERRORS, port_error
 from colo_common.ports import PortError, Sink, Source
@@ -31,17 +32,24 @@ class _Lost(Exception):
 class NatsDelivery:
     """One message of a stream."""
 
-    def __init__(self, connection: NatsConnection, msg: Msg, *, acknowledged: bool) -> None:
+    def __init__(
+        self, connection: NatsConnection, subject: str, reply: str, data: bytes, headers: bytes, *, acknowledged: bool
+    ) -> None:
         self._connection = connection
         self._acknowledged = acknowledged
-        self._reply = msg.reply
-        self.subject = msg.subject
-        self.data = msg.data
-        self.headers: Mapping[str, str] = msg.headers or {}
+        self._reply = reply
+        self._headers = headers
+        self.subject = subject
+        self.data = data
         # $JS.ACK.<stream>.<consumer>.<delivered>... or, with a domain and an account hash, two tokens more.
-        tokens = msg.reply.split(".")
+        tokens = reply.split(".")
         self.deliveries = int(tokens[4 if len(tokens) == 9 else 6])
         self.stream_seq = int(tokens[5 if len(tokens) == 9 else 7])
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Taken apart when asked for: nothing on a hot path reads them."""
+        return headers_from(self._headers)
 
     async def ack(self) -> None:
         """Done."""
@@ -59,7 +67,7 @@ class NatsDelivery:
         if not self._acknowledged:
             return
         try:
-            await self._connection.client.publish(self._reply, word)
+            await self._connection.client.send((ack_bytes(self._reply, word),))
         except NATS_ERRORS as error:
             raise port_error(error, f"acknowledge {self.subject}") from error
 
@@ -87,6 +95,9 @@ class PullConsumer:
         ).encode()
         self._next_subject = ""
         self._inbox = ""
+        # At most what was asked for; the receiver fills it as bytes are read and must not wait for a slow sink.
+        self._came: deque[tuple[str, str, bytes, bytes]] = deque()
+        self._filled = asyncio.Event()
 
     async def run(self) -> None:
         """Deliver for ever. Raises nothing but cancellation; what goes wrong is said in the log once and tried again."""
@@ -113,12 +124,15 @@ class PullConsumer:
         self._next_subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._source.stream}.{name}"
         self._end = loop.create_future()
         self._open, self._busy, self._seen_s = 0, False, loop.time()
+        self._came.clear()
         try:
-            subscription = await client.subscribe(self._inbox, cb=self._on_message)
+            subscription = await client.receive(self._inbox, self._on_message)
+            pump = loop.create_task(self._pump(self._end))
             try:
                 await self._pull()
                 await self._watch(generation, self._end)
             finally:
+                pump.cancel()
                 with suppress(*NATS_ERRORS):
                     await subscription.unsubscribe()
         except NATS_ERRORS as error:
@@ -189,21 +203,38 @@ class PullConsumer:
         self._open = self._source.batch
         await self._connection.client.publish(self._next_subject, self._request, reply=self._inbox)
 
-    async def _on_message(self, msg: Msg) -> None:
-        loop = asyncio.get_running_loop()
-        self._seen_s = loop.time()
-        status = msg.headers.get("Status", "") if msg.headers else ""
-        if status:
-            await self._on_status(status, msg.headers.get("Description", "") if msg.headers else "")
-            return
-        delivery = NatsDelivery(self._connection, msg, acknowledged=bool(self._source.durable))
+    def _on_message(self, subject: str, reply: str, data: bytes, headers: bytes) -> None:
+        self._seen_s = asyncio.get_running_loop().time()
+        self._came.append((subject, reply, data, headers))
+        self._filled.set()
+
+    async def _pump(self, end: asyncio.Future[None]) -> None:
+        """Bring what came to the sink, in order; what goes wrong ends the session."""
+        try:
+            while True:
+                while self._came:
+                    await self._bring(*self._came.popleft())
+                self._filled.clear()
+                await self._filled.wait()
+        except Exception as error:
+            if not end.done():
+                end.set_exception(error)
+
+    async def _bring(self, subject: str, reply: str, data: bytes, headers: bytes) -> None:
+        if not data and headers:
+            status, description = status_of(headers)
+            if status:
+                await self._on_status(status, description)
+                return
+        delivery = NatsDelivery(
+            self._connection, subject, reply, data, headers, acknowledged=bool(self._source.durable)
+        )
         self._open -= 1
         self._busy = True
         try:
             await self._sink(delivery)
         finally:
             self._busy = False
-            self._seen_s = loop.time()
         self._last_seq = max(self._last_seq, delivery.stream_seq)
         self._said = ""
         if self._open <= 0:
