@@ -1,0 +1,87 @@
+"""What the kubelet of a node does with CPUs: the pods that its static policy pinned, and the topology policy it runs.
+
+(koordinator-sh/koordinator:pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go)
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.qos import QosClass
+from colo_scheduler.cpus.pools import union
+
+__all__ = ["PinnedPod", "RunningPod", "pinned_pods", "read_checkpoint", "topology_policy"]
+
+_CHECKPOINT_MAX_CHARACTERS: Final = 16 << 20
+_POLICIES: Final = {"single-numa-node": "SingleNUMANode", "restricted": "Restricted", "best-effort": "BestEffort"}
+_SCOPES: Final = {"container": "ContainerLevel", "pod": "PodLevel"}
+
+
+class RunningPod(Struct, frozen=True, kw_only=True):
+    """A pod that runs on the node: its labelled class and the CPUs that the scheduler gave it by number."""
+
+    uid: str
+    qos: QosClass | None = None
+    cpus: CpuSet = CpuSet()
+
+
+class PinnedPod(Struct, frozen=True, kw_only=True):
+    """A pod whose CPUs the kubelet chose."""
+
+    uid: str
+    cpus: CpuSet
+
+
+class _Checkpoint(Struct, frozen=True, kw_only=True):
+    entries: dict[str, dict[str, str]] | None = None
+
+
+_DECODER: Final = msgspec.json.Decoder(_Checkpoint | None)
+
+
+def read_checkpoint(text: str, field: str = "cpu_manager_state") -> dict[str, dict[str, str]]:
+    """Pod uid -> container -> CPU list, of the kubelet's `cpu_manager_state` (version 2). Raises InvalidInput for other text."""
+    if not text:
+        raise InvalidInput(field, "must not be empty", text)
+    if len(text) > _CHECKPOINT_MAX_CHARACTERS:
+        raise InvalidInput(field, f"must be at most {_CHECKPOINT_MAX_CHARACTERS} characters", len(text))
+    try:
+        checkpoint = _DECODER.decode(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidInput(field, f"must be the kubelet's JSON: {error}", text) from error
+    return {} if checkpoint is None or checkpoint.entries is None else checkpoint.entries
+
+
+def pinned_pods(entries: Mapping[str, Mapping[str, str]], pods: Sequence[RunningPod]) -> tuple[PinnedPod, ...]:
+    """The pods that hold CPUs by the kubelet's choice, in order of uid: all of the checkpoint's entries except pods labelled LS or
+    BE, and pods that were given CPUs by the scheduler. A container whose list cannot be read counts for nothing; entries of pods
+    that are not known stay.
+    """
+    managed = {pod.uid for pod in pods if pod.qos in (QosClass.LS, QosClass.BE) or pod.cpus}
+    pinned: list[PinnedPod] = []
+    for uid in sorted(entries.keys() - managed):
+        cpus = union(_read(text) for text in entries[uid].values())
+        if cpus:
+            pinned.append(PinnedPod(uid=uid, cpus=cpus))
+    return tuple(pinned)
+
+
+def topology_policy(policy: str, scope: str) -> str:
+    """The node's policy as NodeResourceTopology names it ("RestrictedPodLevel"), from the kubelet's topology manager.
+
+    "None" for policy none and for names that are not known.
+    """
+    if policy in _POLICIES and scope in _SCOPES:
+        return _POLICIES[policy] + _SCOPES[scope]
+    return "None"
+
+
+def _read(text: str) -> CpuSet:
+    try:
+        return CpuSet.parse(text)
+    except InvalidInput:
+        return CpuSet()

@@ -1,0 +1,109 @@
+"""CPUs taken by topology and in turn from the zones, and the sizes of pools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput
+from colo_scheduler.cpus.assignment import take_by_topology
+from colo_scheduler.cpus.balance import take_in_turn
+from colo_scheduler.cpus.regulate import overlap_reclaim, regulate_pool_sizes
+from colo_scheduler.cpus.topology import CpuRow, CpuTopology
+from tests.parity.table import JsonObject, Result, Table, difference
+
+
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    """A topology, and its caches in order of an id that counts over the whole machine."""
+
+    topology: CpuTopology
+    caches: tuple[int, ...]
+
+
+def _machine(cpus: list[list[int]]) -> _Machine:
+    caches: dict[int, int] = {}
+    for cpu, _, _, _, l3 in cpus:
+        caches[l3] = caches.get(l3, 0) | 1 << cpu
+    rows = (CpuRow(cpu=cpu, core=core, zone=zone, socket=socket, l3=l3) for cpu, zone, socket, core, l3 in cpus)
+    return _Machine(CpuTopology.from_rows(rows), tuple(caches[l3] for l3 in sorted(caches)))
+
+
+def _cpus(cpus: CpuSet | None) -> object:
+    return {"error": cpus is None, "cpus": None if cpus is None else list(cpus)}
+
+
+def _by_topology(case: JsonObject, machine: _Machine | None) -> object:
+    assert machine is not None
+    caches = machine.caches if case.get("align_l3") else None
+    available = CpuSet.from_iterable(case["available"])
+    return _cpus(take_by_topology(machine.topology, available, case["need"], caches=caches))
+
+
+def _in_turn(*, whole_cores: bool, from_highest: bool) -> Callable[[JsonObject, _Machine | None], object]:
+    def take(case: JsonObject, machine: _Machine | None) -> object:
+        assert machine is not None
+        available = CpuSet.from_iterable(case["available"])
+        return _cpus(
+            take_in_turn(machine.topology, available, case["need"], whole_cores=whole_cores, from_highest=from_highest)
+        )
+
+    return take
+
+
+def _regulate(case: JsonObject, _: _Machine | None) -> object:
+    pools = regulate_pool_sizes(
+        case["expandable"], case["unexpandable"], case["available"], allow_expand=case["allow_expand"]
+    )
+    return {"sizes": pools.sizes, "throttled": pools.is_throttled}
+
+
+def _overlap_reclaim(case: JsonObject, _: _Machine | None) -> object:
+    try:
+        return {"error": False, "sizes": overlap_reclaim(case["share_pools"], case["required"])}
+    except InvalidInput:
+        return {"error": True, "sizes": None}
+
+
+_FUNCTIONS: dict[str, Callable[[JsonObject, _Machine | None], object]] = {
+    "by_topology": _by_topology,
+    "numa_balance": _in_turn(whole_cores=True, from_highest=False),
+    "numa_balance_reverse": _in_turn(whole_cores=True, from_highest=True),
+    "ht_numa_balance": _in_turn(whole_cores=False, from_highest=False),
+    "ht_numa_balance_reverse": _in_turn(whole_cores=False, from_highest=True),
+    "regulate_pool_sizes": _regulate,
+    "overlap_reclaim": _overlap_reclaim,
+}
+
+
+def _function_of(case: Any) -> str | None:
+    found = case.get("input") if isinstance(case, dict) else None
+    function = found.get("function") if isinstance(found, dict) else None
+    return function if isinstance(function, str) else None
+
+
+def _overlap(document: JsonObject) -> int:
+    cases = document.get("cases")
+    if not isinstance(cases, list):
+        return 0
+    return len({function for function in map(_function_of, cases) if function in _FUNCTIONS})
+
+
+def _run(document: JsonObject) -> Iterator[Result]:
+    machines = {name: _machine(entry["cpus"]) for name, entry in document.get("topologies", {}).items()}
+    for case in document.get("cases", ()):
+        name = str(case.get("name")) if isinstance(case, dict) else f"not a case: {case!r}"
+        function = _function_of(case)
+        if function is None or function not in _FUNCTIONS:
+            yield Result(name, f"unknown function {function!r}")
+            continue
+        try:
+            actual = _FUNCTIONS[function](case["input"], machines.get(case["input"].get("topology")))
+            yield Result(name, difference(case["expected"], actual))
+        except Exception as error:  # a case that our code cannot answer is a failed case, and the next one still runs
+            yield Result(name, f"raised {type(error).__name__}: {error}")
+
+
+TABLE = Table("katalyst_cpu_assignment", _overlap, _run)

@@ -1,0 +1,296 @@
+"""Classes, bands and admission of pods; pools and CPU sets of nodes; group identity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_executor.cpuset_rule import (
+    CpusetRule,
+    GivenCpus,
+    ZoneCpus,
+    ZonePool,
+    cpus_of_host_application,
+    cpus_of_workload,
+)
+from colo_executor.group_identity import (
+    ClassIdentity,
+    IdentityRule,
+    OwnIdentity,
+    Sysctl,
+    identity_of_workload,
+    identity_rule,
+)
+from colo_scheduler.cpus.assignment import take_packed
+from colo_scheduler.cpus.pools import CpuHold, SharedPool, compute_pools, union, without
+from colo_scheduler.cpus.topology import CpuRow, CpuTopology
+from colo_scheduler.qos.admission import refusals
+from colo_scheduler.qos.effective import effective, effective_of_pod, labelled_band, labelled_qos
+from colo_scheduler.qos.kubelet import RunningPod, pinned_pods, read_checkpoint, topology_policy
+from colo_scheduler.qos.node_reservation import (
+    NodeReservation,
+    divide_by_zones,
+    reserved_cpus,
+    system_cpus,
+    zones_less_reserved,
+)
+from colo_scheduler.qos.pod import QOS_LABEL, Amounts, Container, KubernetesQos, Pod, kubernetes_qos
+from tests.parity.table import JsonObject, table_of_kinds
+
+_SYSCTL: dict[object, Sysctl] = {True: "on", False: "off", None: "absent", "unreadable": "unreadable"}
+
+
+def _amounts(found: JsonObject) -> Amounts:
+    return Amounts(
+        cpu_mcpu=found.get("cpu_milli", 0),
+        memory_bytes=found.get("memory_bytes", 0),
+        batch_cpu_mcpu=found.get("batch-cpu", 0),
+        batch_memory_bytes=found.get("batch-memory", 0),
+    )
+
+
+def _pod(found: JsonObject | None) -> Pod | None:
+    if found is None:
+        return None
+    status = found.get("status_qos_class")
+    return Pod(
+        labels=found.get("labels") or {},
+        priority=found.get("priority"),
+        containers=tuple(
+            Container(requests=_amounts(each.get("requests") or {}), limits=_amounts(each.get("limits") or {}))
+            for each in found.get("containers") or ()
+        ),
+        status_qos=KubernetesQos(status) if status else None,
+    )
+
+
+def _labels(name: str) -> dict[str, str]:
+    return {QOS_LABEL: name} if name else {}
+
+
+def _qos(name: str) -> QosClass | None:
+    return labelled_qos(_labels(name))
+
+
+def _name(qos: QosClass | None) -> str:
+    return "" if qos is None else qos.value
+
+
+def _band(band: PriorityBand | None) -> str:
+    return "" if band is None else f"koord-{band.value}"
+
+
+def _qos_raw(case: JsonObject) -> object:
+    pod = _pod(case["pod"])
+    return {"qos": "" if pod is None else _name(labelled_qos(pod.labels))}
+
+
+def _priority_class_raw(case: JsonObject) -> object:
+    pod = _pod(case["pod"])
+    return {"priority_class": "" if pod is None else _band(labelled_band(pod.labels, pod.priority))}
+
+
+def _kube_qos(case: JsonObject) -> object:
+    pod = _pod(case["pod"])
+    return {"kube_qos": "" if pod is None else kubernetes_qos(pod).value}
+
+
+def _effective(case: JsonObject) -> object:
+    kubernetes = KubernetesQos(case["kube_qos"]) if case["kube_qos"] else None
+    found = effective(_labels(case["qos_label"]), case["priority"], kubernetes)
+    return {
+        "qos_raw": _name(found.labelled_qos),
+        "qos": _name(found.qos),
+        "priority_class_raw": _band(found.labelled_band),
+        "priority_class": _band(found.band),
+        "priority": found.priority,
+    }
+
+
+def _admission(case: JsonObject) -> object:
+    pod = _pod(case["new_pod"])
+    before = _pod(case.get("old_pod")) if case["operation"] == "UPDATE" else None
+    assert pod is not None
+    reasons = refusals(pod, before, keeps_priority_label=not case.get("skip_priority_validation", False))
+    return {"allowed": not reasons, "reasons": [reason.value for reason in reasons]}
+
+
+def _zone_pools(found: Any) -> tuple[ZonePool, ...]:
+    return tuple(ZonePool(zone=pool["node"], cpus=pool["cpuset"]) for pool in found or ())
+
+
+def _container_cpuset(case: JsonObject) -> object:
+    if case["annotation_invalid"]:
+        return {"cpuset": None, "error": True}
+    alloc = case["alloc"] or {}
+    zones = tuple(
+        ZoneCpus(zone=each["node"], cpu_mcpu=each.get("cpu_milli", 0), batch_cpu_mcpu=each.get("batch_cpu_milli", 0))
+        for each in alloc.get("numa") or ()
+    )
+    rule = CpusetRule(
+        ls_pools=_zone_pools(case["ls_pools"]),
+        be_pools=_zone_pools(case["be_pools"]),
+        system_cpus=case["system_cpuset"],
+        is_kubelet_static=case["kubelet_policy"] == "static",
+        has_be_zones=case["be_cpu_manager"],
+    )
+    given = GivenCpus(cpus=alloc.get("cpuset", ""), zones=zones)
+    cpus = cpus_of_workload(rule if case["rule_present"] else None, given, _qos(case["qos_label"]), case["kube_qos"])
+    return {"cpuset": cpus, "error": False}
+
+
+def _host_app_cpuset(case: JsonObject) -> object:
+    try:
+        cpus = cpus_of_host_application(CpusetRule(ls_pools=_zone_pools(case["ls_pools"])), _qos(case["qos"]))
+    except InvalidInput:
+        return {"cpuset": None, "error": True}
+    return {"cpuset": cpus, "error": False}
+
+
+def _identity(found: JsonObject) -> ClassIdentity:
+    return ClassIdentity(is_enabled=found["enable"], identity=found["group_identity"])
+
+
+def _bvt_rule(case: JsonObject) -> object:
+    classes = case["classes"]
+    rule = identity_rule(
+        lsr=_identity(classes["LSR"]),
+        ls=_identity(classes["LS"]),
+        be=_identity(classes["BE"]),
+        is_policy=case["cpu_policy"] in (None, "", "groupIdentity"),
+    )
+    return {
+        "enable": rule.is_enabled,
+        "pod_qos": {qos.value: value for qos, value in rule.by_qos.items()},
+        "kube_qos_dir": rule.by_directory,
+        "kube_qos_pod": rule.by_kubernetes_qos,
+    }
+
+
+def _bvt_pod(case: JsonObject) -> object:
+    found, own = case["rule"], case["cpu_qos_annotation"]
+    rule = None
+    if found is not None:
+        rule = IdentityRule(
+            is_enabled=found["enable"],
+            by_qos={QosClass[name]: value for name, value in found.get("pod_qos", {}).items()},
+            by_directory=found.get("kube_qos_dir", {}),
+            by_kubernetes_qos=found.get("kube_qos_pod", {}),
+        )
+    asked = None
+    if own is not None:
+        asked = OwnIdentity(is_enabled=own.get("enable") is True, identity=own.get("groupIdentity"))
+    value = identity_of_workload(
+        rule,
+        _qos(case["qos_label"]),
+        case["kube_qos"],
+        asked,
+        is_supported=case["system_supported"],
+        sysctl=_SYSCTL[case["sysctl_enabled"]],
+    )
+    return {"bvt": value}
+
+
+def _topology(found: list[JsonObject]) -> CpuTopology:
+    return CpuTopology.from_rows(
+        CpuRow(cpu=row["cpu"], core=row["core"], zone=row["node"], socket=row["socket"]) for row in found
+    )
+
+
+def _list_or_none(text: str) -> CpuSet:
+    """A list as its reader takes it: what cannot be read is no CPU."""
+    try:
+        return CpuSet.parse(text)
+    except InvalidInput:
+        return CpuSet()
+
+
+def _running(found: list[JsonObject]) -> list[RunningPod]:
+    return [RunningPod(uid=pod["uid"], qos=_qos(pod["qos_label"]), cpus=_list_or_none(pod["cpuset"])) for pod in found]
+
+
+def _system(found: JsonObject | None) -> CpuSet:
+    return CpuSet() if found is None else system_cpus(found["cpuset"], found.get("exclusive"))
+
+
+def _shown_pools(pools: tuple[SharedPool, ...]) -> list[dict[str, object]]:
+    return [{"socket": pool.socket, "node": pool.zone, "cpuset": pool.cpus.format()} for pool in pools]
+
+
+def _cpu_pools(case: JsonObject) -> object:
+    topology, pods = _topology(case["topology"]), _running(case["pods"])
+    pinned = pinned_pods(case["cpu_manager_entries"], pods) if case["kubelet_policy"] == "static" else ()
+    pools = compute_pools(
+        topology,
+        [CpuHold(owner=pod.uid, cpus=pod.cpus, qos=pod.qos) for pod in pods if pod.cpus],
+        kubelet=union(pod.cpus for pod in pinned),
+        reserved=reserved_cpus(topology, NodeReservation(cpus=case["node_reserved_cpus"])),
+        system=_system(case["system_qos"]),
+    )
+    return {
+        "ls_pools": _shown_pools(pools.ls),
+        "be_pools": _shown_pools(pools.be),
+        "kubelet_allocated": [{"uid": pod.uid, "cpuset": pod.cpus.format()} for pod in pinned],
+    }
+
+
+def _kubelet_checkpoint(case: JsonObject) -> object:
+    try:
+        entries = read_checkpoint(case["checkpoint"])
+    except InvalidInput:
+        return {"error": True, "allocations": None}
+    pinned = pinned_pods(entries, _running(case["pods"]))
+    return {"error": False, "allocations": [{"uid": pod.uid, "cpuset": pod.cpus.format()} for pod in pinned]}
+
+
+def _remove_system_cpus(case: JsonObject) -> object:
+    pools = [
+        SharedPool(socket=pool["socket"], zone=pool["node"], cpus=CpuSet.parse(pool["cpuset"]))
+        for pool in case["pools"]
+    ]
+    return {"pools": _shown_pools(without(pools, _system(case["system_qos"])))}
+
+
+def _node_reserved(case: JsonObject) -> object:
+    found = case["reservation"] or {}
+    reservation = NodeReservation(cpus=found.get("reserved_cpus", ""), cpu_mcpu=found.get("cpu_milli", 0))
+    return {"reserved_cpus": reserved_cpus(_topology(case["topology"]), reservation).format()}
+
+
+def _take_by_topology(case: JsonObject) -> object:
+    cpus = take_packed(_topology(case["topology"]), CpuSet.parse(case["available"]), case["count"])
+    return {"cpus": None if cpus is None else cpus.format()}
+
+
+def _numa_reservation(case: JsonObject) -> object:
+    allocatable = {zone: amounts["allocatable"] for zone, amounts in case["zones_milli"].items()}
+    reserved = case["kubelet_reserved_milli"]
+    return {"allocatable_milli": zones_less_reserved(allocatable, reserved, case["zone_count"])}
+
+
+_KINDS: dict[str, Callable[[JsonObject], object]] = {
+    "qos_raw": _qos_raw,
+    "priority_class_raw": _priority_class_raw,
+    "priority_class_default": lambda case: {"priority_class": _band(effective_of_pod(_pod(case["pod"])).band)},
+    "priority_value_default": lambda case: {"priority": effective_of_pod(_pod(case["pod"])).priority},
+    "kube_qos": _kube_qos,
+    "effective": _effective,
+    "admission": _admission,
+    "container_cpuset": _container_cpuset,
+    "host_app_cpuset": _host_app_cpuset,
+    "bvt_rule": _bvt_rule,
+    "bvt_pod": _bvt_pod,
+    "cpu_pools": _cpu_pools,
+    "kubelet_checkpoint": _kubelet_checkpoint,
+    "remove_system_cpus": _remove_system_cpus,
+    "node_reserved": _node_reserved,
+    "take_by_topology": _take_by_topology,
+    "topology_policy": lambda case: {"topology_policy": topology_policy(case["policy"], case["scope"])},
+    "divide_by_zones": lambda case: {"milli_value": divide_by_zones(case["milli_value"], case["zones"])},
+    "numa_reservation": _numa_reservation,
+}
+
+TABLE = table_of_kinds("koord_qos_mapping", _KINDS)
