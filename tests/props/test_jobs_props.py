@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from colo_common.events.fact import Fact
-from colo_common.events.job import JobStateChanged, ReplicaStateChanged, ReplicasWanted, ReplicasWithdrawn, StopReplicas
+from colo_common.events.job import JobStateChanged, ReplicasChanged, ReplicasWanted, ReplicasWithdrawn, StopReplicas
 from colo_common.model.freshness import Freshness
 from colo_common.model.lifecycle import JOB, REPLICA
 from colo_common.model.reasons import EndCause, Reason
@@ -101,12 +101,14 @@ class Fleet:
                     key = (want.replica, want.attempt)
                     self.wanted[key] = self.wanted.get(key, 0) + 1
                     assert self.wanted[key] <= 1 + self.restarts
-            case ReplicaStateChanged():
-                assert self.states.get(fact.replica, "Pending") == fact.previous
-                assert fact.previous not in REPLICA.terminal
-                assert fact.attempt >= self.attempts.get(fact.replica, 1)
-                self.states[fact.replica] = fact.state
-                self.attempts[fact.replica] = fact.attempt
+            case ReplicasChanged(changes=changes):
+                assert 1 <= len(changes) <= 100
+                for change in changes:
+                    assert self.states.get(change.replica, "Pending") == change.previous
+                    assert change.previous not in REPLICA.terminal
+                    assert change.attempt >= self.attempts.get(change.replica, 1)
+                    self.states[change.replica] = change.state
+                    self.attempts[change.replica] = change.attempt
             case JobStateChanged():
                 assert self.states.get(fact.job, "Pending") == fact.previous
                 assert fact.previous not in JOB.terminal

@@ -7,7 +7,7 @@ import pytest
 from colo_common.events.enforcement import ReplicaStarted
 from colo_common.events.eviction import EvictionFinished, EvictionRequested
 from colo_common.events.fact import Fact
-from colo_common.events.job import JobStateChanged, ReplicaStateChanged, ReplicasWanted, ReplicaWant
+from colo_common.events.job import JobStateChanged, ReplicaChange, ReplicasChanged, ReplicasWanted, ReplicaWant
 from colo_common.events.node import AllocatableChanged, Explanation, ZoneAllocatable
 from colo_common.events.service import DeadLettered
 from colo_common.model.freshness import Freshness
@@ -32,10 +32,9 @@ def judged(*facts: Fact) -> Referee:
     return referee
 
 
-def a_move(state: str, previous: str, attempt: int = 1) -> ReplicaStateChanged:
-    return ReplicaStateChanged(
-        replica="j/t/0", job="j", attempt=attempt, state=state, previous=previous, transition="R00"
-    )
+def a_move(state: str, previous: str, attempt: int = 1) -> ReplicasChanged:
+    change = ReplicaChange(replica="j/t/0", attempt=attempt, state=state, previous=previous, transition="R00")
+    return ReplicasChanged(job="j", changes=(change,))
 
 
 def a_job_move(state: str, previous: str) -> JobStateChanged:

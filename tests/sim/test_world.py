@@ -46,7 +46,7 @@ def outcome_of(seed: int) -> Outcome:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_goes_wrong_every_promise_holds_and_every_job_ends_well(seed: int) -> None:
     outcome = outcome_of(seed)
-    for judged in ("commits", "launches", "promises", "ReplicaEnded", "ReplicaStateChanged"):
+    for judged in ("commits", "launches", "promises", "ReplicaEnded", "ReplicasChanged"):
         assert outcome.judged[judged] > 10, f"the referee saw too little: {outcome.judged}"
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from colo_common.events.enforcement import PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.eviction import EvictionFinished, EvictionRequested
 from colo_common.events.fact import Fact
-from colo_common.events.job import JobStateChanged, ReplicaStateChanged, ReplicasWanted, ReplicasWithdrawn
+from colo_common.events.job import JobStateChanged, ReplicaChange, ReplicasChanged, ReplicasWanted, ReplicasWithdrawn
 from colo_common.events.node import AllocatableChanged
 from colo_common.events.placement import PlacementReleased, PlacementsDecided
 from colo_common.events.service import DeadLettered
@@ -44,7 +44,7 @@ class Referee:
         self._nodes = nodes
         self._ledger = ledger
         self._policy = policy
-        self._replicas: dict[str, ReplicaStateChanged] = {}
+        self._replicas: dict[str, ReplicaChange] = {}
         self._said: set[str] = set()
         self._queued: set[Attempt] = set()
         self._wanted: dict[Attempt, str] = {}
@@ -73,8 +73,9 @@ class Referee:
             case ReplicasWithdrawn():
                 for attempt in fact.attempts:
                     self._over.add(attempt)
-            case ReplicaStateChanged():
-                self._replica(fact)
+            case ReplicasChanged():
+                for change in fact.changes:
+                    self._replica(change)
             case JobStateChanged():
                 self._job(fact)
             case ReplicasWanted():
@@ -107,7 +108,7 @@ class Referee:
     def _tell(self, attempt: Attempt, what: str) -> None:
         self.told.setdefault(attempt, set()).add(what)
 
-    def _replica(self, fact: ReplicaStateChanged) -> None:
+    def _replica(self, fact: ReplicaChange) -> None:
         last = self._replicas.get(fact.replica)
         state = REPLICA.initial if last is None else last.state
         if fact.previous != state:

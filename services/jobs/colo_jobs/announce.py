@@ -3,7 +3,14 @@
 from collections.abc import Iterator
 
 from colo_common.events.effects import Effect, Publish, Record, Write
-from colo_common.events.job import JobStateChanged, ReplicaStateChanged, ReplicaStop, ReplicasWithdrawn, StopReplicas
+from colo_common.events.job import (
+    JobStateChanged,
+    ReplicaChange,
+    ReplicasChanged,
+    ReplicaStop,
+    ReplicasWithdrawn,
+    StopReplicas,
+)
 from colo_common.model.placement import attempt_key
 from colo_common.model.reasons import Reason
 from colo_jobs.job import Job
@@ -14,6 +21,7 @@ __all__ = ["deletion", "effects_of"]
 
 # Bounds of one message.
 _ATTEMPTS_A_MESSAGE = 500
+_CHANGES_A_MESSAGE = 100
 _STOPS_A_MESSAGE = 200
 
 
@@ -22,11 +30,7 @@ def effects_of(turn: Turn) -> list[Effect]:
     effects: list[Effect] = []
     if turn.is_changed:
         effects.append(_record(turn))
-    for move in turn.moves:
-        if move.machine == "job":
-            effects.append(_job_changed(turn, move))
-        elif move.machine == "replica":
-            effects.append(_replica_changed(turn, move))
+    effects.extend(_changes(turn))
     effects.extend(_withdrawals(turn))
     effects.extend(_stops(turn))
     return effects
@@ -71,26 +75,45 @@ def _job_changed(turn: Turn, move: Move) -> Publish:
     return Publish(fact=fact, id=f"jobs:job:{job.id}:{move.transition}:{job.version}")
 
 
-def _replica_changed(turn: Turn, move: Move) -> Publish:
+def _changes(turn: Turn) -> Iterator[Publish]:
+    """All moves in their order, those of replicas together as far as no move of the job lies between."""
+    group: list[Move] = []
+    number = 0
+    for move in turn.moves:
+        if group and (move.machine == "job" or len(group) >= _CHANGES_A_MESSAGE):
+            yield _replicas_changed(turn, group, number)
+            group = []
+            number += 1
+        if move.machine == "job":
+            yield _job_changed(turn, move)
+        elif move.machine == "replica":
+            group.append(move)
+    if group:
+        yield _replicas_changed(turn, group, number)
+
+
+def _replicas_changed(turn: Turn, moves: list[Move], number: int) -> Publish:
     job = turn.job
-    replica = job.name(move.index)
-    fact = ReplicaStateChanged(
-        at_ms=turn.now_ms,
-        replica=replica,
-        job=job.id,
-        attempt=move.attempt,
-        state=move.state,
-        previous=move.previous,
-        transition=move.transition,
-        node=move.node,
-        cause=move.cause,
-        exit_code=move.exit_code,
-        reason=move.reason,
+    changes = tuple(
+        ReplicaChange(
+            replica=job.name(move.index),
+            attempt=move.attempt,
+            state=move.state,
+            previous=move.previous,
+            transition=move.transition,
+            node=move.node,
+            cause=move.cause,
+            exit_code=move.exit_code,
+            reason=move.reason,
+        )
+        for move in moves
     )
-    # A replica may go to and fro between two states, so the row's version is part of the id.
-    version = job.page_versions[move.index // PAGE_REPLICAS]
-    key = attempt_key(replica, move.attempt)
-    return Publish(fact=fact, id=f"jobs:replica:{key}:{move.transition}:{move.previous}:{version}")
+    # The page of the first is written with this, so its version is another one each time; `number` counts what is said of it.
+    page = moves[0].index // PAGE_REPLICAS
+    return Publish(
+        fact=ReplicasChanged(at_ms=turn.now_ms, job=job.id, changes=changes),
+        id=f"jobs:replicas:{page_id(job.id, page)}:{job.page_versions[page]}:{number}",
+    )
 
 
 def _withdrawals(turn: Turn) -> Iterator[Publish]:

@@ -9,6 +9,7 @@ from colo_common.events.job import QueueChanged, StopReplicas
 from colo_common.events.job import ReplicaStop as Order
 from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
+from colo_common.events.requests import CancelJob
 from colo_common.events.subjects import encode_node
 from colo_common.model.placement import attempt_key
 from colo_common.model.reasons import Reason
@@ -62,6 +63,8 @@ class JobsCore:
         self._answers = Answers(policy, self.index, self.counters)
         # Attempts that want a place and were not said yet, in order.
         self._fresh: dict[Key, int] = {}
+        # What turns since the last Wake changed, by job: written and said together, once.
+        self._unsaid: dict[str, Turn] = {}
         self._reloading: set[str] = set()
         self._now_ms = 0
 
@@ -84,8 +87,7 @@ class JobsCore:
             case NodeRecovered():
                 return self._recovered(event, now_ms)
             case Asked():
-                turn, effects = self._answers.answer(event, now_ms)
-                return self._finish(turn, effects) if turn is not None else effects
+                return self._answer(event, now_ms)
             case Conflict():
                 return self._conflict(event)
             case RowsLoaded():
@@ -99,13 +101,25 @@ class JobsCore:
 
     def deadline_ms(self) -> int | None:
         """Now when something waits to be said together, else the next timer."""
-        if self._fresh or self._ended.has_surplus or self._changed_queues():
+        if self._unsaid or self._fresh or self._ended.has_surplus or self._changed_queues():
             return self._now_ms
         return self.index.timers.next_ms()
 
     def check(self) -> None:
         """Raise InvariantBroken when counts or lookups are not what the jobs say."""
         self.index.check()
+
+    def _answer(self, asked: Asked, now_ms: int) -> list[Effect]:
+        """An answer goes with the rows that it speaks of, so what a job has not said yet is said before it."""
+        before = self._say_job(asked.body.job) if isinstance(asked.body, CancelJob) else []
+        turn, effects = self._answers.answer(asked, now_ms)
+        if turn is None:
+            return before + effects
+        logs = self._finish(turn)
+        said = self._say_job(turn.job.id)
+        at = 1 if turn.is_changed else 0
+        said[at:at] = effects
+        return before + said + logs
 
     def _of_replica(
         self, fact: ReplicaStarted | ReplicaEnded | PlacementRefused, now_ms: int, react: Callable[[Turn, int], None]
@@ -202,6 +216,8 @@ class JobsCore:
 
     def _wake(self, now_ms: int) -> list[Effect]:
         effects = self._of_keys(self.index.timers.due(now_ms), now_ms, replicas.on_due)
+        for job_id in list(self._unsaid):
+            effects.extend(self._say_job(job_id))
         effects.extend(self._say_wants(now_ms))
         effects.extend(self._say_queues(now_ms))
         for job in self._ended.take_surplus():
@@ -246,8 +262,8 @@ class JobsCore:
     def _turn(self, job: Job, now_ms: int) -> Turn:
         return Turn(job, now_ms, self.counters, self.policy.retry)
 
-    def _finish(self, turn: Turn, effects: list[Effect] | None = None) -> list[Effect]:
-        """Conclude a turn: settle it, take it into the lookups, and say it. `effects` come between rows and facts."""
+    def _finish(self, turn: Turn) -> list[Effect]:
+        """Conclude a turn: settle it, take it into the lookups, and keep what it changed for the end of the batch."""
         settle(turn)
         job = turn.job
         self.index.update(turn)
@@ -255,11 +271,17 @@ class JobsCore:
             self._fresh[job.id, index] = job.replica(index).attempt
         if job.is_ended:
             self._ended.add(job)
-        said = effects_of(turn)
-        at = 1 if turn.is_changed else 0
-        said[at:at] = effects or []
-        said.extend(LogRefused(machine=m, state=s, event=e, story=story) for m, s, e, story in turn.refused)
-        return said
+        before = self._unsaid.get(job.id)
+        if before is None:
+            self._unsaid[job.id] = turn
+        else:
+            before.take_in(turn)
+        return [LogRefused(machine=m, state=s, event=e, story=story) for m, s, e, story in turn.refused]
+
+    def _say_job(self, job: str) -> list[Effect]:
+        """The rows that changed since the job was written, in one Record, and what is to be said of it."""
+        turn = self._unsaid.pop(job, None)
+        return [] if turn is None else effects_of(turn)
 
     def _stop_orphans(
         self, node: str, attempts: tuple[tuple[str, int], ...], fact: ReplicaStarted | NodeRecovered, now_ms: int
@@ -278,6 +300,9 @@ class JobsCore:
     def _conflict(self, event: Conflict) -> list[Effect]:
         """Somebody else wrote a row of ours. The store is the truth: what we hold of that job is read anew."""
         self.counters.conflicts += 1
+        # Wants that were to be said with the refused row are said again; the scheduler knows which it has.
+        for id_, index in self.index.waiting:
+            self._fresh[id_, index] = self.index.jobs[id_].replica(index).attempt
         job = event.id.split("/", 1)[0]
         if event.kind not in _ROW_KINDS or job in self._reloading:
             return []
@@ -289,6 +314,7 @@ class JobsCore:
         if event.job in self.index.jobs:
             self.index.detach(self.index.jobs[event.job])
         self._ended.drop(event.job)
+        self._unsaid.pop(event.job, None)
         self._fresh = {key: attempt for key, attempt in self._fresh.items() if key[0] != event.job}
         return self._take_in(jobs_of_rows(event.specs, event.jobs, event.pages))
 

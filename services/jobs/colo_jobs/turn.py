@@ -96,6 +96,15 @@ class Turn:
         """Whether a row has to be written."""
         return self.is_job_dirty or bool(self.dirty_pages)
 
+    def take_in(self, later: "Turn") -> None:
+        """Add what a later turn of the same job changed, so that both are written and said as one."""
+        self.now_ms = later.now_ms
+        self.moves += later.moves
+        self.withdrawn += later.withdrawn
+        self.stops += later.stops
+        self.dirty_pages |= later.dirty_pages
+        self.is_job_dirty = self.is_job_dirty or later.is_job_dirty
+
     def touch(self, index: int) -> None:
         """Note that a replica's record is about to change."""
         if index not in self.before:

@@ -10,7 +10,7 @@ from colo_common.events.job import (
     JobStateChanged,
     JobSubmitted,
     QueueChanged,
-    ReplicaStateChanged,
+    ReplicasChanged,
     ReplicasWanted,
     ReplicasWithdrawn,
     StopReplicas,
@@ -135,9 +135,12 @@ def shown(publish: Publish) -> str:
             return f"submitted {job}"
         case JobStateChanged():
             return f"job {fact.job} {fact.previous} -> {fact.state} [{fact.transition}]"
-        case ReplicaStateChanged():
-            extra = "".join(f" {part}" for part in (fact.cause, fact.reason) if part is not None)
-            return f"replica {fact.replica}#{fact.attempt} {fact.previous} -> {fact.state} [{fact.transition}]{extra}"
+        case ReplicasChanged():
+            return "\n".join(
+                f"replica {change.replica}#{change.attempt} {change.previous} -> {change.state} [{change.transition}]"
+                + "".join(f" {part}" for part in (change.cause, change.reason) if part is not None)
+                for change in fact.changes
+            )
         case ReplicasWanted():
             wants = (
                 f"{want.replica}#{want.attempt}" + "".join(f" avoid {node}" for node, _ in want.avoid)

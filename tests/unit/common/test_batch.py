@@ -4,7 +4,7 @@ from colo_common.events.effects import Effect, Publish, Record, Write
 from colo_common.events.job import QueueChanged
 from colo_common.events.node import LeaseRenewed
 from colo_common.ports import Clock
-from colo_common.runtime.batch import Decision, decision_from_effects, units_of
+from colo_common.runtime.batch import Decision, decision_from_effects, parts_of, units_of
 from colo_common.runtime.stamp import Stamp, outgoing_from_row
 
 
@@ -67,3 +67,9 @@ def test_live_messages_and_decisions_without_records_need_no_outbox() -> None:
     lease = Publish(fact=LeaseRenewed(node="n1", sample_seq=1, batch_cpu_mcpu=0, lease_ms=1))
     assert told(units_of(decided(a_record("a"), lease), "outbox-jobs", "0001-b1")) == [("a", [])]
     assert units_of(decided(a_message("m")), "outbox-jobs", "0001-b1") == []
+
+
+def test_a_refused_record_takes_with_it_only_what_was_said_because_of_it() -> None:
+    early, first, because, second, last = a_message("e"), a_record("a"), a_message("a1"), a_record("b"), a_message("b1")
+    assert parts_of([early, first, because, second, last]) == [[early, first, because], [second, last]]
+    assert parts_of([early, because]) == [[early, because]]

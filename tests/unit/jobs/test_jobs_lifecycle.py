@@ -9,7 +9,7 @@ from colo_common.events.job import (
     JobStateChanged,
     JobSubmitted,
     QueueChanged,
-    ReplicaStateChanged,
+    ReplicasChanged,
     ReplicasWanted,
     ReplicasWithdrawn,
 )
@@ -29,7 +29,11 @@ def only(facts: list[Fact], kind: type[Kind]) -> list[Kind]:
 
 
 def steps(facts: list[Fact]) -> list[str]:
-    return [f"{fact.previous}-{fact.transition}->{fact.state}" for fact in only(facts, ReplicaStateChanged)]
+    return [
+        f"{change.previous}-{change.transition}->{change.state}"
+        for fact in only(facts, ReplicasChanged)
+        for change in fact.changes
+    ]
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from colo_common.events.effects import Asked, Conflict, Record
-from colo_common.events.job import ReplicasWanted
-from colo_common.events.requests import SubmitJob
+from colo_common.events.effects import Asked, Conflict, Publish, Record, Reply, Wake
+from colo_common.events.job import ReplicasChanged, ReplicasWanted
+from colo_common.events.requests import CancelJob, SubmitJob
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.reasons import EndCause
 from colo_common.model.workload import RunSpec
@@ -51,9 +51,34 @@ def test_a_restart_with_nothing_changed_says_the_same_wants_under_the_same_id(wo
 def test_one_replica_changes_one_page_and_not_the_job(world: JobsWorld) -> None:
     world.submit(a_spec(a_task(replicas=100)))
     world.run("j1/main/0")
-    effects = world.core.handle(world.placed("j1/main/99"), world.now_ms)
+    effects = world.core.handle(world.placed("j1/main/99"), world.now_ms) + world.core.handle(Wake(), world.now_ms)
     records = [effect for effect in effects if isinstance(effect, Record)]
     assert [(write.kind, write.id) for write in records[0].writes] == [("replica-page", page_id("j1", 3))]
+
+
+def test_what_a_batch_changes_is_written_and_said_once_for_each_job(world: JobsWorld) -> None:
+    world.submit(a_spec(a_task(replicas=3)))
+    facts = [world.placed(f"j1/main/{index}") for index in range(3)]
+    facts += [world.started(f"j1/main/{index}") for index in range(3)]
+    assert [effect for fact in facts for effect in world.core.handle(fact, world.now_ms)] == []
+    due_ms = world.core.deadline_ms()
+    assert due_ms is not None
+    assert due_ms <= world.now_ms
+    effects = world.core.handle(Wake(), world.now_ms)
+    assert [len(effect.writes) for effect in effects if isinstance(effect, Record)] == [2]
+    said = [effect.fact for effect in effects if isinstance(effect, Publish)]
+    moves = [change.state for fact in said if isinstance(fact, ReplicasChanged) for change in fact.changes]
+    assert moves == ["Assigned"] * 3 + ["Starting", "Running"] * 3
+
+
+def test_a_cancelled_job_says_first_what_it_had_not_said_yet(world: JobsWorld) -> None:
+    world.submit()
+    world.feed(world.placed("j1/main/0"), wake=False)
+    effects = world.core.handle(Asked(request="r", body=CancelJob(job="j1")), world.now_ms)
+    records = [effect for effect in effects if isinstance(effect, Record)]
+    assert [write.expect for record in records for write in record.writes if write.kind == "replica-page"] == [1, 2]
+    answer = next(effect.body for effect in effects if isinstance(effect, Reply))
+    assert answer.version == records[-1].writes[0].expect + 1
 
 
 def test_the_largest_job_fits_into_one_write_at_its_beginning_and_its_end(world: JobsWorld) -> None:

@@ -12,9 +12,10 @@ __all__ = [
     "JobStateChanged",
     "JobSubmitted",
     "QueueChanged",
-    "ReplicaStateChanged",
+    "ReplicaChange",
     "ReplicaStop",
     "ReplicaWant",
+    "ReplicasChanged",
     "ReplicasWanted",
     "ReplicasWithdrawn",
     "StopReplicas",
@@ -40,11 +41,10 @@ class JobStateChanged(Fact, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class ReplicaStateChanged(Fact, frozen=True, kw_only=True):
-    """A replica moved along the replica table. `cause`, `exit_code` and `node` are set where they apply."""
+class ReplicaChange(Struct, frozen=True, kw_only=True):
+    """One move of one replica along the replica table. `cause`, `exit_code` and `node` are set where they apply."""
 
     replica: ReplicaName
-    job: str
     attempt: Number
     state: str
     previous: str
@@ -53,6 +53,13 @@ class ReplicaStateChanged(Fact, frozen=True, kw_only=True):
     cause: EndCause | None = None
     exit_code: Signed | None = None
     reason: Reason | None = None
+
+
+class ReplicasChanged(Fact, frozen=True, kw_only=True):
+    """Replicas of one job moved along the replica table, in this order; at most 100 moves in one message."""
+
+    job: str
+    changes: tuple[ReplicaChange, ...]
 
 
 class ReplicaWant(Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from colo_common.events.wire import encode_reply
 from colo_common.ports import Outgoing
 from colo_common.runtime.stamp import Stamp, row_from_outgoing
 
-__all__ = ["Decision", "decision_from_effects", "units_of"]
+__all__ = ["Decision", "decision_from_effects", "parts_of", "units_of"]
 
 
 @dataclass(slots=True)
@@ -46,6 +46,15 @@ def decision_from_effects(effects: Sequence[Effect], stamp: Stamp) -> Decision:
             case Struct():
                 decision.own.append(effect)
     return decision
+
+
+def parts_of(effects: Sequence[Effect]) -> list[Sequence[Effect]]:
+    """The effects cut before each Record but the first: what stands or falls alone when a store refuses a row.
+
+    What comes before the first Record goes with it; what follows one, up to the next, was said because of it.
+    """
+    at = [number for number, effect in enumerate(effects) if isinstance(effect, Record)][1:]
+    return [effects[begin:end] for begin, end in zip([0, *at], [*at, len(effects)], strict=True)]
 
 
 def units_of(decision: Decision, outbox_kind: str, outbox_id: str) -> list[tuple[Write, ...]]:

@@ -14,7 +14,7 @@ from colo_common.events.requests import Refusal
 from colo_common.events.wire import decode
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.ports import Clock, Delivery, Outgoing
-from colo_common.runtime.batch import Decision, decision_from_effects, units_of
+from colo_common.runtime.batch import Decision, decision_from_effects, parts_of, units_of
 from colo_common.runtime.core import Core, Performer
 from colo_common.runtime.inbox import Heard, Item, Local, Question
 from colo_common.runtime.intake import Intake, refusal_of
@@ -82,7 +82,7 @@ class Turns:
         """Handle a batch and do what it leads to; what must leave, in order. Raises GaveUp when the service leaves meanwhile."""
         parcel = Parcel()
         events, self.left_over = self.left_over, []
-        decisions = [decision for event in events if (decision := self._decide(event)) is not None]
+        decisions = [decision for event in events for decision in self._decide(event)]
         for item in items:
             self._take_in(item, decisions, parcel)
         for _ in range(_ROUNDS_MOST):
@@ -90,7 +90,7 @@ class Turns:
             if not decisions:
                 break
             events = await self._carry_out(decisions, parcel)
-            decisions = [decision for event in events if (decision := self._decide(event)) is not None]
+            decisions = [decision for event in events for decision in self._decide(event)]
         if decisions:
             # The last results were handled and must not be lost: their rows and messages go, further results wait.
             self.left_over += await self._carry_out(decisions, parcel)
@@ -105,16 +105,14 @@ class Turns:
             case Question():
                 self._ask(item, decisions)
             case Local():
-                decision = self._decide(item.event)
-                if decision is not None:
-                    decisions.append(decision)
+                decisions += self._decide(item.event)
 
     def _hear(self, item: Heard, decisions: list[Decision], parcel: Parcel) -> None:
         delivery = item.delivery
         try:
             if delivery.deliveries >= item.max_deliver > 1:
                 raise InvalidInput(delivery.subject, "was delivered too often without success", delivery.deliveries)
-            decisions.append(self._handle(decode(delivery.subject, delivery.data)))
+            decisions += self._handle(decode(delivery.subject, delivery.data))
         except InvalidInput as error:
             self._metrics.dead_letters.inc()
             self._log.warning("dead-letter", subject=delivery.subject, reason=str(error))
@@ -125,20 +123,20 @@ class Turns:
 
     def _ask(self, item: Question, decisions: list[Decision]) -> None:
         try:
-            decisions.append(self._handle(Asked(request=item.request, body=item.body, traceparent=item.traceparent)))
+            decisions += self._handle(Asked(request=item.request, body=item.body, traceparent=item.traceparent))
         except InvalidInput as error:
             self._intake.refuse(item.request, refusal_of(error))
 
-    def _decide(self, event: Struct) -> Decision | None:
-        """The decision on an event of our own; None when it breaks a rule, which is told and counted."""
+    def _decide(self, event: Struct) -> list[Decision]:
+        """The decisions on an event of our own; none when it breaks a rule, which is told and counted."""
         try:
             return self._handle(event)
         except InvalidInput as error:
             self._metrics.refusals.inc()
             self._log.warning("event-refused", event_type=type(event).__name__, reason=str(error))
-            return None
+            return []
 
-    def _handle(self, event: Struct) -> Decision:
+    def _handle(self, event: Struct) -> list[Decision]:
         started_s = time.perf_counter()
         effects = self._core.handle(event, self._clock.now_ms())
         self._metrics.handle_seconds.observe(time.perf_counter() - started_s)
@@ -146,21 +144,21 @@ class Turns:
         if counter is None:
             counter = self._handled[type(event)] = self._metrics.handled.labels(type(event).__name__)
         counter.inc()
-        return decision_from_effects(effects, self._stamp)
+        if not effects:
+            return []
+        return [decision_from_effects(part, self._stamp) for part in parts_of(effects)]
 
     def _wake_if_due(self, decisions: list[Decision]) -> None:
         deadline_ms = self._core.deadline_ms()
         now_ms = self._clock.now_ms()
         if deadline_ms is None or deadline_ms > now_ms:
             return
-        decision = self._decide(Wake())
+        decisions += self._decide(Wake())
         after_ms = self._core.deadline_ms()
         if after_ms is not None and after_ms <= now_ms:
             raise InvariantBroken(
                 "the deadline after Wake is not later", service=self._name, deadline_ms=after_ms, now_ms=now_ms
             )
-        if decision is not None:
-            decisions.append(decision)
 
     # ------------------------------------------------------------ what a decision leads to
 
