@@ -56,6 +56,8 @@ def want_of(job: Job, index: int, wall: WallTime, trace_ratio: float) -> Replica
         queued_at_us=wall.wall_us(queued_at_ms),
         avoid=replica.avoid,
         traceparent=placement_trace(name, replica.attempt, trace_ratio),
+        constraints=task.constraints,
+        labels=tuple(sorted(job.spec.labels.items())) if job.spec.labels else (),
     )
 
 

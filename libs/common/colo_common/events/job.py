@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from colo_common.events.fact import Fact
+from colo_common.model.constraints import UNCONSTRAINED, Constraints
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.units import Ms, NodeName, Number, ReplicaName, Signed, Us
@@ -66,6 +67,7 @@ class ReplicaWant(Struct, frozen=True, kw_only=True):
     """One replica that wants a place, with everything that a decision needs.
 
     `avoid` names nodes to leave out until the given moment (Unix ms): it was refused or evicted there.
+    `labels` are the job's, sorted: owners of reservations are named by them.
     """
 
     replica: ReplicaName
@@ -81,6 +83,8 @@ class ReplicaWant(Struct, frozen=True, kw_only=True):
     queued_at_us: Us = 0
     avoid: tuple[tuple[NodeName, Ms], ...] = ()
     traceparent: str = ""
+    constraints: Constraints = UNCONSTRAINED
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 class ReplicasWanted(Fact, frozen=True, kw_only=True):

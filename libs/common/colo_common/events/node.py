@@ -5,7 +5,9 @@ from typing import Literal
 from msgspec import Struct
 
 from colo_common.events.fact import Fact
+from colo_common.model.constraints import Taint
 from colo_common.model.freshness import Freshness
+from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.topology import NodeTopology
 from colo_common.model.units import Bytes, Mcpu, Ms, NodeName, Number, ReplicaName, Signed, Us, ZoneBytes
@@ -38,7 +40,7 @@ class Capability(Struct, frozen=True, kw_only=True):
 class NodeTopologyReported(Fact, frozen=True, kw_only=True):
     """What a machine is. Said when it changed and at every start; the bus keeps the last one of each node.
 
-    `simulated` nodes run simulated work only. `labels` are the operator's.
+    `simulated` nodes run simulated work only. `labels`, `taints` and `rules` are the operator's.
     """
 
     node: NodeName
@@ -46,6 +48,8 @@ class NodeTopologyReported(Fact, frozen=True, kw_only=True):
     capabilities: tuple[Capability, ...] = ()
     labels: dict[str, str] = {}
     simulated: bool = False
+    taints: tuple[Taint, ...] = ()
+    rules: NodeRules = UNRULED
 
 
 class ZoneUsage(Struct, frozen=True, kw_only=True):

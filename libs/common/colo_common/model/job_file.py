@@ -18,6 +18,14 @@
         max_retry: 2
         min_succeeded: 2
         max_failed: 1
+        place:                # optional: what a place needs beside room
+          node_labels: {disk: ssd}
+          tolerations: [{key: spot}]
+          numa_policy: single-numa-node
+          cpu_bind: full-pcpus
+          huge_pages: {2Mi: 1Gi}
+          devices: {gpu: 1, nic: {core_pct: 50}}
+          spread: true
 
 A job of one task may write the task's fields at the top level instead of `tasks`.
 """
@@ -34,6 +42,7 @@ from typing import Any, Final
 
 from colo_common.model.duration import parse_duration_ms
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.job_place import constraints_of
 from colo_common.model.job_rules import LIMITS, check_job_id, check_name, validate_spec
 from colo_common.model.qos import QosClass, default_band, parse_band, parse_qos
 from colo_common.model.quantity import parse_batch_mcpu, parse_bytes, parse_mcpu
@@ -47,7 +56,7 @@ SHORTHAND_TASK: Final = "main"
 _JOB_KEYS: Final = ("name", "queue", "qos", "band", "priority", "labels", "tasks")
 _TASK_KEYS: Final = (
     "name", "replicas", "cpu", "memory", "batch-cpu", "batch-memory", "command", "env", "work", "work_cpu_seconds",
-    "grace", "max_retry", "min_succeeded", "max_failed",
+    "grace", "max_retry", "min_succeeded", "max_failed", "place",
 )  # fmt: skip
 _SHORTHAND_KEYS: Final = tuple(key for key in _TASK_KEYS if key != "name")
 
@@ -121,6 +130,7 @@ def _task(task: Mapping[str, Any], path: str, name: str) -> TaskSpec:
         max_retry=_whole(task, "max_retry", f"{path}max_retry", 0),
         min_succeeded=_whole_or_none(task, "min_succeeded", f"{path}min_succeeded"),
         max_failed=_whole_or_none(task, "max_failed", f"{path}max_failed"),
+        constraints=constraints_of(task.get("place"), f"{path}place"),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.place_rules import check_constraints
 from colo_common.model.qos import check_pair
 from colo_common.model.quantity import format_bytes, format_mcpu
 from colo_common.model.workload import JobSpec, RunSpec, TaskSpec
@@ -76,6 +77,7 @@ def validate_spec(spec: JobSpec, *, is_shorthand: bool = False) -> None:
     for index, task in enumerate(spec.tasks):
         path = "" if is_shorthand else f"tasks[{index}]."
         _check_task(task, path)
+        check_constraints(task.constraints, spec.qos, task.request, path)
         if task.name in names:
             raise InvalidInput(f"{path}name", "must differ from the names of the other tasks", task.name)
         names.add(task.name)

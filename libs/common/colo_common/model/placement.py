@@ -9,7 +9,15 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.units import Ms, NodeName, Number, ReplicaName, ShareBytes, ShareMcpu, Signed
 from colo_common.model.workload import RunSpec
 
-__all__ = ["Placement", "ZoneShare", "attempt_key", "parse_replica_token", "replica_token"]
+__all__ = [
+    "DeviceShare",
+    "Placement",
+    "ZoneHugePages",
+    "ZoneShare",
+    "attempt_key",
+    "parse_replica_token",
+    "replica_token",
+]
 
 _LABEL: Final = r"(?=[^.@]{1,63}[.@])[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _TOKEN: Final = re.compile(rf"({_LABEL})\.({_LABEL})\.(0|[1-9][0-9]{{0,8}})@([1-9][0-9]{{0,8}})", re.ASCII)
@@ -23,11 +31,31 @@ class ZoneShare(Struct, frozen=True, kw_only=True):
     memory_bytes: ShareBytes
 
 
+class ZoneHugePages(Struct, frozen=True, kw_only=True):
+    """Huge pages that a replica holds in one zone."""
+
+    zone: Number
+    page_bytes: Number
+    total_bytes: ShareBytes
+
+
+class DeviceShare(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a replica holds of one device: all of it when `core_pct` is 100; `device` is its number among those of its kind."""
+
+    kind: str
+    device: Number
+    zone: Number
+    core_pct: Number = 100
+    memory_bytes: ShareBytes = 0
+
+
 class Placement(Struct, frozen=True, kw_only=True):
     """One replica on one node. The shares of `zones` sum to the request.
 
     `attempt` fences: a node keeps the highest attempt of a replica and drops older ones. `sample_seq` is the sample from which
     the allocatable it was decided on was computed. `traceparent` (W3C) names the span of the placement's own trace.
+    `cpus` is a kernel CPU list of CPUs of its own (LSE: nobody else's; LSR: shared with BE only), empty for the shared pool.
+    `reservation` names the reservation whose place it took.
     """
 
     replica: ReplicaName
@@ -44,6 +72,10 @@ class Placement(Struct, frozen=True, kw_only=True):
     sample_seq: Number = 0
     decided_at_ms: Ms = 0
     traceparent: str = ""
+    cpus: str = ""
+    devices: tuple[DeviceShare, ...] = ()
+    huge_pages: tuple[ZoneHugePages, ...] = ()
+    reservation: str = ""
 
 
 def attempt_key(replica: str, attempt: int) -> str:

@@ -17,6 +17,26 @@ class Reason(StrEnum):
     BATCH_CPU_SHORT = "batch-cpu-short"
     BATCH_MEMORY_SHORT = "batch-memory-short"
     ZONE_FIT_SHORT = "zone-fit-short"
+    LABELS_DIFFER = "labels-differ"
+    TAINT_NOT_TOLERATED = "taint-not-tolerated"
+    COLOCATION_OFF = "colocation-off"
+    BATCH_REPLICAS_MOST = "batch-replicas-most"
+    LOAD_OVER_THRESHOLD = "load-over-threshold"
+    CPU_SHORT = "cpu-short"
+    MEMORY_SHORT = "memory-short"
+    CPUS_SHORT = "cpus-short"
+    CPU_BIND_CONFLICT = "cpu-bind-conflict"
+    CPUS_NOT_WHOLE_CORES = "cpus-not-whole-cores"
+    NUMA_POLICY_CONFLICT = "numa-policy-conflict"
+    NUMA_NOT_ALIGNED = "numa-not-aligned"
+    NUMA_EXCLUSIVE = "numa-exclusive"
+    HUGE_PAGES_SHORT = "huge-pages-short"
+    DEVICE_UNKNOWN = "device-unknown"
+    DEVICE_SHORT = "device-short"
+    RESERVATION_UNKNOWN = "reservation-unknown"
+    RESERVATION_NOT_OWNED = "reservation-not-owned"
+    RESERVATION_SHORT = "reservation-short"
+    LEDGER_DISAGREES = "ledger-disagrees"
     # A decision is not carried out.
     LEDGER_CONFLICT = "ledger-conflict"
     ALREADY_HELD = "already-held"
@@ -52,6 +72,26 @@ SENTENCES: dict[Reason, str] = {
     Reason.BATCH_CPU_SHORT: "not enough batch CPU is allocatable on the node",
     Reason.BATCH_MEMORY_SHORT: "not enough batch memory is allocatable on the node",
     Reason.ZONE_FIT_SHORT: "the node has enough in sum, but no set of its zones can hold CPU and memory together",
+    Reason.LABELS_DIFFER: "the node lacks a label that the request asks for",
+    Reason.TAINT_NOT_TOLERATED: "the node has a taint that the request does not tolerate",
+    Reason.COLOCATION_OFF: "the node's operator admits no batch work there",
+    Reason.BATCH_REPLICAS_MOST: "the node runs as many batch replicas as its operator allows",
+    Reason.LOAD_OVER_THRESHOLD: "the node's load is above the threshold for new work",
+    Reason.CPU_SHORT: "not enough CPU is free on the node",
+    Reason.MEMORY_SHORT: "not enough memory is free on the node",
+    Reason.CPUS_SHORT: "not enough CPUs of one's own are free on the node",
+    Reason.CPU_BIND_CONFLICT: "the node binds CPUs in another way than the request requires",
+    Reason.CPUS_NOT_WHOLE_CORES: "whole physical cores are required and the CPUs asked for are no multiple of a core's",
+    Reason.NUMA_POLICY_CONFLICT: "the node's NUMA policy is another one than the request's",
+    Reason.NUMA_NOT_ALIGNED: "the node has enough in sum, but not aligned as the NUMA policy requires",
+    Reason.NUMA_EXCLUSIVE: "the zones are kept for replicas that stay in one zone, or that cross zones",
+    Reason.HUGE_PAGES_SHORT: "not enough huge pages of that size are free on the node",
+    Reason.DEVICE_UNKNOWN: "the node has no device of that kind",
+    Reason.DEVICE_SHORT: "not enough of the device is free on the node",
+    Reason.RESERVATION_UNKNOWN: "no reservation of that name holds a place",
+    Reason.RESERVATION_NOT_OWNED: "the reservation is kept for other owners",
+    Reason.RESERVATION_SHORT: "the reservation has less left than the request asks for",
+    Reason.LEDGER_DISAGREES: "what the ledger holds on the node does not agree with what the node is",
     Reason.LEDGER_CONFLICT: "another decision changed the node's ledger first",
     Reason.ALREADY_HELD: "this attempt of the replica already holds a place",
     Reason.OLDER_ATTEMPT: "a newer attempt of the replica is known here",

@@ -5,11 +5,12 @@ from typing import Final
 
 from msgspec import Struct
 
+from colo_common.model.constraints import HugePages
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.units import Number, ZoneBytes
+from colo_common.model.units import Bytes, Number, ZoneBytes
 
-__all__ = ["Cpu", "NodeTopology", "Zone", "uniform_topology"]
+__all__ = ["Cpu", "Device", "NodeTopology", "Zone", "uniform_topology"]
 
 # Machines of a fleet have few different CPU lists, and the capacity of a zone is asked for with every sample.
 _LISTS_REMEMBERED: Final = 4_096
@@ -41,6 +42,7 @@ class Zone(Struct, frozen=True, kw_only=True):
     cpus: str
     memory_bytes: ZoneBytes
     distances: tuple[Number, ...] = ()
+    huge_pages: tuple[HugePages, ...] = ()
 
     @property
     def cpu_capacity_mcpu(self) -> int:
@@ -48,11 +50,23 @@ class Zone(Struct, frozen=True, kw_only=True):
         return _cpu_count(self.cpus) * 1000
 
 
+class Device(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One device; `device` is its number among those of its kind. `pcie` names the PCIe root it hangs on,"""
+
+    kind: str
+    device: Number
+    zone: Number
+    memory_bytes: Bytes = 0
+    pcie: str = ""
+    is_healthy: bool = True
+
+
 class NodeTopology(Struct, frozen=True, kw_only=True):
-    """Zones in ascending id and online CPUs in ascending id."""
+    """Zones in ascending id, online CPUs in ascending id, devices in ascending kind and number."""
 
     zones: tuple[Zone, ...]
     cpus: tuple[Cpu, ...]
+    devices: tuple[Device, ...] = ()
 
     @property
     def cpu_capacity_mcpu(self) -> int:
@@ -100,6 +114,18 @@ class NodeTopology(Struct, frozen=True, kw_only=True):
                 raise InvalidInput(
                     f"topology.zones[{zone.zone}].distances", "needs one distance a zone", zone.distances
                 )
+        self._check_devices(members)
+
+    def _check_devices(self, members: dict[int, list[int]]) -> None:
+        keys = [(device.kind, device.device) for device in self.devices]
+        if keys != sorted(set(keys)):
+            raise InvalidInput("topology.devices", "kinds and numbers must ascend without repetition", keys)
+        for device in self.devices:
+            where = f"topology.devices[{device.kind}-{device.device}]"
+            if not device.kind:
+                raise InvalidInput(f"{where}.kind", "must not be empty", device.kind)
+            if device.zone not in members:
+                raise InvalidInput(f"{where}.zone", "names a zone that the node lacks", device.zone)
 
 
 def uniform_topology(

@@ -2,6 +2,7 @@
 
 from msgspec import Struct, field
 
+from colo_common.model.constraints import UNCONSTRAINED, Constraints
 from colo_common.model.qos import PriorityBand, QosClass
 
 __all__ = ["JobSpec", "ReplicaId", "ResourceRequest", "RunSpec", "TaskSpec"]
@@ -40,6 +41,7 @@ class TaskSpec(Struct, frozen=True, kw_only=True):
     max_retry: int = 0
     min_succeeded: int | None = None
     max_failed: int | None = None
+    constraints: Constraints = UNCONSTRAINED
 
 
 class JobSpec(Struct, frozen=True, kw_only=True):

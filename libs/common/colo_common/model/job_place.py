@@ -1,0 +1,190 @@
+"""The `place` part of a task as people write it, turned into Constraints.
+
+place:
+  node_labels: {disk: ssd}
+  tolerations: [{key: spot}, {key: team, value: films, effect: NoSchedule}]
+  cpu_policy: exclusive            # none numa exclusive immovable
+  cpu_bind: full-pcpus             # full-pcpus spread-by-pcpus
+  cpu_bind_required: true
+  cpu_exclusive: pcpu-level        # none pcpu-level numa-node-level
+  numa_policy: single-numa-node    # none best-effort restricted single-numa-node
+  numa_exclusive: required         # preferred required
+  huge_pages: {2Mi: 1Gi}
+  devices: {gpu: 2}                # or {gpu: {core_pct: 50, memory: 8Gi}}
+  reservation: night
+  spread: true
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final, TypeVar, cast
+
+from colo_common.model.constraints import (
+    UNCONSTRAINED,
+    Constraints,
+    CpuBind,
+    CpuExclusive,
+    CpuPolicy,
+    DeviceRequest,
+    HugePages,
+    NumaExclusive,
+    NumaPolicy,
+    Toleration,
+)
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.quantity import parse_bytes
+
+__all__ = ["constraints_of"]
+
+_KEYS: Final = (
+    "node_labels", "tolerations", "cpu_policy", "cpu_bind", "cpu_bind_required", "cpu_exclusive", "numa_policy",
+    "numa_exclusive", "huge_pages", "devices", "reservation", "spread",
+)  # fmt: skip
+_DEVICE_KEYS: Final = ("count", "core_pct", "memory", "memory_pct")
+_TOLERATION_KEYS: Final = ("key", "value", "effect")
+_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_NUMBER_MOST: Final = 1 << 53
+_LIST_MOST: Final = 100
+
+_Word = TypeVar("_Word", bound=StrEnum)
+
+
+def constraints_of(value: object, field: str = "place") -> Constraints:
+    """Return the constraints that a mapping describes; none for None.
+
+    Raises InvalidInput that names the path and the rule. What constraints may say together is checked by `check_constraints`.
+    """
+    if value is None:
+        return UNCONSTRAINED
+    place = _mapping(value, field, _KEYS)
+    return Constraints(
+        node_labels=_labels(place.get("node_labels"), f"{field}.node_labels"),
+        tolerations=_tolerations(place.get("tolerations"), f"{field}.tolerations"),
+        cpu_policy=_word(place, "cpu_policy", CpuPolicy.DEFAULT, field),
+        cpu_bind=_word(place, "cpu_bind", CpuBind.DEFAULT, field),
+        cpu_bind_required=_flag(place, "cpu_bind_required", field),
+        cpu_exclusive=_word(place, "cpu_exclusive", CpuExclusive.NONE, field),
+        numa_policy=_word(place, "numa_policy", NumaPolicy.NONE, field),
+        numa_exclusive=_word(place, "numa_exclusive", NumaExclusive.DEFAULT, field),
+        huge_pages=_huge_pages(place.get("huge_pages"), f"{field}.huge_pages"),
+        devices=_devices(place.get("devices"), f"{field}.devices"),
+        reservation=_text(place.get("reservation", ""), f"{field}.reservation"),
+        spread=_flag(place, "spread", field),
+    )
+
+
+def _word(place: Mapping[str, Any], key: str, default: _Word, field: str) -> _Word:
+    value = place.get(key)
+    if value is None:
+        return default
+    known = {_plain(word.value): word for word in type(default)}
+    if not isinstance(value, str) or _plain(value) not in known:
+        raise InvalidInput(f"{field}.{key}", f"must be one of {' '.join(word.value for word in type(default))}", value)
+    return known[_plain(value)]
+
+
+def _plain(word: str) -> str:
+    """FullPCPUs, full-pcpus and full_pcpus are one word."""
+    return word.replace("-", "").replace("_", "").lower()
+
+
+def _flag(place: Mapping[str, Any], key: str, field: str) -> bool:
+    value = place.get(key, False)
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{field}.{key}", "must be true or false", value)
+    return value
+
+
+def _labels(value: object, field: str) -> tuple[tuple[str, str], ...]:
+    if value is None:
+        return ()
+    labels = _mapping(value, field)
+    return tuple(sorted((name, _text(text, f"{field}.{name}")) for name, text in labels.items()))
+
+
+def _tolerations(value: object, field: str) -> tuple[Toleration, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)) or len(value) > _LIST_MOST:
+        raise InvalidInput(field, f"must be a list of at most {_LIST_MOST} tolerations", value)
+    found = []
+    for number, item in enumerate(value):
+        where = f"{field}[{number}]"
+        toleration = _mapping(item, where, _TOLERATION_KEYS)
+        effect = toleration.get("effect", "")
+        if effect not in ("", *_EFFECTS):
+            raise InvalidInput(f"{where}.effect", f"must be one of {' '.join(_EFFECTS)}", effect)
+        text = toleration.get("value")
+        found.append(
+            Toleration(
+                key=_text(toleration.get("key", ""), f"{where}.key"),
+                value=None if text is None else _text(text, f"{where}.value"),
+                effect=cast(Any, effect),
+            )
+        )
+    return tuple(found)
+
+
+def _huge_pages(value: object, field: str) -> tuple[HugePages, ...]:
+    if value is None:
+        return ()
+    pages = {
+        parse_bytes(size, f"{field}.{size}"): parse_bytes(amount, f"{field}.{size}")
+        for size, amount in _mapping(value, field).items()
+    }
+    return tuple(HugePages(page_bytes=size, total_bytes=pages[size]) for size in sorted(pages))
+
+
+def _devices(value: object, field: str) -> tuple[DeviceRequest, ...]:
+    if value is None:
+        return ()
+    found = []
+    for kind, asked in sorted(_mapping(value, field).items()):
+        where = f"{field}.{kind}"
+        if not isinstance(asked, Mapping):
+            found.append(DeviceRequest(kind=kind, count=_number(asked, where)))
+            continue
+        share = _mapping(asked, where, _DEVICE_KEYS)
+        memory = share.get("memory")
+        found.append(
+            DeviceRequest(
+                kind=kind,
+                count=_number(share.get("count", 0), f"{where}.count"),
+                core_pct=_number(share.get("core_pct", 0), f"{where}.core_pct"),
+                memory_bytes=0 if memory is None else parse_bytes(memory, f"{where}.memory"),
+                memory_pct=_number(share.get("memory_pct", 0), f"{where}.memory_pct"),
+            )
+        )
+    return tuple(found)
+
+
+def _number(value: object, field: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _NUMBER_MOST:
+        raise InvalidInput(field, "must be a whole number, not negative", value)
+    return value
+
+
+def _text(value: object, field: str) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= 64:
+        return str(value)
+    raise InvalidInput(field, "must be text; put it in quotes", value)
+
+
+def _mapping(value: object, field: str, known: tuple[str, ...] = ()) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidInput(field, "must be a mapping of keys to values", value)
+    if len(value) > _LIST_MOST:
+        raise InvalidInput(field, f"must have at most {_LIST_MOST} keys", len(value))
+    for key in value:
+        if not isinstance(key, str):
+            raise InvalidInput(field, "keys must be text; put them in quotes", key)
+        if known and key not in known:
+            near = difflib.get_close_matches(key[:63].lower().replace("-", "_"), known, n=1, cutoff=0.5)
+            hint = f"did you mean `{near[0]}`?" if near else f"known keys: {' '.join(known)}"
+            raise InvalidInput(f"{field}.{key[:63]}", f"is not a key here; {hint}", key)
+    return value

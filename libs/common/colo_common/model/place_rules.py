@@ -1,0 +1,133 @@
+"""What the constraints of a task may say, by themselves and together with its QoS class and its request."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from colo_common.model.constraints import (
+    Constraints,
+    CpuBind,
+    CpuExclusive,
+    CpuPolicy,
+    DeviceRequest,
+    HugePages,
+    NumaExclusive,
+    NumaPolicy,
+)
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.qos import QosClass
+from colo_common.model.quantity import format_mcpu
+from colo_common.model.workload import ResourceRequest
+
+__all__ = ["check_constraints"]
+
+_LABELS_MOST: Final = 64
+_TOLERATIONS_MOST: Final = 32
+_DEVICES_MOST: Final = 8
+_DEVICE_COUNT_MOST: Final = 64
+_PAGE_SIZES_MOST: Final = 4
+_TEXT_MOST: Final = 253
+_EXCLUSIVE: Final = (CpuPolicy.EXCLUSIVE, CpuPolicy.IMMOVABLE)
+
+
+def check_constraints(place: Constraints, qos: QosClass, request: ResourceRequest, path: str = "") -> None:
+    """Raise InvalidInput, naming the path as job files spell it, when constraints break a rule or contradict the QoS class.
+
+    LSE and LSR hold whole CPUs, so their request is a multiple of 1000 milli-CPU; LS and BE hold none.
+    """
+    where = f"{path}place"
+    if qos.has_own_cpus and request.cpu_mcpu % 1_000:
+        rule = f"must be whole CPUs: work of class {qos.value} holds CPUs of its own"
+        raise InvalidInput(f"{path}cpu", rule, format_mcpu(request.cpu_mcpu))
+    _check_cpus(place, qos, request, where)
+    if place.numa_exclusive is not NumaExclusive.DEFAULT and place.numa_policy is NumaPolicy.NONE:
+        raise InvalidInput(f"{where}.numa_exclusive", "needs a `numa_policy`", place.numa_exclusive.value)
+    _check_texts(place, where)
+    _check_pages(place.huge_pages, where)
+    if len(place.devices) > _DEVICES_MOST:
+        raise InvalidInput(f"{where}.devices", f"must be at most {_DEVICES_MOST}", len(place.devices))
+    kinds = [device.kind for device in place.devices]
+    if kinds != sorted(set(kinds)):
+        raise InvalidInput(f"{where}.devices", "kinds must ascend without repetition", kinds)
+    for device in place.devices:
+        _check_device(device, f"{where}.devices.{device.kind[:63]}")
+
+
+def _check_cpus(place: Constraints, qos: QosClass, request: ResourceRequest, where: str) -> None:
+    policy = place.cpu_policy
+    if qos is QosClass.BE and policy is not CpuPolicy.DEFAULT and policy is not CpuPolicy.NONE:
+        raise InvalidInput(
+            f"{where}.cpu_policy", "BE work runs on what others leave idle and binds no CPUs", policy.value
+        )
+    if qos.has_own_cpus and policy in (CpuPolicy.NONE, CpuPolicy.NUMA):
+        raise InvalidInput(f"{where}.cpu_policy", f"work of class {qos.value} holds CPUs of its own", policy.value)
+    if policy is CpuPolicy.EXCLUSIVE and not qos.has_own_cpus:
+        raise InvalidInput(f"{where}.cpu_policy", "CPUs of one's own need the class LSE or LSR", policy.value)
+    binds = qos.has_own_cpus or policy in _EXCLUSIVE
+    if policy in _EXCLUSIVE and request.cpu_mcpu % 1_000:
+        raise InvalidInput(f"{where}.cpu_policy", "needs a request of whole CPUs", format_mcpu(request.cpu_mcpu))
+    if place.cpu_bind is not CpuBind.DEFAULT and not binds:
+        raise InvalidInput(f"{where}.cpu_bind", f"work of class {qos.value} binds no CPUs", place.cpu_bind.value)
+    if place.cpu_exclusive is not CpuExclusive.NONE and not binds:
+        raise InvalidInput(
+            f"{where}.cpu_exclusive", f"work of class {qos.value} binds no CPUs", place.cpu_exclusive.value
+        )
+    if place.cpu_bind_required and place.cpu_bind is CpuBind.DEFAULT:
+        raise InvalidInput(f"{where}.cpu_bind_required", "needs a `cpu_bind`", place.cpu_bind_required)
+
+
+def _check_texts(place: Constraints, where: str) -> None:
+    if len(place.node_labels) > _LABELS_MOST:
+        raise InvalidInput(f"{where}.node_labels", f"must be at most {_LABELS_MOST}", len(place.node_labels))
+    names = [name for name, _ in place.node_labels]
+    if names != sorted(set(names)):
+        raise InvalidInput(f"{where}.node_labels", "names must ascend without repetition", names[:_LABELS_MOST])
+    for name, value in place.node_labels:
+        if not 1 <= len(name) <= _TEXT_MOST or len(value) > _TEXT_MOST:
+            rule = f"names and values are at most {_TEXT_MOST} characters"
+            raise InvalidInput(f"{where}.node_labels", rule, name or value)
+    if len(place.tolerations) > _TOLERATIONS_MOST:
+        raise InvalidInput(f"{where}.tolerations", f"must be at most {_TOLERATIONS_MOST}", len(place.tolerations))
+    for number, toleration in enumerate(place.tolerations):
+        if len(toleration.key) > _TEXT_MOST or len(toleration.value or "") > _TEXT_MOST:
+            rule = f"keys and values are at most {_TEXT_MOST} characters"
+            raise InvalidInput(f"{where}.tolerations[{number}]", rule, toleration.key)
+        if not toleration.key and toleration.value is not None:
+            rule = "a value needs a key; without either every taint is tolerated"
+            raise InvalidInput(f"{where}.tolerations[{number}].key", rule, toleration.key)
+    if len(place.reservation) > _TEXT_MOST:
+        raise InvalidInput(f"{where}.reservation", f"must be at most {_TEXT_MOST} characters", place.reservation[:80])
+
+
+def _check_pages(pages: tuple[HugePages, ...], where: str) -> None:
+    sizes = [page.page_bytes for page in pages]
+    if sizes != sorted(set(sizes)) or len(sizes) > _PAGE_SIZES_MOST:
+        rule = f"page sizes must ascend without repetition, at most {_PAGE_SIZES_MOST}"
+        raise InvalidInput(f"{where}.huge_pages", rule, sizes[:10])
+    for page in pages:
+        if page.page_bytes < 4_096 or page.page_bytes & (page.page_bytes - 1):
+            raise InvalidInput(f"{where}.huge_pages", "a page size must be a power of two from 4Ki", page.page_bytes)
+        if page.total_bytes < 1 or page.total_bytes % page.page_bytes:
+            rule = "an amount must be whole pages, at least one"
+            raise InvalidInput(f"{where}.huge_pages.{page.page_bytes}", rule, page.total_bytes)
+
+
+def _check_device(device: DeviceRequest, where: str) -> None:
+    if (
+        not device.kind
+        or len(device.kind) > 63
+        or not device.kind.replace("-", "").isalnum()
+        or not device.kind.isascii()
+    ):
+        raise InvalidInput(where, "a kind is letters, digits and '-', at most 63 characters", device.kind[:80])
+    if device.count > _DEVICE_COUNT_MOST:
+        raise InvalidInput(f"{where}.count", f"must be at most {_DEVICE_COUNT_MOST}", device.count)
+    for name in ("core_pct", "memory_pct"):
+        if getattr(device, name) > 100:
+            raise InvalidInput(f"{where}.{name}", "must be from 1 to 100 of one device", getattr(device, name))
+    if device.memory_bytes and device.memory_pct:
+        raise InvalidInput(
+            f"{where}.memory_pct", "must not stand beside `memory`: they say the same", device.memory_pct
+        )
+    if not (device.count or device.core_pct or device.memory_bytes or device.memory_pct):
+        raise InvalidInput(f"{where}.count", "must be at least 1, unless a share is asked for", device.count)
