@@ -1,0 +1,170 @@
+"""Node selectors: what a workload demands of a node's labels, with the operators of Kubernetes node affinity."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from colo_common.model.invalid import InvalidInput
+
+__all__ = ["LABEL_KEYS_MAX", "LabelColumns", "Operator", "Requirement", "Selector", "meets", "selects"]
+
+BoolArray = npt.NDArray[np.bool_]
+
+LABEL_KEYS_MAX: Final = 1_024
+"""How many different label keys are kept as columns."""
+_ABSENT: Final = -1
+_VALUES_MAX: Final = 1_000
+_REQUIREMENTS_MAX: Final = 100
+_ONE_NUMBER: Final = "takes exactly one whole number"
+
+
+class Operator(StrEnum):
+    """How a label is compared. NotIn and DoesNotExist hold for a node without the label; Gt and Lt do not."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GT = "Gt"
+    LT = "Lt"
+
+
+class Requirement(Struct, frozen=True, kw_only=True):
+    """One demand on one label."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+    def validate(self, field: str) -> None:
+        """Raise InvalidInput unless the operator and its values go together."""
+        if not self.key:
+            raise InvalidInput(f"{field}.key", "must not be empty", self.key)
+        if len(self.values) > _VALUES_MAX:
+            raise InvalidInput(f"{field}.values", f"must be at most {_VALUES_MAX}", len(self.values))
+        match self.operator:
+            case Operator.IN | Operator.NOT_IN:
+                if not self.values:
+                    raise InvalidInput(f"{field}.values", f"{self.operator} needs at least one", self.values)
+            case Operator.EXISTS | Operator.DOES_NOT_EXIST:
+                if self.values:
+                    raise InvalidInput(f"{field}.values", f"{self.operator} takes none", self.values)
+            case Operator.GT | Operator.LT:
+                if len(self.values) != 1 or _number(self.values[0]) is None:
+                    raise InvalidInput(f"{field}.values", f"{self.operator} {_ONE_NUMBER}", self.values)
+
+
+class Selector(Struct, frozen=True, kw_only=True):
+    """All of it must hold: every label equal, every requirement met. An empty selector selects every node."""
+
+    labels: Mapping[str, str] = {}
+    requirements: tuple[Requirement, ...] = ()
+
+    def validate(self, field: str = "selector") -> None:
+        """Raise InvalidInput for the first requirement that makes no sense."""
+        if len(self.requirements) + len(self.labels) > _REQUIREMENTS_MAX:
+            raise InvalidInput(field, f"must be at most {_REQUIREMENTS_MAX} demands", len(self.requirements))
+        for number, requirement in enumerate(self.requirements):
+            requirement.validate(f"{field}.requirements[{number}]")
+
+    @property
+    def demands(self) -> tuple[Requirement, ...]:
+        """Labels and requirements alike, labels first in order of key."""
+        equal = (Requirement(key=k, operator=Operator.IN, values=(v,)) for k, v in sorted(self.labels.items()))
+        return (*equal, *self.requirements)
+
+
+def _number(text: str) -> int | None:
+    """A whole number in decimal digits with an optional sign, None for any other text."""
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 18 else None
+
+
+def meets(requirement: Requirement, value: str | None) -> bool:
+    """Whether a label's value meets a requirement; None is a node without the label."""
+    match requirement.operator:
+        case Operator.IN:
+            return value is not None and value in requirement.values
+        case Operator.NOT_IN:
+            return value is None or value not in requirement.values
+        case Operator.EXISTS:
+            return value is not None
+        case Operator.DOES_NOT_EXIST:
+            return value is None
+        case Operator.GT | Operator.LT:
+            number = None if value is None else _number(value)
+            bound = _number(requirement.values[0]) if requirement.values else None
+            if number is None or bound is None:
+                return False
+            return number > bound if requirement.operator is Operator.GT else number < bound
+
+
+def selects(selector: Selector, labels: Mapping[str, str]) -> bool:
+    """Whether a node with these labels is selected."""
+    return all(meets(requirement, labels.get(requirement.key)) for requirement in selector.demands)
+
+
+class _Column:
+    """One label key: the values that occur, and for each row the number of its value, -1 for none."""
+
+    def __init__(self, size: int) -> None:
+        self.codes: npt.NDArray[np.int32] = np.full(size, _ABSENT, dtype=np.int32)
+        self.numbers: dict[str, int] = {}
+
+    def code(self, value: str) -> int:
+        return self.numbers.setdefault(value, len(self.numbers))
+
+
+class LabelColumns:
+    """The labels of all nodes, a column a key. Each requirement is asked once a value, not once a node."""
+
+    def __init__(self, size: int = 64) -> None:
+        self._size = max(size, 1)
+        self._columns: dict[str, _Column] = {}
+        self._keys: dict[int, tuple[str, ...]] = {}
+
+    def write(self, row: int, labels: Mapping[str, str]) -> None:
+        """Replace the labels of a row. Raises InvalidInput, and changes nothing, when there would be too many keys."""
+        new = sorted(key for key in labels if key not in self._columns)
+        if len(self._columns) + len(new) > LABEL_KEYS_MAX:
+            raise InvalidInput("labels", f"at most {LABEL_KEYS_MAX} different keys are kept", new[0])
+        if row >= self._size:
+            self._grow(max(row + 1, 2 * self._size))
+        for key in new:
+            self._columns[key] = _Column(self._size)
+        for key in self._keys.get(row, ()):
+            self._columns[key].codes[row] = _ABSENT
+        for key, value in labels.items():
+            column = self._columns[key]
+            column.codes[row] = column.code(value)
+        self._keys[row] = tuple(sorted(labels))
+
+    def _grow(self, size: int) -> None:
+        for column in self._columns.values():
+            codes = np.full(size, _ABSENT, dtype=np.int32)
+            codes[: self._size] = column.codes
+            column.codes = codes
+        self._size = size
+
+    def selected(self, selector: Selector, count: int) -> BoolArray:
+        """`selects` of the first `count` rows: bool, shape (count,)."""
+        passes: BoolArray = np.ones(count, dtype=np.bool_)
+        for requirement in selector.demands:
+            column = self._columns.get(requirement.key)
+            if column is None:
+                if not meets(requirement, None):
+                    passes[:] = False
+                continue
+            # The last entry answers for -1, a row without the label.
+            answers = np.array(
+                [*(meets(requirement, v) for v in column.numbers), meets(requirement, None)], dtype=np.bool_
+            )
+            known = min(count, self._size)
+            passes[:known] &= answers[column.codes[:known]]
+            if not answers[_ABSENT]:
+                passes[known:] = False
+        return passes

@@ -1,0 +1,129 @@
+"""Taints keep work off a node unless it tolerates them, with the rules of Kubernetes."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from colo_common.model.invalid import InvalidInput
+
+__all__ = [
+    "TAINTS_MAX",
+    "Taint",
+    "TaintColumn",
+    "TaintEffect",
+    "Toleration",
+    "TolerationOperator",
+    "refusing_taint",
+    "soft_taints",
+    "tolerates",
+]
+
+BoolArray = npt.NDArray[np.bool_]
+IntArray = npt.NDArray[np.int64]
+
+TAINTS_MAX: Final = 64
+"""The most taints of one node."""
+
+
+class TaintEffect(StrEnum):
+    """NoSchedule and NoExecute refuse work that does not tolerate them, PreferNoSchedule only makes the node less liked."""
+
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+class TolerationOperator(StrEnum):
+    """Exists tolerates every value of the key, and with an empty key every taint."""
+
+    EQUAL = "Equal"
+    EXISTS = "Exists"
+
+
+class Taint(Struct, frozen=True, kw_only=True, order=True):
+    """One mark of a node."""
+
+    key: str
+    effect: TaintEffect
+    value: str = ""
+
+
+class Toleration(Struct, frozen=True, kw_only=True):
+    """What a workload puts up with; without an effect, the taint whatever its effect."""
+
+    key: str = ""
+    operator: TolerationOperator = TolerationOperator.EQUAL
+    value: str = ""
+    effect: TaintEffect | None = None
+
+    def validate(self, field: str) -> None:
+        """Raise InvalidInput for a toleration that could never mean anything."""
+        if not self.key and self.operator is not TolerationOperator.EXISTS:
+            raise InvalidInput(f"{field}.operator", "must be Exists when the key is empty", self.operator)
+        if self.value and self.operator is TolerationOperator.EXISTS:
+            raise InvalidInput(f"{field}.value", "must be empty with Exists", self.value)
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether a toleration covers a taint."""
+    if toleration.effect is not None and toleration.effect is not taint.effect:
+        return False
+    if toleration.operator is TolerationOperator.EXISTS:
+        return not toleration.key or toleration.key == taint.key
+    return toleration.key == taint.key and toleration.value == taint.value
+
+
+def refusing_taint(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
+    """The first taint that refuses the work, None when it may come."""
+    for taint in taints:
+        if taint.effect is TaintEffect.PREFER_NO_SCHEDULE:
+            continue
+        if not any(tolerates(toleration, taint) for toleration in tolerations):
+            return taint
+    return None
+
+
+def soft_taints(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:
+    """How many PreferNoSchedule taints are not tolerated."""
+    return sum(
+        taint.effect is TaintEffect.PREFER_NO_SCHEDULE and not any(tolerates(entry, taint) for entry in tolerations)
+        for taint in taints
+    )
+
+
+class TaintColumn:
+    """The taints of all nodes as one column. Nodes share few sets of taints, and each set is asked once."""
+
+    def __init__(self, size: int = 64) -> None:
+        self._sets: dict[tuple[Taint, ...], int] = {(): 0}
+        self._codes: npt.NDArray[np.int32] = np.zeros(max(size, 1), dtype=np.int32)
+
+    def write(self, row: int, taints: Sequence[Taint]) -> None:
+        """Replace the taints of a row. Raises InvalidInput for more than TAINTS_MAX."""
+        if len(taints) > TAINTS_MAX:
+            raise InvalidInput("taints", f"must be at most {TAINTS_MAX}", len(taints))
+        if row >= len(self._codes):
+            codes = np.zeros(max(row + 1, 2 * len(self._codes)), dtype=np.int32)
+            codes[: len(self._codes)] = self._codes
+            self._codes = codes
+        self._codes[row] = self._sets.setdefault(tuple(taints), len(self._sets))
+
+    def tolerated(self, tolerations: Sequence[Toleration], count: int) -> BoolArray:
+        """`refusing_taint` is None, for the first `count` rows: bool, shape (count,)."""
+        answers = np.array([refusing_taint(entry, tolerations) is None for entry in self._sets], dtype=np.bool_)
+        passes: BoolArray = answers[self._of(count)]
+        return passes
+
+    def soft(self, tolerations: Sequence[Toleration], count: int) -> IntArray:
+        """`soft_taints` of the first `count` rows: int64, shape (count,)."""
+        answers = np.array([soft_taints(entry, tolerations) for entry in self._sets], dtype=np.int64)
+        counts: IntArray = answers[self._of(count)]
+        return counts
+
+    def _of(self, count: int) -> npt.NDArray[np.int32]:
+        codes = self._codes[:count]
+        return codes if len(codes) == count else np.concatenate([codes, np.zeros(count - len(codes), dtype=np.int32)])

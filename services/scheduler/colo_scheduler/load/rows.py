@@ -1,0 +1,265 @@
+"""The load of all nodes as rows of integers, with the verdicts and scores of `filter` and `score` for all of them at once.
+
+A node is a row, a resource of the policy a column. The sums over what is placed on a node are kept, not computed: a newcomer
+without a report adds its estimate, and a new report writes the row again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.qos import PriorityBand
+from colo_scheduler.load.estimate import estimate_of, prod_used, used
+from colo_scheduler.load.policy import LoadPolicy, OwnThresholds, check_pcts
+from colo_scheduler.load.usage import Amounts, NodeLoad, Placed, Workload
+
+__all__ = [
+    "AMOUNT_MAX",
+    "EXPIRED",
+    "FIRST_RESOURCE",
+    "NEVER_MS",
+    "PASSES",
+    "LoadRows",
+    "LoadTable",
+    "expired_rows",
+    "loads_passing",
+    "refusal_codes_of_rows",
+    "scores_of_rows",
+    "usage_pct_of_rows",
+]
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+NEVER_MS: Final = -(1 << 62)
+"""The time of a report that never said when."""
+AMOUNT_MAX: Final = 1 << 53
+"""Larger amounts are cut to this, so that 200 of them stay inside 64 bits."""
+PASSES: Final = 0
+EXPIRED: Final = 1
+FIRST_RESOURCE: Final = 2
+"""Refusal codes: 0 passes, 1 the report is expired, 2 + c resource c of the columns exceeds its threshold."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRows:
+    """Views of the table; nothing in them is a copy.
+
+    Shape (nodes,): `updated_at_ms` int64 (NEVER_MS: a report without a time), `reported` and `measured` bool (there is a report; it
+    carries numbers), `has_limits` and `has_prod_limits` bool (the node has thresholds for other and for prod work).
+    Shape (nodes, resources), int64, in the units of the resource: `capacity`; `filter_used`, `score_used`, `prod_used`: what is
+    used with all placed work, by the basis of the filter, of the score, and by prod work alone.
+    Shape (nodes, resources), int64, percent, 0 for off: `limit_pct`, `prod_limit_pct`.
+    """
+
+    resources: tuple[str, ...]
+    updated_at_ms: IntArray
+    reported: BoolArray
+    measured: BoolArray
+    has_limits: BoolArray
+    has_prod_limits: BoolArray
+    capacity: IntArray
+    filter_used: IntArray
+    score_used: IntArray
+    prod_used: IntArray
+    limit_pct: IntArray
+    prod_limit_pct: IntArray
+
+
+class LoadTable:
+    """The rows of all nodes. A row that was never written has no report."""
+
+    def __init__(self, policy: LoadPolicy, size: int = 64) -> None:
+        policy.validate()
+        self.policy = policy
+        self.resources = policy.resources
+        self._column = {name: number for number, name in enumerate(self.resources)}
+        self._all = _empty(self.resources, max(size, 1))
+
+    @property
+    def size(self) -> int:
+        """How many rows there is room for."""
+        return len(self._all.updated_at_ms)
+
+    def grow(self, size: int) -> None:
+        """Make room for at least that many rows; what is there stays. Views that were handed out keep the old arrays."""
+        if size <= self.size:
+            return
+        before, self._all = self._all, _empty(self.resources, max(size, 2 * self.size))
+        for name in _COLUMNS:
+            old = getattr(before, name)
+            getattr(self._all, name)[: len(old)] = old
+
+    def write(
+        self,
+        row: int,
+        load: NodeLoad | None,
+        placed: Sequence[Placed],
+        capacity: Amounts,
+        own: OwnThresholds | None = None,
+    ) -> None:
+        """Write all of a row from a report and what is placed.
+
+        Raises InvalidInput for a threshold on a resource without a column; the row then stays as it was.
+        """
+        policy = self.policy
+        limits, basis = policy.thresholds_of(own, is_prod=False)
+        is_prod_judged = policy.is_judged_by_prod(own, is_prod=True)
+        prod_limits = policy.thresholds_of(own, is_prod=True)[0] if is_prod_judged else {}
+        limit_row, prod_limit_row = self._limits(limits, "usage_pct"), self._limits(prod_limits, "prod_usage_pct")
+        self.grow(row + 1)
+        rows = self._all
+        rows.limit_pct[row], rows.prod_limit_pct[row] = limit_row, prod_limit_row
+        rows.has_limits[row], rows.has_prod_limits[row] = bool(limits), is_prod_judged
+        rows.capacity[row] = self._known(capacity)
+        rows.reported[row] = load is not None
+        rows.measured[row] = load is not None and load.usage is not None
+        rows.updated_at_ms[row] = NEVER_MS if load is None or load.updated_at_ms is None else load.updated_at_ms
+        if load is None:
+            for sums in (rows.filter_used, rows.score_used, rows.prod_used):
+                sums[row] = 0
+            return
+        rows.filter_used[row] = self._known(used(load, placed, policy, basis))
+        rows.score_used[row] = self._known(used(load, placed, policy, policy.score_basis))
+        rows.prod_used[row] = self._known(prod_used(load, placed, policy))
+
+    def place(self, row: int, workload: Workload, count: int = 1) -> None:
+        """Add equal newcomers that no report names yet; a negative count takes them away again before a report came."""
+        if row >= self.size or not self._all.reported[row]:
+            return
+        estimate = self.estimate(workload) * count
+        self._all.filter_used[row] += estimate
+        self._all.score_used[row] += estimate
+        if workload.band is PriorityBand.PROD:
+            self._all.prod_used[row] += estimate
+
+    def estimate(self, workload: Workload) -> IntArray:
+        """What the workload is expected to use: int64, shape (resources,)."""
+        return self._known(estimate_of(workload, self.policy))
+
+    def rows(self, count: int) -> LoadRows:
+        """The first `count` rows. Raises InvalidInput when there is no room for so many."""
+        if not 0 <= count <= self.size:
+            raise InvalidInput("count", f"must be 0 to {self.size}", count)
+        return LoadRows(resources=self.resources, **{name: getattr(self._all, name)[:count] for name in _COLUMNS})
+
+    def _known(self, amounts: Amounts) -> IntArray:
+        """Amounts as a row of the columns; resources that no rule looks at are left out."""
+        row = np.zeros(len(self.resources), dtype=np.int64)
+        for name, amount in amounts.items():
+            column = self._column.get(name)
+            if column is not None:
+                row[column] = min(max(amount, 0), AMOUNT_MAX)
+        return row
+
+    def _limits(self, thresholds: Mapping[str, int], field: str) -> IntArray:
+        check_pcts(thresholds, field)
+        unknown = sorted(set(thresholds) - set(self._column))
+        if unknown:
+            raise InvalidInput(f"{field}.{unknown[0]}", f"must be one of {' '.join(self.resources)}", unknown[0])
+        return self._known(thresholds)
+
+
+_COLUMNS: Final = tuple(field.name for field in fields(LoadRows) if field.name != "resources")
+
+
+def _empty(resources: tuple[str, ...], size: int) -> LoadRows:
+    def wide() -> IntArray:
+        return np.zeros((size, len(resources)), dtype=np.int64, order="F")
+
+    def flags() -> BoolArray:
+        return np.zeros(size, dtype=np.bool_)
+
+    return LoadRows(
+        resources=resources,
+        updated_at_ms=np.full(size, NEVER_MS, dtype=np.int64),
+        reported=flags(),
+        measured=flags(),
+        has_limits=flags(),
+        has_prod_limits=flags(),
+        capacity=wide(),
+        filter_used=wide(),
+        score_used=wide(),
+        prod_used=wide(),
+        limit_pct=wide(),
+        prod_limit_pct=wide(),
+    )
+
+
+def usage_pct_of_rows(amount: IntArray, capacity: IntArray) -> IntArray:
+    """`usage_pct` of every cell; any equal shapes."""
+    pct: IntArray = np.where(capacity > 0, (200 * amount + capacity) // (2 * np.maximum(capacity, 1)), 0)
+    return pct
+
+
+def expired_rows(rows: LoadRows, policy: LoadPolicy, now_ms: int) -> BoolArray:
+    """`LoadPolicy.is_expired` of every row."""
+    if policy.expiration_ms is None:
+        return np.zeros(rows.updated_at_ms.shape, dtype=np.bool_)
+    expired: BoolArray = rows.updated_at_ms == NEVER_MS
+    if policy.expiration_ms > 0:
+        expired = expired | (rows.updated_at_ms <= now_ms - policy.expiration_ms)
+    return expired
+
+
+def refusal_codes_of_rows(
+    rows: LoadRows, estimate: IntArray, band: PriorityBand, policy: LoadPolicy, now_ms: int, *, is_daemon: bool = False
+) -> IntArray:
+    """`filter.refusal_of` of every row as PASSES, EXPIRED or FIRST_RESOURCE + column: int64, shape (nodes,).
+
+    `estimate` is `LoadTable.estimate` of the newcomer.
+    """
+    codes = np.zeros(rows.updated_at_ms.shape, dtype=np.int64)
+    if is_daemon:
+        return codes
+    by_prod = rows.has_prod_limits if band is PriorityBand.PROD else np.zeros_like(rows.has_prod_limits)
+    total, limit = rows.filter_used, rows.limit_pct
+    if by_prod.any():
+        total = np.where(by_prod[:, None], rows.prod_used, total)
+        limit = np.where(by_prod[:, None], rows.prod_limit_pct, limit)
+    judged = rows.reported & (by_prod | rows.has_limits)
+    measured = judged & rows.measured
+    if policy.filter_expired:
+        expired = judged & expired_rows(rows, policy, now_ms)
+        measured = measured & ~expired
+        if not policy.place_when_expired:
+            codes[expired] = EXPIRED
+    for amount in (np.minimum(total + estimate, AMOUNT_MAX), np.minimum(total, AMOUNT_MAX)):
+        # What exceeds already is written last, so it wins over what would exceed with the newcomer.
+        above = (limit > 0) & (usage_pct_of_rows(amount, rows.capacity) > limit) & measured[:, None]
+        any_above = above.any(axis=1)
+        codes[any_above] = FIRST_RESOURCE + np.argmax(above[any_above], axis=1)
+    return codes
+
+
+def loads_passing(
+    rows: LoadRows, estimate: IntArray, band: PriorityBand, policy: LoadPolicy, now_ms: int, *, is_daemon: bool = False
+) -> BoolArray:
+    """Which rows may take the newcomer for their load: bool, shape (nodes,)."""
+    passes: BoolArray = refusal_codes_of_rows(rows, estimate, band, policy, now_ms, is_daemon=is_daemon) == PASSES
+    return passes
+
+
+def scores_of_rows(rows: LoadRows, estimate: IntArray, band: PriorityBand, policy: LoadPolicy, now_ms: int) -> IntArray:
+    """`score.load_score` of every row: int64 0 to 100, shape (nodes,)."""
+    by_prod = policy.score_prod_usage and band is PriorityBand.PROD
+    total = np.minimum((rows.prod_used if by_prod else rows.score_used) + estimate, AMOUNT_MAX)
+    weighted = np.zeros(rows.updated_at_ms.shape, dtype=np.int64)
+    lowest = np.full(rows.updated_at_ms.shape, 100, dtype=np.int64)
+    for name in policy.scored:
+        column = rows.resources.index(name)
+        amount, capacity = total[:, column], rows.capacity[:, column]
+        left = (capacity - amount) * 100 // np.maximum(capacity, 1)
+        score = np.where((capacity <= 0) | (amount > capacity), 0, left)
+        weighted += policy.weights.get(name, 0) * score
+        lowest = np.minimum(lowest, score)
+    weight_sum = sum(policy.weights.values()) + policy.dominant_weight
+    if weight_sum <= 0:
+        return np.zeros_like(weighted)
+    scores = (weighted + policy.dominant_weight * lowest) // weight_sum
+    known = rows.reported & rows.measured & ~expired_rows(rows, policy, now_ms)
+    return np.where(known, scores, 0)

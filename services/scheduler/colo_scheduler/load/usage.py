@@ -1,0 +1,148 @@
+"""What is known of the load of one node: the newest report, aggregates over windows, and what was placed there."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from colo_common.events.job import ReplicaWant
+from colo_common.events.node import NodeUsageSampled
+from colo_common.model.qos import PriorityBand
+from colo_scheduler.load.policy import CPU, MEMORY, UsageBasis
+
+__all__ = [
+    "Aggregate",
+    "Amounts",
+    "NodeLoad",
+    "Placed",
+    "Workload",
+    "WorkloadLoad",
+    "add",
+    "aggregate_usage",
+    "load_of",
+    "name_of",
+    "resource_of",
+    "workload_of",
+]
+
+#: Resource name -> amount: "cpu" in milli-CPU, "memory" in bytes, others as counts. A missing one is 0.
+Amounts = Mapping[str, int]
+
+_TIERS = {PriorityBand.MID: "mid", PriorityBand.BATCH: "batch", PriorityBand.FREE: "batch"}
+
+
+class WorkloadLoad(Struct, frozen=True, kw_only=True):
+    """What the report says of one workload. Without any usage it counts as not reported. `is_prod`: the report calls it prod."""
+
+    name: str
+    usage: Amounts
+    is_prod: bool = False
+
+
+class Aggregate(Struct, frozen=True, kw_only=True):
+    """Usage of a node over a window, by kind of aggregate ("avg", "p95"); a kind without amounts has no value."""
+
+    window_ms: int
+    usage: Mapping[str, Amounts]
+
+
+class NodeLoad(Struct, frozen=True, kw_only=True):
+    """One report of a node. `usage` None: the report carries no numbers; `updated_at_ms` None: it never said when."""
+
+    updated_at_ms: int | None
+    usage: Amounts | None
+    report_interval_ms: int = 60_000
+    system_usage: Amounts = {}
+    aggregates: tuple[Aggregate, ...] = ()
+    workloads: tuple[WorkloadLoad, ...] = ()
+
+
+class Workload(Struct, frozen=True, kw_only=True):
+    """What wants or has a place. `requests` and `limits` are under the names of its tier (`resource_of`).
+
+    The last three are its own wishes, heard when the policy allows them. `is_daemon`: belongs on every node, load or not.
+    """
+
+    name: str
+    band: PriorityBand
+    requests: Amounts = {}
+    limits: Amounts = {}
+    is_daemon: bool = False
+    factors_pct: Mapping[str, int] = {}
+    estimated_after_placed_ms: int | None = None
+    estimated_after_started_ms: int | None = None
+
+
+class Placed(Struct, frozen=True, kw_only=True):
+    """A workload that was given a place at `placed_at_ms`; `started_at_ms` is when it had initialised, None before."""
+
+    workload: Workload
+    placed_at_ms: int
+    started_at_ms: int | None = None
+
+
+def resource_of(resource: str, band: PriorityBand) -> str:
+    """The name under which work of that band asks for a resource: mid and batch capacity are resources of their own.
+
+    Free work lives on batch capacity. Resources other than CPU and memory have one name for all.
+    """
+    tier = _TIERS.get(band)
+    return f"kubernetes.io/{tier}-{resource}" if tier and resource in (CPU, MEMORY) else resource
+
+
+def aggregate_usage(load: NodeLoad, basis: UsageBasis) -> Amounts | None:
+    """The usage that a basis names; None when an explicit window has none of that kind.
+
+    Window 0 takes the longest window that has one, and the newest usage when there is none at all. Of two aggregates over the
+    same window the later counts.
+    """
+    found: Aggregate | None = None
+    for aggregate in load.aggregates:
+        if not aggregate.usage.get(basis.kind):
+            continue
+        if basis.window_ms == 0:
+            if aggregate.window_ms > 0 and (found is None or aggregate.window_ms >= found.window_ms):
+                found = aggregate
+        elif aggregate.window_ms == basis.window_ms:
+            found = aggregate
+    if found is not None:
+        return found.usage[basis.kind]
+    return load.usage if basis.window_ms == 0 else None
+
+
+def add(total: dict[str, int], amounts: Amounts) -> None:
+    """Add amounts to a sum, resource by resource."""
+    for resource, amount in amounts.items():
+        total[resource] = total.get(resource, 0) + amount
+
+
+def name_of(replica: str, attempt: int) -> str:
+    """The name that the report and the ledger both give one attempt of a replica."""
+    return f"{replica}#{attempt}"
+
+
+def workload_of(want: ReplicaWant) -> Workload:
+    """A replica that wants a place, as load-aware placement sees it."""
+    requests = {
+        resource_of(CPU, want.band): want.request.cpu_mcpu,
+        resource_of(MEMORY, want.band): want.request.memory_bytes,
+    }
+    return Workload(name=name_of(want.replica, want.attempt), band=want.band, requests=requests)
+
+
+def load_of(sample: NodeUsageSampled, aggregates: tuple[Aggregate, ...] = ()) -> NodeLoad:
+    """A node's sample as a report. The report interval is the sample's: what came within it was not measured in full."""
+    return NodeLoad(
+        updated_at_ms=sample.at_ms,
+        usage={CPU: sample.cpu_used_mcpu, MEMORY: sample.memory_used_bytes},
+        report_interval_ms=sample.interval_ms,
+        system_usage={CPU: sample.system_cpu_used_mcpu, MEMORY: sample.system_memory_used_bytes},
+        aggregates=aggregates,
+        workloads=tuple(
+            WorkloadLoad(
+                name=name_of(entry.replica, entry.attempt) if entry.replica else entry.workload,
+                usage={CPU: entry.cpu_used_mcpu, MEMORY: entry.memory_used_bytes},
+                is_prod=entry.band is PriorityBand.PROD,
+            )
+            for entry in sample.workloads
+        ),
+    )

@@ -1,0 +1,132 @@
+"""A node that just evicted work of a class is avoided by that class for a while: a penalty that halves again and again.
+
+Integer arithmetic throughout, so a decision can be repeated anywhere: p(t) = floor(p x 2^(-t / half-life)), with whole half-lives
+as shifts and the rest from a table of 64 steps.
+"""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from colo_common.model.invalid import InvalidInput
+
+__all__ = [
+    "PENALTY_FULL",
+    "EvictionPenalties",
+    "EvictionPenaltyPolicy",
+    "decayed",
+    "decayed_of_rows",
+    "penalty_after",
+    "recent_eviction",
+    "recent_eviction_of_rows",
+]
+
+IntArray = npt.NDArray[np.int64]
+
+PENALTY_FULL: Final = 100_000
+"""Penalties are in thousandths of a point; this one takes the whole score."""
+_POINT: Final = 1_000
+_STEPS: Final = 64
+_BITS: Final = 30
+_FACTORS: Final = tuple(round(2 ** (_BITS - step / _STEPS)) for step in range(_STEPS))
+_FACTOR_ROW: Final = np.array(_FACTORS, dtype=np.int64)
+#: After so many half-lives the largest penalty is below one thousandth.
+_HALVINGS_MAX: Final = 30
+
+
+class EvictionPenaltyPolicy(Struct, frozen=True, kw_only=True):
+    """Each eviction adds `points` of 100; what is there halves every `half_life_ms`. `classes_max` classes are remembered."""
+
+    half_life_ms: int = 60_000
+    points: int = 50
+    classes_max: int = 64
+
+    def validate(self) -> None:
+        """Raise InvalidInput for the first value that breaks a rule."""
+        if not 1 <= self.half_life_ms <= 1 << 40:
+            raise InvalidInput("half_life_ms", "must be 1 to 2^40", self.half_life_ms)
+        if not 0 <= self.points <= 100:
+            raise InvalidInput("points", "must be 0 to 100", self.points)
+        if not 1 <= self.classes_max <= 10_000:
+            raise InvalidInput("classes_max", "must be 1 to 10000", self.classes_max)
+
+
+def decayed(penalty: int, elapsed_ms: int, half_life_ms: int) -> int:
+    """What is left of a penalty (thousandths of a point) after a time; a time before now counts as now."""
+    halvings, rest_ms = divmod(max(0, elapsed_ms), half_life_ms)
+    if halvings > _HALVINGS_MAX:
+        return 0
+    return (penalty * _FACTORS[rest_ms * _STEPS // half_life_ms] >> _BITS) >> halvings
+
+
+def penalty_after(penalty: int, points: int) -> int:
+    """A penalty with one more eviction, at most PENALTY_FULL."""
+    return min(PENALTY_FULL, penalty + points * _POINT)
+
+
+def recent_eviction(penalty: int) -> int:
+    """floor(100 - penalty): 100 for a node that evicted nothing lately."""
+    return (PENALTY_FULL - min(penalty, PENALTY_FULL)) // _POINT
+
+
+def decayed_of_rows(penalty: IntArray, elapsed_ms: IntArray, half_life_ms: int) -> IntArray:
+    """`decayed` of every row: int64, shape (nodes,)."""
+    halvings, rest_ms = np.divmod(np.maximum(elapsed_ms, 0), half_life_ms)
+    factors = _FACTOR_ROW[rest_ms * _STEPS // half_life_ms]
+    left = (penalty * factors >> _BITS) >> np.minimum(halvings, _HALVINGS_MAX)
+    return np.where(halvings > _HALVINGS_MAX, 0, left)
+
+
+def recent_eviction_of_rows(penalty: IntArray) -> IntArray:
+    """`recent_eviction` of every row: int64, shape (nodes,)."""
+    return (PENALTY_FULL - np.minimum(penalty, PENALTY_FULL)) // _POINT
+
+
+class EvictionPenalties:
+    """The penalty of every node and class, as columns that are allocated when a class is first evicted.
+
+    A class is any text, such as a job's name or a request class. When there are more than `classes_max`, the one whose newest
+    eviction is the oldest is forgotten.
+    """
+
+    def __init__(self, policy: EvictionPenaltyPolicy, size: int = 64) -> None:
+        policy.validate()
+        self.policy = policy
+        self._size = max(size, 1)
+        self._penalty: dict[str, IntArray] = {}
+        self._at_ms: dict[str, IntArray] = {}
+
+    def evicted(self, name: str, row: int, now_ms: int) -> None:
+        """Note that work of a class was evicted from the node of that row."""
+        if row >= self._size:
+            self._grow(max(row + 1, 2 * self._size))
+        penalty = self._penalty.pop(name, None)
+        at_ms = self._at_ms.pop(name, None)
+        if penalty is None or at_ms is None:
+            while len(self._penalty) >= self.policy.classes_max:
+                oldest = next(iter(self._penalty))
+                del self._penalty[oldest], self._at_ms[oldest]
+            penalty, at_ms = np.zeros(self._size, dtype=np.int64), np.zeros(self._size, dtype=np.int64)
+        # The newest class stands last.
+        self._penalty[name], self._at_ms[name] = penalty, at_ms
+        left = decayed(int(penalty[row]), now_ms - int(at_ms[row]), self.policy.half_life_ms)
+        penalty[row], at_ms[row] = penalty_after(left, self.policy.points), now_ms
+
+    def scores(self, name: str, count: int, now_ms: int) -> IntArray:
+        """`recent_eviction` of the first `count` rows for a class: int64 0 to 100, shape (count,)."""
+        penalty = self._penalty.get(name)
+        scores = np.full(count, 100, dtype=np.int64)
+        if penalty is not None:
+            known = min(count, self._size)
+            left = decayed_of_rows(penalty[:known], now_ms - self._at_ms[name][:known], self.policy.half_life_ms)
+            scores[:known] = recent_eviction_of_rows(left)
+        return scores
+
+    def _grow(self, size: int) -> None:
+        for columns in (self._penalty, self._at_ms):
+            for name, old in columns.items():
+                columns[name] = np.zeros(size, dtype=np.int64)
+                columns[name][: self._size] = old
+        self._size = size

@@ -1,0 +1,134 @@
+"""How much each scorer counts: policy data, checked where it enters."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct, structs
+
+from colo_common.model.invalid import InvalidInput
+
+__all__ = [
+    "NEVER_RISING",
+    "WEIGHT_MAX",
+    "Scorer",
+    "ScorerWeights",
+    "combine",
+    "combine_rows",
+    "parse_weights",
+    "weighted_rows",
+]
+
+IntArray = npt.NDArray[np.int64]
+
+WEIGHT_MAX: Final = 1_000
+
+
+class Scorer(StrEnum):
+    """The name of each scorer, as it stands in policies and explanations."""
+
+    FEWEST_ZONES = "fewest-zones"
+    MOST_FREE = "most-free"
+    LEAST_ALLOCATED = "least-allocated"
+    MOST_ALLOCATED = "most-allocated"
+    BALANCED_ALLOCATION = "balanced-allocation"
+    BINPACK = "binpack"
+    SPREAD = "spread"
+    RECENT_EVICTION = "recent-eviction"
+    SOFT_TAINTS = "soft-taints"
+    LOAD_AWARE = "load-aware"
+    DYNAMIC_LOAD = "dynamic-load"
+
+
+NEVER_RISING: Final = frozenset(
+    {
+        Scorer.FEWEST_ZONES,
+        Scorer.MOST_FREE,
+        Scorer.LEAST_ALLOCATED,
+        Scorer.SPREAD,
+        Scorer.RECENT_EVICTION,
+        Scorer.SOFT_TAINTS,
+        Scorer.LOAD_AWARE,
+        Scorer.DYNAMIC_LOAD,
+    }
+)
+"""Scorers whose score of a node never rises because something is placed there, while the moment of the decision stays the same.
+
+The others prefer nodes that fill up: after a placement such a node may be better than it was.
+"""
+
+
+class ScorerWeights(Struct, frozen=True, kw_only=True):
+    """0 to 1000 for each scorer, at least one above 0. The defaults put one zone before two whatever is free."""
+
+    fewest_zones: int = 10
+    most_free: int = 1
+    least_allocated: int = 0
+    most_allocated: int = 0
+    balanced_allocation: int = 0
+    binpack: int = 0
+    spread: int = 0
+    recent_eviction: int = 0
+    soft_taints: int = 0
+    load_aware: int = 0
+    dynamic_load: int = 0
+
+    @property
+    def active(self) -> tuple[tuple[Scorer, int], ...]:
+        """The scorers with a weight above 0, in the order of `Scorer`."""
+        pairs = ((scorer, getattr(self, _field(scorer))) for scorer in Scorer)
+        return tuple((scorer, weight) for scorer, weight in pairs if weight > 0)
+
+    @property
+    def may_rise(self) -> bool:
+        """Whether the weighted sum of a node may rise because something is placed there."""
+        return any(scorer not in NEVER_RISING for scorer, _ in self.active)
+
+    def validate(self, field: str = "weights") -> None:
+        """Raise InvalidInput for the first weight that breaks a rule."""
+        for scorer in Scorer:
+            weight = getattr(self, _field(scorer))
+            if isinstance(weight, bool) or not isinstance(weight, int) or not 0 <= weight <= WEIGHT_MAX:
+                raise InvalidInput(f"{field}.{scorer}", f"must be a whole number, 0 to {WEIGHT_MAX}", weight)
+        if not self.active:
+            raise InvalidInput(field, "at least one weight must be above 0", 0)
+
+
+def _field(scorer: Scorer) -> str:
+    return scorer.value.replace("-", "_")
+
+
+def parse_weights(weights: Mapping[str, int], field: str = "weights") -> ScorerWeights:
+    """Weights by name of scorer; a scorer that is not named counts nothing. Raises InvalidInput naming the scorer and the rule."""
+    known = {scorer.value for scorer in Scorer}
+    for name in sorted(weights):
+        if name not in known:
+            raise InvalidInput(f"{field}.{name}", f"must be one of {' '.join(sorted(known))}", name)
+    none = dict.fromkeys(structs.asdict(ScorerWeights()), 0)
+    parsed = ScorerWeights(**(none | {_field(Scorer(name)): weight for name, weight in weights.items()}))
+    parsed.validate(field)
+    return parsed
+
+
+def combine(scores: Mapping[Scorer, int], weights: ScorerWeights) -> int:
+    """floor(sum of weight x score / sum of weights), 0 to 100. Raises KeyError when a scorer that counts has no score."""
+    active = weights.active
+    return sum(weight * scores[scorer] for scorer, weight in active) // sum(weight for _, weight in active)
+
+
+def weighted_rows(scores: Mapping[Scorer, IntArray], weights: ScorerWeights) -> IntArray:
+    """Sum of weight x score of every row, not divided: compared by it, rounding makes no ties; int64, shape (nodes,)."""
+    total: IntArray | None = None
+    for scorer, weight in weights.active:
+        part = weight * scores[scorer]
+        total = part if total is None else total + part
+    if total is None:
+        raise InvalidInput("weights", "at least one weight must be above 0", 0)
+    return total
+
+
+def combine_rows(scores: Mapping[Scorer, IntArray], weights: ScorerWeights) -> IntArray:
+    """`combine` of every row: int64, shape (nodes,)."""
+    return weighted_rows(scores, weights) // sum(weight for _, weight in weights.active)

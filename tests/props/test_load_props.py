@@ -1,0 +1,265 @@
+"""Load, scorers and eligibility: all rows at once give the integers that each node gives alone."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_scheduler.eligibility.colocation import ColocationRule, takes_offline, takes_offline_rows
+from colo_scheduler.eligibility.selector import LabelColumns, Operator, Requirement, Selector, selects
+from colo_scheduler.eligibility.standing import ALL_CLASSES, may_grow_rows, serves, serves_rows
+from colo_scheduler.eligibility.withheld import allocatable_of_rows, zone_capacities_of_rows, zone_capacity_mcpu
+from colo_scheduler.load.dynamic import (
+    DynamicPolicy,
+    Metric,
+    columns_of,
+    dynamic_score,
+    dynamic_scores_of_rows,
+    refused_by,
+    refused_by_of_rows,
+)
+from colo_scheduler.load.filter import RefusalKind, refusal_of, usage_pct
+from colo_scheduler.load.hot_value import Arrivals, HotPolicy, hot_value
+from colo_scheduler.load.policy import AggregateThresholds, LoadPolicy, OwnThresholds, UsageBasis
+from colo_scheduler.load.rows import (
+    EXPIRED,
+    FIRST_RESOURCE,
+    LoadTable,
+    loads_passing,
+    refusal_codes_of_rows,
+    scores_of_rows,
+)
+from colo_scheduler.load.score import load_score
+from colo_scheduler.load.usage import Aggregate, NodeLoad, Placed, Workload, WorkloadLoad, resource_of
+
+NOW_MS = 1_000_000
+RESOURCES = ("cpu", "memory")
+small = st.integers(0, 120)
+amounts = st.fixed_dictionaries({}, optional=dict.fromkeys(RESOURCES, small | st.integers(0, 1 << 46)))
+pcts = st.fixed_dictionaries({}, optional=dict.fromkeys(RESOURCES, st.integers(0, 100)))
+bands = st.sampled_from(PriorityBand)
+kinds = st.sampled_from(["avg", "p95"])
+windows = st.sampled_from([0, 5, 10])
+
+
+@st.composite
+def workloads(draw: st.DrawFn, name: str = "new") -> Workload:
+    band = draw(bands)
+    wants = {resource_of(resource, band): amount for resource, amount in draw(amounts).items()}
+    limits = {resource_of(resource, band): amount for resource, amount in draw(amounts).items()}
+    return Workload(name=name, band=band, requests=wants, limits=limits, is_daemon=draw(st.booleans()))
+
+
+@st.composite
+def placed_lists(draw: st.DrawFn) -> list[Placed]:
+    return [
+        Placed(workload=draw(workloads(f"w{number}")), placed_at_ms=NOW_MS - draw(st.integers(0, 120)))
+        for number in range(draw(st.integers(0, 3)))
+    ]
+
+
+loads = st.none() | st.builds(
+    NodeLoad,
+    updated_at_ms=st.none() | st.integers(NOW_MS - 120, NOW_MS),
+    usage=st.none() | amounts,
+    report_interval_ms=st.integers(0, 60),
+    system_usage=amounts,
+    aggregates=st.lists(
+        st.builds(Aggregate, window_ms=st.sampled_from([5, 10]), usage=st.dictionaries(kinds, amounts)), max_size=3
+    ).map(tuple),
+    workloads=st.lists(
+        st.builds(WorkloadLoad, name=st.sampled_from(["w0", "w1", "ghost"]), usage=amounts, is_prod=st.booleans()),
+        max_size=3,
+        unique_by=lambda report: report.name,
+    ).map(tuple),
+)
+aggregated = st.none() | st.builds(AggregateThresholds, usage_pct=pcts, kind=kinds, window_ms=windows)
+owns = st.none() | st.builds(OwnThresholds, usage_pct=pcts, prod_usage_pct=pcts, aggregated=aggregated)
+policies = st.builds(
+    LoadPolicy,
+    usage_pct=pcts,
+    prod_usage_pct=pcts,
+    aggregated=aggregated,
+    factors_pct=st.fixed_dictionaries(dict.fromkeys(RESOURCES, st.integers(1, 200))),
+    weights=st.fixed_dictionaries({}, optional=dict.fromkeys(RESOURCES, st.integers(1, 100))),
+    dominant_weight=st.integers(0, 100),
+    expiration_ms=st.none() | st.integers(0, 120),
+    filter_expired=st.booleans(),
+    place_when_expired=st.booleans(),
+    score_prod_usage=st.booleans(),
+    score_basis=st.none() | st.builds(UsageBasis, kind=kinds, window_ms=windows),
+    prod_usage_includes_system=st.booleans(),
+    estimated_after_placed_ms=st.none() | st.integers(0, 120),
+)
+nodes = st.tuples(loads, placed_lists(), amounts, owns)
+
+
+@settings(max_examples=300)
+@given(policies, st.lists(nodes, min_size=1, max_size=4), workloads())
+def test_verdicts_and_scores_of_all_nodes_are_those_of_each(
+    policy: LoadPolicy,
+    cluster: list[tuple[NodeLoad | None, list[Placed], dict[str, int], OwnThresholds | None]],
+    newcomer: Workload,
+) -> None:
+    table = LoadTable(policy, size=1)
+    for row, (load, placed, capacity, own) in enumerate(cluster):
+        table.write(row, load, placed, capacity, own)
+    rows, estimate = table.rows(len(cluster)), table.estimate(newcomer)
+    codes = refusal_codes_of_rows(rows, estimate, newcomer.band, policy, NOW_MS, is_daemon=newcomer.is_daemon).tolist()
+    passing = loads_passing(rows, estimate, newcomer.band, policy, NOW_MS, is_daemon=newcomer.is_daemon).tolist()
+    scores = scores_of_rows(rows, estimate, newcomer.band, policy, NOW_MS).tolist()
+    for row, (load, placed, capacity, own) in enumerate(cluster):
+        refusal = refusal_of(newcomer, load, placed, capacity, policy, NOW_MS, own)
+        if refusal is None:
+            expected = 0
+        elif refusal.kind is RefusalKind.EXPIRED:
+            expected = EXPIRED
+        else:
+            expected = FIRST_RESOURCE + table.resources.index(refusal.resource)
+        assert codes[row] == expected
+        assert passing[row] == (refusal is None)
+        assert scores[row] == load_score(newcomer, load, placed, capacity, policy, NOW_MS)
+        assert 0 <= scores[row] <= 100
+
+
+@given(policies, nodes, workloads("fresh"), st.integers(0, 3))
+def test_placing_newcomers_one_by_one_equals_writing_the_node_again(
+    policy: LoadPolicy,
+    node: tuple[NodeLoad | None, list[Placed], dict[str, int], OwnThresholds | None],
+    newcomer: Workload,
+    count: int,
+) -> None:
+    load, placed, capacity, own = node
+    table, again = LoadTable(policy), LoadTable(policy)
+    table.write(0, load, placed, capacity, own)
+    table.place(0, newcomer, count + 1)
+    table.place(0, newcomer, -1)
+    more = [*placed, *(Placed(workload=newcomer, placed_at_ms=NOW_MS) for _ in range(count))]
+    again.write(0, load, more, capacity, own)
+    for name in ("filter_used", "score_used", "prod_used"):
+        assert getattr(table.rows(1), name).tolist() == getattr(again.rows(1), name).tolist()
+
+
+@given(policies, nodes, workloads())
+def test_a_score_never_rises_because_something_is_placed(
+    policy: LoadPolicy,
+    node: tuple[NodeLoad | None, list[Placed], dict[str, int], OwnThresholds | None],
+    newcomer: Workload,
+) -> None:
+    load, placed, capacity, own = node
+    table = LoadTable(policy)
+    table.write(0, load, placed, capacity, own)
+    before = scores_of_rows(table.rows(1), table.estimate(newcomer), newcomer.band, policy, NOW_MS)[0]
+    table.place(0, newcomer)
+    after = scores_of_rows(table.rows(1), table.estimate(newcomer), newcomer.band, policy, NOW_MS)[0]
+    assert after <= before
+
+
+ratios = st.floats(allow_nan=True, allow_infinity=True) | st.integers(0, 120).map(lambda pct: pct / 100)
+metrics = st.dictionaries(st.sampled_from("abc"), st.builds(Metric, ratios, st.integers(0, 400_000)))
+shares = st.floats(0, 1) | st.integers(0, 100).map(lambda pct: pct / 100)
+dynamic_policies = st.builds(
+    DynamicPolicy,
+    sync_period_ms=st.fixed_dictionaries(dict.fromkeys("abc", st.sampled_from([0, 1, 50_000]))),
+    limits_ratio=st.dictionaries(st.sampled_from("abc"), shares),
+    weights=st.dictionaries(st.sampled_from("abc"), shares),
+)
+
+
+@settings(max_examples=300)
+@given(
+    dynamic_policies,
+    st.lists(st.tuples(metrics, st.builds(Metric, ratios, st.integers(0, 400_000))), min_size=1, max_size=5),
+)
+def test_metrics_of_all_nodes_judge_as_those_of_each(
+    policy: DynamicPolicy, cluster: list[tuple[dict[str, Metric], Metric]]
+) -> None:
+    columns = columns_of([entry for entry, _ in cluster], policy)
+    hot = columns_of([{"a": heat} for _, heat in cluster], DynamicPolicy(weights={"a": 1.0}, limits_ratio={}))["a"]
+    names = list(policy.limits_ratio)
+    refused = [names[number] if number >= 0 else None for number in refused_by_of_rows(columns, len(cluster), policy)]
+    assert refused == [refused_by(entry, policy) for entry, _ in cluster]
+    scores = dynamic_scores_of_rows(columns, hot, len(cluster), policy).tolist()
+    assert scores == [dynamic_score(entry, heat, policy) for entry, heat in cluster]
+    assert all(0 <= score <= 100 for score in scores)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 100)), max_size=30),
+    st.lists(st.builds(HotPolicy, range_ms=st.integers(1, 100), count=st.integers(1, 4)), max_size=3),
+)
+def test_heat_of_all_nodes_is_that_of_each(arrived: list[tuple[int, int]], hot: list[HotPolicy]) -> None:
+    arrivals = Arrivals(size=30)
+    for row, at_ms in arrived:
+        arrivals.add(row, at_ms)
+    expected = [hot_value([100 - at_ms for row, at_ms in arrived if row == node], hot) for node in range(4)]
+    assert arrivals.hot_values(4, hot, 100).tolist() == expected
+
+
+keys = st.sampled_from("abc")
+values = st.sampled_from(["", "x", "1", "7", "-3", "007", "9" * 30])
+some = st.lists(values, min_size=1).map(tuple)
+number = st.tuples(st.integers(-9, 9).map(str))
+requirements = st.one_of(
+    st.builds(Requirement, key=keys, operator=st.sampled_from([Operator.IN, Operator.NOT_IN]), values=some),
+    st.builds(Requirement, key=keys, operator=st.sampled_from([Operator.EXISTS, Operator.DOES_NOT_EXIST])),
+    st.builds(Requirement, key=keys, operator=st.sampled_from([Operator.GT, Operator.LT]), values=number),
+)  # fmt: skip
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.dictionaries(keys, values)), max_size=12),
+    st.builds(
+        Selector,
+        labels=st.dictionaries(keys, values, max_size=2),
+        requirements=st.lists(requirements, max_size=3).map(tuple),
+    ),
+)
+def test_labels_of_all_nodes_are_selected_as_those_of_each(
+    written: list[tuple[int, dict[str, str]]], selector: Selector
+) -> None:
+    selector.validate()
+    columns, labels = LabelColumns(size=1), [dict[str, str]() for _ in range(7)]
+    for row, entry in written:
+        columns.write(row, entry)
+        labels[row] = entry
+    assert columns.selected(selector, 7).tolist() == [selects(selector, entry) for entry in labels]
+
+
+counts = st.lists(st.integers(0, 5), min_size=1, max_size=8)
+
+
+@given(counts, st.sampled_from(QosClass), st.booleans(), st.none() | st.integers(0, 5))
+def test_offline_limits_of_all_nodes_hold_as_for_each(
+    held: list[int], qos: QosClass, is_enabled: bool, offline_max: int | None
+) -> None:
+    rule = ColocationRule(is_enabled=is_enabled, offline_max=offline_max)
+    rows = takes_offline_rows(qos, np.array(held), np.full(len(held), rule.offline_limit))
+    assert rows.tolist() == [takes_offline(qos, count, rule) for count in held]
+
+
+@given(st.lists(st.integers(0, ALL_CLASSES), min_size=1), st.sampled_from(QosClass))
+def test_classes_served_by_all_nodes_are_those_of_each(served: list[int], qos: QosClass) -> None:
+    assert serves_rows(np.array(served), qos).tolist() == [serves(bits, qos) for bits in served]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 20)), min_size=1), st.integers(0, 20), st.integers(0, 10))
+def test_freshness_of_all_nodes_is_that_of_each(facts: list[tuple[bool, int]], now_ms: int, age_max_ms: int) -> None:
+    fresh, at_ms = np.array([fresh for fresh, _ in facts]), np.array([at for _, at in facts])
+    expected = [fresh and (age_max_ms == 0 or now_ms - at <= age_max_ms) for fresh, at in facts]
+    assert may_grow_rows(fresh, at_ms, now_ms, age_max_ms).tolist() == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 9)), min_size=1))
+def test_zones_without_withheld_cpus_are_those_of_each(zones: list[tuple[int, int]]) -> None:
+    capacity, count = np.array([c for c, _ in zones]), np.array([n for _, n in zones])
+    assert zone_capacities_of_rows(capacity, count).tolist() == [zone_capacity_mcpu(c, n) for c, n in zones]
+    assert allocatable_of_rows(capacity, count * 1000).tolist() == [max(0, c - 1000 * n) for c, n in zones]
+
+
+@given(st.integers(0, 1 << 40), st.integers(1, 1 << 40))
+def test_usage_is_the_nearest_percent(amount: int, capacity: int) -> None:
+    assert usage_pct(amount, capacity) == math.floor(Fraction(100 * amount, capacity) + Fraction(1, 2))

@@ -1,0 +1,133 @@
+"""Placement by published metrics: what is used of them, how hot a node is, and aggregates over time."""
+
+import math
+
+import pytest
+
+from colo_common.model.invalid import InvalidInput
+from colo_scheduler.load.dynamic import DynamicPolicy, Metric, dynamic_score, is_usable, refused_by
+from colo_scheduler.load.hot_value import Arrivals, HotPolicy, hot_value
+from colo_scheduler.load.windows import UsageHistory, aggregate_of
+
+ONE = DynamicPolicy(sync_period_ms={"cpu": 180_000}, limits_ratio={"cpu": 0.65}, weights={"cpu": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("metric", "window_ms", "expected"),
+    [
+        (Metric(0.5, 479_999), 480_000, True),
+        (Metric(0.5, 480_000), 480_000, False),
+        (Metric(0.5, -1), 480_000, True),
+        (Metric(0.5, 0), 0, False),
+        (Metric(-0.1, 0), 480_000, False),
+        (Metric(math.nan, 0), 480_000, False),
+        (Metric(math.inf, 0), 480_000, False),
+        (None, 480_000, False),
+    ],
+)
+def test_a_metric_is_used_while_it_is_young_and_a_number(metric: Metric | None, window_ms: int, expected: bool) -> None:
+    assert is_usable(metric, window_ms) is expected
+
+
+def test_a_metric_lives_five_minutes_longer_than_its_period_and_never_without_one() -> None:
+    assert ONE.window_ms("cpu") == 480_000
+    assert ONE.window_ms("mem") == 0
+
+
+def test_a_node_is_refused_above_its_limit_only_by_metrics_that_are_used() -> None:
+    assert refused_by({"cpu": Metric(0.65, 0)}, ONE) is None
+    assert refused_by({"cpu": Metric(0.66, 0)}, ONE) == "cpu"
+    assert refused_by({"cpu": Metric(0.66, 480_000)}, ONE) is None
+    assert refused_by({"cpu": Metric(0.66, 0)}, ONE, is_daemon=True) is None
+    assert refused_by({}, ONE) is None
+
+
+def test_a_metric_that_is_not_used_scores_nothing_and_keeps_its_weight() -> None:
+    two = DynamicPolicy(sync_period_ms={"a": 1, "b": 1}, weights={"a": 0.5, "b": 0.5}, limits_ratio={})
+    assert dynamic_score({"a": Metric(0.0, 0), "b": Metric(0.0, 0)}, None, two) == 100
+    assert dynamic_score({"a": Metric(0.0, 0)}, None, two) == 50
+    assert dynamic_score({}, None, two) == 0
+    assert dynamic_score({"a": Metric(0.0, 0)}, None, DynamicPolicy(weights={})) == 0
+
+
+@pytest.mark.parametrize(("hot", "expected"), [(0.0, 100), (0.19, 99), (1.0, 90), (11.0, 0), (1e300, 0)])
+def test_each_degree_of_heat_takes_ten_points_and_the_rest_is_cut(hot: float, expected: int) -> None:
+    assert dynamic_score({"cpu": Metric(0.0, 0)}, Metric(hot, 0), ONE) == expected
+    assert dynamic_score({"cpu": Metric(0.0, 0)}, Metric(hot, 300_000), ONE) == 100
+
+
+def test_an_absurd_usage_scores_nothing() -> None:
+    assert dynamic_score({"cpu": Metric(1e308, 0)}, None, ONE) == 0
+
+
+def test_arrivals_are_counted_a_node_within_each_range() -> None:
+    policies = [HotPolicy(range_ms=300, count=2), HotPolicy(range_ms=60, count=1)]
+    arrivals = Arrivals(size=4)
+    for row, at_ms in ((0, 0), (0, 701), (1, 700), (2, 941), (0, 960)):
+        arrivals.add(row, at_ms)
+    assert arrivals.hot_values(3, policies, 1000).tolist() == [
+        hot_value([299, 40], policies),
+        hot_value([300], policies),
+        hot_value([59], policies),
+    ]
+    assert arrivals.hot_values(3, policies, 1000).tolist() == [2, 0, 1]
+
+
+def test_the_oldest_arrival_is_forgotten_when_the_ring_is_full() -> None:
+    arrivals = Arrivals(size=2)
+    for row in (0, 1, 1):
+        arrivals.add(row, 0)
+    assert arrivals.hot_values(2, [HotPolicy(range_ms=10, count=1)], 0).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("policy", "field"),
+    [
+        (DynamicPolicy(sync_period_ms={"a": -1}, limits_ratio={}, weights={}), "sync_period_ms.a"),
+        (DynamicPolicy(limits_ratio={"cpu_usage_avg_5m": math.nan}), "limits_ratio.cpu_usage_avg_5m"),
+        (DynamicPolicy(weights={"cpu_usage_avg_5m": -1.0}), "weights.cpu_usage_avg_5m"),
+        (DynamicPolicy(weights={"gpu": 1.0}), "weights.gpu"),
+        (DynamicPolicy(hot=(HotPolicy(range_ms=1, count=0),)), "hot.count"),
+    ],
+)
+def test_a_policy_that_breaks_a_rule_is_named(policy: DynamicPolicy, field: str) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        policy.validate()
+    assert refusal.value.field == field
+
+
+def test_the_policy_as_shipped_is_valid() -> None:
+    DynamicPolicy().validate()
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("avg", 50), ("p50", 50), ("p90", 90), ("p95", 100), ("p99", 100)])
+def test_a_percentile_is_the_value_of_its_nearest_rank(kind: str, expected: int) -> None:
+    assert (
+        aggregate_of([100, 10, 20, 90, 30, 40, 60, 50, 70, 80][::-1] if kind != "avg" else [1, 100], kind) == expected
+    )
+
+
+def test_an_unknown_aggregate_is_refused() -> None:
+    with pytest.raises(InvalidInput):
+        aggregate_of([1], "p12")
+    with pytest.raises(InvalidInput):
+        aggregate_of([], "avg")
+
+
+def test_a_history_keeps_one_sample_a_step_and_forgets_what_is_old() -> None:
+    history = UsageHistory(keep_ms=30, step_ms=10)
+    assert history.aggregate(30) is None
+    for at_ms, cpu in ((0, 1000), (10, 1), (12, 5), (21, 7), (30, 9), (29, 500)):
+        history.add(at_ms, {"cpu": cpu})
+    whole = history.aggregate(30, ("avg", "p50", "p99"))
+    assert whole is not None
+    assert whole.usage == {"avg": {"cpu": 7}, "p50": {"cpu": 7}, "p99": {"cpu": 9}}
+    newest = history.aggregate(1, ("p50",))
+    assert newest is not None
+    assert newest.usage == {"p50": {"cpu": 9}}
+
+
+@pytest.mark.parametrize(("keep_ms", "step_ms"), [(0, 1), (5, 10), (10, 0), (1_000_000, 1)])
+def test_a_history_that_keeps_nothing_or_too_much_is_refused(keep_ms: int, step_ms: int) -> None:
+    with pytest.raises(InvalidInput):
+        UsageHistory(keep_ms=keep_ms, step_ms=step_ms)

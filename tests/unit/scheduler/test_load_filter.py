@@ -1,0 +1,167 @@
+"""Which threshold a node is judged by, and why it is refused."""
+
+import pytest
+
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.qos import PriorityBand
+from colo_scheduler.load.filter import LoadRefusal, RefusalKind, refusal_of, usage_pct
+from colo_scheduler.load.policy import AggregateThresholds, LoadPolicy, OwnThresholds, UsageBasis
+from colo_scheduler.load.score import least_used, load_score, weigh
+from colo_scheduler.load.usage import Aggregate, NodeLoad, Workload
+
+NOW_MS = 1_000_000
+CAPACITY = {"cpu": 1000, "memory": 1000}
+PROD = Workload(name="p", band=PriorityBand.PROD, requests={"cpu": 1, "memory": 1})
+MID = Workload(name="m", band=PriorityBand.MID)
+
+
+def a_load(cpu: int = 0, memory: int = 0, age_ms: int = 0, **more: object) -> NodeLoad:
+    usage = {"cpu": cpu, "memory": memory}
+    return NodeLoad(updated_at_ms=NOW_MS - age_ms, usage=usage, **more)  # type: ignore[arg-type]
+
+
+def refused(load: NodeLoad | None, policy: LoadPolicy, own: OwnThresholds | None = None) -> LoadRefusal | None:
+    return refusal_of(MID, load, [], CAPACITY, policy, NOW_MS, own)
+
+
+@pytest.mark.parametrize(
+    ("amount", "capacity", "expected"),
+    [(0, 10, 0), (654, 1000, 65), (655, 1000, 66), (285, 1000, 29), (1, 0, 0), (2000, 1000, 200)],
+)
+def test_usage_is_rounded_half_up_to_a_whole_percent(amount: int, capacity: int, expected: int) -> None:
+    assert usage_pct(amount, capacity) == expected
+
+
+def test_a_node_exactly_at_its_threshold_passes_and_one_percent_above_does_not() -> None:
+    assert refused(a_load(cpu=654), LoadPolicy()) is None
+    assert refused(a_load(cpu=655), LoadPolicy()) == LoadRefusal(
+        kind=RefusalKind.USAGE, resource="cpu", used_pct=66, threshold_pct=65
+    )
+
+
+def test_what_exceeds_already_is_named_before_what_would_with_the_newcomer() -> None:
+    policy = LoadPolicy(usage_pct={"cpu": 50, "memory": 50}, factors_pct={"cpu": 100, "memory": 100})
+    big = Workload(name="b", band=PriorityBand.PROD, requests={"cpu": 900, "memory": 1})
+    refusal = refusal_of(big, a_load(memory=900), [], CAPACITY, policy, NOW_MS)
+    assert refusal is not None
+    assert refusal.resource == "memory"
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ({}, RefusalKind.EXPIRED),
+        ({"place_when_expired": True}, None),
+        ({"filter_expired": False}, RefusalKind.USAGE),
+        ({"expiration_ms": None}, RefusalKind.USAGE),
+        ({"expiration_ms": 0}, RefusalKind.USAGE),
+        ({"expiration_ms": 180_001}, RefusalKind.USAGE),
+        ({"usage_pct": {}}, None),
+    ],
+)
+def test_an_expired_report_refuses_passes_or_counts_as_the_policy_says(
+    policy: dict[str, object], expected: RefusalKind | None
+) -> None:
+    refusal = refused(a_load(cpu=999, age_ms=180_000), LoadPolicy(**policy))  # type: ignore[arg-type]
+    assert (refusal.kind if refusal else None) == expected
+
+
+def test_a_report_without_a_time_is_expired_unless_expiry_is_off() -> None:
+    load = NodeLoad(updated_at_ms=None, usage={"cpu": 1})
+    assert LoadPolicy(expiration_ms=0).is_expired(None, NOW_MS)
+    assert not LoadPolicy(expiration_ms=None).is_expired(None, NOW_MS)
+    assert load_score(MID, load, [], CAPACITY, LoadPolicy(), NOW_MS) == 0
+
+
+def test_without_a_report_or_its_numbers_a_node_passes_and_scores_nothing() -> None:
+    empty = NodeLoad(updated_at_ms=NOW_MS, usage=None)
+    for load in (None, empty):
+        assert refused(load, LoadPolicy()) is None
+        assert load_score(MID, load, [], CAPACITY, LoadPolicy(), NOW_MS) == 0
+
+
+def test_a_daemon_passes_whatever_the_load() -> None:
+    daemon = Workload(name="d", band=PriorityBand.PROD, is_daemon=True)
+    assert refusal_of(daemon, a_load(cpu=999), [], CAPACITY, LoadPolicy(), NOW_MS) is None
+
+
+AGGREGATED = AggregateThresholds(usage_pct={"cpu": 10}, kind="p95", window_ms=5)
+WITHOUT_KIND = AggregateThresholds(usage_pct={"cpu": 3})
+BASIS = UsageBasis(kind="p95", window_ms=5)
+
+
+@pytest.mark.parametrize(
+    ("policy", "own", "is_prod", "thresholds", "basis"),
+    [
+        ({}, None, False, {"cpu": 65, "memory": 95}, None),
+        ({"prod_usage_pct": {"cpu": 1}}, None, True, {"cpu": 1}, None),
+        ({"prod_usage_pct": {"cpu": 1}}, None, False, {"cpu": 65, "memory": 95}, None),
+        ({"aggregated": AGGREGATED}, None, False, {"cpu": 10}, BASIS),
+        ({"aggregated": AGGREGATED, "prod_usage_pct": {"cpu": 1}}, None, True, {"cpu": 1}, None),
+        ({"aggregated": AGGREGATED}, OwnThresholds(usage_pct={"cpu": 7}), False, {"cpu": 10}, BASIS),
+        ({}, OwnThresholds(usage_pct={"cpu": 7}), False, {"cpu": 7}, None),
+        ({}, OwnThresholds(aggregated=AGGREGATED), False, {"cpu": 10}, BASIS),
+        ({}, OwnThresholds(aggregated=AggregateThresholds(kind="p95")), False, {"cpu": 65, "memory": 95}, None),
+        ({"aggregated": AGGREGATED}, OwnThresholds(aggregated=WITHOUT_KIND), False, {"cpu": 10}, BASIS),
+        ({}, OwnThresholds(prod_usage_pct={"cpu": 2}), True, {"cpu": 2}, None),
+    ],
+)  # fmt: skip
+def test_prod_thresholds_go_before_aggregated_before_plain_and_a_node_s_own_before_the_policy_s(
+    policy: dict[str, object],
+    own: OwnThresholds | None,
+    is_prod: bool,
+    thresholds: dict[str, int],
+    basis: UsageBasis | None,
+) -> None:
+    assert LoadPolicy(**policy).thresholds_of(own, is_prod=is_prod) == (thresholds, basis)  # type: ignore[arg-type]
+
+
+def test_an_aggregate_above_its_threshold_is_told_apart() -> None:
+    load = a_load(aggregates=(Aggregate(window_ms=5, usage={"p95": {"cpu": 500}}),))
+    refusal = refused(load, LoadPolicy(aggregated=AGGREGATED))
+    assert refusal == LoadRefusal(kind=RefusalKind.AGGREGATED_USAGE, resource="cpu", used_pct=50, threshold_pct=10)
+
+
+def test_prod_work_is_judged_and_scored_by_prod_usage_when_the_policy_says_so() -> None:
+    policy = LoadPolicy(prod_usage_pct={"cpu": 50}, score_prod_usage=True, factors_pct={"cpu": 100}, weights={"cpu": 1})
+    load = a_load(cpu=900)
+    assert refusal_of(PROD, load, [], CAPACITY, policy, NOW_MS) is None
+    assert refusal_of(MID, load, [], CAPACITY, policy, NOW_MS) is not None
+    assert load_score(PROD, load, [], CAPACITY, policy, NOW_MS) == 99
+    assert load_score(MID, load, [], CAPACITY, policy, NOW_MS) == 10
+
+
+def test_the_scarcest_resource_counts_even_without_a_weight() -> None:
+    assert weigh({"cpu": 85, "memory": 95}, {}, 10) == 85
+    assert weigh({"cpu": 20, "memory": 90}, {"memory": 1}, 1) == 55
+    assert weigh({"cpu": 20}, {}, 0) == 0
+
+
+@pytest.mark.parametrize(("amount", "capacity", "expected"), [(0, 3, 100), (1, 3, 66), (3, 3, 0), (4, 3, 0), (0, 0, 0)])
+def test_what_is_left_is_rounded_down(amount: int, capacity: int, expected: int) -> None:
+    assert least_used(amount, capacity) == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "field"),
+    [
+        ({"usage_pct": {"cpu": 101}}, "usage_pct.cpu"),
+        ({"prod_usage_pct": {"cpu": -1}}, "prod_usage_pct.cpu"),
+        ({"aggregated": AggregateThresholds(usage_pct={"cpu": 1}, kind="p12")}, "aggregated.kind"),
+        ({"score_basis": UsageBasis(kind="median")}, "score_basis.kind"),
+        ({"score_basis": UsageBasis(kind="p95", window_ms=-1)}, "score_basis.window_ms"),
+        ({"factors_pct": {"cpu": 0, "memory": 1}}, "factors_pct.cpu"),
+        ({"weights": {"cpu": 101}}, "weights.cpu"),
+        ({"weights": {"gpu": 1}}, "weights.gpu"),
+        ({"dominant_weight": -1}, "dominant_weight"),
+        ({"expiration_ms": -1}, "expiration_ms"),
+    ],
+)
+def test_a_policy_that_breaks_a_rule_is_named(policy: dict[str, object], field: str) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        LoadPolicy(**policy).validate()  # type: ignore[arg-type]
+    assert refusal.value.field == field
+
+
+def test_the_policy_as_shipped_is_valid() -> None:
+    LoadPolicy().validate()
