@@ -18,6 +18,7 @@ from colo_common.events.placement import PlacementsDecided
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger import CommitLedger, LedgerAnswered, LedgerLoaded, NodeAnswer
 from colo_scheduler.policy import Policy
+from colo_scheduler.pool import PoolName
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import a_want, an_allocatable
 
@@ -114,8 +115,8 @@ def place(core: SchedulerCore, wants: Iterator[ReplicaWant], count: int, batch: 
 def fill(core: SchedulerCore, wants: Iterator[ReplicaWant], share: float) -> None:
     """Place until `share` of the CPU is held."""
     while True:
-        view = core.cluster.view(0)
-        if int(view.free_cpu.sum()) <= (1 - share) * int(view.allocatable_cpu.sum()):
+        pool = core.cluster.view(0).pool(PoolName.BATCH)
+        if int(pool.free_cpu.sum()) <= (1 - share) * int(pool.allocatable_cpu.sum()):
             return
         place(core, wants, 500, 500)
 

@@ -39,6 +39,7 @@ from colo_scheduler.ledger import (
 )
 from colo_scheduler.ledger_memory import MemoryLedger
 from colo_scheduler.policy import Policy
+from colo_scheduler.pool import PoolName
 from tests.support.builders import GIB, a_node, a_placement, a_topology
 from tests.support.scripts import Args, ScriptFailed
 
@@ -334,9 +335,9 @@ class Story:
     def do_free(self, args: Args) -> str:
         """free NODE: what is free in each zone, in mcpu and bytes."""
         core = self.bench.core
-        view = core.cluster.view(self.bench.now_ms)
+        pool = core.cluster.view(self.bench.now_ms).pool(PoolName.BATCH)
         node = core.cluster.node(args.word(0))
-        zones = zip(node.zone_ids, view.free_cpu[node.row].tolist(), view.free_memory[node.row].tolist(), strict=False)
+        zones = zip(node.zone_ids, pool.free_cpu[node.row].tolist(), pool.free_memory[node.row].tolist(), strict=False)
         return "\n".join(f"zone {zone}: {cpu} mcpu, {size(memory)}" for zone, cpu, memory in zones)
 
     def do_explain(self, args: Args) -> str:

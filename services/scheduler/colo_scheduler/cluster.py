@@ -1,32 +1,56 @@
-"""What the scheduler knows of every node, as rows of integer arrays: allocatable, held and free per zone, capacity, freshness.
+"""What the scheduler knows of every node: its facts, who holds what of it, and what is free, as rows of integer arrays.
 
 A node is a row, a zone is a column; rows of nodes with fewer zones than the widest are padded with columns that have nothing.
-`free = allocatable - held`, per zone; held is what the ledger says plus what is decided here and not yet committed.
+A hold takes from one of two pools (`pool.py`): held is what the ledger says plus what is decided here and not yet committed.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import ZoneShare
 from colo_common.model.topology import NodeTopology
+from colo_scheduler.facts import BoolArray, NodeFacts
 from colo_scheduler.ledger import Attempt
+from colo_scheduler.pool import Pool, PoolName
+from colo_scheduler.shapes import Shapes
 from colo_scheduler.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES, NO_SOCKET, IntArray
 
-__all__ = ["MAX_NODES", "MAX_ZONES", "Cluster", "Node", "View"]
+__all__ = ["MAX_NODES", "MAX_ZONES", "BoolArray", "Cluster", "Node", "View"]
 
 MAX_NODES: Final = 100_000
 MAX_ZONES: Final = 64
-BoolArray = npt.NDArray[np.bool_]
 
 
 class Node:
-    """One node beside its row in the arrays. `holds` is what each attempt holds here, committed or assumed."""
+    """One node beside its row in the arrays. `holds` is what each attempt holds here, committed or assumed.
+
+    `prod`: those of them that hold from the prod pool. `reserved`: what nobody gets of the machine, by zone.
+    """
+
+    __slots__ = (
+        "allocatable",
+        "changes",
+        "freshness",
+        "freshness_at_ms",
+        "holds",
+        "in_flight",
+        "is_reloading",
+        "is_simulated",
+        "name",
+        "prod",
+        "reserved",
+        "revision",
+        "row",
+        "sockets",
+        "topology",
+        "topology_at_ms",
+        "zone_ids",
+    )
 
     def __init__(self, name: str, row: int) -> None:
         self.name = name
@@ -38,7 +62,10 @@ class Node:
         self.freshness = Freshness.UNKNOWN
         self.freshness_at_ms = 0
         self.zone_ids: tuple[int, ...] = ()
+        self.sockets: tuple[int, ...] = ()
         self.holds: dict[Attempt, tuple[ZoneShare, ...]] = {}
+        self.prod: set[Attempt] = set()
+        self.reserved: tuple[ZoneShare, ...] = ()
         self.revision = 0
         self.changes = 0
         self.in_flight = 0
@@ -49,70 +76,72 @@ class Node:
         """The sample that the allocatable was computed from, 0 before the first."""
         return self.allocatable.sample_seq if self.allocatable else 0
 
+    def slot(self, zone: int) -> int:
+        """The column of a zone. A hold on a zone that the node lacks (its topology changed) counts against the first one."""
+        return self.zone_ids.index(zone) if zone in self.zone_ids else 0
+
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The cluster at the moment of one decision. Only the free arrays are the decision's own, to subtract from as it goes.
+    """The cluster at the moment of one decision. Nothing in it is a copy: what the cluster holds later is seen by the view.
 
-    `free_*` are (nodes, columns), `node_free_*` and `allocatable_*` their sums a node.
+    A trial (`Cluster.trial`) has pools of its own instead: what is taken there is taken of nothing else. Arrays of shape (count,).
     """
 
     now_ms: int
     nodes: list[Node]
     rows: dict[str, int]
-    known: BoolArray
-    fresh: BoolArray
-    settled: BoolArray
-    simulated: BoolArray
-    free_cpu: IntArray
-    free_memory: IntArray
-    node_free_cpu: IntArray
-    node_free_memory: IntArray
-    allocatable_cpu: IntArray
-    allocatable_memory: IntArray
-    socket: IntArray
-    rank: IntArray
+    count: int
+    facts: NodeFacts
+    shapes: Shapes
+    pools: dict[PoolName, Pool]
 
-    @property
-    def count(self) -> int:
-        """How many nodes there are."""
-        return len(self.known)
+    def pool(self, name: PoolName) -> Pool:
+        """The pool with its arrays up to date."""
+        pool = self.pools[name]
+        pool.sync()
+        return pool
+
+    def take(self, name: PoolName, row: int, shares: tuple[ZoneShare, ...]) -> None:
+        """Subtract a choice from a pool: for trials, in a view of the cluster itself `Cluster.hold` is the way."""
+        node = self.nodes[row]
+        for share in shares:
+            self.pools[name].take(row, node.slot(share.zone), share.cpu_mcpu, share.memory_bytes)
 
 
 class Cluster:
-    """All nodes. An allocatable older than `facts_max_age_ms` counts as not fresh, whatever was said of it (0: never)."""
+    """All nodes. An allocatable older than `facts_max_age_ms` counts as not fresh, whatever was said of it (0: never).
 
-    def __init__(self, facts_max_age_ms: int = 0) -> None:
-        self.facts_max_age_ms = facts_max_age_ms
+    Equal nodes are taken in the order of their names, beginning `tie_rotation` names later (modulo their number): schedulers that
+    work beside one another choose different ones.
+    """
+
+    def __init__(self, facts_max_age_ms: int = 0, tie_rotation: int = 0) -> None:
         self.nodes: list[Node] = []
         self.rows: dict[str, int] = {}
         self.grown: set[int] = set()
         self.capacity_changes = 0
-        self._size = 0
-        self._columns = 1
+        self._tie_rotation = tie_rotation
+        self._size, self._columns = 64, 2
         self._rank_count = -1
-        self._allocate(64, 2)
+        self._facts = NodeFacts(self._size, self._columns, facts_max_age_ms)
+        self._shapes = Shapes()
+        self._pools = {name: Pool(self._size, self._columns) for name in PoolName}
+        self._capacity_cpu: IntArray = np.zeros((self._size, self._columns), dtype=np.int64)
+        self._capacity_memory: IntArray = np.zeros((self._size, self._columns), dtype=np.int64)
 
-    def _allocate(self, size: int, columns: int) -> None:
+    def _resize(self, size: int, columns: int) -> None:
         """Make every array (size, columns) and write all nodes again."""
         self._size, self._columns = size, columns
-        shape = (size, columns)
-        self._allocatable_cpu = np.zeros(shape, dtype=np.int64, order="F")
-        self._allocatable_memory = np.zeros(shape, dtype=np.int64, order="F")
-        self._free_cpu = np.zeros(shape, dtype=np.int64, order="F")
-        self._free_memory = np.zeros(shape, dtype=np.int64, order="F")
-        self._capacity_cpu = np.zeros(shape, dtype=np.int64, order="F")
-        self._capacity_memory = np.zeros(shape, dtype=np.int64, order="F")
-        self._socket = np.full(shape, NO_SOCKET, dtype=np.int64, order="F")
-        self._known = np.zeros(size, dtype=np.bool_)
-        self._is_fresh = np.zeros(size, dtype=np.bool_)
-        self._facts_at_ms = np.zeros(size, dtype=np.int64)
-        self._settled = np.zeros(size, dtype=np.bool_)
-        self._simulated = np.zeros(size, dtype=np.bool_)
-        self._rank = np.zeros(size, dtype=np.int64)
+        self._facts.allocate(size, columns)
+        for pool in self._pools.values():
+            pool.resize(size, columns)
+        self._capacity_cpu = np.zeros((size, columns), dtype=np.int64)
+        self._capacity_memory = np.zeros((size, columns), dtype=np.int64)
         self._rank_count = -1
         for node in self.nodes:
-            self._write(node)
+            self._write_topology(node)
+            self._write_facts(node)
 
     def node(self, name: str) -> Node:
         """The node of that name, made when it is new. Raises InvalidInput above MAX_NODES nodes."""
@@ -124,10 +153,12 @@ class Cluster:
         node = Node(name, len(self.nodes))
         self.nodes.append(node)
         self.rows[name] = node.row
+        for pool in self._pools.values():
+            pool.add()
         if node.row >= self._size:
-            self._allocate(self._size * 2, self._columns)
+            self._resize(self._size * 2, self._columns)
         else:
-            self._write(node)
+            self._write_facts(node)
         return node
 
     def find(self, name: str) -> Node | None:
@@ -148,11 +179,15 @@ class Cluster:
         node.topology, node.topology_at_ms = fact.topology, fact.at_ms
         node.is_simulated = fact.simulated
         node.zone_ids = tuple(zone.zone for zone in fact.topology.zones)
+        node.sockets = tuple(zone.socket for zone in fact.topology.zones)
         self.capacity_changes += 1
         if len(node.zone_ids) > self._columns:
-            self._allocate(self._size, len(node.zone_ids))
-        else:
-            self._write(node)
+            self._resize(self._size, len(node.zone_ids))
+        self._write_topology(node)
+        self._write_facts(node)
+        for name, pool in self._pools.items():
+            self._promise(node, name)
+            self._hold_again(node, name, pool)
         self.grown.add(node.row)
         return True
 
@@ -164,7 +199,8 @@ class Cluster:
         node.allocatable = fact
         if fact.at_ms >= node.freshness_at_ms:
             node.freshness, node.freshness_at_ms = fact.freshness, fact.at_ms
-        self._write(node)
+        self._promise(node, PoolName.BATCH)
+        self._write_facts(node)
         self.grown.add(node.row)
         return True
 
@@ -174,98 +210,130 @@ class Cluster:
         if fact.at_ms < node.freshness_at_ms:
             return False
         node.freshness, node.freshness_at_ms = fact.freshness, fact.at_ms
-        self._write(node)
+        self._write_facts(node)
         if fact.freshness.may_grow:
             self.grown.add(node.row)
         return True
 
+    def reserve(self, node: Node, shares: tuple[ZoneShare, ...]) -> None:
+        """Take so much of the machine away from prod work for good; the same again replaces what was reserved."""
+        node.reserved = shares
+        self._promise(node, PoolName.PROD)
+        self.grown.add(node.row)
+
     # ---- holds
 
-    def hold(self, node: Node, attempt: Attempt, shares: tuple[ZoneShare, ...]) -> None:
+    def hold(
+        self, node: Node, attempt: Attempt, shares: tuple[ZoneShare, ...], pool: PoolName = PoolName.BATCH
+    ) -> None:
         """Subtract what an attempt holds; the same attempt again replaces what it held."""
-        self.drop(node, attempt)
+        if attempt in node.holds:
+            self.drop(node, attempt)
         node.holds[attempt] = shares
-        self._move(node, shares, -1)
+        if pool is PoolName.PROD:
+            node.prod.add(attempt)
+        self._take(node, self._pools[pool], shares, 1)
 
     def drop(self, node: Node, attempt: Attempt) -> None:
         """Give back what an attempt holds; nothing when it holds nothing here."""
         shares = node.holds.pop(attempt, None)
         if shares is not None:
-            self._move(node, shares, 1)
+            self._take(node, self._pools[PoolName.PROD if attempt in node.prod else PoolName.BATCH], shares, -1)
+            node.prod.discard(attempt)
             self.grown.add(node.row)
 
     def settle(self, node: Node, is_reloading: bool) -> None:
         """Leave a node out of decisions while its ledger row is read again, and take it back in afterwards."""
         node.is_reloading = is_reloading
-        self._settled[node.row] = not is_reloading
+        self._write_facts(node)
         if not is_reloading:
             self.grown.add(node.row)
 
-    def _move(self, node: Node, shares: tuple[ZoneShare, ...], sign: int) -> None:
+    def _take(self, node: Node, pool: Pool, shares: tuple[ZoneShare, ...], sign: int) -> None:
         for share in shares:
-            slot = _slot(node, share.zone)
-            self._free_cpu[node.row, slot] += sign * share.cpu_mcpu
-            self._free_memory[node.row, slot] += sign * share.memory_bytes
+            pool.take(node.row, node.slot(share.zone), sign * share.cpu_mcpu, sign * share.memory_bytes)
 
-    def _write(self, node: Node) -> None:
-        """Compute the whole row of a node again from its facts and holds."""
+    def _hold_again(self, node: Node, name: PoolName, pool: Pool) -> None:
+        """Subtract all holds anew: the zones of the node may have moved to other columns."""
+        pool.forget(node.row)
+        for attempt, shares in node.holds.items():
+            if (attempt in node.prod) == (name is PoolName.PROD):
+                self._take(node, pool, shares, 1)
+
+    def _promise(self, node: Node, name: PoolName) -> None:
+        promised = self._batch_of(node) if name is PoolName.BATCH else self._prod_of(node)
+        self._pools[name].promise(node.row, *promised)
+
+    def _batch_of(self, node: Node) -> tuple[list[int], list[int]]:
+        """What overcommit promises, by column."""
+        cpu, memory = [0] * len(node.zone_ids), [0] * len(node.zone_ids)
+        for zone in node.allocatable.zones if node.allocatable else ():
+            if zone.zone in node.zone_ids:
+                slot = node.zone_ids.index(zone.zone)
+                cpu[slot] = min(max(0, zone.batch_cpu_mcpu), CPU_MAX_MCPU)
+                memory[slot] = min(max(0, zone.batch_memory_bytes), MEMORY_MAX_BYTES)
+        return cpu, memory
+
+    def _prod_of(self, node: Node) -> tuple[list[int], list[int]]:
+        """What the machine has and is not reserved, by column."""
+        zones = node.topology.zones if node.topology else ()
+        cpu = [min(zone.cpu_capacity_mcpu, CPU_MAX_MCPU) for zone in zones]
+        memory = [min(zone.memory_bytes, MEMORY_MAX_BYTES) for zone in zones]
+        for share in node.reserved if zones else ():
+            slot = node.slot(share.zone)
+            cpu[slot] = max(0, cpu[slot] - share.cpu_mcpu)
+            memory[slot] = max(0, memory[slot] - share.memory_bytes)
+        return cpu, memory
+
+    def _write_topology(self, node: Node) -> None:
         row = node.row
-        for array in (self._allocatable_cpu, self._allocatable_memory, self._capacity_cpu, self._capacity_memory):
-            array[row] = 0
-        self._socket[row] = NO_SOCKET
-        if node.topology is not None:
-            for slot, zone in enumerate(node.topology.zones):
-                self._socket[row, slot] = zone.socket
-                self._capacity_cpu[row, slot] = min(zone.cpu_capacity_mcpu, CPU_MAX_MCPU)
-                self._capacity_memory[row, slot] = min(zone.memory_bytes, MEMORY_MAX_BYTES)
-            if node.allocatable is not None:
-                for promised in node.allocatable.zones:
-                    if promised.zone in node.zone_ids:
-                        slot = node.zone_ids.index(promised.zone)
-                        self._allocatable_cpu[row, slot] = min(max(0, promised.batch_cpu_mcpu), CPU_MAX_MCPU)
-                        self._allocatable_memory[row, slot] = min(max(0, promised.batch_memory_bytes), MEMORY_MAX_BYTES)
-        self._free_cpu[row] = self._allocatable_cpu[row]
-        self._free_memory[row] = self._allocatable_memory[row]
-        for shares in node.holds.values():
-            self._move(node, shares, -1)
-        self._known[row] = node.topology is not None
-        self._is_fresh[row] = node.freshness.may_grow and node.allocatable is not None
-        self._facts_at_ms[row] = node.allocatable.at_ms if node.allocatable else 0
-        self._settled[row] = not node.is_reloading
-        self._simulated[row] = node.is_simulated
+        self._facts.socket[row] = NO_SOCKET
+        self._capacity_cpu[row] = self._capacity_memory[row] = 0
+        for slot, zone in enumerate(node.topology.zones if node.topology else ()):
+            self._facts.socket[row, slot] = zone.socket
+            self._capacity_cpu[row, slot] = min(zone.cpu_capacity_mcpu, CPU_MAX_MCPU)
+            self._capacity_memory[row, slot] = min(zone.memory_bytes, MEMORY_MAX_BYTES)
+
+    def _write_facts(self, node: Node) -> None:
+        self._facts.write(
+            node.row,
+            known=node.topology is not None,
+            settled=not node.is_reloading,
+            simulated=node.is_simulated,
+            may_grow=node.freshness.may_grow and node.allocatable is not None,
+            at_ms=node.allocatable.at_ms if node.allocatable else 0,
+        )
 
     # ---- reads
 
     def view(self, now_ms: int) -> View:
-        """The cluster now. Later changes of the cluster do not reach the free arrays of the view."""
-        count = len(self.nodes)
-        if self._rank_count != count:
-            order = sorted(range(count), key=lambda row: self.nodes[row].name)
-            self._rank[np.array(order, dtype=np.int64)] = np.arange(count, dtype=np.int64)
-            self._rank_count = count
-        fresh = self._is_fresh[:count].copy()
-        if self.facts_max_age_ms > 0:
-            fresh &= now_ms - self._facts_at_ms[:count] <= self.facts_max_age_ms
-        # Column after column in memory: sums over a node's few zones are then sums of long arrays.
-        free_cpu = self._free_cpu[:count].copy(order="F")
-        free_memory = self._free_memory[:count].copy(order="F")
+        """The cluster now, and as it changes."""
+        return self._view(now_ms, self._pools)
+
+    def trial(self, now_ms: int) -> View:
+        """A view to decide on without holding anything: `View.take` subtracts from copies."""
+        return self._view(now_ms, {name: pool.fork() for name, pool in self._pools.items()})
+
+    def _view(self, now_ms: int, pools: dict[PoolName, Pool]) -> View:
+        self._facts.look(now_ms)
+        self._rank()
         return View(
             now_ms=now_ms,
             nodes=self.nodes,
             rows=self.rows,
-            known=self._known[:count],
-            fresh=fresh,
-            settled=self._settled[:count],
-            simulated=self._simulated[:count],
-            free_cpu=free_cpu,
-            free_memory=free_memory,
-            node_free_cpu=free_cpu.sum(axis=1),
-            node_free_memory=free_memory.sum(axis=1),
-            allocatable_cpu=self._allocatable_cpu[:count].sum(axis=1),
-            allocatable_memory=self._allocatable_memory[:count].sum(axis=1),
-            socket=self._socket[:count],
-            rank=self._rank[:count],
+            count=len(self.nodes),
+            facts=self._facts,
+            shapes=self._shapes,
+            pools=pools,
         )
+
+    def _rank(self) -> None:
+        count = len(self.nodes)
+        if self._rank_count != count:
+            order = sorted(range(count), key=lambda row: self.nodes[row].name)
+            ranks = (np.arange(count, dtype=np.int64) - self._tie_rotation) % max(count, 1)
+            self._facts.rank[np.array(order, dtype=np.int64)] = ranks
+            self._rank_count = count
 
     def capacity(self) -> tuple[IntArray, IntArray]:
         """CPU and memory capacity of every zone of every node: shape (nodes, columns)."""
@@ -273,24 +341,26 @@ class Cluster:
         return self._capacity_cpu[:count], self._capacity_memory[:count]
 
     def take_grown(self) -> tuple[IntArray, IntArray]:
-        """Free CPU and memory, shape (rows,), of the nodes that may hold more than when this was last asked."""
+        """Free batch CPU and memory, shape (rows,), of the nodes that may hold more than when this was last asked."""
         rows = np.array(sorted(self.grown), dtype=np.int64)
         self.grown.clear()
-        rows = rows[self._is_fresh[rows] & self._settled[rows]]
-        return self._free_cpu[rows].sum(axis=1), self._free_memory[rows].sum(axis=1)
+        pool = self._pools[PoolName.BATCH]
+        pool.sync()
+        rows = rows[self._facts.fresh[rows] & self._facts.settled[rows]]
+        return pool.node_free_cpu[rows], pool.node_free_memory[rows]
 
     def check(self) -> None:
-        """Raise InvariantBroken unless every row equals what its facts and holds give."""
-        for node in self.nodes:
-            before = (self._free_cpu[node.row].tolist(), self._free_memory[node.row].tolist())
-            self._write(node)
-            after = (self._free_cpu[node.row].tolist(), self._free_memory[node.row].tolist())
-            if before != after:
-                raise InvariantBroken(
-                    "free differs from allocatable less held", node=node.name, kept=before, computed=after
-                )
-
-
-def _slot(node: Node, zone: int) -> int:
-    """The column of a zone. A hold on a zone that the node lacks (its topology changed) counts against the first one."""
-    return node.zone_ids.index(zone) if zone in node.zone_ids else 0
+        """Raise InvariantBroken unless every row equals what its facts and holds give, in lists and arrays."""
+        for name, pool in self._pools.items():
+            kept = [(row.cpu[:], row.memory[:]) for row in pool.rows]
+            pool.sync()
+            for node in self.nodes:
+                self._promise(node, name)
+                self._hold_again(node, name, pool)
+                row = pool.rows[node.row]
+                arrays = (pool.free_cpu[node.row].tolist(), pool.free_memory[node.row].tolist())
+                for before in (kept[node.row], arrays):
+                    if before != (row.cpu, row.memory):
+                        raise InvariantBroken(
+                            "free differs from allocatable less held", node=node.name, pool=name.value, kept=before
+                        )

@@ -22,7 +22,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_scheduler.attempts import Over
 from colo_scheduler.cluster import Cluster, View
 from colo_scheduler.commit import Commits, Recovery, load_rows
-from colo_scheduler.decide import ClassDecision, Stages, Unwatched, decide_class
+from colo_scheduler.decide import Stages, Unwatched, decide_class
 from colo_scheduler.explain import capacity_report, report_of
 from colo_scheduler.ledger import (
     CALL_MAX,
@@ -276,17 +276,15 @@ class SchedulerCore:
                 effects.extend(self.commits.assume(chosen, now_ms))
                 self._records.chosen(view, chosen, decision)
             if len(chosen) < len(wants):
-                effects.extend(self._reject(view, request, wants[len(chosen) :], decision))
+                effects.extend(self._reject(view, request, wants[len(chosen) :]))
             else:
                 self.queue.placed(request)
         return effects
 
-    def _reject(
-        self, view: View, request: RequestClass, wants: list[ReplicaWant], decision: ClassDecision
-    ) -> list[Effect]:
+    def _reject(self, view: View, request: RequestClass, wants: list[ReplicaWant]) -> list[Effect]:
         """Put the wants back and let their class wait; say why where that is news."""
         now_ms = view.now_ms
-        report = report_of(view, request, decision.filtered)
+        report = report_of(view, request)
         if request.is_admitted:
             report = capacity_report(self.cluster, request, report) or report
         self.queue.put_back(wants)

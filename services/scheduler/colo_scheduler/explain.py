@@ -7,8 +7,9 @@ import numpy as np
 from colo_common.events.placement import NearestMiss, ReasonCount
 from colo_common.model.reasons import SENTENCES, Reason
 from colo_scheduler.cluster import Cluster, View
+from colo_scheduler.pool import Pool, pool_of
 from colo_scheduler.request import RequestClass
-from colo_scheduler.stack import Filtered
+from colo_scheduler.stack import run_filters
 from colo_scheduler.zones import IntArray, parts_of_rows, whole_of
 
 __all__ = ["Report", "capacity_report", "report_of", "sentence"]
@@ -28,37 +29,39 @@ class Report(NamedTuple):
         return (*(count.reason for count in self.counts), self.is_unresolvable)
 
 
-def report_of(view: View, request: RequestClass, filtered: Filtered) -> Report:
-    """The report of a class that no node takes."""
+def report_of(view: View, request: RequestClass) -> Report:
+    """The report of a class that no node takes now."""
     if not request.is_admitted:
         return Report(view.count, (ReasonCount(reason=Reason.QOS_NOT_ADMITTED, nodes=view.count),), None, True)
     if view.count == 0:
         return Report(0, (ReasonCount(reason=Reason.NO_NODES, nodes=0),), None)
+    filtered = run_filters(view, request)
     reason, rows = filtered.refused[-1]
     return Report(view.count, filtered.counts, _nearest(view, request, reason, rows))
 
 
 def _nearest(view: View, request: RequestClass, reason: Reason, rows: IntArray) -> NearestMiss:
     """The node that came furthest along the filters, and of those the one that lacks least; ties go by name."""
-    have, need, unit = _shortage(view, request, reason, rows)
-    best = int(rows[np.lexsort((view.rank[rows], -have))[0]])
+    pool = view.pool(pool_of(request.band))
+    have, need, unit = _shortage(pool, request, reason, rows)
+    best = int(rows[np.lexsort((view.facts.rank[rows], -have))[0]])
     zone = None
     if reason is Reason.ZONE_FIT_SHORT:
-        parts = parts_of_rows(request.cpu_mcpu, request.memory_bytes, view.free_cpu[[best]], view.free_memory[[best]])
+        parts = parts_of_rows(request.cpu_mcpu, request.memory_bytes, pool.free_cpu[[best]], pool.free_memory[[best]])
         zone = view.nodes[best].zone_ids[int(np.argmax(parts[0]))]
     value = int(have[np.flatnonzero(rows == best)[0]])
     return NearestMiss(node=view.nodes[best].name, reason=reason, need=need, have=value, unit=unit, zone=zone)
 
 
-def _shortage(view: View, request: RequestClass, reason: Reason, rows: IntArray) -> tuple[IntArray, int, str]:
+def _shortage(pool: Pool, request: RequestClass, reason: Reason, rows: IntArray) -> tuple[IntArray, int, str]:
     """What each of the rows has, what is needed, and the unit. Reasons without an amount have 0 of 1 "condition"."""
     match reason:
         case Reason.BATCH_CPU_SHORT:
-            return view.node_free_cpu[rows].clip(0), request.cpu_mcpu, "mcpu"
+            return pool.node_free_cpu[rows].clip(0), request.cpu_mcpu, "mcpu"
         case Reason.BATCH_MEMORY_SHORT:
-            return view.node_free_memory[rows].clip(0), request.memory_bytes, "bytes"
+            return pool.node_free_memory[rows].clip(0), request.memory_bytes, "bytes"
         case Reason.ZONE_FIT_SHORT:
-            parts = parts_of_rows(request.cpu_mcpu, request.memory_bytes, view.free_cpu[rows], view.free_memory[rows])
+            parts = parts_of_rows(request.cpu_mcpu, request.memory_bytes, pool.free_cpu[rows], pool.free_memory[rows])
             return cpu_held_together(request, parts), request.cpu_mcpu, "mcpu"
         case _:
             return np.zeros(rows.size, dtype=np.int64), 1, "condition"

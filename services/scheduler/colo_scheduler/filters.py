@@ -1,92 +1,102 @@
 """Which nodes may take a request. One filter a reason; each says True for the rows that pass.
 
-The order in `stack.FILTERS` is the precedence of the reasons: a node is counted under the first filter that refuses it.
+FACT_FILTERS look at what a node is, FREE_FILTERS at what is free on it, and `avoid` of a request names nodes one by one. A node is
+counted under the first filter that refuses it, in the order of `stack.ORDER`.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from colo_common.model.reasons import Reason
-from colo_scheduler.cluster import BoolArray, View
+from colo_scheduler.facts import BoolArray, NodeFacts
+from colo_scheduler.pool import Pool
 from colo_scheduler.request import RequestClass
-from colo_scheduler.zones import parts_of_rows, whole_of
+from colo_scheduler.zones import IntArray, parts_of_rows, whole_of
 
-__all__ = [
-    "Filter",
-    "has_batch_cpu",
-    "has_batch_memory",
-    "has_runtime",
-    "has_zones",
-    "is_admitted",
-    "is_fresh",
-    "is_known",
-    "is_not_avoided",
-    "is_settled",
-]
+__all__ = ["FACT_FILTERS", "FREE_FILTERS", "FactFilter", "FreeFilter", "Shape", "shape_of"]
 
 
-class Filter(NamedTuple):
+class Shape(NamedTuple):
+    """All that the fact filters look at in a request: requests that are alike in it are taken by the same nodes."""
+
+    has_command: bool
+    has_work: bool
+
+
+def shape_of(request: RequestClass) -> Shape:
+    """The shape of a request class."""
+    return Shape(request.has_command, request.has_work)
+
+
+class FactFilter(NamedTuple):
     """A reason and the test that a node passes when the reason does not hold for it."""
 
     reason: Reason
-    passes: Callable[[View, RequestClass], BoolArray]
+    passes: Callable[[NodeFacts, IntArray, Shape], BoolArray]
 
 
-def is_known(view: View, request: RequestClass) -> BoolArray:
+class FreeFilter(NamedTuple):
+    """As FactFilter, by what is free in a pool."""
+
+    reason: Reason
+    passes: Callable[[Pool, IntArray, RequestClass], BoolArray]
+
+
+def is_known(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
     """The node has said what it is."""
-    return view.known
+    return facts.known[rows]
 
 
-def is_fresh(view: View, request: RequestClass) -> BoolArray:
+def is_fresh(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
     """The node's facts are fresh."""
-    return view.fresh
+    return facts.fresh[rows]
 
 
-def is_not_avoided(view: View, request: RequestClass) -> BoolArray:
-    """The node neither refused nor evicted this replica a short while ago."""
-    passes = np.ones(view.count, dtype=np.bool_)
-    for node, until_ms in request.avoid:
-        row = view.rows.get(node)
-        if row is not None and until_ms > view.now_ms:
-            passes[row] = False
-    return passes
-
-
-def is_admitted(view: View, request: RequestClass) -> BoolArray:
-    """Batch capacity is for best-effort work below the prod band."""
-    return np.full(view.count, request.is_admitted, dtype=np.bool_)
-
-
-def has_runtime(view: View, request: RequestClass) -> BoolArray:
+def has_runtime(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
     """A simulated node runs an amount of work, a real one a command."""
-    passes: BoolArray = np.where(view.simulated, request.has_work, request.has_command)
+    passes: BoolArray = np.where(facts.simulated[rows], shape.has_work, shape.has_command)
     return passes
 
 
-def is_settled(view: View, request: RequestClass) -> BoolArray:
+def is_settled(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
     """The node's ledger row is the newest that is known of."""
-    return view.settled
+    return facts.settled[rows]
 
 
-def has_batch_cpu(view: View, request: RequestClass) -> BoolArray:
-    """Free batch CPU of all zones is enough."""
-    passes: BoolArray = view.node_free_cpu >= request.cpu_mcpu
+def has_cpu(pool: Pool, rows: IntArray, request: RequestClass) -> BoolArray:
+    """Free CPU of all zones is enough."""
+    passes: BoolArray = pool.node_free_cpu[rows] >= request.cpu_mcpu
     return passes
 
 
-def has_batch_memory(view: View, request: RequestClass) -> BoolArray:
-    """Free batch memory of all zones is enough."""
-    passes: BoolArray = view.node_free_memory >= request.memory_bytes
+def has_memory(pool: Pool, rows: IntArray, request: RequestClass) -> BoolArray:
+    """Free memory of all zones is enough."""
+    passes: BoolArray = pool.node_free_memory[rows] >= request.memory_bytes
     return passes
 
 
-def has_zones(view: View, request: RequestClass) -> BoolArray:
-    """Some set of zones holds CPU and memory together."""
-    passes: BoolArray = np.any((view.free_cpu >= request.cpu_mcpu) & (view.free_memory >= request.memory_bytes), axis=1)
+def has_zones(pool: Pool, rows: IntArray, request: RequestClass) -> BoolArray:
+    """Some set of zones holds CPU and memory together: one alone to the byte, several by their parts."""
+    cpu, memory = pool.free_cpu[rows], pool.free_memory[rows]
+    passes: BoolArray = np.any((cpu >= request.cpu_mcpu) & (memory >= request.memory_bytes), axis=1)
     rest = np.flatnonzero(~passes)
     if rest.size:
-        parts = parts_of_rows(request.cpu_mcpu, request.memory_bytes, view.free_cpu[rest], view.free_memory[rest])
+        parts = parts_of_rows(request.cpu_mcpu, request.memory_bytes, cpu[rest], memory[rest])
         passes[rest] = parts.sum(axis=1) >= whole_of(request.cpu_mcpu, request.memory_bytes)
     return passes
+
+
+FACT_FILTERS: Final = (
+    FactFilter(Reason.TOPOLOGY_UNKNOWN, is_known),
+    FactFilter(Reason.NODE_NOT_FRESH, is_fresh),
+    FactFilter(Reason.RUNTIME_ABSENT, has_runtime),
+    FactFilter(Reason.LEDGER_CONFLICT, is_settled),
+)
+
+FREE_FILTERS: Final = (
+    FreeFilter(Reason.BATCH_CPU_SHORT, has_cpu),
+    FreeFilter(Reason.BATCH_MEMORY_SHORT, has_memory),
+    FreeFilter(Reason.ZONE_FIT_SHORT, has_zones),
+)

@@ -1,20 +1,39 @@
 """How good a node is for a request. Each scorer gives 0..100 from the node's own numbers, rounded down.
 
-A score depends on nothing but its node, so placing on one node changes no other score. Each scorer exists for all rows at
-once and for one row; both give the same numbers.
+A score depends on nothing but its node, so placing on one node changes no other score. Each scorer exists for one node, for many
+rows at once with the same numbers, and as a bound that is cheap for all rows and never below the score.
 """
 
-from typing import Final
+from collections.abc import Callable
+from functools import cached_property
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from msgspec import Struct
 
+from colo_scheduler.pool import FloatArray, Pool
+from colo_scheduler.request import RequestClass
 from colo_scheduler.zones import IntArray
 
-__all__ = ["FEWEST_ZONES", "MOST_FREE", "Weights", "fewest_zones", "most_free", "most_free_of_rows", "total"]
+__all__ = [
+    "FEWEST_ZONES",
+    "MOST_FREE",
+    "SCORERS",
+    "FitRows",
+    "OneFit",
+    "Scorer",
+    "Weights",
+    "fewest_zones",
+    "most_free",
+    "most_free_of_rows",
+    "total",
+]
 
 FEWEST_ZONES: Final = "fewest-zones"
 MOST_FREE: Final = "most-free"
+
+# More than the four rounded steps that give a share of at most 100 in 32-bit floats lose together (4 units of 2^-18 each at most).
+_ROUNDING: Final = np.float32(2**-14)
 
 
 class Weights(Struct, frozen=True, kw_only=True):
@@ -22,6 +41,64 @@ class Weights(Struct, frozen=True, kw_only=True):
 
     fewest_zones: int = 10
     most_free: int = 1
+
+
+class OneFit(Protocol):
+    """A node that can take a request: how scattered (`zones.cost_of`), and what stays free of how much."""
+
+    cost: int
+    left_cpu: int
+    left_memory: int
+    allocatable_cpu: int
+    allocatable_memory: int
+
+
+class FitRows:
+    """Rows that can take a request, or all rows among which such are looked for; arrays of shape (rows,), computed when asked for.
+
+    `cost`: as in OneFit, or not above it where only bounds are wanted.
+    """
+
+    def __init__(self, pool: Pool, rows: "slice | IntArray", request: RequestClass, cost: IntArray) -> None:
+        self.pool = pool
+        self.rows = rows
+        self.request = request
+        self.cost = cost
+
+    @cached_property
+    def left_cpu(self) -> IntArray:
+        """Free CPU of all zones less the request."""
+        left: IntArray = self.pool.node_free_cpu[self.rows] - self.request.cpu_mcpu
+        return left
+
+    @cached_property
+    def left_memory(self) -> IntArray:
+        """Free memory of all zones less the request."""
+        left: IntArray = self.pool.node_free_memory[self.rows] - self.request.memory_bytes
+        return left
+
+    @property
+    def allocatable_cpu(self) -> IntArray:
+        """Of all zones."""
+        return self.pool.allocatable_cpu[self.rows]
+
+    @property
+    def allocatable_memory(self) -> IntArray:
+        """Of all zones."""
+        return self.pool.allocatable_memory[self.rows]
+
+
+class Scorer(NamedTuple):
+    """One column of the score matrix. `above` is at least `of_rows` and whole; it need not be cheap to be right.
+
+    `weight` names its field of the policy's weights.
+    """
+
+    name: str
+    weight: str
+    of_one: Callable[[OneFit], int]
+    of_rows: Callable[[FitRows], IntArray]
+    above: Callable[[FitRows], "FloatArray | IntArray"]
 
 
 def fewest_zones(zone_cost: int) -> int:
@@ -46,6 +123,42 @@ def most_free_of_rows(
     return mean
 
 
+def _above_most_free(fits: FitRows) -> FloatArray:
+    """The same in 32-bit floats, which are right but for shares next to a whole number: 1 too much. Only for rows that fit."""
+    pool, rows = fits.pool, fits.rows
+    cpu = pool.cpu_pct[rows] - pool.cpu_unit_pct[rows] * np.float32(fits.request.cpu_mcpu)
+    cpu += _ROUNDING
+    memory = pool.memory_pct[rows] - pool.memory_unit_pct[rows] * np.float32(fits.request.memory_bytes)
+    memory += _ROUNDING
+    both = np.floor(cpu, out=cpu)
+    both += np.floor(memory, out=memory)
+    both *= np.float32(0.5)
+    return np.floor(both, out=both)
+
+
+def _fewest_zones_of_rows(fits: FitRows) -> IntArray:
+    return 100 // np.maximum(fits.cost, 1)
+
+
+SCORERS: Final = (
+    Scorer(
+        FEWEST_ZONES,
+        "fewest_zones",
+        lambda fit: fewest_zones(fit.cost),
+        _fewest_zones_of_rows,
+        _fewest_zones_of_rows,
+    ),
+    Scorer(
+        MOST_FREE,
+        "most_free",
+        lambda fit: most_free(fit.left_cpu, fit.left_memory, fit.allocatable_cpu, fit.allocatable_memory),
+        lambda fits: most_free_of_rows(fits.left_cpu, fits.left_memory, fits.allocatable_cpu, fits.allocatable_memory),
+        _above_most_free,
+    ),
+)
+
+
 def total(weighted: int, weights: Weights) -> int:
     """The weighted sum as 0..100: floor(weighted / sum of weights)."""
-    return weighted // (weights.fewest_zones + weights.most_free)
+    of_all: int = sum(getattr(weights, scorer.weight) for scorer in SCORERS)
+    return weighted // of_all

@@ -1,35 +1,50 @@
 """The order of filters and the weighing of scores: what makes a node the best one for a request."""
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from colo_common.events.placement import NodeScore, ReasonCount
 from colo_common.model.reasons import Reason
-from colo_scheduler import filters, scores
-from colo_scheduler.cluster import BoolArray, View
-from colo_scheduler.filters import Filter
+from colo_scheduler.cluster import View
+from colo_scheduler.facts import BoolArray
+from colo_scheduler.filters import FACT_FILTERS, FREE_FILTERS, shape_of
+from colo_scheduler.pool import CPU_BITS, RANK_BITS, pool_of
 from colo_scheduler.request import RequestClass
-from colo_scheduler.scores import Weights
+from colo_scheduler.scores import SCORERS, FitRows, OneFit, Scorer, Weights
 from colo_scheduler.zones import IntArray, costs_of_rows
 
-__all__ = ["FILTERS", "Filtered", "run_filters", "score_rows", "scores_of", "sort_key", "weighted"]
+__all__ = [
+    "CPU_MAX",
+    "ORDER",
+    "RANK_MAX",
+    "Filtered",
+    "Scoring",
+    "counts_of",
+    "run_filters",
+    "score_rows",
+    "scoring_of",
+    "sort_key",
+    "usable",
+]
 
-FILTERS: Final = (
-    Filter(Reason.TOPOLOGY_UNKNOWN, filters.is_known),
-    Filter(Reason.NODE_NOT_FRESH, filters.is_fresh),
-    Filter(Reason.NODE_EXCLUDED, filters.is_not_avoided),
-    Filter(Reason.QOS_NOT_ADMITTED, filters.is_admitted),
-    Filter(Reason.RUNTIME_ABSENT, filters.has_runtime),
-    Filter(Reason.LEDGER_CONFLICT, filters.is_settled),
-    Filter(Reason.BATCH_CPU_SHORT, filters.has_batch_cpu),
-    Filter(Reason.BATCH_MEMORY_SHORT, filters.has_batch_memory),
-    Filter(Reason.ZONE_FIT_SHORT, filters.has_zones),
+_BEFORE_AVOID: Final = 2
+
+ORDER: Final = (
+    *(f.reason for f in FACT_FILTERS[:_BEFORE_AVOID]),
+    Reason.NODE_EXCLUDED,
+    Reason.QOS_NOT_ADMITTED,
+    *(f.reason for f in FACT_FILTERS[_BEFORE_AVOID:]),
+    *(f.reason for f in FREE_FILTERS),
 )
+"""The precedence of the reasons: a node is counted under the first that holds."""
 
-_RANK_BITS: Final = 20
-_CPU_BITS: Final = 27
-_CPU_MAX: Final = (1 << _CPU_BITS) - 1
+CPU_MAX: Final = (1 << CPU_BITS) - 1
+RANK_MAX: Final = (1 << RANK_BITS) - 1
+
+
+# ---- filters
 
 
 class Filtered(NamedTuple):
@@ -45,21 +60,91 @@ class Filtered(NamedTuple):
 
 
 def run_filters(view: View, request: RequestClass) -> Filtered:
-    """Ask every filter in order; a node is refused by the first that says no."""
-    remaining: BoolArray = np.ones(view.count, dtype=np.bool_)
-    refused: list[tuple[Reason, IntArray]] = []
-    for reason, passes in FILTERS:
-        passing = passes(view, request)
-        rows = np.flatnonzero(remaining & ~passing)
-        if rows.size:
-            refused.append((reason, rows))
-            remaining = remaining & passing
-    return Filtered(np.flatnonzero(remaining), tuple(refused))
+    """Ask every filter in order; a node is refused by the first that says no. A pass over all nodes: for rejections."""
+    refused: dict[Reason, IntArray] = {}
+    codes = view.shapes.of(shape_of(request), view.facts, view.count).codes
+    excluded = np.array(sorted(row for row in _avoided(view, request) if codes[row] >= _BEFORE_AVOID), dtype=np.int64)
+    for number, fact_filter in enumerate(FACT_FILTERS):
+        rows = np.flatnonzero(codes == number)
+        refused[fact_filter.reason] = rows if number < _BEFORE_AVOID else np.setdiff1d(rows, excluded)
+    refused[Reason.NODE_EXCLUDED] = excluded
+    remaining = np.setdiff1d(np.flatnonzero(codes == len(FACT_FILTERS)), excluded)
+    if not request.is_admitted:
+        late = [refused.pop(f.reason) for f in FACT_FILTERS[_BEFORE_AVOID:]]
+        refused[Reason.QOS_NOT_ADMITTED] = np.sort(np.concatenate([remaining, *late]))
+        remaining = remaining[:0]
+    pool = view.pool(pool_of(request.band))
+    for free_filter in FREE_FILTERS:
+        passing = free_filter.passes(pool, remaining, request)
+        refused[free_filter.reason] = remaining[~passing]
+        remaining = remaining[passing]
+    found = tuple((reason, refused[reason]) for reason in ORDER if reason in refused and refused[reason].size)
+    return Filtered(remaining, found)
 
 
-def weighted(zone_cost: int, free_pct: int, weights: Weights) -> int:
-    """The weighted sum of the scores, not yet divided: nodes are compared by it, so that rounding makes no ties."""
-    return weights.fewest_zones * scores.fewest_zones(zone_cost) + weights.most_free * free_pct
+def usable(view: View, request: RequestClass) -> tuple[BoolArray, list[int]]:
+    """The rows that facts and avoidance leave, and how many rows each reason of ORDER refused so far. The array is read only."""
+    verdicts = view.shapes.of(shape_of(request), view.facts, view.count)
+    facts = list(verdicts.counts)
+    passing = verdicts.passing
+    avoided = [row for row in _avoided(view, request) if verdicts.codes[row] >= _BEFORE_AVOID]
+    if avoided:
+        passing = passing.copy()
+        for row in avoided:
+            facts[verdicts.codes[row]] -= 1
+            passing[row] = False
+    return passing, [*facts[:_BEFORE_AVOID], len(avoided), 0, *facts[_BEFORE_AVOID:-1]]
+
+
+def counts_of(numbers: list[int]) -> tuple[ReasonCount, ...]:
+    """How many nodes each reason of ORDER refused; reasons that refused none are left out."""
+    return tuple(ReasonCount(reason=r, nodes=n) for r, n in zip(ORDER, numbers, strict=True) if n)
+
+
+def _avoided(view: View, request: RequestClass) -> set[int]:
+    """The rows of the nodes that refused or evicted this replica a short while ago."""
+    return {view.rows[name] for name, until_ms in request.avoid if until_ms > view.now_ms and name in view.rows}
+
+
+# ---- scores
+
+
+class Scoring(NamedTuple):
+    """The scorers that count, each with its weight, and the sum of the weights."""
+
+    weighed: tuple[tuple[int, Scorer], ...]
+    total: int
+
+    def of_one(self, fit: OneFit) -> int:
+        """The weighted sum of the scores, not yet divided: nodes are compared by it, so that rounding makes no ties."""
+        return sum(weight * scorer.of_one(fit) for weight, scorer in self.weighed)
+
+    def of_rows(self, fits: FitRows) -> IntArray:
+        """`of_one` of every row."""
+        sums = np.zeros(fits.cost.size, dtype=np.int64)
+        for weight, scorer in self.weighed:
+            sums += weight * scorer.of_rows(fits)
+        return sums
+
+    def above(self, fits: FitRows) -> IntArray:
+        """At least `of_rows`, for rows that hold the request."""
+        # Whole numbers below 2^24 are exact in 32-bit floats.
+        sums = np.zeros(fits.cost.size, dtype=np.float32)
+        for weight, scorer in self.weighed:
+            sums += np.float32(weight) * scorer.above(fits)
+        return sums.astype(np.int64)
+
+    def told(self, node: str, fit: OneFit) -> NodeScore:
+        """One row of the score matrix as it is told."""
+        scores = {scorer.name: scorer.of_one(fit) for _, scorer in self.weighed}
+        return NodeScore(node=node, total=self.of_one(fit) // self.total, scores=scores)
+
+
+@lru_cache(maxsize=16)
+def scoring_of(weights: Weights) -> Scoring:
+    """The scorers of these weights."""
+    weighed = tuple((int(getattr(weights, s.weight)), s) for s in SCORERS if getattr(weights, s.weight) > 0)
+    return Scoring(weighed, sum(weight for weight, _ in weighed))
 
 
 def sort_key(weight: int, left_cpu: int, rank: int) -> int:
@@ -67,31 +152,16 @@ def sort_key(weight: int, left_cpu: int, rank: int) -> int:
 
     `left_cpu` is cut at 2^27 - 1 milli-CPU; `rank` is below 2^20. Unequal for unequal ranks, so there are no ties.
     """
-    return (
-        (weight << (_CPU_BITS + _RANK_BITS)) | (min(left_cpu, _CPU_MAX) << _RANK_BITS) | ((1 << _RANK_BITS) - 1 - rank)
-    )
+    return (weight << (CPU_BITS + RANK_BITS)) | (min(left_cpu, CPU_MAX) << RANK_BITS) | (RANK_MAX - rank)
 
 
-def score_rows(view: View, request: RequestClass, rows: IntArray, weights: Weights) -> IntArray:
+def score_rows(view: View, request: RequestClass, rows: IntArray, scoring: Scoring) -> IntArray:
     """The `sort_key` of each of these rows, all of which passed the filters."""
+    pool = view.pool(pool_of(request.band))
     costs = costs_of_rows(
-        request.cpu_mcpu, request.memory_bytes, view.free_cpu[rows], view.free_memory[rows], view.socket[rows]
+        request.cpu_mcpu, request.memory_bytes, pool.free_cpu[rows], pool.free_memory[rows], view.facts.socket[rows]
     )
-    left_cpu = view.node_free_cpu[rows] - request.cpu_mcpu
-    left_memory = view.node_free_memory[rows] - request.memory_bytes
-    free_pct = scores.most_free_of_rows(
-        left_cpu, left_memory, view.allocatable_cpu[rows], view.allocatable_memory[rows]
-    )
-    weight = weights.fewest_zones * (100 // np.maximum(costs, 1)) + weights.most_free * free_pct
-    tie = (np.minimum(left_cpu, _CPU_MAX) << _RANK_BITS) | ((1 << _RANK_BITS) - 1 - view.rank[rows])
-    keys: IntArray = (weight << (_CPU_BITS + _RANK_BITS)) | tie
+    fits = FitRows(pool, rows, request, costs)
+    tie = (np.minimum(fits.left_cpu, CPU_MAX) << RANK_BITS) | (RANK_MAX - view.facts.rank[rows])
+    keys: IntArray = (scoring.of_rows(fits) << (CPU_BITS + RANK_BITS)) | tie
     return keys
-
-
-def scores_of(node: str, zone_cost: int, free_pct: int, weights: Weights) -> NodeScore:
-    """One row of the score matrix as it is told."""
-    return NodeScore(
-        node=node,
-        total=scores.total(weighted(zone_cost, free_pct, weights), weights),
-        scores={scores.FEWEST_ZONES: scores.fewest_zones(zone_cost), scores.MOST_FREE: free_pct},
-    )

@@ -8,7 +8,7 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import SENTENCES, Reason
 from colo_scheduler.cluster import Cluster
 from colo_scheduler.request import class_of
-from colo_scheduler.stack import FILTERS, run_filters
+from colo_scheduler.stack import ORDER, run_filters
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import COMMAND, EITHER, WORK, a_want, an_allocatable
 
@@ -129,9 +129,9 @@ def test_a_node_whose_row_is_read_again_is_left_out() -> None:
 
 def test_every_reason_of_the_stack_has_its_place_and_its_sentence() -> None:
     order = list(Reason)
-    admission = [reason for reason, _ in FILTERS if reason is not Reason.LEDGER_CONFLICT]
+    admission = [reason for reason in ORDER if reason is not Reason.LEDGER_CONFLICT]
     assert admission == sorted(admission, key=order.index)
-    assert all(SENTENCES[reason] for reason, _ in FILTERS)
+    assert all(SENTENCES[reason] for reason in ORDER)
 
 
 def test_older_facts_do_not_replace_newer_ones() -> None:

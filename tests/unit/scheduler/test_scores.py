@@ -1,11 +1,21 @@
 """Scores: 0..100, whole, rounded down, and alike for one row and for many."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from colo_scheduler.policy import Policy
 from colo_scheduler.scores import Weights, fewest_zones, most_free, most_free_of_rows, total
-from colo_scheduler.stack import sort_key, weighted
+from colo_scheduler.stack import scoring_of, sort_key
+
+
+def weighted(cost: int, free: int, weights: Weights) -> int:
+    """The weighted sum of a node with this cost and this percentage left."""
+    return scoring_of(weights).of_one(SimpleNamespace(cost=cost, left_cpu=free, left_memory=free, **OF_A_HUNDRED))
+
+
+OF_A_HUNDRED = {"allocatable_cpu": 100, "allocatable_memory": 100}
 
 
 @pytest.mark.parametrize(("cost", "score"), [(1, 100), (2, 50), (3, 33), (7, 14), (101, 0)])
@@ -33,8 +43,7 @@ def test_what_stays_free_scores_its_share(numbers: tuple[int, int, int, int], sc
 
 
 def test_the_default_weights_put_one_zone_before_two_whatever_is_free() -> None:
-    weights = Policy().weights
-    assert weighted(1, 0, weights) > weighted(2, 100, weights)
+    assert weighted(1, 0, Policy().weights) > weighted(2, 100, Policy().weights)
 
 
 def test_the_total_is_a_whole_number_up_to_100() -> None:

@@ -1,0 +1,278 @@
+"""The nodes that can take a request, best first, without scoring all of them.
+
+One pass of some array operations finds who fits (exactly) and bounds every sort key from above: the scores' divisions become
+products of 32-bit floats, the number of zones is one or at least two. Then the nodes are looked at in the order of their bounds, a
+few at a time, each scored exactly in plain integers; a node is the best as soon as its exact key is not below the next bound. At
+10,000 nodes the pass takes some tens of microseconds, less than keeping any order of them would.
+"""
+
+import heapq
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from colo_common.events.placement import ReasonCount
+from colo_common.model.invalid import InvariantBroken
+from colo_common.model.placement import ZoneShare
+from colo_scheduler.cluster import Node, View
+from colo_scheduler.facts import BoolArray
+from colo_scheduler.pool import CPU_BITS, RANK_BITS, Pool, pool_of
+from colo_scheduler.request import RequestClass
+from colo_scheduler.scores import FitRows
+from colo_scheduler.stack import RANK_MAX, Scoring, counts_of, score_rows, sort_key, usable
+from colo_scheduler.zones import IntArray, Part, ZoneFree, choose_zones, cost_of, parts_of_rows, whole_of
+
+__all__ = ["Candidate", "Candidates", "Ranked", "ranked"]
+
+_FIRST_CHUNK: Final = 8
+_CHUNK_MAX: Final = 4_096
+# After so many bounds that promised too much, all that still matter are replaced by exact keys.
+_DISAPPOINTED: Final = 12
+# A bound is cheaper to take from fewer rows when at most this part of all fits.
+_SPARSE: Final = 8
+
+
+class Ranked(NamedTuple):
+    """A node that can take the request: its row, its sort key, and what the replica would take of its zones."""
+
+    row: int
+    key: int
+    shares: tuple[ZoneShare, ...]
+
+
+class Candidate:
+    """One node while a class is decided, in plain integers: what is free when `taken` replicas were put on it."""
+
+    __slots__ = (
+        "allocatable_cpu",
+        "allocatable_memory",
+        "cost",
+        "cpu",
+        "key",
+        "left_cpu",
+        "left_memory",
+        "memory",
+        "node",
+        "parts",
+        "rank",
+        "row",
+        "taken",
+    )
+
+    def __init__(self, pool: Pool, node: Node, rank: int) -> None:
+        row = pool.rows[node.row]
+        self.node = node
+        self.row = node.row
+        self.rank = rank
+        self.cpu = row.cpu
+        self.memory = row.memory
+        self.allocatable_cpu = sum(row.allocatable_cpu)
+        self.allocatable_memory = sum(row.allocatable_memory)
+        self.left_cpu = self.left_memory = self.cost = self.key = 0
+        self.parts: tuple[Part, ...] = ()
+        self.taken = 0
+
+    def fit(self, request: RequestClass, scoring: Scoring) -> bool:
+        """Choose zones and score; False when the request does not fit (any more)."""
+        wanted_cpu, wanted_memory = request.cpu_mcpu, request.memory_bytes
+        self.left_cpu = sum(self.cpu) - wanted_cpu
+        self.left_memory = sum(self.memory) - wanted_memory
+        if self.left_cpu < 0 or self.left_memory < 0:
+            return False
+        best, best_cpu, best_memory = -1, -1, -1
+        for slot, cpu in enumerate(self.cpu):
+            if cpu >= wanted_cpu and cpu >= best_cpu:
+                memory = self.memory[slot]
+                if memory >= wanted_memory and (cpu > best_cpu or memory > best_memory):
+                    best, best_cpu, best_memory = slot, cpu, memory
+        if best >= 0:
+            self.parts, self.cost = (Part(best, wanted_cpu, wanted_memory),), 1
+        else:
+            zones = self._zones()
+            parts = choose_zones(wanted_cpu, wanted_memory, zones)
+            if parts is None:
+                return False
+            self.parts, self.cost = parts, cost_of(parts, zones)
+        self.key = sort_key(scoring.of_one(self), self.left_cpu, self.rank)
+        return True
+
+    def _zones(self) -> list[ZoneFree]:
+        return [ZoneFree(slot, on, self.cpu[slot], self.memory[slot]) for slot, on in enumerate(self.node.sockets)]
+
+    def take(self) -> tuple[ZoneShare, ...]:
+        """Put one replica here as the last `fit` found; what it takes, by zone. The pool is not changed."""
+        if self.taken == 0:
+            self.cpu, self.memory = list(self.cpu), list(self.memory)
+        self.taken += 1
+        for slot, cpu_mcpu, memory_bytes in self.parts:
+            self.cpu[slot] -= cpu_mcpu
+            self.memory[slot] -= memory_bytes
+        return self.shares()
+
+    def shares(self) -> tuple[ZoneShare, ...]:
+        """What the last `fit` found, by zone."""
+        ids = self.node.zone_ids
+        return tuple([ZoneShare(zone=ids[slot], cpu_mcpu=cpu, memory_bytes=memory) for slot, cpu, memory in self.parts])
+
+
+class Candidates:
+    """Who fits a request class in a view, and those in the order of their sort keys.
+
+    `counts`: how many nodes each reason refuses, exact. The view must not change while candidates are taken from here.
+    """
+
+    def __init__(self, view: View, request: RequestClass, scoring: Scoring) -> None:
+        self._view = view
+        self._request = request
+        self._scoring = scoring
+        self._pool = view.pool(pool_of(request.band))
+        self._rows: IntArray | None = None
+        self._bounds: IntArray = np.zeros(0, dtype=np.int64)
+        self._left = 0
+        self._too_high = 0
+        self._rest = 1 << 63
+        self._chunk = _FIRST_CHUNK
+        self._ahead: list[tuple[int, int]] = []
+        self._heap: list[tuple[int, int]] = []
+        self._exact: dict[int, Candidate] = {}
+        self.counts: tuple[ReasonCount, ...] = ()
+        self._filter()
+
+    # ---- who fits, and the bounds
+
+    def _filter(self) -> None:
+        view, request, pool = self._view, self._request, self._pool
+        count = view.count
+        if count == 0:
+            return
+        passing, refused = usable(view, request)
+        fits: BoolArray = passing & (pool.node_free_cpu[:count] >= request.cpu_mcpu)
+        usable_rows, with_cpu = count - sum(refused), int(np.count_nonzero(fits))
+        fits &= pool.node_free_memory[:count] >= request.memory_bytes
+        with_memory = fitting = int(np.count_nonzero(fits))
+        if fitting:
+            single = self._in_one_zone(count)
+            split = np.flatnonzero(fits & ~single)
+            if split.size:
+                never = split[~self._in_several(split)]
+                fits[never] = False
+                fitting -= never.size
+        self.counts = counts_of([*refused, usable_rows - with_cpu, with_cpu - with_memory, with_memory - fitting])
+        self._left = fitting
+        if fitting:
+            self._bound(fits, single)
+
+    def _in_one_zone(self, count: int) -> BoolArray:
+        """The rows of which one zone holds the request."""
+        pool, request = self._pool, self._request
+        found: BoolArray = np.zeros(0, dtype=np.bool_)
+        for slot in range(pool.columns):
+            holds = pool.free_cpu[:count, slot] >= request.cpu_mcpu
+            holds &= pool.free_memory[:count, slot] >= request.memory_bytes
+            if slot == 0:
+                found = holds
+            else:
+                found |= holds
+        return found
+
+    def _in_several(self, rows: IntArray) -> BoolArray:
+        """Whether the zones of each of these rows hold the request together."""
+        pool, request = self._pool, self._request
+        parts = parts_of_rows(request.cpu_mcpu, request.memory_bytes, pool.free_cpu[rows], pool.free_memory[rows])
+        enough: BoolArray = parts.sum(axis=1) >= whole_of(request.cpu_mcpu, request.memory_bytes)
+        return enough
+
+    def _bound(self, fits: BoolArray, single: BoolArray) -> None:
+        is_sparse = self._left * _SPARSE < fits.size
+        rows = np.flatnonzero(fits) if is_sparse else slice(0, fits.size)
+        rows_fit = FitRows(self._pool, rows, self._request, 2 - single[rows].astype(np.int64))
+        bounds = self._scoring.above(rows_fit)
+        bounds <<= CPU_BITS + RANK_BITS
+        # Not cut as the key is: where CPU exceeds its bits the bound only grows.
+        bounds += rows_fit.left_cpu << RANK_BITS
+        bounds += RANK_MAX - self._view.facts.rank[rows]
+        if isinstance(rows, slice):
+            self._bounds = np.where(fits, bounds, -1) if self._left < fits.size else bounds
+        else:
+            self._rows, self._bounds = rows, bounds
+
+    # ---- in order
+
+    def expect(self, count: int) -> None:
+        """So many will be wanted: look at no fewer at a time."""
+        self._chunk = min(max(_FIRST_CHUNK, count + count // 4), _CHUNK_MAX)
+
+    def best(self) -> Candidate | None:
+        """The candidate with the highest key, as it would be taken now; None when nobody fits any more."""
+        heap = self._heap
+        while True:
+            top = -heap[0][0] if heap else -1
+            if self._ahead and self._ahead[-1][0] > top:
+                bound, row = self._ahead.pop()
+                candidate = Candidate(self._pool, self._view.nodes[row], int(self._view.facts.rank[row]))
+                if not candidate.fit(self._request, self._scoring):
+                    name = candidate.node.name
+                    raise InvariantBroken("a node passed the filters and cannot hold the request", node=name)
+                self._exact[row] = candidate
+                self._too_high += candidate.key < bound
+                heapq.heappush(heap, (-candidate.key, row))
+            elif self._left and self._rest > top:
+                self._look_further(top)
+            else:
+                return self._exact[heap[0][1]] if heap else None
+
+    def take(self) -> tuple[ZoneShare, ...]:
+        """Put a replica on the best candidate, which is scored again for the next one."""
+        candidate = self._exact[self._heap[0][1]]
+        shares = candidate.take()
+        if candidate.fit(self._request, self._scoring):
+            heapq.heapreplace(self._heap, (-candidate.key, candidate.row))
+        else:
+            heapq.heappop(self._heap)
+        return shares
+
+    def skip(self) -> None:
+        """Leave the best candidate out from now on."""
+        heapq.heappop(self._heap)
+
+    def top(self, count: int) -> list[Candidate]:
+        """The best candidates, at most `count`, as they are now. They stay."""
+        found: list[tuple[int, int]] = []
+        while len(found) < count and self.best() is not None:
+            found.append(heapq.heappop(self._heap))
+        for entry in found:
+            heapq.heappush(self._heap, entry)
+        return [self._exact[row] for _, row in found]
+
+    def _look_further(self, top: int) -> None:
+        """Move the rows with the highest bounds to those ahead, the highest last. `top`: the best exact key so far."""
+        bounds = self._bounds
+        if self._too_high >= _DISAPPOINTED:
+            self._too_high = 0
+            at = np.flatnonzero(bounds > top)
+            rows = at if self._rows is None else self._rows[at]
+            bounds[at] = score_rows(self._view, self._request, rows, self._scoring)
+        size = min(self._chunk, self._left)
+        self._chunk = min(self._chunk * 2, _CHUNK_MAX)
+        if size < bounds.size:
+            self._rest = int(np.partition(bounds, bounds.size - size)[bounds.size - size])
+            at = np.flatnonzero(bounds >= self._rest)
+        else:
+            at = np.arange(size, dtype=np.int64)
+        rows = at if self._rows is None else self._rows[at]
+        self._ahead.extend(zip(bounds[at].tolist(), rows.tolist(), strict=True))
+        self._ahead.sort()
+        self._left -= size
+        bounds[at] = -1
+
+
+def ranked(view: View, request: RequestClass, scoring: Scoring) -> Iterator[Ranked]:
+    """Every node that can take the request, best first; each is found when it is asked for.
+
+    The view must not change while this is read. Nothing is taken of it.
+    """
+    candidates = Candidates(view, request, scoring)
+    while (candidate := candidates.best()) is not None:
+        yield Ranked(candidate.row, candidate.key, candidate.shares())
+        candidates.skip()

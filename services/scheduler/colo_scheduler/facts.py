@@ -1,0 +1,93 @@
+"""What is known of every node apart from free capacity, as arrays, and a log of the rows in which it changed.
+
+Whatever filters nodes by such facts (`shapes.py`) remembers where it was in the log and looks again only at the rows behind it.
+"""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from colo_scheduler.zones import NO_SOCKET, IntArray
+
+__all__ = ["BoolArray", "NodeFacts"]
+
+BoolArray = npt.NDArray[np.bool_]
+
+_NEVER: Final = 1 << 62
+
+
+class NodeFacts:
+    """Arrays of shape (size,), `socket` (size, columns). A fact older than `max_age_ms` counts as not fresh (0: never)."""
+
+    def __init__(self, size: int, columns: int, max_age_ms: int) -> None:
+        self._max_age_ms = max_age_ms
+        self._now_ms = 0
+        self._lapse_ms = _NEVER
+        self._log: list[int] = []
+        self._log_begin = 0
+        self.allocate(size, columns)
+
+    def allocate(self, size: int, columns: int) -> None:
+        """Make every array anew, empty; all rows are to be written again."""
+        self.known: BoolArray = np.zeros(size, dtype=np.bool_)
+        self.fresh: BoolArray = np.zeros(size, dtype=np.bool_)
+        self.settled: BoolArray = np.zeros(size, dtype=np.bool_)
+        self.simulated: BoolArray = np.zeros(size, dtype=np.bool_)
+        self.socket: IntArray = np.full((size, columns), NO_SOCKET, dtype=np.int64, order="F")
+        self.rank: IntArray = np.zeros(size, dtype=np.int64)
+        self._may_grow: BoolArray = np.zeros(size, dtype=np.bool_)
+        self._at_ms: IntArray = np.zeros(size, dtype=np.int64)
+        self.start_log()
+
+    # ---- changes
+
+    def write(self, row: int, *, known: bool, settled: bool, simulated: bool, may_grow: bool, at_ms: int) -> None:
+        """Take a node's facts. `may_grow`: they were fresh at `at_ms`."""
+        self._may_grow[row], self._at_ms[row] = may_grow, at_ms
+        fresh = may_grow and not self._is_old(at_ms)
+        if fresh:
+            self._lapse_ms = min(self._lapse_ms, at_ms + self._max_age_ms)
+        before = (self.known[row], self.fresh[row], self.settled[row], self.simulated[row])
+        if before != (known, fresh, settled, simulated):
+            self.known[row], self.fresh[row], self.settled[row], self.simulated[row] = known, fresh, settled, simulated
+            self.note(row)
+
+    def _is_old(self, at_ms: int) -> bool:
+        return 0 < self._max_age_ms < self._now_ms - at_ms
+
+    def look(self, now_ms: int) -> None:
+        """Let what is too old by now be not fresh."""
+        if self._max_age_ms <= 0 or self._now_ms <= now_ms <= self._lapse_ms:
+            self._now_ms = now_ms
+            return
+        self._now_ms = now_ms
+        fresh = self._may_grow & (now_ms - self._at_ms <= self._max_age_ms)
+        for row in np.flatnonzero(fresh != self.fresh).tolist():
+            self.note(row)
+        self.fresh[:] = fresh
+        self._lapse_ms = int(self._at_ms[fresh].min()) + self._max_age_ms if fresh.any() else _NEVER
+
+    # ---- the log
+
+    @property
+    def log_end(self) -> int:
+        """The position behind the newest entry."""
+        return self._log_begin + len(self._log)
+
+    def note(self, row: int) -> None:
+        """Something that a filter looks at changed in this row."""
+        self._log.append(row)
+        if len(self._log) > 2 * self.known.size:
+            self.start_log()
+
+    def start_log(self) -> None:
+        """Forget the log: whoever has not read it to its end looks at every row again."""
+        self._log_begin = self.log_end + 1
+        self._log.clear()
+
+    def changed_since(self, position: int) -> IntArray | None:
+        """The rows that changed behind a position, ascending; None when the log does not reach back so far."""
+        if position < self._log_begin:
+            return None
+        return np.array(sorted(set(self._log[position - self._log_begin :])), dtype=np.int64)
