@@ -122,8 +122,11 @@ async def steady(cluster: Cluster, name: str, jobs_a_s: float, replicas: int, se
     return load
 
 
-async def full_speed(cluster: Cluster, name: str, seconds: float) -> tuple[float, Load]:
-    """Placements a second, with at most OPEN_REPLICAS undecided all the time; the first second does not count."""
+async def full_speed(cluster: Cluster, name: str, seconds: float) -> tuple[float, Load, dict[str, float]]:
+    """Placements a second, with at most OPEN_REPLICAS undecided all the time; the first second does not count.
+
+    Also the CPU microseconds of each process a placement.
+    """
     load = Load(cluster, name)
     core = cluster.core
     end_s = time.monotonic() + seconds + 1
@@ -141,11 +144,13 @@ async def full_speed(cluster: Cluster, name: str, seconds: float) -> tuple[float
 
     submitters = [asyncio.create_task(submitter()) for _ in range(SUBMITTERS)]
     await asyncio.sleep(1)
-    from_s, from_count = time.monotonic(), len(core.decided_us)
+    from_s, from_count, from_costs = time.monotonic(), len(core.decided_us), cluster.costs()
     await asyncio.sleep(max(0.0, end_s - time.monotonic()))
-    rate = (len(core.decided_us) - from_count) / (time.monotonic() - from_s)
+    count = len(core.decided_us) - from_count
+    rate = count / (time.monotonic() - from_s)
+    spent = {name: (cpu_s - from_costs[name][0]) * 1e6 / max(1, count) for name, (cpu_s, _) in cluster.costs().items()}
     await asyncio.gather(*submitters)
-    return rate, load
+    return rate, load, spent
 
 
 async def measure(count: int, seconds: float, at_fixed_rate: bool) -> None:
@@ -162,10 +167,12 @@ async def measure(count: int, seconds: float, at_fixed_rate: bool) -> None:
                 await load.settled()
                 load.tell_latency(f"{JOBS_A_S} jobs/s of one replica")
                 tell_costs(cluster)
-            rate, load = await full_speed(cluster, "full", seconds)
+            rate, load, spent = await full_speed(cluster, "full", seconds)
             loads.append(load)
             await load.settled()
             print(f"  sustained, durable, end to end: {rate:,.0f} placements/s   budget 3,000 /s at 5,000 nodes")
+            rows = [f"{name} {us:.0f}" for name, us in spent.items()]
+            print(f"    CPU us a placement: {', '.join(rows)}; together {sum(spent.values()):.0f}")
             print(f"    {FIELD}")
             half = await steady(cluster, "half", rate / 2 / 10, 10, seconds / 2)
             loads.append(half)

@@ -10,7 +10,7 @@ from colo_common.events.effects import Publish
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.fact import Fact
 from colo_common.events.job import ReplicasWanted, ReplicaWant
-from colo_common.events.placement import ApplyPlacements, PlacementReleased, PlacementsDecided
+from colo_common.events.placement import ApplyPlacements, PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import ExplainPlacement, ListHolds, PendingReply
 from colo_common.events.trace import placement_trace, span_of
 from colo_common.events.wire import decode, encode_reply
@@ -203,8 +203,8 @@ def test_while_the_ledger_is_away_nothing_is_lost() -> None:
             ledger.away = 2
             await house.say(ended("j/t/0"))
             await asyncio.sleep(10)
-            (released,) = house.said(PlacementReleased)
-            assert released.attempts == (("j/t/0", 1),)
+            (released,) = house.said(PlacementsReleased)
+            assert [release.attempts for release in released.nodes] == [(("j/t/0", 1),)]
 
     run_virtual(story())
 

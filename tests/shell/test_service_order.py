@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from colo_common.events.effects import Asked, Effect, Publish, Reply, Wake
 from colo_common.events.job import QueueChanged, ReplicasWithdrawn
-from colo_common.events.placement import PlacementReleased
+from colo_common.events.placement import PlacementsReleased
 from colo_common.events.requests import CancelJob, JobAccepted
 from colo_common.model.invalid import InvariantBroken
 from colo_common.runtime.ask import ask
@@ -127,7 +127,7 @@ def test_messages_carry_producer_boot_sequence_times_and_headers() -> None:
 
     async def story() -> None:
         effects = [
-            Publish(fact=PlacementReleased(node="n1", attempts=()), id="id-1", traceparent=traceparent),
+            Publish(fact=PlacementsReleased(nodes=()), id="id-1", traceparent=traceparent),
             changed(),
         ]
         world = World(ToldCore(lambda _event: effects))
@@ -137,7 +137,7 @@ def test_messages_carry_producer_boot_sequence_times_and_headers() -> None:
             await service.inject(Local())
             await settled()
             first, second = world.bus.sent
-            (released,) = world.facts(PlacementReleased)
+            (released,) = world.facts(PlacementsReleased)
             assert (released.producer, released.boot_id, released.seq) == ("told", "boot", 1)
             assert (released.at_ms, released.sent_us) == (START_MS + 2_000, (START_MS + 2_000) * 1_000)
             assert first.headers == {

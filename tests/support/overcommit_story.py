@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from colo_common.events.effects import Asked, Effect, Publish, Reply, Wake
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, LeaseRenewed
-from colo_common.events.placement import PlacementReleased
+from colo_common.events.placement import NodeRelease, PlacementsReleased
 from colo_common.events.requests import ExplainAllocatable, NodeExplained, Refusal
 from colo_common.model.freshness import FreshnessPolicy
 from colo_common.model.invalid import InvalidInput
@@ -70,7 +70,7 @@ class OvercommitStory:
 
     def do_release(self, args: Args) -> str:
         """node replica"""
-        return self._tell(PlacementReleased(node=args.word(0), attempts=((args.word(1), 1),)))
+        return self._tell(PlacementsReleased(nodes=(NodeRelease(node=args.word(0), attempts=((args.word(1), 1),)),)))
 
     def do_at(self, args: Args) -> str:
         """The clock shows so many ms; the core is woken if it asked for that."""

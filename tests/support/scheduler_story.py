@@ -11,7 +11,7 @@ from colo_common.events.effects import Asked, Effect, Publish, Reply, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn, ReplicaWant
 from colo_common.events.node import AllocatableChanged, Explanation, FreshnessChanged, ZoneAllocatable
-from colo_common.events.placement import ApplyPlacements, PlacementRejected, PlacementReleased, PlacementsDecided
+from colo_common.events.placement import ApplyPlacements, PlacementRejected, PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import ExplainPlacement, HoldsReply, ListHolds, PlacementsExplained
 from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvalidInput
@@ -413,8 +413,8 @@ def told(effects: Sequence[Effect]) -> str:
                 names = " ".join(f"{p.replica}#{p.attempt}" for p in placements)
                 again = " (again)" if ":recovered:" in effect.id else ""
                 lines.append(f"-> {node}: run generation {generation}{again}: {names}")
-            case PlacementReleased(node=node, attempts=attempts):
-                lines.append(f"-> released {node}: " + " ".join(f"{r}#{a}" for r, a in attempts))
+            case PlacementsReleased(nodes=nodes):
+                lines += [f"-> released {n.node}: " + " ".join(f"{r}#{a}" for r, a in n.attempts) for n in nodes]
             case PlacementRejected():
                 report = Report(fact.nodes, fact.counts, fact.nearest)
                 retry = f"again at {fact.retry_at_ms}" if fact.retry_at_ms else "not again by itself"

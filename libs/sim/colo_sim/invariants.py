@@ -11,7 +11,7 @@ from colo_common.events.eviction import EvictionFinished, EvictionRequested
 from colo_common.events.fact import Fact
 from colo_common.events.job import JobStateChanged, ReplicaChange, ReplicasChanged, ReplicasWanted, ReplicasWithdrawn
 from colo_common.events.node import AllocatableChanged
-from colo_common.events.placement import PlacementReleased, PlacementsDecided
+from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.events.service import DeadLettered
 from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvariantBroken
@@ -67,9 +67,10 @@ class Referee:
                     self._decided((placement.replica, placement.attempt), placement.node)
             case ReplicaStarted() | ReplicaEnded() | PlacementRefused():
                 self._enforced(fact)
-            case PlacementReleased():
-                for attempt in fact.attempts:
-                    self._tell(attempt, "released")
+            case PlacementsReleased():
+                for release in fact.nodes:
+                    for attempt in release.attempts:
+                        self._tell(attempt, "released")
             case ReplicasWithdrawn():
                 for attempt in fact.attempts:
                     self._over.add(attempt)

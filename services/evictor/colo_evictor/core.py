@@ -9,7 +9,7 @@ from colo_common.events.effects import Conflict, Effect, Publish, Record, Wake, 
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.eviction import EvictionFinished, EvictionRequested, EvictReplica
 from colo_common.events.node import FreshnessChanged, NodeTopologyReported, NodeUsageSampled
-from colo_common.events.placement import PlacementReleased, PlacementsDecided
+from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import attempt_key
@@ -45,7 +45,7 @@ Event = (
     | NodeUsageSampled
     | FreshnessChanged
     | PlacementsDecided
-    | PlacementReleased
+    | PlacementsReleased
     | ReplicaEnded
     | RowsLoaded
     | Conflict
@@ -74,11 +74,11 @@ class EvictorCore:
                 for placement in event.placements:
                     self._node(placement.node).placed[attempt_key(placement.replica, placement.attempt)] = placement
                 return []
-            case PlacementReleased():
-                effects: list[Effect] = []
-                for replica, attempt in event.attempts:
-                    self._node(event.node).placed.pop(attempt_key(replica, attempt), None)
-                return effects
+            case PlacementsReleased():
+                for release in event.nodes:
+                    for replica, attempt in release.attempts:
+                        self._node(release.node).placed.pop(attempt_key(replica, attempt), None)
+                return []
             case ReplicaEnded():
                 return self._ended(event, now_ms)
             case NodeTopologyReported():

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.node import FreshnessChanged, NodeTopologyReported, NodeUsageSampled
-from colo_common.events.placement import PlacementReleased, PlacementsDecided
+from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.ports import Store
 from colo_common.runtime.core import Hearing
 from colo_evictor.core import ROW_KIND, RowsLoaded, StoredNode
@@ -22,7 +22,7 @@ HEARS: Final = (
     Hearing(type=NodeUsageSampled),
     Hearing(type=FreshnessChanged, durable=False),
     Hearing(type=PlacementsDecided, durable=False),
-    Hearing(type=PlacementReleased, durable=False),
+    Hearing(type=PlacementsReleased, durable=False),
     Hearing(type=ReplicaEnded),
 )
 

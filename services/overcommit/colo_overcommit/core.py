@@ -12,7 +12,7 @@ from colo_common.events.node import (
     NodeTopologyReported,
     NodeUsageSampled,
 )
-from colo_common.events.placement import PlacementReleased, PlacementsDecided
+from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import ExplainAllocatable, Hold, HoldsReply, ListNodes, Refusal
 from colo_common.model.freshness import Freshness, freshness_of
 from colo_common.model.invalid import InvariantBroken
@@ -32,7 +32,7 @@ Event = (
     NodeTopologyReported
     | NodeUsageSampled
     | PlacementsDecided
-    | PlacementReleased
+    | PlacementsReleased
     | HoldsReply
     | HoldsListed
     | Asked
@@ -71,9 +71,10 @@ class OvercommitCore:
                 for placement in event.placements:
                     self._held(placement.node).take(placement.replica, placement.attempt, placement.zones, now_ms)
                 return []
-            case PlacementReleased():
-                for replica, attempt in event.attempts:
-                    self._held(event.node).drop(replica, attempt)
+            case PlacementsReleased():
+                for release in event.nodes:
+                    for replica, attempt in release.attempts:
+                        self._held(release.node).drop(replica, attempt)
                 return []
             case HoldsReply():
                 for hold in event.holds:

@@ -6,7 +6,7 @@ from typing import Final
 import structlog
 
 from colo_common.events.node import NodeTopologyReported, NodeUsageSampled
-from colo_common.events.placement import PlacementReleased, PlacementsDecided
+from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import ExplainAllocatable, Hold, HoldsReply, ListHolds, ListNodes
 from colo_common.ports import Bus, Clock, PortError, Unavailable
 from colo_common.runtime.ask import ask
@@ -20,7 +20,7 @@ HEARS: Final = (
     Hearing(type=NodeTopologyReported, replay=True),
     Hearing(type=NodeUsageSampled),
     Hearing(type=PlacementsDecided, durable=False),
-    Hearing(type=PlacementReleased, durable=False),
+    Hearing(type=PlacementsReleased, durable=False),
 )
 ANSWERS: Final = (ListNodes, ExplainAllocatable)
 _PAGE: Final = 1_000

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from colo_common.events.effects import Publish
-from colo_common.events.placement import ApplyPlacements, PlacementReleased, PlacementsDecided
+from colo_common.events.placement import ApplyPlacements, NodeRelease, PlacementsDecided, PlacementsReleased
 from colo_common.model.placement import attempt_key
 from colo_scheduler.attempts import Held
 from colo_scheduler.ledger import Attempt, Released
@@ -44,10 +44,11 @@ def order(held: Sequence[Held], now_ms: int, again: str = "") -> list[Publish]:
     return effects
 
 
-def released(gone: Released, now_ms: int) -> Publish:
-    """The fact that these attempts hold nothing on the node any more."""
-    fact = PlacementReleased(at_ms=now_ms, node=gone.node, attempts=gone.attempts)
-    return Publish(fact=fact, id=f"scheduler:released:{gone.node}:{_digest(gone.attempts)}")
+def released(gone: Sequence[Released], now_ms: int) -> Publish:
+    """The fact that these attempts hold nothing on their nodes any more."""
+    nodes = tuple(NodeRelease(node=one.node, attempts=one.attempts) for one in gone)
+    digest = _digest(attempt for one in gone for attempt in one.attempts)
+    return Publish(fact=PlacementsReleased(at_ms=now_ms, nodes=nodes), id=f"scheduler:released:{digest}")
 
 
 def _digest(attempts: Iterable[Attempt]) -> str:

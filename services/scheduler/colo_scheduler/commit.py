@@ -145,7 +145,6 @@ class Commits:
 
     def released(self, event: HoldsReleased, now_ms: int) -> list[Effect]:
         """Give the capacity back and tell it."""
-        effects: list[Effect] = []
         for gone in event.released:
             node = self._cluster.find(gone.node)
             for attempt in gone.attempts:
@@ -153,8 +152,7 @@ class Commits:
             if node is not None and gone.changes == node.changes + 1:
                 node.changes = gone.changes
             self._counts["holds_released"] += len(gone.attempts)
-            effects.append(released(gone, now_ms))
-        return effects
+        return [released(event.released, now_ms)] if event.released else []
 
     def gave_up(self, attempt: Attempt) -> None:
         """The attempt is wanted no more: lost commits of it count for nothing."""

@@ -4,7 +4,7 @@ import pytest
 
 from colo_common.events.effects import Asked, Publish, Reply, Wake
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, LeaseRenewed
-from colo_common.events.placement import PlacementReleased
+from colo_common.events.placement import NodeRelease, PlacementsReleased
 from colo_common.events.requests import (
     ExplainAllocatable,
     Hold,
@@ -115,7 +115,7 @@ def test_holds_are_counted_once_and_released() -> None:
     hold = Hold(node="n1", replica=placement.replica, attempt=1, zones=placement.zones)
     core.handle(HoldsReply(holds=(hold,), total=1), 2300)
     assert core.nodes["n1"].held.cpu_mcpu == 2000
-    released = PlacementReleased(node="n1", attempts=((placement.replica, 1),))
+    released = PlacementsReleased(nodes=(NodeRelease(node="n1", attempts=((placement.replica, 1),)),))
     core.handle(released, 2400)
     core.handle(released, 2500)
     assert core.nodes["n1"].held.cpu_mcpu == 0
@@ -172,7 +172,7 @@ def test_a_placement_that_is_heard_again_after_its_release_holds_nothing() -> No
     core = a_fresh_core()
     placement = a_placement(mcpu=2000)
     core.handle(decided(placement), 2100)
-    core.handle(PlacementReleased(node="n1", attempts=((placement.replica, 1),)), 2200)
+    core.handle(PlacementsReleased(nodes=(NodeRelease(node="n1", attempts=((placement.replica, 1),)),)), 2200)
     core.handle(decided(placement), 32_100)
     assert core.nodes["n1"].held.cpu_mcpu == 0
 

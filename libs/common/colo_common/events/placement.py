@@ -10,10 +10,11 @@ from colo_common.model.units import Ms, NodeName, Number, ReplicaName, Signed
 __all__ = [
     "ApplyPlacements",
     "NearestMiss",
+    "NodeRelease",
     "NodeScore",
     "PlacementRejected",
-    "PlacementReleased",
     "PlacementsDecided",
+    "PlacementsReleased",
     "ReasonCount",
 ]
 
@@ -73,8 +74,14 @@ class PlacementRejected(Fact, frozen=True, kw_only=True):
     retry_at_ms: Ms = 0
 
 
-class PlacementReleased(Fact, frozen=True, kw_only=True):
-    """The ledger no longer holds anything for these attempts on this node."""
+class NodeRelease(Struct, frozen=True, kw_only=True):
+    """Attempts that hold nothing on the node any more."""
 
     node: NodeName
     attempts: tuple[tuple[ReplicaName, Number], ...]
+
+
+class PlacementsReleased(Fact, frozen=True, kw_only=True):
+    """The ledger no longer holds anything for these attempts on these nodes. At most 200 attempts in one message."""
+
+    nodes: tuple[NodeRelease, ...]

@@ -32,7 +32,7 @@ from colo_common.events.node import (
     NodeUsageSampled,
     PressureCrossed,
 )
-from colo_common.events.placement import ApplyPlacements, PlacementRejected, PlacementReleased, PlacementsDecided
+from colo_common.events.placement import ApplyPlacements, PlacementRejected, PlacementsDecided, PlacementsReleased
 from colo_common.events.service import DeadLettered, SpansFinished
 from colo_common.events.subjects import PREFIX, Subject
 
@@ -141,7 +141,11 @@ EVENTS: Final[tuple[Event, ...]] = (
     _event("evt.placement.decided", PlacementsDecided, "scheduler", Stream.EVT, "placements committed to the ledger"),
     _event("evt.placement.rejected", PlacementRejected, "scheduler", Stream.EVT, "no node fits now, with reasons"),
     _event(
-        "evt.placement.released", PlacementReleased, "scheduler", Stream.EVT, "the ledger holds nothing for it any more"
+        "evt.placement.released",
+        PlacementsReleased,
+        "scheduler",
+        Stream.EVT,
+        "the ledger holds nothing for them any more",
     ),
     _event("cmd.node.{node}.apply", ApplyPlacements, "scheduler", Stream.CMD, "run these replicas"),
     _event("cmd.node.{node}.stop", StopReplicas, "jobs", Stream.CMD, "stop these replicas"),
