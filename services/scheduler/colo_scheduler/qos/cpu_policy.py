@@ -110,19 +110,19 @@ def choose_fixed(
 ) -> CpuSet | None:
     """CPUs for a new workload of a fixed policy: `wanted` names how many of each zone (by id). None when a zone has too few.
 
-    None of them is reserved or in another workload's fixed set, exclusive or not. Exclusive CPUs are not taken either when a
-    workload that shares would be left without any. Raises InvalidInput for a policy that is not fixed, for a zone that the machine
-    lacks and for a negative number.
+    None of them is reserved or in another workload's fixed set, exclusive or not; threads beside such CPUs are taken late.
+    Exclusive CPUs are not taken either when a workload that shares would be left without any. Raises InvalidInput for a policy
+    that is not fixed, for a zone that the machine lacks and for a negative number.
     """
     if not policy.is_fixed:
         raise InvalidInput("policy", "must be exclusive or immovable to have CPUs by number", policy.value)
     fixed = union(hold.cpus for hold in holds if hold.policy.is_fixed)
-    free = CpuSet(topology.all_mask) - fixed - (reserved or CpuSet())
+    busy = fixed | (reserved or CpuSet())
     chosen = CpuSet()
     for zone in sorted(wanted):
         if zone not in topology.zone_ids:
             raise InvalidInput(f"wanted[{zone}]", "must be a zone of this machine", zone)
-        part = choose_apart(topology, free & topology.cpus_of_zone(zone), wanted[zone], fixed)
+        part = choose_apart(topology, topology.cpus_of_zone(zone), wanted[zone], busy)
         if part is None:
             return None
         chosen |= part

@@ -1,0 +1,122 @@
+"""The documented example: a machine of 16 CPUs runs one workload each of LSE, LSR, LS and BE, two CPUs asked for by each.
+
+What the documentation shows: LSE runs on 0-1 alone, LSR on 2-3, LS on 4-15 (what LSE and LSR leave), and BE, narrowed by
+suppression at that moment, on 2 and 4-12, all of them outside of LSE's.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.topology import uniform_topology
+from colo_executor.cpuset_rule import CpusetRule, GivenCpus, ZonePool, cpus_of_workload
+from colo_scheduler.cpus.pools import CpuHold, Pools, check_holds, compute_pools
+from colo_scheduler.cpus.siblings import choose_apart
+from colo_scheduler.cpus.topology import CpuRow, CpuTopology
+from colo_scheduler.qos.admission import check_own_cpus, refusals
+from colo_scheduler.qos.bind import RESOURCE_SPEC_ANNOTATION, BindPolicy, bind, read_resource_spec
+from colo_scheduler.qos.effective import effective_of_pod
+from colo_scheduler.qos.pod import PRIORITY_CLASS_LABEL, QOS_LABEL, Amounts, Container, Pod
+
+SPREAD = {RESOURCE_SPEC_ANNOTATION: '{"preferredCPUBindPolicy": "SpreadByPCPUs"}'}
+TWO_CPUS = Container(requests=Amounts(cpu_mcpu=2000), limits=Amounts(cpu_mcpu=2000))
+TWO_BATCH_CPUS = Container(requests=Amounts(batch_cpu_mcpu=2000), limits=Amounts(batch_cpu_mcpu=2000))
+
+
+def pod(qos: str, priority: int, container: Container) -> Pod:
+    return Pod(labels={QOS_LABEL: qos}, annotations=SPREAD, priority=priority, containers=(container,))
+
+
+PODS = {
+    "nginx-lse": pod("LSE", 9000, TWO_CPUS),
+    "nginx-lsr": pod("LSR", 9000, TWO_CPUS),
+    "nginx-ls": pod("LS", 9000, TWO_CPUS),
+    "nginx-be": pod("BE", 5000, TWO_BATCH_CPUS),
+}
+
+
+def threaded() -> CpuTopology:
+    """8 cores; CPU i and i + 8 are threads of one core, as Linux numbers them."""
+    return CpuTopology.from_rows(CpuRow(cpu=cpu, core=cpu % 8, zone=0, socket=0) for cpu in range(16))
+
+
+def unthreaded() -> CpuTopology:
+    """16 cores of one thread, as a virtual machine often shows them."""
+    return CpuTopology.from_node(
+        uniform_topology(
+            sockets=1, zones_per_socket=1, cpus_per_zone=16, memory_bytes_per_zone=1 << 34, threads_per_core=1
+        )
+    )
+
+
+def place(topology: CpuTopology) -> tuple[list[CpuHold], Pools]:
+    """Give every pod that needs them CPUs of its own, one pod after the other."""
+    holds: list[CpuHold] = []
+    for name, each in PODS.items():
+        assert refusals(each) == ()
+        found = effective_of_pod(each)
+        assert found.qos is not None
+        binding = bind(
+            read_resource_spec(each.annotations), qos=found.qos, band=found.band, cpu_mcpu=each.request.cpu_mcpu
+        )
+        assert (binding is not None) == found.qos.has_own_cpus
+        if binding is None:
+            continue
+        assert (binding.policy, binding.cpus) == (BindPolicy.SPREAD_BY_PCPUS, 2)
+        held = CpuSet.from_iterable(cpu for hold in holds for cpu in hold.cpus)
+        cpus = choose_apart(topology, CpuSet(topology.all_mask), binding.cpus, held)
+        assert cpus is not None
+        holds.append(CpuHold(owner=name, cpus=cpus, qos=found.qos))
+    check_holds(topology, holds)
+    return holds, compute_pools(topology, holds)
+
+
+@pytest.mark.parametrize("topology", [threaded(), unthreaded()], ids=["two threads a core", "one thread a core"])
+def test_every_class_gets_the_documented_cpus(topology: CpuTopology) -> None:
+    holds, pools = place(topology)
+    rule = CpusetRule(
+        ls_pools=tuple(ZonePool(zone=pool.zone, cpus=pool.cpus.format()) for pool in pools.ls),
+        be_pools=tuple(ZonePool(zone=pool.zone, cpus=pool.cpus.format()) for pool in pools.be),
+    )
+    given = {hold.owner: GivenCpus(cpus=hold.cpus.format()) for hold in holds}
+    # Kubernetes sees no memory request in the first three and neither CPU nor memory in the fourth.
+    written = {
+        name: cpus_of_workload(
+            rule,
+            given.get(name, GivenCpus()),
+            effective_of_pod(each).qos,
+            "BestEffort" if "be" in name else "Burstable",
+        )
+        for name, each in PODS.items()
+    }
+    assert written == {"nginx-lse": "0-1", "nginx-lsr": "2-3", "nginx-ls": "4-15", "nginx-be": ""}
+
+
+def test_be_may_run_everywhere_but_on_the_cpus_of_lse() -> None:
+    _, pools = place(threaded())
+    assert pools.be_cpus == CpuSet.parse("2-15")
+    documented = CpuSet.parse("2,4-12")
+    assert documented <= pools.be_cpus
+    assert pools.ls_cpus == CpuSet.parse("4-15")
+    assert [hold.cpus.format() for hold in pools.exclusive] == ["0-1"]
+    assert [hold.cpus.format() for hold in pools.reserved] == ["2-3"]
+
+
+def test_the_pods_are_what_the_documentation_says_they_are() -> None:
+    assert {name: effective_of_pod(each).band for name, each in PODS.items()} == {
+        "nginx-lse": PriorityBand.PROD,
+        "nginx-lsr": PriorityBand.PROD,
+        "nginx-ls": PriorityBand.PROD,
+        "nginx-be": PriorityBand.BATCH,
+    }
+    for each in PODS.values():
+        qos = effective_of_pod(each).qos
+        assert qos is not None
+        amounts = each.containers[0]
+        assert check_own_cpus(qos, amounts.requests.cpu_mcpu, amounts.limits.cpu_mcpu, "pod") == (
+            2 if qos in (QosClass.LSE, QosClass.LSR) else 0
+        )
+    by_label = Pod(labels={QOS_LABEL: "BE", PRIORITY_CLASS_LABEL: "koord-batch"}, containers=(TWO_BATCH_CPUS,))
+    assert refusals(by_label) == ()
