@@ -1,7 +1,7 @@
 """From submission to decision over a real NATS and a real Redis: jobs, scheduler and overcommit as processes of their own.
 
-`python -m tests.bench.bench_end_to_end [--nodes 5000] [--seconds 10] [--quick]`. First 200 jobs a second on 100 nodes; then as many
-placements as go through, on few nodes and on many, and the latency at half that load. Nodes are messages only: a stand-in
+`python -m tests.bench.bench_end_to_end [--nodes 5000] [--seconds 10] [--trace-ratio 0.01] [--quick]`. First 200 jobs a second on
+100 nodes; then as many placements as go through, on few nodes and on many, and the latency at half that load. Nodes are messages only: a stand-in
 answers every order with started and, after 50 ms, ended, so that the ledger does not fill. It and the load share the
 machine's cores with what is measured.
 """
@@ -33,6 +33,8 @@ OPEN_REPLICAS: Final = 2_000
 SUBMITTERS: Final = 8
 REPLICAS: Final = 50
 SETTLE_S: Final = 20
+#: The share of placements that are traced, as in a large cluster.
+TRACE_RATIO: Final = 0.01
 LATENCY_BUDGET: Final = "budget p50 20 ms, p99 250 ms at half the sustained load"
 FIELD: Final = (
     "the field: kube-scheduler's CI floor 680 to 810 /s at 5,000 nodes; Koordinator 45.6 /s with p99 13 s at 100 nodes;"
@@ -153,12 +155,17 @@ async def full_speed(cluster: Cluster, name: str, seconds: float) -> tuple[float
     return rate, load, spent
 
 
-async def measure(count: int, seconds: float, at_fixed_rate: bool) -> None:
+async def measure(count: int, seconds: float, at_fixed_rate: bool, trace_ratio: float = TRACE_RATIO) -> None:
     nodes = [f"node-{index:05}" for index in range(count)]
     with nats_server() as nats, redis_server() as redis, tempfile.TemporaryDirectory(prefix="colo-bench-") as directory:
         began_s = time.monotonic()
-        async with running_cluster(nats, redis, Path(directory), nodes, max(2.0, count / 250)) as cluster:
-            print(f"  {count:,} nodes: known and fresh {time.monotonic() - began_s:.1f} s after the start", flush=True)
+        period_s = max(2.0, count / 250)
+        async with running_cluster(nats, redis, Path(directory), nodes, period_s, trace_ratio) as cluster:
+            fresh_s = time.monotonic() - began_s
+            print(
+                f"  {count:,} nodes: known and fresh {fresh_s:.1f} s after the start; {trace_ratio:.0%} traced",
+                flush=True,
+            )
             loads = [await steady(cluster, "warm-up", 20, 1, 0.5)]
             await loads[0].settled()
             if at_fixed_rate:
@@ -198,14 +205,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=5_000, help="nodes of the second, large cluster (default 5000)")
     parser.add_argument("--seconds", type=float, default=10.0, help="length of each measurement (default 10)")
+    parser.add_argument("--trace-ratio", type=float, default=TRACE_RATIO, help="share of placements that are traced")
     parser.add_argument("--quick", action="store_true", help="100 nodes only, 3 s each")
     options = parser.parse_args(arguments)
     logs.configure("error")
     seconds = 3.0 if options.quick else options.seconds
     print(f"end to end on {os.cpu_count()} CPUs, shared with the servers and the load")
-    asyncio.run(measure(100, seconds, at_fixed_rate=True))
+    asyncio.run(measure(100, seconds, True, options.trace_ratio))
     if not options.quick:
-        asyncio.run(measure(options.nodes, seconds, at_fixed_rate=False))
+        asyncio.run(measure(options.nodes, seconds, False, options.trace_ratio))
     return 0
 
 

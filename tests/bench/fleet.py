@@ -144,7 +144,12 @@ def _cost(pid: int) -> tuple[float, float]:
 
 @asynccontextmanager
 async def running_cluster(
-    nats: NatsServer, redis: RedisServer, directory: Path, nodes: Sequence[str], period_s: float
+    nats: NatsServer,
+    redis: RedisServer,
+    directory: Path,
+    nodes: Sequence[str],
+    period_s: float,
+    trace_ratio: float = 1.0,
 ) -> AsyncIterator[Cluster]:
     """The services of SERVICES, and nodes that are fresh and sampled every `period_s`. Everything is stopped at the end."""
     processes = LabProcesses(
@@ -153,6 +158,7 @@ async def running_cluster(
             "COLO_NATS_URL": nats.url,
             "COLO_REDIS_URL": redis.url,
             "COLO_LOG_LEVEL": "warning",
+            "COLO_TRACE_RATIO": str(trace_ratio),
             "COLO_OVERCOMMIT_STALE_AFTER_MS": str(int(5_000 * period_s)),
             "COLO_OVERCOMMIT_LOST_AFTER_MS": str(int(20_000 * period_s)),
             "COLO_OVERCOMMIT_REFRESH_MS": "240000",

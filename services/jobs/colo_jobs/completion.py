@@ -15,6 +15,7 @@ __all__ = ["TaskCounts", "cancel", "rule_result", "settle"]
 
 _WAITING_FOR_END: Final = frozenset({"Completing", "Failing", "Terminating"})
 _TASK_ENDS: Final = frozenset({"Succeeded", "Failed", "Stopped"})
+_REPLICA_ENDS: Final = tuple(sorted(REPLICA.terminal))
 _UNBOUND: Final = frozenset({"Pending", "Stopped"})
 
 
@@ -49,7 +50,7 @@ def counts_of(job: Job, task: int) -> TaskCounts:
         replicas=job.spec.tasks[task].replicas,
         succeeded=counts["Succeeded"],
         failed=counts["Failed"],
-        live=sum(number for state, number in counts.items() if state not in REPLICA.terminal),
+        live=job.spec.tasks[task].replicas - sum(counts[state] for state in _REPLICA_ENDS),
     )
 
 

@@ -13,6 +13,7 @@ from colo_common.events.enforcement import NodeRecovered, PlacementRefused, Repl
 from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
 from colo_common.events.requests import CancelJob, GetJob, ListJobs, ListQueues, PendingReplicas, SubmitJob
+from colo_common.events.trace import trace_is_sampled
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Bus, Clock, Row, Store
 from colo_common.runtime.core import Core, Hearing
@@ -89,6 +90,8 @@ class JobsShell:
             return
         now_us = self._clock.wall_us()
         for want, submit_trace in zip(said.wants, said.submit_traces, strict=True):
+            if not trace_is_sampled(want.traceparent):
+                continue
             attributes = {"job": want.job, "replica": want.replica, "attempt": str(want.attempt), "queue": want.queue}
             if submit_trace:
                 attributes["submit_trace"] = submit_trace

@@ -5,6 +5,7 @@ path that is most of a process's work. Here a subscription may have a `direct` r
 and `send` takes messages that are bytes already. Everything else is the library's.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -35,15 +36,27 @@ class DirectClient(nats.aio.client.Client):
         self.direct[found._id] = receiver
         return Subscription(self, found)
 
+    def put(self, message: bytes) -> None:
+        """Send one message of `ack_bytes` soon, without waiting. Raises as `send` does."""
+        self._demand_connection()
+        self._pending.append(message)
+        self._pending_data_size += len(message)
+        queue = self._flush_queue
+        if queue is not None and queue.empty():
+            queue.put_nowait(asyncio.get_running_loop().create_future())
+
     async def send(self, messages: Iterable[bytes]) -> None:
         """Send messages of `message_bytes` or `ack_bytes`. Raises as `publish` of the library does."""
+        self._demand_connection()
+        await self._send_command(b"".join(messages))
+        if self._flush_queue is not None and self._flush_queue.empty():
+            await self._flush_pending()
+
+    def _demand_connection(self) -> None:
         if self.is_closed:
             raise nats.errors.ConnectionClosedError
         if not self.is_connected:
             raise nats.errors.OutboundBufferLimitError
-        await self._send_command(b"".join(messages))
-        if self._flush_queue is not None and self._flush_queue.empty():
-            await self._flush_pending()
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         receiver = self.direct.get(sid)

@@ -67,7 +67,7 @@ class NatsDelivery:
         if not self._acknowledged:
             return
         try:
-            await self._connection.client.send((ack_bytes(self._reply, word),))
+            self._connection.client.put(ack_bytes(self._reply, word))
         except NATS_ERRORS as error:
             raise port_error(error, f"acknowledge {self.subject}") from error
 

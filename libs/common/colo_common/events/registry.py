@@ -1,6 +1,7 @@
 """Every subject, its type, its owner, its stream and its encoding, in one table. Documents, streams and decoders come from it."""
 
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -195,6 +196,8 @@ REQUESTS: Final[tuple[Question, ...]] = (
     _question("req.scheduler.holds", rq.ListHolds, rq.HoldsReply, "scheduler", "what the ledger holds"),
 )
 
+# One entry a concrete subject: every event type that names a node, of a few thousand nodes.
+_SUBJECTS_REMEMBERED: Final = 65_536
 _BY_TYPE: Final = {event.body: event for event in EVENTS}
 _BY_QUESTION: Final = {question.body: question for question in REQUESTS}
 
@@ -211,5 +214,12 @@ def question_of(body: type[Struct]) -> Question:
 
 def subject_of(fact: Fact) -> str:
     """The concrete subject of a message; its subject parameters are fields of the same name."""
-    subject = event_of(type(fact)).subject
-    return subject.of(**{name: getattr(fact, name) for name in subject.parameters})
+    body = type(fact)
+    names = event_of(body).subject.parameters
+    return _subject(body, *[getattr(fact, name) for name in names])
+
+
+@lru_cache(maxsize=_SUBJECTS_REMEMBERED)
+def _subject(body: type[Fact], *values: str) -> str:
+    subject = event_of(body).subject
+    return subject.of(**dict(zip(subject.parameters, values, strict=True)))

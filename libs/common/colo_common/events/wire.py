@@ -1,6 +1,6 @@
 """Bytes of every message: encode by type, decode by subject. What does not fit is InvalidInput naming subject and path."""
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +33,9 @@ _SUBJECTS_REMEMBERED: Final = 65_536
 
 _Decoder = msgspec.json.Decoder[Any] | msgspec.msgpack.Decoder[Any]
 
+_ENCODERS: Final[dict[type[Fact], msgspec.json.Encoder | msgspec.msgpack.Encoder]] = {
+    event.body: _MSGPACK if event.encoding == "msgpack" else _JSON for event in EVENTS
+}
 _EVENT_DECODERS: Final[dict[type[Fact], _Decoder]] = {
     event.body: (msgspec.msgpack.Decoder if event.encoding == "msgpack" else msgspec.json.Decoder)(event.body)
     for event in EVENTS
@@ -54,9 +57,7 @@ _REPLY_DECODERS: Final[dict[type[Struct], msgspec.json.Decoder[Any]]] = {
 
 def encode(fact: Fact) -> bytes:
     """The bytes of a registered event, command or telemetry message; KeyError when its type is not registered."""
-    if event_of(type(fact)).encoding == "msgpack":
-        return _MSGPACK.encode(fact)
-    return _JSON.encode(fact)
+    return _ENCODERS[type(fact)].encode(fact)
 
 
 def decode(subject: str, data: bytes) -> Fact:
@@ -120,13 +121,13 @@ def headers_of(fact: Fact, message_id: str, traceparent: str = "") -> dict[str, 
 
     Text that is no W3C traceparent is left out: it may come from a message of somebody else.
     """
-    event = event_of(type(fact))
-    if event.subject.kind == "tlm":
+    type_ = _header_type(type(fact))
+    if not type_:
         return {}
     headers = {
         "ce-specversion": "1.0",
         "ce-id": message_id or f"{fact.boot_id}-{fact.seq}",
-        "ce-type": event_type(event),
+        "ce-type": type_,
         "ce-source": f"/colo/{fact.producer}",
         "ce-time": _rfc3339(fact.sent_us),
         "content-type": "application/json",
@@ -134,6 +135,13 @@ def headers_of(fact: Fact, message_id: str, traceparent: str = "") -> dict[str, 
     if trace_of(traceparent):
         headers["traceparent"] = traceparent
     return headers
+
+
+@cache
+def _header_type(body: type[Fact]) -> str:
+    """The CloudEvents type; empty for telemetry, which has no headers."""
+    event = event_of(body)
+    return "" if event.subject.kind == "tlm" else event_type(event)
 
 
 @lru_cache(maxsize=_SUBJECTS_REMEMBERED)
@@ -164,8 +172,14 @@ def _decoded(subject: str, decoder: _Decoder, data: bytes) -> Any:
 
 
 def _rfc3339(at_us: int) -> str:
-    """Unix microseconds as RFC 3339 UTC text; days become dates as in Howard Hinnant's `civil_from_days`."""
+    """Unix microseconds as RFC 3339 UTC text."""
     seconds, micros = divmod(at_us, 1_000_000)
+    return f"{_date_and_time(seconds)}.{micros:06d}Z"
+
+
+@lru_cache(maxsize=16)
+def _date_and_time(seconds: int) -> str:
+    """Unix seconds as RFC 3339 text up to the seconds; days become dates as in Howard Hinnant's `civil_from_days`."""
     days, second_of_day = divmod(seconds, 86_400)
     era, day_of_era = divmod(days + 719_468, 146_097)
     year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
@@ -175,4 +189,4 @@ def _rfc3339(at_us: int) -> str:
     month = month_from_march + 3 if month_from_march < 10 else month_from_march - 9
     year = year_of_era + era * 400 + (1 if month <= 2 else 0)
     hour, rest = divmod(second_of_day, 3_600)
-    return f"{year:04d}-{month:02d}-{day:02d}T{hour:02d}:{rest // 60:02d}:{rest % 60:02d}.{micros:06d}Z"
+    return f"{year:04d}-{month:02d}-{day:02d}T{hour:02d}:{rest // 60:02d}:{rest % 60:02d}"

@@ -136,6 +136,8 @@ class Machine:
     transitions: tuple[Transition, ...]
     ignored: tuple[Ignore, ...] = ()
     illegal: tuple[tuple[str, str], ...] = ()
+    #: The states without a way out.
+    terminal: frozenset[str] = field(init=False, repr=False, compare=False)
     _rows: Mapping[tuple[str, str], tuple[Transition, ...]] = field(init=False, repr=False, compare=False)
     _ignored_why: Mapping[tuple[str, str], str] = field(init=False, repr=False, compare=False)
 
@@ -150,6 +152,7 @@ class Machine:
                 if pair in ignored_why:
                     raise self._invalid(f"pair {pair} is ignored twice")
                 ignored_why[pair] = group.why
+        object.__setattr__(self, "terminal", frozenset(state.name for state in self.states if state.is_terminal))
         object.__setattr__(self, "_rows", {pair: tuple(found) for pair, found in rows.items()})
         object.__setattr__(self, "_ignored_why", ignored_why)
         self._check_names()
@@ -165,11 +168,6 @@ class Machine:
     def state_names(self) -> tuple[str, ...]:
         """Return the names of all states in table order."""
         return tuple(state.name for state in self.states)
-
-    @property
-    def terminal(self) -> frozenset[str]:
-        """Return the states without a way out."""
-        return frozenset(state.name for state in self.states if state.is_terminal)
 
     def guards_for(self, state: str, event: str) -> tuple[str, ...]:
         """Return the guard names, sorted, that `fire` needs for a pair; empty for a pair without any."""

@@ -73,8 +73,12 @@ class Telemetry:
     ) -> str:
         """Note a finished span under the span that `parent` (a traceparent) names; the traceparent of the new one.
 
-        Times are Unix microseconds of the wall clock. "" when the parent is no traceparent; an unsampled trace keeps nothing.
+        Times are Unix microseconds of the wall clock. "" when the parent is no traceparent; the parent itself when its trace is not
+        sampled: then nothing is kept, and nothing is paid for.
         """
+        if not trace_is_sampled(parent):
+            # Nobody will see this span, so what comes below it is below its parent.
+            return parent if trace_of(parent) else ""
         own = child_traceparent(parent, self._span_ids())
         self._keep(own, span_of(parent), name, start_us, end_us, attributes, error)
         return own
