@@ -137,7 +137,7 @@ def _container_cpuset(case: JsonObject) -> object:
         is_kubelet_static=case["kubelet_policy"] == "static",
         has_be_zones=case["be_cpu_manager"],
     )
-    given = GivenCpus(cpus=alloc.get("cpuset", ""), zones=zones)
+    given = GivenCpus(cpus=alloc.get("cpuset") or "", zones=zones)
     cpus = cpus_of_workload(rule if case["rule_present"] else None, given, _qos(case["qos_label"]), case["kube_qos"])
     return {"cpuset": cpus, "error": False}
 
@@ -151,7 +151,7 @@ def _host_app_cpuset(case: JsonObject) -> object:
 
 
 def _identity(found: JsonObject) -> ClassIdentity:
-    return ClassIdentity(is_enabled=found["enable"], identity=found["group_identity"])
+    return ClassIdentity(is_enabled=found["enable"], identity=found.get("group_identity") or 0)
 
 
 def _bvt_rule(case: JsonObject) -> object:
@@ -209,11 +209,14 @@ def _list_or_none(text: str) -> CpuSet:
 
 
 def _running(found: list[JsonObject]) -> list[RunningPod]:
-    return [RunningPod(uid=pod["uid"], qos=_qos(pod["qos_label"]), cpus=_list_or_none(pod["cpuset"])) for pod in found]
+    return [
+        RunningPod(uid=pod["uid"], qos=_qos(pod["qos_label"]), cpus=_list_or_none(pod.get("cpuset") or ""))
+        for pod in found
+    ]
 
 
 def _system(found: JsonObject | None) -> CpuSet:
-    return CpuSet() if found is None else system_cpus(found["cpuset"], found.get("exclusive"))
+    return CpuSet() if found is None else system_cpus(found.get("cpuset") or "", found.get("exclusive"))
 
 
 def _shown_pools(pools: tuple[SharedPool, ...]) -> list[dict[str, object]]:
@@ -222,12 +225,12 @@ def _shown_pools(pools: tuple[SharedPool, ...]) -> list[dict[str, object]]:
 
 def _cpu_pools(case: JsonObject) -> object:
     topology, pods = _topology(case["topology"]), _running(case["pods"])
-    pinned = pinned_pods(case["cpu_manager_entries"], pods) if case["kubelet_policy"] == "static" else ()
+    pinned = pinned_pods(case["cpu_manager_entries"] or {}, pods) if case["kubelet_policy"] == "static" else ()
     pools = compute_pools(
         topology,
         [CpuHold(owner=pod.uid, cpus=pod.cpus, qos=pod.qos) for pod in pods if pod.cpus],
         kubelet=union(pod.cpus for pod in pinned),
-        reserved=reserved_cpus(topology, NodeReservation(cpus=case["node_reserved_cpus"])),
+        reserved=reserved_cpus(topology, NodeReservation(cpus=case["node_reserved_cpus"] or "")),
         system=_system(case["system_qos"]),
     )
     return {
@@ -256,7 +259,7 @@ def _remove_system_cpus(case: JsonObject) -> object:
 
 def _node_reserved(case: JsonObject) -> object:
     found = case["reservation"] or {}
-    reservation = NodeReservation(cpus=found.get("reserved_cpus", ""), cpu_mcpu=found.get("cpu_milli", 0))
+    reservation = NodeReservation(cpus=found.get("reserved_cpus") or "", cpu_mcpu=found.get("cpu_milli") or 0)
     return {"reserved_cpus": reserved_cpus(_topology(case["topology"]), reservation).format()}
 
 
