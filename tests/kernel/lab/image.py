@@ -1,4 +1,4 @@
-"""What is inside the machine: an initial file system of three layers, of which only the last is made anew for every command."""
+"""What is inside the machine: an initial file system of layers, of which only the last is made anew for every command."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from tests.kernel.lab.packages import say, unpacked
 from tests.kernel.lab.project import environment, project_entries
 from tests.kernel.lab.refused import LabRefused
 from tests.kernel.lab.symbols import without_symbols
+from tests.kernel.lab.systemd import systemd_entries
 from tests.kernel.lab.variants import Variant
 
 __all__ = ["build_image", "need_tools"]
 
 _INIT: Final = Path(__file__).parent / "init"
+_FINISH: Final = Path(__file__).parent / "finish"
 _PACKAGES: Final = ("busybox-static", "util-linux", "libsmartcols1", "numactl", "libnuma1", "hwloc-nox", "libhwloc15")
 _TOOLS: Final = {
     "usr/bin/lscpu": "lscpu",
@@ -32,7 +34,7 @@ _TOOLS: Final = {
     "usr/bin/lstopo-no-graphics": "lstopo",
     "usr/bin/hwloc-info": "hwloc-info",
 }
-_IMAGE_MOST_BYTES: Final = 100 << 20
+_IMAGE_MOST_BYTES: Final = 150 << 20
 _ROOM_BYTES: Final = 256 << 20
 """What the kernel and the command need beside the image, which is in memory twice while it is unpacked."""
 
@@ -41,7 +43,9 @@ def build_image(
     target: Path, kernel: Kernel, variant: Variant, command: Sequence[str], environ: Mapping[str, str], *, refresh: bool
 ) -> int:
     """Write the image of one run to `target`; its size in bytes. Raises LabRefused when it would not fit."""
-    layers = (_system_layer(kernel, refresh=refresh), _project_layer())
+    layers = [_system_layer(kernel, refresh=refresh), _project_layer()]
+    if variant.init == "systemd":
+        layers.append(_systemd_layer(refresh=refresh))
     with target.open("wb") as out:
         for layer in layers:
             with layer.open("rb") as made:
@@ -96,14 +100,25 @@ def _project_layer() -> Path:
     return made_once("project", entries_key(entries), make)
 
 
+def _systemd_layer(*, refresh: bool) -> Path:
+    entries = systemd_entries(refresh=refresh)
+
+    def make(path: Path) -> None:
+        with path.open("wb") as out:
+            write_archive(out, entries)
+
+    return made_once("systemd", entries_key(entries), make)
+
+
 def _run_entries(variant: Variant, command: Sequence[str], environ: Mapping[str, str]) -> tuple[Entry, ...]:
     exports = [f"export {name}={shlex.quote(value)}" for name, value in {**environment(), **environ}.items()]
     script = "\n".join([*exports, f"exec {shlex.join(command)}", ""])
     offline = " ".join(str(cpu) for cpu in variant.offline)
-    settings = f"LAB_VARIANT={variant.name}\nLAB_CGROUP={variant.cgroup}\nLAB_OFFLINE='{offline}'\n"
+    settings = f"LAB_INIT={variant.init}\nLAB_CGROUP={variant.cgroup}\nLAB_OFFLINE='{offline}'\n"
     return (
         file("/init", _INIT, program=True),
         file("/lab/command", script.encode()),
+        file("/lab/finish", _FINISH),
         file("/lab/run", settings.encode()),
         file("/etc/passwd", b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"),
         file("/etc/group", b"root:x:0:\nnogroup:x:65534:\n"),

@@ -17,6 +17,8 @@ __all__ = ["library_entries"]
 _FOUND: Final = re.compile(r"^\s*(?:(\S+) => )?(/\S+) \(0x", re.MULTILINE)
 _LACKING: Final = re.compile(r"^\s*(\S+) => not found", re.MULTILINE)
 _TARGET: Final = "/usr/lib/x86_64-linux-gnu"
+_PLACES: Final = ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/systemd")
+"""Where packages keep libraries; systemd has some that are its own."""
 _LINKER: Final = re.compile(r"/ld-linux[^/]*$")
 
 
@@ -27,7 +29,7 @@ def library_entries(programs: Iterable[Path], trees: Sequence[Path], inside: Seq
     is nowhere.
     """
     paths = [str(path) for path in programs]
-    search = [str(tree / part) for tree in trees for part in ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu")]
+    search = [str(tree / part) for tree in trees for part in _PLACES]
     environ = {**os.environ, "LD_LIBRARY_PATH": ":".join(search), "LC_ALL": "C"}
     shown = subprocess.run(["ldd", *paths], env=environ, capture_output=True, text=True, check=False).stdout
     lacking = sorted(set(_LACKING.findall(shown)))

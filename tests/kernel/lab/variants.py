@@ -14,7 +14,7 @@ __all__ = ["DEFAULT", "VARIANTS", "Variant", "variant_named"]
 class Variant(Struct, frozen=True, kw_only=True):
     """One machine. `zones` are the CPUs of each NUMA node by the order in which firmware lists them: threads of a core together.
 
-    `offline` CPUs are taken away before the command runs.
+    `offline` CPUs are taken away before the command runs. Under systemd the command is a service.
     """
 
     name: str
@@ -27,6 +27,7 @@ class Variant(Struct, frozen=True, kw_only=True):
     zones_per_socket: int = 1
     cpu: str = "Skylake-Server-v4"
     cgroup: Literal["v2", "v1", "hybrid"] = "v2"
+    init: Literal["busybox", "systemd"] = "busybox"
     offline: tuple[int, ...] = ()
     memory_mib: int = 2_048
 
@@ -59,6 +60,7 @@ VARIANTS: Final = (
     Variant(name="cgroup-v1", says="cgroup v1 only", cgroup="v1"),
     Variant(name="hybrid", says="cgroup v1, and v2 without controllers", cgroup="hybrid"),
     Variant(name="offline-cpu", says="CPUs 3 and 12 are offline", offline=(3, 12)),
+    Variant(name="systemd", says="systemd is the first process, and slices are its own", init="systemd"),
 )
 
 
