@@ -125,6 +125,43 @@ def test_verdicts_and_scores_of_all_nodes_are_those_of_each(
         assert 0 <= scores[row] <= 100
 
 
+tight = st.fixed_dictionaries(dict.fromkeys(RESOURCES, st.integers(0, 40)))
+
+
+@settings(max_examples=400)
+@given(
+    st.fixed_dictionaries(dict.fromkeys(RESOURCES, st.integers(40, 80))),
+    st.lists(st.tuples(tight, st.sampled_from([0, 9, 10, 11])), min_size=8, max_size=8),
+    st.integers(1, 20),
+    st.sampled_from([0, 10]),
+    st.booleans(),
+)
+def test_verdicts_agree_next_to_every_threshold_and_at_expiry(
+    thresholds: dict[str, int],
+    cluster: list[tuple[dict[str, int], int]],
+    asked: int,
+    expiration_ms: int,
+    place_when_expired: bool,
+) -> None:
+    policy = LoadPolicy(
+        usage_pct=thresholds,
+        factors_pct=dict.fromkeys(RESOURCES, 100),
+        expiration_ms=expiration_ms,
+        place_when_expired=place_when_expired,
+    )
+    newcomer = Workload(name="new", band=PriorityBand.PROD, requests={"cpu": asked, "memory": 21 - asked})
+    table, capacity = LoadTable(policy), dict.fromkeys(RESOURCES, 40)
+    reports = [NodeLoad(updated_at_ms=NOW_MS - age_ms, usage=usage) for usage, age_ms in cluster]
+    for row, load in enumerate(reports):
+        table.write(row, load, [], capacity)
+    rows, estimate = table.rows(len(reports)), table.estimate(newcomer)
+    codes = refusal_codes_of_rows(rows, estimate, newcomer.band, policy, NOW_MS).tolist()
+    for code, load in zip(codes, reports, strict=True):
+        refusal = refusal_of(newcomer, load, [], capacity, policy, NOW_MS)
+        named = None if refusal is None else refusal.resource
+        assert named == {0: None, EXPIRED: ""}.get(code, RESOURCES[(code - FIRST_RESOURCE) % len(RESOURCES)])
+
+
 @given(policies, nodes, workloads("fresh"), st.integers(0, 3))
 def test_placing_newcomers_one_by_one_equals_writing_the_node_again(
     policy: LoadPolicy,
@@ -238,7 +275,7 @@ def test_offline_limits_of_all_nodes_hold_as_for_each(
 ) -> None:
     rule = ColocationRule(is_enabled=is_enabled, offline_max=offline_max)
     rows = takes_offline_rows(qos, np.array(held), np.full(len(held), rule.offline_limit))
-    assert rows.tolist() == [takes_offline(qos, count, rule) for count in held]
+    assert rows.tolist() == [takes_offline(qos, count, rule.offline_limit) for count in held]
 
 
 @given(st.lists(st.integers(0, ALL_CLASSES), min_size=1), st.sampled_from(QosClass))

@@ -1,30 +1,26 @@
 """Which nodes may take a workload at all."""
 
 import pytest
+from msgspec import structs
 
+from colo_common.model.constraints import Taint, Toleration
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.node_rules import NodeRules
 from colo_common.model.qos import QosClass
-from colo_scheduler.eligibility.colocation import ColocationRule, check_rules, rule_of, takes_offline
+from colo_scheduler.eligibility.colocation import (
+    NO_LIMIT,
+    ColocationRule,
+    check_rules,
+    offline_limit,
+    rule_of,
+    takes_offline,
+)
 from colo_scheduler.eligibility.selector import LABEL_KEYS_MAX, LabelColumns, Operator, Requirement, Selector, selects
 from colo_scheduler.eligibility.standing import ALL_CLASSES, may_grow, served_bits, serves
-from colo_scheduler.eligibility.taints import (
-    Taint,
-    TaintColumn,
-    TaintEffect,
-    Toleration,
-    TolerationOperator,
-    refusing_taint,
-    soft_taints,
-)
-from colo_scheduler.eligibility.withheld import (
-    ApplyPolicy,
-    available_cpus,
-    withheld_cpus,
-    withheld_mcpu,
-    zone_capacity_mcpu,
-)
+from colo_scheduler.eligibility.taints import TAINTS_MAX, TaintColumn, refusing_taint, soft_taints
+from colo_scheduler.eligibility.withheld import available_cpus, withheld_amounts, withheld_cpus, zone_capacity_mcpu
 
 LABELS = {"disk": "ssd", "cores": "64", "empty": ""}
 
@@ -100,9 +96,9 @@ def test_more_label_keys_than_are_kept_are_refused_and_change_nothing() -> None:
     assert columns.selected(Selector(labels={"k0": ""}), 2).tolist() == [True, False]
 
 
-HARD = Taint(key="dedicated", value="db", effect=TaintEffect.NO_SCHEDULE)
-NOW = Taint(key="broken", effect=TaintEffect.NO_EXECUTE)
-SOFT = Taint(key="slow", effect=TaintEffect.PREFER_NO_SCHEDULE)
+HARD = Taint(key="dedicated", value="db", effect="NoSchedule")
+NOW = Taint(key="broken", effect="NoExecute")
+SOFT = Taint(key="slow", effect="PreferNoSchedule")
 
 
 @pytest.mark.parametrize(
@@ -111,10 +107,12 @@ SOFT = Taint(key="slow", effect=TaintEffect.PREFER_NO_SCHEDULE)
         ((), HARD),
         ((Toleration(key="dedicated", value="db"),), NOW),
         ((Toleration(key="dedicated", value="web"),), HARD),
-        ((Toleration(key="dedicated", operator=TolerationOperator.EXISTS, effect=TaintEffect.NO_EXECUTE),), HARD),
-        ((Toleration(key="dedicated", operator=TolerationOperator.EXISTS), Toleration(key="broken")), None),
-        ((Toleration(operator=TolerationOperator.EXISTS),), None),
-        ((Toleration(operator=TolerationOperator.EXISTS, effect=TaintEffect.NO_SCHEDULE),), NOW),
+        ((Toleration(key="dedicated", value=""),), HARD),
+        ((Toleration(key="dedicated", effect="NoExecute"),), HARD),
+        ((Toleration(key="dedicated"), Toleration(key="broken", value="")), None),
+        ((Toleration(),), None),
+        ((Toleration(effect="NoSchedule"),), NOW),
+        ((Toleration(value="db"),), NOW),
     ],
 )
 def test_a_taint_refuses_what_does_not_tolerate_it(tolerations: tuple[Toleration, ...], expected: Taint | None) -> None:
@@ -133,10 +131,9 @@ def test_a_soft_taint_only_counts() -> None:
     assert column.soft((), 2).tolist() == [1, 0]
 
 
-def test_a_toleration_that_never_means_anything_is_refused() -> None:
-    for toleration in (Toleration(), Toleration(key="a", value="b", operator=TolerationOperator.EXISTS)):
-        with pytest.raises(InvalidInput):
-            toleration.validate("tolerations[0]")
+def test_more_taints_than_are_kept_are_refused() -> None:
+    with pytest.raises(InvalidInput):
+        TaintColumn().write(0, tuple(Taint(key=f"k{number}") for number in range(TAINTS_MAX + 1)))
 
 
 RULES = (
@@ -148,18 +145,23 @@ RULES = (
 def test_offline_work_comes_while_the_node_holds_fewer_than_its_rule_says() -> None:
     mixed = rule_of({"workload.type": "mixed"}, RULES)
     assert mixed.reserved_cpu_mcpu == 2000
-    assert [takes_offline(QosClass.BE, held, mixed) for held in (0, 1, 2, 3)] == [True, True, False, False]
-    assert takes_offline(QosClass.LS, 99, mixed)
+    assert [takes_offline(QosClass.BE, held, mixed.offline_limit) for held in (0, 1, 2, 3)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert takes_offline(QosClass.LS, 99, mixed.offline_limit)
 
 
 def test_a_node_that_is_not_shared_takes_no_offline_work_and_the_last_rule_counts() -> None:
     rule = rule_of({"workload.type": "mixed", "critical": "true"}, RULES)
-    assert not takes_offline(QosClass.BE, 0, rule)
-    assert takes_offline(QosClass.LSR, 0, rule)
+    assert not takes_offline(QosClass.BE, 0, rule.offline_limit)
+    assert takes_offline(QosClass.LSR, 0, rule.offline_limit)
 
 
 def test_a_node_without_a_rule_is_open() -> None:
-    assert takes_offline(QosClass.BE, 10_000, rule_of({}, RULES))
+    assert takes_offline(QosClass.BE, 10_000, rule_of({}, RULES).offline_limit)
 
 
 def test_a_colocation_rule_that_makes_no_sense_is_named() -> None:
@@ -208,9 +210,27 @@ def test_what_is_preferred_loses_one_holder_before_it_is_counted() -> None:
 
 
 def test_a_list_of_cpus_wins_over_a_quantity_and_may_leave_allocatable_alone() -> None:
-    assert withheld_mcpu(CpuSet.parse("0-3"), 9000) == 4000
-    assert withheld_mcpu(CpuSet(), 5500) == 5500
-    assert withheld_mcpu(CpuSet.parse("0-3"), 9000, ApplyPolicy.RESERVED_CPUS_ONLY) == 0
+    listed = NodeRules(reserved_cpus="0-3", reserved_mcpu=9000, reserved_memory_bytes=5)
+    assert withheld_amounts(listed) == (4000, 5)
+    assert withheld_amounts(NodeRules(reserved_mcpu=5500)) == (5500, 0)
+    assert withheld_amounts(structs.replace(listed, reserved_cpus_only=True)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("rules", "rule", "expected"),
+    [
+        (NodeRules(), None, NO_LIMIT),
+        (NodeRules(batch_replicas_most=7), None, 7),
+        (NodeRules(batch_replicas_most=7), ColocationRule(offline_max=3), 3),
+        (NodeRules(batch_replicas_most=2), ColocationRule(offline_max=3), 2),
+        (NodeRules(is_colocated=False, batch_replicas_most=2), None, 0),
+        (NodeRules(), ColocationRule(is_enabled=False), 0),
+    ],
+)
+def test_the_lower_of_a_node_s_own_limit_and_its_rule_s_counts(
+    rules: NodeRules, rule: ColocationRule | None, expected: int
+) -> None:
+    assert offline_limit(rules, rule) == expected
 
 
 @pytest.mark.parametrize(("capacity", "count", "expected"), [(8000, 2, 6000), (1000, 2, 0), (0, 2, 0), (8000, 0, 8000)])

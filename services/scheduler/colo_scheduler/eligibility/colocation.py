@@ -8,6 +8,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.node_rules import NodeRules
 from colo_common.model.qos import QosClass
 from colo_scheduler.eligibility.selector import Selector, selects
 
@@ -16,6 +17,7 @@ __all__ = [
     "ColocationRule",
     "check_rules",
     "is_offline",
+    "offline_limit",
     "rule_of",
     "takes_offline",
     "takes_offline_rows",
@@ -77,13 +79,19 @@ def is_offline(qos: QosClass) -> bool:
     return qos is QosClass.BE
 
 
-def takes_offline(qos: QosClass, offline_held: int, rule: ColocationRule) -> bool:
-    """Whether one more replica of that class may come: online work always, offline work while the node holds fewer than it may."""
-    return not is_offline(qos) or offline_held < rule.offline_limit
+def offline_limit(rules: NodeRules, rule: ColocationRule | None = None) -> int:
+    """How many offline replicas a node may hold by its own rules and by the rule that selects it, whichever is lower."""
+    own = ColocationRule(is_enabled=rules.is_colocated, offline_max=rules.batch_replicas_most).offline_limit
+    return own if rule is None else min(own, rule.offline_limit)
+
+
+def takes_offline(qos: QosClass, offline_held: int, limit: int) -> bool:
+    """Whether one more replica of that class may come: online work always, offline work while the node holds fewer than `limit`."""
+    return not is_offline(qos) or offline_held < limit
 
 
 def takes_offline_rows(qos: QosClass, offline_held: IntArray, offline_limit: IntArray) -> BoolArray:
-    """`takes_offline` of every row; both columns int64, shape (nodes,), the second `ColocationRule.offline_limit`."""
+    """`takes_offline` of every row; both columns int64, shape (nodes,), the second from `offline_limit`."""
     if not is_offline(qos):
         return np.ones(offline_held.shape, dtype=np.bool_)
     passes: BoolArray = offline_held < offline_limit

@@ -1,22 +1,17 @@
-"""Taints keep work off a node unless it tolerates them, with the rules of Kubernetes."""
+"""Taints keep work off a node unless it tolerates them: NoSchedule and NoExecute refuse it, PreferNoSchedule is only counted."""
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
+from colo_common.model.constraints import Taint, Toleration
 from colo_common.model.invalid import InvalidInput
 
 __all__ = [
     "TAINTS_MAX",
-    "Taint",
     "TaintColumn",
-    "TaintEffect",
-    "Toleration",
-    "TolerationOperator",
     "refusing_taint",
     "soft_taints",
     "tolerates",
@@ -27,60 +22,22 @@ IntArray = npt.NDArray[np.int64]
 
 TAINTS_MAX: Final = 64
 """The most taints of one node."""
-
-
-class TaintEffect(StrEnum):
-    """NoSchedule and NoExecute refuse work that does not tolerate them, PreferNoSchedule only makes the node less liked."""
-
-    NO_SCHEDULE = "NoSchedule"
-    PREFER_NO_SCHEDULE = "PreferNoSchedule"
-    NO_EXECUTE = "NoExecute"
-
-
-class TolerationOperator(StrEnum):
-    """Exists tolerates every value of the key, and with an empty key every taint."""
-
-    EQUAL = "Equal"
-    EXISTS = "Exists"
-
-
-class Taint(Struct, frozen=True, kw_only=True, order=True):
-    """One mark of a node."""
-
-    key: str
-    effect: TaintEffect
-    value: str = ""
-
-
-class Toleration(Struct, frozen=True, kw_only=True):
-    """What a workload puts up with; without an effect, the taint whatever its effect."""
-
-    key: str = ""
-    operator: TolerationOperator = TolerationOperator.EQUAL
-    value: str = ""
-    effect: TaintEffect | None = None
-
-    def validate(self, field: str) -> None:
-        """Raise InvalidInput for a toleration that could never mean anything."""
-        if not self.key and self.operator is not TolerationOperator.EXISTS:
-            raise InvalidInput(f"{field}.operator", "must be Exists when the key is empty", self.operator)
-        if self.value and self.operator is TolerationOperator.EXISTS:
-            raise InvalidInput(f"{field}.value", "must be empty with Exists", self.value)
+_SOFT: Final = "PreferNoSchedule"
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether a toleration covers a taint."""
-    if toleration.effect is not None and toleration.effect is not taint.effect:
-        return False
-    if toleration.operator is TolerationOperator.EXISTS:
-        return not toleration.key or toleration.key == taint.key
-    return toleration.key == taint.key and toleration.value == taint.value
+    """Whether a toleration covers a taint: its key or any, its value or any, its effect or any."""
+    return (
+        toleration.key in ("", taint.key)
+        and toleration.value in (None, taint.value)
+        and toleration.effect in ("", taint.effect)
+    )
 
 
 def refusing_taint(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
     """The first taint that refuses the work, None when it may come."""
     for taint in taints:
-        if taint.effect is TaintEffect.PREFER_NO_SCHEDULE:
+        if taint.effect == _SOFT:
             continue
         if not any(tolerates(toleration, taint) for toleration in tolerations):
             return taint
@@ -89,10 +46,7 @@ def refusing_taint(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -
 
 def soft_taints(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:
     """How many PreferNoSchedule taints are not tolerated."""
-    return sum(
-        taint.effect is TaintEffect.PREFER_NO_SCHEDULE and not any(tolerates(entry, taint) for entry in tolerations)
-        for taint in taints
-    )
+    return sum(taint.effect == _SOFT and not any(tolerates(entry, taint) for entry in tolerations) for taint in taints)
 
 
 class TaintColumn:

@@ -5,7 +5,6 @@ cpus(alloc) = cpus(total) - cpus(allocated) - cpus(kubelet reserved) - cpus(anno
 """
 
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
 from typing import Final
 
 import numpy as np
@@ -13,13 +12,13 @@ import numpy.typing as npt
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.node_rules import NodeRules
 
 __all__ = [
-    "ApplyPolicy",
     "allocatable_of_rows",
     "available_cpus",
+    "withheld_amounts",
     "withheld_cpus",
-    "withheld_mcpu",
     "zone_capacities_of_rows",
     "zone_capacity_mcpu",
 ]
@@ -29,18 +28,15 @@ IntArray = npt.NDArray[np.int64]
 _MCPU: Final = 1000
 
 
-class ApplyPolicy(StrEnum):
-    """Default: allocatable shrinks, too. ReservedCPUsOnly: only the listed CPUs are withheld."""
+def withheld_amounts(rules: NodeRules) -> tuple[int, int]:
+    """By how much a node's own rules shrink its allocatable: milli-CPU (1000 a listed CPU, else the quantity) and bytes.
 
-    DEFAULT = "Default"
-    RESERVED_CPUS_ONLY = "ReservedCPUsOnly"
-
-
-def withheld_mcpu(listed: CpuSet, quantity_mcpu: int, policy: ApplyPolicy = ApplyPolicy.DEFAULT) -> int:
-    """By how much a reservation shrinks a node's allocatable CPU: 1000 a listed CPU, else the quantity, 0 with ReservedCPUsOnly."""
-    if policy is ApplyPolicy.RESERVED_CPUS_ONLY:
-        return 0
-    return len(listed) * _MCPU if listed else max(0, quantity_mcpu)
+    Nothing where only the listed CPUs are withheld.
+    """
+    if rules.reserved_cpus_only:
+        return 0, 0
+    listed = CpuSet.parse(rules.reserved_cpus, "rules.reserved_cpus")
+    return len(listed) * _MCPU if listed else rules.reserved_mcpu, rules.reserved_memory_bytes
 
 
 def withheld_cpus(
@@ -87,9 +83,11 @@ def zone_capacity_mcpu(capacity_mcpu: int, withheld_count: int) -> int:
 
 def zone_capacities_of_rows(capacity_mcpu: IntArray, withheld_count: IntArray) -> IntArray:
     """`zone_capacity_mcpu` of every cell: int64, any equal shapes."""
-    return np.maximum(0, capacity_mcpu - withheld_count * _MCPU)
+    left: IntArray = np.maximum(0, capacity_mcpu - withheld_count * _MCPU)
+    return left
 
 
 def allocatable_of_rows(allocatable: IntArray, withheld: IntArray) -> IntArray:
     """What may be asked for beside what is kept: allocatable - withheld, at least 0; int64, any equal shapes and units."""
-    return np.maximum(0, allocatable - withheld)
+    left: IntArray = np.maximum(0, allocatable - withheld)
+    return left
