@@ -97,7 +97,9 @@ def test_a_policy_that_breaks_a_rule_is_named(policy: DynamicPolicy, field: str)
 
 
 def test_the_policy_as_shipped_is_valid() -> None:
-    DynamicPolicy().validate()
+    policy = DynamicPolicy()
+    policy.validate()
+    assert set(policy.limits_ratio) < set(policy.weights)
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("avg", 50), ("p50", 50), ("p90", 90), ("p95", 100), ("p99", 100)])

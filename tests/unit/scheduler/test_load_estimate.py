@@ -6,7 +6,15 @@ from colo_common.events.job import ReplicaWant
 from colo_common.events.node import NodeUsageSampled, WorkloadUsage
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.workload import ResourceRequest, RunSpec
-from colo_scheduler.load.estimate import contribution_of, estimate_of, needs_estimation, prod_used, reports_of, used
+from colo_scheduler.load.estimate import (
+    contribution_of,
+    estimate_of,
+    needs_estimation,
+    prod_used,
+    reports_of,
+    sums_of,
+    used,
+)
 from colo_scheduler.load.policy import LoadPolicy, UsageBasis
 from colo_scheduler.load.usage import (
     Aggregate,
@@ -118,7 +126,7 @@ def test_only_what_the_estimate_exceeds_the_report_by_is_added() -> None:
     placed = [Placed(workload=a_workload(), placed_at_ms=NOW_MS)]
     for reported, expected in ((0, 14_000), (1500, 12_500), (5000, 10_000)):
         load = a_load(workloads=(WorkloadLoad(name="w", usage={"cpu": reported}),))
-        assert used(load, placed, CPU_ONLY)["cpu"] == expected
+        assert used(load, sums_of(load, placed, CPU_ONLY))["cpu"] == expected
 
 
 def test_a_report_without_amounts_counts_as_none() -> None:
@@ -130,17 +138,17 @@ def test_prod_work_that_the_report_calls_otherwise_is_estimated_in_full() -> Non
     placed = [Placed(workload=a_workload(), placed_at_ms=0)]
     called_prod = a_load(workloads=(WorkloadLoad(name="w", usage={"cpu": 700}, is_prod=True),))
     called_batch = a_load(workloads=(WorkloadLoad(name="w", usage={"cpu": 700}),))
-    assert prod_used(called_prod, placed, CPU_ONLY) == {"cpu": 700}
-    assert prod_used(called_batch, placed, CPU_ONLY) == {"cpu": 4000}
-    assert used(called_batch, placed, CPU_ONLY)["cpu"] == 10_000
+    assert prod_used(called_prod, sums_of(called_prod, placed, CPU_ONLY), CPU_ONLY) == {"cpu": 700}
+    assert prod_used(called_batch, sums_of(called_batch, placed, CPU_ONLY), CPU_ONLY) == {"cpu": 4000}
+    assert used(called_batch, sums_of(called_batch, placed, CPU_ONLY))["cpu"] == 10_000
 
 
 def test_prod_usage_leaves_out_other_bands_and_takes_the_system_in_on_demand() -> None:
     load = a_load(system_usage={"cpu": 5}, workloads=(WorkloadLoad(name="w", usage={"cpu": 700}, is_prod=True),))
     placed = [Placed(workload=a_workload(band=PriorityBand.BATCH), placed_at_ms=0)]
-    assert prod_used(load, placed, CPU_ONLY) == {}
+    assert prod_used(load, sums_of(load, placed, CPU_ONLY), CPU_ONLY) == {}
     with_system = LoadPolicy(factors_pct={"cpu": 100}, prod_usage_includes_system=True)
-    assert prod_used(load, placed, with_system) == {"cpu": 5}
+    assert prod_used(load, sums_of(load, placed, with_system), with_system) == {"cpu": 5}
 
 
 AGGREGATES = (
@@ -169,8 +177,8 @@ def test_a_window_of_zero_takes_the_longest_that_has_a_value_and_else_the_newest
 def test_where_an_explicit_window_is_missing_all_placed_work_is_estimated_in_full() -> None:
     placed = [Placed(workload=a_workload(), placed_at_ms=0)]
     load = a_load(aggregates=AGGREGATES, workloads=(WorkloadLoad(name="w", usage={"cpu": 700}),))
-    assert used(load, placed, CPU_ONLY, UsageBasis(kind="p95", window_ms=7)) == {"cpu": 4000}
-    assert used(load, placed, CPU_ONLY, UsageBasis(kind="p95", window_ms=300_000)) == {"cpu": 300}
+    assert used(load, sums_of(load, placed, CPU_ONLY), UsageBasis(kind="p95", window_ms=7)) == {"cpu": 4000}
+    assert used(load, sums_of(load, placed, CPU_ONLY), UsageBasis(kind="p95", window_ms=300_000)) == {"cpu": 300}
 
 
 def test_a_contribution_of_other_work_has_no_prod_part() -> None:

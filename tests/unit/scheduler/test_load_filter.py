@@ -164,4 +164,6 @@ def test_a_policy_that_breaks_a_rule_is_named(policy: dict[str, object], field: 
 
 
 def test_the_policy_as_shipped_is_valid() -> None:
-    LoadPolicy().validate()
+    policy = LoadPolicy()
+    policy.validate()
+    assert policy.resources == policy.scored == ("cpu", "memory")

@@ -24,12 +24,14 @@ __all__ = [
     "DEFAULT_CPU_MCPU",
     "DEFAULT_MEMORY_BYTES",
     "Contribution",
+    "Sums",
     "contribution_of",
     "estimate_of",
     "estimation_until_ms",
     "needs_estimation",
     "prod_used",
     "reports_of",
+    "sums_of",
     "used",
 ]
 
@@ -44,9 +46,9 @@ def estimate_of(workload: Workload, policy: LoadPolicy) -> dict[str, int]:
     q = max(limit, request); round half up of q x factor / 100, never above a limit. Work that asks for nothing is taken for
     250 milli-CPU and 200 MiB, mid work for nothing.
     """
-    factors = dict(policy.factors_pct)
+    factors = policy.factors_pct
     if policy.allow_own_estimation:
-        factors.update(workload.factors_pct)
+        factors = {**factors, **workload.factors_pct}
     return {resource: _estimate(workload, resource, factor) for resource, factor in factors.items()}
 
 
@@ -127,28 +129,40 @@ def reports_of(load: NodeLoad) -> Mapping[str, WorkloadLoad]:
     return {report.name: report for report in load.workloads if report.usage}
 
 
-def used(
-    load: NodeLoad, placed: Iterable[Placed], policy: LoadPolicy, basis: UsageBasis | None = None
-) -> dict[str, int]:
+class Sums(NamedTuple):
+    """The contributions of everything that is placed on a node, added up. `prod` is reported usage and what comes on top of it."""
+
+    delta: dict[str, int]
+    full: dict[str, int]
+    prod: dict[str, int]
+
+
+def sums_of(load: NodeLoad, placed: Iterable[Placed], policy: LoadPolicy) -> Sums:
+    """Add up what all placed work contributes."""
+    sums = Sums({}, {}, {})
+    reports = reports_of(load)
+    for entry in placed:
+        part = contribution_of(entry, reports.get(entry.workload.name), load, policy)
+        add(sums.delta, part.delta)
+        add(sums.full, part.full)
+        add(sums.prod, part.prod_usage)
+        add(sums.prod, part.prod_delta)
+    return sums
+
+
+def used(load: NodeLoad, sums: Sums, basis: UsageBasis | None = None) -> dict[str, int]:
     """What a node uses with everything that is placed there: the newest usage, or an aggregate when a basis is named.
 
     Where the aggregate has no value, the full estimates of all placed work stand for it.
     """
     base = load.usage if basis is None else aggregate_usage(load, basis)
     total: dict[str, int] = dict(base or {})
-    reports = reports_of(load)
-    for entry in placed:
-        part = contribution_of(entry, reports.get(entry.workload.name), load, policy)
-        add(total, part.full if base is None else part.delta)
+    add(total, sums.full if base is None else sums.delta)
     return total
 
 
-def prod_used(load: NodeLoad, placed: Iterable[Placed], policy: LoadPolicy) -> dict[str, int]:
+def prod_used(load: NodeLoad, sums: Sums, policy: LoadPolicy) -> dict[str, int]:
     """What prod work uses on a node, with the system's usage when the policy counts it in."""
     total: dict[str, int] = dict(load.system_usage) if policy.prod_usage_includes_system else {}
-    reports = reports_of(load)
-    for entry in placed:
-        part = contribution_of(entry, reports.get(entry.workload.name), load, policy)
-        add(total, part.prod_usage)
-        add(total, part.prod_delta)
+    add(total, sums.prod)
     return total

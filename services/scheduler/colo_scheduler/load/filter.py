@@ -6,7 +6,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from colo_common.model.qos import PriorityBand
-from colo_scheduler.load.estimate import estimate_of, prod_used, used
+from colo_scheduler.load.estimate import estimate_of, prod_used, sums_of, used
 from colo_scheduler.load.policy import LoadPolicy, OwnThresholds
 from colo_scheduler.load.usage import Amounts, NodeLoad, Placed, Workload, add
 
@@ -59,10 +59,11 @@ def refusal_of(
         return None if policy.place_when_expired else LoadRefusal(kind=RefusalKind.EXPIRED)
     if load.usage is None:
         return None
+    sums = sums_of(load, placed, policy)
     if policy.is_judged_by_prod(own, is_prod=is_prod):
-        total = prod_used(load, placed, policy)
+        total = prod_used(load, sums, policy)
     else:
-        total = used(load, placed, policy, basis)
+        total = used(load, sums, basis)
     kind = RefusalKind.USAGE if basis is None else RefusalKind.AGGREGATED_USAGE
     refusal = _first_above(total, capacity, thresholds, kind)
     if refusal is None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand
-from colo_scheduler.load.estimate import estimate_of, prod_used, used
+from colo_scheduler.load.estimate import estimate_of, prod_used, sums_of, used
 from colo_scheduler.load.policy import LoadPolicy, OwnThresholds, check_pcts
 from colo_scheduler.load.usage import Amounts, NodeLoad, Placed, Workload
 
@@ -123,9 +123,10 @@ class LoadTable:
             for sums in (rows.filter_used, rows.score_used, rows.prod_used):
                 sums[row] = 0
             return
-        rows.filter_used[row] = self._known(used(load, placed, policy, basis))
-        rows.score_used[row] = self._known(used(load, placed, policy, policy.score_basis))
-        rows.prod_used[row] = self._known(prod_used(load, placed, policy))
+        sums = sums_of(load, placed, policy)
+        rows.filter_used[row] = self._known(used(load, sums, basis))
+        rows.score_used[row] = self._known(used(load, sums, policy.score_basis))
+        rows.prod_used[row] = self._known(prod_used(load, sums, policy))
 
     def place(self, row: int, workload: Workload, count: int = 1) -> None:
         """Add equal newcomers that no report names yet; a negative count takes them away again before a report came."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from colo_common.model.qos import PriorityBand
-from colo_scheduler.load.estimate import estimate_of, prod_used, used
+from colo_scheduler.load.estimate import estimate_of, prod_used, sums_of, used
 from colo_scheduler.load.policy import LoadPolicy
 from colo_scheduler.load.usage import Amounts, NodeLoad, Placed, Workload, add
 
@@ -40,10 +40,11 @@ def load_score(
     """0 to 100 for the node with the workload on it; 0 for a node whose report is missing, empty or expired."""
     if load is None or policy.is_expired(load.updated_at_ms, now_ms) or load.usage is None:
         return 0
+    sums = sums_of(load, placed, policy)
     if policy.score_prod_usage and workload.band is PriorityBand.PROD:
-        total = prod_used(load, placed, policy)
+        total = prod_used(load, sums, policy)
     else:
-        total = used(load, placed, policy, policy.score_basis)
+        total = used(load, sums, policy.score_basis)
     add(total, estimate_of(workload, policy))
     scores = {name: least_used(total.get(name, 0), capacity.get(name, 0)) for name in policy.scored}
     return weigh(scores, policy.weights, policy.dominant_weight)
