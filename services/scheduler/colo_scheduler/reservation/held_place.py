@@ -1,0 +1,119 @@
+"""One reservation as the book keeps it, and the words the book answers with."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.events.job import ReplicaWant
+from colo_common.model.placement import Placement
+from colo_common.model.workload import RunSpec
+from colo_scheduler.ledger import Attempt
+from colo_scheduler.reservation.amounts import CPU, MEMORY, total_of
+from colo_scheduler.reservation.fit import AllocatePolicy, Offer, restricted_names
+from colo_scheduler.reservation.lifecycle import Phase
+from colo_scheduler.reservation.match import reserved_amounts
+from colo_scheduler.reservation.spec import ReservationSpec
+
+__all__ = [
+    "BookChange",
+    "HoldChanged",
+    "Match",
+    "PhaseChanged",
+    "Reservation",
+    "attempt_of",
+    "name_of",
+    "offer_of",
+    "want_of",
+]
+
+_PREFIX: Final = "reservation:"
+_SUFFIX: Final = "/hold/0"
+
+
+class Reservation(Struct, frozen=True, kw_only=True):
+    """A reservation and what became of it. `place` is where it was held last; `ended_ms` is 0 while it lives."""
+
+    spec: ReservationSpec
+    created_ms: int
+    phase: Phase = Phase.PENDING
+    place: Placement | None = None
+    reason: str = ""
+    ended_ms: int = 0
+
+
+class PhaseChanged(Struct, frozen=True, kw_only=True):
+    """The reservation is in this phase now; `reason` says why it ended."""
+
+    name: str
+    phase: Phase
+    reason: str = ""
+    node: str = ""
+
+
+class HoldChanged(Struct, frozen=True, kw_only=True):
+    """What the reservation itself holds on the node is another now: ask the book for its remainder."""
+
+    name: str
+    node: str
+
+
+BookChange = PhaseChanged | HoldChanged
+
+
+class Match(Struct, frozen=True, kw_only=True):
+    """A place that a claimant may use."""
+
+    name: str
+    node: str
+    offer: Offer
+
+
+def attempt_of(name: str) -> Attempt:
+    """The attempt under which a reservation stands in ledgers. No job can have such a name: of ":" there is none in a job's."""
+    return (f"{_PREFIX}{name}{_SUFFIX}", 1)
+
+
+def name_of(replica: str) -> str:
+    """The reservation that stands for this replica, "" when it is a replica of a job."""
+    if replica.startswith(_PREFIX) and replica.endswith(_SUFFIX):
+        return replica[len(_PREFIX) : -len(_SUFFIX)]
+    return ""
+
+
+def want_of(reservation: Reservation) -> ReplicaWant:
+    """The replica that stands for the reservation while a place is sought. It has nothing to run."""
+    spec = reservation.spec
+    replica, attempt = attempt_of(spec.name)
+    return ReplicaWant(
+        replica=replica,
+        job=f"{_PREFIX}{spec.name}",
+        queue="",
+        attempt=attempt,
+        request=spec.request,
+        run=RunSpec(),
+        qos=spec.qos,
+        band=spec.band,
+        priority=spec.priority,
+        queued_at_ms=reservation.created_ms,
+        queued_at_us=reservation.created_ms * 1000,
+        constraints=spec.constraints,
+        labels=tuple(sorted(spec.labels.items())),
+    )
+
+
+def offer_of(spec: ReservationSpec, owners: Sequence[Placement]) -> Offer:
+    """The reservation in numbers. Owners count with all that they hold, whichever resources the policy restricts."""
+    reserved = reserved_amounts(spec)
+    names = tuple(reserved)
+    is_restricted = spec.policy is AllocatePolicy.RESTRICTED
+    return Offer(
+        name=spec.name,
+        policy=spec.policy,
+        names=restricted_names(names, spec.restricted) if is_restricted else names,
+        allocatable=reserved,
+        allocated=total_of({CPU: owner.cpu_mcpu, MEMORY: owner.memory_bytes} for owner in owners),
+        owners=len(owners),
+        allocate_once=spec.allocate_once,
+        order=spec.order,
+    )

@@ -1,0 +1,95 @@
+"""The life of a reservation as a closed table."""
+
+from enum import StrEnum
+from typing import Final
+
+from colo_common.model.transitions import SAME, Ignore, Machine, State, Transition
+
+__all__ = ["RESERVATION", "EndReason", "Phase"]
+
+
+class Phase(StrEnum):
+    """Where a reservation is in its life."""
+
+    PENDING = "Pending"
+    AVAILABLE = "Available"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether it holds nothing and never will again."""
+        return self in (Phase.SUCCEEDED, Phase.FAILED)
+
+
+class EndReason(StrEnum):
+    """Why a reservation holds nothing any more."""
+
+    USED = "used"
+    EXPIRED = "expired"
+    NODE_GONE = "node-gone"
+    OWNER_GONE = "owner-gone"
+
+
+_ENDED: Final = ("Succeeded", "Failed")
+
+RESERVATION: Final = Machine(
+    name="reservation",
+    states=(
+        State(name="Pending", is_initial=True, meaning="waits for a place"),
+        State(name="Available", meaning="holds a place for its owners"),
+        State(name="Succeeded", is_terminal=True, meaning="was used once, its owner holds the place itself"),
+        State(name="Failed", is_terminal=True, meaning="ended without use, or before its last use"),
+    ),
+    events=("bound", "used", "left", "expired", "node_gone", "owner_gone"),
+    transitions=(
+        Transition(id="R1", sources=("Pending",), event="bound", target="Available", actions=("hold the place",)),
+        Transition(
+            id="R2",
+            sources=("Available",),
+            event="used",
+            target="Succeeded",
+            guard=("once",),
+            actions=("let go of what the owner does not use",),
+        ),
+        Transition(
+            id="R3",
+            sources=("Available",),
+            event="used",
+            target=SAME,
+            guard=("!once",),
+            actions=("hold what the owners leave",),
+        ),
+        Transition(id="R4", sources=("Available",), event="left", target=SAME, actions=("take the share back",)),
+        Transition(
+            id="R5",
+            sources=("Pending", "Available"),
+            event="expired",
+            target="Failed",
+            actions=("let go of the place",),
+        ),
+        Transition(
+            id="R6", sources=("Available",), event="node_gone", target="Failed", actions=("let go of the place",)
+        ),
+        Transition(
+            id="R7",
+            sources=("Pending", "Available"),
+            event="owner_gone",
+            target="Failed",
+            actions=("let go of the place",),
+        ),
+    ),
+    ignored=(
+        Ignore(states=_ENDED, events=("bound",), why="its place came too late"),
+        Ignore(states=_ENDED, events=("left", "expired", "node_gone", "owner_gone"), why="it has ended already"),
+        Ignore(states=("Pending",), events=("node_gone",), why="it has no node"),
+    ),
+    illegal=(
+        ("Available", "bound"),
+        ("Pending", "used"),
+        ("Pending", "left"),
+        ("Succeeded", "used"),
+        ("Failed", "used"),
+    ),
+)
+"""R1..R7. A reservation may expire in Pending too: one that finds no place must not wait for ever."""

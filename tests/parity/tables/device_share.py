@@ -1,0 +1,111 @@
+"""Devices: groups of GPUs, the closest scope, and devices that are asked for jointly. The cases carry no kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from colo_common.model.constraints import DeviceRequest
+from colo_common.model.placement import DeviceShare
+from colo_common.model.topology import Device
+from colo_scheduler.device.choose import DeviceChoice, DeviceLocality, choose_devices
+from colo_scheduler.device.inventory import DeviceInventory
+from colo_scheduler.device.need import GPU, NIC
+from colo_scheduler.device.partition import GpuPartitions, Partition, PartitionWish, partitions_of_model
+from colo_scheduler.device.scope import Scope
+from tests.parity.table import JsonObject, Result, Table, difference
+
+_SCOPES = {"": Scope.NODE, "Node": Scope.NODE, "NUMANode": Scope.ZONE, "PCIe": Scope.PCIE, "Device": Scope.DEVICE}
+
+
+def _devices(kind: str, rows: list[Mapping[str, Any]]) -> list[Device]:
+    return [Device(kind=kind, device=row["minor"], zone=row["numa"], pcie=row["pcie"]) for row in rows]
+
+
+def _inventory(case: JsonObject) -> DeviceInventory:
+    devices = _devices(GPU, case["gpus"]) + _devices(NIC, case.get("rdmas") or [])
+    inventory = DeviceInventory(devices)
+    zones = {(device.kind, device.device): device.zone for device in devices}
+    used = [(GPU, minor) for minor in case.get("used_gpus") or ()]
+    used += [(NIC, minor) for minor in case.get("used_rdmas_fully") or ()]
+    for index, (kind, minor) in enumerate(used):
+        inventory.hold((f"other/task/{index}", 1), [DeviceShare(kind=kind, device=minor, zone=zones[kind, minor])])
+    return inventory
+
+
+def _partitions(case: JsonObject) -> GpuPartitions:
+    table = case.get("partition_table")
+    by_size = partitions_of_model(case.get("gpu_model") or "")
+    if table:
+        by_size = {
+            int(size): tuple(
+                Partition(devices=tuple(row["minors"]), score=row.get("score", 0), bandwidth=row.get("bandwidth"))
+                for row in rows
+            )
+            for size, rows in table.items()
+        }
+    policy = case.get("gpu_partition_policy") or ("Honor" if by_size is not None else "Prefer")
+    return GpuPartitions(by_size=by_size, is_honored=policy == "Honor")
+
+
+def _locality(case: JsonObject) -> DeviceLocality:
+    has_wish = bool(case.get("ring_bandwidth")) or bool(case.get("restricted"))
+    return DeviceLocality(
+        scope=_SCOPES[case.get("required_scope") or ""],
+        joint=(GPU, NIC) if case.get("joint") else (),
+        same_pcie=case.get("joint_scope") == "SamePCIe",
+        partition=PartitionWish(bandwidth=case.get("ring_bandwidth") or None, only_best=bool(case.get("restricted")))
+        if has_wish
+        else None,
+    )
+
+
+def _requests(case: JsonObject) -> list[DeviceRequest]:
+    requests = []
+    if case.get("gpu_wanted"):
+        requests.append(DeviceRequest(kind=GPU, count=case["gpu_wanted"]))
+    units = case.get("rdma_wanted") or 0
+    if units > 100:
+        requests.append(DeviceRequest(kind=NIC, count=units // 100))
+    elif units:
+        requests.append(DeviceRequest(kind=NIC, core_pct=units))
+    return requests
+
+
+def _choose(case: JsonObject) -> object:
+    found = choose_devices(_inventory(case), _requests(case), locality=_locality(case), partitions=_partitions(case))
+    if not isinstance(found, DeviceChoice):
+        return {"error": True}
+    chosen: dict[str, list[int]] = {}
+    for share in found.shares:
+        chosen.setdefault("gpu" if share.kind == GPU else "rdma", []).append(share.device)
+    return chosen
+
+
+def _overlap(document: JsonObject) -> int:
+    cases = document.get("cases")
+    return int(
+        isinstance(cases, list)
+        and any(isinstance(case, Mapping) and _is_ours(case.get("input")) and "kind" not in case for case in cases)
+    )
+
+
+def _is_ours(found: object) -> bool:
+    return isinstance(found, Mapping) and "gpus" in found and "kind" not in found
+
+
+def _run(document: JsonObject) -> Iterator[Result]:
+    for case in document["cases"]:
+        name = str(case.get("name", "a case without a name"))
+        if not _is_ours(case.get("input")) or "expected" not in case:
+            yield Result(name, "must have an input with gpus, and an expected result")
+            continue
+        try:
+            found = _choose(case["input"])
+        except Exception as error:  # a case that our code cannot answer is a failed case, and the next one still runs
+            yield Result(name, f"raised {type(error).__name__}: {error}")
+            continue
+        yield Result(name, difference(case["expected"], found))
+
+
+TABLE = Table("device_share", _overlap, _run)

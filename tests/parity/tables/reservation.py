@@ -1,0 +1,283 @@
+"""Reservations: owners, fit, choice, score, expiry, accounting, and the CPUs that owners get."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from colo_common.model.cpuset import CpuSet
+from colo_scheduler.cpus.accumulate import Wish
+from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
+from colo_scheduler.cpus.exclusive import HeldCpus
+from colo_scheduler.cpus.topology import CpuRow, CpuTopology
+from colo_scheduler.reservation.accounting import Account, Use, books_of
+from colo_scheduler.reservation.expiry import is_over, next_sync_ms
+from colo_scheduler.reservation.fit import (
+    AllocatePolicy,
+    Ignored,
+    NodeRoom,
+    Offer,
+    fits_node,
+    fits_reservation,
+    refusal_of,
+    restricted_names,
+)
+from colo_scheduler.reservation.held_cpus import choose_reserved_cpus
+from colo_scheduler.reservation.nominate import node_scores, nominate, normalize, order_of, score
+from colo_scheduler.reservation.owners import (
+    Claimant,
+    Controller,
+    ControllerTerm,
+    LabelRule,
+    ObjectTerm,
+    OwnerTerm,
+    is_exact_match,
+    is_owner,
+)
+from tests.parity.table import JsonObject, table_of_kinds
+
+_POLICIES = {
+    "": AllocatePolicy.DEFAULT,
+    "Aligned": AllocatePolicy.ALIGNED,
+    "Restricted": AllocatePolicy.RESTRICTED,
+}
+_ENDED = ("Failed", "Succeeded")
+_S = 1000
+
+
+def _offer(row: JsonObject) -> Offer:
+    return Offer(
+        name=row["name"],
+        policy=_POLICIES[row.get("policy") or ""],
+        names=tuple(row["resource_names"]),
+        allocatable=dict(row["allocatable"]),
+        allocated=dict(row.get("allocated") or {}),
+        withheld=dict(row.get("reserved") or {}),
+        owners=row.get("allocated_pods", 0),
+        allocate_once=row.get("allocate_once", True),
+        order=order_of(str(row.get("order") or "")),
+    )
+
+
+def _room(case: JsonObject) -> NodeRoom:
+    return NodeRoom(
+        allocatable=dict(case["node_allocatable"]),
+        requested=dict(case.get("node_requested") or {}),
+        consumed=dict(case.get("reservations_allocated_total") or {}),
+        replicas=case.get("pods_on_node", 0),
+        reusable=dict(case.get("preemptible") or {}),
+        reusable_in={name: dict(part) for name, part in (case.get("preemptible_in_reservation") or {}).items()},
+    )
+
+
+def _ignored(case: JsonObject) -> Ignored:
+    return Ignored(
+        names=frozenset(case.get("ignored_resources") or ()), groups=frozenset(case.get("ignored_groups") or ())
+    )
+
+
+def _filter(case: JsonObject) -> object:
+    refused = refusal_of(
+        case["pod_requests"],
+        _room(case),
+        [_offer(row) for row in case["reservations"]],
+        has_affinity=case["has_affinity"],
+        only=case.get("requested_reservation_name") or "",
+        skips_node=case.get("skip_fits_node", False),
+        ignored=_ignored(case),
+    )
+    return {"admit": refused is None, "reasons": refused.reasons if refused else []}
+
+
+def _fits_node(case: JsonObject) -> object:
+    left = _offer(case["reservation"]).left if case.get("reservation") else {}
+    room = _room(case)
+    short = fits_node(
+        case["pod_requests"],
+        room,
+        case.get("matched_reservations", 0),
+        left=left,
+        reusable=room.reusable,
+        ignored=_ignored(case),
+    )
+    return {"insufficient": short}
+
+
+def _fits_reservation(case: JsonObject) -> object:
+    reusable = case.get("preemptible_in_reservation") or case.get("preemptible") or {}
+    short = fits_reservation(
+        case["pod_requests"], _offer(case["reservation"]), reusable=reusable, ignored=_ignored(case)
+    )
+    return {"insufficient": bool(short)}
+
+
+def _controller(row: JsonObject) -> dict[str, Any]:
+    return {
+        "name": row.get("name") or "",
+        "uid": row.get("uid") or "",
+        "kind": row.get("kind") or "",
+        "api_version": row.get("api_version") or "",
+        "is_controller": row.get("controller"),
+    }
+
+
+def _label_rules(selector: JsonObject | None) -> tuple[LabelRule, ...]:
+    if not selector:
+        return ()
+    expressions = selector.get("match_expressions") or ()
+    exact = selector.get("match_labels", {}) if "match_labels" in selector or expressions else selector
+    rules = [LabelRule(key=key, values=(value,)) for key, value in sorted((exact or {}).items())]
+    rules += [
+        LabelRule(key=rule["key"], operator=rule["operator"], values=tuple(rule.get("values") or ()))
+        for rule in expressions
+    ]
+    return tuple(rules)
+
+
+def _term(row: JsonObject) -> OwnerTerm:
+    named, controller = row.get("object"), row.get("controller")
+    return OwnerTerm(
+        object=None
+        if named is None
+        else ObjectTerm(**{key: named.get(key) or "" for key in ("uid", "name", "namespace", "api_version")}),
+        controller=None
+        if controller is None
+        else ControllerTerm(namespace=controller.get("namespace") or "", **_controller(controller)),
+        labels=_label_rules(row.get("label_selector")),
+    )
+
+
+def _match_owners(case: JsonObject) -> object:
+    pod = case["pod"]
+    claimant = Claimant(
+        name=pod["name"],
+        namespace=pod.get("namespace") or "",
+        uid=pod.get("uid") or "",
+        api_version=pod.get("api_version") or "",
+        labels=dict(pod.get("labels") or {}),
+        controllers=tuple(Controller(**_controller(owner)) for owner in pod.get("owner_references") or ()),
+    )
+    return {"match": is_owner(claimant, [_term(row) for row in case.get("owners") or ()])}
+
+
+def _restricted_resources(case: JsonObject) -> object:
+    return {"resource_names": restricted_names(case["resource_names"], case.get("options") or ())}
+
+
+def _exact_match(case: JsonObject) -> object:
+    names = case.get("resource_names") or ()
+    return {"match": is_exact_match(case["pod_requests"], case["allocatable"], names, stops_at_absent=True)}
+
+
+def _score(case: JsonObject) -> object:
+    reusable = case.get("preemptible_in_reservation") or {}
+    return {"score": score(case["pod_requests"], _offer(case["reservation"]), reusable=reusable)}
+
+
+def _nominate(case: JsonObject) -> object:
+    kept = next((value for key, value in case.items() if "nominat" in key and value), "")
+    chosen = nominate(
+        case["pod_requests"],
+        _room(case),
+        [_offer(row) for row in case["reservations"]],
+        has_affinity=case["has_affinity"],
+        kept=kept,
+        only=case.get("requested_reservation_name") or "",
+    )
+    return {"reservation": chosen.name if chosen else None}
+
+
+def _normalize(case: JsonObject) -> object:
+    return {"scores": normalize(node_scores(case["node_scores"], case.get("orders") or {}))}
+
+
+def _times(case: JsonObject) -> dict[str, int | None]:
+    def ms(key: str) -> int | None:
+        value = case.get(key)
+        return None if value is None else round(value * _S)
+
+    return {"ttl_ms": ms("ttl_seconds"), "expires_ms": ms("expires_at")}
+
+
+def _expiry(case: JsonObject) -> object:
+    if case["phase"] in _ENDED:
+        return {"expired": False}
+    if not case.get("node"):  # the recorded loop looks at reservations with a node only; the book ends them all
+        return {"expired": False}
+    is_node_gone = case.get("node_exists") is False or bool(case.get("node_missing"))
+    over = is_over(round(case["now"] * _S), round(case["created_at"] * _S), **_times(case))
+    return {"expired": over or is_node_gone}
+
+
+def _next_sync(case: JsonObject) -> object:
+    if case["phase"] in _ENDED:
+        return {"next_sync_seconds": 0}
+    left = next_sync_ms(round(case["now"] * _S), round(case["created_at"] * _S), **_times(case))
+    return {"next_sync_seconds": left / _S}
+
+
+def _accounting(case: JsonObject) -> object:
+    accounts = [
+        Account(name=row["name"], reserved=dict(row["allocatable"]), names=tuple(row["resource_names"]))
+        for row in case["reservations"]
+    ]
+    uses = [Use(request=dict(pod["requests"]), reservation=pod.get("reservation") or "") for pod in case["pods"]]
+    books = books_of(accounts, uses, case["matched"])
+    return {
+        "raw_requested": books.raw,
+        "requested_after_unmatched": books.requested,
+        "matched_allocated_total": books.matched_allocated,
+        "allocated": books.allocated,
+    }
+
+
+def _cpu_topology(shape: JsonObject) -> CpuTopology:
+    threads, cores, zones = shape["threads_per_core"], shape["cores_per_numa"], shape["numa_per_socket"]
+    count = shape["sockets"] * zones * cores * threads
+    rows = []
+    for cpu in range(count):
+        core = cpu // threads
+        zone = core // cores
+        rows.append(CpuRow(cpu, core, zone, zone // zones))
+    return CpuTopology.from_rows(rows)
+
+
+def _held(cpus: list[int]) -> HeldCpus:
+    return HeldCpus(cpus=CpuSet.from_iterable(cpus))
+
+
+def _cpu_reserve(case: JsonObject) -> object:
+    found = choose_reserved_cpus(
+        _cpu_topology(case["topology"]),
+        Wish(
+            bind=BindPolicy(case["bind_policy"]),
+            exclusive=ExclusivePolicy(case.get("exclusive_policy") or "None"),
+            strategy=NumaStrategy(case["numa_strategy"]),
+            max_ref_count=case.get("max_ref_count", 1),
+        ),
+        held_by_others=[_held(case.get("allocated_by_others") or [])],
+        reserved=_held(case["reserved_cpus"]),
+        owners=[_held(case.get("consumed_by_owners") or [])],
+        need=case["num_cpus_needed"],
+        policy=_POLICIES[case.get("policy") or ""],
+    )
+    return {"error": found.detail} if isinstance(found, NoCpus) else {"cpus": list(found)}
+
+
+TABLE = table_of_kinds(
+    "reservation",
+    {
+        "filter": _filter,
+        "fits_node": _fits_node,
+        "fits_reservation": _fits_reservation,
+        "match_owners": _match_owners,
+        "restricted_resources": _restricted_resources,
+        "exact_match": _exact_match,
+        "score": _score,
+        "nominate": _nominate,
+        "normalize": _normalize,
+        "expiry": _expiry,
+        "next_sync": _next_sync,
+        "accounting": _accounting,
+        "cpu_reserve": _cpu_reserve,
+    },
+)

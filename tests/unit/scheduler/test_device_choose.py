@@ -1,0 +1,204 @@
+"""Which devices a request gets, and why it gets none."""
+
+from __future__ import annotations
+
+import pytest
+
+from colo_common.model.constraints import DeviceRequest
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.placement import DeviceShare
+from colo_common.model.reasons import Reason
+from colo_common.model.topology import Device
+from colo_scheduler.device.choose import DeviceChoice, DeviceLocality, NoDevices, choose_devices
+from colo_scheduler.device.hints import BEST_SCORE, DeviceHint, device_hints
+from colo_scheduler.device.inventory import DeviceInventory
+from colo_scheduler.device.need import need_of
+from colo_scheduler.device.partition import GpuPartitions, PartitionWish, partitions_of_model
+from colo_scheduler.device.scope import Scope
+from colo_scheduler.device.scores import device_score, node_score
+
+GIB = 1 << 30
+MEMORY = 16 * GIB
+GPUS = tuple(Device(kind="gpu", device=n, zone=n // 4, pcie=f"p{n // 2}", memory_bytes=MEMORY) for n in range(8))
+NICS = tuple(Device(kind="nic", device=n, zone=n // 2, pcie=f"p{n}") for n in range(4))
+
+
+def an_inventory(*devices: Device) -> DeviceInventory:
+    return DeviceInventory(devices or (*GPUS, *NICS))
+
+
+def a_share(device: int, core_pct: int = 100, memory_bytes: int = MEMORY, kind: str = "gpu") -> DeviceShare:
+    return DeviceShare(kind=kind, device=device, zone=device // 4, core_pct=core_pct, memory_bytes=memory_bytes)
+
+
+def used(inventory: DeviceInventory, *shares: DeviceShare) -> DeviceInventory:
+    for index, share in enumerate(shares):
+        inventory.hold((f"other/task/{index}", 1), [share])
+    return inventory
+
+
+def numbers(found: DeviceChoice | NoDevices, kind: str = "gpu") -> list[int]:
+    assert isinstance(found, DeviceChoice), found
+    return [share.device for share in found.shares if share.kind == kind]
+
+
+def whole(count: int, kind: str = "gpu") -> DeviceRequest:
+    return DeviceRequest(kind=kind, count=count)
+
+
+def test_whole_gpus_lie_as_close_to_each_other_as_they_can() -> None:
+    assert numbers(choose_devices(an_inventory(), [whole(2)])) == [0, 1]
+    inventory = used(an_inventory(), a_share(0), a_share(2))
+    assert numbers(choose_devices(inventory, [whole(2)])) == [4, 5]
+    assert numbers(choose_devices(inventory, [whole(3)])) == [4, 5, 6]
+    assert numbers(choose_devices(inventory, [whole(5)])) == [1, 3, 4, 5, 6]
+
+
+def test_a_whole_gpu_is_one_that_nobody_shares() -> None:
+    inventory = used(an_inventory(), a_share(0, 10, GIB))
+    found = choose_devices(inventory, [whole(1)])
+    assert found == DeviceChoice(shares=(a_share(1),))
+
+
+def test_the_zones_of_the_cpus_come_first() -> None:
+    assert numbers(choose_devices(an_inventory(), [whole(1)], [1])) == [4]
+    full = used(an_inventory(), *(a_share(n) for n in range(4, 8)))
+    assert numbers(choose_devices(full, [whole(1)], [1])) == [0]
+    refused = choose_devices(full, [whole(1)], [1], only_in_zones=True)
+    assert refused == NoDevices(reason=Reason.DEVICE_SHORT, kind="gpu", detail="1 wanted, 0 fit")
+
+
+def test_a_share_is_given_in_cores_and_memory() -> None:
+    found = choose_devices(an_inventory(), [DeviceRequest(kind="gpu", core_pct=30, memory_pct=33)])
+    assert found == DeviceChoice(shares=(a_share(0, 30, MEMORY * 33 // 100),))
+    found = choose_devices(an_inventory(), [DeviceRequest(kind="gpu", memory_bytes=3 * GIB)])
+    assert found == DeviceChoice(shares=(a_share(0, 0, 3 * GIB),))
+
+
+def test_a_share_goes_where_scopes_are_used_already_and_there_to_the_freest_gpu_or_the_fullest() -> None:
+    request = DeviceRequest(kind="gpu", core_pct=10, memory_pct=10)
+    inventory = used(an_inventory(), a_share(4, 50, MEMORY // 2))
+    assert numbers(choose_devices(inventory, [request])) == [5]
+    assert numbers(choose_devices(inventory, [request], locality=DeviceLocality(packs=True))) == [4]
+
+
+def test_shares_of_several_gpus_go_to_different_ones() -> None:
+    found = choose_devices(an_inventory(), [DeviceRequest(kind="gpu", count=3, core_pct=50, memory_pct=50)])
+    assert numbers(found) == [0, 1, 2]
+    close = DeviceLocality(scope=Scope.PCIE)
+    refused = choose_devices(an_inventory(), [DeviceRequest(kind="gpu", count=2, core_pct=50)], locality=close)
+    assert isinstance(refused, NoDevices)
+
+
+def test_a_required_scope_is_kept() -> None:
+    inventory = used(an_inventory(), a_share(0), a_share(2), a_share(4), a_share(6))
+    assert numbers(choose_devices(inventory, [whole(2)])) == [1, 3]
+    in_zone = choose_devices(inventory, [whole(3)], locality=DeviceLocality(scope=Scope.ZONE))
+    assert in_zone == NoDevices(reason=Reason.DEVICE_SHORT, kind="gpu", detail="3 wanted in one zone, 4 fit")
+    assert isinstance(choose_devices(inventory, [whole(2)], locality=DeviceLocality(scope=Scope.PCIE)), NoDevices)
+
+
+def test_gpus_whose_switch_is_unknown_are_not_taken_for_close() -> None:
+    unknown = an_inventory(*(Device(kind="gpu", device=n, zone=0) for n in range(2)))
+    assert numbers(choose_devices(unknown, [whole(2)])) == [0, 1]
+    assert isinstance(choose_devices(unknown, [whole(2)], locality=DeviceLocality(scope=Scope.PCIE)), NoDevices)
+
+
+def test_nics_hang_on_the_switches_of_the_gpus() -> None:
+    nic = DeviceRequest(kind="nic", core_pct=1)
+    joint = DeviceLocality(joint=("gpu", "nic"), same_pcie=True)
+    found = choose_devices(used(an_inventory(), a_share(0)), [nic, whole(2)], locality=joint)
+    assert (numbers(found), numbers(found, "nic")) == ([2, 3], [1])
+    taken = used(an_inventory(), a_share(0), DeviceShare(kind="nic", device=1, zone=0))
+    refused = choose_devices(taken, [nic, whole(2)], locality=joint)
+    assert refused == NoDevices(
+        reason=Reason.DEVICE_SHORT, kind="nic", detail="must hang on the PCIe switches of the gpu"
+    )
+
+
+def test_groups_of_linked_gpus_are_honored_or_only_preferred() -> None:
+    table = partitions_of_model("H100")
+    inventory = used(an_inventory(), *(a_share(n) for n in (0, 2, 4)))
+    honored = GpuPartitions(by_size=table, is_honored=True)
+    assert numbers(choose_devices(inventory, [whole(2)], partitions=honored)) == [6, 7]
+    assert isinstance(choose_devices(inventory, [whole(3)], partitions=honored), NoDevices)
+    preferred = GpuPartitions(by_size=table)
+    assert len(numbers(choose_devices(inventory, [whole(3)], partitions=preferred))) == 3
+    wish = DeviceLocality(partition=PartitionWish(only_best=True))
+    assert isinstance(choose_devices(inventory, [whole(3)], partitions=preferred, locality=wish), NoDevices)
+    assert partitions_of_model("A10") is None
+
+
+def test_an_owner_uses_what_its_reservation_holds_and_may_have_to_stay_inside() -> None:
+    inventory = an_inventory()
+    held = (a_share(6), a_share(7, 50, MEMORY // 2))
+    inventory.hold(("reservation:r1/hold/0", 1), held)
+    assert numbers(choose_devices(inventory, [whole(1)], reusable=held)) == [6]
+    assert numbers(choose_devices(inventory, [whole(1)])) == [4]
+    assert numbers(choose_devices(inventory, [whole(2)], reusable=held)) == [6, 7]
+    inside = choose_devices(inventory, [whole(2)], reusable=held, only_reusable=True)
+    assert inside == NoDevices(reason=Reason.DEVICE_SHORT, kind="gpu", detail="2 wanted, 1 fit")
+    small = DeviceRequest(kind="gpu", core_pct=60)
+    assert numbers(choose_devices(inventory, [small], reusable=held[1:])) == [7]
+    assert isinstance(choose_devices(inventory, [small], reusable=held[1:], only_reusable=True), NoDevices)
+    assert isinstance(choose_devices(inventory, [small], only_reusable=True), NoDevices)
+
+
+def test_an_unknown_device_is_named() -> None:
+    refused = choose_devices(an_inventory(*GPUS), [whole(1, "tpu")])
+    assert isinstance(refused, NoDevices)
+    assert refused.reason is Reason.DEVICE_UNKNOWN
+    assert refused.detail == "the node has no device 'tpu'; it has gpu"
+
+
+def test_a_device_that_is_not_healthy_gives_nothing() -> None:
+    sick = Device(kind="gpu", device=0, zone=0, is_healthy=False)
+    assert isinstance(choose_devices(an_inventory(sick), [whole(1)]), NoDevices)
+
+
+def test_memory_that_is_not_known_is_not_shared() -> None:
+    inventory = an_inventory(Device(kind="gpu", device=0, zone=0))
+    assert isinstance(choose_devices(inventory, [DeviceRequest(kind="gpu", memory_pct=50)]), NoDevices)
+    assert numbers(choose_devices(inventory, [whole(1)])) == [0]
+    assert numbers(choose_devices(inventory, [DeviceRequest(kind="gpu", core_pct=50)])) == [0]
+
+
+def test_requests_that_contradict_themselves_are_refused_by_field() -> None:
+    for request, field in (
+        (DeviceRequest(kind=""), "devices[0].kind"),
+        (DeviceRequest(kind="gpu", count=-1), "devices[0].count"),
+        (DeviceRequest(kind="gpu", core_pct=101), "devices[0].core_pct"),
+        (DeviceRequest(kind="gpu", memory_pct=-1), "devices[0].memory_pct"),
+        (DeviceRequest(kind="gpu", memory_bytes=-1), "devices[0].memory_bytes"),
+        (DeviceRequest(kind="gpu", memory_bytes=1, memory_pct=1), "devices[0].memory_bytes"),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            choose_devices(an_inventory(), [request])
+        assert caught.value.field == field
+    with pytest.raises(InvalidInput, match=r"devices\[1\]\.kind: must appear once"):
+        choose_devices(an_inventory(), [whole(1), whole(2)])
+
+
+def test_hints_name_every_set_of_zones_that_has_the_devices() -> None:
+    inventory = used(an_inventory(), a_share(0))
+    assert device_hints(inventory, [whole(3)], [1, 0]) == (
+        DeviceHint(zones=(0,), is_preferred=True, score=BEST_SCORE),
+        DeviceHint(zones=(1,), is_preferred=True, score=0),
+        DeviceHint(zones=(0, 1), is_preferred=False, score=BEST_SCORE),
+    )
+    assert device_hints(inventory, [whole(5)], [0, 1]) == (
+        DeviceHint(zones=(0, 1), is_preferred=True, score=BEST_SCORE),
+    )
+    assert isinstance(device_hints(inventory, [whole(8)], [0, 1]), NoDevices)
+
+
+def test_scores_follow_what_would_be_left() -> None:
+    inventory = used(an_inventory(), a_share(0, 50, MEMORY // 2))
+    half = DeviceRequest(kind="gpu", core_pct=50, memory_pct=50)
+    rooms = inventory.rooms("gpu")
+    assert [device_score(need_of(half), room, packs=False) for room in rooms[:2]] == [0, 50]
+    assert [device_score(need_of(half), room, packs=True) for room in rooms[:2]] == [100, 50]
+    assert node_score(inventory, [half], packs=False) == 87
+    assert node_score(inventory, [half, DeviceRequest(kind="nic", core_pct=100)], packs=True) == (12 + 25) // 2
+    assert node_score(inventory, [], packs=False) == 0
+    assert node_score(an_inventory(*NICS), [half], packs=False) == 0
