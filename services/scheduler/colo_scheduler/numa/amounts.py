@@ -1,0 +1,88 @@
+"""What a zone has and what a request wants: plain mappings from resource name to integer, and the checks on both."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.reasons import Reason
+
+__all__ = [
+    "CPU",
+    "HUGE_PAGES",
+    "MEMORY",
+    "NO_AMOUNTS",
+    "Amounts",
+    "ZoneAmounts",
+    "check_request",
+    "check_zones",
+    "is_native",
+    "short_reason",
+    "total_of",
+    "wanted",
+]
+
+Amounts = Mapping[str, int]
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+HUGE_PAGES: Final = "hugepages-"
+"""`hugepages-2Mi` and so on: bytes of pages of that size."""
+NO_AMOUNTS: Final[Amounts] = {}
+
+
+class ZoneAmounts(NamedTuple):
+    """One zone: its id, its socket, what is free and what it has when it is empty.
+
+    A resource that `free` does not name is not in this zone. Free below zero counts as zero. `capacity` may be left out where
+    only availability decides.
+    """
+
+    zone: int
+    socket: int
+    free: Amounts
+    capacity: Amounts = NO_AMOUNTS
+
+
+def wanted(request: Amounts) -> dict[str, int]:
+    """The request without its zero amounts, in order of name. Raises InvalidInput for a negative amount."""
+    check_request(request)
+    return {name: request[name] for name in sorted(request) if request[name]}
+
+
+def check_request(request: Amounts, field: str = "request") -> None:
+    """Raise InvalidInput unless every amount is an integer of at least 0."""
+    for name, amount in request.items():
+        if isinstance(amount, bool) or not isinstance(amount, int):
+            raise InvalidInput(f"{field}.{name}", "must be an integer", amount)
+        if amount < 0:
+            raise InvalidInput(f"{field}.{name}", "must be at least 0", amount)
+
+
+def check_zones(zones: Sequence[ZoneAmounts]) -> None:
+    """Raise InvalidInput unless there is a zone, and every id is at least 0 and given once."""
+    if not zones:
+        raise InvalidInput("zones", "at least one zone is needed", ())
+    ids = [zone.zone for zone in zones]
+    if len(set(ids)) != len(ids):
+        raise InvalidInput("zones", "an id may be given only once", ids)
+    if min(ids) < 0:
+        raise InvalidInput("zones", "an id must be at least 0", min(ids))
+
+
+def total_of(name: str, amounts: Iterable[Amounts]) -> int:
+    """The sum of one resource, each part below zero counted as zero."""
+    return sum(max(0, each.get(name, 0)) for each in amounts)
+
+
+def is_native(name: str) -> bool:
+    """Whether a resource is one of Kubernetes' own: without a domain, or of a domain that ends in kubernetes.io."""
+    return "/" not in name or "kubernetes.io/" in name
+
+
+def short_reason(name: str) -> Reason:
+    """The reason code for too little of one resource."""
+    if name == CPU:
+        return Reason.CPU_SHORT
+    if name == MEMORY:
+        return Reason.MEMORY_SHORT
+    return Reason.HUGE_PAGES_SHORT if name.startswith(HUGE_PAGES) else Reason.DEVICE_SHORT

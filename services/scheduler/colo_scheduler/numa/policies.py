@@ -1,0 +1,149 @@
+"""The four topology policies: what each admits of the merged hints, as Koordinator and as the kubelet decide it."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from colo_scheduler.numa.exclusive import Exclusive, ZoneStatus
+from colo_scheduler.numa.mask import mask_of, zones_of
+from colo_scheduler.numa.merge import Hint, HintList, Merged, ProviderHints, hint_lists, merge_kubelet, merge_scored
+
+__all__ = ["NumaPolicy", "Verdict", "decide_kubelet", "decide_scored", "exclusive_of", "policy_of"]
+
+
+class NumaPolicy(StrEnum):
+    """How strictly a request keeps to few zones."""
+
+    NONE = "none"
+    BEST_EFFORT = "best-effort"
+    RESTRICTED = "restricted"
+    SINGLE = "single-numa-node"
+
+
+class Verdict(NamedTuple):
+    """What a policy says: the zones (`mask` None: any), and whether the request is admitted; if not, `reasons` says why."""
+
+    mask: int | None
+    preferred: bool
+    is_admitted: bool
+    unsatisfied: bool = False
+    score: int = 0
+    reasons: tuple[str, ...] = ()
+
+
+_SETS_TOLD: Final = 8
+"""How many sets of zones a refusal lists for one resource."""
+_NO_AFFINITY: Final = Verdict(mask=None, preferred=False, is_admitted=True)
+
+
+def policy_of(node: NumaPolicy, request: NumaPolicy) -> NumaPolicy | None:
+    """The policy in force: a request may set one where the node has none, else it must ask for none or the same; None:
+    conflict."""
+    if request is NumaPolicy.NONE or request is node:
+        return node
+    return request if node is NumaPolicy.NONE else None
+
+
+def exclusive_of(request: NumaPolicy, exclusive: Exclusive) -> Exclusive:
+    """A request that sets a policy and leaves exclusiveness open asks for REQUIRED (Koordinator, numa-topology-spec)."""
+    is_open = exclusive is Exclusive.NONE and request is not NumaPolicy.NONE
+    return Exclusive.REQUIRED if is_open else exclusive
+
+
+def decide_scored(
+    policy: NumaPolicy,
+    zones: Sequence[int],
+    providers: Sequence[ProviderHints],
+    exclusive: Exclusive = Exclusive.NONE,
+    status: Mapping[int, ZoneStatus] | None = None,
+) -> Verdict:
+    """Koordinator's policies over scored hints. An unsatisfied best-effort answer gives up: all zones, not preferred."""
+    if policy is NumaPolicy.NONE:
+        return _NO_AFFINITY
+    all_zones = mask_of(zones)
+    lists = hint_lists(all_zones, providers)
+    chosen = _one_zone(lists) if policy is NumaPolicy.SINGLE else lists
+    merged = merge_scored(all_zones, chosen, exclusive, status or {})
+    reasons = tuple(f"Unsatisfied NUMA {each.resource}" for each in lists if each.is_unsatisfied)
+    match policy:
+        case NumaPolicy.BEST_EFFORT:
+            if merged.unsatisfied:
+                merged = Merged(all_zones, False)
+            return _verdict(merged, True)
+        case NumaPolicy.RESTRICTED:
+            admitted = merged.preferred and not reasons
+            return _verdict(merged, admitted, lists, reasons)
+        case NumaPolicy.SINGLE:
+            verdict = _verdict(merged, merged.preferred, lists, reasons)
+            return _without_all_zones(verdict, all_zones)
+
+
+def decide_kubelet(
+    policy: NumaPolicy,
+    zones: Sequence[int],
+    providers: Sequence[ProviderHints],
+    distances: Sequence[Sequence[int]] | None = None,
+) -> Verdict:
+    """The kubelet's policies. `distances` switches prefer-closest-numa-nodes on; single-numa-node has no use for it."""
+    if policy is NumaPolicy.NONE:
+        return _NO_AFFINITY
+    all_zones = mask_of(zones)
+    lists = hint_lists(all_zones, providers)
+    match policy:
+        case NumaPolicy.BEST_EFFORT:
+            return _verdict(merge_kubelet(all_zones, lists, distances), True)
+        case NumaPolicy.RESTRICTED:
+            merged = merge_kubelet(all_zones, lists, distances)
+            return _verdict(merged, merged.preferred, lists)
+        case NumaPolicy.SINGLE:
+            merged = merge_kubelet(all_zones, _one_zone(lists))
+            return _without_all_zones(_verdict(merged, merged.preferred, lists), all_zones)
+
+
+def _one_zone(lists: Sequence[HintList]) -> list[HintList]:
+    """Only preferred hints that name one zone or do not mind."""
+    return [
+        each._replace(
+            hints=tuple(
+                hint for hint in each.hints if hint.preferred and (hint.mask is None or hint.mask.bit_count() == 1)
+            )
+        )
+        for each in lists
+    ]
+
+
+def _verdict(
+    merged: Merged, is_admitted: bool, lists: Sequence[HintList] = (), reasons: tuple[str, ...] = ()
+) -> Verdict:
+    return Verdict(
+        mask=merged.mask,
+        preferred=merged.preferred,
+        is_admitted=is_admitted,
+        unsatisfied=merged.unsatisfied,
+        score=merged.score,
+        reasons=() if is_admitted else reasons or _unaligned(lists),
+    )
+
+
+def _without_all_zones(verdict: Verdict, all_zones: int) -> Verdict:
+    """Single-numa-node turns an answer of all zones into no affinity, which has no score."""
+    if verdict.mask != all_zones:
+        return verdict
+    return verdict._replace(mask=None, unsatisfied=False, score=0)
+
+
+def _unaligned(lists: Sequence[HintList]) -> tuple[str, ...]:
+    """What each resource prefers among what is possible, in order of name."""
+    told = []
+    for each in lists:
+        named = [hint for hint in each.hints if hint.mask is not None]
+        if named:
+            preferred = _told([hint for hint in named if hint.preferred])
+            told.append(f"{each.resource} prefers {preferred or 'none'} among {_told(named)}")
+    return (f"Unaligned NUMA hints: {'; '.join(sorted(told))}",)
+
+
+def _told(hints: Sequence[Hint]) -> str:
+    sets = [str(list(zones_of(hint.mask or 0))) for hint in hints[:_SETS_TOLD]]
+    more = len(hints) - _SETS_TOLD
+    return " ".join(sets) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,96 @@
+"""How well a pod suits the zones of a node, 0-100: least, most and balanced allocation.
+
+As the NodeResourceTopology score of scheduler-plugins does (noderesourcetopology/score.go).
+"""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+
+from colo_scheduler.numa.amounts import NO_AMOUNTS, Amounts, ZoneAmounts
+from colo_scheduler.numa.policies import NumaPolicy
+from colo_scheduler.numa.zone_filter import KubeQos, PodRequest, Scope, effective_request
+
+__all__ = ["Strategy", "score_node"]
+
+MAX_SCORE = 100
+
+
+class Strategy(StrEnum):
+    """What a zone is rewarded for."""
+
+    LEAST = "LeastAllocated"
+    MOST = "MostAllocated"
+    BALANCED = "BalancedAllocation"
+
+
+def score_node(
+    policy: NumaPolicy,
+    scope: Scope,
+    strategy: Strategy,
+    pod: PodRequest,
+    zones: Sequence[ZoneAmounts],
+    weights: Amounts = NO_AMOUNTS,
+) -> int:
+    """The lowest score of a zone that is not 0; in container scope the mean over init and app containers, rounded down.
+
+    100 for pods that are not guaranteed, 0 for nodes of another policy than single-numa-node. A weight below 1 or absent is 1.
+    """
+    if pod.qos is not KubeQos.GUARANTEED:
+        return MAX_SCORE
+    if policy is not NumaPolicy.SINGLE:
+        return 0
+    if scope is Scope.POD:
+        return _lowest(strategy, effective_request(pod), zones, weights)
+    containers = (*pod.init_containers, *pod.containers)
+    scores = [_lowest(strategy, container, zones, weights) for container in containers]
+    return sum(scores) // len(scores) if scores else 0
+
+
+def _lowest(strategy: Strategy, request: Amounts, zones: Sequence[ZoneAmounts], weights: Amounts) -> int:
+    scores = [score for zone in zones if (score := _score_zone(strategy, request, zone.free, weights))]
+    return min(scores, default=0)
+
+
+def _score_zone(strategy: Strategy, request: Amounts, free: Amounts, weights: Amounts) -> int:
+    if not request:
+        return 0
+    match strategy:
+        case Strategy.LEAST:
+            return _weighted(lambda need, have: (have - need) * MAX_SCORE // have, request, free, weights)
+        case Strategy.MOST:
+            return _weighted(lambda need, have: need * MAX_SCORE // have, request, free, weights)
+        case Strategy.BALANCED:
+            return _balanced(request, free)
+
+
+def _weighted(score: Callable[[int, int], int], request: Amounts, free: Amounts, weights: Amounts) -> int:
+    """Weighted mean over the requested resources, rounded down; what the zone lacks or has too little of scores 0."""
+    total = weight_sum = 0
+    for name, need in request.items():
+        weight = max(1, weights.get(name, 1))
+        have = free.get(name, 0)
+        total += weight * (score(need, have) if 0 < have >= need else 0)
+        weight_sum += weight
+    return total // weight_sum
+
+
+def _balanced(request: Amounts, free: Amounts) -> int:
+    """(1 - sample variance of the requested fractions) * 100, cut to an integer; 0 when a fraction is above 1.
+
+    A resource that the zone lacks counts as fraction 1. Floats on purpose: the published scores are cut after this arithmetic
+    (two passes, the mean's rounding error compensated), so an exact quotient could differ by one.
+    """
+    fractions = []
+    for name in sorted(request):
+        have = free.get(name, 0)
+        fraction = request[name] / have if have else 1.0
+        if fraction > 1:
+            return 0
+        fractions.append(fraction)
+    if len(fractions) < 2:
+        return MAX_SCORE
+    mean = sum(fractions) / len(fractions)
+    squares = sum((each - mean) ** 2 for each in fractions)
+    rounding = sum(each - mean for each in fractions)
+    variance = (squares - rounding * rounding / len(fractions)) / (len(fractions) - 1)
+    return int((1 - variance) * MAX_SCORE)

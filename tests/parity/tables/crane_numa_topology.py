@@ -1,0 +1,95 @@
+"""Crane's topology-aware filter: which zones a pod with whole guaranteed CPUs gets, and the score."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from colo_scheduler.numa.amounts import CPU, MEMORY
+from colo_scheduler.numa.awareness import AwareNode, AwarePod, AwareVerdict, AwareZone, PodContainer, filter_aware
+from tests.parity.table import JsonObject, Result, Table, difference
+
+_SPELT = {CPU: "cpu_milli", MEMORY: "memory_bytes"}
+_READ = {spelt: name for name, spelt in _SPELT.items()}
+_UPSTREAM_DEFECT = "expected_reproduces_upstream_defect"
+
+
+def _amounts(spelt: Mapping[str, Any]) -> dict[str, int]:
+    return {_READ.get(key, key): value for key, value in spelt.items() if isinstance(value, int)}
+
+
+def _container(container: Mapping[str, Any]) -> PodContainer:
+    parts: dict[str, dict[str, int]] = {"request": {}, "limit": {}}
+    for key, value in container.items():
+        which, _, name = key.partition("_")
+        if which in parts and value is not None:
+            parts[which][_READ.get(name, name)] = value
+    return PodContainer(parts["request"], parts["limit"])
+
+
+def _holder(pod: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    zones = pod.get("topology_result") or pod.get("assumed_result") or ()
+    return {zone["name"]: _amounts(zone) for zone in zones if zone.get("type", "Node") == "Node"}
+
+
+def _decide(case: JsonObject) -> AwareVerdict:
+    pod, told = case["pod"], case.get("node")
+    node = None
+    if told is not None:
+        node = AwareNode(
+            told.get("crane_cpu_manager_policy") == "Static",
+            told.get("topology_manager_policy") == "SingleNUMANodePodLevel",
+            tuple(AwareZone(zone["name"], _amounts(zone.get("allocatable") or {})) for zone in told["zones"]),
+            tuple(_holder(each) for each in case.get("existing_pods", ())),
+        )
+    wanted = AwarePod(
+        tuple(_container(each) for each in pod["containers"]),
+        pod.get("cpu_policy") or "",
+        pod.get("topology_awareness"),
+        bool(pod.get("is_daemonset")),
+    )
+    return filter_aware(wanted, node, case.get("aware_resources", (CPU,)))
+
+
+def _told(verdict: AwareVerdict) -> dict[str, object]:
+    if verdict.reason:
+        return {"status": "unschedulable", "reason": verdict.reason, "result": None, "score": None}
+    told: dict[str, object] = {"status": "ok", "reason": None, "result": None, "score": verdict.score}
+    if verdict.result is not None:
+        told["result"] = [{"name": name} | _spelt(amounts) for name, amounts in verdict.result]
+    if verdict.unassigned is not None:
+        told["unassigned"] = _spelt(verdict.unassigned)
+    return told
+
+
+def _spelt(amounts: Mapping[str, int]) -> dict[str, int]:
+    return {_SPELT.get(name, name): amount for name, amount in amounts.items()}
+
+
+def _overlap(document: JsonObject) -> int:
+    return int(any("aware_resources" in c["input"] and "node" in c["input"] for c in _cases(document)))
+
+
+def _cases(document: JsonObject) -> list[Any]:
+    return [case for case in document.get("cases", ()) if isinstance(case, Mapping) and "input" in case]
+
+
+def _run(document: JsonObject) -> Iterator[Result]:
+    for case in document.get("cases", ()):
+        failure = _answer(case)
+        # A case that records a mistake of the other system is not required; it counts when it holds anyway.
+        is_required = case.get("defect") != _UPSTREAM_DEFECT
+        yield Result(case["name"], failure, is_replayed=failure is None or is_required)
+
+
+def _answer(case: Any) -> str | None:
+    try:
+        actual = _told(_decide(case["input"]))
+    except Exception as error:  # the next case still runs
+        return f"raised {type(error).__name__}: {error}"
+    expected = {key: value for key, value in case["expected"].items() if key != "tie"}
+    kept = {key: value for key, value in actual.items() if key in expected or key != "unassigned"}
+    return difference(expected, kept)
+
+
+TABLE = Table("crane_numa_topology", _overlap, _run)

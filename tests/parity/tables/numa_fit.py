@@ -1,0 +1,155 @@
+"""Filters and scores over zones: scheduler-plugins' NodeResourceTopology and Crane's topology-aware filter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from colo_scheduler.numa.amounts import ZoneAmounts
+from colo_scheduler.numa.awareness import AwareNode, AwarePod, AwareZone, PodContainer, filter_aware
+from colo_scheduler.numa.least_zones import DistantZone, least_zones, score_least_zones, score_of_count
+from colo_scheduler.numa.policies import NumaPolicy
+from colo_scheduler.numa.zone_filter import KubeQos, PodRequest, Scope, refuse_pod
+from colo_scheduler.numa.zone_scores import Strategy, score_node
+from tests.parity.table import JsonObject, Result, Table, difference, kind_of
+
+
+def _pod(case: JsonObject) -> PodRequest:
+    pod = case["pod"]
+    return PodRequest(
+        KubeQos(case.get("qos", "Guaranteed")),
+        tuple(container.get("requests", {}) for container in pod["containers"]),
+        tuple(container.get("requests", {}) for container in pod.get("init_containers", ())),
+    )
+
+
+def _zones(zones: list[Any]) -> list[ZoneAmounts]:
+    return [ZoneAmounts(zone["id"], 0, zone["available"]) for zone in zones]
+
+
+def _distant(zones: list[Any]) -> list[DistantZone]:
+    return [
+        DistantZone(
+            zone["id"], zone["available"], {int(other): cost for other, cost in (zone.get("costs") or {}).items()}
+        )
+        for zone in zones
+    ]
+
+
+def _filter(case: JsonObject) -> dict[str, object]:
+    refusal = refuse_pod(
+        NumaPolicy(case["policy"]), Scope(case["scope"]), _pod(case), _zones(case["zones"]), case["node_allocatable"]
+    )
+    return {"fits": True} if refusal is None else {"fits": False, "reason": refusal}
+
+
+def _score(case: JsonObject) -> dict[str, object]:
+    policy, scope, strategy = NumaPolicy(case["policy"]), Scope(case["scope"]), Strategy(case["strategy"])
+    scores = {
+        node["name"]: score_node(
+            policy, scope, strategy, _pod(case), _zones(node["zones"]), case.get("resource_weights", {})
+        )
+        for node in case["nodes"]
+    }
+    best = max(scores.values())
+    return {
+        "best_node": next(name for name in scores if scores[name] == best),
+        "best_score": best,
+        "all_scores": scores,
+    }
+
+
+def _least_numa_score(case: JsonObject) -> dict[str, object]:
+    return {
+        node["name"]: score_least_zones(
+            Scope(case["scope"]), _pod(case), _distant(node["zones"]), case.get("max_numa_nodes", 8)
+        )
+        for node in case["nodes"]
+    }
+
+
+def _numa_required(case: JsonObject) -> dict[str, object]:
+    qos = KubeQos(case.get("qos", "Guaranteed"))
+    found = least_zones(qos, case["requests"], _distant(case["zones"]))
+    if found is None:
+        return {"numa_nodes": None, "min_distance": False}
+    return {"numa_nodes": list(found.zones), "min_distance": found.is_closest}
+
+
+def _normalize(case: JsonObject) -> dict[str, object]:
+    return {"score": score_of_count(case["numa_nodes_count"], case["optimal_distance"], case.get("max_numa_nodes", 8))}
+
+
+def _crane(case: JsonObject) -> dict[str, object]:
+    pod = AwarePod(
+        tuple(PodContainer(each.get("requests", {}), each.get("limits", {})) for each in case["containers"]),
+        case.get("cpu_policy") or "",
+        case.get("pod_aware"),
+        bool(case.get("daemonset")),
+    )
+    node = None
+    if case.get("zones") is not None:
+        node = AwareNode(
+            case["cpu_manager_policy"] == "static",
+            case["topology_manager_policy"] == "single-numa-node-pod-level",
+            tuple(AwareZone(zone["name"], zone["allocatable"]) for zone in case["zones"]),
+            tuple(case.get("allocated", ())),
+        )
+    verdict = filter_aware(pod, node, case.get("aware_resources", ("cpu",)))
+    if verdict.reason:
+        return {"fits": False, "reason": verdict.reason}
+    return {
+        "fits": True,
+        "zone_result": None if verdict.result is None else dict(verdict.result),
+        "score": verdict.score,
+    }
+
+
+_KINDS = {
+    "filter": _filter,
+    "score": _score,
+    "least_numa_score": _least_numa_score,
+    "numa_required": _numa_required,
+    "normalize": _normalize,
+    "crane_filter_score": _crane,
+}
+#: An input key that tells a kind of this table from the same word elsewhere.
+_MARKS = {"filter": "node_allocatable", "score": "strategy"}
+#: What a case may leave out of its expected result.
+_OPTIONAL = ("reason", "zone_result", "score", "all_scores")
+
+
+def _overlap(document: JsonObject) -> int:
+    found = set()
+    for case in document.get("cases", ()):
+        kind = kind_of(case)
+        if kind in _KINDS and _MARKS.get(kind, "kind") in case["input"]:
+            found.add(kind)
+    return len(found)
+
+
+def _run(document: JsonObject) -> Iterator[Result]:
+    for case in document.get("cases", ()):
+        yield Result(case["name"], _answer(case))
+
+
+def _answer(case: Any) -> str | None:
+    kind = kind_of(case)
+    if kind not in _KINDS:
+        return f"unknown kind {kind!r}"
+    try:
+        actual = _KINDS[kind](case["input"])
+    except Exception as error:  # the next case still runs
+        return f"raised {type(error).__name__}: {error}"
+    expected = dict(case["expected"])
+    scores = actual.get("all_scores")
+    if kind == "score" and isinstance(scores, Mapping) and scores.get(expected["best_node"]) == actual["best_score"]:
+        actual["best_node"] = expected["best_node"]  # several nodes may share the best score
+    if kind == "crane_filter_score" and actual.get("zone_result") is None and not expected.get("zone_result"):
+        expected.pop("zone_result", None)
+        actual.pop("zone_result", None)
+    kept = {key: value for key, value in actual.items() if key in expected or key not in _OPTIONAL}
+    return difference(expected, kept)
+
+
+TABLE = Table("numa_fit", _overlap, _run)

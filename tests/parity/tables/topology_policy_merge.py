@@ -1,0 +1,92 @@
+"""Merged NUMA hints under the topology policies of Koordinator and of the kubelet, and Koordinator's exclusive check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from colo_scheduler.numa.exclusive import Exclusive, ZoneStatus, allows
+from colo_scheduler.numa.mask import mask_of, zones_of
+from colo_scheduler.numa.merge import Hint, ProviderHints
+from colo_scheduler.numa.policies import NumaPolicy, Verdict, decide_kubelet, decide_scored
+from tests.parity.table import JsonObject, Result, Table, difference
+
+
+def _mask(zones: Sequence[int] | None) -> int | None:
+    return None if zones is None else mask_of(zones)
+
+
+def _providers(case: JsonObject) -> list[ProviderHints]:
+    return [
+        {
+            resource: None
+            if hints is None
+            else [Hint(_mask(hint["affinity"]), hint["preferred"], hint.get("score", 0)) for hint in hints]
+            for resource, hints in provider.items()
+        }
+        for provider in case["providers"]
+    ]
+
+
+def _status(case: JsonObject) -> dict[int, ZoneStatus]:
+    return {zone: ZoneStatus(status) for zone, status in enumerate(case.get("numa_node_status", ()))}
+
+
+def _told(verdict: Verdict) -> dict[str, object]:
+    affinity = None if verdict.mask is None else list(zones_of(verdict.mask))
+    return {"affinity": affinity, "preferred": verdict.preferred, "admit": verdict.is_admitted}
+
+
+def _koordinator(case: JsonObject) -> dict[str, object]:
+    verdict = decide_scored(
+        NumaPolicy(case["policy"]),
+        case["numa_nodes"],
+        _providers(case),
+        Exclusive(case.get("exclusive_policy", "")),
+        _status(case),
+    )
+    return _told(verdict) | {"unsatisfied": verdict.unsatisfied, "score": verdict.score}
+
+
+def _kubelet(case: JsonObject) -> dict[str, object]:
+    distances = case.get("distances") if case.get("prefer_closest_numa") else None
+    return _told(decide_kubelet(NumaPolicy(case["policy"]), case["numa_nodes"], _providers(case), distances))
+
+
+def _exclusive_check(case: JsonObject) -> dict[str, object]:
+    exclusive = Exclusive(case["exclusive_policy"])
+    return {"allowed": allows(_mask(case["affinity"]), exclusive, _status(case))}
+
+
+_IMPLEMENTATIONS = {
+    "koordinator": _koordinator,
+    "kubelet": _kubelet,
+    "koordinator-exclusive-check": _exclusive_check,
+}
+
+
+def _overlap(document: JsonObject) -> int:
+    found = {case["input"].get("implementation") for case in document.get("cases", ()) if "input" in case}
+    return len(found & _IMPLEMENTATIONS.keys())
+
+
+def _run(document: JsonObject) -> Iterator[Result]:
+    for case in document.get("cases", ()):
+        yield Result(case["name"], _answer(case))
+
+
+def _answer(case: Any) -> str | None:
+    answer = _IMPLEMENTATIONS.get(case["input"].get("implementation"))
+    if answer is None:
+        return f"unknown implementation {case['input'].get('implementation')!r}"
+    try:
+        actual = answer(case["input"])
+    except Exception as error:  # the next case still runs
+        return f"raised {type(error).__name__}: {error}"
+    # Not every case records the score and whether the hint is unsatisfied; whatever it records has to be the same.
+    expected = case["expected"]
+    kept = {key: value for key, value in actual.items() if key in expected or key not in ("score", "unsatisfied")}
+    return difference(expected, kept)
+
+
+TABLE = Table("topology_policy_merge", _overlap, _run)

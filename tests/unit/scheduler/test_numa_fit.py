@@ -1,0 +1,247 @@
+"""Fitting one node: which zones are taken, how amounts are split, and what a refusal says."""
+
+import pytest
+
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.reasons import Reason
+from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
+from colo_scheduler.numa.assign import ZonePart, spread_evenly
+from colo_scheduler.numa.availability import amplified, bound_price, zone_free
+from colo_scheduler.numa.exclusive import Exclusive, ZoneStatus
+from colo_scheduler.numa.fit import FitRule, Surroundings, ZoneAssignment, fit_zones
+from colo_scheduler.numa.merge import Hint
+from colo_scheduler.numa.policies import NumaPolicy
+from colo_scheduler.numa.refusal import Miss, ZoneRefusal
+from tests.support.builders import GIB
+
+GPU = "example.com/gpu"
+PAGES = "hugepages-2Mi"
+
+
+def zones(*free: tuple[int, int, int], gpus: tuple[int, ...] = ()) -> list[ZoneAmounts]:
+    """Socket, mcpu, GiB of each zone, and its devices."""
+    found = []
+    for number, (socket, cpu, gib) in enumerate(free):
+        amounts = {CPU: cpu, MEMORY: gib * GIB} | ({GPU: gpus[number]} if gpus else {})
+        found.append(ZoneAmounts(number, socket, amounts))
+    return found
+
+
+def taken(answer: ZoneAssignment | ZoneRefusal) -> list[tuple[int, int, int]]:
+    """Zone, mcpu and GiB of each part."""
+    assert isinstance(answer, ZoneAssignment), answer
+    return [(part.zone, part.amounts.get(CPU, 0), part.amounts.get(MEMORY, 0) // GIB) for part in answer.parts]
+
+
+TABLE = {
+    "one zone is enough, the freer wins": ({CPU: 1000}, zones((0, 2000, 8), (0, 3000, 2)), [(1, 1000, 0)]),
+    "memory alone": ({MEMORY: 12 * GIB}, zones((0, 2000, 8), (0, 3000, 8)), [(0, 0, 4), (1, 0, 8)]),
+    "fewest zones of one socket": (
+        {CPU: 6000, MEMORY: 6 * GIB},
+        zones((0, 5000, 8), (1, 3000, 8), (1, 3000, 8)),
+        [(1, 3000, 3), (2, 3000, 3)],
+    ),
+    "sockets are crossed when one is not enough": (
+        {CPU: 7000, MEMORY: 7 * GIB},
+        zones((0, 5000, 8), (1, 3000, 8), (1, 3000, 8)),
+        [(0, 5000, 5), (1, 2000, 2)],
+    ),
+    "the zone with the device, though another is freer": (
+        {CPU: 1000, GPU: 1},
+        zones((0, 8000, 8), (0, 2000, 8), gpus=(0, 1)),
+        [(1, 1000, 0)],
+    ),
+    "the set with the devices, though another has more CPU": (
+        {CPU: 6000, GPU: 3},
+        zones((0, 5000, 8), (0, 5000, 8), (0, 3000, 8), gpus=(0, 1, 2)),
+        [(1, 5000, 0), (2, 1000, 0)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("request_", "machine", "expected"), TABLE.values(), ids=TABLE)
+def test_colo_takes_the_zones(
+    request_: dict[str, int], machine: list[ZoneAmounts], expected: list[tuple[int, int, int]]
+) -> None:
+    assert taken(fit_zones(NumaPolicy.BEST_EFFORT, machine, request_)) == expected
+
+
+def test_devices_are_taken_where_the_cpu_goes_first() -> None:
+    machine = zones((0, 4000, 8), (0, 3000, 8), gpus=(1, 2))
+    answer = fit_zones(NumaPolicy.NONE, machine, {CPU: 6000, GPU: 2})
+    assert answer == ZoneAssignment((ZonePart(0, {CPU: 4000, GPU: 1}), ZonePart(1, {CPU: 2000, GPU: 1})))
+
+
+def test_nine_zones_are_more_than_every_set_and_still_fit() -> None:
+    machine = zones(*[(number % 2, 1000, 4) for number in range(9)], gpus=(0, 0, 0, 0, 1, 0, 0, 0, 1))
+    answer = fit_zones(NumaPolicy.RESTRICTED, machine, {CPU: 2000, GPU: 2})
+    assert taken(answer) == [(4, 1000, 0), (8, 1000, 0)]
+
+
+class TestRefusals:
+    def test_a_node_that_has_too_little_says_of_what(self) -> None:
+        answer = fit_zones(NumaPolicy.NONE, zones((0, 2000, 8), (1, 3000, 8)), {CPU: 6000, MEMORY: 17 * GIB})
+        assert answer == ZoneRefusal(
+            Reason.CPU_SHORT, (Miss((0, 1), CPU, 6000, 5000), Miss((0, 1), MEMORY, 17 * GIB, 16 * GIB))
+        )
+
+    def test_single_names_the_zone_that_comes_closest(self) -> None:
+        answer = fit_zones(NumaPolicy.SINGLE, zones((0, 800, 8), (1, 1800, 8), (1, 900, 8)), {CPU: 3000, MEMORY: GIB})
+        assert answer == ZoneRefusal(Reason.ZONE_FIT_SHORT, (Miss((1,), CPU, 3000, 1800),))
+        assert isinstance(answer, ZoneRefusal)
+        assert answer.misses[0].sentence() == "1200 cpu short in zone 1: 1800 of 3000"
+
+    def test_memory_that_cannot_follow_its_cpu_says_how_much_cpu_could(self) -> None:
+        answer = fit_zones(NumaPolicy.BEST_EFFORT, zones((0, 4000, 0), (0, 1000, 8)), {CPU: 4000, MEMORY: 4 * GIB})
+        assert answer == ZoneRefusal(Reason.ZONE_FIT_SHORT, (Miss((0, 1), CPU, 4000, 1000),))
+
+    def test_restricted_refuses_more_zones_than_the_empty_node_would_need(self) -> None:
+        machine = [zone._replace(capacity={CPU: 8000}) for zone in zones((0, 2000, 8), (0, 2000, 8))]
+        assert taken(fit_zones(NumaPolicy.BEST_EFFORT, machine, {CPU: 3000})) == [(0, 2000, 0), (1, 1000, 0)]
+        answer = fit_zones(NumaPolicy.RESTRICTED, machine, {CPU: 3000})
+        assert answer == ZoneRefusal(Reason.ZONE_FIT_SHORT, (Miss((0,), CPU, 3000, 2000),))
+
+    def test_a_device_that_nobody_has_heard_of_is_unknown(self) -> None:
+        answer = fit_zones(NumaPolicy.NONE, zones((0, 2000, 8)), {GPU: 1})
+        assert answer == ZoneRefusal(Reason.DEVICE_UNKNOWN, (Miss((), GPU, 1, 0),))
+
+    def test_a_resource_of_the_node_as_a_whole_is_measured_there(self) -> None:
+        around = Surroundings(node_free={GPU: 1})
+        assert isinstance(fit_zones(NumaPolicy.SINGLE, zones((0, 2000, 8)), {GPU: 1}, around), ZoneAssignment)
+        answer = fit_zones(NumaPolicy.SINGLE, zones((0, 2000, 8)), {GPU: 2}, around)
+        assert answer == ZoneRefusal(Reason.DEVICE_SHORT, (Miss((), GPU, 2, 1),))
+
+    def test_huge_pages_have_a_reason_of_their_own(self) -> None:
+        machine = [ZoneAmounts(0, 0, {CPU: 1000, PAGES: 2 << 20})]
+        answer = fit_zones(NumaPolicy.NONE, machine, {PAGES: 4 << 20})
+        assert isinstance(answer, ZoneRefusal)
+        assert answer.reason is Reason.HUGE_PAGES_SHORT
+
+    @pytest.mark.parametrize(
+        ("machine", "request_", "sentence"),
+        [
+            ([], {CPU: 1}, "zones: at least one zone is needed"),
+            (zones((0, 1, 1)) * 2, {CPU: 1}, "zones: an id may be given only once"),
+            ([ZoneAmounts(-1, 0, {})], {CPU: 1}, "zones: an id must be at least 0"),
+            (zones((0, 1, 1)), {CPU: -1}, "request.cpu: must be at least 0"),
+            (zones((0, 1, 1)), {CPU: 1.5}, "request.cpu: must be an integer"),
+            (zones((0, 1, 1)), {CPU: True}, "request.cpu: must be an integer"),
+        ],
+    )
+    def test_bad_input_names_the_field_and_the_rule(
+        self, machine: list[ZoneAmounts], request_: dict[str, int], sentence: str
+    ) -> None:
+        with pytest.raises(InvalidInput, match=sentence):
+            fit_zones(NumaPolicy.NONE, machine, request_)
+
+
+class TestProviders:
+    machine = zones((0, 4000, 8), (0, 3000, 8))
+    on_one = Surroundings(providers=({GPU: (Hint(0b10, True, 500),)},))
+    nowhere = Surroundings(providers=({GPU: ()},))
+
+    @pytest.mark.parametrize("policy", [NumaPolicy.BEST_EFFORT, NumaPolicy.RESTRICTED, NumaPolicy.SINGLE])
+    def test_a_device_pulls_the_request_to_its_zone(self, policy: NumaPolicy) -> None:
+        assert taken(fit_zones(policy, self.machine, {CPU: 2000}, self.on_one)) == [(1, 2000, 0)]
+
+    def test_without_a_policy_nobody_is_asked(self) -> None:
+        assert taken(fit_zones(NumaPolicy.NONE, self.machine, {CPU: 2000}, self.on_one)) == [(0, 2000, 0)]
+
+    def test_best_effort_does_without_what_cannot_be_had(self) -> None:
+        answer = fit_zones(NumaPolicy.BEST_EFFORT, self.machine, {CPU: 2000}, self.nowhere)
+        assert taken(answer) == [(0, 2000, 0)]
+        assert isinstance(answer, ZoneAssignment)
+        assert not answer.is_preferred
+
+    @pytest.mark.parametrize("rule", FitRule)
+    def test_restricted_refuses_and_names_the_resource(self, rule: FitRule) -> None:
+        answer = fit_zones(NumaPolicy.RESTRICTED, self.machine, {CPU: 2000}, self.nowhere, rule)
+        assert isinstance(answer, ZoneRefusal)
+        assert answer.reason is Reason.NUMA_NOT_ALIGNED
+        assert rule is FitRule.KUBELET or answer.details == (f"Unsatisfied NUMA {GPU}",)
+
+    def test_a_shared_zone_is_passed_over_and_two_are_refused(self) -> None:
+        shared = {0: ZoneStatus.SHARED, 1: ZoneStatus.IDLE}
+        around = Surroundings(exclusive=Exclusive.REQUIRED, status=shared)
+        assert taken(fit_zones(NumaPolicy.SINGLE, self.machine, {CPU: 2000}, around)) == [(1, 2000, 0)]
+        around = around._replace(status=shared | {1: ZoneStatus.SHARED})
+        for rule in (FitRule.COLO, FitRule.KOORDINATOR):
+            answer = fit_zones(NumaPolicy.SINGLE, self.machine, {CPU: 2000}, around, rule)
+            assert isinstance(answer, ZoneRefusal)
+            assert answer.reason is Reason.NUMA_EXCLUSIVE
+
+
+class TestOtherRules:
+    machine = zones((0, 4000, 8), (0, 3000, 8))
+
+    def test_koordinator_spreads_evenly_over_the_affinity(self) -> None:
+        answer = fit_zones(NumaPolicy.RESTRICTED, self.machine, {CPU: 5000}, rule=FitRule.KOORDINATOR)
+        assert taken(answer) == [(0, 2500, 0), (1, 2500, 0)]
+
+    def test_the_kubelet_fills_the_freer_zone_first(self) -> None:
+        answer = fit_zones(NumaPolicy.RESTRICTED, self.machine, {CPU: 5000}, rule=FitRule.KUBELET)
+        assert taken(answer) == [(0, 4000, 0), (1, 1000, 0)]
+
+    @pytest.mark.parametrize("rule", [FitRule.KOORDINATOR, FitRule.KUBELET])
+    def test_best_effort_separates_memory_from_its_cpu_where_colo_refuses(self, rule: FitRule) -> None:
+        machine = zones((0, 4000, 0), (0, 0, 8))
+        request = {CPU: 4000, MEMORY: 4 * GIB}
+        assert taken(fit_zones(NumaPolicy.BEST_EFFORT, machine, request, rule=rule)) == [(0, 4000, 0), (1, 0, 4)]
+        assert isinstance(fit_zones(NumaPolicy.BEST_EFFORT, machine, request), ZoneRefusal)
+
+    def test_bound_cpus_that_no_zone_can_take_whole_are_refused(self) -> None:
+        machine = zones((0, 1500, 8), (0, 1500, 8))
+        around = Surroundings(cpu_unit_mcpu=1000)
+        answer = fit_zones(NumaPolicy.RESTRICTED, machine, {CPU: 3000}, around, FitRule.KOORDINATOR)
+        assert isinstance(answer, ZoneRefusal)
+
+    def test_single_names_the_nearest_zone_under_every_rule(self) -> None:
+        for rule in FitRule:
+            answer = fit_zones(NumaPolicy.SINGLE, self.machine, {CPU: 5000}, rule=rule)
+            assert isinstance(answer, ZoneRefusal)
+            assert answer.misses == (Miss((0,), CPU, 5000, 4000),)
+
+
+class TestEvenSplit:
+    def test_the_scarce_zone_gives_what_it_has_and_the_others_share_the_rest(self) -> None:
+        split = spread_evenly({CPU: 9000}, zones((0, 1000, 0), (0, 8000, 0), (0, 6000, 0)))
+        assert [(part.zone, part.amounts[CPU]) for part in split.parts] == [(0, 1000), (1, 4000), (2, 4000)]
+        assert split.rest == {}
+
+    def test_bound_cpus_are_split_into_whole_ones(self) -> None:
+        split = spread_evenly({CPU: 5000}, zones((0, 4000, 0), (0, 4000, 0)), 1000)
+        assert [(part.zone, part.amounts[CPU]) for part in split.parts] == [(0, 2000), (1, 3000)]
+
+    def test_a_unit_of_nothing_is_refused(self) -> None:
+        with pytest.raises(InvalidInput, match="cpu_unit_mcpu: must be at least 1"):
+            spread_evenly({CPU: 1}, zones((0, 1, 0)), 0)
+
+    def test_whole_cores_leave_a_rest_when_the_request_is_odd(self) -> None:
+        assert spread_evenly({CPU: 5000}, zones((0, 4000, 0), (0, 4000, 0)), 2000).rest == {CPU: 1000}
+
+
+class TestAvailability:
+    def test_amplification_rounds_up_and_never_shrinks(self) -> None:
+        assert amplified(1001, 150) == 1502
+        assert amplified(1001, 50) == 1001
+
+    @pytest.mark.parametrize(
+        ("requested", "cpus", "price"), [(4000, 2, 5000), (2000, 2, 3000), (1999, 2, 1999), (4000, 0, 4000)]
+    )
+    def test_bound_cpus_cost_their_amplified_price(self, requested: int, cpus: int, price: int) -> None:
+        assert bound_price(requested, cpus, 150) == price
+
+    def test_free_is_capacity_less_what_is_held_and_not_to_be_used_again(self) -> None:
+        free = zone_free(
+            {CPU: 12_000, MEMORY: 8 * GIB, GPU: 2},
+            {CPU: 4000, MEMORY: 9 * GIB},
+            ratios_pct={CPU: 150},
+            bound_cpus=2,
+            reusable={CPU: 1000, GPU: 1},
+        )
+        assert free == {CPU: 8000, MEMORY: 0, GPU: 2}
+
+    def test_a_required_bind_policy_caps_cpu_at_the_usable_ones(self) -> None:
+        assert zone_free({CPU: 8000}, {}, usable_cpus=3) == {CPU: 3000}
+        assert zone_free({CPU: 2500}, {}, usable_cpus=3) == {CPU: 2500}
+        assert zone_free({MEMORY: 1}, {}, usable_cpus=3) == {MEMORY: 1}
