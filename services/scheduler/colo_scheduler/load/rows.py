@@ -120,13 +120,13 @@ class LoadTable:
         rows.measured[row] = load is not None and load.usage is not None
         rows.updated_at_ms[row] = NEVER_MS if load is None or load.updated_at_ms is None else load.updated_at_ms
         if load is None:
-            for sums in (rows.filter_used, rows.score_used, rows.prod_used):
-                sums[row] = 0
+            for column in (rows.filter_used, rows.score_used, rows.prod_used):
+                column[row] = 0
             return
-        sums = sums_of(load, placed, policy)
-        rows.filter_used[row] = self._known(used(load, sums, basis))
-        rows.score_used[row] = self._known(used(load, sums, policy.score_basis))
-        rows.prod_used[row] = self._known(prod_used(load, sums, policy))
+        parts = sums_of(load, placed, policy)
+        rows.filter_used[row] = self._known(used(load, parts, basis))
+        rows.score_used[row] = self._known(used(load, parts, policy.score_basis))
+        rows.prod_used[row] = self._known(prod_used(load, parts, policy))
 
     def place(self, row: int, workload: Workload, count: int = 1) -> None:
         """Add equal newcomers that no report names yet; a negative count takes them away again before a report came."""
