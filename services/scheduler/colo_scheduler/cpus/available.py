@@ -1,0 +1,63 @@
+"""Which CPUs of a machine may be given out, and what a required bind policy leaves of them."""
+
+from collections.abc import Mapping
+
+from colo_common.model.cpuset import CpuSet
+from colo_scheduler.cpus.binding import BindPolicy
+from colo_scheduler.cpus.exclusive import Holders
+from colo_scheduler.cpus.topology import CpuTopology
+
+__all__ = ["available_cpus", "keep_bindable", "satisfies_binding", "zone_capacities_mcpu"]
+
+_CPU_MCPU = 1_000
+
+
+def available_cpus(topology: CpuTopology, holders: Holders, reserved: CpuSet, max_ref_count: int = 1) -> int:
+    """CPUs that may be given out, as a mask: all, less the reserved, less those with `max_ref_count` holders or more.
+
+    `reserved` is the union of what the kubelet keeps and pinned itself, what the node's owner keeps back, and the node's system
+    CPUs if they are exclusive (koordinator-sh/koordinator:pkg/scheduler/plugins/nodenumaresource/node_allocation.go:192).
+    """
+    free = topology.all_mask & ~reserved.mask
+    for cpu, count in holders.refs.items():
+        if count >= max_ref_count:
+            free &= ~(1 << cpu)
+    return free
+
+
+def zone_capacities_mcpu(topology: CpuTopology, capacities_mcpu: Mapping[int, int], reserved: CpuSet) -> dict[int, int]:
+    """The capacity of each zone (by id) less 1000 for each of its reserved CPUs, at least 0.
+
+    A zone that reports no CPU stays as it is (topology_options.go:91).
+    """
+    left: dict[int, int] = {}
+    for zone_id, capacity_mcpu in capacities_mcpu.items():
+        withheld = len(topology.cpus_of_zone(zone_id) & reserved)
+        left[zone_id] = max(0, capacity_mcpu - withheld * _CPU_MCPU) if capacity_mcpu else capacity_mcpu
+    return left
+
+
+def keep_bindable(topology: CpuTopology, free: int, bind: BindPolicy) -> int:
+    """The CPUs of the mask that a required policy can use: those of full cores, or the lowest free one of each core
+    (resource_manager.go:659).
+    """
+    kept = 0
+    for mask in topology.core_masks:
+        in_core = free & mask
+        if bind is BindPolicy.SPREAD_BY_PCPUS:
+            kept |= in_core & -in_core
+        elif in_core == mask:
+            kept |= mask
+    return kept
+
+
+def satisfies_binding(topology: CpuTopology, cpus: int, bind: BindPolicy) -> bool:
+    """Whether these CPUs are whole cores, or no two of one core, as the policy says (resource_manager.go:701)."""
+    for mask in topology.core_masks:
+        in_core = cpus & mask
+        if bind is BindPolicy.SPREAD_BY_PCPUS:
+            if in_core & (in_core - 1):
+                return False
+        elif in_core and in_core != mask:
+            return False
+    return True

@@ -1,0 +1,113 @@
+"""SpreadByPCPUs: one thread of each core first; and the last resort of every policy, single CPUs wherever they are."""
+
+from collections.abc import Iterable
+
+from colo_scheduler.cpus.binding import ExclusivePolicy
+from colo_scheduler.cpus.stock import Stock
+
+__all__ = ["spread_over_cores", "take_from_one_place", "take_single_cpus"]
+
+_BOTH = (ExclusivePolicy.PCPU_LEVEL, ExclusivePolicy.NUMA_NODE_LEVEL)
+
+
+def take_from_one_place(stock: Stock) -> None:
+    """Take all that is needed from one zone, else from one socket, else nothing.
+
+    Either is tried first with one CPU a core and without what the policy keeps away from, then with every free CPU. At the
+    socket only the policy for cores keeps anything away.
+    """
+    if stock.need <= stock.topology.cpus_per_zone and _take_in_zone(stock):
+        return
+    if stock.need <= stock.topology.cpus_per_socket:
+        _take_in_socket(stock)
+
+
+def _take_in_zone(stock: Stock) -> bool:
+    topology = stock.topology
+    for is_first, free in zip((True, False), stock.passes(*_BOTH), strict=True):
+        socket_free = [(free & mask).bit_count() for mask in topology.socket_masks]
+        found: tuple[tuple[int, int, int], int] | None = None
+        for zone, mask in enumerate(topology.zone_masks):
+            in_zone = free & mask
+            if _usable(stock, in_zone, topology.cores_of_zone[zone], is_one_a_core=is_first) < stock.need:
+                continue
+            first = (in_zone & -in_zone).bit_length() - 1
+            in_socket = socket_free[topology.socket_of_cpu[first]]
+            key = (stock.sign * in_zone.bit_count(), stock.sign * in_socket, zone)
+            if found is None or key < found[0]:
+                found = (key, in_zone)
+        if found is not None:
+            _take_spread(stock, found[1])
+            return True
+    return False
+
+
+def _take_in_socket(stock: Stock) -> None:
+    topology = stock.topology
+    for is_first, free in zip((True, False), stock.passes(ExclusivePolicy.PCPU_LEVEL), strict=True):
+        found: tuple[tuple[int, int], int] | None = None
+        for socket, mask in enumerate(topology.socket_masks):
+            usable = _usable(stock, free & mask, topology.cores_of_socket[socket], is_one_a_core=is_first)
+            key = (stock.sign * usable, socket)
+            if usable >= stock.need and (found is None or key < found[0]):
+                found = (key, free & mask)
+        if found is not None:
+            _take_spread(stock, found[1])
+            return
+
+
+def _usable(stock: Stock, free: int, cores: tuple[int, ...], *, is_one_a_core: bool) -> int:
+    if not is_one_a_core:
+        return free.bit_count()
+    masks = stock.topology.core_masks
+    return sum(1 for core in cores if masks[core] & free)
+
+
+def _take_spread(stock: Stock, cpus: int) -> None:
+    """Where one CPU a core is enough, the first round over the cores already gives them all."""
+    stock.take(spread_over_cores(stock, stock.ordered(cpus))[: stock.need])
+
+
+def spread_over_cores(stock: Stock, cpus: list[int]) -> list[int]:
+    """The same CPUs, one of each core in their order, then a second one of each, and so on; no more than a core's: unchanged."""
+    if len(cpus) <= stock.topology.cpus_per_core:
+        return cpus
+    core_of_cpu = stock.topology.core_of_cpu
+    rounds: list[list[int]] = []
+    given: dict[int, int] = {}
+    for cpu in cpus:
+        core = core_of_cpu[cpu]
+        turn = given.get(core, 0)
+        given[core] = turn + 1
+        if turn == len(rounds):
+            rounds.append([])
+        rounds[turn].append(cpu)
+    return [cpu for each in rounds for cpu in each]
+
+
+def take_single_cpus(stock: Stock) -> None:
+    """Take CPUs one by one: beside what is taken already, from the most used places, filling begun cores before whole ones."""
+    for free in stock.passes(*_BOTH):
+        order = _cores_by_nearness(stock, free & stock.free)
+        cpus = [cpu for core in order for cpu in stock.ordered(stock.topology.core_masks[core] & free & stock.free)]
+        stock.take(spread_over_cores(stock, cpus)[: stock.need])
+        if not stock.need:
+            return
+
+
+def _cores_by_nearness(stock: Stock, free: int) -> Iterable[int]:
+    """Cores with free CPUs by (CPUs taken in the socket, most first; free in socket and in zone by the strategy; free in the core;
+    socket; holders; id).
+    """
+    topology, sign = stock.topology, stock.sign
+    taken = [(stock.taken & mask).bit_count() for mask in topology.socket_masks]
+    socket_free = [(free & mask).bit_count() for mask in topology.socket_masks]
+    zone_free = [(free & mask).bit_count() for mask in topology.zone_masks]
+
+    def key(core: int) -> tuple[int, int, int, int, int, int, int]:
+        socket, zone = topology.socket_of_core[core], topology.zone_of_core[core]
+        in_core = (free & topology.core_masks[core]).bit_count()
+        nearness = (-taken[socket], sign * socket_free[socket], sign * zone_free[zone], in_core)
+        return (*nearness, socket, stock.core_refs(core), core)
+
+    return sorted((core for core, mask in enumerate(topology.core_masks) if mask & free), key=key)

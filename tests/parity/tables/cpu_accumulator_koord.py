@@ -1,0 +1,88 @@
+"""Koordinator's choice of CPUs: preferred ones first, whole cores or spread, one zone or socket before several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from colo_common.model.cpuset import CpuSet
+from colo_scheduler.cpus.accumulate import Wish, take_preferred_cpus
+from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
+from colo_scheduler.cpus.exclusive import Holders
+from colo_scheduler.cpus.topology import CpuRow, CpuTopology, cpus_of_mask
+from tests.parity.table import JsonObject, Result, Table, difference
+
+
+def _topology(asked: JsonObject) -> CpuTopology:
+    """Cores are numbered through the machine; their CPUs follow each other, or are as far apart as there are cores ("linux")."""
+    threads, in_zone = asked["threads_per_core"], asked["cores_per_numa"]
+    zones = asked["sockets"] * asked["numa_per_socket"]
+    is_linux = asked.get("cpu_numbering", "sequential") == "linux"
+    rows = []
+    for core in range(zones * in_zone):
+        zone = core // in_zone
+        for thread in range(threads):
+            cpu = core + thread * zones * in_zone if is_linux else core * threads + thread
+            rows.append(CpuRow(cpu, core, zone, zone // asked["numa_per_socket"]))
+    return CpuTopology.from_rows(rows)
+
+
+def _holders(allocated: list[JsonObject]) -> Holders:
+    masks = dict.fromkeys(ExclusivePolicy, 0)
+    for held in allocated:
+        masks[_exclusive(held.get("exclusive_policy", ""))] |= 1 << held["cpu"]
+    return Holders(
+        refs={held["cpu"]: held.get("ref_count", 1) for held in allocated},
+        pcpu_level=masks[ExclusivePolicy.PCPU_LEVEL],
+        zone_level=masks[ExclusivePolicy.NUMA_NODE_LEVEL],
+    )
+
+
+def _exclusive(name: str) -> ExclusivePolicy:
+    return ExclusivePolicy(name) if name in list(ExclusivePolicy) else ExclusivePolicy.NONE
+
+
+def _shown(found: int | NoCpus) -> Mapping[str, object]:
+    """A choice as the tables write it."""
+    return {"error": found.detail} if isinstance(found, NoCpus) else {"cpus": cpus_of_mask(found)}
+
+
+def _take(case: JsonObject) -> object:
+    is_full = case.get("bind_policy", "") == BindPolicy.FULL_PCPUS
+    is_most = case.get("numa_strategy", "") == NumaStrategy.MOST_ALLOCATED
+    wish = Wish(
+        BindPolicy.FULL_PCPUS if is_full else BindPolicy.SPREAD_BY_PCPUS,
+        _exclusive(case.get("exclusive_policy", "")),
+        NumaStrategy.MOST_ALLOCATED if is_most else NumaStrategy.LEAST_ALLOCATED,
+        case.get("max_ref_count", 1),
+    )
+    found = take_preferred_cpus(
+        _topology(case["topology"]),
+        CpuSet.from_iterable(case["available_cpus"]).mask,
+        CpuSet.from_iterable(case.get("preferred_cpus", ())).mask,
+        case["num_cpus_needed"],
+        wish,
+        _holders(case.get("allocated", [])),
+    )
+    return _shown(found)
+
+
+def _is_ours(case: object) -> bool:
+    found = case.get("input") if isinstance(case, Mapping) else None
+    return isinstance(found, Mapping) and {"available_cpus", "num_cpus_needed"} <= found.keys()
+
+
+def _overlap(document: JsonObject) -> int:
+    cases = document.get("cases")
+    return int(isinstance(cases, list) and any(_is_ours(case) for case in cases))
+
+
+def _run(document: JsonObject) -> Iterator[Result]:
+    for case in document.get("cases", ()):
+        try:
+            failure = difference(case["expected"], _take(case["input"]))
+        except Exception as error:  # a case that our code cannot answer is a failed case, and the next one still runs
+            failure = f"raised {type(error).__name__}: {error}"
+        yield Result(str(case.get("name", "a case without a name")), failure)
+
+
+TABLE = Table("cpu_accumulator_koord", _overlap, _run)
