@@ -9,12 +9,14 @@ import pytest
 from colo_common.model.constraints import Constraints, Taint, Toleration
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import DeviceShare, ZoneHugePages, ZoneShare
+from colo_common.model.reasons import Reason
 from colo_scheduler.reservation.book import KEEP_ENDED_MS, ReservationBook
 from colo_scheduler.reservation.expiry import DEFAULT_TTL_MS
 from colo_scheduler.reservation.fit import AllocatePolicy
-from colo_scheduler.reservation.held_place import HoldChanged, PhaseChanged, attempt_of, name_of
+from colo_scheduler.reservation.held_place import HoldChanged, PhaseChanged, attempt_of, name_of, offer_of
 from colo_scheduler.reservation.lifecycle import RESERVATION, Phase
-from colo_scheduler.reservation.owners import ObjectTerm, OwnerTerm, claimant_of
+from colo_scheduler.reservation.owner_room import room_for_owner
+from colo_scheduler.reservation.owners import ControllerTerm, LabelRule, ObjectTerm, OwnerTerm, claimant_of
 from tests.support.reservation_story import GIB, a_claimant, a_place, a_placement, a_spec, an_owner
 
 
@@ -426,6 +428,64 @@ def test_the_claimant_of_a_want_carries_its_job_its_labels_and_the_reservation_i
     assert claimant.controllers[0].name == want.job
     assert claimant.request == {"cpu": 4_000, "memory": 8 * GIB}
     assert claimant.tolerations == (Toleration(key="a"),)
+
+
+def test_a_restart_finds_the_owners_that_a_reservation_was_placed_over() -> None:
+    book = ReservationBook()
+    book.create(a_spec(policy=AllocatePolicy.RESTRICTED, pre_allocates=True), 0)
+    running = a_placement("web/task/0", "n1", {0: (3_000, 4)})
+    book.bind(a_place(), 0, over=(running,))
+    again = ReservationBook()
+    again.load(book.rows(), [running, a_place()], 2)
+    assert again.remainder("r1") == book.remainder("r1")
+    assert again.owners("r1") == (running,)
+    again.check()
+
+
+def test_who_names_a_reservation_is_told_why_it_cannot_use_it() -> None:
+    book = a_book(policy=AllocatePolicy.RESTRICTED, ttl_ms=5_000)
+    book.create(a_spec("waiting"), 0)
+
+    def why_not(name: str, job: str = "web", cpu: int = 4_000, now_ms: int = 0) -> Reason | None:
+        return book.why_not(a_claimant(job=job, reservation=name, request={"cpu": cpu}), now_ms)
+
+    assert why_not("r1") is None
+    assert why_not("r1", cpu=4_001) is Reason.RESERVATION_SHORT
+    assert why_not("r1", job="other") is Reason.RESERVATION_NOT_OWNED
+    assert why_not("waiting") is Reason.RESERVATION_UNKNOWN
+    assert why_not("nobody-made-it") is Reason.RESERVATION_UNKNOWN
+    assert why_not("r1", now_ms=5_001) is Reason.RESERVATION_UNKNOWN
+
+
+def test_a_claimant_finds_its_own_among_many_by_job_by_name_and_by_labels() -> None:
+    book = ReservationBook()
+    terms = {
+        "by-job": OwnerTerm(controller=ControllerTerm(name="web")),
+        "by-kind": OwnerTerm(controller=ControllerTerm(kind="Job")),
+        "by-name": OwnerTerm(object=ObjectTerm(name="web/task/0")),
+        "by-label": OwnerTerm(labels=(LabelRule(key="tier", values=("front",)),)),
+        "other-job": OwnerTerm(controller=ControllerTerm(name="other")),
+        "other-name": OwnerTerm(object=ObjectTerm(name="web/task/1")),
+    }
+    for index, (name, term) in enumerate(terms.items()):
+        book.create(a_spec(name, owners=(term,)), 0)
+        book.bind(a_place(name, f"n{index}"), 0)
+    found = [match.name for match in book.matching(a_claimant(labels={"tier": "front"}), 0)]
+    assert found == ["by-job", "by-kind", "by-name", "by-label"]
+
+
+def test_an_owner_may_take_what_is_left_and_what_is_free_or_only_what_is_left() -> None:
+    book = a_book(policy=AllocatePolicy.RESTRICTED, restricted=("memory",))
+    left = book.remainder("r1")
+    assert left is not None
+    free = [ZoneShare(zone=0, cpu_mcpu=-500, memory_bytes=GIB), ZoneShare(zone=1, cpu_mcpu=2_000, memory_bytes=GIB)]
+    restricted = book.offers_on("n1", 0)[0]
+    assert room_for_owner(restricted, left, free) == (
+        ZoneShare(zone=0, cpu_mcpu=4_000, memory_bytes=8 * GIB),
+        ZoneShare(zone=1, cpu_mcpu=2_000, memory_bytes=0),
+    )
+    aligned = offer_of(a_spec(policy=AllocatePolicy.ALIGNED), ())
+    assert room_for_owner(aligned, left, free)[1] == ZoneShare(zone=1, cpu_mcpu=2_000, memory_bytes=GIB)
 
 
 def test_timers_of_forgotten_reservations_do_not_pile_up() -> None:

@@ -16,19 +16,17 @@ reservation and its owners together never hold less than what was reserved nor m
 ends while it waits has no hold, but its want is to be withdrawn.
 """
 
-import heapq
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from msgspec import structs
 
 from colo_common.events.job import ReplicaWant
-from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import Placement
+from colo_common.model.reasons import Reason
 from colo_common.model.transitions import Fired
 from colo_scheduler.ledger import Attempt
-from colo_scheduler.reservation.amounts import CPU, MEMORY
 from colo_scheduler.reservation.expiry import is_over, last_ms
 from colo_scheduler.reservation.fit import Offer, fits_reservation, policies_conflict
 from colo_scheduler.reservation.held_place import (
@@ -42,11 +40,14 @@ from colo_scheduler.reservation.held_place import (
     want_of,
 )
 from colo_scheduler.reservation.lifecycle import RESERVATION, EndReason, Phase
-from colo_scheduler.reservation.match import Mismatch, mismatch_of
+from colo_scheduler.reservation.match import mismatch_of
+from colo_scheduler.reservation.owner_index import OwnerIndex
 from colo_scheduler.reservation.owners import Claimant, is_of_job
 from colo_scheduler.reservation.pre_allocation import check_pre_allocation
-from colo_scheduler.reservation.remainder import Remainder, are_shares_within, remainder_of
+from colo_scheduler.reservation.remainder import Remainder, remainder_of
 from colo_scheduler.reservation.spec import ReservationSpec, check_reservation
+from colo_scheduler.reservation.timers import Timers
+from colo_scheduler.reservation.use import check_use
 
 __all__ = ["KEEP_ENDED_MS", "RESERVATIONS_MOST", "ReservationBook"]
 
@@ -54,7 +55,6 @@ RESERVATIONS_MOST: Final = 10_000
 """The most reservations in the book, ended ones included."""
 KEEP_ENDED_MS: Final = 86_400_000
 """How long an ended reservation can still be asked for."""
-_STALE_TIMERS_MOST: Final = 64
 
 
 class ReservationBook:
@@ -67,7 +67,9 @@ class ReservationBook:
         self._owners: dict[str, dict[Attempt, Placement]] = {}
         self._used_by: dict[Attempt, str] = {}
         self._on_node: dict[str, set[str]] = {}
-        self._timers: list[tuple[int, str]] = []
+        self._node_of: dict[str, str] = {}
+        self._timers = Timers()
+        self._index = OwnerIndex()
 
     # ---- reads
 
@@ -108,13 +110,24 @@ class ReservationBook:
     def matching(self, claimant: Claimant, now_ms: int) -> tuple[Match, ...]:
         """The places that the claimant may use now, by node and name; whether it fits there is not asked."""
         matches = [
-            Match(name=name, node=node, offer=self._offer(name))
-            for node in sorted(self._on_node)
-            for name in sorted(self._on_node[node])
-            if not self._is_over(self._reservations[name], now_ms)
-            and mismatch_of(self._reservations[name].spec, claimant) is None
+            Match(name=name, node=found.place.node, offer=self._offer(name))
+            for name in self._index.candidates(claimant)
+            if (found := self._reservations[name]).place is not None
+            and not self._is_over(found, now_ms)
+            and mismatch_of(found.spec, claimant) is None
         ]
-        return tuple(matches)
+        return tuple(sorted(matches, key=lambda match: (match.node, match.name)))
+
+    def why_not(self, claimant: Claimant, now_ms: int) -> Reason | None:
+        """Why a claimant cannot use the reservation that it names; None when it can, as far as CPU and memory go in sum."""
+        found = self._reservations.get(claimant.reservation)
+        if found is None or found.phase is not Phase.AVAILABLE or self._is_over(found, now_ms):
+            return Reason.RESERVATION_UNKNOWN
+        if mismatch_of(found.spec, claimant) is not None:
+            return Reason.RESERVATION_NOT_OWNED
+        offer = self._offer(found.spec.name)
+        is_short = offer.policy.is_bounded and fits_reservation(claimant.request, offer)
+        return Reason.RESERVATION_SHORT if is_short else None
 
     def want(self, name: str) -> ReplicaWant:
         """The replica that stands for a reservation that waits. Raises InvalidInput for any other reservation."""
@@ -161,7 +174,8 @@ class ReservationBook:
             if (owner.replica, owner.attempt) in self._used_by:
                 raise InvalidInput("over", "must not use another reservation", owner.replica)
         fired = self._fire(reservation, "bound")
-        self._keep(structs.replace(reservation, phase=Phase(fired.state), place=place))
+        inside = tuple((owner.replica, owner.attempt) for owner in over)
+        self._keep(structs.replace(reservation, phase=Phase(fired.state), place=place, over=inside))
         for owner in over:
             self._add_owner(name, owner)
         return (
@@ -179,7 +193,12 @@ class ReservationBook:
         if self._used_by.get(attempt) == name and self._owners.get(name, {}).get(attempt) == placement:
             return ()
         reservation = self._demand(name)
-        self._check_use(reservation, claimant, placement, now_ms)
+        if reservation.phase is not Phase.AVAILABLE or reservation.place is None or self._is_over(reservation, now_ms):
+            phase = EndReason.EXPIRED if self._is_over(reservation, now_ms) else reservation.phase
+            raise InvalidInput("reservation", "must hold a place", f"{name} is {phase}")
+        if attempt in self._used_by:
+            raise InvalidInput("placement", "must not change the place of an attempt", placement.replica)
+        check_use(reservation.spec, reservation.place, self.owners(name), claimant, placement)
         fired = self._fire(reservation, "used", once=reservation.spec.allocate_once)
         self._add_owner(name, placement)
         hold = HoldChanged(name=name, node=placement.node)
@@ -230,31 +249,20 @@ class ReservationBook:
 
     def deadline_ms(self) -> int | None:
         """The next moment at which `wake` has something to do, None when there is none."""
-        while self._timers and self._timer_of(self._timers[0][1]) != self._timers[0][0]:
-            heapq.heappop(self._timers)
-        return self._timers[0][0] if self._timers else None
+        first = self._timers.first()
+        return None if first is None else first[0]
 
     def wake(self, now_ms: int) -> tuple[BookChange, ...]:
         """End what is over and forget what ended long ago."""
         changes: list[BookChange] = []
-        while (due := self.deadline_ms()) is not None and due <= now_ms:
-            name = heapq.heappop(self._timers)[1]
-            reservation = self._reservations[name]
+        while (first := self._timers.first()) is not None and first[0] <= now_ms:
+            reservation = self._reservations[first[1]]
             if reservation.phase.is_ended:
-                self._forget(name)
+                self._forget(first[1])
                 continue
             self._fire(reservation, "expired")
             changes += self._end(reservation, Phase.FAILED, EndReason.EXPIRED, now_ms)
         return tuple(changes)
-
-    def _timer_of(self, name: str) -> int | None:
-        reservation = self._reservations.get(name)
-        if reservation is None:
-            return None
-        if reservation.phase.is_ended:
-            return reservation.ended_ms + self._keep_ended_ms
-        last = last_ms(reservation.created_ms, reservation.spec.ttl_ms, reservation.spec.expires_ms)
-        return None if last is None else last + 1
 
     def _is_over(self, reservation: Reservation, now_ms: int) -> bool:
         spec = reservation.spec
@@ -270,33 +278,6 @@ class ReservationBook:
 
     def _offer(self, name: str) -> Offer:
         return offer_of(self._reservations[name].spec, self.owners(name))
-
-    def _check_use(self, reservation: Reservation, claimant: Claimant, placement: Placement, now_ms: int) -> None:
-        spec, place = reservation.spec, reservation.place
-        if reservation.phase is not Phase.AVAILABLE or place is None or self._is_over(reservation, now_ms):
-            phase = EndReason.EXPIRED if self._is_over(reservation, now_ms) else reservation.phase
-            raise InvalidInput("reservation", "must hold a place", f"{spec.name} is {phase}")
-        if place.node != placement.node:
-            raise InvalidInput("placement.node", f"must be the reservation's node {place.node}", placement.node)
-        if (placement.replica, placement.attempt) in self._used_by:
-            raise InvalidInput("placement", "must not change the place of an attempt", placement.replica)
-        mismatch = mismatch_of(spec, claimant)
-        if mismatch is not None or claimant.ignores_reservations:
-            raise InvalidInput("reservation", "must be held for this owner", mismatch or Mismatch.NOT_OWNER)
-        if spec.policy.is_bounded:
-            self._check_bounds(spec.name, place, placement)
-
-    def _check_bounds(self, name: str, place: Placement, placement: Placement) -> None:
-        request = {CPU: placement.cpu_mcpu, MEMORY: placement.memory_bytes}
-        for short in fits_reservation(request, self._offer(name)):
-            raise InvalidInput("reservation", short.sentence(with_amounts=True), name)
-        left = remainder_of(place, self.owners(name))
-        if place.cpus and not CpuSet.parse(placement.cpus) <= CpuSet.parse(left.cpus):
-            raise InvalidInput(
-                "placement.cpus", f"must be among {left.cpus}, which the reservation has left", placement.cpus
-            )
-        if not are_shares_within(placement.devices, left.devices):
-            raise InvalidInput("placement.devices", "must be among what the reservation has left", placement.devices)
 
     def _add_owner(self, name: str, placement: Placement) -> None:
         attempt = (placement.replica, placement.attempt)
@@ -320,16 +301,26 @@ class ReservationBook:
         name = reservation.spec.name
         self._reservations[name] = reservation
         self._owners.setdefault(name, {})
-        if reservation.place is not None:
-            names = self._on_node.setdefault(reservation.place.node, set())
-            names.discard(name) if reservation.phase.is_ended else names.add(name)
-            if not names:
-                del self._on_node[reservation.place.node]
-        if len(self._timers) > 2 * len(self._reservations) + _STALE_TIMERS_MOST:
-            self._timers = [(at, of) for of in sorted(self._reservations) if (at := self._timer_of(of)) is not None]
-            heapq.heapify(self._timers)
-        elif (due := self._timer_of(name)) is not None:
-            heapq.heappush(self._timers, (due, name))
+        self._leave_node(name)
+        if reservation.phase is Phase.AVAILABLE and reservation.place is not None:
+            self._on_node.setdefault(reservation.place.node, set()).add(name)
+            self._node_of[name] = reservation.place.node
+            self._index.add(name, reservation.spec.owners)
+        self._timers.set(name, self._due_ms(reservation))
+
+    def _due_ms(self, reservation: Reservation) -> int | None:
+        if reservation.phase.is_ended:
+            return reservation.ended_ms + self._keep_ended_ms
+        last = last_ms(reservation.created_ms, reservation.spec.ttl_ms, reservation.spec.expires_ms)
+        return None if last is None else last + 1
+
+    def _leave_node(self, name: str) -> None:
+        self._index.remove(name)
+        node = self._node_of.pop(name, None)
+        if node is not None:
+            self._on_node[node].discard(name)
+            if not self._on_node[node]:
+                del self._on_node[node]
 
     def _make_room(self, name: str) -> None:
         if len(self._reservations) < self._most:
@@ -340,14 +331,11 @@ class ReservationBook:
         self._forget(min(ended)[1])
 
     def _forget(self, name: str) -> None:
-        reservation = self._reservations.pop(name, None)
+        self._leave_node(name)
+        self._timers.set(name, None)
+        self._reservations.pop(name, None)
         for attempt in self._owners.pop(name, {}):
             self._used_by.pop(attempt, None)
-        if reservation is not None and reservation.place is not None:
-            names = self._on_node.get(reservation.place.node, set())
-            names.discard(name)
-            if not names:
-                self._on_node.pop(reservation.place.node, None)
 
     # ---- restart
 
@@ -364,26 +352,28 @@ class ReservationBook:
         uses: list[Placement] = []
         for placement in placements:
             if not name_of(placement.replica):
-                uses += [placement] if placement.reservation else []
+                uses.append(placement)
                 continue
             try:
                 changes += self.bind(placement, now_ms)
             except InvalidInput:
                 changes.append(HoldChanged(name=name_of(placement.replica), node=placement.node))
+        over = {attempt: row.spec.name for row in self.rows() for attempt in row.over}
         for placement in uses:
-            changes += self._load_use(placement, now_ms)
+            name = placement.reservation or over.get((placement.replica, placement.attempt), "")
+            changes += self._load_use(name, placement, now_ms)
         return tuple(changes)
 
-    def _load_use(self, placement: Placement, now_ms: int) -> tuple[BookChange, ...]:
-        reservation = self._reservations.get(placement.reservation)
+    def _load_use(self, name: str, placement: Placement, now_ms: int) -> tuple[BookChange, ...]:
+        reservation = self._reservations.get(name)
         if reservation is None or reservation.phase is not Phase.AVAILABLE or reservation.place is None:
             return ()
         if reservation.place.node != placement.node or (placement.replica, placement.attempt) in self._used_by:
             return ()
-        self._add_owner(placement.reservation, placement)
+        self._add_owner(name, placement)
         if reservation.spec.allocate_once:
             return self._end(reservation, Phase.SUCCEEDED, EndReason.USED, now_ms)
-        return (HoldChanged(name=placement.reservation, node=placement.node),)
+        return (HoldChanged(name=name, node=placement.node),)
 
     def check(self) -> None:
         """Raise InvariantBroken unless the indexes agree and every place that is held is named."""
@@ -396,7 +386,7 @@ class ReservationBook:
                 )
             if reservation.phase is Phase.AVAILABLE and reservation.spec.allocate_once and self._owners[name]:
                 raise InvariantBroken("a reservation for one use is used and still held", reservation=name)
-            if (self._timer_of(name) or 0) and (self._timer_of(name), name) not in self._timers:
+            if self._timers.at(name) != self._due_ms(reservation):
                 raise InvariantBroken("a reservation has no timer", reservation=name)
         used = {attempt: name for name, owners in self._owners.items() for attempt in owners}
         if used != self._used_by:

@@ -32,12 +32,15 @@ _SUFFIX: Final = "/hold/0"
 
 
 class Reservation(Struct, frozen=True, kw_only=True):
-    """A reservation and what became of it. `place` is where it was held last; `ended_ms` is 0 while it lives."""
+    """A reservation and what became of it. `place` is where it was held last, `over` the attempts that ran there
+    before it and are inside it. `ended_ms` is 0 while it lives.
+    """
 
     spec: ReservationSpec
     created_ms: int
     phase: Phase = Phase.PENDING
     place: Placement | None = None
+    over: tuple[Attempt, ...] = ()
     reason: str = ""
     ended_ms: int = 0
 
@@ -52,7 +55,7 @@ class PhaseChanged(Struct, frozen=True, kw_only=True):
 
 
 class HoldChanged(Struct, frozen=True, kw_only=True):
-    """What the reservation itself holds on the node is another now: ask the book for its remainder."""
+    """What the reservation itself holds on the node is another now: the book's remainder if that is of this node, else nothing."""
 
     name: str
     node: str

@@ -1,0 +1,29 @@
+"""How much of each zone an owner may take: what its reservation has left there, and, unless it is restricted, what is free."""
+
+from collections.abc import Sequence
+
+from colo_common.model.placement import ZoneShare
+from colo_scheduler.reservation.amounts import CPU, MEMORY
+from colo_scheduler.reservation.fit import Offer
+from colo_scheduler.reservation.remainder import Remainder
+
+__all__ = ["room_for_owner"]
+
+
+def room_for_owner(offer: Offer, left: Remainder, free: Sequence[ZoneShare]) -> tuple[ZoneShare, ...]:
+    """The room by zone, in ascending zone. `free` is what is free on the node beside the remainder; below 0 counts as 0.
+
+    Of the resources that the policy restricts only the remainder counts.
+    """
+    bounded = set(offer.names) if offer.policy.is_bounded else set()
+    zones = sorted({share.zone for share in free} | {share.zone for share in left.zones})
+    rooms: list[ZoneShare] = []
+    for zone in zones:
+        own = [share for share in left.zones if share.zone == zone]
+        beside = [share for share in free if share.zone == zone]
+        cpu_mcpu = sum(share.cpu_mcpu for share in own)
+        memory_bytes = sum(share.memory_bytes for share in own)
+        cpu_mcpu += 0 if CPU in bounded else sum(max(0, share.cpu_mcpu) for share in beside)
+        memory_bytes += 0 if MEMORY in bounded else sum(max(0, share.memory_bytes) for share in beside)
+        rooms.append(ZoneShare(zone=zone, cpu_mcpu=cpu_mcpu, memory_bytes=memory_bytes))
+    return tuple(rooms)
