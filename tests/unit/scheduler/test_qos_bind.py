@@ -6,12 +6,12 @@ import pytest
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand, QosClass
+from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy
 from colo_scheduler.qos.bind import (
     NODE_BIND_LABEL,
     RESOURCE_SPEC_ANNOTATION,
+    AskedPolicy,
     Binding,
-    BindPolicy,
-    ExclusivePolicy,
     NodeBindPolicy,
     ResourceSpec,
     bind,
@@ -28,8 +28,8 @@ def spec(text: str) -> ResourceSpec:
 
 def test_the_annotation_is_read() -> None:
     text = '{"requiredCPUBindPolicy": "FullPCPUs", "preferredCPUExclusivePolicy": "PCPULevel", "later": 1}'
-    assert spec(text) == ResourceSpec(required=BindPolicy.FULL_PCPUS, exclusive=ExclusivePolicy.PCPU_LEVEL)
-    assert spec('{"preferredCPUBindPolicy": "SpreadByPCPUs"}').preferred is BindPolicy.SPREAD_BY_PCPUS
+    assert spec(text) == ResourceSpec(required=AskedPolicy.FULL_PCPUS, exclusive=ExclusivePolicy.PCPU_LEVEL)
+    assert spec('{"preferredCPUBindPolicy": "SpreadByPCPUs"}').preferred is AskedPolicy.SPREAD_BY_PCPUS
     assert spec("") == spec("{}") == read_resource_spec({}) == ResourceSpec()
 
 
@@ -75,20 +75,20 @@ def test_only_prod_work_with_cpus_of_its_own_is_bound(
     ("required", "preferred", "wanted", "is_required"),
     [
         (None, None, BindPolicy.FULL_PCPUS, False),
-        (None, BindPolicy.DEFAULT, BindPolicy.FULL_PCPUS, False),
-        (BindPolicy.DEFAULT, BindPolicy.SPREAD_BY_PCPUS, BindPolicy.SPREAD_BY_PCPUS, False),
-        (BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS, BindPolicy.FULL_PCPUS, True),
+        (None, AskedPolicy.DEFAULT, BindPolicy.FULL_PCPUS, False),
+        (AskedPolicy.DEFAULT, AskedPolicy.SPREAD_BY_PCPUS, BindPolicy.SPREAD_BY_PCPUS, False),
+        (AskedPolicy.FULL_PCPUS, AskedPolicy.SPREAD_BY_PCPUS, BindPolicy.FULL_PCPUS, True),
     ],
 )
 def test_required_goes_before_preferred_goes_before_the_default(
-    required: BindPolicy | None, preferred: BindPolicy | None, wanted: BindPolicy, is_required: bool
+    required: AskedPolicy | None, preferred: AskedPolicy | None, wanted: BindPolicy, is_required: bool
 ) -> None:
     found = bind(ResourceSpec(required=required, preferred=preferred), qos=QosClass.LSR, band=PROD, cpu_mcpu=4000)
     assert found == Binding(cpus=4, policy=wanted, is_required=is_required, exclusive=ExclusivePolicy.NONE)
 
 
 def test_a_bursting_workload_runs_in_a_pool() -> None:
-    burst = ResourceSpec(preferred=BindPolicy.CONSTRAINED_BURST)
+    burst = ResourceSpec(preferred=AskedPolicy.CONSTRAINED_BURST)
     assert bind(burst, qos=QosClass.LSR, band=PROD, cpu_mcpu=1500) is None
 
 
@@ -104,7 +104,7 @@ def test_a_node_with_a_policy_binds_everybody_and_demands_it() -> None:
     assert found is not None
     assert (found.policy, found.is_required) == (BindPolicy.SPREAD_BY_PCPUS, True)
     with pytest.raises(InvalidInput, match="SpreadByPCPUs, which the node demands"):
-        bind(ResourceSpec(required=BindPolicy.FULL_PCPUS), qos=QosClass.LSR, band=PROD, cpu_mcpu=1000, node=node)
+        bind(ResourceSpec(required=AskedPolicy.FULL_PCPUS), qos=QosClass.LSR, band=PROD, cpu_mcpu=1000, node=node)
     with pytest.raises(InvalidInput, match="whole CPUs"):
         bind(ResourceSpec(), qos=QosClass.LS, band=PROD, cpu_mcpu=500, node=node)
 

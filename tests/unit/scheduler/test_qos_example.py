@@ -12,11 +12,13 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.topology import uniform_topology
 from colo_executor.cpuset_rule import CpusetRule, GivenCpus, ZonePool, cpus_of_workload
-from colo_scheduler.cpus.pools import CpuHold, Pools, check_holds, compute_pools
-from colo_scheduler.cpus.siblings import choose_apart
+from colo_scheduler.cpus.accumulate import Wish, take_cpus
+from colo_scheduler.cpus.binding import BindPolicy
+from colo_scheduler.cpus.exclusive import HeldCpus, sum_holders
+from colo_scheduler.cpus.pools import CpuHold, Pools, check_holds, compute_pools, union
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from colo_scheduler.qos.admission import check_own_cpus, refusals
-from colo_scheduler.qos.bind import RESOURCE_SPEC_ANNOTATION, BindPolicy, bind, read_resource_spec
+from colo_scheduler.qos.bind import RESOURCE_SPEC_ANNOTATION, bind, read_resource_spec
 from colo_scheduler.qos.effective import effective_of_pod
 from colo_scheduler.qos.pod import PRIORITY_CLASS_LABEL, QOS_LABEL, Amounts, Container, Pod
 
@@ -65,10 +67,12 @@ def place(topology: CpuTopology) -> tuple[list[CpuHold], Pools]:
         if binding is None:
             continue
         assert (binding.policy, binding.cpus) == (BindPolicy.SPREAD_BY_PCPUS, 2)
-        held = CpuSet.from_iterable(cpu for hold in holds for cpu in hold.cpus)
-        cpus = choose_apart(topology, CpuSet(topology.all_mask), binding.cpus, held)
-        assert cpus is not None
-        holds.append(CpuHold(owner=name, cpus=cpus, qos=found.qos))
+        free = CpuSet(topology.all_mask) - union(hold.cpus for hold in holds)
+        wish = Wish(bind=binding.policy, exclusive=binding.exclusive)
+        held = sum_holders(HeldCpus(cpus=hold.cpus) for hold in holds)
+        taken = take_cpus(topology, free.mask, binding.cpus, wish, held)
+        assert isinstance(taken, int)
+        holds.append(CpuHold(owner=name, cpus=CpuSet(taken), qos=found.qos))
     check_holds(topology, holds)
     return holds, compute_pools(topology, holds)
 

@@ -13,13 +13,13 @@ from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand, QosClass
+from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy
 
 __all__ = [
     "NODE_BIND_LABEL",
     "RESOURCE_SPEC_ANNOTATION",
-    "BindPolicy",
+    "AskedPolicy",
     "Binding",
-    "ExclusivePolicy",
     "NodeBindPolicy",
     "ResourceSpec",
     "bind",
@@ -33,21 +33,13 @@ _MCPU_PER_CPU: Final = 1000
 _SPEC_MAX_CHARACTERS: Final = 4096
 
 
-class BindPolicy(StrEnum):
-    """How CPUs fall on cores: whole cores, one thread of each core, or no binding at all (bursting over a constrained set)."""
+class AskedPolicy(StrEnum):
+    """The words of a pod. Default leaves it to the scheduler; ConstrainedBurst means no CPUs by number."""
 
     DEFAULT = "Default"
     FULL_PCPUS = "FullPCPUs"
     SPREAD_BY_PCPUS = "SpreadByPCPUs"
     CONSTRAINED_BURST = "ConstrainedBurst"
-
-
-class ExclusivePolicy(StrEnum):
-    """What bound workloads keep others of the same policy off: nothing, their cores, or their zones."""
-
-    NONE = "None"
-    PCPU_LEVEL = "PCPULevel"
-    NUMA_NODE_LEVEL = "NUMANodeLevel"
 
 
 class NodeBindPolicy(StrEnum):
@@ -61,8 +53,8 @@ class NodeBindPolicy(StrEnum):
 class ResourceSpec(Struct, frozen=True, kw_only=True):
     """What a pod asks for. A required policy must be met, a preferred one is the order of the choice."""
 
-    required: BindPolicy | None = None
-    preferred: BindPolicy | None = None
+    required: AskedPolicy | None = None
+    preferred: AskedPolicy | None = None
     exclusive: ExclusivePolicy = ExclusivePolicy.NONE
 
 
@@ -82,7 +74,10 @@ class _Spec(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 _DECODER: Final = msgspec.json.Decoder(_Spec)
-_BINDING: Final = (BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS)
+_BINDING: Final = {
+    AskedPolicy.FULL_PCPUS: BindPolicy.FULL_PCPUS,
+    AskedPolicy.SPREAD_BY_PCPUS: BindPolicy.SPREAD_BY_PCPUS,
+}
 _OF_NODE: Final = {
     NodeBindPolicy.FULL_PCPUS_ONLY: BindPolicy.FULL_PCPUS,
     NodeBindPolicy.SPREAD_BY_PCPUS: BindPolicy.SPREAD_BY_PCPUS,
@@ -102,8 +97,8 @@ def read_resource_spec(annotations: Mapping[str, str], field: str = "annotations
     except (msgspec.MsgspecError, RecursionError) as error:
         raise InvalidInput(name, f"must be a JSON object: {error}", text) from error
     return ResourceSpec(
-        required=_bind_policy(spec.required_cpu_bind_policy, f"{name}.requiredCPUBindPolicy"),
-        preferred=_bind_policy(spec.preferred_cpu_bind_policy, f"{name}.preferredCPUBindPolicy"),
+        required=_asked_policy(spec.required_cpu_bind_policy, f"{name}.requiredCPUBindPolicy"),
+        preferred=_asked_policy(spec.preferred_cpu_bind_policy, f"{name}.preferredCPUBindPolicy"),
         exclusive=_exclusive_policy(spec.preferred_cpu_exclusive_policy, f"{name}.preferredCPUExclusivePolicy"),
     )
 
@@ -133,7 +128,7 @@ def bind(
     qos: QosClass | None,
     band: PriorityBand | None,
     cpu_mcpu: int,
-    default: BindPolicy = BindPolicy.FULL_PCPUS,
+    default: AskedPolicy = AskedPolicy.FULL_PCPUS,
     node: NodeBindPolicy = NodeBindPolicy.NONE,
     field: str = "requests.cpu",
 ) -> Binding | None:
@@ -145,32 +140,33 @@ def bind(
     """
     if cpu_mcpu <= 0:
         return None
-    wanted = spec.required if spec.required not in (None, BindPolicy.DEFAULT) else None
-    preferred = spec.preferred if spec.preferred not in (None, BindPolicy.DEFAULT) else default
-    own = wanted or preferred
+    required = spec.required if spec.required is not AskedPolicy.DEFAULT else None
+    preferred = spec.preferred if spec.preferred is not AskedPolicy.DEFAULT else None
+    own = _BINDING.get(required or preferred or default)
     may_bind = qos is not None and qos.has_own_cpus and band is PriorityBand.PROD
     of_node = _OF_NODE.get(node)
-    if of_node is None and not (may_bind and own in _BINDING):
+    policy = of_node or (own if may_bind else None)
+    if policy is None:
         return None
     if cpu_mcpu % _MCPU_PER_CPU:
         raise InvalidInput(field, "must be whole CPUs to be bound to cores", f"{cpu_mcpu}m")
-    if of_node is not None and wanted is not None and wanted is not of_node:
-        raise InvalidInput("requiredCPUBindPolicy", f"must be {of_node.value}, which the node demands", wanted.value)
+    if of_node is not None and required is not None and _BINDING.get(required) is not of_node:
+        raise InvalidInput("requiredCPUBindPolicy", f"must be {of_node.value}, which the node demands", required.value)
     return Binding(
         cpus=cpu_mcpu // _MCPU_PER_CPU,
-        policy=of_node or own,
-        is_required=of_node is not None or wanted is not None,
+        policy=policy,
+        is_required=of_node is not None or required is not None,
         exclusive=spec.exclusive,
     )
 
 
-def _bind_policy(name: str | None, field: str) -> BindPolicy | None:
+def _asked_policy(name: str | None, field: str) -> AskedPolicy | None:
     if not name:
         return None
-    for policy in BindPolicy:
+    for policy in AskedPolicy:
         if name == policy.value:
             return policy
-    raise InvalidInput(field, "must be one of " + " ".join(policy.value for policy in BindPolicy), name)
+    raise InvalidInput(field, "must be one of " + " ".join(policy.value for policy in AskedPolicy), name)
 
 
 def _exclusive_policy(name: str | None, field: str) -> ExclusivePolicy:
