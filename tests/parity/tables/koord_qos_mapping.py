@@ -24,7 +24,7 @@ from colo_executor.group_identity import (
     identity_of_workload,
     identity_rule,
 )
-from colo_scheduler.cpus.assignment import take_packed
+from colo_scheduler.cpus.assignment import take_sockets_first
 from colo_scheduler.cpus.pools import CpuHold, SharedPool, compute_pools, union, without
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from colo_scheduler.qos.admission import refusals
@@ -264,7 +264,7 @@ def _node_reserved(case: JsonObject) -> object:
 
 
 def _take_by_topology(case: JsonObject) -> object:
-    cpus = take_packed(_topology(case["topology"]), CpuSet.parse(case["available"]), case["count"])
+    cpus = take_sockets_first(_topology(case["topology"]), CpuSet.parse(case["available"]), case["count"])
     return {"cpus": None if cpus is None else cpus.format()}
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.cpus.assignment import take_by_topology, take_packed
+from colo_scheduler.cpus.assignment import take_by_topology, take_sockets_first
 from colo_scheduler.cpus.balance import take_in_turn
 from colo_scheduler.cpus.siblings import choose_apart, shared_core_count
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
@@ -141,9 +141,9 @@ def test_by_topology_is_what_a_plain_search_takes(request_: tuple[Rows, set[int]
 
 
 @given(requests())
-def test_packed_is_what_a_plain_search_takes(request_: tuple[Rows, set[int], int]) -> None:
+def test_sockets_first_is_what_a_plain_search_takes(request_: tuple[Rows, set[int], int]) -> None:
     rows, available, need = request_
-    found = take_packed(CpuTopology.from_rows(rows), CpuSet.from_iterable(available), need)
+    found = take_sockets_first(CpuTopology.from_rows(rows), CpuSet.from_iterable(available), need)
     assert taken(found) == plain_take(rows, available, need, ["socket", "zone", "core"], is_aligned=False)
 
 
@@ -200,7 +200,7 @@ def test_cpus_that_the_machine_lacks_are_never_taken() -> None:
     topology = CpuTopology.from_rows([CpuRow(cpu=0, core=0, zone=0, socket=0)])
     many = CpuSet.parse("0-7")
     assert take_by_topology(topology, many, 2) is None
-    assert take_packed(topology, many, 2) is None
+    assert take_sockets_first(topology, many, 2) is None
     assert take_in_turn(topology, many, 2) is None
     assert choose_apart(topology, many, 2) is None
 
@@ -210,10 +210,10 @@ def test_a_core_with_an_offline_thread_is_whole_and_no_held_cpu_is_given_with_it
     rows = [CpuRow(cpu=cpu, core=cpu // 2, zone=0, socket=0) for cpu in range(5)]
     topology = CpuTopology.from_rows(rows)
     assert taken(take_by_topology(topology, CpuSet.parse("0,2-4"), 3)) == [2, 3, 4]
-    assert taken(take_packed(topology, CpuSet.parse("0,2-4"), 2)) == [0, 4]
+    assert taken(take_sockets_first(topology, CpuSet.parse("0,2-4"), 2)) == [0, 4]
 
 
-@pytest.mark.parametrize("take", [take_by_topology, take_packed, take_in_turn, choose_apart])
+@pytest.mark.parametrize("take", [take_by_topology, take_sockets_first, take_in_turn, choose_apart])
 def test_a_negative_need_is_refused(take: object) -> None:
     topology = CpuTopology.from_rows([CpuRow(cpu=0, core=0, zone=0, socket=0)])
     with pytest.raises(InvalidInput, match="need"):

@@ -1,7 +1,7 @@
 """Taking CPUs in whole pieces of the machine: sockets, then caches or zones, then cores, then single CPUs.
 
 Two orders are kept. `take_by_topology` is Katalyst's (kubewharf/katalyst-core:pkg/agent/qrm-plugins/cpu/dynamicpolicy/calculator/
-cpu_assignment.go): it knows caches and no zones. `take_packed` is that of Koordinator's agent for node reservations
+cpu_assignment.go): it knows caches and no zones. `take_sockets_first` is that of Koordinator's agent for node reservations
 (koordinator-sh/koordinator:pkg/koordlet/util/kubelet/cpu_assignment.go): sockets before zones on every machine. In both, pieces of
 one level are ordered by (free CPUs, id), both ascending, inside the pieces above them, so that small remainders are used up first.
 
@@ -15,7 +15,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
 
-__all__ = ["take_by_topology", "take_packed"]
+__all__ = ["take_by_topology", "take_sockets_first"]
 
 
 def take_by_topology(
@@ -39,7 +39,7 @@ def take_by_topology(
     return CpuSet(taking.taken)
 
 
-def take_packed(topology: CpuTopology, available: CpuSet, need: int) -> CpuSet | None:
+def take_sockets_first(topology: CpuTopology, available: CpuSet, need: int) -> CpuSet | None:
     """The `need` CPUs that Koordinator's agent reserves on a node, or None when fewer are available.
 
     Free sockets no larger than the need, free zones, free cores, single CPUs; zones are listed inside the ordered sockets and

@@ -13,7 +13,7 @@ from msgspec import Struct
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.quantity import ceil_div
-from colo_scheduler.cpus.assignment import take_packed
+from colo_scheduler.cpus.assignment import take_sockets_first
 from colo_scheduler.cpus.topology import CpuTopology
 
 __all__ = ["NodeReservation", "divide_by_zones", "reserved_cpus", "system_cpus", "zones_less_reserved"]
@@ -36,7 +36,7 @@ def reserved_cpus(topology: CpuTopology, reservation: NodeReservation) -> CpuSet
     if reservation.cpus:
         return _read(reservation.cpus)
     count = ceil_div(max(0, reservation.cpu_mcpu), _MCPU_PER_CPU)
-    return take_packed(topology, CpuSet(topology.all_mask), count) or CpuSet()
+    return take_sockets_first(topology, CpuSet(topology.all_mask), count) or CpuSet()
 
 
 def system_cpus(cpus: str, is_exclusive: bool | None) -> CpuSet:
