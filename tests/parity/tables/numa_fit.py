@@ -23,6 +23,10 @@ def _pod(case: JsonObject) -> PodRequest:
     )
 
 
+def _policy(case: JsonObject) -> NumaPolicy:
+    return NumaPolicy(case.get("policy") or "none")
+
+
 def _zones(zones: list[Any]) -> list[ZoneAmounts]:
     return [ZoneAmounts(zone["id"], 0, zone["available"]) for zone in zones]
 
@@ -37,14 +41,14 @@ def _distant(zones: list[Any]) -> list[DistantZone]:
 
 
 def _filter(case: JsonObject) -> dict[str, object]:
-    refusal = refuse_pod(
-        NumaPolicy(case["policy"]), Scope(case["scope"]), _pod(case), _zones(case["zones"]), case["node_allocatable"]
-    )
+    zones = None if case.get("zones") is None else _zones(case["zones"])
+    scope = Scope(case.get("scope") or "container")
+    refusal = refuse_pod(_policy(case), scope, _pod(case), zones, case["node_allocatable"])
     return {"fits": True} if refusal is None else {"fits": False, "reason": refusal}
 
 
 def _score(case: JsonObject) -> dict[str, object]:
-    policy, scope, strategy = NumaPolicy(case["policy"]), Scope(case["scope"]), Strategy(case["strategy"])
+    policy, scope, strategy = _policy(case), Scope(case.get("scope") or "container"), Strategy(case["strategy"])
     scores = {
         node["name"]: score_node(
             policy, scope, strategy, _pod(case), _zones(node["zones"]), case.get("resource_weights", {})

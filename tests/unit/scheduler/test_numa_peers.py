@@ -62,6 +62,9 @@ class TestZoneFilter:
         assert self.refuse(pod, zone(0, cpu=1000, gpu=2)) is None
         assert self.refuse(pod, zone(0, cpu=1000, gpu=1)) == "cannot align container"
 
+    def test_a_node_that_tells_no_zones_passes(self) -> None:
+        assert refuse_pod(NumaPolicy.SINGLE, Scope.POD, guaranteed({CPU: 9000}), None, NODE) is None
+
     def test_other_policies_refuse_nothing(self) -> None:
         assert refuse_pod(NumaPolicy.RESTRICTED, Scope.POD, guaranteed({CPU: 9000}), [zone(0, cpu=1)], NODE) is None
 

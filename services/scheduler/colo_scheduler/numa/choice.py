@@ -109,21 +109,21 @@ def sets_in_order(
 ) -> list[tuple[ZoneAmounts, ...]]:
     """Every set of at most `widest` zones that holds the request, what `choose_zones` takes first, then on one socket, fewer
     zones, freer. Above EXHAUSTIVE_ZONES zones only the leading sets of each size on each socket and over all."""
+    best = choose_zones(demand, zones, widest)
+    if best is None:
+        return []
     ranked = _rank(demand, zones)
     groups = [ranked]
     if len(zones) > EXHAUSTIVE_ZONES:
         sockets = sorted({zone.socket for zone in zones})
         groups += [[each for each in ranked if each.zone.socket == socket] for socket in sockets]
     found: dict[frozenset[int], tuple[ZoneAmounts, ...]] = {}
-    best = choose_zones(demand, zones, widest)
     for group in groups:
         for size in range(1, min(len(group), widest or len(group)) + 1):
             for chosen in _candidates(demand, group, size):
                 members = tuple(each.zone for each in chosen)
                 if holds(demand, members):
                     found[frozenset(zone.zone for zone in members)] = members
-    if best is None:
-        return []
     found.pop(frozenset(zone.zone for zone in best), None)
     rest = sorted(
         found.values(), key=lambda each: (len({zone.socket for zone in each}) > 1, len(each), _set_order(each))

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from colo_common.model.invalid import InvalidInput
 from colo_scheduler.numa.amounts import Amounts, total_of
-from colo_scheduler.numa.zone_filter import KubeQos, PodRequest, Scope, effective_request, is_enough
+from colo_scheduler.numa.zone_filter import ZONE_ID_END, KubeQos, PodRequest, Scope, effective_request, is_enough
 
 __all__ = [
     "DISTANCE_UNKNOWN",
@@ -46,12 +46,12 @@ def least_zones(qos: KubeQos, request: Amounts, zones: Sequence[DistantZone]) ->
     set.
 
     A set with a zone that does not tell a requested resource does not count. Closeness is the mean distance over all ordered
-    pairs, each with itself included. Raises InvalidInput above MAX_ZONES_LISTED zones.
+    pairs, each with itself included. Zones from ZONE_ID_END on do not count. Raises InvalidInput above MAX_ZONES_LISTED zones.
     """
     if len(zones) > MAX_ZONES_LISTED:
         raise InvalidInput("zones", f"at most {MAX_ZONES_LISTED} zones are tried in every combination", len(zones))
     needs = {name: amount for name, amount in request.items() if amount}
-    ordered = sorted(zones, key=lambda zone: zone.zone)
+    ordered = sorted((zone for zone in zones if zone.zone < ZONE_ID_END), key=lambda zone: zone.zone)
     for size in range(1, len(ordered) + 1):
         closest = DISTANCE_UNKNOWN * size * size
         best: tuple[int, tuple[DistantZone, ...]] | None = None

@@ -72,13 +72,14 @@ def is_enough(qos: KubeQos, name: str, need: int, have: int) -> bool:
 
 
 def refuse_pod(
-    policy: NumaPolicy, scope: Scope, pod: PodRequest, zones: Sequence[ZoneAmounts], node_allocatable: Amounts
+    policy: NumaPolicy, scope: Scope, pod: PodRequest, zones: Sequence[ZoneAmounts] | None, node_allocatable: Amounts
 ) -> str | None:
     """None when the pod passes, else what cannot be aligned: "cannot align pod", "... container", "... init container".
 
     Containers take from the zone of the lowest id that has everything, one after the other; init containers give theirs back.
+    A node that tells no zones at all (None) passes.
     """
-    if policy is not NumaPolicy.SINGLE:
+    if policy is not NumaPolicy.SINGLE or zones is None:
         return None
     every = (*pod.containers, *pod.init_containers)
     asks_devices = any(not is_native(name) for container in every for name in container)
