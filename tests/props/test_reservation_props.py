@@ -74,7 +74,8 @@ def do(book: ReservationBook, step: Step, now_ms: int) -> tuple[BookChange, ...]
                 return book.create(spec, now_ms)
             case "bind":
                 zones = {0: (2_500, 4), 1: (1_500, 4)} if step.once else None
-                return book.bind(a_place(step.name, step.node, zones), now_ms)
+                known = book.find(step.name)
+                return book.bind(a_place(step.name, step.node, zones, attempt=known.attempt if known else 1), now_ms)
             case "use":
                 return book.use(replica, owner, now_ms)
             case "leave":
@@ -123,7 +124,7 @@ def test_reservation_and_owners_together_hold_the_larger_of_both_whatever_happen
         now_ms += step.at
         for change in do(book, step, now_ms):
             if isinstance(change, HoldChanged):
-                holds[change.name] = book.remainder(change.name)
+                holds[change.name] = book.held(change)
         check_promises(book)
         assert holds == {name: book.remainder(name) for name in NAMES}, "a hold changed and nobody was told"
 
@@ -189,7 +190,7 @@ def test_a_reservation_is_over_at_the_promised_millisecond_in_every_phase(
     book.create(a_spec(ttl_ms=ttl_ms, expires_ms=expires_ms), 1_000)
     if bound:
         with contextlib.suppress(InvalidInput):
-            book.bind(a_place(), 1_000)
+            book.bind(a_place(attempt=1_000), 1_000)
     last = last_ms(1_000, ttl_ms, expires_ms)
     if last is None:
         assert book.deadline_ms() is None

@@ -7,12 +7,22 @@ from typing import Any
 from colo_common.model.placement import Placement, ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.workload import ResourceRequest, RunSpec
-from colo_scheduler.reservation.held_place import attempt_of
+from colo_scheduler.reservation.held_place import HoldChanged
 from colo_scheduler.reservation.owners import Claimant, Controller, ControllerTerm, OwnerTerm
 from colo_scheduler.reservation.spec import ReservationSpec
 
 GIB = 1 << 30
 FOR_WEB = (OwnerTerm(controller=ControllerTerm(name="web")),)
+
+
+def replica_of(name: str) -> str:
+    """The replica that stands for a reservation."""
+    return f"reservation:{name}/hold/0"
+
+
+def a_hold(name: str = "r1", node: str = "n1", attempt: int = 1) -> HoldChanged:
+    """What is said when the hold of a reservation changed; its first attempt when nothing else is said."""
+    return HoldChanged(name=name, node=node, attempt=(replica_of(name), attempt))
 
 
 def a_spec(name: str = "r1", cpu_mcpu: int = 4_000, memory_gib: int = 8, **more: Any) -> ReservationSpec:
@@ -53,7 +63,7 @@ def a_place(
     name: str = "r1", node: str = "n1", zones: dict[int, tuple[int, int]] | None = None, **more: Any
 ) -> Placement:
     """The place of a reservation: 4 CPUs and 8 GiB in zone 0 when nothing else is said."""
-    return a_placement(attempt_of(name)[0], node, zones or {0: (4_000, 8)}, **more)
+    return a_placement(replica_of(name), node, zones or {0: (4_000, 8)}, **more)
 
 
 def an_owner(

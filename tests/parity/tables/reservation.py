@@ -102,8 +102,15 @@ def _fits_node(case: JsonObject) -> object:
     return {"insufficient": short}
 
 
+def _reusable_inside(case: JsonObject) -> dict[str, int]:
+    """What would be free in the only reservation of a case, whether it stands under its name or not."""
+    found = case.get("preemptible_in_reservation") or case.get("preemptible") or {}
+    name = case["reservation"]["name"]
+    return dict(found[name] if name in found else found)
+
+
 def _fits_reservation(case: JsonObject) -> object:
-    reusable = case.get("preemptible_in_reservation") or case.get("preemptible") or {}
+    reusable = _reusable_inside(case)
     short = fits_reservation(
         case["pod_requests"], _offer(case["reservation"]), reusable=reusable, ignored=_ignored(case)
     )
@@ -123,8 +130,9 @@ def _controller(row: JsonObject) -> dict[str, Any]:
 def _label_rules(selector: JsonObject | None) -> tuple[LabelRule, ...]:
     if not selector:
         return ()
-    expressions = selector.get("match_expressions") or ()
-    exact = selector.get("match_labels", {}) if "match_labels" in selector or expressions else selector
+    expressions = selector.get("match_expressions") or selector.get("matchExpressions") or ()
+    labels = selector.get("match_labels") or selector.get("matchLabels")
+    exact = labels if labels is not None or expressions else selector
     rules = [LabelRule(key=key, values=(value,)) for key, value in sorted((exact or {}).items())]
     rules += [
         LabelRule(key=rule["key"], operator=rule["operator"], values=tuple(rule.get("values") or ()))
@@ -169,8 +177,7 @@ def _exact_match(case: JsonObject) -> object:
 
 
 def _score(case: JsonObject) -> object:
-    reusable = case.get("preemptible_in_reservation") or {}
-    return {"score": score(case["pod_requests"], _offer(case["reservation"]), reusable=reusable)}
+    return {"score": score(case["pod_requests"], _offer(case["reservation"]), reusable=_reusable_inside(case))}
 
 
 def _nominate(case: JsonObject) -> object:
@@ -249,9 +256,11 @@ def _cpu_reserve(case: JsonObject) -> object:
     found = choose_reserved_cpus(
         _cpu_topology(case["topology"]),
         Wish(
-            bind=BindPolicy(case["bind_policy"]),
+            bind=BindPolicy.FULL_PCPUS if case["bind_policy"] == "FullPCPUs" else BindPolicy.SPREAD_BY_PCPUS,
             exclusive=ExclusivePolicy(case.get("exclusive_policy") or "None"),
-            strategy=NumaStrategy(case["numa_strategy"]),
+            strategy=NumaStrategy.MOST_ALLOCATED
+            if case["numa_strategy"] == "MostAllocated"
+            else NumaStrategy.LEAST_ALLOCATED,
             max_ref_count=case.get("max_ref_count", 1),
         ),
         held_by_others=[_held(case.get("allocated_by_others") or [])],

@@ -13,11 +13,11 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.reservation.book import KEEP_ENDED_MS, ReservationBook
 from colo_scheduler.reservation.expiry import DEFAULT_TTL_MS
 from colo_scheduler.reservation.fit import AllocatePolicy
-from colo_scheduler.reservation.held_place import HoldChanged, PhaseChanged, attempt_of, name_of, offer_of
+from colo_scheduler.reservation.held_place import PhaseChanged, attempt_of, name_of, offer_of
 from colo_scheduler.reservation.lifecycle import RESERVATION, Phase
 from colo_scheduler.reservation.owner_room import room_for_owner
 from colo_scheduler.reservation.owners import ControllerTerm, LabelRule, ObjectTerm, OwnerTerm, claimant_of
-from tests.support.reservation_story import GIB, a_claimant, a_place, a_placement, a_spec, an_owner
+from tests.support.reservation_story import GIB, a_claimant, a_hold, a_place, a_placement, a_spec, an_owner
 
 
 def a_book(*, bound: bool = True, **more: Any) -> ReservationBook:
@@ -39,7 +39,7 @@ def test_a_new_reservation_waits_and_its_want_looks_like_that_of_any_replica() -
     assert book.wants() == ("r1",)
     want = book.want("r1")
     assert name_of(want.replica) == "r1"
-    assert (want.replica, want.attempt) == attempt_of("r1")
+    assert (want.replica, want.attempt) == attempt_of(book.rows()[0]) == a_hold().attempt
     assert want.request.cpu_mcpu == 4_000
     assert book.remainder("r1") is None
 
@@ -58,7 +58,7 @@ def test_a_bound_reservation_holds_its_place_and_is_offered_to_its_owners_only()
 
 def test_the_owner_and_what_is_left_together_hold_what_was_reserved() -> None:
     book = a_book()
-    assert book.use(a_claimant(), an_owner(), 1) == (HoldChanged(name="r1", node="n1"),)
+    assert book.use(a_claimant(), an_owner(), 1) == (a_hold(),)
     left = book.remainder("r1")
     assert left is not None
     assert left.zones == (ZoneShare(zone=0, cpu_mcpu=3_000, memory_bytes=6 * GIB),)
@@ -87,7 +87,7 @@ def test_the_share_of_an_owner_falls_back_when_it_leaves() -> None:
     book = a_book()
     before = book.remainder("r1")
     book.use(a_claimant(), an_owner(), 1)
-    assert book.leave(("web/task/0", 1)) == (HoldChanged(name="r1", node="n1"),)
+    assert book.leave(("web/task/0", 1)) == (a_hold(),)
     assert book.remainder("r1") == before
     assert book.leave(("web/task/0", 1)) == ()
 
@@ -97,7 +97,7 @@ def test_a_reservation_for_one_use_ends_with_its_first_owner() -> None:
     changes = book.use(a_claimant(), an_owner(), 5)
     assert changes == (
         PhaseChanged(name="r1", phase=Phase.SUCCEEDED, reason="used", node="n1"),
-        HoldChanged(name="r1", node="n1"),
+        a_hold(),
     )
     assert book.remainder("r1") is None
     assert book.matching(a_claimant(1), 5) == ()
@@ -123,7 +123,7 @@ def test_a_reservation_ends_one_millisecond_after_its_last() -> None:
     assert book.matching(a_claimant(), 5_001) == ()
     assert book.wake(5_001) == (
         PhaseChanged(name="r1", phase=Phase.FAILED, reason="expired", node="n1"),
-        HoldChanged(name="r1", node="n1"),
+        a_hold(),
     )
     assert book.remainder("r1") is None
 
@@ -151,11 +151,31 @@ def test_nobody_gets_a_reservation_that_is_over_although_nobody_woke_the_book() 
 
 def test_a_place_that_comes_too_late_is_given_back() -> None:
     book = a_book(bound=False, ttl_ms=5_000)
-    assert book.bind(a_place(), 5_001) == (HoldChanged(name="r1", node="n1"),)
+    assert book.bind(a_place(), 5_001) == (a_hold(),)
     assert book.remainder("r1") is None
     book.wake(5_001)
-    assert book.bind(a_place(), 5_002) == (HoldChanged(name="r1", node="n1"),)
-    assert book.bind(a_place("never-made"), 5_002) == (HoldChanged(name="never-made", node="n1"),)
+    assert book.bind(a_place(), 5_002) == (a_hold(),)
+    assert book.bind(a_place("never-made"), 5_002) == (a_hold("never-made", "n1"),)
+
+
+def test_a_name_that_is_used_again_stands_under_a_later_attempt_at_once() -> None:
+    book = a_book()
+    assert book.delete("r1") == (a_hold(),)
+    book.create(a_spec(), 0)
+    assert book.want("r1").attempt == 2
+    assert book.bind(a_place(), 0) == (a_hold(),)
+    assert book.wants() == ("r1",)
+    (_, hold) = book.bind(a_place(attempt=2), 0)
+    assert hold == a_hold(attempt=2)
+    assert book.held(a_hold(attempt=2)) == book.remainder("r1")
+    assert book.held(a_hold()) is None
+    assert book.held(a_hold(node="n2", attempt=2)) is None
+    book.create(a_spec("r2"), 9_000)
+    assert book.want("r2").attempt == 9_000
+    again = ReservationBook()
+    again.load(book.rows(), (), 9_000)
+    again.create(a_spec("r3"), 1)
+    assert again.want("r3").attempt == 9_001
 
 
 def test_an_ended_reservation_is_forgotten_after_a_day() -> None:
@@ -179,7 +199,7 @@ def test_owners_keep_what_they_hold_when_their_reservation_expires() -> None:
 def test_a_lost_node_ends_its_reservations_and_no_other() -> None:
     book = a_book()
     book.create(a_spec("r2"), 0)
-    book.bind(a_place("r2", node="n2"), 0)
+    book.bind(a_place("r2", node="n2", attempt=2), 0)
     book.create(a_spec("r3"), 0)
     changes = book.node_gone("n1", 9)
     assert changes[0] == PhaseChanged(name="r1", phase=Phase.FAILED, reason="node-gone", node="n1")
@@ -194,13 +214,13 @@ def test_a_job_that_is_over_takes_back_what_was_held_for_it_alone() -> None:
     changes = book.workload_gone("web", 9)
     ended = {change.name: change.reason for change in changes if isinstance(change, PhaseChanged)}
     assert ended == {"r1": "owner-gone", "r2": "owner-gone"}
-    assert HoldChanged(name="r1", node="n1") in changes
+    assert a_hold() in changes
 
 
 def test_deleting_gives_the_place_back_and_leaves_owners_alone() -> None:
     book = a_book()
     book.use(a_claimant(), an_owner(), 1)
-    assert book.delete("r1") == (HoldChanged(name="r1", node="n1"),)
+    assert book.delete("r1") == (a_hold(),)
     assert book.leave(("web/task/0", 1)) == ()
     with pytest.raises(InvalidInput, match="reservation: must be the name of a reservation"):
         book.delete("r1")
@@ -303,7 +323,7 @@ def test_the_default_policy_stands_alone_on_a_node() -> None:
     assert book.conflicts_on("n1", a_spec("r2", policy=AllocatePolicy.RESTRICTED))
     assert not book.conflicts_on("n2", a_spec("r2", policy=AllocatePolicy.RESTRICTED))
     with pytest.raises(InvalidInput, match="policy: cannot stand beside"):
-        book.bind(a_place("r2"), 0)
+        book.bind(a_place("r2", attempt=2), 0)
 
 
 def test_taints_and_a_stop_keep_owners_away_unless_they_tolerate_or_name_the_reservation() -> None:
@@ -414,7 +434,7 @@ def test_a_restart_follows_the_ledger_where_it_was_ahead_of_the_rows() -> None:
     found = again.find("r1")
     assert found is not None
     assert found.phase is Phase.SUCCEEDED
-    assert HoldChanged(name="gone", node="n3") in changes
+    assert a_hold("gone", "n3") in changes
     assert again.load(again.rows(), [an_owner(of="gone"), an_owner(9, node="n7")], 8) == ()
     again.check()
 
@@ -469,7 +489,7 @@ def test_a_claimant_finds_its_own_among_many_by_job_by_name_and_by_labels() -> N
     }
     for index, (name, term) in enumerate(terms.items()):
         book.create(a_spec(name, owners=(term,)), 0)
-        book.bind(a_place(name, f"n{index}"), 0)
+        book.bind(a_place(name, f"n{index}", attempt=index + 1), 0)
     found = [match.name for match in book.matching(a_claimant(labels={"tier": "front"}), 0)]
     assert found == ["by-job", "by-kind", "by-name", "by-label"]
 

@@ -9,11 +9,11 @@ Pure: every method takes the time, nothing happens between calls. From its last 
     use(claimant, placement)   when an owner's placement, which names the reservation, is committed;
     leave(attempt)      when an owner's place is released;
     deadline_ms(), wake(now)   its timer;
-    load(rows, placements)     after a restart.
+    load(rows, placements)     after a restart; load((), placements) for rows that others wrote.
 
-After each change the node's hold of `attempt_of(name)` is to be made equal to `remainder(name)`, or dropped when that is None: so a
-reservation and its owners together never hold less than what was reserved nor more than what they really need. A reservation that
-ends while it waits has no hold, but its want is to be withdrawn.
+After each HoldChanged the node's hold of that attempt is to be made equal to `held(change)`, or given back when that is None: so a
+reservation and its owners together never hold less than what was reserved nor more than what they really need. A reservation
+that ends while it waits has no hold, but its want is to be withdrawn.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,6 +35,7 @@ from colo_scheduler.reservation.held_place import (
     Match,
     PhaseChanged,
     Reservation,
+    attempt_of,
     name_of,
     offer_of,
     want_of,
@@ -68,6 +69,7 @@ class ReservationBook:
         self._used_by: dict[Attempt, str] = {}
         self._on_node: dict[str, set[str]] = {}
         self._node_of: dict[str, str] = {}
+        self._newest_attempt = 0
         self._timers = Timers()
         self._index = OwnerIndex()
 
@@ -92,6 +94,13 @@ class ReservationBook:
         if reservation is None or reservation.phase is not Phase.AVAILABLE or reservation.place is None:
             return None
         return remainder_of(reservation.place, self.owners(name))
+
+    def held(self, change: HoldChanged) -> Remainder | None:
+        """What the attempt named in a change is to hold on the node named there; None: nothing, its place is to be given back."""
+        found, left = self._reservations.get(change.name), self.remainder(change.name)
+        if found is None or left is None or attempt_of(found) != change.attempt:
+            return None
+        return left if left.node == change.node else None
 
     def wants(self) -> tuple[str, ...]:
         """The reservations that wait for a place, by name; `want` gives the replica that stands for one."""
@@ -149,7 +158,9 @@ class ReservationBook:
         if known is None:
             self._make_room(spec.name)
         self._forget(spec.name)
-        self._keep(Reservation(spec=spec, created_ms=now_ms))
+        # A ledger never takes an attempt again that is over, so that a name that is used again needs a later one.
+        self._newest_attempt = max(self._newest_attempt + 1, now_ms)
+        self._keep(Reservation(spec=spec, created_ms=now_ms, attempt=self._newest_attempt))
         return (PhaseChanged(name=spec.name, phase=Phase.PENDING),)
 
     def bind(self, place: Placement, now_ms: int, over: Sequence[Placement] = ()) -> tuple[BookChange, ...]:
@@ -159,8 +170,11 @@ class ReservationBook:
         """
         name = name_of(place.replica)
         reservation = self._reservations.get(name)
+        hold = HoldChanged(name=name, node=place.node, attempt=(place.replica, place.attempt))
         if reservation is None or reservation.phase.is_ended or self._is_over(reservation, now_ms):
-            return (HoldChanged(name=name, node=place.node),)
+            return (hold,)
+        if attempt_of(reservation) != hold.attempt:
+            return (hold,)
         if reservation.phase is Phase.AVAILABLE:
             if reservation.place == place:
                 return ()
@@ -180,7 +194,7 @@ class ReservationBook:
             self._add_owner(name, owner)
         return (
             PhaseChanged(name=name, phase=Phase.AVAILABLE, node=place.node),
-            HoldChanged(name=name, node=place.node),
+            hold,
         )
 
     def use(self, claimant: Claimant, placement: Placement, now_ms: int) -> tuple[BookChange, ...]:
@@ -201,9 +215,8 @@ class ReservationBook:
         check_use(reservation.spec, reservation.place, self.owners(name), claimant, placement)
         fired = self._fire(reservation, "used", once=reservation.spec.allocate_once)
         self._add_owner(name, placement)
-        hold = HoldChanged(name=name, node=placement.node)
         if fired.state != Phase.SUCCEEDED:
-            return (hold,)
+            return (HoldChanged(name=name, node=placement.node, attempt=attempt_of(reservation)),)
         return self._end(reservation, Phase.SUCCEEDED, EndReason.USED, now_ms)
 
     def leave(self, attempt: Attempt) -> tuple[BookChange, ...]:
@@ -216,14 +229,14 @@ class ReservationBook:
         if reservation.phase.is_ended or reservation.place is None:
             return ()
         self._fire(reservation, "left")
-        return (HoldChanged(name=name, node=reservation.place.node),)
+        return (HoldChanged(name=name, node=reservation.place.node, attempt=attempt_of(reservation)),)
 
     def delete(self, name: str) -> tuple[BookChange, ...]:
         """Forget a reservation at once, whatever its phase; its owners keep what they hold. Raises InvalidInput when unknown."""
         reservation = self._demand(name)
         node = reservation.place.node if reservation.phase is Phase.AVAILABLE and reservation.place else ""
         self._forget(name)
-        return (HoldChanged(name=name, node=node),) if node else ()
+        return (HoldChanged(name=name, node=node, attempt=attempt_of(reservation)),) if node else ()
 
     def node_gone(self, node: str, now_ms: int) -> tuple[BookChange, ...]:
         """A node will not come back: the reservations there end."""
@@ -295,7 +308,7 @@ class ReservationBook:
         node = reservation.place.node if reservation.place else ""
         self._keep(structs.replace(reservation, phase=phase, reason=reason.value, ended_ms=now_ms))
         changed = PhaseChanged(name=name, phase=phase, reason=reason.value, node=node)
-        return (changed, HoldChanged(name=name, node=node)) if node else (changed,)
+        return (changed, HoldChanged(name=name, node=node, attempt=attempt_of(reservation))) if node else (changed,)
 
     def _keep(self, reservation: Reservation) -> None:
         name = reservation.spec.name
@@ -348,6 +361,7 @@ class ReservationBook:
         for row in rows:
             self._forget(row.spec.name)
             self._keep(row)
+            self._newest_attempt = max(self._newest_attempt, row.attempt)
         changes: list[BookChange] = []
         uses: list[Placement] = []
         for placement in placements:
@@ -357,7 +371,8 @@ class ReservationBook:
             try:
                 changes += self.bind(placement, now_ms)
             except InvalidInput:
-                changes.append(HoldChanged(name=name_of(placement.replica), node=placement.node))
+                attempt = (placement.replica, placement.attempt)
+                changes.append(HoldChanged(name=name_of(placement.replica), node=placement.node, attempt=attempt))
         over = {attempt: row.spec.name for row in self.rows() for attempt in row.over}
         for placement in uses:
             name = placement.reservation or over.get((placement.replica, placement.attempt), "")
@@ -373,7 +388,7 @@ class ReservationBook:
         self._add_owner(name, placement)
         if reservation.spec.allocate_once:
             return self._end(reservation, Phase.SUCCEEDED, EndReason.USED, now_ms)
-        return (HoldChanged(name=name, node=placement.node),)
+        return (HoldChanged(name=name, node=placement.node, attempt=attempt_of(reservation)),)
 
     def check(self) -> None:
         """Raise InvariantBroken unless the indexes agree and every place that is held is named."""

@@ -34,10 +34,12 @@ _SUFFIX: Final = "/hold/0"
 class Reservation(Struct, frozen=True, kw_only=True):
     """A reservation and what became of it. `place` is where it was held last, `over` the attempts that ran there
     before it and are inside it. `ended_ms` is 0 while it lives.
+    `attempt` tells it from earlier reservations of its name.
     """
 
     spec: ReservationSpec
     created_ms: int
+    attempt: int = 1
     phase: Phase = Phase.PENDING
     place: Placement | None = None
     over: tuple[Attempt, ...] = ()
@@ -55,10 +57,14 @@ class PhaseChanged(Struct, frozen=True, kw_only=True):
 
 
 class HoldChanged(Struct, frozen=True, kw_only=True):
-    """What the reservation itself holds on the node is another now: the book's remainder if that is of this node, else nothing."""
+    """What this attempt, which stands for the reservation, holds on the node is another now.
+
+    The book's `held` says what.
+    """
 
     name: str
     node: str
+    attempt: Attempt
 
 
 BookChange = PhaseChanged | HoldChanged
@@ -72,9 +78,9 @@ class Match(Struct, frozen=True, kw_only=True):
     offer: Offer
 
 
-def attempt_of(name: str) -> Attempt:
+def attempt_of(reservation: Reservation) -> Attempt:
     """The attempt under which a reservation stands in ledgers. No job can have such a name: of ":" there is none in a job's."""
-    return (f"{_PREFIX}{name}{_SUFFIX}", 1)
+    return (f"{_PREFIX}{reservation.spec.name}{_SUFFIX}", reservation.attempt)
 
 
 def name_of(replica: str) -> str:
@@ -87,7 +93,7 @@ def name_of(replica: str) -> str:
 def want_of(reservation: Reservation) -> ReplicaWant:
     """The replica that stands for the reservation while a place is sought. It has nothing to run."""
     spec = reservation.spec
-    replica, attempt = attempt_of(spec.name)
+    replica, attempt = attempt_of(reservation)
     return ReplicaWant(
         replica=replica,
         job=f"{_PREFIX}{spec.name}",
