@@ -1,6 +1,7 @@
 """Bytes of every message: encode by type, decode by subject. What does not fit is InvalidInput naming subject and path."""
 
 from functools import cache, lru_cache
+from itertools import groupby
 from typing import Any, Final
 
 import msgspec
@@ -33,12 +34,22 @@ _SUBJECTS_REMEMBERED: Final = 65_536
 
 _Decoder = msgspec.json.Decoder[Any] | msgspec.msgpack.Decoder[Any]
 
+
+def _shape(event: Event) -> tuple[int | str, ...]:
+    """Number of tokens, kind and domain: no event has a parameter in their place."""
+    tokens = event.subject.template.split(".")
+    return (len(tokens), *tokens[2:4])
+
+
 _ENCODERS: Final[dict[type[Fact], msgspec.json.Encoder | msgspec.msgpack.Encoder]] = {
     event.body: _MSGPACK if event.encoding == "msgpack" else _JSON for event in EVENTS
 }
 _EVENT_DECODERS: Final[dict[type[Fact], _Decoder]] = {
     event.body: (msgspec.msgpack.Decoder if event.encoding == "msgpack" else msgspec.json.Decoder)(event.body)
     for event in EVENTS
+}
+_EVENTS_BY_SHAPE: Final[dict[tuple[int | str, ...], tuple[Event, ...]]] = {
+    shape: tuple(events) for shape, events in groupby(sorted(EVENTS, key=_shape), key=_shape)
 }
 _REQUEST_DECODERS: Final[dict[str, tuple[Question, msgspec.json.Decoder[Any]]]] = {
     question.subject.of(): (question, msgspec.json.Decoder(question.body)) for question in REQUESTS
@@ -144,9 +155,15 @@ def _header_type(body: type[Fact]) -> str:
     return "" if event.subject.kind == "tlm" else event_type(event)
 
 
+def _candidates(subject: str) -> tuple[Event, ...]:
+    """The events that share the subject's kind, its domain and the number of its tokens."""
+    tokens = subject.split(".")
+    return _EVENTS_BY_SHAPE.get((len(tokens), *tokens[2:4]), ())
+
+
 @lru_cache(maxsize=_SUBJECTS_REMEMBERED)
 def _place(subject: str) -> tuple[Event, _Decoder, tuple[tuple[str, str], ...]]:
-    for event in EVENTS:
+    for event in _candidates(subject):
         parameters = event.subject.parse(subject)
         if parameters is not None:
             return event, _EVENT_DECODERS[event.body], tuple(parameters.items())

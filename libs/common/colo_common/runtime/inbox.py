@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -11,9 +12,8 @@ from colo_common.ports import Delivery
 __all__ = ["Heard", "Inbox", "Item", "Local", "Question"]
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """A message of the bus."""
+class Heard(NamedTuple):
+    """A message of the bus. There is one for every message, and a tuple is made in a third of the time."""
 
     delivery: Delivery
     max_deliver: int

@@ -28,6 +28,8 @@ __all__ = ["Turns", "outbox_kind", "outbox_removal"]
 # Results of effects lead to effects; what is left after so many rounds goes on in the next turn.
 _ROUNDS_MOST: Final = 16
 _CHECK_EVERY_S: Final = 10.0
+# A check that looks at much comes seldom enough to take no larger share of the time than this.
+_CHECK_SHARE: Final = 0.005
 
 
 def outbox_kind(service: str) -> str:
@@ -69,7 +71,7 @@ class Turns:
         self._started_us = clock.wall_us()
         self._handled: dict[type[Struct], Counter] = {}
         self._unanswered: list[str] = []
-        self._checked_s = 0.0
+        self._check_at_s = 0.0
 
     def wait_s(self) -> float | None:
         """Real seconds until the core wants another turn; None: when something comes."""
@@ -225,6 +227,7 @@ class Turns:
 
     def _check_now_and_then(self) -> None:
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._checked_s >= _CHECK_EVERY_S:
-            self._checked_s = now_s
+        if now_s >= self._check_at_s:
+            started_s = time.perf_counter()
             self._core.check()
+            self._check_at_s = now_s + max(_CHECK_EVERY_S, (time.perf_counter() - started_s) / _CHECK_SHARE)
