@@ -1,0 +1,156 @@
+"""A node's day, told from inside the machine: `python -m tests.kernel.node_story`.
+
+Collector and executor run as an operator runs them; the rest of colo is outside. The story goes on by what the kernel shows, and
+says one line of JSON at each turn; those with `ask` want something done outside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from colo_executor.cgroup import CgroupTree
+from colo_executor.suppress import SuppressPolicy
+from tests.kernel.inside import CGROUP_ROOT, hogs
+from tests.support.waiting import eventually_blocking
+
+__all__ = ["NODE", "REPLICAS", "main"]
+
+NODE: Final = "vm-1"
+REPLICAS: Final = 2
+_BATCH: Final = "batch"
+_FLOOR_US: Final = SuppressPolicy().floor_mcpu * 100
+_REQUESTS: Final = 150
+_PERIOD_S: Final = 0.02
+_WORK: Final = 300
+_LIMIT_S: Final = 120.0
+_SETTINGS: Final = {
+    "COLO_NODE": NODE,
+    "COLO_COLLECTOR_ONLINE_GROUPS": "probe=/probe:LS",
+    "COLO_EXECUTOR_PROCESS_STATE_DIR": "/tmp/executor",
+    "COLO_EXECUTOR_ON_EXIT": "restore",
+    # A shorter silence than operators want, so that the story is short.
+    "COLO_EXECUTOR_LEASE_MOST_MS": "6000",
+    "COLO_EXECUTOR_LEASE_HOLD_MS": "2000",
+}
+
+
+def main() -> int:
+    """Tell the story; 0 when it came to its end. Raises NeverHappened where it did not go on."""
+    probe = CgroupTree(str(CGROUP_ROOT), "probe")
+    probe.make("")
+    probe.attach("", os.getpid())
+    with _agents():
+        _say(phase="alone", **_latencies())
+        colo = CgroupTree(str(CGROUP_ROOT), "colo")
+        _say(ask="batch")
+        eventually_blocking(lambda: _busy(colo) == REPLICAS, "the replicas at work", limit_s=_LIMIT_S)
+        pids = _pids(colo)
+        _say(phase="with batch", batch_mcpu=_batch_mcpu(colo), ceiling_mcpu=_ceiling_mcpu(colo), **_latencies())
+        _spike(probe, colo)
+        _say(ask="outage")
+        eventually_blocking(lambda: colo.quota_us(_BATCH) == _FLOOR_US, "the floor by lease", limit_s=_LIMIT_S)
+        _say(phase="outage", batch_mcpu=_batch_mcpu(colo), ceiling_mcpu=_ceiling_mcpu(colo), **_latencies())
+        _say(ask="return")
+        eventually_blocking(lambda: _ceiling_mcpu(colo) > 3_000, "the ceiling given back", limit_s=_LIMIT_S)
+        _say(phase="healed", batch_mcpu=_batch_mcpu(colo), ceiling_mcpu=_ceiling_mcpu(colo), **_latencies())
+        _say(same_processes=_pids(colo) == pids)
+        _say(ask="end")
+        eventually_blocking(lambda: colo.children(_BATCH) == (), "the end of the job", limit_s=_LIMIT_S)
+    _say(left=[str(path) for path in CGROUP_ROOT.glob("colo*")])
+    return 0
+
+
+def _spike(probe: CgroupTree, colo: CgroupTree) -> None:
+    """Online work on every CPU but the first, until batch work has given way."""
+    before_mcpu = _ceiling_mcpu(colo)
+    begun_s = time.monotonic()
+    with hogs(probe, "", tuple(range(1, os.cpu_count() or 1))):
+        eventually_blocking(lambda: _ceiling_mcpu(colo) <= before_mcpu // 2, "suppression", limit_s=_LIMIT_S)
+        seconds = round(time.monotonic() - begun_s, 1)
+        _say(phase="spike", before_mcpu=before_mcpu, ceiling_mcpu=_ceiling_mcpu(colo), seconds=seconds, **_latencies())
+    eventually_blocking(lambda: _ceiling_mcpu(colo) > before_mcpu // 2, "the ceiling after the spike", limit_s=_LIMIT_S)
+
+
+def _latencies() -> dict[str, int]:
+    """How long requests of one size took that came every 20 ms, the waiting for the CPU included."""
+    tick = threading.Event()
+    took_us = []
+    due_s = time.monotonic()
+    for _ in range(_REQUESTS):
+        due_s = max(due_s + _PERIOD_S, time.monotonic())
+        tick.wait(max(0.0, due_s - time.monotonic()))
+        sum(number * number for number in range(_WORK))
+        took_us.append(round((time.monotonic() - due_s) * 1_000_000))
+    took_us.sort()
+    return {"p50_us": took_us[_REQUESTS // 2], "p99_us": took_us[_REQUESTS * 99 // 100]}
+
+
+def _busy(colo: CgroupTree) -> int:
+    """How many replicas have used a tenth of a second: a group is there before its process is."""
+    return sum(colo.cpu_used_us(f"{_BATCH}/{name}") > 100_000 for name in colo.children(_BATCH))
+
+
+def _batch_mcpu(colo: CgroupTree) -> int:
+    """CPU of the batch tier over one second."""
+    used_us, begun_s = colo.cpu_used_us(_BATCH), time.monotonic()
+    eventually_blocking(lambda: time.monotonic() - begun_s > 1.0, "a second", limit_s=30)
+    return round((colo.cpu_used_us(_BATCH) - used_us) / (time.monotonic() - begun_s) / 1_000)
+
+
+def _ceiling_mcpu(colo: CgroupTree) -> int:
+    quota_us = colo.quota_us(_BATCH)
+    return (os.cpu_count() or 1) * 1_000 if quota_us < 0 else quota_us // 100
+
+
+def _pids(colo: CgroupTree) -> list[int]:
+    return sorted(pid for name in colo.children(_BATCH) for pid in colo.pids(f"{_BATCH}/{name}"))
+
+
+@contextlib.contextmanager
+def _agents() -> Iterator[None]:
+    """Collector and executor; a SIGTERM at the end, by which the executor puts the kernel back."""
+    environ = {**os.environ, **_SETTINGS}
+    logs = {name: Path(f"/tmp/{name}.log") for name in ("collector", "executor")}
+    started = []
+    try:
+        for name, log in logs.items():
+            with log.open("wb") as sink:
+                started.append(subprocess.Popen([sys.executable, "-m", f"colo_{name}"], env=environ, stderr=sink))
+        # They are not the probe's.
+        for process in started:
+            Path(CGROUP_ROOT, "cgroup.procs").write_text(str(process.pid))
+        eventually_blocking((CGROUP_ROOT / "colo/batch").is_dir, "the executor's groups", limit_s=_LIMIT_S)
+        yield
+        _say(exits=_ended(started))
+    except BaseException:
+        for name, log in logs.items():
+            sys.stderr.write(f"---- {name}\n{log.read_text()[-4_000:]}\n")
+        raise
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def _ended(processes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
+    for process in processes:
+        process.terminate()
+    return [process.wait(30) for process in processes]
+
+
+def _say(**what: object) -> None:
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
