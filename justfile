@@ -68,6 +68,11 @@ test-slow *ARGS:
 kernel-lab *COMMAND:
     @{{ python }} -m tests.kernel.lab "$@"
 
+[doc('the whole loop around that machine: a spike, a silent control plane, and what the probe felt')]
+[group('test')]
+kernel-lab-loop:
+    pytest -q -s -m lab tests/kernel/test_loop.py
+
 [doc('compare with recorded vectors: just parity FILE...')]
 [group('test')]
 parity *FILES:

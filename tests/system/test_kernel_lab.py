@@ -49,12 +49,20 @@ def test_a_kernel_that_panics_is_told_in_one_sentence() -> None:
     assert "the kernel panicked: sysrq triggered crash" in done.stderr
 
 
-def test_no_machine_stays_behind_when_the_lab_is_killed() -> None:
-    with subprocess.Popen([*LAB, "sleep", "600"], stderr=subprocess.PIPE, text=True) as process:
+def test_no_machine_stays_behind_when_the_lab_is_killed(tmp_path: Path) -> None:
+    # Who is killed cleans nothing up: the image stays where pytest removes it.
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([*LAB, "sleep", "600"], stderr=subprocess.PIPE, text=True, env=environ) as process:
         assert process.stderr is not None
         machines = eventually_blocking(lambda: children(process.pid), "the machine", limit_s=120)
         process.kill()
         eventually_blocking(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in machines), "the machine to end")
+
+
+def test_systemd_runs_the_command_as_a_service_and_its_status_comes_back() -> None:
+    done = lab("--variant", "systemd", "sh", "-c", "cat /proc/1/comm; cat /proc/self/cgroup; exit 9")
+    assert done.stdout == "systemd\n0::/system.slice/lab-command.service\n", done.stderr
+    assert done.returncode == 9
 
 
 TALK = """
@@ -92,8 +100,10 @@ async def test_the_machine_reaches_the_servers_named_and_nothing_else() -> None:
     [
         (("--variant", "pdp11", "true"), "there is no variant 'pdp11'; there are numa2, "),
         (("--nats", "here", "true"), "an address is HOST:PORT, not 'here'"),
+        (("--memory", "300", "true"), "the image of "),
+        (("--memory", "301", "true"), "the memory of numa2 is a multiple of 2 MiB, not 301"),
     ],
-    ids=["unknown machine", "bad address"],
+    ids=["unknown machine", "bad address", "image too large", "memory that cannot be shared"],
 )
 def test_what_cannot_be_done_is_refused_with_a_sentence(arguments: tuple[str, ...], says: str) -> None:
     done = lab(*arguments)

@@ -25,6 +25,9 @@ GUEST_SERVERS: Final = "10.0.2.100"
 _TAIL_LINES: Final = 25
 _PANIC: Final = "Kernel panic - not syncing"
 _PUMP_S: Final = 5.0
+_UP: Final = "up\n"
+_BOOT_S: Final = 90.0
+"""It takes ten; an emulator that is in everybody's way may take many times that."""
 _DISTANCES: Final = (10, 11, 21)
 """To the node itself, to another of the socket, to one of another socket."""
 _KERNEL: Final = (
@@ -54,7 +57,8 @@ def boot(
 ) -> int:
     """Run the machine until it is off; the status of the command inside, whose output goes to `out` as it comes.
 
-    No machine stays: it dies with this process, and at the time limit. Raises MachineFailed when there is no status.
+    No machine stays: it dies with this process, and at the time limit, which is that of booting until the command begins.
+    Raises MachineFailed when there is no status.
     """
     console, status, complaints = (scratch / name for name in ("console", "status", "complaints"))
     command = emulator_command(emulator, kernel, image, variant, servers=servers, console=console, status=status)
@@ -69,16 +73,28 @@ def boot(
     pump = threading.Thread(target=_copy, args=(process.stdout, out), daemon=True)
     pump.start()
     try:
-        process.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        sentence = f"the command did not end within {limit_s:g} s; the machine was ended"
-        raise MachineFailed(sentence, _tail(console), timed_out=True) from None
+        _wait(process, status, console, limit_s)
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
         pump.join(_PUMP_S)
     return _status(status, console, complaints.read_text(errors="replace").strip(), process.returncode)
+
+
+def _wait(process: subprocess.Popen[bytes], status: Path, console: Path, limit_s: float) -> None:
+    boot_s = min(limit_s, _BOOT_S)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(boot_s)
+        return
+    if not _began(status):
+        sentence = f"the machine did not come up within {boot_s:g} s; it was ended"
+        raise MachineFailed(sentence, _tail(console), timed_out=True, began=False)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(limit_s - boot_s)
+        return
+    sentence = f"the command did not end within {limit_s:g} s; the machine was ended"
+    raise MachineFailed(sentence, _tail(console), timed_out=True)
 
 
 def emulator_command(
@@ -135,7 +151,7 @@ def _network(servers: Sequence[Server]) -> str:
 
 
 def _status(status: Path, console: Path, complaints: str, returned: int) -> int:
-    text = status.read_text() if status.exists() else ""
+    text = status.read_text().removeprefix(_UP) if status.exists() else ""
     if text.endswith("\n") and text.strip().isdigit():
         return int(text)
     said = console.read_text(errors="replace") if console.exists() else ""
@@ -145,6 +161,10 @@ def _status(status: Path, console: Path, complaints: str, returned: int) -> int:
     if returned != 0:
         raise MachineFailed(f"the emulator ended with {returned}: {complaints or 'no message'}", _tail(console))
     raise MachineFailed("the machine went off before the command had ended", _tail(console))
+
+
+def _began(status: Path) -> bool:
+    return status.exists() and status.read_text().startswith(_UP)
 
 
 def _tail(console: Path) -> str:

@@ -10,9 +10,13 @@ class LabRefused(Exception):
 
 
 class MachineFailed(Exception):
-    """The machine ended without the command's status. `console_tail` are the last lines that its kernel said."""
+    """The machine ended without the command's status. `console_tail` are the last lines that its kernel said.
 
-    def __init__(self, sentence: str, console_tail: str, *, timed_out: bool = False) -> None:
+    `began` tells whether the command had begun.
+    """
+
+    def __init__(self, sentence: str, console_tail: str, *, timed_out: bool = False, began: bool = True) -> None:
         super().__init__(sentence)
         self.console_tail = console_tail
         self.timed_out = timed_out
+        self.began = began

@@ -24,8 +24,8 @@ def without_symbols(entry: Entry) -> Entry:
     source = entry.source
     if source is None or source.stat().st_size < _WORTH_BYTES or shutil.which("strip") is None:
         return entry
-    status = source.stat()
-    key = hashlib.sha256(f"{source} {status.st_size} {status.st_mtime_ns}".encode()).hexdigest()[:32]
+    # By content, because every new environment has the same programs in other places.
+    key = hashlib.sha256(source.read_bytes()).hexdigest()[:32]
     target = cache_dir("stripped") / key
     if not target.exists():
         scratch = target.with_suffix(f".{os.getpid()}")

@@ -11,8 +11,8 @@ import pytest
 
 from tests.kernel.lab import packages
 from tests.kernel.lab.archive import directory, file, link, write_archive
-from tests.kernel.lab.machine import Server, emulator_command
-from tests.kernel.lab.refused import LabRefused
+from tests.kernel.lab.machine import Server, boot, emulator_command
+from tests.kernel.lab.refused import LabRefused, MachineFailed
 from tests.kernel.lab.variants import VARIANTS, Variant, variant_named
 
 
@@ -97,3 +97,54 @@ def test_a_missing_emulator_is_refused_with_what_to_do(
     monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
     with pytest.raises(LabRefused, match=says):
         packages.need_emulator()
+
+
+def emulator(directory: Path, does: str) -> Path:
+    """A program in the emulator's place, which does this with the file for the status."""
+    path = directory / "emulator"
+    path.write_text(
+        "#!/bin/sh\n"
+        'for word in "$@"; do case "$word" in file,id=status,path=*) status=${word##*=} ;; esac; done\n'
+        f"{does}\n"
+    )
+    path.chmod(0o755)
+    return path
+
+
+def booted(directory: Path, does: str, limit_s: float) -> int:
+    return boot(
+        emulator(directory, does),
+        directory,
+        directory,
+        variant_named("numa1"),
+        servers=(),
+        limit_s=limit_s,
+        scratch=directory,
+        out=io.BytesIO(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("does", "status"), [('printf "up\\n0\\n" > "$status"', 0), ('printf "up\\n7\\n" > "$status"', 7)]
+)
+def test_the_status_is_what_follows_the_word_that_the_command_begins(tmp_path: Path, does: str, status: int) -> None:
+    assert booted(tmp_path, does, 20) == status
+
+
+@pytest.mark.parametrize(
+    ("does", "limit_s", "says", "began"),
+    [
+        ("exec sleep 60", 0.5, "the machine did not come up within 0.5 s; it was ended", False),
+        ('echo up > "$status"; exec sleep 60', 2, "the command did not end within 2 s; the machine was ended", True),
+        ('echo up > "$status"', 20, "the machine went off before the command had ended", True),
+        ("echo no such CPU >&2; exit 1", 20, "the emulator ended with 1: no such CPU", True),
+    ],
+    ids=["never up", "hangs", "goes off", "does not start"],
+)
+def test_a_machine_without_a_status_says_how_far_it_came(
+    tmp_path: Path, does: str, limit_s: float, says: str, began: bool
+) -> None:
+    with pytest.raises(MachineFailed) as failed:
+        booted(tmp_path, does, limit_s)
+    assert str(failed.value) == says
+    assert failed.value.began is began
