@@ -25,6 +25,7 @@ _COMMANDS = (
     ("lab", "Run everything on this machine: real servers, all services, simulated nodes, a real trace."),
     ("doctor", "Say what this machine can do, what is missing, and what works all the same."),
     ("submit", "Submit the job that a file describes."),
+    ("plan", "Say where the job that a file describes would go, or why not; nothing changes."),
     ("cancel", "Stop a job for good."),
     ("watch", "One line for each fact, as it happens."),
     ("trace", "The spans of a placement as a tree, without a tracing back end."),

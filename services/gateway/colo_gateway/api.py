@@ -62,6 +62,7 @@ class Api:
             web.delete("/v1/jobs/{job}", self.cancel),
             web.get("/v1/jobs/{job}/explain", self.explain_job),
             web.get("/v1/jobs/{job}/trace", self.trace_job),
+            web.post("/v1/plan", self.plan),
             web.get("/v1/queues", self.list_queues),
             web.get("/v1/nodes", self.list_nodes),
             web.get("/v1/nodes/{node}/explain", self.explain_node),
@@ -152,6 +153,17 @@ class Api:
         if not spans:
             return _problem(404, "trace", "no span of this placement is kept (not sampled, too old, or not placed yet)")
         return _json(JobTrace(replica=replica, attempt=found.attempt, trace_id=trace_id, spans=span_tree(spans)))
+
+    async def plan(self, request: web.Request) -> web.Response:
+        """POST /v1/plan."""
+        try:
+            spec = job_from_mapping(await read_mapping(request))
+            most = _integer(request.query, "places", 100, 0, 1000)
+        except InvalidInput as error:
+            return _invalid(error)
+        except TooLarge:
+            return _problem(413, "body", f"must have at most {BODY_BYTES_MAX} bytes")
+        return _answer(await self._asker.ask(rq.PlanJob(spec=spec, most=most)))
 
     async def list_queues(self, request: web.Request) -> web.Response:
         """GET /v1/queues."""

@@ -107,6 +107,16 @@ ROUTES: Final[tuple[Route, ...]] = (
         problems=(400, 404, 503),
     ),
     Route(
+        method="post",
+        path="/v1/plan",
+        name="planJob",
+        about="Where a job (the fields of a job file) would go now, or why not; nothing changes.",
+        reply=rq.JobPlanned,
+        parameters=(_query("places", "so many replicas are told singly: 0 to 1000, 100 when absent", "integer"),),
+        problems=(400, 413, 503),
+        has_body=True,
+    ),
+    Route(
         method="get",
         path="/v1/queues",
         name="listQueues",

@@ -16,6 +16,7 @@ from colo_common.events.requests import (
     ListHolds,
     PendingReply,
     PlacementsExplained,
+    PlanJob,
     Refusal,
 )
 from colo_common.model.invalid import InvalidInput
@@ -36,6 +37,7 @@ from colo_scheduler.ledger import (
     RefreshLedger,
     ReleaseHolds,
 )
+from colo_scheduler.plan import plan_job
 from colo_scheduler.policy import Policy
 from colo_scheduler.queue import Parked, WantQueue
 from colo_scheduler.records import Records
@@ -79,7 +81,7 @@ class SchedulerCore:
     def __init__(self, policy: Policy | None = None, stages: Stages | None = None) -> None:
         self.policy = policy or Policy()
         self.counts: Counter[str] = Counter()
-        self.cluster = Cluster(self.policy.facts_max_age_ms)
+        self.cluster = Cluster(self.policy.facts_max_age_ms, self.policy.tie_rotation)
         self.queue = WantQueue(self.policy.waiting_max, self.policy.backoff)
         self._stages = stages or Unwatched()
         self._over = Over(self.policy.over_max)
@@ -126,7 +128,7 @@ class SchedulerCore:
             case LedgerChanges():
                 return load_rows(self.commits.changed_nodes(event.changes))
             case Asked():
-                return [Reply(request=event.request, body=self._answer(event))]
+                return [Reply(request=event.request, body=self._answer(event, now_ms))]
             case Conflict():
                 self.counts["conflicts_unexpected"] += 1
             case Wake():
@@ -301,17 +303,31 @@ class SchedulerCore:
 
     # ---- questions
 
-    def _answer(self, asked: Asked) -> Struct:
+    def _answer(self, asked: Asked, now_ms: int) -> Struct:
         match asked.body:
             case ExplainPlacement(job=job, replica=replica):
                 return PlacementsExplained(decisions=self._records.explain(job, replica, self.queue.find(replica)))
             case ListHolds(offset=offset, limit=limit):
                 return self._holds(offset, limit)
+            case PlanJob():
+                return self._plan(asked.body, now_ms)
             case _:
                 name = type(asked.body).__name__
                 return Refusal(
-                    code=404, field="request", rule="the scheduler answers ExplainPlacement and ListHolds", got=name
+                    code=404,
+                    field="request",
+                    rule="the scheduler answers ExplainPlacement, ListHolds and PlanJob",
+                    got=name,
                 )
+
+    def _plan(self, ask: PlanJob, now_ms: int) -> Struct:
+        if not self.commits.is_loaded:
+            return Refusal(code=503, field="ledger", rule="the ledger is not read yet")
+        placements = {attempt: held.placement for attempt, held in self.commits.held.items()}
+        try:
+            return plan_job(self.cluster.trial(now_ms), ask, self.policy, placements, waiting=len(self.queue))
+        except InvalidInput as error:
+            return Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
 
     def _holds(self, offset: int, limit: int) -> Struct:
         if offset < 0 or not 1 <= limit <= _PAGE_MAX:

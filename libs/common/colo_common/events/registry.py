@@ -193,6 +193,7 @@ REQUESTS: Final[tuple[Question, ...]] = (
     _question(
         "req.scheduler.explain", rq.ExplainPlacement, rq.PlacementsExplained, "scheduler", "why this place, or why none"
     ),
+    _question("req.scheduler.plan", rq.PlanJob, rq.JobPlanned, "scheduler", "where a job would go, and why not"),
     _question("req.scheduler.holds", rq.ListHolds, rq.HoldsReply, "scheduler", "what the ledger holds"),
 )
 

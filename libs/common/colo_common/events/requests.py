@@ -6,7 +6,8 @@ from colo_common.events.job import ReplicaWant
 from colo_common.events.node import AllocatableChanged, Explanation
 from colo_common.events.placement import NearestMiss, NodeScore, ReasonCount
 from colo_common.model.freshness import Freshness
-from colo_common.model.placement import Placement, ZoneShare
+from colo_common.model.placement import DeviceShare, Placement, ZoneShare
+from colo_common.model.qos import PriorityBand
 from colo_common.model.workload import JobSpec
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "GetJob",
     "Hold",
     "HoldsReply",
+    "JobPlanned",
     "JobAccepted",
     "JobDetail",
     "JobList",
@@ -30,6 +32,10 @@ __all__ = [
     "NodeSummary",
     "PendingReplicas",
     "PendingReply",
+    "PlanJob",
+    "PlannedReplica",
+    "PlannedTask",
+    "PlannedVictim",
     "PlacementsExplained",
     "QueueList",
     "QueueSummary",
@@ -200,7 +206,7 @@ class ExplainPlacement(Struct, frozen=True, kw_only=True):
     replica: str = ""
 
 
-class DecisionRecord(Struct, frozen=True, kw_only=True):
+class DecisionRecord(Struct, frozen=True, kw_only=True, gc=False):
     """Why a replica is where it is, or why it is nowhere: counts per reason, nearest miss, and the score matrix (best rows)."""
 
     replica: str
@@ -237,3 +243,67 @@ class Hold(Struct, frozen=True, kw_only=True):
 class HoldsReply(Struct, frozen=True, kw_only=True):
     holds: tuple[Hold, ...]
     total: int
+
+
+class PlanJob(Struct, frozen=True, kw_only=True):
+    """Where would the replicas of this job go now? Nothing changes by asking. At most `most` (0..1000) replicas are told singly."""
+
+    spec: JobSpec
+    most: int = 100
+
+
+class PlannedReplica(Struct, frozen=True, kw_only=True):
+    """One replica ("task/index") and the place it would get."""
+
+    replica: str
+    node: str
+    zones: tuple[ZoneShare, ...]
+    cpus: str = ""
+    devices: tuple[DeviceShare, ...] = ()
+
+
+class PlannedTask(Struct, frozen=True, kw_only=True):
+    """What would become of a task's replicas. `nodes`: how many on which node, most first, at most 100 nodes.
+
+    Where not all are `placed`: `counts`, how many nodes each reason refuses then, and the node that comes `nearest`. `scores` are
+    the best rows of the score matrix before the first of them is placed.
+    """
+
+    task: str
+    replicas: int
+    placed: int
+    nodes: tuple[tuple[str, int], ...] = ()
+    counts: tuple[ReasonCount, ...] = ()
+    nearest: NearestMiss | None = None
+    scores: tuple[NodeScore, ...] = ()
+
+
+class PlannedVictim(Struct, frozen=True, kw_only=True):
+    """A running replica of less importance that would have to leave for a replica that does not fit."""
+
+    replica: str
+    attempt: int
+    node: str
+    band: PriorityBand
+    priority: int
+    cpu_mcpu: int
+    memory_bytes: int
+
+
+class JobPlanned(Struct, frozen=True, kw_only=True):
+    """The answer from the `nodes` known at `at_ms`. `fits`: every replica has a place; a submission then does the same.
+
+    `waiting` replicas of other jobs want a place now and may come first. Where replicas do not fit: `victims` would have to leave
+    so that the first `by_preempting` of those missing do (at most 20 are tried). Nobody leaves by this.
+    """
+
+    fits: bool
+    at_ms: int
+    nodes: int
+    replicas: int
+    placed: int
+    waiting: int
+    tasks: tuple[PlannedTask, ...]
+    places: tuple[PlannedReplica, ...]
+    victims: tuple[PlannedVictim, ...] = ()
+    by_preempting: int = 0

@@ -1,0 +1,114 @@
+"""`colo plan -f job.yaml`."""
+
+import json
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from colo_cli.client import Client
+from colo_cli.failure import Failure
+from colo_cli.output import Format, bytes_text, cpu_text, print_data, print_table
+from colo_cli.submit import read_job_file
+
+__all__ = ["plan"]
+
+_NODES_SHOWN = 10
+
+
+def plan(
+    *,
+    file: Annotated[str, Parameter(name=["--file", "-f"], allow_leading_hyphen=True)],
+    places: int = 100,
+    output: Annotated[Format, Parameter(name=["--output", "-o"])] = "table",
+    api: str | None = None,
+) -> int:
+    """Say where the job that a file describes would go, or why not; nothing changes.
+
+    Ends with 0 when every replica fits, 1 when not, 2 when it cannot be said.
+
+    Parameters
+    ----------
+    file: The job file (YAML or JSON); "-" reads standard input.
+    places: So many replicas are told one by one in json and yaml, at most 1000.
+    output: table, json or yaml.
+    api: Address of the gateway.
+    """
+    try:
+        body = json.dumps(read_job_file(file)).encode()
+        answer = Client(api).call("POST", f"/v1/plan?places={places}", body, **{"Content-Type": "application/json"})
+    except Failure as error:
+        raise Failure(str(error), 2) from error
+    if output != "table":
+        print_data(answer, output)
+    else:
+        _print(answer)
+    return 0 if answer["fits"] else 1
+
+
+def _print(answer: dict[str, Any]) -> None:
+    verdict = "fits" if answer["fits"] else "does not fit"
+    print(f"{verdict}: {answer['placed']} of {answer['replicas']} replicas on the {answer['nodes']} nodes known now")
+    if answer["waiting"]:
+        print(f"{answer['waiting']} replicas of other jobs wait now and may come first")
+    for task in answer["tasks"]:
+        print(f"\n{task['task']}: {task['placed']} of {task['replicas']}")
+        if task["nodes"]:
+            shown = [f"{node} x{count}" for node, count in task["nodes"][:_NODES_SHOWN]]
+            more = len(task["nodes"]) - len(shown)
+            print("  " + ", ".join(shown) + (f" and {more} nodes more" if more else ""))
+        for count in task["counts"]:
+            print(f"  {count['nodes']} nodes: {_sentence(count['reason'])} ({count['reason']})")
+        if task["nearest"] is not None:
+            print(f"  nearest: {_nearest(task['nearest'])}")
+        _print_scores(task["scores"])
+    _print_victims(answer)
+
+
+def _print_scores(scores: list[dict[str, Any]]) -> None:
+    if not scores:
+        return
+    names = sorted({name for row in scores for name in row["scores"]})
+    rows = [
+        ["  " + row["node"], *(str(row["scores"].get(name, "")) for name in names), str(row["total"])] for row in scores
+    ]
+    print_table(["  NODE", *(f"{name}>" for name in names), "TOTAL>"], rows, "")
+
+
+def _print_victims(answer: dict[str, Any]) -> None:
+    if not answer["victims"]:
+        return
+    helped = answer["by_preempting"]
+    print(f"\n{helped} more would fit if these less important replicas left (nobody leaves by this):")
+    rows = [
+        [
+            "  " + v["replica"],
+            v["node"],
+            v["band"],
+            str(v["priority"]),
+            cpu_text(v["cpu_mcpu"]),
+            bytes_text(v["memory_bytes"]),
+        ]
+        for v in answer["victims"]
+    ]
+    print_table(["  REPLICA", "NODE", "BAND", "PRIORITY>", "CPU>", "MEMORY>"], rows, "")
+
+
+def _sentence(reason: str) -> str:
+    from colo_common.model.reasons import SENTENCES, Reason
+
+    return SENTENCES.get(Reason(reason), reason) if reason in list(Reason) else reason
+
+
+def _nearest(near: dict[str, Any]) -> str:
+    """ "1.2 CPU short in zone 1 of node-07"."""
+    where = near["node"] if near["zone"] is None else f"zone {near['zone']} of {near['node']}"
+    lack = near["need"] - near["have"]
+    match near["unit"]:
+        case "mcpu":
+            return f"{lack / 1000:g} CPU short in {where} ({cpu_text(near['have'])} of {cpu_text(near['need'])})"
+        case "bytes":
+            return f"{bytes_text(lack)} short in {where} ({bytes_text(near['have'])} of {bytes_text(near['need'])})"
+        case "condition":
+            return f"{where}: {_sentence(near['reason'])}"
+        case unit:
+            return f"{lack} {unit} short in {where} ({near['have']} of {near['need']})"

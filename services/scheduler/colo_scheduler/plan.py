@@ -1,0 +1,184 @@
+"""Where a job would go if it were submitted now: the scheduler's own decision on a trial view, and nothing is kept of it."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from colo_common.events.job import ReplicaWant
+from colo_common.events.placement import NodeScore
+from colo_common.events.requests import JobPlanned, PlanJob, PlannedReplica, PlannedTask, PlannedVictim
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.job_rules import validate_spec
+from colo_common.model.placement import Placement, ZoneShare
+from colo_common.model.workload import JobSpec
+from colo_scheduler.cluster import View
+from colo_scheduler.decide import decide_class
+from colo_scheduler.explain import Report, report_of
+from colo_scheduler.ledger import Attempt
+from colo_scheduler.policy import Policy
+from colo_scheduler.pool import pool_of
+from colo_scheduler.preempt import find_victims
+from colo_scheduler.queue import WantQueue
+from colo_scheduler.request import RequestClass, class_of
+
+__all__ = ["PLACES_MOST", "Plan", "plan_job"]
+
+PLACES_MOST: Final = 1_000
+_NODES_TOLD: Final = 100
+_PREEMPTORS_MOST: Final = 20
+
+
+class Plan:
+    """One plan while it is made: decides as the core does, and takes from its own view."""
+
+    def __init__(self, view: View, policy: Policy, placements: Mapping[Attempt, Placement]) -> None:
+        self._view = view
+        self._policy = policy
+        self._placements = placements
+        self._gone: set[Attempt] = set()
+        self.places: list[tuple[str, str, tuple[ZoneShare, ...]]] = []
+        self.reports: dict[RequestClass, Report] = {}
+        self.scores: dict[RequestClass, tuple[NodeScore, ...]] = {}
+
+    def decide(self, wants: list[ReplicaWant]) -> list[tuple[RequestClass, int]]:
+        """Place these wants in the order of the queue; how many of which request class found no place."""
+        queue = WantQueue(len(wants), self._policy.backoff)
+        for want in wants:
+            queue.add(want)
+        missing = []
+        while (request := queue.next_class()) is not None:
+            taken = queue.take(request, self._policy.quantum)
+            decision = decide_class(
+                self._view,
+                request,
+                len(taken) if request.is_admitted else 0,
+                self._policy.weights,
+                best_rows=0 if request in self.scores else self._policy.score_rows,
+            )
+            self.scores.setdefault(request, decision.best)
+            for want, choice in zip(taken, decision.choices, strict=False):
+                self._view.take(pool_of(request.band), choice.row, choice.shares)
+                self.places.append((_short(want), self._view.nodes[choice.row].name, choice.shares))
+            if len(decision.choices) < len(taken):
+                self.reports[request] = report_of(self._view, request)
+                rest = queue.take(request, len(wants))
+                missing.append((request, len(taken) - len(decision.choices) + len(rest)))
+            queue.placed(request)
+        return missing
+
+    def preempt(self, missing: list[tuple[RequestClass, int]]) -> tuple[list[Placement], int]:
+        """Who would have to leave for the first of the missing replicas, and for how many of them that is enough."""
+        leaving: list[Placement] = []
+        helped = 0
+        for request, count in missing:
+            for _ in range(count):
+                if helped == _PREEMPTORS_MOST or not request.is_admitted:
+                    return leaving, helped
+                found = find_victims(self._view, request, self._placements, frozenset(self._gone))
+                if found is None:
+                    break
+                name, node = pool_of(request.band), self._view.nodes[found.row]
+                for placement in found.leaving:
+                    self._gone.add((placement.replica, placement.attempt))
+                    self._view.take(name, found.row, tuple(_negative(share) for share in placement.zones))
+                shares = tuple(
+                    ZoneShare(zone=node.zone_ids[part.slot], cpu_mcpu=part.cpu_mcpu, memory_bytes=part.memory_bytes)
+                    for part in found.parts
+                )
+                self._view.take(name, found.row, shares)
+                leaving.extend(found.leaving)
+                helped += 1
+        return leaving, helped
+
+
+def plan_job(
+    view: View, ask: PlanJob, policy: Policy, placements: Mapping[Attempt, Placement], *, waiting: int
+) -> JobPlanned:
+    """The plan for a job on a trial view, which is used up by it. `placements`: what is held now.
+
+    Raises InvalidInput for a job that breaks a rule and for a `most` out of range.
+    """
+    if not 0 <= ask.most <= PLACES_MOST:
+        raise InvalidInput("most", f"must be from 0 to {PLACES_MOST}", ask.most)
+    validate_spec(ask.spec)
+    plan = Plan(view, policy, placements)
+    wants = _wants_of(ask.spec, view.now_ms)
+    missing = plan.decide(wants)
+    leaving, helped = plan.preempt(missing)
+    order = {_short(want): number for number, want in enumerate(wants)}
+    places = sorted(plan.places, key=lambda place: order[place[0]])
+    classes = {_task_of(_short(want)): class_of(want) for want in wants}
+    return JobPlanned(
+        fits=not missing,
+        at_ms=view.now_ms,
+        nodes=view.count,
+        replicas=ask.spec.replica_count,
+        placed=len(places),
+        waiting=waiting,
+        tasks=tuple(_task(plan, task.name, task.replicas, classes[task.name]) for task in ask.spec.tasks),
+        places=tuple(PlannedReplica(replica=r, node=node, zones=zones) for r, node, zones in places[: ask.most]),
+        victims=tuple(_victim(placement) for placement in leaving),
+        by_preempting=helped,
+    )
+
+
+def _wants_of(spec: JobSpec, now_ms: int) -> list[ReplicaWant]:
+    labels = tuple(sorted(spec.labels.items()))
+    return [
+        ReplicaWant(
+            replica=f"{spec.name}/{task.name}/{index}",
+            job=spec.name,
+            queue=spec.queue,
+            attempt=1,
+            request=task.request,
+            run=task.run,
+            qos=spec.qos,
+            band=spec.band,
+            priority=spec.priority,
+            queued_at_ms=now_ms,
+            constraints=task.constraints,
+            labels=labels,
+        )
+        for task in spec.tasks
+        for index in range(task.replicas)
+    ]
+
+
+def _task(plan: Plan, name: str, replicas: int, request: RequestClass) -> PlannedTask:
+    on = Counter(node for replica, node, _ in plan.places if _task_of(replica) == name)
+    nodes = sorted(on.items(), key=lambda pair: (-pair[1], pair[0]))[:_NODES_TOLD]
+    report = plan.reports.get(request) if on.total() < replicas else None
+    return PlannedTask(
+        task=name,
+        replicas=replicas,
+        placed=on.total(),
+        nodes=tuple(nodes),
+        counts=report.counts if report else (),
+        nearest=report.nearest if report else None,
+        scores=plan.scores[request],
+    )
+
+
+def _victim(placement: Placement) -> PlannedVictim:
+    return PlannedVictim(
+        replica=placement.replica,
+        attempt=placement.attempt,
+        node=placement.node,
+        band=placement.band,
+        priority=placement.priority,
+        cpu_mcpu=placement.cpu_mcpu,
+        memory_bytes=placement.memory_bytes,
+    )
+
+
+def _negative(share: ZoneShare) -> ZoneShare:
+    return ZoneShare(zone=share.zone, cpu_mcpu=-share.cpu_mcpu, memory_bytes=-share.memory_bytes)
+
+
+def _short(want: ReplicaWant) -> str:
+    """ "task/index" of a replica."""
+    return want.replica.partition("/")[2]
+
+
+def _task_of(replica: str) -> str:
+    return replica.partition("/")[0]

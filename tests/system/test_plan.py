@@ -1,0 +1,84 @@
+"""`colo plan` as people type it, against running services."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from tests.support.running import RunningColo, running_colo
+from tests.support.waiting import eventually
+from tests.system.test_cli import Said, colo_command
+
+pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def colo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningColo]:
+    directory: Path = tmp_path_factory.mktemp("colo")
+    async with running_colo(directory, nodes=2) as running:
+        yield running
+
+
+async def planned(colo: RunningColo, *words: str, **changes: Any) -> Said:
+    job = {"name": "planned", "replicas": 2, "cpu": "500m", "memory": "64Mi", "work": "10 cpu-min", **changes}
+    text = yaml.safe_dump({key: value for key, value in job.items() if value is not None}).encode()
+    return await colo_command("plan", "-f", "-", *words, api=colo.api, stdin=text)
+
+
+async def test_a_job_that_fits_ends_with_0_and_says_where(colo: RunningColo) -> None:
+    said: list[Said] = []
+
+    async def fits() -> bool:
+        said.append(await planned(colo))
+        return said[-1].code == 0
+
+    # The first samples are still on their way.
+    await eventually(fits, "a plan that fits", limit_s=30)
+    assert said[-1].out.startswith("fits: 2 of 2 replicas on the 2 nodes known now")
+    assert "fewest-zones" in said[-1].out
+    assert (await colo.get("/v1/jobs"))["jobs"] == []
+
+
+async def test_a_job_that_does_not_fit_ends_with_1_and_says_what_is_short(colo: RunningColo) -> None:
+    told = await planned(colo, replicas=1, cpu="900")
+    assert told.code == 1
+    assert told.out.startswith("does not fit: 0 of 1")
+    assert "2 nodes: not enough batch CPU is allocatable on the node (batch-cpu-short)" in told.out
+    assert "CPU short in " in told.out
+
+
+async def test_programs_read_the_plan_as_json(colo: RunningColo) -> None:
+    told = await planned(colo, "-o", "json", "--places", "1")
+    answer = json.loads(told.out)
+    assert (told.code, answer["fits"], answer["placed"], len(answer["places"])) == (0, True, 2, 1)
+    assert {"replica", "node", "zones"} <= answer["places"][0].keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "changes", "what"),
+    [
+        ((), {"cpu": "-1"}, "cpu:"),
+        ((), {"place": {"numa_policy": "sometimes"}}, "place.numa_policy: must be one of"),
+        ((), {"qos": "LSE", "cpu": "1500m"}, "cpu: must be whole CPUs"),
+        (("--places", "1001"), {}, "places: must be a whole number from 0 to 1000"),
+    ],
+)
+async def test_what_breaks_a_rule_ends_with_2(
+    colo: RunningColo, words: tuple[str, ...], changes: Any, what: str
+) -> None:
+    told = await planned(colo, *words, **changes)
+    assert (told.code, told.out) == (2, "")
+    assert what in told.err
+
+
+async def test_without_a_gateway_the_plan_ends_with_2() -> None:
+    job = b'{"name": "a", "cpu": "1", "memory": "1Gi", "work": "1 cpu-s"}'
+    told = await colo_command("plan", "-f", "-", "--api", "http://127.0.0.1:1", stdin=job)
+    assert told.code == 2
+    assert "no gateway answers" in told.err
