@@ -20,8 +20,8 @@ from colo_scheduler.facts import BoolArray
 from colo_scheduler.pool import CPU_BITS, RANK_BITS, Pool, pool_of
 from colo_scheduler.request import RequestClass
 from colo_scheduler.scores import FitRows
-from colo_scheduler.stack import RANK_MAX, Scoring, counts_of, score_rows, sort_key, usable
-from colo_scheduler.zones import IntArray, Part, ZoneFree, choose_zones, cost_of, parts_of_rows, whole_of
+from colo_scheduler.stack import Scoring, counts_of, score_rows, sort_key, usable
+from colo_scheduler.zones import IntArray, Part, ZoneFree, choose_zones, cost_of, rows_holding_together
 
 __all__ = ["Candidate", "Candidates", "Ranked", "ranked"]
 
@@ -29,8 +29,9 @@ _FIRST_CHUNK: Final = 8
 _CHUNK_MAX: Final = 4_096
 # After so many bounds that promised too much, all that still matter are replaced by exact keys.
 _DISAPPOINTED: Final = 12
+_NEGATIVE: Final = np.int64(-(1 << 63))
 # A bound is cheaper to take from fewer rows when at most this part of all fits.
-_SPARSE: Final = 8
+_SPARSE: Final = 4
 
 
 class Ranked(NamedTuple):
@@ -136,6 +137,7 @@ class Candidates:
         self._ahead: list[tuple[int, int]] = []
         self._heap: list[tuple[int, int]] = []
         self._exact: dict[int, Candidate] = {}
+        self._taken: Candidate | None = None
         self.counts: tuple[ReasonCount, ...] = ()
         self._filter()
 
@@ -153,15 +155,16 @@ class Candidates:
         with_memory = fitting = int(np.count_nonzero(fits))
         if fitting:
             single = self._in_one_zone(count)
-            split = np.flatnonzero(fits & ~single)
-            if split.size:
-                never = split[~self._in_several(split)]
-                fits[never] = False
-                fitting -= never.size
+            is_split = int(np.count_nonzero(fits & single)) < fitting
+            if is_split:
+                split = np.flatnonzero(fits & ~single)
+                enough = self._in_several(split)
+                fits[split] = enough
+                fitting -= split.size - int(np.count_nonzero(enough))
         self.counts = counts_of([*refused, usable_rows - with_cpu, with_cpu - with_memory, with_memory - fitting])
         self._left = fitting
         if fitting:
-            self._bound(fits, single)
+            self._bound(fits, single if is_split else None)
 
     def _in_one_zone(self, count: int) -> BoolArray:
         """The rows of which one zone holds the request."""
@@ -179,23 +182,25 @@ class Candidates:
     def _in_several(self, rows: IntArray) -> BoolArray:
         """Whether the zones of each of these rows hold the request together."""
         pool, request = self._pool, self._request
-        parts = parts_of_rows(request.cpu_mcpu, request.memory_bytes, pool.free_cpu[rows], pool.free_memory[rows])
-        enough: BoolArray = parts.sum(axis=1) >= whole_of(request.cpu_mcpu, request.memory_bytes)
-        return enough
+        return rows_holding_together(request.cpu_mcpu, request.memory_bytes, pool.free_cpu, pool.free_memory, rows)
 
-    def _bound(self, fits: BoolArray, single: BoolArray) -> None:
-        is_sparse = self._left * _SPARSE < fits.size
-        rows = np.flatnonzero(fits) if is_sparse else slice(0, fits.size)
-        rows_fit = FitRows(self._pool, rows, self._request, 2 - single[rows].astype(np.int64))
-        bounds = self._scoring.above(rows_fit)
+    def _bound(self, fits: BoolArray, single: BoolArray | None) -> None:
+        """Bound the keys of who fits. `single`: who does so in one zone; None when all do."""
+        if self._left * _SPARSE < fits.size:
+            self._rows = np.flatnonzero(fits)
+        rows = slice(0, fits.size) if self._rows is None else self._rows
+        zone_score = np.full(fits.size if self._rows is None else self._left, 100, dtype=np.float32)
+        if single is not None:
+            np.copyto(zone_score, self._view.facts.split_score[rows], where=~single[rows])
+        bounds = self._scoring.above(FitRows(self._pool, rows, self._request, _no_cost), zone_score)
         bounds <<= CPU_BITS + RANK_BITS
         # Not cut as the key is: where CPU exceeds its bits the bound only grows.
-        bounds += rows_fit.left_cpu << RANK_BITS
-        bounds += RANK_MAX - self._view.facts.rank[rows]
-        if isinstance(rows, slice):
-            self._bounds = np.where(fits, bounds, -1) if self._left < fits.size else bounds
-        else:
-            self._rows, self._bounds = rows, bounds
+        bounds += self._pool.tie[rows]
+        bounds -= self._request.cpu_mcpu << RANK_BITS
+        if self._left < bounds.size:
+            # Who does not fit stays below everybody; each at a place of its own, as many equal numbers are slow to partition.
+            bounds = np.where(fits, bounds, bounds | _NEGATIVE)
+        self._bounds = bounds
 
     # ---- in order
 
@@ -206,6 +211,8 @@ class Candidates:
     def best(self) -> Candidate | None:
         """The candidate with the highest key, as it would be taken now; None when nobody fits any more."""
         heap = self._heap
+        if self._taken is not None:
+            self._score_again(self._taken)
         while True:
             top = -heap[0][0] if heap else -1
             if self._ahead and self._ahead[-1][0] > top:
@@ -223,14 +230,16 @@ class Candidates:
                 return self._exact[heap[0][1]] if heap else None
 
     def take(self) -> tuple[ZoneShare, ...]:
-        """Put a replica on the best candidate, which is scored again for the next one."""
-        candidate = self._exact[self._heap[0][1]]
-        shares = candidate.take()
+        """Put a replica on the best candidate, which is scored again before the next one is told."""
+        candidate = self._taken = self._exact[self._heap[0][1]]
+        return candidate.take()
+
+    def _score_again(self, candidate: Candidate) -> None:
+        self._taken = None
         if candidate.fit(self._request, self._scoring):
             heapq.heapreplace(self._heap, (-candidate.key, candidate.row))
         else:
             heapq.heappop(self._heap)
-        return shares
 
     def skip(self) -> None:
         """Leave the best candidate out from now on."""
@@ -265,6 +274,10 @@ class Candidates:
         self._ahead.sort()
         self._left -= size
         bounds[at] = -1
+
+
+def _no_cost() -> IntArray:
+    raise InvariantBroken("a bound was asked how many zones are taken")
 
 
 def ranked(view: View, request: RequestClass, scoring: Scoring) -> Iterator[Ranked]:

@@ -17,13 +17,15 @@ from colo_common.model.topology import NodeTopology
 from colo_scheduler.facts import BoolArray, NodeFacts
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.pool import Pool, PoolName
+from colo_scheduler.scorers.placement import fewest_zones
 from colo_scheduler.shapes import Shapes
-from colo_scheduler.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES, NO_SOCKET, IntArray
+from colo_scheduler.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES, NO_SOCKET, IntArray, rows_holding, split_cost
 
 __all__ = ["MAX_NODES", "MAX_ZONES", "BoolArray", "Cluster", "Node", "View"]
 
 MAX_NODES: Final = 100_000
 MAX_ZONES: Final = 64
+_ANSWERS_MAX: Final = 10_000
 
 
 class Node:
@@ -124,11 +126,13 @@ class Cluster:
         self._tie_rotation = tie_rotation
         self._size, self._columns = 64, 2
         self._rank_count = -1
+        self._could_hold: dict[tuple[int, int], bool] = {}
+        self._could_hold_at = 0
         self._facts = NodeFacts(self._size, self._columns, facts_max_age_ms)
         self._shapes = Shapes()
         self._pools = {name: Pool(self._size, self._columns) for name in PoolName}
-        self._capacity_cpu: IntArray = np.zeros((self._size, self._columns), dtype=np.int64)
-        self._capacity_memory: IntArray = np.zeros((self._size, self._columns), dtype=np.int64)
+        self._capacity_cpu: IntArray = np.zeros((self._size, self._columns), dtype=np.int64, order="F")
+        self._capacity_memory: IntArray = np.zeros((self._size, self._columns), dtype=np.int64, order="F")
 
     def _resize(self, size: int, columns: int) -> None:
         """Make every array (size, columns) and write all nodes again."""
@@ -136,8 +140,8 @@ class Cluster:
         self._facts.allocate(size, columns)
         for pool in self._pools.values():
             pool.resize(size, columns)
-        self._capacity_cpu = np.zeros((size, columns), dtype=np.int64)
-        self._capacity_memory = np.zeros((size, columns), dtype=np.int64)
+        self._capacity_cpu = np.zeros((size, columns), dtype=np.int64, order="F")
+        self._capacity_memory = np.zeros((size, columns), dtype=np.int64, order="F")
         self._rank_count = -1
         for node in self.nodes:
             self._write_topology(node)
@@ -288,6 +292,7 @@ class Cluster:
     def _write_topology(self, node: Node) -> None:
         row = node.row
         self._facts.socket[row] = NO_SOCKET
+        self._facts.split_score[row] = fewest_zones(split_cost(node.sockets))
         self._capacity_cpu[row] = self._capacity_memory[row] = 0
         for slot, zone in enumerate(node.topology.zones if node.topology else ()):
             self._facts.socket[row, slot] = zone.socket
@@ -333,12 +338,26 @@ class Cluster:
             order = sorted(range(count), key=lambda row: self.nodes[row].name)
             ranks = (np.arange(count, dtype=np.int64) - self._tie_rotation) % max(count, 1)
             self._facts.rank[np.array(order, dtype=np.int64)] = ranks
+            for pool in self._pools.values():
+                pool.rank(self._facts.rank[:count])
             self._rank_count = count
 
     def capacity(self) -> tuple[IntArray, IntArray]:
         """CPU and memory capacity of every zone of every node: shape (nodes, columns)."""
         count = len(self.nodes)
         return self._capacity_cpu[:count], self._capacity_memory[:count]
+
+    def could_hold(self, cpu_mcpu: int, memory_bytes: int) -> bool:
+        """Whether some machine could hold so much if nothing else were there. Remembered until a machine changes."""
+        wanted = (cpu_mcpu, memory_bytes)
+        if self._could_hold_at != self.capacity_changes or len(self._could_hold) > _ANSWERS_MAX:
+            self._could_hold.clear()
+            self._could_hold_at = self.capacity_changes
+        if wanted not in self._could_hold:
+            everyone = np.arange(len(self.nodes), dtype=np.int64)
+            holds = rows_holding(cpu_mcpu, memory_bytes, self._capacity_cpu, self._capacity_memory, everyone)
+            self._could_hold[wanted] = bool(holds.any())
+        return self._could_hold[wanted]
 
     def take_grown(self) -> tuple[IntArray, IntArray]:
         """Free batch CPU and memory, shape (rows,), of the nodes that may hold more than when this was last asked."""

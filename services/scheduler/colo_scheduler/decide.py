@@ -13,7 +13,7 @@ from colo_common.model.placement import ZoneShare
 from colo_scheduler.candidates import Candidates
 from colo_scheduler.cluster import View
 from colo_scheduler.request import RequestClass
-from colo_scheduler.scores import Weights
+from colo_scheduler.scorers.weights import ScorerWeights
 from colo_scheduler.stack import scoring_of
 
 __all__ = ["Choice", "ClassDecision", "Stages", "Unwatched", "decide_class"]
@@ -61,7 +61,13 @@ class ClassDecision(NamedTuple):
 
 
 def decide_class(
-    view: View, request: RequestClass, count: int, weights: Weights, *, best_rows: int = 0, stages: Stages | None = None
+    view: View,
+    request: RequestClass,
+    count: int,
+    weights: ScorerWeights,
+    *,
+    best_rows: int = 0,
+    stages: Stages | None = None,
 ) -> ClassDecision:
     """Choose a node for each of `count` equal replicas, in order. Nothing is subtracted: that is the caller's (`Cluster.hold`).
 

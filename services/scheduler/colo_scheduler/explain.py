@@ -44,7 +44,8 @@ def _nearest(view: View, request: RequestClass, reason: Reason, rows: IntArray) 
     """The node that came furthest along the filters, and of those the one that lacks least; ties go by name."""
     pool = view.pool(pool_of(request.band))
     have, need, unit = _shortage(pool, request, reason, rows)
-    best = int(rows[np.lexsort((view.facts.rank[rows], -have))[0]])
+    nearest = rows[have == have.max()]
+    best = int(nearest[np.argmin(view.facts.rank[nearest])])
     zone = None
     if reason is Reason.ZONE_FIT_SHORT:
         parts = parts_of_rows(request.cpu_mcpu, request.memory_bytes, pool.free_cpu[[best]], pool.free_memory[[best]])
@@ -79,15 +80,12 @@ def capacity_report(cluster: Cluster, request: RequestClass, report: Report) -> 
 
     None as well while no node has said what it is: then nothing is known to be too large.
     """
+    if cluster.could_hold(request.cpu_mcpu, request.memory_bytes):
+        return None
     capacity_cpu, capacity_memory = cluster.capacity()
     cpu, memory = capacity_cpu.sum(axis=1), capacity_memory.sum(axis=1)
     known = np.flatnonzero(cpu > 0)
     if known.size == 0:
-        return None
-    parts = parts_of_rows(request.cpu_mcpu, request.memory_bytes, capacity_cpu[known], capacity_memory[known]).sum(
-        axis=1
-    )
-    if int(parts.max()) >= whole_of(request.cpu_mcpu, request.memory_bytes):
         return None
     if int(cpu.max()) < request.cpu_mcpu:
         reason, have, need, unit = Reason.BATCH_CPU_SHORT, cpu[known], request.cpu_mcpu, "mcpu"
@@ -96,7 +94,10 @@ def capacity_report(cluster: Cluster, request: RequestClass, report: Report) -> 
     else:
         reason, have, need, unit = (
             Reason.ZONE_FIT_SHORT,
-            cpu_held_together(request, parts[:, None]),
+            cpu_held_together(
+                request,
+                parts_of_rows(request.cpu_mcpu, request.memory_bytes, capacity_cpu[known], capacity_memory[known]),
+            ),
             request.cpu_mcpu,
             "mcpu",
         )

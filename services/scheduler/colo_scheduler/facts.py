@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from colo_scheduler.pool import FloatArray
 from colo_scheduler.zones import NO_SOCKET, IntArray
 
 __all__ = ["BoolArray", "NodeFacts"]
@@ -18,7 +19,9 @@ _NEVER: Final = 1 << 62
 
 
 class NodeFacts:
-    """Arrays of shape (size,), `socket` (size, columns). A fact older than `max_age_ms` counts as not fresh (0: never)."""
+    """Arrays of shape (size,), `socket` (size, columns). `split_score`: what a node scores at most for few zones, as a
+    32-bit float, when it holds a request in more than one. A fact older than `max_age_ms` counts as not fresh (0: never).
+    """
 
     def __init__(self, size: int, columns: int, max_age_ms: int) -> None:
         self._max_age_ms = max_age_ms
@@ -35,6 +38,7 @@ class NodeFacts:
         self.settled: BoolArray = np.zeros(size, dtype=np.bool_)
         self.simulated: BoolArray = np.zeros(size, dtype=np.bool_)
         self.socket: IntArray = np.full((size, columns), NO_SOCKET, dtype=np.int64, order="F")
+        self.split_score: FloatArray = np.zeros(size, dtype=np.float32)
         self.rank: IntArray = np.zeros(size, dtype=np.int64)
         self._may_grow: BoolArray = np.zeros(size, dtype=np.bool_)
         self._at_ms: IntArray = np.zeros(size, dtype=np.int64)

@@ -13,7 +13,7 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.facts import BoolArray, NodeFacts
 from colo_scheduler.pool import Pool
 from colo_scheduler.request import RequestClass
-from colo_scheduler.zones import IntArray, parts_of_rows, whole_of
+from colo_scheduler.zones import IntArray, rows_holding
 
 __all__ = ["FACT_FILTERS", "FREE_FILTERS", "FactFilter", "FreeFilter", "Shape", "shape_of"]
 
@@ -78,14 +78,8 @@ def has_memory(pool: Pool, rows: IntArray, request: RequestClass) -> BoolArray:
 
 
 def has_zones(pool: Pool, rows: IntArray, request: RequestClass) -> BoolArray:
-    """Some set of zones holds CPU and memory together: one alone to the byte, several by their parts."""
-    cpu, memory = pool.free_cpu[rows], pool.free_memory[rows]
-    passes: BoolArray = np.any((cpu >= request.cpu_mcpu) & (memory >= request.memory_bytes), axis=1)
-    rest = np.flatnonzero(~passes)
-    if rest.size:
-        parts = parts_of_rows(request.cpu_mcpu, request.memory_bytes, cpu[rest], memory[rest])
-        passes[rest] = parts.sum(axis=1) >= whole_of(request.cpu_mcpu, request.memory_bytes)
-    return passes
+    """Some set of zones holds CPU and memory together."""
+    return rows_holding(request.cpu_mcpu, request.memory_bytes, pool.free_cpu, pool.free_memory, rows)
 
 
 FACT_FILTERS: Final = (

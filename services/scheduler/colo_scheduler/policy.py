@@ -4,7 +4,8 @@ from msgspec import Struct, field
 
 from colo_common.model.invalid import InvalidInput
 from colo_scheduler.queue import Backoff
-from colo_scheduler.scores import Weights
+from colo_scheduler.scorers.weights import ScorerWeights
+from colo_scheduler.scores import SCORERS
 
 __all__ = ["Policy", "check_policy"]
 
@@ -22,6 +23,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     ledger_refresh_ms: how often to look for rows that other schedulers changed (0: never).
     reject_again_ms: the same reasons with other numbers are said again after this time.
     score_rows: how many of the best nodes are kept for the explanation of a decision.
+    tie_rotation: of equal nodes the one is taken whose name comes so many places later; give several schedulers different ones.
     """
 
     batch_max: int = 1_000
@@ -35,12 +37,20 @@ class Policy(Struct, frozen=True, kw_only=True):
     ledger_refresh_ms: int = 30_000
     reject_again_ms: int = 60_000
     score_rows: int = 5
+    tie_rotation: int = 0
     backoff: Backoff = field(default_factory=Backoff)
-    weights: Weights = field(default_factory=Weights)
+    weights: ScorerWeights = field(default_factory=ScorerWeights)
 
 
 _AT_LEAST_ONE = ("batch_max", "quantum", "waiting_max", "records_max", "over_max", "conflict_wait_ms")
-_AT_LEAST_ZERO = ("commit_tries", "facts_max_age_ms", "ledger_refresh_ms", "reject_again_ms", "score_rows")
+_AT_LEAST_ZERO = (
+    "commit_tries",
+    "facts_max_age_ms",
+    "ledger_refresh_ms",
+    "reject_again_ms",
+    "score_rows",
+    "tie_rotation",
+)
 
 
 def check_policy(policy: Policy) -> None:
@@ -53,8 +63,8 @@ def check_policy(policy: Policy) -> None:
         raise InvalidInput("policy_backoff_first_ms", "must be at least 1", policy.backoff.first_ms)
     if policy.backoff.most_ms < policy.backoff.first_ms:
         raise InvalidInput("policy_backoff_most_ms", "must not be below the first", policy.backoff.most_ms)
-    for name, weight in (("fewest_zones", policy.weights.fewest_zones), ("most_free", policy.weights.most_free)):
-        if not 0 <= weight <= 100:
-            raise InvalidInput(f"policy_weights_{name}", "must be from 0 to 100", weight)
-    if policy.weights.fewest_zones + policy.weights.most_free == 0:
-        raise InvalidInput("policy_weights_most_free", "at least one weight must be above 0", 0)
+    policy.weights.validate("policy_weights")
+    for scorer, weight in policy.weights.active:
+        if scorer not in SCORERS:
+            rule = f"must be 0: nothing is heard yet to score by, only {' '.join(sorted(SCORERS))} can count"
+            raise InvalidInput(f"policy_weights.{scorer}", rule, weight)

@@ -18,12 +18,18 @@ import numpy.typing as npt
 from colo_common.model.qos import PriorityBand
 from colo_scheduler.zones import IntArray
 
-__all__ = ["CPU_BITS", "RANK_BITS", "FloatArray", "Pool", "PoolName", "Row", "pool_of"]
+__all__ = ["CPU_BITS", "CPU_MAX", "RANK_BITS", "RANK_MAX", "FloatArray", "Pool", "PoolName", "Row", "pool_of"]
 
 FloatArray = npt.NDArray[np.float32]
 
-RANK_BITS: Final = 20
-CPU_BITS: Final = 27
+RANK_BITS: Final = 17
+CPU_BITS: Final = 24
+RANK_MAX: Final = (1 << RANK_BITS) - 1
+CPU_MAX: Final = (1 << CPU_BITS) - 1
+"""Nodes are compared by one integer (`stack.sort_key`): 22 bits of weighted score, then free CPU left, then the rank."""
+
+# Up to so many changed rows are written number by number, which is quicker then.
+_FEW: Final = 20
 
 
 class PoolName(StrEnum):
@@ -43,22 +49,28 @@ class Row:
     anybody but its pool.
     """
 
-    __slots__ = ("allocatable_cpu", "allocatable_memory", "cpu", "held_cpu", "held_memory", "memory")
+    __slots__ = ("allocatable_cpu", "allocatable_memory", "cpu", "memory")
 
     def __init__(self, columns: int) -> None:
-        self.allocatable_cpu = [0] * columns
-        self.allocatable_memory = [0] * columns
-        self.held_cpu = [0] * columns
-        self.held_memory = [0] * columns
+        self.allocatable_cpu: tuple[int, ...] = (0,) * columns
+        self.allocatable_memory: tuple[int, ...] = (0,) * columns
         self.cpu = [0] * columns
         self.memory = [0] * columns
 
     def copy(self) -> "Row":
         """A row that changes for itself."""
         other = Row(0)
-        for name in Row.__slots__:
-            setattr(other, name, list(getattr(self, name)))
+        other.allocatable_cpu, other.allocatable_memory = self.allocatable_cpu, self.allocatable_memory
+        other.cpu, other.memory = self.cpu[:], self.memory[:]
         return other
+
+    def widen(self, columns: int) -> None:
+        """Add columns that have nothing."""
+        more = columns - len(self.cpu)
+        self.allocatable_cpu += (0,) * more
+        self.allocatable_memory += (0,) * more
+        self.cpu.extend([0] * more)
+        self.memory.extend([0] * more)
 
 
 class Pool:
@@ -67,6 +79,7 @@ class Pool:
     def __init__(self, size: int, columns: int) -> None:
         self.rows: list[Row] = []
         self.dirty: set[int] = set()
+        self._promised: set[int] = set()
         self._own: set[int] | None = None
         self._allocate(size, columns)
 
@@ -79,42 +92,44 @@ class Pool:
         self.node_free_memory: IntArray = np.zeros(size, dtype=np.int64)
         self.allocatable_cpu: IntArray = np.zeros(size, dtype=np.int64)
         self.allocatable_memory: IntArray = np.zeros(size, dtype=np.int64)
+        self._cpu_unit = np.zeros(size, dtype=np.float64)
+        self._memory_unit = np.zeros(size, dtype=np.float64)
         self.cpu_pct: FloatArray = np.zeros(size, dtype=np.float32)
         self.memory_pct: FloatArray = np.zeros(size, dtype=np.float32)
         self.cpu_unit_pct: FloatArray = np.zeros(size, dtype=np.float32)
         self.memory_unit_pct: FloatArray = np.zeros(size, dtype=np.float32)
+        self.tie: IntArray = np.zeros(size, dtype=np.int64)
+        self._last: IntArray = np.zeros(size, dtype=np.int64)
         self.dirty = set(range(len(self.rows)))
+        self._promised = set(self.dirty)
 
     def resize(self, size: int, columns: int) -> None:
         """Make room for `size` rows of `columns` zones; neither ever shrinks."""
         for row in self.rows:
-            for name in Row.__slots__:
-                values: list[int] = getattr(row, name)
-                values.extend([0] * (columns - len(values)))
+            row.widen(columns)
         self._allocate(size, columns)
 
     def add(self) -> None:
         """One more row, which has nothing."""
         self.rows.append(Row(self.columns))
-        self.dirty.add(len(self.rows) - 1)
+        self._promised.add(len(self.rows) - 1)
 
     # ---- changes
 
     def promise(self, number: int, cpu: Sequence[int], memory: Sequence[int]) -> None:
         """What may be held of a row from now on, a number for each of its zones."""
         row = self._mine(number)
-        pad = [0] * (self.columns - len(cpu))
-        row.allocatable_cpu[:] = [*cpu, *pad]
-        row.allocatable_memory[:] = [*memory, *pad]
-        row.cpu[:] = [may - has for may, has in zip(row.allocatable_cpu, row.held_cpu, strict=True)]
-        row.memory[:] = [may - has for may, has in zip(row.allocatable_memory, row.held_memory, strict=True)]
-        self.dirty.add(number)
+        pad = (0,) * (self.columns - len(cpu))
+        before_cpu, before_memory = row.allocatable_cpu, row.allocatable_memory
+        row.allocatable_cpu, row.allocatable_memory = (*cpu, *pad), (*memory, *pad)
+        # What is held stays.
+        row.cpu[:] = map(_moved, row.cpu, before_cpu, row.allocatable_cpu)
+        row.memory[:] = map(_moved, row.memory, before_memory, row.allocatable_memory)
+        self._promised.add(number)
 
     def take(self, number: int, column: int, cpu_mcpu: int, memory_bytes: int) -> None:
         """Hold so much of a column; negative amounts give back."""
         row = self._mine(number)
-        row.held_cpu[column] += cpu_mcpu
-        row.held_memory[column] += memory_bytes
         row.cpu[column] -= cpu_mcpu
         row.memory[column] -= memory_bytes
         self.dirty.add(number)
@@ -122,7 +137,6 @@ class Pool:
     def forget(self, number: int) -> None:
         """Nothing is held of a row any more; what holds it is taken again afterwards."""
         row = self._mine(number)
-        row.held_cpu[:] = row.held_memory[:] = [0] * self.columns
         row.cpu[:] = row.allocatable_cpu
         row.memory[:] = row.allocatable_memory
         self.dirty.add(number)
@@ -140,28 +154,75 @@ class Pool:
         for name, value in vars(self).items():
             setattr(other, name, value.copy() if isinstance(value, np.ndarray) else value)
         # Rows are copied when they change; most never do.
-        other.rows, other.dirty, other._own = list(self.rows), set(), set()
+        other.rows, other.dirty, other._promised, other._own = list(self.rows), set(), set(), set()
         return other
 
     # ---- arrays
 
+    def rank(self, ranks: IntArray) -> None:
+        """Take the order in which equal nodes are chosen, a number below 2^17 each, shape (rows,)."""
+        self.sync()
+        self._last[: ranks.size] = RANK_MAX - ranks
+        self.tie = (self.node_free_cpu << RANK_BITS) + self._last
+
     def sync(self) -> None:
         """Bring the arrays up to date with the rows."""
+        if self._promised:
+            self._write_promised()
         if not self.dirty:
             return
         numbers = sorted(self.dirty)
         self.dirty.clear()
+        if len(numbers) <= _FEW:
+            for number in numbers:
+                self._write_one(number)
+            return
         rows = [self.rows[number] for number in numbers]
         at = np.array(numbers, dtype=np.int64)
         cpu = np.array([row.cpu for row in rows], dtype=np.int64)
         memory = np.array([row.memory for row in rows], dtype=np.int64)
-        most_cpu = np.array([sum(row.allocatable_cpu) for row in rows], dtype=np.int64)
-        most_memory = np.array([sum(row.allocatable_memory) for row in rows], dtype=np.int64)
         node_cpu, node_memory = cpu.sum(axis=1), memory.sum(axis=1)
         self.free_cpu[at], self.free_memory[at] = cpu, memory
         self.node_free_cpu[at], self.node_free_memory[at] = node_cpu, node_memory
-        self.allocatable_cpu[at], self.allocatable_memory[at] = most_cpu, most_memory
-        cpu_unit = np.where(most_cpu > 0, 100.0 / np.maximum(most_cpu, 1), 0.0)
-        memory_unit = np.where(most_memory > 0, 100.0 / np.maximum(most_memory, 1), 0.0)
-        self.cpu_unit_pct[at], self.memory_unit_pct[at] = cpu_unit, memory_unit
-        self.cpu_pct[at], self.memory_pct[at] = node_cpu * cpu_unit, node_memory * memory_unit
+        self.tie[at] = (node_cpu << RANK_BITS) + self._last[at]
+        self.cpu_pct[at] = node_cpu * self._cpu_unit[at]
+        self.memory_pct[at] = node_memory * self._memory_unit[at]
+
+    def _write_one(self, number: int) -> None:
+        row = self.rows[number]
+        for slot, cpu in enumerate(row.cpu):
+            self.free_cpu[number, slot] = cpu
+            self.free_memory[number, slot] = row.memory[slot]
+        node_cpu, node_memory = sum(row.cpu), sum(row.memory)
+        self.node_free_cpu[number] = node_cpu
+        self.node_free_memory[number] = node_memory
+        self.tie[number] = (node_cpu << RANK_BITS) + int(self._last[number])
+        self.cpu_pct[number] = node_cpu * float(self._cpu_unit[number])
+        self.memory_pct[number] = node_memory * float(self._memory_unit[number])
+
+    def _write_promised(self) -> None:
+        numbers = sorted(self._promised)
+        self._promised.clear()
+        self.dirty.update(numbers)
+        at = np.array(numbers, dtype=np.int64)
+        for whole, unit, unit_pct, sums in (
+            (
+                self.allocatable_cpu,
+                self._cpu_unit,
+                self.cpu_unit_pct,
+                [sum(self.rows[n].allocatable_cpu) for n in numbers],
+            ),
+            (
+                self.allocatable_memory,
+                self._memory_unit,
+                self.memory_unit_pct,
+                [sum(self.rows[n].allocatable_memory) for n in numbers],
+            ),
+        ):
+            whole[at] = sums
+            unit[at] = np.where(whole[at] > 0, 100.0 / np.maximum(whole[at], 1), 0.0)
+            unit_pct[at] = unit[at]
+
+
+def _moved(free: int, before: int, after: int) -> int:
+    return free + after - before

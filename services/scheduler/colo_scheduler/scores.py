@@ -1,7 +1,7 @@
 """How good a node is for a request. Each scorer gives 0..100 from the node's own numbers, rounded down.
 
 A score depends on nothing but its node, so placing on one node changes no other score. Each scorer exists for one node, for many
-rows at once with the same numbers, and as a bound that is cheap for all rows and never below the score.
+rows at once with the same numbers, and as a bound: cheap for all rows and never below the score.
 """
 
 from collections.abc import Callable
@@ -9,38 +9,31 @@ from functools import cached_property
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
-from msgspec import Struct
 
 from colo_scheduler.pool import FloatArray, Pool
 from colo_scheduler.request import RequestClass
+from colo_scheduler.scorers.allocation import (
+    balanced_allocation,
+    balanced_allocation_of_rows,
+    binpack,
+    binpack_of_rows,
+    least_allocated,
+    least_allocated_of_rows,
+    most_allocated,
+    most_allocated_of_rows,
+)
+from colo_scheduler.scorers.placement import fewest_zones, fewest_zones_of_rows
+from colo_scheduler.scorers.weights import Scorer
 from colo_scheduler.zones import IntArray
 
-__all__ = [
-    "FEWEST_ZONES",
-    "MOST_FREE",
-    "SCORERS",
-    "FitRows",
-    "OneFit",
-    "Scorer",
-    "Weights",
-    "fewest_zones",
-    "most_free",
-    "most_free_of_rows",
-    "total",
-]
+__all__ = ["SCORERS", "FitRows", "OneFit", "ScorerForms", "most_free", "most_free_of_rows"]
 
-FEWEST_ZONES: Final = "fewest-zones"
-MOST_FREE: Final = "most-free"
-
-# More than the four rounded steps that give a share of at most 100 in 32-bit floats lose together (4 units of 2^-18 each at most).
+# More than the four rounded steps that give a share of at most 100 in 32-bit floats lose together (each less than 2^-17).
 _ROUNDING: Final = np.float32(2**-14)
 
-
-class Weights(Struct, frozen=True, kw_only=True):
-    """How much each scorer counts: 0..100 each, at least one above 0. The defaults put one zone before two whatever is free."""
-
-    fewest_zones: int = 10
-    most_free: int = 1
+# CPU and memory count alike where a scorer weighs resources.
+_ALIKE: Final = (1, 1)
+_ALIKE_ROW: Final = np.array(_ALIKE, dtype=np.int64)
 
 
 class OneFit(Protocol):
@@ -54,16 +47,23 @@ class OneFit(Protocol):
 
 
 class FitRows:
-    """Rows that can take a request, or all rows among which such are looked for; arrays of shape (rows,), computed when asked for.
+    """Rows that can take a request, each alike OneFit; arrays of shape (rows,), computed when asked for.
 
-    `cost`: as in OneFit, or not above it where only bounds are wanted.
+    Where only bounds are wanted `cost` may be too low.
     """
 
-    def __init__(self, pool: Pool, rows: "slice | IntArray", request: RequestClass, cost: IntArray) -> None:
+    def __init__(
+        self, pool: Pool, rows: "slice | IntArray", request: RequestClass, cost: Callable[[], IntArray]
+    ) -> None:
         self.pool = pool
         self.rows = rows
         self.request = request
-        self.cost = cost
+        self._cost = cost
+
+    @cached_property
+    def cost(self) -> IntArray:
+        """How scattered the request would be, at least 1."""
+        return self._cost()
 
     @cached_property
     def left_cpu(self) -> IntArray:
@@ -87,30 +87,34 @@ class FitRows:
         """Of all zones."""
         return self.pool.allocatable_memory[self.rows]
 
+    @cached_property
+    def allocatable(self) -> IntArray:
+        """CPU and memory of all zones: shape (rows, 2)."""
+        return np.stack([self.allocatable_cpu, self.allocatable_memory], axis=1)
 
-class Scorer(NamedTuple):
-    """One column of the score matrix. `above` is at least `of_rows` and whole; it need not be cheap to be right.
+    @cached_property
+    def allocated(self) -> IntArray:
+        """What is held with the request: shape (rows, 2)."""
+        return self.allocatable - np.stack([self.left_cpu, self.left_memory], axis=1)
 
-    `weight` names its field of the policy's weights.
+
+class ScorerForms(NamedTuple):
+    """The forms of one scorer. `above` is whole and at least `of_rows` for rows that fit; None: `of_rows` itself.
+
+    `above` must not look at `cost`; the number of zones is bounded where the forms are put together.
     """
 
-    name: str
-    weight: str
     of_one: Callable[[OneFit], int]
     of_rows: Callable[[FitRows], IntArray]
-    above: Callable[[FitRows], "FloatArray | IntArray"]
-
-
-def fewest_zones(zone_cost: int) -> int:
-    """100 for one zone, 50 for two, 33 for three of one socket: floor(100 / cost), with the cost of `zones.cost_of`, at least 1."""
-    return 100 // zone_cost
+    above: "Callable[[FitRows], FloatArray] | None" = None
 
 
 def most_free(left_cpu: int, left_memory: int, allocatable_cpu: int, allocatable_memory: int) -> int:
     """Share of the allocatable that stays free, mean of CPU and memory: floor((floor(100 c/C) + floor(100 m/M)) / 2)."""
     cpu_pct = 100 * left_cpu // allocatable_cpu if allocatable_cpu > 0 else 0
     memory_pct = 100 * left_memory // allocatable_memory if allocatable_memory > 0 else 0
-    return min(100, max(0, (cpu_pct + memory_pct) // 2))
+    mean = (cpu_pct + memory_pct) // 2
+    return 0 if mean < 0 else 100 if mean > 100 else mean
 
 
 def most_free_of_rows(
@@ -123,42 +127,59 @@ def most_free_of_rows(
     return mean
 
 
-def _above_most_free(fits: FitRows) -> FloatArray:
-    """The same in 32-bit floats, which are right but for shares next to a whole number: 1 too much. Only for rows that fit."""
+def _mean_free_above(fits: FitRows) -> FloatArray:
+    """The mean of both free shares in 32-bit floats: right but for shares just below a whole number, which count as it."""
     pool, rows = fits.pool, fits.rows
-    cpu = pool.cpu_pct[rows] - pool.cpu_unit_pct[rows] * np.float32(fits.request.cpu_mcpu)
+    cpu = pool.cpu_unit_pct[rows] * np.float32(-fits.request.cpu_mcpu)
+    cpu += pool.cpu_pct[rows]
     cpu += _ROUNDING
-    memory = pool.memory_pct[rows] - pool.memory_unit_pct[rows] * np.float32(fits.request.memory_bytes)
+    memory = pool.memory_unit_pct[rows] * np.float32(-fits.request.memory_bytes)
+    memory += pool.memory_pct[rows]
     memory += _ROUNDING
     both = np.floor(cpu, out=cpu)
     both += np.floor(memory, out=memory)
     both *= np.float32(0.5)
-    return np.floor(both, out=both)
+    bound: FloatArray = np.floor(both, out=both)
+    return bound
 
 
-def _fewest_zones_of_rows(fits: FitRows) -> IntArray:
-    return 100 // np.maximum(fits.cost, 1)
+def _amounts(fit: OneFit) -> tuple[tuple[int, int], tuple[int, int]]:
+    """What is allocated with the request, and of how much: CPU and memory."""
+    allocated = (fit.allocatable_cpu - fit.left_cpu, fit.allocatable_memory - fit.left_memory)
+    return allocated, (fit.allocatable_cpu, fit.allocatable_memory)
 
 
-SCORERS: Final = (
-    Scorer(
-        FEWEST_ZONES,
-        "fewest_zones",
-        lambda fit: fewest_zones(fit.cost),
-        _fewest_zones_of_rows,
-        _fewest_zones_of_rows,
-    ),
-    Scorer(
-        MOST_FREE,
-        "most_free",
+def _binpack_of_one(fit: OneFit) -> int:
+    return binpack(_ALIKE, _less(_amounts(fit)[0]), _amounts(fit)[1], _ALIKE)
+
+
+def _less(allocated: tuple[int, int]) -> tuple[int, int]:
+    # The scorer adds the request itself, and only asks whether there is one: 1 of each is as good as the true amounts.
+    return allocated[0] - 1, allocated[1] - 1
+
+
+SCORERS: Final[dict[Scorer, ScorerForms]] = {
+    Scorer.FEWEST_ZONES: ScorerForms(lambda fit: fewest_zones(fit.cost), lambda fits: fewest_zones_of_rows(fits.cost)),
+    Scorer.MOST_FREE: ScorerForms(
         lambda fit: most_free(fit.left_cpu, fit.left_memory, fit.allocatable_cpu, fit.allocatable_memory),
         lambda fits: most_free_of_rows(fits.left_cpu, fits.left_memory, fits.allocatable_cpu, fits.allocatable_memory),
-        _above_most_free,
+        _mean_free_above,
     ),
-)
-
-
-def total(weighted: int, weights: Weights) -> int:
-    """The weighted sum as 0..100: floor(weighted / sum of weights)."""
-    of_all: int = sum(getattr(weights, scorer.weight) for scorer in SCORERS)
-    return weighted // of_all
+    Scorer.LEAST_ALLOCATED: ScorerForms(
+        lambda fit: least_allocated(*_amounts(fit), _ALIKE),
+        lambda fits: least_allocated_of_rows(fits.allocated, fits.allocatable, _ALIKE_ROW),
+    ),
+    Scorer.MOST_ALLOCATED: ScorerForms(
+        lambda fit: most_allocated(*_amounts(fit), _ALIKE),
+        lambda fits: most_allocated_of_rows(fits.allocated, fits.allocatable, _ALIKE_ROW),
+    ),
+    Scorer.BALANCED_ALLOCATION: ScorerForms(
+        lambda fit: balanced_allocation(*_amounts(fit)),
+        lambda fits: balanced_allocation_of_rows(fits.allocated, fits.allocatable),
+    ),
+    Scorer.BINPACK: ScorerForms(
+        _binpack_of_one,
+        lambda fits: binpack_of_rows(_ALIKE_ROW, fits.allocated - 1, fits.allocatable, _ALIKE_ROW),
+    ),
+}
+"""The scorers that have facts to score by. The others of `Scorer` wait for theirs; a policy that weighs them is refused."""

@@ -1,24 +1,25 @@
 """The order of filters and the weighing of scores: what makes a node the best one for a request."""
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from colo_common.events.placement import NodeScore, ReasonCount
+from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster import View
 from colo_scheduler.facts import BoolArray
 from colo_scheduler.filters import FACT_FILTERS, FREE_FILTERS, shape_of
-from colo_scheduler.pool import CPU_BITS, RANK_BITS, pool_of
+from colo_scheduler.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, FloatArray, pool_of
 from colo_scheduler.request import RequestClass
-from colo_scheduler.scores import SCORERS, FitRows, OneFit, Scorer, Weights
+from colo_scheduler.scorers.weights import Scorer, ScorerWeights
+from colo_scheduler.scores import SCORERS, FitRows, OneFit
 from colo_scheduler.zones import IntArray, costs_of_rows
 
 __all__ = [
-    "CPU_MAX",
     "ORDER",
-    "RANK_MAX",
     "Filtered",
     "Scoring",
     "counts_of",
@@ -40,8 +41,8 @@ ORDER: Final = (
 )
 """The precedence of the reasons: a node is counted under the first that holds."""
 
-CPU_MAX: Final = (1 << CPU_BITS) - 1
-RANK_MAX: Final = (1 << RANK_BITS) - 1
+# The place in ORDER of each verdict of the fact filters; behind its end for a node that passed.
+_FIRST_OF_CODE: Final = np.array([*(ORDER.index(f.reason) for f in FACT_FILTERS), len(ORDER)], dtype=np.int8)
 
 
 # ---- filters
@@ -61,25 +62,20 @@ class Filtered(NamedTuple):
 
 def run_filters(view: View, request: RequestClass) -> Filtered:
     """Ask every filter in order; a node is refused by the first that says no. A pass over all nodes: for rejections."""
-    refused: dict[Reason, IntArray] = {}
     codes = view.shapes.of(shape_of(request), view.facts, view.count).codes
-    excluded = np.array(sorted(row for row in _avoided(view, request) if codes[row] >= _BEFORE_AVOID), dtype=np.int64)
-    for number, fact_filter in enumerate(FACT_FILTERS):
-        rows = np.flatnonzero(codes == number)
-        refused[fact_filter.reason] = rows if number < _BEFORE_AVOID else np.setdiff1d(rows, excluded)
-    refused[Reason.NODE_EXCLUDED] = excluded
-    remaining = np.setdiff1d(np.flatnonzero(codes == len(FACT_FILTERS)), excluded)
+    first = _FIRST_OF_CODE[codes]
+    for row in _avoided(view, request):
+        first[row] = min(first[row], ORDER.index(Reason.NODE_EXCLUDED))
     if not request.is_admitted:
-        late = [refused.pop(f.reason) for f in FACT_FILTERS[_BEFORE_AVOID:]]
-        refused[Reason.QOS_NOT_ADMITTED] = np.sort(np.concatenate([remaining, *late]))
-        remaining = remaining[:0]
+        np.minimum(first, ORDER.index(Reason.QOS_NOT_ADMITTED), out=first)
+    remaining = np.flatnonzero(first == len(ORDER))
     pool = view.pool(pool_of(request.band))
     for free_filter in FREE_FILTERS:
         passing = free_filter.passes(pool, remaining, request)
-        refused[free_filter.reason] = remaining[~passing]
+        first[remaining[~passing]] = ORDER.index(free_filter.reason)
         remaining = remaining[passing]
-    found = tuple((reason, refused[reason]) for reason in ORDER if reason in refused and refused[reason].size)
-    return Filtered(remaining, found)
+    refused = ((reason, np.flatnonzero(first == place)) for place, reason in enumerate(ORDER))
+    return Filtered(remaining, tuple((reason, rows) for reason, rows in refused if rows.size))
 
 
 def usable(view: View, request: RequestClass) -> tuple[BoolArray, list[int]]:
@@ -114,53 +110,75 @@ class Scoring(NamedTuple):
 
     weighed: tuple[tuple[int, Scorer], ...]
     total: int
+    ones: tuple[tuple[int, Callable[[OneFit], int]], ...]
 
     def of_one(self, fit: OneFit) -> int:
         """The weighted sum of the scores, not yet divided: nodes are compared by it, so that rounding makes no ties."""
-        return sum(weight * scorer.of_one(fit) for weight, scorer in self.weighed)
+        total = 0
+        for weight, score in self.ones:
+            total += weight * score(fit)
+        return total
 
     def of_rows(self, fits: FitRows) -> IntArray:
         """`of_one` of every row."""
-        sums = np.zeros(fits.cost.size, dtype=np.int64)
+        total: IntArray | int = 0
         for weight, scorer in self.weighed:
-            sums += weight * scorer.of_rows(fits)
-        return sums
+            total = total + weight * SCORERS[scorer].of_rows(fits)
+        return np.asarray(total)
 
-    def above(self, fits: FitRows) -> IntArray:
-        """At least `of_rows`, for rows that hold the request."""
-        # Whole numbers below 2^24 are exact in 32-bit floats.
-        sums = np.zeros(fits.cost.size, dtype=np.float32)
+    def above(self, fits: FitRows, zone_score: FloatArray) -> IntArray:
+        """At least `of_rows`, for rows that hold the request. `zone_score`: at least their score for few zones."""
+        # Whole numbers below 2^24 are exact in 32-bit floats, and the largest sum of weights and scores is below.
+        total: FloatArray | None = None
         for weight, scorer in self.weighed:
-            sums += np.float32(weight) * scorer.above(fits)
-        return sums.astype(np.int64)
+            forms = SCORERS[scorer]
+            if scorer is Scorer.FEWEST_ZONES:
+                bound = zone_score
+            elif forms.above is not None:
+                bound = forms.above(fits)
+            else:
+                bound = forms.of_rows(fits).astype(np.float32)
+            part = bound if weight == 1 else bound * np.float32(weight)
+            total = part if total is None else total + part
+        if total is None:
+            raise InvariantBroken("no scorer counts")
+        return total.astype(np.int64)
 
     def told(self, node: str, fit: OneFit) -> NodeScore:
         """One row of the score matrix as it is told."""
-        scores = {scorer.name: scorer.of_one(fit) for _, scorer in self.weighed}
+        scores = {scorer.value: SCORERS[scorer].of_one(fit) for _, scorer in self.weighed}
         return NodeScore(node=node, total=self.of_one(fit) // self.total, scores=scores)
 
 
 @lru_cache(maxsize=16)
-def scoring_of(weights: Weights) -> Scoring:
-    """The scorers of these weights."""
-    weighed = tuple((int(getattr(weights, s.weight)), s) for s in SCORERS if getattr(weights, s.weight) > 0)
-    return Scoring(weighed, sum(weight for weight, _ in weighed))
+def scoring_of(weights: ScorerWeights) -> Scoring:
+    """The scorers of these weights. Raises KeyError for one that nothing scores (`policy.check_policy` refuses it)."""
+    weighed = tuple((weight, scorer) for scorer, weight in weights.active)
+    ones = tuple((weight, SCORERS[scorer].of_one) for weight, scorer in weighed)
+    return Scoring(weighed, sum(weight for weight, _ in weighed), ones)
 
 
 def sort_key(weight: int, left_cpu: int, rank: int) -> int:
     """One integer to compare nodes by, higher is better: weighted sum, then free CPU left, then the earlier name.
 
-    `left_cpu` is cut at 2^27 - 1 milli-CPU; `rank` is below 2^20. Unequal for unequal ranks, so there are no ties.
+    `left_cpu` is cut at 2^24 - 1 milli-CPU; `rank` is below 2^17. Unequal for unequal ranks, so there are no ties.
     """
-    return (weight << (CPU_BITS + RANK_BITS)) | (min(left_cpu, CPU_MAX) << RANK_BITS) | (RANK_MAX - rank)
+    return (
+        (weight << (CPU_BITS + RANK_BITS))
+        | ((left_cpu if left_cpu < CPU_MAX else CPU_MAX) << RANK_BITS)
+        | (RANK_MAX - rank)
+    )
 
 
 def score_rows(view: View, request: RequestClass, rows: IntArray, scoring: Scoring) -> IntArray:
     """The `sort_key` of each of these rows, all of which passed the filters."""
     pool = view.pool(pool_of(request.band))
-    costs = costs_of_rows(
-        request.cpu_mcpu, request.memory_bytes, pool.free_cpu[rows], pool.free_memory[rows], view.facts.socket[rows]
-    )
+
+    def costs() -> IntArray:
+        sockets = view.facts.socket[rows]
+        free_cpu, free_memory = pool.free_cpu[rows], pool.free_memory[rows]
+        return costs_of_rows(request.cpu_mcpu, request.memory_bytes, free_cpu, free_memory, sockets)
+
     fits = FitRows(pool, rows, request, costs)
     tie = (np.minimum(fits.left_cpu, CPU_MAX) << RANK_BITS) | (RANK_MAX - view.facts.rank[rows])
     keys: IntArray = (scoring.of_rows(fits) << (CPU_BITS + RANK_BITS)) | tie

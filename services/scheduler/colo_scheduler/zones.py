@@ -11,6 +11,7 @@ A request fits into a set of zones when their parts sum to the whole. The set is
 fewest zones of one socket; else the fewest zones; between equals the freer (more free CPU, then memory, then the lower id).
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -27,6 +28,9 @@ __all__ = [
     "cost_of",
     "costs_of_rows",
     "parts_of_rows",
+    "rows_holding",
+    "rows_holding_together",
+    "split_cost",
     "whole_of",
 ]
 
@@ -143,6 +147,38 @@ def parts_of_rows(cpu_mcpu: int, memory_bytes: int, free_cpu: IntArray, free_mem
     return parts
 
 
+def rows_holding(
+    cpu_mcpu: int, memory_bytes: int, free_cpu: IntArray, free_memory: IntArray, rows: IntArray
+) -> npt.NDArray[np.bool_]:
+    """Whether a request fits, for the chosen rows of (rows, columns) arrays: in one zone to the byte, or in several together."""
+    holds: npt.NDArray[np.bool_] = np.zeros(rows.size, dtype=np.bool_)
+    for slot in range(free_cpu.shape[1]):
+        holds |= (free_cpu[rows, slot] >= cpu_mcpu) & (free_memory[rows, slot] >= memory_bytes)
+    rest = np.flatnonzero(~holds)
+    if rest.size:
+        holds[rest] = rows_holding_together(cpu_mcpu, memory_bytes, free_cpu, free_memory, rows[rest])
+    return holds
+
+
+def rows_holding_together(
+    cpu_mcpu: int, memory_bytes: int, free_cpu: IntArray, free_memory: IntArray, rows: IntArray
+) -> npt.NDArray[np.bool_]:
+    """Whether the parts of all zones reach the whole, for the chosen rows of (rows, columns) arrays: shape (chosen,)."""
+    mib = _mib(memory_bytes)
+    total: IntArray = np.zeros(0, dtype=np.int64)
+    # Column by column: each is one long run in memory.
+    for slot in range(free_cpu.shape[1]):
+        by_cpu = free_cpu[rows, slot] * mib
+        by_memory = free_memory[rows, slot] >> 20
+        by_memory *= cpu_mcpu
+        np.minimum(by_cpu, by_memory, out=by_cpu)
+        np.minimum(by_cpu, cpu_mcpu * mib, out=by_cpu)
+        np.maximum(by_cpu, 0, out=by_cpu)
+        total = by_cpu if slot == 0 else total + by_cpu
+    reached: npt.NDArray[np.bool_] = total >= cpu_mcpu * mib
+    return reached
+
+
 def cost_of(parts: tuple[Part, ...], zones: list[ZoneFree]) -> int:
     """How scattered a choice is: its number of zones, and when it crosses sockets the node's number of zones on top.
 
@@ -150,6 +186,11 @@ def cost_of(parts: tuple[Part, ...], zones: list[ZoneFree]) -> int:
     """
     sockets = {zone.socket for zone in zones if any(part.slot == zone.slot for part in parts)}
     return len(parts) if len(sockets) == 1 else len(parts) + len(zones)
+
+
+def split_cost(sockets: Sequence[int]) -> int:
+    """The least that `cost_of` can be for a request that no single zone of such a node holds; exact for up to two zones."""
+    return 2 if len(set(sockets)) < len(sockets) else 2 + len(sockets)
 
 
 def costs_of_rows(

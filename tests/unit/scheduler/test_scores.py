@@ -5,22 +5,24 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from colo_common.events.placement import NodeScore
 from colo_scheduler.policy import Policy
-from colo_scheduler.scores import Weights, fewest_zones, most_free, most_free_of_rows, total
+from colo_scheduler.scorers.weights import WEIGHT_MAX, Scorer, ScorerWeights
+from colo_scheduler.scores import most_free, most_free_of_rows
 from colo_scheduler.stack import scoring_of, sort_key
 
 
-def weighted(cost: int, free: int, weights: Weights) -> int:
+def weighted(cost: int, free: int, weights: ScorerWeights) -> int:
     """The weighted sum of a node with this cost and this percentage left."""
     return scoring_of(weights).of_one(SimpleNamespace(cost=cost, left_cpu=free, left_memory=free, **OF_A_HUNDRED))
 
 
+def told(cost: int, free: int, weights: ScorerWeights) -> NodeScore:
+    fit = SimpleNamespace(cost=cost, left_cpu=free, left_memory=free, **OF_A_HUNDRED)
+    return scoring_of(weights).told("n", fit)
+
+
 OF_A_HUNDRED = {"allocatable_cpu": 100, "allocatable_memory": 100}
-
-
-@pytest.mark.parametrize(("cost", "score"), [(1, 100), (2, 50), (3, 33), (7, 14), (101, 0)])
-def test_fewer_zones_score_higher(cost: int, score: int) -> None:
-    assert fewest_zones(cost) == score
 
 
 FREE = {
@@ -46,9 +48,11 @@ def test_the_default_weights_put_one_zone_before_two_whatever_is_free() -> None:
     assert weighted(1, 0, Policy().weights) > weighted(2, 100, Policy().weights)
 
 
-def test_the_total_is_a_whole_number_up_to_100() -> None:
-    assert total(weighted(1, 100, Weights()), Weights()) == 100
-    assert total(weighted(2, 99, Weights(fewest_zones=1, most_free=1)), Weights(fewest_zones=1, most_free=1)) == 74
+def test_the_told_total_is_a_whole_number_up_to_100() -> None:
+    even = ScorerWeights(fewest_zones=1, most_free=1)
+    assert told(1, 100, ScorerWeights()).total == 100
+    assert told(2, 99, even).total == 74
+    assert told(2, 99, even).scores == {"fewest-zones": 50, "most-free": 99}
 
 
 KEYS = {
@@ -65,4 +69,4 @@ def test_nodes_are_compared_by_one_number(better: int, worse: int) -> None:
 
 
 def test_the_largest_key_fits_in_64_bits() -> None:
-    assert sort_key(weighted(1, 100, Weights(fewest_zones=100, most_free=100)), 1 << 60, 0) < 2**63
+    assert sort_key(100 * WEIGHT_MAX * len(Scorer), 1 << 60, 0) < 2**63

@@ -17,7 +17,9 @@ def test_the_defaults_are_valid() -> None:
         ("--policy-commit-tries=-1", "policy_commit_tries: must be at least 0"),
         ("--policy-backoff-first-ms=0", "policy_backoff_first_ms: must be at least 1"),
         ("--policy-backoff-most-ms=10", "policy_backoff_most_ms: must not be below the first"),
-        ("--policy-weights-most-free=101", "policy_weights_most_free: must be from 0 to 100"),
+        ("--policy-weights-most-free=1001", "policy_weights.most-free: must be a whole number, 0 to 1000"),
+        ("--policy-weights-spread=1", "policy_weights.spread: must be 0: nothing is heard yet to score by"),
+        ("--policy-tie-rotation=-1", "policy_tie_rotation: must be at least 0"),
     ],
 )
 def test_a_value_that_breaks_a_rule_is_named(flag: str, says: str) -> None:

@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 
-class NodeScore(Struct, frozen=True, kw_only=True):
+class NodeScore(Struct, frozen=True, kw_only=True, gc=False):
     """One row of the score matrix: scorer name -> 0..100, and the weighted total 0..100."""
 
     node: NodeName
@@ -41,7 +41,7 @@ class ApplyPlacements(Fact, frozen=True, kw_only=True):
     placements: tuple[Placement, ...]
 
 
-class ReasonCount(Struct, frozen=True, kw_only=True):
+class ReasonCount(Struct, frozen=True, kw_only=True, gc=False):
     """How many nodes were refused for one reason."""
 
     reason: Reason

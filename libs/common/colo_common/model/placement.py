@@ -23,7 +23,7 @@ _LABEL: Final = r"(?=[^.@]{1,63}[.@])[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _TOKEN: Final = re.compile(rf"({_LABEL})\.({_LABEL})\.(0|[1-9][0-9]{{0,8}})@([1-9][0-9]{{0,8}})", re.ASCII)
 
 
-class ZoneShare(Struct, frozen=True, kw_only=True):
+class ZoneShare(Struct, frozen=True, kw_only=True, gc=False):
     """What a replica holds of one zone."""
 
     zone: Number
@@ -49,7 +49,7 @@ class DeviceShare(Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory_bytes: ShareBytes = 0
 
 
-class Placement(Struct, frozen=True, kw_only=True):
+class Placement(Struct, frozen=True, kw_only=True, gc=False):
     """One replica on one node. The shares of `zones` sum to the request.
 
     `attempt` fences: a node keeps the highest attempt of a replica and drops older ones. `sample_seq` is the sample from which
