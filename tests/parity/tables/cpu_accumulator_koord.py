@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from colo_common.model.cpuset import CpuSet
 from colo_scheduler.cpus.accumulate import Wish, take_preferred_cpus
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
-from colo_scheduler.cpus.exclusive import Holders
+from colo_scheduler.cpus.exclusive import HeldCpus, Holders, sum_holders
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology, cpus_of_mask
 from tests.parity.table import JsonObject, Result, Table, difference
 
@@ -27,13 +27,10 @@ def _topology(asked: JsonObject) -> CpuTopology:
 
 
 def _holders(allocated: list[JsonObject]) -> Holders:
-    masks = dict.fromkeys(ExclusivePolicy, 0)
-    for held in allocated:
-        masks[_exclusive(held.get("exclusive_policy", ""))] |= 1 << held["cpu"]
-    return Holders(
-        refs={held["cpu"]: held.get("ref_count", 1) for held in allocated},
-        pcpu_level=masks[ExclusivePolicy.PCPU_LEVEL],
-        zone_level=masks[ExclusivePolicy.NUMA_NODE_LEVEL],
+    return sum_holders(
+        HeldCpus(cpus=CpuSet(1 << held["cpu"]), exclusive=_exclusive(held.get("exclusive_policy", "")))
+        for held in allocated
+        for _ in range(held.get("ref_count", 1))
     )
 
 

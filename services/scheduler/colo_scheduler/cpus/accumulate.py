@@ -6,7 +6,6 @@ that keeps no order among equals, and a machine whose cores have different numbe
 Here a choice has exactly the size asked for, equals stay in order of their id, and a core is full when all its CPUs are free.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from colo_common.model.reasons import Reason
@@ -18,8 +17,6 @@ from colo_scheduler.cpus.stock import Stock
 from colo_scheduler.cpus.topology import CpuTopology
 
 __all__ = ["Wish", "take_cpus", "take_preferred_cpus"]
-
-_NO_REFS: Mapping[int, int] = {}
 
 
 class Wish(NamedTuple):
@@ -62,7 +59,7 @@ def take_cpus(topology: CpuTopology, free: int, need: int, wish: Wish, holders: 
         is_most_first=wish.strategy is NumaStrategy.MOST_ALLOCATED,
         exclusive=wish.exclusive,
         kept_away=kept_away(topology, wish.exclusive, holders),
-        refs=holders.refs if wish.max_ref_count > 1 else _NO_REFS,
+        planes=holders.planes if wish.max_ref_count > 1 else (),
     )
     is_full = wish.bind is BindPolicy.FULL_PCPUS
     if is_full or topology.cpus_per_core == 1:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from colo_common.model.cpuset import CpuSet
 from colo_scheduler.cpus.binding import BindPolicy
 from colo_scheduler.cpus.exclusive import Holders
+from colo_scheduler.cpus.full_pcpus import full_cores
+from colo_scheduler.cpus.spread import one_a_core
 from colo_scheduler.cpus.topology import CpuTopology
 
 __all__ = ["available_cpus", "keep_bindable", "satisfies_binding", "zone_capacities_mcpu"]
@@ -18,11 +20,7 @@ def available_cpus(topology: CpuTopology, holders: Holders, reserved: CpuSet, ma
     `reserved` is the union of what the kubelet keeps and pinned itself, what the node's owner keeps back, and the node's system
     CPUs if they are exclusive (koordinator-sh/koordinator:pkg/scheduler/plugins/nodenumaresource/node_allocation.go:192).
     """
-    free = topology.all_mask & ~reserved.mask
-    for cpu, count in holders.refs.items():
-        if count >= max_ref_count:
-            free &= ~(1 << cpu)
-    return free
+    return topology.all_mask & ~reserved.mask & ~holders.held_by(max_ref_count)
 
 
 def zone_capacities_mcpu(topology: CpuTopology, capacities_mcpu: Mapping[int, int], reserved: CpuSet) -> dict[int, int]:
@@ -41,14 +39,7 @@ def keep_bindable(topology: CpuTopology, free: int, bind: BindPolicy) -> int:
     """The CPUs of the mask that a required policy can use: those of full cores, or the lowest free one of each core
     (resource_manager.go:659).
     """
-    kept = 0
-    for mask in topology.core_masks:
-        in_core = free & mask
-        if bind is BindPolicy.SPREAD_BY_PCPUS:
-            kept |= in_core & -in_core
-        elif in_core == mask:
-            kept |= mask
-    return kept
+    return one_a_core(topology, free) if bind is BindPolicy.SPREAD_BY_PCPUS else full_cores(topology, free)
 
 
 def satisfies_binding(topology: CpuTopology, cpus: int, bind: BindPolicy) -> bool:

@@ -1,6 +1,6 @@
 """Who holds which CPUs, and which of them a request with an exclusive policy would rather not touch."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -19,14 +19,29 @@ class HeldCpus(Struct, frozen=True, kw_only=True):
 
 
 class Holders(Struct, frozen=True, kw_only=True):
-    """All holders of a machine together: how many hold each CPU, and the CPUs (masks) of those that want a core or zone alone.
+    """All holders of a machine together, as masks.
 
-    A CPU in two holders' sets keeps both their policies; Koordinator remembers one of them only.
+    `planes[i]` are the CPUs with more than i holders, so each plane lies within the one before. `pcpu_level` and `zone_level` are
+    the CPUs of holders that want their cores or zones alone; a CPU in two holders' sets keeps both policies (Koordinator
+    remembers one of them only).
     """
 
-    refs: Mapping[int, int]
+    planes: tuple[int, ...] = ()
     pcpu_level: int = 0
     zone_level: int = 0
+
+    @property
+    def refs(self) -> dict[int, int]:
+        """How many hold each CPU that somebody holds."""
+        return {cpu: self.count(cpu) for cpu in cpus_of_mask(self.held_by(1))}
+
+    def count(self, cpu: int) -> int:
+        """How many hold this CPU."""
+        return sum(plane >> cpu & 1 for plane in self.planes)
+
+    def held_by(self, count: int) -> int:
+        """The CPUs that `count` or more hold; `count` is at least 1."""
+        return self.planes[count - 1] if count <= len(self.planes) else 0
 
 
 def sum_holders(held: Iterable[HeldCpus], released: Iterable[CpuSet] = ()) -> Holders:
@@ -35,25 +50,28 @@ def sum_holders(held: Iterable[HeldCpus], released: Iterable[CpuSet] = ()) -> Ho
     `released` is what the request may take although it is held: the rest of its reservation, CPUs of replicas that would be
     preempted. A CPU whose last holder is released counts as held by nobody (node_allocation.go:192).
     """
-    refs: dict[int, int] = {}
+    planes: list[int] = []
     pcpu_level = zone_level = 0
     for holder in held:
-        for cpu in holder.cpus:
-            refs[cpu] = refs.get(cpu, 0) + 1
+        mask = holder.cpus.mask
         if holder.exclusive is ExclusivePolicy.PCPU_LEVEL:
-            pcpu_level |= holder.cpus.mask
+            pcpu_level |= mask
         elif holder.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL:
-            zone_level |= holder.cpus.mask
+            zone_level |= mask
+        for level, plane in enumerate(planes):
+            planes[level], mask = plane | mask, plane & mask
+        if mask:
+            planes.append(mask)
     for cpus in released:
-        for cpu in cpus:
-            count = refs.get(cpu, 0)
-            if count > 1:
-                refs[cpu] = count - 1
-            elif count == 1:
-                del refs[cpu]
-                pcpu_level &= ~(1 << cpu)
-                zone_level &= ~(1 << cpu)
-    return Holders(refs=refs, pcpu_level=pcpu_level, zone_level=zone_level)
+        mask = cpus.mask
+        for level in range(len(planes) - 1, -1, -1):
+            gone = planes[level] & mask
+            planes[level] &= ~gone
+            mask &= ~gone
+    still_held = planes[0] if planes else 0
+    while planes and not planes[-1]:
+        planes.pop()
+    return Holders(planes=tuple(planes), pcpu_level=pcpu_level & still_held, zone_level=zone_level & still_held)
 
 
 def kept_away(topology: CpuTopology, policy: ExclusivePolicy, holders: Holders) -> int:

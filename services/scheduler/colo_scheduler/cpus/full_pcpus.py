@@ -1,10 +1,12 @@
 """FullPCPUs: whole physical cores, from one zone, else one socket, else as few sockets as possible."""
 
+from collections.abc import Iterable
+
 from colo_scheduler.cpus.binding import ExclusivePolicy
 from colo_scheduler.cpus.stock import Stock
-from colo_scheduler.cpus.topology import cpus_of_mask
+from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
 
-__all__ = ["take_full_cores"]
+__all__ = ["full_cores", "take_full_cores"]
 
 
 def take_full_cores(stock: Stock) -> None:
@@ -17,27 +19,33 @@ def take_full_cores(stock: Stock) -> None:
     _take_across_sockets(stock)
 
 
-def _full_cores(stock: Stock, free: int, cores: tuple[int, ...]) -> list[int]:
-    """The cores whose CPUs are all in `free`: the largest first, then those with the fewest holders, then by id."""
-    masks = stock.topology.core_masks
-    full = [core for core in cores if not masks[core] & ~free]
-    if stock.refs or stock.topology.cpu_count != stock.topology.cpus_per_core * len(masks):
-        full.sort(key=lambda core: (-masks[core].bit_count(), stock.core_refs(core), core))
+def full_cores(topology: CpuTopology, free: int) -> int:
+    """The CPUs of the mask whose cores lie in it as a whole."""
+    full = 0
+    for mask in topology.core_masks:
+        if free & mask == mask:
+            full |= mask
     return full
 
 
-def _cpus_of(stock: Stock, cores: list[int], limit: int) -> list[int]:
+def _ordered(stock: Stock, full: int, cores: Iterable[int]) -> list[int]:
+    """The cores within `full`: the largest first, then those with the fewest holders, then by id."""
+    topology = stock.topology
+    masks = topology.core_masks
+    ordered = [core for core in cores if masks[core] & full]
+    if stock.planes or topology.cpu_count != topology.cpus_per_core * len(masks):
+        ordered.sort(key=lambda core: (-masks[core].bit_count(), stock.core_refs(core), core))
+    return ordered
+
+
+def _take_first(stock: Stock, full: int, cores: Iterable[int]) -> None:
+    """Take what is needed from these cores, which have it, in their order."""
     cpus: list[int] = []
-    for core in cores:
-        if len(cpus) >= limit:
-            break
+    for core in _ordered(stock, full, cores):
         cpus += cpus_of_mask(stock.topology.core_masks[core])
-    return cpus[:limit]
-
-
-def _count(stock: Stock, cores: list[int]) -> int:
-    masks = stock.topology.core_masks
-    return sum(masks[core].bit_count() for core in cores)
+        if len(cpus) >= stock.need:
+            break
+    stock.take(cpus[: stock.need])
 
 
 def _take_in_zone(stock: Stock) -> bool:
@@ -45,19 +53,19 @@ def _take_in_zone(stock: Stock) -> bool:
     if stock.need > topology.cpus_per_zone:
         return False
     for free in stock.passes(ExclusivePolicy.NUMA_NODE_LEVEL):
-        socket_free = [(free & mask).bit_count() for mask in topology.socket_masks]
-        found: tuple[tuple[int, int, int], list[int]] | None = None
-        for zone, members in enumerate(topology.cores_of_zone):
-            cores = _full_cores(stock, free, members)
-            count = _count(stock, cores)
+        full = full_cores(topology, free)
+        best: tuple[int, int, int] | None = None
+        for zone, mask in enumerate(topology.zone_masks):
+            in_zone = full & mask
+            count = in_zone.bit_count()
             if count < stock.need:
                 continue
-            in_socket = socket_free[topology.socket_of_core[cores[0]]]
-            key = (stock.sign * count, stock.sign * in_socket, zone)
-            if found is None or key < found[0]:
-                found = (key, cores)
-        if found is not None:
-            stock.take(_cpus_of(stock, found[1], stock.need))
+            socket = topology.socket_of_cpu[(in_zone & -in_zone).bit_length() - 1]
+            key = (stock.sign * count, stock.sign * (free & topology.socket_masks[socket]).bit_count(), zone)
+            if best is None or key < best:
+                best = key
+        if best is not None:
+            _take_first(stock, full, topology.cores_of_zone[best[2]])
             return True
     return False
 
@@ -66,35 +74,30 @@ def _take_in_socket(stock: Stock) -> bool:
     topology = stock.topology
     if stock.need > topology.cpus_per_socket:
         return False
-    found: tuple[tuple[int, int], list[int]] | None = None
-    for socket, members in enumerate(topology.cores_of_socket):
-        cores = _full_cores(stock, stock.free, members)
-        count = _count(stock, cores)
-        key = (stock.sign * count, socket)
-        if count >= stock.need and (found is None or key < found[0]):
-            found = (key, cores)
-    if found is None:
+    full = full_cores(topology, stock.free)
+    counts = [(full & mask).bit_count() for mask in topology.socket_masks]
+    enough = [(stock.sign * count, socket) for socket, count in enumerate(counts) if count >= stock.need]
+    if not enough:
         return False
-    stock.take(_cpus_of(stock, found[1], stock.need))
+    _take_first(stock, full, topology.cores_of_socket[min(enough)[1]])
     return True
 
 
 def _take_across_sockets(stock: Stock) -> None:
     """Whole sockets' full cores, the largest first whatever the strategy, while they fit; then core after core of the smallest."""
     topology = stock.topology
-    by_socket = [_full_cores(stock, stock.free, members) for members in topology.cores_of_socket]
-    left: list[tuple[int, int, list[int]]] = []
-    for socket in sorted(range(len(by_socket)), key=lambda socket: (-_count(stock, by_socket[socket]), socket)):
-        count = _count(stock, by_socket[socket])
-        if count > stock.need:
-            left.append((count, socket, by_socket[socket]))
-            continue
-        stock.take(_cpus_of(stock, by_socket[socket], count))
-        if not stock.need:
-            return
-    for _, _, cores in sorted(left):
-        for core in cores:
-            cpus = cpus_of_mask(topology.core_masks[core])
-            if len(cpus) > stock.need:
-                continue
-            stock.take(cpus)
+    full = full_cores(topology, stock.free)
+    sockets = sorted((-(full & mask).bit_count(), socket) for socket, mask in enumerate(topology.socket_masks))
+    left: list[tuple[int, int]] = []
+    for negative, socket in sockets:
+        if -negative > stock.need:
+            left.append((-negative, socket))
+        else:
+            stock.take(cpus_of_mask(full & topology.socket_masks[socket]))
+    for _, socket in sorted(left):
+        for core in _ordered(stock, full, topology.cores_of_socket[socket]):
+            mask = topology.core_masks[core]
+            if mask.bit_count() <= stock.need:
+                stock.take(cpus_of_mask(mask))
+            if not stock.need:
+                return

@@ -34,14 +34,18 @@ def take_packed(
     else:
         _take_whole(packing, topology.socket_masks, packing.sockets())
         _take_whole(packing, topology.zone_masks, packing.zones())
-    if is_by_l3:
+    if packing.need and is_by_l3:
         take_caches(packing)
+    if not packing.need:
+        return packing.taken
     if is_across_cores:
         cpus = [
             cpu for socket in packing.sockets() for cpu in cpus_of_mask(packing.free & topology.socket_masks[socket])
         ]
     else:
         _take_whole(packing, topology.core_masks, packing.cores())
+        if not packing.need:
+            return packing.taken
         cpus = [cpu for core in packing.cores() for cpu in cpus_of_mask(packing.free & topology.core_masks[core])]
     packing.take_cpus(cpus)
     if packing.need:
@@ -52,6 +56,8 @@ def take_packed(
 def _take_whole(packing: Packing, masks: Sequence[int], order: list[int]) -> None:
     """Take each completely free unit that is not larger than what is still needed, in this order."""
     for unit in order:
+        if not packing.need:
+            return
         mask = masks[unit]
         if not mask & ~packing.free and mask.bit_count() <= packing.need:
             packing.take(mask)

@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from colo_scheduler.cpus.binding import ExclusivePolicy
 from colo_scheduler.cpus.stock import Stock
+from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
 
-__all__ = ["spread_over_cores", "take_from_one_place", "take_single_cpus"]
+__all__ = ["one_a_core", "spread_over_cores", "take_from_one_place", "take_single_cpus"]
 
 _BOTH = (ExclusivePolicy.PCPU_LEVEL, ExclusivePolicy.NUMA_NODE_LEVEL)
 
@@ -22,22 +23,31 @@ def take_from_one_place(stock: Stock) -> None:
         _take_in_socket(stock)
 
 
+def one_a_core(topology: CpuTopology, free: int) -> int:
+    """The lowest CPU of each core in the mask."""
+    lowest = 0
+    for mask in topology.core_masks:
+        in_core = free & mask
+        lowest |= in_core & -in_core
+    return lowest
+
+
 def _take_in_zone(stock: Stock) -> bool:
     topology = stock.topology
     for is_first, free in zip((True, False), stock.passes(*_BOTH), strict=True):
-        socket_free = [(free & mask).bit_count() for mask in topology.socket_masks]
-        found: tuple[tuple[int, int, int], int] | None = None
+        usable = one_a_core(topology, free) if is_first else free
+        best: tuple[int, int, int] | None = None
         for zone, mask in enumerate(topology.zone_masks):
             in_zone = free & mask
-            if _usable(stock, in_zone, topology.cores_of_zone[zone], is_one_a_core=is_first) < stock.need:
+            if (usable & mask).bit_count() < stock.need:
                 continue
-            first = (in_zone & -in_zone).bit_length() - 1
-            in_socket = socket_free[topology.socket_of_cpu[first]]
+            socket = topology.socket_of_cpu[(in_zone & -in_zone).bit_length() - 1]
+            in_socket = (free & topology.socket_masks[socket]).bit_count()
             key = (stock.sign * in_zone.bit_count(), stock.sign * in_socket, zone)
-            if found is None or key < found[0]:
-                found = (key, in_zone)
-        if found is not None:
-            _take_spread(stock, found[1])
+            if best is None or key < best:
+                best = key
+        if best is not None:
+            _take_spread(stock, free, usable, topology.zone_masks[best[2]], is_one_a_core=is_first)
             return True
     return False
 
@@ -45,27 +55,20 @@ def _take_in_zone(stock: Stock) -> bool:
 def _take_in_socket(stock: Stock) -> None:
     topology = stock.topology
     for is_first, free in zip((True, False), stock.passes(ExclusivePolicy.PCPU_LEVEL), strict=True):
-        found: tuple[tuple[int, int], int] | None = None
-        for socket, mask in enumerate(topology.socket_masks):
-            usable = _usable(stock, free & mask, topology.cores_of_socket[socket], is_one_a_core=is_first)
-            key = (stock.sign * usable, socket)
-            if usable >= stock.need and (found is None or key < found[0]):
-                found = (key, free & mask)
-        if found is not None:
-            _take_spread(stock, found[1])
+        usable = one_a_core(topology, free) if is_first else free
+        counts = [(usable & mask).bit_count() for mask in topology.socket_masks]
+        enough = [(stock.sign * count, socket) for socket, count in enumerate(counts) if count >= stock.need]
+        if enough:
+            _take_spread(stock, free, usable, topology.socket_masks[min(enough)[1]], is_one_a_core=is_first)
             return
 
 
-def _usable(stock: Stock, free: int, cores: tuple[int, ...], *, is_one_a_core: bool) -> int:
-    if not is_one_a_core:
-        return free.bit_count()
-    masks = stock.topology.core_masks
-    return sum(1 for core in cores if masks[core] & free)
-
-
-def _take_spread(stock: Stock, cpus: int) -> None:
-    """Where one CPU a core is enough, the first round over the cores already gives them all."""
-    stock.take(spread_over_cores(stock, stock.ordered(cpus))[: stock.need])
+def _take_spread(stock: Stock, free: int, usable: int, place: int, *, is_one_a_core: bool) -> None:
+    """Take what is needed of a place that has it. With one CPU a core the first round over the cores gives them all."""
+    if is_one_a_core and not stock.planes:
+        stock.take(cpus_of_mask(usable & place)[: stock.need])
+    else:
+        stock.take(spread_over_cores(stock, stock.ordered(free & place))[: stock.need])
 
 
 def spread_over_cores(stock: Stock, cpus: list[int]) -> list[int]:

@@ -1,7 +1,5 @@
 """The CPUs still free and those already taken, in the middle of one choice."""
 
-from collections.abc import Iterable, Mapping
-
 from colo_scheduler.cpus.binding import ExclusivePolicy
 from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
 
@@ -11,7 +9,8 @@ __all__ = ["Stock"]
 class Stock:
     """Free and taken CPUs as masks, the number still needed, and what orders them. Lives as long as one choice.
 
-    `taken | free` never changes, `need` falls by one with every CPU taken and never below 0.
+    `taken | free` never changes, `need` falls by one with every CPU taken and never below 0. `planes` are the holders of CPUs as
+    in `Holders`, none where a CPU has one holder at most.
     """
 
     def __init__(
@@ -23,7 +22,7 @@ class Stock:
         is_most_first: bool,
         exclusive: ExclusivePolicy,
         kept_away: int,
-        refs: Mapping[int, int],
+        planes: tuple[int, ...],
     ) -> None:
         self.topology = topology
         self.free = free & topology.all_mask
@@ -31,20 +30,24 @@ class Stock:
         self.need = need
         self.exclusive = exclusive
         self.kept_away = kept_away
-        self.refs = refs
+        self.planes = planes
         self.sign = 1 if is_most_first else -1
         """Multiplies a count of free CPUs in a sort key: fewest first for MostAllocated, else most first."""
 
-    def take(self, cpus: Iterable[int]) -> None:
+    def take(self, cpus: list[int]) -> None:
         """Take these CPUs; the cores or zones they lie in are from now on kept away from, as those of other holders are."""
-        topology = self.topology
+        mask = 0
         for cpu in cpus:
-            self.free &= ~(1 << cpu)
-            self.taken |= 1 << cpu
-            self.need -= 1
-            if self.exclusive is ExclusivePolicy.PCPU_LEVEL:
+            mask |= 1 << cpu
+        self.free &= ~mask
+        self.taken |= mask
+        self.need -= len(cpus)
+        topology = self.topology
+        if self.exclusive is ExclusivePolicy.PCPU_LEVEL:
+            for cpu in cpus:
                 self.kept_away |= topology.core_masks[topology.core_of_cpu[cpu]]
-            elif self.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL:
+        elif self.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL:
+            for cpu in cpus:
                 self.kept_away |= topology.zone_masks[topology.zone_of_cpu[cpu]]
 
     def passes(self, *levels: ExclusivePolicy) -> tuple[int, int]:
@@ -54,12 +57,11 @@ class Stock:
     def ordered(self, cpus: int) -> list[int]:
         """CPUs by (how many hold it, id); by id alone where a CPU has one holder at most."""
         ids = cpus_of_mask(cpus)
-        if self.refs:
-            ids.sort(key=lambda cpu: self.refs.get(cpu, 0))
+        if self.planes:
+            ids.sort(key=lambda cpu: sum(plane >> cpu & 1 for plane in self.planes))
         return ids
 
     def core_refs(self, core: int) -> int:
         """How many holders the free CPUs of a core have together; 0 where a CPU has one holder at most."""
-        if not self.refs:
-            return 0
-        return sum(self.refs.get(cpu, 0) for cpu in cpus_of_mask(self.free & self.topology.core_masks[core]))
+        in_core = self.free & self.topology.core_masks[core]
+        return sum((plane & in_core).bit_count() for plane in self.planes)
