@@ -9,17 +9,25 @@ import pytest
 from colo_common.adapters.redis_client import redis_client
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
-from colo_common.ports import Refused
-from colo_scheduler.ledger import CALL_MAX, RESERVATIONS_MAX, Ledger, NodeReserve, Reservation
+from colo_scheduler.ledger import CALL_MAX, RESERVATIONS_MAX, Ledger, NodeReserve, Reservation, encode_reservation
 from colo_scheduler.ledger_memory import MemoryLedger
 from colo_scheduler.ledger_redis import RedisLedger
+from colo_scheduler.shards import Fence
 from tests.support.builders import a_placement
+
+
+class TimedLedger(MemoryLedger):
+    """A ledger in memory with a clock that is set."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        super().__init__(lambda: self.now)
 
 
 @pytest.fixture(params=["memory", "redis"])
 async def ledger(request: pytest.FixtureRequest) -> AsyncIterator[Ledger]:
     if request.param == "memory":
-        yield MemoryLedger()
+        yield TimedLedger()
         return
     url = request.getfixturevalue("redis_url")
     real = RedisLedger(redis_client(url, name="test"), prefix=f"test:{uuid.uuid4().hex}")
@@ -209,14 +217,104 @@ async def test_the_ledger_says_that_it_is_ready(ledger: Ledger) -> None:
     assert await ledger.ready() == ""
 
 
+# ---- shards
+
+
+async def test_the_first_scheduler_takes_all_shards_and_keeps_their_fences(ledger: Ledger) -> None:
+    held = await ledger.lease("one", 60_000, 8)
+    assert [shard for shard, _ in held] == list(range(8))
+    assert len({fence for _, fence in held}) == 8
+    assert await ledger.lease("one", 60_000, 8) == held
+
+
+async def test_a_second_scheduler_gets_its_half_as_soon_as_the_first_renews(ledger: Ledger) -> None:
+    first = dict(await ledger.lease("one", 60_000, 8))
+    assert await ledger.lease("two", 60_000, 8) == ()
+    kept = dict(await ledger.lease("one", 60_000, 8))
+    taken = dict(await ledger.lease("two", 60_000, 8))
+    assert (len(kept), len(taken)) == (4, 4)
+    assert kept.items() <= first.items()
+    assert not kept.keys() & taken.keys()
+    assert all(fence > first[shard] for shard, fence in taken.items())
+
+
+async def test_who_leaves_gives_everything_up_at_once(ledger: Ledger) -> None:
+    await ledger.lease("one", 60_000, 4)
+    assert await ledger.lease("one", 0, 4) == ()
+    assert len(await ledger.lease("two", 60_000, 4)) == 4
+
+
+async def test_a_commit_under_an_old_fence_gets_nothing(ledger: Ledger) -> None:
+    old = await ledger.lease("one", 60_000, 1)
+    await ledger.lease("one", 0, 1)
+    new = await ledger.lease("two", 60_000, 1)
+    (answer,) = await ledger.commit([reserve("n1", 0, reservation("j/t/0"))], old)
+    assert [refused.reason for refused in answer.refused] == [Reason.SHARD_LOST]
+    assert (await ledger.rows(["n1"]))[0].reservations == ()
+    (answer,) = await ledger.commit([reserve("n1", 0, reservation("j/t/0"))], new)
+    assert answer.accepted == (("j/t/0", 1),)
+
+
+async def test_a_call_that_was_accepted_is_accepted_again_although_its_shard_was_lost_since(ledger: Ledger) -> None:
+    fences = await ledger.lease("one", 60_000, 1)
+    call = [reserve("n1", 0, reservation("j/t/0"))]
+    await ledger.commit(call, fences)
+    await ledger.lease("one", 0, 1)
+    (answer,) = await ledger.commit(call, fences)
+    assert answer.accepted == (("j/t/0", 1),)
+
+
+async def test_a_shard_that_nobody_holds_admits_no_fence(ledger: Ledger) -> None:
+    (answer,) = await ledger.commit([reserve("n1", 0, reservation("j/t/0"))], [(0, 0)])
+    assert [refused.reason for refused in answer.refused] == [Reason.SHARD_LOST]
+
+
+async def test_a_lease_that_was_not_renewed_in_time_is_anybodys(ledger: Ledger) -> None:
+    await ledger.lease("one", 1, 4)
+    if isinstance(ledger, TimedLedger):
+        ledger.now += 2
+    taken: tuple[Fence, ...] = ()
+    async with asyncio.timeout(5):
+        while len(taken) < 4:
+            taken = await ledger.lease("two", 60_000, 4)
+    assert all(fence > 4 for _, fence in taken)
+
+
 class TestRedisAlone:
-    async def test_a_field_that_is_no_reservation_is_named(self, redis_url: str) -> None:
+    async def test_what_cannot_be_read_of_a_row_is_told_and_the_rest_of_it_stands(self, redis_url: str) -> None:
         prefix = f"test:{uuid.uuid4().hex}"
         client = redis_client(redis_url, name="test")
-        await client.hset(f"{prefix}:node:n1", "h:j/t/0#1", b'{"generation":1}')
         ledger = RedisLedger(client, prefix=prefix)
-        with pytest.raises(Refused, match="ledger row n1, field h:j/t/0#1"):
-            await ledger.rows(["n1"])
+        good, elsewhere = reservation("j/t/0"), reservation("j/t/9", node="n2")
+        await ledger.commit([reserve("n1", 0, good)])
+        await client.hset(f"{prefix}:node:n1", "h:j/t/1#1", b'{"generation":1}')
+        await client.hset(f"{prefix}:node:n1", "h:j/t/2#1", b"\xff\xfe")
+        await client.hset(f"{prefix}:node:n1", "h:j/t/9#1", encode_reservation(elsewhere))
+        row, other = await ledger.rows(["n1", "n2"])
+        assert row.reservations == (good,)
+        assert [line.split(":", 2)[1] for line in row.unreadable] == ["j/t/1#1", "j/t/2#1", "j/t/9#1"]
+        assert row.unreadable[2] == "h:j/t/9#1: holds j/t/9#1 on n2"
+        assert other.unreadable == ()
+        await ledger.close()
+
+    @pytest.mark.parametrize("broken", ["no hash", "no revision"])
+    async def test_a_broken_row_disturbs_no_other_node(self, redis_url: str, broken: str) -> None:
+        prefix = f"test:{uuid.uuid4().hex}"
+        client = redis_client(redis_url, name="test")
+        ledger = RedisLedger(client, prefix=prefix)
+        if broken == "no hash":
+            await client.set(f"{prefix}:node:n1", b"rubbish")
+        else:
+            await client.hset(f"{prefix}:node:n1", "rev", b"rubbish")
+        await client.hset(f"{prefix}:changes", "n1", b"rubbish")
+        row, other = await ledger.rows(["n1", "n2"])
+        assert (row.revision, len(row.unreadable), other.unreadable) == (-1, 1, ())
+        assert dict(await ledger.changes()) == {"n1": -1}
+        first, second = await ledger.commit(
+            [reserve("n1", 0, reservation("j/t/0")), reserve("n2", 0, reservation("j/t/1", node="n2"))]
+        )
+        assert (len(first.refused), len(second.accepted)) == (1, 1)
+        assert first.refused[0].reason in (Reason.LEDGER_DISAGREES, Reason.LEDGER_CONFLICT)
         await ledger.close()
 
     async def test_more_entries_than_one_call_may_have_are_refused(self, redis_url: str) -> None:

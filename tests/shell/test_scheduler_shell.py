@@ -24,6 +24,7 @@ from colo_scheduler.ledger import Attempt, NodeAnswer, NodeReserve, Released
 from colo_scheduler.ledger_memory import MemoryLedger
 from colo_scheduler.main import scheduler_service
 from colo_scheduler.policy import Policy
+from colo_scheduler.shards import Fence
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import a_want, an_allocatable
 from tests.support.vloop import VirtualClock, run_virtual
@@ -38,10 +39,10 @@ class FlakyLedger(MemoryLedger):
         self.away = 0
         self.commits = 0
 
-    async def commit(self, reserves: Sequence[NodeReserve]) -> tuple[NodeAnswer, ...]:
+    async def commit(self, reserves: Sequence[NodeReserve], fences: Sequence[Fence] = ()) -> tuple[NodeAnswer, ...]:
         self._check_away()
         self.commits += 1
-        answers = await super().commit(reserves)
+        answers = await super().commit(reserves, fences)
         if self.lost_answers:
             self.lost_answers -= 1
             raise Unavailable("the answer was lost")

@@ -6,6 +6,7 @@ again. A conflict means that another scheduler was first: the node is left out o
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 from msgspec import Struct
 
@@ -35,8 +36,13 @@ from colo_scheduler.ledger import (
 )
 from colo_scheduler.policy import Policy
 from colo_scheduler.queue import WantQueue
+from colo_scheduler.shards import Shards
 
 __all__ = ["Commits", "Recovery", "load_rows"]
+
+# A place that was committed longer ago than this was told, or its scheduler did not live to tell it.
+_TOLD_WITHIN_MS: Final = 2_000
+_ROW_MOVED: Final = frozenset({Reason.LEDGER_CONFLICT, Reason.LEDGER_DISAGREES})
 
 
 class Recovery(Struct, frozen=True, kw_only=True):
@@ -49,12 +55,15 @@ class Recovery(Struct, frozen=True, kw_only=True):
 class Commits:
     """Every place that is held or assumed, and the only writer of holds in the cluster."""
 
-    def __init__(self, policy: Policy, cluster: Cluster, queue: WantQueue, over: Over, counts: Counter[str]) -> None:
+    def __init__(
+        self, policy: Policy, cluster: Cluster, queue: WantQueue, over: Over, counts: Counter[str], shards: Shards
+    ) -> None:
         self._policy = policy
         self._cluster = cluster
         self._queue = queue
         self._over = over
         self._counts = counts
+        self._shards = shards
         self._lost_commits: dict[Attempt, int] = {}
         self._recoveries: dict[str, Recovery] = {}
         self.held: dict[Attempt, Held] = {}
@@ -74,13 +83,17 @@ class Commits:
             for start in range(0, len(members), RESERVATIONS_MAX):
                 part = members[start : start + RESERVATIONS_MAX]
                 if len(part) > room:
-                    effects.append(CommitLedger(reserves=tuple(call)))
+                    effects.append(self._call(call))
                     call, room = [], RESERVATIONS_MAX
                 call.append(self._reserve(self._cluster.nodes[row], part, now_ms))
                 room -= len(part)
         if call:
-            effects.append(CommitLedger(reserves=tuple(call)))
+            effects.append(self._call(call))
         return effects
+
+    def _call(self, reserves: Sequence[NodeReserve]) -> CommitLedger:
+        jobs = (one.placement.job for reserve in reserves for one in reserve.reservations)
+        return CommitLedger(reserves=tuple(reserves), fences=self._shards.fences_of(jobs))
 
     def _reserve(self, node: Node, members: Sequence[tuple[ReplicaWant, Choice]], now_ms: int) -> NodeReserve:
         # Calls that are under way will be accepted one after the other, or this one is refused with them.
@@ -130,8 +143,9 @@ class Commits:
         want = held.want
         self.forget(attempt)
         self._counts[f"commits_refused_{refused.reason.value}"] += 1
-        stale = {node.name} if refused.reason is Reason.LEDGER_CONFLICT else {refused.held_on} - {""}
-        if refused.reason is Reason.OLDER_ATTEMPT or attempt in self._over:
+        stale = {node.name} if refused.reason in _ROW_MOVED else {refused.held_on} - {""}
+        is_others = refused.reason is Reason.SHARD_LOST and not self._shards.owns(want.job)
+        if refused.reason is Reason.OLDER_ATTEMPT or attempt in self._over or is_others:
             self._lost_commits.pop(attempt, None)
             return sorted(stale)
         lost = self._lost_commits.get(attempt, 0) + 1
@@ -153,6 +167,14 @@ class Commits:
                 node.changes = gone.changes
             self._counts["holds_released"] += len(gone.attempts)
         return [released(event.released, now_ms)] if event.released else []
+
+    def tell_again(self, attempt: Attempt, now_ms: int) -> list[Effect]:
+        """The jobs service does not know of a place that was committed a while ago: whoever did it ended before it was told."""
+        held = self.held[attempt]
+        if held.is_assumed or held.is_confirmed or now_ms - held.placement.decided_at_ms < _TOLD_WITHIN_MS:
+            return []
+        self._counts["placements_told_again"] += 1
+        return list(announce([held], now_ms))
 
     def gave_up(self, attempt: Attempt) -> None:
         """The attempt is wanted no more: lost commits of it count for nothing."""

@@ -9,6 +9,7 @@ from colo_common.events.effects import Asked, Conflict, Effect, Reply, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn, ReplicaWant
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
+from colo_common.events.placement import PlacementsReleased
 from colo_common.events.requests import (
     ExplainPlacement,
     Hold,
@@ -42,6 +43,7 @@ from colo_scheduler.policy import Policy
 from colo_scheduler.queue import Parked, WantQueue
 from colo_scheduler.records import Records
 from colo_scheduler.request import RequestClass, class_of
+from colo_scheduler.shards import Shards, ShardsHeld
 from colo_scheduler.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES
 
 __all__ = ["AskPending", "Event", "SchedulerCore"]
@@ -64,11 +66,13 @@ Event = (
     | PlacementRefused
     | NodeRecovered
     | PendingReply
+    | PlacementsReleased
     | LedgerAnswered
     | HoldsReleased
     | LedgerRows
     | LedgerLoaded
     | LedgerChanges
+    | ShardsHeld
     | Asked
     | Conflict
     | Wake
@@ -76,21 +80,26 @@ Event = (
 
 
 class SchedulerCore:
-    """Decides where waiting replicas go. `counts` are its counters, by name; `stages` is told about the stages of decisions."""
+    """Decides where waiting replicas go. `counts` are its counters, by name; `stages` is told about the stages of decisions.
 
-    def __init__(self, policy: Policy | None = None, stages: Stages | None = None) -> None:
+    With `shards` above 0 it decides only the wants of the shards that ShardsHeld gave to it.
+    """
+
+    def __init__(self, policy: Policy | None = None, stages: Stages | None = None, *, shards: int = 0) -> None:
         self.policy = policy or Policy()
         self.counts: Counter[str] = Counter()
         self.cluster = Cluster(self.policy.facts_max_age_ms, self.policy.tie_rotation)
+        self.shards = Shards(shards)
         self.queue = WantQueue(self.policy.waiting_max, self.policy.backoff)
         self._stages = stages or Unwatched()
         self._over = Over(self.policy.over_max)
-        self.commits = Commits(self.policy, self.cluster, self.queue, self._over, self.counts)
+        self.commits = Commits(self.policy, self.cluster, self.queue, self._over, self.counts, self.shards)
         self._records = Records(self.policy)
         self._releasing: dict[Attempt, None] = {}
         self._confirming: dict[Attempt, None] = {}
         self._has_overflowed = False
         self._refresh_at_ms: int | None = None
+        self._ask_again_at_ms: int | None = None
         self._soon_ms = 0
 
     # ---- the door
@@ -105,8 +114,12 @@ class SchedulerCore:
                 self._note_old(self.cluster.on_allocatable(event))
             case FreshnessChanged():
                 self._note_old(self.cluster.on_freshness(event))
-            case ReplicasWanted() | PendingReply():
+            case ReplicasWanted():
                 return self._want(event.wants, now_ms)
+            case PendingReply():
+                return self._pending(event.wants, now_ms)
+            case ShardsHeld():
+                return self._shards_held(event, now_ms)
             case ReplicasWithdrawn():
                 for attempt in event.attempts:
                     self._end(attempt)
@@ -116,6 +129,11 @@ class SchedulerCore:
                 self._started((event.replica, event.attempt))
             case NodeRecovered():
                 return self._recovered(event)
+            case PlacementsReleased():
+                for release in event.nodes:
+                    for attempt in release.attempts:
+                        self._over.add(attempt)
+                        self.commits.forget(attempt)
             case LedgerAnswered():
                 return self.commits.answered(event, now_ms)
             case HoldsReleased():
@@ -143,7 +161,11 @@ class SchedulerCore:
             return None
         if self._releasing or self._confirming or self.cluster.grown or self.queue.next_class() is not None:
             return self._soon_ms
-        moments = [moment for moment in (self.queue.deadline_ms(), self._refresh_at_ms) if moment is not None]
+        moments = [
+            moment
+            for moment in (self.queue.deadline_ms(), self._refresh_at_ms, self._ask_again_at_ms)
+            if moment is not None
+        ]
         # A moment that has passed without a Wake is due at once, and never before the event that was handled last.
         return max(min(moments), self._soon_ms) if moments else None
 
@@ -161,7 +183,9 @@ class SchedulerCore:
         effects: list[Effect] = []
         for want in wants:
             attempt = (want.replica, want.attempt)
-            if attempt in self._over or attempt in self.commits.held:
+            if not self.shards.owns(want.job):
+                self.counts["wants_of_others"] += 1
+            elif attempt in self._over or attempt in self.commits.held:
                 self.counts["wants_repeated"] += 1
             elif not self.queue.add(want):
                 self.counts["wants_left_out"] += 1
@@ -169,6 +193,29 @@ class SchedulerCore:
             elif self.queue.is_parked(request := class_of(want)):
                 effects.extend(self._records.joined(request, want, now_ms))
         return effects
+
+    def _pending(self, wants: tuple[ReplicaWant, ...], now_ms: int) -> list[Effect]:
+        """Wants as the jobs service listed them when it was asked."""
+        effects = self._want(wants, now_ms)
+        for want in wants:
+            attempt = (want.replica, want.attempt)
+            if attempt in self.commits.held and attempt not in self._over and self.shards.owns(want.job):
+                effects.extend(self.commits.tell_again(attempt, now_ms))
+        return effects
+
+    def _shards_held(self, event: ShardsHeld, now_ms: int) -> list[Effect]:
+        """Leave to others what is theirs now; of what is new here, ask what others placed and what waits.
+
+        Asked twice: what was said between their last and our first listening is in the second answer.
+        """
+        new, lost = self.shards.take(event)
+        if lost:
+            self.queue.remove_where(lambda want: not self.shards.owns(want.job))
+        if not new:
+            return []
+        self.counts["shards_taken"] += len(new)
+        self._ask_again_at_ms = now_ms + self.policy.ask_again_ms
+        return [RefreshLedger(), AskPending()]
 
     def _end(self, attempt: Attempt) -> None:
         """The attempt is over: it waits no more and what it holds is released. What was never held is remembered by the ledger."""
@@ -220,6 +267,9 @@ class SchedulerCore:
             self._refresh_at_ms = self._next_refresh(now_ms)
             effects.append(RefreshLedger())
         effects.extend(self._decide(now_ms))
+        if self._ask_again_at_ms is not None and now_ms >= self._ask_again_at_ms:
+            self._ask_again_at_ms = None
+            effects.append(AskPending())
         if self._has_overflowed and len(self.queue) * 2 <= self.policy.waiting_max:
             self._has_overflowed = False
             effects.append(AskPending())

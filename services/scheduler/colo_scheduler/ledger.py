@@ -14,6 +14,7 @@ from msgspec import Struct
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import Reason
+from colo_scheduler.shards import Fence
 
 __all__ = [
     "CALL_MAX",
@@ -98,22 +99,27 @@ class Released(Struct, frozen=True, kw_only=True):
 
 
 class NodeRow(Struct, frozen=True, kw_only=True):
-    """All that is held on one node. `changes` counts every write of the row, also releases."""
+    """All that is held on one node. `changes` counts every write of the row, also releases.
+
+    `unreadable` says what of the row cannot be read, a sentence each; the rest of the row stands.
+    """
 
     node: str
     revision: int
     changes: int
     reservations: tuple[Reservation, ...] = ()
     confirmed: tuple[Attempt, ...] = ()
+    unreadable: tuple[str, ...] = ()
 
 
 # ---- local effects of the core
 
 
 class CommitLedger(Struct, frozen=True, kw_only=True):
-    """Reserve; answered by LedgerAnswered. At most RESERVATIONS_MAX reservations."""
+    """Reserve; answered by LedgerAnswered. At most RESERVATIONS_MAX reservations. `fences`: of the shards that they are for."""
 
     reserves: tuple[NodeReserve, ...]
+    fences: tuple[Fence, ...] = ()
 
 
 class ReleaseHolds(Struct, frozen=True, kw_only=True):
@@ -172,9 +178,10 @@ class LedgerChanges(Struct, frozen=True, kw_only=True):
 class Ledger(Protocol):
     """The port. Every method raises Unavailable or Refused of colo_common.ports and nothing else of the library below."""
 
-    async def commit(self, reserves: Sequence[NodeReserve]) -> tuple[NodeAnswer, ...]:
+    async def commit(self, reserves: Sequence[NodeReserve], fences: Sequence[Fence] = ()) -> tuple[NodeAnswer, ...]:
         """Write each node's reservations when its revision is the expected one; the whole call is one atomic step.
 
+        When a fence is not the newest of its shard the whole call gets nothing (shard-lost), unless it was accepted before.
         A node with another revision gets nothing (ledger-conflict). Otherwise each reservation stands alone: already-held when the
         attempt is held anywhere, older-attempt when a newer one is held or this one or a newer one is over. The revision rises
         by one when anything was accepted. The same call again, byte for byte, is accepted again and changes nothing.
@@ -187,6 +194,14 @@ class Ledger(Protocol):
 
         An attempt that never held anything is only remembered. The release of the newest finished attempt of a replica, asked
         again, names the same node again: so nobody stays uninformed when the first answer was lost.
+        """
+        ...
+
+    async def lease(self, owner: str, ttl_ms: int, shards: int) -> tuple[Fence, ...]:
+        """Renew the owner's shards and take free ones, up to its fair share of all that are alive; those it holds afterwards.
+
+        Held for `ttl_ms` from now; free is what nobody holds or whose holder did not renew it in time. A shard that changes hands
+        gets a higher fence. `ttl_ms` 0 gives everything up.
         """
         ...
 

@@ -1,6 +1,6 @@
 """The ledger in memory: the same behaviour as the one in Redis, proven by the same contract suite. For simulation and tests."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from colo_common.model.placement import attempt_key
 from colo_common.model.reasons import Reason
@@ -16,6 +16,7 @@ from colo_scheduler.ledger import (
     decode_reservation,
     encode_reservation,
 )
+from colo_scheduler.shards import Fence, fair_share
 
 __all__ = ["MemoryLedger"]
 
@@ -29,18 +30,46 @@ class _Node:
 
 
 class MemoryLedger:
-    """Ledger of one process. What is over is remembered for ever."""
+    """Ledger of one process. What is over is remembered for ever. `now_ms` is the clock of leases."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
+        self._now_ms = now_ms
+        self._alive: dict[str, int] = {}
+        self._shards: dict[int, tuple[str, int, int]] = {}
+        self._fence = 0
         self._nodes: dict[str, _Node] = {}
         self._held: dict[str, str] = {}
         self._newest: dict[str, int] = {}
         self._over: dict[str, tuple[int, str]] = {}
 
-    async def commit(self, reserves: Sequence[NodeReserve]) -> tuple[NodeAnswer, ...]:
+    async def commit(self, reserves: Sequence[NodeReserve], fences: Sequence[Fence] = ()) -> tuple[NodeAnswer, ...]:
         """See Ledger.commit."""
         check_call(reserves)
-        return tuple(self._commit_node(reserve) for reserve in reserves)
+        is_fenced = any(self._shards.get(shard, ("", -1, 0))[1] != fence for shard, fence in fences)
+        return tuple(self._commit_node(reserve, is_fenced) for reserve in reserves)
+
+    async def lease(self, owner: str, ttl_ms: int, shards: int) -> tuple[Fence, ...]:
+        """See Ledger.lease."""
+        now_ms = self._now_ms()
+        self._alive[owner] = now_ms + ttl_ms
+        if ttl_ms == 0:
+            del self._alive[owner]
+        self._alive = {who: until_ms for who, until_ms in self._alive.items() if until_ms >= now_ms}
+        most = fair_share(shards, len(self._alive)) if ttl_ms else 0
+        mine: dict[int, int] = {}
+        for shard in range(shards):
+            who, fence, _ = self._shards.get(shard, ("", 0, 0))
+            if who == owner and len(mine) < most:
+                mine[shard] = fence
+            elif who == owner:
+                del self._shards[shard]
+        for shard in range(shards):
+            who, _, until_ms = self._shards.get(shard, ("", 0, -1))
+            if who != owner and until_ms < now_ms and len(mine) < most:
+                self._fence += 1
+                mine[shard] = self._fence
+        self._shards |= {shard: (owner, fence, now_ms + ttl_ms) for shard, fence in mine.items()}
+        return tuple(sorted(mine.items()))
 
     async def release(self, attempts: Sequence[Attempt]) -> tuple[Released, ...]:
         """See Ledger.release."""
@@ -86,7 +115,7 @@ class MemoryLedger:
         """Always ready."""
         return ""
 
-    def _commit_node(self, reserve: NodeReserve) -> NodeAnswer:
+    def _commit_node(self, reserve: NodeReserve, is_fenced: bool) -> NodeAnswer:
         node = self._nodes.get(reserve.node) or _Node()
         keys = [attempt_key(*reservation.attempt) for reservation in reserve.reservations]
         values = [encode_reservation(reservation) for reservation in reserve.reservations]
@@ -94,6 +123,8 @@ class MemoryLedger:
         refused: list[ReservationRefused] = []
         if keys and all(node.holds.get(key) == value for key, value in zip(keys, values, strict=True)):
             accepted = [reservation.attempt for reservation in reserve.reservations]
+        elif is_fenced:
+            refused = [_refused(reservation, Reason.SHARD_LOST) for reservation in reserve.reservations]
         elif node.revision != reserve.expect:
             refused = [_refused(reservation, Reason.LEDGER_CONFLICT) for reservation in reserve.reservations]
         else:

@@ -15,7 +15,7 @@ from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import attempt_key
 from colo_common.model.reasons import Reason
-from colo_common.ports import Refused
+from colo_scheduler.leases_redis import FENCED, LEASE
 from colo_scheduler.ledger import (
     CALL_MAX,
     Attempt,
@@ -29,28 +29,34 @@ from colo_scheduler.ledger import (
     decode_reservation,
     encode_reservation,
 )
+from colo_scheduler.shards import Fence
 
 __all__ = ["RedisLedger"]
 
 _PREFIX: Final = "colo:v1:ledger"
 _OVER_KEPT_S: Final = 86_400
 
-# ARGV: prefix, then for each node: name, expected revision, number of holds, and for each hold: replica, attempt, value.
+# ARGV: prefix, fences, then for each node: name, expected revision, number of holds, and for each hold: replica, attempt, value.
 # Answer, for each node: {revision, changes, {verdict, node it is held on, verdict, ...}}.
-_COMMIT: Final = """
+_COMMIT: Final = (
+    FENCED
+    + """
 local prefix = ARGV[1]
 local held, newest, changed = prefix .. ':held', prefix .. ':newest', prefix .. ':changes'
 local out = {}
-local at = 2
+local at = 3
 while at <= #ARGV do
   local node, expect, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
   local key = prefix .. ':node:' .. node
-  local revision = redis.call('HGET', key, 'rev') or '0'
+  -- A key that somebody made no hash is a matter of its node alone.
+  local revision = redis.pcall('HGET', key, 'rev') or '0'
+  local broken = type(revision) == 'table'
+  if broken then revision = '-1' end
   local first = at + 3
   local same = 0
   for i = 0, count - 1 do
     local name = ARGV[first + i * 3] .. '#' .. ARGV[first + i * 3 + 1]
-    if redis.call('HGET', key, 'h:' .. name) == ARGV[first + i * 3 + 2] then same = same + 1 end
+    if not broken and redis.call('HGET', key, 'h:' .. name) == ARGV[first + i * 3 + 2] then same = same + 1 end
   end
   local verdicts, accepted = {}, 0
   for i = 0, count - 1 do
@@ -58,7 +64,11 @@ while at <= #ARGV do
     local name = replica .. '#' .. attempt
     local verdict, where = 'ok', ''
     if same < count then
-      if revision ~= expect then
+      if fenced then
+        verdict = 'shard-lost'
+      elseif broken then
+        verdict = 'ledger-disagrees'
+      elseif revision ~= expect then
         verdict = 'ledger-conflict'
       else
         where = redis.call('HGET', held, name) or ''
@@ -81,13 +91,14 @@ while at <= #ARGV do
   end
   if accepted > 0 then
     revision = tostring(redis.call('HINCRBY', key, 'rev', 1))
-    redis.call('HINCRBY', changed, node, 1)
+    redis.pcall('HINCRBY', changed, node, 1)
   end
-  out[#out + 1] = {tonumber(revision), tonumber(redis.call('HGET', changed, node) or '0'), verdicts}
+  out[#out + 1] = {tonumber(revision) or -1, tonumber(redis.call('HGET', changed, node) or '0') or -1, verdicts}
   at = first + count * 3
 end
 return out
 """
+)
 
 # ARGV: prefix, seconds to remember, then replica and attempt of each. Answer: node ("" where nothing was held) of each.
 _RELEASE: Final = """
@@ -103,8 +114,8 @@ for at = 3, #ARGV, 2 do
   if node then
     redis.call('HDEL', held, name)
     if redis.call('HGET', newest, replica) == attempt then redis.call('HDEL', newest, replica) end
-    redis.call('HDEL', prefix .. ':node:' .. node, 'h:' .. name, 'c:' .. name)
-    redis.call('HINCRBY', changed, node, 1)
+    redis.pcall('HDEL', prefix .. ':node:' .. node, 'h:' .. name, 'c:' .. name)
+    redis.pcall('HINCRBY', changed, node, 1)
   end
   if tonumber(attempt) > tonumber(over_attempt) then
     redis.call('SET', over_key, attempt .. ' ' .. (node or ''), 'EX', kept)
@@ -121,7 +132,7 @@ _CONFIRM: Final = """
 local prefix = ARGV[1]
 for at = 2, #ARGV do
   local node = redis.call('HGET', prefix .. ':held', ARGV[at])
-  if node then redis.call('HSET', prefix .. ':node:' .. node, 'c:' .. ARGV[at], '1') end
+  if node then redis.pcall('HSET', prefix .. ':node:' .. node, 'c:' .. ARGV[at], '1') end
 end
 return redis.status_reply('OK')
 """
@@ -136,18 +147,20 @@ class RedisLedger:
         self._commit = client.register_script(_COMMIT)
         self._release = client.register_script(_RELEASE)
         self._confirm = client.register_script(_CONFIRM)
+        self._lease = client.register_script(LEASE)
 
     @classmethod
     def of(cls, url: str, *, name: str) -> "RedisLedger":
         """A ledger with a client of its own. Raises InvalidInput for a bad address."""
         return cls(redis_client(url, name=name))
 
-    async def commit(self, reserves: Sequence[NodeReserve]) -> tuple[NodeAnswer, ...]:
+    async def commit(self, reserves: Sequence[NodeReserve], fences: Sequence[Fence] = ()) -> tuple[NodeAnswer, ...]:
         """See Ledger.commit."""
         check_call(reserves)
         if not reserves:
             return ()
-        arguments: list[str | bytes | int] = [self._prefix]
+        named = " ".join(f"{shard} {fence}" for shard, fence in fences)
+        arguments: list[str | bytes | int] = [self._prefix, named]
         for reserve in reserves:
             arguments += [reserve.node, reserve.expect, len(reserve.reservations)]
             for reservation in reserve.reservations:
@@ -176,9 +189,14 @@ class RedisLedger:
         except REDIS_ERRORS as error:
             raise redis_error(error, "read the ledger's changes") from error
         return tuple(
-            Released(node=name, changes=int(count or 0), attempts=tuple(gone[name]))
+            Released(node=name, changes=_count(count), attempts=tuple(gone[name]))
             for name, count in zip(names, counts, strict=True)
         )
+
+    async def lease(self, owner: str, ttl_ms: int, shards: int) -> tuple[Fence, ...]:
+        """See Ledger.lease. The owner's name has no spaces."""
+        raw: list[int] = await self._run(self._lease, [self._prefix, owner, ttl_ms, shards], "lease shards")
+        return tuple(sorted(zip(raw[::2], raw[1::2], strict=True)))
 
     async def confirm(self, attempts: Sequence[Attempt]) -> None:
         """See Ledger.confirm."""
@@ -197,11 +215,14 @@ class RedisLedger:
                 for node in nodes:
                     pipe.hgetall(f"{self._prefix}:node:{node}")
                 pipe.hmget(f"{self._prefix}:changes", list(nodes))
-                *hashes, counts = await pipe.execute()
+                # A row that is no hash is a matter of its node alone.
+                *hashes, counts = await pipe.execute(raise_on_error=False)
+                if isinstance(counts, Exception):
+                    raise counts
         except REDIS_ERRORS as error:
             raise redis_error(error, "read the ledger") from error
         return tuple(
-            _row(node, fields, int(count or 0)) for node, fields, count in zip(nodes, hashes, counts, strict=True)
+            _row(node, fields, _count(count)) for node, fields, count in zip(nodes, hashes, counts, strict=True)
         )
 
     async def changes(self) -> Mapping[str, int]:
@@ -210,7 +231,7 @@ class RedisLedger:
             raw: dict[Any, Any] = await self._client.hgetall(f"{self._prefix}:changes")
         except REDIS_ERRORS as error:
             raise redis_error(error, "read the ledger's changes") from error
-        counts = {name.decode(): int(count) for name, count in raw.items()}
+        counts = {name.decode(): _count(count) for name, count in raw.items()}
         return dict(sorted(counts.items()))
 
     async def ready(self) -> str:
@@ -253,21 +274,43 @@ def _answer(reserve: NodeReserve, revision: int, changes: int, verdicts: list[by
     )
 
 
-def _row(node: str, fields: Mapping[bytes, bytes], changes: int) -> NodeRow:
+def _count(raw: bytes | str | None) -> int:
+    """A change counter; one that is no number is different from every one that was read."""
+    return int(raw) if raw and raw.isdigit() else -1 if raw else 0
+
+
+def _row(node: str, fields: Mapping[bytes, bytes] | Exception, changes: int) -> NodeRow:
+    if isinstance(fields, Exception):
+        return NodeRow(node=node, revision=-1, changes=changes, unreadable=(str(fields),))
     reservations: list[Reservation] = []
     confirmed: list[Attempt] = []
+    unreadable: list[str] = []
     for name in sorted(name for name in fields if name.startswith(b"h:")):
         try:
             reservation = decode_reservation(fields[name])
-        except msgspec.MsgspecError as error:
-            raise Refused(f"ledger row {node}, field {name.decode()}: {error}") from error
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            unreadable.append(f"{name.decode('utf-8', 'replace')}: {error}")
+            continue
+        if name[2:] != attempt_key(*reservation.attempt).encode() or reservation.placement.node != node:
+            held = f"{attempt_key(*reservation.attempt)} on {reservation.placement.node}"
+            unreadable.append(f"{name.decode('utf-8', 'replace')}: holds {held}")
+            continue
         reservations.append(reservation)
         if b"c:" + name[2:] in fields:
             confirmed.append(reservation.attempt)
     return NodeRow(
         node=node,
-        revision=int(fields.get(b"rev", b"0")),
+        revision=_revision(fields.get(b"rev", b"0"), unreadable),
         changes=changes,
         reservations=tuple(reservations),
         confirmed=tuple(confirmed),
+        unreadable=tuple(unreadable),
     )
+
+
+def _revision(value: bytes, unreadable: list[str]) -> int:
+    """The revision of a row; -1, which no reservation expects, when it is not a number."""
+    if value.isdigit():
+        return int(value)
+    unreadable.append(f"rev: {value[:40]!r} is not a revision")
+    return -1

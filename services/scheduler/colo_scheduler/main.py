@@ -3,7 +3,11 @@
 import gc
 import random
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import structs
 
 from colo_common.events.requests import ExplainPlacement, ListHolds, PlanJob
 from colo_common.ports import Bus, Clock, SpanSink, Store
@@ -13,13 +17,15 @@ from colo_common.runtime.service import Service
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger import Ledger
 from colo_scheduler.policy import Policy
-from colo_scheduler.settings import Settings
-from colo_scheduler.shell import HEARS, SchedulerShell
+from colo_scheduler.settings import LEASE_TTL_MS, Settings
+from colo_scheduler.shell import HEARS, HEARS_SHARED, SchedulerShell
 from colo_scheduler.stages import StageTimes
 
 __all__ = ["NAME", "build", "collect_rarely", "main", "scheduler_service"]
 
 NAME = "scheduler"
+
+_TIE_ROTATIONS: Final = 1_000_000
 
 
 def scheduler_service(
@@ -32,21 +38,33 @@ def scheduler_service(
     span: SpanSink,
     metrics: Metrics,
     seed: int | None = None,
+    shards: int = 0,
+    lease_ttl_ms: int = LEASE_TTL_MS,
 ) -> tuple[Service, SchedulerShell]:
-    """The service, and the shell whose `run` belongs beside it. `store` only tells whether writes are accepted."""
+    """The service, and the shell whose `run` belongs beside it. `store` only tells whether writes are accepted.
+
+    With `shards` above 0 it shares the work with the others that have the same ledger: each begins its search at another node.
+    """
     stages = StageTimes(clock.wall_us, span)
-    core = SchedulerCore(policy, stages)
-    shell = SchedulerShell(core, ledger, bus, clock, stages=stages, metrics=metrics, rng=random.Random(seed))
+    rng = random.Random(seed)
+    owner = f"{rng.getrandbits(64):016x}"
+    if shards and not policy.tie_rotation:
+        policy = structs.replace(policy, tie_rotation=1 + zlib.crc32(owner.encode()) % _TIE_ROTATIONS)
+    core = SchedulerCore(policy, stages, shards=shards)
+    shell = SchedulerShell(
+        core, ledger, bus, clock, stages=stages, metrics=metrics, rng=rng, owner=owner, lease_ttl_ms=lease_ttl_ms
+    )
     service = Service(
         name=NAME,
         core=core,
         bus=bus,
         clock=clock,
         store=store,
-        hears=HEARS,
+        hears=HEARS_SHARED if shards else HEARS,
         answers=(ExplainPlacement, ListHolds, PlanJob),
         perform=shell.perform,
         load=shell.load,
+        leave=shell.leave,
         metrics=metrics,
         seed=seed,
     )
@@ -65,6 +83,8 @@ async def build(process: Process, settings: Settings) -> None:
         store=process.store,
         span=process.telemetry.span,
         metrics=process.metrics,
+        shards=settings.shards,
+        lease_ttl_ms=settings.lease_ttl_ms,
     )
     process.add(service)
     process.background(shell.run(process.stop, service.inject))

@@ -125,6 +125,12 @@ class WantQueue:
             self._announce(waiting)
         return want
 
+    def remove_where(self, is_gone: Callable[[ReplicaWant], bool]) -> None:
+        """Remove every want, also a delayed one, for which this holds."""
+        found = [want for want in (*self._wants.values(), *self._delayed_wants.values()) if is_gone(want)]
+        for want in found:
+            self.remove((want.replica, want.attempt))
+
     def next_class(self) -> RequestClass | None:
         """The class whose head is first in order among those that may be decided; None when none may."""
         while self._ready:

@@ -1,19 +1,35 @@
 """What an operator may set of the scheduler's process."""
 
+from typing import Final
+
 from msgspec import Struct, field
 
+from colo_common.model.invalid import InvalidInput
 from colo_common.runtime.settings import Common
 from colo_scheduler.policy import Policy, check_policy
+from colo_scheduler.shards import check_shards
 
-__all__ = ["Settings"]
+__all__ = ["LEASE_TTL_MS", "Settings"]
+
+LEASE_TTL_MS: Final = 6_000
+_LEASE_TTL_LEAST_MS: Final = 300
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """The common settings and the policy (keys `policy_...`)."""
+    """The common settings, how work is shared with other schedulers, and the policy (keys `policy_...`).
+
+    Jobs fall into `shards`, each of which one scheduler holds by a lease of `lease_ttl_ms`; all schedulers of a cluster need the
+    same number. 0: this one is alone and needs no lease.
+    """
 
     common: Common = field(default_factory=Common)
+    shards: int = 16
+    lease_ttl_ms: int = LEASE_TTL_MS
     policy: Policy = field(default_factory=Policy)
 
     def validate(self) -> None:
         """Raise InvalidInput for a value that breaks a rule."""
+        check_shards(self.shards)
+        if self.lease_ttl_ms < _LEASE_TTL_LEAST_MS:
+            raise InvalidInput("lease_ttl_ms", f"must be at least {_LEASE_TTL_LEAST_MS}", self.lease_ttl_ms)
         check_policy(self.policy)

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
 import structlog
@@ -13,6 +14,7 @@ from colo_common.events.effects import Effect
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
+from colo_common.events.placement import PlacementsReleased
 from colo_common.events.requests import PendingReplicas, PendingReply, Refusal
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Bus, Clock, PortError, Unavailable
@@ -36,9 +38,10 @@ from colo_scheduler.ledger import (
     RefreshLedger,
     ReleaseHolds,
 )
+from colo_scheduler.shards import Fence, ShardsHeld
 from colo_scheduler.stages import StageTimes
 
-__all__ = ["HEARS", "SchedulerShell"]
+__all__ = ["HEARS", "HEARS_SHARED", "SchedulerShell"]
 
 T = TypeVar("T")
 
@@ -52,6 +55,14 @@ HEARS: Final = (
     Hearing(type=ReplicaEnded),
     Hearing(type=PlacementRefused),
     Hearing(type=NodeRecovered),
+)
+# Where several schedulers share the work each hears of all wants and leaves those of other shards; what ended is heard by one of
+# them, whichever, for whoever releases it frees it in the ledger.
+HEARS_SHARED: Final = (
+    *(hearing for hearing in HEARS if hearing.type is not ReplicasWanted),
+    Hearing(type=ReplicasWanted, durable=False),
+    Hearing(type=ReplicasWithdrawn, durable=False),
+    Hearing(type=PlacementsReleased, durable=False),
 )
 
 _PAGE: Final = 500
@@ -76,7 +87,10 @@ class SchedulerShell:
         stages: StageTimes,
         metrics: Metrics,
         rng: random.Random,
+        owner: str = "",
+        lease_ttl_ms: int = 0,
     ) -> None:
+        """`owner` names this scheduler among those that share the work, `lease_ttl_ms` is for how long it holds a shard."""
         self._core = core
         self._ledger = ledger
         self._bus = bus
@@ -86,7 +100,10 @@ class SchedulerShell:
         self._leaving = asyncio.Event()
         self._patience = Patience("ledger", rng, ServiceMetrics(metrics, "scheduler").retries, self._leaving)
         self._ask_pending = asyncio.Event()
-        self._ask_pending.set()
+        self._owner = owner
+        self._lease_ttl_ms = lease_ttl_ms
+        if not core.shards.count:
+            self._ask_pending.set()
         self._log = structlog.get_logger("scheduler")
         self._counted: Counter[str] = Counter()
         self._outcomes = metrics.counter(
@@ -97,6 +114,7 @@ class SchedulerShell:
         )
         self._waiting = metrics.gauge("colo_scheduler_waiting_replicas", "replicas that wait for a place")
         self._held = metrics.gauge("colo_scheduler_held_attempts", "attempts that hold a place")
+        self._shards_held = metrics.gauge("colo_scheduler_held_shards", "shards whose wants are decided here")
         self._nodes = metrics.gauge("colo_scheduler_known_nodes", "nodes that are known")
 
     # ---- effects
@@ -125,7 +143,7 @@ class SchedulerShell:
     async def _commit(self, effect: CommitLedger) -> LedgerAnswered:
         start_us = self._clock.wall_us()
         # A call whose answer was lost is sent again: the ledger accepts the same bytes twice and changes nothing.
-        answers = await self._until_done(lambda: self._ledger.commit(effect.reserves))
+        answers = await self._until_done(lambda: self._ledger.commit(effect.reserves, effect.fences))
         end_us = self._clock.wall_us()
         self._commit_seconds.observe((end_us - start_us) / 1e6)
         for answer in answers:
@@ -155,11 +173,21 @@ class SchedulerShell:
             events.append(LedgerRows(rows=await self._ledger.rows(names[start : start + CALL_MAX])))
         return [*events, LedgerLoaded()]
 
+    async def leave(self) -> Sequence[Struct]:
+        """Give the shards to the others at once."""
+        if not self._core.shards.count:
+            return []
+        with suppress(PortError):
+            await self._ledger.lease(self._owner, 0, self._core.shards.count)
+        return [ShardsHeld(fences=())]
+
     # ---- beside the service
 
     async def run(self, stop: asyncio.Event, inject: Inject) -> None:
-        """Ask for the waiting replicas whenever that is due, and keep the counters, until cancelled."""
+        """Keep the leases, ask for the waiting replicas whenever that is due, and keep the counters, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
+            if self._core.shards.count:
+                tasks.create_task(self._keep_leasing(stop, inject))
             tasks.create_task(self._keep_asking(inject))
             tasks.create_task(self._keep_counting())
             tasks.create_task(self._leave_when(stop))
@@ -169,6 +197,32 @@ class SchedulerShell:
         # Longer than a ledger needs that is there, shorter than the service may take to leave.
         await asyncio.sleep(_LEAVE_AFTER_S)
         self._leaving.set()
+
+    async def _keep_leasing(self, stop: asyncio.Event, inject: Inject) -> None:
+        """Renew the leases three times in their time; what could not be renewed in time is not ours any more."""
+        held: tuple[Fence, ...] = ()
+        loop = asyncio.get_running_loop()
+        ttl_s = self._clock.real_s(self._lease_ttl_ms)
+        lost_at_s = loop.time() + ttl_s
+        while not stop.is_set():
+            asked_s = loop.time()
+            try:
+                fences = await self._ledger.lease(self._owner, round(ttl_s * 1_000), self._core.shards.count)
+            except PortError as error:
+                self._log.info("lease-not-renewed", error=str(error))
+                fences = held if loop.time() < lost_at_s else ()
+            else:
+                lost_at_s = asked_s + ttl_s
+            if stop.is_set():
+                return
+            if fences != held:
+                self._log.info("shards-held", shards=len(fences))
+                held = fences
+                await inject(ShardsHeld(fences=fences))
+            self._shards_held.set(len(held))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ttl_s / 3):
+                    await stop.wait()
 
     async def _keep_asking(self, inject: Inject) -> None:
         backoff = Backoff(self._rng)

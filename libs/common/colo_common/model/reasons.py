@@ -41,6 +41,7 @@ class Reason(StrEnum):
     LEDGER_CONFLICT = "ledger-conflict"
     ALREADY_HELD = "already-held"
     OLDER_ATTEMPT = "older-attempt"
+    SHARD_LOST = "shard-lost"
     START_FAILED = "start-failed"
     CGROUP_REFUSED = "cgroup-refused"
     # The batch tier of a node is shrunk or given back.
@@ -95,6 +96,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.LEDGER_CONFLICT: "another decision changed the node's ledger first",
     Reason.ALREADY_HELD: "this attempt of the replica already holds a place",
     Reason.OLDER_ATTEMPT: "a newer attempt of the replica is known here",
+    Reason.SHARD_LOST: "another scheduler decides about this replica now",
     Reason.START_FAILED: "the replica's process could not be started",
     Reason.CGROUP_REFUSED: "the kernel refused a control group value",
     Reason.ONLINE_LOAD: "online load rose, batch CPU was shrunk",

@@ -35,7 +35,7 @@ _CONNECT_S: Final = 5.0
 _LAG_EVERY_S: Final = 0.25
 _CLOSE_S: Final = 3.0
 # New containers until the youngest are looked at, and how many looks until the next older generation.
-_COLLECT_AFTER: Final = (50_000, 20, 50)
+_COLLECT_AFTER: Final = (10_000, 50, 200)
 
 
 def build_version() -> str:

@@ -1,0 +1,149 @@
+"""Several schedulers share the wants: who decides which, under which fence, and what is asked when a shard is taken."""
+
+import pytest
+
+from colo_common.events.effects import Effect, Publish, Wake
+from colo_common.events.job import ReplicasWanted
+from colo_common.events.placement import ApplyPlacements, NodeRelease, PlacementsDecided, PlacementsReleased
+from colo_common.events.requests import PendingReply
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.reasons import Reason
+from colo_scheduler.core import AskPending, SchedulerCore
+from colo_scheduler.ledger import (
+    CommitLedger,
+    LedgerAnswered,
+    LedgerLoaded,
+    LedgerRows,
+    NodeAnswer,
+    NodeRow,
+    RefreshLedger,
+    Reservation,
+    ReservationRefused,
+)
+from colo_scheduler.policy import Policy
+from colo_scheduler.shards import Shards, ShardsHeld, fair_share, shard_of
+from tests.support.builders import GIB, a_node, a_placement
+from tests.support.scheduler_story import a_want, an_allocatable
+
+JOBS = tuple(f"j{number}" for number in range(12))
+
+
+def a_core(*fences: tuple[int, int], shards: int = 2) -> SchedulerCore:
+    core = SchedulerCore(shards=shards)
+    core.handle(a_node("n1"), 0)
+    core.handle(an_allocatable("n1", ((16_000, 64 * GIB), (16_000, 64 * GIB))), 0)
+    core.handle(LedgerLoaded(), 0)
+    core.handle(ShardsHeld(fences=fences), 0)
+    core.handle(Wake(), 0)
+    return core
+
+
+def commits(effects: list[Effect]) -> list[CommitLedger]:
+    return [effect for effect in effects if isinstance(effect, CommitLedger)]
+
+
+def wanted(*jobs: str) -> ReplicasWanted:
+    return ReplicasWanted(wants=tuple(a_want(f"{job}/t/0", mcpu=100) for job in jobs))
+
+
+def of_shard(shard: int, count: int = 2) -> str:
+    return next(job for job in JOBS if shard_of(job, count) == shard)
+
+
+def test_only_wants_of_own_shards_are_decided_and_the_commit_names_their_fences() -> None:
+    core = a_core((1, 7))
+    core.handle(wanted(*JOBS), 0)
+    (commit,) = commits(core.handle(Wake(), 0))
+    placed = {one.placement.job for reserve in commit.reserves for one in reserve.reservations}
+    assert placed == {job for job in JOBS if shard_of(job, 2) == 1}
+    assert commit.fences == ((1, 7),)
+    core.check()
+
+
+def test_a_scheduler_that_is_alone_names_no_fences_and_decides_everything() -> None:
+    core = a_core(shards=0)
+    core.handle(wanted(*JOBS), 0)
+    (commit,) = commits(core.handle(Wake(), 0))
+    assert commit.fences == ()
+    assert sum(len(reserve.reservations) for reserve in commit.reserves) == len(JOBS)
+
+
+def test_taking_a_shard_asks_what_others_placed_and_what_waits_and_asks_again_later() -> None:
+    core = a_core()
+    effects = core.handle(ShardsHeld(fences=((0, 1), (1, 2))), 100)
+    assert [type(effect) for effect in effects] == [RefreshLedger, AskPending]
+    core.handle(Wake(), 100)
+    assert core.deadline_ms() == 100 + core.policy.ask_again_ms
+    assert AskPending() in core.handle(Wake(), 100 + core.policy.ask_again_ms)
+    assert core.handle(ShardsHeld(fences=((0, 1), (1, 2))), 9_000) == []
+
+
+def test_wants_of_a_shard_that_is_lost_wait_here_no_more() -> None:
+    core = a_core((0, 1), (1, 2))
+    core.handle(wanted(*JOBS), 0)
+    core.handle(ShardsHeld(fences=((0, 1),)), 0)
+    assert len(core.queue) == sum(shard_of(job, 2) == 0 for job in JOBS)
+    core.check()
+
+
+@pytest.mark.parametrize("is_kept", [True, False], ids=["kept under a new fence", "lost"])
+def test_a_fenced_commit_is_decided_again_only_where_the_shard_is_still_ours(is_kept: bool) -> None:
+    job = of_shard(0)
+    core = a_core((0, 1))
+    core.handle(wanted(job), 0)
+    (commit,) = commits(core.handle(Wake(), 0))
+    core.handle(ShardsHeld(fences=((0, 5),) if is_kept else ()), 0)
+    refused = ReservationRefused(replica=f"{job}/t/0", attempt=1, reason=Reason.SHARD_LOST)
+    core.handle(LedgerAnswered(answers=(NodeAnswer(node="n1", revision=0, changes=0, refused=(refused,)),)), 0)
+    core.check()
+    again = commits(core.handle(Wake(), 0))
+    assert [call.fences for call in again] == ([((0, 5),)] if is_kept else [])
+    assert commit.fences == ((0, 1),)
+
+
+def test_a_place_whose_scheduler_ended_before_it_told_is_told_by_the_one_that_takes_over() -> None:
+    job = of_shard(0)
+    core = a_core()
+    core.handle(ShardsHeld(fences=((0, 3),)), 10_000)
+    placement = a_placement(f"{job}/t/0", node="n1")
+    row = NodeRow(node="n1", revision=1, changes=1, reservations=(Reservation(placement=placement, generation=1),))
+    core.handle(LedgerRows(rows=(row,)), 10_000)
+    pending = PendingReply(wants=(a_want(f"{job}/t/0"),), total=1)
+    said = [effect.fact for effect in core.handle(pending, 15_000) if isinstance(effect, Publish)]
+    assert [type(fact) for fact in said] == [PlacementsDecided, ApplyPlacements]
+    assert core.counts["placements_told_again"] == 1
+
+
+def test_what_another_scheduler_released_is_free_here_too() -> None:
+    core = a_core((0, 1), (1, 2))
+    core.handle(wanted("j0"), 0)
+    (commit,) = commits(core.handle(Wake(), 0))
+    answer = NodeAnswer(node="n1", revision=1, changes=1, accepted=(("j0/t/0", 1),))
+    core.handle(LedgerAnswered(answers=(answer,)), 0)
+    core.handle(PlacementsReleased(nodes=(NodeRelease(node="n1", attempts=(("j0/t/0", 1),)),)), 0)
+    assert not core.commits.held
+    core.check()
+    assert commit.reserves[0].node == "n1"
+
+
+def test_schedulers_that_share_begin_at_other_nodes() -> None:
+    def first_choice(tie_rotation: int) -> str:
+        core = SchedulerCore(Policy(tie_rotation=tie_rotation))
+        for name in ("n1", "n2", "n3"):
+            core.handle(a_node(name), 0)
+            core.handle(an_allocatable(name, ((16_000, 64 * GIB), (16_000, 64 * GIB))), 0)
+        core.handle(LedgerLoaded(), 0)
+        core.handle(wanted("j0"), 0)
+        return commits(core.handle(Wake(), 0))[0].reserves[0].node
+
+    assert {first_choice(rotation) for rotation in range(3)} == {"n1", "n2", "n3"}
+
+
+def test_shares_are_rounded_up_so_that_no_shard_is_left_over() -> None:
+    assert [fair_share(16, owners) for owners in (0, 1, 2, 3, 16, 17)] == [16, 16, 8, 6, 1, 1]
+
+
+@pytest.mark.parametrize("count", [-1, 257])
+def test_an_absurd_number_of_shards_is_refused(count: int) -> None:
+    with pytest.raises(InvalidInput, match="from 0 \\(not shared\\) to 256"):
+        Shards(count)
