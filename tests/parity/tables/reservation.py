@@ -104,9 +104,9 @@ def _fits_node(case: JsonObject) -> object:
 
 def _reusable_inside(case: JsonObject) -> dict[str, int]:
     """What would be free in the only reservation of a case, whether it stands under its name or not."""
-    found = case.get("preemptible_in_reservation") or case.get("preemptible") or {}
+    found: dict[str, Any] = case.get("preemptible_in_reservation") or case.get("preemptible") or {}
     name = case["reservation"]["name"]
-    return dict(found[name] if name in found else found)
+    return dict(found.get(name, found))
 
 
 def _fits_reservation(case: JsonObject) -> object:

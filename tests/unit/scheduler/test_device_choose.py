@@ -13,7 +13,13 @@ from colo_scheduler.device.choose import DeviceChoice, DeviceLocality, NoDevices
 from colo_scheduler.device.hints import BEST_SCORE, DeviceHint, device_hints
 from colo_scheduler.device.inventory import DeviceInventory
 from colo_scheduler.device.need import need_of
-from colo_scheduler.device.partition import GpuPartitions, PartitionWish, partitions_of_model
+from colo_scheduler.device.partition import (
+    GpuPartitions,
+    Partition,
+    PartitionWish,
+    choose_partition,
+    partitions_of_model,
+)
 from colo_scheduler.device.scope import Scope
 from colo_scheduler.device.scores import device_score, node_score
 
@@ -129,6 +135,21 @@ def test_groups_of_linked_gpus_are_honored_or_only_preferred() -> None:
     assert partitions_of_model("A10") is None
 
 
+def test_groups_are_chosen_in_ascending_score_and_weighed_by_the_first_class_of_larger_ones() -> None:
+    table = {
+        1: (Partition(devices=(0,), score=2), Partition(devices=(2,), score=2), Partition(devices=(6,), score=3)),
+        2: (Partition(devices=(0, 1), score=1), Partition(devices=(2, 3), score=9)),
+    }
+    rooms = an_inventory().rooms("gpu")
+    assert choose_partition(rooms, 1, table, None) == table[1][1]
+    busy = used(an_inventory(), a_share(0), a_share(2)).rooms("gpu")
+    assert choose_partition(busy, 1, table, None) == table[1][2]
+    assert choose_partition(busy, 1, table, PartitionWish(only_best=True)) is None
+    fast = {2: (Partition(devices=(0, 1), bandwidth=200), Partition(devices=(2, 3)))}
+    assert choose_partition(rooms, 2, fast, PartitionWish(bandwidth=200)) == fast[2][0]
+    assert choose_partition(rooms, 2, fast, PartitionWish(bandwidth=201)) is None
+
+
 def test_an_owner_uses_what_its_reservation_holds_and_may_have_to_stay_inside() -> None:
     inventory = an_inventory()
     held = (a_share(6), a_share(7, 50, MEMORY // 2))
@@ -142,6 +163,14 @@ def test_an_owner_uses_what_its_reservation_holds_and_may_have_to_stay_inside() 
     assert numbers(choose_devices(inventory, [small], reusable=held[1:])) == [7]
     assert isinstance(choose_devices(inventory, [small], reusable=held[1:], only_reusable=True), NoDevices)
     assert isinstance(choose_devices(inventory, [small], only_reusable=True), NoDevices)
+
+
+def test_all_cores_or_all_memory_is_not_a_share_of_a_gpu() -> None:
+    assert not need_of(DeviceRequest(kind="gpu", core_pct=100)).is_shared
+    assert not need_of(DeviceRequest(kind="gpu", memory_pct=100)).is_shared
+    assert need_of(DeviceRequest(kind="gpu", core_pct=100, memory_pct=99)).is_shared
+    assert need_of(DeviceRequest(kind="gpu", memory_bytes=1)).is_shared
+    assert need_of(whole(1)).is_whole
 
 
 def test_an_unknown_device_is_named() -> None:

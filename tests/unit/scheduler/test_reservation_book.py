@@ -8,6 +8,7 @@ import pytest
 
 from colo_common.model.constraints import Constraints, Taint, Toleration
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.job_rules import LIMITS
 from colo_common.model.placement import DeviceShare, ZoneHugePages, ZoneShare
 from colo_common.model.reasons import Reason
 from colo_scheduler.reservation.book import KEEP_ENDED_MS, ReservationBook
@@ -17,6 +18,7 @@ from colo_scheduler.reservation.held_place import PhaseChanged, attempt_of, name
 from colo_scheduler.reservation.lifecycle import RESERVATION, Phase
 from colo_scheduler.reservation.owner_room import room_for_owner
 from colo_scheduler.reservation.owners import ControllerTerm, LabelRule, ObjectTerm, OwnerTerm, claimant_of
+from colo_scheduler.reservation.spec import TTL_MOST_MS
 from tests.support.reservation_story import GIB, a_claimant, a_hold, a_place, a_placement, a_spec, an_owner
 
 
@@ -71,6 +73,13 @@ def test_an_owner_that_outgrows_the_reservation_leaves_nothing_of_it_and_never_l
     left = book.remainder("r1")
     assert left is not None
     assert (left.cpu_mcpu, left.memory_bytes) == (0, 6 * GIB)
+
+
+def test_owners_are_told_in_order_of_their_names() -> None:
+    book = a_book()
+    for index in (2, 0, 1):
+        book.use(a_claimant(index), an_owner(index), 1)
+    assert [owner.replica for owner in book.owners("r1")] == ["web/task/0", "web/task/1", "web/task/2"]
 
 
 def test_an_owner_in_another_zone_uses_the_reservation_up_all_the_same() -> None:
@@ -253,9 +262,22 @@ def test_the_book_is_limited_and_forgets_ended_ones_first() -> None:
     with pytest.raises(InvalidInput, match="at most 2 reservations"):
         book.create(a_spec("r3"), 0)
     book.wake(1_001)
-    book.create(a_spec("r3"), 1_002)
+    book.create(a_spec("r3", ttl_ms=1_000), 1_002)
     assert book.find("r1") is None
     assert book.wants() == ("r2", "r3")
+    book.wake(2_003)
+    book.create(a_spec("r4", ttl_ms=None, expires_ms=2_500), 2_004)
+    assert book.find("r3") is None
+    book.workload_gone("web", 2_005)
+    book.create(a_spec("r5"), 2_006)
+    assert [row.spec.name for row in book.rows()] == ["r4", "r5"]
+
+
+def test_every_bound_of_a_reservation_is_inside() -> None:
+    book = ReservationBook()
+    book.create(a_spec("a", cpu_mcpu=1, ttl_ms=TTL_MOST_MS, priority=LIMITS.PRIORITY_MAX), 9)
+    book.create(a_spec("b", cpu_mcpu=LIMITS.MCPU_MAX, priority=-LIMITS.PRIORITY_MAX, ttl_ms=None, expires_ms=9), 9)
+    assert book.wants() == ("a", "b")
 
 
 def test_a_restricted_reservation_refuses_what_is_larger_than_itself() -> None:
@@ -332,6 +354,12 @@ def test_taints_and_a_stop_keep_owners_away_unless_they_tolerate_or_name_the_res
     stop = Toleration(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
     assert book.matching(a_claimant(), 0) == ()
     assert book.matching(a_claimant(tolerations=(Toleration(key="kept"),)), 0) == ()
+    for other in (
+        Toleration(key="other"),
+        Toleration(key="kept", value="x"),
+        Toleration(key="kept", effect="NoExecute"),
+    ):
+        assert book.matching(a_claimant(tolerations=(other, stop)), 0) == ()
     assert len(book.matching(a_claimant(tolerations=(Toleration(key="kept"), stop)), 0)) == 1
     assert len(book.matching(a_claimant(reservation="r1"), 0)) == 1
     assert book.matching(a_claimant(reservation="r2"), 0) == ()

@@ -47,6 +47,18 @@ def test_a_node_that_promised_too_much_cpu_takes_no_memory_either() -> None:
     assert fits_node({}, room, 0) == ()
 
 
+def test_a_node_takes_replicas_up_to_its_count_and_matched_reservations_do_not_count() -> None:
+    room = NodeRoom(allocatable={"cpu": 10, "pods": 3}, requested={}, replicas=3)
+    assert fits_node({"cpu": 1}, room, 1) == ()
+    assert fits_node({"cpu": 1}, room, 0) == ("pods",)
+
+
+def test_what_is_short_is_told_in_one_order() -> None:
+    names = [f"acme.com/{letter}" for letter in "hgfedcba"]
+    room = NodeRoom(allocatable={}, requested={})
+    assert fits_node({**dict.fromkeys(names, 1), "memory": 1, "cpu": 1}, room, 0) == ("cpu", "memory", *sorted(names))
+
+
 def test_a_request_that_must_use_a_reservation_is_told_when_there_is_none() -> None:
     assert refusal_of({"cpu": 1}, ROOM, [], has_affinity=True) == Refused(reasons=(NOTHING_MATCHES,))
     assert refusal_of({"cpu": 1}, ROOM, [an_offer()], has_affinity=True, only="b") == Refused(reasons=(NOTHING_MEETS,))
@@ -56,6 +68,16 @@ def test_without_affinity_the_node_alone_may_do() -> None:
     small = an_offer(cpu=1_000, policy=AllocatePolicy.RESTRICTED)
     assert refusal_of({"cpu": 2_000}, ROOM, [small], has_affinity=False) is None
     assert refusal_of({"cpu": 2_000}, ROOM, [small], has_affinity=True) is not None
+
+
+def test_a_reservation_that_shares_no_resource_helps_only_who_must_use_it() -> None:
+    offer = Offer(name="a", names=("cpu",), allocatable={"cpu": 4, "memory": 4})
+    room = NodeRoom(allocatable={"cpu": 9, "memory": 4}, requested={"cpu": 4, "memory": 4})
+    assert refusal_of({"memory": 4}, room, [offer], has_affinity=True) is None
+    assert refusal_of({"memory": 4}, room, [offer], has_affinity=False) == Refused(
+        reasons=("Insufficient memory by node",)
+    )
+    assert nominate({"memory": 4}, room, [offer, offer], has_affinity=False) is None
 
 
 def test_only_the_default_policy_cannot_stand_beside_another() -> None:
@@ -68,7 +90,21 @@ def test_only_the_default_policy_cannot_stand_beside_another() -> None:
 
 @pytest.mark.parametrize(
     ("text", "order"),
-    [("7", 7), ("-7", -7), ("+7", 7), ("", 0), ("0", 0), (" 7", 0), ("1_0", 0), ("9" * 19, 0), ("x", 0), ("٣", 0)],
+    [
+        ("7", 7),
+        ("-7", -7),
+        ("+7", 7),
+        ("", 0),
+        ("0", 0),
+        (" 7", 0),
+        ("1_0", 0),
+        ("9" * 19, 0),
+        (str(1 << 63), 0),
+        (str((1 << 63) - 1), (1 << 63) - 1),
+        (str(-(1 << 63)), -(1 << 63)),
+        ("x", 0),
+        ("٣", 0),
+    ],
 )
 def test_an_order_is_a_whole_number_of_64_bits_or_none(text: str, order: int) -> None:
     assert order_of(text) == order
