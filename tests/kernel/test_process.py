@@ -224,14 +224,16 @@ async def test_the_reflex_takes_the_cpu_of_a_real_hog_back_when_online_work_come
 
             await eventually(suppressed, "the floor", limit_s=60)
             assert own.quota_us("batch") == floor_mcpu * 100
-            used_us, online_us, stops = own.cpu_used_us("batch"), tree.cpu_used_us(""), throttled(own, "batch")
+            used_us, online_us = own.cpu_used_us("batch"), tree.cpu_used_us("")
             eventually_blocking(
                 lambda: tree.cpu_used_us("") - online_us > 1_000_000 * len(cpus), "online work to run", limit_s=50
             )
             batch_cpus = (own.cpu_used_us("batch") - used_us) * len(cpus) / (tree.cpu_used_us("") - online_us)
             # The floor is a fifth of a CPU and the four loops want four; an emulated kernel stops them late.
             assert batch_cpus < 1.5
-            assert throttled(own, "batch") > stops
+        # Beside a hog on every CPU the idle class alone may keep them below the floor; nobody but the quota stops them now.
+        stops = throttled(own, "batch")
+        eventually_blocking(lambda: throttled(own, "batch") > stops, "the quota to stop them", limit_s=50)
     finally:
         await runtime.restore()
         await runtime.close()
