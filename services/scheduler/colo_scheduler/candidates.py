@@ -17,10 +17,10 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import ZoneShare
 from colo_scheduler.cluster import Node, View
 from colo_scheduler.facts import BoolArray
-from colo_scheduler.pool import CPU_BITS, RANK_BITS, Pool, pool_of
+from colo_scheduler.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, Pool, pool_of
 from colo_scheduler.request import RequestClass
 from colo_scheduler.scores import FitRows
-from colo_scheduler.stack import Scoring, counts_of, score_rows, sort_key, usable
+from colo_scheduler.stack import Scoring, counts_of, score_rows, usable
 from colo_scheduler.zones import IntArray, Part, ZoneFree, choose_zones, cost_of, rows_holding_together
 
 __all__ = ["Candidate", "Candidates", "Ranked", "ranked"]
@@ -29,6 +29,8 @@ _FIRST_CHUNK: Final = 8
 _CHUNK_MAX: Final = 4_096
 # After so many bounds that promised too much, all that still matter are replaced by exact keys.
 _DISAPPOINTED: Final = 12
+# The key of a node that may score anything: it is scored before anybody is compared with it.
+_NO_BOUND: Final = 1 << 64
 _NEGATIVE: Final = np.int64(-(1 << 63))
 # A bound is cheaper to take from fewer rows when at most this part of all fits.
 _SPARSE: Final = 4
@@ -43,13 +45,17 @@ class Ranked(NamedTuple):
 
 
 class Candidate:
-    """One node while a class is decided, in plain integers: what is free when `taken` replicas were put on it."""
+    """One node while a class is decided, in plain integers: what is free when `taken` replicas were put on it.
+
+    `is_stale`: something was put on it since it was scored, and `key` is not below what it would score now.
+    """
 
     __slots__ = (
         "allocatable_cpu",
         "allocatable_memory",
         "cost",
         "cpu",
+        "is_stale",
         "key",
         "left_cpu",
         "left_memory",
@@ -68,11 +74,12 @@ class Candidate:
         self.rank = rank
         self.cpu = row.cpu
         self.memory = row.memory
-        self.allocatable_cpu = sum(row.allocatable_cpu)
-        self.allocatable_memory = sum(row.allocatable_memory)
+        self.allocatable_cpu = row.whole_cpu
+        self.allocatable_memory = row.whole_memory
         self.left_cpu = self.left_memory = self.cost = self.key = 0
         self.parts: tuple[Part, ...] = ()
         self.taken = 0
+        self.is_stale = False
 
     def fit(self, request: RequestClass, scoring: Scoring) -> bool:
         """Choose zones and score; False when the request does not fit (any more)."""
@@ -95,7 +102,8 @@ class Candidate:
             if parts is None:
                 return False
             self.parts, self.cost = parts, cost_of(parts, zones)
-        self.key = sort_key(scoring.of_one(self), self.left_cpu, self.rank)
+        left = self.left_cpu if self.left_cpu < CPU_MAX else CPU_MAX
+        self.key = (((scoring.of_one(self) << CPU_BITS) | left) << RANK_BITS) | (RANK_MAX - self.rank)
         return True
 
     def _zones(self) -> list[ZoneFree]:
@@ -137,7 +145,6 @@ class Candidates:
         self._ahead: list[tuple[int, int]] = []
         self._heap: list[tuple[int, int]] = []
         self._exact: dict[int, Candidate] = {}
-        self._taken: Candidate | None = None
         self.counts: tuple[ReasonCount, ...] = ()
         self._filter()
 
@@ -211,10 +218,11 @@ class Candidates:
     def best(self) -> Candidate | None:
         """The candidate with the highest key, as it would be taken now; None when nobody fits any more."""
         heap = self._heap
-        if self._taken is not None:
-            self._score_again(self._taken)
         while True:
             top = -heap[0][0] if heap else -1
+            if top == _NO_BOUND:
+                self._score_again(self._exact[heap[0][1]])
+                continue
             if self._ahead and self._ahead[-1][0] > top:
                 bound, row = self._ahead.pop()
                 candidate = Candidate(self._pool, self._view.nodes[row], int(self._view.facts.rank[row]))
@@ -226,16 +234,31 @@ class Candidates:
                 heapq.heappush(heap, (-candidate.key, row))
             elif self._left and self._rest > top:
                 self._look_further(top)
+            elif not heap:
+                return None
+            elif (candidate := self._exact[heap[0][1]]).is_stale:
+                self._score_again(candidate)
             else:
-                return self._exact[heap[0][1]] if heap else None
+                return candidate
 
     def take(self) -> tuple[ZoneShare, ...]:
         """Put a replica on the best candidate, which is scored again before the next one is told."""
-        candidate = self._taken = self._exact[self._heap[0][1]]
-        return candidate.take()
+        candidate = self._exact[self._heap[0][1]]
+        shares = candidate.take()
+        if self._scoring.may_rise or candidate.left_cpu >= CPU_MAX:
+            candidate.key = _NO_BOUND
+        elif candidate.left_cpu < self._request.cpu_mcpu:
+            heapq.heappop(self._heap)
+            return shares
+        else:
+            # No score rises, and so much less CPU is left. Most nodes are not the best again before others had their turn.
+            candidate.key -= self._request.cpu_mcpu << RANK_BITS
+        candidate.is_stale = True
+        heapq.heapreplace(self._heap, (-candidate.key, candidate.row))
+        return shares
 
     def _score_again(self, candidate: Candidate) -> None:
-        self._taken = None
+        candidate.is_stale = False
         if candidate.fit(self._request, self._scoring):
             heapq.heapreplace(self._heap, (-candidate.key, candidate.row))
         else:
@@ -253,6 +276,15 @@ class Candidates:
         for entry in found:
             heapq.heappush(self._heap, entry)
         return [self._exact[row] for _, row in found]
+
+    def check(self) -> None:
+        """Raise InvariantBroken when the bound of a node that fits is below its key. For use before anything is taken."""
+        at = np.flatnonzero(self._bounds >= 0)
+        rows = at if self._rows is None else self._rows[at]
+        if at.size != self._left:
+            raise InvariantBroken("not every node that fits has a bound", fitting=self._left, bounds=int(at.size))
+        if at.size and (self._bounds[at] < score_rows(self._view, self._request, rows, self._scoring)).any():
+            raise InvariantBroken("a bound is below the key it bounds", request=self._request)
 
     def _look_further(self, top: int) -> None:
         """Move the rows with the highest bounds to those ahead, the highest last. `top`: the best exact key so far."""

@@ -371,15 +371,12 @@ class Cluster:
     def check(self) -> None:
         """Raise InvariantBroken unless every row equals what its facts and holds give, in lists and arrays."""
         for name, pool in self._pools.items():
+            pool.check()
             kept = [(row.cpu[:], row.memory[:]) for row in pool.rows]
-            pool.sync()
             for node in self.nodes:
                 self._promise(node, name)
                 self._hold_again(node, name, pool)
                 row = pool.rows[node.row]
-                arrays = (pool.free_cpu[node.row].tolist(), pool.free_memory[node.row].tolist())
-                for before in (kept[node.row], arrays):
-                    if before != (row.cpu, row.memory):
-                        raise InvariantBroken(
-                            "free differs from allocatable less held", node=node.name, pool=name.value, kept=before
-                        )
+                if kept[node.row] != (row.cpu, row.memory):
+                    rule = "free differs from allocatable less held"
+                    raise InvariantBroken(rule, node=node.name, pool=name.value, kept=kept[node.row])

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from colo_common.model.invalid import InvariantBroken
 from colo_common.model.qos import PriorityBand
 from colo_scheduler.zones import IntArray
 
@@ -45,15 +46,17 @@ def pool_of(band: PriorityBand) -> PoolName:
 
 
 class Row:
-    """One node's numbers, a list entry for each column (zones first, padding after): mcpu and bytes. Never changed in place by
-    anybody but its pool.
+    """One node's numbers, an entry for each column (zones first, padding after): mcpu and bytes; `whole_*` is allocatable in all.
+
+    Never changed in place by anybody but its pool.
     """
 
-    __slots__ = ("allocatable_cpu", "allocatable_memory", "cpu", "memory")
+    __slots__ = ("allocatable_cpu", "allocatable_memory", "cpu", "memory", "whole_cpu", "whole_memory")
 
     def __init__(self, columns: int) -> None:
         self.allocatable_cpu: tuple[int, ...] = (0,) * columns
         self.allocatable_memory: tuple[int, ...] = (0,) * columns
+        self.whole_cpu = self.whole_memory = 0
         self.cpu = [0] * columns
         self.memory = [0] * columns
 
@@ -61,6 +64,7 @@ class Row:
         """A row that changes for itself."""
         other = Row(0)
         other.allocatable_cpu, other.allocatable_memory = self.allocatable_cpu, self.allocatable_memory
+        other.whole_cpu, other.whole_memory = self.whole_cpu, self.whole_memory
         other.cpu, other.memory = self.cpu[:], self.memory[:]
         return other
 
@@ -122,6 +126,7 @@ class Pool:
         pad = (0,) * (self.columns - len(cpu))
         before_cpu, before_memory = row.allocatable_cpu, row.allocatable_memory
         row.allocatable_cpu, row.allocatable_memory = (*cpu, *pad), (*memory, *pad)
+        row.whole_cpu, row.whole_memory = sum(cpu), sum(memory)
         # What is held stays.
         row.cpu[:] = map(_moved, row.cpu, before_cpu, row.allocatable_cpu)
         row.memory[:] = map(_moved, row.memory, before_memory, row.allocatable_memory)
@@ -205,23 +210,25 @@ class Pool:
         self._promised.clear()
         self.dirty.update(numbers)
         at = np.array(numbers, dtype=np.int64)
+        rows = [self.rows[number] for number in numbers]
         for whole, unit, unit_pct, sums in (
-            (
-                self.allocatable_cpu,
-                self._cpu_unit,
-                self.cpu_unit_pct,
-                [sum(self.rows[n].allocatable_cpu) for n in numbers],
-            ),
-            (
-                self.allocatable_memory,
-                self._memory_unit,
-                self.memory_unit_pct,
-                [sum(self.rows[n].allocatable_memory) for n in numbers],
-            ),
+            (self.allocatable_cpu, self._cpu_unit, self.cpu_unit_pct, [row.whole_cpu for row in rows]),
+            (self.allocatable_memory, self._memory_unit, self.memory_unit_pct, [row.whole_memory for row in rows]),
         ):
             whole[at] = sums
             unit[at] = np.where(whole[at] > 0, 100.0 / np.maximum(whole[at], 1), 0.0)
             unit_pct[at] = unit[at]
+
+    def check(self) -> None:
+        """Raise InvariantBroken unless the arrays say what the rows say."""
+        self.sync()
+        count = len(self.rows)
+        kept = {name: value[:count].copy() for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        self._promised.update(range(count))
+        self.sync()
+        for name, before in kept.items():
+            if (before != vars(self)[name][:count]).any():
+                raise InvariantBroken("an array differs from its rows", array=name)
 
 
 def _moved(free: int, before: int, after: int) -> int:

@@ -22,7 +22,7 @@ from colo_scheduler.scorers.allocation import (
     most_allocated,
     most_allocated_of_rows,
 )
-from colo_scheduler.scorers.placement import fewest_zones, fewest_zones_of_rows
+from colo_scheduler.scorers.placement import fewest_zones_of_rows
 from colo_scheduler.scorers.weights import Scorer
 from colo_scheduler.zones import IntArray
 
@@ -109,10 +109,10 @@ class ScorerForms(NamedTuple):
     above: "Callable[[FitRows], FloatArray] | None" = None
 
 
-def most_free(left_cpu: int, left_memory: int, allocatable_cpu: int, allocatable_memory: int) -> int:
+def most_free(fit: OneFit) -> int:
     """Share of the allocatable that stays free, mean of CPU and memory: floor((floor(100 c/C) + floor(100 m/M)) / 2)."""
-    cpu_pct = 100 * left_cpu // allocatable_cpu if allocatable_cpu > 0 else 0
-    memory_pct = 100 * left_memory // allocatable_memory if allocatable_memory > 0 else 0
+    cpu_pct = 100 * fit.left_cpu // fit.allocatable_cpu if fit.allocatable_cpu > 0 else 0
+    memory_pct = 100 * fit.left_memory // fit.allocatable_memory if fit.allocatable_memory > 0 else 0
     mean = (cpu_pct + memory_pct) // 2
     return 0 if mean < 0 else 100 if mean > 100 else mean
 
@@ -159,9 +159,9 @@ def _less(allocated: tuple[int, int]) -> tuple[int, int]:
 
 
 SCORERS: Final[dict[Scorer, ScorerForms]] = {
-    Scorer.FEWEST_ZONES: ScorerForms(lambda fit: fewest_zones(fit.cost), lambda fits: fewest_zones_of_rows(fits.cost)),
+    Scorer.FEWEST_ZONES: ScorerForms(lambda fit: 100 // fit.cost, lambda fits: fewest_zones_of_rows(fits.cost)),
     Scorer.MOST_FREE: ScorerForms(
-        lambda fit: most_free(fit.left_cpu, fit.left_memory, fit.allocatable_cpu, fit.allocatable_memory),
+        most_free,
         lambda fits: most_free_of_rows(fits.left_cpu, fits.left_memory, fits.allocatable_cpu, fits.allocatable_memory),
         _mean_free_above,
     ),

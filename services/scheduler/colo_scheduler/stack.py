@@ -106,11 +106,16 @@ def _avoided(view: View, request: RequestClass) -> set[int]:
 
 
 class Scoring(NamedTuple):
-    """The scorers that count, each with its weight, and the sum of the weights."""
+    """The scorers that count, each with its weight; the sum of the weights; and again with the form for one node, and their names.
+
+    `may_rise`: a node may score more after something was placed on it.
+    """
 
     weighed: tuple[tuple[int, Scorer], ...]
     total: int
     ones: tuple[tuple[int, Callable[[OneFit], int]], ...]
+    names: tuple[str, ...]
+    may_rise: bool
 
     def of_one(self, fit: OneFit) -> int:
         """The weighted sum of the scores, not yet divided: nodes are compared by it, so that rounding makes no ties."""
@@ -146,8 +151,9 @@ class Scoring(NamedTuple):
 
     def told(self, node: str, fit: OneFit) -> NodeScore:
         """One row of the score matrix as it is told."""
-        scores = {scorer.value: SCORERS[scorer].of_one(fit) for _, scorer in self.weighed}
-        return NodeScore(node=node, total=self.of_one(fit) // self.total, scores=scores)
+        scores = {name: score(fit) for name, (_, score) in zip(self.names, self.ones, strict=True)}
+        weighted = sum([weight * score for (weight, _), score in zip(self.ones, scores.values(), strict=True)])
+        return NodeScore(node=node, total=weighted // self.total, scores=scores)
 
 
 @lru_cache(maxsize=16)
@@ -155,7 +161,8 @@ def scoring_of(weights: ScorerWeights) -> Scoring:
     """The scorers of these weights. Raises KeyError for one that nothing scores (`policy.check_policy` refuses it)."""
     weighed = tuple((weight, scorer) for scorer, weight in weights.active)
     ones = tuple((weight, SCORERS[scorer].of_one) for weight, scorer in weighed)
-    return Scoring(weighed, sum(weight for weight, _ in weighed), ones)
+    names = tuple(scorer.value for _, scorer in weighed)
+    return Scoring(weighed, sum(weight for weight, _ in weighed), ones, names, weights.may_rise)
 
 
 def sort_key(weight: int, left_cpu: int, rank: int) -> int:

@@ -39,7 +39,8 @@ FREE = {
 
 @pytest.mark.parametrize(("numbers", "score"), FREE.values(), ids=FREE.keys())
 def test_what_stays_free_scores_its_share(numbers: tuple[int, int, int, int], score: int) -> None:
-    assert most_free(*numbers) == score
+    names = ("left_cpu", "left_memory", "allocatable_cpu", "allocatable_memory")
+    assert most_free(SimpleNamespace(cost=1, **dict(zip(names, numbers, strict=True)))) == score
     columns = [np.array([number], dtype=np.int64) for number in numbers]
     assert most_free_of_rows(*columns).tolist() == [score]
 

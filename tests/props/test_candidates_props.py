@@ -1,0 +1,320 @@
+"""Decisions without scoring every node: the same as scoring every node afresh for every replica."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from colo_common.model.freshness import Freshness
+from colo_common.model.placement import ZoneShare
+from colo_common.model.reasons import Reason
+from colo_scheduler.candidates import Candidates, ranked
+from colo_scheduler.cluster import Cluster, View
+from colo_scheduler.decide import decide_class
+from colo_scheduler.pool import PoolName
+from colo_scheduler.request import RequestClass, class_of
+from colo_scheduler.scorers.allocation import balanced_allocation, binpack, least_allocated, most_allocated
+from colo_scheduler.scorers.weights import ScorerWeights
+from colo_scheduler.stack import run_filters, scoring_of
+from tests.support.builders import GIB, a_node
+from tests.support.scheduler_story import COMMAND, EITHER, WORK, a_want, an_allocatable, topology_of
+from tests.support.scheduler_twin import TwinZone, fewest
+
+MIB = 1 << 20
+NOW_MS = 1_000
+MACHINES = (topology_of(1), topology_of(2), topology_of(2, sockets=2), topology_of(4, sockets=2), topology_of(3))
+
+# Round numbers make ties and shares that are whole; odd ones meet every rounding.
+zone_cpus = st.one_of(st.sampled_from([0, 1000, 4000, 8000]), st.integers(0, 9000))
+zone_memories = st.one_of(
+    st.sampled_from([0, 1, 4, 8]).map(lambda gib: gib * GIB), st.integers(0, 9 * GIB), st.integers(0, 9000 * MIB)
+)
+promises = st.tuples(zone_cpus, zone_memories)
+
+
+class Machine(NamedTuple):
+    shape: int
+    promised: list[tuple[int, int]]
+    held: list[tuple[int, int, int]]
+    """What is held: zone (modulo the zones), mcpu, bytes; it may be more than is promised."""
+    freshness: Freshness
+    is_reloading: bool
+    simulated: bool
+    is_known: bool
+
+
+machines = st.builds(
+    Machine,
+    shape=st.integers(0, len(MACHINES) - 1),
+    promised=st.lists(promises, min_size=4, max_size=4),
+    held=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3000), st.integers(0, 3 * GIB)), max_size=2),
+    freshness=st.sampled_from([Freshness.FRESH] * 9 + [Freshness.STALE]),
+    is_reloading=st.sampled_from([False] * 9 + [True]),
+    simulated=st.booleans(),
+    is_known=st.sampled_from([True] * 9 + [False]),
+)
+# Many alike beside a few odd ones: chunks, ties and their order.
+fleets = st.one_of(
+    st.lists(machines, max_size=8),
+    st.tuples(machines, st.integers(1, 40), st.lists(machines, max_size=3)).map(lambda t: [t[0]] * t[1] + t[2]),
+)
+weights = st.one_of(
+    st.just(ScorerWeights()),
+    st.builds(
+        ScorerWeights,
+        fewest_zones=st.sampled_from([0, 1, 10, 1000]),
+        most_free=st.sampled_from([1, 7, 1000]),
+        least_allocated=st.sampled_from([0, 0, 3]),
+        most_allocated=st.sampled_from([0, 0, 5, 1000]),
+        balanced_allocation=st.sampled_from([0, 0, 2]),
+        binpack=st.sampled_from([0, 0, 9]),
+    ),
+)
+wanted = st.builds(
+    lambda cpu, memory, run, avoid: class_of(
+        a_want(mcpu=cpu, memory_bytes=memory, run=run, avoid=tuple((f"n{n:02}", NOW_MS + 1) for n in sorted(avoid)))
+    ),
+    st.one_of(st.sampled_from([1, 500, 1000, 4000, 12_000]), st.integers(1, 20_000)),
+    st.one_of(st.sampled_from([1, MIB, GIB, 6 * GIB]), st.integers(1, 20 * GIB)),
+    st.sampled_from([COMMAND, WORK, EITHER, EITHER]),
+    st.sets(st.integers(0, 9), max_size=2),
+)
+
+
+def cluster_of(fleet: list[Machine], rotation: int = 0) -> Cluster:
+    cluster = Cluster(tie_rotation=rotation)
+    for number, machine in enumerate(fleet):
+        name = f"n{number:02}"
+        topology = MACHINES[machine.shape]
+        if machine.is_known:
+            cluster.on_topology(a_node(name, topology, simulated=machine.simulated))
+        zones = machine.promised[: len(topology.zones)]
+        cluster.on_allocatable(an_allocatable(name, zones, freshness=machine.freshness))
+        node = cluster.node(name)
+        cluster.settle(node, machine.is_reloading)
+        for index, (zone, cpu, memory) in enumerate(machine.held):
+            share = ZoneShare(zone=zone % len(topology.zones), cpu_mcpu=cpu, memory_bytes=memory)
+            cluster.hold(node, (f"h{index}", 1), (share,))
+    return cluster
+
+
+class Dumb:
+    """Every node as lists of its own, scored afresh for every replica."""
+
+    def __init__(self, fleet: list[Machine], rotation: int = 0) -> None:
+        self.fleet = fleet
+        self.free: list[list[list[int]]] = []
+        self.whole: list[tuple[int, int]] = []
+        self.rank = [(number - rotation) % max(1, len(fleet)) for number in range(len(fleet))]
+        for machine in fleet:
+            zones = machine.promised[: len(MACHINES[machine.shape].zones)] if machine.is_known else []
+            free = [[cpu, memory] for cpu, memory in zones]
+            for zone, cpu, memory in machine.held if zones else ():
+                free[zone % len(zones)][0] -= cpu
+                free[zone % len(zones)][1] -= memory
+            self.free.append(free)
+            self.whole.append((sum(cpu for cpu, _ in zones), sum(memory for _, memory in zones)))
+
+    def refusal(self, row: int, request: RequestClass) -> Reason | None:
+        machine = self.fleet[row]
+        if not machine.is_known:
+            return Reason.TOPOLOGY_UNKNOWN
+        if machine.freshness is not Freshness.FRESH:
+            return Reason.NODE_NOT_FRESH
+        if f"n{row:02}" in dict(request.avoid):
+            return Reason.NODE_EXCLUDED
+        if not (request.has_work if machine.simulated else request.has_command):
+            return Reason.RUNTIME_ABSENT
+        if machine.is_reloading:
+            return Reason.LEDGER_CONFLICT
+        if sum(cpu for cpu, _ in self.free[row]) < request.cpu_mcpu:
+            return Reason.BATCH_CPU_SHORT
+        if sum(memory for _, memory in self.free[row]) < request.memory_bytes:
+            return Reason.BATCH_MEMORY_SHORT
+        return Reason.ZONE_FIT_SHORT if self.cost(row, request) is None else None
+
+    def cost(self, row: int, request: RequestClass) -> int | None:
+        known = MACHINES[self.fleet[row].shape].zones
+        zones = [TwinZone(z.zone, z.socket, cpu, mem) for z, (cpu, mem) in zip(known, self.free[row], strict=True)]
+        found = fewest(request.cpu_mcpu, request.memory_bytes, zones)
+        if found is None:
+            return None
+        return found[0] + len(zones) if found[1] else found[0]
+
+    def key(self, row: int, request: RequestClass, weights: ScorerWeights) -> tuple[int, int, int]:
+        cost = self.cost(row, request)
+        assert cost is not None
+        whole = self.whole[row]
+        asked = (request.cpu_mcpu, request.memory_bytes)
+        left = [sum(zone[i] for zone in self.free[row]) - asked[i] for i in range(2)]
+        allocated = [whole[i] - left[i] for i in range(2)]
+        before = [allocated[i] - asked[i] for i in range(2)]
+        pct = [100 * left[i] // whole[i] if whole[i] > 0 else 0 for i in range(2)]
+        scores = {
+            "fewest_zones": 100 // cost,
+            "most_free": min(100, max(0, sum(pct) // 2)),
+            "least_allocated": least_allocated(allocated, whole, (1, 1)),
+            "most_allocated": most_allocated(allocated, whole, (1, 1)),
+            "balanced_allocation": balanced_allocation(allocated, whole),
+            "binpack": binpack(asked, before, whole, (1, 1)),
+        }
+        total = sum(getattr(weights, name) * score for name, score in scores.items())
+        return (total, left[0], -self.rank[row])
+
+    def fitting(self, request: RequestClass) -> list[int]:
+        return [row for row in range(len(self.fleet)) if self.refusal(row, request) is None]
+
+    def best(self, request: RequestClass, weights: ScorerWeights) -> int | None:
+        return max(self.fitting(request), key=lambda row: self.key(row, request, weights), default=None)
+
+    def counts(self, request: RequestClass) -> dict[Reason, int]:
+        found = [self.refusal(row, request) for row in range(len(self.fleet))]
+        return {reason: found.count(reason) for reason in found if reason is not None}
+
+    def take(self, row: int, shares: tuple[ZoneShare, ...]) -> None:
+        for share in shares:
+            self.free[row][share.zone][0] -= share.cpu_mcpu
+            self.free[row][share.zone][1] -= share.memory_bytes
+
+
+@settings(max_examples=300)
+@given(fleets, wanted, weights, st.integers(0, 12), st.integers(0, 50))
+def test_a_class_gets_the_nodes_that_scoring_all_of_them_for_each_replica_would_give(
+    fleet: list[Machine], request: RequestClass, by: ScorerWeights, count: int, rotation: int
+) -> None:
+    dumb = Dumb(fleet, rotation)
+    view = cluster_of(fleet, rotation).view(NOW_MS)
+    decision = decide_class(view, request, count, by, best_rows=3)
+    if count:
+        assert {each.reason: each.nodes for each in decision.counts} == dumb.counts(request)
+    for choice in decision.choices:
+        assert choice.row == dumb.best(request, by)
+        dumb.take(choice.row, choice.shares)
+    if len(decision.choices) < count:
+        assert dumb.best(request, by) is None
+
+
+@given(fleets, wanted, weights)
+def test_all_nodes_that_fit_come_in_the_order_of_their_keys(
+    fleet: list[Machine], request: RequestClass, by: ScorerWeights
+) -> None:
+    dumb = Dumb(fleet)
+    view = cluster_of(fleet).view(NOW_MS)
+    expected = sorted(dumb.fitting(request), key=lambda row: dumb.key(row, request, by), reverse=True)
+    assert [each.row for each in ranked(view, request, scoring_of(by))] == expected
+
+
+@given(fleets, wanted)
+def test_the_filters_one_by_one_refuse_the_nodes_that_the_decision_counts(
+    fleet: list[Machine], request: RequestClass
+) -> None:
+    view = cluster_of(fleet).view(NOW_MS)
+    filtered = run_filters(view, request)
+    assert filtered.counts == Candidates(view, request, scoring_of(ScorerWeights())).counts
+    assert filtered.rows.tolist() == Dumb(fleet).fitting(request)
+
+
+@given(fleets, st.lists(wanted, min_size=1, max_size=4), weights)
+def test_what_a_trial_takes_is_taken_of_nothing_else(
+    fleet: list[Machine], requests: list[RequestClass], by: ScorerWeights
+) -> None:
+    cluster = cluster_of(fleet)
+    before = free_of(cluster.view(NOW_MS))
+    trial, dumb = cluster.trial(NOW_MS), Dumb(fleet)
+    for request in requests:
+        for choice in decide_class(trial, request, 2, by).choices:
+            assert choice.row == dumb.best(request, by)
+            trial.take(PoolName.BATCH, choice.row, choice.shares)
+            dumb.take(choice.row, choice.shares)
+    assert free_of(cluster.view(NOW_MS)) == before
+    assert free_of(trial) == [[tuple(zone) for zone in zones] for zones in dumb.free]
+    cluster.check()
+
+
+def free_of(view: View) -> list[list[tuple[int, int]]]:
+    """What is free by the arrays, zone by zone."""
+    pool = view.pool(PoolName.BATCH)
+    return [
+        list(zip(pool.free_cpu[n.row].tolist(), pool.free_memory[n.row].tolist(), strict=True))[: len(n.zone_ids)]
+        for n in view.nodes
+    ]
+
+
+class Steps:
+    """Things that happen to a cluster between decisions."""
+
+    of = st.lists(
+        st.one_of(
+            st.tuples(st.just("promise"), st.integers(0, 9), st.lists(promises, min_size=4, max_size=4)),
+            st.tuples(st.just("fresh"), st.integers(0, 9), st.sampled_from([Freshness.FRESH, Freshness.STALE])),
+            st.tuples(st.just("reload"), st.integers(0, 9), st.booleans()),
+            st.tuples(st.just("simulated"), st.integers(0, 9), st.booleans()),
+            st.tuples(st.just("want"), wanted, st.integers(1, 6)),
+            st.tuples(st.just("end"), st.integers(0, 30)),
+        ),
+        max_size=14,
+    )
+
+
+@settings(max_examples=150)
+@given(st.lists(machines, min_size=1, max_size=10), Steps.of, weights)
+def test_decisions_stay_right_while_the_cluster_changes(
+    fleet: list[Machine], steps: list[tuple[object, ...]], by: ScorerWeights
+) -> None:
+    cluster, live = cluster_of(fleet), list(fleet)
+    placed: list[tuple[int, tuple[ZoneShare, ...]]] = []
+    for at_ms, step in enumerate(steps, start=1):
+        match step:
+            case ("want", RequestClass() as request, int(count)):
+                dumb = dumb_of(live, placed)
+                decision = decide_class(cluster.view(NOW_MS), request, count, by)
+                assert {each.reason: each.nodes for each in decision.counts} == dumb.counts(request)
+                for choice in decision.choices:
+                    assert choice.row == dumb.best(request, by)
+                    dumb.take(choice.row, choice.shares)
+                    cluster.hold(cluster.nodes[choice.row], (f"p{len(placed)}", 1), choice.shares)
+                    placed.append((choice.row, choice.shares))
+            case ("end", int(number)):
+                if number < len(placed):
+                    cluster.drop(cluster.nodes[placed[number][0]], (f"p{number}", 1))
+                    placed[number] = (placed[number][0], ())
+            case (str(kind), int(number), value):
+                row = number % len(live)
+                live[row] = changed(cluster, live[row], f"n{row:02}", kind, value, at_ms)
+    cluster.check()
+    assert free_of(cluster.view(NOW_MS)) == [[tuple(zone) for zone in z] for z in dumb_of(live, placed).free]
+
+
+def dumb_of(fleet: list[Machine], placed: list[tuple[int, tuple[ZoneShare, ...]]]) -> Dumb:
+    dumb = Dumb(fleet)
+    for row, shares in placed:
+        dumb.take(row, shares)
+    return dumb
+
+
+def changed(cluster: Cluster, machine: Machine, name: str, kind: str, value: object, at_ms: int) -> Machine:
+    """Tell the cluster; the machine as it is then."""
+    zones = len(MACHINES[machine.shape].zones)
+    match kind, value:
+        case "promise", list():
+            cluster.on_allocatable(an_allocatable(name, value[:zones], freshness=machine.freshness, at_ms=at_ms))
+            return machine._replace(promised=value)
+        case "fresh", Freshness():
+            promised = machine.promised[:zones]
+            cluster.on_allocatable(an_allocatable(name, promised, freshness=value, at_ms=at_ms))
+            return machine._replace(freshness=value)
+        case "reload", bool():
+            cluster.settle(cluster.node(name), value)
+            return machine._replace(is_reloading=value)
+        case "simulated", bool() if machine.is_known:
+            cluster.on_topology(a_node(name, MACHINES[machine.shape], simulated=value))
+            return machine._replace(simulated=value)
+    return machine
+
+
+@settings(max_examples=200)
+@given(fleets, wanted, weights)
+def test_no_bound_is_below_the_key_it_bounds(fleet: list[Machine], request: RequestClass, by: ScorerWeights) -> None:
+    Candidates(cluster_of(fleet).view(NOW_MS), request, scoring_of(by)).check()
