@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from colo_common.model.constraints import Constraints, Taint, Toleration
@@ -14,7 +15,7 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.reservation.book import KEEP_ENDED_MS, ReservationBook
 from colo_scheduler.reservation.expiry import DEFAULT_TTL_MS
 from colo_scheduler.reservation.fit import AllocatePolicy
-from colo_scheduler.reservation.held_place import PhaseChanged, attempt_of, name_of, offer_of
+from colo_scheduler.reservation.held_place import PhaseChanged, Reservation, attempt_of, name_of, offer_of
 from colo_scheduler.reservation.lifecycle import RESERVATION, Phase
 from colo_scheduler.reservation.owner_room import room_for_owner
 from colo_scheduler.reservation.owners import ControllerTerm, LabelRule, ObjectTerm, OwnerTerm, claimant_of
@@ -453,6 +454,17 @@ def test_a_restart_rebuilds_the_book_from_rows_and_the_ledger() -> None:
     assert again.remainder("r1") == book.remainder("r1")
     assert again.deadline_ms() == book.deadline_ms()
     again.check()
+
+
+def test_a_row_survives_its_way_through_a_store() -> None:
+    book = a_book(
+        policy=AllocatePolicy.RESTRICTED,
+        labels={"k": "v"},
+        owners=(OwnerTerm(object=ObjectTerm(name="web/task/0"), labels=(LabelRule(key="a", values=("1",)),)),),
+        taints=(Taint(key="kept"),),
+    )
+    for row in book.rows():
+        assert msgspec.json.decode(msgspec.json.encode(row), type=Reservation) == row
 
 
 def test_a_restart_follows_the_ledger_where_it_was_ahead_of_the_rows() -> None:
