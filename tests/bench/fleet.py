@@ -126,9 +126,10 @@ class FleetCore:
 class Cluster:
     """What a benchmark works with: the bus, what the fleet saw, the processes."""
 
-    def __init__(self, bus: NatsBus, core: FleetCore, pids: Mapping[str, int]) -> None:
+    def __init__(self, bus: NatsBus, core: FleetCore, pids: Mapping[str, int], processes: LabProcesses) -> None:
         self.bus = bus
         self.core = core
+        self.processes = processes
         self._pids = pids
 
     def costs(self) -> dict[str, tuple[float, float]]:
@@ -150,8 +151,15 @@ async def running_cluster(
     nodes: Sequence[str],
     period_s: float,
     trace_ratio: float = 1.0,
+    *,
+    schedulers: int = 1,
+    core: FleetCore | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Cluster]:
-    """The services of SERVICES, and nodes that are fresh and sampled every `period_s`. Everything is stopped at the end."""
+    """The services of SERVICES, and nodes that are fresh and sampled every `period_s`. Everything is stopped at the end.
+
+    Schedulers after the first are named scheduler-2 and so on.
+    """
     processes = LabProcesses(
         directory,
         {
@@ -162,19 +170,22 @@ async def running_cluster(
             "COLO_OVERCOMMIT_STALE_AFTER_MS": str(int(5_000 * period_s)),
             "COLO_OVERCOMMIT_LOST_AFTER_MS": str(int(20_000 * period_s)),
             "COLO_OVERCOMMIT_REFRESH_MS": "240000",
+            **(environment or {}),
         },
     )
     bus = NatsBus(nats.url, name="bench-fleet")
-    core = FleetCore()
+    core = core or FleetCore()
     stop = asyncio.Event()
     tasks: list[asyncio.Task[None]] = []
     bus.start()
     try:
         await bus.connected(10)
-        for name in SERVICES:
+        modules = {name: f"colo_{name}" for name in SERVICES}
+        modules |= {f"scheduler-{number}": "colo_scheduler" for number in range(2, schedulers + 1)}
+        for name, module in modules.items():
             # The address of the health page is said at level info.
-            await processes.start(name, f"colo_{name}", {"COLO_LOG_LEVEL": "info"})
-        await processes.wait_ready(list(SERVICES))
+            await processes.start(name, module, {"COLO_LOG_LEVEL": "info"})
+        await processes.wait_ready(list(modules))
         hears = (
             Hearing(type=ApplyPlacements),
             Hearing(type=PlacementsDecided, durable=False),
@@ -187,7 +198,7 @@ async def running_cluster(
             raise SystemExit(f"only {len(core.fresh)} of {len(nodes)} nodes were fresh after {FRESH_LIMIT_S} s")
         pids = {name: child.process.pid for name, child in processes.running.items()}
         pids |= {"nats-server": nats.pid, "redis-server": redis.pid, "the load": os.getpid()}
-        yield Cluster(bus, core, pids)
+        yield Cluster(bus, core, pids, processes)
     finally:
         stop.set()
         for task in tasks[1:]:

@@ -66,6 +66,7 @@ class Commits:
         self._shards = shards
         self._lost_commits: dict[Attempt, int] = {}
         self._recoveries: dict[str, Recovery] = {}
+        self._to_tell_again: set[str] = set()
         self.held: dict[Attempt, Held] = {}
         self.is_loaded = False
 
@@ -171,10 +172,25 @@ class Commits:
     def tell_again(self, attempt: Attempt, now_ms: int) -> list[Effect]:
         """The jobs service does not know of a place that was committed a while ago: whoever did it ended before it was told."""
         held = self.held[attempt]
-        if held.is_assumed or held.is_confirmed or now_ms - held.placement.decided_at_ms < _TOLD_WITHIN_MS:
+        if not self._seems_untold(held, now_ms):
             return []
         self._counts["placements_told_again"] += 1
         return list(announce([held], now_ms))
+
+    def tell_untold(self, now_ms: int) -> list[Effect]:
+        """Read the rows of what nobody has started for a while: what still is not started then is told again.
+
+        Its scheduler may have ended between the fact and the order. The bus drops an order that it has had.
+        """
+        nodes = {held.placement.node for held in self.held.values() if self._seems_untold(held, now_ms)}
+        self._to_tell_again |= nodes
+        return load_rows(sorted(nodes))
+
+    def _seems_untold(self, held: Held, now_ms: int) -> bool:
+        placement = held.placement
+        if held.is_assumed or held.is_confirmed or not self._shards.owns(placement.job):
+            return False
+        return now_ms - placement.decided_at_ms >= _TOLD_WITHIN_MS
 
     def gave_up(self, attempt: Attempt) -> None:
         """The attempt is wanted no more: lost commits of it count for nothing."""
@@ -208,6 +224,11 @@ class Commits:
         for row in event.rows:
             node = self._cluster.node(row.node)
             found.extend(self._take_row(node, row))
+            if row.node in self._to_tell_again:
+                self._to_tell_again.discard(row.node)
+                untold = [held for held in self._holds_of(node) if self._seems_untold(held, now_ms)]
+                self._counts["placements_told_again"] += len(untold)
+                found.extend(held for held in untold if held not in found)
             recovery = self._recoveries.pop(row.node, None)
             if recovery is not None:
                 missing = [h for h in self._holds_of(node) if not h.is_assumed and _attempt(h) not in recovery.running]
@@ -238,8 +259,10 @@ class Commits:
         return waited_for
 
     def loaded(self, now_ms: int) -> list[Effect]:
-        """All rows were read: tell again what no node has confirmed."""
+        """All rows were read: tell again what no node has confirmed. Who shares the work does so as it takes its shards."""
         self.is_loaded = True
+        if self._shards.count:
+            return []
         return list(announce([h for h in self.held.values() if not h.is_confirmed and not h.is_assumed], now_ms))
 
     def changed_nodes(self, changes: Sequence[tuple[str, int]]) -> list[str]:

@@ -270,6 +270,7 @@ class SchedulerCore:
         if self._ask_again_at_ms is not None and now_ms >= self._ask_again_at_ms:
             self._ask_again_at_ms = None
             effects.append(AskPending())
+            effects.extend(self.commits.tell_untold(now_ms))
         if self._has_overflowed and len(self.queue) * 2 <= self.policy.waiting_max:
             self._has_overflowed = False
             effects.append(AskPending())

@@ -37,7 +37,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     facts_max_age_ms: int = 300_000
     ledger_refresh_ms: int = 30_000
     reject_again_ms: int = 60_000
-    ask_again_ms: int = 5_000
+    ask_again_ms: int = 3_000
     score_rows: int = 5
     tie_rotation: int = 0
     backoff: Backoff = field(default_factory=Backoff)

@@ -11,7 +11,7 @@ from colo_scheduler.shards import check_shards
 
 __all__ = ["LEASE_TTL_MS", "Settings"]
 
-LEASE_TTL_MS: Final = 6_000
+LEASE_TTL_MS: Final = 3_000
 _LEASE_TTL_LEAST_MS: Final = 300
 
 

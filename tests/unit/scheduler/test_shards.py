@@ -1,6 +1,7 @@
 """Several schedulers share the wants: who decides which, under which fence, and what is asked when a shard is taken."""
 
 import pytest
+from msgspec import structs
 
 from colo_common.events.effects import Effect, Publish, Wake
 from colo_common.events.job import ReplicasWanted
@@ -14,6 +15,7 @@ from colo_scheduler.ledger import (
     LedgerAnswered,
     LedgerLoaded,
     LedgerRows,
+    LoadRows,
     NodeAnswer,
     NodeRow,
     RefreshLedger,
@@ -112,6 +114,24 @@ def test_a_place_whose_scheduler_ended_before_it_told_is_told_by_the_one_that_ta
     said = [effect.fact for effect in core.handle(pending, 15_000) if isinstance(effect, Publish)]
     assert [type(fact) for fact in said] == [PlacementsDecided, ApplyPlacements]
     assert core.counts["placements_told_again"] == 1
+
+
+@pytest.mark.parametrize("is_started", [False, True], ids=["not started", "started since"])
+def test_an_order_that_was_never_sent_is_sent_by_the_one_that_takes_over(is_started: bool) -> None:
+    job = of_shard(0)
+    core = a_core()
+    attempt = (f"{job}/t/0", 1)
+    held = Reservation(placement=a_placement(attempt[0], node="n1"), generation=1)
+    foreign = Reservation(placement=a_placement(f"{of_shard(1)}/t/0", node="n1"), generation=1)
+    row = NodeRow(node="n1", revision=1, changes=1, reservations=(held, foreign))
+    core.handle(LedgerRows(rows=(row,)), 10_000)
+    core.handle(ShardsHeld(fences=((0, 3),)), 10_000)
+    effects = core.handle(Wake(), 10_000 + core.policy.ask_again_ms)
+    assert [effect.nodes for effect in effects if isinstance(effect, LoadRows)] == [("n1",)]
+    again = structs.replace(row, confirmed=(attempt,) if is_started else ())
+    said = [effect.fact for effect in core.handle(LedgerRows(rows=(again,)), 16_000) if isinstance(effect, Publish)]
+    ordered = [p.replica for fact in said if isinstance(fact, ApplyPlacements) for p in fact.placements]
+    assert ordered == ([] if is_started else [attempt[0]])
 
 
 def test_what_another_scheduler_released_is_free_here_too() -> None:
