@@ -7,6 +7,7 @@ from typing import Any
 from colo_common.model.placement import Placement, ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.workload import ResourceRequest, RunSpec
+from colo_scheduler.reservation.book import ReservationBook
 from colo_scheduler.reservation.held_place import HoldChanged
 from colo_scheduler.reservation.owners import Claimant, Controller, ControllerTerm, OwnerTerm
 from colo_scheduler.reservation.spec import ReservationSpec
@@ -71,3 +72,12 @@ def an_owner(
 ) -> Placement:
     """A replica of "web" that uses a reservation: 1 CPU and 2 GiB of zone 0 when nothing else is said."""
     return a_placement(f"web/task/{index}", node, zones or {0: (1_000, 2)}, reservation=of, **more)
+
+
+def a_book(*, bound: bool = True, **more: Any) -> ReservationBook:
+    """A book with reservation r1: 4 CPUs and 8 GiB on n1, zone 0."""
+    book = ReservationBook()
+    book.create(a_spec(**more), 0)
+    if bound:
+        book.bind(a_place(), 0)
+    return book
