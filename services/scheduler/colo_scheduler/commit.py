@@ -15,6 +15,7 @@ from colo_common.events.job import ReplicaWant
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import Reason
+from colo_scheduler.agreement import disagreement_of
 from colo_scheduler.announce import announce, order, released
 from colo_scheduler.attempts import Held, Over
 from colo_scheduler.cluster import Cluster, Node
@@ -255,8 +256,17 @@ class Commits:
             if self._queue.remove(attempt) is not None:
                 self._lost_commits.pop(attempt, None)
                 waited_for.append(held)
+        node.unreadable = row.unreadable
+        self.judge(node)
         self._cluster.settle(node, is_reloading=False)
         return waited_for
+
+    def judge(self, node: Node) -> None:
+        """Leave the node out of decisions as long as what it holds contradicts what it is."""
+        why = disagreement_of(node)
+        if why != node.disagreement:
+            self._counts["nodes_disagreed"] += bool(why) and not node.disagreement
+            self._cluster.disagree(node, why)
 
     def loaded(self, now_ms: int) -> list[Effect]:
         """All rows were read: tell again what no node has confirmed. Who shares the work does so as it takes its shards."""

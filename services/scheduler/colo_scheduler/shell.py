@@ -17,6 +17,7 @@ from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTo
 from colo_common.events.placement import PlacementsReleased
 from colo_common.events.requests import PendingReplicas, PendingReply, Refusal
 from colo_common.model.invalid import InvariantBroken
+from colo_common.model.reasons import Reason
 from colo_common.ports import Bus, Clock, PortError, Unavailable
 from colo_common.runtime.ask import ask
 from colo_common.runtime.backoff import Backoff
@@ -114,6 +115,10 @@ class SchedulerShell:
         )
         self._waiting = metrics.gauge("colo_scheduler_waiting_replicas", "replicas that wait for a place")
         self._held = metrics.gauge("colo_scheduler_held_attempts", "attempts that hold a place")
+        self._disagreeing: dict[str, str] = {}
+        self._disagreeing_nodes = metrics.gauge(
+            "colo_scheduler_disagreeing_nodes", "nodes whose ledger row contradicts what they are"
+        )
         self._shards_held = metrics.gauge("colo_scheduler_held_shards", "shards whose wants are decided here")
         self._nodes = metrics.gauge("colo_scheduler_known_nodes", "nodes that are known")
 
@@ -274,12 +279,23 @@ class SchedulerShell:
             self.count()
             await asyncio.sleep(_COUNT_EVERY_S)
 
+    def _tell_disagreements(self) -> None:
+        """Log where ledger and node contradict each other, when it begins and when it ends."""
+        found = {node.name: node.disagreement for node in self._core.cluster.nodes if node.disagreement}
+        for name in sorted(found.keys() | self._disagreeing.keys()):
+            why = found.get(name, "")
+            if why != self._disagreeing.get(name, ""):
+                self._log.warning(Reason.LEDGER_DISAGREES.value, node=name, why=why or "not any more")
+        self._disagreeing = found
+        self._disagreeing_nodes.set(len(found))
+
     def count(self) -> None:
         """Bring the metrics up to the core's counters."""
         for name, count in sorted(self._core.counts.items()):
             if count > self._counted[name]:
                 self._outcomes.labels(name).inc(count - self._counted[name])
                 self._counted[name] = count
+        self._tell_disagreements()
         self._waiting.set(len(self._core.queue))
         self._held.set(len(self._core.commits.held))
         self._nodes.set(len(self._core.cluster.nodes))
