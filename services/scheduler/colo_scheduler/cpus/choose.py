@@ -114,7 +114,7 @@ def choose_cpus(
 
     Guarantees: exactly `count` CPUs, all available; with a required bind policy whole cores, or no two of a core; an exclusive
     policy is kept whenever the rules found a way, and `is_apart` tells. Work is bounded: a sort of the machine's cores for each
-    zone asked, and for the kubelet's distribution at most `distributed.STEPS_MAX` sets of zones.
+    zone asked, and for the kubelet's distribution at most `even_zones.STEPS_MAX` sets of zones.
 
     Raises InvalidInput for a request that breaks a rule and for `zones` that name a zone twice.
     """
