@@ -129,4 +129,6 @@ def test_memory_of_a_group_is_what_its_process_holds(probe: CgroupTree) -> None:
         tell(holder.stdin, "end")
     assert isinstance(look.event, Measured), look
     (workload,) = look.event.workloads
-    assert workload.memory_used_bytes == pytest.approx(held_bytes, rel=0.05)
+    # The kernel charges a group in advance: up to 64 pages on each CPU that its processes have been on.
+    in_advance_bytes = 64 * os.sysconf("SC_PAGESIZE") * (os.cpu_count() or 1)
+    assert 0.98 * held_bytes <= workload.memory_used_bytes <= 1.02 * held_bytes + in_advance_bytes
