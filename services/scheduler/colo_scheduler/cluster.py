@@ -37,7 +37,6 @@ class Node:
     __slots__ = (
         "allocatable",
         "changes",
-        "disagreement",
         "freshness",
         "freshness_at_ms",
         "holds",
@@ -52,7 +51,6 @@ class Node:
         "sockets",
         "topology",
         "topology_at_ms",
-        "unreadable",
         "zone_ids",
     )
 
@@ -74,8 +72,6 @@ class Node:
         self.changes = 0
         self.in_flight = 0
         self.is_reloading = False
-        self.unreadable: tuple[str, ...] = ()
-        self.disagreement = ""
 
     @property
     def sample_seq(self) -> int:
@@ -257,13 +253,6 @@ class Cluster:
         if not is_reloading:
             self.grown.add(node.row)
 
-    def disagree(self, node: Node, why: str) -> None:
-        """Leave a node out of decisions while its ledger row contradicts what it is; empty takes it back in."""
-        node.disagreement = why
-        self._write_facts(node)
-        if not why:
-            self.grown.add(node.row)
-
     def _take(self, node: Node, pool: Pool, shares: tuple[ZoneShare, ...], sign: int) -> None:
         for share in shares:
             pool.take(node.row, node.slot(share.zone), sign * share.cpu_mcpu, sign * share.memory_bytes)
@@ -315,7 +304,6 @@ class Cluster:
             node.row,
             known=node.topology is not None,
             settled=not node.is_reloading,
-            agrees=not node.disagreement,
             simulated=node.is_simulated,
             may_grow=node.freshness.may_grow and node.allocatable is not None,
             at_ms=node.allocatable.at_ms if node.allocatable else 0,

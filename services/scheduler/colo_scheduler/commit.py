@@ -15,7 +15,6 @@ from colo_common.events.job import ReplicaWant
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import Reason
-from colo_scheduler.agreement import disagreement_of
 from colo_scheduler.announce import announce, order, released
 from colo_scheduler.attempts import Held, Over
 from colo_scheduler.cluster import Cluster, Node
@@ -69,6 +68,7 @@ class Commits:
         self._recoveries: dict[str, Recovery] = {}
         self._to_tell_again: set[str] = set()
         self.held: dict[Attempt, Held] = {}
+        self.unreadable: dict[str, tuple[str, ...]] = {}
         self.is_loaded = False
 
     # ---- forward
@@ -256,17 +256,14 @@ class Commits:
             if self._queue.remove(attempt) is not None:
                 self._lost_commits.pop(attempt, None)
                 waited_for.append(held)
-        node.unreadable = row.unreadable
-        self.judge(node)
-        self._cluster.settle(node, is_reloading=False)
+        # Who knows what else is held there? Nothing more is placed on the node until somebody has put its row right.
+        self._cluster.settle(node, is_reloading=bool(row.unreadable))
+        if row.unreadable and node.name not in self.unreadable:
+            self._counts["rows_unreadable"] += 1
+        self.unreadable.pop(node.name, None)
+        if row.unreadable:
+            self.unreadable[node.name] = row.unreadable
         return waited_for
-
-    def judge(self, node: Node) -> None:
-        """Leave the node out of decisions as long as what it holds contradicts what it is."""
-        why = disagreement_of(node)
-        if why != node.disagreement:
-            self._counts["nodes_disagreed"] += bool(why) and not node.disagreement
-            self._cluster.disagree(node, why)
 
     def loaded(self, now_ms: int) -> list[Effect]:
         """All rows were read: tell again what no node has confirmed. Who shares the work does so as it takes its shards."""

@@ -110,7 +110,6 @@ class SchedulerCore:
         match event:
             case NodeTopologyReported():
                 self._note_old(self.cluster.on_topology(event))
-                self.commits.judge(self.cluster.node(event.node))
             case AllocatableChanged():
                 self._note_old(self.cluster.on_allocatable(event))
             case FreshnessChanged():

@@ -36,7 +36,6 @@ class NodeFacts:
         self.known: BoolArray = np.zeros(size, dtype=np.bool_)
         self.fresh: BoolArray = np.zeros(size, dtype=np.bool_)
         self.settled: BoolArray = np.zeros(size, dtype=np.bool_)
-        self.agrees: BoolArray = np.ones(size, dtype=np.bool_)
         self.simulated: BoolArray = np.zeros(size, dtype=np.bool_)
         self.socket: IntArray = np.full((size, columns), NO_SOCKET, dtype=np.int64, order="F")
         self.split_score: FloatArray = np.zeros(size, dtype=np.float32)
@@ -47,17 +46,14 @@ class NodeFacts:
 
     # ---- changes
 
-    def write(
-        self, row: int, *, known: bool, settled: bool, agrees: bool, simulated: bool, may_grow: bool, at_ms: int
-    ) -> None:
-        """Take a node's facts. `may_grow`: they were fresh at `at_ms`. `agrees`: so does its ledger row with what it is."""
+    def write(self, row: int, *, known: bool, settled: bool, simulated: bool, may_grow: bool, at_ms: int) -> None:
+        """Take a node's facts. `may_grow`: they were fresh at `at_ms`."""
         self._may_grow[row], self._at_ms[row] = may_grow, at_ms
         fresh = may_grow and not self._is_old(at_ms)
         if fresh:
             self._lapse_ms = min(self._lapse_ms, at_ms + self._max_age_ms)
-        before = (self.known[row], self.fresh[row], self.settled[row], self.agrees[row], self.simulated[row])
-        if before != (known, fresh, settled, agrees, simulated):
-            self.agrees[row] = agrees
+        before = (self.known[row], self.fresh[row], self.settled[row], self.simulated[row])
+        if before != (known, fresh, settled, simulated):
             self.known[row], self.fresh[row], self.settled[row], self.simulated[row] = known, fresh, settled, simulated
             self.note(row)
 

@@ -65,11 +65,6 @@ def is_settled(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
     return facts.settled[rows]
 
 
-def is_agreed(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
-    """The node's ledger row agrees with what the node is."""
-    return facts.agrees[rows]
-
-
 def has_cpu(pool: Pool, rows: IntArray, request: RequestClass) -> BoolArray:
     """Free CPU of all zones is enough."""
     passes: BoolArray = pool.node_free_cpu[rows] >= request.cpu_mcpu
@@ -91,7 +86,6 @@ FACT_FILTERS: Final = (
     FactFilter(Reason.TOPOLOGY_UNKNOWN, is_known),
     FactFilter(Reason.NODE_NOT_FRESH, is_fresh),
     FactFilter(Reason.RUNTIME_ABSENT, has_runtime),
-    FactFilter(Reason.LEDGER_DISAGREES, is_agreed),
     FactFilter(Reason.LEDGER_CONFLICT, is_settled),
 )
 

@@ -71,6 +71,7 @@ _PAGES_MAX: Final = 1_000
 _ROUNDS: Final = 3
 _COUNT_EVERY_S: Final = 1.0
 _LEAVE_AFTER_S: Final = 6.0
+_SHOWN_UNREADABLE: Final = 3
 
 Inject = Callable[[Struct], Awaitable[None]]
 
@@ -115,10 +116,8 @@ class SchedulerShell:
         )
         self._waiting = metrics.gauge("colo_scheduler_waiting_replicas", "replicas that wait for a place")
         self._held = metrics.gauge("colo_scheduler_held_attempts", "attempts that hold a place")
-        self._disagreeing: dict[str, str] = {}
-        self._disagreeing_nodes = metrics.gauge(
-            "colo_scheduler_disagreeing_nodes", "nodes whose ledger row contradicts what they are"
-        )
+        self._unreadable: dict[str, tuple[str, ...]] = {}
+        self._unreadable_rows = metrics.gauge("colo_scheduler_unreadable_rows", "ledger rows that cannot be read")
         self._shards_held = metrics.gauge("colo_scheduler_held_shards", "shards whose wants are decided here")
         self._nodes = metrics.gauge("colo_scheduler_known_nodes", "nodes that are known")
 
@@ -279,15 +278,15 @@ class SchedulerShell:
             self.count()
             await asyncio.sleep(_COUNT_EVERY_S)
 
-    def _tell_disagreements(self) -> None:
-        """Log where ledger and node contradict each other, when it begins and when it ends."""
-        found = {node.name: node.disagreement for node in self._core.cluster.nodes if node.disagreement}
-        for name in sorted(found.keys() | self._disagreeing.keys()):
-            why = found.get(name, "")
-            if why != self._disagreeing.get(name, ""):
-                self._log.warning(Reason.LEDGER_DISAGREES.value, node=name, why=why or "not any more")
-        self._disagreeing = found
-        self._disagreeing_nodes.set(len(found))
+    def _tell_unreadable(self) -> None:
+        """Log which rows of the ledger cannot be read, when it begins and when it ends."""
+        found = dict(self._core.commits.unreadable)
+        for name in sorted(found.keys() | self._unreadable.keys()):
+            if found.get(name) != self._unreadable.get(name):
+                why = "; ".join(found.get(name, ())[:_SHOWN_UNREADABLE]) or "readable again"
+                self._log.warning(Reason.LEDGER_DISAGREES.value, node=name, why=why)
+        self._unreadable = found
+        self._unreadable_rows.set(len(found))
 
     def count(self) -> None:
         """Bring the metrics up to the core's counters."""
@@ -295,7 +294,7 @@ class SchedulerShell:
             if count > self._counted[name]:
                 self._outcomes.labels(name).inc(count - self._counted[name])
                 self._counted[name] = count
-        self._tell_disagreements()
+        self._tell_unreadable()
         self._waiting.set(len(self._core.queue))
         self._held.set(len(self._core.commits.held))
         self._nodes.set(len(self._core.cluster.nodes))

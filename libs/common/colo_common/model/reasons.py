@@ -14,7 +14,6 @@ class Reason(StrEnum):
     NODE_EXCLUDED = "node-excluded"
     QOS_NOT_ADMITTED = "qos-not-admitted"
     RUNTIME_ABSENT = "runtime-absent"
-    LEDGER_DISAGREES = "ledger-disagrees"
     BATCH_CPU_SHORT = "batch-cpu-short"
     BATCH_MEMORY_SHORT = "batch-memory-short"
     ZONE_FIT_SHORT = "zone-fit-short"
@@ -37,6 +36,7 @@ class Reason(StrEnum):
     RESERVATION_UNKNOWN = "reservation-unknown"
     RESERVATION_NOT_OWNED = "reservation-not-owned"
     RESERVATION_SHORT = "reservation-short"
+    LEDGER_DISAGREES = "ledger-disagrees"
     # A decision is not carried out.
     LEDGER_CONFLICT = "ledger-conflict"
     ALREADY_HELD = "already-held"
@@ -70,7 +70,6 @@ SENTENCES: dict[Reason, str] = {
     Reason.NODE_EXCLUDED: "the node refused or evicted this replica a short while ago",
     Reason.QOS_NOT_ADMITTED: "the node admits no work of this QoS class",
     Reason.RUNTIME_ABSENT: "the node has no runtime for such work",
-    Reason.LEDGER_DISAGREES: "what the ledger holds on the node does not agree with what the node is",
     Reason.BATCH_CPU_SHORT: "not enough batch CPU is allocatable on the node",
     Reason.BATCH_MEMORY_SHORT: "not enough batch memory is allocatable on the node",
     Reason.ZONE_FIT_SHORT: "the node has enough in sum, but no set of its zones can hold CPU and memory together",
@@ -93,6 +92,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.RESERVATION_UNKNOWN: "no reservation of that name holds a place",
     Reason.RESERVATION_NOT_OWNED: "the reservation is kept for other owners",
     Reason.RESERVATION_SHORT: "the reservation has less left than the request asks for",
+    Reason.LEDGER_DISAGREES: "what the ledger holds on the node does not agree with what the node is",
     Reason.LEDGER_CONFLICT: "another decision changed the node's ledger first",
     Reason.ALREADY_HELD: "this attempt of the replica already holds a place",
     Reason.OLDER_ATTEMPT: "a newer attempt of the replica is known here",
