@@ -1,4 +1,4 @@
-"""Which control groups are workloads: the executor's batch replicas by name, and online groups that the operator lists."""
+"""Which control groups are workloads: the executor's replicas by name, and online groups that the operator lists."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ __all__ = [
     "batch_directory",
     "batch_workloads",
     "cpuset_files",
+    "online_directory",
+    "online_workloads",
     "parse_online_groups",
     "watched_group",
     "zones_allowed",
@@ -32,10 +34,14 @@ __all__ = [
 BATCH: Final = "batch"
 """The group below the subtree whose children are replicas; the executor makes it."""
 
+ONLINE_SUFFIX: Final = "-online"
+"""What the name of the executor's group of online replicas has more than the subtree's."""
+
 _SUBTREE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,230}", re.ASCII)
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _WORD: Final = re.compile(r"[A-Za-z_]+", re.ASCII)
 _ONLINE_MAX: Final = 1_000
+_ONLINE_CLASSES: Final = {qos.value.lower(): qos for qos in (QosClass.LSE, QosClass.LSR, QosClass.LS)}
 
 
 class Workload(Struct, frozen=True, kw_only=True):
@@ -64,7 +70,7 @@ def parse_online_groups(texts: Sequence[str], subtree: str) -> tuple[Workload, .
 
     A word of letters after the last colon is the class; any other colon belongs to the path. Raises InvalidInput, naming the entry,
     for a bad form, name or class, for a best-effort class (batch work is recognised by its group), a name or path that comes twice,
-    and for a path that lies within another one, within the subtree, or around one of these: its use would count twice.
+    and for a path that lies within another one, within the executor's groups, or around one of these: its use would count twice.
     """
     if not _SUBTREE.fullmatch(subtree):
         raise InvalidInput("subtree", "must be letters, digits and _ . @ -, beginning with a letter or digit", subtree)
@@ -76,7 +82,7 @@ def parse_online_groups(texts: Sequence[str], subtree: str) -> tuple[Workload, .
         one = _online_group(text, field)
         if any(one.name == other.name for other in found):
             raise InvalidInput(field, "a name may come once", one.name)
-        for path in (f"/{subtree}", *(other.path for other in found)):
+        for path in (f"/{subtree}", f"/{subtree}{ONLINE_SUFFIX}", *(other.path for other in found)):
             if _within(one.path, path) or _within(path, one.path):
                 raise InvalidInput(field, f"must be neither within {path} nor around it", one.path)
         found.append(one)
@@ -103,6 +109,34 @@ def batch_workloads(names: Iterable[str], subtree: str) -> tuple[Workload, ...]:
                 path=f"/{subtree}/{BATCH}/{name}",
                 qos=QosClass.BE,
                 band=PriorityBand.BATCH,
+                replica=replica,
+                attempt=attempt,
+            )
+        )
+    return tuple(found)
+
+
+def online_directory(hierarchy: Hierarchy, subtree: str) -> str:
+    """Where the groups of online replicas are listed; "" on a machine without CPU accounting."""
+    mount = hierarchy.controller("cpuacct")
+    return "" if mount is None else _below(mount.mount_point, f"/{subtree}{ONLINE_SUFFIX}")
+
+
+def online_workloads(names: Iterable[str], subtree: str) -> tuple[Workload, ...]:
+    """The online replicas among the names of groups ("lsr.job.main.0@1"), in their order; every other name is skipped."""
+    found: list[Workload] = []
+    for name in names:
+        word, _, rest = name.partition(".")
+        qos, token = _ONLINE_CLASSES.get(word), parse_replica_token(rest)
+        if qos is None or token is None:
+            continue
+        replica, attempt = token
+        found.append(
+            Workload(
+                name=attempt_key(replica, attempt),
+                path=f"/{subtree}{ONLINE_SUFFIX}/{name}",
+                qos=qos,
+                band=PriorityBand.PROD,
                 replica=replica,
                 attempt=attempt,
             )

@@ -16,6 +16,8 @@ from colo_collector.discover import (
     batch_directory,
     batch_workloads,
     cpuset_files,
+    online_directory,
+    online_workloads,
     watched_group,
     zones_allowed,
 )
@@ -216,9 +218,10 @@ class Machine:
 
     def _find_groups(self) -> None:
         """Bring the watched groups up to date; files of groups that are gone are closed."""
-        directory = batch_directory(self._hierarchy, self._subtree)
-        names = self._reader.list_directories(directory) if directory else ()
-        wanted = {one.name: one for one in (*batch_workloads(names, self._subtree), *self._online)}
+        batch = self._names(batch_directory(self._hierarchy, self._subtree))
+        online = self._names(online_directory(self._hierarchy, self._subtree))
+        replicas = (*batch_workloads(batch, self._subtree), *online_workloads(online, self._subtree))
+        wanted = {one.name: one for one in (*replicas, *self._online)}
         for name in [name for name in self._groups if name not in wanted]:
             self._reader.forget(self._groups.pop(name).watched.files.sampled())
         for name, workload in wanted.items():
@@ -228,6 +231,9 @@ class Machine:
                     watched=watched_group(self._hierarchy, workload),
                     cpuset=cpuset_files(self._hierarchy, workload),
                 )
+
+    def _names(self, directory: str) -> tuple[str, ...]:
+        return self._reader.list_directories(directory) if directory else ()
 
     def _read_cpusets(self, faults: list[str]) -> None:
         """The zones of young groups, and of the older ones whose turn it is."""

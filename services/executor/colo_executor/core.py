@@ -31,6 +31,7 @@ from colo_executor.local import (
     SignalReplica,
     StopIntent,
 )
+from colo_executor.online import is_online, not_admitted
 
 __all__ = ["Executor", "ExecutorEvent", "ExecutorPolicy"]
 
@@ -100,18 +101,18 @@ class Executor:
                 return self._exited(event, now_ms)
             case CeilingMoved():
                 self._announcer.note(event)
-                return [*self._announcer.tell(bool(self.active), now_ms)]
+                return [*self._announcer.tell(self._has_batch(), now_ms)]
             case Adopted():
                 return self._adopt(event, now_ms)
             case Wake():
-                return [*self._kill_due(now_ms), *self._announcer.tell(bool(self.active), now_ms)]
+                return [*self._kill_due(now_ms), *self._announcer.tell(self._has_batch(), now_ms)]
             case _:
                 assert_never(event)
 
     def deadline_ms(self) -> int | None:
         """The next SIGKILL or the next announcement."""
         due = [attempt.next_kill_ms for attempt in self.active.values() if attempt.next_kill_ms is not None]
-        announce_ms = self._announcer.due_ms(bool(self.active))
+        announce_ms = self._announcer.due_ms(self._has_batch())
         if announce_ms is not None:
             due.append(announce_ms)
         return min(due, default=None)
@@ -129,6 +130,9 @@ class Executor:
                 raise InvariantBroken("an ended attempt is active", replica=replica, attempt=attempt.placement.attempt)
             if attempt.phase is Phase.STOPPING and attempt.stop is None:
                 raise InvariantBroken("an attempt stops without a cause", replica=replica)
+
+    def _has_batch(self) -> bool:
+        return any(not is_online(attempt.placement) for attempt in self.active.values())
 
     # ------------------------------------------------------------ commands
 
@@ -165,6 +169,9 @@ class Executor:
             return self._refuse(placement, Reason.START_FAILED, refusal, now_ms)
         if placement.attempt < self._highest(placement.replica):
             return self._refuse(placement, Reason.OLDER_ATTEMPT, "", now_ms)
+        unfit = not_admitted(placement)
+        if unfit:
+            return self._refuse(placement, Reason.QOS_NOT_ADMITTED, unfit, now_ms)
         if active is None:
             return self._launch(placement, sent_us, now_ms)
         return self._supersede(active, waiting, placement, now_ms)

@@ -10,7 +10,7 @@ from colo_common.model.placement import Placement
 from colo_executor.knobs import PERIOD_US, UNLIMITED, WEIGHT_LEAST, Knob, quota_us, weight_v1
 from colo_executor.order import KnobWrite
 
-__all__ = ["BATCH", "DesiredPolicy", "Machine", "replica_knobs", "replica_quota_us", "tier_knobs"]
+__all__ = ["BATCH", "DesiredPolicy", "Machine", "replica_knobs", "replica_quota_us", "replica_sets", "tier_knobs"]
 
 BATCH: Final = "batch"
 """The tier's group, below the executor's own: it carries the ceiling, replicas are its children."""
@@ -62,14 +62,7 @@ def replica_knobs(
 
     No CPU quota of its own unless `cap_at_request`: a batch replica may use what is idle up to the tier's ceiling.
     """
-    zones = [share.zone for share in placement.zones if share.zone in machine.zones]
-    cpus, mems = machine.cpus, machine.mems
-    if zones and len(zones) == len(placement.zones):
-        own = CpuSet()
-        for zone in zones:
-            own = own | machine.zones[zone]
-        if own & machine.cpus and CpuSet.from_iterable(zones) <= machine.mems:
-            cpus, mems = own & machine.cpus, CpuSet.from_iterable(zones)
+    cpus, mems = replica_sets(machine, placement)
     writes = [
         KnobWrite(path=path, knob=Knob.CPUSET_CPUS, value=cpus.format()),
         KnobWrite(path=path, knob=Knob.CPUSET_MEMS, value=mems.format()),
@@ -83,6 +76,18 @@ def replica_knobs(
         writes.append(KnobWrite(path=path, knob=Knob.CPU_PERIOD, value=PERIOD_US))
         writes.append(KnobWrite(path=path, knob=Knob.CPU_QUOTA, value=quota))
     return tuple(write for write in writes if write.knob in machine.has)
+
+
+def replica_sets(machine: Machine, placement: Placement) -> tuple[CpuSet, CpuSet]:
+    """CPUs and memory zones of a batch replica: those of its zones, or all where the machine lacks one or has none free there."""
+    zones = [share.zone for share in placement.zones if share.zone in machine.zones]
+    if zones and len(zones) == len(placement.zones):
+        own = CpuSet()
+        for zone in zones:
+            own = own | machine.zones[zone]
+        if own & machine.cpus and CpuSet.from_iterable(zones) <= machine.mems:
+            return own & machine.cpus, CpuSet.from_iterable(zones)
+    return machine.cpus, machine.mems
 
 
 def replica_quota_us(policy: DesiredPolicy, cpu_mcpu: int, ceiling_mcpu: int | None) -> int:

@@ -81,7 +81,7 @@ async def build(process: Process, settings: Settings) -> None:
 def open_runtime(settings: Settings) -> ProcessRuntime:
     """The process runtime. Raises InvalidInput that names the setting where the machine or another executor is in the way."""
     try:
-        return ProcessRuntime(settings.process)
+        return ProcessRuntime(settings.process, admits_online=settings.online, withheld=settings.withheld_cpus())
     except JournalBusy as error:
         raise InvalidInput("process_state_dir", str(error), settings.process.state_dir) from error
     except CgroupError as error:

@@ -3,7 +3,9 @@
 from typing import Literal
 
 from colo_common.events.subjects import encode_node
+from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.runtime.settings import Common
 from colo_executor.core import ExecutorPolicy
 from colo_executor.lease import LeasePolicy
@@ -19,7 +21,9 @@ class Settings(Common, frozen=True, kw_only=True):
 
     `period_ms` is the time between two fast readings while batch work is here. `on_exit` says what a SIGTERM leaves
     behind: `leave`: replicas run on, at the floor, until the next executor comes; `restore`: they end and the kernel is
-    put back.
+    put back. `online` False: work of the classes LSE, LSR and LS is refused. `rules` are the operator's for this node; of them the
+    executor needs the CPU lists that no placed work may use (`rules_reserved_cpus`, `rules_system_cpus`). The collector has
+    settings of the same names: COLO_ONLINE and COLO_RULES_... set both.
     """
 
     node: str = ""
@@ -30,6 +34,8 @@ class Settings(Common, frozen=True, kw_only=True):
     lease: LeasePolicy = LeasePolicy()
     orders: ExecutorPolicy = ExecutorPolicy()
     process: ProcessPolicy = ProcessPolicy()
+    online: bool = True
+    rules: NodeRules = UNRULED
 
     def validate(self) -> None:
         """Raise InvalidInput when a number has no meaning or the node's name cannot be one."""
@@ -40,6 +46,12 @@ class Settings(Common, frozen=True, kw_only=True):
         if not 0 < self.process.window_ms <= 10_000:
             raise InvalidInput("process_window_ms", "must be from 1 to 10000", self.process.window_ms)
         self.reflex_policy().validate()
+        self.withheld_cpus()
+
+    def withheld_cpus(self) -> CpuSet:
+        """CPUs that no placed work may use. Raises InvalidInput for a malformed list."""
+        reserved = CpuSet.parse(self.rules.reserved_cpus, "rules_reserved_cpus")
+        return reserved | CpuSet.parse(self.rules.system_cpus, "rules_system_cpus")
 
     def reflex_policy(self) -> ReflexPolicy:
         """What the reflex decides by; some readings may fail before it counts as blind."""

@@ -7,6 +7,7 @@ from typing import Protocol
 from colo_common.events.enforcement import KnobValue, PlacementRefused
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement, attempt_key
+from colo_common.model.qos import QosClass
 from colo_common.model.reasons import Reason
 from colo_executor.journal_lines import Accepted, EndedEntry, JournalState, Launched, RefusedEntry, Stopping
 from colo_executor.local import (
@@ -22,6 +23,7 @@ from colo_executor.local import (
     ReplicaLaunched,
     SignalReplica,
 )
+from colo_executor.online import is_online
 
 __all__ = ["MachineReading", "MachineReplica", "MachineUsage", "SimulatedExit", "SimulatedMachine", "SimulatedRuntime"]
 
@@ -88,6 +90,17 @@ class SimulatedMachine(Protocol):
     def start_replica(
         self, replica: str, attempt: int, zones: tuple[int, ...], cpu_mcpu: int, memory_bytes: int, work_mcpu_ms: int
     ) -> None: ...
+    def start_online_replica(
+        self,
+        replica: str,
+        attempt: int,
+        zones: tuple[int, ...],
+        cpu_mcpu: int,
+        memory_bytes: int,
+        work_mcpu_ms: int,
+        qos: QosClass,
+        cpus: str,
+    ) -> None: ...
     def stop_replica(self, replica: str, grace_ms: int) -> bool: ...
     def kill_replica(self, replica: str) -> bool: ...
     def poll_exits(self) -> Sequence[SimulatedExit]: ...
@@ -99,8 +112,16 @@ class SimulatedRuntime:
     `journal` is what survives when an executor is replaced: give the same one to its successor.
     """
 
-    def __init__(self, machine: SimulatedMachine, *, capacity_mcpu: int, journal: JournalState | None = None) -> None:
+    def __init__(
+        self,
+        machine: SimulatedMachine,
+        *,
+        capacity_mcpu: int,
+        journal: JournalState | None = None,
+        admits_online: bool = True,
+    ) -> None:
         self.journal = JournalState() if journal is None else journal
+        self._admits_online = admits_online
         self._machine = machine
         self._capacity_mcpu = capacity_mcpu
         self._boot = 0
@@ -119,8 +140,8 @@ class SimulatedRuntime:
 
     @property
     def has_batch(self) -> bool:
-        """Whether any replica is here."""
-        return bool(self.journal.launched)
+        """Whether any batch replica is here."""
+        return any(not is_online(entry.placement) for entry in self.journal.launched.values())
 
     async def adopt(self, now_ms: int) -> Adopted:
         """Tell what an earlier executor started and what of it still runs."""
@@ -156,22 +177,29 @@ class SimulatedRuntime:
         refusal, reason = "", Reason.START_FAILED
         if placement.run.work_mcpu_ms < 1:
             refusal, reason = "run.work_mcpu_ms: must be at least 1 on a simulated node", Reason.RUNTIME_ABSENT
+        elif is_online(placement) and not self._admits_online:
+            refusal, reason = "the operator of this node admits no online work", Reason.RUNTIME_ABSENT
         else:
             try:
-                self._machine.start_replica(
-                    placement.replica,
-                    placement.attempt,
-                    tuple(sorted(share.zone for share in placement.zones)),
-                    placement.cpu_mcpu,
-                    placement.memory_bytes,
-                    placement.run.work_mcpu_ms,
-                )
+                self._start(placement)
             except InvalidInput as error:
                 refusal = str(error)
+                reason = Reason.CPUS_SHORT if error.field == "cpus" else reason
         if refusal:
             return LaunchFailed(replica=placement.replica, attempt=placement.attempt, reason=reason, detail=refusal)
         self.journal.add(Launched(placement=placement, pid=0, start_ticks=0, at_ms=now_ms))
         return ReplicaLaunched(replica=placement.replica, attempt=placement.attempt)
+
+    def _start(self, placement: Placement) -> None:
+        zones = tuple(sorted(share.zone for share in placement.zones))
+        name, attempt, work_mcpu_ms = placement.replica, placement.attempt, placement.run.work_mcpu_ms
+        cpu_mcpu, memory_bytes = placement.cpu_mcpu, placement.memory_bytes
+        if not is_online(placement):
+            self._machine.start_replica(name, attempt, zones, cpu_mcpu, memory_bytes, work_mcpu_ms)
+            return
+        self._machine.start_online_replica(
+            name, attempt, zones, cpu_mcpu, memory_bytes, work_mcpu_ms, placement.qos, placement.cpus
+        )
 
     async def signal(self, effect: SignalReplica) -> None:
         """Ask or force the replica to end; its exit is polled."""

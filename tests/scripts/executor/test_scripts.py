@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from colo_common.events.effects import Publish, Wake
 from colo_common.events.enforcement import (
@@ -17,6 +18,7 @@ from colo_common.events.job import ReplicaStop, StopReplicas
 from colo_common.events.node import LeaseRenewed
 from colo_common.events.placement import ApplyPlacements
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_executor.core import ExecutorPolicy
 from colo_executor.local import (
@@ -111,9 +113,14 @@ class Conversation:
         return "\n".join(_line(effect) for effect in effects)
 
     def _apply(self, args: Args) -> ApplyPlacements:
-        args.only("attempt", "node", "mcpu")
+        args.only("attempt", "node", "mcpu", "qos", "band", "cpus")
         placements = tuple(
-            a_placement(replica, attempt=args.number("attempt", 1), node=NODE, mcpu=args.number("mcpu", 1000))
+            replace(
+                a_placement(replica, attempt=args.number("attempt", 1), node=NODE, mcpu=args.number("mcpu", 1000)),
+                qos=QosClass(args.text("qos", "BE")),
+                band=PriorityBand(args.text("band", "batch")),
+                cpus=args.text("cpus", ""),
+            )
             for replica in args.words
         )
         return ApplyPlacements(
@@ -152,9 +159,12 @@ class Conversation:
         return ReplicaLaunched(replica=args.word(0), attempt=args.number("attempt", 1), pid=args.number("pid", 77))
 
     def _failed(self, args: Args) -> LaunchFailed:
-        args.only("attempt")
+        args.only("attempt", "reason")
         return LaunchFailed(
-            replica=args.word(0), attempt=args.number("attempt", 1), reason=Reason.CGROUP_REFUSED, detail="EINVAL"
+            replica=args.word(0),
+            attempt=args.number("attempt", 1),
+            reason=Reason(args.text("reason", "cgroup-refused")),
+            detail="EINVAL",
         )
 
     def _exited(self, args: Args) -> ReplicaExited:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from colo_common.events.enforcement import PlacementRefused
+from colo_common.events.enforcement import KnobValue, PlacementRefused
+from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement, replica_token
 from colo_common.model.reasons import Reason
-from colo_executor.cgroup import CgroupError
+from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.journal import JournalFile
 from colo_executor.journal_lines import Accepted, Booted, EndedEntry, Launched, RefusedEntry, Stopping
 from colo_executor.local import (
@@ -28,6 +29,7 @@ from colo_executor.local import (
     ReplicaLaunched,
     SignalReplica,
 )
+from colo_executor.online import CpusRefused, is_online, online_group
 from colo_executor.process.beside import OtherGroups
 from colo_executor.process.fast import FastReader
 from colo_executor.process.launch import (
@@ -39,6 +41,7 @@ from colo_executor.process.launch import (
     prune_attempts,
 )
 from colo_executor.process.machine import boot_id, is_same_process, start_ticks
+from colo_executor.process.online import OnlineTier
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.tier import Tier, group_of
 
@@ -48,24 +51,33 @@ __all__ = ["ProcessRuntime"]
 class _Running(Struct, kw_only=True):
     placement: Placement
     token: str
+    tree: CgroupTree
+    group: str
     pid: int
     pidfd: int = -1
 
 
 class ProcessRuntime:
-    """One executor's processes. The constructor raises JournalBusy, CgroupError or OSError when the machine cannot do it."""
+    """One executor's processes. The constructor raises JournalBusy, CgroupError or OSError when the machine cannot do it.
 
-    def __init__(self, policy: ProcessPolicy) -> None:
+    `admits_online` False: online work is refused. `withheld` are CPUs of this machine that no placed work may use.
+    """
+
+    def __init__(self, policy: ProcessPolicy, *, admits_online: bool = True, withheld: CpuSet | None = None) -> None:
         self._policy = policy
         self._state_dir = Path(policy.state_dir)
         self._journal = JournalFile(self._state_dir)
         try:
             self._tier = Tier(policy, self._journal)
             self._tier.tree.check_writable()
+            self._online = OnlineTier(
+                self._tier, policy.desired, is_on=admits_online, withheld=CpuSet() if withheld is None else withheld
+            )
         except BaseException:
             self._journal.close()
             raise
         self._running: dict[str, _Running] = {}
+        self._batch: set[str] = set()
         self._exits: deque[ReplicaExited] = deque()
         self._collecting: set[asyncio.Task[None]] = set()
         self._fast: FastReader | None = None
@@ -82,8 +94,8 @@ class ProcessRuntime:
 
     @property
     def has_batch(self) -> bool:
-        """Whether any replica is here."""
-        return bool(self._running)
+        """Whether any batch replica is here."""
+        return bool(self._batch)
 
     # ------------------------------------------------------------ start and end
 
@@ -92,16 +104,15 @@ class ProcessRuntime:
         state = self._journal.state
         boot = boot_id(self._policy.proc_root)
         same_boot = state.boot_id == boot
-        await asyncio.to_thread(self._prepare, boot)
+        left = [self._home_of(entry.placement, entry.pid) for entry in state.launched.values()]
+        await asyncio.to_thread(self._prepare, boot, left if same_boot else [])
         found = []
-        for key, entry in list(state.launched.items()):
-            token = replica_token(entry.placement.replica, entry.placement.attempt)
-            running = _Running(placement=entry.placement, token=token, pid=entry.pid)
-            self._running[token] = running
+        for running, (key, entry) in zip(left, list(state.launched.items()), strict=True):
+            self._note(running)
             alive = same_boot and self._watch_again(running, entry.start_ticks)
-            if alive:
-                self._tier.known(token, entry.placement)
-            else:
+            if alive and not is_online(entry.placement):
+                self._tier.known(running.token, entry.placement)
+            if not alive:
                 self._spawn_collect(running)
             found.append(
                 AdoptedReplica(
@@ -139,6 +150,7 @@ class ProcessRuntime:
                 )
             )
         self._running.clear()
+        self._batch.clear()
         if failures:
             raise CgroupError("; ".join(failures))
         return tuple(exits)
@@ -164,13 +176,15 @@ class ProcessRuntime:
             if token in self._running:
                 raise CgroupError(f"another attempt already has the name {token}")
             running, launched = await asyncio.to_thread(self._launch, placement, token, now_ms)
+        except CpusRefused as error:
+            return _failed(placement, error.reason, str(error))
         except InvalidInput as error:
             return _failed(placement, Reason.START_FAILED, str(error))
         except CgroupError as error:
             return _failed(placement, Reason.CGROUP_REFUSED, str(error))
         except OSError as error:
             return _failed(placement, Reason.START_FAILED, str(error))
-        self._running[token] = running
+        self._note(running)
         self._watch(running)
         return launched
 
@@ -179,13 +193,12 @@ class ProcessRuntime:
         running = self._running.get(replica_token(effect.replica, effect.attempt))
         if running is None:
             return
-        group = group_of(running.token)
         if effect.signal == "kill":
-            await asyncio.to_thread(self._tier.tree.kill, group)
+            await asyncio.to_thread(running.tree.kill, running.group)
             return
         entry = Stopping(replica=effect.replica, attempt=effect.attempt, intent=effect.intent)
         await asyncio.to_thread(self._journal.append, entry)
-        await asyncio.to_thread(self._tier.tree.terminate, group)
+        await asyncio.to_thread(running.tree.terminate, running.group)
 
     async def remember(self, effect: RememberPlacement | RememberEnd) -> None:
         """Append to the journal."""
@@ -216,9 +229,34 @@ class ProcessRuntime:
 
     # ------------------------------------------------------------ inside
 
-    def _prepare(self, boot: str) -> None:
+    def _home_of(self, placement: Placement, pid: int = 0) -> _Running:
+        token = replica_token(placement.replica, placement.attempt)
+        if is_online(placement):
+            tree, group = self._online.tree, online_group(placement.qos, token)
+        else:
+            tree, group = self._tier.tree, group_of(token)
+        return _Running(placement=placement, token=token, tree=tree, group=group, pid=pid)
+
+    def _note(self, running: _Running) -> None:
+        self._running[running.token] = running
+        if not is_online(running.placement):
+            self._batch.add(running.token)
+
+    def _add(self, running: _Running) -> tuple[KnobValue, ...]:
+        tier = self._online if is_online(running.placement) else self._tier
+        return tier.add(running.token, running.placement)
+
+    def _drop(self, running: _Running) -> bool:
+        if is_online(running.placement):
+            return self._online.drop(running.token, running.placement)
+        return self._tier.drop(running.token)
+
+    def _prepare(self, boot: str, left: list[_Running]) -> None:
         self._journal.append(Booted(boot_id=boot))
-        self._tier.prepare()
+        for running in left:
+            tier = self._online if is_online(running.placement) else self._tier
+            tier.expect(running.token, running.placement)
+        self._tier.prepare(self._online.batch_cpus)
         tree = self._tier.tree
         self._fast = FastReader(
             total_path=tree.usage_path("/"),
@@ -231,31 +269,34 @@ class ProcessRuntime:
         )
 
     def _remove_unknown(self) -> None:
+        known = frozenset(self._running)
         for token in self._tier.tree.children("batch"):
-            if token not in self._running:
+            if token not in known:
                 self._tier.tree.kill(group_of(token))
                 self._tier.tree.remove(group_of(token))
+        self._online.remove_unknown(known)
 
     def _launch(self, placement: Placement, token: str, now_ms: int) -> tuple[_Running, ReplicaLaunched]:
         command = check_run(placement, self._policy.command_prefix, self._policy.path)
-        knobs = self._tier.add(token, placement)
+        running = self._home_of(placement)
+        knobs = self._add(running)
         gate = None
         try:
             directory = make_attempt_dir(self._state_dir, token)
             gate = launch(placement, command, directory, self._policy.path)
-            self._tier.tree.attach(group_of(token), gate.pid)
-            if gate.pid not in self._tier.tree.pids(group_of(token)):
-                raise CgroupError(f"process {gate.pid} is not in {group_of(token)} after it was written there")
+            running.tree.attach(running.group, gate.pid)
+            if gate.pid not in running.tree.pids(running.group):
+                raise CgroupError(f"process {gate.pid} is not in {running.group} after it was written there")
             ticks = start_ticks(self._policy.proc_root, gate.pid) or 0
             self._journal.append(Launched(placement=placement, pid=gate.pid, start_ticks=ticks, at_ms=now_ms))
         except BaseException:
             if gate is not None:
                 gate.close()
-            self._tier.drop(token)
+            self._drop(running)
             raise
         gate.open()
-        launched = ReplicaLaunched(replica=placement.replica, attempt=placement.attempt, pid=gate.pid, knobs=knobs)
-        return _Running(placement=placement, token=token, pid=gate.pid), launched
+        running.pid = gate.pid
+        return running, ReplicaLaunched(replica=placement.replica, attempt=placement.attempt, pid=gate.pid, knobs=knobs)
 
     def _watch(self, running: _Running) -> None:
         try:
@@ -267,7 +308,7 @@ class ProcessRuntime:
 
     def _watch_again(self, running: _Running, ticks: int) -> bool:
         """Watch a process of an earlier executor; False when it is gone."""
-        if running.pid not in self._tier.tree.pids(group_of(running.token)):
+        if running.pid not in running.tree.pids(running.group):
             return False
         try:
             running.pidfd = os.pidfd_open(running.pid)
@@ -297,13 +338,14 @@ class ProcessRuntime:
     async def _collect(self, running: _Running) -> None:
         exited = await asyncio.to_thread(self._gather, running)
         self._running.pop(running.token, None)
+        self._batch.discard(running.token)
         self._exits.append(exited)
         in_use = frozenset(self._running)
         await asyncio.to_thread(prune_attempts, self._state_dir, self._policy.attempts_kept + len(in_use), in_use)
 
     def _gather(self, running: _Running) -> ReplicaExited:
         """Everything about an attempt whose first process is gone: its leftovers die, its numbers are read, its group goes."""
-        tree, group = self._tier.tree, group_of(running.token)
+        tree, group = running.tree, running.group
         directory = attempt_dir(self._state_dir, running.token)
         remarks = []
         if not tree.kill(group):
@@ -313,7 +355,7 @@ class ProcessRuntime:
         with contextlib.suppress(CgroupError, OSError, ValueError):
             cpu_used_ms = tree.cpu_used_us(group) // 1_000
             oom = tree.oom_kills(group) > 0
-        if not self._tier.drop(running.token):
+        if not self._drop(running):
             remarks.append("its control group could not be removed")
         if exit_code is None:
             remarks.append("its exit code is not known, because no executor watched when it ended")

@@ -2,20 +2,36 @@
 
 import contextlib
 import threading
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
 
 from colo_common.events.enforcement import KnobValue
+from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import Placement
 from colo_executor.cgroup import CgroupError, CgroupTree
-from colo_executor.desired import BATCH, DesiredPolicy, Machine, replica_knobs, replica_quota_us, tier_knobs
+from colo_executor.desired import (
+    BATCH,
+    DesiredPolicy,
+    Machine,
+    replica_knobs,
+    replica_quota_us,
+    replica_sets,
+    tier_knobs,
+)
 from colo_executor.journal import JournalFile
 from colo_executor.journal_lines import Created, PreImage
 from colo_executor.knobs import PERIOD_US, UNLIMITED, Knob, quota_us
 from colo_executor.local import CeilingRefused, CeilingWritten
-from colo_executor.order import KnobWrite, quota_writes
+from colo_executor.order import KnobWrite, cpuset_writes, quota_writes
 from colo_executor.process.machine import machine_of
 from colo_executor.process.settings import ProcessPolicy
 
 __all__ = ["Tier", "group_of"]
+
+_ONLINE_SUFFIX: Final = "-online"
+"""What the name of the online work's subtree has more than that of the batch work's; the collector knows it too."""
 
 
 def group_of(token: str) -> str:
@@ -24,57 +40,77 @@ def group_of(token: str) -> str:
 
 
 class Tier:
-    """Owns the subtree. Methods raise CgroupError or OSError; calls that touch quotas take turns."""
+    """Owns the subtree. Methods raise CgroupError or OSError; calls that touch quotas take turns, and so do those with CPU sets.
+
+    `online_tree` is the subtree of online work, which is put back with this one.
+    """
 
     def __init__(self, policy: ProcessPolicy, journal: JournalFile) -> None:
         self._policy = policy
         self._desired: DesiredPolicy = policy.desired
         self._journal = journal
         self._turn = threading.Lock()
+        # Apart from the quotas' turns: rewriting the sets of many replicas must not keep the reflex waiting.
+        self._sets_turn = threading.Lock()
+        self._placements: dict[str, Placement] = {}
+        self._cpus = CpuSet()
         self._quotas: dict[str, int] = {}
         self._requests: dict[str, int] = {}
-        self._machine: Machine | None = None
+        self.machine: Machine | None = None
         self.ceiling_mcpu: int | None = None
-        self.tree = CgroupTree(
-            policy.cgroup_root,
-            policy.subtree,
-            created=self._note_created,
-            changing=lambda path, value: journal.append(PreImage(path=path, value=value)),
-        )
-        self.tree.own(journal.state.created)
+        self.tree = self._open(policy.subtree)
+        self.online_tree = self._open(f"{policy.subtree}{_ONLINE_SUFFIX}")
 
-    def prepare(self) -> None:
-        """Make the subtree and its batch group, set the tier's knobs, and read the ceiling that is there."""
+    def _open(self, name: str) -> CgroupTree:
+        tree = CgroupTree(
+            self._policy.cgroup_root,
+            name,
+            created=self._note_created,
+            changing=lambda path, value: self._journal.append(PreImage(path=path, value=value)),
+        )
+        tree.own(self._journal.state.created)
+        return tree
+
+    def expect(self, token: str, placement: Placement) -> None:
+        """An attempt of an earlier executor, before the machine is prepared: it keeps its zones from the first write on."""
+        self._placements[group_of(token)] = placement
+
+    def prepare(self, share: Callable[[CpuSet], CpuSet] = lambda cpus: cpus) -> None:
+        """Make the subtree and its batch group, set the tier's knobs, and read the ceiling that is there.
+
+        `share` says which of the machine's CPUs are batch work's. Raises CgroupError when that is none.
+        """
         self.tree.make("")
-        has = self.tree.has()
-        self._machine = machine_of(self._policy.sys_root, has)
-        writes = tier_knobs(self._desired, self._machine, None)
-        for write in writes:
-            if write.path == "":
-                self._set(write)
+        self.machine = machine_of(self._policy.sys_root, self.tree.has())
+        self._cpus = share(self.machine.cpus)
+        if not self._cpus:
+            raise CgroupError(f"of the CPUs {self.machine.cpus} none is left to batch work")
         self.tree.make(BATCH)
-        for write in writes:
-            if write.path != "":
-                self._set(write)
+        with self._sets_turn:
+            self._write_sets()
+        for write in tier_knobs(self._desired, replace(self.machine, cpus=self._cpus), None):
+            self._set(write)
         quota = self.tree.quota_us(BATCH)
         self._quotas = {BATCH: quota}
         self.ceiling_mcpu = None if quota == UNLIMITED else quota * 1_000 // PERIOD_US
 
     def add(self, token: str, placement: Placement) -> tuple[KnobValue, ...]:
         """Make the attempt's group with all its values; on failure nothing is left."""
-        if self._machine is None:
+        if self.machine is None:
             raise CgroupError("the batch tier is not prepared")
         group = group_of(token)
         if self.tree.exists(group):
             raise CgroupError(f"the control group {group} exists already")
-        with self._turn:
+        with self._sets_turn, self._turn:
             try:
                 self.tree.make(group)
-                writes = replica_knobs(self._desired, self._machine, placement, group, self.ceiling_mcpu)
+                machine = replace(self.machine, cpus=self._cpus)
+                writes = replica_knobs(self._desired, machine, placement, group, self.ceiling_mcpu)
                 knobs = tuple(self.tree.write(write) for write in writes)
             except (CgroupError, OSError):
                 self.tree.remove(group)
                 raise
+            self._placements[group] = placement
             if self._desired.cap_at_request:
                 self._requests[group] = placement.cpu_mcpu
                 self._quotas[group] = replica_quota_us(self._desired, placement.cpu_mcpu, self.ceiling_mcpu)
@@ -91,10 +127,50 @@ class Tier:
     def drop(self, token: str) -> bool:
         """Remove the attempt's group; False when the kernel would not let it go."""
         group = group_of(token)
-        with self._turn:
+        with self._sets_turn, self._turn:
+            self._placements.pop(group, None)
             self._quotas.pop(group, None)
             self._requests.pop(group, None)
         return self.tree.remove(group)
+
+    def set_batch_cpus(self, cpus: CpuSet) -> None:
+        """Let batch work run on these CPUs, each replica on those of them in its zones, in an order that the kernel takes.
+
+        On failure the sets are what they were, as far as the kernel lets them. At least one CPU must be given.
+        """
+        with self._sets_turn:
+            before = self._cpus
+            if cpus == before:
+                return
+            self._cpus = cpus
+            try:
+                self._write_sets()
+            except (CgroupError, OSError):
+                self._cpus = before
+                with contextlib.suppress(CgroupError, OSError):
+                    self._write_sets()
+                raise
+
+    def _write_sets(self) -> None:
+        if self.machine is None or Knob.CPUSET_CPUS not in self.machine.has:
+            return
+        machine = replace(self.machine, cpus=self._cpus)
+        want = {"": self._cpus, BATCH: self._cpus}
+        for token in self.tree.children(BATCH):
+            placement = self._placements.get(group_of(token))
+            want[group_of(token)] = self._cpus if placement is None else replica_sets(machine, placement)[0]
+        have = {}
+        for path in list(want):
+            try:
+                have[path] = CpuSet.parse(self.tree.value(Knob.CPUSET_CPUS, path), path)
+            except FileNotFoundError:
+                # A replica's group that is just being removed.
+                del want[path]
+        for write in cpuset_writes(Knob.CPUSET_CPUS, have, want):
+            try:
+                self.tree.write(write)
+            except FileNotFoundError:
+                continue
 
     def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
         """Write the tier's quota, and those of capped replicas that it would undercut, in an order that the kernel takes."""
@@ -117,16 +193,18 @@ class Tier:
         """Remove the own groups and put every old value back; what could not be done, one sentence each."""
         failures = []
         self._let_die()
-        for token in self.tree.children(BATCH):
-            self.tree.kill(group_of(token))
-            if not self.tree.remove(group_of(token)):
-                failures.append(f"{group_of(token)} could not be removed")
+        groups = [(self.tree, group_of(token)) for token in self.tree.children(BATCH)]
+        groups += [(self.online_tree, name) for name in self.online_tree.children("")]
+        for tree, group in groups:
+            tree.kill(group)
+            if not tree.remove(group):
+                failures.append(f"{group} could not be removed")
         for path in reversed(self._journal.state.created):
-            if not self.tree.remove_path(path):
+            if not self._tree_of(path).remove_path(path):
                 failures.append(f"{path} could not be removed")
         for path, value in reversed(list(self._journal.state.pre_images.items())):
             try:
-                self.tree.put_back(path, value)
+                self._tree_of(path).put_back(path, value)
             except FileNotFoundError:
                 continue
             except (CgroupError, OSError) as error:
@@ -152,11 +230,15 @@ class Tier:
         self.tree.write(write)
 
     def _is_idle(self) -> bool:
-        if self._machine is None or Knob.CPU_IDLE not in self._machine.has:
+        if self.machine is None or Knob.CPU_IDLE not in self.machine.has:
             return False
         return self.tree.value(Knob.CPU_IDLE, "") == "1"
 
     def _note_created(self, path: str) -> None:
-        # Groups of attempts need no note of their own: everything below the tier is removed with it.
-        if not path.rpartition("/")[0].endswith(f"{self._policy.subtree}/{BATCH}"):
+        # Groups of attempts need no note of their own: everything below a tier is removed with it.
+        above = path.rpartition("/")[0].split("/")
+        if above[-1] != self.online_tree.name and above[-2:] != [self._policy.subtree, BATCH]:
             self._journal.append(Created(path=path))
+
+    def _tree_of(self, path: str) -> CgroupTree:
+        return self.online_tree if self.online_tree.name in path.split("/") else self.tree

@@ -1,0 +1,174 @@
+"""Which CPUs online work has that colo itself runs, and what is left to batch work: masks and rules, no files.
+
+| class | runs on | who else may run there |
+|---|---|---|
+| LSE | the CPUs it was given | nobody |
+| LSR | the CPUs it was given | BE |
+| LS | the LS pool: all that no LSE or LSR work holds (of it those it was given, if any) | LS, BE |
+| BE | the BE pool: all but those of LSE | LSR, LS, BE |
+
+CPUs that the operator withholds (reserved, or exclusive to SYSTEM work) are in neither pool and are given to nobody
+(koordinator-sh/koordinator:pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.placement import Placement
+from colo_common.model.qos import LEGAL_BANDS, PriorityBand, QosClass
+from colo_common.model.reasons import Reason
+from colo_executor.desired import DesiredPolicy, Machine
+from colo_executor.knobs import Knob, weight_v1
+from colo_executor.order import KnobWrite
+
+__all__ = [
+    "NEEDED",
+    "CpuHold",
+    "CpuPools",
+    "CpusRefused",
+    "given_cpus",
+    "is_online",
+    "not_admitted",
+    "online_group",
+    "online_knobs",
+    "online_sets",
+    "online_top_knobs",
+    "pools_of",
+]
+
+NEEDED: Final = (Knob.CPU_WEIGHT, Knob.CPUSET_CPUS, Knob.CPUSET_MEMS, Knob.MEMORY_LIMIT)
+"""Without these files a machine cannot keep what online work is promised."""
+
+
+class CpusRefused(Exception):
+    """The placement cannot have what it was given here; nothing was changed."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class CpuHold(Struct, frozen=True, kw_only=True):
+    """Online work of this machine. `cpus` is what it was given: its own for LSE and LSR; for LS those of the pool, or empty."""
+
+    owner: str
+    qos: QosClass
+    cpus: CpuSet
+    cpu_mcpu: int
+
+
+class CpuPools(Struct, frozen=True, kw_only=True):
+    """The shared CPUs. The LS pool is always part of the BE pool."""
+
+    ls: CpuSet
+    be: CpuSet
+
+
+def is_online(placement: Placement) -> bool:
+    """Whether the placement runs beside the batch tier: never suppressed, never idle-class."""
+    return placement.band is PriorityBand.PROD
+
+
+def not_admitted(placement: Placement) -> str:
+    """Empty when an executor may run work of this class and band, else one sentence."""
+    if placement.qos is QosClass.SYSTEM:
+        return "qos: SYSTEM work is the node's own and is not placed"
+    if placement.band not in LEGAL_BANDS[placement.qos]:
+        allowed = " ".join(LEGAL_BANDS[placement.qos])
+        return f"band: QoS class {placement.qos.value} may only have the bands {allowed} (got {placement.band.value})"
+    return ""
+
+
+def online_group(qos: QosClass, token: str) -> str:
+    """The name of an attempt's group in the online tier: class and token, so that a reader of the tree knows both."""
+    return f"{qos.value.lower()}.{token}"
+
+
+def pools_of(cpus: CpuSet, holds: Iterable[CpuHold], withheld: CpuSet) -> CpuPools:
+    """What the holds leave of the machine's `cpus`. The order of holds does not matter."""
+    ls = be = cpus - withheld
+    for hold in holds:
+        if hold.qos.has_own_cpus:
+            ls -= hold.cpus
+        if hold.qos is QosClass.LSE:
+            be -= hold.cpus
+    return CpuPools(ls=ls, be=be)
+
+
+def given_cpus(
+    placement: Placement, owner: str, machine: Machine, holds: Sequence[CpuHold], withheld: CpuSet
+) -> CpuHold:
+    """The hold that the placement is. Raises CpusRefused when it cannot have its CPUs, or would leave others without any."""
+    try:
+        cpus = CpuSet.parse(placement.cpus, "cpus")
+    except InvalidInput as error:
+        raise CpusRefused(Reason.CPUS_SHORT, str(error)) from error
+    hold = CpuHold(owner=owner, qos=placement.qos, cpus=cpus, cpu_mcpu=placement.cpu_mcpu)
+    if placement.qos.has_own_cpus:
+        _check_own(hold, machine, holds, withheld)
+    after = (*holds, hold)
+    pools = pools_of(machine.cpus, after, withheld)
+    if not pools.be:
+        raise CpusRefused(Reason.CPUS_SHORT, f"cpus: {hold.cpus} would leave no CPU to the rest of the node")
+    for other in after:
+        if not other.qos.has_own_cpus and not _shared(other, pools):
+            raise CpusRefused(Reason.CPUS_SHORT, f"cpus: no shared CPU is left for {other.owner}")
+    return hold
+
+
+def _check_own(hold: CpuHold, machine: Machine, holds: Iterable[CpuHold], withheld: CpuSet) -> None:
+    if not hold.cpus:
+        raise CpusRefused(Reason.CPUS_SHORT, f"cpus: {hold.qos.value} work needs CPUs of its own, and was given none")
+    absent = hold.cpus - machine.cpus
+    if absent:
+        raise CpusRefused(Reason.CPUS_SHORT, f"cpus: {absent} are not online on this node")
+    if hold.cpus & withheld:
+        raise CpusRefused(Reason.CPUS_SHORT, f"cpus: {hold.cpus & withheld} are withheld by the node's rules")
+    for other in holds:
+        if other.qos.has_own_cpus and other.cpus & hold.cpus:
+            raise CpusRefused(Reason.CPUS_SHORT, f"cpus: {other.cpus & hold.cpus} are held by {other.owner}")
+
+
+def _shared(hold: CpuHold, pools: CpuPools) -> CpuSet:
+    return hold.cpus & pools.ls if hold.cpus else pools.ls
+
+
+def online_sets(hold: CpuHold, machine: Machine, pools: CpuPools) -> tuple[CpuSet, CpuSet]:
+    """CPUs and memory zones of the hold: its own CPUs and the zones they are in, or the LS pool and all zones.
+
+    Own CPUs whose zones have no memory may use all memory.
+    """
+    if not hold.qos.has_own_cpus:
+        return _shared(hold, pools), machine.mems
+    near = CpuSet.from_iterable(zone for zone, cpus in sorted(machine.zones.items()) if cpus & hold.cpus)
+    return hold.cpus, near & machine.mems or machine.mems
+
+
+def online_top_knobs(machine: Machine, holds: Iterable[CpuHold]) -> tuple[KnobWrite, ...]:
+    """Knobs of the online tier's top group: all CPUs and zones, and beside other groups the weight of all its requests."""
+    writes = (
+        KnobWrite(path="", knob=Knob.CPUSET_CPUS, value=machine.cpus.format()),
+        KnobWrite(path="", knob=Knob.CPUSET_MEMS, value=machine.mems.format()),
+        KnobWrite(path="", knob=Knob.CPU_WEIGHT, value=weight_v1(sum(hold.cpu_mcpu for hold in holds))),
+    )
+    return tuple(write for write in writes if write.knob in machine.has)
+
+
+def online_knobs(
+    policy: DesiredPolicy, machine: Machine, placement: Placement, hold: CpuHold, pools: CpuPools, path: str
+) -> tuple[KnobWrite, ...]:
+    """Knobs of one online replica: sets, weight by request, memory limit = request, processes. No quota and never idle."""
+    cpus, mems = online_sets(hold, machine, pools)
+    writes = (
+        KnobWrite(path=path, knob=Knob.CPUSET_CPUS, value=cpus.format()),
+        KnobWrite(path=path, knob=Knob.CPUSET_MEMS, value=mems.format()),
+        KnobWrite(path=path, knob=Knob.CPU_WEIGHT, value=weight_v1(placement.cpu_mcpu)),
+        KnobWrite(path=path, knob=Knob.MEMORY_LIMIT, value=placement.memory_bytes),
+        KnobWrite(path=path, knob=Knob.OOM_GROUP, value=1),
+        KnobWrite(path=path, knob=Knob.PIDS_LIMIT, value=policy.pids_most),
+    )
+    return tuple(write for write in writes if write.knob in machine.has)

@@ -1,0 +1,142 @@
+"""The online tier of this machine: groups beside the batch tier's, and the shared CPUs of both."""
+
+import contextlib
+import threading
+
+from colo_common.events.enforcement import KnobValue
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.placement import Placement
+from colo_common.model.reasons import Reason
+from colo_executor.cgroup import CgroupError
+from colo_executor.desired import DesiredPolicy, Machine
+from colo_executor.knobs import Knob
+from colo_executor.online import (
+    NEEDED,
+    CpuHold,
+    CpuPools,
+    CpusRefused,
+    given_cpus,
+    online_group,
+    online_knobs,
+    online_sets,
+    online_top_knobs,
+    pools_of,
+)
+from colo_executor.order import KnobWrite
+from colo_executor.process.tier import Tier
+
+__all__ = ["OnlineTier"]
+
+
+class OnlineTier:
+    """Owns the groups of online replicas. Methods raise CgroupError or OSError, and `add` CpusRefused too; calls take turns.
+
+    The groups stand at the top of the hierarchy and not below the batch work's own one, because that one gives way to everything
+    else on the machine. They are made when the first online replica comes.
+    """
+
+    def __init__(self, tier: Tier, desired: DesiredPolicy, *, is_on: bool, withheld: CpuSet) -> None:
+        self.tree = tier.online_tree
+        self._tier = tier
+        self._desired = desired
+        self._is_on = is_on
+        self._withheld = withheld
+        self._turn = threading.Lock()
+        self._holds: dict[str, CpuHold] = {}
+
+    def expect(self, token: str, placement: Placement) -> None:
+        """An attempt of an earlier executor, before the machine is looked at: its CPUs are its own from the first write on."""
+        with contextlib.suppress(InvalidInput):
+            cpus = CpuSet.parse(placement.cpus, "cpus")
+            hold = CpuHold(owner=placement.replica, qos=placement.qos, cpus=cpus, cpu_mcpu=placement.cpu_mcpu)
+            self._holds[token] = hold
+
+    def batch_cpus(self, cpus: CpuSet) -> CpuSet:
+        """What is left of the machine's CPUs to batch work."""
+        return pools_of(cpus, self._holds.values(), self._withheld).be
+
+    def add(self, token: str, placement: Placement) -> tuple[KnobValue, ...]:
+        """Clear the attempt's CPUs of other work and make its group with all its values; on failure all is as before."""
+        group = online_group(placement.qos, token)
+        with self._turn:
+            machine = self._able_machine()
+            hold = given_cpus(placement, placement.replica, machine, tuple(self._holds.values()), self._withheld)
+            if self.tree.exists(group):
+                raise CgroupError(f"the control group {group} exists already")
+            self._holds[token] = hold
+            try:
+                pools = self._settle(machine)
+                self.tree.make("")
+                for write in online_top_knobs(machine, self._holds.values()):
+                    self.tree.write(write)
+                self.tree.make(group)
+                writes = online_knobs(self._desired, machine, placement, hold, pools, group)
+                return tuple(self.tree.write(write) for write in writes)
+            except (CgroupError, OSError):
+                del self._holds[token]
+                self.tree.remove(group)
+                with contextlib.suppress(CgroupError, OSError):
+                    self._settle(machine)
+                raise
+
+    def drop(self, token: str, placement: Placement) -> bool:
+        """Remove the attempt's group and give its CPUs back; False when the kernel would not do one of them."""
+        with self._turn:
+            gone = self.tree.remove(online_group(placement.qos, token))
+            if not gone:
+                # Its processes may still be on its CPUs.
+                return False
+            self._holds.pop(token, None)
+            machine = self._tier.machine
+            try:
+                if machine is not None:
+                    self._settle(machine)
+                    self._weigh(machine)
+            except (CgroupError, OSError):
+                return False
+        return True
+
+    def remove_unknown(self, known: frozenset[str]) -> None:
+        """End and remove groups of attempts that nobody knows, then bring the shared CPUs up to date."""
+        with self._turn:
+            names = {online_group(hold.qos, token) for token, hold in self._holds.items() if token in known}
+            for name in self.tree.children(""):
+                if name not in names:
+                    self.tree.kill(name)
+                    self.tree.remove(name)
+            for token in [token for token in self._holds if token not in known]:
+                del self._holds[token]
+            if self._tier.machine is not None:
+                self._settle(self._tier.machine)
+
+    def _able_machine(self) -> Machine:
+        if not self._is_on:
+            raise CpusRefused(Reason.RUNTIME_ABSENT, "the operator of this node admits no online work (setting online)")
+        machine = self._tier.machine
+        lacking = [knob.value for knob in NEEDED if machine is None or knob not in machine.has]
+        if machine is None or lacking:
+            raise CpusRefused(Reason.RUNTIME_ABSENT, f"the kernel of this node lacks {', '.join(lacking)}")
+        try:
+            self.tree.check_writable()
+        except CgroupError as error:
+            raise CpusRefused(Reason.RUNTIME_ABSENT, str(error)) from error
+        return machine
+
+    def _settle(self, machine: Machine) -> CpuPools:
+        """Write both pools as the holds are now."""
+        pools = pools_of(machine.cpus, self._holds.values(), self._withheld)
+        self._tier.set_batch_cpus(pools.be)
+        for token, hold in sorted(self._holds.items()):
+            if hold.qos.has_own_cpus or Knob.CPUSET_CPUS not in machine.has:
+                continue
+            cpus, _ = online_sets(hold, machine, pools)
+            with contextlib.suppress(FileNotFoundError):
+                group = online_group(hold.qos, token)
+                self.tree.write(KnobWrite(path=group, knob=Knob.CPUSET_CPUS, value=cpus.format()))
+        return pools
+
+    def _weigh(self, machine: Machine) -> None:
+        for write in online_top_knobs(machine, self._holds.values()):
+            with contextlib.suppress(FileNotFoundError):
+                self.tree.write(write)

@@ -1,0 +1,72 @@
+"""Pools and holds of one node, whatever comes and goes: disjoint, complete, and the same as the scheduler's."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.topology import uniform_topology
+from colo_executor.desired import Machine
+from colo_executor.knobs import Knob
+from colo_executor.online import CpuHold, CpusRefused, given_cpus, online_sets, pools_of
+from colo_scheduler.cpus.pools import CpuHold as SchedulerHold
+from colo_scheduler.cpus.pools import compute_pools
+from colo_scheduler.cpus.topology import CpuTopology
+from tests.support.builders import a_placement
+
+COUNT = 16
+ALL = CpuSet((1 << COUNT) - 1)
+MACHINE = Machine(
+    cpus=ALL,
+    mems=CpuSet.parse("0-1"),
+    zones={0: CpuSet.parse("0-7"), 1: CpuSet.parse("8-15")},
+    has=frozenset(Knob),
+)
+TOPOLOGY = uniform_topology(sockets=1, zones_per_socket=2, cpus_per_zone=8, memory_bytes_per_zone=1 << 30)
+
+masks = st.integers(0, (1 << COUNT) - 1).map(CpuSet)
+few = st.sets(st.integers(0, COUNT - 1), max_size=4).map(CpuSet.from_iterable)
+classes = st.sampled_from([QosClass.LSE, QosClass.LSR, QosClass.LS])
+
+
+@given(st.lists(st.tuples(classes, few), max_size=8), few)
+def test_the_pools_are_those_of_the_scheduler(given_holds, withheld: CpuSet) -> None:
+    holds = [CpuHold(owner=f"o{i}", qos=qos, cpus=cpus, cpu_mcpu=1) for i, (qos, cpus) in enumerate(given_holds)]
+    ours = pools_of(ALL, holds, withheld)
+    theirs = compute_pools(
+        CpuTopology.from_node(TOPOLOGY),
+        [SchedulerHold(owner=hold.owner, qos=hold.qos, cpus=hold.cpus) for hold in holds if hold.qos.has_own_cpus],
+        reserved=withheld,
+    )
+    assert (ours.ls, ours.be) == (theirs.ls_cpus, theirs.be_cpus)
+
+
+@given(st.lists(st.tuples(classes, st.one_of(few, masks), st.booleans()), max_size=12), few)
+def test_whatever_is_accepted_nobody_loses_the_last_cpu_and_own_cpus_stay_own(asks, withheld: CpuSet) -> None:
+    holds: list[CpuHold] = []
+    for index, (qos, cpus, leaves) in enumerate(asks):
+        if leaves and holds:
+            holds.pop(0)
+        placement = replace(a_placement(), qos=qos, band=PriorityBand.PROD, cpus=cpus.format())
+        try:
+            hold = given_cpus(placement, f"o{index}", MACHINE, tuple(holds), withheld)
+        except CpusRefused:
+            continue
+        holds.append(hold)
+        pools = pools_of(ALL, holds, withheld)
+        assert pools.be
+        assert pools.ls <= pools.be
+        own = [hold for hold in holds if hold.qos.has_own_cpus]
+        assert sum(len(hold.cpus) for hold in own) == len(
+            CpuSet.from_iterable(cpu for hold in own for cpu in hold.cpus)
+        )
+        for hold in holds:
+            cpus, mems = online_sets(hold, MACHINE, pools)
+            assert cpus, "a replica has no CPU"
+            assert mems, "a replica has no memory"
+            assert not cpus & withheld
+            if hold.qos is QosClass.LSE:
+                assert not cpus & pools.be
+            if not hold.qos.has_own_cpus:
+                assert cpus <= pools.ls

@@ -1,0 +1,185 @@
+"""Online work as real processes: beside the batch tier, on CPUs of its own. Needs root, and leaves nothing behind."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.placement import Placement
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.reasons import EndCause, Reason
+from colo_common.model.workload import RunSpec
+from colo_executor.cgroup import CgroupTree
+from colo_executor.knobs import Knob
+from colo_executor.local import LaunchFailed, ReplicaExited, ReplicaLaunched, SignalReplica, StopIntent
+from colo_executor.process.machine import online_cpus
+from colo_executor.process.runtime import ProcessRuntime
+from colo_executor.process.settings import ProcessPolicy
+from tests.support.builders import a_placement
+from tests.support.waiting import eventually
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.skipif(len(online_cpus("/sys")) < 2, reason="two CPUs are needed"),
+]
+
+ROOT = "/sys/fs/cgroup"
+INTENT = StopIntent(cause=EndCause.STOPPED, reason=Reason.CANCELLED, kill_at_ms=0)
+SLEEP = "sleep 60"
+ALL = online_cpus("/sys")
+FIRST = ALL.first(1)
+REST = ALL - FIRST
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Iterator[ProcessPolicy]:
+    policy = ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=f"colo-own-{os.getpid()}")
+    before = snapshot()
+    yield policy
+    assert snapshot() == before, "the machine is not as it was"
+
+
+def snapshot() -> dict[str, str]:
+    """Every group at the top of every hierarchy, and the values of those that are no test's."""
+    shown = {}
+    for path in Path(ROOT).glob("*/*/cpuset.cpus"):
+        shown[str(path)] = path.read_text()
+    for path in Path(ROOT).glob("*/colo-own-*"):
+        shown[str(path)] = "is there"
+    return shown
+
+
+@pytest.fixture
+async def runtime(policy: ProcessPolicy) -> AsyncIterator[ProcessRuntime]:
+    made = ProcessRuntime(policy)
+    try:
+        await made.adopt(1)
+        yield made
+    finally:
+        await made.restore()
+        await made.close()
+
+
+def placed(index: int, qos: QosClass, cpus: str = "", *, script: str = SLEEP) -> Placement:
+    band = PriorityBand.BATCH if qos is QosClass.BE else PriorityBand.PROD
+    run = RunSpec(command=("sh", "-c", script))
+    return replace(a_placement(f"web/main/{index}"), qos=qos, band=band, cpus=cpus, run=run, memory_bytes=256 << 20)
+
+
+async def start(runtime: ProcessRuntime, placement: Placement) -> ReplicaLaunched:
+    launched = await runtime.launch(placement, 1)
+    assert isinstance(launched, ReplicaLaunched), launched
+    return launched
+
+
+async def end(runtime: ProcessRuntime, index: int) -> ReplicaExited:
+    await runtime.signal(SignalReplica(replica=f"web/main/{index}", attempt=1, signal="kill", intent=INTENT))
+
+    async def look() -> tuple[ReplicaExited, ...]:
+        return runtime.poll_exits()
+
+    (exited,) = await eventually(look, "an exit")
+    return exited
+
+
+def allowed(pid: int) -> CpuSet:
+    """Where the kernel lets a process run."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("Cpus_allowed_list:"):
+            return CpuSet.parse(line.split()[1])
+    raise AssertionError("the kernel tells no CPUs")
+
+
+async def test_processes_run_where_their_class_says_and_give_their_cpus_back(runtime, policy):
+    batch = await start(runtime, placed(0, QosClass.BE))
+    shared = await start(runtime, placed(1, QosClass.LS))
+    assert (allowed(batch.pid), allowed(shared.pid)) == (ALL, ALL)
+    exclusive = await start(runtime, placed(2, QosClass.LSE, FIRST.format()))
+    assert [allowed(one.pid) for one in (exclusive, shared, batch)] == [FIRST, REST, REST]
+    exited = await end(runtime, 2)
+    assert exited.exit_code == 137
+    assert (allowed(batch.pid), allowed(shared.pid)) == (ALL, ALL)
+    reserved = await start(runtime, placed(3, QosClass.LSR, FIRST.format()))
+    assert [allowed(one.pid) for one in (reserved, shared, batch)] == [FIRST, REST, ALL]
+    await end(runtime, 3)
+    assert allowed(shared.pid) == ALL
+
+
+async def test_online_work_is_neither_idle_nor_below_the_ceiling(runtime, policy):
+    await start(runtime, placed(0, QosClass.BE))
+    launched = await start(runtime, placed(1, QosClass.LS))
+    tree, own = CgroupTree(ROOT, policy.subtree), CgroupTree(ROOT, f"{policy.subtree}-online")
+    group = "ls.web.main.1@1"
+    runtime.set_ceiling(100)
+    assert (tree.quota_us("batch"), own.quota_us(""), own.quota_us(group)) == (10_000, -1, -1)
+    if Knob.CPU_IDLE in tree.has():
+        assert (tree.value(Knob.CPU_IDLE, ""), own.value(Knob.CPU_IDLE, "")) == ("1", "0")
+    assert launched.pid in own.pids(group)
+    for knob in launched.knobs:
+        assert (Path(ROOT) / knob.path).read_text().strip() == knob.value
+    limit = next(knob for knob in launched.knobs if "memory" in knob.path and "oom" not in knob.path)
+    assert limit.value == str(256 << 20)
+
+
+async def test_use_of_online_work_is_online_load_and_batch_work_is_told_apart(runtime):
+    await start(runtime, placed(0, QosClass.LS, script="while :; do :; done"))
+    assert not runtime.has_batch
+
+    async def look():
+        reading = runtime.read_fast(1)
+        return reading if reading is not None and reading.online_used_mcpu > 0 else None
+
+    reading = await eventually(look, "online use")
+    assert reading.batch_used_mcpu == 0
+
+
+async def test_own_cpus_that_are_not_there_or_taken_are_refused_and_nothing_changes(runtime):
+    batch = await start(runtime, placed(0, QosClass.BE))
+    await start(runtime, placed(1, QosClass.LSR, FIRST.format()))
+    for index, (qos, cpus, says) in enumerate(
+        [
+            (QosClass.LSE, FIRST.format(), "are held by web/main/1"),
+            (QosClass.LSE, "8000", "8000 are not online"),
+            (QosClass.LSE, "", "was given none"),
+            (QosClass.LSE, "nonsense", "must be a list"),
+        ],
+        start=2,
+    ):
+        failed = await runtime.launch(placed(index, qos, cpus), 1)
+        assert isinstance(failed, LaunchFailed)
+        assert failed.reason is Reason.CPUS_SHORT
+        assert says in failed.detail
+    assert allowed(batch.pid) == ALL
+
+
+async def test_a_program_that_cannot_start_gives_its_cpus_back(runtime):
+    batch = await start(runtime, placed(0, QosClass.BE))
+    missing = replace(placed(1, QosClass.LSE, FIRST.format()), run=RunSpec(command=("no-such-program",)))
+    failed = await runtime.launch(missing, 1)
+    assert isinstance(failed, LaunchFailed)
+    assert failed.reason is Reason.START_FAILED
+    assert allowed(batch.pid) == ALL
+    await start(runtime, placed(1, QosClass.LSE, FIRST.format()))
+
+
+async def test_the_next_executor_adopts_online_work_and_its_cpus(policy):
+    first = ProcessRuntime(policy)
+    await first.adopt(1)
+    batch = await start(first, placed(0, QosClass.BE))
+    exclusive = await start(first, placed(1, QosClass.LSE, FIRST.format()))
+    await first.close()
+    second = ProcessRuntime(policy)
+    try:
+        adopted = await second.adopt(2)
+        assert {one.placement.replica for one in adopted.replicas if one.alive} == {"web/main/0", "web/main/1"}
+        assert (allowed(batch.pid), allowed(exclusive.pid)) == (REST, FIRST)
+        failed = await second.launch(placed(2, QosClass.LSR, FIRST.format()), 2)
+        assert isinstance(failed, LaunchFailed)
+        await end(second, 1)
+        assert allowed(batch.pid) == ALL
+    finally:
+        await second.restore()
+        await second.close()

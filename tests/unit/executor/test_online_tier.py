@@ -1,0 +1,212 @@
+"""The online tier over plain files that look like cgroup v2: pools follow who comes and goes, and nothing is left behind."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.placement import replica_token
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.reasons import Reason
+from colo_executor.cgroup import CgroupError, CgroupTree
+from colo_executor.journal import JournalFile
+from colo_executor.online import CpusRefused
+from colo_executor.process.online import OnlineTier
+from colo_executor.process.settings import ProcessPolicy
+from colo_executor.process.tier import Tier
+from tests.support.builders import a_placement
+from tests.support.cgroup2_files import Cgroup2Files
+
+LSE, LSR, LS = QosClass.LSE, QosClass.LSR, QosClass.LS
+
+
+class Bench:
+    """One executor's tiers on a machine of two zones with four CPUs each."""
+
+    def __init__(self, directory: Path, files: Cgroup2Files, *, withheld: str = "", is_on: bool = True) -> None:
+        self.files = files
+        self.policy = ProcessPolicy(
+            state_dir=str(directory / "state"), cgroup_root=str(files.root), sys_root=str(files.sys_root)
+        )
+        self.journal = JournalFile(Path(self.policy.state_dir))
+        self.tier = Tier(self.policy, self.journal)
+        self.online = OnlineTier(self.tier, self.policy.desired, is_on=is_on, withheld=CpuSet.parse(withheld))
+        self.known: dict[str, object] = {}
+
+    def ready(self) -> "Bench":
+        self.tier.prepare(self.online.batch_cpus)
+        return self
+
+    def start(self, index: int, qos: QosClass, cpus: str = "", *, mcpu: int = 2000):
+        placement = replace(a_placement(f"web/main/{index}", mcpu=mcpu), qos=qos, band=PriorityBand.PROD, cpus=cpus)
+        knobs = self.online.add(replica_token(placement.replica, 1), placement)
+        self.known[replica_token(placement.replica, 1)] = placement
+        return knobs
+
+    def end(self, index: int) -> bool:
+        token = replica_token(f"web/main/{index}", 1)
+        return self.online.drop(token, self.known.pop(token))
+
+    def batch(self, index: int, zone: int) -> None:
+        placement = a_placement(f"job/main/{index}", zone=zone)
+        self.tier.add(replica_token(placement.replica, 1), placement)
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cgroup2Files:
+    return Cgroup2Files(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, files: Cgroup2Files) -> Bench:
+    return Bench(tmp_path, files).ready()
+
+
+def test_pools_follow_who_comes_and_goes(bench, files):
+    bench.batch(0, 0)
+    bench.batch(1, 1)
+    assert files.cpus("colo/batch/job.main.0@1") == "0-3"
+    bench.start(0, LS)
+    bench.start(1, LSR, "4-5")
+    assert files.cpus("colo-online/ls.web.main.0@1") == "0-3,6-7"
+    assert files.cpus("colo/batch") == "0-7", "batch work may run on CPUs of LSR work"
+    bench.start(2, LSE, "0-1")
+    shown = {name: files.cpus(name) for name in files.groups()}
+    assert shown == {
+        "colo": "2-7",
+        "colo-online": "0-7",
+        "colo-online/ls.web.main.0@1": "2-3,6-7",
+        "colo-online/lse.web.main.2@1": "0-1",
+        "colo-online/lsr.web.main.1@1": "4-5",
+        "colo/batch": "2-7",
+        "colo/batch/job.main.0@1": "2-3",
+        "colo/batch/job.main.1@1": "4-7",
+    }
+    assert bench.end(2)
+    assert bench.end(1)
+    assert files.cpus("colo/batch/job.main.0@1") == "0-3"
+    assert files.cpus("colo-online/ls.web.main.0@1") == "0-7"
+    bench.batch(2, 0)
+    assert files.cpus("colo/batch/job.main.2@1") == "0-3"
+
+
+def test_a_batch_replica_whose_zone_is_given_away_runs_elsewhere(bench, files):
+    bench.start(0, LSE, "0-3")
+    bench.batch(0, 0)
+    assert files.cpus("colo/batch/job.main.0@1") == "4-7"
+    bench.end(0)
+    assert files.cpus("colo/batch/job.main.0@1") == "0-3"
+
+
+def test_online_work_is_never_idle_and_weighs_what_it_asked_for(bench, files):
+    bench.start(0, LSR, "4-5", mcpu=2000)
+    bench.start(1, LS, mcpu=1000)
+    assert (files.text("colo/cpu.idle"), files.text("colo-online/cpu.idle")) == ("1", "0")
+    assert files.text("colo-online/lsr.web.main.0@1/cpu.max") == "max 100000"
+    weights = [files.text(f"colo-online/{name}cpu.weight") for name in ("", "lsr.web.main.0@1/", "ls.web.main.1@1/")]
+    assert weights == ["118", "79", "39"]
+    assert files.text("colo-online/lsr.web.main.0@1/cpuset.mems") == "1"
+    bench.end(0)
+    assert files.text("colo-online/cpu.weight") == "39"
+
+
+def test_withheld_cpus_are_left_alone(tmp_path, files):
+    bench = Bench(tmp_path, files, withheld="0,7").ready()
+    bench.start(0, LS)
+    assert files.cpus("colo/batch") == files.cpus("colo-online/ls.web.main.0@1") == "1-6"
+    with pytest.raises(CpusRefused, match="7 are withheld"):
+        bench.start(1, LSE, "6-7")
+
+
+def test_a_refusal_changes_nothing(bench, files):
+    bench.start(0, LSE, "0-1")
+    files.writes.clear()
+    for cpus, says in (("1-2", "held by web/main/0"), ("8", "not online"), ("", "was given none")):
+        with pytest.raises(CpusRefused, match=says):
+            bench.start(1, LSE, cpus)
+    assert files.writes == []
+    assert "colo-online/lse.web.main.1@1" not in files.groups()
+
+
+def test_a_node_without_cpusets_or_without_leave_refuses_online_work_only(tmp_path, files, monkeypatch):
+    bench = Bench(tmp_path, files, is_on=False).ready()
+    with pytest.raises(CpusRefused, match="setting online") as refused:
+        bench.start(0, LS)
+    assert refused.value.reason is Reason.RUNTIME_ABSENT
+    bench.batch(0, 0)
+    bench.journal.close()
+    (files.root / "cgroup.controllers").write_text("cpu memory\n")
+    bench = Bench(tmp_path, files).ready()
+    with pytest.raises(CpusRefused, match="lacks cpuset-cpus, cpuset-mems") as refused:
+        bench.start(0, LSE, "0-1")
+    assert refused.value.reason is Reason.RUNTIME_ABSENT
+    assert not (files.root / "colo-online").exists()
+
+
+def test_when_a_write_fails_everybody_has_their_cpus_back(bench, files, monkeypatch):
+    bench.batch(0, 0)
+    bench.start(0, LS)
+    write = CgroupTree.write
+
+    def failing(tree, knob):
+        if knob.path == "lse.web.main.1@1" and knob.knob == "memory-limit-bytes":
+            raise CgroupError("no")
+        return write(tree, knob)
+
+    monkeypatch.setattr(CgroupTree, "write", failing)
+    with pytest.raises(CgroupError, match="no"):
+        bench.start(1, LSE, "0-1")
+    assert "colo-online/lse.web.main.1@1" not in files.groups()
+    assert files.cpus("colo/batch/job.main.0@1") == "0-3"
+    assert files.cpus("colo-online/ls.web.main.0@1") == "0-7"
+    monkeypatch.setattr(CgroupTree, "write", write)
+    bench.start(1, LSE, "0-1")
+
+
+def test_a_failing_pool_write_is_undone(bench, files, monkeypatch):
+    bench.batch(0, 0)
+    write = CgroupTree.write
+
+    def failing(tree, knob):
+        if knob.path == "" and knob.value == "2-7" and tree.name == "colo":
+            raise CgroupError("EBUSY")
+        return write(tree, knob)
+
+    monkeypatch.setattr(CgroupTree, "write", failing)
+    with pytest.raises(CgroupError, match="EBUSY"):
+        bench.start(0, LSE, "0-1")
+    assert [files.cpus(name) for name in ("colo", "colo/batch", "colo/batch/job.main.0@1")] == ["0-7", "0-7", "0-3"]
+
+
+def test_the_next_executor_never_lets_batch_work_onto_cpus_that_are_held(tmp_path, bench, files):
+    bench.batch(0, 0)
+    bench.start(0, LSE, "0-1")
+    bench.start(1, LS)
+    known = dict(bench.known)
+    bench.journal.close()
+    files.writes.clear()
+    again = Bench(tmp_path, files)
+    for token, placement in known.items():
+        again.online.expect(token, placement)
+    again.tier.expect("job.main.0@1", a_placement("job/main/0"))
+    again.ready()
+    again.online.remove_unknown(frozenset(known))
+    assert files.writes == [], "nothing has changed, so nothing is written"
+    again.online.remove_unknown(frozenset({"web.main.1@1"}))
+    assert "colo-online/lse.web.main.0@1" not in files.groups()
+    assert files.cpus("colo/batch/job.main.0@1") == "0-3"
+    assert files.cpus("colo-online/ls.web.main.1@1") == "0-7"
+
+
+def test_restore_leaves_nothing(bench, files):
+    bench.batch(0, 0)
+    bench.start(0, LSE, "0-1")
+    bench.start(1, LS)
+    assert bench.tier.restore() == ()
+    assert files.groups() == []
+
+
+def test_a_node_whose_rules_leave_no_cpu_says_so(tmp_path, files):
+    with pytest.raises(CgroupError, match="of the CPUs 0-7 none is left to batch work"):
+        Bench(tmp_path, files, withheld="0-7").ready()
