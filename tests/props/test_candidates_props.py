@@ -60,6 +60,26 @@ fleets = st.one_of(
     st.lists(machines, max_size=8),
     st.tuples(machines, st.integers(1, 40), st.lists(machines, max_size=3)).map(lambda t: [t[0]] * t[1] + t[2]),
 )
+
+# Large machines with round numbers, few of them different: many replicas on each, ties, shares that are whole, more than one look.
+crowds = st.lists(
+    st.builds(
+        lambda shape, promised, held: Machine(shape, promised, held, Freshness.FRESH, False, False, True),
+        st.integers(0, len(MACHINES) - 1),
+        st.tuples(st.sampled_from([8000, 10_000, 20_000]), st.sampled_from([8, 10, 20])).map(
+            lambda each: [(each[0], each[1] * GIB)] * 4
+        ),
+        st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0, 100, 1000]), st.sampled_from([0, GIB])), max_size=2),
+    ),
+    min_size=1,
+    max_size=4,
+).flatmap(lambda few: st.lists(st.sampled_from(few), min_size=1, max_size=40))
+small = st.builds(
+    lambda cpu, memory: class_of(a_want(mcpu=cpu, memory_bytes=memory)),
+    st.sampled_from([100, 500, 1000, 2000, 9000]),
+    st.sampled_from([MIB, MIB, GIB, 2 * GIB, 9 * GIB]),
+)
+
 weights = st.one_of(
     st.just(ScorerWeights()),
     st.builds(
@@ -196,7 +216,20 @@ def test_a_class_gets_the_nodes_that_scoring_all_of_them_for_each_replica_would_
         assert dumb.best(request, by) is None
 
 
-@given(fleets, wanted, weights)
+@settings(max_examples=100)
+@given(crowds, small, weights, st.integers(1, 40))
+def test_a_crowd_of_replicas_is_spread_as_one_after_the_other_would_be(
+    fleet: list[Machine], request: RequestClass, by: ScorerWeights, count: int
+) -> None:
+    dumb = Dumb(fleet)
+    for choice in decide_class(cluster_of(fleet).view(NOW_MS), request, count, by).choices:
+        assert choice.row == dumb.best(request, by)
+        dumb.take(choice.row, choice.shares)
+        count -= 1
+    assert count == 0 or dumb.best(request, by) is None
+
+
+@given(st.one_of(fleets, crowds), st.one_of(wanted, small), weights)
 def test_all_nodes_that_fit_come_in_the_order_of_their_keys(
     fleet: list[Machine], request: RequestClass, by: ScorerWeights
 ) -> None:
@@ -315,6 +348,6 @@ def changed(cluster: Cluster, machine: Machine, name: str, kind: str, value: obj
 
 
 @settings(max_examples=200)
-@given(fleets, wanted, weights)
+@given(st.one_of(fleets, crowds), st.one_of(wanted, small), weights)
 def test_no_bound_is_below_the_key_it_bounds(fleet: list[Machine], request: RequestClass, by: ScorerWeights) -> None:
     Candidates(cluster_of(fleet).view(NOW_MS), request, scoring_of(by)).check()
