@@ -13,6 +13,7 @@ from colo_scheduler.ledger import Attempt, Released
 __all__ = ["announce", "order", "released"]
 
 _DECIDED_MAX = 50
+_ORDERED_MAX = 50
 
 
 def announce(held: Iterable[Held], now_ms: int) -> list[Publish]:
@@ -33,14 +34,20 @@ def announce(held: Iterable[Held], now_ms: int) -> list[Publish]:
 
 
 def order(held: Sequence[Held], now_ms: int, again: str = "") -> list[Publish]:
-    """One order for each node and generation. `again` names the event that asks for it anew, so that the bus does not drop it."""
+    """One order for each node and generation, a node's in ascending generation; at most 50 placements in one order.
+
+    `again` names the event that asks for it anew, so that the bus does not drop it.
+    """
     effects = []
     by_command = sorted(held, key=lambda h: (h.placement.node, h.generation, h.placement.replica, h.placement.attempt))
     for (node, generation), group in groupby(by_command, key=lambda h: (h.placement.node, h.generation)):
-        placements = tuple(h.placement for h in group)
-        fact = ApplyPlacements(at_ms=now_ms, node=node, generation=generation, placements=placements)
-        identity = f"scheduler:apply:{node}:{generation}" + (f":{again}" if again else "")
-        effects.append(Publish(fact=fact, id=identity, traceparent=placements[0].traceparent))
+        members = tuple(h.placement for h in group)
+        for start in range(0, len(members), _ORDERED_MAX):
+            placements = members[start : start + _ORDERED_MAX]
+            fact = ApplyPlacements(at_ms=now_ms, node=node, generation=generation, placements=placements)
+            identity = f"scheduler:apply:{node}:{generation}" + (f"+{start}" if start else "")
+            identity += f":{again}" if again else ""
+            effects.append(Publish(fact=fact, id=identity, traceparent=placements[0].traceparent))
     return effects
 
 

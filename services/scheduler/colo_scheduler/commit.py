@@ -67,6 +67,8 @@ class Commits:
         self._lost_commits: dict[Attempt, int] = {}
         self._recoveries: dict[str, Recovery] = {}
         self._to_tell_again: set[str] = set()
+        # What is assumed, and since when; the oldest first.
+        self._assumed: dict[Attempt, int] = {}
         self.held: dict[Attempt, Held] = {}
         self.unreadable: dict[str, tuple[str, ...]] = {}
         self.is_loaded = False
@@ -108,6 +110,7 @@ class Commits:
                 raise InvariantBroken("an attempt was decided twice", replica=want.replica, attempt=want.attempt)
             held = Held(placement_of(want, node, choice, now_ms), expect + 1, want=want)
             self.held[attempt] = held
+            self._assumed[attempt] = now_ms
             self._cluster.hold(node, attempt, choice.shares)
             reservations.append(Reservation(placement=held.placement, generation=held.generation))
         return NodeReserve(node=node.name, expect=expect, reservations=tuple(reservations))
@@ -127,6 +130,7 @@ class Commits:
                 held = self.held.get(attempt)
                 if held is not None:
                     held.want = None
+                    self._assumed.pop(attempt, None)
                     self._lost_commits.pop(attempt, None)
                     if attempt not in self._over:
                         accepted.append(held)
@@ -200,10 +204,35 @@ class Commits:
     def forget(self, attempt: Attempt) -> None:
         """The attempt holds nothing any more, as far as is known here."""
         held = self.held.pop(attempt, None)
+        self._assumed.pop(attempt, None)
         if held is not None:
             node = self._cluster.find(held.placement.node)
             if node is not None:
                 self._cluster.drop(node, attempt)
+
+    def expire(self, now_ms: int) -> list[Effect]:
+        """Assume no longer what the ledger has not answered for `assume_ms`: the wants are decided again once the rows are read.
+
+        Should the commit have been written after all, its row says so and the want counts as placed there.
+        """
+        stale: set[str] = set()
+        for attempt, since_ms in list(self._assumed.items()):
+            if now_ms - since_ms < self._policy.assume_ms:
+                break
+            held = self.held[attempt]
+            node = self._cluster.node(held.placement.node)
+            node.in_flight = 0
+            stale.add(node.name)
+            self.forget(attempt)
+            self._counts["assumptions_expired"] += 1
+            if held.want is not None and attempt not in self._over:
+                self._queue.put_back([held.want])
+        return self.reload(sorted(stale))
+
+    def expiry_ms(self) -> int | None:
+        """When the oldest assumption expires."""
+        since_ms = next(iter(self._assumed.values()), None)
+        return None if since_ms is None else since_ms + self._policy.assume_ms
 
     # ---- rows
 

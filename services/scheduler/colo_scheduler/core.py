@@ -163,7 +163,12 @@ class SchedulerCore:
             return self._soon_ms
         moments = [
             moment
-            for moment in (self.queue.deadline_ms(), self._refresh_at_ms, self._ask_again_at_ms)
+            for moment in (
+                self.queue.deadline_ms(),
+                self._refresh_at_ms,
+                self._ask_again_at_ms,
+                self.commits.expiry_ms(),
+            )
             if moment is not None
         ]
         # A moment that has passed without a Wake is due at once, and never before the event that was handled last.
@@ -263,6 +268,7 @@ class SchedulerCore:
         self.queue.wake_due(now_ms)
         self._wake_by_capacity()
         effects = self._flush()
+        effects.extend(self.commits.expire(now_ms))
         if self._refresh_at_ms is not None and now_ms >= self._refresh_at_ms:
             self._refresh_at_ms = self._next_refresh(now_ms)
             effects.append(RefreshLedger())

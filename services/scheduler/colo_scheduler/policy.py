@@ -21,6 +21,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     commit_tries: after so many lost commits in a row a want waits conflict_wait_ms.
     facts_max_age_ms: an allocatable older than this counts as not fresh (0: never).
     ledger_refresh_ms: how often to look for rows that other schedulers changed (0: never).
+    assume_ms: a place that was decided and that the ledger has not answered for so long is decided again.
     ask_again_ms: what waits is asked for once more so long after a shard was taken.
     reject_again_ms: the same reasons with other numbers are said again after this time.
     score_rows: how many of the best nodes are kept for the explanation of a decision.
@@ -37,6 +38,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     facts_max_age_ms: int = 300_000
     ledger_refresh_ms: int = 30_000
     reject_again_ms: int = 60_000
+    assume_ms: int = 30_000
     ask_again_ms: int = 3_000
     score_rows: int = 5
     tie_rotation: int = 0
@@ -44,7 +46,16 @@ class Policy(Struct, frozen=True, kw_only=True):
     weights: ScorerWeights = field(default_factory=ScorerWeights)
 
 
-_AT_LEAST_ONE = ("batch_max", "quantum", "waiting_max", "records_max", "over_max", "conflict_wait_ms", "ask_again_ms")
+_AT_LEAST_ONE = (
+    "batch_max",
+    "quantum",
+    "waiting_max",
+    "records_max",
+    "over_max",
+    "conflict_wait_ms",
+    "assume_ms",
+    "ask_again_ms",
+)
 _AT_LEAST_ZERO = (
     "commit_tries",
     "facts_max_age_ms",
