@@ -126,7 +126,8 @@ class SchedulerCore:
             case ReplicaEnded() | PlacementRefused():
                 self._end((event.replica, event.attempt))
             case ReplicaStarted():
-                self._started((event.replica, event.attempt))
+                if self.shards.owns(event.job):
+                    self._started((event.replica, event.attempt))
             case NodeRecovered():
                 return self._recovered(event)
             case PlacementsReleased():

@@ -52,7 +52,8 @@ HEARS: Final = (
     Hearing(type=FreshnessChanged, durable=False, replay=True),
     Hearing(type=ReplicasWanted),
     Hearing(type=ReplicasWithdrawn),
-    Hearing(type=ReplicaStarted),
+    # One that is missed leaves its hold unconfirmed: the order is sent once more at the next start, and nothing else comes of it.
+    Hearing(type=ReplicaStarted, durable=False),
     Hearing(type=ReplicaEnded),
     Hearing(type=PlacementRefused),
     Hearing(type=NodeRecovered),
