@@ -28,7 +28,8 @@ class Probe(Struct, frozen=True, kw_only=True):
     """What was gathered. `texts` has the paths of probe_paths, None where missing. `release` is uname's, such as
     "6.1.0-13-amd64".
 
-    `writable` has the controllers whose own group this process may write.
+    `writable` has the controllers whose own group this process may write. `has_tier`: an executor has made its groups.
+    `admits_online`: the operator lets the executor run online work.
     """
 
     hierarchy: Hierarchy
@@ -36,6 +37,8 @@ class Probe(Struct, frozen=True, kw_only=True):
     release: str = ""
     is_root: bool = False
     writable: frozenset[str] = frozenset()
+    has_tier: bool = False
+    admits_online: bool = True
 
 
 def probe_paths(hierarchy: Hierarchy) -> tuple[str, ...]:
@@ -68,6 +71,7 @@ def capabilities(probe: Probe) -> tuple[Capability, ...]:
         _numa(probe),
         _root(probe),
         _cgroup_write(probe),
+        _online(probe),
     )
 
 
@@ -226,3 +230,23 @@ def _cgroup_write(probe: Probe) -> Capability:
     if not lacking:
         return _present("cgroup-write", "cpu cpuset memory")
     return _skipped("cgroup-write", f"this process may not write the groups of {' '.join(lacking)}")
+
+
+def _online(probe: Probe) -> Capability:
+    """Whether work that is no batch work may be placed here: it needs weights, CPU sets and memory limits that somebody can write.
+
+    That an executor can is seen by the groups that it made; where there are none yet, by whether this process could.
+    """
+    if not probe.admits_online:
+        return _skipped("online", "the operator admits no online work here (setting online)")
+    mounts = {name: probe.hierarchy.controller(name) for name in ("cpu", "cpuset", "memory")}
+    lacking = [name for name, mount in mounts.items() if mount is None]
+    if lacking:
+        return _skipped("online", f"no mounted hierarchy has the controllers {' '.join(lacking)}")
+    if len({mount.version for mount in mounts.values() if mount is not None}) > 1:
+        return _skipped("online", "the controllers cpu, cpuset and memory are not on one version of cgroup")
+    if probe.has_tier:
+        return _present("online", "an executor has made its groups")
+    if all(name in probe.writable for name in mounts):
+        return _present("online", "cpu cpuset memory")
+    return _skipped("online", "no executor has made its groups, and this process may not make any")

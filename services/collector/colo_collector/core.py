@@ -76,6 +76,7 @@ class CollectorCore:
     def _inspected(self, event: Inspected, now_ms: int) -> list[Effect]:
         check_units(event, "inspected")
         event.topology.validate()
+        event.rules.validate(event.topology)
         if event == self.inspected:
             return []
         self.inspected = event
@@ -86,6 +87,8 @@ class CollectorCore:
             capabilities=event.capabilities,
             labels=event.labels,
             simulated=event.simulated,
+            taints=event.taints,
+            rules=event.rules,
         )
         # The time is in the id because a machine may become again what it was within the bus's memory for copies.
         return [Publish(fact=fact, id=f"collector:topology:{self.node}:{content_hash(event)}:{now_ms}")]

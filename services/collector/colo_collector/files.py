@@ -143,6 +143,29 @@ class FileReader:
             return ()
         return tuple(sorted(found))
 
+    def list_names(self, path: str, limit: int = 10_000) -> tuple[str, ...]:
+        """The names of everything in a directory, links too, sorted; empty if it is missing or refused.
+
+        Raises InvalidInput when there are more than `limit`.
+        """
+        found: list[str] = []
+        try:
+            with os.scandir(self._real(path)) as entries:
+                for entry in entries:
+                    found.append(entry.name)
+                    if len(found) > limit:
+                        raise InvalidInput(path, f"may have at most {limit} entries", len(found))
+        except OSError:
+            return ()
+        return tuple(sorted(found))
+
+    def link(self, path: str) -> str:
+        """What a symbolic link says; "" if there is none."""
+        try:
+            return os.readlink(self._real(path))
+        except OSError:
+            return ""
+
     def is_writable(self, path: str) -> bool:
         """Whether this process may write that file or directory, as far as the mount and the rights say.
 

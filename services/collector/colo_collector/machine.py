@@ -10,7 +10,9 @@ from typing import Final
 from msgspec import Struct, structs
 
 from colo_collector.capabilities import Probe, capabilities, probe_paths
+from colo_collector.devices import PCI_ROOT, class_paths, device_links, device_paths, read_devices
 from colo_collector.discover import (
+    BATCH,
     CpusetFiles,
     Workload,
     batch_directory,
@@ -25,12 +27,15 @@ from colo_collector.files import FileReader, Gathered
 from colo_collector.hierarchy import Hierarchy, parse_hierarchy, unified_point
 from colo_collector.measure import measure
 from colo_collector.readings import Inspected, Measured, Skip, Unreadable
+from colo_collector.rules import fitting_rules
 from colo_collector.sample import Sample, WatchedGroup, read_sample, sample_paths
 from colo_collector.topology import read_topology, topology_paths
 from colo_collector.usage import Unknown
 from colo_common.events.node import Capability
+from colo_common.model.constraints import Taint
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.topology import NodeTopology
+from colo_common.model.node_rules import UNRULED, NodeRules
+from colo_common.model.topology import Device, NodeTopology
 from colo_common.ports import Clock
 
 __all__ = ["Look", "Machine"]
@@ -81,12 +86,19 @@ class Machine:
         online: Sequence[Workload],
         labels: dict[str, str],
         clock: Clock,
+        taints: Sequence[Taint] = (),
+        rules: NodeRules = UNRULED,
+        admits_online: bool = True,
         user_hz: int | None = None,
     ) -> None:
         self._reader = reader
         self._subtree = subtree
         self._online = tuple(online)
         self._labels = dict(labels)
+        self._taints = tuple(taints)
+        self._rules = rules
+        self._admits_online = admits_online
+        self._has_tier = False
         self._clock = clock
         self._user_hz = user_hz or os.sysconf("SC_CLK_TCK")
         self._turn = threading.Lock()
@@ -125,6 +137,9 @@ class Machine:
 
     def _look(self) -> Look:
         if self._inspected is None:
+            self._inspect()
+        elif self._sees_tier() != self._has_tier:
+            self._capabilities = None
             self._inspect()
         self._find_groups()
         gathered, at_ms = self._gather()
@@ -183,20 +198,41 @@ class Machine:
                 break
             texts.update(self._reader.read_all(wanted, keep=False).texts)
         found = read_topology(texts)
+        assumed = list(found.assumed)
+        topology = structs.replace(found.topology, devices=self._devices(found.topology, assumed))
+        rules = fitting_rules(self._rules, topology, assumed)
         if self._capabilities is None:
             self._probe()
         self._online_texts = tuple(texts.get(path) for path in _ONLINE_PATHS)
         self._memory_total_bytes = 0
-        inspected = Inspected(topology=found.topology, capabilities=self._capabilities or (), labels=self._labels)
+        inspected = Inspected(
+            topology=topology,
+            capabilities=self._capabilities or (),
+            labels=self._labels,
+            taints=self._taints,
+            rules=rules,
+        )
         if inspected != self._inspected:
             self._inspected = inspected
-            self._assumed = found.assumed
+            self._assumed = tuple(assumed)
         for group in self._groups.values():
             # Which zones a group may use is to be told anew.
             group.looks = 0
 
+    def _devices(self, topology: NodeTopology, refused: list[str]) -> tuple[Device, ...]:
+        """GPUs and network cards; a machine without a PCI bus has none."""
+        try:
+            addresses = self._reader.list_names(PCI_ROOT)
+        except InvalidInput as error:
+            refused.append(f"{error}; there are no devices")
+            return ()
+        texts = self._reader.read_all(class_paths(addresses), keep=False).texts
+        texts |= self._reader.read_all(device_paths(texts), keep=False).texts
+        links = {path: self._reader.link(path) for path in device_links(texts)}
+        return read_devices(texts, links, [zone.zone for zone in topology.zones], refused)
+
     def _probe(self) -> None:
-        """The hierarchy and the capabilities: read at the start only, they change with a boot."""
+        """The hierarchy and the capabilities: read at the start, and when an executor made its groups or removed them."""
         mounts = self._reader.read("/proc/mounts") or ""
         own = self._reader.read("/proc/self/cgroup") or ""
         point = unified_point(mounts)
@@ -213,8 +249,16 @@ class Machine:
                 if ".." not in mount.self_path.split("/")
                 and self._reader.is_writable(f"{mount.mount_point}{mount.self_path.rstrip('/')}")
             ),
+            has_tier=self._sees_tier(),
+            admits_online=self._admits_online,
         )
+        self._has_tier = probe.has_tier
         self._capabilities = capabilities(probe)
+
+    def _sees_tier(self) -> bool:
+        """Whether an executor has made its groups where CPU sets are written."""
+        mount = self._hierarchy.controller("cpuset")
+        return mount is not None and BATCH in self._names(f"{mount.mount_point.rstrip('/')}/{self._subtree}")
 
     def _find_groups(self) -> None:
         """Bring the watched groups up to date; files of groups that are gone are closed."""

@@ -32,8 +32,11 @@ async def build(process: Process, settings: Settings) -> None:
     machine = Machine(
         FileReader(settings.root),
         subtree=settings.subtree,
-        online=settings.online(),
+        online=settings.watched(),
         labels=settings.labels,
+        taints=settings.node_taints(),
+        rules=settings.rules,
+        admits_online=settings.online,
         clock=process.clock,
     )
     core = CollectorCore(settings.node, settings.policy())

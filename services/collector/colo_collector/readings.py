@@ -8,6 +8,8 @@ from msgspec import Struct
 
 from colo_collector.usage import Unknown
 from colo_common.events.node import Capability, PressureReading, WorkloadUsage, ZoneUsage
+from colo_common.model.constraints import Taint
+from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.topology import NodeTopology
 from colo_common.model.units import Bytes, Mcpu, Ms
 
@@ -36,6 +38,8 @@ class Inspected(Struct, frozen=True, kw_only=True):
     capabilities: tuple[Capability, ...] = ()
     labels: dict[str, str] = {}
     simulated: bool = False
+    taints: tuple[Taint, ...] = ()
+    rules: NodeRules = UNRULED
 
 
 class Measured(Struct, frozen=True, kw_only=True):

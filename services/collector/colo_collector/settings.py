@@ -10,8 +10,11 @@ from msgspec import Struct, field
 
 from colo_collector.discover import Workload, parse_online_groups
 from colo_collector.policy import Policy, Threshold
+from colo_collector.rules import check_rules, parse_taints
 from colo_common.events.subjects import encode_node
+from colo_common.model.constraints import Taint
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.runtime.settings import Common
 
 __all__ = ["PERIOD_MS_MIN", "Settings", "node_name"]
@@ -37,7 +40,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """`period_ms` is in the service's clock, but never below 100 ms of real time. `root` stands for "/" of the machine.
 
     `subtree` is the executor's group below every controller. `online_groups` are "name=/path" or "name=/path:CLASS", the path
-    below the controllers. Pressure marks are percent of `window_ms`; 0 for an upper mark switches that signal off.
+    below the controllers. `online` False: only batch work is to be placed here. `taints` are "key=value:effect" or "key:effect",
+    `rules` are those of NodeRules. Pressure marks are percent of `window_ms`; 0 for an upper mark switches that signal off.
     """
 
     common: Common = field(default_factory=Common)
@@ -46,6 +50,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     root: str = "/"
     subtree: str = "colo"
     labels: dict[str, str] = field(default_factory=dict)
+    taints: tuple[str, ...] = ()
+    rules: NodeRules = UNRULED
+    online: bool = True
     online_groups: tuple[str, ...] = ()
     pressure_window_ms: int = 10_000
     cpu_some_above_pct: int = 60
@@ -67,10 +74,16 @@ class Settings(Struct, frozen=True, kw_only=True):
         for name, value in self.labels.items():
             if not name or max(len(name), len(value)) > _LABEL_MAX:
                 raise InvalidInput("labels", f"a name is 1 to {_LABEL_MAX} characters, a value at most as many", name)
-        self.online()
+        parse_taints(self.taints)
+        check_rules(self.rules)
+        self.watched()
         self.policy().validate()
 
-    def online(self) -> tuple[Workload, ...]:
+    def node_taints(self) -> tuple[Taint, ...]:
+        """The operator's taints. Raises InvalidInput that names the entry."""
+        return parse_taints(self.taints)
+
+    def watched(self) -> tuple[Workload, ...]:
         """The online groups. Raises InvalidInput that names the entry."""
         return parse_online_groups(self.online_groups, self.subtree)
 

@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from colo_collector.caches import CPU_ROOT, L3Domain, Texts, cache_paths, l3_domains
+from colo_collector.huge_pages import huge_page_paths, huge_pages_of_zone
 from colo_collector.kernel_text import cpu_list, unsigned, where
 from colo_collector.parse_proc import parse_meminfo, parse_stat, parse_zone_meminfo
 from colo_common.model.cpuset import CpuSet
@@ -56,7 +57,9 @@ def topology_paths(texts: Texts) -> tuple[str, ...]:
     for cpu in _online_cpus(texts, []):
         wanted += [f"{CPU_ROOT}/cpu{cpu}/topology/{name}" for name in ("physical_package_id", "thread_siblings_list")]
         wanted += cache_paths(cpu)
-    for zone in _online_zones(texts):
+    zones = tuple(_online_zones(texts))
+    wanted += huge_page_paths(zones)
+    for zone in zones:
         wanted += [f"{NODE_ROOT}/node{zone}/{name}" for name in ("cpulist", "distance", "meminfo")]
     return tuple(path for path in wanted if path not in texts)
 
@@ -165,18 +168,25 @@ def _zones(online: CpuSet, sockets: Mapping[int, int], texts: Texts, assumed: li
         assumed.append(f"{NODE_ROOT} is missing; the machine is one zone")
         memory_bytes = parse_meminfo(text).total_bytes
         zone = Zone(
-            zone=0, socket=min(sockets.values()), cpus=online.format(), memory_bytes=memory_bytes, distances=(10,)
+            zone=0,
+            socket=min(sockets.values()),
+            cpus=online.format(),
+            memory_bytes=memory_bytes,
+            distances=(10,),
+            huge_pages=huge_pages_of_zone(None, memory_bytes, texts, assumed),
         )
         return (zone,)
     members = _zone_members(ids, online, texts)
     distances = {zone: _distances(zone, len(ids), texts, assumed) for zone in ids}
+    memory = {zone: _zone_memory_bytes(zone, ids, texts, assumed) for zone in ids}
     return tuple(
         Zone(
             zone=zone,
             socket=_zone_socket(zone, ids, members, distances[zone], sockets, assumed),
             cpus=members[zone].format(),
-            memory_bytes=_zone_memory_bytes(zone, ids, texts, assumed),
+            memory_bytes=memory[zone],
             distances=distances[zone],
+            huge_pages=huge_pages_of_zone(zone, memory[zone], texts, assumed),
         )
         for zone in ids
     )

@@ -13,19 +13,33 @@ from tests.unit.collector.machine import hierarchy_of
 NAMES = [
     "cgroup", "cgroup-cpu", "cgroup-cpuacct", "cgroup-cpuset", "cgroup-memory", "psi", "psi-cgroup", "cpu-idle",
     "cpu-burst", "cpu-bvt", "memory-high", "resctrl-l3", "resctrl-mb", "resctrl-monitor", "numa", "root",
-    "cgroup-write",
+    "cgroup-write", "online",
 ]  # fmt: skip
 ALL_WRITABLE = frozenset({"cpu", "cpuset", "memory"})
 
 
 def matrix(
-    spec: MachineSpec, *, without: tuple[str, ...] = (), is_root: bool = True, writable: frozenset[str] = ALL_WRITABLE
+    spec: MachineSpec,
+    *,
+    without: tuple[str, ...] = (),
+    is_root: bool = True,
+    writable: frozenset[str] = ALL_WRITABLE,
+    has_tier: bool = False,
+    admits_online: bool = True,
 ) -> dict[str, tuple[bool, str]]:
     """The matrix of a fake machine, from exactly the files that probe_paths asks for."""
     texts = MachineTree(spec).texts()
     hierarchy = hierarchy_of(texts)
     asked = {path: None if path in without else texts.get(path) for path in probe_paths(hierarchy)}
-    probe = Probe(hierarchy=hierarchy, texts=asked, release=spec.release, is_root=is_root, writable=writable)
+    probe = Probe(
+        hierarchy=hierarchy,
+        texts=asked,
+        release=spec.release,
+        is_root=is_root,
+        writable=writable,
+        has_tier=has_tier,
+        admits_online=admits_online,
+    )
     found = capabilities(probe)
     assert [one.name for one in found] == NAMES
     assert all(one.present != one.detail.startswith("skipped: ") for one in found)
@@ -86,3 +100,28 @@ def test_pressure_that_answers_with_an_error_text_is_not_present() -> None:
     hierarchy = hierarchy_of(MachineTree(MachineSpec()).texts())
     found = {one.name: one.present for one in capabilities(Probe(hierarchy=hierarchy, texts=texts))}
     assert not found["psi"]
+
+
+@pytest.mark.parametrize(
+    ("given", "detail"),
+    [
+        ({}, "cpu cpuset memory"),
+        ({"writable": frozenset(), "has_tier": True}, "an executor has made its groups"),
+        ({"admits_online": False}, "skipped: the operator admits no online work here (setting online)"),
+        (
+            {"writable": frozenset({"cpu", "memory"})},
+            "skipped: no executor has made its groups, and this process may not make any",
+        ),
+    ],
+)
+@pytest.mark.parametrize("cgroup", ["v1", "v2"])
+def test_online_work_needs_an_executor_that_may_write_and_leave_of_the_operator(cgroup, given, detail) -> None:
+    assert matrix(MachineSpec(cgroup=cgroup), **given)["online"] == (not detail.startswith("skipped"), detail)
+
+
+def test_online_work_needs_cpusets() -> None:
+    texts = MachineTree(MachineSpec(cgroup="v2")).texts() | {"/sys/fs/cgroup/cgroup.controllers": "cpu memory\n"}
+    hierarchy = hierarchy_of(texts)
+    asked = {path: texts.get(path) for path in probe_paths(hierarchy)}
+    online = capabilities(Probe(hierarchy=hierarchy, texts=asked, writable=ALL_WRITABLE))[-1]
+    assert (online.present, online.detail) == (False, "skipped: no mounted hierarchy has the controllers cpuset")

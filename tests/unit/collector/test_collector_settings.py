@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from colo_collector.settings import Settings, node_name
 from colo_common.events.subjects import encode_node
+from colo_common.model.constraints import CpuBind, NumaPolicy, Taint
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.node_rules import NodeRules
 from colo_common.runtime.settings import load
 
 
@@ -60,7 +62,7 @@ def test_the_environment_and_flags_set_what_the_core_and_the_machine_use() -> No
     settings = load(Settings, "collector", ["--period-ms", "500", "--subtree=tier"], environ)
     assert (settings.node, settings.period_ms, settings.subtree) == ("n7", 500, "tier")
     assert settings.labels == {"rack": "r1", "pool": "a"}
-    assert [one.name for one in settings.online()] == ["web", "db"]
+    assert [one.name for one in settings.watched()] == ["web", "db"]
     assert [one.signal for one in settings.policy().thresholds] == ["cpu_some", "memory_full"]
 
 
@@ -75,6 +77,15 @@ def test_the_environment_and_flags_set_what_the_core_and_the_machine_use() -> No
         (["--labels", "=x"], "labels"),
         (["--labels", f"a={'x' * 254}"], "labels"),
         (["--subtree", "a/b"], "subtree"),
+        (["--taints", "spot"], "taints[0]"),
+        (["--taints", "a=b:NoSchedule,spot:Never"], "taints[1]"),
+        (["--taints", "a=b:NoSchedule,a=c:NoSchedule"], "taints[1]"),
+        (["--taints", "a b:NoSchedule"], "taints[0]"),
+        (["--rules-reserved-cpus", "4-2"], "rules_reserved_cpus"),
+        (["--rules-amplification-pct", "99"], "rules.amplification_pct"),
+        (["--rules-numa-policy", "some"], "--rules-numa-policy"),
+        (["--rules-reserved-mcpu=-1"], "--rules-reserved-mcpu"),
+        (["--online-groups", "web=/colo-online/x"], "online_groups[0]"),
         (["--online-groups", "web"], "online_groups[0]"),
         (["--online-groups", "batch=/colo"], "online_groups[0]"),
         (["--pressure-window-ms", "10"], "window_ms"),
@@ -86,3 +97,32 @@ def test_a_setting_that_breaks_its_rule_is_refused_by_its_name(flags: list[str],
     with pytest.raises(InvalidInput) as caught:
         load(Settings, "collector", flags)
     assert str(caught.value).startswith(f"{field}:")
+
+
+def test_the_operators_words_about_the_node_come_from_the_environment() -> None:
+    environ = {
+        "COLO_COLLECTOR_TAINTS": "team=films:NoSchedule, spot:NoExecute",
+        "COLO_COLLECTOR_RULES_RESERVED_CPUS": "0-1,8",
+        "COLO_RULES_RESERVED_MEMORY_BYTES": "1073741824",
+        "COLO_COLLECTOR_RULES_NUMA_POLICY": "single-numa-node",
+        "COLO_COLLECTOR_RULES_CPU_BIND": "full-pcpus",
+        "COLO_COLLECTOR_RULES_NUMA_ALLOCATE": "most-allocated",
+        "COLO_COLLECTOR_RULES_BATCH_REPLICAS_MOST": "50",
+        "COLO_COLLECTOR_RULES_IS_COLOCATED": "no",
+        "COLO_ONLINE": "off",
+    }
+    settings = load(Settings, "collector", [], environ)
+    assert settings.node_taints() == (
+        Taint(key="team", value="films", effect="NoSchedule"),
+        Taint(key="spot", effect="NoExecute"),
+    )
+    assert settings.rules == NodeRules(
+        reserved_cpus="0-1,8",
+        reserved_memory_bytes=1 << 30,
+        numa_policy=NumaPolicy.SINGLE_NUMA_NODE,
+        cpu_bind=CpuBind.FULL_PCPUS,
+        numa_allocate="most-allocated",
+        batch_replicas_most=50,
+        is_colocated=False,
+    )
+    assert settings.online is False

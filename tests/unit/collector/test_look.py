@@ -18,7 +18,10 @@ from colo_collector.policy import Policy
 from colo_collector.readings import Measured, Skip, Unreadable
 from colo_collector.usage import Unknown
 from colo_common.adapters.clock import ManualClock
-from colo_common.model.qos import QosClass
+from colo_common.model.constraints import HugePages, Taint
+from colo_common.model.node_rules import UNRULED, NodeRules
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.topology import Device
 from tests.support.machine_tree import GIB, FakeWorkload, MachineSpec, MachineTree
 
 WEB = FakeWorkload("web", "/web", memory_bytes=2 * GIB, inactive_file_bytes=GIB, cpus="0-7")
@@ -40,9 +43,15 @@ class Bench:
     """A fake machine of two zones with four CPUs each, and the Machine that looks at it."""
 
     def __init__(
-        self, root: Path, *, cgroup: Literal["v1", "v2", "hybrid"] = "v1", online: tuple[str, ...] = ()
+        self,
+        root: Path,
+        *,
+        cgroup: Literal["v1", "v2", "hybrid"] = "v1",
+        online: tuple[str, ...] = (),
+        workloads: tuple[FakeWorkload, ...] = (WEB, REPLICA),
+        rules: NodeRules = UNRULED,
     ) -> None:
-        spec = MachineSpec(sockets=2, cores_per_zone=4, cgroup=cgroup, workloads=(WEB, REPLICA))
+        spec = MachineSpec(sockets=2, cores_per_zone=4, cgroup=cgroup, workloads=workloads)
         self.root = root
         self.tree = MachineTree(spec, root)
         self.tree.write()
@@ -53,6 +62,8 @@ class Bench:
             subtree="colo",
             online=parse_online_groups(online, "colo"),
             labels={"rack": "r1"},
+            taints=(Taint(key="spot"),),
+            rules=rules,
             clock=self.clock,
             user_hz=100,
         )
@@ -277,3 +288,71 @@ def test_a_reading_that_was_interrupted_is_taken_again_once(tmp_path: Path) -> N
     machine = Machine(reader, subtree="colo", online=(), labels={}, clock=ManualClock(1), user_hz=100)
     assert machine.look().spread_ns == 40_000_000
     assert reader.batches == 2
+
+
+OWN = FakeWorkload("own", "/colo-online/lsr.web.main.0@2", memory_bytes=GIB, inactive_file_bytes=0, cpus="0-1")
+
+
+@pytest.mark.parametrize("cgroup", ["v1", "v2"])
+def test_online_replicas_are_told_apart_by_their_class(tmp_path: Path, cgroup: Literal["v1", "v2"]) -> None:
+    bench = Bench(tmp_path, cgroup=cgroup, workloads=(REPLICA, OWN))
+    bench.look()
+    batch, own = sample(bench.second(own=700, replica=900)).workloads
+    assert (batch.qos, batch.band) == (QosClass.BE, PriorityBand.BATCH)
+    assert (own.qos, own.band, own.replica, own.attempt) == (QosClass.LSR, PriorityBand.PROD, "web/main/0", 2)
+    assert (own.cpu_used_mcpu, own.memory_used_bytes, own.zones) == (700, GIB, (0,))
+
+
+def test_the_operators_rules_are_told_with_what_the_machine_has_of_them(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, rules=NodeRules(reserved_cpus="7-8", system_cpus="0,1"))
+    look = bench.look()
+    assert look.inspected is not None
+    assert look.inspected.rules == NodeRules(reserved_cpus="7", system_cpus="0-1")
+    assert look.inspected.taints == (Taint(key="spot"),)
+    assert "rules_reserved_cpus names the CPUs 8, which are not online; they are left out" in look.assumed
+
+
+def test_devices_and_huge_pages_are_found_and_absurd_files_are_named(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    gpu, card, absurd = "0000:81:00.0", "0000:01:00.1", "0000:02:00.0"
+    files = {
+        f"devices/pci0000:80/{gpu}": {"class": "0x030200\n", "vendor": "0x10de\n", "numa_node": "1\n"},
+        f"devices/pci0000:00/{card}": {"class": "0x020000\n", "vendor": "0x8086\n", "numa_node": "-1\n"},
+        f"devices/pci0000:00/{absurd}": {"class": "0x020000\n", "vendor": "0x8086\n", "numa_node": "99\n"},
+        "devices/system/node/node0/hugepages/hugepages-2048kB": {"nr_hugepages": "512\n"},
+        "devices/system/node/node1/hugepages/hugepages-1048576kB": {"nr_hugepages": "lots\n"},
+    }
+    for directory, texts in files.items():
+        (tmp_path / "sys" / directory).mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (tmp_path / "sys" / directory / name).write_text(text)
+    listed = tmp_path / "sys/bus/pci/devices"
+    listed.mkdir(parents=True)
+    for root, address in (("pci0000:80", gpu), ("pci0000:00", card), ("pci0000:00", absurd)):
+        (listed / address).symlink_to(f"../../../devices/{root}/{address}")
+    look = bench.look()
+    assert look.inspected is not None
+    assert look.inspected.topology.devices == (
+        Device(kind="gpu", device=0, zone=1, pcie="pci0000:80"),
+        Device(kind="nic", device=0, zone=0, pcie="pci0000:00"),
+    )
+    zones = look.inspected.topology.zones
+    assert zones[0].huge_pages == (HugePages(page_bytes=2 << 20, total_bytes=GIB),)
+    assert zones[1].huge_pages == ()
+    named = "\n".join(look.assumed)
+    assert f"{absurd}/numa_node line 1: must be a zone of the machine, or -1 (got 99); nic 1 is left out" in named
+    assert "node1/hugepages/hugepages-1048576kB/nr_hugepages line 1: must be an unsigned decimal number" in named
+
+
+def test_an_executor_that_comes_makes_online_work_possible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path, workloads=())
+    monkeypatch.setattr(bench.reader, "is_writable", lambda path: False)
+
+    def can(look: Look) -> bool:
+        assert look.inspected is not None
+        return look.inspected.capabilities[-1].present
+
+    assert not can(bench.look())
+    (tmp_path / "sys/fs/cgroup/cpuset/colo/batch").mkdir(parents=True)
+    assert can(bench.look())
+    assert bench.look().inspected is None

@@ -1,0 +1,141 @@
+"""GPUs and network cards of a machine, from the PCI devices that the kernel lists.
+
+Two steps, both pure: `class_paths` and `device_paths` say what to read, `read_devices` turns texts and links into values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from colo_collector.kernel_text import unsigned, where
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.topology import Device
+
+__all__ = ["PCI_ROOT", "class_paths", "device_links", "device_paths", "read_devices"]
+
+PCI_ROOT: Final = "/sys/bus/pci/devices"
+
+_ADDRESS: Final = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.ASCII)
+_CLASS: Final = re.compile(r"0x([0-9a-f]{2})[0-9a-f]{4}", re.ASCII)
+_NUMA_NODE: Final = re.compile(r"-?[0-9]{1,9}", re.ASCII)
+_HOST_BRIDGE: Final = re.compile(r"/(pci[0-9a-f]{4,8}:[0-9a-f]{2})/", re.ASCII)
+_KINDS: Final = {"03": "gpu", "02": "nic"}
+_MEMORY_MOST_BYTES: Final = 1 << 50
+_NO_GPUS: Final = {
+    "0x1a03": "ASPEED",
+    "0x102b": "Matrox",
+    "0x1234": "QEMU",
+    "0x1013": "Cirrus",
+    "0x1af4": "virtio",
+    "0x1b36": "QXL",
+    "0x15ad": "VMware",
+    "0x1414": "Hyper-V",
+    "0x80ee": "VirtualBox",
+}
+"""Makers of the display adapters of management controllers and of hypervisors: they show a console and compute nothing."""
+
+
+class _Found(Struct, frozen=True, kw_only=True):
+    address: str
+    kind: str
+
+
+def class_paths(addresses: Sequence[str]) -> tuple[str, ...]:
+    """The files that tell what kind each PCI device is."""
+    return tuple(f"{PCI_ROOT}/{address}/class" for address in sorted(addresses) if _ADDRESS.fullmatch(address))
+
+
+def device_paths(texts: Mapping[str, str | None]) -> tuple[str, ...]:
+    """What else to read, of GPUs and network cards only; `texts` has the classes."""
+    names = ("vendor", "numa_node", "mem_info_vram_total", "physfn/class")
+    return tuple(f"{PCI_ROOT}/{one.address}/{name}" for one in _found(texts, []) for name in names)
+
+
+def device_links(texts: Mapping[str, str | None]) -> tuple[str, ...]:
+    """The links that tell which host bridge a GPU or network card hangs on."""
+    return tuple(f"{PCI_ROOT}/{one.address}" for one in _found(texts, []))
+
+
+def read_devices(
+    texts: Mapping[str, str | None], links: Mapping[str, str], zones: Sequence[int], refused: list[str]
+) -> tuple[Device, ...]:
+    """The devices in ascending kind and number; numbers follow the PCI address.
+
+    Virtual functions are left out, and so are display adapters that are no GPUs. A device of which the kernel does not know the
+    zone (-1) counts to the lowest one. `memory_bytes` is known for GPUs whose driver tells it in /sys (amdgpu), else 0. A device
+    with an absurd file is left out, keeps its number, and `refused` gets a sentence that names the file. `zones` must not be empty.
+    """
+    devices: list[Device] = []
+    numbers = dict.fromkeys(_KINDS.values(), 0)
+    for one in _found(texts, refused):
+        root = f"{PCI_ROOT}/{one.address}"
+        if texts.get(f"{root}/physfn/class") is not None:
+            continue
+        if one.kind == "gpu" and (texts.get(f"{root}/vendor") or "").strip() in _NO_GPUS:
+            continue
+        number = numbers[one.kind]
+        numbers[one.kind] += 1
+        try:
+            zone = _zone(f"{root}/numa_node", texts, zones)
+            memory_bytes = _memory_bytes(f"{root}/mem_info_vram_total", texts)
+        except InvalidInput as error:
+            refused.append(f"{error}; {one.kind} {number} is left out")
+            continue
+        bridge = _HOST_BRIDGE.search(links.get(root, ""))
+        pcie = "" if bridge is None else bridge[1]
+        devices.append(Device(kind=one.kind, device=number, zone=zone, memory_bytes=memory_bytes, pcie=pcie))
+    return tuple(sorted(devices, key=lambda device: (device.kind, device.device)))
+
+
+def _found(texts: Mapping[str, str | None], refused: list[str]) -> list[_Found]:
+    """GPUs and network cards by address."""
+    found = []
+    for path, text in texts.items():
+        if not path.startswith(f"{PCI_ROOT}/") or not path.endswith("/class") or text is None:
+            continue
+        address = path.removeprefix(f"{PCI_ROOT}/").removesuffix("/class")
+        if not _ADDRESS.fullmatch(address):
+            continue
+        match = _CLASS.fullmatch(text.strip())
+        if match is None:
+            refused.append(
+                f"{where(path, 1)}: must be a class such as 0x030200 (got {text[:40]!r}); the device is left out"
+            )
+        elif match[1] in _KINDS:
+            found.append(_Found(address=address, kind=_KINDS[match[1]]))
+    return sorted(found, key=lambda one: _place(one.address))
+
+
+def _place(address: str) -> tuple[int, ...]:
+    match = _ADDRESS.fullmatch(address)
+    return () if match is None else tuple(int(part, 16) for part in match.groups())
+
+
+def _zone(path: str, texts: Mapping[str, str | None], zones: Sequence[int]) -> int:
+    text = texts.get(path)
+    # A kernel without NUMA has no such file, or writes -1.
+    if text is None:
+        return min(zones)
+    word = text.strip()
+    if not _NUMA_NODE.fullmatch(word):
+        raise InvalidInput(where(path, 1), "must be the number of a zone, or -1", text)
+    zone = int(word)
+    if zone < 0:
+        return min(zones)
+    if zone not in zones:
+        raise InvalidInput(where(path, 1), "must be a zone of the machine, or -1", zone)
+    return zone
+
+
+def _memory_bytes(path: str, texts: Mapping[str, str | None]) -> int:
+    text = texts.get(path)
+    if text is None:
+        return 0
+    memory_bytes = unsigned(text.strip(), where(path, 1))
+    if memory_bytes > _MEMORY_MOST_BYTES:
+        raise InvalidInput(where(path, 1), f"must be at most {_MEMORY_MOST_BYTES} bytes", memory_bytes)
+    return memory_bytes

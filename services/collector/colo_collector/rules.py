@@ -1,0 +1,68 @@
+"""What the operator says of a node: taints as people write them, and rules fitted to the machine as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, Literal, get_args
+
+from msgspec import structs
+
+from colo_common.model.constraints import Taint
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.node_rules import NodeRules
+from colo_common.model.topology import NodeTopology, uniform_topology
+
+__all__ = ["check_rules", "fitting_rules", "parse_taints"]
+
+_Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+_EFFECTS: Final[dict[str, _Effect]] = {effect: effect for effect in get_args(_Effect)}
+_KEY: Final = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
+_VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
+_TAINTS_MOST: Final = 64
+_CPU_LISTS: Final = ("reserved_cpus", "kubelet_reserved_cpus", "system_cpus")
+
+
+def parse_taints(texts: Sequence[str], field: str = "taints") -> tuple[Taint, ...]:
+    """The taints of texts such as "team=films:NoSchedule" or "spot:NoExecute", in their order.
+
+    Raises InvalidInput, naming the entry, for another form, an unknown effect, or a key and effect that come twice.
+    """
+    if len(texts) > _TAINTS_MOST:
+        raise InvalidInput(field, f"may be at most {_TAINTS_MOST}", len(texts))
+    found: list[Taint] = []
+    for index, text in enumerate(texts):
+        name = f"{field}[{index}]"
+        rest, _, effect = text.rpartition(":")
+        key, _, value = rest.partition("=")
+        if effect not in _EFFECTS:
+            raise InvalidInput(name, f'must end in ":" and one of {" ".join(_EFFECTS)}', text)
+        if not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
+            raise InvalidInput(name, 'must read "key=value:effect" or "key:effect", key and value as labels are', text)
+        if any((key, effect) == (other.key, other.effect) for other in found):
+            raise InvalidInput(name, "a key and effect may come once", text)
+        found.append(Taint(key=key, value=value, effect=_EFFECTS[effect]))
+    return tuple(found)
+
+
+def check_rules(rules: NodeRules, field: str = "rules") -> None:
+    """Raise InvalidInput for what is wrong on every machine: a malformed CPU list, a number out of its range."""
+    for name in _CPU_LISTS:
+        CpuSet.parse(getattr(rules, name), f"{field}_{name}")
+    without_lists = structs.replace(rules, reserved_cpus="", kubelet_reserved_cpus="", system_cpus="")
+    without_lists.validate(
+        uniform_topology(sockets=1, zones_per_socket=1, cpus_per_zone=1, memory_bytes_per_zone=1, threads_per_core=1)
+    )
+
+
+def fitting_rules(rules: NodeRules, topology: NodeTopology, assumed: list[str]) -> NodeRules:
+    """The rules with CPU lists in canonical form, less CPUs that are not online; `assumed` gets a sentence for each such list."""
+    online = CpuSet.from_iterable(cpu.cpu for cpu in topology.cpus)
+    changes = {}
+    for name in _CPU_LISTS:
+        listed = CpuSet.parse(getattr(rules, name), f"rules_{name}")
+        if listed - online:
+            assumed.append(f"rules_{name} names the CPUs {listed - online}, which are not online; they are left out")
+        changes[name] = (listed & online).format()
+    return structs.replace(rules, **changes)

@@ -1,0 +1,106 @@
+"""GPUs and network cards from the files of a PCI bus, a row for each kind of machine and each absurd file."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from colo_collector.devices import PCI_ROOT, class_paths, device_links, device_paths, read_devices
+from colo_common.model.topology import Device, NodeTopology, uniform_topology
+
+
+def a_bus(**devices: dict[str, str]) -> dict[str, str | None]:
+    """Texts by path; an underscore in a name is a colon or a dot of the address."""
+    texts: dict[str, str | None] = {}
+    for name, files in devices.items():
+        _, domain, bus, device, function = name.split("_")
+        for file, text in files.items():
+            texts[f"{PCI_ROOT}/{domain}:{bus}:{device}.{function}/{file}"] = text
+    return texts
+
+
+GPU = {"class": "0x030200\n", "vendor": "0x10de\n", "numa_node": "1\n"}
+NIC = {"class": "0x020000\n", "vendor": "0x15b3\n", "numa_node": "0\n"}
+
+
+def test_numbers_follow_the_address_and_kinds_are_counted_apart() -> None:
+    texts = a_bus(
+        _0000_81_00_0=GPU, _0000_0a_00_0=GPU, _10000_01_00_0=NIC, _0000_0b_00_1=NIC, _0000_00_1f_0={"class": "0x060100"}
+    )
+    refused: list[str] = []
+    devices = read_devices(
+        texts, {f"{PCI_ROOT}/0000:81:00.0": "../../devices/pci0000:80/x/0000:81:00.0"}, (0, 1), refused
+    )
+    assert [(one.kind, one.device, one.zone, one.pcie) for one in devices] == [
+        ("gpu", 0, 1, ""),
+        ("gpu", 1, 1, "pci0000:80"),
+        ("nic", 0, 0, ""),
+        ("nic", 1, 0, ""),
+    ]
+    assert refused == []
+
+
+@pytest.mark.parametrize(
+    ("files", "device"),
+    [
+        (GPU, Device(kind="gpu", device=0, zone=1)),
+        (GPU | {"numa_node": "-1\n"}, Device(kind="gpu", device=0, zone=0)),
+        ({"class": "0x030000\n", "vendor": "0x1002\n"}, Device(kind="gpu", device=0, zone=0)),
+        (
+            GPU | {"mem_info_vram_total": "17163091968\n"},
+            Device(kind="gpu", device=0, zone=1, memory_bytes=17163091968),
+        ),
+        ({"class": "0x020700\n"}, Device(kind="nic", device=0, zone=0)),
+        (GPU | {"vendor": "0x1a03\n"}, None),
+        (NIC | {"physfn/class": "0x020000\n"}, None),
+        ({"class": "0x010802\n"}, None),
+    ],
+    ids=["3D", "zone unknown", "VGA", "told memory", "InfiniBand", "console", "virtual function", "disk"],
+)
+def test_a_device_is_what_its_class_says(files, device) -> None:
+    refused: list[str] = []
+    assert read_devices(a_bus(_0000_01_00_0=files), {}, (0, 1), refused) == (() if device is None else (device,))
+    assert refused == []
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"numa_node": "2\n"}, "numa_node line 1: must be a zone of the machine, or -1 (got 2); gpu 0 is left out"),
+        ({"numa_node": "one\n"}, "numa_node line 1: must be the number of a zone, or -1"),
+        ({"numa_node": "9" * 40}, "numa_node line 1: must be the number of a zone, or -1"),
+        ({"mem_info_vram_total": "-5\n"}, "mem_info_vram_total line 1: must be an unsigned decimal number"),
+        ({"mem_info_vram_total": f"{1 << 60}\n"}, "mem_info_vram_total line 1: must be at most"),
+        ({"class": "nonsense\n"}, "class line 1: must be a class such as 0x030200"),
+    ],
+)
+def test_an_absurd_file_is_named_and_costs_its_device_only(change, says) -> None:
+    refused: list[str] = []
+    devices = read_devices(a_bus(_0000_01_00_0=GPU | change, _0000_02_00_0=NIC), {}, (0, 1), refused)
+    assert [one.kind for one in devices] == ["nic"]
+    (sentence,) = refused
+    assert says in sentence
+
+
+def test_only_gpus_and_cards_are_looked_at_further() -> None:
+    addresses = ["0000:01:00.0", "0000:02:00.0", "../../etc", "junk"]
+    assert class_paths(addresses) == (f"{PCI_ROOT}/0000:01:00.0/class", f"{PCI_ROOT}/0000:02:00.0/class")
+    texts = a_bus(_0000_01_00_0={"class": "0x030200"}, _0000_02_00_0={"class": "0x060400"})
+    assert device_links(texts) == (f"{PCI_ROOT}/0000:01:00.0",)
+    assert len(device_paths(texts)) == 4
+
+
+words = st.one_of(st.sampled_from(["0x030200", "0x020000", "-1", "0", "1", "7", "0x10de"]), st.text(max_size=12))
+names = st.sampled_from(["class", "vendor", "numa_node", "mem_info_vram_total", "physfn/class"])
+addresses = st.sampled_from(["0000:01:00.0", "0000:01:00.1", "0001:00:00.0", "ffff:ff:1f.7", "x"])
+
+
+@given(
+    st.dictionaries(st.tuples(addresses, names), words, max_size=20), st.dictionaries(addresses, st.text(max_size=30))
+)
+def test_whatever_the_files_hold_the_devices_are_valid(files, links) -> None:
+    texts = {f"{PCI_ROOT}/{address}/{name}": text for (address, name), text in files.items()}
+    links = {f"{PCI_ROOT}/{address}": link for address, link in links.items()}
+    topology = uniform_topology(sockets=1, zones_per_socket=2, cpus_per_zone=2, memory_bytes_per_zone=1)
+    found: NodeTopology = replace(topology, devices=read_devices(texts, links, (0, 1), []))
+    found.validate()
