@@ -86,6 +86,13 @@ class TestWhatMayBeGiven:
         holders = [held("0-5"), held("8-31"), held("8-31")]
         assert cpus_of(choose_cpus(MACHINE, CpuRequest(count=2, max_ref_count=2), holders)) == "6-7"
 
+    def test_one_cpu_a_core_is_the_one_with_the_fewest_holders(self) -> None:
+        # Three cores of four threads; free are 1 of the second, 2 and 5 of the third, and 3, held once, of the first.
+        topology = CpuTopology.from_rows(CpuRow(cpu, cpu % 3, 0, 0) for cpu in range(12))
+        request = CpuRequest(count=3, bind=SPREAD, max_ref_count=2)
+        reserved = CpuSet.parse("0,4,6-11")
+        assert cpus_of(choose_cpus(topology, request, [held("3")], reserved)) == "1-3"
+
     def test_the_rest_of_a_reservation_is_taken_first_although_it_is_held(self) -> None:
         request = CpuRequest(count=4, preferred=(CpuSet.parse("30-31"),))
         assert cpus_of(choose_cpus(MACHINE, request, [held("30-31")])) == "0-1,30-31"

@@ -64,11 +64,18 @@ def _take_in_socket(stock: Stock) -> None:
 
 
 def _take_spread(stock: Stock, free: int, usable: int, place: int, *, is_one_a_core: bool) -> None:
-    """Take what is needed of a place that has it. With one CPU a core the first round over the cores gives them all."""
-    if is_one_a_core and not stock.planes:
-        stock.take(cpus_of_mask(usable & place)[: stock.need])
+    """Take what is needed of a place that has it: the first of each core in their order, or all its CPUs spread over the cores."""
+    if not is_one_a_core:
+        cpus = spread_over_cores(stock, stock.ordered(free & place))
+    elif stock.planes:
+        core_of_cpu = stock.topology.core_of_cpu
+        firsts: dict[int, int] = {}
+        for cpu in stock.ordered(free & place):
+            firsts.setdefault(core_of_cpu[cpu], cpu)
+        cpus = list(firsts.values())
     else:
-        stock.take(spread_over_cores(stock, stock.ordered(free & place))[: stock.need])
+        cpus = cpus_of_mask(usable & place)
+    stock.take(cpus[: stock.need])
 
 
 def spread_over_cores(stock: Stock, cpus: list[int]) -> list[int]:
