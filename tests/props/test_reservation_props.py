@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import DeviceShare, Placement
+from colo_common.model.reservation import AllocatePolicy
 from colo_scheduler.reservation.accounting import Account, Use, books_of
 from colo_scheduler.reservation.book import KEEP_ENDED_MS, ReservationBook
 from colo_scheduler.reservation.expiry import is_over, last_ms, next_sync_ms
-from colo_scheduler.reservation.fit import AllocatePolicy, NodeRoom, Offer, Refused, refusal_of
+from colo_scheduler.reservation.fit import NodeRoom, Offer, Refused, refusal_of
 from colo_scheduler.reservation.held_place import BookChange, HoldChanged
 from colo_scheduler.reservation.lifecycle import Phase
 from colo_scheduler.reservation.nominate import nominate, normalize, score

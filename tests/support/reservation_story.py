@@ -6,11 +6,11 @@ from typing import Any
 
 from colo_common.model.placement import Placement, ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.reservation import ControllerTerm, OwnerTerm, ReservationSpec
 from colo_common.model.workload import ResourceRequest, RunSpec
 from colo_scheduler.reservation.book import ReservationBook
 from colo_scheduler.reservation.held_place import HoldChanged
-from colo_scheduler.reservation.owners import Claimant, Controller, ControllerTerm, OwnerTerm
-from colo_scheduler.reservation.spec import ReservationSpec
+from colo_scheduler.reservation.owners import Claimant, Controller
 
 GIB = 1 << 30
 FOR_WEB = (OwnerTerm(controller=ControllerTerm(name="web")),)

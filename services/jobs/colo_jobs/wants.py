@@ -58,6 +58,7 @@ def want_of(job: Job, index: int, wall: WallTime, trace_ratio: float) -> Replica
         traceparent=placement_trace(name, replica.attempt, trace_ratio),
         constraints=task.constraints,
         labels=tuple(sorted(job.spec.labels.items())) if job.spec.labels else (),
+        job_name=job.spec.name,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from colo_common.model.cpuset import CpuSet
+from colo_common.model.reservation import AllocatePolicy, ControllerTerm, LabelRule, ObjectTerm, OwnerTerm
 from colo_scheduler.cpus.accumulate import Wish
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
 from colo_scheduler.cpus.exclusive import HeldCpus
@@ -12,7 +13,6 @@ from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from colo_scheduler.reservation.accounting import Account, Use, books_of
 from colo_scheduler.reservation.expiry import is_over, next_sync_ms
 from colo_scheduler.reservation.fit import (
-    AllocatePolicy,
     Ignored,
     NodeRoom,
     Offer,
@@ -23,16 +23,7 @@ from colo_scheduler.reservation.fit import (
 )
 from colo_scheduler.reservation.held_cpus import choose_reserved_cpus
 from colo_scheduler.reservation.nominate import node_scores, nominate, normalize, order_of, score
-from colo_scheduler.reservation.owners import (
-    Claimant,
-    Controller,
-    ControllerTerm,
-    LabelRule,
-    ObjectTerm,
-    OwnerTerm,
-    is_exact_match,
-    is_owner,
-)
+from colo_scheduler.reservation.owners import Claimant, Controller, is_exact_match, is_owner
 from tests.parity.table import JsonObject, table_of_kinds
 
 _POLICIES = {

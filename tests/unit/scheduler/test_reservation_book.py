@@ -6,12 +6,10 @@ import pytest
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import DeviceShare, ZoneHugePages, ZoneShare
+from colo_common.model.reservation import DEFAULT_TTL_MS, AllocatePolicy, ObjectTerm, OwnerTerm
 from colo_scheduler.reservation.book import KEEP_ENDED_MS, ReservationBook
-from colo_scheduler.reservation.expiry import DEFAULT_TTL_MS
-from colo_scheduler.reservation.fit import AllocatePolicy
 from colo_scheduler.reservation.held_place import PhaseChanged, attempt_of, name_of
 from colo_scheduler.reservation.lifecycle import RESERVATION, Phase
-from colo_scheduler.reservation.owners import ObjectTerm, OwnerTerm
 from tests.support.reservation_story import GIB, a_book, a_claimant, a_hold, a_place, a_spec, an_owner
 
 

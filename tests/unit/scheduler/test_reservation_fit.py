@@ -6,6 +6,8 @@ import pytest
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.reservation import AllocatePolicy, LabelRule, OwnerTerm
+from colo_common.model.reservation_rules import check_term
 from colo_scheduler.cpus.accumulate import Wish
 from colo_scheduler.cpus.binding import NOT_ENOUGH, BindPolicy, NoCpus, NumaStrategy
 from colo_scheduler.cpus.exclusive import HeldCpus
@@ -14,7 +16,6 @@ from colo_scheduler.reservation.accounting import Account, Use, books_of
 from colo_scheduler.reservation.fit import (
     NOTHING_MATCHES,
     NOTHING_MEETS,
-    AllocatePolicy,
     NodeRoom,
     Offer,
     Refused,
@@ -31,7 +32,7 @@ from colo_scheduler.reservation.nominate import (
     order_of,
     pre_allocation_score,
 )
-from colo_scheduler.reservation.owners import LabelRule, OwnerTerm, check_term, is_exact_match, is_owner
+from colo_scheduler.reservation.owners import is_exact_match, is_owner
 from tests.support.reservation_story import a_claimant
 
 ROOM = NodeRoom(allocatable={"cpu": 10_000, "pods": 10}, requested={"cpu": 8_000})

@@ -5,11 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from colo_common.model.constraints import Taint
+from colo_common.model.reservation import AllocatePolicy, LabelRule, ObjectTerm, OwnerTerm
 from colo_scheduler.reservation.book import ReservationBook
-from colo_scheduler.reservation.fit import AllocatePolicy
 from colo_scheduler.reservation.held_place import Reservation
 from colo_scheduler.reservation.lifecycle import Phase
-from colo_scheduler.reservation.owners import LabelRule, ObjectTerm, OwnerTerm
 from tests.support.reservation_story import a_book, a_claimant, a_hold, a_place, a_placement, a_spec, an_owner
 
 

@@ -67,7 +67,7 @@ class ReplicaWant(Struct, frozen=True, kw_only=True):
     """One replica that wants a place, with everything that a decision needs.
 
     `avoid` names nodes to leave out until the given moment (Unix ms): it was refused or evicted there.
-    `labels` are the job's, sorted: owners of reservations are named by them.
+    `labels` are the job's, sorted, and `job_name` is the name in its file: owners of reservations are named by them.
     """
 
     replica: ReplicaName
@@ -85,6 +85,7 @@ class ReplicaWant(Struct, frozen=True, kw_only=True):
     traceparent: str = ""
     constraints: Constraints = UNCONSTRAINED
     labels: tuple[tuple[str, str], ...] = ()
+    job_name: str = ""
 
 
 class ReplicasWanted(Fact, frozen=True, kw_only=True):

@@ -25,6 +25,8 @@ from colo_common.events.job import ReplicaWant
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import Reason
+from colo_common.model.reservation import ReservationSpec
+from colo_common.model.reservation_rules import check_reservation
 from colo_common.model.transitions import Fired
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.reservation.expiry import is_over, last_ms
@@ -43,10 +45,9 @@ from colo_scheduler.reservation.held_place import (
 from colo_scheduler.reservation.lifecycle import RESERVATION, EndReason, Phase
 from colo_scheduler.reservation.match import mismatch_of
 from colo_scheduler.reservation.owner_index import OwnerIndex
-from colo_scheduler.reservation.owners import Claimant, is_of_job
+from colo_scheduler.reservation.owners import Claimant, is_of_job, job_of
 from colo_scheduler.reservation.pre_allocation import check_pre_allocation
 from colo_scheduler.reservation.remainder import Remainder, remainder_of
-from colo_scheduler.reservation.spec import ReservationSpec, check_reservation
 from colo_scheduler.reservation.timers import Timers
 from colo_scheduler.reservation.use import check_use
 
@@ -75,6 +76,10 @@ class ReservationBook:
 
     # ---- reads
 
+    def __len__(self) -> int:
+        """How many are kept, ended ones included."""
+        return len(self._reservations)
+
     def find(self, name: str) -> Reservation | None:
         """The reservation of that name, also one that ended a while ago."""
         return self._reservations.get(name)
@@ -82,6 +87,16 @@ class ReservationBook:
     def rows(self) -> tuple[Reservation, ...]:
         """All reservations by name: with the ledger's placements, all that `load` needs."""
         return tuple(self._reservations[name] for name in sorted(self._reservations))
+
+    def jobs(self) -> tuple[str, ...]:
+        """The jobs for which alone some reservation is held or sought, sorted: `workload_gone` ends it with them."""
+        found: set[str] = set()
+        for reservation in self._reservations.values():
+            terms = reservation.spec.owners if not reservation.phase.is_ended else ()
+            jobs = {job_of(term) for term in terms}
+            if len(jobs) == 1:
+                found |= jobs - {""}
+        return tuple(sorted(found))
 
     def owners(self, name: str) -> tuple[Placement, ...]:
         """The placements that use the reservation now, by replica and attempt."""
@@ -384,6 +399,9 @@ class ReservationBook:
         if reservation is None or reservation.phase is not Phase.AVAILABLE or reservation.place is None:
             return ()
         if reservation.place.node != placement.node or (placement.replica, placement.attempt) in self._used_by:
+            return ()
+        if placement.decided_at_ms < reservation.place.decided_at_ms and name == placement.reservation:
+            # It used an earlier reservation of that name.
             return ()
         self._add_owner(name, placement)
         if reservation.spec.allocate_once:

@@ -6,9 +6,8 @@ it still waits for a place: what was promised to end must end, or a reservation 
 
 from typing import Final
 
-__all__ = ["DEFAULT_TTL_MS", "SYNC_LEAST_MS", "SYNC_MOST_MS", "is_over", "last_ms", "next_sync_ms"]
+__all__ = ["SYNC_LEAST_MS", "SYNC_MOST_MS", "is_over", "last_ms", "next_sync_ms"]
 
-DEFAULT_TTL_MS: Final = 86_400_000
 SYNC_LEAST_MS: Final = 3_000
 SYNC_MOST_MS: Final = 15_000
 

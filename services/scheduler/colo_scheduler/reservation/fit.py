@@ -9,17 +9,16 @@ koordinator-sh/koordinator:pkg/scheduler/plugins/reservation/plugin.go:
 """
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import Final
 
 from msgspec import Struct
 
+from colo_common.model.reservation import AllocatePolicy
 from colo_scheduler.reservation.amounts import CPU, EPHEMERAL_STORAGE, MEMORY, REPLICAS, Amounts, plus, room_left
 
 __all__ = [
     "NOTHING_MATCHES",
     "NOTHING_MEETS",
-    "AllocatePolicy",
     "Ignored",
     "NodeRoom",
     "Offer",
@@ -36,23 +35,6 @@ __all__ = [
 NOTHING_MATCHES: Final = "node(s) no reservations match reservation affinity"
 NOTHING_MEETS: Final = "node(s) no reservation(s) to meet the requirements"
 _NOTHING: Final[Amounts] = {}
-
-
-class AllocatePolicy(StrEnum):
-    """Whether owners may go beyond the boundary of what is reserved.
-
-    DEFAULT and ALIGNED: they may use the reservation and free resources of the node together. RESTRICTED: only the reservation.
-    DEFAULT cannot stand beside another policy on one node.
-    """
-
-    DEFAULT = "default"
-    ALIGNED = "aligned"
-    RESTRICTED = "restricted"
-
-    @property
-    def is_bounded(self) -> bool:
-        """Whether owners must stay inside what is reserved."""
-        return self is AllocatePolicy.RESTRICTED
 
 
 class Offer(Struct, frozen=True, kw_only=True):

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.reasons import Reason
+from colo_common.model.reservation import AllocatePolicy
 from colo_scheduler.cpus.accumulate import Wish, take_preferred_cpus
 from colo_scheduler.cpus.binding import NOT_ENOUGH, NoCpus
 from colo_scheduler.cpus.exclusive import HeldCpus, sum_holders
 from colo_scheduler.cpus.topology import CpuTopology
-from colo_scheduler.reservation.fit import AllocatePolicy
 
 __all__ = ["choose_reserved_cpus", "cpus_left"]
 

@@ -7,13 +7,13 @@ from msgspec import Struct
 
 from colo_common.events.job import ReplicaWant
 from colo_common.model.placement import Placement
+from colo_common.model.reservation import AllocatePolicy, ReservationSpec
 from colo_common.model.workload import RunSpec
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.reservation.amounts import CPU, MEMORY, total_of
-from colo_scheduler.reservation.fit import AllocatePolicy, Offer, restricted_names
+from colo_scheduler.reservation.fit import Offer, restricted_names
 from colo_scheduler.reservation.lifecycle import Phase
 from colo_scheduler.reservation.match import reserved_amounts
-from colo_scheduler.reservation.spec import ReservationSpec
 
 __all__ = [
     "BookChange",

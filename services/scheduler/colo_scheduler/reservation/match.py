@@ -10,9 +10,9 @@ from enum import StrEnum
 from typing import Final
 
 from colo_common.model.constraints import Taint, Toleration
+from colo_common.model.reservation import ReservationSpec
 from colo_scheduler.reservation.amounts import CPU, MEMORY
 from colo_scheduler.reservation.owners import Claimant, is_exact_match, is_owner
-from colo_scheduler.reservation.spec import ReservationSpec
 
 __all__ = ["UNSCHEDULABLE", "Mismatch", "mismatch_of", "reserved_amounts"]
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from colo_scheduler.reservation.owners import Claimant, OwnerTerm
+from colo_common.model.reservation import OwnerTerm
+from colo_scheduler.reservation.owners import Claimant
 
 __all__ = ["OwnerIndex"]
 
@@ -43,9 +44,8 @@ class OwnerIndex:
             return sorted(self._terms)
         if claimant.reservation:
             return [claimant.reservation] if claimant.reservation in self._terms else []
-        keys: Iterable[_Key] = [("object", claimant.name)] + [
-            ("controller", owner.name) for owner in claimant.controllers
-        ]
+        objects = [("object", name) for name in (claimant.name, claimant.also_named) if name]
+        keys: Iterable[_Key] = objects + [("controller", owner.name) for owner in claimant.controllers]
         return sorted(self._open.union(*(self._named.get(key, ()) for key in keys)))
 
 

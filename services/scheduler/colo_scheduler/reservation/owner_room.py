@@ -11,9 +11,8 @@ __all__ = ["room_for_owner"]
 
 
 def room_for_owner(offer: Offer, left: Remainder, free: Sequence[ZoneShare]) -> tuple[ZoneShare, ...]:
-    """The room by zone, in ascending zone. `free` is what is free on the node beside the remainder; below 0 counts as 0.
-
-    Of the resources that the policy restricts only the remainder counts.
+    """The room by zone, in ascending zone. `free` is what is free on the node beside the remainder; below 0 (a node that
+    may be promised less than it holds) it lessens the remainder. Of the resources that the policy restricts only that counts.
     """
     bounded = set(offer.names) if offer.policy.is_bounded else set()
     zones = sorted({share.zone for share in free} | {share.zone for share in left.zones})
@@ -21,9 +20,17 @@ def room_for_owner(offer: Offer, left: Remainder, free: Sequence[ZoneShare]) -> 
     for zone in zones:
         own = [share for share in left.zones if share.zone == zone]
         beside = [share for share in free if share.zone == zone]
-        cpu_mcpu = sum(share.cpu_mcpu for share in own)
-        memory_bytes = sum(share.memory_bytes for share in own)
-        cpu_mcpu += 0 if CPU in bounded else sum(max(0, share.cpu_mcpu) for share in beside)
-        memory_bytes += 0 if MEMORY in bounded else sum(max(0, share.memory_bytes) for share in beside)
+        cpu_mcpu = _room(
+            sum(share.cpu_mcpu for share in own), sum(share.cpu_mcpu for share in beside), is_bounded=CPU in bounded
+        )
+        memory_bytes = _room(
+            sum(share.memory_bytes for share in own),
+            sum(share.memory_bytes for share in beside),
+            is_bounded=MEMORY in bounded,
+        )
         rooms.append(ZoneShare(zone=zone, cpu_mcpu=cpu_mcpu, memory_bytes=memory_bytes))
     return tuple(rooms)
+
+
+def _room(own: int, free: int, *, is_bounded: bool) -> int:
+    return max(0, own + (min(free, 0) if is_bounded else free))

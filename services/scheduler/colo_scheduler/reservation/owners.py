@@ -5,36 +5,22 @@ all means nobody, one empty term means everybody (koordinator-sh/koordinator:pkg
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from msgspec import Struct
 
 from colo_common.events.job import ReplicaWant
 from colo_common.model.constraints import Toleration
-from colo_common.model.invalid import InvalidInput
+from colo_common.model.reservation import ControllerTerm, ObjectTerm, OwnerTerm
 
 __all__ = [
     "Claimant",
-    "ControllerTerm",
     "Controller",
-    "LabelRule",
-    "ObjectTerm",
-    "OwnerTerm",
-    "check_term",
     "claimant_of",
     "is_exact_match",
     "is_of_job",
     "is_owner",
+    "job_of",
 ]
-
-
-class ObjectTerm(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One object by id, name, namespace or API version; "" says nothing."""
-
-    uid: str = ""
-    name: str = ""
-    namespace: str = ""
-    api_version: str = ""
 
 
 class Controller(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -47,53 +33,15 @@ class Controller(Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_controller: bool | None = None
 
 
-class ControllerTerm(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Any object with such an owner. `namespace` is the object's; "" and None say nothing."""
-
-    name: str = ""
-    uid: str = ""
-    kind: str = ""
-    api_version: str = ""
-    namespace: str = ""
-    is_controller: bool | None = None
-
-
-class LabelRule(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A rule about one label. `In` and `NotIn` need values; a label that is absent satisfies `NotIn` and `DoesNotExist`."""
-
-    key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = "In"
-    values: tuple[str, ...] = ()
-
-    def holds_for(self, labels: Mapping[str, str]) -> bool:
-        """Whether the labels obey the rule."""
-        match self.operator:
-            case "In":
-                return self.key in labels and labels[self.key] in self.values
-            case "NotIn":
-                return self.key not in labels or labels[self.key] not in self.values
-            case "Exists":
-                return self.key in labels
-            case "DoesNotExist":
-                return self.key not in labels
-
-
-class OwnerTerm(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One kind of owner. `labels` must all hold; an empty tuple holds for everyone."""
-
-    object: ObjectTerm | None = None
-    controller: ControllerTerm | None = None
-    labels: tuple[LabelRule, ...] = ()
-
-
 class Claimant(Struct, frozen=True, kw_only=True):
-    """Who asks for a place, as far as owners are told apart.
+    """Who asks for a place, as far as owners are told apart. `also_named`: with the name in the job's file in place of its id.
 
     `reservation` names the only reservation it may use ("" any). `exact` names resources that must be asked for in the very amount
     that is reserved. `ignores_reservations`: it may use what is held for others as if it were free.
     """
 
     name: str
+    also_named: str = ""
     namespace: str = ""
     uid: str = ""
     api_version: str = ""
@@ -107,11 +55,16 @@ class Claimant(Struct, frozen=True, kw_only=True):
 
 
 def claimant_of(want: ReplicaWant) -> Claimant:
-    """A waiting replica as a claimant: its own name, the job that controls it, the job's labels, and what it asks for."""
+    """A waiting replica as a claimant: its own name, the job that controls it, the job's labels, and what it asks for.
+
+    Its job goes by two names: the id it got when it was submitted, and the name in its file, which is known before that.
+    """
+    names = (want.job, want.job_name) if want.job_name not in ("", want.job) else (want.job,)
     return Claimant(
         name=want.replica,
+        also_named=names[-1] + want.replica.removeprefix(want.job) if len(names) > 1 else "",
         labels=dict(want.labels),
-        controllers=(Controller(name=want.job, kind="Job", is_controller=True),),
+        controllers=tuple(Controller(name=name, kind="Job", is_controller=True) for name in names),
         request={"cpu": want.request.cpu_mcpu, "memory": want.request.memory_bytes},
         reservation=want.constraints.reservation,
         tolerations=want.constraints.tolerations,
@@ -129,6 +82,13 @@ def is_of_job(term: OwnerTerm, job: str) -> bool:
     return by_controller or (term.object is not None and term.object.name.startswith(f"{job}/"))
 
 
+def job_of(term: OwnerTerm) -> str:
+    """The job that `is_of_job` is true of, "" when there is none."""
+    if term.controller is not None and term.controller.name:
+        return term.controller.name
+    return term.object.name.partition("/")[0] if term.object is not None and "/" in term.object.name else ""
+
+
 def _holds(claimant: Claimant, term: OwnerTerm) -> bool:
     return (
         (term.object is None or _is_object(claimant, term.object))
@@ -140,7 +100,7 @@ def _holds(claimant: Claimant, term: OwnerTerm) -> bool:
 def _is_object(claimant: Claimant, term: ObjectTerm) -> bool:
     return (
         term.uid in ("", claimant.uid)
-        and term.name in ("", claimant.name)
+        and (term.name in ("", claimant.name) or term.name == claimant.also_named)
         and term.namespace in ("", claimant.namespace)
         and term.api_version in ("", claimant.api_version)
     )
@@ -175,15 +135,3 @@ def is_exact_match(
         if name not in request or name not in reserved or request[name] != reserved[name]:
             return False
     return True
-
-
-def check_term(term: OwnerTerm, field: str) -> None:
-    """Raise InvalidInput for a term whose label rules contradict themselves."""
-    for index, rule in enumerate(term.labels):
-        where = f"{field}.labels[{index}]"
-        if not rule.key:
-            raise InvalidInput(f"{where}.key", "must not be empty", rule.key)
-        if rule.operator in ("In", "NotIn") and not rule.values:
-            raise InvalidInput(f"{where}.values", f"{rule.operator} needs at least one value", rule.values)
-        if rule.operator in ("Exists", "DoesNotExist") and rule.values:
-            raise InvalidInput(f"{where}.values", f"{rule.operator} takes no values", rule.values)

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
+from colo_common.model.reservation import ReservationSpec
 from colo_scheduler.reservation.amounts import CPU, MEMORY
 from colo_scheduler.reservation.fit import fits_reservation
 from colo_scheduler.reservation.held_place import offer_of
 from colo_scheduler.reservation.match import Mismatch, mismatch_of
 from colo_scheduler.reservation.owners import Claimant
 from colo_scheduler.reservation.remainder import are_shares_within, remainder_of
-from colo_scheduler.reservation.spec import ReservationSpec
 
 __all__ = ["check_use"]
 

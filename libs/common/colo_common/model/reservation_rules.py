@@ -1,57 +1,27 @@
-"""What somebody asks to be reserved, for whom, and for how long."""
+"""The rules that a reservation keeps, whoever wrote it."""
 
 from typing import Final
 
-from msgspec import Struct
+import msgspec
 
-from colo_common.model.constraints import UNCONSTRAINED, Constraints, Taint
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_rules import LIMITS, check_name
-from colo_common.model.qos import PriorityBand, QosClass, check_pair
+from colo_common.model.place_rules import check_constraints
+from colo_common.model.qos import check_pair
+from colo_common.model.reservation import (
+    OWNER_TERMS_MAX,
+    TTL_MOST_MS,
+    AllocatePolicy,
+    OwnerTerm,
+    ReservationSpec,
+)
 from colo_common.model.workload import ResourceRequest
-from colo_scheduler.reservation.amounts import CPU, MEMORY
-from colo_scheduler.reservation.expiry import DEFAULT_TTL_MS
-from colo_scheduler.reservation.fit import AllocatePolicy
-from colo_scheduler.reservation.owners import OwnerTerm, check_term
 
-__all__ = ["OWNER_TERMS_MAX", "TTL_MOST_MS", "ReservationSpec", "check_reservation"]
+__all__ = ["check_reservation", "check_term"]
 
-OWNER_TERMS_MAX: Final = 100
-TTL_MOST_MS: Final = 10 * 365 * DEFAULT_TTL_MS
-_RESERVED_NAMES: Final = (CPU, MEMORY)
-
-
-class ReservationSpec(Struct, frozen=True, kw_only=True):
-    """A place to hold: `request` and, in `constraints`, CPUs of one's own, alignment, huge pages, devices, labels and tolerations.
-
-    owners: who may use it; none means nobody.
-    allocate_once: the first owner ends it, what it does not need is free again. Otherwise the place is used again and again.
-    policy, restricted: whether owners may go beyond what is held, and under RESTRICTED for which of "cpu" and "memory" they may
-        not (empty: neither).
-    ttl_ms: how long from its creation; None no limit of this kind, 0 for ever. expires_ms: a moment (Unix ms).
-    order: a smaller one is used first, 0 says nothing.
-    pre_allocates, pre_allocates_several: it may be placed over owners that already run; their places become part of it.
-    is_unschedulable: it is held, but no owner gets it now. taints: only owners that tolerate them get it.
-    """
-
-    name: str
-    request: ResourceRequest
-    owners: tuple[OwnerTerm, ...] = ()
-    constraints: Constraints = UNCONSTRAINED
-    qos: QosClass = QosClass.BE
-    band: PriorityBand = PriorityBand.BATCH
-    priority: int = 0
-    allocate_once: bool = True
-    policy: AllocatePolicy = AllocatePolicy.DEFAULT
-    restricted: tuple[str, ...] = ()
-    ttl_ms: int | None = DEFAULT_TTL_MS
-    expires_ms: int | None = None
-    order: int = 0
-    pre_allocates: bool = False
-    pre_allocates_several: bool = False
-    is_unschedulable: bool = False
-    taints: tuple[Taint, ...] = ()
-    labels: dict[str, str] = {}
+_RESERVED_NAMES: Final = ("cpu", "memory")
+_SIZE_MAX_BYTES: Final = 64 << 10
+_ORDER_MOST: Final = 1 << 53
 
 
 def check_reservation(spec: ReservationSpec, now_ms: int) -> None:
@@ -66,7 +36,13 @@ def check_reservation(spec: ReservationSpec, now_ms: int) -> None:
     for index, term in enumerate(spec.owners):
         check_term(term, f"owners[{index}]")
     if spec.constraints.reservation:
-        raise InvalidInput("constraints.reservation", "a reservation cannot be placed in another", spec.name)
+        raise InvalidInput("place.reservation", "a reservation cannot be placed in another", spec.name)
+    check_constraints(spec.constraints, spec.qos, spec.request)
+    if not -_ORDER_MOST <= spec.order <= _ORDER_MOST:
+        raise InvalidInput("order", f"must be from {-_ORDER_MOST} to {_ORDER_MOST}", spec.order)
+    size_bytes = len(msgspec.json.encode(spec))
+    if size_bytes > _SIZE_MAX_BYTES:
+        raise InvalidInput("reservation", f"must have at most {_SIZE_MAX_BYTES} bytes as JSON", size_bytes)
     _check_time(spec, now_ms)
     _check_policy(spec)
 
@@ -103,3 +79,15 @@ def _check_policy(spec: ReservationSpec) -> None:
         raise InvalidInput("pre_allocates", "needs policy restricted", spec.policy.value)
     if spec.pre_allocates and spec.allocate_once:
         raise InvalidInput("pre_allocates", "needs allocate_once false: its owners are there from the start", True)
+
+
+def check_term(term: OwnerTerm, field: str) -> None:
+    """Raise InvalidInput for a term whose label rules contradict themselves."""
+    for index, rule in enumerate(term.labels):
+        where = f"{field}.labels[{index}]"
+        if not rule.key:
+            raise InvalidInput(f"{where}.key", "must not be empty", rule.key)
+        if rule.operator in ("In", "NotIn") and not rule.values:
+            raise InvalidInput(f"{where}.values", f"{rule.operator} needs at least one value", rule.values)
+        if rule.operator in ("Exists", "DoesNotExist") and rule.values:
+            raise InvalidInput(f"{where}.values", f"{rule.operator} takes no values", rule.values)
