@@ -34,6 +34,7 @@ from colo_common.events.node import (
     PressureCrossed,
 )
 from colo_common.events.placement import ApplyPlacements, PlacementRejected, PlacementsDecided, PlacementsReleased
+from colo_common.events.reservation import ReservationChanged
 from colo_common.events.service import DeadLettered, SpansFinished
 from colo_common.events.subjects import PREFIX, Subject
 
@@ -74,6 +75,7 @@ STREAMS: Final[dict[Stream, StreamLimits]] = {
                 "pressure",
                 "queue",
                 "replica",
+                "reservation",
             )
         ),
         max_age_s=7 * 86_400,
@@ -148,6 +150,13 @@ EVENTS: Final[tuple[Event, ...]] = (
         Stream.EVT,
         "the ledger holds nothing for them any more",
     ),
+    _event(
+        "evt.reservation.changed",
+        ReservationChanged,
+        "scheduler",
+        Stream.EVT,
+        "the phase of a reservation, or what is held for it, changed",
+    ),
     _event("cmd.node.{node}.apply", ApplyPlacements, "scheduler", Stream.CMD, "run these replicas"),
     _event("cmd.node.{node}.stop", StopReplicas, "jobs", Stream.CMD, "stop these replicas"),
     _event("cmd.node.{node}.evict", EvictReplica, "evictor", Stream.CMD, "this replica must leave"),
@@ -195,6 +204,14 @@ REQUESTS: Final[tuple[Question, ...]] = (
     ),
     _question("req.scheduler.plan", rq.PlanJob, rq.JobPlanned, "scheduler", "where a job would go, and why not"),
     _question("req.scheduler.holds", rq.ListHolds, rq.HoldsReply, "scheduler", "what the ledger holds"),
+    _question("req.scheduler.reserve", rq.CreateReservation, rq.ReservationDetail, "scheduler", "hold a place"),
+    _question(
+        "req.scheduler.unreserve", rq.DeleteReservation, rq.ReservationDetail, "scheduler", "forget a reservation"
+    ),
+    _question("req.scheduler.reservation", rq.GetReservation, rq.ReservationDetail, "scheduler", "one reservation"),
+    _question(
+        "req.scheduler.reservations", rq.ListReservations, rq.ReservationList, "scheduler", "reservations by name"
+    ),
 )
 
 # One entry a concrete subject: every event type that names a node, of a few thousand nodes.

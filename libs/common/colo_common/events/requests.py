@@ -6,16 +6,20 @@ from colo_common.events.job import ReplicaWant
 from colo_common.events.node import AllocatableChanged, Explanation
 from colo_common.events.placement import NearestMiss, NodeScore, ReasonCount
 from colo_common.model.freshness import Freshness
-from colo_common.model.placement import DeviceShare, Placement, ZoneShare
-from colo_common.model.qos import PriorityBand
+from colo_common.model.placement import DeviceShare, Placement, ZoneHugePages, ZoneShare
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.reservation import ReservationSpec
 from colo_common.model.workload import JobSpec
 
 __all__ = [
     "CancelJob",
+    "CreateReservation",
     "DecisionRecord",
+    "DeleteReservation",
     "ExplainAllocatable",
     "ExplainPlacement",
     "GetJob",
+    "GetReservation",
     "Hold",
     "HoldsReply",
     "JobPlanned",
@@ -27,6 +31,7 @@ __all__ = [
     "ListJobs",
     "ListNodes",
     "ListQueues",
+    "ListReservations",
     "NodeExplained",
     "NodeList",
     "NodeSummary",
@@ -41,6 +46,10 @@ __all__ = [
     "QueueSummary",
     "Refusal",
     "ReplicaDetail",
+    "ReservationDetail",
+    "ReservationHolds",
+    "ReservationList",
+    "ReservationUse",
     "StoryLine",
     "SubmitJob",
 ]
@@ -232,12 +241,14 @@ class ListHolds(Struct, frozen=True, kw_only=True):
 
 
 class Hold(Struct, frozen=True, kw_only=True):
-    """One attempt that holds shares of a node's zones."""
+    """One attempt that holds shares of a node's zones. Only holds of the bands below prod are taken from what batch work may have."""
 
     node: str
     replica: str
     attempt: int
     zones: tuple[ZoneShare, ...]
+    qos: QosClass = QosClass.BE
+    band: PriorityBand = PriorityBand.BATCH
 
 
 class HoldsReply(Struct, frozen=True, kw_only=True):
@@ -307,3 +318,77 @@ class JobPlanned(Struct, frozen=True, kw_only=True):
     places: tuple[PlannedReplica, ...]
     victims: tuple[PlannedVictim, ...] = ()
     by_preempting: int = 0
+
+
+class CreateReservation(Struct, frozen=True, kw_only=True):
+    """Hold a place. The same again is answered alike; another one under a name that is in use is refused (409)."""
+
+    spec: ReservationSpec
+
+
+class DeleteReservation(Struct, frozen=True, kw_only=True):
+    """Forget a reservation at once, whatever its phase; its owners keep what they hold. Answered as it was before."""
+
+    name: str
+
+
+class GetReservation(Struct, frozen=True, kw_only=True):
+    name: str
+
+
+class ListReservations(Struct, frozen=True, kw_only=True):
+    """From `offset` by name, at most `limit` (1..1000), in the given phases (empty: all)."""
+
+    phases: tuple[str, ...] = ()
+    offset: int = 0
+    limit: int = 100
+
+
+class ReservationUse(Struct, frozen=True, kw_only=True):
+    """An attempt that uses a reservation, and all that it holds."""
+
+    replica: str
+    attempt: int
+    cpu_mcpu: int
+    memory_bytes: int
+
+
+class ReservationHolds(Struct, frozen=True, kw_only=True):
+    """Parts of a node. `cpus` is a kernel CPU list."""
+
+    cpu_mcpu: int = 0
+    memory_bytes: int = 0
+    zones: tuple[ZoneShare, ...] = ()
+    cpus: str = ""
+    devices: tuple[DeviceShare, ...] = ()
+    huge_pages: tuple[ZoneHugePages, ...] = ()
+
+
+class ReservationDetail(Struct, frozen=True, kw_only=True):
+    """A reservation: its `phase` (Pending, Available, Succeeded, Failed), and why it ended.
+
+    `node` and `place`: where it is held or was held last. `left`: what of it no owner uses now. `expires_at_ms`: its last moment,
+    None for ever. While it waits: how many of `nodes` each reason refuses (`counts`), and the node that comes `nearest`.
+    """
+
+    spec: ReservationSpec
+    phase: str
+    created_at_ms: int
+    reason: str = ""
+    ended_at_ms: int | None = None
+    expires_at_ms: int | None = None
+    node: str = ""
+    place: ReservationHolds = ReservationHolds()
+    left: ReservationHolds = ReservationHolds()
+    owners: tuple[ReservationUse, ...] = ()
+    nodes: int = 0
+    counts: tuple[ReasonCount, ...] = ()
+    nearest: NearestMiss | None = None
+    retry_at_ms: int = 0
+
+
+class ReservationList(Struct, frozen=True, kw_only=True):
+    """One page. `total` counts all in the phases asked for."""
+
+    reservations: tuple[ReservationDetail, ...]
+    total: int
