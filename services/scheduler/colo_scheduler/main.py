@@ -62,7 +62,7 @@ def scheduler_service(
         store=store,
         hears=HEARS_SHARED if shards else HEARS,
         answers=(ExplainPlacement, ListHolds, PlanJob),
-        perform=shell.perform,
+        perform_many=shell.perform_many,
         load=shell.load,
         leave=shell.leave,
         metrics=metrics,

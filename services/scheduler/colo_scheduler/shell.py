@@ -124,6 +124,29 @@ class SchedulerShell:
 
     # ---- effects
 
+    async def perform_many(self, effects: Sequence[Effect]) -> Sequence[Struct]:
+        """Do all effects of a round: what reserves and reads in its order, what ends and what started beside it.
+
+        Releasing and confirming depend on no revision and on no reservation of the same round: a decision need not wait for them.
+        """
+        lanes: dict[type[Effect], list[int]] = {}
+        for number, effect in enumerate(effects):
+            lane = type(effect) if isinstance(effect, ReleaseHolds | ConfirmHolds) else Effect
+            lanes.setdefault(lane, []).append(number)
+        found: list[Sequence[Struct]] = [()] * len(effects)
+
+        async def work(lane: Sequence[int]) -> None:
+            for number in lane:
+                found[number] = await self.perform(effects[number])
+
+        tasks = [asyncio.create_task(work(lane)) for lane in lanes.values()]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        return [event for events in found for event in events]
+
     async def perform(self, effect: Effect) -> Sequence[Struct]:
         """Do one effect of the core, as often as it takes. Raises GaveUp when the service leaves while the ledger is away."""
         match effect:

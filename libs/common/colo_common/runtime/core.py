@@ -12,7 +12,7 @@ from colo_common.events.subjects import encode_node
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Source
 
-__all__ = ["Core", "Hearing", "Loader", "Performer", "given_of", "source_of"]
+__all__ = ["Core", "Hearing", "Loader", "ManyPerformer", "Performer", "given_of", "source_of"]
 
 _PREFIX_TOKENS: Final = 2
 _FactType = type[Fact]
@@ -39,6 +39,8 @@ class Core(Protocol):
 
 #: Does one effect of the service's own and returns what came of it, as events for the core. Failures are events too.
 Performer = Callable[[Effect], Awaitable[Sequence[Struct]]]
+#: Does all own effects of one round, in whatever order is safe and as many at once as is, and returns what came of each, in order.
+ManyPerformer = Callable[[Sequence[Effect]], Awaitable[Sequence[Struct]]]
 #: Reads what the core must know before anything else.
 Loader = Callable[[], Awaitable[Sequence[Struct]]]
 

@@ -24,6 +24,7 @@ _BACKLOG_WANTED = 4_000
 # With the bus away, at most this many are kept; then the oldest parcels go. Their inputs come again, their outbox rows stay.
 _BACKLOG_MOST = 20_000
 _OUTBOX_LEFT_MOST = 10_000
+_FLIGHTS_MOST = 4
 _LOOK_AGAIN_S = 0.5
 
 
@@ -61,7 +62,7 @@ class Sender:
         self._reply = reply
         self._parcels: deque[Parcel] = deque()
         self._backlog = 0
-        self._sending = False
+        self._flights: deque[tuple[asyncio.Task[None], Sequence[Parcel]]] = deque()
         self._changed = asyncio.Event()
         self._outbox_left: list[Write] = []
         self._log = structlog.get_logger(source="service")
@@ -87,17 +88,47 @@ class Sender:
 
     async def drained(self) -> None:
         """Return when everything is sent."""
-        while self._parcels or self._sending:
+        while self._parcels or self._flights:
             await self._next_change()
 
     async def run(self) -> None:
-        """Send until cancelled. Raises GaveUp when the service leaves and the bus is away."""
+        """Send until cancelled. Raises GaveUp when the service leaves and the bus is away.
+
+        Up to _FLIGHTS_MOST calls of the bus wait for their acknowledgements at once. They begin in order, what follows each is done
+        in order, and one that failed is tried again only when all before it are done.
+        """
+        landing = asyncio.create_task(self._land())
+        landing.add_done_callback(lambda _task: self._note())
+        try:
+            while not landing.done():
+                if self._parcels and self._may_depart():
+                    self._depart(self._take())
+                else:
+                    await self._next_change()
+            landing.result()
+        finally:
+            tasks = [landing, *(flight for flight, _ in self._flights)]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _may_depart(self) -> bool:
+        return not self._flights or (len(self._flights) < _FLIGHTS_MOST and not self._patience.problem)
+
+    def _depart(self, parcels: Sequence[Parcel]) -> None:
+        messages = [message for parcel in parcels for message in parcel.messages]
+        self._flights.append((asyncio.create_task(self._publish(messages)), parcels))
+        self._note()
+
+    async def _land(self) -> None:
+        """Follow the calls in their order."""
         while True:
-            while not self._parcels:
+            while not self._flights:
                 await self._next_change()
-            self._sending = True
-            await self._send(self._take())
-            self._sending = False
+            flight, parcels = self._flights[0]
+            await flight
+            await self._follow(parcels)
+            self._flights.popleft()
             self._note()
 
     def _take(self) -> list[Parcel]:
@@ -108,13 +139,9 @@ class Sender:
             taken.append(self._parcels.popleft())
         return taken
 
-    async def _send(self, parcels: Sequence[Parcel]) -> None:
-        messages = [message for parcel in parcels for message in parcel.messages]
-        if messages:
-            started_s = time.perf_counter()
-            await self._publish(messages)
-            self._metrics.publish_seconds.observe(time.perf_counter() - started_s)
-            self._backlog -= len(messages)
+    async def _follow(self, parcels: Sequence[Parcel]) -> None:
+        """What may only be done once the messages are stored."""
+        self._backlog -= sum(len(parcel.messages) for parcel in parcels)
         for parcel in parcels:
             for request, body in parcel.replies:
                 self._reply(request, body)
@@ -129,21 +156,31 @@ class Sender:
 
     async def _publish(self, messages: list[Outgoing]) -> None:
         """Send what can be sent; returns when every durable message is stored or refused for good."""
+        started_s = time.perf_counter()
         while messages:
             try:
                 await self._bus.publish(messages)
             except Unavailable as error:
                 messages = self._durable(messages)
+                await self._first()
                 if messages:
                     await self._patience.failed(error)
             except Refused as error:
+                await self._first()
                 if await self._bus.ready():
                     await self._patience.failed(error)
                 else:
                     messages = await self._one_by_one(messages)
             else:
                 self._patience.worked()
+                self._metrics.publish_seconds.observe(time.perf_counter() - started_s)
                 return
+
+    async def _first(self) -> None:
+        """Return when every call before this one is done."""
+        own = asyncio.current_task()
+        while self._flights[0][0] is not own:
+            await self._next_change()
 
     async def _one_by_one(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
         """Drop the messages that the bus refuses for themselves; what could not be tried is returned."""

@@ -9,7 +9,7 @@ import structlog
 from msgspec import DecodeError, Struct
 
 from colo_common.ports import Bus, Clock, PortError, Store
-from colo_common.runtime.core import Core, Hearing, Loader, Performer
+from colo_common.runtime.core import Core, Hearing, Loader, ManyPerformer, Performer
 from colo_common.runtime.inbox import Heard, Inbox, Item, Local
 from colo_common.runtime.intake import Intake
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
@@ -53,6 +53,7 @@ class Service:
         store: Store | None = None,
         answers: Sequence[type[Struct]] = (),
         perform: Performer | None = None,
+        perform_many: ManyPerformer | None = None,
         load: Loader | None = None,
         leave: Loader | None = None,
         metrics: Metrics | None = None,
@@ -63,7 +64,10 @@ class Service:
         discoverable: bool = True,
         drain_s: float = _DRAIN_S,
     ) -> None:
-        """`load` gives events before anything is heard, `leave` gives the last ones when the service stops."""
+        """`perform` does the service's own effects one by one, `perform_many` instead of it all of a round.
+
+        `load` gives events before anything is heard, `leave` gives the last ones when the service stops.
+        """
         self.name = name
         self._bus = bus
         self._store = store
@@ -85,7 +89,7 @@ class Service:
         self._intake = Intake(self._inbox, self._boot_id, self._metrics)
         recorder = Recorder(store, self._store_patience, self._metrics) if store is not None else None
         stamp = Stamp(name, self._boot_id, clock)
-        self._turns = Turns(name, core, clock, stamp, recorder, perform, self._intake, self._metrics)
+        self._turns = Turns(name, core, clock, stamp, recorder, perform, self._intake, self._metrics, perform_many)
         self._sender = Sender(bus, store, self._bus_patience, self._metrics, self._intake.reply)
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: list[asyncio.Task[None]] = []

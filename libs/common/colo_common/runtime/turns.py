@@ -15,7 +15,7 @@ from colo_common.events.wire import decode
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.ports import Clock, Delivery, Outgoing
 from colo_common.runtime.batch import Decision, decision_from_effects, parts_of, units_of
-from colo_common.runtime.core import Core, Performer
+from colo_common.runtime.core import Core, ManyPerformer, Performer
 from colo_common.runtime.inbox import Heard, Item, Local, Question
 from colo_common.runtime.intake import Intake, refusal_of
 from colo_common.runtime.metrics import ServiceMetrics
@@ -55,7 +55,9 @@ class Turns:
         perform: Performer | None,
         intake: Intake,
         metrics: ServiceMetrics,
+        perform_many: ManyPerformer | None = None,
     ) -> None:
+        self._perform_many = perform_many
         self.left_over: list[Struct] = []
         self._name = name
         self._core = core
@@ -167,8 +169,10 @@ class Turns:
     async def _carry_out(self, decisions: Sequence[Decision], parcel: Parcel) -> list[Struct]:
         """Record all, perform what was recorded, put messages and replies into the parcel; the events that came of it."""
         events, kept = await self._record(decisions, parcel)
+        if self._perform_many is not None and any(decision.own for decision in kept):
+            events += await self._perform_many([effect for decision in kept for effect in decision.own])
         for decision in kept:
-            for effect in decision.own:
+            for effect in decision.own if self._perform_many is None else ():
                 events += await self._perform_one(effect)
             parcel.messages += decision.messages
             parcel.replies += decision.replies
