@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from colo_common.events.effects import Asked, Effect, Publish, Reply, Wake
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, LeaseRenewed
 from colo_common.events.placement import NodeRelease, PlacementsReleased
 from colo_common.events.requests import ExplainAllocatable, NodeExplained, Refusal
 from colo_common.model.freshness import FreshnessPolicy
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.node_rules import NodeRules
+from colo_common.model.qos import PriorityBand, QosClass, default_band
 from colo_overcommit.core import Event, OvercommitCore
 from colo_overcommit.policy import Policy
 from tests.support.builders import GIB, a_batch_workload, a_node, a_placement, a_sample, a_topology, decided
@@ -34,19 +38,29 @@ class OvercommitStory:
         return text
 
     def do_node(self, args: Args) -> str:
-        """The node says what it is."""
-        args.only("cpus")
-        return self._tell(a_node(args.word(0), a_topology(cpus=args.number("cpus", 16))))
+        """The node says what it is. reserved= lists CPUs, system= and kubelet= too, mcpu= and gib= are quantities."""
+        args.only("cpus", "reserved", "system", "kubelet", "mcpu", "gib")
+        rules = NodeRules(
+            reserved_cpus=args.text("reserved", ""),
+            system_cpus=args.text("system", ""),
+            kubelet_reserved_cpus=args.text("kubelet", ""),
+            reserved_mcpu=args.number("mcpu", 0),
+            reserved_memory_bytes=args.number("gib", 0) * GIB,
+        )
+        return self._tell(replace(a_node(args.word(0), a_topology(cpus=args.number("cpus", 16))), rules=rules))
 
     def do_sample(self, args: Args) -> str:
-        """node zones=mcpu,mcpu gib=N,N batch=mcpu: one second later; batch work runs in zone 0."""
-        args.only("zones", "gib", "batch", "seq")
+        """node zones=mcpu,mcpu gib=N,N batch=mcpu lse=mcpu: a second later; batch work and LSE work (web/main/0) run in zone 0."""
+        args.only("zones", "gib", "batch", "lse", "seq")
         self._now_ms += 1_000
         self._seq += 1
         cpu = [int(word) for word in args.text("zones").split(",")]
         gib = [int(word) for word in args.text("gib", "8,8").split(",")]
         batch = args.number("batch", 0)
         workloads = (a_batch_workload(mcpu=batch, gib=1),) if batch else ()
+        if "lse" in args.named:
+            own = a_batch_workload("web/main/0", mcpu=args.number("lse"), gib=1)
+            workloads = (*workloads, replace(own, qos=QosClass.LSE, band=PriorityBand.PROD))
         sample = a_sample(
             args.word(0),
             seq=args.number("seq", self._seq),
@@ -57,8 +71,9 @@ class OvercommitStory:
         return self._tell(sample)
 
     def do_place(self, args: Args) -> str:
-        """node replica mcpu= gib= zone="""
-        args.only("mcpu", "gib", "zone")
+        """node replica mcpu= gib= zone= qos=; every class but BE in the band prod"""
+        args.only("mcpu", "gib", "zone", "qos")
+        qos = QosClass(args.text("qos", "BE"))
         placement = a_placement(
             args.word(1),
             node=args.word(0),
@@ -66,7 +81,8 @@ class OvercommitStory:
             gib=args.number("gib", 1),
             zone=args.number("zone", 0),
         )
-        return self._tell(decided(placement))
+        band = default_band(qos)
+        return self._tell(decided(replace(placement, qos=qos, band=band)))
 
     def do_release(self, args: Args) -> str:
         """node replica"""

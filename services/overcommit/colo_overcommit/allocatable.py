@@ -14,15 +14,23 @@ from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand
 from colo_common.model.quantity import ceil_div
 from colo_common.model.topology import NodeTopology
+from colo_overcommit.exclusive import Exclusive
 from colo_overcommit.policy import Policy
+from colo_overcommit.reserved import Reserved
 
 __all__ = ["Resource", "ZoneInputs", "allocatable_of_zone", "zone_inputs"]
 
 _RECLAIMED = (PriorityBand.BATCH, PriorityBand.FREE)
+_NOTHING = Reserved()
+_NOBODY = Exclusive()
 
 
 class Resource(Struct, frozen=True, kw_only=True):
-    """The terms of one resource of one zone, all in one unit: mcpu or bytes."""
+    """The terms of one resource of one zone, all in one unit: mcpu or bytes.
+
+    `lse_requested` and `lse_used` are of LSE work that is placed there. Its CPUs are in nobody else's set, so what it asked for
+    counts and not what it uses (as in Koordinator's formula); of memory both are 0, and use counts.
+    """
 
     capacity: int
     reclaim_pct: int
@@ -30,6 +38,13 @@ class Resource(Struct, frozen=True, kw_only=True):
     system_used: int
     online_used: int
     held: int
+    lse_requested: int = 0
+    lse_used: int = 0
+
+    @property
+    def lse_idle(self) -> int:
+        """What LSE work asked for and does not use: nobody's. At least 0."""
+        return max(self.lse_requested - self.lse_used, 0)
 
     @property
     def margin(self) -> int:
@@ -38,8 +53,8 @@ class Resource(Struct, frozen=True, kw_only=True):
 
     @property
     def raw(self) -> int:
-        """capacity - margin - max(system_used, reserved) - online_used; may be negative."""
-        return self.capacity - self.margin - max(self.system_used, self.reserved) - self.online_used
+        """capacity - margin - max(system_used, reserved) - online_used - lse_idle; may be negative."""
+        return self.capacity - self.margin - max(self.system_used, self.reserved) - self.online_used - self.lse_idle
 
     @property
     def allocatable(self) -> int:
@@ -72,12 +87,20 @@ def allocatable_of_zone(inputs: ZoneInputs) -> ZoneAllocatable:
 
 
 def zone_inputs(
-    topology: NodeTopology, sample: NodeUsageSampled, held: Mapping[int, ZoneShare], policy: Policy
+    topology: NodeTopology,
+    sample: NodeUsageSampled,
+    held: Mapping[int, ZoneShare],
+    policy: Policy,
+    *,
+    reserved: Mapping[int, Reserved] | None = None,
+    exclusive: Mapping[int, Exclusive] | None = None,
 ) -> tuple[ZoneInputs, ...]:
     """The terms of every zone, in the order of the topology.
 
-    Use of batch work is divided evenly over the zones it may use, rounding down, and system use and the node's reservation over
-    all zones, rounding up; both err towards a smaller promise. Raises InvalidInput when the sample's zones are not the topology's.
+    `reserved` is what the node's operator keeps back, `exclusive` what LSE work asked for and uses; zones that they lack have none.
+    Use of batch work is divided evenly over the zones it may use, rounding down, and system use and the policy's reservation over
+    all zones, rounding up; both err towards a smaller promise. Of the two reservations the larger one counts. Raises InvalidInput
+    when the sample's zones are not the topology's.
     """
     if [zone.zone for zone in sample.zones] != [zone.zone for zone in topology.zones]:
         raise InvalidInput(
@@ -93,21 +116,25 @@ def zone_inputs(
     for zone, used in zip(topology.zones, sample.zones, strict=True):
         batch_mcpu, batch_bytes = batch[zone.zone]
         share = held.get(zone.zone)
+        own = (reserved or {}).get(zone.zone, _NOTHING)
+        lse = (exclusive or {}).get(zone.zone, _NOBODY)
         inputs.append(
             ZoneInputs(
                 zone=zone.zone,
                 cpu=Resource(
                     capacity=zone.cpu_capacity_mcpu,
                     reclaim_pct=policy.cpu_reclaim_pct,
-                    reserved=reserved_mcpu,
+                    reserved=max(reserved_mcpu, own.cpu_mcpu),
                     system_used=system_mcpu,
                     online_used=max(used.cpu_used_mcpu - batch_mcpu - system_mcpu, 0),
                     held=share.cpu_mcpu if share else 0,
+                    lse_requested=lse.requested_mcpu,
+                    lse_used=lse.used_mcpu,
                 ),
                 memory=Resource(
                     capacity=zone.memory_bytes,
                     reclaim_pct=policy.memory_reclaim_pct,
-                    reserved=reserved_bytes,
+                    reserved=max(reserved_bytes, own.memory_bytes),
                     system_used=system_bytes,
                     online_used=max(used.memory_used_bytes - batch_bytes - system_bytes, 0),
                     held=share.memory_bytes if share else 0,

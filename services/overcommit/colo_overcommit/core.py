@@ -16,14 +16,16 @@ from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import ExplainAllocatable, Hold, HoldsReply, ListNodes, Refusal
 from colo_common.model.freshness import Freshness, freshness_of
 from colo_common.model.invalid import InvariantBroken
-from colo_common.model.placement import attempt_key
+from colo_common.model.placement import Placement, attempt_key
 from colo_overcommit.allocatable import ZoneInputs, allocatable_of_zone, zone_inputs
+from colo_overcommit.exclusive import exclusive_by_zone
 from colo_overcommit.explain import explain, recompute
 from colo_overcommit.held import Held, HoldsListed
 from colo_overcommit.hysteresis import moves_between, worth_saying
 from colo_overcommit.known import KnownNode
 from colo_overcommit.policy import Policy
 from colo_overcommit.queries import explain_node, list_nodes
+from colo_overcommit.reserved import reserved_by_zone
 from colo_overcommit.watch import Watch
 
 __all__ = ["Event", "OvercommitCore"]
@@ -69,7 +71,7 @@ class OvercommitCore:
                 return self._sampled(event, now_ms)
             case PlacementsDecided():
                 for placement in event.placements:
-                    self._held(placement.node).take(placement.replica, placement.attempt, placement.zones, now_ms)
+                    self._take(placement, now_ms)
                 return []
             case PlacementsReleased():
                 for release in event.nodes:
@@ -78,7 +80,7 @@ class OvercommitCore:
                 return []
             case HoldsReply():
                 for hold in event.holds:
-                    self._held(hold.node).take(hold.replica, hold.attempt, hold.zones, now_ms)
+                    self._take(hold, now_ms)
                 return []
             case HoldsListed():
                 self._listed(event, now_ms)
@@ -109,9 +111,11 @@ class OvercommitCore:
 
     def _topology(self, event: NodeTopologyReported, now_ms: int) -> list[Effect]:
         event.topology.validate()
+        reserved = reserved_by_zone(event.topology, event.rules)
         known = self._known(event.node)
         if known is not None:
             known.topology = event.topology
+            known.reserved = reserved
             known.simulated = event.simulated
             if known.heard_at_ms is None and known.expected_since_ms is None:
                 # A node that died before this service started never sends a sample, and its replicas wait for word of that.
@@ -127,7 +131,14 @@ class OvercommitCore:
         if known.is_old(sample):
             self.dropped.old_sample += 1
             return []
-        inputs = zone_inputs(known.topology, sample, known.held.by_zone(), self.policy)
+        inputs = zone_inputs(
+            known.topology,
+            sample,
+            known.held.by_zone(),
+            self.policy,
+            reserved=known.reserved,
+            exclusive=exclusive_by_zone(known.held, known.topology, sample.workloads),
+        )
         known.accept(sample, inputs, now_ms)
         self._watch.heard(sample.node, now_ms)
         effects: list[Effect] = self._refresh(sample.node, known, now_ms)
@@ -211,9 +222,8 @@ class OvercommitCore:
         listed: dict[str, list[Hold]] = {}
         for hold in event.holds:
             listed.setdefault(hold.node, []).append(hold)
-        for node, holds in listed.items():
-            for hold in holds:
-                self._held(node).take(hold.replica, hold.attempt, hold.zones, now_ms)
+        for hold in event.holds:
+            self._take(hold, now_ms)
         for node, known in self.nodes.items():
             keys = {attempt_key(hold.replica, hold.attempt) for hold in listed.get(node, ())}
             self.dropped.unlisted_holds += known.held.keep(keys, event.asked_at_ms - _YOUNG_MS)
@@ -235,6 +245,10 @@ class OvercommitCore:
                 return None
             known = self.nodes[node] = KnownNode()
         return known
+
+    def _take(self, hold: Placement | Hold, now_ms: int) -> None:
+        held = self._held(hold.node)
+        held.take(hold.replica, hold.attempt, hold.zones, now_ms, qos=hold.qos, band=hold.band)
 
     def _held(self, node: str) -> Held:
         known = self._known(node)

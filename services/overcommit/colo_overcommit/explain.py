@@ -10,21 +10,26 @@ __all__ = ["FORMULA", "explain", "recompute"]
 
 FORMULA: Final = (
     "per zone and resource: allocatable = max(0, held, raw); headroom = raw - held; "
-    "raw = capacity - ceil(capacity * (100 - reclaim_pct) / 100) - max(system_used, reserved) - online_used; "
+    "raw = capacity - ceil(capacity * (100 - reclaim_pct) / 100) - max(system_used, reserved) - online_used "
+    "- max(0, lse_requested - lse_used), the last two 0 where there are none; "
     "node = sum of zones"
 )
 _SOURCES: Final = {
     "capacity": "topology",
     "reclaim_pct": "policy",
-    "reserved": "policy, an even share of the node's",
+    "reserved": "policy, an even share of the node's, or the node's own rules where these keep more",
     "system_used": "sample, an even share of the node's",
     "online_used": "sample: zone used - batch used - system used",
-    "held": "placements that hold the zone",
+    "held": "placements of batch work that hold the zone",
+}
+_OF_LSE: Final = {
+    "lse_requested": "placements of LSE work that hold the zone",
+    "lse_used": "sample: what that work uses",
 }
 
 
 def explain(zones: Sequence[ZoneInputs]) -> Explanation:
-    """Six terms for each resource of each zone; the names are "cpu_capacity", "memory_held" and so on."""
+    """Six terms for each resource of each zone, named "cpu_capacity", "memory_held" and so on; two more where LSE work is."""
     terms: list[Term] = []
     for zone in zones:
         terms.extend(_terms(zone.zone, "cpu", "mcpu", zone.cpu))
@@ -45,6 +50,7 @@ def recompute(explanation: Explanation) -> tuple[ZoneAllocatable, ...]:
 
 
 def _terms(zone: int, prefix: str, unit: Literal["mcpu", "bytes"], resource: Resource) -> list[Term]:
+    sources = _SOURCES | _OF_LSE if resource.lse_requested else _SOURCES
     return [
         Term(
             name=f"{prefix}_{name}",
@@ -53,9 +59,10 @@ def _terms(zone: int, prefix: str, unit: Literal["mcpu", "bytes"], resource: Res
             source=source,
             zone=zone,
         )
-        for name, source in _SOURCES.items()
+        for name, source in sources.items()
     ]
 
 
 def _resource(prefix: str, values: dict[str, int]) -> Resource:
-    return Resource(**{name: values[f"{prefix}_{name}"] for name in _SOURCES})
+    lse = {name: values[f"{prefix}_{name}"] for name in _OF_LSE if f"{prefix}_{name}" in values}
+    return Resource(**{name: values[f"{prefix}_{name}"] for name in _SOURCES}, **lse)

@@ -1,4 +1,4 @@
-"""What batch work holds on a node, by zone: the sum of its placements that are not released."""
+"""What placed work holds on a node, by zone: the sums of placements that are not released, batch work and exclusive work apart."""
 
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from colo_common.events.requests import Hold
 from colo_common.model.placement import ZoneShare, attempt_key
+from colo_common.model.qos import PriorityBand, QosClass
 
 __all__ = ["Held", "HoldsListed"]
 
@@ -20,8 +21,25 @@ class HoldsListed(Struct, frozen=True, kw_only=True):
     asked_at_ms: int
 
 
+class _Sums:
+    """CPU and memory by zone."""
+
+    def __init__(self) -> None:
+        self.mcpu: dict[int, int] = {}
+        self.bytes: dict[int, int] = {}
+
+    def add(self, shares: Iterable[ZoneShare], sign: int) -> None:
+        for share in shares:
+            self.mcpu[share.zone] = self.mcpu.get(share.zone, 0) + sign * share.cpu_mcpu
+            self.bytes[share.zone] = self.bytes.get(share.zone, 0) + sign * share.memory_bytes
+
+
 class Held:
-    """Shares by attempt; `by_zone` is their sum. Taking the same attempt twice, or dropping an unknown one, changes nothing.
+    """Shares by attempt; `by_zone` is the sum of batch work's. Taking the same attempt twice, or dropping an unknown one, changes
+    nothing.
+
+    Online work (band prod) takes nothing from what batch work may have: what it uses is measured. Only of LSE work the request
+    counts, `exclusive_by_zone`, because the CPUs that it leaves idle are nobody's.
 
     What was dropped is not taken again (the last 1,000 are remembered): an attempt holds once, and messages come out of order.
     """
@@ -30,16 +48,29 @@ class Held:
         self._attempts: dict[str, tuple[ZoneShare, ...]] = {}
         self._taken_ms: dict[str, int] = {}
         self._dropped: dict[str, None] = {}
-        self._mcpu: dict[int, int] = {}
-        self._bytes: dict[int, int] = {}
+        self._batch = _Sums()
+        self._lse = _Sums()
+        self._sums_of: dict[str, _Sums] = {}
 
-    def take(self, replica: str, attempt: int, shares: tuple[ZoneShare, ...], now_ms: int) -> None:
+    def take(
+        self,
+        replica: str,
+        attempt: int,
+        shares: tuple[ZoneShare, ...],
+        now_ms: int,
+        *,
+        qos: QosClass = QosClass.BE,
+        band: PriorityBand = PriorityBand.BATCH,
+    ) -> None:
         """The attempt holds these shares from now on."""
         key = attempt_key(replica, attempt)
         if key not in self._attempts and key not in self._dropped:
             self._attempts[key] = shares
             self._taken_ms[key] = now_ms
-            self._add(shares, 1)
+            sums = self._batch if band is not PriorityBand.PROD else self._lse if qos is QosClass.LSE else None
+            if sums is not None:
+                self._sums_of[key] = sums
+                sums.add(shares, 1)
 
     def drop(self, replica: str, attempt: int) -> None:
         """The attempt holds nothing any more, and never will again."""
@@ -57,12 +88,21 @@ class Held:
         return len(gone)
 
     def by_zone(self) -> dict[int, ZoneShare]:
-        """Zone -> sum of shares, for zones in which something is held."""
+        """Zone -> sum of batch work's shares, for zones in which it holds something."""
+        mcpu, memory = self._batch.mcpu, self._batch.bytes
         return {
-            zone: ZoneShare(zone=zone, cpu_mcpu=self._mcpu[zone], memory_bytes=self._bytes[zone])
-            for zone in sorted(self._mcpu)
-            if self._mcpu[zone] or self._bytes[zone]
+            zone: ZoneShare(zone=zone, cpu_mcpu=mcpu[zone], memory_bytes=memory[zone])
+            for zone in sorted(mcpu)
+            if mcpu[zone] or memory[zone]
         }
+
+    def exclusive_by_zone(self) -> dict[int, int]:
+        """Zone -> CPU that LSE work asked for (mcpu), for zones in which it holds some."""
+        return {zone: mcpu for zone, mcpu in sorted(self._lse.mcpu.items()) if mcpu}
+
+    def is_exclusive(self, replica: str, attempt: int) -> bool:
+        """Whether the attempt is LSE work that holds something."""
+        return self._sums_of.get(attempt_key(replica, attempt)) is self._lse
 
     @property
     def attempts(self) -> tuple[str, ...]:
@@ -71,22 +111,20 @@ class Held:
 
     @property
     def cpu_mcpu(self) -> int:
-        """Held CPU of all zones."""
-        return sum(self._mcpu.values())
+        """CPU that batch work holds in all zones."""
+        return sum(self._batch.mcpu.values())
 
     @property
     def memory_bytes(self) -> int:
-        """Held memory of all zones."""
-        return sum(self._bytes.values())
+        """Memory that batch work holds in all zones."""
+        return sum(self._batch.bytes.values())
 
     def __len__(self) -> int:
         return len(self._attempts)
 
     def _let_go(self, key: str) -> None:
         self._taken_ms.pop(key, None)
-        self._add(self._attempts.pop(key, ()), -1)
-
-    def _add(self, shares: Iterable[ZoneShare], sign: int) -> None:
-        for share in shares:
-            self._mcpu[share.zone] = self._mcpu.get(share.zone, 0) + sign * share.cpu_mcpu
-            self._bytes[share.zone] = self._bytes.get(share.zone, 0) + sign * share.memory_bytes
+        shares = self._attempts.pop(key, ())
+        sums = self._sums_of.pop(key, None)
+        if sums is not None:
+            sums.add(shares, -1)

@@ -1,5 +1,7 @@
 """What the overcommit service knows of one node."""
 
+from collections.abc import Mapping
+
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -8,17 +10,20 @@ from colo_common.model.freshness import Freshness
 from colo_common.model.topology import NodeTopology
 from colo_overcommit.allocatable import ZoneInputs
 from colo_overcommit.held import Held
+from colo_overcommit.reserved import Reserved
 
 __all__ = ["KnownNode"]
 
 
 class KnownNode(Struct, kw_only=True):
-    """Mutable, owned by the core. `samples` counts since the node (re)appeared; `inputs` belong to `sample`.
+    """Mutable, owned by the core. `samples` counts since the node (re)appeared; `inputs` belong to `sample`. `reserved` is what the
+    node's operator keeps back, by zone.
 
     `expected_since_ms` is when a node that has sent no sample yet was first known: it may have died while nobody listened.
     """
 
     topology: NodeTopology | None = None
+    reserved: Mapping[int, Reserved] = field(default_factory=dict)
     simulated: bool = False
     sample: NodeUsageSampled | None = None
     inputs: tuple[ZoneInputs, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -115,7 +115,9 @@ def test_pressure_that_answers_with_an_error_text_is_not_present() -> None:
     ],
 )
 @pytest.mark.parametrize("cgroup", ["v1", "v2"])
-def test_online_work_needs_an_executor_that_may_write_and_leave_of_the_operator(cgroup, given, detail) -> None:
+def test_online_work_needs_an_executor_that_may_write_and_leave_of_the_operator(
+    cgroup: Literal["v1", "v2"], given: dict[str, Any], detail: str
+) -> None:
     assert matrix(MachineSpec(cgroup=cgroup), **given)["online"] == (not detail.startswith("skipped"), detail)
 
 

@@ -57,7 +57,7 @@ def test_numbers_follow_the_address_and_kinds_are_counted_apart() -> None:
     ],
     ids=["3D", "zone unknown", "VGA", "told memory", "InfiniBand", "console", "virtual function", "disk"],
 )
-def test_a_device_is_what_its_class_says(files, device) -> None:
+def test_a_device_is_what_its_class_says(files: dict[str, str], device: Device | None) -> None:
     refused: list[str] = []
     assert read_devices(a_bus(_0000_01_00_0=files), {}, (0, 1), refused) == (() if device is None else (device,))
     assert refused == []
@@ -74,7 +74,7 @@ def test_a_device_is_what_its_class_says(files, device) -> None:
         ({"class": "nonsense\n"}, "class line 1: must be a class such as 0x030200"),
     ],
 )
-def test_an_absurd_file_is_named_and_costs_its_device_only(change, says) -> None:
+def test_an_absurd_file_is_named_and_costs_its_device_only(change: dict[str, str], says: str) -> None:
     refused: list[str] = []
     devices = read_devices(a_bus(_0000_01_00_0=GPU | change, _0000_02_00_0=NIC), {}, (0, 1), refused)
     assert [one.kind for one in devices] == ["nic"]
@@ -98,8 +98,10 @@ addresses = st.sampled_from(["0000:01:00.0", "0000:01:00.1", "0001:00:00.0", "ff
 @given(
     st.dictionaries(st.tuples(addresses, names), words, max_size=20), st.dictionaries(addresses, st.text(max_size=30))
 )
-def test_whatever_the_files_hold_the_devices_are_valid(files, links) -> None:
-    texts = {f"{PCI_ROOT}/{address}/{name}": text for (address, name), text in files.items()}
+def test_whatever_the_files_hold_the_devices_are_valid(
+    files: dict[tuple[str, str], str], links: dict[str, str]
+) -> None:
+    texts: dict[str, str | None] = {f"{PCI_ROOT}/{address}/{name}": text for (address, name), text in files.items()}
     links = {f"{PCI_ROOT}/{address}": link for address, link in links.items()}
     topology = uniform_topology(sockets=1, zones_per_socket=2, cpus_per_zone=2, memory_bytes_per_zone=1)
     found: NodeTopology = replace(topology, devices=read_devices(texts, links, (0, 1), []))

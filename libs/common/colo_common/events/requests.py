@@ -241,7 +241,7 @@ class ListHolds(Struct, frozen=True, kw_only=True):
 
 
 class Hold(Struct, frozen=True, kw_only=True):
-    """One attempt that holds shares of a node's zones. Only holds of the bands below prod are taken from what batch work may have."""
+    """One attempt that holds shares of a node's zones. Only bands below prod hold them of what batch work may have."""
 
     node: str
     replica: str

@@ -1,0 +1,43 @@
+"""What LSE work asked for and uses, by zone: the CPUs that it leaves idle are in nobody else's set."""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from colo_common.events.node import WorkloadUsage
+from colo_common.model.qos import QosClass
+from colo_common.model.topology import NodeTopology
+from colo_overcommit.held import Held
+
+__all__ = ["Exclusive", "exclusive_by_zone"]
+
+
+class Exclusive(Struct, frozen=True, kw_only=True):
+    """LSE work of one zone."""
+
+    requested_mcpu: int = 0
+    used_mcpu: int = 0
+
+
+def exclusive_by_zone(
+    held: Held, topology: NodeTopology, workloads: Iterable[WorkloadUsage]
+) -> Mapping[int, Exclusive]:
+    """Zone -> requested and used by LSE work that holds something; empty when there is none.
+
+    Use is divided evenly over the zones that a workload may use (all, where it names none), rounding down: too little use makes the
+    idle part larger and the promise smaller.
+    """
+    requested = held.exclusive_by_zone()
+    if not requested:
+        return {}
+    known = [zone.zone for zone in topology.zones]
+    used = dict.fromkeys(known, 0)
+    for workload in workloads:
+        if workload.qos is not QosClass.LSE or not held.is_exclusive(workload.replica, workload.attempt):
+            continue
+        zones = [zone for zone in workload.zones if zone in used] or known
+        for zone in zones:
+            used[zone] += workload.cpu_used_mcpu // len(zones)
+    return {
+        zone: Exclusive(requested_mcpu=mcpu, used_mcpu=used[zone]) for zone, mcpu in requested.items() if zone in used
+    }
