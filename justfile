@@ -83,6 +83,11 @@ parity *FILES:
 bench *ARGS:
     {{ python }} -m tests.bench {{ ARGS }}
 
+[doc('measure what colo claims against plain alternatives: just evidence placement')]
+[group('test')]
+evidence *ARGS:
+    {{ python }} -m tests.evidence {{ ARGS }}
+
 # ---------------------------------------------------------------- run
 
 [doc('the whole loop on this machine: just lab --duration 60s')]

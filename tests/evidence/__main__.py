@@ -1,0 +1,26 @@
+"""Measures what colo claims: python -m tests.evidence NAME [ARGUMENTS]
+
+NAME: placement. `python -m tests.evidence NAME --help` tells its arguments.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from tests.evidence import placement
+
+EVIDENCE: Final[dict[str, Callable[[Sequence[str]], int]]] = {"placement": placement.main}
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the named measurement; 2 when there is none of that name."""
+    if not words or words[0] not in EVIDENCE:
+        sys.stderr.write(f"{__doc__}\n")
+        return 2
+    return EVIDENCE[words[0]](words[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

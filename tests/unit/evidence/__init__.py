@@ -1,0 +1,1 @@
+"""The measurements of tests/evidence on cases that are counted by hand."""
