@@ -17,6 +17,7 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import ZoneShare
 from colo_scheduler.cluster import Node, View
 from colo_scheduler.facts import BoolArray
+from colo_scheduler.filters import STOCK_FILTERS
 from colo_scheduler.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, Pool, pool_of
 from colo_scheduler.request import RequestClass
 from colo_scheduler.scores import FitRows
@@ -47,7 +48,8 @@ class Ranked(NamedTuple):
 class Candidate:
     """One node while a class is decided, in plain integers: what is free when `taken` replicas were put on it.
 
-    `is_stale`: something was put on it since it was scored, and `key` is not below what it would score now.
+    `is_stale`: something was put on it since it was scored, and `key` is not below what it would score now. `room`: how many
+    replicas the node's own rules admit.
     """
 
     __slots__ = (
@@ -63,12 +65,14 @@ class Candidate:
         "node",
         "parts",
         "rank",
+        "room",
         "row",
         "taken",
     )
 
-    def __init__(self, pool: Pool, node: Node, rank: int) -> None:
+    def __init__(self, pool: Pool, node: Node, rank: int, room: int) -> None:
         row = pool.rows[node.row]
+        self.room = room
         self.node = node
         self.row = node.row
         self.rank = rank
@@ -168,10 +172,23 @@ class Candidates:
                 enough = self._in_several(split)
                 fits[split] = enough
                 fitting -= split.size - int(np.count_nonzero(enough))
-        self.counts = counts_of([*refused, usable_rows - with_cpu, with_cpu - with_memory, with_memory - fitting])
+        numbers = [*refused, usable_rows - with_cpu, with_cpu - with_memory, with_memory - fitting]
+        if request.is_detailed:
+            fitting = self._take_stock(fits, numbers)
+        self.counts = counts_of(numbers, request)
         self._left = fitting
         if fitting:
             self._bound(fits, single if is_split else None)
+
+    def _take_stock(self, fits: BoolArray, numbers: list[int]) -> int:
+        """Leave out, and count, whose stock beside CPU and memory is too small; how many fit."""
+        fitting = int(np.count_nonzero(fits))
+        for stock_filter in STOCK_FILTERS:
+            rows = np.flatnonzero(fits)
+            fits[rows] = stock_filter.passes(self._view.stock, rows, self._request)
+            before, fitting = fitting, int(np.count_nonzero(fits))
+            numbers.append(before - fitting)
+        return fitting
 
     def _in_one_zone(self, count: int) -> BoolArray:
         """The rows of which one zone holds the request."""
@@ -225,7 +242,8 @@ class Candidates:
                 continue
             if self._ahead and self._ahead[-1][0] > top:
                 bound, row = self._ahead.pop()
-                candidate = Candidate(self._pool, self._view.nodes[row], int(self._view.facts.rank[row]))
+                rank, room = int(self._view.facts.rank[row]), self._view.room(row, self._request.is_prod)
+                candidate = Candidate(self._pool, self._view.nodes[row], rank, room)
                 if not candidate.fit(self._request, self._scoring):
                     name = candidate.node.name
                     raise InvariantBroken("a node passed the filters and cannot hold the request", node=name)
@@ -245,6 +263,9 @@ class Candidates:
         """Put a replica on the best candidate, which is scored again before the next one is told."""
         candidate = self._exact[self._heap[0][1]]
         shares = candidate.take()
+        if candidate.taken >= candidate.room:
+            heapq.heappop(self._heap)
+            return shares
         if self._scoring.may_rise or candidate.left_cpu >= CPU_MAX:
             candidate.key = _NO_BOUND
         elif candidate.left_cpu < self._request.cpu_mcpu:

@@ -4,6 +4,7 @@ A node is a row, a zone is a column; rows of nodes with fewer zones than the wid
 A hold takes from one of two pools (`pool.py`): held is what the ledger says plus what is decided here and not yet committed.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,12 +14,15 @@ from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTo
 from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import ZoneShare
+from colo_common.model.qos import QosClass
 from colo_common.model.topology import NodeTopology
 from colo_scheduler.facts import BoolArray, NodeFacts
+from colo_scheduler.inventory import Holding, NodeInventory, amplified, reserved_shares
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.pool import Pool, PoolName
 from colo_scheduler.scorers.placement import fewest_zones
 from colo_scheduler.shapes import Shapes
+from colo_scheduler.stocktaking import UNLIMITED, Stocktaking
 from colo_scheduler.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES, NO_SOCKET, IntArray, rows_holding, split_cost
 
 __all__ = ["MAX_NODES", "MAX_ZONES", "BoolArray", "Cluster", "Node", "View"]
@@ -26,12 +30,14 @@ __all__ = ["MAX_NODES", "MAX_ZONES", "BoolArray", "Cluster", "Node", "View"]
 MAX_NODES: Final = 100_000
 MAX_ZONES: Final = 64
 _ANSWERS_MAX: Final = 10_000
+_NOBODY: Final = ("", 0)
 
 
 class Node:
     """One node beside its row in the arrays. `holds` is what each attempt holds here, committed or assumed.
 
-    `prod`: those of them that hold from the prod pool. `reserved`: what nobody gets of the machine, by zone.
+    `prod`: those of them that hold from the prod pool. `holdings`: what they hold beside amounts, if anything. `reserved`: what
+    nobody gets of the machine, by zone. `said`: the node's own words. `problems`: where the ledger does not agree with it.
     """
 
     __slots__ = (
@@ -39,15 +45,18 @@ class Node:
         "changes",
         "freshness",
         "freshness_at_ms",
+        "holdings",
         "holds",
         "in_flight",
         "is_reloading",
         "is_simulated",
         "name",
+        "problems",
         "prod",
         "reserved",
         "revision",
         "row",
+        "said",
         "sockets",
         "topology",
         "topology_at_ms",
@@ -66,7 +75,10 @@ class Node:
         self.zone_ids: tuple[int, ...] = ()
         self.sockets: tuple[int, ...] = ()
         self.holds: dict[Attempt, tuple[ZoneShare, ...]] = {}
+        self.holdings: dict[Attempt, Holding] = {}
         self.prod: set[Attempt] = set()
+        self.said: NodeTopologyReported | None = None
+        self.problems: tuple[str, ...] = ()
         self.reserved: tuple[ZoneShare, ...] = ()
         self.revision = 0
         self.changes = 0
@@ -97,6 +109,7 @@ class View:
     facts: NodeFacts
     shapes: Shapes
     pools: dict[PoolName, Pool]
+    stock: Stocktaking
 
     def pool(self, name: PoolName) -> Pool:
         """The pool with its arrays up to date."""
@@ -104,11 +117,30 @@ class View:
         pool.sync()
         return pool
 
-    def take(self, name: PoolName, row: int, shares: tuple[ZoneShare, ...]) -> None:
+    def room(self, row: int, is_prod: bool) -> int:
+        """How many more replicas of the kind the rules of a node admit."""
+        return UNLIMITED if is_prod or not self.stock.limited else int(self.stock.batch_left[row])
+
+    def take(
+        self,
+        name: PoolName,
+        row: int,
+        shares: tuple[ZoneShare, ...],
+        attempt: Attempt = _NOBODY,
+        holding: Holding | None = None,
+    ) -> None:
         """Subtract a choice from a pool: for trials, in a view of the cluster itself `Cluster.hold` is the way."""
         node = self.nodes[row]
-        for share in shares:
-            self.pools[name].take(row, node.slot(share.zone), share.cpu_mcpu, share.memory_bytes)
+        _move(node, self.pools[name], _costs(node, name, shares, holding), 1)
+        self.stock.take(name, row, attempt, holding, is_choice=True)
+
+    def leave(self, name: PoolName, row: int, shares: tuple[ZoneShare, ...], attempt: Attempt) -> None:
+        """Give back what an attempt holds, in a trial."""
+        node = self.nodes[row]
+        inventory = self.stock.of(row)
+        holding = inventory.holdings.get(attempt) if inventory else None
+        _move(node, self.pools[name], _costs(node, name, shares, holding), -1)
+        self.stock.leave(name, row, attempt)
 
 
 class Cluster:
@@ -131,6 +163,9 @@ class Cluster:
         self._facts = NodeFacts(self._size, self._columns, facts_max_age_ms)
         self._shapes = Shapes()
         self._pools = {name: Pool(self._size, self._columns) for name in PoolName}
+        self._stock = Stocktaking(self._size)
+        self.disagreeing: dict[str, tuple[str, ...]] = {}
+        """The nodes with which the ledger does not agree, and why not."""
         self._capacity_cpu: IntArray = np.zeros((self._size, self._columns), dtype=np.int64, order="F")
         self._capacity_memory: IntArray = np.zeros((self._size, self._columns), dtype=np.int64, order="F")
 
@@ -138,6 +173,7 @@ class Cluster:
         """Make every array (size, columns) and write all nodes again."""
         self._size, self._columns = size, columns
         self._facts.allocate(size, columns)
+        self._stock.resize(size)
         for pool in self._pools.values():
             pool.resize(size, columns)
         self._capacity_cpu = np.zeros((size, columns), dtype=np.int64, order="F")
@@ -159,6 +195,7 @@ class Cluster:
         self.rows[name] = node.row
         for pool in self._pools.values():
             pool.add()
+        self._stock.add()
         if node.row >= self._size:
             self._resize(self._size * 2, self._columns)
         else:
@@ -173,14 +210,22 @@ class Cluster:
     # ---- facts
 
     def on_topology(self, fact: NodeTopologyReported) -> bool:
-        """Take what a machine is; False when it is older than what is known. Raises InvalidInput for a topology that is none."""
+        """Take what a machine is; False when it is older than what is known. Raises InvalidInput for a topology that is none,
+        rules that do not go with it, and more labels or taints than are kept; nothing changes then.
+        """
         fact.topology.validate()
         if len(fact.topology.zones) > MAX_ZONES:
             raise InvalidInput("topology.zones", f"at most {MAX_ZONES} zones", len(fact.topology.zones))
+        fact.rules.validate(fact.topology)
+        inventory = NodeInventory(fact.topology, fact.rules)
+        self._facts.check(fact)
         node = self.node(fact.node)
         if node.topology is not None and fact.at_ms < node.topology_at_ms:
             return False
-        node.topology, node.topology_at_ms = fact.topology, fact.at_ms
+        node.topology, node.topology_at_ms, node.said = fact.topology, fact.at_ms, fact
+        node.reserved = reserved_shares(fact.topology, fact.rules)
+        for attempt, holding in node.holdings.items():
+            inventory.hold(attempt, holding)
         node.is_simulated = fact.simulated
         node.zone_ids = tuple(zone.zone for zone in fact.topology.zones)
         node.sockets = tuple(zone.socket for zone in fact.topology.zones)
@@ -189,6 +234,8 @@ class Cluster:
             self._resize(self._size, len(node.zone_ids))
         self._write_topology(node)
         self._write_facts(node)
+        self._stock.know(node.row, inventory, len(node.holds) - len(node.prod))
+        self.compare(node)
         for name, pool in self._pools.items():
             self._promise(node, name)
             self._hold_again(node, name, pool)
@@ -219,32 +266,67 @@ class Cluster:
             self.grown.add(node.row)
         return True
 
-    def reserve(self, node: Node, shares: tuple[ZoneShare, ...]) -> None:
-        """Take so much of the machine away from prod work for good; the same again replaces what was reserved."""
-        node.reserved = shares
-        self._promise(node, PoolName.PROD)
-        self.grown.add(node.row)
-
     # ---- holds
 
     def hold(
-        self, node: Node, attempt: Attempt, shares: tuple[ZoneShare, ...], pool: PoolName = PoolName.BATCH
+        self,
+        node: Node,
+        attempt: Attempt,
+        shares: tuple[ZoneShare, ...],
+        pool: PoolName = PoolName.BATCH,
+        holding: Holding | None = None,
+        *,
+        is_choice: bool = False,
     ) -> None:
-        """Subtract what an attempt holds; the same attempt again replaces what it held."""
+        """Subtract what an attempt holds; the same attempt again replaces what it held.
+
+        Raises InvariantBroken for a choice of CPUs or devices that are not free. What the ledger says is taken as it is.
+        """
         if attempt in node.holds:
             self.drop(node, attempt)
+        self._stock.take(pool, node.row, attempt, holding, is_choice=is_choice)
         node.holds[attempt] = shares
         if pool is PoolName.PROD:
             node.prod.add(attempt)
-        self._take(node, self._pools[pool], shares, 1)
+        if holding is None:
+            _move(node, self._pools[pool], shares, 1)
+            return
+        node.holdings[attempt] = holding
+        _move(node, self._pools[pool], _costs(node, pool, shares, holding), 1)
+        self._limit_batch(node, holding)
 
     def drop(self, node: Node, attempt: Attempt) -> None:
         """Give back what an attempt holds; nothing when it holds nothing here."""
         shares = node.holds.pop(attempt, None)
-        if shares is not None:
-            self._take(node, self._pools[PoolName.PROD if attempt in node.prod else PoolName.BATCH], shares, -1)
-            node.prod.discard(attempt)
-            self.grown.add(node.row)
+        if shares is None:
+            return
+        name = PoolName.PROD if attempt in node.prod else PoolName.BATCH
+        node.prod.discard(attempt)
+        self._stock.leave(name, node.row, attempt)
+        holding = node.holdings.pop(attempt, None) if node.holdings else None
+        _move(node, self._pools[name], _costs(node, name, shares, holding), -1)
+        if holding is not None:
+            self._limit_batch(node, holding)
+            if node.problems:
+                self.compare(node)
+        self.grown.add(node.row)
+
+    def _limit_batch(self, node: Node, holding: Holding) -> None:
+        """Batch work keeps off the CPUs of LSE."""
+        if holding.cpus and holding.qos is QosClass.LSE:
+            self._promise(node, PoolName.BATCH)
+
+    def compare(self, node: Node, assumed: Collection[Attempt] = ()) -> None:
+        """See whether what is held on a node, apart from what is only assumed, agrees with what the node is."""
+        inventory = self._stock.of(node.row)
+        if inventory is None:
+            return
+        node.problems = inventory.disagreements(assumed)
+        self._stock.agrees[node.row] = not node.problems
+        if node.problems:
+            self.disagreeing[node.name] = node.problems
+        else:
+            self.disagreeing.pop(node.name, None)
 
     def settle(self, node: Node, is_reloading: bool) -> None:
         """Leave a node out of decisions while its ledger row is read again, and take it back in afterwards."""
@@ -253,44 +335,46 @@ class Cluster:
         if not is_reloading:
             self.grown.add(node.row)
 
-    def _take(self, node: Node, pool: Pool, shares: tuple[ZoneShare, ...], sign: int) -> None:
-        for share in shares:
-            pool.take(node.row, node.slot(share.zone), sign * share.cpu_mcpu, sign * share.memory_bytes)
-
     def _hold_again(self, node: Node, name: PoolName, pool: Pool) -> None:
         """Subtract all holds anew: the zones of the node may have moved to other columns."""
         pool.forget(node.row)
         for attempt, shares in node.holds.items():
             if (attempt in node.prod) == (name is PoolName.PROD):
-                self._take(node, pool, shares, 1)
+                _move(node, pool, _costs(node, name, shares, node.holdings.get(attempt)), 1)
 
     def _promise(self, node: Node, name: PoolName) -> None:
         promised = self._batch_of(node) if name is PoolName.BATCH else self._prod_of(node)
         self._pools[name].promise(node.row, *promised)
 
     def _batch_of(self, node: Node) -> tuple[list[int], list[int]]:
-        """What overcommit promises, by column."""
+        """What overcommit promises, by column, and no CPU of LSE's or of the node's own."""
+        inventory = self._stock.of(node.row)
         cpu, memory = [0] * len(node.zone_ids), [0] * len(node.zone_ids)
         for zone in node.allocatable.zones if node.allocatable else ():
             if zone.zone in node.zone_ids:
                 slot = node.zone_ids.index(zone.zone)
-                cpu[slot] = min(max(0, zone.batch_cpu_mcpu), CPU_MAX_MCPU)
+                most_mcpu = inventory.batch_most_mcpu(zone.zone) if inventory else None
+                cpu[slot] = min(max(0, zone.batch_cpu_mcpu), CPU_MAX_MCPU if most_mcpu is None else most_mcpu)
                 memory[slot] = min(max(0, zone.batch_memory_bytes), MEMORY_MAX_BYTES)
         return cpu, memory
 
     def _prod_of(self, node: Node) -> tuple[list[int], list[int]]:
-        """What the machine has and is not reserved, by column."""
+        """What the machine has and is not reserved, by column; CPU as the node claims it."""
         zones = node.topology.zones if node.topology else ()
-        cpu = [min(zone.cpu_capacity_mcpu, CPU_MAX_MCPU) for zone in zones]
+        cpu = [zone.cpu_capacity_mcpu for zone in zones]
         memory = [min(zone.memory_bytes, MEMORY_MAX_BYTES) for zone in zones]
         for share in node.reserved if zones else ():
             slot = node.slot(share.zone)
             cpu[slot] = max(0, cpu[slot] - share.cpu_mcpu)
             memory[slot] = max(0, memory[slot] - share.memory_bytes)
+        if node.said is not None:
+            cpu = [min(amplified(mcpu, node.said.rules), CPU_MAX_MCPU) for mcpu in cpu]
         return cpu, memory
 
     def _write_topology(self, node: Node) -> None:
         row = node.row
+        if node.said is not None:
+            self._facts.describe(row, node.said)
         self._facts.socket[row] = NO_SOCKET
         self._facts.split_score[row] = fewest_zones(split_cost(node.sockets))
         self._capacity_cpu[row] = self._capacity_memory[row] = 0
@@ -313,13 +397,13 @@ class Cluster:
 
     def view(self, now_ms: int) -> View:
         """The cluster now, and as it changes."""
-        return self._view(now_ms, self._pools)
+        return self._view(now_ms, self._pools, self._stock)
 
     def trial(self, now_ms: int) -> View:
         """A view to decide on without holding anything: `View.take` subtracts from copies."""
-        return self._view(now_ms, {name: pool.fork() for name, pool in self._pools.items()})
+        return self._view(now_ms, {name: pool.fork() for name, pool in self._pools.items()}, self._stock.fork())
 
-    def _view(self, now_ms: int, pools: dict[PoolName, Pool]) -> View:
+    def _view(self, now_ms: int, pools: dict[PoolName, Pool], stock: Stocktaking) -> View:
         self._facts.look(now_ms)
         self._rank()
         return View(
@@ -330,6 +414,7 @@ class Cluster:
             facts=self._facts,
             shapes=self._shapes,
             pools=pools,
+            stock=stock,
         )
 
     def _rank(self) -> None:
@@ -359,17 +444,24 @@ class Cluster:
             self._could_hold[wanted] = bool(holds.any())
         return self._could_hold[wanted]
 
-    def take_grown(self) -> tuple[IntArray, IntArray]:
-        """Free batch CPU and memory, shape (rows,), of the nodes that may hold more than when this was last asked."""
+    def take_grown(self) -> dict[PoolName, tuple[IntArray, IntArray]]:
+        """Free CPU and memory of each pool, shape (rows,), of the nodes that may hold more than when this was last asked."""
         rows = np.array(sorted(self.grown), dtype=np.int64)
         self.grown.clear()
-        pool = self._pools[PoolName.BATCH]
-        pool.sync()
         rows = rows[self._facts.fresh[rows] & self._facts.settled[rows]]
-        return pool.node_free_cpu[rows], pool.node_free_memory[rows]
+        found = {}
+        for name, pool in self._pools.items():
+            pool.sync()
+            found[name] = pool.node_free_cpu[rows], pool.node_free_memory[rows]
+        return found
 
     def check(self) -> None:
         """Raise InvariantBroken unless every row equals what its facts and holds give, in lists and arrays."""
+        for node in self.nodes:
+            inventory = self._stock.of(node.row)
+            if inventory is not None and (node.holdings or inventory.holdings):
+                inventory.check(node.name)
+                self._check_own(node, inventory)
         for name, pool in self._pools.items():
             pool.check()
             kept = [(row.cpu[:], row.memory[:]) for row in pool.rows]
@@ -380,3 +472,25 @@ class Cluster:
                 if kept[node.row] != (row.cpu, row.memory):
                     rule = "free differs from allocatable less held"
                     raise InvariantBroken(rule, node=node.name, pool=name.value, kept=kept[node.row])
+
+    def _check_own(self, node: Node, inventory: NodeInventory) -> None:
+        """Own CPUs are in nobody else's set, and no device gives more than it has, but where the ledger says so."""
+        if inventory.holdings != node.holdings:
+            raise InvariantBroken("an inventory holds something else than its node", node=node.name)
+        if not node.problems and node.in_flight == 0 and (problems := inventory.disagreements()):
+            raise InvariantBroken("something is held that cannot be held", node=node.name, problems=problems)
+
+
+def _costs(node: Node, name: PoolName, shares: tuple[ZoneShare, ...], holding: Holding | None) -> tuple[ZoneShare, ...]:
+    """What shares cost in a pool: CPUs by number as much as the machine claims them to be."""
+    if holding is None or not holding.cpus or name is PoolName.BATCH or node.said is None:
+        return shares
+    return tuple(
+        ZoneShare(zone=share.zone, cpu_mcpu=amplified(share.cpu_mcpu, node.said.rules), memory_bytes=share.memory_bytes)
+        for share in shares
+    )
+
+
+def _move(node: Node, pool: Pool, shares: tuple[ZoneShare, ...], sign: int) -> None:
+    for share in shares:
+        pool.take(node.row, node.slot(share.zone), sign * share.cpu_mcpu, sign * share.memory_bytes)

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from colo_common.events.effects import Effect
 from colo_common.events.job import ReplicaWant
+from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import Reason
@@ -19,6 +20,7 @@ from colo_scheduler.announce import announce, order, released
 from colo_scheduler.attempts import Held, Over
 from colo_scheduler.cluster import Cluster, Node
 from colo_scheduler.decide import Choice
+from colo_scheduler.inventory import holding_of
 from colo_scheduler.ledger import (
     CALL_MAX,
     RESERVATIONS_MAX,
@@ -35,6 +37,7 @@ from colo_scheduler.ledger import (
     ReservationRefused,
 )
 from colo_scheduler.policy import Policy
+from colo_scheduler.pool import pool_of
 from colo_scheduler.queue import WantQueue
 from colo_scheduler.shards import Shards
 
@@ -75,8 +78,16 @@ class Commits:
 
     # ---- forward
 
+    def take(self, wants: Sequence[ReplicaWant], number: int, choice: Choice) -> None:
+        """Hold one choice at once, so that the next one sees it; `assume` follows for all of them."""
+        want, node = wants[number], self._cluster.nodes[choice.row]
+        attempt = (want.replica, want.attempt)
+        if attempt in self.held or attempt in node.holds:
+            raise InvariantBroken("an attempt was decided twice", replica=want.replica, attempt=want.attempt)
+        self._cluster.hold(node, attempt, choice.shares, pool_of(want.band), choice.holding, is_choice=True)
+
     def assume(self, chosen: Sequence[tuple[ReplicaWant, Choice]], now_ms: int) -> list[Effect]:
-        """Hold these places from now on and ask the ledger for them; at most RESERVATIONS_MAX in one call, a node's together."""
+        """Ask the ledger for places that were taken; at most RESERVATIONS_MAX in one call, a node's together."""
         by_row: dict[int, list[tuple[ReplicaWant, Choice]]] = {}
         for want, choice in chosen:
             by_row.setdefault(choice.row, []).append((want, choice))
@@ -106,12 +117,9 @@ class Commits:
         reservations = []
         for want, choice in members:
             attempt = (want.replica, want.attempt)
-            if attempt in self.held:
-                raise InvariantBroken("an attempt was decided twice", replica=want.replica, attempt=want.attempt)
             held = Held(placement_of(want, node, choice, now_ms), expect + 1, want=want)
             self.held[attempt] = held
             self._assumed[attempt] = now_ms
-            self._cluster.hold(node, attempt, choice.shares)
             reservations.append(Reservation(placement=held.placement, generation=held.generation))
         return NodeReserve(node=node.name, expect=expect, reservations=tuple(reservations))
 
@@ -281,10 +289,13 @@ class Commits:
                 continue
             held = Held(reservation.placement, reservation.generation, is_confirmed=attempt in confirmed)
             self.held[attempt] = held
-            self._cluster.hold(node, attempt, reservation.placement.zones)
+            place = reservation.placement
+            self._cluster.hold(node, attempt, place.zones, pool_of(place.band), holding_of(place))
             if self._queue.remove(attempt) is not None:
                 self._lost_commits.pop(attempt, None)
                 waited_for.append(held)
+        if node.holdings or node.problems:
+            self._cluster.compare(node, [attempt for attempt in node.holdings if self.held[attempt].is_assumed])
         # Who knows what else is held there? Nothing more is placed on the node until somebody has put its row right.
         self._cluster.settle(node, is_reloading=bool(row.unreadable))
         if row.unreadable and node.name not in self.unreadable:
@@ -324,6 +335,7 @@ class Commits:
 
 def placement_of(want: ReplicaWant, node: Node, choice: Choice, now_ms: int) -> Placement:
     """What is promised to the want on this node."""
+    held = choice.holding
     return Placement(
         replica=want.replica,
         job=want.job,
@@ -339,6 +351,9 @@ def placement_of(want: ReplicaWant, node: Node, choice: Choice, now_ms: int) -> 
         sample_seq=node.sample_seq,
         decided_at_ms=now_ms,
         traceparent=want.traceparent,
+        cpus=CpuSet(held.cpus).format() if held else "",
+        devices=held.devices if held else (),
+        huge_pages=held.huge_pages if held else (),
     )
 
 

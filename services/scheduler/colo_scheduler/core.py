@@ -1,6 +1,7 @@
 """The scheduler's core: facts about nodes and wants in, reservations, placements and reports out."""
 
 from collections import Counter
+from functools import partial
 from typing import Final, assert_never
 
 from msgspec import Struct
@@ -20,11 +21,13 @@ from colo_common.events.requests import (
     PlanJob,
     Refusal,
 )
+from colo_common.model.constraints import UNCONSTRAINED
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.place_rules import check_constraints
 from colo_scheduler.attempts import Over
 from colo_scheduler.cluster import Cluster, View
 from colo_scheduler.commit import Commits, Recovery, load_rows
-from colo_scheduler.decide import Stages, Unwatched, decide_class
+from colo_scheduler.decide import ClassDecision, Stages, Unwatched
 from colo_scheduler.explain import capacity_report, report_of
 from colo_scheduler.ledger import (
     CALL_MAX,
@@ -40,10 +43,12 @@ from colo_scheduler.ledger import (
 )
 from colo_scheduler.plan import plan_job
 from colo_scheduler.policy import Policy
+from colo_scheduler.pool import pool_of
 from colo_scheduler.queue import Parked, WantQueue
 from colo_scheduler.records import Records
 from colo_scheduler.request import RequestClass, class_of
 from colo_scheduler.shards import Shards, ShardsHeld
+from colo_scheduler.turn import decide_turn
 from colo_scheduler.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES
 
 __all__ = ["AskPending", "Event", "SchedulerCore"]
@@ -289,11 +294,12 @@ class SchedulerCore:
     def _wake_by_capacity(self) -> None:
         if not self.cluster.grown:
             return
-        free_cpu, free_memory = self.cluster.take_grown()
+        grown = self.cluster.take_grown()
 
         def might_fit(request: RequestClass, parked: Parked) -> bool:
             if parked.is_unresolvable:
                 return request.is_admitted and parked.capacity_changes != self.cluster.capacity_changes
+            free_cpu, free_memory = grown[pool_of(request.band)]
             return bool(((free_cpu >= request.cpu_mcpu) & (free_memory >= request.memory_bytes)).any())
 
         self.queue.wake_where(might_fit)
@@ -322,11 +328,12 @@ class SchedulerCore:
             view = view or self.cluster.view(now_ms)
             wants = self.queue.take(request, min(budget, self.policy.quantum))
             budget -= len(wants)
-            decision = decide_class(
+            decision = decide_turn(
                 view,
                 request,
-                len(wants) if request.is_admitted else 0,
-                self.policy.weights,
+                len(wants),
+                self.policy,
+                partial(self.commits.take, wants),
                 best_rows=self.policy.score_rows,
                 stages=self._stages,
             )
@@ -336,17 +343,19 @@ class SchedulerCore:
                 effects.extend(self.commits.assume(chosen, now_ms))
                 self._records.chosen(view, chosen, decision)
             if len(chosen) < len(wants):
-                effects.extend(self._reject(view, request, wants[len(chosen) :]))
+                effects.extend(self._reject(view, request, wants[len(chosen) :], decision))
             else:
                 self.queue.placed(request)
         return effects
 
-    def _reject(self, view: View, request: RequestClass, wants: list[ReplicaWant]) -> list[Effect]:
+    def _reject(
+        self, view: View, request: RequestClass, wants: list[ReplicaWant], decision: ClassDecision
+    ) -> list[Effect]:
         """Put the wants back and let their class wait; say why where that is news."""
         now_ms = view.now_ms
-        report = report_of(view, request)
+        report = report_of(view, request, decision.refused)
         if request.is_admitted:
-            report = capacity_report(self.cluster, request, report) or report
+            report = capacity_report(self.cluster, view, request, report) or report
         self.queue.put_back(wants)
         ends = [until_ms for _, until_ms in request.avoid if until_ms > now_ms]
         parked = self.queue.park(
@@ -413,3 +422,5 @@ def check_want(want: ReplicaWant, number: int) -> None:
         raise InvalidInput(
             f"{where}.request.memory_bytes", f"must be from 1 to {MEMORY_MAX_BYTES}", want.request.memory_bytes
         )
+    if want.qos.has_own_cpus or want.constraints != UNCONSTRAINED:
+        check_constraints(want.constraints, want.qos, want.request, f"{where}.")

@@ -4,7 +4,7 @@ A score depends on its own node only, so after each choice only the chosen node 
 all nodes anew for every replica.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from colo_common.events.job import ReplicaWant
@@ -12,6 +12,8 @@ from colo_common.events.placement import NodeScore, ReasonCount
 from colo_common.model.placement import ZoneShare
 from colo_scheduler.candidates import Candidates
 from colo_scheduler.cluster import View
+from colo_scheduler.fit import Misfit
+from colo_scheduler.inventory import Holding
 from colo_scheduler.request import RequestClass
 from colo_scheduler.scorers.weights import ScorerWeights
 from colo_scheduler.stack import scoring_of
@@ -42,22 +44,25 @@ class Unwatched:
 
 
 class Choice(NamedTuple):
-    """A node and what the replica takes of its zones."""
+    """A node, what the replica takes of its zones, and beside that. `reservation` names the one whose place it takes."""
 
     row: int
     shares: tuple[ZoneShare, ...]
+    holding: Holding | None = None
+    reservation: str = ""
 
 
 class ClassDecision(NamedTuple):
     """Choices, one a replica in order. `counts`: how many nodes each reason refused before the first choice;
     nobody is asked when no replica is to be placed.
 
-    `best` is the top of the score matrix before the first choice.
+    `best` is the top of the score matrix before the first choice. `refused`: what a closer look at a node found against it.
     """
 
     choices: tuple[Choice, ...]
     counts: tuple[ReasonCount, ...]
     best: tuple[NodeScore, ...]
+    refused: Mapping[int, Misfit] = {}
 
 
 def decide_class(

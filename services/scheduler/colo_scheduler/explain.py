@@ -1,22 +1,34 @@
 """Why no node takes a request: how many nodes each reason refuses, and the node that came closest."""
 
+from collections import Counter
+from collections.abc import Mapping
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
 
 from colo_common.events.placement import NearestMiss, ReasonCount
 from colo_common.model.reasons import SENTENCES, Reason
+from colo_scheduler.capacity import too_large
 from colo_scheduler.cluster import Cluster, View
+from colo_scheduler.fit import Fit, Misfit
 from colo_scheduler.pool import Pool, pool_of
 from colo_scheduler.request import RequestClass
-from colo_scheduler.stack import run_filters
-from colo_scheduler.zones import IntArray, parts_of_rows, whole_of
+from colo_scheduler.search import TRIES_MOST, look_closely, needs_search
+from colo_scheduler.stack import Filtered, run_filters
+from colo_scheduler.zones import IntArray, cpu_held_together, parts_of_rows
 
 __all__ = ["Report", "capacity_report", "report_of", "sentence"]
 
+_NOBODY: Mapping[int, Misfit] = {}
+_REASONS = tuple(Reason)
+
 
 class Report(NamedTuple):
-    """Why no node takes a request class now. `is_unresolvable`: no more free capacity would change that."""
+    """Why no node takes a request class now. `is_unresolvable`: no more free capacity would change that.
+
+    The counts sum to `nodes` less those that were not tried: a closer look is taken at `search.TRIES_MOST` nodes at most.
+    """
 
     nodes: int
     counts: tuple[ReasonCount, ...]
@@ -29,21 +41,62 @@ class Report(NamedTuple):
         return (*(count.reason for count in self.counts), self.is_unresolvable)
 
 
-def report_of(view: View, request: RequestClass) -> Report:
-    """The report of a class that no node takes now."""
-    if not request.is_admitted:
-        return Report(view.count, (ReasonCount(reason=Reason.QOS_NOT_ADMITTED, nodes=view.count),), None, True)
+def report_of(view: View, request: RequestClass, refused: Mapping[int, Misfit] = _NOBODY) -> Report:
+    """The report of a class that no node takes now. `refused`: what a closer look at nodes has found already."""
+    if request.refusal is not None:
+        is_final = request.refusal is Reason.QOS_NOT_ADMITTED
+        return Report(view.count, (ReasonCount(reason=request.refusal, nodes=view.count),), None, is_final)
     if view.count == 0:
         return Report(0, (ReasonCount(reason=Reason.NO_NODES, nodes=0),), None)
     filtered = run_filters(view, request)
+    if filtered.rows.size and needs_search(view, request):
+        return _closely(view, request, filtered, refused)
+    if not filtered.refused:
+        return Report(view.count, (), None)
     reason, rows = filtered.refused[-1]
     return Report(view.count, filtered.counts, _nearest(view, request, reason, rows))
+
+
+def _closely(view: View, request: RequestClass, filtered: Filtered, refused: Mapping[int, Misfit]) -> Report:
+    """The report where nodes passed all filters: what a closer look at them finds, at no more than are ever tried."""
+    tries = 0
+    misfits: dict[int, Misfit] = {}
+    for row in filtered.rows.tolist():
+        known = refused.get(row)
+        if known is None and tries < TRIES_MOST - len(refused):
+            tries += 1
+            found = look_closely(view, row, request)
+            known = None if isinstance(found, Fit) else found
+        if known is not None:
+            misfits[row] = known
+    numbers = Counter({count.reason: count.nodes for count in filtered.counts})
+    numbers.update(misfit.reason for misfit in misfits.values())
+    order = list(dict.fromkeys([*(count.reason for count in filtered.counts), *_REASONS]))
+    counts = tuple(ReasonCount(reason=reason, nodes=numbers[reason]) for reason in order if numbers[reason])
+    return Report(view.count, counts, _least_missing(view, misfits))
+
+
+def _least_missing(view: View, misfits: Mapping[int, Misfit]) -> NearestMiss | None:
+    """Of the nodes looked at closely the one that lacks the smallest part; those that lack no amount come last; ties by name."""
+    if not misfits:
+        return None
+
+    def lacking(row: int) -> tuple[bool, Fraction, int]:
+        misfit = misfits[row]
+        return (
+            misfit.unit == "condition",
+            Fraction(misfit.need - misfit.have, max(1, misfit.need)),
+            int(view.facts.rank[row]),
+        )
+
+    row = min(misfits, key=lacking)
+    return NearestMiss(node=view.nodes[row].name, **misfits[row]._asdict())
 
 
 def _nearest(view: View, request: RequestClass, reason: Reason, rows: IntArray) -> NearestMiss:
     """The node that came furthest along the filters, and of those the one that lacks least; ties go by name."""
     pool = view.pool(pool_of(request.band))
-    have, need, unit = _shortage(pool, request, reason, rows)
+    have, need, unit = _shortage(view, pool, request, reason, rows)
     nearest = rows[have == have.max()]
     best = int(nearest[np.argmin(view.facts.rank[nearest])])
     zone = None
@@ -54,65 +107,61 @@ def _nearest(view: View, request: RequestClass, reason: Reason, rows: IntArray) 
     return NearestMiss(node=view.nodes[best].name, reason=reason, need=need, have=value, unit=unit, zone=zone)
 
 
-def _shortage(pool: Pool, request: RequestClass, reason: Reason, rows: IntArray) -> tuple[IntArray, int, str]:
+def _shortage(
+    view: View, pool: Pool, request: RequestClass, reason: Reason, rows: IntArray
+) -> tuple[IntArray, int, str]:
     """What each of the rows has, what is needed, and the unit. Reasons without an amount have 0 of 1 "condition"."""
     match reason:
-        case Reason.BATCH_CPU_SHORT:
+        case Reason.BATCH_CPU_SHORT | Reason.CPU_SHORT:
             return pool.node_free_cpu[rows].clip(0), request.cpu_mcpu, "mcpu"
-        case Reason.BATCH_MEMORY_SHORT:
+        case Reason.BATCH_MEMORY_SHORT | Reason.MEMORY_SHORT:
             return pool.node_free_memory[rows].clip(0), request.memory_bytes, "bytes"
         case Reason.ZONE_FIT_SHORT:
             parts = parts_of_rows(request.cpu_mcpu, request.memory_bytes, pool.free_cpu[rows], pool.free_memory[rows])
-            return cpu_held_together(request, parts), request.cpu_mcpu, "mcpu"
+            return cpu_held_together(request.cpu_mcpu, request.memory_bytes, parts), request.cpu_mcpu, "mcpu"
+        case Reason.CPUS_SHORT:
+            return view.stock.own_cpus[rows], request.own_cpus, "cpus"
+        case Reason.DEVICE_SHORT:
+            for device in request.place.devices:
+                free = view.stock.free_devices(device.kind)
+                if free is not None and int(free[rows].min()) < max(1, device.count):
+                    return free[rows], max(1, device.count), device.kind
         case _:
-            return np.zeros(rows.size, dtype=np.int64), 1, "condition"
+            pass
+    return np.zeros(rows.size, dtype=np.int64), 1, "condition"
 
 
-def cpu_held_together(request: RequestClass, parts: IntArray) -> IntArray:
-    """How much of the request's CPU the zones of each row can take with its memory: mcpu, rounded down."""
-    whole = whole_of(request.cpu_mcpu, request.memory_bytes)
-    shares = [request.cpu_mcpu * min(total, whole) // whole for total in parts.sum(axis=1).tolist()]
-    return np.array(shares, dtype=np.int64)
-
-
-def capacity_report(cluster: Cluster, request: RequestClass, report: Report) -> Report | None:
+def capacity_report(cluster: Cluster, view: View, request: RequestClass, report: Report) -> Report | None:
     """The report of a request that is larger than every node as a whole, or None when some node could hold it empty.
 
     None as well while no node has said what it is: then nothing is known to be too large.
     """
-    if cluster.could_hold(request.cpu_mcpu, request.memory_bytes):
-        return None
-    capacity_cpu, capacity_memory = cluster.capacity()
-    cpu, memory = capacity_cpu.sum(axis=1), capacity_memory.sum(axis=1)
-    known = np.flatnonzero(cpu > 0)
-    if known.size == 0:
-        return None
-    if int(cpu.max()) < request.cpu_mcpu:
-        reason, have, need, unit = Reason.BATCH_CPU_SHORT, cpu[known], request.cpu_mcpu, "mcpu"
-    elif int(memory.max()) < request.memory_bytes:
-        reason, have, need, unit = Reason.BATCH_MEMORY_SHORT, memory[known], request.memory_bytes, "bytes"
-    else:
-        reason, have, need, unit = (
-            Reason.ZONE_FIT_SHORT,
-            cpu_held_together(
-                request,
-                parts_of_rows(request.cpu_mcpu, request.memory_bytes, capacity_cpu[known], capacity_memory[known]),
-            ),
-            request.cpu_mcpu,
-            "mcpu",
-        )
-    most = int(have.max())
-    name = min(cluster.nodes[row].name for row in known[have == most].tolist())
-    nearest = NearestMiss(node=name, reason=reason, need=need, have=most, unit=unit)
-    return report._replace(nearest=nearest, is_unresolvable=True)
+    nearest = too_large(cluster, view, request)
+    return None if nearest is None else report._replace(nearest=nearest, is_unresolvable=True)
 
 
 def sentence(report: Report) -> str:
-    """The report for people: "0/12 nodes: 7 batch-cpu-short (not enough ...), 5 ...; nearest n3: 3000 of 4000 mcpu"."""
+    """The report for people: "0/12 nodes: 7 cpu-short (not enough ...), 5 ...; nearest: 1.2 CPU short in zone 1 of n3 (...)"."""
     counts = ", ".join(f"{c.nodes} {c.reason.value} ({SENTENCES[c.reason]})" for c in report.counts)
     text = f"0/{report.nodes} nodes: {counts}"
+    untried = report.nodes - sum(count.nodes for count in report.counts)
+    if untried:
+        text += f", {untried} not tried"
     near = report.nearest
     if near is not None and near.unit != "condition":
-        zone = "" if near.zone is None else f" zone {near.zone}"
-        text += f"; nearest {near.node}{zone}: {near.have} of {near.need} {near.unit}"
+        text += f"; nearest: {_lack(near)}"
     return text + ("; no node could hold it even when empty" if report.is_unresolvable and near is not None else "")
+
+
+def _lack(near: NearestMiss) -> str:
+    """ "1.2 CPU short in zone 1 of node-07 (2800 of 4000 mcpu)"."""
+    lack = near.need - near.have
+    match near.unit:
+        case "mcpu":
+            told = f"{lack / 1000:g} CPU"
+        case "bytes":
+            told = f"{lack} bytes"
+        case _:
+            told = f"{lack} {near.unit}"
+    where = near.node if near.zone is None else f"zone {near.zone} of {near.node}"
+    return f"{told} short in {where} ({near.have} of {near.need} {near.unit})"

@@ -8,6 +8,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from colo_common.events.node import NodeTopologyReported
+from colo_common.model.invalid import InvalidInput
+from colo_scheduler.eligibility.selector import LabelColumns
+from colo_scheduler.eligibility.taints import TAINTS_MAX, TaintColumn
 from colo_scheduler.pool import FloatArray
 from colo_scheduler.zones import NO_SOCKET, IntArray
 
@@ -16,11 +20,14 @@ __all__ = ["BoolArray", "NodeFacts"]
 BoolArray = npt.NDArray[np.bool_]
 
 _NEVER: Final = 1 << 62
+_ONLINE: Final = "online"
+"""The capability of a node that runs online work and keeps it apart."""
 
 
 class NodeFacts:
     """Arrays of shape (size,), `socket` (size, columns). `split_score`: what a node scores at most for few zones, as a
-    32-bit float, when it holds a request in more than one. A fact older than `max_age_ms` counts as not fresh (0: never).
+    32-bit float, when it holds a request in more than one. `online`: the node runs online work; `colocated`: its operator admits
+    batch work. A fact older than `max_age_ms` counts as not fresh (0: never).
     """
 
     def __init__(self, size: int, columns: int, max_age_ms: int) -> None:
@@ -29,6 +36,10 @@ class NodeFacts:
         self._lapse_ms = _NEVER
         self._log: list[int] = []
         self._log_begin = 0
+        self.labels = LabelColumns(size)
+        self.taints = TaintColumn(size)
+        self.kinds: list[frozenset[str]] = [frozenset()]
+        """The sets of kinds of devices that nodes have; `kind_set` says which one a row has."""
         self.allocate(size, columns)
 
     def allocate(self, size: int, columns: int) -> None:
@@ -40,11 +51,32 @@ class NodeFacts:
         self.socket: IntArray = np.full((size, columns), NO_SOCKET, dtype=np.int64, order="F")
         self.split_score: FloatArray = np.zeros(size, dtype=np.float32)
         self.rank: IntArray = np.zeros(size, dtype=np.int64)
+        self.online: BoolArray = np.zeros(size, dtype=np.bool_)
+        self.colocated: BoolArray = np.ones(size, dtype=np.bool_)
+        self.kind_set: IntArray = np.zeros(size, dtype=np.int64)
         self._may_grow: BoolArray = np.zeros(size, dtype=np.bool_)
         self._at_ms: IntArray = np.zeros(size, dtype=np.int64)
         self.start_log()
 
     # ---- changes
+
+    def check(self, said: NodeTopologyReported) -> None:
+        """Raise InvalidInput for what `describe` would refuse."""
+        self.labels.check(said.labels)
+        if len(said.taints) > TAINTS_MAX:
+            raise InvalidInput("taints", f"must be at most {TAINTS_MAX}", len(said.taints))
+
+    def describe(self, row: int, said: NodeTopologyReported) -> None:
+        """Take what a node says of itself beside its topology."""
+        self.labels.write(row, said.labels)
+        self.taints.write(row, said.taints)
+        kinds = frozenset(device.kind for device in said.topology.devices)
+        if kinds not in self.kinds:
+            self.kinds.append(kinds)
+        self.kind_set[row] = self.kinds.index(kinds)
+        self.online[row] = any(each.name == _ONLINE and each.present for each in said.capabilities)
+        self.colocated[row] = said.rules.is_colocated
+        self.note(row)
 
     def write(self, row: int, *, known: bool, settled: bool, simulated: bool, may_grow: bool, at_ms: int) -> None:
         """Take a node's facts. `may_grow`: they were fresh at `at_ms`."""

@@ -2,24 +2,27 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from colo_common.events.job import ReplicaWant
 from colo_common.events.placement import NodeScore
 from colo_common.events.requests import JobPlanned, PlanJob, PlannedReplica, PlannedTask, PlannedVictim
+from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_rules import validate_spec
-from colo_common.model.placement import Placement, ZoneShare
+from colo_common.model.placement import Placement
 from colo_common.model.workload import JobSpec
 from colo_scheduler.cluster import View
-from colo_scheduler.decide import decide_class
+from colo_scheduler.decide import Choice
 from colo_scheduler.explain import Report, report_of
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.policy import Policy
 from colo_scheduler.pool import pool_of
-from colo_scheduler.preempt import find_victims
+from colo_scheduler.preempt import find_victims, take_place_of
 from colo_scheduler.queue import WantQueue
 from colo_scheduler.request import RequestClass, class_of
+from colo_scheduler.turn import decide_turn
 
 __all__ = ["PLACES_MOST", "Plan", "plan_job"]
 
@@ -36,7 +39,7 @@ class Plan:
         self._policy = policy
         self._placements = placements
         self._gone: set[Attempt] = set()
-        self.places: list[tuple[str, str, tuple[ZoneShare, ...]]] = []
+        self.places: list[PlannedReplica] = []
         self.reports: dict[RequestClass, Report] = {}
         self.scores: dict[RequestClass, tuple[NodeScore, ...]] = {}
 
@@ -48,23 +51,36 @@ class Plan:
         missing = []
         while (request := queue.next_class()) is not None:
             taken = queue.take(request, self._policy.quantum)
-            decision = decide_class(
+            decision = decide_turn(
                 self._view,
                 request,
-                len(taken) if request.is_admitted else 0,
-                self._policy.weights,
+                len(taken),
+                self._policy,
+                partial(self._take, taken),
                 best_rows=0 if request in self.scores else self._policy.score_rows,
             )
             self.scores.setdefault(request, decision.best)
-            for want, choice in zip(taken, decision.choices, strict=False):
-                self._view.take(pool_of(request.band), choice.row, choice.shares)
-                self.places.append((_short(want), self._view.nodes[choice.row].name, choice.shares))
             if len(decision.choices) < len(taken):
-                self.reports[request] = report_of(self._view, request)
+                self.reports[request] = report_of(self._view, request, decision.refused)
                 rest = queue.take(request, len(wants))
                 missing.append((request, len(taken) - len(decision.choices) + len(rest)))
             queue.placed(request)
         return missing
+
+    def _take(self, wants: list[ReplicaWant], number: int, choice: Choice) -> None:
+        want = wants[number]
+        # The same job may run already: what is planned is nobody's attempt.
+        self._view.take(pool_of(want.band), choice.row, choice.shares, (want.replica, 0), choice.holding)
+        held = choice.holding
+        self.places.append(
+            PlannedReplica(
+                replica=_short(want),
+                node=self._view.nodes[choice.row].name,
+                zones=choice.shares,
+                cpus=CpuSet(held.cpus).format() if held else "",
+                devices=held.devices if held else (),
+            )
+        )
 
     def preempt(self, missing: list[tuple[RequestClass, int]]) -> tuple[list[Placement], int]:
         """Who would have to leave for the first of the missing replicas, and for how many of them that is enough."""
@@ -75,17 +91,9 @@ class Plan:
                 if helped == _PREEMPTORS_MOST or not request.is_admitted:
                     return leaving, helped
                 found = find_victims(self._view, request, self._placements, frozenset(self._gone))
-                if found is None:
+                if found is None or not take_place_of(self._view, request, found, ("", helped)):
                     break
-                name, node = pool_of(request.band), self._view.nodes[found.row]
-                for placement in found.leaving:
-                    self._gone.add((placement.replica, placement.attempt))
-                    self._view.take(name, found.row, tuple(_negative(share) for share in placement.zones))
-                shares = tuple(
-                    ZoneShare(zone=node.zone_ids[part.slot], cpu_mcpu=part.cpu_mcpu, memory_bytes=part.memory_bytes)
-                    for part in found.parts
-                )
-                self._view.take(name, found.row, shares)
+                self._gone.update((placement.replica, placement.attempt) for placement in found.leaving)
                 leaving.extend(found.leaving)
                 helped += 1
         return leaving, helped
@@ -106,7 +114,7 @@ def plan_job(
     missing = plan.decide(wants)
     leaving, helped = plan.preempt(missing)
     order = {_short(want): number for number, want in enumerate(wants)}
-    places = sorted(plan.places, key=lambda place: order[place[0]])
+    places = sorted(plan.places, key=lambda place: order[place.replica])
     classes = {_task_of(_short(want)): class_of(want) for want in wants}
     return JobPlanned(
         fits=not missing,
@@ -116,7 +124,7 @@ def plan_job(
         placed=len(places),
         waiting=waiting,
         tasks=tuple(_task(plan, task.name, task.replicas, classes[task.name]) for task in ask.spec.tasks),
-        places=tuple(PlannedReplica(replica=r, node=node, zones=zones) for r, node, zones in places[: ask.most]),
+        places=tuple(places[: ask.most]),
         victims=tuple(_victim(placement) for placement in leaving),
         by_preempting=helped,
     )
@@ -145,7 +153,7 @@ def _wants_of(spec: JobSpec, now_ms: int) -> list[ReplicaWant]:
 
 
 def _task(plan: Plan, name: str, replicas: int, request: RequestClass) -> PlannedTask:
-    on = Counter(node for replica, node, _ in plan.places if _task_of(replica) == name)
+    on = Counter(place.node for place in plan.places if _task_of(place.replica) == name)
     nodes = sorted(on.items(), key=lambda pair: (-pair[1], pair[0]))[:_NODES_TOLD]
     report = plan.reports.get(request) if on.total() < replicas else None
     return PlannedTask(
@@ -169,10 +177,6 @@ def _victim(placement: Placement) -> PlannedVictim:
         cpu_mcpu=placement.cpu_mcpu,
         memory_bytes=placement.memory_bytes,
     )
-
-
-def _negative(share: ZoneShare) -> ZoneShare:
-    return ZoneShare(zone=share.zone, cpu_mcpu=-share.cpu_mcpu, memory_bytes=-share.memory_bytes)
 
 
 def _short(want: ReplicaWant) -> str:

@@ -11,15 +11,18 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from colo_common.model.placement import Placement
+from colo_common.model.placement import Placement, ZoneShare
 from colo_scheduler.cluster import Node, View
+from colo_scheduler.fit import Fit
+from colo_scheduler.inventory import holding_of
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.pool import Pool, pool_of
 from colo_scheduler.request import RequestClass
+from colo_scheduler.search import look_closely, needs_search
 from colo_scheduler.stack import usable
 from colo_scheduler.zones import Part, ZoneFree, choose_zones
 
-__all__ = ["Victims", "find_victims", "importance"]
+__all__ = ["Victims", "find_victims", "importance", "take_place_of"]
 
 NODES_MOST: Final = 2_000
 """So many nodes are looked at, those with the most free CPU first."""
@@ -68,6 +71,32 @@ def find_victims(
         if best is None or order < best[0]:
             best = (order, found)
     return None if best is None else best[1]
+
+
+def take_place_of(view: View, request: RequestClass, victims: Victims, attempt: Attempt) -> bool:
+    """Let the victims leave a trial view and take their place; False, and nothing changes, when that is not enough.
+
+    Victims are found by CPU and memory. Whether the request can have its CPUs, devices and aligned zones then is decided as for
+    any node; where it cannot, nobody is to leave.
+    """
+    name, row, node = pool_of(request.band), victims.row, view.nodes[victims.row]
+    for placement in victims.leaving:
+        view.leave(name, row, placement.zones, (placement.replica, placement.attempt))
+    if not needs_search(view, request):
+        shares = tuple(
+            ZoneShare(zone=node.zone_ids[part.slot], cpu_mcpu=part.cpu_mcpu, memory_bytes=part.memory_bytes)
+            for part in victims.parts
+        )
+        view.take(name, row, shares, attempt)
+        return True
+    found = look_closely(view, row, request)
+    if isinstance(found, Fit):
+        view.take(name, row, found.shares, attempt, found.holding)
+        return True
+    for placement in victims.leaving:
+        held = holding_of(placement)
+        view.take(name, row, placement.zones, (placement.replica, placement.attempt), held)
+    return False
 
 
 def _on_node(pool: Pool, node: Node, request: RequestClass, lesser: list[Placement]) -> Victims | None:

@@ -1,19 +1,21 @@
 """A request class: wants that every node answers alike, and that are therefore decided together."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from colo_common.events.job import ReplicaWant
-from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.constraints import UNCONSTRAINED, Constraints, CpuPolicy, NumaPolicy
+from colo_common.model.qos import PriorityBand, QosClass, is_legal_pair
+from colo_common.model.reasons import Reason
 
 __all__ = ["RequestClass", "class_of"]
 
-_BATCH_BANDS = (PriorityBand.MID, PriorityBand.BATCH, PriorityBand.FREE)
+_CPU_MCPU: Final = 1_000
 
 
 class RequestClass(NamedTuple):
     """Everything of a want that a filter, a scorer or the order of classes looks at. `avoid`: node, until (Unix ms), sorted.
 
-    `has_command`: a real machine can run it; `has_work`: a simulated one can.
+    `has_command`: a real machine can run it; `has_work`: a simulated one can. `constraints` None: any place with room will do.
     """
 
     priority: int
@@ -24,11 +26,58 @@ class RequestClass(NamedTuple):
     avoid: tuple[tuple[str, int], ...]
     has_command: bool
     has_work: bool
+    constraints: Constraints | None = None
+
+    @property
+    def refusal(self) -> Reason | None:
+        """Why no node is asked at all, None where nodes are.
+
+        Work of the node itself is not placed, and a class goes only with its bands; no reservation holds a place here.
+        """
+        if self.qos is QosClass.SYSTEM or not is_legal_pair(self.qos, self.band):
+            return Reason.QOS_NOT_ADMITTED
+        if self.constraints is not None and self.constraints.reservation:
+            return Reason.RESERVATION_UNKNOWN
+        return None
 
     @property
     def is_admitted(self) -> bool:
-        """Whether batch capacity may be used: best-effort work below the prod band."""
-        return self.qos is QosClass.BE and self.band in _BATCH_BANDS
+        """Whether nodes are asked."""
+        return self.refusal is None
+
+    @property
+    def is_prod(self) -> bool:
+        """Whether this is online work, which takes of the machine itself and not of what overcommit promises."""
+        return self.band is PriorityBand.PROD
+
+    @property
+    def place(self) -> Constraints:
+        """The constraints, none where there are none."""
+        return UNCONSTRAINED if self.constraints is None else self.constraints
+
+    @property
+    def own_cpus(self) -> int:
+        """How many CPUs it wants by number: LSE and LSR, and whoever wants CPUs that do not move. 0 for the shared pool."""
+        if self.qos.has_own_cpus or (self.constraints is not None and self.constraints.cpu_policy in _FIXED):
+            return self.cpu_mcpu // _CPU_MCPU
+        return 0
+
+    @property
+    def is_detailed(self) -> bool:
+        """Whether amounts of CPU and memory by zone do not say yet that a node can take it."""
+        if self.qos.has_own_cpus:
+            return True
+        place = self.constraints
+        return place is not None and (
+            place.numa_policy is not NumaPolicy.NONE
+            or place.cpu_policy in _PLACED
+            or bool(place.devices)
+            or bool(place.huge_pages)
+        )
+
+
+_FIXED: Final = (CpuPolicy.EXCLUSIVE, CpuPolicy.IMMOVABLE)
+_PLACED: Final = (*_FIXED, CpuPolicy.NUMA)
 
 
 def class_of(want: ReplicaWant) -> RequestClass:
@@ -42,4 +91,5 @@ def class_of(want: ReplicaWant) -> RequestClass:
         avoid=tuple(sorted(want.avoid)),
         has_command=bool(want.run.command),
         has_work=want.run.work_mcpu_ms >= 1,
+        constraints=None if want.constraints == UNCONSTRAINED else want.constraints,
     )

@@ -118,6 +118,10 @@ class SchedulerShell:
         self._waiting = metrics.gauge("colo_scheduler_waiting_replicas", "replicas that wait for a place")
         self._held = metrics.gauge("colo_scheduler_held_attempts", "attempts that hold a place")
         self._unreadable: dict[str, tuple[str, ...]] = {}
+        self._disagreeing: dict[str, tuple[str, ...]] = {}
+        self._disagreeing_rows = metrics.gauge(
+            "colo_scheduler_disagreeing_rows", "ledger rows that do not agree with what the node is"
+        )
         self._unreadable_rows = metrics.gauge("colo_scheduler_unreadable_rows", "ledger rows that cannot be read")
         self._shards_held = metrics.gauge("colo_scheduler_held_shards", "shards whose wants are decided here")
         self._nodes = metrics.gauge("colo_scheduler_known_nodes", "nodes that are known")
@@ -312,6 +316,16 @@ class SchedulerShell:
         self._unreadable = found
         self._unreadable_rows.set(len(found))
 
+    def _tell_disagreeing(self) -> None:
+        """Log where the ledger holds what a node cannot give, when it begins and when it ends."""
+        found = dict(self._core.cluster.disagreeing)
+        for name in sorted(found.keys() | self._disagreeing.keys()):
+            if found.get(name) != self._disagreeing.get(name):
+                why = "; ".join(found.get(name, ())[:_SHOWN_UNREADABLE]) or "agrees again"
+                self._log.warning(Reason.LEDGER_DISAGREES.value, node=name, why=why)
+        self._disagreeing = found
+        self._disagreeing_rows.set(len(found))
+
     def count(self) -> None:
         """Bring the metrics up to the core's counters."""
         for name, count in sorted(self._core.counts.items()):
@@ -319,6 +333,7 @@ class SchedulerShell:
                 self._outcomes.labels(name).inc(count - self._counted[name])
                 self._counted[name] = count
         self._tell_unreadable()
+        self._tell_disagreeing()
         self._waiting.set(len(self._core.queue))
         self._held.set(len(self._core.commits.held))
         self._nodes.set(len(self._core.cluster.nodes))

@@ -1,7 +1,7 @@
 """The order of filters and the weighing of scores: what makes a node the best one for a request."""
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -11,11 +11,20 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster import View
 from colo_scheduler.facts import BoolArray
-from colo_scheduler.filters import FACT_FILTERS, FREE_FILTERS, shape_of
-from colo_scheduler.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, FloatArray, pool_of
+from colo_scheduler.filters import (
+    FACT_FILTERS,
+    FREE_FILTERS,
+    STOCK_FILTERS,
+    FreeFilter,
+    StockFilter,
+    free_reason,
+    shape_of,
+)
+from colo_scheduler.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, FloatArray, Pool, PoolName, pool_of
 from colo_scheduler.request import RequestClass
 from colo_scheduler.scorers.weights import Scorer, ScorerWeights
 from colo_scheduler.scores import SCORERS, FitRows, OneFit
+from colo_scheduler.stocktaking import Stocktaking
 from colo_scheduler.zones import IntArray, costs_of_rows
 
 __all__ = [
@@ -37,9 +46,11 @@ ORDER: Final = (
     Reason.NODE_EXCLUDED,
     Reason.QOS_NOT_ADMITTED,
     *(f.reason for f in FACT_FILTERS[_BEFORE_AVOID:]),
+    Reason.BATCH_REPLICAS_MOST,
     *(f.reason for f in FREE_FILTERS),
+    *(f.reason for f in STOCK_FILTERS),
 )
-"""The precedence of the reasons: a node is counted under the first that holds."""
+"""The precedence of the reasons: a node is counted under the first that holds. What a closer look at a node finds comes behind."""
 
 # The place in ORDER of each verdict of the fact filters; behind its end for a node that passed.
 _FIRST_OF_CODE: Final = np.array([*(ORDER.index(f.reason) for f in FACT_FILTERS), len(ORDER)], dtype=np.int8)
@@ -69,13 +80,28 @@ def run_filters(view: View, request: RequestClass) -> Filtered:
     if not request.is_admitted:
         np.minimum(first, ORDER.index(Reason.QOS_NOT_ADMITTED), out=first)
     remaining = np.flatnonzero(first == len(ORDER))
-    pool = view.pool(pool_of(request.band))
-    for free_filter in FREE_FILTERS:
-        passing = free_filter.passes(pool, remaining, request)
-        first[remaining[~passing]] = ORDER.index(free_filter.reason)
+    name = pool_of(request.band)
+    pool = view.pool(name)
+    verdicts: list[tuple[Reason, Callable[[IntArray], BoolArray]]] = []
+    if name is PoolName.BATCH:
+        verdicts.append((Reason.BATCH_REPLICAS_MOST, lambda rows: np.asarray(view.stock.batch_left[rows] > 0)))
+    verdicts += [(f.reason, partial(_of_pool, f, pool, request)) for f in FREE_FILTERS]
+    if request.is_detailed:
+        verdicts += [(f.reason, partial(_of_stock, f, view.stock, request)) for f in STOCK_FILTERS]
+    for reason, passes in verdicts:
+        passing = passes(remaining)
+        first[remaining[~passing]] = ORDER.index(reason)
         remaining = remaining[passing]
-    refused = ((reason, np.flatnonzero(first == place)) for place, reason in enumerate(ORDER))
+    refused = ((free_reason(reason, request), np.flatnonzero(first == place)) for place, reason in enumerate(ORDER))
     return Filtered(remaining, tuple((reason, rows) for reason, rows in refused if rows.size))
+
+
+def _of_pool(free_filter: FreeFilter, pool: Pool, request: RequestClass, rows: IntArray) -> BoolArray:
+    return free_filter.passes(pool, rows, request)
+
+
+def _of_stock(stock_filter: StockFilter, stock: Stocktaking, request: RequestClass, rows: IntArray) -> BoolArray:
+    return stock_filter.passes(stock, rows, request)
 
 
 def usable(view: View, request: RequestClass) -> tuple[BoolArray, list[int]]:
@@ -89,12 +115,17 @@ def usable(view: View, request: RequestClass) -> tuple[BoolArray, list[int]]:
         for row in avoided:
             facts[verdicts.codes[row]] -= 1
             passing[row] = False
-    return passing, [*facts[:_BEFORE_AVOID], len(avoided), 0, *facts[_BEFORE_AVOID:-1]]
+    full = 0
+    if view.stock.limited and not request.is_prod:
+        before = int(np.count_nonzero(passing))
+        passing = passing & (view.stock.batch_left[: view.count] > 0)
+        full = before - int(np.count_nonzero(passing))
+    return passing, [*facts[:_BEFORE_AVOID], len(avoided), 0, *facts[_BEFORE_AVOID:-1], full]
 
 
-def counts_of(numbers: list[int]) -> tuple[ReasonCount, ...]:
+def counts_of(numbers: list[int], request: RequestClass) -> tuple[ReasonCount, ...]:
     """How many nodes each reason of ORDER refused; reasons that refused none are left out."""
-    return tuple(ReasonCount(reason=r, nodes=n) for r, n in zip(ORDER, numbers, strict=True) if n)
+    return tuple([ReasonCount(reason=free_reason(ORDER[at], request), nodes=n) for at, n in enumerate(numbers) if n])
 
 
 def _avoided(view: View, request: RequestClass) -> set[int]:

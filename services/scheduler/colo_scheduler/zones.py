@@ -26,6 +26,7 @@ __all__ = [
     "ZoneFree",
     "choose_zones",
     "cost_of",
+    "cpu_held_together",
     "costs_of_rows",
     "parts_of_rows",
     "rows_holding",
@@ -145,6 +146,13 @@ def parts_of_rows(cpu_mcpu: int, memory_bytes: int, free_cpu: IntArray, free_mem
     by_memory = np.minimum(free_memory >> 20, mib) * cpu_mcpu
     parts: IntArray = np.maximum(np.minimum(by_cpu, by_memory), 0)
     return parts
+
+
+def cpu_held_together(cpu_mcpu: int, memory_bytes: int, parts: IntArray) -> IntArray:
+    """How much of a request's CPU the zones of each row can take with its memory, by `parts_of_rows`: mcpu, rounded down."""
+    whole = whole_of(cpu_mcpu, memory_bytes)
+    shares = [cpu_mcpu * min(total, whole) // whole for total in parts.sum(axis=1).tolist()]
+    return np.array(shares, dtype=np.int64)
 
 
 def rows_holding(

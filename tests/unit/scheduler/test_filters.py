@@ -41,10 +41,18 @@ WANTS = {
         a_want(mcpu=9000, avoid=(("n1", NOW_MS + 1),)),
         [Reason.NODE_EXCLUDED],
     ),
-    "latency-sensitive": (a_want(qos=QosClass.LS, band=PriorityBand.PROD), [Reason.QOS_NOT_ADMITTED]),
-    "latency-sensitive in the batch band": (a_want(qos=QosClass.LS), [Reason.QOS_NOT_ADMITTED]),
-    "reserved": (a_want(qos=QosClass.LSR, band=PriorityBand.PROD), [Reason.QOS_NOT_ADMITTED]),
-    "exclusive": (a_want(qos=QosClass.LSE, band=PriorityBand.PROD), [Reason.QOS_NOT_ADMITTED]),
+    "latency-sensitive, where no online work runs": (
+        a_want(qos=QosClass.LS, band=PriorityBand.PROD),
+        [Reason.RUNTIME_ABSENT],
+    ),
+    "latency-sensitive in the batch band": (a_want(qos=QosClass.LS), []),
+    "reserved, where no online work runs": (
+        a_want(qos=QosClass.LSR, band=PriorityBand.PROD),
+        [Reason.RUNTIME_ABSENT],
+    ),
+    "reserved in the batch band": (a_want(qos=QosClass.LSR), [Reason.QOS_NOT_ADMITTED]),
+    "exclusive in the mid band": (a_want(qos=QosClass.LSE, band=PriorityBand.MID), [Reason.QOS_NOT_ADMITTED]),
+    "best effort in the prod band": (a_want(band=PriorityBand.PROD), [Reason.QOS_NOT_ADMITTED]),
     "system": (a_want(qos=QosClass.SYSTEM, band=PriorityBand.PROD), [Reason.QOS_NOT_ADMITTED]),
     "best effort, mid": (a_want(band=PriorityBand.MID), []),
     "best effort, free": (a_want(band=PriorityBand.FREE), []),
@@ -68,9 +76,9 @@ RUNTIMES = {
         a_want(mcpu=8001, run=WORK),
         [Reason.RUNTIME_ABSENT],
     ),
-    "latency-sensitive work on a real node: the class is named": (
+    "the node's own work on a real node: the class is named": (
         False,
-        a_want(qos=QosClass.LS, run=WORK),
+        a_want(qos=QosClass.SYSTEM, run=WORK),
         [Reason.QOS_NOT_ADMITTED],
     ),
 }
@@ -128,9 +136,10 @@ def test_a_node_whose_row_is_read_again_is_left_out() -> None:
 
 
 def test_every_reason_of_the_stack_has_its_place_and_its_sentence() -> None:
-    order = list(Reason)
-    admission = [reason for reason in ORDER if reason is not Reason.LEDGER_CONFLICT]
-    assert admission == sorted(admission, key=order.index)
+    places = {reason: place for place, reason in enumerate(ORDER)}
+    assert len(places) == len(ORDER)
+    # What a node is comes before what is free on it, and amounts before what is counted.
+    assert places[Reason.LABELS_DIFFER] < places[Reason.BATCH_CPU_SHORT] < places[Reason.CPUS_SHORT]
     assert all(SENTENCES[reason] for reason in ORDER)
 
 

@@ -8,7 +8,7 @@ __all__ = ["SENTENCES", "EndCause", "Reason"]
 class Reason(StrEnum):
     """A code that programs compare; `SENTENCES[code]` is what people read. Numbers travel beside it, never inside."""
 
-    # A node is refused for a replica (scheduler). The order is the precedence when one node has several.
+    # A node is refused for a replica (scheduler, which says which reason counts when one node has several).
     TOPOLOGY_UNKNOWN = "topology-unknown"
     NODE_NOT_FRESH = "node-not-fresh"
     NODE_EXCLUDED = "node-excluded"

@@ -127,11 +127,16 @@ class LabelColumns:
         self._columns: dict[str, _Column] = {}
         self._keys: dict[int, tuple[str, ...]] = {}
 
-    def write(self, row: int, labels: Mapping[str, str]) -> None:
-        """Replace the labels of a row. Raises InvalidInput, and changes nothing, when there would be too many keys."""
+    def check(self, labels: Mapping[str, str]) -> list[str]:
+        """The keys among these that are new, sorted. Raises InvalidInput when there would be too many."""
         new = sorted(key for key in labels if key not in self._columns)
         if len(self._columns) + len(new) > LABEL_KEYS_MAX:
             raise InvalidInput("labels", f"at most {LABEL_KEYS_MAX} different keys are kept", new[0])
+        return new
+
+    def write(self, row: int, labels: Mapping[str, str]) -> None:
+        """Replace the labels of a row. Raises InvalidInput, and changes nothing, when there would be too many keys."""
+        new = self.check(labels)
         if row >= self._size:
             self._grow(max(row + 1, 2 * self._size))
         for key in new:

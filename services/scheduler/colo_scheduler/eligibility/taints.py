@@ -66,6 +66,11 @@ class TaintColumn:
             self._codes = codes
         self._codes[row] = self._sets.setdefault(tuple(taints), len(self._sets))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row has ever had a taint."""
+        return len(self._sets) == 1
+
     def tolerated(self, tolerations: Sequence[Toleration], count: int) -> BoolArray:
         """`refusing_taint` is None, for the first `count` rows: bool, shape (count,)."""
         answers = np.array([refusing_taint(entry, tolerations) is None for entry in self._sets], dtype=np.bool_)

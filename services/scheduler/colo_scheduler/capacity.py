@@ -1,0 +1,95 @@
+"""What no node could ever hold, however empty: such a request waits for another machine, not for room."""
+
+import numpy as np
+
+from colo_common.events.placement import NearestMiss
+from colo_common.model.reasons import Reason
+from colo_scheduler.cluster import Cluster, Node, View
+from colo_scheduler.filters import free_reason
+from colo_scheduler.pool import PoolName
+from colo_scheduler.request import RequestClass
+from colo_scheduler.zones import IntArray, cpu_held_together, parts_of_rows
+
+__all__ = ["too_large"]
+
+
+def too_large(cluster: Cluster, view: View, request: RequestClass) -> NearestMiss | None:
+    """The node that has most of what every node has too little of, None when some node could hold the request, or none is known."""
+    known = np.flatnonzero(view.facts.known[: view.count])
+    if known.size == 0:
+        return None
+    if request.is_prod:
+        found = _too_large_online(view, request, known)
+    elif cluster.could_hold(request.cpu_mcpu, request.memory_bytes):
+        found = None
+    else:
+        found = _too_large_whole(cluster, request)
+    return found or (_too_many(view, request, known) if request.is_detailed else None)
+
+
+def _too_large_whole(cluster: Cluster, request: RequestClass) -> NearestMiss | None:
+    capacity_cpu, capacity_memory = cluster.capacity()
+    cpu, memory = capacity_cpu.sum(axis=1), capacity_memory.sum(axis=1)
+    known = np.flatnonzero(cpu > 0)
+    if known.size == 0:
+        return None
+    if int(cpu.max()) < request.cpu_mcpu:
+        return _most(cluster.nodes, known, cpu[known], Reason.BATCH_CPU_SHORT, request.cpu_mcpu, "mcpu")
+    if int(memory.max()) < request.memory_bytes:
+        return _most(cluster.nodes, known, memory[known], Reason.BATCH_MEMORY_SHORT, request.memory_bytes, "bytes")
+    parts = parts_of_rows(request.cpu_mcpu, request.memory_bytes, capacity_cpu[known], capacity_memory[known])
+    have = cpu_held_together(request.cpu_mcpu, request.memory_bytes, parts)
+    return _most(cluster.nodes, known, have, Reason.ZONE_FIT_SHORT, request.cpu_mcpu, "mcpu")
+
+
+def _too_large_online(view: View, request: RequestClass, known: IntArray) -> NearestMiss | None:
+    """By what the nodes' own rules leave of them."""
+    pool = view.pool(PoolName.PROD)
+    for reason, have, need, unit in (
+        (Reason.BATCH_CPU_SHORT, pool.allocatable_cpu[known], request.cpu_mcpu, "mcpu"),
+        (Reason.BATCH_MEMORY_SHORT, pool.allocatable_memory[known], request.memory_bytes, "bytes"),
+    ):
+        if int(have.max()) < need:
+            return _most(view.nodes, known, have, free_reason(reason, request), need, unit)
+    return None
+
+
+def _too_many(view: View, request: RequestClass, known: IntArray) -> NearestMiss | None:
+    """By what is counted: CPUs by number, devices of each kind, huge pages of each size."""
+    place = request.place
+    wanted: list[tuple[Reason, IntArray, int, str]] = []
+    if request.own_cpus:
+        cpus = np.array([_cpus(view, row) for row in known.tolist()], dtype=np.int64)
+        wanted.append((Reason.CPUS_SHORT, cpus, request.own_cpus, "cpus"))
+    for device in place.devices:
+        have = np.array([_devices(view, row, device.kind) for row in known.tolist()], dtype=np.int64)
+        reason = Reason.DEVICE_SHORT if have.any() else Reason.DEVICE_UNKNOWN
+        wanted.append((reason, have, max(1, device.count), device.kind))
+    for pages in place.huge_pages:
+        have = np.array([_pages(view, row, pages.page_bytes) for row in known.tolist()], dtype=np.int64)
+        wanted.append((Reason.HUGE_PAGES_SHORT, have, pages.total_bytes, "bytes"))
+    for reason, have, need, unit in wanted:
+        if int(have.max()) < need:
+            return _most(view.nodes, known, have, reason, need, unit)
+    return None
+
+
+def _cpus(view: View, row: int) -> int:
+    inventory = view.stock.of(row)
+    return (inventory.cpus.all_mask & ~inventory.withheld).bit_count() if inventory else 0
+
+
+def _devices(view: View, row: int, kind: str) -> int:
+    inventory = view.stock.of(row)
+    return sum(device.kind == kind for device in inventory.topology.devices) if inventory else 0
+
+
+def _pages(view: View, row: int, page_bytes: int) -> int:
+    inventory = view.stock.of(row)
+    return sum(inventory.zone_pages(zone, page_bytes)[1] for zone in view.nodes[row].zone_ids) if inventory else 0
+
+
+def _most(nodes: list[Node], rows: IntArray, have: IntArray, reason: Reason, need: int, unit: str) -> NearestMiss:
+    most = int(have.max())
+    name = min(nodes[row].name for row in rows[have == most].tolist())
+    return NearestMiss(node=name, reason=reason, need=need, have=most, unit=unit)

@@ -1,0 +1,66 @@
+"""The best node for a request that wants more than amounts: nodes in the order of their scores, looked at until one takes it.
+
+What can be said of all nodes at once (`filters.STOCK_FILTERS`) is said first, so that few are looked at in vain. A node that
+refused stays refused as long as nothing leaves it, so equal replicas do not ask it again in one turn.
+"""
+
+from typing import Final, NamedTuple
+
+from colo_common.model.reasons import Reason
+from colo_scheduler.candidates import ranked
+from colo_scheduler.cluster import View
+from colo_scheduler.fit import Fit, Misfit, Site, fit_node
+from colo_scheduler.pool import pool_of
+from colo_scheduler.request import RequestClass
+from colo_scheduler.stack import Scoring
+
+__all__ = ["TRIES_MOST", "Found", "Search", "look_closely", "needs_search"]
+
+TRIES_MOST: Final = 1_000
+"""So many nodes are looked at closely for one replica, the best ones; the others are told as not tried."""
+
+
+class Found(NamedTuple):
+    """A node that takes the request, and what of it."""
+
+    row: int
+    fit: Fit
+
+
+def needs_search(view: View, request: RequestClass) -> bool:
+    """Whether nodes have to be looked at one by one: for what the request wants, or for what a node rules for online work."""
+    return request.is_detailed or (request.is_prod and view.stock.strict > 0)
+
+
+def look_closely(view: View, row: int, request: RequestClass) -> Fit | Misfit:
+    """Whether this node, which passed all filters, takes the request."""
+    inventory = view.stock.of(row)
+    node = view.nodes[row]
+    if inventory is None:
+        return Misfit(Reason.TOPOLOGY_UNKNOWN)
+    return fit_node(Site(view.pools[pool_of(request.band)].rows[row], node.zone_ids, node.sockets, inventory), request)
+
+
+class Search:
+    """One turn of a request class. `refused` are the nodes that did not take it, as they were when they were asked."""
+
+    def __init__(self, view: View, request: RequestClass, scoring: Scoring) -> None:
+        self._view = view
+        self._request = request
+        self._scoring = scoring
+        self.refused: dict[int, Misfit] = {}
+
+    def next(self) -> Found | None:
+        """The best node now, None when none takes it among those that are tried. What is taken there is the caller's to take."""
+        tries = 0
+        for candidate in ranked(self._view, self._request, self._scoring):
+            if candidate.row in self.refused:
+                continue
+            if tries == TRIES_MOST:
+                return None
+            tries += 1
+            found = look_closely(self._view, candidate.row, self._request)
+            if isinstance(found, Fit):
+                return Found(candidate.row, found)
+            self.refused[candidate.row] = found
+        return None

@@ -1,0 +1,136 @@
+"""The inventories of all nodes, and as arrays how much of each is left: what a decision asks before it looks at a node closely.
+
+A trial has its own (`fork`): what is taken there is taken of nothing else.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from colo_common.model.constraints import CpuBind, NumaPolicy
+from colo_scheduler.facts import BoolArray
+from colo_scheduler.inventory import Holding, NodeInventory
+from colo_scheduler.ledger import Attempt
+from colo_scheduler.pool import PoolName
+from colo_scheduler.zones import IntArray
+
+__all__ = ["UNLIMITED", "Stocktaking"]
+
+UNLIMITED: Final = 1 << 53
+"""How many batch replicas a node without a limit may hold."""
+
+
+class Stocktaking:
+    """Arrays int64 of shape (size,): `own_cpus` free to be given out by number, `batch_left` batch replicas that may still come.
+
+    `agrees`: the ledger agrees with the node. `limited`: how many rows have a limit of batch replicas; `strict`: how many bind
+    CPUs or align zones by a rule of their own.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.own_cpus: IntArray = np.zeros(size, dtype=np.int64)
+        self.batch_left: IntArray = np.full(size, UNLIMITED, dtype=np.int64)
+        self.agrees: BoolArray = np.ones(size, dtype=np.bool_)
+        self.limited = 0
+        self.strict = 0
+        self._inventories: list[NodeInventory | None] = []
+        self._free: dict[str, IntArray] = {}
+        self._own: set[int] | None = None
+
+    def resize(self, size: int) -> None:
+        """Make room for `size` rows."""
+        more = size - self.own_cpus.size
+        zeros = np.zeros(more, dtype=np.int64)
+        self.own_cpus = np.concatenate([self.own_cpus, zeros])
+        self.batch_left = np.concatenate([self.batch_left, np.full(more, UNLIMITED, dtype=np.int64)])
+        self.agrees = np.concatenate([self.agrees, np.ones(more, dtype=np.bool_)])
+        self._free = {kind: np.concatenate([free, zeros]) for kind, free in self._free.items()}
+
+    def add(self) -> None:
+        """One more row, of which nothing is known."""
+        self._inventories.append(None)
+
+    def fork(self) -> "Stocktaking":
+        """One that changes for itself."""
+        other = Stocktaking(0)
+        other.own_cpus, other.batch_left = self.own_cpus.copy(), self.batch_left.copy()
+        other.agrees, other.limited, other.strict = self.agrees, self.limited, self.strict
+        other._inventories, other._own = list(self._inventories), set()
+        other._free = {kind: free.copy() for kind, free in self._free.items()}
+        return other
+
+    # ---- changes
+
+    def know(self, row: int, inventory: NodeInventory, batch_held: int) -> None:
+        """Take what a node has, with what is held of it."""
+        before = self._inventories[row]
+        for known, sign in ((before, -1), (inventory, 1)):
+            if known is not None:
+                self.limited += sign * (known.rules.batch_replicas_most is not None)
+                self.strict += sign * is_strict(known)
+        self._inventories[row] = inventory
+        most = inventory.rules.batch_replicas_most
+        self.batch_left[row] = (UNLIMITED if most is None else most) - batch_held
+        for device in inventory.topology.devices:
+            if device.kind not in self._free:
+                self._free[device.kind] = np.zeros(self.own_cpus.size, dtype=np.int64)
+        self.write(row)
+
+    def write(self, row: int) -> None:
+        """Bring the arrays up to date with the inventory of a row."""
+        inventory = self._inventories[row]
+        if inventory is None:
+            return
+        self.own_cpus[row] = inventory.free_cpus.bit_count()
+        kinds = inventory.devices.kinds
+        for kind, free in self._free.items():
+            rooms = inventory.devices.rooms(kind) if kind in kinds else ()
+            free[row] = sum(room.core_pct > 0 for room in rooms)
+
+    def take(self, pool: PoolName, row: int, attempt: Attempt, holding: Holding | None, *, is_choice: bool) -> None:
+        """Hold what an attempt of a pool takes beside amounts. Raises InvariantBroken for a choice of what is not free."""
+        if pool is PoolName.BATCH and self.limited:
+            self.batch_left[row] -= 1
+        if holding is not None:
+            inventory = self._mine(row)
+            if inventory is None:
+                return
+            if is_choice:
+                inventory.choose(attempt, holding)
+            else:
+                inventory.hold(attempt, holding)
+            self.write(row)
+
+    def leave(self, pool: PoolName, row: int, attempt: Attempt) -> None:
+        """Give back what an attempt took."""
+        if pool is PoolName.BATCH and self.limited:
+            self.batch_left[row] += 1
+        inventory = self._inventories[row]
+        if inventory is not None and attempt in inventory.holdings:
+            inventory = self._mine(row)
+            if inventory is not None:
+                inventory.drop(attempt)
+            self.write(row)
+
+    def _mine(self, row: int) -> NodeInventory | None:
+        inventory = self._inventories[row]
+        if self._own is not None and row not in self._own and inventory is not None:
+            self._inventories[row] = inventory.copy()
+            self._own.add(row)
+        return self._inventories[row]
+
+    # ---- reads
+
+    def of(self, row: int) -> NodeInventory | None:
+        """The inventory of a node, None until the node said what it is. Not to be changed."""
+        return self._inventories[row]
+
+    def free_devices(self, kind: str) -> IntArray | None:
+        """How many healthy devices of a kind have something free, by row; None when no node has such a device."""
+        return self._free.get(kind)
+
+
+def is_strict(inventory: NodeInventory) -> bool:
+    """Whether the node binds CPUs or aligns zones by a rule of its own."""
+    rules = inventory.rules
+    return rules.cpu_bind is not CpuBind.DEFAULT or rules.numa_policy is not NumaPolicy.NONE
