@@ -24,7 +24,7 @@ QUICK: Final[dict[str, tuple[str, ...]]] = {
     "machine": ("--seconds", "600"),
     "overcommit": ("--quick",),
     "reflex": ("--rounds", "4"),
-    "scheduler": ("--nodes", "1000"),
+    "scheduler": ("--quick",),
 }
 NEEDS_ROOT: Final = ("reflex",)
 

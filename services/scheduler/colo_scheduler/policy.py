@@ -29,7 +29,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     """
 
     batch_max: int = 1_000
-    quantum: int = 250
+    quantum: int = 100
     waiting_max: int = 200_000
     records_max: int = 20_000
     over_max: int = 200_000
