@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
-from colo_common.events.node import NodeTopologyReported, NodeUsageSampled, WorkloadUsage, ZoneUsage
+from colo_common.events.node import Capability, NodeTopologyReported, NodeUsageSampled, WorkloadUsage, ZoneUsage
 from colo_common.events.placement import PlacementsDecided
+from colo_common.model.constraints import Taint
+from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.placement import Placement, ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.topology import NodeTopology, uniform_topology
@@ -19,10 +21,29 @@ def a_topology(*, sockets: int = 1, zones_per_socket: int = 2, cpus: int = 16, m
     )
 
 
-def a_node(name: str = "n1", topology: NodeTopology | None = None, *, simulated: bool = False) -> NodeTopologyReported:
-    """A node that says what it is."""
+def a_node(
+    name: str = "n1",
+    topology: NodeTopology | None = None,
+    *,
+    simulated: bool = False,
+    is_online: bool = False,
+    labels: dict[str, str] | None = None,
+    taints: tuple[Taint, ...] = (),
+    rules: NodeRules = UNRULED,
+    at_ms: int = 0,
+) -> NodeTopologyReported:
+    """A node that says what it is. `is_online`: it runs online work."""
     return NodeTopologyReported(
-        node=name, topology=topology or a_topology(), producer="collector", boot_id="b1", simulated=simulated
+        node=name,
+        topology=topology or a_topology(),
+        producer="collector",
+        boot_id="b1",
+        simulated=simulated,
+        capabilities=(Capability(name="online", present=True),) if is_online else (),
+        labels=labels or {},
+        taints=taints,
+        rules=rules,
+        at_ms=at_ms,
     )
 
 

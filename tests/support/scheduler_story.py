@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from colo_common.events.effects import Asked, Effect, Publish, Reply, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
@@ -13,12 +13,23 @@ from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn, ReplicaWan
 from colo_common.events.node import AllocatableChanged, Explanation, FreshnessChanged, ZoneAllocatable
 from colo_common.events.placement import ApplyPlacements, PlacementRejected, PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import ExplainPlacement, HoldsReply, ListHolds, PlacementsExplained
+from colo_common.model.constraints import (
+    UNCONSTRAINED,
+    Constraints,
+    CpuBind,
+    CpuPolicy,
+    DeviceRequest,
+    NumaPolicy,
+    Taint,
+    Toleration,
+)
 from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.node_rules import NodeRules
 from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
-from colo_common.model.topology import NodeTopology
+from colo_common.model.topology import Device, NodeTopology
 from colo_common.model.workload import ResourceRequest, RunSpec
 from colo_scheduler.core import AskPending, SchedulerCore
 from colo_scheduler.explain import Report, sentence
@@ -65,6 +76,7 @@ def a_want(
     traceparent: str = "",
     queued_at_us: int = 0,
     run: RunSpec = EITHER,
+    constraints: Constraints = UNCONSTRAINED,
 ) -> ReplicaWant:
     """A replica that wants a place, and can run on a real node as well as on a simulated one."""
     return ReplicaWant(
@@ -81,6 +93,7 @@ def a_want(
         queued_at_us=queued_at_us,
         avoid=avoid,
         traceparent=traceparent,
+        constraints=constraints,
     )
 
 
@@ -218,15 +231,30 @@ class Story:
         return told([*self.bench.load(), *self.bench.wake()])
 
     def do_node(self, args: Args) -> str:
-        """node NAME zones=2 sockets=1 cpus=16 gib=64 simulated=0: what a machine is; cpus and gib are per zone."""
-        args.only("zones", "sockets", "cpus", "gib", "simulated")
+        """node NAME zones=2 sockets=1 cpus=16 gib=64 simulated=0: what a machine is; cpus and gib are per zone.
+
+        online=1: it runs online work; label=k:v; taint=key; gpus=2: so many, divided over the zones in order, 16 GiB each;
+        reserved=0-1, align=single-numa-node, bind=full-pcpus, amplify=150, batch-most=2, colocated=0: its operator's rules.
+        """
+        args.only(*_MACHINE, *_RULES)
         topology = a_topology(
             sockets=args.number("sockets", 1),
             zones_per_socket=args.number("zones", 2) // args.number("sockets", 1),
             cpus=args.number("cpus", 16),
             memory_gib=args.number("gib", 64),
         )
-        node = a_node(args.word(0), topology, simulated=args.number("simulated", 0) == 1)
+        topology = structs.replace(topology, devices=gpus(args.number("gpus", 0), len(topology.zones)))
+        taints = tuple(Taint(key=key) for key in args.text("taint", "").split(",") if key)
+        node = a_node(
+            args.word(0),
+            topology,
+            simulated=args.number("simulated", 0) == 1,
+            is_online=args.number("online", 0) == 1,
+            labels=dict(pairs(args, "label")),
+            taints=taints,
+            rules=rules_of(args),
+            at_ms=self.bench.now_ms,
+        )
         return told(self.bench.say(node))
 
     def do_allocatable(self, args: Args) -> str:
@@ -249,8 +277,11 @@ class Story:
         return told(self.bench.say(fact))
 
     def do_want(self, args: Args) -> str:
-        """want REPLICA... cpu=1000 gib=1 attempt=1 priority=0 qos=BE band=batch queued=0 avoid=n1:5000 runs=either."""
-        args.only("cpu", "gib", "attempt", "priority", "qos", "band", "queued", "avoid", "runs")
+        """want REPLICA... cpu=1000 gib=1 attempt=1 priority=0 qos=BE band=batch queued=0 avoid=n1:5000 runs=either.
+
+        label=k:v, tolerate=key, policy=numa, bind=full-pcpus, must-bind=1, align=single-numa-node, gpus=1, gpu-pct=50: constraints.
+        """
+        args.only("cpu", "gib", "attempt", "priority", "qos", "band", "queued", "avoid", "runs", *_PLACE)
         avoided = [pair.split(":") for pair in args.text("avoid", "").split(",") if pair]
         wants = [
             a_want(
@@ -264,6 +295,7 @@ class Story:
                 band=PriorityBand(args.text("band", "batch")),
                 avoid=tuple((node, int(until)) for node, until in avoided),
                 run=RUNS[args.text("runs", "either")],
+                constraints=constraints_of(args),
             )
             for replica in args.words
         ]
@@ -363,6 +395,52 @@ class Story:
         return "\n".join(f"{name} {count}" for name, count in sorted(self.bench.core.counts.items()) if count)
 
 
+_MACHINE = ("zones", "sockets", "cpus", "gib", "simulated", "online", "label", "taint", "gpus")
+_RULES = ("reserved", "align", "bind", "amplify", "batch-most", "colocated")
+_PLACE = ("label", "tolerate", "policy", "bind", "must-bind", "align", "gpus", "gpu-pct")
+
+
+def gpus(count: int, zones: int) -> tuple[Device, ...]:
+    """So many devices of 16 GiB, the first ones in the first zone."""
+    return tuple(
+        Device(kind="gpu", device=number, zone=number * zones // count, memory_bytes=16 * GIB)
+        for number in range(count)
+    )
+
+
+def pairs(args: Args, key: str) -> list[tuple[str, str]]:
+    """ "a:1,b:2" as pairs, sorted."""
+    words = [word.partition(":") for word in args.text(key, "").split(",") if word]
+    return sorted((name, value) for name, _, value in words)
+
+
+def rules_of(args: Args) -> NodeRules:
+    most = args.number("batch-most", -1)
+    return NodeRules(
+        reserved_cpus=args.text("reserved", ""),
+        cpu_bind=CpuBind(args.text("bind", "default")),
+        numa_policy=NumaPolicy(args.text("align", "none")),
+        amplification_pct=args.number("amplify", 100),
+        batch_replicas_most=None if most < 0 else most,
+        is_colocated=args.number("colocated", 1) == 1,
+    )
+
+
+def constraints_of(args: Args) -> Constraints:
+    count, core_pct = args.number("gpus", 0), args.number("gpu-pct", 0)
+    return Constraints(
+        node_labels=tuple(pairs(args, "label")),
+        tolerations=tuple(Toleration(key=key) for key in args.text("tolerate", "").split(",") if key),
+        cpu_policy=CpuPolicy(args.text("policy", "default")),
+        cpu_bind=CpuBind(args.text("bind", "default")),
+        cpu_bind_required=args.number("must-bind", 0) == 1,
+        numa_policy=NumaPolicy(args.text("align", "none")),
+        devices=(DeviceRequest(kind="gpu", count=count, core_pct=core_pct, memory_pct=core_pct),)
+        if count or core_pct
+        else (),
+    )
+
+
 def attempts_of(args: Args, first: int = 0) -> tuple[tuple[str, int], ...]:
     pairs = (word.rsplit("#", 1) for word in args.words[first:])
     return tuple((replica, int(attempt)) for replica, attempt in pairs)
@@ -377,7 +455,10 @@ def shares(zones: Sequence[Any]) -> str:
 
 
 def placed(placement: Placement) -> str:
-    return f"{placement.replica}#{placement.attempt} on {placement.node} {shares(placement.zones)}"
+    words = [f"{placement.replica}#{placement.attempt} on {placement.node} {shares(placement.zones)}"]
+    words += [f"cpus={placement.cpus}"] if placement.cpus else []
+    words += [f"{share.kind}-{share.device}={share.core_pct}%" for share in placement.devices]
+    return " ".join(words)
 
 
 def explained(record: Any) -> str:

@@ -1,8 +1,8 @@
 """Which nodes may take a request. One filter a reason; each says True for the rows that pass.
 
 FACT_FILTERS look at what a node is, FREE_FILTERS at what is free on it, and `avoid` of a request names nodes one by one.
-STOCK_FILTERS look at what is left beside CPU and memory, for requests that want of it. A node is counted under the first filter that
-refuses it, in the order of `stack.ORDER`.
+STOCK_FILTERS look at what is left beside CPU and memory, for requests that want of it. A node is counted under the first filter
+that refuses it, in the order of `stack.ORDER`.
 """
 
 from collections.abc import Callable

@@ -59,8 +59,10 @@ class WantQueue:
         self._backoff = backoff
         self._wants: dict[str, ReplicaWant] = {}
         self._classes: dict[RequestClass, _Class] = {}
-        self._ready: list[tuple[int, _Place, RequestClass]] = []
-        self._timers: list[tuple[int, RequestClass]] = []
+        self._ready: list[tuple[int, _Place, int, RequestClass]] = []
+        self._timers: list[tuple[int, int, RequestClass]] = []
+        # Classes have no order of their own: entries of equal rank stay in the order in which they came.
+        self._ticket = 0
         self._delayed: list[tuple[int, str, int]] = []
         self._delayed_wants: dict[Attempt, ReplicaWant] = {}
 
@@ -134,7 +136,7 @@ class WantQueue:
     def next_class(self) -> RequestClass | None:
         """The class whose head is first in order among those that may be decided; None when none may."""
         while self._ready:
-            _, place, request = self._ready[0]
+            _, place, _, request = self._ready[0]
             waiting = self._classes.get(request)
             if waiting is not None and waiting.parked is None and self._head(waiting) == place:
                 return request
@@ -179,7 +181,8 @@ class WantQueue:
             retry_at_ms = now_ms + self._backoff.after(waiting.rejections)
             if sooner_ms is not None and now_ms < sooner_ms < retry_at_ms:
                 retry_at_ms = sooner_ms
-            heapq.heappush(self._timers, (retry_at_ms, request))
+            self._ticket += 1
+            heapq.heappush(self._timers, (retry_at_ms, self._ticket, request))
         waiting.parked = Parked(
             retry_at_ms=retry_at_ms, capacity_changes=capacity_changes, is_unresolvable=is_unresolvable
         )
@@ -188,7 +191,7 @@ class WantQueue:
     def wake_due(self, now_ms: int) -> None:
         """Wake what has waited long enough."""
         while self._timers and self._timers[0][0] <= now_ms:
-            at_ms, request = heapq.heappop(self._timers)
+            at_ms, _, request = heapq.heappop(self._timers)
             waiting = self._classes.get(request)
             if waiting is not None and waiting.parked is not None and waiting.parked.retry_at_ms == at_ms:
                 self._unpark(waiting)
@@ -207,7 +210,7 @@ class WantQueue:
     def deadline_ms(self) -> int | None:
         """When `wake_due` will have something to do."""
         while self._timers:
-            at_ms, request = self._timers[0]
+            at_ms, _, request = self._timers[0]
             waiting = self._classes.get(request)
             if waiting is not None and waiting.parked is not None and waiting.parked.retry_at_ms == at_ms:
                 break
@@ -262,7 +265,8 @@ class WantQueue:
     def _announce(self, waiting: _Class) -> None:
         place = self._head(waiting)
         if place is not None and waiting.parked is None:
-            heapq.heappush(self._ready, (-waiting.request.priority, place, waiting.request))
+            self._ticket += 1
+            heapq.heappush(self._ready, (-waiting.request.priority, place, self._ticket, waiting.request))
 
     def _head(self, waiting: _Class) -> _Place | None:
         while waiting.heap:
