@@ -7,8 +7,11 @@ import sys
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.qos import QosClass
 from colo_sim.demand import FLEET_NOISE, NodeDemand, Spike
 from colo_sim.machine import SimMachine
+from colo_sim.machine_online import spread_beside
 from colo_sim.machine_share import share_batch_cpu, spread_online_cpu
 from colo_sim.machine_spec import GIB, MachineSpec
 from colo_sim.synthetic import synthetic_day
@@ -23,6 +26,15 @@ command = st.one_of(
         zones,
         st.integers(1, 9_000),
         st.integers(1, 40 * GIB),
+        st.integers(1, 10**8),
+    ),
+    st.tuples(
+        st.just("online"),
+        st.integers(0, 9),
+        st.sampled_from([QosClass.LSE, QosClass.LSR, QosClass.LS]),
+        st.sampled_from(["0", "1-2", "3-4", "8-11", "0-14", "15"]),
+        st.integers(1, 9_000),
+        st.integers(1, 10 * GIB),
         st.integers(1, 10**8),
     ),
     st.tuples(st.just("stop"), st.integers(0, 9), st.integers(0, 3_000)),
@@ -55,10 +67,27 @@ def obey(machine: SimMachine, order: tuple) -> None:
             name = f"r-{number}"
             if name not in {one.replica for one in machine.counters().replicas}:
                 machine.start_replica(name, 1, zone_ids, cpu_mcpu, memory_bytes, work_mcpu_ms)
+        case ("online", number, qos, cpus, cpu_mcpu, memory_bytes, work_mcpu_ms):
+            before = machine.digest()
+            try:
+                machine.start_online_replica(
+                    f"o-{number}",
+                    1,
+                    (0,),
+                    cpu_mcpu,
+                    memory_bytes,
+                    work_mcpu_ms,
+                    qos,
+                    "" if qos is QosClass.LS else cpus,
+                )
+            except InvalidInput:
+                assert machine.digest() == before, "a refusal changes nothing"
         case ("stop", number, grace_ms):
             machine.stop_replica(f"r-{number}", grace_ms)
+            machine.stop_replica(f"o-{number}", grace_ms)
         case ("kill", number):
             machine.kill_replica(f"r-{number}")
+            machine.kill_replica(f"o-{number}")
         case ("quota", quota_mcpu):
             machine.set_batch_quota_mcpu(quota_mcpu)
         case ("cpus", cpus):
@@ -116,20 +145,22 @@ def test_usage_stays_within_capacity_and_quota_and_counters_only_grow(steps: lis
 @given(schedule)
 def test_work_is_done_exactly_as_cpu_time_was_given(steps: list) -> None:
     machine = a_machine()
-    ended = 0
+    ended = {"r": 0, "o": 0}
     for wait_ms, order in steps:
         if order[0] == "reboot":
             continue
         obey(machine, order)
         machine.advance(machine.at_ms + wait_ms)
-        ended += sum(one.used_mcpu_ms for one in machine.poll_exits())
-        running_ns = sum(one.usage_ns for one in machine.counters().replicas)
-        assert (
-            machine.ledger().batch_used_mcpu_ms * 1_000
-            == ended * 1_000 + running_ns
-            == machine.counters().batch_usage_ns
-        )
+        for one in machine.poll_exits():
+            ended[one.replica[0]] += one.used_mcpu_ms
+        running = {"r": 0, "o": 0}
+        for found in machine.counters().replicas:
+            running[found.replica[0]] += found.usage_ns
         ledger = machine.ledger()
+        used_ns = ended["r"] * 1_000 + running["r"]
+        assert ledger.batch_used_mcpu_ms * 1_000 == used_ns == machine.counters().batch_usage_ns
+        assert ledger.replica_online_mcpu_ms * 1_000 == ended["o"] * 1_000 + running["o"]
+        assert ledger.replica_online_mcpu_ms <= ledger.online_used_mcpu_ms
         assert ledger.violation_alone_ms <= ledger.violation_ms <= ledger.node_ms == machine.at_ms
         assert ledger.online_used_mcpu_ms <= ledger.online_demand_mcpu_ms
 
@@ -200,3 +231,9 @@ def test_the_digest_is_the_same_under_any_hash_seed() -> None:
         digests.add(done.stdout)
     assert len(digests) == 1
     assert len(digests.pop()) == 33
+
+
+@given(st.integers(0, 80_000), st.lists(st.integers(900, 1_100), min_size=4, max_size=4), st.integers(1, 20_000))
+def test_spreading_beside_nobody_is_spreading(demand_mcpu: int, weights: list[int], capacity_mcpu: int) -> None:
+    alone = spread_online_cpu(demand_mcpu, weights, sum(weights), capacity_mcpu)
+    assert spread_beside(demand_mcpu, weights, sum(weights), [capacity_mcpu] * 4) == alone

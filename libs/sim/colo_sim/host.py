@@ -120,7 +120,10 @@ class SimulatedNode:
 
     async def sample(self) -> None:
         """Say what the machine is, then what it does, every period on an absolute schedule, until cancelled."""
-        await self.collector.inject(Inspected(topology=self._spec.topology(), simulated=True))
+        spec = self._spec
+        await self.collector.inject(
+            Inspected(topology=spec.topology(), capabilities=spec.capabilities(), simulated=True)
+        )
         before = self.machine.counters()
         due_ms = self._clock.now_ms() + self._phase_ms
         while True:

@@ -14,8 +14,10 @@ import msgspec
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput, InvariantBroken
+from colo_common.model.qos import QosClass
 from colo_sim.demand import Demand
 from colo_sim.machine_memory import grow_memory, memory_by_zone, memory_stall_permille
+from colo_sim.machine_online import OnlineReplica, OnlineReplicas, spread_beside
 from colo_sim.machine_reading import (
     ExitCause,
     MachineCounters,
@@ -71,6 +73,7 @@ class SimMachine:
         self._cpus = CpuSet((1 << spec.zones * spec.cpus_per_zone) - 1)
         self._cpu_room_mcpu = [self._zone_capacity_mcpu] * spec.zones
         self._replicas: dict[str, Replica] = {}
+        self._online_replicas = OnlineReplicas(spec)
         self._exits: list[ReplicaExit] = []
         self._tally = Tally(spec.zones)
         self._online = Demand(0, 0)
@@ -112,9 +115,7 @@ class SimMachine:
         start_ms = self._at_ms // sub_step_ms * sub_step_ms
         self._cell_end_ms = start_ms + sub_step_ms
         self._online = self._demand(start_ms)
-        self._online_zone_mcpu = spread_online_cpu(
-            self._online.cpu_mcpu, self._zone_weights, self._zone_weight_sum, self._zone_capacity_mcpu
-        )
+        self._spread_online()
         if self._is_ramping or self._is_stale:
             self._grow_memory()
         self._kill_for_memory()
@@ -125,6 +126,17 @@ class SimMachine:
         else:
             self._update_online_tally()  # batch shares hold on: they do not depend on online work that leaves them room
 
+    def _spread_online(self) -> None:
+        """Online use of each zone: what the services of the trace get there, and the online replicas."""
+        placed = self._online_replicas
+        if not placed.by_name:
+            self._online_zone_mcpu = spread_online_cpu(
+                self._online.cpu_mcpu, self._zone_weights, self._zone_weight_sum, self._zone_capacity_mcpu
+            )
+            return
+        spread = spread_beside(self._online.cpu_mcpu, self._zone_weights, self._zone_weight_sum, placed.room_mcpu)
+        self._online_zone_mcpu = [part + used for part, used in zip(spread, placed.zone_mcpu, strict=True)]
+
     def _fits_beside_online(self, zone_mcpu: list[int]) -> bool:
         capacity_mcpu = self._zone_capacity_mcpu
         pairs = zip(zone_mcpu, self._online_zone_mcpu, strict=True)
@@ -133,6 +145,8 @@ class SimMachine:
     def _work_out_rates(self) -> None:
         """Share CPU anew and tell every replica its rate; afterwards the next exit and all tally rates are right."""
         self._grow_memory()
+        self._next_exit_ms = self._online_replicas.share(self._at_ms)
+        self._spread_online()
         claims = list(self._replicas.values())
         shares = self._uncontended
         if shares is None:
@@ -140,12 +154,14 @@ class SimMachine:
         self._is_contended = not self._fits_beside_online(shares.zone_mcpu)
         if self._is_contended:
             least_mcpu = self._zone_capacity_mcpu * self.spec.interference.batch_weight_permille // 1_000
+            zone_mcpu = self._zone_capacity_mcpu
             room_mcpu = [
-                min(cpus, max(self._zone_capacity_mcpu - online, least_mcpu))
-                for cpus, online in zip(self._cpu_room_mcpu, self._online_zone_mcpu, strict=True)
+                min(cpus, max(zone_mcpu - online, min(least_mcpu, zone_mcpu - placed)))
+                for cpus, online, placed in zip(
+                    self._cpu_room_mcpu, self._online_zone_mcpu, self._online_replicas.zone_mcpu, strict=True
+                )
             ]
             shares = share_batch_cpu(claims, room_mcpu, self._quota_mcpu)
-        self._next_exit_ms = NEVER_MS
         for replica, rate_mcpu in zip(claims, shares.granted_mcpu, strict=True):
             if replica.rate_mcpu != rate_mcpu:
                 replica.run_at(rate_mcpu, self._at_ms)
@@ -157,14 +173,14 @@ class SimMachine:
 
     def _update_online_tally(self) -> None:
         self._tally.set_online(
-            self._online.cpu_mcpu,
+            self._online.cpu_mcpu + self._online_replicas.used_mcpu,
             self._online_zone_mcpu,
             self._shares.zone_mcpu,
             self._zone_capacity_mcpu,
             self._busy_permille,
             self.spec.interference,
         )
-        used_bytes = self._online.memory_bytes + self._batch_memory_bytes
+        used_bytes = self._online_memory_bytes + self._batch_memory_bytes
         some_permille, full_permille = memory_stall_permille(used_bytes, self.spec.memory_capacity_bytes)
         self._tally.set_memory(some_permille, full_permille, self._is_memory_over)
 
@@ -174,13 +190,19 @@ class SimMachine:
         self._batch_memory_bytes, self._is_ramping = grow_memory(
             self._replicas.values(), self._at_ms, self.spec.interference.memory_ramp_ms
         )
+        if self._online_replicas.by_name:
+            self._is_ramping = self._online_replicas.grow_memory(self._at_ms) or self._is_ramping
+
+    @property
+    def _online_memory_bytes(self) -> int:
+        return self._online.memory_bytes + self._online_replicas.memory_bytes
 
     def _kill_for_memory(self) -> None:
         """Kill the largest batch replicas until memory fits, one sub-step after it first did not.
 
         The delay is the time the kernel spends in reclaim before it kills; that sub-step counts as a violation.
         """
-        room_bytes = self.spec.memory_capacity_bytes - self._online.memory_bytes
+        room_bytes = self.spec.memory_capacity_bytes - self._online_memory_bytes
         if self._is_memory_over:
             largest_first = sorted(self._replicas.values(), key=lambda one: (-one.memory_now_bytes, one.name))
             for replica in largest_first:
@@ -206,10 +228,15 @@ class SimMachine:
         if not allowed:
             raise InvalidInput("cpus", "must name at least one CPU", cpus)
         self._cpus = allowed
+        self._fit_cpu_room()
+
+    def _fit_cpu_room(self) -> None:
+        """Batch may use the CPUs that it is allowed, but those of LSE replicas."""
+        mask = (self._cpus - self._online_replicas.lse).mask
         width = self.spec.cpus_per_zone
         zone_mask = (1 << width) - 1
         self._cpu_room_mcpu = [
-            ((allowed.mask >> zone * width) & zone_mask).bit_count() * 1_000 for zone in range(self.spec.zones)
+            ((mask >> zone * width) & zone_mask).bit_count() * 1_000 for zone in range(self.spec.zones)
         ]
         self._changed()
 
@@ -227,18 +254,49 @@ class SimMachine:
         self, replica: str, attempt: int, zones: tuple[int, ...], cpu_mcpu: int, memory_bytes: int, work_mcpu_ms: int
     ) -> None:
         """Start a replica that uses up to `cpu_mcpu` in its zones until it got `work_mcpu_ms` of CPU time."""
-        if replica in self._replicas:
+        self._check_start(replica, zones, cpu_mcpu, memory_bytes, work_mcpu_ms)
+        self._replicas[replica] = Replica(replica, attempt, zones, cpu_mcpu, memory_bytes, work_mcpu_ms, self._at_ms)
+        self._tally.replicas_started += 1
+        self._changed()
+
+    def start_online_replica(
+        self,
+        replica: str,
+        attempt: int,
+        zones: tuple[int, ...],
+        cpu_mcpu: int,
+        memory_bytes: int,
+        work_mcpu_ms: int,
+        qos: QosClass,
+        cpus: str,
+    ) -> None:
+        """Start a replica outside the batch tier: on `cpus` of its own (a kernel list) for LSE and LSR, on shared ones for LS."""
+        self._check_start(replica, zones, cpu_mcpu, memory_bytes, work_mcpu_ms)
+        own, at = self._online_replicas.placed(qos, cpus)
+        self._online_replicas.by_name[replica] = OnlineReplica(
+            replica, attempt, at, cpu_mcpu, memory_bytes, work_mcpu_ms, self._at_ms, qos, own
+        )
+        self._tally.replicas_started += 1
+        self._fit_cpu_room()
+
+    def _check_start(
+        self, replica: str, zones: tuple[int, ...], cpu_mcpu: int, memory_bytes: int, work_mcpu_ms: int
+    ) -> None:
+        if self._found(replica) is not None:
             raise InvalidInput("replica", "must not be running on this machine already", replica)
-        if len(self._replicas) + len(self._exits) >= MAX_REPLICAS:
+        if len(self._replicas) + len(self._online_replicas.by_name) + len(self._exits) >= MAX_REPLICAS:
             raise InvalidInput("replica", f"a machine holds at most {MAX_REPLICAS} replicas", replica)
         for name, value in (("cpu_mcpu", cpu_mcpu), ("memory_bytes", memory_bytes), ("work_mcpu_ms", work_mcpu_ms)):
             if value < 1:
                 raise InvalidInput(name, "must be at least 1", value)
         if not zones or list(zones) != sorted(set(zones)) or zones[0] < 0 or zones[-1] >= self.spec.zones:
             raise InvalidInput("zones", f"must be ascending zone ids from 0 to {self.spec.zones - 1}", zones)
-        self._replicas[replica] = Replica(replica, attempt, zones, cpu_mcpu, memory_bytes, work_mcpu_ms, self._at_ms)
-        self._tally.replicas_started += 1
-        self._changed()
+
+    def _found(self, replica: str) -> Replica | None:
+        return self._replicas.get(replica) or self._online_replicas.by_name.get(replica)
+
+    def _everybody(self) -> tuple[Replica, ...]:
+        return (*self._replicas.values(), *self._online_replicas.by_name.values())
 
     def stop_replica(self, replica: str, grace_ms: int) -> bool:
         """Send SIGTERM, and SIGKILL after `grace_ms`. Returns False when no such replica runs.
@@ -246,7 +304,7 @@ class SimMachine:
         It goes on running until it ends: after a time that is its own (seeded by its name and attempt), or killed at
         the end of the grace. A second stop may shorten the wait and never lengthens it.
         """
-        found = self._replicas.get(replica)
+        found = self._found(replica)
         if found is None:
             return False
         if grace_ms < 0:
@@ -266,21 +324,21 @@ class SimMachine:
 
     def kill_replica(self, replica: str) -> bool:
         """End a replica at once with code 137. Returns False when no such replica runs."""
-        found = self._replicas.get(replica)
+        found = self._found(replica)
         if found is not None:
             self._end(found, EXIT_KILLED, "killed")
         return found is not None
 
     def crash_replica(self, replica: str, code: int = 1) -> bool:
         """Let a replica fail by itself now. Returns False when no such replica runs."""
-        found = self._replicas.get(replica)
+        found = self._found(replica)
         if found is not None:
             self._end(found, code, "crashed")
         return found is not None
 
     def reboot(self) -> None:
         """Lose power: all replicas and unread exits are gone without a word, knobs and counters start anew."""
-        for replica in tuple(self._replicas.values()):
+        for replica in self._everybody():
             self._end(replica, EXIT_KILLED, "crashed")
         self._exits.clear()
         self._is_memory_over = False
@@ -296,7 +354,7 @@ class SimMachine:
     # ---------------------------------------------------------------- ends
 
     def _end_due_replicas(self) -> None:
-        for replica in tuple(self._replicas.values()):
+        for replica in self._everybody():
             if replica.due_ms() > self._at_ms:
                 continue
             if replica.used_at(self._at_ms) >= replica.work_mcpu_ms:
@@ -307,9 +365,15 @@ class SimMachine:
 
     def _end(self, replica: Replica, code: int, cause: ExitCause) -> None:
         used_mcpu_ms = replica.used_at(self._at_ms)
-        del self._replicas[replica.name]
-        self._batch_memory_bytes -= replica.memory_now_bytes
-        self._tally.ended(used_mcpu_ms, cause)
+        if isinstance(replica, OnlineReplica):
+            del self._online_replicas.by_name[replica.name]
+            self._online_replicas.memory_bytes -= replica.memory_now_bytes
+            self._tally.online_ended(used_mcpu_ms, cause)
+            self._fit_cpu_room()
+        else:
+            del self._replicas[replica.name]
+            self._batch_memory_bytes -= replica.memory_now_bytes
+            self._tally.ended(used_mcpu_ms, cause)
         self._exits.append(
             ReplicaExit(
                 replica=replica.name,
@@ -336,7 +400,7 @@ class SimMachine:
             self._work_out_rates()
         tally = self._tally
         memory_bytes = memory_by_zone(
-            self._online.memory_bytes, self._zone_weights, self._replicas.values(), self.spec.memory_bytes_per_zone
+            self._online.memory_bytes, self._zone_weights, self._everybody(), self.spec.memory_bytes_per_zone
         )
         zones = tuple(
             ZoneCounters(
@@ -351,10 +415,10 @@ class SimMachine:
             at_ms=self._at_ms,
             boot=self._boot,
             zones=zones,
-            replicas=tuple(self._replica_counters(one) for _, one in sorted(self._replicas.items())),
+            replicas=tuple(self._replica_counters(one) for one in sorted(self._everybody(), key=lambda one: one.name)),
             online_usage_ns=sum(tally.zone_online_mcpu_ms) * _NS_PER_MCPU_MS,
             batch_usage_ns=sum(tally.zone_batch_mcpu_ms) * _NS_PER_MCPU_MS,
-            online_memory_bytes=self._online.memory_bytes,
+            online_memory_bytes=self._online_memory_bytes,
             batch_memory_bytes=self._batch_memory_bytes,
             cpu_some_us=tally.cpu_some_us,
             cpu_full_us=0,
@@ -384,12 +448,14 @@ class SimMachine:
             usage_ns=replica.used_at(self._at_ms) * _NS_PER_MCPU_MS,
             memory_bytes=replica.memory_now_bytes,
             is_stopping=replica.exit_ms != NEVER_MS,
+            qos=replica.qos if isinstance(replica, OnlineReplica) else QosClass.BE,
         )
 
     def ledger(self) -> MachineLedger:
         """Return the sums the verdict is made from."""
         running_mcpu_ms = sum(one.used_at(self._at_ms) for one in self._replicas.values())
-        return self._tally.ledger(self.spec.cpu_capacity_mcpu, running_mcpu_ms)
+        online_mcpu_ms = sum(one.used_at(self._at_ms) for one in self._online_replicas.by_name.values())
+        return self._tally.ledger(self.spec.cpu_capacity_mcpu, running_mcpu_ms, online_mcpu_ms)
 
     def check(self) -> None:
         """Raise InvariantBroken when CPU time was lost or made up, or a limit is exceeded now."""
@@ -401,6 +467,8 @@ class SimMachine:
                 used=ledger.batch_used_mcpu_ms,
                 sum=accounted_mcpu_ms,
             )
+        if ledger.replica_online_mcpu_ms > ledger.online_used_mcpu_ms:
+            raise InvariantBroken("what online replicas use is online use", node=self.node)
         if ledger.online_used_mcpu_ms + ledger.batch_used_mcpu_ms > ledger.node_ms * ledger.cpu_capacity_mcpu:
             raise InvariantBroken("a machine cannot give more than its capacity", node=self.node)
         granted_mcpu = sum(self._shares.granted_mcpu)

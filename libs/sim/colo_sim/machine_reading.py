@@ -6,6 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from colo_common.model.qos import QosClass
+
 __all__ = [
     "ExitCause",
     "MachineCounters",
@@ -43,7 +45,7 @@ class ZoneCounters(Struct, frozen=True, kw_only=True):
 
 
 class ReplicaCounters(Struct, frozen=True, kw_only=True):
-    """CPU time of one running replica since its start (ns) and its working set."""
+    """CPU time of one running replica since its start (ns) and its working set. LSE, LSR and LS are not in the batch tier."""
 
     replica: str
     attempt: int
@@ -51,6 +53,7 @@ class ReplicaCounters(Struct, frozen=True, kw_only=True):
     usage_ns: int
     memory_bytes: int
     is_stopping: bool
+    qos: QosClass = QosClass.BE
 
 
 class MachineUsage(Struct, frozen=True, kw_only=True):
@@ -92,7 +95,7 @@ class MachineLedger(Struct, frozen=True, kw_only=True):
 
     `violation_ms`: time in which online work got less than it wanted, waited above the limit, or memory ran over.
     `violation_alone_ms`: the part of it that would have happened without any batch work. `batch_used_mcpu_ms` is
-    exactly completed + wasted + running.
+    exactly completed + wasted + running. `replica_online_mcpu_ms` is the part of online use that is placed replicas'.
     """
 
     node_ms: int
@@ -110,3 +113,4 @@ class MachineLedger(Struct, frozen=True, kw_only=True):
     replicas_stopped: int
     replicas_killed: int
     oom_kills: int
+    replica_online_mcpu_ms: int = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from colo_common.events.node import Capability
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.topology import NodeTopology, uniform_topology
 
@@ -76,6 +77,10 @@ class MachineSpec:
     def memory_capacity_bytes(self) -> int:
         """Memory of all zones."""
         return self.zones * self.memory_bytes_per_zone
+
+    def capabilities(self) -> tuple[Capability, ...]:
+        """What its executor can do: everything that placed work needs."""
+        return (Capability(name="online", present=True, detail="simulated"),)
 
     def topology(self) -> NodeTopology:
         """Return the machine as a collector would report it; two threads a core where the CPUs are even."""

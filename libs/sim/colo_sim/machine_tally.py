@@ -45,6 +45,7 @@ class Tally:
         self._online_demand_mcpu_ms = 0
         self._completed_mcpu_ms = 0
         self._wasted_mcpu_ms = 0
+        self._replica_online_mcpu_ms = 0
         self.replicas_started = 0
         self._ended = {"completed": 0, "stopped": 0, "killed": 0, "oom": 0, "crashed": 0}
         # Rates that hold until the next change.
@@ -150,6 +151,11 @@ class Tally:
         else:
             self._wasted_mcpu_ms += used_mcpu_ms
 
+    def online_ended(self, used_mcpu_ms: int, cause: ExitCause) -> None:
+        """Count an ended online replica: its CPU time is online use, which is neither useful nor wasted batch work."""
+        self._ended[cause] += 1
+        self._replica_online_mcpu_ms += used_mcpu_ms
+
     def forget_counters(self) -> None:
         """Start the counters of a kernel anew; the ledger goes on."""
         self._earlier_online_mcpu_ms += sum(self.zone_online_mcpu_ms)
@@ -159,7 +165,7 @@ class Tally:
         self.cpu_some_us = self.memory_some_us = self.memory_full_us = 0
         self.online_some_us = self.batch_some_us = self.batch_throttled_us = 0
 
-    def ledger(self, cpu_capacity_mcpu: int, running_mcpu_ms: int) -> MachineLedger:
+    def ledger(self, cpu_capacity_mcpu: int, running_mcpu_ms: int, online_running_mcpu_ms: int = 0) -> MachineLedger:
         """Return the sums since ever."""
         return MachineLedger(
             node_ms=self._node_ms,
@@ -177,6 +183,7 @@ class Tally:
             replicas_stopped=self._ended["stopped"],
             replicas_killed=self._ended["killed"] + self._ended["crashed"] + self._ended["oom"],
             oom_kills=self._ended["oom"],
+            replica_online_mcpu_ms=self._replica_online_mcpu_ms + online_running_mcpu_ms,
         )
 
 

@@ -2,7 +2,7 @@
 
 from colo_collector.readings import Measured
 from colo_common.events.node import PressureReading, WorkloadUsage, ZoneUsage
-from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.qos import PriorityBand, QosClass, default_band
 from colo_sim.machine_reading import MachineCounters, ReplicaCounters
 
 __all__ = ["measured_between"]
@@ -48,8 +48,8 @@ def measured_between(before: MachineCounters, now: MachineCounters) -> Measured 
 def _replica_usage(replica: ReplicaCounters, mcpu: int) -> WorkloadUsage:
     return WorkloadUsage(
         workload=replica.replica,
-        qos=QosClass.BE,
-        band=PriorityBand.BATCH,
+        qos=replica.qos,
+        band=default_band(replica.qos),
         cpu_used_mcpu=mcpu,
         memory_used_bytes=replica.memory_bytes,
         zones=replica.zones,
@@ -63,6 +63,8 @@ def _ended(
 ) -> tuple[WorkloadUsage, ...]:
     shown: dict[int, int] = {}
     for workload in listed:
+        if workload.band is PriorityBand.PROD:
+            continue
         for zone in workload.zones:
             shown[zone] = shown.get(zone, 0) + workload.cpu_used_mcpu // len(workload.zones)
     batch_before = {counters.zone: counters.batch_usage_ns for counters in before.zones}

@@ -82,7 +82,8 @@ class CollectorRole:
 
     def load(self) -> list[Struct]:
         """What the machine is."""
-        return [Inspected(topology=self._node.machine.spec.topology(), simulated=True)]
+        spec = self._node.machine.spec
+        return [Inspected(topology=spec.topology(), capabilities=spec.capabilities(), simulated=True)]
 
     def perform(self, effect: Effect) -> Sequence[Struct]:
         """There are no effects of its own."""
