@@ -77,6 +77,8 @@ def choose_zones(cpu_mcpu: int, memory_bytes: int, zones: list[ZoneFree]) -> tup
         return (Part(best.slot, cpu_mcpu, memory_bytes),)
     if len(zones) < 2:
         return None
+    if len(zones) == 2:
+        return _both(cpu_mcpu, memory_bytes, zones[0], zones[1])
     whole = whole_of(cpu_mcpu, memory_bytes)
     ranked = [(part, zone) for zone in zones if (part := _part(cpu_mcpu, memory_bytes, zone)) > 0]
     ranked.sort(key=lambda pair: (-pair[0], _freer_first(pair[1])))
@@ -88,6 +90,19 @@ def choose_zones(cpu_mcpu: int, memory_bytes: int, zones: list[ZoneFree]) -> tup
     if not sets:
         return None
     return _split(cpu_mcpu, memory_bytes, min(sets, key=_set_order))
+
+
+def _both(cpu_mcpu: int, memory_bytes: int, first: ZoneFree, second: ZoneFree) -> tuple[Part, ...] | None:
+    """The parts of the only two zones, neither of which is enough alone: most machines have two, so this one is short."""
+    whole = whole_of(cpu_mcpu, memory_bytes)
+    part, other = _part(cpu_mcpu, memory_bytes, first), _part(cpu_mcpu, memory_bytes, second)
+    if part == 0 or other == 0 or part + other < whole:
+        return None
+    is_turned = (-other, _freer_first(second)) < (-part, _freer_first(first))
+    fuller, rest = (second, first) if is_turned else (first, second)
+    cpu, memory = cpu_mcpu * max(part, other) // whole, memory_bytes * max(part, other) // whole
+    parts = Part(fuller.slot, cpu, memory), Part(rest.slot, cpu_mcpu - cpu, memory_bytes - memory)
+    return parts if fuller.slot < rest.slot else (parts[1], parts[0])
 
 
 def _freer_first(zone: ZoneFree) -> tuple[int, int, int]:
