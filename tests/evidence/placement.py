@@ -196,7 +196,8 @@ def _say_fleet(fleet: Figures, timing: Figures) -> list[str]:
             )
             for placer, each in full.items()
         },
-        "ratio: of the CPU held when 1 % was refused; who refuses large requests places more small ones instead\n"
+        "1 % refused: as many as are 1 % of the requests for 100 % of the CPU; ratio: of the CPU held then\n"
+        "placed: who refuses large requests places more small ones instead\n"
         "fit none: free CPU on nodes that can take no class; unfit: on nodes that cannot take a class, mean over the mix; "
         "unfit zone: of zones",
     )

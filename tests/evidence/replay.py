@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from tests.evidence.fleets import Fleet
 from tests.evidence.measures import Book, Fragments, Scatter, pct
-from tests.evidence.mix import Mix
+from tests.evidence.mix import Ask, Mix
 from tests.evidence.placers import Placer, Spot
 
 __all__ = ["Saturated", "Steady", "saturate", "steady"]
@@ -30,8 +30,9 @@ class Held(NamedTuple):
 class Saturated(NamedTuple):
     """Offered until 130 % of the fleet's CPU was asked for, each request once, nothing ends.
 
-    `at_first`, `at_one_pct`: what was held when the first request, and when one per cent of those offered so far, was refused
-    (None: it never came to that). `half_nodes`: used when half of the CPU was asked for. `decision_us`: CPU time of a decision.
+    `at_first`, `at_one_pct`: what was held when the first request was refused, and when as many were as are one per cent of those
+    that ask for all of the CPU (None: it never came to that). `half_nodes`: used when half of the CPU was asked for.
+    `decision_us`: CPU time of a decision.
     """
 
     offered: int
@@ -62,9 +63,9 @@ def saturate(fleet: Fleet, mix: Mix, placer: Placer, seed: int) -> Saturated:
     offered = placed = offered_mcpu = half_nodes = 0
     half_scatter = Scatter()
     at_first = at_one_pct = None
-    asks = mix.asks(seed)
-    while pct(offered_mcpu, fleet.cpu_mcpu) < _OFFERED_PCT:
-        ask = next(asks)
+    asks = _until(_OFFERED_PCT, fleet, mix, seed)
+    one_pct = math.ceil(len(_until(100, fleet, mix, seed)) / 100)
+    for ask in asks:
         spot = placer.place(offered, ask)
         offered += 1
         offered_mcpu += ask.cpu_mcpu
@@ -73,7 +74,7 @@ def saturate(fleet: Fleet, mix: Mix, placer: Placer, seed: int) -> Saturated:
             placed += 1
         elif at_first is None:
             at_first = Held(book.cpu_pct, book.memory_pct)
-        if at_one_pct is None and 100 * (offered - placed) >= offered:
+        if at_one_pct is None and offered - placed >= one_pct:
             at_one_pct = Held(book.cpu_pct, book.memory_pct)
         if not half_nodes and pct(offered_mcpu, fleet.cpu_mcpu) >= _HALF_PCT:
             half_nodes, half_scatter = book.nodes_used, book.scatter
@@ -89,6 +90,18 @@ def saturate(fleet: Fleet, mix: Mix, placer: Placer, seed: int) -> Saturated:
         book.fragments(mix.classes),
         1e6 * placer.seconds / offered,
     )
+
+
+def _until(offered_pct: int, fleet: Fleet, mix: Mix, seed: int) -> list[Ask]:
+    """The first requests that together ask for so many per cent of the CPU."""
+    asks: list[Ask] = []
+    offered_mcpu = 0
+    for ask in mix.asks(seed):
+        if 100 * offered_mcpu >= offered_pct * fleet.cpu_mcpu:
+            break
+        asks.append(ask)
+        offered_mcpu += ask.cpu_mcpu
+    return asks
 
 
 def steady(fleet: Fleet, mix: Mix, placer: Placer, seed: int) -> Steady:

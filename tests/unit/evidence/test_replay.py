@@ -35,6 +35,17 @@ def test_colo_crosses_zones_only_where_no_zone_is_left() -> None:
         assert filled.scatter == Scatter(6, 4, 8, 6, 0)
 
 
+def test_a_single_large_request_that_is_refused_early_is_not_one_per_cent() -> None:
+    # 150 small requests and a large one ask for all 200 CPUs: one per cent of 151 is 2. The large one finds 50 CPUs free, and the
+    # second that is refused comes when 50 more small ones have filled them.
+    one = Fleet("", (Machine(1, 1, 200_000, 1_000 * MIB),))
+    small, large = Ask(1_000, MIB), Ask(55_000, MIB)
+    mix = Mix("", ((small, 250), (large, 1)), (small,) * 150 + (large,) + (small,) * 100)
+    filled = saturate(one, mix, BASELINES["best-fit"](one), 1)
+    assert (filled.at_first, filled.at_one_pct) == ((75.0, 15.0), (100.0, 20.0))
+    assert (filled.offered, filled.placed) == (206, 200)
+
+
 def test_what_never_overfills_is_told_so() -> None:
     # The only request is all of a fleet: offered twice, refused once.
     one = Fleet("", (Machine(1, 1, 10_000, MIB),))
