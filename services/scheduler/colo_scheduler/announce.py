@@ -1,4 +1,7 @@
-"""What is said of placements that the ledger holds: facts for everybody, orders for the nodes, ids that a restart repeats."""
+"""What is said of placements that the ledger holds: facts for everybody, orders for the nodes, ids that a restart repeats.
+
+What stands for a reservation is no replica: it is held like one, and nobody hears of it here.
+"""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -9,6 +12,7 @@ from colo_common.events.placement import ApplyPlacements, NodeRelease, Placement
 from colo_common.model.placement import attempt_key
 from colo_scheduler.attempts import Held
 from colo_scheduler.ledger import Attempt, Released
+from colo_scheduler.reservation.held_place import name_of
 
 __all__ = ["announce", "order", "released"]
 
@@ -22,7 +26,8 @@ def announce(held: Iterable[Held], now_ms: int) -> list[Publish]:
     The id of an order names node and generation, which the ledger keeps; the id of a fact is a digest of what it tells.
     """
     ordered = sorted(
-        held, key=lambda h: (h.placement.decided_at_ms, h.placement.node, h.placement.replica, h.placement.attempt)
+        (each for each in held if not name_of(each.placement.replica)),
+        key=lambda h: (h.placement.decided_at_ms, h.placement.node, h.placement.replica, h.placement.attempt),
     )
     effects = []
     for start in range(0, len(ordered), _DECIDED_MAX):
@@ -39,7 +44,10 @@ def order(held: Sequence[Held], now_ms: int, again: str = "") -> list[Publish]:
     `again` names the event that asks for it anew, so that the bus does not drop it.
     """
     effects = []
-    by_command = sorted(held, key=lambda h: (h.placement.node, h.generation, h.placement.replica, h.placement.attempt))
+    replicas = [each for each in held if not name_of(each.placement.replica)]
+    by_command = sorted(
+        replicas, key=lambda h: (h.placement.node, h.generation, h.placement.replica, h.placement.attempt)
+    )
     for (node, generation), group in groupby(by_command, key=lambda h: (h.placement.node, h.generation)):
         members = tuple(h.placement for h in group)
         for start in range(0, len(members), _ORDERED_MAX):
@@ -51,11 +59,14 @@ def order(held: Sequence[Held], now_ms: int, again: str = "") -> list[Publish]:
     return effects
 
 
-def released(gone: Sequence[Released], now_ms: int) -> Publish:
+def released(gone: Sequence[Released], now_ms: int) -> list[Publish]:
     """The fact that these attempts hold nothing on their nodes any more."""
-    nodes = tuple(NodeRelease(node=one.node, attempts=one.attempts) for one in gone)
-    digest = _digest(attempt for one in gone for attempt in one.attempts)
-    return Publish(fact=PlacementsReleased(at_ms=now_ms, nodes=nodes), id=f"scheduler:released:{digest}")
+    members = [(one.node, tuple([each for each in one.attempts if not name_of(each[0])])) for one in gone]
+    nodes = tuple(NodeRelease(node=node, attempts=attempts) for node, attempts in members if attempts)
+    if not nodes:
+        return []
+    digest = _digest(attempt for one in nodes for attempt in one.attempts)
+    return [Publish(fact=PlacementsReleased(at_ms=now_ms, nodes=nodes), id=f"scheduler:released:{digest}")]
 
 
 def _digest(attempts: Iterable[Attempt]) -> str:

@@ -180,7 +180,7 @@ class Commits:
             if node is not None and gone.changes == node.changes + 1:
                 node.changes = gone.changes
             self._counts["holds_released"] += len(gone.attempts)
-        return [released(event.released, now_ms)] if event.released else []
+        return list(released(event.released, now_ms))
 
     def tell_again(self, attempt: Attempt, now_ms: int) -> list[Effect]:
         """The jobs service does not know of a place that was committed a while ago: whoever did it ended before it was told."""
@@ -208,6 +208,16 @@ class Commits:
     def gave_up(self, attempt: Attempt) -> None:
         """The attempt is wanted no more: lost commits of it count for nothing."""
         self._lost_commits.pop(attempt, None)
+
+    def change(self, attempt: Attempt, placement: Placement) -> bool:
+        """An attempt that stands for a reservation holds this instead, as far as is known here; whether that is news."""
+        held = self.held.get(attempt)
+        node = self._cluster.find(placement.node)
+        if held is None or node is None or held.placement == placement:
+            return False
+        held.placement = placement
+        self._cluster.hold(node, attempt, placement.zones, pool_of(placement.band), holding_of(placement))
+        return True
 
     def forget(self, attempt: Attempt) -> None:
         """The attempt holds nothing any more, as far as is known here."""
@@ -354,6 +364,7 @@ def placement_of(want: ReplicaWant, node: Node, choice: Choice, now_ms: int) -> 
         cpus=CpuSet(held.cpus).format() if held else "",
         devices=held.devices if held else (),
         huge_pages=held.huge_pages if held else (),
+        reservation=choice.reservation,
     )
 
 

@@ -28,7 +28,7 @@ from colo_scheduler.attempts import Over
 from colo_scheduler.cluster import Cluster, View
 from colo_scheduler.commit import Commits, Recovery, load_rows
 from colo_scheduler.decide import ClassDecision, Stages, Unwatched
-from colo_scheduler.explain import capacity_report, report_of
+from colo_scheduler.explain import Report, capacity_report, report_of
 from colo_scheduler.ledger import (
     CALL_MAX,
     Attempt,
@@ -47,6 +47,10 @@ from colo_scheduler.pool import pool_of
 from colo_scheduler.queue import Parked, WantQueue
 from colo_scheduler.records import Records
 from colo_scheduler.request import RequestClass, class_of
+from colo_scheduler.reservation.held_place import RESERVATION_PREFIX, name_of
+from colo_scheduler.reservation_answers import answer, is_question
+from colo_scheduler.reservation_rows import JobsOver, ReservationsLoaded
+from colo_scheduler.reserve import Reserve
 from colo_scheduler.shards import Shards, ShardsHeld
 from colo_scheduler.turn import decide_turn
 from colo_scheduler.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES
@@ -78,6 +82,8 @@ Event = (
     | LedgerLoaded
     | LedgerChanges
     | ShardsHeld
+    | ReservationsLoaded
+    | JobsOver
     | Asked
     | Conflict
     | Wake
@@ -90,7 +96,10 @@ class SchedulerCore:
     With `shards` above 0 it decides only the wants of the shards that ShardsHeld gave to it.
     """
 
-    def __init__(self, policy: Policy | None = None, stages: Stages | None = None, *, shards: int = 0) -> None:
+    def __init__(
+        self, policy: Policy | None = None, stages: Stages | None = None, *, shards: int = 0, reserves: bool = True
+    ) -> None:
+        """`reserves`: there is a store for reservations. Who shares the work takes none."""
         self.policy = policy or Policy()
         self.counts: Counter[str] = Counter()
         self.cluster = Cluster(self.policy.facts_max_age_ms, self.policy.tie_rotation)
@@ -102,6 +111,8 @@ class SchedulerCore:
         self._records = Records(self.policy)
         self._releasing: dict[Attempt, None] = {}
         self._confirming: dict[Attempt, None] = {}
+        self.reserve = Reserve(self.cluster, self.queue, self.commits, self.counts, self._end)
+        self._reserves = reserves and not shards
         self._has_overflowed = False
         self._refresh_at_ms: int | None = None
         self._ask_again_at_ms: int | None = None
@@ -112,6 +123,12 @@ class SchedulerCore:
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """Take one event in. InvalidInput: the event breaks a rule and changed nothing."""
         self._soon_ms = now_ms
+        effects = self._take(event, now_ms)
+        if not self.reserve.is_empty or isinstance(event, ReservationsLoaded):
+            self.reserve.follow(event, now_ms)
+        return effects
+
+    def _take(self, event: Event, now_ms: int) -> list[Effect]:
         match event:
             case NodeTopologyReported():
                 self._note_old(self.cluster.on_topology(event))
@@ -127,9 +144,9 @@ class SchedulerCore:
                 return self._shards_held(event, now_ms)
             case ReplicasWithdrawn():
                 for attempt in event.attempts:
-                    self._end(attempt)
+                    self._ended(attempt)
             case ReplicaEnded() | PlacementRefused():
-                self._end((event.replica, event.attempt))
+                self._ended((event.replica, event.attempt))
             case ReplicaStarted():
                 if self.shards.owns(event.job):
                     self._started((event.replica, event.attempt))
@@ -152,9 +169,13 @@ class SchedulerCore:
             case LedgerChanges():
                 return load_rows(self.commits.changed_nodes(event.changes))
             case Asked():
+                if is_question(event.body):
+                    return self._answer_reservations(event, now_ms)
                 return [Reply(request=event.request, body=self._answer(event, now_ms))]
+            case ReservationsLoaded() | JobsOver():
+                pass
             case Conflict():
-                self.counts["conflicts_unexpected"] += 1
+                self.counts["conflicts"] += 1
             case Wake():
                 return self._wake(now_ms)
             case _:
@@ -165,7 +186,9 @@ class SchedulerCore:
         """Now (just after now, after a Wake) while there is something to decide or to write; else the next backoff or refresh."""
         if not self.commits.is_loaded:
             return None
-        if self._releasing or self._confirming or self.cluster.grown or self.queue.next_class() is not None:
+        if self._releasing or self._confirming or self.cluster.grown or self.reserve.is_hurried:
+            return self._soon_ms
+        if self.queue.next_class() is not None:
             return self._soon_ms
         moments = [
             moment
@@ -174,6 +197,7 @@ class SchedulerCore:
                 self._refresh_at_ms,
                 self._ask_again_at_ms,
                 self.commits.expiry_ms(),
+                self.reserve.deadline_ms(),
             )
             if moment is not None
         ]
@@ -185,6 +209,7 @@ class SchedulerCore:
         self.cluster.check()
         self.queue.check()
         self.commits.check()
+        self.reserve.check()
 
     # ---- wants and ends
 
@@ -228,6 +253,13 @@ class SchedulerCore:
         self._ask_again_at_ms = now_ms + self.policy.ask_again_ms
         return [RefreshLedger(), AskPending()]
 
+    def _ended(self, attempt: Attempt) -> None:
+        """Others say that an attempt is over; of what stands for a reservation nobody else knows anything."""
+        if name_of(attempt[0]):
+            self.counts["ends_of_reservations"] += 1
+        else:
+            self._end(attempt)
+
     def _end(self, attempt: Attempt) -> None:
         """The attempt is over: it waits no more and what it holds is released. What was never held is remembered by the ledger."""
         self._over.add(attempt)
@@ -237,7 +269,7 @@ class SchedulerCore:
         self._releasing[attempt] = None
 
     def _started(self, attempt: Attempt) -> None:
-        if attempt in self._over:
+        if attempt in self._over or name_of(attempt[0]):
             return
         held = self.commits.held.get(attempt)
         if held is not None and held.is_confirmed:
@@ -271,9 +303,12 @@ class SchedulerCore:
         self._soon_ms = now_ms + 1
         if not self.commits.is_loaded:
             return []
+        records, effects = ([], []) if self.reserve.is_empty else self.reserve.wake(now_ms)
+        if records:
+            return records
         self.queue.wake_due(now_ms)
         self._wake_by_capacity()
-        effects = self._flush()
+        effects += self._flush()
         effects.extend(self.commits.expire(now_ms))
         if self._refresh_at_ms is not None and now_ms >= self._refresh_at_ms:
             self._refresh_at_ms = self._next_refresh(now_ms)
@@ -328,9 +363,12 @@ class SchedulerCore:
             view = view or self.cluster.view(now_ms)
             wants = self.queue.take(request, min(budget, self.policy.quantum))
             budget -= len(wants)
+            if self.reserve.has_places:
+                wants = self._serve_owners(view, request, wants, effects)
+            asked = self.reserve.narrowed(request) if request.reserves else request
             decision = decide_turn(
                 view,
-                request,
+                asked,
                 len(wants),
                 self.policy,
                 partial(self.commits.take, wants),
@@ -342,20 +380,37 @@ class SchedulerCore:
                 self._stages.decided(wants[: len(chosen)])
                 effects.extend(self.commits.assume(chosen, now_ms))
                 self._records.chosen(view, chosen, decision)
+                if request.reserves:
+                    self.reserve.chose(*chosen[0])
             if len(chosen) < len(wants):
-                effects.extend(self._reject(view, request, wants[len(chosen) :], decision))
+                report = self._report(view, asked, wants, decision)
+                effects.extend(self._reject(request, wants[len(chosen) :], report, now_ms))
             else:
                 self.queue.placed(request)
         return effects
 
-    def _reject(
-        self, view: View, request: RequestClass, wants: list[ReplicaWant], decision: ClassDecision
-    ) -> list[Effect]:
-        """Put the wants back and let their class wait; say why where that is news."""
-        now_ms = view.now_ms
+    def _serve_owners(
+        self, view: View, request: RequestClass, wants: list[ReplicaWant], effects: list[Effect]
+    ) -> list[ReplicaWant]:
+        """Give owners the places of their reservations first; the wants that have none come back."""
+        served, others = self.reserve.serve(view, request, wants)
+        if served:
+            chosen = [(taken.want, taken.choice) for taken in served]
+            self._stages.decided([want for want, _ in chosen])
+            effects.extend(self.commits.assume(chosen, view.now_ms))
+            self._records.chosen(view, chosen, ClassDecision(tuple(choice for _, choice in chosen), (), ()))
+        return others
+
+    def _report(self, view: View, request: RequestClass, wants: list[ReplicaWant], decision: ClassDecision) -> Report:
+        if request.place.reservation:
+            return self.reserve.report(view, request, wants[0])
         report = report_of(view, request, decision.refused)
         if request.is_admitted:
             report = capacity_report(self.cluster, view, request, report) or report
+        return report
+
+    def _reject(self, request: RequestClass, wants: list[ReplicaWant], report: Report, now_ms: int) -> list[Effect]:
+        """Put the wants back and let their class wait; say why where that is news."""
         self.queue.put_back(wants)
         ends = [until_ms for _, until_ms in request.avoid if until_ms > now_ms]
         parked = self.queue.park(
@@ -387,12 +442,23 @@ class SchedulerCore:
                     got=name,
                 )
 
+    def _answer_reservations(self, asked: Asked, now_ms: int) -> list[Effect]:
+        if not self._reserves:
+            rule = "reservations are kept by a scheduler that works alone and has a store"
+            return [Reply(request=asked.request, body=Refusal(code=503, field="reservations", rule=rule))]
+        if not self.commits.is_loaded:
+            refusal = Refusal(code=503, field="ledger", rule="the ledger is not read yet")
+            return [Reply(request=asked.request, body=refusal)]
+        return answer(self.reserve, self._records, asked.request, asked.body, now_ms)
+
     def _plan(self, ask: PlanJob, now_ms: int) -> Struct:
         if not self.commits.is_loaded:
             return Refusal(code=503, field="ledger", rule="the ledger is not read yet")
-        placements = {attempt: held.placement for attempt, held in self.commits.held.items()}
+        placements = {attempt: held.placement for attempt, held in self.commits.held.items() if not name_of(attempt[0])}
+        places = self.reserve.places.fork() if self.reserve.has_places else None
+        trial = self.cluster.trial(now_ms)
         try:
-            return plan_job(self.cluster.trial(now_ms), ask, self.policy, placements, waiting=len(self.queue))
+            return plan_job(trial, ask, self.policy, placements, waiting=len(self.queue), reserved=places)
         except InvalidInput as error:
             return Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
 
@@ -416,6 +482,8 @@ def check_want(want: ReplicaWant, number: int) -> None:
         raise InvalidInput(f"{where}.attempt", "must be at least 1", want.attempt)
     if not want.replica:
         raise InvalidInput(f"{where}.replica", "must not be empty", want.replica)
+    if want.replica.startswith(RESERVATION_PREFIX):
+        raise InvalidInput(f"{where}.replica", "must not be the name of what stands for a reservation", want.replica)
     if not 1 <= want.request.cpu_mcpu <= CPU_MAX_MCPU:
         raise InvalidInput(f"{where}.request.cpu_mcpu", f"must be from 1 to {CPU_MAX_MCPU}", want.request.cpu_mcpu)
     if not 1 <= want.request.memory_bytes <= MEMORY_MAX_BYTES:

@@ -17,6 +17,7 @@ from colo_common.runtime.service import Service
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger import Ledger
 from colo_scheduler.policy import Policy
+from colo_scheduler.reservation_answers import QUESTIONS
 from colo_scheduler.settings import LEASE_TTL_MS, Settings
 from colo_scheduler.shell import HEARS, HEARS_SHARED, SchedulerShell
 from colo_scheduler.stages import StageTimes
@@ -41,7 +42,7 @@ def scheduler_service(
     shards: int = 0,
     lease_ttl_ms: int = LEASE_TTL_MS,
 ) -> tuple[Service, SchedulerShell]:
-    """The service, and the shell whose `run` belongs beside it. `store` only tells whether writes are accepted.
+    """The service, and the shell whose `run` belongs beside it. `store` keeps reservations; without it none are taken.
 
     With `shards` above 0 it shares the work with the others that have the same ledger: each begins its search at another node.
     """
@@ -50,9 +51,18 @@ def scheduler_service(
     owner = f"{rng.getrandbits(64):016x}"
     if shards and not policy.tie_rotation:
         policy = structs.replace(policy, tie_rotation=1 + zlib.crc32(owner.encode()) % _TIE_ROTATIONS)
-    core = SchedulerCore(policy, stages, shards=shards)
+    core = SchedulerCore(policy, stages, shards=shards, reserves=store is not None)
     shell = SchedulerShell(
-        core, ledger, bus, clock, stages=stages, metrics=metrics, rng=rng, owner=owner, lease_ttl_ms=lease_ttl_ms
+        core,
+        ledger,
+        bus,
+        clock,
+        stages=stages,
+        metrics=metrics,
+        rng=rng,
+        owner=owner,
+        lease_ttl_ms=lease_ttl_ms,
+        store=store,
     )
     service = Service(
         name=NAME,
@@ -61,7 +71,7 @@ def scheduler_service(
         clock=clock,
         store=store,
         hears=HEARS_SHARED if shards else HEARS,
-        answers=(ExplainPlacement, ListHolds, PlanJob),
+        answers=(ExplainPlacement, ListHolds, PlanJob, *QUESTIONS),
         perform_many=shell.perform_many,
         load=shell.load,
         leave=shell.leave,

@@ -14,14 +14,20 @@ from colo_common.model.job_rules import validate_spec
 from colo_common.model.placement import Placement
 from colo_common.model.workload import JobSpec
 from colo_scheduler.cluster import View
-from colo_scheduler.decide import Choice
+from colo_scheduler.commit import placement_of
+from colo_scheduler.decide import Choice, ClassDecision
 from colo_scheduler.explain import Report, report_of
+from colo_scheduler.held_places import HeldPlaces, Taken, serve
+from colo_scheduler.inventory import holding_of
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.policy import Policy
 from colo_scheduler.pool import pool_of
 from colo_scheduler.preempt import find_victims, take_place_of
 from colo_scheduler.queue import WantQueue
 from colo_scheduler.request import RequestClass, class_of
+from colo_scheduler.reservation.book import ReservationBook
+from colo_scheduler.reservation.held_place import attempt_of
+from colo_scheduler.reservation_report import report_for_owner
 from colo_scheduler.turn import decide_turn
 
 __all__ = ["PLACES_MOST", "Plan", "plan_job"]
@@ -34,10 +40,17 @@ _PREEMPTORS_MOST: Final = 20
 class Plan:
     """One plan while it is made: decides as the core does, and takes from its own view."""
 
-    def __init__(self, view: View, policy: Policy, placements: Mapping[Attempt, Placement]) -> None:
+    def __init__(
+        self,
+        view: View,
+        policy: Policy,
+        placements: Mapping[Attempt, Placement],
+        reserved: HeldPlaces | None = None,
+    ) -> None:
         self._view = view
         self._policy = policy
         self._placements = placements
+        self._reserved = reserved
         self._gone: set[Attempt] = set()
         self.places: list[PlannedReplica] = []
         self.reports: dict[RequestClass, Report] = {}
@@ -51,6 +64,8 @@ class Plan:
         missing = []
         while (request := queue.next_class()) is not None:
             taken = queue.take(request, self._policy.quantum)
+            if self._reserved is not None:
+                _, taken = serve(self._reserved, self._view, request, taken, self._take_reserved)
             decision = decide_turn(
                 self._view,
                 request,
@@ -61,7 +76,7 @@ class Plan:
             )
             self.scores.setdefault(request, decision.best)
             if len(decision.choices) < len(taken):
-                self.reports[request] = report_of(self._view, request, decision.refused)
+                self.reports[request] = self._report(request, taken[0], decision)
                 rest = queue.take(request, len(wants))
                 missing.append((request, len(taken) - len(decision.choices) + len(rest)))
             queue.placed(request)
@@ -79,8 +94,29 @@ class Plan:
                 zones=choice.shares,
                 cpus=CpuSet(held.cpus).format() if held else "",
                 devices=held.devices if held else (),
+                reservation=choice.reservation,
             )
         )
+
+    def _take_reserved(self, taken: Taken) -> None:
+        """An owner's place: what stands for the reservation holds so much less."""
+        places = self._reserved
+        found = places.book.find(taken.reservation) if places else None
+        before = places.placement(taken.reservation) if places else None
+        if places is None or found is None or before is None:
+            return
+        name, row, attempt = pool_of(before.band), taken.choice.row, attempt_of(found)
+        places.use(placement_of(taken.want, self._view.nodes[row], taken.choice, self._view.now_ms))
+        left = places.placement(taken.reservation) or before
+        self._view.leave(name, row, before.zones, attempt)
+        self._view.take(name, row, left.zones, attempt, holding_of(left))
+        self._take([taken.want], 0, taken.choice)
+
+    def _report(self, request: RequestClass, want: ReplicaWant, decision: ClassDecision) -> Report:
+        if request.place.reservation:
+            places = self._reserved or HeldPlaces(ReservationBook())
+            return report_for_owner(places, self._view, request, want)
+        return report_of(self._view, request, decision.refused)
 
     def preempt(self, missing: list[tuple[RequestClass, int]]) -> tuple[list[Placement], int]:
         """Who would have to leave for the first of the missing replicas, and for how many of them that is enough."""
@@ -100,16 +136,22 @@ class Plan:
 
 
 def plan_job(
-    view: View, ask: PlanJob, policy: Policy, placements: Mapping[Attempt, Placement], *, waiting: int
+    view: View,
+    ask: PlanJob,
+    policy: Policy,
+    placements: Mapping[Attempt, Placement],
+    *,
+    waiting: int,
+    reserved: HeldPlaces | None = None,
 ) -> JobPlanned:
-    """The plan for a job on a trial view, which is used up by it. `placements`: what is held now.
+    """The plan for a job on a trial view, which is used up by it, as `reserved` is. `placements`: what is held now.
 
     Raises InvalidInput for a job that breaks a rule and for a `most` out of range.
     """
     if not 0 <= ask.most <= PLACES_MOST:
         raise InvalidInput("most", f"must be from 0 to {PLACES_MOST}", ask.most)
     validate_spec(ask.spec)
-    plan = Plan(view, policy, placements)
+    plan = Plan(view, policy, placements, reserved)
     wants = _wants_of(ask.spec, view.now_ms)
     missing = plan.decide(wants)
     leaving, helped = plan.preempt(missing)

@@ -67,7 +67,7 @@ class Records:
             )
             self._decisions.keep(want.job, record)
             self._class_records[request] = record
-            if want.job in told or len(told) >= _JOBS_TOLD:
+            if request.reserves or want.job in told or len(told) >= _JOBS_TOLD:
                 continue
             told.add(want.job)
             if self._spoken.is_news(request, want.job, report, now_ms):
@@ -83,7 +83,12 @@ class Records:
     def joined(self, request: RequestClass, want: ReplicaWant, now_ms: int) -> list[Effect]:
         """A want joins a class that no node takes now: the answer to it is known at once, and said where it is news."""
         record, report = self._class_records.get(request), self._class_reports.get(request)
-        if record is None or report is None or not self._spoken.is_news(request, want.job, report, now_ms):
+        if (
+            request.reserves
+            or record is None
+            or report is None
+            or not self._spoken.is_news(request, want.job, report, now_ms)
+        ):
             return []
         fact = rejection((want.replica, want.attempt), want.job, report, record.retry_at_ms, now_ms)
         identity = f"scheduler:rejected:{attempt_key(want.replica, want.attempt)}:{now_ms}"

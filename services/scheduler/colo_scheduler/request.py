@@ -6,6 +6,7 @@ from colo_common.events.job import ReplicaWant
 from colo_common.model.constraints import UNCONSTRAINED, Constraints, CpuPolicy, NumaPolicy
 from colo_common.model.qos import PriorityBand, QosClass, is_legal_pair
 from colo_common.model.reasons import Reason
+from colo_scheduler.reservation.held_place import name_of
 
 __all__ = ["RequestClass", "class_of"]
 
@@ -16,6 +17,7 @@ class RequestClass(NamedTuple):
     """Everything of a want that a filter, a scorer or the order of classes looks at. `avoid`: node, until (Unix ms), sorted.
 
     `has_command`: a real machine can run it; `has_work`: a simulated one can. `constraints` None: any place with room will do.
+    `reserves`: the reservation that this stands for, which runs nothing and is a class of its own.
     """
 
     priority: int
@@ -27,12 +29,13 @@ class RequestClass(NamedTuple):
     has_command: bool
     has_work: bool
     constraints: Constraints | None = None
+    reserves: str = ""
 
     @property
     def refusal(self) -> Reason | None:
         """Why no node is asked at all, None where nodes are.
 
-        Work of the node itself is not placed, and a class goes only with its bands; no reservation holds a place here.
+        Work of the node itself is not placed, and a class goes only with its bands. What names a reservation goes there or nowhere.
         """
         if self.qos is QosClass.SYSTEM or not is_legal_pair(self.qos, self.band):
             return Reason.QOS_NOT_ADMITTED
@@ -82,6 +85,7 @@ _PLACED: Final = (*_FIXED, CpuPolicy.NUMA)
 
 def class_of(want: ReplicaWant) -> RequestClass:
     """The class that a want belongs to."""
+    reserves = name_of(want.replica)
     return RequestClass(
         priority=want.priority,
         cpu_mcpu=want.request.cpu_mcpu,
@@ -89,7 +93,8 @@ def class_of(want: ReplicaWant) -> RequestClass:
         qos=want.qos,
         band=want.band,
         avoid=tuple(sorted(want.avoid)),
-        has_command=bool(want.run.command),
-        has_work=want.run.work_mcpu_ms >= 1,
+        has_command=bool(want.run.command or reserves),
+        has_work=want.run.work_mcpu_ms >= 1 or bool(reserves),
         constraints=None if want.constraints == UNCONSTRAINED else want.constraints,
+        reserves=reserves,
     )

@@ -18,7 +18,7 @@ from colo_common.events.placement import PlacementsReleased
 from colo_common.events.requests import PendingReplicas, PendingReply, Refusal
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
-from colo_common.ports import Bus, Clock, PortError, Unavailable
+from colo_common.ports import Bus, Clock, PortError, Store, Unavailable
 from colo_common.runtime.ask import ask
 from colo_common.runtime.backoff import Backoff
 from colo_common.runtime.core import Hearing
@@ -39,6 +39,8 @@ from colo_scheduler.ledger import (
     RefreshLedger,
     ReleaseHolds,
 )
+from colo_scheduler.reservation_rows import AskJobs, JobsOver
+from colo_scheduler.reservations_kept import jobs_over, load_reservations
 from colo_scheduler.shards import Fence, ShardsHeld
 from colo_scheduler.stages import StageTimes
 
@@ -92,6 +94,7 @@ class SchedulerShell:
         rng: random.Random,
         owner: str = "",
         lease_ttl_ms: int = 0,
+        store: Store | None = None,
     ) -> None:
         """`owner` names this scheduler among those that share the work, `lease_ttl_ms` is for how long it holds a shard."""
         self._core = core
@@ -103,6 +106,9 @@ class SchedulerShell:
         self._leaving = asyncio.Event()
         self._patience = Patience("ledger", rng, ServiceMetrics(metrics, "scheduler").retries, self._leaving)
         self._ask_pending = asyncio.Event()
+        self._store = store
+        self._jobs_to_ask: tuple[str, ...] = ()
+        self._ask_jobs = asyncio.Event()
         self._owner = owner
         self._lease_ttl_ms = lease_ttl_ms
         if not core.shards.count:
@@ -169,6 +175,10 @@ class SchedulerShell:
             case AskPending():
                 self._ask_pending.set()
                 return []
+            case AskJobs(jobs=jobs):
+                self._jobs_to_ask = jobs
+                self._ask_jobs.set()
+                return []
             case _:
                 raise InvariantBroken("the scheduler has no such effect", effect=type(effect).__name__)
 
@@ -198,11 +208,13 @@ class SchedulerShell:
     # ---- start
 
     async def load(self) -> Sequence[Struct]:
-        """Every row of the ledger, then LedgerLoaded. Raises what the ledger raises; the service tries again."""
+        """Every row of the ledger, every reservation, then LedgerLoaded. Raises what the ledger raises; the service tries again."""
         names = sorted(await self._ledger.changes())
         events: list[Struct] = []
         for start in range(0, len(names), CALL_MAX):
             events.append(LedgerRows(rows=await self._ledger.rows(names[start : start + CALL_MAX])))
+        if self._store is not None:
+            events.append(await load_reservations(self._store))
         return [*events, LedgerLoaded()]
 
     async def leave(self) -> Sequence[Struct]:
@@ -221,6 +233,7 @@ class SchedulerShell:
             if self._core.shards.count:
                 tasks.create_task(self._keep_leasing(stop, inject))
             tasks.create_task(self._keep_asking(inject))
+            tasks.create_task(self._keep_asking_jobs(inject))
             tasks.create_task(self._keep_counting())
             tasks.create_task(self._leave_when(stop))
 
@@ -277,6 +290,15 @@ class SchedulerShell:
             self._log.info("pending-asked", wants=count)
             for page in pages:
                 await inject(page)
+
+    async def _keep_asking_jobs(self, inject: Inject) -> None:
+        """Ask about jobs whenever that is due. Nobody waits for it: where the jobs service is away it is asked again later."""
+        while True:
+            await self._ask_jobs.wait()
+            self._ask_jobs.clear()
+            over = await jobs_over(self._bus, self._jobs_to_ask)
+            if over:
+                await inject(JobsOver(jobs=over))
 
     async def _pages(self) -> list[PendingReply]:
         """All waiting replicas. Pages move while replicas are placed: when the total changed meanwhile, once more, a few times."""

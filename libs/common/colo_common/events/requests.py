@@ -264,13 +264,14 @@ class PlanJob(Struct, frozen=True, kw_only=True):
 
 
 class PlannedReplica(Struct, frozen=True, kw_only=True):
-    """One replica ("task/index") and the place it would get."""
+    """One replica ("task/index") and the place it would get, out of a `reservation` where one is named."""
 
     replica: str
     node: str
     zones: tuple[ZoneShare, ...]
     cpus: str = ""
     devices: tuple[DeviceShare, ...] = ()
+    reservation: str = ""
 
 
 class PlannedTask(Struct, frozen=True, kw_only=True):

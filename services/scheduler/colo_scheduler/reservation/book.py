@@ -84,6 +84,20 @@ class ReservationBook:
         """The reservation of that name, also one that ended a while ago."""
         return self._reservations.get(name)
 
+    @property
+    def has_places(self) -> bool:
+        """Whether any reservation holds a place."""
+        return bool(self._on_node)
+
+    def is_over(self, name: str, now_ms: int) -> bool:
+        """Whether the reservation's time is over, or it is not there."""
+        found = self._reservations.get(name)
+        return found is None or self._is_over(found, now_ms)
+
+    def used_by(self) -> tuple[Attempt, ...]:
+        """The attempts that use a reservation or ended one by their use, sorted."""
+        return tuple(sorted(self._used_by))
+
     def rows(self) -> tuple[Reservation, ...]:
         """All reservations by name: with the ledger's placements, all that `load` needs."""
         return tuple(self._reservations[name] for name in sorted(self._reservations))
@@ -130,6 +144,10 @@ class ReservationBook:
         """Whether the node holds reservations beside which one of this policy must not stand."""
         others = [self._reservations[name].spec for name in sorted(self._on_node.get(node, ())) if name != spec.name]
         return policies_conflict(spec.policy, [other.policy for other in others])
+
+    def conflicting_nodes(self, spec: ReservationSpec) -> tuple[str, ...]:
+        """The nodes of which `conflicts_on` says yes, sorted."""
+        return tuple(node for node in sorted(self._on_node) if self.conflicts_on(node, spec))
 
     def matching(self, claimant: Claimant, now_ms: int) -> tuple[Match, ...]:
         """The places that the claimant may use now, by node and name; whether it fits there is not asked."""
@@ -252,6 +270,19 @@ class ReservationBook:
         node = reservation.place.node if reservation.phase is Phase.AVAILABLE and reservation.place else ""
         self._forget(name)
         return (HoldChanged(name=name, node=node, attempt=attempt_of(reservation)),) if node else ()
+
+    def renew(self, name: str, now_ms: int) -> tuple[BookChange, ...]:
+        """Its attempt holds nothing any more: it waits for a place again, under a later one. Its owners keep what they hold."""
+        reservation = self._demand(name)
+        if reservation.phase.is_ended:
+            return ()
+        if reservation.phase is Phase.AVAILABLE:
+            self._fire(reservation, "unheld")
+            for attempt in self._owners.pop(name, {}):
+                self._used_by.pop(attempt, None)
+        self._newest_attempt = max(self._newest_attempt + 1, now_ms)
+        self._keep(structs.replace(reservation, phase=Phase.PENDING, place=None, over=(), attempt=self._newest_attempt))
+        return (PhaseChanged(name=name, phase=Phase.PENDING),)
 
     def node_gone(self, node: str, now_ms: int) -> tuple[BookChange, ...]:
         """A node will not come back: the reservations there end."""

@@ -16,6 +16,7 @@ from colo_scheduler.reservation.lifecycle import Phase
 from colo_scheduler.reservation.match import reserved_amounts
 
 __all__ = [
+    "RESERVATION_PREFIX",
     "BookChange",
     "HoldChanged",
     "Match",
@@ -27,7 +28,8 @@ __all__ = [
     "want_of",
 ]
 
-_PREFIX: Final = "reservation:"
+RESERVATION_PREFIX: Final = "reservation:"
+"""Begins the names of what stands for reservations; of ":" there is none in a job's name."""
 _SUFFIX: Final = "/hold/0"
 
 
@@ -80,13 +82,13 @@ class Match(Struct, frozen=True, kw_only=True):
 
 def attempt_of(reservation: Reservation) -> Attempt:
     """The attempt under which a reservation stands in ledgers. No job can have such a name: of ":" there is none in a job's."""
-    return (f"{_PREFIX}{reservation.spec.name}{_SUFFIX}", reservation.attempt)
+    return (f"{RESERVATION_PREFIX}{reservation.spec.name}{_SUFFIX}", reservation.attempt)
 
 
 def name_of(replica: str) -> str:
     """The reservation that stands for this replica, "" when it is a replica of a job."""
-    if replica.startswith(_PREFIX) and replica.endswith(_SUFFIX):
-        return replica[len(_PREFIX) : -len(_SUFFIX)]
+    if replica.startswith(RESERVATION_PREFIX) and replica.endswith(_SUFFIX):
+        return replica[len(RESERVATION_PREFIX) : -len(_SUFFIX)]
     return ""
 
 
@@ -96,7 +98,7 @@ def want_of(reservation: Reservation) -> ReplicaWant:
     replica, attempt = attempt_of(reservation)
     return ReplicaWant(
         replica=replica,
-        job=f"{_PREFIX}{spec.name}",
+        job=f"{RESERVATION_PREFIX}{spec.name}",
         queue="",
         attempt=attempt,
         request=spec.request,

@@ -41,7 +41,7 @@ RESERVATION: Final = Machine(
         State(name="Succeeded", is_terminal=True, meaning="was used once, its owner holds the place itself"),
         State(name="Failed", is_terminal=True, meaning="ended without use, or before its last use"),
     ),
-    events=("bound", "used", "left", "expired", "node_gone", "owner_gone"),
+    events=("bound", "used", "left", "expired", "node_gone", "owner_gone", "unheld"),
     transitions=(
         Transition(id="R1", sources=("Pending",), event="bound", target="Available", actions=("hold the place",)),
         Transition(
@@ -78,11 +78,14 @@ RESERVATION: Final = Machine(
             target="Failed",
             actions=("let go of the place",),
         ),
+        Transition(id="R8", sources=("Available",), event="unheld", target="Pending", actions=("seek another place",)),
     ),
     ignored=(
         Ignore(states=_ENDED, events=("bound",), why="its place came too late"),
-        Ignore(states=_ENDED, events=("left", "expired", "node_gone", "owner_gone"), why="it has ended already"),
-        Ignore(states=("Pending",), events=("node_gone",), why="it has no node"),
+        Ignore(
+            states=_ENDED, events=("left", "expired", "node_gone", "owner_gone", "unheld"), why="it has ended already"
+        ),
+        Ignore(states=("Pending",), events=("node_gone", "unheld"), why="it has no node"),
     ),
     illegal=(
         ("Available", "bound"),
@@ -92,4 +95,4 @@ RESERVATION: Final = Machine(
         ("Failed", "used"),
     ),
 )
-"""R1..R7. A reservation may expire in Pending too: one that finds no place must not wait for ever."""
+"""R1..R8. A reservation may expire in Pending too: one that finds no place must not wait for ever."""

@@ -1,24 +1,23 @@
 """How much of each zone an owner may take: what its reservation has left there, and, unless it is restricted, what is free."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from colo_common.model.placement import ZoneShare
 from colo_scheduler.reservation.amounts import CPU, MEMORY
-from colo_scheduler.reservation.fit import Offer
-from colo_scheduler.reservation.remainder import Remainder
 
 __all__ = ["room_for_owner"]
 
 
-def room_for_owner(offer: Offer, left: Remainder, free: Sequence[ZoneShare]) -> tuple[ZoneShare, ...]:
-    """The room by zone, in ascending zone. `free` is what is free on the node beside the remainder; below 0 (a node that
-    may be promised less than it holds) it lessens the remainder. Of the resources that the policy restricts only that counts.
+def room_for_owner(
+    left: Sequence[ZoneShare], free: Sequence[ZoneShare], *, bounded: Collection[str] = ()
+) -> tuple[ZoneShare, ...]:
+    """The room by zone, in ascending zone. `free` is what is free on the node beside what is `left`; below 0 (a node that may be
+    promised less than it holds) it lessens that. Of the resources in `bounded` only what is left counts.
     """
-    bounded = set(offer.names) if offer.policy.is_bounded else set()
-    zones = sorted({share.zone for share in free} | {share.zone for share in left.zones})
+    zones = sorted({share.zone for share in free} | {share.zone for share in left})
     rooms: list[ZoneShare] = []
     for zone in zones:
-        own = [share for share in left.zones if share.zone == zone]
+        own = [share for share in left if share.zone == zone]
         beside = [share for share in free if share.zone == zone]
         cpu_mcpu = _room(
             sum(share.cpu_mcpu for share in own), sum(share.cpu_mcpu for share in beside), is_bounded=CPU in bounded

@@ -1,0 +1,126 @@
+"""Whether an owner fits where its reservation is: inside what that has left, or there and on the rest of the node.
+
+CPUs by number and devices that the reservation holds are given to the owner before any others: first only they are offered.
+"""
+
+from collections.abc import Collection, Sequence
+
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.placement import DeviceShare, Placement, ZoneShare
+from colo_scheduler.cluster import Node, View
+from colo_scheduler.decide import Choice
+from colo_scheduler.fit import Fit, Site, fit_node
+from colo_scheduler.inventory import NodeInventory, amplified
+from colo_scheduler.pool import PoolName, pool_of
+from colo_scheduler.request import RequestClass
+from colo_scheduler.reservation.amounts import CPU, MEMORY
+from colo_scheduler.reservation.fit import Offer
+from colo_scheduler.reservation.owner_room import room_for_owner
+from colo_scheduler.reservation.remainder import Remainder
+from colo_scheduler.search import needs_search
+from colo_scheduler.zones import ZoneFree, choose_zones
+
+__all__ = ["choose_for_owner"]
+
+
+def choose_for_owner(
+    view: View, row: int, request: RequestClass, offer: Offer, place: Placement, left: Remainder
+) -> Choice | None:
+    """The owner's place, None when it fits neither inside the reservation nor, where it may go beyond, on the node."""
+    node = view.nodes[row]
+    numbers = view.pools[pool_of(request.band)].rows[row]
+    free = [
+        ZoneShare(zone=zone, cpu_mcpu=numbers.cpu[slot], memory_bytes=numbers.memory[slot])
+        for slot, zone in enumerate(node.zone_ids)
+    ]
+    own = _priced(node, place, left)
+    is_bounded = offer.policy.is_bounded
+    inside = room_for_owner(own, free, bounded=(CPU, MEMORY))
+    choice = _fit(view, node, request, place, left, inside, is_inside=True, is_bounded=is_bounded)
+    if choice is not None:
+        return choice
+    bounded = set(offer.names) if is_bounded else set()
+    if bounded >= {CPU, MEMORY}:
+        return None
+    beyond = room_for_owner(own, free, bounded=bounded)
+    return _fit(view, node, request, place, left, beyond, is_inside=is_bounded, is_bounded=is_bounded)
+
+
+def _priced(node: Node, place: Placement, left: Remainder) -> tuple[ZoneShare, ...]:
+    """What is left in the amounts that it costs in its pool: CPUs by number as much as the machine claims them to be."""
+    if node.said is None or not place.cpus or pool_of(place.band) is not PoolName.PROD:
+        return left.zones
+    rules = node.said.rules
+    return tuple(
+        ZoneShare(zone=each.zone, cpu_mcpu=amplified(each.cpu_mcpu, rules), memory_bytes=each.memory_bytes)
+        for each in left.zones
+    )
+
+
+def _fit(
+    view: View,
+    node: Node,
+    request: RequestClass,
+    place: Placement,
+    left: Remainder,
+    rooms: Sequence[ZoneShare],
+    *,
+    is_inside: bool,
+    is_bounded: bool,
+) -> Choice | None:
+    by_zone = {room.zone: room for room in rooms}
+    cpu = [by_zone[zone].cpu_mcpu for zone in node.zone_ids]
+    memory = [by_zone[zone].memory_bytes for zone in node.zone_ids]
+    if not needs_search(view, request):
+        zones = [ZoneFree(slot, socket, cpu[slot], memory[slot]) for slot, socket in enumerate(node.sockets)]
+        parts = choose_zones(request.cpu_mcpu, request.memory_bytes, zones)
+        if parts is None:
+            return None
+        return Choice(
+            node.row,
+            tuple(
+                ZoneShare(zone=node.zone_ids[part.slot], cpu_mcpu=part.cpu_mcpu, memory_bytes=part.memory_bytes)
+                for part in parts
+            ),
+        )
+    inventory = view.stock.of(node.row)
+    if inventory is None:
+        return None
+    numbers = view.pools[pool_of(request.band)].rows[node.row].copy()
+    numbers.cpu[: len(cpu)], numbers.memory[: len(memory)] = cpu, memory
+    kinds = {share.kind for share in place.devices}
+    if is_bounded:
+        kinds |= {device.kind for device in request.place.devices}
+    offered = _offered(inventory, place, left, kinds) if is_inside else _without(inventory, place)
+    found = fit_node(Site(numbers, node.zone_ids, node.sockets, offered), request)
+    return Choice(node.row, found.shares, found.holding) if isinstance(found, Fit) else None
+
+
+def _without(inventory: NodeInventory, place: Placement) -> NodeInventory:
+    """What the node would have if the reservation were not there."""
+    offered = inventory.copy()
+    offered.drop((place.replica, place.attempt))
+    return offered
+
+
+def _offered(inventory: NodeInventory, place: Placement, left: Remainder, kinds: Collection[str]) -> NodeInventory:
+    """The same with, of the CPUs by number and these kinds of devices, only what the reservation has left."""
+    offered = _without(inventory, place)
+    if place.cpus:
+        offered.withheld |= offered.cpus.all_mask & ~CpuSet.parse(left.cpus).mask
+    own = {(share.kind, share.device): share for share in left.devices}
+    for kind in sorted(kinds):
+        others = []
+        for room in offered.devices.rooms(kind):
+            mine = own.get((kind, room.device.device))
+            others.append(
+                DeviceShare(
+                    kind=kind,
+                    device=room.device.device,
+                    zone=room.device.zone,
+                    core_pct=max(0, room.core_pct - (mine.core_pct if mine else 0)),
+                    memory_bytes=max(0, room.memory_bytes - (mine.memory_bytes if mine else 0)),
+                )
+            )
+        offered.devices.load((f"others:{kind}", 0), [share for share in others if share.core_pct or share.memory_bytes])
+    return offered

@@ -1,0 +1,62 @@
+"""Why a want that names a reservation does not get its place."""
+
+from msgspec import structs
+
+from colo_common.events.job import ReplicaWant
+from colo_common.events.placement import NearestMiss, ReasonCount
+from colo_common.model.reasons import Reason
+from colo_scheduler.cluster import View
+from colo_scheduler.explain import Report
+from colo_scheduler.filters import FACT_FILTERS
+from colo_scheduler.held_places import HeldPlaces
+from colo_scheduler.pool import pool_of
+from colo_scheduler.request import RequestClass
+from colo_scheduler.reservation.held_place import Reservation
+from colo_scheduler.reservation.owners import claimant_of
+from colo_scheduler.stack import run_filters
+
+__all__ = ["report_for_owner"]
+
+_OF_FACTS = frozenset({Reason.NODE_EXCLUDED, *(each.reason for each in FACT_FILTERS)})
+
+
+def report_for_owner(places: HeldPlaces, view: View, request: RequestClass, want: ReplicaWant) -> Report:
+    """The one reason, told of all nodes: no other node than the reservation's would do. `nearest` is that one, if there is one."""
+    claimant = claimant_of(want)
+    found = places.book.find(claimant.reservation)
+    reason = places.book.why_not(claimant, view.now_ms)
+    if reason is None and found is not None and pool_of(found.spec.band) is not pool_of(want.band):
+        reason = Reason.RESERVATION_NOT_OWNED
+    if reason is None:
+        reason = _of_node(view, request, found)
+    counts = (ReasonCount(reason=reason, nodes=view.count),)
+    nearest = None
+    if found is not None and found.place is not None and reason not in _UNNAMED:
+        nearest = _nearest(places, request, found, found.place.node, reason)
+    return Report(view.count, counts, nearest)
+
+
+_UNNAMED = frozenset({Reason.RESERVATION_UNKNOWN, Reason.RESERVATION_NOT_OWNED})
+
+
+def _of_node(view: View, request: RequestClass, found: Reservation | None) -> Reason:
+    """What is against the reservation's node as such; that its place is too small, when there is nothing."""
+    row = view.rows.get(found.place.node) if found is not None and found.place is not None else None
+    if row is None:
+        return Reason.RESERVATION_SHORT
+    free = request._replace(constraints=structs.replace(request.place, reservation=""))
+    for reason, rows in run_filters(view, free).refused:
+        if reason in _OF_FACTS and row in rows:
+            return reason
+    return Reason.RESERVATION_SHORT
+
+
+def _nearest(places: HeldPlaces, request: RequestClass, found: Reservation, node: str, reason: Reason) -> NearestMiss:
+    left = places.remainder(found.spec.name)
+    need, have, unit = 1, 0, "condition"
+    if reason is Reason.RESERVATION_SHORT and left is not None:
+        if left.cpu_mcpu < request.cpu_mcpu:
+            need, have, unit = request.cpu_mcpu, left.cpu_mcpu, "mcpu"
+        elif left.memory_bytes < request.memory_bytes:
+            need, have, unit = request.memory_bytes, left.memory_bytes, "bytes"
+    return NearestMiss(node=node, reason=reason, need=need, have=have, unit=unit)

@@ -1,0 +1,52 @@
+"""How reservations are kept: one row each, its value the reservation as the book has it, and what the shell says of them."""
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from colo_scheduler.reservation.held_place import Reservation
+
+__all__ = ["KIND", "AskJobs", "JobsOver", "KeptReservation", "ReservationsLoaded", "decode_row", "encode_row"]
+
+KIND: Final = "reservation"
+
+
+class KeptReservation(Struct, frozen=True, kw_only=True):
+    """A row as it was read."""
+
+    reservation: Reservation
+    version: int
+
+
+class ReservationsLoaded(Struct, frozen=True, kw_only=True):
+    """Event of the shell: every row that can be read, after all of the ledger's. `unreadable` names the others, with versions."""
+
+    rows: tuple[KeptReservation, ...]
+    unreadable: tuple[tuple[str, int], ...] = ()
+
+
+class AskJobs(Struct, frozen=True, kw_only=True):
+    """Local effect: ask whether these jobs are over; answered by JobsOver, some time later, if some are."""
+
+    jobs: tuple[str, ...]
+
+
+class JobsOver(Struct, frozen=True, kw_only=True):
+    """Event of the shell: these jobs have ended."""
+
+    jobs: tuple[str, ...]
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_DECODER: Final = msgspec.json.Decoder(Reservation)
+
+
+def encode_row(reservation: Reservation) -> bytes:
+    """The stored bytes."""
+    return _ENCODER.encode(reservation)
+
+
+def decode_row(value: bytes) -> Reservation:
+    """The reservation that was stored; msgspec.DecodeError or ValidationError when the bytes are not one."""
+    return _DECODER.decode(value)

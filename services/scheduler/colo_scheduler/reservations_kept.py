@@ -1,0 +1,45 @@
+"""Reads the rows of reservations from the store, and asks the jobs service whether their owners are over."""
+
+from collections.abc import Sequence
+
+import msgspec
+import structlog
+
+from colo_common.events.requests import GetJob, JobDetail
+from colo_common.model.invalid import InvalidInput
+from colo_common.ports import Bus, PortError, Store
+from colo_common.runtime.ask import ask
+from colo_scheduler.reservation_rows import KIND, KeptReservation, ReservationsLoaded, decode_row
+
+__all__ = ["jobs_over", "load_reservations"]
+
+
+async def load_reservations(store: Store) -> ReservationsLoaded:
+    """Every row. One that cannot be read is told and left as it is. Raises what the store raises."""
+    log = structlog.get_logger("scheduler")
+    rows: list[KeptReservation] = []
+    unreadable: list[tuple[str, int]] = []
+    for row in await store.load(KIND):
+        try:
+            reservation = decode_row(row.value)
+            if reservation.spec.name != row.id:
+                raise InvalidInput("name", "must be the name of the row", reservation.spec.name)
+        except (msgspec.DecodeError, InvalidInput) as error:
+            log.error("reservation-unreadable", reservation=row.id, error=str(error))
+            unreadable.append((row.id, row.version))
+            continue
+        rows.append(KeptReservation(reservation=reservation, version=row.version))
+    return ReservationsLoaded(rows=tuple(rows), unreadable=tuple(unreadable))
+
+
+async def jobs_over(bus: Bus, jobs: Sequence[str]) -> tuple[str, ...]:
+    """Those of the jobs that have ended. One that is not known may still be submitted; where nobody answers, none."""
+    over: list[str] = []
+    for job in jobs:
+        try:
+            answer = await ask(bus, GetJob(job=job))
+        except PortError:
+            return tuple(over)
+        if isinstance(answer, JobDetail) and answer.summary.ended_at_ms is not None:
+            over.append(job)
+    return tuple(over)
