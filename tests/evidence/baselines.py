@@ -124,13 +124,15 @@ def least_allocated(plain: Plain, rows: IntArray, ask: Ask) -> IntArray:
     """The lowest mean of allocated CPU and memory, as Kubernetes' LeastAllocated, its default, scores."""
     free_cpu = (plain.cpu[rows] - ask.cpu_mcpu) * 100 // plain.all_cpu[rows]
     free_memory = (plain.memory[rows] - ask.memory_bytes) * 100 // plain.all_memory[rows]
-    return -((free_cpu + free_memory) // 2)
+    score: IntArray = -((free_cpu + free_memory) // 2)
+    return score
 
 
 def _allocated_pct(plain: Plain, rows: IntArray, ask: Ask) -> IntArray:
     cpu = (plain.all_cpu[rows] - plain.cpu[rows] + ask.cpu_mcpu) * 100 // plain.all_cpu[rows]
     memory = (plain.all_memory[rows] - plain.memory[rows] + ask.memory_bytes) * 100 // plain.all_memory[rows]
-    return (cpu + memory) // 2
+    score: IntArray = (cpu + memory) // 2
+    return score
 
 
 BASELINES: Final[dict[str, Callable[[Fleet], Plain]]] = {
