@@ -284,7 +284,8 @@ class Cluster:
         """
         if attempt in node.holds:
             self.drop(node, attempt)
-        self._stock.take(pool, node.row, attempt, holding, is_choice=is_choice)
+        if holding is not None or self._stock.limited:
+            self._stock.take(pool, node.row, attempt, holding, is_choice=is_choice)
         node.holds[attempt] = shares
         if pool is PoolName.PROD:
             node.prod.add(attempt)
@@ -302,7 +303,8 @@ class Cluster:
             return
         name = PoolName.PROD if attempt in node.prod else PoolName.BATCH
         node.prod.discard(attempt)
-        self._stock.leave(name, node.row, attempt)
+        if node.holdings or self._stock.limited:
+            self._stock.leave(name, node.row, attempt)
         holding = node.holdings.pop(attempt, None) if node.holdings else None
         _move(node, self._pools[name], _costs(node, name, shares, holding), -1)
         if holding is not None:

@@ -82,9 +82,13 @@ class Commits:
         """Hold one choice at once, so that the next one sees it; `assume` follows for all of them."""
         want, node = wants[number], self._cluster.nodes[choice.row]
         attempt = (want.replica, want.attempt)
-        if attempt in self.held or attempt in node.holds:
+        if attempt in self.held:
             raise InvariantBroken("an attempt was decided twice", replica=want.replica, attempt=want.attempt)
         self._cluster.hold(node, attempt, choice.shares, pool_of(want.band), choice.holding, is_choice=True)
+
+    def placements(self, wants: Sequence[ReplicaWant]) -> list[Placement]:
+        """What these wants, which hold places, were promised."""
+        return [self.held[want.replica, want.attempt].placement for want in wants]
 
     def assume(self, chosen: Sequence[tuple[ReplicaWant, Choice]], now_ms: int) -> list[Effect]:
         """Ask the ledger for places that were taken; at most RESERVATIONS_MAX in one call, a node's together."""

@@ -379,7 +379,7 @@ class SchedulerCore:
             if chosen:
                 self._stages.decided(wants[: len(chosen)])
                 effects.extend(self.commits.assume(chosen, now_ms))
-                self._records.chosen(view, chosen, decision)
+                self._records.chosen(view, self.commits.placements(wants[: len(chosen)]), decision)
                 if request.reserves:
                     self.reserve.chose(*chosen[0])
             if len(chosen) < len(wants):
@@ -398,7 +398,8 @@ class SchedulerCore:
             chosen = [(taken.want, taken.choice) for taken in served]
             self._stages.decided([want for want, _ in chosen])
             effects.extend(self.commits.assume(chosen, view.now_ms))
-            self._records.chosen(view, chosen, ClassDecision(tuple(choice for _, choice in chosen), (), ()))
+            placements = self.commits.placements([want for want, _ in chosen])
+            self._records.chosen(view, placements, ClassDecision(tuple(choice for _, choice in chosen), (), ()))
         return others
 
     def _report(self, view: View, request: RequestClass, wants: list[ReplicaWant], decision: ClassDecision) -> Report:

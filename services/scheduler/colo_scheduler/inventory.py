@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput, InvariantBroken
-from colo_common.model.node_rules import NodeRules
+from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.placement import DeviceShare, Placement, ZoneHugePages, ZoneShare, attempt_key
 from colo_common.model.qos import QosClass
 from colo_common.model.topology import Cpu, NodeTopology
@@ -23,6 +23,7 @@ from colo_scheduler.qos.node_reservation import NodeReservation, divide_by_zones
 __all__ = ["CPU_MCPU", "Holding", "NodeInventory", "amplified", "holding_of", "reserved_shares", "withheld_cpus"]
 
 CPU_MCPU: Final = 1_000
+_NO_CPUS: Final = CpuSet()
 # Machines of a fleet are of few kinds.
 _KINDS_REMEMBERED: Final = 256
 
@@ -71,6 +72,8 @@ def _index_of(cpus: tuple[Cpu, ...]) -> CpuTopology:
 
 def withheld_cpus(rules: NodeRules, cpus: CpuTopology, *, amounts_only: bool = False) -> CpuSet:
     """The CPUs that nobody is given; with `amounts_only` those that lessen what may be asked for, too."""
+    if rules == UNRULED:
+        return _NO_CPUS
     kept = CpuSet.parse(rules.kubelet_reserved_cpus) | CpuSet.parse(rules.system_cpus)
     if amounts_only and rules.reserved_cpus_only:
         return kept
@@ -79,6 +82,8 @@ def withheld_cpus(rules: NodeRules, cpus: CpuTopology, *, amounts_only: bool = F
 
 def reserved_shares(topology: NodeTopology, rules: NodeRules) -> tuple[ZoneShare, ...]:
     """What a node's rules keep back from online work, zone by zone: 1000 for each CPU, each zone's part of the memory."""
+    if rules == UNRULED:
+        return ()
     index = _index_of(topology.cpus)
     withheld = withheld_cpus(rules, index, amounts_only=True)
     memory_bytes = divide_by_zones(rules.reserved_memory_bytes, len(topology.zones))

@@ -1,7 +1,7 @@
 """What is remembered and said of decisions: the newest one of each replica, and a rejection only when it is news."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from msgspec import structs
@@ -10,10 +10,9 @@ from colo_common.events.effects import Effect, Publish
 from colo_common.events.job import ReplicaWant
 from colo_common.events.placement import PlacementRejected
 from colo_common.events.requests import DecisionRecord
-from colo_common.model.placement import attempt_key
+from colo_common.model.placement import Placement, attempt_key
 from colo_scheduler.cluster import View
-from colo_scheduler.commit import placement_of
-from colo_scheduler.decide import Choice, ClassDecision
+from colo_scheduler.decide import ClassDecision
 from colo_scheduler.explain import Report
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.policy import Policy
@@ -35,19 +34,19 @@ class Records:
         self._class_reports: dict[RequestClass, Report] = {}
         self._spoken = Spoken(policy.records_max, policy.reject_again_ms)
 
-    def chosen(self, view: View, chosen: Sequence[tuple[ReplicaWant, Choice]], decision: ClassDecision) -> None:
+    def chosen(self, view: View, placements: Iterable[Placement], decision: ClassDecision) -> None:
         """Remember where these replicas of one class go."""
-        for want, choice in chosen:
+        for placement in placements:
             record = DecisionRecord(
-                replica=want.replica,
-                attempt=want.attempt,
+                replica=placement.replica,
+                attempt=placement.attempt,
                 at_ms=view.now_ms,
                 nodes=view.count,
-                placement=placement_of(want, view.nodes[choice.row], choice, view.now_ms),
+                placement=placement,
                 counts=decision.counts,
                 scores=decision.best,
             )
-            self._decisions.keep(want.job, record)
+            self._decisions.keep(placement.job, record)
 
     def rejected(
         self, request: RequestClass, wants: Sequence[ReplicaWant], report: Report, *, retry_at_ms: int, now_ms: int

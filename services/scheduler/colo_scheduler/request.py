@@ -92,7 +92,7 @@ def class_of(want: ReplicaWant) -> RequestClass:
         memory_bytes=want.request.memory_bytes,
         qos=want.qos,
         band=want.band,
-        avoid=tuple(sorted(want.avoid)),
+        avoid=tuple(sorted(want.avoid)) if want.avoid else (),
         has_command=bool(want.run.command or reserves),
         has_work=want.run.work_mcpu_ms >= 1 or bool(reserves),
         constraints=None if want.constraints == UNCONSTRAINED else want.constraints,

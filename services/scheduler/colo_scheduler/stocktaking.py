@@ -82,6 +82,9 @@ class Stocktaking:
         if inventory is None:
             return
         self.own_cpus[row] = inventory.free_cpus.bit_count()
+        self._write_devices(row, inventory)
+
+    def _write_devices(self, row: int, inventory: NodeInventory) -> None:
         kinds = inventory.devices.kinds
         for kind, free in self._free.items():
             rooms = inventory.devices.rooms(kind) if kind in kinds else ()
@@ -99,7 +102,9 @@ class Stocktaking:
                 inventory.choose(attempt, holding)
             else:
                 inventory.hold(attempt, holding)
-            self.write(row)
+            self.own_cpus[row] = inventory.free_cpus.bit_count()
+            if holding.devices:
+                self._write_devices(row, inventory)
 
     def leave(self, pool: PoolName, row: int, attempt: Attempt) -> None:
         """Give back what an attempt took."""

@@ -50,6 +50,7 @@ class DeviceInventory:
             self._devices[key] = device
         self._holds: dict[Attempt, tuple[DeviceShare, ...]] = {}
         self._held: dict[DeviceKey, tuple[int, int]] = {}
+        self._rooms: dict[str, tuple[DeviceRoom, ...]] = {}
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -62,6 +63,13 @@ class DeviceInventory:
 
     def rooms(self, kind: str, reusable: Sequence[DeviceShare] = ()) -> tuple[DeviceRoom, ...]:
         """The healthy devices of a kind by number. `reusable` shares are held for the one who asks and count as free."""
+        if not reusable:
+            if kind not in self._rooms:
+                self._rooms[kind] = self._rooms_of(kind, ())
+            return self._rooms[kind]
+        return self._rooms_of(kind, reusable)
+
+    def _rooms_of(self, kind: str, reusable: Sequence[DeviceShare]) -> tuple[DeviceRoom, ...]:
         return tuple(
             self._room(device, [share for share in reusable if (share.kind, share.device) == key])
             for key, device in sorted(self._devices.items())
@@ -115,6 +123,7 @@ class DeviceInventory:
             self._change(shares, 1)
 
     def _change(self, shares: Sequence[DeviceShare], sign: int) -> None:
+        self._rooms.clear()
         for share in shares:
             key = (share.kind, share.device)
             core_pct, memory_bytes = self._held.get(key, (0, 0))
