@@ -106,3 +106,4 @@ def test_whatever_the_files_hold_the_devices_are_valid(
     topology = uniform_topology(sockets=1, zones_per_socket=2, cpus_per_zone=2, memory_bytes_per_zone=1)
     found: NodeTopology = replace(topology, devices=read_devices(texts, links, (0, 1), []))
     found.validate()
+    assert {device.kind for device in found.devices} <= {"gpu", "nic"}
