@@ -25,6 +25,7 @@ IMPURE: Final = {
     "machine": "reads the files of this machine",
     "main": "composition root",
     "process": "starts and stops processes",
+    "reservations_kept": "reads the store and asks other services",
     "settings": "reads files and environment",
     "shell": "asyncio",
     "sse": "streams events over HTTP",

@@ -11,7 +11,6 @@ from colo_common.events.effects import Asked, Effect, Publish, Reply, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn, ReplicaWant
 from colo_common.events.node import AllocatableChanged, Explanation, FreshnessChanged, ZoneAllocatable
-from colo_common.events.placement import ApplyPlacements, PlacementRejected, PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import ExplainPlacement, HoldsReply, ListHolds, PlacementsExplained
 from colo_common.model.constraints import (
     UNCONSTRAINED,
@@ -26,13 +25,11 @@ from colo_common.model.constraints import (
 from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
-from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.topology import Device, NodeTopology
 from colo_common.model.workload import ResourceRequest, RunSpec
 from colo_scheduler.core import AskPending, SchedulerCore
-from colo_scheduler.explain import Report, sentence
 from colo_scheduler.ledger import (
     CommitLedger,
     ConfirmHolds,
@@ -52,6 +49,7 @@ from colo_scheduler.ledger_memory import MemoryLedger
 from colo_scheduler.policy import Policy
 from colo_scheduler.pool import PoolName
 from tests.support.builders import GIB, a_node, a_placement, a_topology
+from tests.support.scheduler_told import explained, shares, size, told
 from tests.support.scripts import Args, ScriptFailed
 
 T = TypeVar("T")
@@ -444,65 +442,6 @@ def constraints_of(args: Args) -> Constraints:
 def attempts_of(args: Args, first: int = 0) -> tuple[tuple[str, int], ...]:
     pairs = (word.rsplit("#", 1) for word in args.words[first:])
     return tuple((replica, int(attempt)) for replica, attempt in pairs)
-
-
-def size(memory_bytes: int) -> str:
-    return f"{memory_bytes // GIB} GiB" if memory_bytes % GIB == 0 else f"{memory_bytes} bytes"
-
-
-def shares(zones: Sequence[Any]) -> str:
-    return " ".join(f"zone{share.zone}={share.cpu_mcpu}m+{size(share.memory_bytes)}" for share in zones)
-
-
-def placed(placement: Placement) -> str:
-    words = [f"{placement.replica}#{placement.attempt} on {placement.node} {shares(placement.zones)}"]
-    words += [f"cpus={placement.cpus}"] if placement.cpus else []
-    words += [f"{share.kind}-{share.device}={share.core_pct}%" for share in placement.devices]
-    return " ".join(words)
-
-
-def explained(record: Any) -> str:
-    head = f"{record.replica}#{record.attempt} at {record.at_ms}: "
-    if record.placement is None:
-        report = Report(record.nodes, record.counts, record.nearest)
-        return (
-            head
-            + sentence(report)
-            + (f"; again at {record.retry_at_ms}" if record.retry_at_ms else "; not again by itself")
-        )
-    lines = [head + f"{record.placement.node} of {record.nodes} nodes"]
-    lines += [
-        f"  {score.total} {score.node} " + " ".join(f"{name}={value}" for name, value in score.scores.items())
-        for score in record.scores
-    ]
-    return "\n".join(lines)
-
-
-def told(effects: Sequence[Effect]) -> str:
-    """What left the service, a line each."""
-    lines: list[str] = []
-    for effect in effects:
-        if isinstance(effect, AskPending):
-            lines.append("-> ask for the waiting replicas again")
-            continue
-        assert isinstance(effect, Publish)
-        fact = effect.fact
-        match fact:
-            case PlacementsDecided(placements=placements):
-                lines += [f"-> decided {placed(p)}" for p in placements]
-            case ApplyPlacements(node=node, generation=generation, placements=placements):
-                names = " ".join(f"{p.replica}#{p.attempt}" for p in placements)
-                again = " (again)" if ":recovered:" in effect.id else ""
-                lines.append(f"-> {node}: run generation {generation}{again}: {names}")
-            case PlacementsReleased(nodes=nodes):
-                lines += [f"-> released {n.node}: " + " ".join(f"{r}#{a}" for r, a in n.attempts) for n in nodes]
-            case PlacementRejected():
-                report = Report(fact.nodes, fact.counts, fact.nearest)
-                retry = f"again at {fact.retry_at_ms}" if fact.retry_at_ms else "not again by itself"
-                lines.append(f"-> rejected {fact.replica}#{fact.attempt}: {sentence(report)}; {retry}")
-            case _:
-                raise AssertionError(f"unexpected {fact!r}")
-    return "\n".join(lines)
 
 
 def topology_of(zones: int, *, sockets: int = 1, cpus: int = 16, memory_gib: int = 64) -> NodeTopology:

@@ -14,6 +14,7 @@ from colo_common.events.node import (
 )
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import ExplainAllocatable, Hold, HoldsReply, ListNodes, Refusal
+from colo_common.events.reservation import ReservationChanged
 from colo_common.model.freshness import Freshness, freshness_of
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Placement, attempt_key
@@ -35,6 +36,7 @@ Event = (
     | NodeUsageSampled
     | PlacementsDecided
     | PlacementsReleased
+    | ReservationChanged
     | HoldsReply
     | HoldsListed
     | Asked
@@ -77,6 +79,11 @@ class OvercommitCore:
                 for release in event.nodes:
                     for replica, attempt in release.attempts:
                         self._held(release.node).drop(replica, attempt)
+                return []
+            case ReservationChanged():
+                if event.node:
+                    held = self._held(event.node)
+                    held.put(event.replica, event.attempt, event.zones, now_ms, qos=event.qos, band=event.band)
                 return []
             case HoldsReply():
                 for hold in event.holds:

@@ -72,6 +72,21 @@ class Held:
                 self._sums_of[key] = sums
                 sums.add(shares, 1)
 
+    def put(
+        self,
+        replica: str,
+        attempt: int,
+        shares: tuple[ZoneShare, ...],
+        now_ms: int,
+        *,
+        qos: QosClass = QosClass.BE,
+        band: PriorityBand = PriorityBand.BATCH,
+    ) -> None:
+        """The attempt holds exactly these shares from now on, which may be none: for what is held for owners that come and go."""
+        self._let_go(attempt_key(replica, attempt))
+        if shares:
+            self.take(replica, attempt, shares, now_ms, qos=qos, band=band)
+
     def drop(self, replica: str, attempt: int) -> None:
         """The attempt holds nothing any more, and never will again."""
         key = attempt_key(replica, attempt)

@@ -8,6 +8,7 @@ import structlog
 from colo_common.events.node import NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import ExplainAllocatable, Hold, HoldsReply, ListHolds, ListNodes
+from colo_common.events.reservation import ReservationChanged
 from colo_common.ports import Bus, Clock, PortError, Unavailable
 from colo_common.runtime.ask import ask
 from colo_common.runtime.core import Hearing
@@ -21,6 +22,7 @@ HEARS: Final = (
     Hearing(type=NodeUsageSampled),
     Hearing(type=PlacementsDecided, durable=False),
     Hearing(type=PlacementsReleased, durable=False),
+    Hearing(type=ReservationChanged, durable=False),
 )
 ANSWERS: Final = (ListNodes, ExplainAllocatable)
 _PAGE: Final = 1_000

@@ -216,6 +216,7 @@ class Reserve:
                     self._has_news_for_owners = True
                 else:
                     self._used(attempt, now_ms)
+                    self._untold[name] = None
                 del self._claimants[attempt]
                 self._resize(name)
         for name, (attempt, _) in list(self._seeking.items()):
@@ -323,7 +324,11 @@ class Reserve:
         others: list[Effect] = []
         if not records:
             found = [self.book.find(name) for name in self._untold]
-            others += [self._fact(each, each.phase.value, now_ms) for each in found if each is not None]
+            others += [
+                self._fact(each, each.phase.value, now_ms)
+                for each in found
+                if each is not None and each.phase is Phase.AVAILABLE
+            ]
             self._untold.clear()
             others += self._ask_jobs(now_ms)
         return records, others
@@ -465,6 +470,8 @@ class Reserve:
             reason=found.reason,
             replica=replica,
             attempt=attempt,
+            qos=found.spec.qos,
+            band=found.spec.band,
             node=found.place.node if found.place else "",
             zones=left.zones if left else (),
             owners=len(self.book.owners(name)),

@@ -62,9 +62,9 @@ def test_an_exact_size_can_be_demanded() -> None:
     ("fields", "field"),
     [
         ({"name": "Not A Name"}, "name"),
-        ({"cpu_mcpu": 0}, "request.cpu_mcpu"),
-        ({"memory_gib": -1}, "request.memory_bytes"),
-        ({"cpu_mcpu": 1 << 40}, "request.cpu_mcpu"),
+        ({"cpu_mcpu": 0}, "cpu"),
+        ({"memory_gib": -1}, "memory"),
+        ({"cpu_mcpu": 1 << 40}, "cpu"),
         ({"ttl_ms": -1}, "ttl_ms"),
         ({"expires_ms": 10}, "expires_ms"),
         ({"ttl_ms": 0, "expires_ms": 2_000}, "expires_ms"),

@@ -2,6 +2,7 @@
 
 from colo_common.events.fact import Fact
 from colo_common.model.placement import ZoneShare
+from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.units import Ms, NodeName, Number, ReplicaName
 
 __all__ = ["ReservationChanged"]
@@ -20,6 +21,8 @@ class ReservationChanged(Fact, frozen=True, kw_only=True):
     reason: str = ""
     replica: ReplicaName = ""
     attempt: Number = 0
+    qos: QosClass = QosClass.BE
+    band: PriorityBand = PriorityBand.BATCH
     node: NodeName = ""
     zones: tuple[ZoneShare, ...] = ()
     owners: Number = 0

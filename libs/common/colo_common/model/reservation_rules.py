@@ -49,11 +49,11 @@ def check_reservation(spec: ReservationSpec, now_ms: int) -> None:
 
 def _check_request(request: ResourceRequest) -> None:
     for name, value, most in (
-        ("cpu_mcpu", request.cpu_mcpu, LIMITS.MCPU_MAX),
-        ("memory_bytes", request.memory_bytes, LIMITS.MEMORY_MAX_BYTES),
+        ("cpu", request.cpu_mcpu, LIMITS.MCPU_MAX),
+        ("memory", request.memory_bytes, LIMITS.MEMORY_MAX_BYTES),
     ):
         if not 1 <= value <= most:
-            raise InvalidInput(f"request.{name}", f"must be a whole number from 1 to {most}", value)
+            raise InvalidInput(name, f"must be a whole number from 1 to {most}", value)
 
 
 def _check_time(spec: ReservationSpec, now_ms: int) -> None:

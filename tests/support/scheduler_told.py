@@ -1,0 +1,83 @@
+"""What a scheduler says, a line each, as conversation files write it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from colo_common.events.effects import Effect, Publish
+from colo_common.events.placement import ApplyPlacements, PlacementRejected, PlacementsDecided, PlacementsReleased
+from colo_common.events.reservation import ReservationChanged
+from colo_common.model.placement import Placement
+from colo_scheduler.core import AskPending
+from colo_scheduler.explain import Report, sentence
+from tests.support.builders import GIB
+
+
+def size(memory_bytes: int) -> str:
+    return f"{memory_bytes // GIB} GiB" if memory_bytes % GIB == 0 else f"{memory_bytes} bytes"
+
+
+def shares(zones: Sequence[Any]) -> str:
+    return " ".join(f"zone{share.zone}={share.cpu_mcpu}m+{size(share.memory_bytes)}" for share in zones)
+
+
+def reserved(fact: ReservationChanged) -> str:
+    reason = f" ({fact.reason})" if fact.reason else ""
+    where = f" on {fact.node}" if fact.node else ""
+    held = f", held {shares(fact.zones)}" if fact.zones else ""
+    owners = f", used by {fact.owners}" if fact.owners else ""
+    return f"-> reservation {fact.reservation} {fact.phase}{reason}{where}{held}{owners}"
+
+
+def placed(placement: Placement) -> str:
+    words = [f"{placement.replica}#{placement.attempt} on {placement.node} {shares(placement.zones)}"]
+    words += [f"cpus={placement.cpus}"] if placement.cpus else []
+    words += [f"{share.kind}-{share.device}={share.core_pct}%" for share in placement.devices]
+    return " ".join(words)
+
+
+def explained(record: Any) -> str:
+    head = f"{record.replica}#{record.attempt} at {record.at_ms}: "
+    if record.placement is None:
+        report = Report(record.nodes, record.counts, record.nearest)
+        return (
+            head
+            + sentence(report)
+            + (f"; again at {record.retry_at_ms}" if record.retry_at_ms else "; not again by itself")
+        )
+    lines = [head + f"{record.placement.node} of {record.nodes} nodes"]
+    lines += [
+        f"  {score.total} {score.node} " + " ".join(f"{name}={value}" for name, value in score.scores.items())
+        for score in record.scores
+    ]
+    return "\n".join(lines)
+
+
+def told(effects: Sequence[Effect]) -> str:
+    """What left the service, a line each."""
+    lines: list[str] = []
+    for effect in effects:
+        if isinstance(effect, AskPending):
+            lines.append("-> ask for the waiting replicas again")
+            continue
+        assert isinstance(effect, Publish)
+        fact = effect.fact
+        match fact:
+            case PlacementsDecided(placements=placements):
+                lines += [f"-> decided {placed(p)}" for p in placements]
+            case ApplyPlacements(node=node, generation=generation, placements=placements):
+                names = " ".join(f"{p.replica}#{p.attempt}" for p in placements)
+                again = " (again)" if ":recovered:" in effect.id else ""
+                lines.append(f"-> {node}: run generation {generation}{again}: {names}")
+            case PlacementsReleased(nodes=nodes):
+                lines += [f"-> released {n.node}: " + " ".join(f"{r}#{a}" for r, a in n.attempts) for n in nodes]
+            case ReservationChanged():
+                lines.append(reserved(fact))
+            case PlacementRejected():
+                report = Report(fact.nodes, fact.counts, fact.nearest)
+                retry = f"again at {fact.retry_at_ms}" if fact.retry_at_ms else "not again by itself"
+                lines.append(f"-> rejected {fact.replica}#{fact.attempt}: {sentence(report)}; {retry}")
+            case _:
+                raise AssertionError(f"unexpected {fact!r}")
+    return "\n".join(lines)
