@@ -7,6 +7,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from colo_collector.files import FileReader
+from colo_collector.machine import Machine
+from colo_collector.readings import Measured
+from colo_common.adapters.clock import ManualClock
+from colo_common.events.node import WorkloadUsage
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
@@ -183,3 +188,25 @@ async def test_the_next_executor_adopts_online_work_and_its_cpus(policy):
     finally:
         await second.restore()
         await second.close()
+
+
+async def test_the_collector_sees_online_work_with_its_class_and_zones(runtime, policy):
+    await start(runtime, placed(0, QosClass.LSR, FIRST.format(), script="while :; do :; done"))
+    clock = ManualClock(1_000)
+    machine = Machine(FileReader("/"), subtree=policy.subtree, online=(), labels={}, clock=clock)
+    try:
+        inspected = machine.look().inspected
+        assert inspected is not None
+        assert {one.name: one.present for one in inspected.capabilities}["online"]
+
+        async def look() -> tuple[WorkloadUsage, ...]:
+            event = machine.look().event
+            return event.workloads if isinstance(event, Measured) else ()
+
+        (seen,) = await eventually(look, "a sample with the replica")
+    finally:
+        machine.close()
+    assert (seen.workload, seen.replica, seen.attempt) == ("web/main/0#1", "web/main/0", 1)
+    assert (seen.qos, seen.band) == (QosClass.LSR, PriorityBand.PROD)
+    (cpu,) = FIRST
+    assert seen.zones == tuple(zone.zone for zone in inspected.topology.zones if cpu in CpuSet.parse(zone.cpus))
