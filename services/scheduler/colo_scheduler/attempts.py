@@ -2,6 +2,8 @@
 
 from collections import OrderedDict
 
+from msgspec import Struct
+
 from colo_common.events.job import ReplicaWant
 from colo_common.model.placement import Placement
 from colo_scheduler.ledger import Attempt
@@ -9,18 +11,13 @@ from colo_scheduler.ledger import Attempt
 __all__ = ["Held", "Over"]
 
 
-class Held:
+class Held(Struct, eq=False, gc=False):
     """One attempt that holds a place. `want` is set while it is only assumed: decided here and not yet committed."""
 
-    __slots__ = ("generation", "is_confirmed", "placement", "want")
-
-    def __init__(
-        self, placement: Placement, generation: int, *, want: ReplicaWant | None = None, is_confirmed: bool = False
-    ) -> None:
-        self.placement = placement
-        self.generation = generation
-        self.want = want
-        self.is_confirmed = is_confirmed
+    placement: Placement
+    generation: int
+    want: ReplicaWant | None = None
+    is_confirmed: bool = False
 
     @property
     def is_assumed(self) -> bool:

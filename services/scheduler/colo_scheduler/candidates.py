@@ -22,6 +22,7 @@ from colo_scheduler.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, Pool, po
 from colo_scheduler.request import RequestClass
 from colo_scheduler.scores import FitRows
 from colo_scheduler.stack import Scoring, counts_of, score_rows, usable
+from colo_scheduler.stocktaking import UNLIMITED
 from colo_scheduler.zones import IntArray, Part, ZoneFree, choose_zones, cost_of, rows_holding_together
 
 __all__ = ["Candidate", "Candidates", "Ranked", "ranked"]
@@ -140,6 +141,7 @@ class Candidates:
         self._request = request
         self._scoring = scoring
         self._pool = view.pool(pool_of(request.band))
+        self._is_limited = view.stock.limited > 0 and not request.is_prod
         self._rows: IntArray | None = None
         self._bounds: IntArray = np.zeros(0, dtype=np.int64)
         self._left = 0
@@ -242,8 +244,8 @@ class Candidates:
                 continue
             if self._ahead and self._ahead[-1][0] > top:
                 bound, row = self._ahead.pop()
-                rank, room = int(self._view.facts.rank[row]), self._view.room(row, self._request.is_prod)
-                candidate = Candidate(self._pool, self._view.nodes[row], rank, room)
+                room = self._view.room(row) if self._is_limited else UNLIMITED
+                candidate = Candidate(self._pool, self._view.nodes[row], int(self._view.facts.rank[row]), room)
                 if not candidate.fit(self._request, self._scoring):
                     name = candidate.node.name
                     raise InvariantBroken("a node passed the filters and cannot hold the request", node=name)

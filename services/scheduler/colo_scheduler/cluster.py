@@ -22,7 +22,7 @@ from colo_scheduler.ledger import Attempt
 from colo_scheduler.pool import Pool, PoolName
 from colo_scheduler.scorers.placement import fewest_zones
 from colo_scheduler.shapes import Shapes
-from colo_scheduler.stocktaking import UNLIMITED, Stocktaking
+from colo_scheduler.stocktaking import Stocktaking
 from colo_scheduler.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES, NO_SOCKET, IntArray, rows_holding, split_cost
 
 __all__ = ["MAX_NODES", "MAX_ZONES", "BoolArray", "Cluster", "Node", "View"]
@@ -117,9 +117,9 @@ class View:
         pool.sync()
         return pool
 
-    def room(self, row: int, is_prod: bool) -> int:
-        """How many more replicas of the kind the rules of a node admit."""
-        return UNLIMITED if is_prod or not self.stock.limited else int(self.stock.batch_left[row])
+    def room(self, row: int) -> int:
+        """How many more batch replicas the rules of a node admit."""
+        return int(self.stock.batch_left[row])
 
     def take(
         self,

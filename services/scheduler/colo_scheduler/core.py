@@ -46,7 +46,7 @@ from colo_scheduler.policy import Policy
 from colo_scheduler.pool import pool_of
 from colo_scheduler.queue import Parked, WantQueue
 from colo_scheduler.records import Records
-from colo_scheduler.request import RequestClass, class_of
+from colo_scheduler.request import RequestClass
 from colo_scheduler.reservation.held_place import RESERVATION_PREFIX, name_of
 from colo_scheduler.reservation_answers import answer, is_question
 from colo_scheduler.reservation_rows import JobsOver, ReservationsLoaded
@@ -226,7 +226,7 @@ class SchedulerCore:
             elif not self.queue.add(want):
                 self.counts["wants_left_out"] += 1
                 self._has_overflowed = True
-            elif self.queue.is_parked(request := class_of(want)):
+            elif (request := self.queue.parked_class(want)) is not None:
                 effects.extend(self._records.joined(request, want, now_ms))
         return effects
 
@@ -472,7 +472,10 @@ class SchedulerCore:
         committed = [held.placement for held in self.commits.held.values() if not held.is_assumed]
         committed.sort(key=lambda p: (p.node, p.replica, p.attempt))
         page = committed[offset : offset + limit]
-        holds = tuple(Hold(node=p.node, replica=p.replica, attempt=p.attempt, zones=p.zones) for p in page)
+        holds = tuple(
+            Hold(node=p.node, replica=p.replica, attempt=p.attempt, zones=p.zones, qos=p.qos, band=p.band)
+            for p in page
+        )
         return HoldsReply(holds=holds, total=len(committed))
 
 

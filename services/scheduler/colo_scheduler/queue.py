@@ -58,6 +58,8 @@ class WantQueue:
         self._limit = limit
         self._backoff = backoff
         self._wants: dict[str, ReplicaWant] = {}
+        # The class of each of them, so that it is found once.
+        self._class_of: dict[str, _Class] = {}
         self._classes: dict[RequestClass, _Class] = {}
         self._ready: list[tuple[int, _Place, int, RequestClass]] = []
         self._timers: list[tuple[int, int, RequestClass]] = []
@@ -89,10 +91,13 @@ class WantQueue:
         self._insert(want)
         return True
 
-    def is_parked(self, request: RequestClass) -> bool:
-        """Whether the class waits because no node takes it now."""
-        waiting = self._classes.get(request)
-        return waiting is not None and waiting.parked is not None
+    def parked_class(self, want: ReplicaWant) -> RequestClass | None:
+        """The class of the want, when it waits because no node takes it now."""
+        if self._wants.get(want.replica) is want:
+            waiting = self._class_of[want.replica]
+        else:
+            waiting = self._classes.get(class_of(want))
+        return None if waiting is None or waiting.parked is None else waiting.request
 
     def delay(self, want: ReplicaWant, until_ms: int) -> None:
         """Take a want back that lost its place at commit too often: it is not decided before `until_ms`."""
@@ -116,9 +121,9 @@ class WantQueue:
         want = self._wants.get(attempt[0])
         if want is None or want.attempt != attempt[1]:
             return delayed
-        waiting = self._classes[class_of(want)]
+        waiting = self._class_of[want.replica]
         is_head = self._head(waiting) == _place_of(want)
-        del self._wants[want.replica]
+        del self._wants[want.replica], self._class_of[want.replica]
         waiting.live -= 1
         if waiting.live == 0:
             del self._classes[waiting.request]
@@ -153,6 +158,7 @@ class WantQueue:
         while len(taken) < count and self._head(waiting) is not None:
             _, replica, _ = heapq.heappop(waiting.heap)
             taken.append(self._wants.pop(replica))
+            del self._class_of[replica]
             waiting.live -= 1
         self._announce(waiting)
         return taken
@@ -240,8 +246,8 @@ class WantQueue:
         if members != len(self._wants):
             raise InvariantBroken("classes and wants differ", classes=members, wants=len(self._wants))
         for want in self._wants.values():
-            place = (want.queued_at_ms, want.replica, want.attempt)
-            if place not in self._classes[class_of(want)].heap:
+            waiting = self._classes[class_of(want)]
+            if self._class_of[want.replica] is not waiting or _place_of(want) not in waiting.heap:
                 raise InvariantBroken("a want is in no class", replica=want.replica, attempt=want.attempt)
 
     def _insert(self, want: ReplicaWant) -> None:
@@ -250,6 +256,7 @@ class WantQueue:
         if waiting is None:
             waiting = self._classes[request] = _Class(request)
         self._wants[want.replica] = want
+        self._class_of[want.replica] = waiting
         place = _place_of(want)
         heapq.heappush(waiting.heap, place)
         waiting.live += 1

@@ -7,7 +7,7 @@ from colo_scheduler.settings import Settings
 
 
 def test_the_defaults_are_valid() -> None:
-    assert load(Settings, "scheduler").policy.quantum == 250
+    assert load(Settings, "scheduler").policy.quantum == 100
 
 
 @pytest.mark.parametrize(
