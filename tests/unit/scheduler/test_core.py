@@ -10,8 +10,11 @@ from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
 from colo_common.events.placement import PlacementRejected, PlacementsDecided, ReasonCount
 from colo_common.events.requests import ExplainPlacement, HoldsReply, ListHolds, ListNodes, PlacementsExplained, Refusal
 from colo_common.model.invalid import InvalidInput, InvariantBroken
+from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_common.model.workload import ResourceRequest
+from colo_overcommit.core import OvercommitCore
+from colo_overcommit.policy import Policy as OvercommitPolicy
 from colo_scheduler.core import AskPending, SchedulerCore
 from colo_scheduler.explain import Report
 from colo_scheduler.ledger import RESERVATIONS_MAX, CommitLedger, LedgerLoaded
@@ -139,6 +142,30 @@ def test_holds_are_paged_in_a_stable_order() -> None:
         ["j/t/004"],
         [],
     ]
+
+
+def test_holds_tell_class_and_band_so_that_online_work_is_not_counted_as_batch_work() -> None:
+    bench = Bench()
+    bench.say(a_node("n1", a_topology(zones_per_socket=1, cpus=16), is_online=True))
+    bench.say(an_allocatable("n1", [(8_000, 64 * GIB)]))
+    own = [(QosClass.LSE, 2_000), (QosClass.LSR, 2_000), (QosClass.LS, 1_500)]
+    online = [a_want(f"web/{qos.lower()}/0", qos=qos, band=PriorityBand.PROD, mcpu=mcpu) for qos, mcpu in own]
+    bench.say(ReplicasWanted(wants=(*online, a_want("batch/t/0", mcpu=700), a_want("mid/t/0", band=PriorityBand.MID))))
+    (reply,) = bench.tell(Asked(request="r", body=ListHolds()))
+    assert isinstance(reply, Reply)
+    assert isinstance(reply.body, HoldsReply)
+    assert {hold.replica: (hold.qos, hold.band) for hold in reply.body.holds} == {
+        "web/lse/0": (QosClass.LSE, PriorityBand.PROD),
+        "web/lsr/0": (QosClass.LSR, PriorityBand.PROD),
+        "web/ls/0": (QosClass.LS, PriorityBand.PROD),
+        "batch/t/0": (QosClass.BE, PriorityBand.BATCH),
+        "mid/t/0": (QosClass.BE, PriorityBand.MID),
+    }
+    overcommit = OvercommitCore(OvercommitPolicy())
+    overcommit.handle(a_node("n1", a_topology(zones_per_socket=1, cpus=16), is_online=True), 0)
+    overcommit.handle(reply.body, 0)
+    held = overcommit.nodes["n1"].held
+    assert (held.cpu_mcpu, held.exclusive_by_zone(), len(held)) == (1_700, {0: 2_000}, 5)
 
 
 @pytest.mark.parametrize(
