@@ -22,7 +22,7 @@ from colo_overcommit.allocatable import ZoneInputs, allocatable_of_zone, zone_in
 from colo_overcommit.exclusive import exclusive_by_zone
 from colo_overcommit.explain import explain, recompute
 from colo_overcommit.held import Held, HoldsListed
-from colo_overcommit.hysteresis import moves_between, worth_saying
+from colo_overcommit.hysteresis import has_load_moved, moves_between, worth_saying
 from colo_overcommit.known import KnownNode
 from colo_overcommit.policy import Policy
 from colo_overcommit.queries import explain_node, list_nodes
@@ -172,7 +172,15 @@ class OvercommitCore:
         last = known.published
         moves = moves_between(last.zones if last else (), zones, known.topology)
         was_fresh = last is not None and last.freshness is known.freshness
-        if was_fresh and not worth_saying(last, known.last_fall_at_ms, moves, self.policy, now_ms):
+        fall_at_ms, sample, topology = known.last_fall_at_ms, known.sample, known.topology
+        if (
+            was_fresh
+            and last is not None
+            and not (
+                worth_saying(last, fall_at_ms, moves, self.policy, now_ms)
+                or has_load_moved(last, fall_at_ms, sample, topology, self.policy, now_ms)
+            )
+        ):
             return []
         if last is not None and moves.fell_centipct > 0:
             known.last_fall_at_ms = now_ms
@@ -188,6 +196,7 @@ class OvercommitCore:
             headroom_memory_bytes=sum(zone.headroom_memory_bytes for zone in zones),
             zones=zones,
             explanation=explain(inputs),
+            load=known.load.summary(sample),
         )
         identity = (
             f"overcommit:allocatable:{node}:{known.sample.boot_id}:{known.sample.sample_seq}:{known.freshness.value}"

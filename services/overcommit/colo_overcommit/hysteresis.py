@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from colo_common.events.node import AllocatableChanged, ZoneAllocatable
+from colo_common.events.node import AllocatableChanged, NodeUsageSampled, ZoneAllocatable
 from colo_common.model.topology import NodeTopology
 from colo_overcommit.policy import Policy
 
-__all__ = ["Moves", "moves_between", "worth_saying"]
+__all__ = ["Moves", "has_load_moved", "moves_between", "worth_saying"]
 
 
 class Moves(Struct, frozen=True, kw_only=True):
@@ -47,5 +47,27 @@ def worth_saying(
         return True
     if moves.fell_centipct >= policy.shrink_pct * 100 and moves.fell_centipct > 0:
         return True
-    quiet = last_fall_at_ms is None or now_ms - last_fall_at_ms >= policy.grow_hold_ms
-    return quiet and moves.rose_centipct >= max(policy.grow_pct * 100, 1)
+    return _is_quiet(last_fall_at_ms, policy, now_ms) and moves.rose_centipct >= max(policy.grow_pct * 100, 1)
+
+
+def has_load_moved(
+    last: AllocatableChanged,
+    last_fall_at_ms: int | None,
+    sample: NodeUsageSampled,
+    topology: NodeTopology,
+    policy: Policy,
+    now_ms: int,
+) -> bool:
+    """Whether the node's usage alone is worth saying: no oftener than every `load_hold_ms`, and not soon after a fall."""
+    if policy.load_pct == 0 or last.load is None or now_ms - last.at_ms < policy.load_hold_ms:
+        return False
+    pairs = (
+        (last.load.cpu_used_mcpu, sample.cpu_used_mcpu, topology.cpu_capacity_mcpu),
+        (last.load.memory_used_bytes, sample.memory_used_bytes, topology.memory_capacity_bytes),
+    )
+    moved = any(0 < policy.load_pct * capacity <= 100 * abs(now - before) for before, now, capacity in pairs)
+    return moved and _is_quiet(last_fall_at_ms, policy, now_ms)
+
+
+def _is_quiet(last_fall_at_ms: int | None, policy: Policy, now_ms: int) -> bool:
+    return last_fall_at_ms is None or now_ms - last_fall_at_ms >= policy.grow_hold_ms

@@ -10,6 +10,7 @@ from colo_common.model.freshness import Freshness
 from colo_common.model.topology import NodeTopology
 from colo_overcommit.allocatable import ZoneInputs
 from colo_overcommit.held import Held
+from colo_overcommit.load import LoadHistory
 from colo_overcommit.reserved import Reserved
 
 __all__ = ["KnownNode"]
@@ -34,6 +35,7 @@ class KnownNode(Struct, kw_only=True):
     published: AllocatableChanged | None = None
     last_fall_at_ms: int | None = None
     held: Held = field(default_factory=Held)
+    load: LoadHistory = field(default_factory=LoadHistory)
 
     def is_old(self, sample: NodeUsageSampled) -> bool:
         """Whether a newer sample of the same boot of the collector was heard already."""
@@ -45,6 +47,10 @@ class KnownNode(Struct, kw_only=True):
         restarted = self.sample is not None and self.sample.boot_id != sample.boot_id
         self.samples = 1 if restarted else self.samples + 1
         self.sample = sample
+        if restarted:
+            # Samples of two sequences are never joined.
+            self.load = LoadHistory()
+        self.load.add(sample)
         self.inputs = inputs
         self.heard_at_ms = now_ms
 

@@ -13,7 +13,9 @@ class Policy(Struct, frozen=True, kw_only=True):
 
     `node_reserved_*` is kept for the machine itself where it uses less than that. A number is published at once when it fell by at
     least `shrink_pct` of the zone's capacity, when it grew by at least `grow_pct` and nothing shrank for `grow_hold_ms`, and
-    whenever the last publication is `refresh_ms` old.
+    whenever the last publication is `refresh_ms` old. What the node uses is published with it, and by itself when it moved by at
+    least `load_pct` of the node's capacity (0: never by itself), the last publication is `load_hold_ms` old and nothing shrank for
+    `grow_hold_ms`.
     """
 
     cpu_reclaim_pct: int = 75
@@ -24,6 +26,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     grow_pct: int = 4
     grow_hold_ms: int = 10_000
     refresh_ms: int = 60_000
+    load_pct: int = 10
+    load_hold_ms: int = 10_000
     lease_ms: int = 10_000
     freshness: FreshnessPolicy = FreshnessPolicy()
 
@@ -32,10 +36,10 @@ class Policy(Struct, frozen=True, kw_only=True):
         for name in ("cpu_reclaim_pct", "memory_reclaim_pct"):
             if not 0 <= getattr(self, name) <= 100:
                 raise InvalidInput(name, "must be 0 to 100", getattr(self, name))
-        for name in ("shrink_pct", "grow_pct"):
+        for name in ("shrink_pct", "grow_pct", "load_pct"):
             if not 0 <= getattr(self, name) <= 50:
                 raise InvalidInput(name, "must be 0 to 50", getattr(self, name))
-        for name in ("node_reserved_cpu_mcpu", "node_reserved_memory_bytes", "grow_hold_ms"):
+        for name in ("node_reserved_cpu_mcpu", "node_reserved_memory_bytes", "grow_hold_ms", "load_hold_ms"):
             if getattr(self, name) < 0:
                 raise InvalidInput(name, "must not be negative", getattr(self, name))
         for name in ("refresh_ms", "lease_ms"):

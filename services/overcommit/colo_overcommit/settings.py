@@ -21,6 +21,8 @@ class Settings(Common, frozen=True, kw_only=True):
     grow_pct: int = _DEFAULT.grow_pct
     grow_hold_ms: int = _DEFAULT.grow_hold_ms
     refresh_ms: int = _DEFAULT.refresh_ms
+    load_pct: int = _DEFAULT.load_pct
+    load_hold_ms: int = _DEFAULT.load_hold_ms
     lease_ms: int = _DEFAULT.lease_ms
     stale_after_ms: int = _FRESHNESS.stale_after_ms
     lost_after_ms: int = _FRESHNESS.lost_after_ms
@@ -37,6 +39,8 @@ class Settings(Common, frozen=True, kw_only=True):
             grow_pct=self.grow_pct,
             grow_hold_ms=self.grow_hold_ms,
             refresh_ms=self.refresh_ms,
+            load_pct=self.load_pct,
+            load_hold_ms=self.load_hold_ms,
             lease_ms=self.lease_ms,
             freshness=FreshnessPolicy(
                 stale_after_ms=self.stale_after_ms, lost_after_ms=self.lost_after_ms, warm_samples=self.warm_samples

@@ -18,6 +18,9 @@ __all__ = [
     "Explanation",
     "FreshnessChanged",
     "LeaseRenewed",
+    "LoadPeak",
+    "LoadSummary",
+    "LoadWindow",
     "NodeTopologyReported",
     "NodeUsageSampled",
     "PressureCrossed",
@@ -142,10 +145,43 @@ class ZoneAllocatable(Struct, frozen=True, kw_only=True):
     headroom_memory_bytes: Signed
 
 
+class LoadWindow(Struct, frozen=True, kw_only=True):
+    """Average (rounded down) and 95th percentile (nearest rank) of a node's usage over a window that ends at the sample."""
+
+    window_ms: Ms
+    cpu_avg_mcpu: Mcpu
+    memory_avg_bytes: Bytes
+    cpu_p95_mcpu: Mcpu
+    memory_p95_bytes: Bytes
+
+
+class LoadPeak(Struct, frozen=True, kw_only=True):
+    """The highest average over five minutes within a window that ends at the sample."""
+
+    window_ms: Ms
+    cpu_mcpu: Mcpu
+    memory_bytes: Bytes
+
+
+class LoadSummary(Struct, frozen=True, kw_only=True):
+    """What a node uses: everything together, its prod work, and what belongs to no workload; `interval_ms` is the sample's."""
+
+    interval_ms: Ms
+    cpu_used_mcpu: Mcpu
+    memory_used_bytes: Bytes
+    prod_cpu_used_mcpu: Mcpu
+    prod_memory_used_bytes: Bytes
+    system_cpu_used_mcpu: Mcpu
+    system_memory_used_bytes: Bytes
+    windows: tuple[LoadWindow, ...] = ()
+    peaks: tuple[LoadPeak, ...] = ()
+
+
 class AllocatableChanged(Fact, frozen=True, kw_only=True):
     """What may be promised on a node; node values are the sums of the zones. All numbers come from sample `sample_seq`.
 
-    Never below what running batch replicas hold. The bus keeps the last one of each node.
+    Never below what running batch replicas hold. The bus keeps the last one of each node. `load` is what the same sample says of
+    the node's usage, and the samples before it.
     """
 
     node: NodeName
@@ -158,6 +194,7 @@ class AllocatableChanged(Fact, frozen=True, kw_only=True):
     headroom_memory_bytes: Signed
     zones: tuple[ZoneAllocatable, ...]
     explanation: Explanation
+    load: LoadSummary | None = None
 
 
 class LeaseRenewed(Fact, frozen=True, kw_only=True):

@@ -1,0 +1,118 @@
+"""What a node uses and has used: the summary that goes with its allocatable, for who chooses among nodes by their load.
+
+Everything ends at the newest sample: averages and percentiles of the last minutes, and for an hour and a day the highest average
+over five minutes. After a start, here or of the node's collector, a window covers what there is.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from colo_common.events.node import LoadPeak, LoadSummary, LoadWindow, NodeUsageSampled
+from colo_common.model.qos import PriorityBand
+
+__all__ = ["HOUR_MS", "STEP_MS", "WINDOWS_MS", "LoadHistory", "p95_of"]
+
+STEP_MS: Final = 10_000
+"""One sample is kept for each step, its newest."""
+WINDOWS_MS: Final = (60_000, 300_000)
+_KEEP_MS: Final = WINDOWS_MS[-1]
+HOUR_MS: Final = 3_600_000
+_DAY_MS: Final = 24 * HOUR_MS
+_SLICES: Final = HOUR_MS // _KEEP_MS
+
+# When, mcpu, bytes.
+_Usage = tuple[int, int, int]
+
+
+def p95_of(values: Iterable[int]) -> int:
+    """The nearest-rank percentile of at least one value: the ceil(0.95 n)-th smallest, so always a value that was measured."""
+    ordered = sorted(values)
+    return ordered[-(-95 * len(ordered) // 100) - 1]
+
+
+class LoadHistory:
+    """Five minutes of samples of one node, the averages of the twelve slices before them, and the highest of each hour of a day."""
+
+    __slots__ = ("_hours", "_samples", "_slices")
+
+    def __init__(self) -> None:
+        self._samples: deque[_Usage] = deque()
+        self._slices: deque[_Usage] = deque()
+        self._hours: deque[_Usage] = deque()
+
+    def add(self, sample: NodeUsageSampled) -> None:
+        """Take a sample; one that is older than the newest is left out, as after a clock went back."""
+        at_ms, samples = sample.at_ms, self._samples
+        if samples:
+            newest_ms = samples[-1][0]
+            if at_ms < newest_ms - _KEEP_MS:
+                # The clock was set back: what was kept is of another time.
+                for kept in (samples, self._slices, self._hours):
+                    kept.clear()
+            elif at_ms < newest_ms:
+                return
+            elif at_ms // STEP_MS == newest_ms // STEP_MS:
+                samples.pop()
+            elif at_ms // _KEEP_MS != newest_ms // _KEEP_MS:
+                self._close_slice(newest_ms)
+        samples.append((at_ms, sample.cpu_used_mcpu, sample.memory_used_bytes))
+        while samples[0][0] <= at_ms - _KEEP_MS:
+            samples.popleft()
+
+    def _close_slice(self, at_ms: int) -> None:
+        """Five minutes of the clock are over: their average counts for the hour, and for the day's hour."""
+        part = _average(self._samples, at_ms, _KEEP_MS)
+        self._slices.append(part)
+        while len(self._slices) > _SLICES or self._slices[0][0] <= at_ms - HOUR_MS:
+            self._slices.popleft()
+        hours = self._hours
+        if hours and hours[-1][0] // HOUR_MS == at_ms // HOUR_MS:
+            part = (at_ms, max(hours[-1][1], part[1]), max(hours[-1][2], part[2]))
+            hours.pop()
+        hours.append(part)
+        while hours[0][0] <= at_ms - _DAY_MS:
+            hours.popleft()
+
+    def summary(self, sample: NodeUsageSampled) -> LoadSummary:
+        """What is told with this sample, which is the one taken last."""
+        prod = [work for work in sample.workloads if work.band is PriorityBand.PROD]
+        return LoadSummary(
+            interval_ms=sample.interval_ms,
+            cpu_used_mcpu=sample.cpu_used_mcpu,
+            memory_used_bytes=sample.memory_used_bytes,
+            prod_cpu_used_mcpu=sum(work.cpu_used_mcpu for work in prod),
+            prod_memory_used_bytes=sum(work.memory_used_bytes for work in prod),
+            system_cpu_used_mcpu=sample.system_cpu_used_mcpu,
+            system_memory_used_bytes=sample.system_memory_used_bytes,
+            windows=tuple(self._window(window_ms) for window_ms in WINDOWS_MS),
+            peaks=(self._peak(self._slices, HOUR_MS), self._peak(self._hours, _DAY_MS)),
+        )
+
+    def _window(self, window_ms: int) -> LoadWindow:
+        end_ms = self._samples[-1][0]
+        inside = [usage for usage in self._samples if usage[0] > end_ms - window_ms]
+        _, mcpu, memory_bytes = _average(inside, end_ms, window_ms)
+        return LoadWindow(
+            window_ms=window_ms,
+            cpu_avg_mcpu=mcpu,
+            memory_avg_bytes=memory_bytes,
+            cpu_p95_mcpu=p95_of(usage[1] for usage in inside),
+            memory_p95_bytes=p95_of(usage[2] for usage in inside),
+        )
+
+    def _peak(self, parts: Iterable[_Usage], window_ms: int) -> LoadPeak:
+        """Of the five minutes that are not over yet what there is counts too."""
+        end_ms = self._samples[-1][0]
+        now = _average(self._samples, end_ms, _KEEP_MS)
+        inside = [part for part in (*parts, now) if part[0] > end_ms - window_ms]
+        return LoadPeak(
+            window_ms=window_ms, cpu_mcpu=max(part[1] for part in inside), memory_bytes=max(part[2] for part in inside)
+        )
+
+
+def _average(samples: Iterable[_Usage], end_ms: int, window_ms: int) -> _Usage:
+    """The average of the samples younger than the window at its end, of which there is at least one; rounds down."""
+    inside = [usage for usage in samples if usage[0] > end_ms - window_ms]
+    count = len(inside)
+    return end_ms, sum(usage[1] for usage in inside) // count, sum(usage[2] for usage in inside) // count
