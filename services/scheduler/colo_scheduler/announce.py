@@ -5,11 +5,12 @@ What stands for a reservation is no replica: it is held like one, and nobody hea
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from operator import attrgetter
+from typing import Final
 
 from colo_common.events.effects import Publish
 from colo_common.events.placement import ApplyPlacements, NodeRelease, PlacementsDecided, PlacementsReleased
-from colo_common.model.placement import attempt_key
+from colo_common.model.placement import Placement, attempt_key
 from colo_scheduler.attempts import Held
 from colo_scheduler.ledger import Attempt, Released
 from colo_scheduler.reservation.held_place import name_of
@@ -18,6 +19,8 @@ __all__ = ["announce", "order", "released"]
 
 _DECIDED_MAX = 50
 _ORDERED_MAX = 50
+_DECIDED_ORDER: Final = attrgetter("decided_at_ms", "node", "replica", "attempt")
+_REPLICA_ORDER: Final = attrgetter("replica", "attempt")
 
 
 def announce(held: Iterable[Held], now_ms: int) -> list[Publish]:
@@ -25,17 +28,15 @@ def announce(held: Iterable[Held], now_ms: int) -> list[Publish]:
 
     The id of an order names node and generation, which the ledger keeps; the id of a fact is a digest of what it tells.
     """
-    ordered = sorted(
-        (each for each in held if not name_of(each.placement.replica)),
-        key=lambda h: (h.placement.decided_at_ms, h.placement.node, h.placement.replica, h.placement.attempt),
-    )
+    replicas = [each for each in held if not name_of(each.placement.replica)]
+    decided = sorted([each.placement for each in replicas], key=_DECIDED_ORDER)
     effects = []
-    for start in range(0, len(ordered), _DECIDED_MAX):
-        placements = tuple(h.placement for h in ordered[start : start + _DECIDED_MAX])
+    for start in range(0, len(decided), _DECIDED_MAX):
+        placements = tuple(decided[start : start + _DECIDED_MAX])
         digest = _digest((p.replica, p.attempt) for p in placements)
         fact = PlacementsDecided(at_ms=now_ms, placements=placements)
         effects.append(Publish(fact=fact, id=f"scheduler:decided:{digest}", traceparent=placements[0].traceparent))
-    return effects + order(ordered, now_ms)
+    return effects + _orders(replicas, now_ms, "")
 
 
 def order(held: Sequence[Held], now_ms: int, again: str = "") -> list[Publish]:
@@ -43,15 +44,20 @@ def order(held: Sequence[Held], now_ms: int, again: str = "") -> list[Publish]:
 
     `again` names the event that asks for it anew, so that the bus does not drop it.
     """
+    return _orders([each for each in held if not name_of(each.placement.replica)], now_ms, again)
+
+
+def _orders(replicas: Sequence[Held], now_ms: int, again: str) -> list[Publish]:
     effects = []
-    replicas = [each for each in held if not name_of(each.placement.replica)]
-    by_command = sorted(
-        replicas, key=lambda h: (h.placement.node, h.generation, h.placement.replica, h.placement.attempt)
-    )
-    for (node, generation), group in groupby(by_command, key=lambda h: (h.placement.node, h.generation)):
-        members = tuple(h.placement for h in group)
+    by_command: dict[tuple[str, int], list[Placement]] = {}
+    for each in replicas:
+        by_command.setdefault((each.placement.node, each.generation), []).append(each.placement)
+    for node, generation in sorted(by_command):
+        members = by_command[node, generation]
+        if len(members) > 1:
+            members.sort(key=_REPLICA_ORDER)
         for start in range(0, len(members), _ORDERED_MAX):
-            placements = members[start : start + _ORDERED_MAX]
+            placements = tuple(members[start : start + _ORDERED_MAX])
             fact = ApplyPlacements(at_ms=now_ms, node=node, generation=generation, placements=placements)
             identity = f"scheduler:apply:{node}:{generation}" + (f"+{start}" if start else "")
             identity += f":{again}" if again else ""

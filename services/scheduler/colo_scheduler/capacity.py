@@ -15,16 +15,19 @@ __all__ = ["too_large"]
 
 def too_large(cluster: Cluster, view: View, request: RequestClass) -> NearestMiss | None:
     """The node that has most of what every node has too little of, None when some node could hold the request, or none is known."""
-    known = np.flatnonzero(view.facts.known[: view.count])
-    if known.size == 0:
+    if not view.facts.known[: view.count].any():
         return None
+    found = None
     if request.is_prod:
-        found = _too_large_online(view, request, known)
-    elif cluster.could_hold(request.cpu_mcpu, request.memory_bytes):
-        found = None
-    else:
-        found = _too_large_whole(cluster, request)
-    return found or (_too_many(view, request, known) if request.is_detailed else None)
+        found = _too_large_online(view, request, np.flatnonzero(view.facts.known[: view.count]))
+    elif not cluster.could_hold(request.cpu_mcpu, request.memory_bytes):
+        amounts = (request.cpu_mcpu, request.memory_bytes)
+        if amounts not in cluster.too_large:
+            cluster.too_large[amounts] = _too_large_whole(cluster, request)
+        found = cluster.too_large[amounts]
+    if found is None and request.is_detailed:
+        return _too_many(view, request, np.flatnonzero(view.facts.known[: view.count]))
+    return found
 
 
 def _too_large_whole(cluster: Cluster, request: RequestClass) -> NearestMiss | None:

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
+from colo_common.events.placement import NearestMiss
 from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import ZoneShare
@@ -20,6 +21,7 @@ from colo_scheduler.facts import BoolArray, NodeFacts
 from colo_scheduler.inventory import Holding, NodeInventory, amplified, reserved_shares
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.pool import Pool, PoolName
+from colo_scheduler.refusals import Refusals
 from colo_scheduler.scorers.placement import fewest_zones
 from colo_scheduler.shapes import Shapes
 from colo_scheduler.stocktaking import Stocktaking
@@ -45,6 +47,7 @@ class Node:
         "changes",
         "freshness",
         "freshness_at_ms",
+        "growth",
         "holdings",
         "holds",
         "in_flight",
@@ -78,6 +81,7 @@ class Node:
         self.holdings: dict[Attempt, Holding] = {}
         self.prod: set[Attempt] = set()
         self.said: NodeTopologyReported | None = None
+        self.growth = 0
         self.problems: tuple[str, ...] = ()
         self.reserved: tuple[ZoneShare, ...] = ()
         self.revision = 0
@@ -110,6 +114,7 @@ class View:
     shapes: Shapes
     pools: dict[PoolName, Pool]
     stock: Stocktaking
+    refusals: Refusals
 
     def pool(self, name: PoolName) -> Pool:
         """The pool with its arrays up to date."""
@@ -157,13 +162,14 @@ class Cluster:
         self.capacity_changes = 0
         self._tie_rotation = tie_rotation
         self._size, self._columns = 64, 2
-        self._rank_count = -1
+        self._rank_count = self._could_hold_at = -1
         self._could_hold: dict[tuple[int, int], bool] = {}
-        self._could_hold_at = 0
+        self.too_large: dict[tuple[int, int], NearestMiss | None] = {}
         self._facts = NodeFacts(self._size, self._columns, facts_max_age_ms)
         self._shapes = Shapes()
         self._pools = {name: Pool(self._size, self._columns) for name in PoolName}
         self._stock = Stocktaking(self._size)
+        self._refusals = Refusals()
         self.disagreeing: dict[str, tuple[str, ...]] = {}
         """The nodes with which the ledger does not agree, and why not."""
         self._capacity_cpu: IntArray = np.zeros((self._size, self._columns), dtype=np.int64, order="F")
@@ -239,7 +245,7 @@ class Cluster:
         for name, pool in self._pools.items():
             self._promise(node, name)
             self._hold_again(node, name, pool)
-        self.grown.add(node.row)
+        self._grow(node)
         return True
 
     def on_allocatable(self, fact: AllocatableChanged) -> bool:
@@ -252,7 +258,7 @@ class Cluster:
             node.freshness, node.freshness_at_ms = fact.freshness, fact.at_ms
         self._promise(node, PoolName.BATCH)
         self._write_facts(node)
-        self.grown.add(node.row)
+        self._grow(node)
         return True
 
     def on_freshness(self, fact: FreshnessChanged) -> bool:
@@ -263,7 +269,7 @@ class Cluster:
         node.freshness, node.freshness_at_ms = fact.freshness, fact.at_ms
         self._write_facts(node)
         if fact.freshness.may_grow:
-            self.grown.add(node.row)
+            self._grow(node)
         return True
 
     # ---- holds
@@ -293,6 +299,8 @@ class Cluster:
             _move(node, self._pools[pool], shares, 1)
             return
         node.holdings[attempt] = holding
+        # Who crosses zones makes room for others who do.
+        node.growth += 1
         _move(node, self._pools[pool], _costs(node, pool, shares, holding), 1)
         self._limit_batch(node, holding)
 
@@ -311,6 +319,11 @@ class Cluster:
             self._limit_batch(node, holding)
             if node.problems:
                 self.compare(node)
+        self._grow(node)
+
+    def _grow(self, node: Node) -> None:
+        """The node may hold more than before."""
+        node.growth += 1
         self.grown.add(node.row)
 
     def _limit_batch(self, node: Node, holding: Holding) -> None:
@@ -335,7 +348,7 @@ class Cluster:
         node.is_reloading = is_reloading
         self._write_facts(node)
         if not is_reloading:
-            self.grown.add(node.row)
+            self._grow(node)
 
     def _hold_again(self, node: Node, name: PoolName, pool: Pool) -> None:
         """Subtract all holds anew: the zones of the node may have moved to other columns."""
@@ -399,13 +412,15 @@ class Cluster:
 
     def view(self, now_ms: int) -> View:
         """The cluster now, and as it changes."""
-        return self._view(now_ms, self._pools, self._stock)
+        return self._view(now_ms, self._pools, self._stock, self._refusals)
 
     def trial(self, now_ms: int) -> View:
         """A view to decide on without holding anything: `View.take` subtracts from copies."""
-        return self._view(now_ms, {name: pool.fork() for name, pool in self._pools.items()}, self._stock.fork())
+        return self._view(
+            now_ms, {name: pool.fork() for name, pool in self._pools.items()}, self._stock.fork(), Refusals()
+        )
 
-    def _view(self, now_ms: int, pools: dict[PoolName, Pool], stock: Stocktaking) -> View:
+    def _view(self, now_ms: int, pools: dict[PoolName, Pool], stock: Stocktaking, refusals: Refusals) -> View:
         self._facts.look(now_ms)
         self._rank()
         return View(
@@ -417,6 +432,7 @@ class Cluster:
             shapes=self._shapes,
             pools=pools,
             stock=stock,
+            refusals=refusals,
         )
 
     def _rank(self) -> None:
@@ -435,11 +451,12 @@ class Cluster:
         return self._capacity_cpu[:count], self._capacity_memory[:count]
 
     def could_hold(self, cpu_mcpu: int, memory_bytes: int) -> bool:
-        """Whether some machine could hold so much if nothing else were there. Remembered until a machine changes."""
+        """Whether some machine could hold so much if nothing else were there. Remembered until a machine changes, as is what
+        `capacity` says in `too_large` of CPU and memory that none could hold.
+        """
         wanted = (cpu_mcpu, memory_bytes)
         if self._could_hold_at != self.capacity_changes or len(self._could_hold) > _ANSWERS_MAX:
-            self._could_hold.clear()
-            self._could_hold_at = self.capacity_changes
+            self._could_hold, self.too_large, self._could_hold_at = {}, {}, self.capacity_changes
         if wanted not in self._could_hold:
             everyone = np.arange(len(self.nodes), dtype=np.int64)
             holds = rows_holding(cpu_mcpu, memory_bytes, self._capacity_cpu, self._capacity_memory, everyone)

@@ -11,11 +11,12 @@ from colo_common.events.placement import NearestMiss, ReasonCount
 from colo_common.model.reasons import SENTENCES, Reason
 from colo_scheduler.capacity import too_large
 from colo_scheduler.cluster import Cluster, View
+from colo_scheduler.filters import FREE_FILTERS, free_reason, has_zones
 from colo_scheduler.fit import Fit, Misfit
 from colo_scheduler.pool import Pool, pool_of
 from colo_scheduler.request import RequestClass
 from colo_scheduler.search import TRIES_MOST, look_closely, needs_search
-from colo_scheduler.stack import Filtered, run_filters
+from colo_scheduler.stack import Filtered, counts_of, run_filters, usable
 from colo_scheduler.zones import IntArray, cpu_held_together, parts_of_rows
 
 __all__ = ["Report", "capacity_report", "report_of", "sentence"]
@@ -48,6 +49,9 @@ def report_of(view: View, request: RequestClass, refused: Mapping[int, Misfit] =
         return Report(view.count, (ReasonCount(reason=request.refusal, nodes=view.count),), None, is_final)
     if view.count == 0:
         return Report(0, (ReasonCount(reason=Reason.NO_NODES, nodes=0),), None)
+    report = None if needs_search(view, request) else _by_amounts(view, request)
+    if report is not None:
+        return report
     filtered = run_filters(view, request)
     if filtered.rows.size and needs_search(view, request):
         return _closely(view, request, filtered, refused)
@@ -55,6 +59,28 @@ def report_of(view: View, request: RequestClass, refused: Mapping[int, Misfit] =
         return Report(view.count, (), None)
     reason, rows = filtered.refused[-1]
     return Report(view.count, filtered.counts, _nearest(view, request, reason, rows))
+
+
+def _by_amounts(view: View, request: RequestClass) -> Report | None:
+    """The report of a request that wants nothing but amounts, None where it is not for them that no node takes it.
+
+    Says what `run_filters` would, in fewer passes over all nodes: on a full cluster this is asked for often.
+    """
+    pool, count = view.pool(pool_of(request.band)), view.count
+    passing, refused = usable(view, request)
+    with_cpu = passing & (pool.node_free_cpu[:count] >= request.cpu_mcpu)
+    with_memory = with_cpu & (pool.node_free_memory[:count] >= request.memory_bytes)
+    left = [count - sum(refused), int(np.count_nonzero(with_cpu)), int(np.count_nonzero(with_memory))]
+    furthest = sum(size > 0 for size in left)
+    if not furthest:
+        return None
+    # Every node that came furthest was refused there, or some node could take it.
+    rows = np.flatnonzero((passing, with_cpu, with_memory)[furthest - 1])
+    if furthest == len(left) and has_zones(pool, rows, request).any():
+        return None
+    counts = counts_of([*refused, left[0] - left[1], left[1] - left[2], left[2]], request)
+    reason = FREE_FILTERS[furthest - 1].reason
+    return Report(count, counts, _nearest(view, request, free_reason(reason, request), rows))
 
 
 def _closely(view: View, request: RequestClass, filtered: Filtered, refused: Mapping[int, Misfit]) -> Report:

@@ -1,14 +1,15 @@
 """What is remembered and said of decisions: the newest one of each replica, and a rejection only when it is news."""
 
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
 from colo_common.events.effects import Effect, Publish
 from colo_common.events.job import ReplicaWant
-from colo_common.events.placement import PlacementRejected
+from colo_common.events.placement import NodeScore, PlacementRejected, ReasonCount
 from colo_common.events.requests import DecisionRecord
 from colo_common.model.placement import Placement, attempt_key
 from colo_scheduler.cluster import View
@@ -34,19 +35,9 @@ class Records:
         self._class_reports: dict[RequestClass, Report] = {}
         self._spoken = Spoken(policy.records_max, policy.reject_again_ms)
 
-    def chosen(self, view: View, placements: Iterable[Placement], decision: ClassDecision) -> None:
+    def chosen(self, view: View, placements: Sequence[Placement], decision: ClassDecision) -> None:
         """Remember where these replicas of one class go."""
-        for placement in placements:
-            record = DecisionRecord(
-                replica=placement.replica,
-                attempt=placement.attempt,
-                at_ms=view.now_ms,
-                nodes=view.count,
-                placement=placement,
-                counts=decision.counts,
-                scores=decision.best,
-            )
-            self._decisions.keep(placement.job, record)
+        self._decisions.place(placements, view.now_ms, view.count, decision)
 
     def rejected(
         self, request: RequestClass, wants: Sequence[ReplicaWant], report: Report, *, retry_at_ms: int, now_ms: int
@@ -64,7 +55,7 @@ class Records:
                 nearest=report.nearest,
                 retry_at_ms=retry_at_ms,
             )
-            self._decisions.keep(want.job, record)
+            self._decisions.reject(want.job, record)
             self._class_records[request] = record
             if request.reserves or want.job in told or len(told) >= _JOBS_TOLD:
                 continue
@@ -105,39 +96,74 @@ class Records:
         return () if record is None else (structs.replace(record, replica=want.replica, attempt=want.attempt),)
 
 
+class _Turn(NamedTuple):
+    """What was decided together: where the replicas go, and what is the same for all of them."""
+
+    placements: Sequence[Placement]
+    at_ms: int
+    nodes: int
+    counts: tuple[ReasonCount, ...]
+    scores: tuple[NodeScore, ...]
+
+    def record(self, placement: Placement) -> DecisionRecord:
+        return DecisionRecord(
+            replica=placement.replica,
+            attempt=placement.attempt,
+            at_ms=self.at_ms,
+            nodes=self.nodes,
+            placement=placement,
+            counts=self.counts,
+            scores=self.scores,
+        )
+
+
 class Decisions:
-    """The newest decision of each replica, at most `limit`; the one untouched for longest goes first."""
+    """The newest decision of each replica: of the last `limit` placements, and of as many replicas that found no place.
+
+    Placements are kept as they were decided, turn by turn, and looked through when somebody asks: who asks are few.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._records: OrderedDict[str, tuple[str, DecisionRecord]] = OrderedDict()
-        self._jobs: dict[str, dict[str, None]] = {}
+        self._turns: deque[_Turn] = deque()
+        self._placed = 0
+        self._rejected: OrderedDict[str, tuple[str, DecisionRecord]] = OrderedDict()
 
-    def keep(self, job: str, record: DecisionRecord) -> None:
-        """Take the decision in place of an older one of the replica."""
-        self._forget(record.replica)
-        self._records[record.replica] = (job, record)
-        self._jobs.setdefault(job, {})[record.replica] = None
-        if len(self._records) > self._limit:
-            self._forget(next(iter(self._records)))
+    def place(self, placements: Sequence[Placement], at_ms: int, nodes: int, decision: ClassDecision) -> None:
+        """Take places in place of older decisions on the same replicas."""
+        self._turns.append(_Turn(placements, at_ms, nodes, decision.counts, decision.best))
+        self._placed += len(placements)
+        while self._placed - len(self._turns[0].placements) >= self._limit:
+            self._placed -= len(self._turns.popleft().placements)
+        if self._rejected:
+            for placement in placements:
+                self._rejected.pop(placement.replica, None)
 
-    def _forget(self, replica: str) -> None:
-        before = self._records.pop(replica, None)
-        if before is not None:
-            members = self._jobs[before[0]]
-            del members[replica]
-            if not members:
-                del self._jobs[before[0]]
+    def reject(self, job: str, record: DecisionRecord) -> None:
+        """Take the rejection in place of an older decision on the replica; that of the one untouched for longest goes first."""
+        self._rejected[record.replica] = (job, record)
+        self._rejected.move_to_end(record.replica)
+        if len(self._rejected) > self._limit:
+            self._rejected.popitem(last=False)
 
     def of(self, job: str, replica: str) -> tuple[DecisionRecord, ...]:
         """The decisions of the replica, or of all replicas of the job in ascending id when `replica` is empty."""
         if replica:
-            kept = self._records.get(replica)
-            return () if kept is None else (kept[1],)
-        return tuple(self._records[name][1] for name in sorted(self._jobs.get(job, ())))
+            kept = self._rejected.get(replica)
+            # A rejection that is kept is newer than any place.
+            if kept is not None:
+                return (kept[1],)
+            return next(((turn.record(p),) for turn, p in self._newest() if p.replica == replica), ())
+        found = {record.replica: record for of_job, record in self._rejected.values() if of_job == job}
+        for turn, placement in self._newest():
+            if placement.job == job and placement.replica not in found:
+                found[placement.replica] = turn.record(placement)
+        return tuple(found[name] for name in sorted(found))
 
-    def __len__(self) -> int:
-        return len(self._records)
+    def _newest(self) -> Iterator[tuple[_Turn, Placement]]:
+        """At most `limit` places, the newest first."""
+        every = ((turn, placement) for turn in reversed(self._turns) for placement in reversed(turn.placements))
+        return islice(every, self._limit)
 
 
 class Spoken:

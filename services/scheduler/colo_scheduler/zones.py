@@ -165,9 +165,9 @@ def parts_of_rows(cpu_mcpu: int, memory_bytes: int, free_cpu: IntArray, free_mem
 
 def cpu_held_together(cpu_mcpu: int, memory_bytes: int, parts: IntArray) -> IntArray:
     """How much of a request's CPU the zones of each row can take with its memory, by `parts_of_rows`: mcpu, rounded down."""
-    whole = whole_of(cpu_mcpu, memory_bytes)
-    shares = [cpu_mcpu * min(total, whole) // whole for total in parts.sum(axis=1).tolist()]
-    return np.array(shares, dtype=np.int64)
+    # cpu * min(total, whole) // whole, and whole is cpu * MiB.
+    total: IntArray = np.minimum(parts.sum(axis=1), whole_of(cpu_mcpu, memory_bytes)) // _mib(memory_bytes)
+    return total
 
 
 def rows_holding(
