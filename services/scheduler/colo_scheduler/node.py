@@ -1,0 +1,74 @@
+"""One node as the scheduler knows it, beside its row in the arrays."""
+
+from colo_common.events.node import AllocatableChanged, NodeTopologyReported
+from colo_common.model.freshness import Freshness
+from colo_common.model.placement import ZoneShare
+from colo_common.model.topology import NodeTopology
+from colo_scheduler.inventory import Holding
+from colo_scheduler.ledger import Attempt
+
+__all__ = ["Node"]
+
+
+class Node:
+    """One node beside its row in the arrays. `holds` is what each attempt holds here, committed or assumed.
+
+    `prod`: those of them that hold from the prod pool. `holdings`: what they hold beside amounts, if anything. `reserved`: what
+    nobody gets of the machine, by zone. `said`: the node's own words. `problems`: where the ledger does not agree with it.
+    """
+
+    __slots__ = (
+        "allocatable",
+        "changes",
+        "freshness",
+        "freshness_at_ms",
+        "growth",
+        "holdings",
+        "holds",
+        "in_flight",
+        "is_reloading",
+        "is_simulated",
+        "name",
+        "problems",
+        "prod",
+        "reserved",
+        "revision",
+        "row",
+        "said",
+        "sockets",
+        "topology",
+        "topology_at_ms",
+        "zone_ids",
+    )
+
+    def __init__(self, name: str, row: int) -> None:
+        self.name = name
+        self.row = row
+        self.topology: NodeTopology | None = None
+        self.topology_at_ms = 0
+        self.is_simulated = False
+        self.allocatable: AllocatableChanged | None = None
+        self.freshness = Freshness.UNKNOWN
+        self.freshness_at_ms = 0
+        self.zone_ids: tuple[int, ...] = ()
+        self.sockets: tuple[int, ...] = ()
+        self.holds: dict[Attempt, tuple[ZoneShare, ...]] = {}
+        self.holdings: dict[Attempt, Holding] = {}
+        self.prod: set[Attempt] = set()
+        self.said: NodeTopologyReported | None = None
+        self.growth = 0
+        self.problems: tuple[str, ...] = ()
+        self.reserved: tuple[ZoneShare, ...] = ()
+        self.revision = 0
+        self.changes = 0
+        self.in_flight = 0
+        self.is_reloading = False
+
+    @property
+    def sample_seq(self) -> int:
+        """The sample that the allocatable was computed from, 0 before the first."""
+        return self.allocatable.sample_seq if self.allocatable else 0
+
+    def slot(self, zone: int) -> int:
+        """The column of a zone. A hold on a zone that the node lacks (its topology changed) counts against the first one."""
+        return self.zone_ids.index(zone) if zone in self.zone_ids else 0
