@@ -35,6 +35,7 @@ from colo_scheduler.reservation_rows import (
     AskJobs,
     JobsOver,
     KeptReservation,
+    LoadReservations,
     ReservationsLoaded,
     decode_row,
 )
@@ -49,8 +50,8 @@ WAKES_MAX = 200
 class ReservingBench(Bench):
     """A bench with a store for reservations. A turn that writes rows is followed by the next one a millisecond later."""
 
-    def __init__(self, **more: Any) -> None:
-        self.rows: dict[str, tuple[int, bytes]] = {}
+    def __init__(self, rows: dict[str, tuple[int, bytes]] | None = None, **more: Any) -> None:
+        self.rows = {} if rows is None else rows
         self.asked_jobs: tuple[str, ...] = ()
         super().__init__(**more)
 
@@ -110,6 +111,18 @@ class ReservingBench(Bench):
             elif is_written:
                 out.append(each)
         return out
+
+    def perform(self, effect: Effect) -> Struct | None:
+        """Do one effect of the scheduler's own on ledger and rows."""
+        if not isinstance(effect, LoadReservations):
+            return super().perform(effect)
+        found = {name: self.rows.get(name) for name in effect.names}
+        return ReservationsLoaded(
+            rows=tuple(
+                KeptReservation(reservation=decode_row(row[1]), version=row[0]) for row in found.values() if row
+            ),
+            missing=tuple(name for name, row in found.items() if row is None),
+        )
 
     def _write(self, record: Record) -> Conflict | None:
         for write in record.writes:

@@ -17,7 +17,7 @@ app = App(
     # `main` answers Ctrl-C: what was asked to end and ended did well.
     suppress_keyboard_interrupt=False,
 )
-get = App(name="get", help="List jobs, nodes or queues.")
+get = App(name="get", help="List jobs, nodes, queues or reservations.")
 explain = App(name="explain", help="Say why: where a job's replicas are, or what a node may promise.")
 app.command(get)
 app.command(explain)
@@ -27,6 +27,7 @@ _COMMANDS = (
     ("submit", "Submit the job that a file describes."),
     ("plan", "Say where the job that a file describes would go, or why not; nothing changes."),
     ("cancel", "Stop a job for good."),
+    ("reserve", "Hold a place for owners who come later."),
     ("watch", "One line for each fact, as it happens."),
     ("trace", "The spans of a placement as a tree, without a tracing back end."),
     ("version", "Print the version."),
@@ -39,11 +40,18 @@ for _name, _help in (
     ("queues", "Queues with counts."),
 ):
     get.command(f"colo_cli.get:{_name}", name=_name, help=_help)
+get.command("colo_cli.reserve:reservations", name="reservations", help="Places that are held for owners.")
 for _name, _help in (
     ("job", "Why each replica is where it is."),
     ("overcommit", "The formula behind a node's number."),
 ):
     explain.command(f"colo_cli.explain:{_name}", name=_name, help=_help)
+explain.command(
+    "colo_cli.reserve:reservation", name="reservation", help="What a reservation holds, or what it waits for."
+)
+app.command(
+    "colo_cli.reserve:unreserve", name="unreserve", help="Forget a reservation; its owners keep what they hold."
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,7 +10,7 @@ from colo_cli.failure import Failure
 from colo_cli.output import Format, bytes_text, cpu_text, print_data, print_table
 from colo_cli.submit import read_job_file
 
-__all__ = ["plan"]
+__all__ = ["nearest_text", "plan", "reason_text"]
 
 _NODES_SHOWN = 10
 
@@ -57,9 +57,9 @@ def _print(answer: dict[str, Any]) -> None:
             more = len(task["nodes"]) - len(shown)
             print("  " + ", ".join(shown) + (f" and {more} nodes more" if more else ""))
         for count in task["counts"]:
-            print(f"  {count['nodes']} nodes: {_sentence(count['reason'])} ({count['reason']})")
+            print(f"  {count['nodes']} nodes: {reason_text(count['reason'])} ({count['reason']})")
         if task["nearest"] is not None:
-            print(f"  nearest: {_nearest(task['nearest'])}")
+            print(f"  nearest: {nearest_text(task['nearest'])}")
         _print_scores(task["scores"])
     _print_victims(answer)
 
@@ -93,13 +93,14 @@ def _print_victims(answer: dict[str, Any]) -> None:
     print_table(["  REPLICA", "NODE", "BAND", "PRIORITY>", "CPU>", "MEMORY>"], rows, "")
 
 
-def _sentence(reason: str) -> str:
+def reason_text(reason: str) -> str:
+    """The sentence of a reason, itself when it has none."""
     from colo_common.model.reasons import SENTENCES, Reason
 
     return SENTENCES.get(Reason(reason), reason) if reason in list(Reason) else reason
 
 
-def _nearest(near: dict[str, Any]) -> str:
+def nearest_text(near: dict[str, Any]) -> str:
     """ "1.2 CPU short in zone 1 of node-07"."""
     where = near["node"] if near["zone"] is None else f"zone {near['zone']} of {near['node']}"
     lack = near["need"] - near["have"]
@@ -109,6 +110,6 @@ def _nearest(near: dict[str, Any]) -> str:
         case "bytes":
             return f"{bytes_text(lack)} short in {where} ({bytes_text(near['have'])} of {bytes_text(near['need'])})"
         case "condition":
-            return f"{where}: {_sentence(near['reason'])}"
+            return f"{where}: {reason_text(near['reason'])}"
         case unit:
             return f"{lack} {unit} short in {where} ({near['have']} of {near['need']})"

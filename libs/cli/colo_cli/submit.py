@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from colo_cli.client import Client
 from colo_cli.failure import Failure
 from colo_cli.output import Format, print_data
 
-__all__ = ["read_job_file", "submit"]
+__all__ = ["read_file", "read_job_file", "submit"]
 
 _FILE_BYTES_MAX = 1 << 20
 
@@ -46,10 +47,16 @@ def submit(
 
 def read_job_file(file: str) -> dict[str, Any]:
     """The file's mapping, checked as the gateway will check it. Raises Failure (2) naming the field and the rule."""
+    from colo_common.model.job_file import job_from_mapping
+
+    return read_file(file, "job", job_from_mapping)
+
+
+def read_file(file: str, what: str, check: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    """The mapping in a file ("-": standard input) of `what`, when `check` takes it. Raises Failure (2)."""
     import yaml
 
     from colo_common.model.invalid import InvalidInput
-    from colo_common.model.job_file import job_from_mapping
 
     try:
         text = sys.stdin.read(_FILE_BYTES_MAX + 1) if file == "-" else Path(file).read_text("utf-8")
@@ -62,9 +69,9 @@ def read_job_file(file: str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise Failure(f"{file}: must be YAML or JSON ({error})", 2) from error
     if not isinstance(mapping, dict):
-        raise Failure(f"{file}: must be a mapping of the job's fields", 2)
+        raise Failure(f"{file}: must be a mapping of the {what}'s fields", 2)
     try:
-        job_from_mapping(mapping)
+        check(mapping)
     except InvalidInput as error:
         raise Failure(f"{file}: {error}", 2) from error
     return mapping

@@ -3,13 +3,11 @@
 import hashlib
 import secrets
 import time
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
-from msgspec import Struct
 
 from colo_common.events import requests as rq
 from colo_common.events.subjects import encode_node
@@ -17,12 +15,14 @@ from colo_common.events.trace import placement_trace, trace_of
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_file import job_from_mapping
 from colo_common.runtime.telemetry import Telemetry
+from colo_gateway.answers import answer_of, integer_of, invalid_of, json_of, problem_of
 from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX, TooLarge, read_mapping
 from colo_gateway.core import GatewayCore
 from colo_gateway.explain import explain_replicas
 from colo_gateway.openapi import openapi
-from colo_gateway.replies import JobExplained, JobTrace, Problem, Submitted, VersionReply
+from colo_gateway.replies import JobExplained, JobTrace, Submitted, VersionReply
+from colo_gateway.reservations import ReservationRoutes
 from colo_gateway.sse import stream_events
 from colo_gateway.streams import Streams
 from colo_gateway.traces import span_tree
@@ -63,6 +63,7 @@ class Api:
             web.get("/v1/jobs/{job}/explain", self.explain_job),
             web.get("/v1/jobs/{job}/trace", self.trace_job),
             web.post("/v1/plan", self.plan),
+            *ReservationRoutes(self._asker).routes(),
             web.get("/v1/queues", self.list_queues),
             web.get("/v1/nodes", self.list_nodes),
             web.get("/v1/nodes/{node}/explain", self.explain_node),
@@ -80,9 +81,9 @@ class Api:
             if len(key) > 256:
                 raise InvalidInput("Idempotency-Key", "must have at most 256 characters", key)
         except InvalidInput as error:
-            return _invalid(error)
+            return invalid_of(error)
         except TooLarge:
-            return _problem(413, "body", f"must have at most {BODY_BYTES_MAX} bytes")
+            return problem_of(413, "body", f"must have at most {BODY_BYTES_MAX} bytes")
         suffix = hashlib.sha256(key.encode()).hexdigest()[:8] if key else secrets.token_hex(4)
         job = f"{spec.name}-{suffix}"
         # The submission is a trace of its own; each placement that follows has one too and names this one.
@@ -98,26 +99,26 @@ class Api:
             "submit", traceparent=own, start_us=start_us, end_us=end_us, attributes=attributes, error=refused
         )
         if isinstance(answer, rq.JobAccepted):
-            return _json(Submitted(job=answer.job, state=answer.state, version=answer.version), 201)
-        return _answer(answer)
+            return json_of(Submitted(job=answer.job, state=answer.state, version=answer.version), 201)
+        return answer_of(answer)
 
     async def list_jobs(self, request: web.Request) -> web.Response:
         """GET /v1/jobs."""
         try:
-            limit = _integer(request.query, "limit", 100, 1, 1000)
+            limit = integer_of(request.query, "limit", 100, 1, 1000)
         except InvalidInput as error:
-            return _invalid(error)
+            return invalid_of(error)
         states = tuple(state for state in request.query.get("state", "").split(",") if state)
         ask = rq.ListJobs(states=states, queue=request.query.get("queue", ""), limit=limit)
-        return _answer(await self._asker.ask(ask))
+        return answer_of(await self._asker.ask(ask))
 
     async def get_job(self, request: web.Request) -> web.Response:
         """GET /v1/jobs/{job}."""
-        return _answer(await self._asker.ask(rq.GetJob(job=request.match_info["job"][:_JOB_ID_MAX])))
+        return answer_of(await self._asker.ask(rq.GetJob(job=request.match_info["job"][:_JOB_ID_MAX])))
 
     async def cancel(self, request: web.Request) -> web.Response:
         """DELETE /v1/jobs/{job}."""
-        return _answer(await self._asker.ask(rq.CancelJob(job=request.match_info["job"][:_JOB_ID_MAX])))
+        return answer_of(await self._asker.ask(rq.CancelJob(job=request.match_info["job"][:_JOB_ID_MAX])))
 
     async def explain_job(self, request: web.Request) -> web.Response:
         """GET /v1/jobs/{job}/explain: the job's own view, and the scheduler's where it answers."""
@@ -125,9 +126,9 @@ class Api:
         replica = request.query.get("replica", "")
         detail = await self._asker.ask(rq.GetJob(job=job))
         if not isinstance(detail, rq.JobDetail):
-            return _answer(detail)
+            return answer_of(detail)
         if replica and all(item.replica != replica for item in detail.replicas):
-            return _problem(404, "replica", "is not one of the job's", replica)
+            return problem_of(404, "replica", "is not one of the job's", replica)
         explained = await self._asker.ask(rq.ExplainPlacement(job=job, replica=replica))
         decisions: dict[str, rq.DecisionRecord] = {}
         partial = ""
@@ -136,44 +137,46 @@ class Api:
                 decisions[decision.replica] = decision
         elif isinstance(explained, rq.Refusal) and explained.code != 404:
             partial = str(explained)
-        return _json(JobExplained(job=detail, replicas=explain_replicas(detail, decisions, replica), partial=partial))
+        return json_of(JobExplained(job=detail, replicas=explain_replicas(detail, decisions, replica), partial=partial))
 
     async def trace_job(self, request: web.Request) -> web.Response:
         """GET /v1/jobs/{job}/trace."""
         job = request.match_info["job"][:_JOB_ID_MAX]
         detail = await self._asker.ask(rq.GetJob(job=job))
         if not isinstance(detail, rq.JobDetail):
-            return _answer(detail)
+            return answer_of(detail)
         replica = request.query.get("replica", "") or (detail.replicas[0].replica if detail.replicas else "")
         found = next((item for item in detail.replicas if item.replica == replica), None)
         if found is None:
-            return _problem(404, "replica", "is not one of the job's", replica)
+            return problem_of(404, "replica", "is not one of the job's", replica)
         trace_id = trace_of(placement_trace(found.replica, found.attempt))
         spans = self._core.traces.spans(trace_id)
         if not spans:
-            return _problem(404, "trace", "no span of this placement is kept (not sampled, too old, or not placed yet)")
-        return _json(JobTrace(replica=replica, attempt=found.attempt, trace_id=trace_id, spans=span_tree(spans)))
+            return problem_of(
+                404, "trace", "no span of this placement is kept (not sampled, too old, or not placed yet)"
+            )
+        return json_of(JobTrace(replica=replica, attempt=found.attempt, trace_id=trace_id, spans=span_tree(spans)))
 
     async def plan(self, request: web.Request) -> web.Response:
         """POST /v1/plan."""
         try:
             spec = job_from_mapping(await read_mapping(request))
-            most = _integer(request.query, "places", 100, 0, 1000)
+            most = integer_of(request.query, "places", 100, 0, 1000)
         except InvalidInput as error:
-            return _invalid(error)
+            return invalid_of(error)
         except TooLarge:
-            return _problem(413, "body", f"must have at most {BODY_BYTES_MAX} bytes")
-        return _answer(await self._asker.ask(rq.PlanJob(spec=spec, most=most)))
+            return problem_of(413, "body", f"must have at most {BODY_BYTES_MAX} bytes")
+        return answer_of(await self._asker.ask(rq.PlanJob(spec=spec, most=most)))
 
     async def list_queues(self, request: web.Request) -> web.Response:
         """GET /v1/queues."""
         del request
-        return _answer(await self._asker.ask(rq.ListQueues()))
+        return answer_of(await self._asker.ask(rq.ListQueues()))
 
     async def list_nodes(self, request: web.Request) -> web.Response:
         """GET /v1/nodes."""
         del request
-        return _answer(await self._asker.ask(rq.ListNodes()))
+        return answer_of(await self._asker.ask(rq.ListNodes()))
 
     async def explain_node(self, request: web.Request) -> web.Response:
         """GET /v1/nodes/{node}/explain."""
@@ -181,23 +184,23 @@ class Api:
         try:
             encode_node(node)
         except InvalidInput as error:
-            return _invalid(error)
-        return _answer(await self._asker.ask(rq.ExplainAllocatable(node=node)))
+            return invalid_of(error)
+        return answer_of(await self._asker.ask(rq.ExplainAllocatable(node=node)))
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
         """GET /v1/stream."""
         try:
             since = request.headers.get("Last-Event-ID") or request.query.get("since")
-            position = None if since is None else _integer({"since": since}, "since", 0, 0, 2**62)
+            position = None if since is None else integer_of({"since": since}, "since", 0, 0, 2**62)
         except InvalidInput as error:
-            return _invalid(error)
+            return invalid_of(error)
         stream = await stream_events(request, self._core.tape, self._streams, position)
-        return stream if stream is not None else _problem(503, "stream", "as many streams are open as there may be")
+        return stream if stream is not None else problem_of(503, "stream", "as many streams are open as there may be")
 
     async def get_version(self, request: web.Request) -> web.Response:
         """GET /v1/version."""
         del request
-        return _json(VersionReply(version=self._version, schema="v1"))
+        return json_of(VersionReply(version=self._version, schema="v1"))
 
     async def get_openapi(self, request: web.Request) -> web.Response:
         """GET /v1/openapi.json."""
@@ -211,36 +214,9 @@ async def refuse_as_problem(request: web.Request, handler: Handler) -> web.Strea
     try:
         return await handler(request)
     except web.HTTPNotFound:
-        return _problem(404, "path", "is not served; /v1/openapi.json lists what is", request.path[:80])
+        return problem_of(404, "path", "is not served; /v1/openapi.json lists what is", request.path[:80])
     except web.HTTPMethodNotAllowed as error:
         allowed = ", ".join(sorted(error.allowed_methods))
-        refused = _problem(405, "method", f"must be one of {allowed} here", request.method[:20])
+        refused = problem_of(405, "method", f"must be one of {allowed} here", request.method[:20])
         refused.headers["Allow"] = allowed
         return refused
-
-
-def _integer(query: Mapping[str, str], name: str, default: int, lowest: int, highest: int) -> int:
-    text = query.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) <= 19 and lowest <= int(text) <= highest):
-        raise InvalidInput(name, f"must be a whole number from {lowest} to {highest}", text)
-    return int(text)
-
-
-def _json(body: Struct, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
-
-
-def _answer(answer: Struct) -> web.Response:
-    if isinstance(answer, rq.Refusal):
-        return _problem(answer.code, answer.field, answer.rule, answer.got)
-    return _json(answer)
-
-
-def _invalid(error: InvalidInput) -> web.Response:
-    return _problem(400, error.field, error.rule, error.value)
-
-
-def _problem(status: int, field: str, rule: str, got: str = "") -> web.Response:
-    return _json(Problem(status=status, field=field, rule=rule, got=got), status)

@@ -41,6 +41,7 @@ def _query(name: str, about: str, kind: str = "string") -> Parameter:
     return Parameter(name=name, where="query", about=about, kind=kind)
 
 
+_RESERVATION: Final = _path("name", "the reservation's name")
 _JOB: Final = _path("job", "the job's id, as the submission answered it")
 ROUTES: Final[tuple[Route, ...]] = (
     Route(
@@ -115,6 +116,46 @@ ROUTES: Final[tuple[Route, ...]] = (
         parameters=(_query("places", "so many replicas are told singly: 0 to 1000, 100 when absent", "integer"),),
         problems=(400, 413, 503),
         has_body=True,
+    ),
+    Route(
+        method="post",
+        path="/v1/reservations",
+        name="createReservation",
+        about="Hold a place for owners who come later (the fields of a reservation file, as JSON or YAML).",
+        reply=rq.ReservationDetail,
+        status=201,
+        problems=(400, 409, 413, 429, 503),
+        has_body=True,
+    ),
+    Route(
+        method="get",
+        path="/v1/reservations",
+        name="listReservations",
+        about="Reservations by name.",
+        reply=rq.ReservationList,
+        parameters=(
+            _query("phase", "only these: Pending, Available, Succeeded, Failed, separated by commas"),
+            _query("offset", "leave out so many, 0 when absent", "integer"),
+            _query("limit", "1 to 1000, 100 when absent", "integer"),
+        ),
+    ),
+    Route(
+        method="get",
+        path="/v1/reservations/{name}",
+        name="getReservation",
+        about="One reservation: what it holds, who uses it, or why it waits.",
+        reply=rq.ReservationDetail,
+        parameters=(_RESERVATION,),
+        problems=(400, 404, 503),
+    ),
+    Route(
+        method="delete",
+        path="/v1/reservations/{name}",
+        name="deleteReservation",
+        about="Forget a reservation; its owners keep what they hold. Answered as it was before.",
+        reply=rq.ReservationDetail,
+        parameters=(_RESERVATION,),
+        problems=(400, 404, 503),
     ),
     Route(
         method="get",

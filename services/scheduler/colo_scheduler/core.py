@@ -21,6 +21,7 @@ from colo_common.events.requests import (
     PlanJob,
     Refusal,
 )
+from colo_common.events.reservation import ReservationChanged
 from colo_common.model.constraints import UNCONSTRAINED
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.place_rules import check_constraints
@@ -83,6 +84,7 @@ Event = (
     | LedgerChanges
     | ShardsHeld
     | ReservationsLoaded
+    | ReservationChanged
     | JobsOver
     | Asked
     | Conflict
@@ -99,7 +101,7 @@ class SchedulerCore:
     def __init__(
         self, policy: Policy | None = None, stages: Stages | None = None, *, shards: int = 0, reserves: bool = True
     ) -> None:
-        """`reserves`: there is a store for reservations. Who shares the work takes none."""
+        """`reserves`: there is a store for reservations."""
         self.policy = policy or Policy()
         self.counts: Counter[str] = Counter()
         self.cluster = Cluster(self.policy.facts_max_age_ms, self.policy.tie_rotation)
@@ -111,8 +113,8 @@ class SchedulerCore:
         self._records = Records(self.policy)
         self._releasing: dict[Attempt, None] = {}
         self._confirming: dict[Attempt, None] = {}
-        self.reserve = Reserve(self.cluster, self.queue, self.commits, self.counts, self._end)
-        self._reserves = reserves and not shards
+        self.reserve = Reserve(self.cluster, self.queue, self.commits, self.counts, self.shards, self._end)
+        self._reserves = reserves
         self._has_overflowed = False
         self._refresh_at_ms: int | None = None
         self._ask_again_at_ms: int | None = None
@@ -124,7 +126,7 @@ class SchedulerCore:
         """Take one event in. InvalidInput: the event breaks a rule and changed nothing."""
         self._soon_ms = now_ms
         effects = self._take(event, now_ms)
-        if not self.reserve.is_empty or isinstance(event, ReservationsLoaded):
+        if not self.reserve.is_empty or isinstance(event, (ReservationsLoaded, ReservationChanged)):
             self.reserve.follow(event, now_ms)
         return effects
 
@@ -172,7 +174,7 @@ class SchedulerCore:
                 if is_question(event.body):
                     return self._answer_reservations(event, now_ms)
                 return [Reply(request=event.request, body=self._answer(event, now_ms))]
-            case ReservationsLoaded() | JobsOver():
+            case ReservationsLoaded() | ReservationChanged() | JobsOver():
                 pass
             case Conflict():
                 self.counts["conflicts"] += 1
@@ -445,7 +447,7 @@ class SchedulerCore:
 
     def _answer_reservations(self, asked: Asked, now_ms: int) -> list[Effect]:
         if not self._reserves:
-            rule = "reservations are kept by a scheduler that works alone and has a store"
+            rule = "reservations need a store"
             return [Reply(request=asked.request, body=Refusal(code=503, field="reservations", rule=rule))]
         if not self.commits.is_loaded:
             refusal = Refusal(code=503, field="ledger", rule="the ledger is not read yet")
@@ -473,8 +475,7 @@ class SchedulerCore:
         committed.sort(key=lambda p: (p.node, p.replica, p.attempt))
         page = committed[offset : offset + limit]
         holds = tuple(
-            Hold(node=p.node, replica=p.replica, attempt=p.attempt, zones=p.zones, qos=p.qos, band=p.band)
-            for p in page
+            Hold(node=p.node, replica=p.replica, attempt=p.attempt, zones=p.zones, qos=p.qos, band=p.band) for p in page
         )
         return HoldsReply(holds=holds, total=len(committed))
 

@@ -7,9 +7,21 @@ from msgspec import Struct
 
 from colo_scheduler.reservation.held_place import Reservation
 
-__all__ = ["KIND", "AskJobs", "JobsOver", "KeptReservation", "ReservationsLoaded", "decode_row", "encode_row"]
+__all__ = [
+    "DELETED",
+    "KIND",
+    "AskJobs",
+    "JobsOver",
+    "KeptReservation",
+    "LoadReservations",
+    "ReservationsLoaded",
+    "decode_row",
+    "encode_row",
+]
 
 KIND: Final = "reservation"
+DELETED: Final = "Deleted"
+"""Said in place of a phase when a reservation is forgotten."""
 
 
 class KeptReservation(Struct, frozen=True, kw_only=True):
@@ -20,10 +32,20 @@ class KeptReservation(Struct, frozen=True, kw_only=True):
 
 
 class ReservationsLoaded(Struct, frozen=True, kw_only=True):
-    """Event of the shell: every row that can be read, after all of the ledger's. `unreadable` names the others, with versions."""
+    """Event of the shell: all rows at the start, after those of the ledger; later the ones that were asked for.
+
+    `unreadable` names those that cannot be read, with their versions; `missing` those that are not there.
+    """
 
     rows: tuple[KeptReservation, ...]
     unreadable: tuple[tuple[str, int], ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+class LoadReservations(Struct, frozen=True, kw_only=True):
+    """Local effect: read these rows; answered by ReservationsLoaded."""
+
+    names: tuple[str, ...]
 
 
 class AskJobs(Struct, frozen=True, kw_only=True):

@@ -7,29 +7,36 @@ import structlog
 
 from colo_common.events.requests import GetJob, JobDetail
 from colo_common.model.invalid import InvalidInput
-from colo_common.ports import Bus, PortError, Store
+from colo_common.ports import Bus, PortError, Row, Store
 from colo_common.runtime.ask import ask
 from colo_scheduler.reservation_rows import KIND, KeptReservation, ReservationsLoaded, decode_row
 
 __all__ = ["jobs_over", "load_reservations"]
 
 
-async def load_reservations(store: Store) -> ReservationsLoaded:
-    """Every row. One that cannot be read is told and left as it is. Raises what the store raises."""
+async def load_reservations(store: Store, names: Sequence[str] | None = None) -> ReservationsLoaded:
+    """Every row, or these. One that cannot be read is told and left as it is. Raises what the store raises."""
     log = structlog.get_logger("scheduler")
+    if names is None:
+        found: dict[str, Row | None] = {row.id: row for row in await store.load(KIND)}
+    else:
+        found = {name: await store.get(KIND, name) for name in names}
     rows: list[KeptReservation] = []
     unreadable: list[tuple[str, int]] = []
-    for row in await store.load(KIND):
+    for name, row in found.items():
+        if row is None:
+            continue
         try:
             reservation = decode_row(row.value)
-            if reservation.spec.name != row.id:
+            if reservation.spec.name != name:
                 raise InvalidInput("name", "must be the name of the row", reservation.spec.name)
         except (msgspec.DecodeError, InvalidInput) as error:
-            log.error("reservation-unreadable", reservation=row.id, error=str(error))
-            unreadable.append((row.id, row.version))
+            log.error("reservation-unreadable", reservation=name, error=str(error))
+            unreadable.append((name, row.version))
             continue
         rows.append(KeptReservation(reservation=reservation, version=row.version))
-    return ReservationsLoaded(rows=tuple(rows), unreadable=tuple(unreadable))
+    missing = tuple(name for name, row in found.items() if row is None)
+    return ReservationsLoaded(rows=tuple(rows), unreadable=tuple(unreadable), missing=missing)
 
 
 async def jobs_over(bus: Bus, jobs: Sequence[str]) -> tuple[str, ...]:

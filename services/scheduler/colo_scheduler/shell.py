@@ -16,6 +16,7 @@ from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.placement import PlacementsReleased
 from colo_common.events.requests import PendingReplicas, PendingReply, Refusal
+from colo_common.events.reservation import ReservationChanged
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
 from colo_common.ports import Bus, Clock, PortError, Store, Unavailable
@@ -39,7 +40,7 @@ from colo_scheduler.ledger import (
     RefreshLedger,
     ReleaseHolds,
 )
-from colo_scheduler.reservation_rows import AskJobs, JobsOver
+from colo_scheduler.reservation_rows import AskJobs, JobsOver, LoadReservations
 from colo_scheduler.reservations_kept import jobs_over, load_reservations
 from colo_scheduler.shards import Fence, ShardsHeld
 from colo_scheduler.stages import StageTimes
@@ -67,6 +68,7 @@ HEARS_SHARED: Final = (
     Hearing(type=ReplicasWanted, durable=False),
     Hearing(type=ReplicasWithdrawn, durable=False),
     Hearing(type=PlacementsReleased, durable=False),
+    Hearing(type=ReservationChanged, durable=False),
 )
 
 _PAGE: Final = 500
@@ -175,6 +177,8 @@ class SchedulerShell:
             case AskPending():
                 self._ask_pending.set()
                 return []
+            case LoadReservations(names=names) if (store := self._store) is not None:
+                return [await self._until_done(lambda: load_reservations(store, names))]
             case AskJobs(jobs=jobs):
                 self._jobs_to_ask = jobs
                 self._ask_jobs.set()

@@ -98,6 +98,10 @@ class ReservationBook:
         """The attempts that use a reservation or ended one by their use, sorted."""
         return tuple(sorted(self._used_by))
 
+    def is_used_by(self, attempt: Attempt) -> bool:
+        """Whether the attempt is among them."""
+        return attempt in self._used_by
+
     def rows(self) -> tuple[Reservation, ...]:
         """All reservations by name: with the ledger's placements, all that `load` needs."""
         return tuple(self._reservations[name] for name in sorted(self._reservations))
@@ -134,6 +138,10 @@ class ReservationBook:
     def wants(self) -> tuple[str, ...]:
         """The reservations that wait for a place, by name; `want` gives the replica that stands for one."""
         return tuple(name for name in sorted(self._reservations) if self._reservations[name].phase is Phase.PENDING)
+
+    def on_nodes(self, nodes: Iterable[str]) -> tuple[Reservation, ...]:
+        """The reservations that hold a place on these nodes, by node and name."""
+        return tuple(self._reservations[name] for node in sorted(nodes) for name in sorted(self._on_node.get(node, ())))
 
     def offers_on(self, node: str, now_ms: int) -> tuple[Offer, ...]:
         """All reservations on a node that hold a place, by name, in numbers."""

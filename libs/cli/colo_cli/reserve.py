@@ -1,0 +1,155 @@
+"""`colo reserve -f reservation.yaml`, `colo unreserve NAME`, and what `colo get` and `colo explain` say of reservations."""
+
+import json
+import sys
+import time
+import urllib.parse
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from colo_cli.client import Client
+from colo_cli.output import Format, bytes_text, cpu_text, print_data, print_table, span_text
+from colo_cli.plan import nearest_text, reason_text
+from colo_cli.submit import read_file
+
+__all__ = ["reservation", "reservations", "reserve", "unreserve"]
+
+Output = Annotated[Format, Parameter(name=["--output", "-o"])]
+
+
+def reserve(
+    *,
+    file: Annotated[str, Parameter(name=["--file", "-f"], allow_leading_hyphen=True)],
+    output: Output = "table",
+    api: str | None = None,
+) -> int:
+    """Hold a place for owners who come later. The same file again changes nothing.
+
+    Parameters
+    ----------
+    file: The reservation file (YAML or JSON); "-" reads standard input.
+    output: table, json or yaml.
+    api: Address of the gateway.
+    """
+    from colo_common.model.reservation_file import reservation_from_mapping
+
+    mapping = read_file(file, "reservation", reservation_from_mapping)
+    body = json.dumps(mapping, default=str).encode()
+    answer = Client(api).call("POST", "/v1/reservations", body, **{"Content-Type": "application/json"})
+    if output != "table":
+        print_data(answer, output)
+    else:
+        sys.stdout.write(f"{answer['spec']['name']} {answer['phase']}\n")
+    return 0
+
+
+def unreserve(name: str, /, *, api: str | None = None) -> int:
+    """Forget a reservation: its place is free again, its owners keep what they hold.
+
+    Parameters
+    ----------
+    name: The reservation's name.
+    api: Address of the gateway.
+    """
+    answer = Client(api).call("DELETE", f"/v1/reservations/{urllib.parse.quote(name, safe='')}")
+    sys.stdout.write(f"{answer['spec']['name']} was {answer['phase']}\n")
+    return 0
+
+
+def reservations(
+    *, phase: str = "", offset: int = 0, limit: int = 100, output: Output = "table", api: str | None = None
+) -> int:
+    """List reservations by name.
+
+    Parameters
+    ----------
+    phase: Only these (Pending, Available, Succeeded, Failed), separated by commas.
+    offset: Leave out so many.
+    limit: At most so many, 1 to 1000.
+    output: table, json or yaml.
+    api: Address of the gateway.
+    """
+    answer = Client(api).get("/v1/reservations", phase=phase, offset=offset, limit=limit)
+    if output != "table":
+        print_data(answer, output)
+        return 0
+    rows = [
+        [
+            each["spec"]["name"],
+            each["phase"] + (f" ({each['reason']})" if each["reason"] else ""),
+            each["node"] or "-",
+            cpu_text(each["spec"]["request"]["cpu_mcpu"]),
+            bytes_text(each["spec"]["request"]["memory_bytes"]),
+            cpu_text(each["left"]["cpu_mcpu"]),
+            bytes_text(each["left"]["memory_bytes"]),
+            str(len(each["owners"])),
+            _ends(each),
+        ]
+        for each in answer["reservations"]
+    ]
+    header = ["RESERVATION", "PHASE", "NODE", "CPU>", "MEMORY>", "CPU LEFT>", "MEMORY LEFT>", "OWNERS>", "ENDS IN>"]
+    print_table(header, rows, "no reservations")
+    more = answer["total"] - offset - len(rows)
+    if more > 0:
+        print(f"and {more} more")
+    return 0
+
+
+def reservation(name: str, /, *, output: Output = "table", api: str | None = None) -> int:
+    """Say what a reservation holds and who uses it, or what it waits for.
+
+    Parameters
+    ----------
+    name: The reservation's name.
+    output: table, json or yaml.
+    api: Address of the gateway.
+    """
+    answer = Client(api).get(f"/v1/reservations/{urllib.parse.quote(name, safe='')}")
+    if output != "table":
+        print_data(answer, output)
+        return 0
+    reason = f" ({answer['reason']})" if answer["reason"] else ""
+    where = f" on {answer['node']}" if answer["node"] else ""
+    print(f"{answer['spec']['name']}: {answer['phase']}{reason}{where}, ends in {_ends(answer)}")
+    once = "for one use" if answer["spec"]["allocate_once"] else "used again and again"
+    print(f"  for {_owners(answer['spec']['owners'])}; policy {answer['spec']['policy']}; {once}")
+    if answer["place"]["zones"]:
+        print(f"  reserved: {_holds(answer['place'])}")
+    if answer["phase"] == "Available":
+        print(f"  left: {_holds(answer['left'])}")
+    for use in answer["owners"]:
+        amounts = f"{cpu_text(use['cpu_mcpu'])} CPU, {bytes_text(use['memory_bytes'])}"
+        print(f"  used by {use['replica']} (attempt {use['attempt']}): {amounts}")
+    for count in answer["counts"]:
+        print(f"  {count['nodes']} nodes: {reason_text(count['reason'])} ({count['reason']})")
+    if answer["nearest"] is not None:
+        print(f"  nearest: {nearest_text(answer['nearest'])}")
+    return 0
+
+
+def _ends(answer: dict[str, Any]) -> str:
+    if answer["phase"] in ("Succeeded", "Failed"):
+        return "-"
+    at_ms = answer["expires_at_ms"]
+    return "never" if at_ms is None else span_text(max(0, at_ms - int(time.time() * 1000)))
+
+
+def _holds(part: dict[str, Any]) -> str:
+    zones = [
+        f"zone {each['zone']}: {cpu_text(each['cpu_mcpu'])} CPU, {bytes_text(each['memory_bytes'])}"
+        for each in part["zones"]
+    ]
+    cpus = [f"CPUs {part['cpus']}"] if part["cpus"] else []
+    devices = [f"{each['kind']} {each['device']} ({each.get('core_pct', 100)} %)" for each in part["devices"]]
+    return "; ".join([*zones, *cpus, *devices]) or "nothing"
+
+
+def _owners(terms: list[dict[str, Any]]) -> str:
+    found = []
+    for term in terms:
+        parts = [f"job {term['controller']['name']}"] if "controller" in term else []
+        parts += [f"replica {term['object']['name']}"] if "object" in term else []
+        parts += [f"{rule['key']}={','.join(rule.get('values', []))}" for rule in term.get("labels", [])]
+        found.append(" and ".join(parts) or "everybody")
+    return " or ".join(found) or "nobody"

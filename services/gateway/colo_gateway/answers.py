@@ -1,0 +1,40 @@
+"""What a route answers: a reply as JSON, or why not as a Problem."""
+
+from collections.abc import Mapping
+
+import msgspec
+from aiohttp import web
+from msgspec import Struct
+
+from colo_common.events import requests as rq
+from colo_common.model.invalid import InvalidInput
+from colo_gateway.replies import Problem
+
+__all__ = ["answer_of", "integer_of", "invalid_of", "json_of", "problem_of"]
+
+
+def integer_of(query: Mapping[str, str], name: str, default: int, lowest: int, highest: int) -> int:
+    text = query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and lowest <= int(text) <= highest):
+        raise InvalidInput(name, f"must be a whole number from {lowest} to {highest}", text)
+    return int(text)
+
+
+def json_of(body: Struct, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
+
+
+def answer_of(answer: Struct) -> web.Response:
+    if isinstance(answer, rq.Refusal):
+        return problem_of(answer.code, answer.field, answer.rule, answer.got)
+    return json_of(answer)
+
+
+def invalid_of(error: InvalidInput) -> web.Response:
+    return problem_of(400, error.field, error.rule, error.value)
+
+
+def problem_of(status: int, field: str, rule: str, got: str = "") -> web.Response:
+    return json_of(Problem(status=status, field=field, rule=rule, got=got), status)
