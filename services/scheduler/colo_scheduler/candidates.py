@@ -7,7 +7,7 @@ few at a time, each scored exactly in plain integers; a node is the best as soon
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -136,7 +136,8 @@ class Candidates:
     `counts`: how many nodes each reason refuses, exact. The view must not change while candidates are taken from here.
     """
 
-    def __init__(self, view: View, request: RequestClass, scoring: Scoring) -> None:
+    def __init__(self, view: View, request: RequestClass, scoring: Scoring, without: Sequence[int] = ()) -> None:
+        self._without = without
         self._view = view
         self._request = request
         self._scoring = scoring
@@ -178,6 +179,9 @@ class Candidates:
         if request.is_detailed:
             fitting = self._take_stock(fits, numbers)
         self.counts = counts_of(numbers, request)
+        if self._without:
+            fits[list(self._without)] = False
+            fitting = int(np.count_nonzero(fits))
         self._left = fitting
         if fitting:
             self._bound(fits, single if is_split else None)
@@ -335,12 +339,12 @@ def _no_cost() -> IntArray:
     raise InvariantBroken("a bound was asked how many zones are taken")
 
 
-def ranked(view: View, request: RequestClass, scoring: Scoring) -> Iterator[Ranked]:
-    """Every node that can take the request, best first; each is found when it is asked for.
+def ranked(view: View, request: RequestClass, scoring: Scoring, without: Sequence[int] = ()) -> Iterator[Ranked]:
+    """Every node that can take the request, best first; each is found when it is asked for. `without` these rows.
 
     The view must not change while this is read. Nothing is taken of it.
     """
-    candidates = Candidates(view, request, scoring)
+    candidates = Candidates(view, request, scoring, without)
     while (candidate := candidates.best()) is not None:
         yield Ranked(candidate.row, candidate.key, candidate.shares())
         candidates.skip()

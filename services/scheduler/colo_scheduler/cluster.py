@@ -12,7 +12,6 @@ import numpy as np
 
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.placement import NearestMiss
-from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import QosClass
@@ -74,6 +73,8 @@ class View:
         node = self.nodes[row]
         _move(node, self.pools[name], _costs(node, name, shares, holding), 1)
         self.stock.take(name, row, attempt, holding, is_choice=True)
+        if holding is not None:
+            self.refusals.forget(row)
 
     def leave(self, name: PoolName, row: int, shares: tuple[ZoneShare, ...], attempt: Attempt) -> None:
         """Give back what an attempt holds, in a trial."""
@@ -82,6 +83,7 @@ class View:
         holding = inventory.holdings.get(attempt) if inventory else None
         _move(node, self.pools[name], _costs(node, name, shares, holding), -1)
         self.stock.leave(name, row, attempt)
+        self.refusals.forget(row)
 
 
 class Cluster:

@@ -48,19 +48,17 @@ class Search:
         self._view = view
         self._request = request
         self._scoring = scoring
-        self.refused: dict[int, Misfit] = {}
+        self.refused = view.refusals.known(request, lambda row: view.nodes[row].growth)
 
     def next(self) -> Found | None:
         """The best node now, None when none takes it among those that are tried. What is taken there is the caller's to take."""
-        tries = 0
-        for candidate in ranked(self._view, self._request, self._scoring):
-            if candidate.row in self.refused:
-                continue
+        for tries, candidate in enumerate(ranked(self._view, self._request, self._scoring, tuple(self.refused))):
             if tries == TRIES_MOST:
                 return None
-            tries += 1
             found = look_closely(self._view, candidate.row, self._request)
             if isinstance(found, Fit):
                 return Found(candidate.row, found)
             self.refused[candidate.row] = found
+            growth = self._view.nodes[candidate.row].growth
+            self._view.refusals.note(self._request, candidate.row, growth, found)
         return None

@@ -28,10 +28,12 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_common.model.topology import Cpu, NodeTopology, Zone
 from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
+from colo_scheduler import search
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.explain import Report, sentence
 from colo_scheduler.ledger import LedgerRows, NodeReserve, NodeRow, Reservation
 from colo_scheduler.pool import PoolName
+from colo_scheduler.search import look_closely
 from tests.support.builders import GIB, a_node, a_placement, a_topology
 from tests.support.scheduler_story import EITHER, Bench, a_want, an_allocatable, gpus, now
 
@@ -415,3 +417,24 @@ def test_a_restart_knows_every_cpu_device_and_page_from_the_ledger() -> None:
     assert bench.core.cluster.node("n1").holdings == before
     pool = bench.core.cluster.view(0).pool(PoolName.BATCH)
     assert sorted(pool.rows[0].allocatable_cpu) == [1000, 4000]
+
+
+def test_a_node_that_refused_is_looked_at_again_only_when_something_left_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[int] = []
+
+    def watched(view: Any, row: int, request: Any) -> Any:
+        looked.append(row)
+        return look_closely(view, row, request)
+
+    monkeypatch.setattr(search, "look_closely", watched)
+    bench = a_bench()
+    bench.say(a_node("n2", a_topology(cpus=4, memory_gib=8), is_online=True))
+    bench.say(an_allocatable("n2", [(4000, 8 * GIB)] * 2))
+    for name in "abcd":
+        placed(bench, name, LSR, 3)
+    looked.clear()
+    fact = refused(bench, "wide", LSR, 2, numa_policy=NumaPolicy.SINGLE_NUMA_NODE)
+    assert (reasons(fact), sorted(looked)) == ({Reason.ZONE_FIT_SHORT: 2}, [0, 1])
+    looked.clear()
+    bench.say(an_allocatable("n2", [(4000, 8 * GIB)] * 2, at_ms=1))
+    assert looked == [1]
