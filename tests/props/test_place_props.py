@@ -30,6 +30,8 @@ from colo_common.model.node_rules import NodeRules
 from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.topology import NodeTopology
+from colo_executor.desired import Machine as OnlineMachine
+from colo_executor.online import CpuHold, given_cpus
 from colo_scheduler.core import SchedulerCore
 from tests.props.test_scheduler_props import ended, placements_of
 from tests.support.builders import GIB, a_node
@@ -44,6 +46,7 @@ RULES = (
     NodeRules(numa_policy=NumaPolicy.SINGLE_NUMA_NODE, numa_allocate="most-allocated"),
     NodeRules(cpu_bind=CpuBind.FULL_PCPUS),
     NodeRules(amplification_pct=150, system_cpus="2"),
+    NodeRules(reserved_cpus="0-1", reserved_cpus_only=True),
 )
 
 
@@ -203,6 +206,7 @@ def look(machine: Machine, placements: list[Placement]) -> None:
             everyone.setdefault(cpu, []).append(placement.qos)
     for classes in everyone.values():
         assert len(classes) == 1 or not any(qos.has_own_cpus for qos in classes)
+    taken_by_executor(topology, online, kept)
     for zone in topology.zones:
         cpus = CpuSet.parse(zone.cpus)
         shared = sum(
@@ -213,7 +217,8 @@ def look(machine: Machine, placements: list[Placement]) -> None:
             if share.zone == zone.zone
         )
         fixed = {cpu for placement in online for cpu in CpuSet.parse(placement.cpus)}
-        left = len([cpu for cpu in cpus if cpu not in fixed and cpu not in kept])
+        paid = kept if not rules.reserved_cpus_only else CpuSet.parse(rules.system_cpus)
+        left = len([cpu for cpu in cpus if cpu not in fixed and cpu not in paid])
         # The shared pool of online work is what nobody has by number, as often as the node claims it.
         assert shared <= left * 10 * rules.amplification_pct
         memory = sum(s.memory_bytes for p in online for s in p.zones if s.zone == zone.zone)
@@ -229,6 +234,16 @@ def look(machine: Machine, placements: list[Placement]) -> None:
             assert len({*(s.zone for s in placement.zones), *(d.zone for d in placement.devices)}) == 1
     if rules.batch_replicas_most is not None:
         assert len(placements) - len(online) <= rules.batch_replicas_most
+
+
+def taken_by_executor(topology: NodeTopology, online: list[Placement], kept: CpuSet) -> None:
+    """The executor of the node would take each of them beside the others: it raises CpusRefused for what it refuses."""
+    zones = {zone.zone: CpuSet.parse(zone.cpus) for zone in topology.zones}
+    cpus = CpuSet.from_iterable(cpu.cpu for cpu in topology.cpus)
+    machine = OnlineMachine(cpus=cpus, mems=CpuSet.from_iterable(zones), zones=zones, has=frozenset())
+    holds: tuple[CpuHold, ...] = ()
+    for placement in online:
+        holds += (given_cpus(placement, placement.replica, machine, holds, kept),)
 
 
 def live(cluster: Sequence[Machine], story: Sequence[tuple[object, ...]]) -> Life:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from colo_common.events.placement import NearestMiss
+from colo_common.model.qos import QosClass
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster import Cluster, Node, View
 from colo_scheduler.filters import free_reason
@@ -62,7 +63,9 @@ def _too_many(view: View, request: RequestClass, known: IntArray) -> NearestMiss
     place = request.place
     wanted: list[tuple[Reason, IntArray, int, str]] = []
     if request.own_cpus:
-        cpus = np.array([_cpus(view, row) for row in known.tolist()], dtype=np.int64)
+        # LSE leaves one to the rest of the node.
+        most = [max(0, _cpus(view, row) - (request.qos is QosClass.LSE)) for row in known.tolist()]
+        cpus = np.array(most, dtype=np.int64)
         wanted.append((Reason.CPUS_SHORT, cpus, request.own_cpus, "cpus"))
     for device in place.devices:
         have = np.array([_devices(view, row, device.kind) for row in known.tolist()], dtype=np.int64)

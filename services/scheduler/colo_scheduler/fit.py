@@ -108,6 +108,9 @@ def fit_node(site: Site, request: RequestClass) -> Fit | Misfit:
     wish = _wish(request, site.inventory.rules)
     if isinstance(wish, Misfit):
         return wish
+    most = site.inventory.own_most(request.qos) if request.qos.has_own_cpus else wish.cpus
+    if wish.cpus > most:
+        return Misfit(Reason.CPUS_SHORT, wish.cpus, most, "cpus")
     usable = _usable_cpus(site.inventory, wish)
     zones = _zones(site, request, wish, usable)
     wanted = _amounts(request, wish)

@@ -107,7 +107,7 @@ def amplified(mcpu: int, rules: NodeRules) -> int:
 class NodeInventory:
     """One node's. CPU sets are masks, as in CpuTopology."""
 
-    __slots__ = ("_pages", "cpus", "devices", "fixed", "holdings", "lse", "rules", "topology", "withheld")
+    __slots__ = ("_open", "_pages", "cpus", "devices", "fixed", "holdings", "lse", "rules", "topology", "withheld")
 
     def __init__(self, topology: NodeTopology, rules: NodeRules) -> None:
         """Raises InvalidInput for CPUs that no machine can have: a core in two zones, an id twice."""
@@ -115,6 +115,8 @@ class NodeInventory:
         self.rules = rules
         self.cpus = _index_of(topology.cpus)
         self.withheld = withheld_cpus(rules, self.cpus).mask
+        # What is offered to one request may be less.
+        self._open = self.cpus.all_mask & ~self.withheld
         self.devices = DeviceInventory(topology.devices)
         self.holdings: dict[Attempt, Holding] = {}
         self.fixed = 0
@@ -183,6 +185,20 @@ class NodeInventory:
     def free_cpus(self) -> int:
         """CPUs that may be given out by number."""
         return self.cpus.all_mask & ~self.withheld & ~self.fixed
+
+    def own_most(self, qos: QosClass) -> int:
+        """The most CPUs that LSE or LSR work may take for its own, free or not, as the node's executor will have it.
+
+        LSE leaves one to the rest of the node. Amounts keep one for LS work where they leave out every CPU that is withheld; where
+        CPUs are withheld beside the amounts, one is kept here.
+        """
+        room = (self._open & ~self.lse).bit_count() - (qos is QosClass.LSE)
+        if self.rules.reserved_cpus_only:
+            own = 0
+            for holding in self.holdings.values():
+                own |= holding.cpus if holding.is_own else 0
+            room = min(room, (self._open & ~own).bit_count() - 1)
+        return max(0, room)
 
     def zone_pages(self, zone: int, page_bytes: int) -> tuple[int, int]:
         """Huge pages of one size in a zone, in bytes: free (at least 0), and all."""
