@@ -184,3 +184,6 @@ class ReserveRows:
         is_known = found is not None and found.phase.value == event.phase and attempt_of(found)[1] == event.attempt
         if not is_known and (found is not None or event.phase != DELETED):
             self._state.unread[event.reservation] = None
+        elif event.node and event.owners != len(self._state.book.owners(event.reservation)):
+            # Owners came or left elsewhere, unless it is we who said so and know better by now.
+            self._state.unloaded[event.node] = None
