@@ -33,7 +33,6 @@ _CHUNK_MAX: Final = 4_096
 _DISAPPOINTED: Final = 12
 # The key of a node that may score anything: it is scored before anybody is compared with it.
 _NO_BOUND: Final = 1 << 64
-_NEGATIVE: Final = np.int64(-(1 << 63))
 # A bound is cheaper to take from fewer rows when at most this part of all fits.
 _SPARSE: Final = 4
 
@@ -219,9 +218,13 @@ class Candidates:
         if self._left * _SPARSE < fits.size:
             self._rows = np.flatnonzero(fits)
         rows = slice(0, fits.size) if self._rows is None else self._rows
-        zone_score = np.full(fits.size if self._rows is None else self._left, 100, dtype=np.float32)
-        if single is not None:
-            np.copyto(zone_score, self._view.facts.split_score[rows], where=~single[rows])
+        if single is None:
+            zone_score = np.full(fits.size if self._rows is None else self._left, 100, dtype=np.float32)
+        else:
+            # No choice by a mask here and below: who passes is a matter of chance, and no processor guesses it.
+            zone_score = single[rows].astype(np.float32)
+            zone_score *= np.float32(100)
+            np.maximum(zone_score, self._view.facts.split_score[rows], out=zone_score)
         bounds = self._scoring.above(FitRows(self._pool, rows, self._request, _no_cost), zone_score)
         bounds <<= CPU_BITS + RANK_BITS
         # Not cut as the key is: where CPU exceeds its bits the bound only grows.
@@ -229,7 +232,9 @@ class Candidates:
         bounds -= self._request.cpu_mcpu << RANK_BITS
         if self._left < bounds.size:
             # Who does not fit stays below everybody; each at a place of its own, as many equal numbers are slow to partition.
-            bounds = np.where(fits, bounds, bounds | _NEGATIVE)
+            sign = (~fits).astype(np.int64)
+            sign <<= 63
+            bounds |= sign
         self._bounds = bounds
 
     # ---- in order

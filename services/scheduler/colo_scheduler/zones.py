@@ -189,15 +189,19 @@ def rows_holding_together(
     """Whether the parts of all zones reach the whole, for the chosen rows of (rows, columns) arrays: shape (chosen,)."""
     mib = _mib(memory_bytes)
     total: IntArray = np.zeros(0, dtype=np.int64)
-    # Column by column: each is one long run in memory.
+    # Column by column: each is one long run in memory. A part is not cut at the whole: alone it would be enough all the same.
     for slot in range(free_cpu.shape[1]):
-        by_cpu = free_cpu[rows, slot] * mib
-        by_memory = free_memory[rows, slot] >> 20
+        by_cpu = free_cpu[:, slot][rows]
+        by_cpu *= mib
+        by_memory = free_memory[:, slot][rows]
+        by_memory >>= 20
         by_memory *= cpu_mcpu
         np.minimum(by_cpu, by_memory, out=by_cpu)
-        np.minimum(by_cpu, cpu_mcpu * mib, out=by_cpu)
         np.maximum(by_cpu, 0, out=by_cpu)
-        total = by_cpu if slot == 0 else total + by_cpu
+        if slot == 0:
+            total = by_cpu
+        else:
+            total += by_cpu
     reached: npt.NDArray[np.bool_] = total >= cpu_mcpu * mib
     return reached
 
