@@ -1,0 +1,166 @@
+"""Online work beside batch work over running services: the four classes of one machine, as people write them in job files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from colo_common.events.enforcement import PlacementRefused, ReplicaEnded
+from colo_common.events.placement import PlacementsDecided
+from colo_common.events.service import DeadLettered
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.placement import Placement
+from colo_common.model.qos import PriorityBand, QosClass
+from tests.support.running import RunningColo, running_colo
+from tests.support.waiting import eventually
+from tests.system.test_cli import Said, colo_command
+
+pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="module")]
+
+NODE = "node-01"
+EVERY = CpuSet.parse("0-15")
+#: One zone of 16 CPUs, and no margin: the online work of this test is more than a third of the machine.
+MACHINE = {
+    "COLO_SIM_SOCKETS": "1",
+    "COLO_SIM_ZONES_PER_SOCKET": "1",
+    "COLO_SIM_CPUS_PER_ZONE": "16",
+    "COLO_OVERCOMMIT_CPU_RECLAIM_PCT": "100",
+}
+ORDER = ("LSE", "LSR", "LS", "BE")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def colo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningColo]:
+    directory: Path = tmp_path_factory.mktemp("colo")
+    async with running_colo(directory, nodes=1, environment=MACHINE) as running:
+        yield running
+
+
+def a_job(qos: str, **changes: Any) -> bytes:
+    """A job file. Its work takes 12 s of this test's time where it gets the CPU that it asks for."""
+    job = {"name": f"nginx-{qos.lower()}", "qos": qos, "cpu": "2", "memory": "256Mi", "work": "24 cpu-min", **changes}
+    return yaml.safe_dump(job).encode()
+
+
+async def submitted(colo: RunningColo, text: bytes) -> str:
+    said = await colo_command("submit", "-f", "-", "-o", "json", api=colo.api, stdin=text)
+    assert said.code == 0, said.err
+    return str(json.loads(said.out)["job"])
+
+
+async def planned(colo: RunningColo, text: bytes, *words: str) -> Said:
+    return await colo_command("plan", "-f", "-", *words, api=colo.api, stdin=text)
+
+
+async def held(colo: RunningColo) -> dict[str, Placement]:
+    """What the ledger holds, by job."""
+    async with colo.ledger() as ledger:
+        rows = await ledger.rows(sorted(await ledger.changes()))
+    return {one.placement.job: one.placement for row in rows for one in row.reservations}
+
+
+async def nothing_is_held(colo: RunningColo) -> None:
+    async def empty() -> bool:
+        return await held(colo) == {}
+
+    await eventually(empty, "the ledger is empty", limit_s=20)
+
+
+async def published(colo: RunningColo) -> dict[str, int]:
+    """The numbers by which overcommit explains what it promises on the node; none while it starts."""
+    answer = await colo.call("GET", f"/v1/nodes/{NODE}/explain")
+    if answer.status != 200:
+        return {}
+    return {term["name"]: term["value"] for term in answer.body["newest"]["terms"]}
+
+
+async def decisions(colo: RunningColo) -> dict[str, Placement]:
+    """The place of each job's only replica, from the stream of decisions."""
+    found = {}
+    for fact in await colo.facts(PlacementsDecided, "colo.v1.evt.placement.decided"):
+        for placement in fact.placements:
+            assert found.setdefault(placement.job, placement) == placement, "it was placed twice"
+    return found
+
+
+async def test_the_four_classes_share_a_machine_as_the_rules_say(colo: RunningColo) -> None:
+    plans, jobs = {}, {}
+    for qos in ORDER:
+        text = a_job(qos, place={"cpu_bind": "spread-by-pcpus"} if qos in ("LSE", "LSR") else None)
+        said = await planned(colo, text, "-o", "json")
+        assert said.code == 0, said.out + said.err
+        (plans[qos],) = json.loads(said.out)["places"]
+        jobs[qos] = await submitted(colo, text)
+        await colo.reaches(jobs[qos], "Running")
+    assert [await colo.state(jobs[qos]) for qos in ORDER] == ["Running"] * 4
+    in_ledger = await held(colo)
+    decided = await decisions(colo)
+    placed = {qos: in_ledger[jobs[qos]] for qos in ORDER}
+    assert placed == {qos: decided[jobs[qos]] for qos in ORDER}
+    assert {qos: (p.node, p.cpus) for qos, p in placed.items()} == {
+        qos: (plan["node"], plan["cpus"]) for qos, plan in plans.items()
+    }
+    for qos, placement in placed.items():
+        assert placement.qos is QosClass(qos)
+        assert placement.band is (PriorityBand.BATCH if qos == "BE" else PriorityBand.PROD)
+    lse, lsr = CpuSet.parse(placed["LSE"].cpus), CpuSet.parse(placed["LSR"].cpus)
+    assert (len(lse), len(lsr), lse & lsr, lse | lsr) == (2, 2, CpuSet(), (lse | lsr) & EVERY)
+    # The others have the shared pools: LS all but these four, BE all but the two of LSE.
+    assert (placed["LS"].cpus, placed["BE"].cpus) == ("", "")
+
+    for job in jobs.values():
+        assert await colo.reaches(job, "Completed", "Failed", limit_s=60) == "Completed"
+    await nothing_is_held(colo)
+    ended = await colo.facts(ReplicaEnded, "colo.v1.evt.enforcement.*.ended")
+    assert {(fact.job, fact.exit_code) for fact in ended} >= {(job, 0) for job in jobs.values()}
+    assert await colo.facts(PlacementRefused, "colo.v1.evt.enforcement.*.refused") == []
+    assert await colo.facts(DeadLettered, "colo.v1.evt.dead-letter.>") == []
+
+
+async def test_own_cpus_that_cannot_be_had_are_told_with_the_nearest_miss(colo: RunningColo) -> None:
+    """More than the machine has, and all that it has: LSE leaves one CPU to the rest of the node."""
+    for cpu, reason, nearest in (
+        ("17", "cpu-short", {"need": 17_000, "have": 16_000, "unit": "mcpu"}),
+        ("16", "cpus-short", {"need": 16, "have": 15, "unit": "cpus"}),
+    ):
+        text = a_job("LSE", cpu=cpu)
+        said = await planned(colo, text, "-o", "json")
+        (task,) = json.loads(said.out)["tasks"]
+        assert (said.code, task["counts"]) == (1, [{"reason": reason, "nodes": 1}])
+        job = await submitted(colo, text)
+
+        async def told(job: str = job) -> Any:
+            return (await colo.get(f"/v1/jobs/{job}/explain"))["replicas"][0]["decision"]
+
+        decision = await eventually(told, "a decision", limit_s=20)
+        assert decision["placement"] is None
+        assert (decision["counts"], decision["nearest"]) == (task["counts"], task["nearest"])
+        assert decision["nearest"] == {"node": NODE, "reason": reason, "zone": None, **nearest}
+        explained = await colo_command("explain", "job", job, api=colo.api)
+        assert f"nearest miss: {NODE} is 1 " in explained.out
+        assert (await colo_command("cancel", job, api=colo.api)).code == 0
+    assert await colo.facts(PlacementRefused, "colo.v1.evt.enforcement.*.refused") == []
+
+
+async def test_an_overcommit_service_that_starts_counts_online_holds_as_what_they_are(colo: RunningColo) -> None:
+    jobs = [await submitted(colo, a_job(qos, cpu="3", work="10 cpu-h")) for qos in ("LSE", "LS")]
+    for job in jobs:
+        await colo.reaches(job, "Running")
+
+    async def counted() -> bool:
+        numbers = await published(colo)
+        return (numbers.get("cpu_held"), numbers.get("cpu_lse_requested")) == (0, 3_000)
+
+    await eventually(counted, "LSE work is counted, and no online work as batch work", limit_s=20)
+    await colo.kill("overcommit")
+    await colo.restart("overcommit")
+    await eventually(counted, "the same after a restart", limit_s=30)
+    for job in jobs:
+        assert (await colo_command("cancel", job, api=colo.api)).code == 0
+    await nothing_is_held(colo)
