@@ -1,0 +1,137 @@
+"""Online work from a job file to the kernel of this machine: what is placed is held. Needs root, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from colo_cli.lab_processes import LabProcesses
+from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
+from colo_common.events.placement import PlacementsDecided
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.placement import Placement, replica_token
+from colo_executor.cgroup import CgroupTree
+from colo_executor.knobs import Knob
+from colo_executor.process.machine import online_cpus
+from tests.support.lab import groups_of
+from tests.support.running import RunningColo
+from tests.support.servers import nats_server, redis_server
+from tests.support.waiting import eventually
+
+ALL = online_cpus("/sys")
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.server,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(len(ALL) < 2, reason="two CPUs are needed"),
+]
+
+ROOT = "/sys/fs/cgroup"
+NODE = "this-machine"
+SUBTREE = f"colo-whole-{os.getpid()}"
+SERVICES = ("overcommit", "jobs", "scheduler", "gateway", "collector", "executor")
+BATCH = "batch"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def colo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningColo]:
+    """Every service that online work needs, with this machine as the only node."""
+    directory = tmp_path_factory.mktemp("colo")
+    with nats_server() as nats_, redis_server() as redis_:
+        environment = {
+            "COLO_NATS_URL": nats_.url,
+            "COLO_REDIS_URL": redis_.url,
+            "COLO_HTTP_PORT": "0",
+            "COLO_NODE": NODE,
+            "COLO_COLLECTOR_SUBTREE": SUBTREE,
+            "COLO_EXECUTOR_PROCESS_SUBTREE": SUBTREE,
+            "COLO_EXECUTOR_PROCESS_STATE_DIR": str(directory / "state"),
+            "COLO_EXECUTOR_ON_EXIT": "restore",
+        }
+        processes = LabProcesses(directory, environment)
+        try:
+            async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=20)) as http:
+                for name in SERVICES:
+                    await processes.start(name, f"colo_{name}")
+                await processes.wait_ready(list(SERVICES))
+                yield RunningColo(processes, http, nats_url=nats_.url, redis_url=redis_.url, directory=directory)
+        finally:
+            await processes.stop()
+    assert groups_of(SUBTREE) + groups_of(f"{SUBTREE}-online") == []
+
+
+def a_job(qos: str, until: Path) -> dict[str, Any]:
+    """Ends well as soon as the file is there."""
+    script = f"while [ ! -e {until} ]; do sleep 0.1; done"
+    return {"name": f"own-{qos.lower()}", "qos": qos, "cpu": "1", "memory": "64Mi", "command": ["sh", "-c", script]}
+
+
+async def placed(colo: RunningColo, job: str) -> Placement:
+    """The place of the job's only replica, once it runs."""
+    await colo.reaches(job, "Running", limit_s=40)
+    facts = await colo.facts(PlacementsDecided, "colo.v1.evt.placement.decided")
+    (placement,) = [placement for fact in facts for placement in fact.placements if placement.job == job]
+
+    async def started() -> list[ReplicaStarted]:
+        facts = await colo.facts(ReplicaStarted, "colo.v1.evt.enforcement.*.started")
+        return [fact for fact in facts if fact.job == job]
+
+    told = (await eventually(started, "it runs", limit_s=30))[0]
+    for knob in told.knobs:
+        assert Path(ROOT, knob.path).read_text().strip() == knob.value
+    return placement
+
+
+def allowed(pid: int) -> CpuSet:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return CpuSet.parse(next(line for line in lines if line.startswith("Cpus_allowed_list:")).split()[1])
+
+
+def own_group(placement: Placement) -> str:
+    return f"{placement.qos.value.lower()}.{replica_token(placement.replica, placement.attempt)}"
+
+
+async def test_own_cpus_are_the_kernels_and_batch_work_keeps_off_those_of_lse(colo: RunningColo) -> None:
+    tree, own = CgroupTree(ROOT, SUBTREE), CgroupTree(ROOT, f"{SUBTREE}-online")
+
+    def pool() -> CpuSet:
+        return CpuSet.parse(tree.value(Knob.CPUSET_CPUS, BATCH))
+
+    assert pool() == ALL
+    ends = {qos: colo.directory / f"end-{qos}" for qos in ("LSR", "LSE")}
+    jobs, cpus = {}, {}
+    for qos, until in ends.items():
+        jobs[qos] = await colo.submit(a_job(qos, until))
+        placement = await placed(colo, jobs[qos])
+        cpus[qos] = CpuSet.parse(placement.cpus)
+        assert (placement.node, len(cpus[qos])) == (NODE, 1)
+        group = own_group(placement)
+        assert CpuSet.parse(own.value(Knob.CPUSET_CPUS, group)) == cpus[qos]
+        pids = own.pids(group)
+        assert pids
+        assert {allowed(pid) for pid in pids} == {cpus[qos]}
+        # LSR shares with batch work, LSE with nobody.
+        assert pool() == (ALL if qos == "LSR" else ALL - cpus["LSE"])
+    assert not cpus["LSE"] & cpus["LSR"]
+
+    for qos in ("LSE", "LSR"):
+        ends[qos].touch()
+        assert await colo.reaches(jobs[qos], "Completed", "Failed", limit_s=40) == "Completed"
+        # The group is gone before the end is told.
+        assert pool() == ALL
+    ended = await colo.facts(ReplicaEnded, "colo.v1.evt.enforcement.*.ended")
+    assert {(fact.job, fact.exit_code) for fact in ended} == {(job, 0) for job in jobs.values()}
+    assert own.children("") == ()
+
+    async def released() -> bool:
+        async with colo.ledger() as ledger:
+            rows = await ledger.rows(sorted(await ledger.changes()))
+        return not any(row.reservations for row in rows)
+
+    await eventually(released, "nothing is held", limit_s=20)
