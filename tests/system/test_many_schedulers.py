@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +17,7 @@ from colo_scheduler.ledger_redis import RedisLedger
 from tests.bench.bench_end_to_end import Load
 from tests.bench.fleet import Cluster, FleetCore, running_cluster
 from tests.support.servers import nats_server, redis_server
+from tests.support.waiting import eventually
 
 SCHEDULERS = 3
 SHARDS = 12
@@ -68,20 +66,11 @@ async def owners_of(client: Redis) -> dict[bytes, int]:
     return owners
 
 
-async def until(holds: Callable[[], Awaitable[bool]]) -> bool:
-    deadline_s = time.monotonic() + LIMIT_S
-    while not await holds():
-        if time.monotonic() > deadline_s:
-            return False
-        await asyncio.sleep(0.05)
-    return True
-
-
 async def the_story(cluster: Cluster, core: NotedFleet, client: Redis, nodes: list[str]) -> None:
     async def shared_by(count: int) -> bool:
         return sorted((await owners_of(client)).values()) == [SHARDS // count] * count
 
-    assert await until(lambda: shared_by(SCHEDULERS)), await owners_of(client)
+    await eventually(lambda: shared_by(SCHEDULERS), "shards shared by all", limit_s=LIMIT_S)
     ledger = RedisLedger(client)
     load = Load(cluster, "job")
     # What a fleet of 40 nodes holds never shows more than was promised, at any moment of it.
@@ -95,11 +84,11 @@ async def the_story(cluster: Cluster, core: NotedFleet, client: Redis, nodes: li
         assert overcommitted(core, await ledger.rows(nodes)) == []
         return core.ended >= JOBS * REPLICAS
 
-    assert await until(is_done), f"{core.ended} of {JOBS * REPLICAS} ended; {load.open_replicas()} are not decided"
+    await eventually(is_done, "the end of every replica", limit_s=LIMIT_S)
     assert len(core.ordered) == JOBS * REPLICAS
     assert [attempt for attempt, places in core.ordered.items() if len(places) > 1] == []
     assert {attempt for _, attempt in core.ordered} == {1}
-    assert await until(lambda: shared_by(SCHEDULERS - 1)), await owners_of(client)
+    await eventually(lambda: shared_by(SCHEDULERS - 1), "shards shared by those left", limit_s=LIMIT_S)
 
 
 @pytest.mark.server
