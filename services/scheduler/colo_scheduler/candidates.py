@@ -141,7 +141,7 @@ class Candidates:
         self._request = request
         self._scoring = scoring
         self._pool = view.pool(pool_of(request.band))
-        self._is_limited = view.stock.limited > 0 and not request.is_prod
+        self._is_limited = view.limits(request)
         self._rows: IntArray | None = None
         self._bounds: IntArray = np.zeros(0, dtype=np.int64)
         self._left = 0
@@ -253,7 +253,7 @@ class Candidates:
                 continue
             if self._ahead and self._ahead[-1][0] > top:
                 bound, row = self._ahead.pop()
-                room = self._view.room(row) if self._is_limited else UNLIMITED
+                room = self._view.room(row, self._request) if self._is_limited else UNLIMITED
                 candidate = Candidate(self._pool, self._view.nodes[row], int(self._view.facts.rank[row]), room)
                 if not candidate.fit(self._request, self._scoring):
                     name = candidate.node.name

@@ -18,12 +18,14 @@ from colo_common.model.qos import QosClass
 from colo_scheduler.facts import BoolArray, NodeFacts
 from colo_scheduler.inventory import Holding, NodeInventory, amplified, reserved_shares
 from colo_scheduler.ledger import Attempt
+from colo_scheduler.merits import Merits
 from colo_scheduler.node import Node
 from colo_scheduler.pool import Pool, PoolName
 from colo_scheduler.refusals import Refusals
+from colo_scheduler.request import RequestClass
 from colo_scheduler.scorers.placement import fewest_zones
 from colo_scheduler.shapes import Shapes
-from colo_scheduler.stocktaking import Stocktaking
+from colo_scheduler.stocktaking import UNLIMITED, Stocktaking
 from colo_scheduler.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES, NO_SOCKET, IntArray, rows_holding, split_cost
 
 __all__ = ["MAX_NODES", "MAX_ZONES", "BoolArray", "Cluster", "Node", "View"]
@@ -50,6 +52,7 @@ class View:
     pools: dict[PoolName, Pool]
     stock: Stocktaking
     refusals: Refusals
+    merits: Merits
 
     def pool(self, name: PoolName) -> Pool:
         """The pool with its arrays up to date."""
@@ -57,9 +60,16 @@ class View:
         pool.sync()
         return pool
 
-    def room(self, row: int) -> int:
-        """How many more batch replicas the rules of a node admit."""
-        return int(self.stock.batch_left[row])
+    def limits(self, request: RequestClass) -> bool:
+        """Whether some node may admit less of the kind than fits there."""
+        return (self.stock.limited > 0 and not request.is_prod) or self.merits.loads.judges(is_prod=request.is_prod)
+
+    def room(self, row: int, request: RequestClass) -> int:
+        """How many more replicas of the kind the rules of a node admit, and its load."""
+        most = UNLIMITED if request.is_prod or not self.stock.limited else int(self.stock.batch_left[row])
+        if self.merits.loads.judges(is_prod=request.is_prod):
+            return self.merits.loads.room(row, request, self.now_ms, most)
+        return most
 
     def take(
         self,
@@ -73,6 +83,7 @@ class View:
         node = self.nodes[row]
         _move(node, self.pools[name], _costs(node, name, shares, holding), 1)
         self.stock.take(name, row, attempt, holding, is_choice=True)
+        self.merits.hold(row, name, attempt, shares, self.now_ms)
         if holding is not None:
             self.refusals.forget(row)
 
@@ -83,6 +94,7 @@ class View:
         holding = inventory.holdings.get(attempt) if inventory else None
         _move(node, self.pools[name], _costs(node, name, shares, holding), -1)
         self.stock.leave(name, row, attempt)
+        self.merits.drop(row, attempt)
         self.refusals.forget(row)
 
 
@@ -93,7 +105,8 @@ class Cluster:
     work beside one another choose different ones.
     """
 
-    def __init__(self, facts_max_age_ms: int = 0, tie_rotation: int = 0) -> None:
+    def __init__(self, facts_max_age_ms: int = 0, tie_rotation: int = 0, merits: Merits | None = None) -> None:
+        self.merits = merits or Merits()
         self.nodes: list[Node] = []
         self.rows: dict[str, int] = {}
         self.grown: set[int] = set()
@@ -179,6 +192,7 @@ class Cluster:
         self._write_topology(node)
         self._write_facts(node)
         self._stock.know(node.row, inventory, len(node.holds) - len(node.prod))
+        self.merits.loads.know(node.row, fact.topology)
         self.compare(node)
         for name, pool in self._pools.items():
             self._promise(node, name)
@@ -194,6 +208,7 @@ class Cluster:
         node.allocatable = fact
         if fact.at_ms >= node.freshness_at_ms:
             node.freshness, node.freshness_at_ms = fact.freshness, fact.at_ms
+        self.merits.loads.hear(node.row, fact)
         self._promise(node, PoolName.BATCH)
         self._write_facts(node)
         self._grow(node)
@@ -221,8 +236,9 @@ class Cluster:
         holding: Holding | None = None,
         *,
         is_choice: bool = False,
+        at_ms: int | None = None,
     ) -> None:
-        """Subtract what an attempt holds; the same attempt again replaces what it held.
+        """Subtract what an attempt holds (since `at_ms`, or now); the same attempt again replaces what it held.
 
         Raises InvariantBroken for a choice of CPUs or devices that are not free. What the ledger says is taken as it is.
         """
@@ -231,6 +247,8 @@ class Cluster:
         if holding is not None or self._stock.limited:
             self._stock.take(pool, node.row, attempt, holding, is_choice=is_choice)
         node.holds[attempt] = shares
+        if self.merits.follows[pool]:
+            self.merits.hold(node.row, pool, attempt, shares, self._facts.now_ms if at_ms is None else at_ms)
         if pool is PoolName.PROD:
             node.prod.add(attempt)
         if holding is None:
@@ -249,6 +267,8 @@ class Cluster:
             return
         name = PoolName.PROD if attempt in node.prod else PoolName.BATCH
         node.prod.discard(attempt)
+        if self.merits.follows[name]:
+            self.merits.drop(node.row, attempt)
         if node.holdings or self._stock.limited:
             self._stock.leave(name, node.row, attempt)
         holding = node.holdings.pop(attempt, None) if node.holdings else None
@@ -350,15 +370,16 @@ class Cluster:
 
     def view(self, now_ms: int) -> View:
         """The cluster now, and as it changes."""
-        return self._view(now_ms, self._pools, self._stock, self._refusals)
+        return self._view(now_ms, self._pools, self._stock, self._refusals, self.merits)
 
     def trial(self, now_ms: int) -> View:
         """A view to decide on without holding anything: `View.take` subtracts from copies."""
-        return self._view(
-            now_ms, {name: pool.fork() for name, pool in self._pools.items()}, self._stock.fork(), Refusals()
-        )
+        pools = {name: pool.fork() for name, pool in self._pools.items()}
+        return self._view(now_ms, pools, self._stock.fork(), Refusals(), self.merits.fork())
 
-    def _view(self, now_ms: int, pools: dict[PoolName, Pool], stock: Stocktaking, refusals: Refusals) -> View:
+    def _view(
+        self, now_ms: int, pools: dict[PoolName, Pool], stock: Stocktaking, refusals: Refusals, merits: Merits
+    ) -> View:
         self._facts.look(now_ms)
         self._rank()
         return View(
@@ -371,6 +392,7 @@ class Cluster:
             pools=pools,
             stock=stock,
             refusals=refusals,
+            merits=merits,
         )
 
     def _rank(self) -> None:
@@ -419,6 +441,7 @@ class Cluster:
             if inventory is not None and (node.holdings or inventory.holdings):
                 inventory.check(node.name)
                 self._check_own(node, inventory)
+        self.merits.check(self.nodes)
         for name, pool in self._pools.items():
             pool.check()
             kept = [(row.cpu[:], row.memory[:]) for row in pool.rows]

@@ -22,9 +22,7 @@ from colo_common.events.requests import (
     Refusal,
 )
 from colo_common.events.reservation import ReservationChanged
-from colo_common.model.constraints import UNCONSTRAINED
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.place_rules import check_constraints
 from colo_scheduler.attempts import Over
 from colo_scheduler.cluster import Cluster, View
 from colo_scheduler.commit import Commits, Recovery, load_rows
@@ -42,20 +40,21 @@ from colo_scheduler.ledger import (
     RefreshLedger,
     ReleaseHolds,
 )
+from colo_scheduler.merits import Merits
 from colo_scheduler.plan import plan_job
 from colo_scheduler.policy import Policy
 from colo_scheduler.pool import pool_of
 from colo_scheduler.queue import Parked, WantQueue
 from colo_scheduler.records import Records
 from colo_scheduler.request import RequestClass
-from colo_scheduler.reservation.held_place import RESERVATION_PREFIX, name_of
+from colo_scheduler.reservation.held_place import name_of
 from colo_scheduler.reservation_answers import answer, is_question
 from colo_scheduler.reservation_rows import JobsOver, ReservationsLoaded
 from colo_scheduler.reserve import Reserve
 from colo_scheduler.search import needs_search
 from colo_scheduler.shards import Shards, ShardsHeld
 from colo_scheduler.turn import decide_turn
-from colo_scheduler.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES
+from colo_scheduler.want_rules import check_want
 
 __all__ = ["AskPending", "Event", "SchedulerCore"]
 
@@ -107,7 +106,7 @@ class SchedulerCore:
         """`reserves`: there is a store for reservations."""
         self.policy = policy or Policy()
         self.counts: Counter[str] = Counter()
-        self.cluster = Cluster(self.policy.facts_max_age_ms, self.policy.tie_rotation)
+        self.cluster = Cluster(self.policy.facts_max_age_ms, self.policy.tie_rotation, Merits(self.policy.merits))
         self.shards = Shards(shards)
         self.queue = WantQueue(self.policy.waiting_max, self.policy.backoff)
         self._stages = stages or Unwatched()
@@ -151,6 +150,7 @@ class SchedulerCore:
                 for attempt in event.attempts:
                     self._ended(attempt)
             case ReplicaEnded() | PlacementRefused():
+                self.commits.note_end(event, now_ms)
                 self._ended((event.replica, event.attempt))
             case ReplicaStarted():
                 if self.shards.owns(event.job):
@@ -483,22 +483,3 @@ class SchedulerCore:
             Hold(node=p.node, replica=p.replica, attempt=p.attempt, zones=p.zones, qos=p.qos, band=p.band) for p in page
         )
         return HoldsReply(holds=holds, total=len(committed))
-
-
-def check_want(want: ReplicaWant, number: int) -> None:
-    """Raise InvalidInput unless the want asks for something, and for no more than any machine could ever have."""
-    where = f"wants[{number}]"
-    if want.attempt < 1:
-        raise InvalidInput(f"{where}.attempt", "must be at least 1", want.attempt)
-    if not want.replica:
-        raise InvalidInput(f"{where}.replica", "must not be empty", want.replica)
-    if want.replica.startswith(RESERVATION_PREFIX):
-        raise InvalidInput(f"{where}.replica", "must not be the name of what stands for a reservation", want.replica)
-    if not 1 <= want.request.cpu_mcpu <= CPU_MAX_MCPU:
-        raise InvalidInput(f"{where}.request.cpu_mcpu", f"must be from 1 to {CPU_MAX_MCPU}", want.request.cpu_mcpu)
-    if not 1 <= want.request.memory_bytes <= MEMORY_MAX_BYTES:
-        raise InvalidInput(
-            f"{where}.request.memory_bytes", f"must be from 1 to {MEMORY_MAX_BYTES}", want.request.memory_bytes
-        )
-    if want.qos.has_own_cpus or want.constraints != UNCONSTRAINED:
-        check_constraints(want.constraints, want.qos, want.request, f"{where}.")

@@ -16,7 +16,7 @@ from colo_scheduler.fit import Misfit
 from colo_scheduler.inventory import Holding
 from colo_scheduler.request import RequestClass
 from colo_scheduler.scorers.weights import ScorerWeights
-from colo_scheduler.stack import scoring_of
+from colo_scheduler.stack import scoring_for
 
 __all__ = ["Choice", "ClassDecision", "Stages", "Unwatched", "decide_class"]
 
@@ -84,7 +84,7 @@ def decide_class(
         stages.mark("score")
         stages.mark("done")
         return ClassDecision((), (), ())
-    scoring = scoring_of(weights)
+    scoring = scoring_for(view, request, weights)
     candidates = Candidates(view, request, scoring)
     stages.mark("score")
     candidates.expect(max(count, best_rows))

@@ -107,6 +107,11 @@ class NodeFacts:
     # ---- the log
 
     @property
+    def now_ms(self) -> int:
+        """When somebody last looked."""
+        return self._now_ms
+
+    @property
     def log_end(self) -> int:
         """The position behind the newest entry."""
         return self._log_begin + len(self._log)

@@ -3,9 +3,13 @@
 from msgspec import Struct, field
 
 from colo_common.model.invalid import InvalidInput
+from colo_scheduler.load.rules import LoadRules
+from colo_scheduler.merits import MeritRules
 from colo_scheduler.queue import Backoff
+from colo_scheduler.request import RequestClass
+from colo_scheduler.scorers.recent_eviction import EvictionPenaltyPolicy
 from colo_scheduler.scorers.weights import ScorerWeights
-from colo_scheduler.scores import SCORERS
+from colo_scheduler.stack import SCORED
 
 __all__ = ["Policy", "check_policy"]
 
@@ -25,6 +29,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     ask_again_ms: what waits is asked for once more so long after a shard was taken.
     reject_again_ms: the same reasons with other numbers are said again after this time.
     score_rows: how many of the best nodes are kept for the explanation of a decision.
+    weights, prod_weights: how much each scorer counts, for work below prod and for prod work.
+    evictions: what a node that evicted work of a class loses for how long. load: when a node is too busy for new work.
     tie_rotation: of equal nodes the one is taken whose name comes so many places later; give several schedulers different ones.
     """
 
@@ -44,6 +50,18 @@ class Policy(Struct, frozen=True, kw_only=True):
     tie_rotation: int = 0
     backoff: Backoff = field(default_factory=Backoff)
     weights: ScorerWeights = field(default_factory=ScorerWeights)
+    prod_weights: ScorerWeights = field(default_factory=lambda: ScorerWeights(load_aware=1))
+    evictions: EvictionPenaltyPolicy = field(default_factory=EvictionPenaltyPolicy)
+    load: LoadRules = field(default_factory=LoadRules)
+
+    def weights_of(self, request: RequestClass) -> ScorerWeights:
+        """The weights that hold for such work."""
+        return self.prod_weights if request.is_prod else self.weights
+
+    @property
+    def merits(self) -> MeritRules:
+        """What is to be known of nodes beside what is free on them."""
+        return MeritRules(evictions=self.evictions, load=self.load, follows_batch=self.weights.load_aware > 0)
 
 
 _AT_LEAST_ONE = (
@@ -76,8 +94,15 @@ def check_policy(policy: Policy) -> None:
         raise InvalidInput("policy_backoff_first_ms", "must be at least 1", policy.backoff.first_ms)
     if policy.backoff.most_ms < policy.backoff.first_ms:
         raise InvalidInput("policy_backoff_most_ms", "must not be below the first", policy.backoff.most_ms)
-    policy.weights.validate("policy_weights")
-    for scorer, weight in policy.weights.active:
-        if scorer not in SCORERS:
-            rule = f"must be 0: nothing is heard yet to score by, only {' '.join(sorted(SCORERS))} can count"
-            raise InvalidInput(f"policy_weights.{scorer}", rule, weight)
+    for name in ("weights", "prod_weights"):
+        weights: ScorerWeights = getattr(policy, name)
+        weights.validate(f"policy_{name}")
+        for scorer, weight in weights.active:
+            if scorer not in SCORED:
+                rule = f"must be 0: nothing is heard yet to score by, only {' '.join(sorted(SCORED))} can count"
+                raise InvalidInput(f"policy_{name}.{scorer}", rule, weight)
+    try:
+        policy.evictions.validate()
+    except InvalidInput as error:
+        raise InvalidInput(f"policy_evictions_{error.field}", error.rule, error.value) from error
+    policy.load.validate("policy_load")

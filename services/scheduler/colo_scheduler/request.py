@@ -18,6 +18,7 @@ class RequestClass(NamedTuple):
 
     `has_command`: a real machine can run it; `has_work`: a simulated one can. `constraints` None: any place with room will do.
     `reserves`: the reservation that this stands for, which runs nothing and is a class of its own.
+    `job`: the job of one that had rather be spread over nodes, and is decided by where its own replicas are.
     """
 
     priority: int
@@ -30,6 +31,7 @@ class RequestClass(NamedTuple):
     has_work: bool
     constraints: Constraints | None = None
     reserves: str = ""
+    job: str = ""
 
     @property
     def refusal(self) -> Reason | None:
@@ -97,4 +99,5 @@ def class_of(want: ReplicaWant) -> RequestClass:
         has_work=want.run.work_mcpu_ms >= 1 or bool(reserves),
         constraints=None if want.constraints == UNCONSTRAINED else want.constraints,
         reserves=reserves,
+        job=want.job if want.constraints.spread else "",
     )

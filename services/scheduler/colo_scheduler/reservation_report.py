@@ -17,7 +17,7 @@ from colo_scheduler.stack import run_filters
 
 __all__ = ["report_for_owner"]
 
-_OF_FACTS = frozenset({Reason.NODE_EXCLUDED, *(each.reason for each in FACT_FILTERS)})
+_OF_FACTS = frozenset({Reason.NODE_EXCLUDED, Reason.LOAD_OVER_THRESHOLD, *(each.reason for each in FACT_FILTERS)})
 
 
 def report_for_owner(places: HeldPlaces, view: View, request: RequestClass, want: ReplicaWant) -> Report:

@@ -37,8 +37,13 @@ _ALIKE_ROW: Final = np.array(_ALIKE, dtype=np.int64)
 
 
 class OneFit(Protocol):
-    """A node that can take a request: how scattered (`zones.cost_of`), and what stays free of how much."""
+    """A node that can take a request: how scattered (`zones.cost_of`), and what stays free of how much.
 
+    `taken`: how many of the same were put there in this turn and are not held yet.
+    """
+
+    row: int
+    taken: int
     cost: int
     left_cpu: int
     left_memory: int
@@ -182,4 +187,4 @@ SCORERS: Final[dict[Scorer, ScorerForms]] = {
         lambda fits: binpack_of_rows(_ALIKE_ROW, fits.allocated - 1, fits.allocatable, _ALIKE_ROW),
     ),
 }
-"""The scorers that have facts to score by. The others of `Scorer` wait for theirs; a policy that weighs them is refused."""
+"""The scorers of what is free. Those that look beside it are in `appraise.APPRAISERS`; a policy that weighs others is refused."""

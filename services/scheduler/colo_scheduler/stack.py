@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from colo_common.events.placement import NodeScore, ReasonCount
-from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
+from colo_scheduler.appraise import APPRAISERS, appraisers
 from colo_scheduler.cluster import View
 from colo_scheduler.facts import BoolArray
 from colo_scheduler.filters import (
@@ -22,18 +22,20 @@ from colo_scheduler.filters import (
 )
 from colo_scheduler.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, FloatArray, Pool, PoolName, pool_of
 from colo_scheduler.request import RequestClass
-from colo_scheduler.scorers.weights import Scorer, ScorerWeights
-from colo_scheduler.scores import SCORERS, FitRows, OneFit
+from colo_scheduler.scorers.weights import NEVER_RISING, Scorer, ScorerWeights
+from colo_scheduler.scores import SCORERS, FitRows, OneFit, ScorerForms
 from colo_scheduler.stocktaking import Stocktaking
 from colo_scheduler.zones import IntArray, costs_of_rows
 
 __all__ = [
     "ORDER",
+    "SCORED",
     "Filtered",
     "Scoring",
     "counts_of",
     "run_filters",
     "score_rows",
+    "scoring_for",
     "scoring_of",
     "sort_key",
     "usable",
@@ -47,6 +49,7 @@ ORDER: Final = (
     Reason.QOS_NOT_ADMITTED,
     *(f.reason for f in FACT_FILTERS[_BEFORE_AVOID:]),
     Reason.BATCH_REPLICAS_MOST,
+    Reason.LOAD_OVER_THRESHOLD,
     *(f.reason for f in FREE_FILTERS),
     *(f.reason for f in STOCK_FILTERS),
 )
@@ -85,6 +88,10 @@ def run_filters(view: View, request: RequestClass) -> Filtered:
     verdicts: list[tuple[Reason, Callable[[IntArray], BoolArray]]] = []
     if name is PoolName.BATCH:
         verdicts.append((Reason.BATCH_REPLICAS_MOST, lambda rows: np.asarray(view.stock.batch_left[rows] > 0)))
+    loads = view.merits.loads
+    if loads.judges(is_prod=request.is_prod):
+        idle = loads.passing(request, view.count, view.now_ms)
+        verdicts.append((Reason.LOAD_OVER_THRESHOLD, lambda rows: idle[rows]))
     verdicts += [(f.reason, partial(_of_pool, f, pool, request)) for f in FREE_FILTERS]
     if request.is_detailed:
         verdicts += [(f.reason, partial(_of_stock, f, view.stock, request)) for f in STOCK_FILTERS]
@@ -120,7 +127,12 @@ def usable(view: View, request: RequestClass) -> tuple[BoolArray, list[int]]:
         before = int(np.count_nonzero(passing))
         passing = passing & (view.stock.batch_left[: view.count] > 0)
         full = before - int(np.count_nonzero(passing))
-    return passing, [*facts[:_BEFORE_AVOID], len(avoided), 0, *facts[_BEFORE_AVOID:-1], full]
+    busy = 0
+    if view.merits.loads.judges(is_prod=request.is_prod):
+        before = int(np.count_nonzero(passing))
+        passing = passing & view.merits.loads.passing(request, view.count, view.now_ms)
+        busy = before - int(np.count_nonzero(passing))
+    return passing, [*facts[:_BEFORE_AVOID], len(avoided), 0, *facts[_BEFORE_AVOID:-1], full, busy]
 
 
 def counts_of(numbers: list[int], request: RequestClass) -> tuple[ReasonCount, ...]:
@@ -136,13 +148,19 @@ def _avoided(view: View, request: RequestClass) -> set[int]:
 # ---- scores
 
 
+SCORED: Final = frozenset({*SCORERS, *APPRAISERS})
+"""The scorers that have facts to score by."""
+
+_Weighed = tuple[int, Scorer, ScorerForms]
+
+
 class Scoring(NamedTuple):
     """The scorers that count, each with its weight; the sum of the weights; and again with the form for one node, and their names.
 
     `may_rise`: a node may score more after something was placed on it.
     """
 
-    weighed: tuple[tuple[int, Scorer], ...]
+    weighed: tuple[_Weighed, ...]
     total: int
     ones: tuple[tuple[int, Callable[[OneFit], int]], ...]
     names: tuple[str, ...]
@@ -157,17 +175,16 @@ class Scoring(NamedTuple):
 
     def of_rows(self, fits: FitRows) -> IntArray:
         """`of_one` of every row."""
-        total: IntArray | int = 0
-        for weight, scorer in self.weighed:
-            total = total + weight * SCORERS[scorer].of_rows(fits)
-        return np.asarray(total)
+        total: IntArray = np.zeros(fits.left_cpu.shape, dtype=np.int64)
+        for weight, _, forms in self.weighed:
+            total = total + weight * forms.of_rows(fits)
+        return total
 
     def above(self, fits: FitRows, zone_score: FloatArray) -> IntArray:
         """At least `of_rows`, for rows that hold the request. `zone_score`: at least their score for few zones."""
         # Whole numbers below 2^24 are exact in 32-bit floats, and the largest sum of weights and scores is below.
         total: FloatArray | None = None
-        for weight, scorer in self.weighed:
-            forms = SCORERS[scorer]
+        for weight, scorer, forms in self.weighed:
             if scorer is Scorer.FEWEST_ZONES:
                 bound = zone_score
             elif forms.above is not None:
@@ -177,23 +194,36 @@ class Scoring(NamedTuple):
             part = bound if weight == 1 else bound * np.float32(weight)
             total = part if total is None else total + part
         if total is None:
-            raise InvariantBroken("no scorer counts")
+            return np.zeros(zone_score.shape, dtype=np.int64)
         return total.astype(np.int64)
 
     def told(self, node: str, fit: OneFit) -> NodeScore:
         """One row of the score matrix as it is told."""
         scores = {name: score(fit) for name, (_, score) in zip(self.names, self.ones, strict=True)}
         weighted = sum([weight * score for (weight, _), score in zip(self.ones, scores.values(), strict=True)])
-        return NodeScore(node=node, total=weighted // self.total, scores=scores)
+        return NodeScore(node=node, total=weighted // self.total if self.total else 0, scores=scores)
+
+
+def _scoring(weighed: tuple[_Weighed, ...]) -> Scoring:
+    ones = tuple((weight, forms.of_one) for weight, _, forms in weighed)
+    names = tuple(scorer.value for _, scorer, _ in weighed)
+    may_rise = any(scorer not in NEVER_RISING for _, scorer, _ in weighed)
+    return Scoring(weighed, sum(weight for weight, _, _ in weighed), ones, names, may_rise)
 
 
 @lru_cache(maxsize=16)
 def scoring_of(weights: ScorerWeights) -> Scoring:
-    """The scorers of these weights. Raises KeyError for one that nothing scores (`policy.check_policy` refuses it)."""
-    weighed = tuple((weight, scorer) for scorer, weight in weights.active)
-    ones = tuple((weight, SCORERS[scorer].of_one) for weight, scorer in weighed)
-    names = tuple(scorer.value for _, scorer in weighed)
-    return Scoring(weighed, sum(weight for weight, _ in weighed), ones, names, weights.may_rise)
+    """The scorers of what is free on a node: for requests and clusters of which nothing else is to be said."""
+    return _scoring(
+        tuple((weight, scorer, SCORERS[scorer]) for scorer, weight in weights.active if scorer in SCORERS)
+    )
+
+
+def scoring_for(view: View, request: RequestClass, weights: ScorerWeights) -> Scoring:
+    """The scorers that count for a request now. `scoring_of` where nothing beside room tells nodes apart."""
+    room = scoring_of(weights)
+    beside = tuple(appraisers(view, request, weights))
+    return _scoring((*room.weighed, *beside)) if beside else room
 
 
 def sort_key(weight: int, left_cpu: int, rank: int) -> int:

@@ -11,7 +11,7 @@ from colo_scheduler.decide import Choice, ClassDecision, Stages, Unwatched, deci
 from colo_scheduler.policy import Policy
 from colo_scheduler.request import RequestClass
 from colo_scheduler.search import Search, needs_search
-from colo_scheduler.stack import scoring_of
+from colo_scheduler.stack import scoring_for
 
 __all__ = ["decide_turn"]
 
@@ -30,7 +30,7 @@ def decide_turn(
     wanted = count if request.is_admitted else 0
     if wanted and needs_search(view, request):
         return _search(view, request, wanted, policy, take, best_rows, stages or Unwatched())
-    decision = decide_class(view, request, wanted, policy.weights, best_rows=best_rows, stages=stages)
+    decision = decide_class(view, request, wanted, policy.weights_of(request), best_rows=best_rows, stages=stages)
     for number, choice in enumerate(decision.choices):
         take(number, choice)
     return decision
@@ -46,7 +46,7 @@ def _search(
     stages: Stages,
 ) -> ClassDecision:
     stages.mark("filter")
-    scoring = scoring_of(policy.weights)
+    scoring = scoring_for(view, request, policy.weights_of(request))
     candidates = Candidates(view, request, scoring)
     stages.mark("score")
     best = tuple([scoring.told(candidate.node.name, candidate) for candidate in candidates.top(best_rows)])

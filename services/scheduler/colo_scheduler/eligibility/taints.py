@@ -55,6 +55,8 @@ class TaintColumn:
     def __init__(self, size: int = 64) -> None:
         self._sets: dict[tuple[Taint, ...], int] = {(): 0}
         self._codes: npt.NDArray[np.int32] = np.zeros(max(size, 1), dtype=np.int32)
+        self.has_soft = False
+        """Whether some row has ever had a PreferNoSchedule taint."""
 
     def write(self, row: int, taints: Sequence[Taint]) -> None:
         """Replace the taints of a row. Raises InvalidInput for more than TAINTS_MAX."""
@@ -64,6 +66,7 @@ class TaintColumn:
             codes = np.zeros(max(row + 1, 2 * len(self._codes)), dtype=np.int32)
             codes[: len(self._codes)] = self._codes
             self._codes = codes
+        self.has_soft = self.has_soft or any(taint.effect == _SOFT for taint in taints)
         self._codes[row] = self._sets.setdefault(tuple(taints), len(self._sets))
 
     @property

@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand
-from colo_scheduler.load.estimate import estimate_of, prod_used, sums_of, used
+from colo_scheduler.load.estimate import Sums, estimate_of, prod_used, sums_of, used
 from colo_scheduler.load.policy import LoadPolicy, OwnThresholds, check_pcts
+from colo_scheduler.load.score import least_used, weigh
 from colo_scheduler.load.usage import Amounts, NodeLoad, Placed, Workload
 
 __all__ = [
@@ -28,6 +29,8 @@ __all__ = [
     "expired_rows",
     "loads_passing",
     "refusal_codes_of_rows",
+    "room_in_row",
+    "score_in_row",
     "scores_of_rows",
     "usage_pct_of_rows",
 ]
@@ -106,6 +109,13 @@ class LoadTable:
 
         Raises InvalidInput for a threshold on a resource without a column; the row then stays as it was.
         """
+        sums = Sums({}, {}, {}) if load is None else sums_of(load, placed, self.policy)
+        self.write_sums(row, load, sums, capacity, own)
+
+    def write_sums(
+        self, row: int, load: NodeLoad | None, sums: Sums, capacity: Amounts, own: OwnThresholds | None = None
+    ) -> None:
+        """`write` where it is known already what everything that is placed adds to the report."""
         policy = self.policy
         limits, basis = policy.thresholds_of(own, is_prod=False)
         is_prod_judged = policy.is_judged_by_prod(own, is_prod=True)
@@ -123,20 +133,30 @@ class LoadTable:
             for column in (rows.filter_used, rows.score_used, rows.prod_used):
                 column[row] = 0
             return
-        parts = sums_of(load, placed, policy)
-        rows.filter_used[row] = self._known(used(load, parts, basis))
-        rows.score_used[row] = self._known(used(load, parts, policy.score_basis))
-        rows.prod_used[row] = self._known(prod_used(load, parts, policy))
+        rows.filter_used[row] = self.row_of(used(load, sums, basis))
+        rows.score_used[row] = self.row_of(used(load, sums, policy.score_basis))
+        rows.prod_used[row] = self.row_of(prod_used(load, sums, policy))
 
     def place(self, row: int, workload: Workload, count: int = 1) -> None:
         """Add equal newcomers that no report names yet; a negative count takes them away again before a report came."""
+        self.place_estimate(row, self.estimate(workload) * count, is_prod=workload.band is PriorityBand.PROD)
+
+    def place_estimate(self, row: int, estimate: IntArray, *, is_prod: bool) -> None:
+        """`place` of work that is expected to use so much in all."""
         if row >= self.size or not self._all.reported[row]:
             return
-        estimate = self.estimate(workload) * count
         self._all.filter_used[row] += estimate
         self._all.score_used[row] += estimate
-        if workload.band is PriorityBand.PROD:
+        if is_prod:
             self._all.prod_used[row] += estimate
+
+    def fork(self) -> "LoadTable":
+        """A table that changes for itself."""
+        other = LoadTable(self.policy, 1)
+        other._all = LoadRows(
+            resources=self.resources, **{name: getattr(self._all, name).copy(order="K") for name in _COLUMNS}
+        )
+        return other
 
     def estimate(self, workload: Workload) -> IntArray:
         """What the workload is expected to use: int64, shape (resources,)."""

@@ -34,6 +34,9 @@ _FACTORS: Final = tuple(round(2 ** (_BITS - step / _STEPS)) for step in range(_S
 _FACTOR_ROW: Final = np.array(_FACTORS, dtype=np.int64)
 #: After so many half-lives the largest penalty is below one thousandth.
 _HALVINGS_MAX: Final = 30
+#: After so many half-lives a whole score's penalty is below a tenth of a point, and the node is forgiven.
+_FORGIVEN_AFTER: Final = 10
+_FEW: Final = 64
 
 
 class EvictionPenaltyPolicy(Struct, frozen=True, kw_only=True):
@@ -97,6 +100,7 @@ class EvictionPenalties:
         self._size = max(size, 1)
         self._penalty: dict[str, IntArray] = {}
         self._at_ms: dict[str, IntArray] = {}
+        self._rows: dict[str, dict[int, None]] = {}
 
     def evicted(self, name: str, row: int, now_ms: int) -> None:
         """Note that work of a class was evicted from the node of that row."""
@@ -107,21 +111,37 @@ class EvictionPenalties:
         if penalty is None or at_ms is None:
             while len(self._penalty) >= self.policy.classes_max:
                 oldest = next(iter(self._penalty))
-                del self._penalty[oldest], self._at_ms[oldest]
+                del self._penalty[oldest], self._at_ms[oldest], self._rows[oldest]
             penalty, at_ms = np.zeros(self._size, dtype=np.int64), np.zeros(self._size, dtype=np.int64)
         # The newest class stands last.
         self._penalty[name], self._at_ms[name] = penalty, at_ms
         left = decayed(int(penalty[row]), now_ms - int(at_ms[row]), self.policy.half_life_ms)
         penalty[row], at_ms[row] = penalty_after(left, self.policy.points), now_ms
+        rows = self._rows.setdefault(name, {})
+        rows[row] = None
+        if len(rows) > 2 * _FEW:
+            self._rows[name] = dict.fromkeys(self._remembered(name, now_ms))
+
+    def is_remembered(self, name: str, now_ms: int) -> bool:
+        """Whether some node is not forgiven yet an eviction of that class."""
+        if name not in self._rows:
+            return False
+        self._rows[name] = dict.fromkeys(self._remembered(name, now_ms))
+        return bool(self._rows[name])
+
+    def _remembered(self, name: str, now_ms: int) -> list[int]:
+        # What is below a tenth of a point would still cost a point of the whole score: it is forgotten.
+        at_ms, horizon_ms = self._at_ms[name], _FORGIVEN_AFTER * self.policy.half_life_ms
+        return [row for row in self._rows[name] if now_ms - int(at_ms[row]) < horizon_ms]
 
     def scores(self, name: str, count: int, now_ms: int) -> IntArray:
         """`recent_eviction` of the first `count` rows for a class: int64 0 to 100, shape (count,)."""
-        penalty = self._penalty.get(name)
         scores = np.full(count, 100, dtype=np.int64)
+        penalty = self._penalty.get(name)
         if penalty is not None:
-            known = min(count, self._size)
-            left = decayed_of_rows(penalty[:known], now_ms - self._at_ms[name][:known], self.policy.half_life_ms)
-            scores[:known] = recent_eviction_of_rows(left)
+            rows = np.array([row for row in self._remembered(name, now_ms) if row < count], dtype=np.int64)
+            left = decayed_of_rows(penalty[rows], now_ms - self._at_ms[name][rows], self.policy.half_life_ms)
+            scores[rows] = recent_eviction_of_rows(left)
         return scores
 
     def _grow(self, size: int) -> None:

@@ -61,7 +61,11 @@ The others prefer nodes that fill up: after a placement such a node may be bette
 
 
 class ScorerWeights(Struct, frozen=True, kw_only=True):
-    """0 to 1000 for each scorer, at least one above 0. The defaults put one zone before two whatever is free."""
+    """0 to 1000 for each scorer, at least one above 0. The defaults put one zone before two whatever else there is.
+
+    Then whoever asked to be spread goes where fewer of its job are rather than where more is free; a node with a taint that is
+    merely put up with, or that has just evicted such work, comes behind its equals, however much is free there.
+    """
 
     fewest_zones: int = 10
     most_free: int = 1
@@ -69,9 +73,9 @@ class ScorerWeights(Struct, frozen=True, kw_only=True):
     most_allocated: int = 0
     balanced_allocation: int = 0
     binpack: int = 0
-    spread: int = 0
-    recent_eviction: int = 0
-    soft_taints: int = 0
+    spread: int = 4
+    recent_eviction: int = 2
+    soft_taints: int = 3
     load_aware: int = 0
     dynamic_load: int = 0
 

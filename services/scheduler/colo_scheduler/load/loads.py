@@ -1,0 +1,210 @@
+"""The load of all nodes as it is heard: the newest report of each, and what was placed there since and no report shows yet.
+
+A report comes with what may be promised on the node (`AllocatableChanged`). What was placed before its sample's interval is in the
+sample; what was placed later counts with what it is expected to use. Rows are written when somebody looks at them.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from colo_common.events.node import AllocatableChanged, LoadSummary
+from colo_common.model.placement import ZoneShare
+from colo_common.model.qos import PriorityBand
+from colo_common.model.topology import NodeTopology
+from colo_scheduler.facts import BoolArray
+from colo_scheduler.ledger import Attempt
+from colo_scheduler.load.estimate import Sums, estimate_of
+from colo_scheduler.load.policy import CPU, MEMORY
+from colo_scheduler.load.rows import LoadTable, loads_passing, room_in_row, score_in_row, scores_of_rows
+from colo_scheduler.load.rules import LoadRules
+from colo_scheduler.load.usage import Aggregate, Amounts, NodeLoad, Workload, add, resource_of
+from colo_scheduler.pool import PoolName
+from colo_scheduler.request import RequestClass
+from colo_scheduler.zones import IntArray
+
+__all__ = ["Loads", "load_of_summary"]
+
+_ESTIMATES_MAX = 10_000
+
+
+class _Newcomer(NamedTuple):
+    """What is held since `at_ms` and expected to be used: an entry for each column of the table."""
+
+    at_ms: int
+    is_prod: bool
+    cpu_mcpu: int
+    memory_bytes: int
+
+
+class Loads:
+    """`judges(is_prod)`: some threshold holds for such work. `is_heard`: some node has said what it uses."""
+
+    def __init__(self, rules: LoadRules) -> None:
+        self._rules = rules
+        self.policy = rules.policy()
+        self._table = LoadTable(self.policy)
+        self._reports: dict[int, tuple[LoadSummary, int]] = {}
+        self._capacity: dict[int, Amounts] = {}
+        self._new: dict[int, dict[Attempt, _Newcomer]] = {}
+        self._dirty: set[int] = set()
+        self._estimates: dict[tuple[bool, int, int], tuple[dict[str, int], IntArray]] = {}
+        self._own: set[int] | None = None
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether there is anything to judge by."""
+        return bool(self._reports)
+
+    def judges(self, *, is_prod: bool) -> bool:
+        """Whether nodes may be too busy for such work."""
+        return bool(self._reports) and bool(self.policy.thresholds_of(None, is_prod=is_prod)[0])
+
+    def fork(self) -> "Loads":
+        """One that changes for itself, as a trial needs it."""
+        other = Loads(self._rules)
+        self._sync()
+        other._table = self._table.fork()
+        other._reports, other._capacity, other._new = self._reports, self._capacity, dict(self._new)
+        other._own = set()
+        return other
+
+    # ---- changes
+
+    def hear(self, row: int, fact: AllocatableChanged) -> None:
+        """Take what a node uses; a report without that changes nothing."""
+        if fact.load is None:
+            return
+        # When overcommit said it, and not the node: what it is compared with is told by this clock or one that is set as well.
+        self._reports[row] = (fact.load, fact.at_ms)
+        waiting = self._new.get(row)
+        if waiting:
+            since_ms = self._shown_ms(fact.load, fact.at_ms)
+            self._new[row] = {attempt: new for attempt, new in waiting.items() if new.at_ms > since_ms}
+        self._dirty.add(row)
+
+    def know(self, row: int, topology: NodeTopology) -> None:
+        """Take how large a machine is."""
+        self._capacity[row] = {CPU: topology.cpu_capacity_mcpu, MEMORY: topology.memory_capacity_bytes}
+        self._dirty.add(row)
+
+    def hold(self, row: int, pool: PoolName, attempt: Attempt, shares: tuple[ZoneShare, ...], at_ms: int) -> None:
+        """Something was placed; it counts until a report has had time to show it."""
+        report = self._reports.get(row)
+        if report is not None and at_ms <= self._shown_ms(*report):
+            return
+        cpu_mcpu = sum([share.cpu_mcpu for share in shares])
+        memory_bytes = sum([share.memory_bytes for share in shares])
+        new = _Newcomer(at_ms, pool is PoolName.PROD, cpu_mcpu, memory_bytes)
+        self._mine(row)[attempt] = new
+        if row not in self._dirty:
+            self._table.place_estimate(row, self._estimate(new)[1], is_prod=new.is_prod)
+
+    def _shown_ms(self, load: LoadSummary, at_ms: int) -> int:
+        """What was placed until then is shown by a report of this time."""
+        return at_ms - max(load.interval_ms, self._rules.settle_ms)
+
+    def drop(self, row: int, attempt: Attempt) -> None:
+        """It is gone. What a report shows of it counts until the next one."""
+        waiting = self._new.get(row)
+        if not waiting or attempt not in waiting:
+            return
+        new = self._mine(row).pop(attempt)
+        if row not in self._dirty:
+            self._table.place_estimate(row, -self._estimate(new)[1], is_prod=new.is_prod)
+
+    def _mine(self, row: int) -> dict[Attempt, _Newcomer]:
+        if self._own is not None and row not in self._own:
+            self._own.add(row)
+            self._new[row] = dict(self._new.get(row, {}))
+        return self._new.setdefault(row, {})
+
+    # ---- reads
+
+    def passing(self, request: RequestClass, count: int, now_ms: int) -> BoolArray:
+        """Which of the first `count` rows are not too busy for one replica: bool, shape (count,)."""
+        rows = self._rows(count)
+        return loads_passing(rows.rows(count), self.estimate(request), request.band, self.policy, now_ms)
+
+    def room(self, row: int, request: RequestClass, now_ms: int, most: int) -> int:
+        """How many equal replicas may come until the node is too busy, at most `most`."""
+        table = self._rows(row + 1)
+        return room_in_row(table.rows(row + 1), row, self.estimate(request), request.band, self.policy, now_ms, most)
+
+    def score(self, row: int, request: RequestClass, now_ms: int, more: int = 0) -> int:
+        """0 to 100, the less used the more, with one replica and `more` equal ones that are not held yet."""
+        table = self._rows(row + 1)
+        estimate = self.estimate(request) * (more + 1)
+        return score_in_row(table.rows(row + 1), row, estimate, request.band, self.policy, now_ms)
+
+    def scores(self, request: RequestClass, count: int, now_ms: int) -> IntArray:
+        """`score` of the first `count` rows: int64, shape (count,)."""
+        return scores_of_rows(
+            self._rows(count).rows(count), self.estimate(request), request.band, self.policy, now_ms
+        )
+
+    def estimate(self, request: RequestClass) -> IntArray:
+        """What one replica is expected to use: int64, an entry for each column."""
+        return self._estimate(_Newcomer(0, request.is_prod, request.cpu_mcpu, request.memory_bytes))[1]
+
+    def _estimate(self, new: _Newcomer) -> tuple[dict[str, int], IntArray]:
+        key = (new.is_prod, new.cpu_mcpu, new.memory_bytes)
+        found = self._estimates.get(key)
+        if found is None:
+            if len(self._estimates) >= _ESTIMATES_MAX:
+                self._estimates.clear()
+            band = PriorityBand.PROD if new.is_prod else PriorityBand.BATCH
+            requests = {resource_of(CPU, band): new.cpu_mcpu, resource_of(MEMORY, band): new.memory_bytes}
+            amounts = estimate_of(Workload(name="", band=band, requests=requests), self.policy)
+            found = self._estimates[key] = (amounts, self._table.row_of(amounts))
+        return found
+
+    def _rows(self, count: int) -> LoadTable:
+        self._sync()
+        self._table.grow(count)
+        return self._table
+
+    def _sync(self) -> None:
+        for row in sorted(self._dirty):
+            report = self._reports.get(row)
+            load = None if report is None else load_of_summary(*report)
+            sums = Sums({}, {}, {})
+            if report is not None:
+                summary = report[0]
+                add(sums.prod, {CPU: summary.prod_cpu_used_mcpu, MEMORY: summary.prod_memory_used_bytes})
+            for new in self._new.get(row, {}).values():
+                amounts = self._estimate(new)[0]
+                for part in (sums.delta, sums.full, sums.prod)[: 3 if new.is_prod else 2]:
+                    add(part, amounts)
+            self._table.write_sums(row, load, sums, self._capacity.get(row, {}))
+        self._dirty.clear()
+
+    def check(self) -> list[tuple[int, str]]:
+        """The rows and columns that differ from what writing them anew gives; they are right afterwards."""
+        self._sync()
+        count = min(self._table.size, 1 + max(self._reports, default=-1))
+        kept = {name: np.array(getattr(self._table.rows(count), name)) for name in ("filter_used", "score_used", "prod_used")}
+        self._dirty = set(range(count)) & self._reports.keys()
+        self._sync()
+        rows = self._table.rows(count)
+        return [(int(row), name) for name, old in kept.items() for row in np.flatnonzero((getattr(rows, name) != old).any(1))]
+
+
+def load_of_summary(load: LoadSummary, updated_at_ms: int) -> NodeLoad:
+    """What a node says of its usage, as a report of its whole."""
+    return NodeLoad(
+        updated_at_ms=updated_at_ms,
+        usage={CPU: load.cpu_used_mcpu, MEMORY: load.memory_used_bytes},
+        report_interval_ms=load.interval_ms,
+        system_usage={CPU: load.system_cpu_used_mcpu, MEMORY: load.system_memory_used_bytes},
+        aggregates=tuple(
+            Aggregate(
+                window_ms=window.window_ms,
+                usage={
+                    "avg": {CPU: window.cpu_avg_mcpu, MEMORY: window.memory_avg_bytes},
+                    "p95": {CPU: window.cpu_p95_mcpu, MEMORY: window.memory_p95_bytes},
+                },
+            )
+            for window in load.windows
+        ),
+    )

@@ -1,0 +1,81 @@
+"""What speaks for or against a node beside what is free on it: replicas of the same job, evictions of late, real load.
+
+One object for all nodes, which the cluster keeps up to date. Nobody pays for what no policy and no request asks for.
+"""
+
+from msgspec import Struct, field
+
+from colo_common.model.invalid import InvariantBroken
+from colo_common.model.placement import ZoneShare
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_scheduler.job_counts import JobCounts
+from colo_scheduler.ledger import Attempt
+from colo_scheduler.load.loads import Loads
+from colo_scheduler.load.rules import LoadRules
+from colo_scheduler.node import Node
+from colo_scheduler.pool import PoolName
+from colo_scheduler.scorers.recent_eviction import EvictionPenalties, EvictionPenaltyPolicy
+
+__all__ = ["MeritRules", "Merits", "kind_of"]
+
+
+class MeritRules(Struct, frozen=True, kw_only=True):
+    """The policy's part of it. `follows_batch`: the load of work below prod is of use, for its own sake."""
+
+    evictions: EvictionPenaltyPolicy = field(default_factory=EvictionPenaltyPolicy)
+    load: LoadRules = field(default_factory=LoadRules)
+    follows_batch: bool = False
+
+
+class Merits:
+    """`follows[pool]`: holds of that pool have to be told."""
+
+    def __init__(self, rules: MeritRules | None = None) -> None:
+        self._rules = rules or MeritRules()
+        self.jobs = JobCounts()
+        self.evictions = EvictionPenalties(self._rules.evictions)
+        self.loads = Loads(self._rules.load)
+        self.follows = {PoolName.BATCH: self._follows_batch, PoolName.PROD: True}
+        self._base: Merits | None = None
+
+    @property
+    def _follows_batch(self) -> bool:
+        # All usage is what work below prod is judged by; what it adds to that counts for it alone.
+        return self._rules.follows_batch or bool(self.loads.policy.usage_pct)
+
+    def fork(self) -> "Merits":
+        """One that changes for itself, as a trial needs it."""
+        other = Merits(self._rules)
+        other.jobs, other.evictions, other.loads = JobCounts(self.jobs), self.evictions, self.loads.fork()
+        other.follows, other._base = dict.fromkeys(PoolName, True), self
+        return other
+
+    def count_jobs(self, nodes: list[Node]) -> None:
+        """From now on replicas are counted by job."""
+        if self._base is not None:
+            self._base.count_jobs(nodes)
+        self.jobs.begin(nodes)
+        self.follows = dict.fromkeys(PoolName, True)
+
+    def hold(self, row: int, pool: PoolName, attempt: Attempt, shares: tuple[ZoneShare, ...], at_ms: int) -> None:
+        """An attempt holds a place since `at_ms`."""
+        self.jobs.add(attempt, row, 1)
+        if pool is PoolName.PROD or self._follows_batch:
+            self.loads.hold(row, pool, attempt, shares, at_ms)
+
+    def drop(self, row: int, attempt: Attempt) -> None:
+        """An attempt holds its place no longer."""
+        self.jobs.add(attempt, row, -1)
+        self.loads.drop(row, attempt)
+
+    def check(self, nodes: list[Node]) -> None:
+        """Raise InvariantBroken unless jobs are counted, and loads added up, as doing it anew would."""
+        self.jobs.check(nodes)
+        wrong = self.loads.check()
+        if wrong:
+            raise InvariantBroken("a load differs from its report and what came since", rows=wrong[:3])
+
+
+def kind_of(band: PriorityBand, qos: QosClass, cpu_mcpu: int, memory_bytes: int) -> str:
+    """The name under which evictions of such work are remembered: equal band, class and amounts."""
+    return f"{band.value}.{qos.value}.{cpu_mcpu}.{memory_bytes}"
