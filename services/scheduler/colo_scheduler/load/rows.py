@@ -125,7 +125,7 @@ class LoadTable:
         rows = self._all
         rows.limit_pct[row], rows.prod_limit_pct[row] = limit_row, prod_limit_row
         rows.has_limits[row], rows.has_prod_limits[row] = bool(limits), is_prod_judged
-        rows.capacity[row] = self._known(capacity)
+        rows.capacity[row] = self.row_of(capacity)
         rows.reported[row] = load is not None
         rows.measured[row] = load is not None and load.usage is not None
         rows.updated_at_ms[row] = NEVER_MS if load is None or load.updated_at_ms is None else load.updated_at_ms
@@ -160,7 +160,7 @@ class LoadTable:
 
     def estimate(self, workload: Workload) -> IntArray:
         """What the workload is expected to use: int64, shape (resources,)."""
-        return self._known(estimate_of(workload, self.policy))
+        return self.row_of(estimate_of(workload, self.policy))
 
     def rows(self, count: int) -> LoadRows:
         """The first `count` rows. Raises InvalidInput when there is no room for so many."""
@@ -168,7 +168,7 @@ class LoadTable:
             raise InvalidInput("count", f"must be 0 to {self.size}", count)
         return LoadRows(resources=self.resources, **{name: getattr(self._all, name)[:count] for name in _COLUMNS})
 
-    def _known(self, amounts: Amounts) -> IntArray:
+    def row_of(self, amounts: Amounts) -> IntArray:
         """Amounts as a row of the columns; resources that no rule looks at are left out."""
         row = np.zeros(len(self.resources), dtype=np.int64)
         for name, amount in amounts.items():
@@ -182,7 +182,7 @@ class LoadTable:
         unknown = sorted(set(thresholds) - set(self._column))
         if unknown:
             raise InvalidInput(f"{field}.{unknown[0]}", f"must be one of {' '.join(self.resources)}", unknown[0])
-        return self._known(thresholds)
+        return self.row_of(thresholds)
 
 
 _COLUMNS: Final = tuple(field.name for field in fields(LoadRows) if field.name != "resources")
@@ -284,3 +284,51 @@ def scores_of_rows(rows: LoadRows, estimate: IntArray, band: PriorityBand, polic
     scores = (weighted + policy.dominant_weight * lowest) // weight_sum
     known = rows.reported & rows.measured & ~expired_rows(rows, policy, now_ms)
     return np.where(known, scores, 0)
+
+
+def room_in_row(
+    rows: LoadRows, row: int, estimate: IntArray, band: PriorityBand, policy: LoadPolicy, now_ms: int, most: int
+) -> int:
+    """How many equal newcomers `loads_passing` lets onto one node one after the other, at most `most`."""
+    by_prod = band is PriorityBand.PROD and bool(rows.has_prod_limits[row])
+    if not rows.reported[row] or not (by_prod or rows.has_limits[row]):
+        return most
+    if policy.filter_expired and _is_expired(rows, row, policy, now_ms):
+        return most if policy.place_when_expired else 0
+    if not rows.measured[row]:
+        return most
+    total, limits = (rows.prod_used, rows.prod_limit_pct) if by_prod else (rows.filter_used, rows.limit_pct)
+    cells = zip(total[row].tolist(), estimate.tolist(), rows.capacity[row].tolist(), limits[row].tolist(), strict=True)
+    for amount, step, capacity, limit in cells:
+        if limit <= 0 or capacity <= 0:
+            continue
+        # The largest amount whose share, rounded half up, is not above the limit.
+        largest = (capacity * (2 * limit + 1) - 1) // 200
+        if largest >= AMOUNT_MAX:
+            continue
+        if amount > largest:
+            return 0
+        if step > 0:
+            most = min(most, (largest - amount) // step)
+    return most
+
+
+def score_in_row(
+    rows: LoadRows, row: int, estimate: IntArray, band: PriorityBand, policy: LoadPolicy, now_ms: int
+) -> int:
+    """`scores_of_rows` of one row; `estimate` is of all newcomers together."""
+    if not (rows.reported[row] and rows.measured[row]) or _is_expired(rows, row, policy, now_ms):
+        return 0
+    by_prod = policy.score_prod_usage and band is PriorityBand.PROD
+    total = (rows.prod_used if by_prod else rows.score_used)[row].tolist()
+    capacity, more = rows.capacity[row].tolist(), estimate.tolist()
+    scores = {}
+    for name in policy.scored:
+        column = rows.resources.index(name)
+        scores[name] = least_used(min(total[column] + more[column], AMOUNT_MAX), capacity[column])
+    return weigh(scores, policy.weights, policy.dominant_weight)
+
+
+def _is_expired(rows: LoadRows, row: int, policy: LoadPolicy, now_ms: int) -> bool:
+    at_ms = int(rows.updated_at_ms[row])
+    return policy.is_expired(None if at_ms == NEVER_MS else at_ms, now_ms)
