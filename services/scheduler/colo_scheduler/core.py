@@ -128,7 +128,7 @@ class SchedulerCore:
         """Take one event in. InvalidInput: the event breaks a rule and changed nothing."""
         self._soon_ms = now_ms
         effects = self._take(event, now_ms)
-        if not self.reserve.is_empty or isinstance(event, (ReservationsLoaded, ReservationChanged)):
+        if not self.reserve.is_empty or isinstance(event, (ReservationsLoaded, ReservationChanged, Conflict)):
             self.reserve.follow(event, now_ms)
         return effects
 

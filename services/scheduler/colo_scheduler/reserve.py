@@ -91,6 +91,8 @@ class Reserve:
 
     def deadline_ms(self) -> int | None:
         """When `wake` has something to do, apart from what is hurried."""
+        if self.is_empty:
+            return None
         moments = [at for at in (self.book.deadline_ms(), self._jobs_at_ms) if at is not None]
         return min(moments, default=None)
 
@@ -177,9 +179,9 @@ class Reserve:
                 self.settle(now_ms)
                 self._rows.took_rows(event, now_ms)
             case HoldsReleased():
-                self.released([attempt for gone in event.released for attempt in gone.attempts])
+                self.released([attempt for gone in event.released for attempt in gone.attempts], now_ms)
             case PlacementsReleased():
-                self.released([attempt for release in event.nodes for attempt in release.attempts])
+                self.released([attempt for release in event.nodes for attempt in release.attempts], now_ms)
             case FreshnessChanged(node=node):
                 known = self._state.cluster.find(node)
                 if known is not None and known.freshness is Freshness.LOST:
@@ -223,12 +225,17 @@ class Reserve:
             elif attempt not in self._state.queue:
                 self._seek_again(name, attempt, now_ms)
 
-    def released(self, attempts: Sequence[Attempt]) -> None:
+    def released(self, attempts: Sequence[Attempt], now_ms: int) -> None:
         """These attempts hold nothing any more: what owners took falls back to their reservations."""
         for attempt in attempts:
             for change in self.book.leave(attempt):
                 self._state.take_change(change)
                 self._state.has_news = True
+            name = name_of(attempt[0])
+            found = self.book.find(name) if name else None
+            if found is not None and found.phase is Phase.AVAILABLE and attempt_of(found) == attempt:
+                # It was given up, and a row that somebody else wrote brought it back.
+                self._state.apply(self.book.renew(name, now_ms))
 
     # ---- what others say
 

@@ -27,7 +27,7 @@ _ROWS_A_CALL = 200
 class ReserveRows:
     """Rows of reservations and of the ledger as they are read. `left` is told of attempts that hold nothing any more."""
 
-    def __init__(self, state: ReserveState, left: Callable[[Sequence[Attempt]], None]) -> None:
+    def __init__(self, state: ReserveState, left: Callable[[Sequence[Attempt], int], None]) -> None:
         self._state = state
         self._left = left
         self._unheld: dict[str, Reservation] = {}
@@ -51,7 +51,9 @@ class ReserveRows:
     def took_rows(self, event: LedgerRows, now_ms: int) -> None:
         """Rows were read again: come into step with what is held now."""
         nodes = {row.node for row in event.rows}
-        self._left([attempt for attempt in self._state.book.used_by() if attempt not in self._state.commits.held])
+        self._left(
+            [attempt for attempt in self._state.book.used_by() if attempt not in self._state.commits.held], now_ms
+        )
         for found in self._state.book.on_nodes(nodes):
             if attempt_of(found) not in self._state.commits.held:
                 self._state.apply(self._state.book.renew(found.spec.name, now_ms))
@@ -176,6 +178,8 @@ class ReserveRows:
     def conflict(self, event: Conflict) -> None:
         """Another scheduler changed a row first: what it wrote is read, and what the ledger says is added to it."""
         self._state.counts["reservation_conflicts"] += 1
+        # Whatever its version is, it is another row than ours.
+        self._state.versions[event.id] = 0
         self._state.unread[event.id] = None
 
     def heard(self, event: ReservationChanged) -> None:
