@@ -374,6 +374,8 @@ class Cluster:
 
     def trial(self, now_ms: int) -> View:
         """A view to decide on without holding anything: `View.take` subtracts from copies."""
+        # A fork keeps the ranks that it starts with.
+        self._rank()
         pools = {name: pool.fork() for name, pool in self._pools.items()}
         return self._view(now_ms, pools, self._stock.fork(), Refusals(), self.merits.fork())
 
