@@ -5,38 +5,29 @@ without soft taints, evictions or reports of load, nobody looks at any of this. 
 held, and no score rises by it. Forms as in `scores.ScorerForms`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from colo_scheduler.cluster import View
 from colo_scheduler.merits import kind_of
 from colo_scheduler.request import RequestClass
 from colo_scheduler.scorers.placement import soft_taints_of_rows, spread, spread_of_rows
-from colo_scheduler.scorers.weights import Scorer, ScorerWeights
+from colo_scheduler.scorers.weights import Scorer
 from colo_scheduler.scores import FitRows, OneFit, ScorerForms
 from colo_scheduler.zones import IntArray
 
-__all__ = ["APPRAISERS", "appraisers"]
+__all__ = ["APPRAISERS", "Appraiser"]
 
 
-class _Site(NamedTuple):
-    """For whom nodes are looked at."""
+class Appraiser(NamedTuple):
+    """Whether the scorer tells nodes apart for a request, and its forms then."""
 
-    view: View
-    request: RequestClass
-
-    @property
-    def kind(self) -> str:
-        """The name of such work among evictions."""
-        request = self.request
-        return kind_of(request.band, request.qos, request.cpu_mcpu, request.memory_bytes)
+    tells: Callable[[View, RequestClass], bool]
+    forms: Callable[[View, RequestClass], ScorerForms]
 
 
-class _Appraiser(NamedTuple):
-    """Whether the scorer tells nodes apart, and its forms then."""
-
-    tells: Callable[[_Site], bool]
-    forms: Callable[[_Site], ScorerForms]
+def _kind(request: RequestClass) -> str:
+    return kind_of(request.band, request.qos, request.cpu_mcpu, request.memory_bytes)
 
 
 def _fixed(scores: IntArray) -> ScorerForms:
@@ -44,8 +35,8 @@ def _fixed(scores: IntArray) -> ScorerForms:
     return ScorerForms(lambda fit: int(scores[fit.row]), lambda fits: scores[fits.rows])
 
 
-def _spread(site: _Site) -> ScorerForms:
-    view, job = site.view, site.request.job
+def _spread(view: View, request: RequestClass) -> ScorerForms:
+    job = request.job
     view.merits.count_jobs(view.nodes)
     counts = view.merits.jobs
 
@@ -58,22 +49,20 @@ def _spread(site: _Site) -> ScorerForms:
     return ScorerForms(of_one, of_rows)
 
 
-def _soft_taints(site: _Site) -> ScorerForms:
-    view, request = site.view, site.request
+def _soft_taints(view: View, request: RequestClass) -> ScorerForms:
     return _fixed(soft_taints_of_rows(view.facts.taints.soft(request.place.tolerations, view.count)))
 
 
-def _evicted(site: _Site) -> bool:
-    return site.view.merits.evictions.is_remembered(site.kind, site.view.now_ms)
+def _evicted(view: View, request: RequestClass) -> bool:
+    evictions = view.merits.evictions
+    return not evictions.is_empty and evictions.is_remembered(_kind(request), view.now_ms)
 
 
-def _recent_eviction(site: _Site) -> ScorerForms:
-    view = site.view
-    return _fixed(view.merits.evictions.scores(site.kind, view.count, view.now_ms))
+def _recent_eviction(view: View, request: RequestClass) -> ScorerForms:
+    return _fixed(view.merits.evictions.scores(_kind(request), view.count, view.now_ms))
 
 
-def _load_aware(site: _Site) -> ScorerForms:
-    view, request = site.view, site.request
+def _load_aware(view: View, request: RequestClass) -> ScorerForms:
     loads = view.merits.loads
 
     def of_one(fit: OneFit) -> int:
@@ -85,19 +74,9 @@ def _load_aware(site: _Site) -> ScorerForms:
     return ScorerForms(of_one, of_rows)
 
 
-APPRAISERS: Final[dict[Scorer, _Appraiser]] = {
-    Scorer.SPREAD: _Appraiser(lambda site: bool(site.request.job), _spread),
-    Scorer.RECENT_EVICTION: _Appraiser(_evicted, _recent_eviction),
-    Scorer.SOFT_TAINTS: _Appraiser(lambda site: site.view.facts.taints.has_soft, _soft_taints),
-    Scorer.LOAD_AWARE: _Appraiser(lambda site: site.view.merits.loads.is_heard, _load_aware),
+APPRAISERS: Final[dict[Scorer, Appraiser]] = {
+    Scorer.SPREAD: Appraiser(lambda view, request: bool(request.job), _spread),
+    Scorer.RECENT_EVICTION: Appraiser(_evicted, _recent_eviction),
+    Scorer.SOFT_TAINTS: Appraiser(lambda view, request: view.facts.taints.has_soft, _soft_taints),
+    Scorer.LOAD_AWARE: Appraiser(lambda view, request: view.merits.loads.is_heard, _load_aware),
 }
-
-
-def appraisers(view: View, request: RequestClass, weights: ScorerWeights) -> Iterator[tuple[int, Scorer, ScorerForms]]:
-    """The scorers that count and tell nodes apart, with their weights, in the order of `Scorer`."""
-    site = _Site(view, request)
-    for scorer, weight in weights.active:
-        appraiser = APPRAISERS.get(scorer)
-        if appraiser is not None and appraiser.tells(site):
-            yield weight, scorer, appraiser.forms(site)
-

@@ -8,7 +8,7 @@ import numpy as np
 
 from colo_common.events.placement import NodeScore, ReasonCount
 from colo_common.model.reasons import Reason
-from colo_scheduler.appraise import APPRAISERS, appraisers
+from colo_scheduler.appraise import APPRAISERS, Appraiser
 from colo_scheduler.cluster import View
 from colo_scheduler.facts import BoolArray
 from colo_scheduler.filters import (
@@ -157,7 +157,8 @@ _Weighed = tuple[int, Scorer, ScorerForms]
 class Scoring(NamedTuple):
     """The scorers that count, each with its weight; the sum of the weights; and again with the form for one node, and their names.
 
-    `may_rise`: a node may score more after something was placed on it.
+    `may_rise`: a node may score more after something was placed on it. `beside`: the scorers that look beside room and count where
+    they tell nodes apart.
     """
 
     weighed: tuple[_Weighed, ...]
@@ -165,6 +166,7 @@ class Scoring(NamedTuple):
     ones: tuple[tuple[int, Callable[[OneFit], int]], ...]
     names: tuple[str, ...]
     may_rise: bool
+    beside: tuple[tuple[int, Scorer, Appraiser], ...] = ()
 
     def of_one(self, fit: OneFit) -> int:
         """The weighted sum of the scores, not yet divided: nodes are compared by it, so that rounding makes no ties."""
@@ -214,16 +216,20 @@ def _scoring(weighed: tuple[_Weighed, ...]) -> Scoring:
 @lru_cache(maxsize=16)
 def scoring_of(weights: ScorerWeights) -> Scoring:
     """The scorers of what is free on a node: for requests and clusters of which nothing else is to be said."""
-    return _scoring(
-        tuple((weight, scorer, SCORERS[scorer]) for scorer, weight in weights.active if scorer in SCORERS)
+    active = weights.active
+    room = _scoring(tuple((weight, scorer, SCORERS[scorer]) for scorer, weight in active if scorer in SCORERS))
+    return room._replace(
+        beside=tuple((weight, scorer, APPRAISERS[scorer]) for scorer, weight in active if scorer in APPRAISERS)
     )
 
 
 def scoring_for(view: View, request: RequestClass, weights: ScorerWeights) -> Scoring:
     """The scorers that count for a request now. `scoring_of` where nothing beside room tells nodes apart."""
     room = scoring_of(weights)
-    beside = tuple(appraisers(view, request, weights))
-    return _scoring((*room.weighed, *beside)) if beside else room
+    beside = [each for each in room.beside if each[2].tells(view, request)]
+    if not beside:
+        return room
+    return _scoring((*room.weighed, *((weight, scorer, each.forms(view, request)) for weight, scorer, each in beside)))
 
 
 def sort_key(weight: int, left_cpu: int, rank: int) -> int:

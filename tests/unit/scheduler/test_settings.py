@@ -32,6 +32,9 @@ def test_a_value_that_breaks_a_rule_is_named(flag: str, says: str) -> None:
 
 
 def test_at_least_one_scorer_must_count() -> None:
+    flags = [
+        f"--policy-weights-{name}=0"
+        for name in ("most-free", "fewest-zones", "spread", "recent-eviction", "soft-taints")
+    ]
     with pytest.raises(BadSettings, match="at least one weight must be above 0"):
-        named = ("most-free", "fewest-zones", "spread", "recent-eviction", "soft-taints")
-        load(Settings, "scheduler", [f"--policy-weights-{name}=0" for name in named])
+        load(Settings, "scheduler", flags)

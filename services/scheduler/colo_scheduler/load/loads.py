@@ -50,6 +50,7 @@ class Loads:
         self._dirty: set[int] = set()
         self._estimates: dict[tuple[bool, int, int], tuple[dict[str, int], IntArray]] = {}
         self._own: set[int] | None = None
+        self._judges = tuple(bool(self.policy.thresholds_of(None, is_prod=is_prod)[0]) for is_prod in (False, True))
 
     @property
     def is_heard(self) -> bool:
@@ -58,7 +59,7 @@ class Loads:
 
     def judges(self, *, is_prod: bool) -> bool:
         """Whether nodes may be too busy for such work."""
-        return bool(self._reports) and bool(self.policy.thresholds_of(None, is_prod=is_prod)[0])
+        return bool(self._reports) and self._judges[is_prod]
 
     def fork(self) -> "Loads":
         """One that changes for itself, as a trial needs it."""
@@ -139,9 +140,7 @@ class Loads:
 
     def scores(self, request: RequestClass, count: int, now_ms: int) -> IntArray:
         """`score` of the first `count` rows: int64, shape (count,)."""
-        return scores_of_rows(
-            self._rows(count).rows(count), self.estimate(request), request.band, self.policy, now_ms
-        )
+        return scores_of_rows(self._rows(count).rows(count), self.estimate(request), request.band, self.policy, now_ms)
 
     def estimate(self, request: RequestClass) -> IntArray:
         """What one replica is expected to use: int64, an entry for each column."""
@@ -183,11 +182,18 @@ class Loads:
         """The rows and columns that differ from what writing them anew gives; they are right afterwards."""
         self._sync()
         count = min(self._table.size, 1 + max(self._reports, default=-1))
-        kept = {name: np.array(getattr(self._table.rows(count), name)) for name in ("filter_used", "score_used", "prod_used")}
+        kept = {
+            name: np.array(getattr(self._table.rows(count), name))
+            for name in ("filter_used", "score_used", "prod_used")
+        }
         self._dirty = set(range(count)) & self._reports.keys()
         self._sync()
         rows = self._table.rows(count)
-        return [(int(row), name) for name, old in kept.items() for row in np.flatnonzero((getattr(rows, name) != old).any(1))]
+        return [
+            (int(row), name)
+            for name, old in kept.items()
+            for row in np.flatnonzero((getattr(rows, name) != old).any(1))
+        ]
 
 
 def load_of_summary(load: LoadSummary, updated_at_ms: int) -> NodeLoad:

@@ -122,6 +122,11 @@ class EvictionPenalties:
         if len(rows) > 2 * _FEW:
             self._rows[name] = dict.fromkeys(self._remembered(name, now_ms))
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was ever evicted."""
+        return not self._rows
+
     def is_remembered(self, name: str, now_ms: int) -> bool:
         """Whether some node is not forgiven yet an eviction of that class."""
         if name not in self._rows:
