@@ -1,4 +1,4 @@
-"""`python -m tests.sim.replay --seed N [--until MS] [--nodes K]`: lives one simulated world and prints what happened in it."""
+"""`python -m tests.sim.replay --seed N [--until MS] [--nodes K] [--online-jobs M]`: lives a world and prints what happens in it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--until", type=int, metavar="MS", help="stop here instead of at the end")
     parser.add_argument("--nodes", type=int, default=WorldSettings(seed=0).nodes)
     parser.add_argument("--jobs", type=int, default=WorldSettings(seed=0).jobs)
+    parser.add_argument("--online-jobs", type=int, default=0)
     parser.add_argument("--grep", default="", metavar="WORD", help="only lines with this word")
     parser.add_argument("--quiet", action="store_true", help="only the outcome")
     wanted = parser.parse_args(argv)
@@ -28,7 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if wanted.grep in line:
             sys.stdout.write(line + "\n")
 
-    world = World(WorldSettings(seed=wanted.seed, nodes=wanted.nodes, jobs=wanted.jobs), None if wanted.quiet else tell)
+    settings = WorldSettings(seed=wanted.seed, nodes=wanted.nodes, jobs=wanted.jobs, online_jobs=wanted.online_jobs)
+    world = World(settings, None if wanted.quiet else tell)
     started_s = time.perf_counter()
     code = 0
     try:

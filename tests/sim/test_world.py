@@ -35,7 +35,8 @@ def live(settings: WorldSettings) -> tuple[World, Outcome]:
         return world, world.run()
     except InvariantBroken as error:
         last = "\n".join(world.chronicle.last(40))
-        until = f"python -m tests.sim.replay --seed {settings.seed} --until {world.elapsed_ms}"
+        size = f"--nodes {settings.nodes} --jobs {settings.jobs} --online-jobs {settings.online_jobs}"
+        until = f"python -m tests.sim.replay --seed {settings.seed} {size} --until {world.elapsed_ms}"
         pytest.fail(f"{error}\n{last}\n{until}")
 
 

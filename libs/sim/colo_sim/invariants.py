@@ -17,11 +17,13 @@ from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.lifecycle import JOB, REPLICA
 from colo_common.model.placement import ZoneShare
+from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import Reason
 from colo_evictor.policy import Policy as EvictorPolicy
 from colo_executor.suppress import bounds_mcpu
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger import LedgerAnswered
+from colo_sim.online_rules import check_online
 from colo_sim.world_ledger import WorldLedger
 from colo_sim.world_node import ExecutorRole, Node
 from colo_sim.world_process import Process
@@ -49,6 +51,7 @@ class Referee:
         self._queued: set[Attempt] = set()
         self._wanted: dict[Attempt, str] = {}
         self._over: set[Attempt] = set()
+        self._online: set[str] = set()
         self._evicting: dict[str, EvictionRequested] = {}
         self._last_eviction: dict[str, EvictionRequested] = {}
 
@@ -65,6 +68,8 @@ class Referee:
             case PlacementsDecided():
                 for placement in fact.placements:
                     self._decided((placement.replica, placement.attempt), placement.node)
+                    if placement.band is PriorityBand.PROD:
+                        self._online.add(placement.replica)
             case ReplicaStarted() | ReplicaEnded() | PlacementRefused():
                 self._enforced(fact)
             case PlacementsReleased():
@@ -142,6 +147,8 @@ class Referee:
     # ------------------------------------------------------------ evictions
 
     def _evict(self, fact: EvictionRequested) -> None:
+        if fact.replica in self._online:
+            raise InvariantBroken("online work is evicted for its own sake", fact=fact)
         flying = self._evicting.get(fact.node)
         if flying is not None:
             raise InvariantBroken("a node has two victims in flight", node=fact.node, first=flying, then=fact)
@@ -192,14 +199,14 @@ class Referee:
                 raise InvariantBroken("something was placed on a node that is not fresh", node=answer.node)
             promised = {zone.zone: zone for zone in known.allocatable.zones}
             (row,) = [row for row in self._ledger.all_rows() if row.node == answer.node]
-            new = {
-                share.zone
-                for reservation in row.reservations
-                if reservation.attempt in answer.accepted
-                for share in reservation.placement.zones
-            }
+            if known.topology is not None:
+                placements = [reservation.placement for reservation in row.reservations]
+                self.counts["online_held"] += check_online(answer.node, known.topology, placements)
+            # Online work takes of the machine itself, not of what batch work is promised.
+            batch = [r for r in row.reservations if r.placement.band is not PriorityBand.PROD]
+            new = {share.zone for r in batch if r.attempt in answer.accepted for share in r.placement.zones}
             for zone in sorted(new):
-                shares = [s for r in row.reservations for s in r.placement.zones if s.zone == zone]
+                shares = [s for r in batch for s in r.placement.zones if s.zone == zone]
                 cpu_mcpu = sum(share.cpu_mcpu for share in shares)
                 memory_bytes = sum(share.memory_bytes for share in shares)
                 if cpu_mcpu > promised[zone].batch_cpu_mcpu or memory_bytes > promised[zone].batch_memory_bytes:
@@ -216,6 +223,7 @@ class Referee:
     def launched(self, node: Node, replica: str, attempt: int) -> None:
         """A replica's newest attempt lives once; an older one may still live only where its end was given up or told."""
         self.counts["launches"] += 1
+        self.counts["online_launches"] += replica in self._online
         if self.placed.get((replica, attempt)) != node.name:
             raise InvariantBroken("something runs where it was not placed", node=node.name, replica=replica)
         for name, other in sorted(self._nodes.items()):

@@ -35,7 +35,7 @@ from colo_sim.noise import PPM
 from colo_sim.rest import differences, unrest
 from colo_sim.synthetic import synthetic_day
 from colo_sim.world_bus import WorldBus
-from colo_sim.world_client import Client, plan_jobs
+from colo_sim.world_client import Client, plan_jobs, plan_online_jobs
 from colo_sim.world_ledger import WorldLedger
 from colo_sim.world_node import CollectorRole, ExecutorRole, Node
 from colo_sim.world_process import Process
@@ -51,7 +51,7 @@ _LOOK_MS: Final = 1_000
 
 class WorldSettings(Struct, frozen=True, kw_only=True):
     """Size and length of a world. `skew_most_ms`: node clocks differ from the services' by at most this, either way.
-    `spikes`: how often online work of a node wants nearly the whole machine.
+    `spikes`: how often online work of a node wants nearly the whole machine. `online_jobs` are placed beside the batch jobs.
 
     After the faults ended the views must agree within `settle_most_ms`, and everything must be done within `rest_most_ms`.
     """
@@ -59,6 +59,7 @@ class WorldSettings(Struct, frozen=True, kw_only=True):
     seed: int
     nodes: int = 4
     jobs: int = 16
+    online_jobs: int = 0
     jobs_within_ms: int = 360_000
     sample_ms: int = 1_000
     reflex_ms: int = 500
@@ -114,7 +115,9 @@ class World:
         self.services = (self.jobs, self.scheduler, self.overcommit, self.evictor)
         for number in range(settings.nodes):
             self._add_node(f"node-{number + 1:02d}", number)
-        self.client = Client(self.bus, self.jobs, plan_jobs(self.rng, settings.jobs, settings.jobs_within_ms))
+        plans = plan_jobs(self.rng, settings.jobs, settings.jobs_within_ms)
+        plans += plan_online_jobs(self.rng, settings.online_jobs, settings.jobs_within_ms)
+        self.client = Client(self.bus, self.jobs, plans)
         for process in self.processes():
             self.agenda.after(self.rng.randint(0, 2_000), process.start)
         self.havoc = Havoc(self, settings.faults, may_lose_for_good=settings.seed % 4 == 0)

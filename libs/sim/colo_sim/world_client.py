@@ -9,12 +9,13 @@ from msgspec import Struct
 
 from colo_common.events.requests import CancelJob, JobAccepted, Refusal, SubmitJob
 from colo_common.model.invalid import InvariantBroken
+from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
 from colo_sim.agenda import Fiber, Work
 from colo_sim.world_bus import WorldBus
 from colo_sim.world_process import Process, ask
 
-__all__ = ["Client", "JobPlan", "plan_jobs"]
+__all__ = ["Client", "JobPlan", "plan_jobs", "plan_online_jobs"]
 
 _AGAIN_MS: Final = (300, 3_000)
 _MIB: Final = 1 << 20
@@ -54,6 +55,27 @@ def _plan_task(rng: Random, index: int, is_long: bool) -> TaskSpec:
         # What fails is tried again, so that everything that fits ends well.
         max_retry=100,
     )
+
+
+def plan_online_jobs(rng: Random, count: int, within_ms: int) -> tuple[JobPlan, ...]:
+    """Jobs of online work, one or two replicas of one class each; LSE and LSR have one or two whole CPUs a replica."""
+    plans = []
+    for number in range(count):
+        qos = rng.choice((QosClass.LSE, QosClass.LSR, QosClass.LS))
+        cpu_mcpu = rng.choice((1_000, 2_000)) if qos.has_own_cpus else rng.choice((250, 500, 1_500))
+        task = TaskSpec(
+            name="t0",
+            replicas=rng.randint(1, 2),
+            request=ResourceRequest(cpu_mcpu=cpu_mcpu, memory_bytes=rng.choice((256, 512)) * _MIB),
+            run=RunSpec(work_mcpu_ms=cpu_mcpu * rng.randint(10_000, 120_000), grace_ms=2_000),
+            max_retry=100,
+        )
+        name = f"online-{number + 1:03d}"
+        cancel_after_ms = rng.randint(1, 60_000) if rng.randrange(8) == 0 else None
+        spec = JobSpec(name=name, tasks=(task,), qos=qos, band=PriorityBand.PROD, priority=rng.randrange(3))
+        at_ms = rng.randint(1_000, within_ms)
+        plans.append(JobPlan(job=name, spec=spec, at_ms=at_ms, cancel_after_ms=cancel_after_ms))
+    return tuple(plans)
 
 
 class Client:
