@@ -15,6 +15,7 @@ from tests.repo.tree import ROOT, SERVICES, dotted, modules, service_package
 #: Modules and packages of services that may touch clock, loop, files, network or processes. A new name needs a reason.
 IMPURE: Final = {
     "__main__": "starts the service",
+    "answers": "answers HTTP",
     "api": "answers HTTP",
     "body": "reads HTTP request bodies",
     "cgroup": "reads or writes cgroup files",
@@ -25,6 +26,7 @@ IMPURE: Final = {
     "machine": "reads the files of this machine",
     "main": "composition root",
     "process": "starts and stops processes",
+    "reservations": "answers HTTP",
     "reservations_kept": "reads the store and asks other services",
     "settings": "reads files and environment",
     "shell": "asyncio",
