@@ -15,7 +15,6 @@ from tests.repo.tree import ROOT, SERVICES, dotted, modules, service_package
 #: Modules and packages of services that may touch clock, loop, files, network or processes. A new name needs a reason.
 IMPURE: Final = {
     "__main__": "starts the service",
-    "answers": "answers HTTP",
     "api": "answers HTTP",
     "body": "reads HTTP request bodies",
     "cgroup": "reads or writes cgroup files",
@@ -30,6 +29,7 @@ IMPURE: Final = {
     "reservations_kept": "reads the store and asks other services",
     "settings": "reads files and environment",
     "shell": "asyncio",
+    "responses": "answers HTTP",
     "sse": "streams events over HTTP",
     "streams": "streams events over HTTP",
 }

@@ -15,7 +15,6 @@ from colo_common.events.trace import placement_trace, trace_of
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_file import job_from_mapping
 from colo_common.runtime.telemetry import Telemetry
-from colo_gateway.answers import answer_of, integer_of, invalid_of, json_of, problem_of
 from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX, TooLarge, read_mapping
 from colo_gateway.core import GatewayCore
@@ -23,6 +22,7 @@ from colo_gateway.explain import explain_replicas
 from colo_gateway.openapi import openapi
 from colo_gateway.replies import JobExplained, JobTrace, Submitted, VersionReply
 from colo_gateway.reservations import ReservationRoutes
+from colo_gateway.responses import answer_of, integer_of, invalid_of, json_of, problem_of
 from colo_gateway.sse import stream_events
 from colo_gateway.streams import Streams
 from colo_gateway.traces import span_tree

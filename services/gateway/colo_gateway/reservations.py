@@ -7,9 +7,9 @@ from aiohttp import web
 from colo_common.events import requests as rq
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.reservation_file import reservation_from_mapping
-from colo_gateway.answers import answer_of, integer_of, invalid_of, json_of, problem_of
 from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX, TooLarge, read_mapping
+from colo_gateway.responses import answer_of, integer_of, invalid_of, json_of, problem_of
 
 __all__ = ["ReservationRoutes"]
 
