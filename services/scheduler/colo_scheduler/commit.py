@@ -13,6 +13,7 @@ from msgspec import Struct
 from colo_common.events.effects import Effect
 from colo_common.events.enforcement import PlacementRefused, ReplicaEnded
 from colo_common.events.job import ReplicaWant
+from colo_common.model.constraints import CpuExclusive
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Placement
@@ -21,7 +22,7 @@ from colo_scheduler.announce import announce, order, released
 from colo_scheduler.attempts import Held, Over
 from colo_scheduler.cluster import Cluster, Node
 from colo_scheduler.decide import Choice
-from colo_scheduler.inventory import holding_of
+from colo_scheduler.inventory import holding_of, told_of
 from colo_scheduler.ledger import (
     CALL_MAX,
     RESERVATIONS_MAX,
@@ -381,6 +382,7 @@ def placement_of(want: ReplicaWant, node: Node, choice: Choice, now_ms: int) -> 
         decided_at_ms=now_ms,
         traceparent=want.traceparent,
         cpus=CpuSet(held.cpus).format() if held else "",
+        cpu_exclusive=told_of(held.exclusive) if held else CpuExclusive.NONE,
         devices=held.devices if held else (),
         huge_pages=held.huge_pages if held else (),
         reservation=choice.reservation,

@@ -6,7 +6,7 @@ belong; then CPUs by number in those zones, and the devices. Nothing is held by 
 
 from typing import Final, NamedTuple
 
-from colo_common.model.constraints import CpuBind, CpuExclusive, CpuPolicy, NumaExclusive
+from colo_common.model.constraints import CpuBind, CpuPolicy, NumaExclusive
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
@@ -19,7 +19,7 @@ from colo_scheduler.cpus.exclusive import HeldCpus
 from colo_scheduler.device.choose import NoDevices, choose_devices
 from colo_scheduler.device.hints import device_hints
 from colo_scheduler.device.inventory import WHOLE_PCT
-from colo_scheduler.inventory import CPU_MCPU, Holding, NodeInventory, amplified
+from colo_scheduler.inventory import CPU_MCPU, EXCLUSIVE, Holding, NodeInventory, amplified
 from colo_scheduler.numa.amounts import CPU, HUGE_PAGES, MEMORY, ZoneAmounts
 from colo_scheduler.numa.exclusive import Exclusive, ZoneStatus, status_of_zones
 from colo_scheduler.numa.fit import FitRule, Surroundings, ZoneAssignment, fit_zones
@@ -44,11 +44,6 @@ _OF_NODE: Final = {
     CpuBind.DEFAULT: NodeBindPolicy.NONE,
     CpuBind.FULL_PCPUS: NodeBindPolicy.FULL_PCPUS_ONLY,
     CpuBind.SPREAD_BY_PCPUS: NodeBindPolicy.SPREAD_BY_PCPUS,
-}
-_EXCLUSIVE: Final = {
-    CpuExclusive.NONE: ExclusivePolicy.NONE,
-    CpuExclusive.PCPU_LEVEL: ExclusivePolicy.PCPU_LEVEL,
-    CpuExclusive.NUMA_NODE_LEVEL: ExclusivePolicy.NUMA_NODE_LEVEL,
 }
 _APART: Final = {
     NumaExclusive.DEFAULT: Exclusive.NONE,
@@ -144,7 +139,7 @@ def _wish(request: RequestClass, rules: NodeRules) -> _Wish | Misfit:
     spec = ResourceSpec(
         required=asked if place.cpu_bind_required else None,
         preferred=asked,
-        exclusive=_EXCLUSIVE[place.cpu_exclusive],
+        exclusive=EXCLUSIVE[place.cpu_exclusive],
     )
     node = _OF_NODE[rules.cpu_bind] if request.is_prod else NodeBindPolicy.NONE
     try:

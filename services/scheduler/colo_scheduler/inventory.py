@@ -8,6 +8,7 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from colo_common.model.constraints import CpuExclusive
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.node_rules import UNRULED, NodeRules
@@ -20,12 +21,35 @@ from colo_scheduler.device.inventory import DeviceInventory
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.qos.node_reservation import NodeReservation, divide_by_zones, reserved_cpus
 
-__all__ = ["CPU_MCPU", "Holding", "NodeInventory", "amplified", "holding_of", "reserved_shares", "withheld_cpus"]
+__all__ = [
+    "CPU_MCPU",
+    "EXCLUSIVE",
+    "Holding",
+    "NodeInventory",
+    "amplified",
+    "holding_of",
+    "reserved_shares",
+    "told_of",
+    "withheld_cpus",
+]
 
 CPU_MCPU: Final = 1_000
 _NO_CPUS: Final = CpuSet()
 # Machines of a fleet are of few kinds.
 _KINDS_REMEMBERED: Final = 256
+
+
+EXCLUSIVE: Final = {
+    CpuExclusive.NONE: ExclusivePolicy.NONE,
+    CpuExclusive.PCPU_LEVEL: ExclusivePolicy.PCPU_LEVEL,
+    CpuExclusive.NUMA_NODE_LEVEL: ExclusivePolicy.NUMA_NODE_LEVEL,
+}
+_TOLD: Final = {policy: word for word, policy in EXCLUSIVE.items()}
+
+
+def told_of(policy: ExclusivePolicy) -> CpuExclusive:
+    """The contract's word for the policy."""
+    return _TOLD[policy]
 
 
 class Holding(NamedTuple):
@@ -56,7 +80,8 @@ def holding_of(placement: Placement) -> Holding | None:
         cpus = CpuSet.parse(placement.cpus).mask
     except InvalidInput as error:
         problem = str(error)
-    return Holding(placement.qos, cpus, placement.devices, placement.huge_pages, problem=problem)
+    exclusive = EXCLUSIVE[placement.cpu_exclusive]
+    return Holding(placement.qos, cpus, placement.devices, placement.huge_pages, exclusive, problem)
 
 
 @lru_cache(maxsize=_KINDS_REMEMBERED)

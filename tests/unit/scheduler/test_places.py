@@ -31,7 +31,7 @@ from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
 from colo_scheduler import search
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.explain import Report, sentence
-from colo_scheduler.ledger import LedgerRows, NodeReserve, NodeRow, Reservation
+from colo_scheduler.ledger import Ledger, LedgerRows, NodeReserve, NodeRow, Reservation
 from colo_scheduler.pool import PoolName
 from colo_scheduler.search import look_closely
 from tests.support.builders import GIB, a_node, a_placement, a_topology
@@ -41,9 +41,11 @@ LSE, LSR, LS, BE = QosClass.LSE, QosClass.LSR, QosClass.LS, QosClass.BE
 PAGE = 2 << 20
 
 
-def a_bench(topology: NodeTopology | None = None, rules: NodeRules | None = None, **about: Any) -> Bench:
+def a_bench(
+    topology: NodeTopology | None = None, rules: NodeRules | None = None, ledger: Ledger | None = None, **about: Any
+) -> Bench:
     """One machine, n1, that runs online work: two zones of four CPUs and 8 GiB each unless said otherwise."""
-    bench = Bench()
+    bench = Bench(ledger=ledger)
     machine = topology or a_topology(cpus=4, memory_gib=8)
     bench.say(a_node("n1", machine, is_online=True, rules=rules or NodeRules(), **about))
     bench.say(an_allocatable("n1", [(zone.cpu_capacity_mcpu, zone.memory_bytes) for zone in machine.zones]))
@@ -175,6 +177,15 @@ def test_work_that_wants_cores_of_its_own_keeps_apart_from_its_like() -> None:
     bench = a_bench(a_topology(zones_per_socket=1, cpus=8, memory_gib=8))
     about: dict[str, Any] = {"cpu_exclusive": CpuExclusive.PCPU_LEVEL, "cpu_bind": CpuBind.SPREAD_BY_PCPUS}
     assert [placed(bench, name, LSR, 1, **about).cpus for name in "abc"] == ["0", "2", "4"]
+
+
+def test_the_wish_to_keep_apart_outlives_a_restart() -> None:
+    topology = a_topology(zones_per_socket=1, cpus=8, memory_gib=8)
+    before = a_bench(topology)
+    about: dict[str, Any] = {"cpu_exclusive": CpuExclusive.PCPU_LEVEL, "cpu_bind": CpuBind.SPREAD_BY_PCPUS}
+    cpus = [placed(before, name, LSR, 1, **about).cpus for name in "ab"]
+    after = a_bench(topology, ledger=before.ledger)
+    assert [*cpus, placed(after, "c", LSR, 1, **about).cpus] == ["0", "2", "4"]
 
 
 def test_cpus_of_ones_own_cost_what_the_node_claims_them_to_be() -> None:

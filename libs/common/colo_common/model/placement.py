@@ -5,6 +5,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from colo_common.model.constraints import CpuExclusive
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.units import Ms, NodeName, Number, ReplicaName, ShareBytes, ShareMcpu, Signed
 from colo_common.model.workload import RunSpec
@@ -55,6 +56,7 @@ class Placement(Struct, frozen=True, kw_only=True, gc=False):
     `attempt` fences: a node keeps the highest attempt of a replica and drops older ones. `sample_seq` is the sample from which
     the allocatable it was decided on was computed. `traceparent` (W3C) names the span of the placement's own trace.
     `cpus` is a kernel CPU list of CPUs of its own (LSE: nobody else's; LSR: shared with BE only), empty for the shared pool.
+    `cpu_exclusive`: whom it keeps away from the cores or zones of its CPUs.
     `reservation` names the reservation whose place it took.
     """
 
@@ -73,6 +75,7 @@ class Placement(Struct, frozen=True, kw_only=True, gc=False):
     decided_at_ms: Ms = 0
     traceparent: str = ""
     cpus: str = ""
+    cpu_exclusive: CpuExclusive = CpuExclusive.NONE
     devices: tuple[DeviceShare, ...] = ()
     huge_pages: tuple[ZoneHugePages, ...] = ()
     reservation: str = ""
