@@ -93,10 +93,8 @@ class WantQueue:
 
     def parked_class(self, want: ReplicaWant) -> RequestClass | None:
         """The class of the want, when it waits because no node takes it now."""
-        if self._wants.get(want.replica) is want:
-            waiting = self._class_of[want.replica]
-        else:
-            waiting = self._classes.get(class_of(want))
+        is_waiting = self._wants.get(want.replica) is want
+        waiting = self._class_of[want.replica] if is_waiting else self._classes.get(class_of(want))
         return None if waiting is None or waiting.parked is None else waiting.request
 
     def delay(self, want: ReplicaWant, until_ms: int) -> None:
