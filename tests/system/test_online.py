@@ -25,12 +25,13 @@ pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="module")]
 
 NODE = "node-01"
 EVERY = CpuSet.parse("0-15")
-#: One zone of 16 CPUs, and no margin: the online work of this test is more than a third of the machine.
+#: One zone of 16 CPUs, no margin, and no limit of load: the online work of this test is more than a third of the machine.
 MACHINE = {
     "COLO_SIM_SOCKETS": "1",
     "COLO_SIM_ZONES_PER_SOCKET": "1",
     "COLO_SIM_CPUS_PER_ZONE": "16",
     "COLO_OVERCOMMIT_CPU_RECLAIM_PCT": "100",
+    "COLO_SCHEDULER_POLICY_LOAD_PROD_CPU_PCT": "0",
 }
 ORDER = ("LSE", "LSR", "LS", "BE")
 

@@ -53,6 +53,9 @@ async def colo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runnin
             "COLO_EXECUTOR_PROCESS_SUBTREE": SUBTREE,
             "COLO_EXECUTOR_PROCESS_STATE_DIR": str(directory / "state"),
             "COLO_EXECUTOR_ON_EXIT": "restore",
+            # However busy others keep this machine: the work of this test sleeps.
+            "COLO_SCHEDULER_POLICY_LOAD_PROD_CPU_PCT": "0",
+            "COLO_SCHEDULER_POLICY_LOAD_PROD_MEMORY_PCT": "0",
         }
         processes = LabProcesses(directory, environment)
         try:
