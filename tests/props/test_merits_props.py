@@ -265,7 +265,7 @@ def cluster_of(fleet: list[Machine], by: ScorerWeights, rule: LoadRules) -> Clus
             cluster.hold(cluster.node(name), (f"{job}/held/{number}.{index}", 1), (share,), at_ms=NOW_MS - ago_ms)
         for ago_ms, is_prod in sorted(machine.evicted, reverse=True):
             band, qos = (PriorityBand.PROD, QosClass.LS) if is_prod else (PriorityBand.BATCH, QosClass.BE)
-            merits.evictions.evicted(kind_of(band, qos, 1_000, GIB), number, NOW_MS - ago_ms)
+            merits.evicted(kind_of(band, qos, 1_000, GIB), number, NOW_MS - ago_ms)
     return cluster
 
 

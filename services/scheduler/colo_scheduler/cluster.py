@@ -62,12 +62,12 @@ class View:
 
     def limits(self, request: RequestClass) -> bool:
         """Whether some node may admit less of the kind than fits there."""
-        return (self.stock.limited > 0 and not request.is_prod) or self.merits.loads.judges(is_prod=request.is_prod)
+        return (self.stock.limited > 0 and not request.is_prod) or self.merits.judges(request)
 
     def room(self, row: int, request: RequestClass) -> int:
         """How many more replicas of the kind the rules of a node admit, and its load."""
         most = UNLIMITED if request.is_prod or not self.stock.limited else int(self.stock.batch_left[row])
-        if self.merits.loads.judges(is_prod=request.is_prod):
+        if self.merits.judges(request):
             return self.merits.loads.room(row, request, self.now_ms, most)
         return most
 
@@ -208,7 +208,7 @@ class Cluster:
         node.allocatable = fact
         if fact.at_ms >= node.freshness_at_ms:
             node.freshness, node.freshness_at_ms = fact.freshness, fact.at_ms
-        self.merits.loads.hear(node.row, fact)
+        self.merits.hear(node.row, fact)
         self._promise(node, PoolName.BATCH)
         self._write_facts(node)
         self._grow(node)

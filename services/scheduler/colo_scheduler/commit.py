@@ -221,7 +221,7 @@ class Commits:
         row, place = self._cluster.rows.get(event.node), held.placement
         if event.cause is EndCause.EVICTED and row is not None:
             kind = kind_of(place.band, place.qos, place.cpu_mcpu, place.memory_bytes)
-            self._cluster.merits.evictions.evicted(kind, row, now_ms)
+            self._cluster.merits.evicted(kind, row, now_ms)
 
     def gave_up(self, attempt: Attempt) -> None:
         """The attempt is wanted no more: lost commits of it count for nothing."""

@@ -5,6 +5,7 @@ One object for all nodes, which the cluster keeps up to date. Nobody pays for wh
 
 from msgspec import Struct, field
 
+from colo_common.events.node import AllocatableChanged
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
@@ -14,6 +15,7 @@ from colo_scheduler.load.loads import Loads
 from colo_scheduler.load.rules import LoadRules
 from colo_scheduler.node import Node
 from colo_scheduler.pool import PoolName
+from colo_scheduler.request import RequestClass
 from colo_scheduler.scorers.recent_eviction import EvictionPenalties, EvictionPenaltyPolicy
 
 __all__ = ["MeritRules", "Merits", "kind_of"]
@@ -28,7 +30,7 @@ class MeritRules(Struct, frozen=True, kw_only=True):
 
 
 class Merits:
-    """`follows[pool]`: holds of that pool have to be told."""
+    """`follows[pool]`: holds of that pool have to be told. `is_told`: some load or eviction was heard of."""
 
     def __init__(self, rules: MeritRules | None = None) -> None:
         self._rules = rules or MeritRules()
@@ -36,6 +38,7 @@ class Merits:
         self.evictions = EvictionPenalties(self._rules.evictions)
         self.loads = Loads(self._rules.load)
         self.follows = {PoolName.BATCH: self._follows_batch, PoolName.PROD: True}
+        self.is_told = False
         self._base: Merits | None = None
 
     @property
@@ -48,7 +51,22 @@ class Merits:
         other = Merits(self._rules)
         other.jobs, other.evictions, other.loads = JobCounts(self.jobs), self.evictions, self.loads.fork()
         other.follows, other._base = dict.fromkeys(PoolName, True), self
+        other.is_told = self.is_told
         return other
+
+    def hear(self, row: int, fact: AllocatableChanged) -> None:
+        """Take what a node uses."""
+        self.is_told = self.is_told or fact.load is not None
+        self.loads.hear(row, fact)
+
+    def evicted(self, kind: str, row: int, now_ms: int) -> None:
+        """A node evicted such work."""
+        self.is_told = True
+        self.evictions.evicted(kind, row, now_ms)
+
+    def judges(self, request: RequestClass) -> bool:
+        """Whether nodes may be too busy for the request."""
+        return self.is_told and self.loads.judges(is_prod=request.is_prod)
 
     def count_jobs(self, nodes: list[Node]) -> None:
         """From now on replicas are counted by job."""

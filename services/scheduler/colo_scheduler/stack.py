@@ -88,9 +88,8 @@ def run_filters(view: View, request: RequestClass) -> Filtered:
     verdicts: list[tuple[Reason, Callable[[IntArray], BoolArray]]] = []
     if name is PoolName.BATCH:
         verdicts.append((Reason.BATCH_REPLICAS_MOST, lambda rows: np.asarray(view.stock.batch_left[rows] > 0)))
-    loads = view.merits.loads
-    if loads.judges(is_prod=request.is_prod):
-        idle = loads.passing(request, view.count, view.now_ms)
+    if view.merits.judges(request):
+        idle = view.merits.loads.passing(request, view.count, view.now_ms)
         verdicts.append((Reason.LOAD_OVER_THRESHOLD, lambda rows: idle[rows]))
     verdicts += [(f.reason, partial(_of_pool, f, pool, request)) for f in FREE_FILTERS]
     if request.is_detailed:
@@ -128,7 +127,7 @@ def usable(view: View, request: RequestClass) -> tuple[BoolArray, list[int]]:
         passing = passing & (view.stock.batch_left[: view.count] > 0)
         full = before - int(np.count_nonzero(passing))
     busy = 0
-    if view.merits.loads.judges(is_prod=request.is_prod):
+    if view.merits.judges(request):
         before = int(np.count_nonzero(passing))
         passing = passing & view.merits.loads.passing(request, view.count, view.now_ms)
         busy = before - int(np.count_nonzero(passing))
@@ -226,6 +225,8 @@ def scoring_of(weights: ScorerWeights) -> Scoring:
 def scoring_for(view: View, request: RequestClass, weights: ScorerWeights) -> Scoring:
     """The scorers that count for a request now. `scoring_of` where nothing beside room tells nodes apart."""
     room = scoring_of(weights)
+    if not (view.merits.is_told or request.job or view.facts.taints.has_soft):
+        return room
     beside = [each for each in room.beside if each[2].tells(view, request)]
     if not beside:
         return room

@@ -153,8 +153,11 @@ class Loads:
             if len(self._estimates) >= _ESTIMATES_MAX:
                 self._estimates.clear()
             band = PriorityBand.PROD if new.is_prod else PriorityBand.BATCH
-            requests = {resource_of(CPU, band): new.cpu_mcpu, resource_of(MEMORY, band): new.memory_bytes}
+            asked = {CPU: new.cpu_mcpu, MEMORY: new.memory_bytes}
+            requests = {resource_of(name, band): amount for name, amount in asked.items()}
             amounts = estimate_of(Workload(name="", band=band, requests=requests), self.policy)
+            # What is left of a reservation may be nothing of something, and then nothing of it will be used.
+            amounts = {name: amount if asked.get(name) else 0 for name, amount in amounts.items()}
             found = self._estimates[key] = (amounts, self._table.row_of(amounts))
         return found
 
