@@ -9,6 +9,7 @@ import pytest
 from colo_common.adapters.redis_client import redis_client
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
+from colo_common.ports import Refused
 from colo_scheduler.ledger import CALL_MAX, RESERVATIONS_MAX, Ledger, NodeReserve, Reservation, encode_reservation
 from colo_scheduler.ledger_memory import MemoryLedger
 from colo_scheduler.ledger_redis import RedisLedger
@@ -183,6 +184,17 @@ async def test_confirmed_holds_say_so_until_they_are_released(ledger: Ledger) ->
     assert (row.confirmed, [r.attempt for r in row.reservations]) == ((), [("j/t/0", 1)])
 
 
+async def test_of_an_attempt_that_is_twice_in_a_call_one_is_written(ledger: Ledger) -> None:
+    call = [reserve("n1", 0, reservation("j/t/0"), reservation("j/t/0", mcpu=2), reservation("j/t/0", attempt=2))]
+    (answer,) = await ledger.commit(call)
+    assert answer.accepted == (("j/t/0", 1), ("j/t/0", 2))
+    assert [(r.attempt, r.reason, r.held_on) for r in answer.refused] == [(1, Reason.ALREADY_HELD, "n1")]
+    (older,) = await ledger.commit(
+        [reserve("n2", 0, reservation("j/t/5", attempt=2, node="n2"), reservation("j/t/5", node="n2"))]
+    )
+    assert (older.accepted, older.refused[0].reason) == ((("j/t/5", 2),), Reason.OLDER_ATTEMPT)
+
+
 async def test_rows_come_in_the_order_asked(ledger: Ledger) -> None:
     await ledger.commit([reserve("n2", 0, reservation("j/t/0", node="n2"))])
     assert [(row.node, row.revision) for row in await ledger.rows(["n3", "n2", "n1"])] == [
@@ -315,6 +327,95 @@ class TestRedisAlone:
         )
         assert (len(first.refused), len(second.accepted)) == (1, 1)
         assert first.refused[0].reason in (Reason.LEDGER_DISAGREES, Reason.LEDGER_CONFLICT)
+        await ledger.close()
+
+    @pytest.mark.parametrize("broken", ["over is a hash", "over is rubbish", "newest is no number"])
+    async def test_what_cannot_be_read_of_a_replica_refuses_that_replica_alone(
+        self, redis_url: str, broken: str
+    ) -> None:
+        prefix = f"test:{uuid.uuid4().hex}"
+        client = redis_client(redis_url, name="test")
+        ledger = RedisLedger(client, prefix=prefix)
+        match broken:
+            case "over is a hash":
+                await client.hset(f"{prefix}:over:j/t/x", "a", b"b")
+            case "over is rubbish":
+                await client.set(f"{prefix}:over:j/t/x", b"rubbish")
+            case _:
+                await client.hset(f"{prefix}:newest", "j/t/x", b"rubbish")
+        bad = reserve("n2", 0, reservation("j/t/x", node="n2"), reservation("j/t/1", node="n2"))
+        first, second, third = await ledger.commit(
+            [reserve("n1", 0, reservation("j/t/0")), bad, reserve("n3", 0, reservation("j/t/2", node="n3"))]
+        )
+        assert (first.accepted, second.accepted, third.accepted) == (
+            (("j/t/0", 1),),
+            (("j/t/1", 1),),
+            (("j/t/2", 1),),
+        )
+        assert [(r.replica, r.reason) for r in second.refused] == [("j/t/x", Reason.LEDGER_DISAGREES)]
+        rows = await ledger.rows(["n1", "n2", "n3"])
+        assert [[r.attempt[0] for r in row.reservations] for row in rows] == [["j/t/0"], ["j/t/1"], ["j/t/2"]]
+        # Its release replaces what cannot be read, and goes on with the others.
+        released = await ledger.release([("j/t/0", 1), ("j/t/x", 1), ("j/t/1", 1)])
+        assert [(gone.node, gone.attempts) for gone in released] == [("n1", (("j/t/0", 1),)), ("n2", (("j/t/1", 1),))]
+        again = reserve("n4", 0, reservation("j/t/x", attempt=2, node="n4"))
+        assert (await ledger.commit([again]))[0].accepted == (("j/t/x", 2),)
+        assert (await ledger.commit([reserve("n5", 0, reservation("j/t/x", node="n5"))]))[0].refused[0].reason is (
+            Reason.OLDER_ATTEMPT
+        )
+        await ledger.close()
+
+    @pytest.mark.parametrize("index", ["held", "newest"])
+    async def test_without_its_index_the_ledger_accepts_nothing_and_writes_nothing(
+        self, redis_url: str, index: str
+    ) -> None:
+        prefix = f"test:{uuid.uuid4().hex}"
+        client = redis_client(redis_url, name="test")
+        ledger = RedisLedger(client, prefix=prefix)
+        await client.set(f"{prefix}:{index}", b"rubbish")
+        (answer,) = await ledger.commit([reserve("n1", 0, reservation("j/t/0"), reservation("j/t/1"))])
+        assert (answer.revision, answer.changes, answer.accepted) == (0, 0, ())
+        assert {refused.reason for refused in answer.refused} == {Reason.LEDGER_DISAGREES}
+        assert await client.keys(f"{prefix}:*") == [f"{prefix}:{index}".encode()]
+        await ledger.close()
+
+    async def test_nothing_is_released_or_confirmed_while_nobody_can_read_what_is_held(self, redis_url: str) -> None:
+        prefix = f"test:{uuid.uuid4().hex}"
+        client = redis_client(redis_url, name="test")
+        ledger = RedisLedger(client, prefix=prefix)
+        await client.set(f"{prefix}:held", b"rubbish")
+        with pytest.raises(Refused, match="held"):
+            await ledger.release([("j/t/0", 1)])
+        with pytest.raises(Refused, match="WRONGTYPE"):
+            await ledger.confirm([("j/t/0", 1)])
+        assert await client.keys(f"{prefix}:*") == [f"{prefix}:held".encode()]
+        await ledger.close()
+
+    async def test_without_counts_of_changes_everything_else_goes_on(self, redis_url: str) -> None:
+        prefix = f"test:{uuid.uuid4().hex}"
+        client = redis_client(redis_url, name="test")
+        ledger = RedisLedger(client, prefix=prefix)
+        await client.set(f"{prefix}:changes", b"rubbish")
+        (answer,) = await ledger.commit([reserve("n1", 0, reservation("j/t/0"))])
+        assert (answer.accepted, answer.changes) == ((("j/t/0", 1),), -1)
+        (row,) = await ledger.rows(["n1"])
+        assert (len(row.reservations), row.changes) == (1, -1)
+        (gone,) = await ledger.release([("j/t/0", 1)])
+        assert (gone.attempts, gone.changes) == ((("j/t/0", 1),), -1)
+        await ledger.close()
+
+    @pytest.mark.parametrize("broken", ["shards", "schedulers", "fence"])
+    async def test_a_lease_is_refused_before_anything_of_it_is_written(self, redis_url: str, broken: str) -> None:
+        prefix = f"test:{uuid.uuid4().hex}"
+        client = redis_client(redis_url, name="test")
+        ledger = RedisLedger(client, prefix=prefix)
+        await client.set(f"{prefix}:{broken}", b"rubbish")
+        with pytest.raises(Refused, match=broken):
+            await ledger.lease("one", 60_000, 2)
+        assert await client.keys(f"{prefix}:*") == [f"{prefix}:{broken}".encode()]
+        await client.delete(f"{prefix}:{broken}")
+        await client.hset(f"{prefix}:schedulers", "gone", b"rubbish")
+        assert len(await ledger.lease("one", 60_000, 2)) == 2
         await ledger.close()
 
     async def test_more_entries_than_one_call_may_have_are_refused(self, redis_url: str) -> None:

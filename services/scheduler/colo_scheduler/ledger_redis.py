@@ -35,6 +35,10 @@ __all__ = ["RedisLedger"]
 
 _PREFIX: Final = "colo:v1:ledger"
 _OVER_KEPT_S: Final = 86_400
+_UNREADABLE: Final = b"?"
+
+# Each script reads and judges all of a node (or of an attempt) before it writes the first of it, so that what is written is
+# written whole. What is of the wrong type or no number is told as ledger-disagrees of the replicas that it is about.
 
 # ARGV: prefix, fences, then for each node: name, expected revision, number of holds, and for each hold: replica, attempt, value.
 # Answer, for each node: {revision, changes, {verdict, node it is held on, verdict, ...}}.
@@ -43,15 +47,45 @@ _COMMIT: Final = (
     + """
 local prefix = ARGV[1]
 local held, newest, changed = prefix .. ':held', prefix .. ':newest', prefix .. ':changes'
+
+local function is_hash(key)
+  local kind = redis.call('TYPE', key).ok
+  return kind == 'hash' or kind == 'none'
+end
+local indexed = is_hash(held) and is_hash(newest)
+
+-- The newest attempt that is held, or that is over; nil when it cannot be read.
+local function newest_held(replica)
+  return tonumber(string.match(redis.call('HGET', newest, replica) or '0', '^%d+$'))
+end
+local function newest_over(replica)
+  local over = redis.pcall('GET', prefix .. ':over:' .. replica) or '0 '
+  return type(over) == 'string' and tonumber(string.match(over, '^(%d+) ')) or nil
+end
+
+local function verdict_of(node, replica, attempt, taken)
+  if not indexed then return 'ledger-disagrees', '' end
+  local name = replica .. '#' .. attempt
+  local where = taken.names[name] or redis.call('HGET', held, name) or ''
+  if where ~= '' then return 'already-held', where end
+  local held_attempt, over_attempt = newest_held(replica), newest_over(replica)
+  if not held_attempt or not over_attempt then return 'ledger-disagrees', '' end
+  held_attempt = math.max(held_attempt, taken.newest[replica] or 0)
+  if held_attempt > tonumber(attempt) or over_attempt >= tonumber(attempt) then return 'older-attempt', '' end
+  taken.names[name], taken.newest[replica] = node, tonumber(attempt)
+  return 'ok', ''
+end
+
 local out = {}
 local at = 3
 while at <= #ARGV do
   local node, expect, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
   local key = prefix .. ':node:' .. node
   -- A key that somebody made no hash is a matter of its node alone.
-  local revision = redis.pcall('HGET', key, 'rev') or '0'
-  local broken = type(revision) == 'table'
-  if broken then revision = '-1' end
+  local broken = not is_hash(key)
+  local revision = broken and '-1' or redis.call('HGET', key, 'rev') or '0'
+  -- Nor can one be counted on that is about to overflow.
+  broken = broken or #revision > 15
   local first = at + 3
   -- What was accepted before has moved the revision, so a call on the newest one is not a repeated one.
   local same = 0
@@ -61,10 +95,10 @@ while at <= #ARGV do
       if redis.call('HGET', key, 'h:' .. name) == ARGV[first + i * 3 + 2] then same = same + 1 end
     end
   end
-  local verdicts, accepted = {}, 0
+  local verdicts, accepted = {}, {}
+  local taken = {names = {}, newest = {}}
   for i = 0, count - 1 do
     local replica, attempt, value = ARGV[first + i * 3], ARGV[first + i * 3 + 1], ARGV[first + i * 3 + 2]
-    local name = replica .. '#' .. attempt
     local verdict, where = 'ok', ''
     if same < count then
       if fenced then
@@ -74,29 +108,26 @@ while at <= #ARGV do
       elseif revision ~= expect then
         verdict = 'ledger-conflict'
       else
-        where = redis.call('HGET', held, name) or ''
-        local over = redis.call('GET', prefix .. ':over:' .. replica)
-        local over_attempt = over and tonumber(string.match(over, '^(%d+)')) or 0
-        if where ~= '' then
-          verdict = 'already-held'
-        elseif tonumber(redis.call('HGET', newest, replica) or '0') > tonumber(attempt) or over_attempt >= tonumber(attempt) then
-          verdict = 'older-attempt'
-        else
-          redis.call('HSET', key, 'h:' .. name, value)
-          redis.call('HSET', held, name, node)
-          redis.call('HSET', newest, replica, attempt)
-          accepted = accepted + 1
-        end
+        verdict, where = verdict_of(node, replica, attempt, taken)
+        if verdict == 'ok' then accepted[#accepted + 1] = {replica, attempt, value} end
       end
     end
     verdicts[#verdicts + 1] = verdict
     verdicts[#verdicts + 1] = where
   end
-  if accepted > 0 then
+  if #accepted > 0 then
     revision = tostring(redis.call('HINCRBY', key, 'rev', 1))
+    for _, one in ipairs(accepted) do
+      local name = one[1] .. '#' .. one[2]
+      redis.call('HSET', key, 'h:' .. name, one[3])
+      redis.call('HSET', held, name, node)
+      redis.call('HSET', newest, one[1], one[2])
+    end
     redis.pcall('HINCRBY', changed, node, 1)
   end
-  out[#out + 1] = {tonumber(revision) or -1, tonumber(redis.call('HGET', changed, node) or '0') or -1, verdicts}
+  local changes = redis.pcall('HGET', changed, node) or '0'
+  if type(changes) == 'table' then changes = '-1' end
+  out[#out + 1] = {tonumber(revision) or -1, tonumber(changes) or -1, verdicts}
   at = first + count * 3
 end
 return out
@@ -104,23 +135,31 @@ return out
 )
 
 # ARGV: prefix, seconds to remember, then replica and attempt of each. Answer: node ("" where nothing was held) of each.
+# Releasing only frees, so what cannot be read of a replica's newest attempts is replaced.
 _RELEASE: Final = """
 local prefix, kept = ARGV[1], ARGV[2]
 local held, newest, changed = prefix .. ':held', prefix .. ':newest', prefix .. ':changes'
+local kind = redis.call('TYPE', held).ok
+if kind ~= 'hash' and kind ~= 'none' then return redis.error_reply('WRONGTYPE ' .. held .. ' is a ' .. kind .. ', no hash') end
 local out = {}
 for at = 3, #ARGV, 2 do
   local replica, attempt = ARGV[at], ARGV[at + 1]
   local name = replica .. '#' .. attempt
   local over_key = prefix .. ':over:' .. replica
-  local over_attempt, over_node = string.match(redis.call('GET', over_key) or '0 ', '^(%d+) (.*)$')
+  local over = redis.pcall('GET', over_key) or '0 '
+  if type(over) == 'table' then over = '' end
+  local over_attempt, over_node = string.match(over, '^(%d+) (.*)$')
+  local newest_held = redis.pcall('HGET', newest, replica) or '0'
   local node = redis.call('HGET', held, name)
+  if type(newest_held) == 'string' and (not string.match(newest_held, '^%d+$') or node and newest_held == attempt) then
+    redis.call('HDEL', newest, replica)
+  end
   if node then
     redis.call('HDEL', held, name)
-    if redis.call('HGET', newest, replica) == attempt then redis.call('HDEL', newest, replica) end
     redis.pcall('HDEL', prefix .. ':node:' .. node, 'h:' .. name, 'c:' .. name)
     redis.pcall('HINCRBY', changed, node, 1)
   end
-  if tonumber(attempt) > tonumber(over_attempt) then
+  if tonumber(attempt) > (tonumber(over_attempt) or 0) then
     redis.call('SET', over_key, attempt .. ' ' .. (node or ''), 'EX', kept)
   elseif not node and attempt == over_attempt then
     node = over_node
@@ -190,7 +229,10 @@ class RedisLedger:
         try:
             counts = await self._client.hmget(f"{self._prefix}:changes", names)
         except REDIS_ERRORS as error:
-            raise redis_error(error, "read the ledger's changes") from error
+            # Everything was let go: counts that cannot be read do not take that back.
+            if not str(error).startswith("WRONGTYPE"):
+                raise redis_error(error, "read the ledger's changes") from error
+            counts = [_UNREADABLE] * len(names)
         return tuple(
             Released(node=name, changes=_count(count), attempts=tuple(gone[name]))
             for name, count in zip(names, counts, strict=True)
@@ -221,7 +263,9 @@ class RedisLedger:
                 # A row that is no hash is a matter of its node alone.
                 *hashes, counts = await pipe.execute(raise_on_error=False)
                 if isinstance(counts, Exception):
-                    raise counts
+                    if not str(counts).startswith("WRONGTYPE"):
+                        raise counts
+                    counts = [_UNREADABLE] * len(nodes)
         except REDIS_ERRORS as error:
             raise redis_error(error, "read the ledger") from error
         return tuple(
