@@ -15,12 +15,12 @@ from colo_common.events.requests import ExplainPlacement, ListHolds, PendingRepl
 from colo_common.events.trace import placement_trace, span_of
 from colo_common.events.wire import decode, encode_reply
 from colo_common.model.reasons import EndCause
-from colo_common.ports import Unavailable
+from colo_common.ports import Refused, Unavailable
 from colo_common.runtime.ask import ask
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.stamp import Stamp
 from colo_common.runtime.telemetry import Telemetry
-from colo_scheduler.ledger import Attempt, NodeAnswer, NodeReserve, Released
+from colo_scheduler.ledger import Attempt, NodeAnswer, NodeReserve, NodeRow, Released
 from colo_scheduler.ledger_memory import MemoryLedger
 from colo_scheduler.main import scheduler_service
 from colo_scheduler.policy import Policy
@@ -37,10 +37,11 @@ class FlakyLedger(MemoryLedger):
         super().__init__()
         self.lost_answers = 0
         self.away = 0
+        self.refusing: frozenset[str] = frozenset()
         self.commits = 0
 
     async def commit(self, reserves: Sequence[NodeReserve], fences: Sequence[Fence] = ()) -> tuple[NodeAnswer, ...]:
-        self._check_away()
+        self._check_away("commit")
         self.commits += 1
         answers = await super().commit(reserves, fences)
         if self.lost_answers:
@@ -49,10 +50,16 @@ class FlakyLedger(MemoryLedger):
         return answers
 
     async def release(self, attempts: Sequence[Attempt]) -> tuple[Released, ...]:
-        self._check_away()
+        self._check_away("release")
         return await super().release(attempts)
 
-    def _check_away(self) -> None:
+    async def rows(self, nodes: Sequence[str]) -> tuple[NodeRow, ...]:
+        self._check_away("rows")
+        return await super().rows(nodes)
+
+    def _check_away(self, call: str) -> None:
+        if call in self.refusing:
+            raise Refused(f"{call}: WRONGTYPE")
         if self.away:
             self.away -= 1
             raise Unavailable("the ledger is away")
@@ -262,5 +269,43 @@ def test_questions_are_answered_from_the_newest_decision() -> None:
                 4000,
             )
             assert b"colo_scheduler_waiting_replicas 1.0" in house.metrics.text()
+
+    run_virtual(story())
+
+
+def test_a_ledger_that_says_no_to_one_kind_of_call_keeps_no_other_waiting() -> None:
+    async def story() -> None:
+        ledger = FlakyLedger()
+        async with House(ledger) as house:
+            await a_cluster(house)
+            await house.say(ReplicasWanted(wants=(a_want("j/t/0"),)))
+            ledger.refusing = frozenset({"release"})
+            await house.say(ended("j/t/0"))
+            await asyncio.sleep(10)
+            assert house.said(PlacementsReleased) == []
+            await house.say(ReplicasWanted(wants=(a_want("j/t/1"),)))
+            await asyncio.sleep(5)
+            assert [p.replica for p in house.said(PlacementsDecided)[-1].placements] == ["j/t/1"]
+            ledger.refusing = frozenset()
+            await asyncio.sleep(10)
+            (released,) = house.said(PlacementsReleased)
+            assert [release.attempts for release in released.nodes] == [(("j/t/0", 1),)]
+
+    run_virtual(story())
+
+
+def test_a_place_whose_commit_is_refused_time_and_again_is_given_back_and_decided_once_it_can_be() -> None:
+    async def story() -> None:
+        ledger = FlakyLedger()
+        async with House(ledger) as house:
+            await a_cluster(house)
+            ledger.refusing = frozenset({"commit", "rows"})
+            await house.say(ReplicasWanted(wants=(a_want("j/t/0"),)))
+            await asyncio.sleep(30)
+            assert ledger.commits == 0
+            ledger.refusing = frozenset()
+            await asyncio.sleep(30)
+            (decided,) = house.said(PlacementsDecided)
+            assert [p.replica for p in decided.placements] == ["j/t/0"]
 
     run_virtual(story())

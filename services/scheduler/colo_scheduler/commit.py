@@ -77,6 +77,8 @@ class Commits:
         self._assumed: dict[Attempt, int] = {}
         self.held: dict[Attempt, Held] = {}
         self.unreadable: dict[str, tuple[str, ...]] = {}
+        # Revision and changes of rows that hold nothing, of nodes that nothing was heard of since the start.
+        self._unmet: dict[str, tuple[int, int]] = {}
         self.is_loaded = False
 
     # ---- forward
@@ -118,6 +120,8 @@ class Commits:
         return CommitLedger(reserves=tuple(reserves), fences=self._shards.fences_of(jobs))
 
     def _reserve(self, node: Node, members: Sequence[tuple[ReplicaWant, Choice]], now_ms: int) -> NodeReserve:
+        if node.name in self._unmet:
+            node.revision, node.changes = self._unmet.pop(node.name)
         # Calls that are under way will be accepted one after the other, or this one is refused with them.
         expect = node.revision + node.in_flight
         node.in_flight += 1
@@ -289,6 +293,10 @@ class Commits:
         found: list[Held] = []
         again: list[Effect] = []
         for row in event.rows:
+            if self._is_unmet(row):
+                self._unmet[row.node] = (row.revision, row.changes)
+                continue
+            self._unmet.pop(row.node, None)
             node = self._cluster.node(row.node)
             found.extend(self._take_row(node, row))
             if row.node in self._to_tell_again:
@@ -301,6 +309,11 @@ class Commits:
                 missing = [h for h in self._holds_of(node) if not h.is_assumed and _attempt(h) not in recovery.running]
                 again.extend(order(missing, now_ms, again=f"recovered:{recovery.name}"))
         return [*announce(found, now_ms), *again]
+
+    def _is_unmet(self, row: NodeRow) -> bool:
+        """Whether nobody but the ledger remembers the node: one that is gone for good takes no place among those that are kept."""
+        is_known = self._cluster.find(row.node) is not None or row.node in self._recoveries
+        return not is_known and not row.reservations and not row.unreadable
 
     def _take_row(self, node: Node, row: NodeRow) -> list[Held]:
         node.revision, node.changes = row.revision, row.changes
@@ -344,7 +357,8 @@ class Commits:
 
     def changed_nodes(self, changes: Sequence[tuple[str, int]]) -> list[str]:
         """The nodes whose rows were changed by others."""
-        known = {node.name: node.changes for node in self._cluster.nodes}
+        known = {name: count for name, (_, count) in self._unmet.items()}
+        known |= {node.name: node.changes for node in self._cluster.nodes if node.name not in known}
         return [name for name, count in changes if known.get(name, 0) != count]
 
     def check(self) -> None:

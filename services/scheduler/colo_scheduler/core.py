@@ -27,15 +27,18 @@ from colo_scheduler.attempts import Over
 from colo_scheduler.cluster import Cluster, View
 from colo_scheduler.commit import Commits, Recovery, load_rows
 from colo_scheduler.decide import ClassDecision, Stages, Unwatched
+from colo_scheduler.denied import Denied, as_answered
 from colo_scheduler.explain import Report, capacity_report, report_of
 from colo_scheduler.ledger import (
     CALL_MAX,
     Attempt,
+    CommitLedger,
     ConfirmHolds,
     HoldsReleased,
     LedgerAnswered,
     LedgerChanges,
     LedgerLoaded,
+    LedgerRefused,
     LedgerRows,
     RefreshLedger,
     ReleaseHolds,
@@ -54,7 +57,7 @@ from colo_scheduler.reserve import Reserve
 from colo_scheduler.search import needs_search
 from colo_scheduler.shards import Shards, ShardsHeld
 from colo_scheduler.turn import decide_turn
-from colo_scheduler.want_rules import check_want
+from colo_scheduler.want_rules import good_wants
 
 __all__ = ["AskPending", "Event", "SchedulerCore"]
 
@@ -84,6 +87,7 @@ Event = (
     | LedgerRows
     | LedgerLoaded
     | LedgerChanges
+    | LedgerRefused
     | ShardsHeld
     | ReservationsLoaded
     | ReservationChanged
@@ -115,6 +119,7 @@ class SchedulerCore:
         self._records = Records(self.policy)
         self._releasing: dict[Attempt, None] = {}
         self._confirming: dict[Attempt, None] = {}
+        self._denied = Denied(self.policy, self.counts)
         self.reserve = Reserve(self.cluster, self.queue, self.commits, self.counts, self.shards, self._end)
         self._reserves = reserves
         self._has_overflowed = False
@@ -173,6 +178,10 @@ class SchedulerCore:
                 return self.commits.loaded(now_ms)
             case LedgerChanges():
                 return load_rows(self.commits.changed_nodes(event.changes))
+            case LedgerRefused():
+                self._denied.note(event, now_ms)
+                if isinstance(event.effect, CommitLedger):
+                    return self.commits.answered(as_answered(event.effect), now_ms)
             case Asked():
                 if is_question(event.body):
                     return self._answer_reservations(event, now_ms)
@@ -201,6 +210,7 @@ class SchedulerCore:
                 self.queue.deadline_ms(),
                 self._refresh_at_ms,
                 self._ask_again_at_ms,
+                self._denied.deadline_ms,
                 self.commits.expiry_ms(),
                 self.reserve.deadline_ms(),
             )
@@ -219,10 +229,10 @@ class SchedulerCore:
     # ---- wants and ends
 
     def _want(self, wants: tuple[ReplicaWant, ...], now_ms: int) -> list[Effect]:
-        for number, want in enumerate(wants):
-            check_want(want, number)
-        effects: list[Effect] = []
-        for want in wants:
+        good, effects = good_wants(wants, now_ms)
+        if len(good) < len(wants):
+            self.counts["wants_refused"] += len(wants) - len(good)
+        for want in good:
             attempt = (want.replica, want.attempt)
             if not self.shards.owns(want.job):
                 self.counts["wants_of_others"] += 1
@@ -314,6 +324,7 @@ class SchedulerCore:
         self.queue.wake_due(now_ms)
         self._wake_by_capacity()
         effects += self._flush()
+        effects += self._denied.take_due(now_ms)
         effects.extend(self.commits.expire(now_ms))
         if self._refresh_at_ms is not None and now_ms >= self._refresh_at_ms:
             self._refresh_at_ms = self._next_refresh(now_ms)

@@ -27,6 +27,7 @@ __all__ = [
     "LedgerAnswered",
     "LedgerChanges",
     "LedgerLoaded",
+    "LedgerRefused",
     "LedgerRows",
     "LoadRows",
     "NodeAnswer",
@@ -173,6 +174,12 @@ class LedgerChanges(Struct, frozen=True, kw_only=True):
     """The change counter of every node that has a row, in ascending name."""
 
     changes: tuple[tuple[str, int], ...]
+
+
+class LedgerRefused(Struct, frozen=True, kw_only=True):
+    """The ledger is there and said no to this call, each time it was asked. Nothing of the call counts as done."""
+
+    effect: CommitLedger | ReleaseHolds | ConfirmHolds | LoadRows | RefreshLedger
 
 
 class Ledger(Protocol):

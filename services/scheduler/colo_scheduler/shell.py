@@ -5,7 +5,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final, TypeVar, assert_never
 
 import structlog
 from msgspec import Struct
@@ -19,7 +19,7 @@ from colo_common.events.requests import PendingReplicas, PendingReply, Refusal
 from colo_common.events.reservation import ReservationChanged
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
-from colo_common.ports import Bus, Clock, PortError, Store, Unavailable
+from colo_common.ports import Bus, Clock, PortError, Refused, Store, Unavailable
 from colo_common.runtime.ask import ask
 from colo_common.runtime.backoff import Backoff
 from colo_common.runtime.core import Hearing
@@ -35,6 +35,7 @@ from colo_scheduler.ledger import (
     LedgerAnswered,
     LedgerChanges,
     LedgerLoaded,
+    LedgerRefused,
     LedgerRows,
     LoadRows,
     RefreshLedger,
@@ -77,8 +78,14 @@ _ROUNDS: Final = 3
 _COUNT_EVERY_S: Final = 1.0
 _LEAVE_AFTER_S: Final = 6.0
 _SHOWN_UNREADABLE: Final = 3
+_REFUSALS_MAX: Final = 5
+"""So often one call is refused before it is given up: about two seconds, in which a server may change its role."""
 
 Inject = Callable[[Struct], Awaitable[None]]
+
+
+class _GivenUpError(Exception):
+    """The ledger said no, time and again."""
 
 
 class SchedulerShell:
@@ -160,20 +167,17 @@ class SchedulerShell:
         return [event for events in found for event in events]
 
     async def perform(self, effect: Effect) -> Sequence[Struct]:
-        """Do one effect of the core, as often as it takes. Raises GaveUp when the service leaves while the ledger is away."""
+        """Do one effect of the core, as often as it takes. Raises GaveUp when the service leaves while the ledger is away.
+
+        What the ledger refuses _REFUSALS_MAX times comes back as LedgerRefused: asking alike would keep everything else waiting.
+        """
         match effect:
-            case CommitLedger():
-                return [await self._commit(effect)]
-            case ReleaseHolds(attempts=attempts):
-                return [HoldsReleased(released=await self._until_done(lambda: self._ledger.release(attempts)))]
-            case ConfirmHolds(attempts=attempts):
-                await self._until_done(lambda: self._ledger.confirm(attempts))
-                return []
-            case LoadRows(nodes=nodes):
-                return [LedgerRows(rows=await self._until_done(lambda: self._ledger.rows(nodes)))]
-            case RefreshLedger():
-                changes = await self._until_done(self._ledger.changes)
-                return [LedgerChanges(changes=tuple(sorted(changes.items())))]
+            case CommitLedger() | ReleaseHolds() | ConfirmHolds() | LoadRows() | RefreshLedger():
+                try:
+                    return await self._call(effect)
+                except _GivenUpError as error:
+                    self._log.warning("ledger-refused", call=type(effect).__name__, error=str(error))
+                    return [LedgerRefused(effect=effect)]
             case AskPending():
                 self._ask_pending.set()
                 return []
@@ -186,10 +190,29 @@ class SchedulerShell:
             case _:
                 raise InvariantBroken("the scheduler has no such effect", effect=type(effect).__name__)
 
+    async def _call(
+        self, effect: CommitLedger | ReleaseHolds | ConfirmHolds | LoadRows | RefreshLedger
+    ) -> Sequence[Struct]:
+        match effect:
+            case CommitLedger():
+                return [await self._commit(effect)]
+            case ReleaseHolds(attempts=attempts):
+                return [HoldsReleased(released=await self._asked(lambda: self._ledger.release(attempts)))]
+            case ConfirmHolds(attempts=attempts):
+                await self._asked(lambda: self._ledger.confirm(attempts))
+                return []
+            case LoadRows(nodes=nodes):
+                return [LedgerRows(rows=await self._asked(lambda: self._ledger.rows(nodes)))]
+            case RefreshLedger():
+                changes = await self._asked(self._ledger.changes)
+                return [LedgerChanges(changes=tuple(sorted(changes.items())))]
+            case _:
+                assert_never(effect)
+
     async def _commit(self, effect: CommitLedger) -> LedgerAnswered:
         start_us = self._clock.wall_us()
         # A call whose answer was lost is sent again: the ledger accepts the same bytes twice and changes nothing.
-        answers = await self._until_done(lambda: self._ledger.commit(effect.reserves, effect.fences))
+        answers = await self._asked(lambda: self._ledger.commit(effect.reserves, effect.fences))
         end_us = self._clock.wall_us()
         self._commit_seconds.observe((end_us - start_us) / 1e6)
         for answer in answers:
@@ -208,6 +231,22 @@ class SchedulerShell:
 
         await self._patience.until_done(attempt)
         return results[0]
+
+    async def _asked(self, call: Callable[[], Awaitable[T]]) -> T:
+        """As `_until_done`; raises _GivenUpError once the ledger, which is there, has refused it too often."""
+        refusals = 0
+
+        async def attempt() -> T:
+            nonlocal refusals
+            try:
+                return await call()
+            except Refused as error:
+                refusals += 1
+                if refusals >= _REFUSALS_MAX:
+                    raise _GivenUpError(str(error)) from error
+                raise
+
+        return await self._until_done(attempt)
 
     # ---- start
 

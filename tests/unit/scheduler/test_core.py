@@ -1,5 +1,6 @@
 """The core's timer, its limits and what it refuses; stories are in tests/scripts/scheduler."""
 
+import re
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from colo_common.events.effects import Asked, Publish, Reply, Wake
 from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
 from colo_common.events.placement import PlacementRejected, PlacementsDecided, ReasonCount
 from colo_common.events.requests import ExplainPlacement, HoldsReply, ListHolds, ListNodes, PlacementsExplained, Refusal
+from colo_common.events.service import DeadLettered
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
@@ -116,11 +118,16 @@ BAD = {
 
 
 @pytest.mark.parametrize(("want", "field"), BAD.values(), ids=BAD.keys())
-def test_a_want_that_breaks_a_rule_is_named_and_changes_nothing(want: Any, field: str) -> None:
+def test_a_want_that_breaks_a_rule_is_named_and_the_others_are_taken(want: Any, field: str) -> None:
     core = a_bench().core
-    with pytest.raises(InvalidInput, match=rf"wants\[1\]\.\S*{field}"):
-        core.handle(ReplicasWanted(wants=(a_want("good/t/0"), want)), 0)
-    assert len(core.queue) == 0
+    (letter,) = core.handle(ReplicasWanted(wants=(a_want("j/t/ok"), want)), 1)
+    assert isinstance(letter, Publish)
+    assert isinstance(letter.fact, DeadLettered)
+    assert re.match(rf"wants\[1\]\.\S*{field}", letter.fact.reason)
+    assert (len(core.queue), core.counts["wants_refused"]) == (1, 1)
+    with pytest.raises(InvalidInput, match=rf"wants\[0\]\.\S*{field}"):
+        core.handle(ReplicasWanted(wants=(want,)), 2)
+    assert len(core.queue) == 1
 
 
 def test_wants_above_the_limit_are_left_out_counted_and_asked_for_again() -> None:
