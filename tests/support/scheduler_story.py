@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 from colo_common.events.effects import Asked, Effect, Publish, Reply, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn, ReplicaWant
-from colo_common.events.node import AllocatableChanged, Explanation, FreshnessChanged, ZoneAllocatable
+from colo_common.events.node import AllocatableChanged, Explanation, ForeignUse, FreshnessChanged, ZoneAllocatable
 from colo_common.events.requests import ExplainPlacement, HoldsReply, ListHolds, PlacementsExplained
 from colo_common.model.constraints import (
     UNCONSTRAINED,
@@ -102,6 +102,7 @@ def an_allocatable(
     at_ms: int = 0,
     seq: int = 1,
     freshness: Freshness = Freshness.FRESH,
+    foreign: tuple[ForeignUse, ...] | None = (),
 ) -> AllocatableChanged:
     """`zones` are pairs of mcpu and bytes that may be promised."""
     return AllocatableChanged(
@@ -121,6 +122,7 @@ def an_allocatable(
             for i, (mcpu, memory) in enumerate(zones)
         ),
         explanation=Explanation(formula="test", terms=()),
+        foreign=foreign,
     )
 
 

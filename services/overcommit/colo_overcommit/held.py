@@ -115,6 +115,10 @@ class Held:
         """Zone -> CPU that LSE work asked for (mcpu), for zones in which it holds some."""
         return {zone: mcpu for zone, mcpu in sorted(self._lse.mcpu.items()) if mcpu}
 
+    def holds(self, replica: str, attempt: int) -> bool:
+        """Whether the attempt holds something."""
+        return attempt_key(replica, attempt) in self._attempts
+
     def is_exclusive(self, replica: str, attempt: int) -> bool:
         """Whether the attempt is LSE work that holds something."""
         return self._sums_of.get(attempt_key(replica, attempt)) is self._lse

@@ -16,6 +16,7 @@ from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import QosClass
 from colo_scheduler.facts import BoolArray, NodeFacts
+from colo_scheduler.foreign import claimed_of, room_of, shared_cpus_of
 from colo_scheduler.inventory import Holding, NodeInventory, amplified, reserved_shares
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.merits import Merits
@@ -194,6 +195,7 @@ class Cluster:
         self._stock.know(node.row, inventory, len(node.holds) - len(node.prod))
         self.merits.loads.know(node.row, fact.topology)
         self.compare(node)
+        self._leave_room(node)
         for name, pool in self._pools.items():
             self._promise(node, name)
             self._hold_again(node, name, pool)
@@ -210,6 +212,7 @@ class Cluster:
             node.freshness, node.freshness_at_ms = fact.freshness, fact.at_ms
         self.merits.hear(node.row, fact)
         self._promise(node, PoolName.BATCH)
+        self._leave_room(node)
         self._write_facts(node)
         self._grow(node)
         return True
@@ -311,9 +314,22 @@ class Cluster:
     def _hold_again(self, node: Node, name: PoolName, pool: Pool) -> None:
         """Subtract all holds anew: the zones of the node may have moved to other columns."""
         pool.forget(node.row)
+        if name is PoolName.PROD:
+            _move(node, pool, claimed_of(node.room, node.said), 1)
         for attempt, shares in node.holds.items():
             if (attempt in node.prod) == (name is PoolName.PROD):
                 _move(node, pool, _costs(node, name, shares, node.holdings.get(attempt)), 1)
+
+    def _leave_room(self, node: Node) -> None:
+        """Prod work leaves others' online work what that uses now, and the shared pool the CPUs for it."""
+        before, node.room = node.room, room_of(node.said, node.allocatable, self.merits.rules.prod_room_pct)
+        inventory = self._stock.of(node.row)
+        if inventory is not None:
+            inventory.shared_cpus = shared_cpus_of(node.room)
+        if before != node.room:
+            pool = self._pools[PoolName.PROD]
+            _move(node, pool, claimed_of(before, node.said), -1)
+            _move(node, pool, claimed_of(node.room, node.said), 1)
 
     def _promise(self, node: Node, name: PoolName) -> None:
         promised = self._batch_of(node) if name is PoolName.BATCH else self._prod_of(node)

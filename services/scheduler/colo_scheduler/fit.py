@@ -193,7 +193,10 @@ def _zones(site: Site, request: RequestClass, wish: _Wish, usable: int) -> list[
         capacity = {CPU: site.row.allocatable_cpu[slot], MEMORY: site.row.allocatable_memory[slot]}
         if wish.cpu_price:
             mask = cpus.cpus_of_zone(zone).mask
-            whole = min(free[CPU] // wish.cpu_price, (mask & usable).bit_count()) // unit * unit
+            whole = min(free[CPU] // wish.cpu_price, (mask & usable).bit_count())
+            if request.qos.has_own_cpus and inventory.shared_cpus:
+                whole = min(whole, inventory.own_most_of(zone))
+            whole = whole // unit * unit
             most = min(capacity[CPU] // wish.cpu_price, (mask & ~inventory.withheld).bit_count()) // unit * unit
             free[CPU], capacity[CPU] = whole * wish.cpu_price, most * wish.cpu_price
         for pages in request.place.huge_pages:

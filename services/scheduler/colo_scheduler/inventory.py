@@ -132,7 +132,19 @@ def amplified(mcpu: int, rules: NodeRules) -> int:
 class NodeInventory:
     """One node's. CPU sets are masks, as in CpuTopology."""
 
-    __slots__ = ("_open", "_pages", "cpus", "devices", "fixed", "holdings", "lse", "rules", "topology", "withheld")
+    __slots__ = (
+        "_open",
+        "_pages",
+        "cpus",
+        "devices",
+        "fixed",
+        "holdings",
+        "lse",
+        "rules",
+        "shared_cpus",
+        "topology",
+        "withheld",
+    )
 
     def __init__(self, topology: NodeTopology, rules: NodeRules) -> None:
         """Raises InvalidInput for CPUs that no machine can have: a core in two zones, an id twice."""
@@ -148,10 +160,13 @@ class NodeInventory:
         """CPUs that somebody holds by number."""
         self.lse = 0
         self._pages: dict[tuple[int, int], int] = {}
+        self.shared_cpus: dict[int, int] = {}
+        """How many CPUs of each zone have to stay in nobody's own set, for online work that colo did not place."""
 
     def copy(self) -> "NodeInventory":
         """An inventory that changes for itself."""
         other = NodeInventory(self.topology, self.rules)
+        other.shared_cpus = self.shared_cpus
         for attempt, holding in self.holdings.items():
             other.hold(attempt, holding)
         return other
@@ -215,15 +230,27 @@ class NodeInventory:
         """The most CPUs that LSE or LSR work may take for its own, free or not, as the node's executor will have it.
 
         LSE leaves one to the rest of the node. Amounts keep one for LS work where they leave out every CPU that is withheld; where
-        CPUs are withheld beside the amounts, one is kept here.
+        CPUs are withheld beside the amounts, one is kept here. The shared pool keeps `shared_cpus` in any case.
         """
         room = (self._open & ~self.lse).bit_count() - (qos is QosClass.LSE)
-        if self.rules.reserved_cpus_only:
-            own = 0
-            for holding in self.holdings.values():
-                own |= holding.cpus if holding.is_own else 0
-            room = min(room, (self._open & ~own).bit_count() - 1)
+        if self.rules.reserved_cpus_only or self.shared_cpus:
+            pool = (self._open & ~self._own).bit_count()
+            if self.rules.reserved_cpus_only:
+                room = min(room, pool - 1)
+            room = min(room, pool - sum(self.shared_cpus.values()))
         return max(0, room)
+
+    def own_most_of(self, zone: int) -> int:
+        """The most CPUs of a zone that LSE or LSR work may take for its own beside who has some: `shared_cpus` stay."""
+        mask = self.cpus.cpus_of_zone(zone).mask
+        return max(0, (mask & self._open & ~self._own).bit_count() - self.shared_cpus.get(zone, 0))
+
+    @property
+    def _own(self) -> int:
+        own = 0
+        for holding in self.holdings.values():
+            own |= holding.cpus if holding.is_own else 0
+        return own
 
     def zone_pages(self, zone: int, page_bytes: int) -> tuple[int, int]:
         """Huge pages of one size in a zone, in bytes: free (at least 0), and all."""

@@ -9,6 +9,7 @@ from colo_common.events.node import AllocatableChanged
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
+from colo_scheduler.foreign import PROD_ROOM_PCT
 from colo_scheduler.job_counts import JobCounts
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.load.loads import Loads
@@ -22,21 +23,25 @@ __all__ = ["MeritRules", "Merits", "kind_of"]
 
 
 class MeritRules(Struct, frozen=True, kw_only=True):
-    """The policy's part of it. `follows_batch`: the load of work below prod is of use, for its own sake."""
+    """The policy's part of it. `follows_batch`: the load of work below prod is of use, for its own sake.
+
+    `prod_room_pct`: prod work leaves online work that others placed so many percent of what that uses.
+    """
 
     evictions: EvictionPenaltyPolicy = field(default_factory=EvictionPenaltyPolicy)
     load: LoadRules = field(default_factory=LoadRules)
     follows_batch: bool = False
+    prod_room_pct: int = PROD_ROOM_PCT
 
 
 class Merits:
     """`follows[pool]`: holds of that pool have to be told. `is_told`: some load or eviction was heard of."""
 
     def __init__(self, rules: MeritRules | None = None) -> None:
-        self._rules = rules or MeritRules()
+        self.rules = rules or MeritRules()
         self.jobs = JobCounts()
-        self.evictions = EvictionPenalties(self._rules.evictions)
-        self.loads = Loads(self._rules.load)
+        self.evictions = EvictionPenalties(self.rules.evictions)
+        self.loads = Loads(self.rules.load)
         self.follows = {PoolName.BATCH: self._follows_batch, PoolName.PROD: True}
         self.is_told = False
         self._base: Merits | None = None
@@ -44,11 +49,11 @@ class Merits:
     @property
     def _follows_batch(self) -> bool:
         # All usage is what work below prod is judged by; what it adds to that counts for it alone.
-        return self._rules.follows_batch or bool(self.loads.policy.usage_pct)
+        return self.rules.follows_batch or bool(self.loads.policy.usage_pct)
 
     def fork(self) -> "Merits":
         """One that changes for itself, as a trial needs it."""
-        other = Merits(self._rules)
+        other = Merits(self.rules)
         other.jobs, other.evictions, other.loads = JobCounts(self.jobs), self.evictions, self.loads.fork()
         other.follows, other._base = dict.fromkeys(PoolName, True), self
         other.is_told = self.is_told

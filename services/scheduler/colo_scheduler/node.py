@@ -14,7 +14,8 @@ class Node:
     """One node beside its row in the arrays. `holds` is what each attempt holds here, committed or assumed.
 
     `prod`: those of them that hold from the prod pool. `holdings`: what they hold beside amounts, if anything. `reserved`: what
-    nobody gets of the machine, by zone. `said`: the node's own words. `problems`: where the ledger does not agree with it.
+    nobody gets of the machine, by zone; `room`: what prod work leaves there to online work of others, in real CPU. `said`: the
+    node's own words. `problems`: where the ledger does not agree with it.
     """
 
     __slots__ = (
@@ -33,6 +34,7 @@ class Node:
         "prod",
         "reserved",
         "revision",
+        "room",
         "row",
         "said",
         "sockets",
@@ -59,6 +61,7 @@ class Node:
         self.growth = 0
         self.problems: tuple[str, ...] = ()
         self.reserved: tuple[ZoneShare, ...] = ()
+        self.room: tuple[ZoneShare, ...] = ()
         self.revision = 0
         self.changes = 0
         self.in_flight = 0

@@ -3,6 +3,7 @@
 from msgspec import Struct, field
 
 from colo_common.model.invalid import InvalidInput
+from colo_scheduler.foreign import PROD_ROOM_PCT
 from colo_scheduler.load.rules import LoadRules
 from colo_scheduler.merits import MeritRules
 from colo_scheduler.queue import Backoff
@@ -31,6 +32,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     score_rows: how many of the best nodes are kept for the explanation of a decision.
     weights, prod_weights: how much each scorer counts, for work below prod and for prod work.
     evictions: what a node that evicted work of a class loses for how long. load: when a node is too busy for new work.
+    prod_room_pct: prod work leaves online work that others placed so many percent of what that uses, now or as p95.
     tie_rotation: of equal nodes the one is taken whose name comes so many places later; give several schedulers different ones.
     """
 
@@ -47,6 +49,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     assume_ms: int = 30_000
     ask_again_ms: int = 3_000
     score_rows: int = 5
+    prod_room_pct: int = PROD_ROOM_PCT
     tie_rotation: int = 0
     backoff: Backoff = field(default_factory=Backoff)
     weights: ScorerWeights = field(default_factory=ScorerWeights)
@@ -61,7 +64,12 @@ class Policy(Struct, frozen=True, kw_only=True):
     @property
     def merits(self) -> MeritRules:
         """What is to be known of nodes beside what is free on them."""
-        return MeritRules(evictions=self.evictions, load=self.load, follows_batch=self.weights.load_aware > 0)
+        return MeritRules(
+            evictions=self.evictions,
+            load=self.load,
+            follows_batch=self.weights.load_aware > 0,
+            prod_room_pct=self.prod_room_pct,
+        )
 
 
 _AT_LEAST_ONE = (
@@ -90,6 +98,8 @@ def check_policy(policy: Policy) -> None:
         for name in names:
             if getattr(policy, name) < least:
                 raise InvalidInput(f"policy_{name}", f"must be at least {least}", getattr(policy, name))
+    if not 100 <= policy.prod_room_pct <= 1_000:
+        raise InvalidInput("policy_prod_room_pct", "must be 100 to 1000", policy.prod_room_pct)
     if policy.backoff.first_ms < 1:
         raise InvalidInput("policy_backoff_first_ms", "must be at least 1", policy.backoff.first_ms)
     if policy.backoff.most_ms < policy.backoff.first_ms:

@@ -1,0 +1,77 @@
+"""What online work uses that colo did not place: the scheduler leaves it room where it places online work itself.
+
+Colo's own online work holds what it asked for and counts there; everybody else's is known by its use alone.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from colo_common.events.node import ForeignUse, NodeUsageSampled, WorkloadUsage
+from colo_common.model.qos import PriorityBand
+from colo_overcommit.allocatable import ZoneInputs
+from colo_overcommit.held import Held
+from colo_overcommit.load import STEP_MS, p95_of
+
+__all__ = ["WINDOW_MS", "ForeignHistory"]
+
+WINDOW_MS: Final = 300_000
+_RECLAIMED: Final = (PriorityBand.BATCH, PriorityBand.FREE)
+
+# When, and mcpu and bytes of each zone.
+_Usage = tuple[int, tuple[tuple[int, int], ...]]
+
+
+class ForeignHistory:
+    """Five minutes of one node, one sample for each step: its newest."""
+
+    __slots__ = ("_samples",)
+
+    def __init__(self) -> None:
+        self._samples: deque[_Usage] = deque()
+
+    def add(self, sample: NodeUsageSampled, inputs: Sequence[ZoneInputs], held: Held) -> tuple[ForeignUse, ...]:
+        """Take the newest sample with its terms; what is told with it, zone by zone in the order of the terms.
+
+        Use is the online use of a zone less that of work that holds a place in the ledger, which is divided evenly over the zones
+        it may use, rounding down: rather too much is foreign than too little. A percentile covers what there is.
+        """
+        now = tuple(_foreign(inputs, sample.workloads, held))
+        samples, at_ms = self._samples, sample.at_ms
+        if samples and (at_ms < samples[-1][0] or len(samples[-1][1]) != len(now)):
+            # The clock was set back, or it is another machine: what was kept says nothing.
+            samples.clear()
+        if samples and at_ms // STEP_MS == samples[-1][0] // STEP_MS:
+            samples.pop()
+        samples.append((at_ms, now))
+        while samples[0][0] <= at_ms - WINDOW_MS:
+            samples.popleft()
+        return tuple(
+            ForeignUse(
+                zone=zone.zone,
+                cpu_mcpu=now[slot][0],
+                memory_bytes=now[slot][1],
+                cpu_p95_mcpu=p95_of(usage[1][slot][0] for usage in samples),
+                memory_p95_bytes=p95_of(usage[1][slot][1] for usage in samples),
+            )
+            for slot, zone in enumerate(inputs)
+        )
+
+
+def _foreign(inputs: Sequence[ZoneInputs], workloads: Iterable[WorkloadUsage], held: Held) -> Iterable[tuple[int, int]]:
+    """What of the online use of each zone is not of work that holds a place; at least 0."""
+    known = [zone.zone for zone in inputs]
+    placed = dict.fromkeys(known, (0, 0))
+    for workload in workloads:
+        if workload.band in _RECLAIMED or not held.holds(workload.replica, workload.attempt):
+            continue
+        zones = [zone for zone in workload.zones if zone in placed] or known
+        for zone in zones:
+            mcpu, memory_bytes = placed[zone]
+            placed[zone] = (
+                mcpu + workload.cpu_used_mcpu // len(zones),
+                memory_bytes + workload.memory_used_bytes // len(zones),
+            )
+    for zone_inputs in inputs:
+        mcpu, memory_bytes = placed[zone_inputs.zone]
+        yield max(zone_inputs.cpu.online_used - mcpu, 0), max(zone_inputs.memory.online_used - memory_bytes, 0)
