@@ -18,7 +18,10 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.candidates import Candidates
 from colo_scheduler.cluster import Cluster
 from colo_scheduler.decide import decide_class
+from colo_scheduler.load.estimate import Sums
+from colo_scheduler.load.rows import LoadTable, loads_passing, room_in_row
 from colo_scheduler.load.rules import LoadRules
+from colo_scheduler.load.usage import NodeLoad
 from colo_scheduler.merits import MeritRules, Merits, kind_of
 from colo_scheduler.pool import PoolName, pool_of
 from colo_scheduler.request import RequestClass, class_of
@@ -323,3 +326,24 @@ def test_a_trial_decides_the_same_and_leaves_no_trace(
     cluster.check()
     assert not any(node.holds for node in cluster.nodes if not fleet[node.row].held)
     assert PoolName.BATCH in cluster.merits.follows
+
+
+tight = st.tuples(st.integers(0, 300), st.integers(0, 300))
+
+
+@settings(max_examples=150)
+@given(st.tuples(st.integers(1, 200), st.integers(1, 200)), tight, tight, st.integers(0, 100), st.booleans())
+def test_a_node_has_room_for_as_many_as_the_filter_lets_in_one_after_the_other(
+    capacity: tuple[int, int], used: tuple[int, int], step: tuple[int, int], limit: int, is_prod: bool
+) -> None:
+    policy = LoadRules(cpu_pct=limit, memory_pct=limit // 2, prod_cpu_pct=limit // 3, prod_memory_pct=limit).policy()
+    table, band = LoadTable(policy, 1), PriorityBand.PROD if is_prod else PriorityBand.BATCH
+    load = NodeLoad(updated_at_ms=NOW_MS, usage={"cpu": used[0], "memory": used[1]})
+    estimate_row = table.row_of({"cpu": step[0], "memory": step[1]})
+    sums = Sums({}, {}, {"cpu": used[0], "memory": used[1]})
+    table.write_sums(0, load, sums, {"cpu": capacity[0], "memory": capacity[1]})
+    room = room_in_row(table.rows(1), 0, estimate_row, band, policy, NOW_MS, 5)
+    for number in range(5):
+        is_let_in = bool(loads_passing(table.rows(1), estimate_row, band, policy, NOW_MS)[0])
+        assert is_let_in is (number < room)
+        table.place_estimate(0, estimate_row, is_prod=True)

@@ -7,7 +7,6 @@ import pytest
 from colo_common.model.invalid import InvalidInput
 from colo_scheduler.load.dynamic import DynamicPolicy, Metric, dynamic_score, is_usable, refused_by
 from colo_scheduler.load.hot_value import Arrivals, HotPolicy, hot_value
-from colo_scheduler.load.windows import UsageHistory, aggregate_of
 
 ONE = DynamicPolicy(sync_period_ms={"cpu": 180_000}, limits_ratio={"cpu": 0.65}, weights={"cpu": 1.0})
 
@@ -100,36 +99,3 @@ def test_the_policy_as_shipped_is_valid() -> None:
     policy = DynamicPolicy()
     policy.validate()
     assert set(policy.limits_ratio) < set(policy.weights)
-
-
-@pytest.mark.parametrize(("kind", "expected"), [("avg", 50), ("p50", 50), ("p90", 90), ("p95", 100), ("p99", 100)])
-def test_a_percentile_is_the_value_of_its_nearest_rank(kind: str, expected: int) -> None:
-    assert (
-        aggregate_of([100, 10, 20, 90, 30, 40, 60, 50, 70, 80][::-1] if kind != "avg" else [1, 100], kind) == expected
-    )
-
-
-def test_an_unknown_aggregate_is_refused() -> None:
-    with pytest.raises(InvalidInput):
-        aggregate_of([1], "p12")
-    with pytest.raises(InvalidInput):
-        aggregate_of([], "avg")
-
-
-def test_a_history_keeps_one_sample_a_step_and_forgets_what_is_old() -> None:
-    history = UsageHistory(keep_ms=30, step_ms=10)
-    assert history.aggregate(30) is None
-    for at_ms, cpu in ((0, 1000), (10, 1), (12, 5), (21, 7), (30, 9), (29, 500)):
-        history.add(at_ms, {"cpu": cpu})
-    whole = history.aggregate(30, ("avg", "p50", "p99"))
-    assert whole is not None
-    assert whole.usage == {"avg": {"cpu": 7}, "p50": {"cpu": 7}, "p99": {"cpu": 9}}
-    newest = history.aggregate(1, ("p50",))
-    assert newest is not None
-    assert newest.usage == {"p50": {"cpu": 9}}
-
-
-@pytest.mark.parametrize(("keep_ms", "step_ms"), [(0, 1), (5, 10), (10, 0), (1_000_000, 1)])
-def test_a_history_that_keeps_nothing_or_too_much_is_refused(keep_ms: int, step_ms: int) -> None:
-    with pytest.raises(InvalidInput):
-        UsageHistory(keep_ms=keep_ms, step_ms=step_ms)

@@ -13,6 +13,7 @@ from colo_common.model.constraints import Constraints, Taint
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
+from colo_scheduler.merits import kind_of
 from colo_scheduler.plan import plan_job
 from colo_scheduler.policy import Policy
 from colo_scheduler.scorers.weights import ScorerWeights
@@ -104,6 +105,19 @@ def test_newcomers_count_until_a_sample_shows_them() -> None:
     assert len(bench.core.cluster.nodes[0].holds) == 8, "no more than what is promised"
 
 
+def test_a_newcomer_that_ends_before_a_sample_shows_it_makes_room_again() -> None:
+    rules = structs.replace(Policy().load, cpu_pct=65)
+    bench = a_bench({"n": a_load(9_000)}, Policy(load=rules))
+    assert place(bench, a_want("job/main/0"), a_want("job/main/1")) == ["n", "-"]
+    ended = ReplicaEnded(
+        at_ms=0, node="n", replica="job/main/0", job="job", attempt=1, cause=EndCause.EXITED, exit_code=0
+    )
+    bench.say(ended)
+    bench.now_ms = 2_000
+    bench.wake()
+    assert [replica for replica, _ in bench.core.cluster.nodes[0].holds] == ["job/main/1"]
+
+
 def test_online_work_prefers_nodes_where_online_work_uses_less() -> None:
     bench = a_bench({"a": a_load(9_000, prod_mcpu=8_000), "b": a_load(9_000, prod_mcpu=1_000)})
     assert place(bench, online("web/main/0"), online("web/main/1")) == ["b", "b"]
@@ -149,9 +163,12 @@ def test_a_node_that_has_just_evicted_such_work_comes_behind_its_equals(cause: E
     ended = ReplicaEnded(
         at_ms=0, node="a", replica="job/main/0", job="job", attempt=1, cause=cause, exit_code=137, eviction="e1"
     )
+    # What is said twice was one eviction.
+    bench.tell(ended)
     bench.say(ended)
-    # What is said twice was one eviction: the penalty is no larger, and half of it is gone after a minute.
-    bench.say(ended)
+    kind = kind_of(PriorityBand.BATCH, QosClass.BE, 1_000, GIB)
+    lost = 50 if cause is EndCause.EVICTED else 100
+    assert bench.core.cluster.merits.evictions.scores(kind, 2, 0).tolist() == [lost, 100]
     assert place(bench, a_want("job/main/1", mcpu=2_000)) == ["a"], "work of another size is not concerned"
     bench.core.handle(
         ReplicaEnded(at_ms=0, node="a", replica="job/main/1", job="job", attempt=1, cause=EndCause.EXITED, exit_code=0),
