@@ -16,6 +16,7 @@ from msgspec import structs
 
 from colo_common.events.effects import Effect
 from colo_common.events.job import ReplicasWanted, ReplicaWant
+from colo_common.events.node import ForeignUse
 from colo_common.model.constraints import (
     Constraints,
     CpuBind,
@@ -125,6 +126,7 @@ steps = st.lists(
         st.tuples(st.just("want"), st.one_of(online, batch), st.integers(1, 3)),
         st.tuples(st.just("end"), st.integers(0, 20)),
         st.tuples(st.just("restart")),
+        st.tuples(st.just("foreign"), st.integers(0, 2_700), st.integers(0, 5)),
     ),
     min_size=1,
     max_size=14,
@@ -139,13 +141,19 @@ class Life:
         self.held: dict[str, Placement] = {}
         self.bench = Bench()
         self.number = 0
+        self.foreign_mcpu, self.foreign_bytes = 0, 0
         self.tell_cluster()
 
     def tell_cluster(self) -> list[Effect]:
         effects: list[Effect] = []
         for name, machine in self.cluster.items():
             effects += self.bench.tell(a_node(name, machine.topology, is_online=True, rules=machine.rules))
-            effects += self.bench.tell(an_allocatable(name, [(3000, 6 * GIB) for _ in machine.topology.zones]))
+            free = [(3000, 6 * GIB) for _ in machine.topology.zones]
+            foreign = tuple(
+                ForeignUse(zone=zone.zone, cpu_mcpu=self.foreign_mcpu, memory_bytes=self.foreign_bytes)
+                for zone in machine.topology.zones
+            )
+            effects += self.bench.tell(an_allocatable(name, free, at_ms=self.bench.now_ms, foreign=foreign))
         return effects + self.bench.wake()
 
     def want(self, about: tuple[QosClass, PriorityBand, int, Constraints], count: int) -> None:
@@ -163,6 +171,12 @@ class Life:
             placement = self.held.pop(names[number % len(names)])
             self.take(self.bench.say(ended(placement)))
 
+    def use(self, mcpu: int, gib: int) -> None:
+        """Others' online work uses so much of every zone from now on."""
+        self.foreign_mcpu, self.foreign_bytes = mcpu, gib * GIB
+        self.bench.now_ms += 1
+        self.take(self.tell_cluster())
+
     def restart(self) -> None:
         before = {node.name: node.holdings for node in self.bench.core.cluster.nodes}
         self.bench.core = SchedulerCore()
@@ -178,11 +192,33 @@ class Life:
     def take(self, effects: list[Effect], *, is_again: bool = False) -> None:
         for placement in placements_of(effects):
             assert is_again or placement.replica not in self.held
+            is_new = placement.replica not in self.held
             self.held[placement.replica] = placement
+            if is_new and placement.band is PriorityBand.PROD:
+                self.see_room(placement.node)
         self.bench.core.check()
         assert self.bench.core.cluster.disagreeing == {}
         for name, machine in self.cluster.items():
             look(machine, [placement for placement in self.held.values() if placement.node == name])
+
+    def see_room(self, node: str) -> None:
+        """Whoever came last left others' online work half as much again as it uses, of amounts and of CPUs to run on."""
+        machine = self.cluster[node]
+        here = [held for held in self.held.values() if held.node == node and held.band is PriorityBand.PROD]
+        kept = CpuSet.parse(machine.rules.reserved_cpus) | CpuSet.parse(machine.rules.system_cpus)
+        zones = machine.topology.zones
+        cpu_mcpu = sum(held.cpu_mcpu for held in here)
+        capacity_mcpu = sum(zone.cpu_capacity_mcpu for zone in zones) * machine.rules.amplification_pct // 100
+        room_mcpu = (self.foreign_mcpu * 3 + 1) // 2
+        assert cpu_mcpu + len(zones) * room_mcpu <= capacity_mcpu
+        memory = sum(held.memory_bytes for held in here) + machine.rules.reserved_memory_bytes
+        assert memory + len(zones) * self.foreign_bytes * 3 // 2 <= sum(zone.memory_bytes for zone in zones)
+        own = {cpu for held in here if held.qos.has_own_cpus for cpu in CpuSet.parse(held.cpus)}
+        newest = here[-1]
+        for zone in zones:
+            if newest.qos.has_own_cpus and CpuSet.parse(newest.cpus) & CpuSet.parse(zone.cpus):
+                shared = [cpu for cpu in CpuSet.parse(zone.cpus) if cpu not in own and cpu not in kept]
+                assert len(shared) * 1000 >= room_mcpu
 
 
 def look(machine: Machine, placements: list[Placement]) -> None:
@@ -256,6 +292,8 @@ def live(cluster: Sequence[Machine], story: Sequence[tuple[object, ...]]) -> Lif
                 life.end(number)
             case ("restart",):
                 life.restart()
+            case ("foreign", int(mcpu), int(gib)):
+                life.use(mcpu, gib)
             case _:
                 raise AssertionError(step)
     return life
