@@ -22,13 +22,12 @@ from colo_common.events.requests import (
     Refusal,
 )
 from colo_common.events.reservation import ReservationChanged
-from colo_common.model.invalid import InvalidInput
 from colo_scheduler.attempts import Over
 from colo_scheduler.cluster import Cluster, View
 from colo_scheduler.commit import Commits, Recovery, load_rows
 from colo_scheduler.decide import ClassDecision, Stages, Unwatched
 from colo_scheduler.denied import Denied, as_answered
-from colo_scheduler.explain import Report, capacity_report, report_of
+from colo_scheduler.explain import Report, full_report
 from colo_scheduler.ledger import (
     CALL_MAX,
     Attempt,
@@ -44,7 +43,8 @@ from colo_scheduler.ledger import (
     ReleaseHolds,
 )
 from colo_scheduler.merits import Merits
-from colo_scheduler.plan import plan_job
+from colo_scheduler.plan import Ground
+from colo_scheduler.plans import Plans
 from colo_scheduler.policy import Policy
 from colo_scheduler.pool import pool_of
 from colo_scheduler.queue import Parked, WantQueue
@@ -54,7 +54,7 @@ from colo_scheduler.reservation.held_place import name_of
 from colo_scheduler.reservation_answers import answer, is_question
 from colo_scheduler.reservation_rows import JobsOver, ReservationsLoaded
 from colo_scheduler.reserve import Reserve
-from colo_scheduler.search import needs_search
+from colo_scheduler.search import SEARCH_COST, needs_search
 from colo_scheduler.shards import Shards, ShardsHeld
 from colo_scheduler.turn import decide_turn
 from colo_scheduler.want_rules import good_wants
@@ -62,8 +62,6 @@ from colo_scheduler.want_rules import good_wants
 __all__ = ["AskPending", "Event", "SchedulerCore"]
 
 _PAGE_MAX: Final = 1_000
-_SEARCH_COST: Final = 10
-"""One want that needs a closer look at nodes counts as so many of the others in a batch."""
 
 
 class AskPending(Struct, frozen=True, kw_only=True):
@@ -122,6 +120,7 @@ class SchedulerCore:
         self._denied = Denied(self.policy, self.counts)
         self.reserve = Reserve(self.cluster, self.queue, self.commits, self.counts, self.shards, self._end)
         self._reserves = reserves
+        self._plans = Plans(self.cluster, self.policy)
         self._has_overflowed = False
         self._refresh_at_ms: int | None = None
         self._ask_again_at_ms: int | None = None
@@ -185,7 +184,9 @@ class SchedulerCore:
             case Asked():
                 if is_question(event.body):
                     return self._answer_reservations(event, now_ms)
-                return [Reply(request=event.request, body=self._answer(event, now_ms))]
+                if isinstance(event.body, PlanJob):
+                    return self._plan(event.request, event.body)
+                return [Reply(request=event.request, body=self._answer(event))]
             case ReservationsLoaded() | ReservationChanged() | JobsOver():
                 pass
             case Conflict():
@@ -197,12 +198,12 @@ class SchedulerCore:
         return []
 
     def deadline_ms(self) -> int | None:
-        """Now (just after now, after a Wake) while there is something to decide or to write; else the next backoff or refresh."""
+        """Now (just after now, after a Wake) while there is something to do; else the next backoff or refresh."""
         if not self.commits.is_loaded:
             return None
         if self._releasing or self._confirming or self.cluster.grown or self.reserve.is_hurried:
             return self._soon_ms
-        if self.queue.next_class() is not None:
+        if self.queue.next_class() is not None or len(self._plans):
             return self._soon_ms
         moments = [
             moment
@@ -337,6 +338,7 @@ class SchedulerCore:
         if self._has_overflowed and len(self.queue) * 2 <= self.policy.waiting_max:
             self._has_overflowed = False
             effects.append(AskPending())
+        effects.extend(self._plans.step(partial(self._ground, now_ms)))
         return effects
 
     def _next_refresh(self, now_ms: int) -> int | None:
@@ -378,7 +380,7 @@ class SchedulerCore:
         while budget > 0 and (request := self.queue.next_class()) is not None:
             view = view or self.cluster.view(now_ms)
             # Who looks closely takes longer: the inbox is not to wait for it.
-            cost = _SEARCH_COST if needs_search(view, request) else 1
+            cost = SEARCH_COST if needs_search(view, request) else 1
             wants = self.queue.take(request, min(max(1, budget // cost), self.policy.quantum))
             budget -= len(wants) * cost
             if self.reserve.has_places:
@@ -423,10 +425,7 @@ class SchedulerCore:
     def _report(self, view: View, request: RequestClass, wants: list[ReplicaWant], decision: ClassDecision) -> Report:
         if request.place.reservation:
             return self.reserve.report(view, request, wants[0])
-        report = report_of(view, request, decision.refused)
-        if request.is_admitted:
-            report = capacity_report(self.cluster, view, request, report) or report
-        return report
+        return full_report(self.cluster, view, request, decision.refused)
 
     def _reject(self, request: RequestClass, wants: list[ReplicaWant], report: Report, now_ms: int) -> list[Effect]:
         """Put the wants back and let their class wait; say why where that is news."""
@@ -444,14 +443,12 @@ class SchedulerCore:
 
     # ---- questions
 
-    def _answer(self, asked: Asked, now_ms: int) -> Struct:
+    def _answer(self, asked: Asked) -> Struct:
         match asked.body:
             case ExplainPlacement(job=job, replica=replica):
                 return PlacementsExplained(decisions=self._records.explain(job, replica, self.queue.find(replica)))
             case ListHolds(offset=offset, limit=limit):
                 return self._holds(offset, limit)
-            case PlanJob():
-                return self._plan(asked.body, now_ms)
             case _:
                 name = type(asked.body).__name__
                 return Refusal(
@@ -470,16 +467,17 @@ class SchedulerCore:
             return [Reply(request=asked.request, body=refusal)]
         return answer(self.reserve, self._records, asked.request, asked.body, now_ms)
 
-    def _plan(self, ask: PlanJob, now_ms: int) -> Struct:
-        if not self.commits.is_loaded:
-            return Refusal(code=503, field="ledger", rule="the ledger is not read yet")
+    def _plan(self, request: str, ask: PlanJob) -> list[Effect]:
+        refusal: Refusal | None = Refusal(code=503, field="ledger", rule="the ledger is not read yet")
+        if self.commits.is_loaded:
+            refusal = self._plans.ask(request, ask)
+        return [Reply(request=request, body=refusal)] if refusal is not None else []
+
+    def _ground(self, now_ms: int) -> Ground:
+        """What a plan that begins now is made on."""
         placements = {attempt: held.placement for attempt, held in self.commits.held.items() if not name_of(attempt[0])}
-        places = self.reserve.places.fork() if self.reserve.has_places else None
-        trial = self.cluster.trial(now_ms)
-        try:
-            return plan_job(trial, ask, self.policy, placements, waiting=len(self.queue), reserved=places)
-        except InvalidInput as error:
-            return Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
+        reserved = self.reserve.places.fork() if self.reserve.has_places else None
+        return Ground(self.cluster.trial(now_ms), placements, len(self.queue), reserved)
 
     def _holds(self, offset: int, limit: int) -> Struct:
         if offset < 0 or not 1 <= limit <= _PAGE_MAX:

@@ -19,7 +19,7 @@ from colo_scheduler.search import TRIES_MOST, look_closely, needs_search
 from colo_scheduler.stack import Filtered, counts_of, run_filters, usable
 from colo_scheduler.zones import IntArray, cpu_held_together, parts_of_rows
 
-__all__ = ["Report", "capacity_report", "report_of", "sentence"]
+__all__ = ["Report", "full_report", "report_of", "sentence"]
 
 _NOBODY: Mapping[int, Misfit] = {}
 _REASONS = tuple(Reason)
@@ -157,13 +157,14 @@ def _shortage(
     return np.zeros(rows.size, dtype=np.int64), 1, "condition"
 
 
-def capacity_report(cluster: Cluster, view: View, request: RequestClass, report: Report) -> Report | None:
-    """The report of a request that is larger than every node as a whole, or None when some node could hold it empty.
+def full_report(cluster: Cluster, view: View, request: RequestClass, refused: Mapping[int, Misfit] = _NOBODY) -> Report:
+    """`report_of`, and whether the request is larger than every node as a whole: it then lacks what the largest one lacks.
 
-    None as well while no node has said what it is: then nothing is known to be too large.
+    While no node has said what it is nothing is known to be too large.
     """
-    nearest = too_large(cluster, view, request)
-    return None if nearest is None else report._replace(nearest=nearest, is_unresolvable=True)
+    report = report_of(view, request, refused)
+    nearest = too_large(cluster, view, request) if request.is_admitted else None
+    return report if nearest is None else report._replace(nearest=nearest, is_unresolvable=True)
 
 
 def sentence(report: Report) -> str:

@@ -50,7 +50,7 @@ class HeldPlaces:
 
     def fork(self) -> "HeldPlaces":
         """Places of its own that start as these are."""
-        other = HeldPlaces(self.book)
+        other = HeldPlaces(self.book.fork())
         other.under_way = {name: dict(uses) for name, uses in self.under_way.items()}
         return other
 

@@ -1,9 +1,14 @@
-"""Where a job would go if it were submitted now: the scheduler's own decision on a trial view, and nothing is kept of it."""
+"""Where a job would go if it were submitted now: the scheduler's own decision on a trial view, and nothing is kept of it.
+
+A plan is made in steps of bounded size, so that one of thousands of replicas keeps nobody waiting; `plans.py` gives
+them their turn.
+"""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Final
+from itertools import islice
+from typing import Final, NamedTuple
 
 from colo_common.events.job import ReplicaWant
 from colo_common.events.placement import NodeScore
@@ -12,82 +17,146 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_rules import validate_spec
 from colo_common.model.placement import Placement
-from colo_common.model.workload import JobSpec
-from colo_scheduler.cluster import View
+from colo_common.model.workload import JobSpec, TaskSpec
+from colo_scheduler.cluster import Cluster, View
 from colo_scheduler.commit import placement_of
 from colo_scheduler.decide import Choice, ClassDecision
-from colo_scheduler.explain import Report, report_of
+from colo_scheduler.explain import Report, full_report
 from colo_scheduler.held_places import HeldPlaces, Taken, serve
 from colo_scheduler.inventory import holding_of
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.policy import Policy
 from colo_scheduler.pool import pool_of
-from colo_scheduler.preempt import find_victims, take_place_of
+from colo_scheduler.preempt import NODES_MOST, find_victims, take_place_of
 from colo_scheduler.queue import WantQueue
 from colo_scheduler.request import RequestClass, class_of
 from colo_scheduler.reservation.book import ReservationBook
 from colo_scheduler.reservation.held_place import attempt_of
 from colo_scheduler.reservation_report import report_for_owner
+from colo_scheduler.search import SEARCH_COST, needs_search
 from colo_scheduler.turn import decide_turn
 
-__all__ = ["PLACES_MOST", "Plan", "plan_job"]
+__all__ = ["PLACES_MOST", "STEP_REPLICAS", "Ground", "Plan", "check_plan"]
 
 PLACES_MOST: Final = 1_000
+STEP_REPLICAS: Final = 100
+"""So many replicas are decided in one step; one that needs a closer look at nodes counts as several."""
+_QUEUED_A_STEP: Final = 1_000
+# A search for victims counts as so many replicas, or as one for so many nodes that are looked at.
+_SEARCH_FOR_VICTIMS: Final = 5
+_NODES_FOR_ONE: Final = 20
 _NODES_TOLD: Final = 100
 _PREEMPTORS_MOST: Final = 20
 
 
+class Ground(NamedTuple):
+    """What a plan is made on: the trial view and `reserved` are used up by it. `placements`: what is held, `waiting`: who waits."""
+
+    view: View
+    placements: Mapping[Attempt, Placement]
+    waiting: int
+    reserved: HeldPlaces | None = None
+
+
+class _Turn(NamedTuple):
+    """The replicas of one turn that are still to be decided."""
+
+    request: RequestClass
+    wants: list[ReplicaWant]
+
+
 class Plan:
-    """One plan while it is made: decides as the core does, and takes from its own view."""
+    """One plan while it is made, step by step: decides as the core does, and takes from its own ground."""
 
-    def __init__(
-        self,
-        view: View,
-        policy: Policy,
-        placements: Mapping[Attempt, Placement],
-        reserved: HeldPlaces | None = None,
-    ) -> None:
-        self._view = view
+    def __init__(self, cluster: Cluster, ground: Ground, ask: PlanJob, policy: Policy) -> None:
+        self._cluster = cluster
+        self._view, self._placements, self._waiting, self._reserved = ground
+        self._ask = ask
         self._policy = policy
-        self._placements = placements
-        self._reserved = reserved
+        self._coming = _wants_of(ask.spec, self._view.now_ms)
+        self._queue = WantQueue(ask.spec.replica_count, policy.backoff)
+        self._turn: _Turn | None = None
+        self._missing: list[tuple[RequestClass, int]] = []
+        self._is_placed = False
         self._gone: set[Attempt] = set()
-        self.places: list[PlannedReplica] = []
-        self.reports: dict[RequestClass, Report] = {}
-        self.scores: dict[RequestClass, tuple[NodeScore, ...]] = {}
+        self._leaving: list[Placement] = []
+        self._helped = 0
+        self._places: list[PlannedReplica] = []
+        self._reports: dict[RequestClass, Report] = {}
+        self._scores: dict[RequestClass, tuple[NodeScore, ...]] = {}
+        self._classes: dict[str, RequestClass] = {}
 
-    def decide(self, wants: list[ReplicaWant]) -> list[tuple[RequestClass, int]]:
-        """Place these wants in the order of the queue; how many of which request class found no place."""
-        queue = WantQueue(len(wants), self._policy.backoff)
-        for want in wants:
-            queue.add(want)
-        missing = []
-        while (request := queue.next_class()) is not None:
-            taken = queue.take(request, self._policy.quantum)
+    # ---- steps
+
+    def step(self) -> bool:
+        """Do a part of bounded size; whether all is done."""
+        if self._queue_some() == _QUEUED_A_STEP:
+            return False
+        budget = STEP_REPLICAS
+        while budget > 0 and not self._is_placed:
+            budget -= self._place_some(budget)
+        while budget > 0 and self._missing:
+            budget -= max(_SEARCH_FOR_VICTIMS, min(self._view.count, NODES_MOST) // _NODES_FOR_ONE)
+            self._preempt_one()
+        return self._is_placed and not self._missing
+
+    def _queue_some(self) -> int:
+        """Queue the next replicas of the job; how many."""
+        some = list(islice(self._coming, _QUEUED_A_STEP))
+        for want in some:
+            self._queue.add(want)
+            if (task := _task_of(_short(want))) not in self._classes:
+                self._classes[task] = class_of(want)
+        return len(some)
+
+    def _place_some(self, budget: int) -> int:
+        """Decide replicas of one class; how much of the budget that took."""
+        turn = self._turn or self._next_turn()
+        if turn is None:
+            self._is_placed = True
+            return 0
+        cost = SEARCH_COST if needs_search(self._view, turn.request) else 1
+        most = max(1, budget // cost)
+        now, rest = turn.wants[:most], turn.wants[most:]
+        self._turn = _Turn(turn.request, rest) if rest else None
+        self._decide(turn.request, now, rest)
+        return len(now) * cost
+
+    def _next_turn(self) -> _Turn | None:
+        """The class that is next, and as many of it as the core takes in one turn; owners get their reserved places at once."""
+        while (request := self._queue.next_class()) is not None:
+            wants = self._queue.take(request, self._policy.quantum)
             if self._reserved is not None:
-                _, taken = serve(self._reserved, self._view, request, taken, self._take_reserved)
-            decision = decide_turn(
-                self._view,
-                request,
-                len(taken),
-                self._policy,
-                partial(self._take, taken),
-                best_rows=0 if request in self.scores else self._policy.score_rows,
-            )
-            self.scores.setdefault(request, decision.best)
-            if len(decision.choices) < len(taken):
-                self.reports[request] = self._report(request, taken[0], decision)
-                rest = queue.take(request, len(wants))
-                missing.append((request, len(taken) - len(decision.choices) + len(rest)))
-            queue.placed(request)
-        return missing
+                _, wants = serve(self._reserved, self._view, request, wants, self._take_reserved)
+            if wants:
+                return _Turn(request, wants)
+            self._queue.placed(request)
+        return None
+
+    def _decide(self, request: RequestClass, wants: list[ReplicaWant], rest: list[ReplicaWant]) -> None:
+        decision = decide_turn(
+            self._view,
+            request,
+            len(wants),
+            self._policy,
+            partial(self._take, wants),
+            best_rows=0 if request in self._scores else self._policy.score_rows,
+        )
+        self._scores.setdefault(request, decision.best)
+        if len(decision.choices) < len(wants):
+            self._reports[request] = self._report(request, wants[0], decision)
+            others = self._queue.take(request, self._ask.spec.replica_count)
+            self._missing.append((request, len(wants) - len(decision.choices) + len(rest) + len(others)))
+            self._turn = None
+        if self._turn is None:
+            self._queue.placed(request)
 
     def _take(self, wants: list[ReplicaWant], number: int, choice: Choice) -> None:
         want = wants[number]
         # The same job may run already: what is planned is nobody's attempt.
         self._view.take(pool_of(want.band), choice.row, choice.shares, (want.replica, 0), choice.holding)
         held = choice.holding
-        self.places.append(
+        self._places.append(
             PlannedReplica(
                 replica=_short(want),
                 node=self._view.nodes[choice.row].name,
@@ -116,65 +185,79 @@ class Plan:
         if request.place.reservation:
             places = self._reserved or HeldPlaces(ReservationBook())
             return report_for_owner(places, self._view, request, want)
-        return report_of(self._view, request, decision.refused)
+        return full_report(self._cluster, self._view, request, decision.refused)
 
-    def preempt(self, missing: list[tuple[RequestClass, int]]) -> tuple[list[Placement], int]:
-        """Who would have to leave for the first of the missing replicas, and for how many of them that is enough."""
-        leaving: list[Placement] = []
-        helped = 0
-        for request, count in missing:
-            for _ in range(count):
-                if helped == _PREEMPTORS_MOST or not request.is_admitted:
-                    return leaving, helped
-                found = find_victims(self._view, request, self._placements, frozenset(self._gone))
-                if found is None or not take_place_of(self._view, request, found, ("", helped)):
-                    break
-                self._gone.update((placement.replica, placement.attempt) for placement in found.leaving)
-                leaving.extend(found.leaving)
-                helped += 1
-        return leaving, helped
+    def _preempt_one(self) -> None:
+        """Who would have to leave for the next of the missing replicas; none counts as missing when no further one is tried."""
+        request, count = self._missing[0]
+        if self._helped == _PREEMPTORS_MOST or not request.is_admitted:
+            self._missing.clear()
+            return
+        found = find_victims(self._view, request, self._placements, frozenset(self._gone))
+        if found is None or not take_place_of(self._view, request, found, ("", self._helped)):
+            self._missing.pop(0)
+            return
+        self._gone.update((placement.replica, placement.attempt) for placement in found.leaving)
+        self._leaving.extend(found.leaving)
+        self._helped += 1
+        if count == 1:
+            self._missing.pop(0)
+        else:
+            self._missing[0] = (request, count - 1)
+
+    # ---- the answer
+
+    def told(self) -> JobPlanned:
+        """The plan, when all is done."""
+        spec = self._ask.spec
+        order = {task.name: number for number, task in enumerate(spec.tasks)}
+        on: dict[str, Counter[str]] = {task.name: Counter() for task in spec.tasks}
+        for place in self._places:
+            on[_task_of(place.replica)][place.node] += 1
+
+        def in_order(place: PlannedReplica) -> tuple[int, int]:
+            task, _, index = place.replica.partition("/")
+            return order[task], int(index)
+
+        return JobPlanned(
+            fits=len(self._places) == spec.replica_count,
+            at_ms=self._view.now_ms,
+            nodes=self._view.count,
+            replicas=spec.replica_count,
+            placed=len(self._places),
+            waiting=self._waiting,
+            tasks=tuple(self._task(task, on[task.name]) for task in spec.tasks),
+            places=tuple(sorted(self._places, key=in_order)[: self._ask.most]),
+            victims=tuple(_victim(placement) for placement in self._leaving),
+            by_preempting=self._helped,
+        )
+
+    def _task(self, task: TaskSpec, on: Counter[str]) -> PlannedTask:
+        request = self._classes[task.name]
+        nodes = sorted(on.items(), key=lambda pair: (-pair[1], pair[0]))[:_NODES_TOLD]
+        report = self._reports.get(request) if on.total() < task.replicas else None
+        return PlannedTask(
+            task=task.name,
+            replicas=task.replicas,
+            placed=on.total(),
+            nodes=tuple(nodes),
+            counts=report.counts if report else (),
+            nearest=report.nearest if report else None,
+            never=report is not None and report.is_unresolvable,
+            scores=self._scores.get(request, ()),
+        )
 
 
-def plan_job(
-    view: View,
-    ask: PlanJob,
-    policy: Policy,
-    placements: Mapping[Attempt, Placement],
-    *,
-    waiting: int,
-    reserved: HeldPlaces | None = None,
-) -> JobPlanned:
-    """The plan for a job on a trial view, which is used up by it, as `reserved` is. `placements`: what is held now.
-
-    Raises InvalidInput for a job that breaks a rule and for a `most` out of range.
-    """
+def check_plan(ask: PlanJob) -> None:
+    """Raise InvalidInput for a job that breaks a rule and for a `most` out of range."""
     if not 0 <= ask.most <= PLACES_MOST:
         raise InvalidInput("most", f"must be from 0 to {PLACES_MOST}", ask.most)
     validate_spec(ask.spec)
-    plan = Plan(view, policy, placements, reserved)
-    wants = _wants_of(ask.spec, view.now_ms)
-    missing = plan.decide(wants)
-    leaving, helped = plan.preempt(missing)
-    order = {_short(want): number for number, want in enumerate(wants)}
-    places = sorted(plan.places, key=lambda place: order[place.replica])
-    classes = {_task_of(_short(want)): class_of(want) for want in wants}
-    return JobPlanned(
-        fits=not missing,
-        at_ms=view.now_ms,
-        nodes=view.count,
-        replicas=ask.spec.replica_count,
-        placed=len(places),
-        waiting=waiting,
-        tasks=tuple(_task(plan, task.name, task.replicas, classes[task.name]) for task in ask.spec.tasks),
-        places=tuple(places[: ask.most]),
-        victims=tuple(_victim(placement) for placement in leaving),
-        by_preempting=helped,
-    )
 
 
-def _wants_of(spec: JobSpec, now_ms: int) -> list[ReplicaWant]:
+def _wants_of(spec: JobSpec, now_ms: int) -> Iterator[ReplicaWant]:
     labels = tuple(sorted(spec.labels.items()))
-    return [
+    return (
         ReplicaWant(
             replica=f"{spec.name}/{task.name}/{index}",
             job=spec.name,
@@ -191,21 +274,6 @@ def _wants_of(spec: JobSpec, now_ms: int) -> list[ReplicaWant]:
         )
         for task in spec.tasks
         for index in range(task.replicas)
-    ]
-
-
-def _task(plan: Plan, name: str, replicas: int, request: RequestClass) -> PlannedTask:
-    on = Counter(place.node for place in plan.places if _task_of(place.replica) == name)
-    nodes = sorted(on.items(), key=lambda pair: (-pair[1], pair[0]))[:_NODES_TOLD]
-    report = plan.reports.get(request) if on.total() < replicas else None
-    return PlannedTask(
-        task=name,
-        replicas=replicas,
-        placed=on.total(),
-        nodes=tuple(nodes),
-        counts=report.counts if report else (),
-        nearest=report.nearest if report else None,
-        scores=plan.scores[request],
     )
 
 

@@ -109,8 +109,8 @@ class Pool:
 
     def resize(self, size: int, columns: int) -> None:
         """Make room for `size` rows of `columns` zones; neither ever shrinks."""
-        for row in self.rows:
-            row.widen(columns)
+        for number in range(len(self.rows)):
+            self._mine(number).widen(columns)
         self._allocate(size, columns)
 
     def add(self) -> None:
@@ -153,13 +153,14 @@ class Pool:
         return self.rows[number]
 
     def fork(self) -> "Pool":
-        """A pool of its own that starts as this one is: what is taken of it is taken of nothing else."""
+        """A pool of its own that starts as this one is: what is taken of one is taken of no other."""
         self.sync()
         other = Pool(0, self.columns)
         for name, value in vars(self).items():
             setattr(other, name, value.copy() if isinstance(value, np.ndarray) else value)
-        # Rows are copied when they change; most never do.
+        # Rows are copied when they change, on either side; most never do.
         other.rows, other.dirty, other._promised, other._own = list(self.rows), set(), set(), set()
+        self._own = set()
         return other
 
     # ---- arrays

@@ -22,7 +22,7 @@ from colo_scheduler.search import look_closely, needs_search
 from colo_scheduler.stack import usable
 from colo_scheduler.zones import Part, ZoneFree, choose_zones
 
-__all__ = ["Victims", "find_victims", "importance", "take_place_of"]
+__all__ = ["NODES_MOST", "Victims", "find_victims", "importance", "take_place_of"]
 
 NODES_MOST: Final = 2_000
 """So many nodes are looked at, those with the most free CPU first."""
@@ -59,6 +59,7 @@ def find_victims(
             for attempt in node.holds
             if attempt not in gone
             and attempt in placements
+            and placements[attempt].node == node.name
             and pool_of(placements[attempt].band) is name
             and importance(placements[attempt]) < (request.band.rank, request.priority)
         ]

@@ -54,6 +54,7 @@ class Records:
                 counts=report.counts,
                 nearest=report.nearest,
                 retry_at_ms=retry_at_ms,
+                never=report.is_unresolvable,
             )
             self._decisions.reject(want.job, record)
             self._class_records[request] = record
@@ -200,4 +201,5 @@ def rejection(attempt: Attempt, job: str, report: Report, retry_at_ms: int, now_
         counts=report.counts,
         nearest=report.nearest,
         retry_at_ms=retry_at_ms,
+        never=report.is_unresolvable,
     )

@@ -57,23 +57,25 @@ def _answer(reserve: Reserve, records: Records, body: Struct, now_ms: int) -> tu
     match body:
         case CreateReservation(spec=spec):
             effects = reserve.create(spec, now_ms)
-            return effects, _detail(reserve, records, _demand(reserve, spec.name))
+            return effects, _detail(reserve, records, _demand(reserve, spec.name), now_ms)
         case GetReservation(name=name):
             found = reserve.book.find(name)
-            return [], _unknown(name) if found is None else _detail(reserve, records, found)
+            return [], _unknown(name) if found is None else _detail(reserve, records, found, now_ms)
         case DeleteReservation(name=name):
             found = reserve.book.find(name)
             if found is None:
                 return [], _unknown(name)
-            before = _detail(reserve, records, found)
+            before = _detail(reserve, records, found, now_ms)
             return reserve.delete(name, now_ms), before
         case ListReservations(phases=phases, offset=offset, limit=limit):
-            return [], _listed(reserve, records, phases, offset, limit)
+            return [], _listed(reserve, records, phases, offset, limit, now_ms)
         case _:
             return [], Refusal(code=404, field="request", rule="is not about reservations", got=type(body).__name__)
 
 
-def _listed(reserve: Reserve, records: Records, phases: Sequence[str], offset: int, limit: int) -> ReservationList:
+def _listed(
+    reserve: Reserve, records: Records, phases: Sequence[str], offset: int, limit: int, now_ms: int
+) -> ReservationList:
     if offset < 0 or not 1 <= limit <= _PAGE_MAX:
         rule = f"offset is at least 0 and limit from 1 to {_PAGE_MAX}"
         raise InvalidInput("limit", rule, f"offset {offset}, limit {limit}")
@@ -83,7 +85,7 @@ def _listed(reserve: Reserve, records: Records, phases: Sequence[str], offset: i
             raise InvalidInput("phases", f"must be among {' '.join(known)}", phase)
     found = [row for row in reserve.book.rows() if not phases or row.phase.value in phases]
     page = found[offset : offset + limit]
-    return ReservationList(reservations=tuple(_detail(reserve, records, row) for row in page), total=len(found))
+    return ReservationList(reservations=tuple(_detail(reserve, records, row, now_ms) for row in page), total=len(found))
 
 
 def _unknown(name: str) -> Refusal:
@@ -97,7 +99,7 @@ def _demand(reserve: Reserve, name: str) -> Reservation:
     return found
 
 
-def _detail(reserve: Reserve, records: Records, found: Reservation) -> ReservationDetail:
+def _detail(reserve: Reserve, records: Records, found: Reservation, now_ms: int) -> ReservationDetail:
     name, why = found.spec.name, _why(records, found)
     left = reserve.places.placement(name)
     return ReservationDetail(
@@ -123,6 +125,7 @@ def _detail(reserve: Reserve, records: Records, found: Reservation) -> Reservati
         counts=why.counts if why else (),
         nearest=why.nearest if why else None,
         retry_at_ms=why.retry_at_ms if why else 0,
+        now_ms=now_ms,
     )
 
 

@@ -14,10 +14,13 @@ from colo_scheduler.pool import pool_of
 from colo_scheduler.request import RequestClass
 from colo_scheduler.stack import Scoring
 
-__all__ = ["TRIES_MOST", "Found", "Search", "look_closely", "needs_search"]
+__all__ = ["SEARCH_COST", "TRIES_MOST", "Found", "Search", "look_closely", "needs_search"]
 
 TRIES_MOST: Final = 1_000
 """So many nodes are looked at closely for one replica, the best ones; the others are told as not tried."""
+
+SEARCH_COST: Final = 10
+"""One replica that needs a closer look at nodes counts as so many of the others in a batch."""
 
 
 class Found(NamedTuple):

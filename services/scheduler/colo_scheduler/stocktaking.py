@@ -51,12 +51,13 @@ class Stocktaking:
         self._inventories.append(None)
 
     def fork(self) -> "Stocktaking":
-        """One that changes for itself."""
+        """One that changes for itself, as this one does: an inventory is copied when it changes on either side."""
         other = Stocktaking(0)
         other.own_cpus, other.batch_left = self.own_cpus.copy(), self.batch_left.copy()
         other.agrees, other.limited, other.strict = self.agrees, self.limited, self.strict
         other._inventories, other._own = list(self._inventories), set()
         other._free = {kind: free.copy() for kind, free in self._free.items()}
+        self._own = set()
         return other
 
     # ---- changes
@@ -69,6 +70,8 @@ class Stocktaking:
                 self.limited += sign * (known.rules.batch_replicas_most is not None)
                 self.strict += sign * is_strict(known)
         self._inventories[row] = inventory
+        if self._own is not None:
+            self._own.add(row)
         most = inventory.rules.batch_replicas_most
         self.batch_left[row] = (UNLIMITED if most is None else most) - batch_held
         for device in inventory.topology.devices:

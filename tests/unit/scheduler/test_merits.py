@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from colo_common.events.effects import Publish
+from colo_common.events.effects import Asked, Publish, Reply
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.job import ReplicasWanted, ReplicaWant
 from colo_common.events.node import AllocatableChanged, LoadSummary
@@ -14,7 +14,6 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
 from colo_scheduler.merits import kind_of
-from colo_scheduler.plan import plan_job
 from colo_scheduler.policy import Policy
 from colo_scheduler.scorers.weights import ScorerWeights
 from tests.support.builders import GIB, a_node, a_topology
@@ -149,7 +148,8 @@ def test_a_plan_spreads_as_submitting_would() -> None:
         constraints=Constraints(spread=True),
     )
     spec = JobSpec(name="job", queue="default", tasks=(task,))
-    planned = plan_job(bench.core.cluster.trial(0), PlanJob(spec=spec), bench.core.policy, {}, waiting=0)
+    effects = bench.say(Asked(request="r", body=PlanJob(spec=spec)))
+    (planned,) = [each.body for each in effects if isinstance(each, Reply)]
     assert isinstance(planned, JobPlanned)
     assert [place.node for place in planned.places] == ["b", "c", "a"]
     assert [score.scores["spread"] for score in planned.tasks[0].scores] == [100, 100, 50]

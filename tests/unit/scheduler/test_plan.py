@@ -6,15 +6,19 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
-from colo_common.events.effects import Asked, Publish, Reply
-from colo_common.events.job import ReplicasWanted
-from colo_common.events.placement import PlacementsDecided
-from colo_common.events.requests import JobPlanned, PlanJob, Refusal
+from colo_common.events.effects import Asked, Publish, Reply, Wake
+from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
+from colo_common.events.placement import PlacementRejected, PlacementsDecided
+from colo_common.events.requests import ExplainPlacement, JobPlanned, PlacementsExplained, PlanJob, Refusal
+from colo_common.model.constraints import Constraints, NumaPolicy
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
 from colo_scheduler.core import SchedulerCore
+from colo_scheduler.plan import STEP_REPLICAS
+from colo_scheduler.plans import PLANS_MOST
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import EITHER, Bench, a_want, an_allocatable
 
@@ -53,8 +57,11 @@ def planned(bench: Bench, spec: JobSpec, most: int = 100) -> JobPlanned:
 
 
 def asked(bench: Bench, body: PlanJob) -> object:
-    (reply,) = bench.tell(Asked(request="r", body=body))
-    assert isinstance(reply, Reply)
+    effects = bench.tell(Asked(request="r", body=body))
+    while not (replies := [each for each in effects if isinstance(each, Reply)]):
+        assert bench.core.deadline_ms() is not None
+        effects = bench.tell(Wake())
+    (reply,) = replies
     return reply.body
 
 
@@ -112,6 +119,7 @@ def test_what_does_not_fit_is_counted_with_the_nearest_miss() -> None:
     assert (task.placed, task.nodes) == (0, ())
     assert [(count.reason, count.nodes) for count in task.counts] == [(Reason.BATCH_CPU_SHORT, 2)]
     assert task.nearest is not None
+    assert not task.never
     assert (task.nearest.node, task.nearest.need, task.nearest.have) == ("n0", 7000, 6000)
     assert (plan.victims, plan.by_preempting) == ((), 0)
 
@@ -172,3 +180,115 @@ def test_nothing_is_planned_before_the_ledger_is_read() -> None:
     assert isinstance(reply, Reply)
     assert isinstance(reply.body, Refusal)
     assert reply.body.code == 503
+
+
+def whole(bench: Bench, *spec: JobSpec) -> tuple[list[object], int]:
+    """The answers to plans asked for at once, and how often the core was woken for them."""
+    out: list[object] = []
+    for number, each in enumerate(spec):
+        effects = bench.tell(Asked(request=f"r{number}", body=PlanJob(spec=each)))
+        out += [reply.body for reply in effects if isinstance(reply, Reply)]
+    steps = 0
+    while (due := bench.core.deadline_ms()) is not None and due <= bench.now_ms + 1:
+        bench.now_ms = max(bench.now_ms, due)
+        out += [reply.body for reply in bench.core.handle(Wake(), bench.now_ms) if isinstance(reply, Reply)]
+        bench.core.check()
+        steps += 1
+    return out, steps
+
+
+def test_a_plan_of_ten_thousand_replicas_is_made_in_many_small_steps() -> None:
+    bench = a_bench(*[(16_000,)] * 160)
+    (plan,), steps = whole(bench, a_job(("a", 10_000, 50)))
+    assert isinstance(plan, JobPlanned)
+    assert plan.fits
+    assert plan.placed == 10_000
+    assert [place.replica for place in plan.places] == [f"a/{n}" for n in range(100)]
+    assert steps >= 10_000 // STEP_REPLICAS
+    assert bench.core.deadline_ms() != bench.now_ms + 1
+
+
+def test_replicas_that_need_a_closer_look_take_more_steps() -> None:
+    bench = a_bench(*[(16_000,)] * 4)
+    place = Constraints(numa_policy=NumaPolicy.SINGLE_NUMA_NODE)
+    job = a_job(("a", 60, 1000))
+    job = structs.replace(job, tasks=tuple(structs.replace(task, constraints=place) for task in job.tasks))
+    (plan,), steps = whole(bench, job)
+    assert isinstance(plan, JobPlanned)
+    assert plan.fits
+    assert steps >= 6
+
+
+def test_plans_under_way_are_few_and_each_is_answered() -> None:
+    bench = a_bench((64_000,))
+    answers, _ = whole(bench, *[a_job((f"t{n}", 150, 100)) for n in range(PLANS_MOST + 1)])
+    refusals = [answer for answer in answers if isinstance(answer, Refusal)]
+    assert [(refusal.code, refusal.field) for refusal in refusals] == [(503, "plan")]
+    plans = [answer.tasks[0].task for answer in answers if isinstance(answer, JobPlanned)]
+    assert plans == [f"t{n}" for n in range(PLANS_MOST)]
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32))
+def test_what_happens_while_a_plan_is_made_does_not_change_it(seed: int) -> None:
+    rng = random.Random(seed)
+    zones = [tuple(rng.choices(range(1000, 40_000, 500), k=2)) for _ in range(rng.randint(1, 5))]
+    one, other = a_bench(*zones), a_bench(*zones)
+    for bench in (one, other):
+        bench.say(ReplicasWanted(wants=tuple(a_want(f"old/t/{n}", mcpu=700, priority=-1) for n in range(20))))
+    spec = a_job(("a", 250, rng.choice([100, 300, 900])), ("b", 120, 250))
+    calm = planned(one, spec)
+    effects = other.tell(Asked(request="r", body=PlanJob(spec=spec)))
+    for step in range(100):
+        if effects:
+            break
+        effects = [each for each in other.core.handle(Wake(), 0) if isinstance(each, Reply)]
+        match rng.randrange(3):
+            case 0:
+                other.tell(ReplicasWithdrawn(attempts=((f"old/t/{step % 20}", 1),), reason=Reason.CANCELLED))
+            case 1:
+                node = rng.randrange(len(zones))
+                other.tell(an_allocatable(f"n{node}", [(mcpu // 2, 64 * GIB) for mcpu in zones[node]], at_ms=1, seq=2))
+            case _:
+                other.tell(ReplicasWanted(wants=(a_want(f"new/t/{step}", mcpu=500, priority=9),)))
+    (reply,) = effects
+    assert isinstance(reply, Reply)
+    assert isinstance(reply.body, JobPlanned)
+    assert reply.body.places == calm.places
+    assert reply.body.tasks == calm.tasks
+    other.wake()
+
+
+@pytest.mark.parametrize(("comings", "expected"), [(1, JobPlanned), (5, Refusal)])
+def test_a_plan_begins_anew_when_nodes_come_and_is_refused_when_they_keep_coming(comings: int, expected: type) -> None:
+    bench = a_bench((30_000,))
+    assert bench.tell(Asked(request="r", body=PlanJob(spec=a_job(("a", 900, 10))))) == []
+    replies: list[Reply] = []
+    for number in range(50):
+        replies += [each for each in bench.core.handle(Wake(), 0) if isinstance(each, Reply)]
+        if replies:
+            break
+        if number < comings:
+            bench.tell(a_node(f"late{number}", a_topology(cpus=16)))
+    (reply,) = replies
+    assert isinstance(reply.body, expected)
+    if isinstance(reply.body, JobPlanned):
+        assert reply.body.nodes == 1 + comings
+
+
+def test_a_plan_and_a_submission_agree_on_what_no_node_could_ever_hold() -> None:
+    bench = a_bench((3000, 3000), (1000,))
+    spec = a_job(("a", 1, 90_000))
+    (task,) = planned(bench, spec).tasks
+    assert task.never
+    want = a_want("planned/a/0", mcpu=90_000)
+    effects = bench.say(ReplicasWanted(wants=(want,)))
+    (rejected,) = [e.fact for e in effects if isinstance(e, Publish) and isinstance(e.fact, PlacementRejected)]
+    assert (rejected.never, rejected.counts, rejected.nearest) == (True, task.counts, task.nearest)
+    (reply,) = bench.tell(Asked(request="x", body=ExplainPlacement(job="planned", replica="planned/a/0")))
+    assert isinstance(reply, Reply)
+    assert isinstance(reply.body, PlacementsExplained)
+    (decision,) = reply.body.decisions
+    assert (decision.never, decision.nearest) == (True, task.nearest)
+    assert task.nearest is not None
+    assert task.nearest.have == 32_000

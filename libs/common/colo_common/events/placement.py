@@ -62,6 +62,9 @@ class NearestMiss(Struct, frozen=True, kw_only=True):
 class PlacementRejected(Fact, frozen=True, kw_only=True):
     """No node could take the replica now. It stays queued and is tried again after `retry_at_ms` or when capacity appears.
 
+    `never`: no node could hold it even when it is empty; `nearest` is then by what machines have. Only another machine, or a
+    withdrawal, changes that.
+
     Said once for all replicas of the job that ask for the same, by the first of them; again when the reasons change.
     """
 
@@ -72,6 +75,7 @@ class PlacementRejected(Fact, frozen=True, kw_only=True):
     counts: tuple[ReasonCount, ...]
     nearest: NearestMiss | None = None
     retry_at_ms: Ms = 0
+    never: bool = False
 
 
 class NodeRelease(Struct, frozen=True, kw_only=True):

@@ -216,7 +216,10 @@ class ExplainPlacement(Struct, frozen=True, kw_only=True):
 
 
 class DecisionRecord(Struct, frozen=True, kw_only=True, gc=False):
-    """Why a replica is where it is, or why it is nowhere: counts per reason, nearest miss, and the score matrix (best rows)."""
+    """Why a replica is where it is, or why it is nowhere: counts per reason, nearest miss, and the score matrix (best rows).
+
+    `never`: no node could hold it even when it is empty; the nearest miss is then by what machines have.
+    """
 
     replica: str
     attempt: int
@@ -227,6 +230,7 @@ class DecisionRecord(Struct, frozen=True, kw_only=True, gc=False):
     nearest: NearestMiss | None = None
     scores: tuple[NodeScore, ...] = ()
     retry_at_ms: int = 0
+    never: bool = False
 
 
 class PlacementsExplained(Struct, frozen=True, kw_only=True):
@@ -277,8 +281,9 @@ class PlannedReplica(Struct, frozen=True, kw_only=True):
 class PlannedTask(Struct, frozen=True, kw_only=True):
     """What would become of a task's replicas. `nodes`: how many on which node, most first, at most 100 nodes.
 
-    Where not all are `placed`: `counts`, how many nodes each reason refuses then, and the node that comes `nearest`. `scores` are
-    the best rows of the score matrix before the first of them is placed.
+    Where not all are `placed`: `counts`, how many nodes each reason refuses then, and the node that comes `nearest`; `never`: no
+    node could hold one even when it is empty, `nearest` is then by what machines have. `scores` are the best rows of the score
+    matrix before the first of them is placed.
     """
 
     task: str
@@ -288,6 +293,7 @@ class PlannedTask(Struct, frozen=True, kw_only=True):
     counts: tuple[ReasonCount, ...] = ()
     nearest: NearestMiss | None = None
     scores: tuple[NodeScore, ...] = ()
+    never: bool = False
 
 
 class PlannedVictim(Struct, frozen=True, kw_only=True):
@@ -369,7 +375,8 @@ class ReservationDetail(Struct, frozen=True, kw_only=True):
     """A reservation: its `phase` (Pending, Available, Succeeded, Failed), and why it ended.
 
     `node` and `place`: where it is held or was held last. `left`: what of it no owner uses now. `expires_at_ms`: its last moment,
-    None for ever. While it waits: how many of `nodes` each reason refuses (`counts`), and the node that comes `nearest`.
+    None for ever; `now_ms`: when this was said, by the same clock. While it waits: how many of `nodes` each reason refuses
+    (`counts`), and the node that comes `nearest`.
     """
 
     spec: ReservationSpec
@@ -386,6 +393,7 @@ class ReservationDetail(Struct, frozen=True, kw_only=True):
     counts: tuple[ReasonCount, ...] = ()
     nearest: NearestMiss | None = None
     retry_at_ms: int = 0
+    now_ms: int = 0
 
 
 class ReservationList(Struct, frozen=True, kw_only=True):

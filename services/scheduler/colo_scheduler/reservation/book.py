@@ -74,6 +74,16 @@ class ReservationBook:
         self._timers = Timers()
         self._index = OwnerIndex()
 
+    def fork(self) -> "ReservationBook":
+        """What this one says now, for trials: it is only read."""
+        other = ReservationBook(most=self._most, keep_ended_ms=self._keep_ended_ms)
+        other._reservations = dict(self._reservations)
+        other._owners = {name: dict(owners) for name, owners in self._owners.items()}
+        other._used_by = dict(self._used_by)
+        other._on_node = {node: set(names) for node, names in self._on_node.items()}
+        other._index = self._index.fork()
+        return other
+
     # ---- reads
 
     def __len__(self) -> int:

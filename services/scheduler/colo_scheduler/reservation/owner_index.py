@@ -18,6 +18,13 @@ class OwnerIndex:
         self._open: set[str] = set()
         self._terms: dict[str, tuple[OwnerTerm, ...]] = {}
 
+    def fork(self) -> "OwnerIndex":
+        """One of its own that finds what this one finds now."""
+        other = OwnerIndex()
+        other._named = {key: set(names) for key, names in self._named.items()}
+        other._open, other._terms = set(self._open), dict(self._terms)
+        return other
+
     def add(self, name: str, terms: tuple[OwnerTerm, ...]) -> None:
         """Find this reservation from now on."""
         self.remove(name)
