@@ -49,8 +49,21 @@ async def test_a_job_that_does_not_fit_ends_with_1_and_says_what_is_short(colo: 
     told = await planned(colo, replicas=1, cpu="900")
     assert told.code == 1
     assert told.out.startswith("does not fit: 0 of 1")
-    assert "2 nodes: not enough batch CPU is allocatable on the node (batch-cpu-short)" in told.out
-    assert "CPU short in " in told.out
+    assert "no node could hold one even when empty: a machine has " in told.out
+    assert "fewest-zones" not in told.out
+
+
+async def test_a_plan_and_a_submission_refuse_an_unknown_queue_alike(colo: RunningColo) -> None:
+    job = yaml.safe_dump({"name": "lost", "cpu": "1", "memory": "64Mi", "work": "1 cpu-min", "queue": "nowhere"}).encode()
+    said = [await colo_command(word, "-f", "-", api=colo.api, stdin=job) for word in ("plan", "submit")]
+    assert said[0] == said[1]
+    assert said[0].code == 2
+
+
+async def test_a_large_plan_is_answered(colo: RunningColo) -> None:
+    told = await planned(colo, "-o", "json", "--places", "0", replicas=10_000)
+    answer = json.loads(told.out)
+    assert (told.code, answer["fits"], answer["replicas"]) == (1, False, 10_000)
 
 
 async def test_programs_read_the_plan_as_json(colo: RunningColo) -> None:
@@ -66,6 +79,7 @@ async def test_programs_read_the_plan_as_json(colo: RunningColo) -> None:
         ((), {"cpu": "-1"}, "cpu:"),
         ((), {"place": {"numa_policy": "sometimes"}}, "place.numa_policy: must be one of"),
         ((), {"qos": "LSE", "cpu": "1500m"}, "cpu: must be whole CPUs"),
+        ((), {"queue": "nowhere"}, "queue: there is no such queue; queues: "),
         (("--places", "1001"), {}, "places: must be a whole number from 0 to 1000"),
     ],
 )

@@ -109,15 +109,15 @@ async def test_expiry_frees_the_place(colo: RunningColo) -> None:
 
 
 async def test_what_waits_says_why_and_what_is_wrong_is_refused_by_field(colo: RunningColo) -> None:
-    assert (await reserve(colo, "huge", cpu="900", owners=[{}])).code == 0
+    assert (await reserve(colo, "huge", cpu="900", owners=[{"anyone": True}])).code == 0
 
     async def says_why() -> bool:
         return "not enough batch CPU" in (await colo_command("explain", "reservation", "huge", api=colo.api)).out
 
     await eventually(says_why, "it says why it waits", limit_s=LIMIT_S)
-    again = await reserve(colo, "huge", cpu="900", owners=[{}])
+    again = await reserve(colo, "huge", cpu="900", owners=[{"anyone": True}])
     assert (again.code, again.out) == (0, "huge Pending\n")
-    other = await reserve(colo, "huge", cpu="901", owners=[{}])
+    other = await reserve(colo, "huge", cpu="901", owners=[{"anyone": True}])
     assert other.code == 1
     assert "name: must not be the name of another reservation" in other.err
     for fields, what in (
@@ -126,7 +126,7 @@ async def test_what_waits_says_why_and_what_is_wrong_is_refused_by_field(colo: R
         ({"policy": "tight"}, "policy: must be one of default aligned restricted"),
         ({"expires": "tomorrow"}, "expires: must be a moment"),
     ):
-        refused = await reserve(colo, "wrong", **fields)
+        refused = await reserve(colo, "wrong", **{"owners": [{"job": "web"}], **fields})
         assert (refused.code, refused.out) == (2, "")
         assert what in refused.err
     late = await reserve(colo, "late", expires="2020-01-01T00:00:00Z")

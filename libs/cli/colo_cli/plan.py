@@ -56,12 +56,21 @@ def _print(answer: dict[str, Any]) -> None:
             shown = [f"{node} x{count}" for node, count in task["nodes"][:_NODES_SHOWN]]
             more = len(task["nodes"]) - len(shown)
             print("  " + ", ".join(shown) + (f" and {more} nodes more" if more else ""))
-        for count in task["counts"]:
-            print(f"  {count['nodes']} nodes: {reason_text(count['reason'])} ({count['reason']})")
-        if task["nearest"] is not None:
-            print(f"  nearest: {nearest_text(task['nearest'])}")
-        _print_scores(task["scores"])
+        if task["never"]:
+            print(f"  {_never_text(task['nearest'])}")
+        else:
+            _print_reasons(task)
+        # Where nothing goes there is nothing that the scores explain.
+        if task["placed"]:
+            _print_scores(task["scores"])
     _print_victims(answer)
+
+
+def _print_reasons(task: dict[str, Any]) -> None:
+    for count in task["counts"]:
+        print(f"  {count['nodes']} nodes: {reason_text(count['reason'])} ({count['reason']})")
+    if task["nearest"] is not None:
+        print(f"  nearest: {nearest_text(task['nearest'])}")
 
 
 def _print_scores(scores: list[dict[str, Any]]) -> None:
@@ -98,6 +107,25 @@ def reason_text(reason: str) -> str:
     from colo_common.model.reasons import SENTENCES, Reason
 
     return SENTENCES.get(Reason(reason), reason) if reason in list(Reason) else reason
+
+
+def _never_text(near: dict[str, Any] | None) -> str:
+    """ "no node could hold one even when empty: a machine has 16 CPU at most (node-07), 60 are needed"."""
+    text = "no node could hold one even when empty"
+    if near is None:
+        return text
+    have, need = _amount_text(near["have"], near["unit"]), _amount_text(near["need"], near["unit"])
+    return f"{text}: a machine has {have} at most ({near['node']}), it needs {need}"
+
+
+def _amount_text(value: int, unit: str) -> str:
+    match unit:
+        case "mcpu":
+            return f"{cpu_text(value)} CPU"
+        case "bytes":
+            return bytes_text(value)
+        case _:
+            return f"{value} {unit}"
 
 
 def nearest_text(near: dict[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import time
 import urllib.parse
 from typing import Annotated, Any
 
@@ -15,6 +14,7 @@ from colo_cli.submit import read_file
 
 __all__ = ["reservation", "reservations", "reserve", "unreserve"]
 
+_ENDED = ("Succeeded", "Failed")
 Output = Annotated[Format, Parameter(name=["--output", "-o"])]
 
 
@@ -111,10 +111,12 @@ def reservation(name: str, /, *, output: Output = "table", api: str | None = Non
         return 0
     reason = f" ({answer['reason']})" if answer["reason"] else ""
     where = f" on {answer['node']}" if answer["node"] else ""
-    print(f"{answer['spec']['name']}: {answer['phase']}{reason}{where}, ends in {_ends(answer)}")
+    is_over = answer["phase"] in _ENDED
+    ends = "" if is_over else ", never ends" if answer["expires_at_ms"] is None else f", ends in {_ends(answer)}"
+    print(f"{answer['spec']['name']}: {answer['phase']}{reason}{where}{ends}")
     once = "for one use" if answer["spec"]["allocate_once"] else "used again and again"
     print(f"  for {_owners(answer['spec']['owners'])}; policy {answer['spec']['policy']}; {once}")
-    if answer["place"]["zones"]:
+    if answer["place"]["zones"] and not is_over:
         print(f"  reserved: {_holds(answer['place'])}")
     if answer["phase"] == "Available":
         print(f"  left: {_holds(answer['left'])}")
@@ -129,10 +131,10 @@ def reservation(name: str, /, *, output: Output = "table", api: str | None = Non
 
 
 def _ends(answer: dict[str, Any]) -> str:
-    if answer["phase"] in ("Succeeded", "Failed"):
+    if answer["phase"] in _ENDED:
         return "-"
     at_ms = answer["expires_at_ms"]
-    return "never" if at_ms is None else span_text(max(0, at_ms - int(time.time() * 1000)))
+    return "never" if at_ms is None else span_text(max(0, at_ms - answer["now_ms"]))
 
 
 def _holds(part: dict[str, Any]) -> str:

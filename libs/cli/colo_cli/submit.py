@@ -54,9 +54,8 @@ def read_job_file(file: str) -> dict[str, Any]:
 
 def read_file(file: str, what: str, check: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
     """The mapping in a file ("-": standard input) of `what`, when `check` takes it. Raises Failure (2)."""
-    import yaml
-
     from colo_common.model.invalid import InvalidInput
+    from colo_common.model.plain_yaml import read_yaml
 
     try:
         text = sys.stdin.read(_FILE_BYTES_MAX + 1) if file == "-" else Path(file).read_text("utf-8")
@@ -65,12 +64,9 @@ def read_file(file: str, what: str, check: Callable[[dict[str, Any]], object]) -
     if len(text) > _FILE_BYTES_MAX:
         raise Failure(f"{file}: must have at most {_FILE_BYTES_MAX} bytes", 2)
     try:
-        mapping = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise Failure(f"{file}: must be YAML or JSON ({error})", 2) from error
-    if not isinstance(mapping, dict):
-        raise Failure(f"{file}: must be a mapping of the {what}'s fields", 2)
-    try:
+        mapping = read_yaml(text, what, may_repeat=True)
+        if not isinstance(mapping, dict):
+            raise Failure(f"{file}: must be a mapping of the {what}'s fields", 2)
         check(mapping)
     except InvalidInput as error:
         raise Failure(f"{file}: {error}", 2) from error

@@ -158,7 +158,7 @@ class Api:
         return json_of(JobTrace(replica=replica, attempt=found.attempt, trace_id=trace_id, spans=span_tree(spans)))
 
     async def plan(self, request: web.Request) -> web.Response:
-        """POST /v1/plan."""
+        """POST /v1/plan. A queue that is not there is refused as a submission to it is."""
         try:
             spec = job_from_mapping(await read_mapping(request))
             most = integer_of(request.query, "places", 100, 0, 1000)
@@ -166,6 +166,13 @@ class Api:
             return invalid_of(error)
         except TooLarge:
             return problem_of(413, "body", f"must have at most {BODY_BYTES_MAX} bytes")
+        queues = await self._asker.ask(rq.ListQueues())
+        if not isinstance(queues, rq.QueueList):
+            return answer_of(queues)
+        names = [queue.queue for queue in queues.queues]
+        if spec.queue not in names:
+            rule = f"there is no such queue; queues: {' '.join(sorted(names))[:200]}"
+            return problem_of(400, "queue", rule, spec.queue)
         return answer_of(await self._asker.ask(rq.PlanJob(spec=spec, most=most)))
 
     async def list_queues(self, request: web.Request) -> web.Response:

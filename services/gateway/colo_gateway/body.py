@@ -1,19 +1,16 @@
-"""Request bodies: JSON or YAML of a bounded size and depth, read as plain values."""
+"""Request bodies: JSON or YAML of a bounded size and depth, read as plain values; no key is written twice."""
 
 from typing import Any, Final
 
 import msgspec
-import yaml
 from aiohttp import web
 
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.plain_yaml import check_json_keys, read_yaml
 
 __all__ = ["BODY_BYTES_MAX", "TooLarge", "plain_mapping", "read_mapping"]
 
 BODY_BYTES_MAX: Final = 1 << 20
-_YAML_DEPTH_MAX: Final = 32
-_YAML_VALUES_MAX: Final = 100_000
-_YAML: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class TooLarge(Exception):
@@ -35,31 +32,14 @@ async def read_mapping(request: web.Request) -> dict[str, Any]:
 
 def plain_mapping(data: bytes, *, is_yaml: bool) -> dict[str, Any]:
     """The mapping that the bytes write down. Raises InvalidInput for everything else."""
-    form = "YAML" if is_yaml else "JSON"
-    try:
-        if is_yaml:
-            _check_yaml(data)
-        value = (msgspec.yaml.decode if is_yaml else msgspec.json.decode)(data)
-    except (msgspec.DecodeError, yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput("body", f"must be {form}: {' '.join(str(error).split())}", data[:40]) from error
+    if is_yaml:
+        value = read_yaml(data)
+    else:
+        try:
+            value = msgspec.json.decode(data)
+            check_json_keys(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidInput("body", f"must be JSON: {' '.join(str(error).split())}", data[:40]) from error
     if not isinstance(value, dict):
         raise InvalidInput("body", "must be a mapping of the job's fields", value)
     return value
-
-
-def _check_yaml(data: bytes) -> None:
-    """Refuse what could cost more than it is long: the YAML library composes nested values on the C stack, which ends the
-    process when it is full, and an alias can repeat a value without limit.
-    """
-    depth = 0
-    for count, event in enumerate(yaml.parse(data, Loader=_YAML)):
-        if isinstance(event, yaml.AliasEvent):
-            raise InvalidInput("body", "must not use YAML aliases", f"*{event.anchor}")
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > _YAML_DEPTH_MAX:
-            raise InvalidInput("body", f"must not be nested deeper than {_YAML_DEPTH_MAX} levels", data[:40])
-        if count > _YAML_VALUES_MAX:
-            raise InvalidInput("body", f"must have at most {_YAML_VALUES_MAX} values", len(data))

@@ -47,6 +47,12 @@ def _waiting(decision: DecisionRecord | None) -> str:
     counts = ", ".join(f"{count.nodes} {count.reason.value}" for count in decision.counts)
     nearest = decision.nearest
     text = f"0 of {decision.nodes} nodes fit" + (f": {counts}" if counts else "")
+    if decision.never:
+        text += "; no node could hold it even when empty"
+        if nearest is not None:
+            have, need = _amount(nearest.have, nearest.unit), _amount(nearest.need, nearest.unit)
+            text += f": the most that a machine has is {have} on {nearest.node}, and it needs {need}"
+        return text
     if nearest is not None:
         zone = f" zone {nearest.zone} of" if nearest.zone is not None else ""
         short = _amount(nearest.need - nearest.have, nearest.unit)

@@ -23,18 +23,18 @@ from colo_common.model.reservation import (
 from colo_common.model.reservation_file import reservation_from_mapping
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "reservation.yaml"
-LEAST: dict[str, Any] = {"name": "night", "cpu": "2", "memory": "1Gi"}
+LEAST: dict[str, Any] = {"name": "night", "cpu": "2", "memory": "1Gi", "owners": [{"job": "web"}]}
 
 
-def test_the_least_there_is_is_for_nobody_once_and_for_a_day() -> None:
+def test_the_least_there_is_is_for_its_owner_once_and_for_a_day() -> None:
     spec = reservation_from_mapping(LEAST)
     assert (spec.request.cpu_mcpu, spec.request.memory_bytes) == (2000, 1 << 30)
-    assert (spec.owners, spec.allocate_once, spec.policy) == ((), True, AllocatePolicy.DEFAULT)
+    assert (len(spec.owners), spec.allocate_once, spec.policy) == (1, True, AllocatePolicy.DEFAULT)
     assert (spec.ttl_ms, spec.expires_ms) == (DEFAULT_TTL_MS, None)
 
 
 def test_owners_are_jobs_replicas_and_labels() -> None:
-    owners = [{"job": "web"}, {"replica": "web/main/03"}, {"labels": {"team": "films", "tier": 1}}, {}]
+    owners = [{"job": "web"}, {"replica": "web/main/03"}, {"labels": {"team": "films", "tier": 1}}, {"anyone": True}]
     assert reservation_from_mapping({**LEAST, "owners": owners}).owners == (
         OwnerTerm(controller=ControllerTerm(name="web", kind="Job")),
         OwnerTerm(object=ObjectTerm(name="web/main/3")),
@@ -62,7 +62,7 @@ def test_times_policies_and_places_are_read() -> None:
 
 
 def test_a_moment_alone_is_the_only_limit_and_may_stand_without_quotes() -> None:
-    fields = yaml.safe_load("{name: a, cpu: 1, memory: 1Gi, expires: 2030-01-01T00:00:00Z}")
+    fields = yaml.safe_load("{name: a, cpu: 1, memory: 1Gi, owners: [{job: b}], expires: 2030-01-01T00:00:00Z}")
     spec = reservation_from_mapping(fields)
     assert (spec.ttl_ms, spec.expires_ms) == (None, 1_893_456_000_000)
 
@@ -80,11 +80,18 @@ def test_the_example_in_the_repository_is_valid() -> None:
         ({"memory": "1.5"}, "memory"),
         ({"owners": {"job": "web"}}, "owners"),
         ({"owners": [{"job": "we/b"}]}, "owners[0].job"),
-        ({"owners": [{}, {"replica": "web/main"}]}, "owners[1].replica"),
+        ({"owners": [{"job": "a"}, {"replica": "web/main"}]}, "owners[1].replica"),
         ({"owners": [{"replica": "web/main/-1"}]}, "owners[0].replica"),
         ({"owners": [{"label": {}}]}, "owners[0].label"),
         ({"owners": [{"labels": {"a": [1]}}]}, "owners[0].labels.a"),
         ({"owners": [{}] * 101}, "owners"),
+        ({"owners": None}, "owners"),
+        ({"owners": []}, "owners"),
+        ({"owners": [{"job": "a"}, {}]}, "owners[1]"),
+        ({"owners": [{"labels": {}}]}, "owners[0]"),
+        ({"owners": [{"anyone": False}]}, "owners[0]"),
+        ({"owners": [{"anyone": "yes"}]}, "owners[0].anyone"),
+        ({"owners": [{"anyone": True, "job": "a"}]}, "owners[0].anyone"),
         ({"allocate_once": "yes"}, "allocate_once"),
         ({"policy": "strict"}, "policy"),
         ({"restricted": ["cpu"]}, "restricted"),

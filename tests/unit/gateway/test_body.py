@@ -38,3 +38,23 @@ def test_anything_else_is_refused_with_its_rule(data: bytes, is_yaml: bool, rule
     assert refused.value.field == "body"
     assert refused.value.rule.startswith(rule)
     assert "\n" not in refused.value.rule
+
+
+@pytest.mark.parametrize(
+    ("data", "is_yaml"),
+    [
+        (b'{"name": "a", "cpu": "1", "name": "b"}', False),
+        (b'{"tasks": [{"name": "a", "name": "a"}]}', False),
+        (b"name: a\ncpu: 1\nname: b\n", True),
+        (b"tasks:\n  - {name: a, name: a}\n", True),
+    ],
+)
+def test_a_key_that_is_written_twice_is_named(data: bytes, is_yaml: bool) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        plain_mapping(data, is_yaml=is_yaml)
+    assert (refused.value.field, refused.value.rule) == ("name", "is written twice in one mapping")
+
+
+def test_a_key_that_is_no_key_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="must be YAML"):
+        plain_mapping(b"{[1]: 2}", is_yaml=True)

@@ -1,6 +1,7 @@
 """What people read about a replica."""
 
 import pytest
+from msgspec import structs
 
 from colo_common.events.placement import NearestMiss, NodeScore, ReasonCount
 from colo_common.events.requests import DecisionRecord, ReplicaDetail
@@ -20,6 +21,11 @@ REJECTED = DecisionRecord(
     nodes=12,
     counts=(ReasonCount(reason=Reason.NODE_NOT_FRESH, nodes=7), ReasonCount(reason=Reason.BATCH_CPU_SHORT, nodes=5)),
     nearest=NearestMiss(node="node-07", reason=Reason.BATCH_CPU_SHORT, need=4000, have=2800, unit="mcpu", zone=1),
+)
+NEVER = structs.replace(
+    REJECTED,
+    never=True,
+    nearest=NearestMiss(node="node-07", reason=Reason.BATCH_CPU_SHORT, need=60_000, have=16_000, unit="mcpu"),
 )
 PLACED = DecisionRecord(
     replica="j/main/0",
@@ -41,6 +47,12 @@ PLACED = DecisionRecord(
             REJECTED,
             "0 of 12 nodes fit: 7 node-not-fresh, 5 batch-cpu-short; nearest miss: zone 1 of node-07 is 1200m CPU short"
             " (not enough batch CPU is allocatable on the node)",
+        ),
+        (
+            a_replica("Pending"),
+            NEVER,
+            "0 of 12 nodes fit: 7 node-not-fresh, 5 batch-cpu-short; no node could hold it even when empty:"
+            " the most that a machine has is 16 CPU on node-07, and it needs 60 CPU",
         ),
         (
             a_replica("Running", node="n1", zones=(0,)),

@@ -131,10 +131,12 @@ def _tolerations(value: object, field: str) -> tuple[Toleration, ...]:
 def _huge_pages(value: object, field: str) -> tuple[HugePages, ...]:
     if value is None:
         return ()
-    pages = {
-        parse_bytes(size, f"{field}.{size}"): parse_bytes(amount, f"{field}.{size}")
-        for size, amount in _mapping(value, field).items()
-    }
+    pages: dict[int, int] = {}
+    for size, amount in _mapping(value, field).items():
+        page_bytes = parse_bytes(size, f"{field}.{size}")
+        if page_bytes in pages:
+            raise InvalidInput(f"{field}.{size}", "is a page size that is asked for already under another name", size)
+        pages[page_bytes] = parse_bytes(amount, f"{field}.{size}")
     return tuple(HugePages(page_bytes=size, total_bytes=pages[size]) for size in sorted(pages))
 
 

@@ -3,7 +3,7 @@
 name: night
 cpu: "4"
 memory: 8Gi
-owners:                   # alternatives; none: nobody, [{}]: everybody
+owners:                   # alternatives, at least one; [{anyone: true}]: everybody
   - job: render           # the name in the job's file, or the id it got
   - replica: render/frames/0
   - labels: {team: films}
@@ -53,7 +53,8 @@ _KEYS: Final = (
     "name", "cpu", "memory", "owners", "allocate_once", "policy", "restricted", "ttl", "expires", "order", "qos", "band",
     "priority", "place",
 )  # fmt: skip
-_OWNER_KEYS: Final = ("job", "replica", "labels")
+_OWNER_KEYS: Final = ("job", "replica", "labels", "anyone")
+_WHO: Final = "for example [{job: render}]; [{anyone: true}] is for everybody"
 _NUMBER_MOST: Final = 1 << 53
 
 
@@ -64,7 +65,7 @@ def reservation_from_mapping(mapping: object, now_ms: int = 0) -> ReservationSpe
     `now_ms` that is not 0 only.
     """
     fields = _mapping(mapping, "reservation", _KEYS)
-    for key, example in (("name", "night"), ("cpu", '"4"'), ("memory", "8Gi")):
+    for key, example in (("name", "night"), ("cpu", '"4"'), ("memory", "8Gi"), ("owners", "[{job: render}]")):
         if key not in fields:
             raise InvalidInput(key, f"is needed, for example {example}", None)
     qos = parse_qos(fields["qos"], "qos") if "qos" in fields else QosClass.BE
@@ -101,13 +102,19 @@ def _moment_ms(value: object) -> int:
 
 
 def _owners(value: object) -> tuple[OwnerTerm, ...]:
-    if value is None:
-        return ()
-    return tuple(_owner(item, f"owners[{at}]") for at, item in enumerate(_list(value, "owners", OWNER_TERMS_MAX)))
+    terms = () if value is None else _list(value, "owners", OWNER_TERMS_MAX)
+    if not terms:
+        raise InvalidInput("owners", f"must name who may use the place, {_WHO}", value)
+    return tuple(_owner(item, f"owners[{at}]") for at, item in enumerate(terms))
 
 
 def _owner(value: object, field: str) -> OwnerTerm:
     owner = _mapping(value, field, _OWNER_KEYS)
+    is_anyone = _flag(owner, "anyone", default=False, within=f"{field}.")
+    if is_anyone and len(owner) > 1:
+        raise InvalidInput(f"{field}.anyone", "must stand alone: it is everybody already", value)
+    if not is_anyone and not any(owner.get(key) for key in ("job", "replica", "labels")):
+        raise InvalidInput(field, f"must name a job, a replica or labels, {_WHO}", value)
     controller = named = None
     if "job" in owner:
         controller = ControllerTerm(name=check_name(owner["job"], f"{field}.job"), kind="Job")
@@ -149,10 +156,10 @@ def _whole(fields: Mapping[str, Any], key: str) -> int:
     return value
 
 
-def _flag(fields: Mapping[str, Any], key: str, *, default: bool) -> bool:
+def _flag(fields: Mapping[str, Any], key: str, *, default: bool, within: str = "") -> bool:
     value = fields.get(key, default)
     if not isinstance(value, bool):
-        raise InvalidInput(key, "must be true or false", value)
+        raise InvalidInput(f"{within}{key}", "must be true or false", value)
     return value
 
 

@@ -1,0 +1,83 @@
+"""Text in YAML or JSON as plain values, refused before it can do harm: too deep, repeated without limit, a key twice."""
+
+import json
+from collections.abc import Hashable
+from typing import Any, Final
+
+import yaml
+
+from colo_common.model.invalid import InvalidInput
+
+__all__ = ["check_json_keys", "read_yaml"]
+
+_DEPTH_MAX: Final = 32
+_VALUES_MAX: Final = 100_000
+_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_LOADER):  # type: ignore[misc]
+    """Refuses a key that a mapping has already: of two the first would be forgotten without a word."""
+
+
+def _mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if not isinstance(key, Hashable):
+            raise yaml.constructor.ConstructorError(None, None, "keys must be text", key_node.start_mark)
+        _refuse_twice(key, found)
+        found[key] = loader.construct_object(value_node, deep=True)
+    return found
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
+
+
+def read_yaml(text: str | bytes, field: str = "body", *, may_repeat: bool = False) -> Any:
+    """The value that YAML or JSON writes down; with `may_repeat` by aliases, too.
+
+    Raises InvalidInput for everything else: of the key that is written twice, of `field` otherwise, with a rule of one line.
+    """
+    try:
+        _check(text, field, may_repeat=may_repeat)
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 (a safe loader that refuses more)
+    except InvalidInput:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InvalidInput(field, f"must be YAML: {' '.join(str(error).split())}", text[:40]) from error
+
+
+def check_json_keys(text: bytes) -> None:
+    """Raise InvalidInput for a key that is written twice in one mapping of what is known to be JSON."""
+    json.loads(text, object_pairs_hook=_pairs)
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        _refuse_twice(key, found)
+        found[key] = value
+    return found
+
+
+def _refuse_twice(key: Hashable, found: dict[Any, Any]) -> None:
+    if key in found:
+        raise InvalidInput(str(key)[:63], "is written twice in one mapping", str(key)[:63])
+
+
+def _check(text: str | bytes, field: str, *, may_repeat: bool) -> None:
+    """Refuse what could cost more than it is long: the YAML library composes nested values on the C stack, which ends the
+    process when it is full, and an alias can repeat a value without limit.
+    """
+    depth = 0
+    for count, event in enumerate(yaml.parse(text, Loader=_LOADER)):
+        if isinstance(event, yaml.AliasEvent) and not may_repeat:
+            raise InvalidInput(field, "must not use YAML aliases", f"*{event.anchor}")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > _DEPTH_MAX:
+            raise InvalidInput(field, f"must not be nested deeper than {_DEPTH_MAX} levels", text[:40])
+        if count > _VALUES_MAX:
+            raise InvalidInput(field, f"must have at most {_VALUES_MAX} values", len(text))

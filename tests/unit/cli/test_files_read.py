@@ -1,0 +1,68 @@
+"""What the command reads from a file, and what it refuses before anybody is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from colo_cli.failure import Failure
+from colo_cli.submit import read_file, read_job_file
+from colo_common.model.constraints import CpuBind, NumaPolicy
+from colo_common.model.job_file import job_from_mapping
+from colo_common.model.reservation_file import reservation_from_mapping
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def read_reservation(file: str) -> object:
+    return read_file(file, "reservation", reservation_from_mapping)
+
+
+@pytest.mark.parametrize("read", [read_job_file, read_reservation])
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("place: " + "[" * 5_000, "must not be nested deeper than 32 levels"),
+        ("place: " + "[" * 5_000 + "]" * 5_000, "must not be nested deeper than 32 levels"),
+        ("name: a\ncpu: 1\nname: b\n", "name: is written twice in one mapping"),
+        ("a: &x [*x]", "must be YAML"),
+        ("a: [", "must be YAML"),
+        ("- 1", "must be a mapping of the "),
+    ],
+)
+def test_what_cannot_be_read_ends_with_2(read: Callable[[str], object], text: str, rule: str, tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(text)
+    with pytest.raises(Failure) as failed:
+        read(str(file))
+    assert failed.value.status == 2
+    assert rule in str(failed.value)
+    assert "\n" not in str(failed.value)
+
+
+def test_a_file_may_repeat_itself_by_anchors(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "name: a\ntasks:\n"
+        "  - {name: x, cpu: 1, memory: 1Gi, work: 1 cpu-s, place: &where {node_labels: {disk: ssd}}}\n"
+        "  - {name: y, cpu: 1, memory: 1Gi, work: 1 cpu-s, place: *where}\n"
+    )
+    tasks = read_job_file(str(file))["tasks"]
+    assert tasks[0]["place"] == tasks[1]["place"] == {"node_labels": {"disk": "ssd"}}
+
+
+@pytest.mark.parametrize("name", ["job.yaml", "placed.yaml"])
+def test_the_examples_are_accepted(name: str) -> None:
+    assert job_from_mapping(read_job_file(str(EXAMPLES / name))).tasks
+
+
+def test_the_placed_example_says_every_kind_of_place() -> None:
+    spec = job_from_mapping(yaml.safe_load((EXAMPLES / "placed.yaml").read_text()))
+    places = [task.constraints for task in spec.tasks]
+    assert {place.numa_policy for place in places} >= {NumaPolicy.SINGLE_NUMA_NODE}
+    assert {place.cpu_bind for place in places} >= {CpuBind.FULL_PCPUS}
+    for name in ("devices", "huge_pages", "node_labels", "tolerations", "spread"):
+        assert any(getattr(place, name) for place in places), name

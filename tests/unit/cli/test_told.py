@@ -1,0 +1,111 @@
+"""How answers about plans and reservations are told to people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from colo_cli import plan, reserve
+from colo_cli.client import Client
+
+HOUR_MS = 3_600_000
+RESERVATION: dict[str, Any] = {
+    "spec": {
+        "name": "night",
+        "request": {"cpu_mcpu": 2000, "memory_bytes": 1 << 30},
+        "owners": [{"controller": {"name": "web"}}],
+        "policy": "default",
+        "allocate_once": True,
+    },
+    "phase": "Available",
+    "reason": "",
+    "node": "n1",
+    # The cluster's clock, which is far from this machine's.
+    "now_ms": 1_000,
+    "expires_at_ms": 1_000 + 3 * HOUR_MS,
+    "place": {"zones": [{"zone": 0, "cpu_mcpu": 2000, "memory_bytes": 1 << 30}], "cpus": "", "devices": []},
+    "left": {"zones": [], "cpus": "", "devices": [], "cpu_mcpu": 0, "memory_bytes": 0},
+    "owners": [],
+    "counts": [],
+    "nearest": None,
+}
+
+
+def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **changes: Any) -> tuple[str, str]:
+    """What `explain reservation` and `get reservations` print of one reservation."""
+    answer = {**RESERVATION, **changes}
+    monkeypatch.setattr(Client, "get", lambda *_args, **_given: answer)
+    assert reserve.reservation("night") == 0
+    one = capsys.readouterr().out
+    monkeypatch.setattr(Client, "get", lambda *_args, **_given: {"reservations": [answer], "total": 1})
+    assert reserve.reservations() == 0
+    return one, capsys.readouterr().out.splitlines()[1]
+
+
+def test_what_is_left_of_its_time_is_told_by_the_clock_of_the_cluster(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, row = told(monkeypatch, capsys)
+    assert one.startswith("night: Available on n1, ends in 3h00m\n")
+    assert "  reserved: zone 0: 2.0 CPU" in one
+    assert row.endswith("3h00m")
+    one, row = told(monkeypatch, capsys, expires_at_ms=None)
+    assert one.startswith("night: Available on n1, never ends\n")
+    assert row.endswith("never")
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_an_ended_reservation_neither_ends_nor_holds_anything(
+    phase: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, row = told(monkeypatch, capsys, phase=phase, reason="expired")
+    assert one.startswith(f"night: {phase} (expired) on n1\n")
+    assert "ends" not in one
+    assert "reserved" not in one
+    assert row.endswith("-")
+
+
+def a_task(**changes: Any) -> dict[str, Any]:
+    nearest = {
+        "node": "n1", "zone": None, "need": 60_000, "have": 16_000, "unit": "mcpu", "reason": "batch-cpu-short"
+    }  # fmt: skip
+    task = {
+        "task": "main",
+        "replicas": 2,
+        "placed": 0,
+        "nodes": [],
+        "counts": [{"reason": "batch-cpu-short", "nodes": 3}],
+        "nearest": nearest,
+        "scores": [{"node": "n1", "total": 77, "scores": {"fewest-zones": 77}}],
+        "never": False,
+    }
+    return {**task, **changes}
+
+
+def planned(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], task: dict[str, Any]) -> str:
+    answer = {
+        "fits": False, "placed": task["placed"], "replicas": 2, "nodes": 3, "waiting": 0, "tasks": [task], "victims": [],
+        "by_preempting": 0,
+    }  # fmt: skip
+    monkeypatch.setattr(plan, "read_job_file", lambda _file: {})
+    monkeypatch.setattr(Client, "call", lambda *_args, **_given: answer)
+    assert plan.plan(file="job.yaml") == 1
+    return capsys.readouterr().out
+
+
+def test_scores_are_told_where_something_was_placed_by_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "fewest-zones" not in planned(monkeypatch, capsys, a_task())
+    assert "fewest-zones" in planned(monkeypatch, capsys, a_task(placed=1, nodes=[["n1", 1]]))
+
+
+def test_what_no_node_could_ever_hold_is_told_by_what_machines_have(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = planned(monkeypatch, capsys, a_task(never=True))
+    assert "  no node could hold one even when empty: a machine has 16.0 CPU at most (n1), it needs 60.0 CPU" in out
+    assert "nearest" not in out
+    assert "allocatable" not in out
+    assert "  nearest: 44 CPU short in n1" in planned(monkeypatch, capsys, a_task())
