@@ -5,7 +5,7 @@ over five minutes. After a start, here or of the node's collector, a window cove
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from colo_common.events.node import LoadPeak, LoadSummary, LoadWindow, NodeUsageSampled
@@ -25,9 +25,8 @@ _SLICES: Final = HOUR_MS // _KEEP_MS
 _Usage = tuple[int, int, int]
 
 
-def p95_of(values: Iterable[int]) -> int:
-    """The nearest-rank percentile of at least one value: the ceil(0.95 n)-th smallest, so always a value that was measured."""
-    ordered = sorted(values)
+def p95_of(ordered: Sequence[int]) -> int:
+    """The nearest-rank percentile of at least one value, in ascending order: the ceil(0.95 n)-th, so always one that was measured."""
     return ordered[-(-95 * len(ordered) // 100) - 1]
 
 
@@ -86,29 +85,31 @@ class LoadHistory:
             system_cpu_used_mcpu=sample.system_cpu_used_mcpu,
             system_memory_used_bytes=sample.system_memory_used_bytes,
             windows=tuple(self._window(window_ms) for window_ms in WINDOWS_MS),
-            peaks=(self._peak(self._slices, HOUR_MS), self._peak(self._hours, _DAY_MS)),
+            peaks=self._peaks(),
         )
 
     def _window(self, window_ms: int) -> LoadWindow:
-        end_ms = self._samples[-1][0]
-        inside = [usage for usage in self._samples if usage[0] > end_ms - window_ms]
-        _, mcpu, memory_bytes = _average(inside, end_ms, window_ms)
+        since_ms = self._samples[-1][0] - window_ms
+        mcpus = sorted([mcpu for at_ms, mcpu, _ in self._samples if at_ms > since_ms])
+        sizes = sorted([size for at_ms, _, size in self._samples if at_ms > since_ms])
         return LoadWindow(
             window_ms=window_ms,
-            cpu_avg_mcpu=mcpu,
-            memory_avg_bytes=memory_bytes,
-            cpu_p95_mcpu=p95_of(usage[1] for usage in inside),
-            memory_p95_bytes=p95_of(usage[2] for usage in inside),
+            cpu_avg_mcpu=sum(mcpus) // len(mcpus),
+            memory_avg_bytes=sum(sizes) // len(sizes),
+            cpu_p95_mcpu=p95_of(mcpus),
+            memory_p95_bytes=p95_of(sizes),
         )
 
-    def _peak(self, parts: Iterable[_Usage], window_ms: int) -> LoadPeak:
+    def _peaks(self) -> tuple[LoadPeak, ...]:
         """Of the five minutes that are not over yet what there is counts too."""
-        end_ms = self._samples[-1][0]
-        now = _average(self._samples, end_ms, _KEEP_MS)
-        inside = [part for part in (*parts, now) if part[0] > end_ms - window_ms]
-        return LoadPeak(
-            window_ms=window_ms, cpu_mcpu=max(part[1] for part in inside), memory_bytes=max(part[2] for part in inside)
-        )
+        end_ms, mcpu, size = _average(self._samples, self._samples[-1][0], _KEEP_MS)
+        found = []
+        for parts, window_ms in ((self._slices, HOUR_MS), (self._hours, _DAY_MS)):
+            inside = [part for part in parts if part[0] > end_ms - window_ms]
+            most_mcpu = max([mcpu, *[part[1] for part in inside]])
+            most_bytes = max([size, *[part[2] for part in inside]])
+            found.append(LoadPeak(window_ms=window_ms, cpu_mcpu=most_mcpu, memory_bytes=most_bytes))
+        return tuple(found)
 
 
 def _average(samples: Iterable[_Usage], end_ms: int, window_ms: int) -> _Usage:
