@@ -5,7 +5,7 @@ over five minutes. After a start, here or of the node's collector, a window cove
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from colo_common.events.node import LoadPeak, LoadSummary, LoadWindow, NodeUsageSampled
@@ -25,8 +25,9 @@ _SLICES: Final = HOUR_MS // _KEEP_MS
 _Usage = tuple[int, int, int]
 
 
-def p95_of(ordered: Sequence[int]) -> int:
-    """The nearest-rank percentile of at least one value, in ascending order: the ceil(0.95 n)-th, so always one that was measured."""
+def p95_of(values: Iterable[int]) -> int:
+    """The nearest-rank percentile of at least one value: the ceil(0.95 n)-th smallest, so always a value that was measured."""
+    ordered = sorted(values)
     return ordered[-(-95 * len(ordered) // 100) - 1]
 
 
@@ -90,8 +91,8 @@ class LoadHistory:
 
     def _window(self, window_ms: int) -> LoadWindow:
         since_ms = self._samples[-1][0] - window_ms
-        mcpus = sorted([mcpu for at_ms, mcpu, _ in self._samples if at_ms > since_ms])
-        sizes = sorted([size for at_ms, _, size in self._samples if at_ms > since_ms])
+        mcpus = [mcpu for at_ms, mcpu, _ in self._samples if at_ms > since_ms]
+        sizes = [size for at_ms, _, size in self._samples if at_ms > since_ms]
         return LoadWindow(
             window_ms=window_ms,
             cpu_avg_mcpu=sum(mcpus) // len(mcpus),
