@@ -22,7 +22,7 @@ from colo_overcommit.allocatable import ZoneInputs, allocatable_of_zone, zone_in
 from colo_overcommit.exclusive import exclusive_by_zone
 from colo_overcommit.explain import explain, recompute
 from colo_overcommit.held import Held, HoldsListed
-from colo_overcommit.hysteresis import foreign_moves, has_load_moved, moves_between, worth_saying
+from colo_overcommit.hysteresis import has_load_moved, moves_between, worth_saying
 from colo_overcommit.known import KnownNode
 from colo_overcommit.policy import Policy
 from colo_overcommit.queries import explain_node, list_nodes
@@ -170,9 +170,7 @@ class OvercommitCore:
             return []
         zones = tuple(allocatable_of_zone(zone) for zone in inputs)
         last = known.published
-        moves = moves_between(last.zones if last else (), zones, known.topology).and_of(
-            foreign_moves((last.foreign or ()) if last else (), known.foreign, known.topology)
-        )
+        moves = moves_between(last.zones if last else (), zones, known.topology)
         was_fresh = last is not None and last.freshness is known.freshness
         fall_at_ms, sample, topology = known.last_fall_at_ms, known.sample, known.topology
         if (
@@ -180,6 +178,7 @@ class OvercommitCore:
             and last is not None
             and not (
                 worth_saying(last, fall_at_ms, moves, self.policy, now_ms)
+                or known.foreign.has_risen(last.foreign or (), inputs, self.policy.shrink_pct)
                 or has_load_moved(last, fall_at_ms, sample, topology, self.policy, now_ms)
             )
         ):
@@ -199,7 +198,7 @@ class OvercommitCore:
             zones=zones,
             explanation=explain(inputs),
             load=known.load.summary(sample),
-            foreign=known.foreign,
+            foreign=known.foreign.told(inputs),
         )
         identity = (
             f"overcommit:allocatable:{node}:{known.sample.boot_id}:{known.sample.sample_seq}:{known.freshness.value}"

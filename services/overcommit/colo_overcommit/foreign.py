@@ -30,11 +30,11 @@ class ForeignHistory:
     def __init__(self) -> None:
         self._samples: deque[_Usage] = deque()
 
-    def add(self, sample: NodeUsageSampled, inputs: Sequence[ZoneInputs], held: Held) -> tuple[ForeignUse, ...]:
-        """Take the newest sample with its terms; what is told with it, zone by zone in the order of the terms.
+    def add(self, sample: NodeUsageSampled, inputs: Sequence[ZoneInputs], held: Held) -> None:
+        """Take the newest sample with its terms.
 
         Use is the online use of a zone less that of work that holds a place in the ledger, which is divided evenly over the zones
-        it may use, rounding down: rather too much is foreign than too little. A percentile covers what there is.
+        it may use, rounding down: rather too much is foreign than too little.
         """
         now = tuple(_foreign(inputs, sample.workloads, held))
         samples, at_ms = self._samples, sample.at_ms
@@ -46,16 +46,34 @@ class ForeignHistory:
         samples.append((at_ms, now))
         while samples[0][0] <= at_ms - WINDOW_MS:
             samples.popleft()
+
+    def told(self, inputs: Sequence[ZoneInputs]) -> tuple[ForeignUse, ...]:
+        """What is told with the sample taken last, in the order of its terms. A percentile covers what there is."""
+        samples = self._samples
+        now = samples[-1][1]
         return tuple(
             ForeignUse(
                 zone=zone.zone,
                 cpu_mcpu=now[slot][0],
                 memory_bytes=now[slot][1],
-                cpu_p95_mcpu=p95_of(usage[1][slot][0] for usage in samples),
-                memory_p95_bytes=p95_of(usage[1][slot][1] for usage in samples),
+                cpu_p95_mcpu=p95_of([usage[1][slot][0] for usage in samples]),
+                memory_p95_bytes=p95_of([usage[1][slot][1] for usage in samples]),
             )
             for slot, zone in enumerate(inputs)
         )
+
+    def has_risen(self, last: Sequence[ForeignUse], inputs: Sequence[ZoneInputs], rise_pct: int) -> bool:
+        """Whether some zone uses more than was told last (now or p95) by at least `rise_pct` of its capacity."""
+        if len(last) != len(inputs):
+            return True
+        for use, zone, (mcpu, memory_bytes) in zip(last, inputs, self._samples[-1][1], strict=True):
+            more_mcpu = mcpu - max(use.cpu_mcpu, use.cpu_p95_mcpu)
+            more_bytes = memory_bytes - max(use.memory_bytes, use.memory_p95_bytes)
+            if more_mcpu > 0 and 100 * more_mcpu >= rise_pct * zone.cpu.capacity:
+                return True
+            if more_bytes > 0 and 100 * more_bytes >= rise_pct * zone.memory.capacity:
+                return True
+        return False
 
 
 def _foreign(inputs: Sequence[ZoneInputs], workloads: Iterable[WorkloadUsage], held: Held) -> Iterable[tuple[int, int]]:
@@ -63,7 +81,7 @@ def _foreign(inputs: Sequence[ZoneInputs], workloads: Iterable[WorkloadUsage], h
     known = [zone.zone for zone in inputs]
     placed = dict.fromkeys(known, (0, 0))
     for workload in workloads:
-        if workload.band in _RECLAIMED or not held.holds(workload.replica, workload.attempt):
+        if not workload.replica or workload.band in _RECLAIMED or not held.holds(workload.replica, workload.attempt):
             continue
         zones = [zone for zone in workload.zones if zone in placed] or known
         for zone in zones:

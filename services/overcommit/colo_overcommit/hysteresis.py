@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from colo_common.events.node import AllocatableChanged, ForeignUse, NodeUsageSampled, ZoneAllocatable
+from colo_common.events.node import AllocatableChanged, NodeUsageSampled, ZoneAllocatable
 from colo_common.model.topology import NodeTopology
 from colo_overcommit.policy import Policy
 
-__all__ = ["Moves", "foreign_moves", "has_load_moved", "moves_between", "worth_saying"]
+__all__ = ["Moves", "has_load_moved", "moves_between", "worth_saying"]
 
 
 class Moves(Struct, frozen=True, kw_only=True):
@@ -16,13 +16,6 @@ class Moves(Struct, frozen=True, kw_only=True):
 
     fell_centipct: int
     rose_centipct: int
-
-    def and_of(self, other: "Moves") -> "Moves":
-        """The larger fall and the larger rise of two."""
-        return Moves(
-            fell_centipct=max(self.fell_centipct, other.fell_centipct),
-            rose_centipct=max(self.rose_centipct, other.rose_centipct),
-        )
 
 
 def moves_between(before: Sequence[ZoneAllocatable], after: Sequence[ZoneAllocatable], topology: NodeTopology) -> Moves:
@@ -43,30 +36,6 @@ def moves_between(before: Sequence[ZoneAllocatable], after: Sequence[ZoneAllocat
                 move = (later - earlier) * 10_000 // capacity
                 rose = max(rose, move)
                 fell = max(fell, -move)
-    return Moves(fell_centipct=fell, rose_centipct=rose)
-
-
-def foreign_moves(before: Sequence[ForeignUse], after: Sequence[ForeignUse], topology: NodeTopology) -> Moves:
-    """As `moves_between`, of what foreign online work leaves: its use (the larger of now and p95) rises when that falls."""
-    old = {use.zone: use for use in before}
-    fell = rose = 0
-    for use in after:
-        home, was = topology.zone(use.zone), old.get(use.zone)
-        if home is None:
-            continue
-        pairs = (
-            (max(was.cpu_mcpu, was.cpu_p95_mcpu) if was else 0, use.cpu_mcpu, use.cpu_p95_mcpu, home.cpu_capacity_mcpu),
-            (
-                max(was.memory_bytes, was.memory_p95_bytes) if was else 0,
-                use.memory_bytes,
-                use.memory_p95_bytes,
-                home.memory_bytes,
-            ),
-        )
-        for earlier, now, p95, capacity in pairs:
-            if capacity > 0:
-                move = (max(now, p95) - earlier) * 10_000 // capacity
-                fell, rose = max(fell, move), max(rose, -move)
     return Moves(fell_centipct=fell, rose_centipct=rose)
 
 

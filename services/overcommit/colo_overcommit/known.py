@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from colo_common.events.node import AllocatableChanged, ForeignUse, NodeUsageSampled
+from colo_common.events.node import AllocatableChanged, NodeUsageSampled
 from colo_common.model.freshness import Freshness
 from colo_common.model.topology import NodeTopology
 from colo_overcommit.allocatable import ZoneInputs
@@ -37,8 +37,7 @@ class KnownNode(Struct, kw_only=True):
     last_fall_at_ms: int | None = None
     held: Held = field(default_factory=Held)
     load: LoadHistory = field(default_factory=LoadHistory)
-    foreign: tuple[ForeignUse, ...] = ()
-    foreign_history: ForeignHistory = field(default_factory=ForeignHistory)
+    foreign: ForeignHistory = field(default_factory=ForeignHistory)
 
     def is_old(self, sample: NodeUsageSampled) -> bool:
         """Whether a newer sample of the same boot of the collector was heard already."""
@@ -52,9 +51,9 @@ class KnownNode(Struct, kw_only=True):
         self.sample = sample
         if restarted:
             # Samples of two sequences are never joined.
-            self.load, self.foreign_history = LoadHistory(), ForeignHistory()
+            self.load, self.foreign = LoadHistory(), ForeignHistory()
         self.load.add(sample)
-        self.foreign = self.foreign_history.add(sample, inputs, self.held)
+        self.foreign.add(sample, inputs, self.held)
         self.inputs = inputs
         self.heard_at_ms = now_ms
 
