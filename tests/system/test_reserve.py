@@ -129,7 +129,7 @@ async def test_what_waits_says_why_and_what_is_wrong_is_refused_by_field(colo: R
         refused = await reserve(colo, "wrong", **{"owners": [{"job": "web"}], **fields})
         assert (refused.code, refused.out) == (2, "")
         assert what in refused.err
-    late = await reserve(colo, "late", expires="2020-01-01T00:00:00Z")
+    late = await reserve(colo, "late", owners=[{"job": "web"}], expires="2020-01-01T00:00:00Z")
     assert late.code == 2
     assert "expires_ms: must not be in the past" in late.err
     assert (await colo_command("unreserve", "nobody", api=colo.api)).code == 1
