@@ -54,7 +54,9 @@ async def test_a_job_that_does_not_fit_ends_with_1_and_says_what_is_short(colo: 
 
 
 async def test_a_plan_and_a_submission_refuse_an_unknown_queue_alike(colo: RunningColo) -> None:
-    job = yaml.safe_dump({"name": "lost", "cpu": "1", "memory": "64Mi", "work": "1 cpu-min", "queue": "nowhere"}).encode()
+    job = yaml.safe_dump(
+        {"name": "lost", "cpu": "1", "memory": "64Mi", "work": "1 cpu-min", "queue": "nowhere"}
+    ).encode()
     said = [await colo_command(word, "-f", "-", api=colo.api, stdin=job) for word in ("plan", "submit")]
     assert said[0] == said[1]
     assert said[0].code == 2
