@@ -126,9 +126,9 @@ async def test_the_four_classes_share_a_machine_as_the_rules_say(colo: RunningCo
 
 async def test_own_cpus_that_cannot_be_had_are_told_with_the_nearest_miss(colo: RunningColo) -> None:
     """More than the machine has, and all that it has: LSE leaves one CPU to the rest of the node."""
-    for cpu, reason, nearest in (
-        ("17", "cpu-short", {"need": 17_000, "have": 16_000, "unit": "mcpu"}),
-        ("16", "cpus-short", {"need": 16, "have": 15, "unit": "cpus"}),
+    for cpu, reason, most, nearest in (
+        ("17", "cpu-short", "16 CPU", {"need": 17_000, "have": 16_000, "unit": "mcpu"}),
+        ("16", "cpus-short", "15 cpus", {"need": 16, "have": 15, "unit": "cpus"}),
     ):
         text = a_job("LSE", cpu=cpu)
         said = await planned(colo, text, "-o", "json")
@@ -144,7 +144,9 @@ async def test_own_cpus_that_cannot_be_had_are_told_with_the_nearest_miss(colo: 
         assert (decision["counts"], decision["nearest"]) == (task["counts"], task["nearest"])
         assert decision["nearest"] == {"node": NODE, "reason": reason, "zone": None, **nearest}
         explained = await colo_command("explain", "job", job, api=colo.api)
-        assert f"nearest miss: {NODE} is 1 " in explained.out
+        assert (
+            f"no node could hold it even when empty: the most that a machine has is {most} on {NODE}" in explained.out
+        )
         assert (await colo_command("cancel", job, api=colo.api)).code == 0
     assert await colo.facts(PlacementRefused, "colo.v1.evt.enforcement.*.refused") == []
 
