@@ -44,6 +44,7 @@ from colo_common.model.duration import parse_duration_ms
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_place import constraints_of
 from colo_common.model.job_rules import LIMITS, check_job_id, check_name, validate_spec
+from colo_common.model.plain_values import mapping_of, text_of
 from colo_common.model.qos import QosClass, default_band, parse_band, parse_qos
 from colo_common.model.quantity import parse_batch_mcpu, parse_bytes, parse_mcpu
 from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
@@ -76,7 +77,7 @@ def job_from_mapping(mapping: object) -> JobSpec:
     Raises InvalidInput that names the path ("tasks[0].cpu") and the rule; an unknown key comes with the nearest
     known one. Every rule of `validate_spec` holds for what is returned.
     """
-    job = _mapping(mapping, "job")
+    job = mapping_of(mapping, "job")
     is_shorthand = "tasks" not in job
     known = (*_JOB_KEYS, *_SHORTHAND_KEYS)
     _only_known_keys(job, known, "")
@@ -108,7 +109,7 @@ def _tasks(value: object) -> tuple[TaskSpec, ...]:
     tasks = []
     for index, item in enumerate(value):
         path = f"tasks[{index}]"
-        task = _mapping(item, path)
+        task = mapping_of(item, path)
         _only_known_keys(task, _TASK_KEYS, f"{path}.")
         if "name" not in task:
             raise InvalidInput(f"{path}.name", "is needed", None)
@@ -168,7 +169,7 @@ def _command(value: object, field: str) -> tuple[str, ...]:
         raise InvalidInput(field, "must be a list of words or one line of text", value)
     if len(value) > LIMITS.COMMAND_MAX:
         raise InvalidInput(field, f"must be at most {LIMITS.COMMAND_MAX} arguments", len(value))
-    return tuple(_text(word, f"{field}[{index}]") for index, word in enumerate(value))
+    return tuple(text_of(word, f"{field}[{index}]") for index, word in enumerate(value))
 
 
 def _work_mcpu_ms(task: Mapping[str, Any], path: str) -> int:
@@ -212,28 +213,10 @@ def _whole_or_none(mapping: Mapping[str, Any], key: str, field: str) -> int | No
 def _texts(value: object, field: str, most: int) -> dict[str, str]:
     if value is None:
         return {}
-    mapping = _mapping(value, field)
+    mapping = mapping_of(value, field)
     if len(mapping) > most:
         raise InvalidInput(field, f"must be at most {most}", len(mapping))
-    return {key: _text(text, f"{field}.{key}") for key, text in mapping.items()}
-
-
-def _text(value: object, field: str) -> str:
-    """A text, or a whole number (YAML reads `sleep 60` as one): anything else has several spellings and is refused."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= 64:
-        return str(value)
-    raise InvalidInput(field, "must be text; put it in quotes", value)
-
-
-def _mapping(value: object, field: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise InvalidInput(field, "must be a mapping of keys to values", value)
-    for key in value:
-        if not isinstance(key, str):
-            raise InvalidInput(field, "keys must be text; put them in quotes", key)
-    return value
+    return {key: text_of(text, f"{field}.{key}") for key, text in mapping.items()}
 
 
 def _only_known_keys(mapping: Mapping[str, Any], known: tuple[str, ...], path: str) -> None:

@@ -17,7 +17,6 @@ place:
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, TypeVar, cast
@@ -35,6 +34,7 @@ from colo_common.model.constraints import (
     Toleration,
 )
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.plain_values import mapping_of, text_of
 from colo_common.model.quantity import parse_bytes
 
 __all__ = ["constraints_of"]
@@ -59,7 +59,7 @@ def constraints_of(value: object, field: str = "place") -> Constraints:
     """
     if value is None:
         return UNCONSTRAINED
-    place = _mapping(value, field, _KEYS)
+    place = mapping_of(value, field, _KEYS, most=_LIST_MOST)
     return Constraints(
         node_labels=_labels(place.get("node_labels"), f"{field}.node_labels"),
         tolerations=_tolerations(place.get("tolerations"), f"{field}.tolerations"),
@@ -71,7 +71,7 @@ def constraints_of(value: object, field: str = "place") -> Constraints:
         numa_exclusive=_word(place, "numa_exclusive", NumaExclusive.DEFAULT, field),
         huge_pages=_huge_pages(place.get("huge_pages"), f"{field}.huge_pages"),
         devices=_devices(place.get("devices"), f"{field}.devices"),
-        reservation=_text(place.get("reservation", ""), f"{field}.reservation"),
+        reservation=text_of(place.get("reservation", ""), f"{field}.reservation"),
         spread=_flag(place, "spread", field),
     )
 
@@ -101,8 +101,8 @@ def _flag(place: Mapping[str, Any], key: str, field: str) -> bool:
 def _labels(value: object, field: str) -> tuple[tuple[str, str], ...]:
     if value is None:
         return ()
-    labels = _mapping(value, field)
-    return tuple(sorted((name, _text(text, f"{field}.{name}")) for name, text in labels.items()))
+    labels = mapping_of(value, field, most=_LIST_MOST)
+    return tuple(sorted((name, text_of(text, f"{field}.{name}")) for name, text in labels.items()))
 
 
 def _tolerations(value: object, field: str) -> tuple[Toleration, ...]:
@@ -113,15 +113,15 @@ def _tolerations(value: object, field: str) -> tuple[Toleration, ...]:
     found = []
     for number, item in enumerate(value):
         where = f"{field}[{number}]"
-        toleration = _mapping(item, where, _TOLERATION_KEYS)
+        toleration = mapping_of(item, where, _TOLERATION_KEYS, most=_LIST_MOST)
         effect = toleration.get("effect", "")
         if effect not in ("", *_EFFECTS):
             raise InvalidInput(f"{where}.effect", f"must be one of {' '.join(_EFFECTS)}", effect)
         text = toleration.get("value")
         found.append(
             Toleration(
-                key=_text(toleration.get("key", ""), f"{where}.key"),
-                value=None if text is None else _text(text, f"{where}.value"),
+                key=text_of(toleration.get("key", ""), f"{where}.key"),
+                value=None if text is None else text_of(text, f"{where}.value"),
                 effect=cast(Any, effect),
             )
         )
@@ -132,7 +132,7 @@ def _huge_pages(value: object, field: str) -> tuple[HugePages, ...]:
     if value is None:
         return ()
     pages: dict[int, int] = {}
-    for size, amount in _mapping(value, field).items():
+    for size, amount in mapping_of(value, field, most=_LIST_MOST).items():
         page_bytes = parse_bytes(size, f"{field}.{size}")
         if page_bytes in pages:
             raise InvalidInput(f"{field}.{size}", "is a page size that is asked for already under another name", size)
@@ -144,12 +144,12 @@ def _devices(value: object, field: str) -> tuple[DeviceRequest, ...]:
     if value is None:
         return ()
     found = []
-    for kind, asked in sorted(_mapping(value, field).items()):
+    for kind, asked in sorted(mapping_of(value, field, most=_LIST_MOST).items()):
         where = f"{field}.{kind}"
         if not isinstance(asked, Mapping):
             found.append(DeviceRequest(kind=kind, count=_number(asked, where)))
             continue
-        share = _mapping(asked, where, _DEVICE_KEYS)
+        share = mapping_of(asked, where, _DEVICE_KEYS, most=_LIST_MOST)
         memory = share.get("memory")
         found.append(
             DeviceRequest(
@@ -166,27 +166,4 @@ def _devices(value: object, field: str) -> tuple[DeviceRequest, ...]:
 def _number(value: object, field: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _NUMBER_MOST:
         raise InvalidInput(field, "must be a whole number, not negative", value)
-    return value
-
-
-def _text(value: object, field: str) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= 64:
-        return str(value)
-    raise InvalidInput(field, "must be text; put it in quotes", value)
-
-
-def _mapping(value: object, field: str, known: tuple[str, ...] = ()) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise InvalidInput(field, "must be a mapping of keys to values", value)
-    if len(value) > _LIST_MOST:
-        raise InvalidInput(field, f"must have at most {_LIST_MOST} keys", len(value))
-    for key in value:
-        if not isinstance(key, str):
-            raise InvalidInput(field, "keys must be text; put them in quotes", key)
-        if known and key not in known:
-            near = difflib.get_close_matches(key[:63].lower().replace("-", "_"), known, n=1, cutoff=0.5)
-            hint = f"did you mean `{near[0]}`?" if near else f"known keys: {' '.join(known)}"
-            raise InvalidInput(f"{field}.{key[:63]}", f"is not a key here; {hint}", key)
     return value

@@ -22,7 +22,6 @@ place:                    # as in a job's task: CPUs of one's own, alignment, de
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -31,6 +30,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_place import constraints_of
 from colo_common.model.job_rules import check_name
 from colo_common.model.moment import parse_moment_ms
+from colo_common.model.plain_values import mapping_of, text_of
 from colo_common.model.qos import QosClass, default_band, parse_band, parse_qos
 from colo_common.model.quantity import parse_bytes, parse_mcpu
 from colo_common.model.reservation import (
@@ -64,7 +64,7 @@ def reservation_from_mapping(mapping: object, now_ms: int = 0) -> ReservationSpe
     Raises InvalidInput that names the path ("owners[0].replica") and the rule. Whether `expires` is still to come is asked of a
     `now_ms` that is not 0 only.
     """
-    fields = _mapping(mapping, "reservation", _KEYS)
+    fields = mapping_of(mapping, "reservation", _KEYS, within="")
     for key, example in (("name", "night"), ("cpu", '"4"'), ("memory", "8Gi"), ("owners", "[{job: render}]")):
         if key not in fields:
             raise InvalidInput(key, f"is needed, for example {example}", None)
@@ -109,7 +109,7 @@ def _owners(value: object) -> tuple[OwnerTerm, ...]:
 
 
 def _owner(value: object, field: str) -> OwnerTerm:
-    owner = _mapping(value, field, _OWNER_KEYS)
+    owner = mapping_of(value, field, _OWNER_KEYS)
     is_anyone = _flag(owner, "anyone", default=False, within=f"{field}.")
     if is_anyone and len(owner) > 1:
         raise InvalidInput(f"{field}.anyone", "must stand alone: it is everybody already", value)
@@ -120,8 +120,8 @@ def _owner(value: object, field: str) -> OwnerTerm:
         controller = ControllerTerm(name=check_name(owner["job"], f"{field}.job"), kind="Job")
     if "replica" in owner:
         named = ObjectTerm(name=_replica(owner["replica"], f"{field}.replica"))
-    labels = _mapping(owner.get("labels") or {}, f"{field}.labels")
-    rules = tuple(LabelRule(key=key, values=(_text(labels[key], f"{field}.labels.{key}"),)) for key in sorted(labels))
+    labels = mapping_of(owner.get("labels") or {}, f"{field}.labels")
+    rules = tuple(LabelRule(key=key, values=(text_of(labels[key], f"{field}.labels.{key}"),)) for key in sorted(labels))
     return OwnerTerm(object=named, controller=controller, labels=rules)
 
 
@@ -146,7 +146,7 @@ def _policy(value: object) -> AllocatePolicy:
 def _restricted(value: object) -> tuple[str, ...]:
     if value is None:
         return ()
-    return tuple(_text(item, f"restricted[{at}]") for at, item in enumerate(_list(value, "restricted", 2)))
+    return tuple(text_of(item, f"restricted[{at}]") for at, item in enumerate(_list(value, "restricted", 2)))
 
 
 def _whole(fields: Mapping[str, Any], key: str) -> int:
@@ -163,31 +163,9 @@ def _flag(fields: Mapping[str, Any], key: str, *, default: bool, within: str = "
     return value
 
 
-def _text(value: object, field: str) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= 64:
-        return str(value)
-    raise InvalidInput(field, "must be text; put it in quotes", value)
-
-
 def _list(value: object, field: str, most: int) -> Sequence[object]:
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
         raise InvalidInput(field, "must be a list", value)
     if len(value) > most:
         raise InvalidInput(field, f"must be at most {most}", len(value))
-    return value
-
-
-def _mapping(value: object, field: str, known: tuple[str, ...] = ()) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise InvalidInput(field, "must be a mapping of keys to values", value)
-    where = "" if field == "reservation" else f"{field}."
-    for key in value:
-        if not isinstance(key, str):
-            raise InvalidInput(field, "keys must be text; put them in quotes", key)
-        if known and key not in known:
-            near = difflib.get_close_matches(key[:63].lower().replace("-", "_"), known, n=1, cutoff=0.5)
-            hint = f"did you mean `{near[0]}`?" if near else f"known keys: {' '.join(known)}"
-            raise InvalidInput(f"{where}{key[:63]}", f"is not a key here; {hint}", key)
     return value

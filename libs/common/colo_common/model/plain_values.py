@@ -1,0 +1,45 @@
+"""Texts and mappings of the files that people write, or a refusal that names the path and the rule."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from colo_common.model.invalid import InvalidInput
+
+__all__ = ["mapping_of", "text_of"]
+
+_SHOWN_MOST: Final = 63
+
+
+def text_of(value: object, field: str) -> str:
+    """A text, or a whole number (YAML reads `sleep 60` as one): anything else has several spellings and is refused."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= 64:
+        return str(value)
+    raise InvalidInput(field, "must be text; put it in quotes", value)
+
+
+def mapping_of(
+    value: object, field: str, known: tuple[str, ...] = (), *, within: str | None = None, most: int | None = None
+) -> Mapping[str, Any]:
+    """A mapping whose keys are text, of at most `most` keys, each of them `known` where some are.
+
+    A key is named behind `within`, which is the field and a dot unless said otherwise.
+    """
+    if not isinstance(value, Mapping):
+        raise InvalidInput(field, "must be a mapping of keys to values", value)
+    if most is not None and len(value) > most:
+        raise InvalidInput(field, f"must have at most {most} keys", len(value))
+    prefix = f"{field}." if within is None else within
+    for key in value:
+        if not isinstance(key, str):
+            raise InvalidInput(field, "keys must be text; put them in quotes", key)
+        if known and key not in known:
+            shown = key[:_SHOWN_MOST]
+            near = difflib.get_close_matches(shown.lower().replace("-", "_"), known, n=1, cutoff=0.5)
+            hint = f"did you mean `{near[0]}`?" if near else f"known keys: {' '.join(known)}"
+            raise InvalidInput(f"{prefix}{shown}", f"is not a key here; {hint}", key)
+    return value
