@@ -1,6 +1,7 @@
 """Real processes in real control groups of this machine: needs root, and leaves nothing behind."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from colo_common.events.enforcement import ReplicaEnded
-from colo_common.model.placement import Placement
+from colo_common.model.placement import DeviceShare, Placement
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import RunSpec
 from colo_executor.cgroup import CgroupTree
@@ -221,6 +222,21 @@ async def test_the_environment_of_a_replica_is_its_own_and_not_the_executors(run
     assert "MINE=yes" in output
     assert "COLO_REPLICA=job/main/0" in output
     assert output.rstrip().endswith("/attempts/job.main.0@1/work")
+
+
+async def test_a_replica_is_told_its_own_devices_whatever_its_job_says(runtime):
+    mine = DeviceShare(kind="gpu", device=1, zone=0, core_pct=50, memory_bytes=8 << 30)
+    env = {"CUDA_VISIBLE_DEVICES": "0", "COLO_DEVICES": "all"}
+    asked = replace(a_run("env"), run=RunSpec(command=("env",), env=env), devices=(mine,))
+    await start(runtime, asked)
+    await next_exit(runtime)
+    output = (Path(runtime._policy.state_dir) / "attempts" / "job.main.0@1" / "stdout").read_text().splitlines()
+    shown = sorted(line for line in output if line.startswith(("CUDA_VISIBLE_", "NVIDIA_")))
+    assert shown == ["CUDA_VISIBLE_DEVICES=1", "NVIDIA_VISIBLE_DEVICES=1"]
+    (devices,) = (line.partition("=")[2] for line in output if line.startswith("COLO_DEVICES="))
+    assert json.loads(devices) == [
+        {"kind": "gpu", "device": 1, "zone": 0, "core_pct": 50, "memory_bytes": 8 << 30},
+    ]
 
 
 async def test_capped_replicas_follow_the_ceiling_in_an_order_the_kernel_accepts(policy):

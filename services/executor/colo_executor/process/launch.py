@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
+from colo_executor.environment import environment_of
 
 __all__ = ["Gate", "attempt_dir", "check_run", "exit_status", "launch", "make_attempt_dir", "prune_attempts"]
 
@@ -115,10 +116,7 @@ def launch(placement: Placement, command: tuple[str, ...], directory: Path, path
         "HOME": str(directory / "work"),
         "LANG": "C.UTF-8",
         **placement.run.env,
-        "COLO_JOB": placement.job,
-        "COLO_REPLICA": placement.replica,
-        "COLO_ATTEMPT": str(placement.attempt),
-        "COLO_NODE": placement.node,
+        **environment_of(placement),
     }
     gate_read, gate_write = os.pipe()
     opened = [gate_read]
