@@ -5,7 +5,6 @@ A hold takes from one of two pools (`pool.py`): held is what the ledger says plu
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -23,10 +22,10 @@ from colo_scheduler.merits import Merits
 from colo_scheduler.node import Node
 from colo_scheduler.pool import Pool, PoolName
 from colo_scheduler.refusals import Refusals
-from colo_scheduler.request import RequestClass
 from colo_scheduler.scorers.placement import fewest_zones
 from colo_scheduler.shapes import Shapes
-from colo_scheduler.stocktaking import UNLIMITED, Stocktaking
+from colo_scheduler.stocktaking import Stocktaking
+from colo_scheduler.view import View, costs_of, move_shares
 from colo_scheduler.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES, NO_SOCKET, IntArray, rows_holding, split_cost
 
 __all__ = ["MAX_NODES", "MAX_ZONES", "BoolArray", "Cluster", "Node", "View"]
@@ -34,69 +33,6 @@ __all__ = ["MAX_NODES", "MAX_ZONES", "BoolArray", "Cluster", "Node", "View"]
 MAX_NODES: Final = 100_000
 MAX_ZONES: Final = 64
 _ANSWERS_MAX: Final = 10_000
-_NOBODY: Final = ("", 0)
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """The cluster at the moment of one decision. Nothing in it is a copy: what the cluster holds later is seen by the view.
-
-    A trial (`Cluster.trial`) has pools of its own instead: what is taken there is taken of nothing else. Arrays of shape (count,).
-    """
-
-    now_ms: int
-    nodes: list[Node]
-    rows: dict[str, int]
-    count: int
-    facts: NodeFacts
-    shapes: Shapes
-    pools: dict[PoolName, Pool]
-    stock: Stocktaking
-    refusals: Refusals
-    merits: Merits
-
-    def pool(self, name: PoolName) -> Pool:
-        """The pool with its arrays up to date."""
-        pool = self.pools[name]
-        pool.sync()
-        return pool
-
-    def limits(self, request: RequestClass) -> bool:
-        """Whether some node may admit less of the kind than fits there."""
-        return (self.stock.limited > 0 and not request.is_prod) or self.merits.judges(request)
-
-    def room(self, row: int, request: RequestClass) -> int:
-        """How many more replicas of the kind the rules of a node admit, and its load."""
-        most = UNLIMITED if request.is_prod or not self.stock.limited else int(self.stock.batch_left[row])
-        if self.merits.judges(request):
-            return self.merits.loads.room(row, request, self.now_ms, most)
-        return most
-
-    def take(
-        self,
-        name: PoolName,
-        row: int,
-        shares: tuple[ZoneShare, ...],
-        attempt: Attempt = _NOBODY,
-        holding: Holding | None = None,
-    ) -> None:
-        """Subtract a choice from a pool: for trials, in a view of the cluster itself `Cluster.hold` is the way."""
-        node = self.nodes[row]
-        _move(node, self.pools[name], _costs(node, name, shares, holding), 1)
-        self.stock.take(name, row, attempt, holding, is_choice=True)
-        self.merits.hold(row, name, attempt, shares, self.now_ms)
-        if holding is not None:
-            self.refusals.forget(row)
-
-    def leave(self, name: PoolName, row: int, shares: tuple[ZoneShare, ...], attempt: Attempt) -> None:
-        """Give back what an attempt holds, in a trial."""
-        node = self.nodes[row]
-        inventory = self.stock.of(row)
-        holding = inventory.holdings.get(attempt) if inventory else None
-        _move(node, self.pools[name], _costs(node, name, shares, holding), -1)
-        self.stock.leave(name, row, attempt)
-        self.merits.drop(row, attempt)
-        self.refusals.forget(row)
 
 
 class Cluster:
@@ -255,12 +191,12 @@ class Cluster:
         if pool is PoolName.PROD:
             node.prod.add(attempt)
         if holding is None:
-            _move(node, self._pools[pool], shares, 1)
+            move_shares(node, self._pools[pool], shares, 1)
             return
         node.holdings[attempt] = holding
         # Who crosses zones makes room for others who do.
         node.growth += 1
-        _move(node, self._pools[pool], _costs(node, pool, shares, holding), 1)
+        move_shares(node, self._pools[pool], costs_of(node, pool, shares, holding), 1)
         self._limit_batch(node, holding)
 
     def drop(self, node: Node, attempt: Attempt) -> None:
@@ -275,7 +211,7 @@ class Cluster:
         if node.holdings or self._stock.limited:
             self._stock.leave(name, node.row, attempt)
         holding = node.holdings.pop(attempt, None) if node.holdings else None
-        _move(node, self._pools[name], _costs(node, name, shares, holding), -1)
+        move_shares(node, self._pools[name], costs_of(node, name, shares, holding), -1)
         if holding is not None:
             self._limit_batch(node, holding)
             if node.problems:
@@ -315,10 +251,10 @@ class Cluster:
         """Subtract all holds anew: the zones of the node may have moved to other columns."""
         pool.forget(node.row)
         if name is PoolName.PROD:
-            _move(node, pool, claimed_of(node.room, node.said), 1)
+            move_shares(node, pool, claimed_of(node.room, node.said), 1)
         for attempt, shares in node.holds.items():
             if (attempt in node.prod) == (name is PoolName.PROD):
-                _move(node, pool, _costs(node, name, shares, node.holdings.get(attempt)), 1)
+                move_shares(node, pool, costs_of(node, name, shares, node.holdings.get(attempt)), 1)
 
     def _leave_room(self, node: Node) -> None:
         """Prod work leaves others' online work what that uses now, and the shared pool the CPUs for it."""
@@ -328,8 +264,8 @@ class Cluster:
             inventory.shared_cpus = shared_cpus_of(node.room)
         if before != node.room:
             pool = self._pools[PoolName.PROD]
-            _move(node, pool, claimed_of(before, node.said), -1)
-            _move(node, pool, claimed_of(node.room, node.said), 1)
+            move_shares(node, pool, claimed_of(before, node.said), -1)
+            move_shares(node, pool, claimed_of(node.room, node.said), 1)
 
     def _promise(self, node: Node, name: PoolName) -> None:
         promised = self._batch_of(node) if name is PoolName.BATCH else self._prod_of(node)
@@ -477,18 +413,3 @@ class Cluster:
             raise InvariantBroken("an inventory holds something else than its node", node=node.name)
         if not node.problems and node.in_flight == 0 and (problems := inventory.disagreements()):
             raise InvariantBroken("something is held that cannot be held", node=node.name, problems=problems)
-
-
-def _costs(node: Node, name: PoolName, shares: tuple[ZoneShare, ...], holding: Holding | None) -> tuple[ZoneShare, ...]:
-    """What shares cost in a pool: CPUs by number as much as the machine claims them to be."""
-    if holding is None or not holding.cpus or name is PoolName.BATCH or node.said is None:
-        return shares
-    return tuple(
-        ZoneShare(zone=share.zone, cpu_mcpu=amplified(share.cpu_mcpu, node.said.rules), memory_bytes=share.memory_bytes)
-        for share in shares
-    )
-
-
-def _move(node: Node, pool: Pool, shares: tuple[ZoneShare, ...], sign: int) -> None:
-    for share in shares:
-        pool.take(node.row, node.slot(share.zone), sign * share.cpu_mcpu, sign * share.memory_bytes)
