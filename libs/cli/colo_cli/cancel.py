@@ -11,10 +11,9 @@ __all__ = ["cancel"]
 def cancel(job: str, /, *, api: str | None = None) -> int:
     """Stop a job for good: waiting replicas are withdrawn, running ones get SIGTERM, grace, SIGKILL.
 
-    Parameters
-    ----------
-    job: The job's id.
-    api: Address of the gateway.
+    Args:
+        job: The job's id.
+        api: Address of the gateway.
     """
     answer = Client(api).call("DELETE", f"/v1/jobs/{urllib.parse.quote(job, safe='')}")
     sys.stdout.write(f"{answer['job']} {answer['state']}\n")

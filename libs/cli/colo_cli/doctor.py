@@ -71,9 +71,8 @@ def diagnose() -> list[dict[str, Any]]:
 def doctor(*, output: Annotated[Format, Parameter(name=["--output", "-o"])] = "table") -> int:
     """Say what this machine can do: control groups, pressure files, NUMA, resctrl, rights, servers.
 
-    Parameters
-    ----------
-    output: table, json or yaml.
+    Args:
+        output: table, json or yaml.
     """
     rows = diagnose()
     if output != "table":

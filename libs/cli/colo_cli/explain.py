@@ -16,12 +16,11 @@ Output = Annotated[Format, Parameter(name=["--output", "-o"])]
 def job(job: str, /, *, replica: str = "", output: Output = "table", api: str | None = None) -> int:
     """Say why each replica is where it is, or what it waits for.
 
-    Parameters
-    ----------
-    job: The job's id.
-    replica: Only this replica ("job/task/index").
-    output: table, json or yaml.
-    api: Address of the gateway.
+    Args:
+        job: The job's id.
+        replica: Only this replica ("job/task/index").
+        output: table, json or yaml.
+        api: Address of the gateway.
     """
     answer = Client(api).get(f"/v1/jobs/{urllib.parse.quote(job, safe='')}/explain", replica=replica)
     if output != "table":
@@ -46,11 +45,10 @@ def job(job: str, /, *, replica: str = "", output: Output = "table", api: str | 
 def overcommit(node: str, /, *, output: Output = "table", api: str | None = None) -> int:
     """Show the formula behind a node's batch allocatable with every term, value, unit and source.
 
-    Parameters
-    ----------
-    node: The node's name.
-    output: table, json or yaml.
-    api: Address of the gateway.
+    Args:
+        node: The node's name.
+        output: table, json or yaml.
+        api: Address of the gateway.
     """
     answer = Client(api).get(f"/v1/nodes/{urllib.parse.quote(node, safe='')}/explain")
     if output != "table":

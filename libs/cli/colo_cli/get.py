@@ -22,13 +22,12 @@ def jobs(
 ) -> int:
     """List jobs, newest first.
 
-    Parameters
-    ----------
-    state: Only these states, separated by commas.
-    queue: Only this queue.
-    limit: At most so many, 1 to 1000.
-    output: table, json or yaml.
-    api: Address of the gateway.
+    Args:
+        state: Only these states, separated by commas.
+        queue: Only this queue.
+        limit: At most so many, 1 to 1000.
+        output: table, json or yaml.
+        api: Address of the gateway.
     """
     answer = Client(api).get("/v1/jobs", state=state, queue=queue, limit=limit)
     if output != "table":
@@ -51,10 +50,9 @@ def jobs(
 def nodes(*, output: Output = "table", api: str | None = None) -> int:
     """List nodes with usage and what batch work may be promised.
 
-    Parameters
-    ----------
-    output: table, json or yaml.
-    api: Address of the gateway.
+    Args:
+        output: table, json or yaml.
+        api: Address of the gateway.
     """
     answer = Client(api).get("/v1/nodes")
     if output != "table":
@@ -90,10 +88,9 @@ def nodes(*, output: Output = "table", api: str | None = None) -> int:
 def queues(*, output: Output = "table", api: str | None = None) -> int:
     """List queues with counts.
 
-    Parameters
-    ----------
-    output: table, json or yaml.
-    api: Address of the gateway.
+    Args:
+        output: table, json or yaml.
+        api: Address of the gateway.
     """
     answer = Client(api).get("/v1/queues")
     if output != "table":

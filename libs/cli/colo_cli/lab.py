@@ -28,21 +28,20 @@ def lab(
 ) -> int:
     """Run servers, all services and simulated nodes under a real trace, feed batch jobs, and print a verdict.
 
-    Parameters
-    ----------
-    nodes: Simulated nodes (2 sockets x 2 NUMA zones x 16 CPUs each).
-    real: Add this machine as one more node that runs real processes in real control groups (needs root).
-    trace: Online load: Alibaba machine usage, CSV time,node,cpu_pct,mem_pct, or a Prometheus range answer; plain or gzip.
-    jobs: Batch jobs shaped like the BE pods of a pod table (CSV, plain or gzip) instead of generated ones.
-    speed: Simulated seconds per second.
-    duration: How long to run ("60s", "10m"); until Ctrl-C when absent.
-    seed: Same seed, same machines and jobs.
-    nats_url: Use this NATS server (with JetStream) instead of an own one.
-    redis_url: Use this empty Redis database instead of an own one.
-    port: The gateway's port; 8088 or any free one when 0.
-    otlp_endpoint: Send traces there (OTLP over HTTP).
-    keep: Keep logs and data in this directory.
-    json: Print one JSON object instead of a table.
+    Args:
+        nodes: Simulated nodes (2 sockets x 2 NUMA zones x 16 CPUs each).
+        real: Add this machine as one more node that runs real processes in real control groups (needs root).
+        trace: Online load: Alibaba machine usage, CSV time,node,cpu_pct,mem_pct, or a Prometheus range answer; may be gzip.
+        jobs: Batch jobs shaped like the BE pods of a pod table (CSV, plain or gzip) instead of generated ones.
+        speed: Simulated seconds per second.
+        duration: How long to run ("60s", "10m"); until Ctrl-C when absent.
+        seed: Same seed, same machines and jobs.
+        nats_url: Use this NATS server (with JetStream) instead of an own one.
+        redis_url: Use this empty Redis database instead of an own one.
+        port: The gateway's port; 8088 or any free one when 0.
+        otlp_endpoint: Send traces there (OTLP over HTTP).
+        keep: Keep logs and data in this directory.
+        json: Print one JSON object instead of a table.
     """
     from colo_common.model.invalid import InvalidInput
     from colo_common.ports import PortError

@@ -26,12 +26,11 @@ def plan(
 
     Ends with 0 when every replica fits, 1 when not, 2 when it cannot be said.
 
-    Parameters
-    ----------
-    file: The job file (YAML or JSON); "-" reads standard input.
-    places: So many replicas are told one by one in json and yaml, at most 1000.
-    output: table, json or yaml.
-    api: Address of the gateway.
+    Args:
+        file: The job file (YAML or JSON); "-" reads standard input.
+        places: So many replicas are told one by one in json and yaml, at most 1000.
+        output: table, json or yaml.
+        api: Address of the gateway.
     """
     try:
         body = json.dumps(read_job_file(file)).encode()

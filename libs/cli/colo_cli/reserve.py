@@ -26,11 +26,10 @@ def reserve(
 ) -> int:
     """Hold a place for owners who come later. The same file again changes nothing.
 
-    Parameters
-    ----------
-    file: The reservation file (YAML or JSON); "-" reads standard input.
-    output: table, json or yaml.
-    api: Address of the gateway.
+    Args:
+        file: The reservation file (YAML or JSON); "-" reads standard input.
+        output: table, json or yaml.
+        api: Address of the gateway.
     """
     from colo_common.model.reservation_file import reservation_from_mapping
 
@@ -47,10 +46,9 @@ def reserve(
 def unreserve(name: str, /, *, api: str | None = None) -> int:
     """Forget a reservation: its place is free again, its owners keep what they hold.
 
-    Parameters
-    ----------
-    name: The reservation's name.
-    api: Address of the gateway.
+    Args:
+        name: The reservation's name.
+        api: Address of the gateway.
     """
     answer = Client(api).call("DELETE", f"/v1/reservations/{urllib.parse.quote(name, safe='')}")
     sys.stdout.write(f"{answer['spec']['name']} was {answer['phase']}\n")
@@ -62,13 +60,12 @@ def reservations(
 ) -> int:
     """List reservations by name.
 
-    Parameters
-    ----------
-    phase: Only these (Pending, Available, Succeeded, Failed), separated by commas.
-    offset: Leave out so many.
-    limit: At most so many, 1 to 1000.
-    output: table, json or yaml.
-    api: Address of the gateway.
+    Args:
+        phase: Only these (Pending, Available, Succeeded, Failed), separated by commas.
+        offset: Leave out so many.
+        limit: At most so many, 1 to 1000.
+        output: table, json or yaml.
+        api: Address of the gateway.
     """
     answer = Client(api).get("/v1/reservations", phase=phase, offset=offset, limit=limit)
     if output != "table":
@@ -99,11 +96,10 @@ def reservations(
 def reservation(name: str, /, *, output: Output = "table", api: str | None = None) -> int:
     """Say what a reservation holds and who uses it, or what it waits for.
 
-    Parameters
-    ----------
-    name: The reservation's name.
-    output: table, json or yaml.
-    api: Address of the gateway.
+    Args:
+        name: The reservation's name.
+        output: table, json or yaml.
+        api: Address of the gateway.
     """
     answer = Client(api).get(f"/v1/reservations/{urllib.parse.quote(name, safe='')}")
     if output != "table":

@@ -26,12 +26,11 @@ def submit(
 ) -> int:
     """Submit the job that a file describes.
 
-    Parameters
-    ----------
-    file: The job file (YAML or JSON); "-" reads standard input.
-    idempotency_key: Submitting again with the same key and job is the same submission.
-    output: table, json or yaml.
-    api: Address of the gateway.
+    Args:
+        file: The job file (YAML or JSON); "-" reads standard input.
+        idempotency_key: Submitting again with the same key and job is the same submission.
+        output: table, json or yaml.
+        api: Address of the gateway.
     """
     mapping = read_job_file(file)
     headers = {"Content-Type": "application/json"}

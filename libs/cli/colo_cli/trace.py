@@ -21,12 +21,11 @@ def trace(
 ) -> int:
     """Print the trace of a replica's newest placement.
 
-    Parameters
-    ----------
-    job: The job's id.
-    replica: This replica ("job/task/index"); the first one when absent.
-    output: table (a tree), json or yaml.
-    api: Address of the gateway.
+    Args:
+        job: The job's id.
+        replica: This replica ("job/task/index"); the first one when absent.
+        output: table (a tree), json or yaml.
+        api: Address of the gateway.
     """
     answer = Client(api).get(f"/v1/jobs/{urllib.parse.quote(job, safe='')}/trace", replica=replica)
     if output != "table":

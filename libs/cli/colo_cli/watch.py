@@ -21,14 +21,13 @@ def watch(
 ) -> int:
     """Follow what happens; Ctrl-C ends it.
 
-    Parameters
-    ----------
-    types: Only these fact types, separated by commas (PlacementsDecided,EvictionRequested,...).
-    node: Only facts of this node.
-    job: Only facts of this job.
-    since: Resume after this position of the tape; 0 replays what is kept.
-    json_lines: One JSON object a line instead of text.
-    api: Address of the gateway.
+    Args:
+        types: Only these fact types, separated by commas (PlacementsDecided,EvictionRequested,...).
+        node: Only facts of this node.
+        job: Only facts of this job.
+        since: Resume after this position of the tape; 0 replays what is kept.
+        json_lines: One JSON object a line instead of text.
+        api: Address of the gateway.
     """
     try:
         for name, body in Client(api).events(types=types, node=node, job=job, since=since):
