@@ -8,7 +8,7 @@ from colo_cli.main import app
 
 COMMANDS = [
     (*group, name)
-    for group, names in ((), app), (("get",), app["get"]), (("explain",), app["explain"])
+    for group, names in (((), app), (("get",), app["get"]), (("explain",), app["explain"]))
     for name in names
     if not name.startswith("-") and (*group, name) not in {("get",), ("explain",)}
 ]
