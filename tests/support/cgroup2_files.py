@@ -27,11 +27,21 @@ _FILES = {
 }
 
 
-class Cgroup2Files:
-    """`root` is the mount point, `sys_root` the /sys of a machine of two zones with four CPUs each."""
+_HUGETLB = {f"hugetlb.{size}{reserved}.max": "max\n" for size in ("2MB", "1GB") for reserved in ("", ".rsvd")}
 
-    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+
+class Cgroup2Files:
+    """`root` is the mount point, `sys_root` the /sys of a machine of two zones with four CPUs each.
+
+    `hugetlb`: the kernel can limit huge pages. Zone 0 has eight of 2 MiB, zone 1 has four, and one of 1 GiB.
+    """
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, *, hugetlb: bool = False) -> None:
         self.root = directory / "cgroup"
+        self._files = dict(_FILES)
+        if hugetlb:
+            controllers = "cpu cpuset memory pids hugetlb\n"
+            self._files |= {"cgroup.controllers": controllers, "cgroup.subtree_control": controllers, **_HUGETLB}
         self.sys_root = directory / "sys"
         self.writes: list[str] = []
         self.root.mkdir(parents=True)
@@ -68,9 +78,8 @@ class Cgroup2Files:
         """Every group, by its path."""
         return sorted(str(path.parent.relative_to(self.root)) for path in self.root.glob("*/**/cgroup.procs"))
 
-    @staticmethod
-    def _fill(directory: Path) -> None:
-        for name, text in _FILES.items():
+    def _fill(self, directory: Path) -> None:
+        for name, text in self._files.items():
             (directory / name).write_text(text)
 
     def _make_sys(self) -> None:
@@ -79,6 +88,9 @@ class Cgroup2Files:
             "devices/system/node/has_memory": "0-1\n",
             "devices/system/node/node0/cpulist": "0-3\n",
             "devices/system/node/node1/cpulist": "4-7\n",
+            "devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages": "8\n",
+            "devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages": "4\n",
+            "devices/system/node/node1/hugepages/hugepages-1048576kB/nr_hugepages": "1\n",
         }.items():
             (self.sys_root / path).parent.mkdir(parents=True, exist_ok=True)
             (self.sys_root / path).write_text(text)

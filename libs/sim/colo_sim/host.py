@@ -81,7 +81,7 @@ class SimulatedNode:
             discoverable=False,
         )
         self.shell = ExecutorShell(
-            SimulatedRuntime(self.machine, capacity_mcpu=spec.cpu_capacity_mcpu),
+            SimulatedRuntime(self.machine, capacity_mcpu=spec.cpu_capacity_mcpu, topology=spec.topology()),
             self._step,
             # Some readings may be late before the node counts as blind.
             policy=replace(settings.reflex, blind_ms=max(settings.reflex.blind_ms, 10 * settings.sub_step_ms)),

@@ -117,7 +117,10 @@ class ExecutorRole:
         self.node = node
         self.policy = policy
         self.runtime = SimulatedRuntime(
-            node.machine, capacity_mcpu=node.machine.spec.cpu_capacity_mcpu, journal=node.journal
+            node.machine,
+            capacity_mcpu=node.machine.spec.cpu_capacity_mcpu,
+            journal=node.journal,
+            topology=node.machine.spec.topology(),
         )
         self.reflex: Reflex | None = None
         self.renewed_at_ms = 0

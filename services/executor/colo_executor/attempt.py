@@ -8,6 +8,7 @@ from msgspec import Struct
 from colo_common.events.enforcement import KnobValue
 from colo_common.model.placement import Placement, parse_replica_token, replica_token
 from colo_executor.local import StopIntent
+from colo_executor.stock import malformed_share
 
 __all__ = ["KILLS_MOST", "KILL_RETRY_MS", "Attempt", "Phase", "job_of", "refusal_of"]
 
@@ -55,4 +56,4 @@ def refusal_of(placement: Placement, node: str) -> str:
         return f"node: must be this node, {node} (got {placement.node[:80]!r})"
     if placement.cpu_mcpu < 1 or placement.memory_bytes < 1:
         return f"cpu_mcpu and memory_bytes: must be at least 1 (got {placement.cpu_mcpu}, {placement.memory_bytes})"
-    return ""
+    return malformed_share(placement)

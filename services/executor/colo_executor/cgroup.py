@@ -16,14 +16,14 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from colo_common.events.enforcement import KnobValue
-from colo_executor.knobs import UNLIMITED, Knob, agrees, file_of, text_of
+from colo_executor.knobs import UNLIMITED, Knob, agrees, file_of, page_bytes_of, text_of
 from colo_executor.order import KnobWrite
 
 __all__ = ["CgroupError", "CgroupTree", "Hierarchy", "find_hierarchy"]
 
 _T = TypeVar("_T")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,230}")
-_CONTROLLERS: Final[tuple[str, ...]] = ("cpu", "cpuacct", "cpuset", "memory", "pids")
+_CONTROLLERS: Final[tuple[str, ...]] = ("cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb")
 _NEEDED: Final = {1: ("cpu", "cpuacct", "memory"), 2: ("cpu", "memory")}
 _DIR_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _RETRY_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
@@ -147,8 +147,9 @@ class CgroupTree:
     def has(self) -> frozenset[Knob]:
         """The knobs whose files the kernel has in the subtree's top group."""
         found = set()
+        sizes = self.huge_page_sizes()
         for knob in Knob:
-            place = file_of(knob, self.version)
+            place = file_of(knob, self.version, sizes[0] if sizes else 0)
             if place is None or place[0] not in self.hierarchy.mounts:
                 continue
             with self._dir(self.hierarchy.mounts[place[0]], "") as fd:
@@ -156,9 +157,18 @@ class CgroupTree:
                     found.add(knob)
         return frozenset(found)
 
+    def huge_page_sizes(self) -> tuple[int, ...]:
+        """The sizes of huge pages (bytes, ascending) that the kernel can limit in the subtree's top group."""
+        mount = self.hierarchy.mounts.get("hugetlb")
+        if mount is None:
+            return ()
+        with self._dir(mount, "") as fd:
+            found = (page_bytes_of(name) for name in os.listdir(fd))
+            return tuple(sorted({size for size in found if size is not None}))
+
     def write(self, write: KnobWrite) -> KnobValue:
         """Write a knob and read it back. Raises CgroupError when the kernel refuses it or shows something else."""
-        place = file_of(write.knob, self.version)
+        place = file_of(write.knob, self.version, write.page_bytes)
         if place is None or place[0] not in self.hierarchy.mounts:
             raise CgroupError(f"cgroup v{self.version} here has no file for {write.knob.value}")
         mount, text = self.hierarchy.mounts[place[0]], text_of(write.knob, self.version, write.value)

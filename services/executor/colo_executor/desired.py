@@ -10,7 +10,17 @@ from colo_common.model.placement import Placement
 from colo_executor.knobs import PERIOD_US, UNLIMITED, WEIGHT_LEAST, Knob, quota_us, weight_v1
 from colo_executor.order import KnobWrite
 
-__all__ = ["BATCH", "DesiredPolicy", "Machine", "replica_knobs", "replica_quota_us", "replica_sets", "tier_knobs"]
+__all__ = [
+    "BATCH",
+    "DesiredPolicy",
+    "Machine",
+    "huge_page_knobs",
+    "huge_page_zones",
+    "replica_knobs",
+    "replica_quota_us",
+    "replica_sets",
+    "tier_knobs",
+]
 
 BATCH: Final = "batch"
 """The tier's group, below the executor's own: it carries the ceiling, replicas are its children."""
@@ -20,20 +30,27 @@ class DesiredPolicy(Struct, frozen=True, kw_only=True):
     """`idle`: batch runs only when nothing else wants the CPU (cpu.idle), where the kernel can; else the least weight.
 
     `cap_at_request`: a replica may not use more CPU than it asked for, even when there is some. `pids_most` per replica.
+    `huge_pages_only_asked`: huge pages that a replica did not ask for are refused to it, because they are promised to others; with
+    False only what was asked for is a limit.
     """
 
     idle: bool = True
     cap_at_request: bool = False
     pids_most: int = 4_096
+    huge_pages_only_asked: bool = True
 
 
 class Machine(Struct, frozen=True, kw_only=True):
-    """What knobs depend on: all CPUs and memory zones the executor may use, the CPUs of each zone, and which files exist."""
+    """What knobs depend on: all CPUs and memory zones the executor may use, the CPUs of each zone, and which files exist.
+
+    `huge_page_sizes`: sizes in bytes that the kernel can limit.
+    """
 
     cpus: CpuSet
     mems: CpuSet
     zones: Mapping[int, CpuSet]
     has: frozenset[Knob]
+    huge_page_sizes: tuple[int, ...] = ()
 
 
 def tier_knobs(policy: DesiredPolicy, machine: Machine, ceiling_mcpu: int | None) -> tuple[KnobWrite, ...]:
@@ -70,12 +87,33 @@ def replica_knobs(
         KnobWrite(path=path, knob=Knob.MEMORY_LIMIT, value=placement.memory_bytes),
         KnobWrite(path=path, knob=Knob.OOM_GROUP, value=1),
         KnobWrite(path=path, knob=Knob.PIDS_LIMIT, value=policy.pids_most),
+        *huge_page_knobs(policy, machine, placement, path),
     ]
     quota = replica_quota_us(policy, placement.cpu_mcpu, ceiling_mcpu)
     if quota != UNLIMITED:
         writes.append(KnobWrite(path=path, knob=Knob.CPU_PERIOD, value=PERIOD_US))
         writes.append(KnobWrite(path=path, knob=Knob.CPU_QUOTA, value=quota))
     return tuple(write for write in writes if write.knob in machine.has)
+
+
+def huge_page_knobs(policy: DesiredPolicy, machine: Machine, placement: Placement, path: str) -> tuple[KnobWrite, ...]:
+    """Limits of huge pages of one replica: for every size the sum over its zones, 0 for what it did not ask for.
+
+    Both what may be touched and what may be mapped: a mapping that nobody touches keeps pages from everybody else all the same.
+    """
+    writes = []
+    for page_bytes in machine.huge_page_sizes:
+        asked = sum(pages.total_bytes for pages in placement.huge_pages if pages.page_bytes == page_bytes)
+        if not asked and not policy.huge_pages_only_asked:
+            continue
+        for knob in (Knob.HUGE_PAGES_LIMIT, Knob.HUGE_PAGES_RESERVED_LIMIT):
+            writes.append(KnobWrite(path=path, knob=knob, value=asked, page_bytes=page_bytes))
+    return tuple(write for write in writes if write.knob in machine.has)
+
+
+def huge_page_zones(placement: Placement) -> CpuSet:
+    """The zones of its huge pages, whose memory it must be able to use even where its CPUs are elsewhere."""
+    return CpuSet.from_iterable(pages.zone for pages in placement.huge_pages)
 
 
 def replica_sets(machine: Machine, placement: Placement) -> tuple[CpuSet, CpuSet]:
@@ -86,7 +124,7 @@ def replica_sets(machine: Machine, placement: Placement) -> tuple[CpuSet, CpuSet
         for zone in zones:
             own = own | machine.zones[zone]
         if own & machine.cpus and CpuSet.from_iterable(zones) <= machine.mems:
-            return own & machine.cpus, CpuSet.from_iterable(zones)
+            return own & machine.cpus, CpuSet.from_iterable(zones) | huge_page_zones(placement) & machine.mems
     return machine.cpus, machine.mems
 
 

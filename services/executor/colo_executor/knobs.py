@@ -1,5 +1,6 @@
 """Every kernel file the executor writes: where it is under cgroup v1 and v2, its unit, and what the kernel shows after a write."""
 
+import re
 from enum import StrEnum
 from typing import Final
 
@@ -18,6 +19,8 @@ __all__ = [
     "KnobFile",
     "agrees",
     "file_of",
+    "page_bytes_of",
+    "page_size_text",
     "quota_us",
     "text_of",
     "weight_v1",
@@ -48,10 +51,15 @@ class Knob(StrEnum):
     MEMORY_LIMIT = "memory-limit-bytes"
     OOM_GROUP = "memory-oom-group"  # 0 | 1
     PIDS_LIMIT = "pids-limit"
+    HUGE_PAGES_LIMIT = "huge-pages-limit-bytes"  # of one page size: what may be touched
+    HUGE_PAGES_RESERVED_LIMIT = "huge-pages-reserved-limit-bytes"  # of one page size: what may be mapped
 
 
 class KnobFile(Struct, frozen=True, kw_only=True):
-    """Controller and file name; an empty v2 name means that the value is part of another file, or does not exist."""
+    """Controller and file name; an empty v2 name means that the value is part of another file, or does not exist.
+
+    `{size}` in a name stands for a size of huge pages as the kernel writes it: there is a file for each.
+    """
 
     controller: str
     v1: str
@@ -69,14 +77,37 @@ _FILES: Final[dict[Knob, KnobFile]] = {
     Knob.MEMORY_LIMIT: KnobFile(controller="memory", v1="memory.limit_in_bytes", v2="memory.max"),
     Knob.OOM_GROUP: KnobFile(controller="memory", v1="", v2="memory.oom.group"),
     Knob.PIDS_LIMIT: KnobFile(controller="pids", v1="pids.max", v2="pids.max"),
+    Knob.HUGE_PAGES_LIMIT: KnobFile(controller="hugetlb", v1="hugetlb.{size}.limit_in_bytes", v2="hugetlb.{size}.max"),
+    Knob.HUGE_PAGES_RESERVED_LIMIT: KnobFile(
+        controller="hugetlb", v1="hugetlb.{size}.rsvd.limit_in_bytes", v2="hugetlb.{size}.rsvd.max"
+    ),
 }
+_LIMITS: Final = (Knob.MEMORY_LIMIT, Knob.HUGE_PAGES_LIMIT, Knob.HUGE_PAGES_RESERVED_LIMIT)
+"""Limits in bytes, which v1 lifts by -1 and v2 by "max"."""
+_PAGE_SIZE: Final = re.compile(r"hugetlb\.([1-9][0-9]{0,5})(KB|MB|GB)\.(?:max|limit_in_bytes)", re.ASCII)
+_SUFFIXES: Final = {"KB": 10, "MB": 20, "GB": 30}
 
 
-def file_of(knob: Knob, version: int) -> tuple[str, str] | None:
-    """Controller and file name of a knob under cgroup `version` (1 or 2), or None where it has none."""
+def file_of(knob: Knob, version: int, page_bytes: int = 0) -> tuple[str, str] | None:
+    """Controller and file name of a knob under cgroup `version` (1 or 2), or None where it has none.
+
+    `page_bytes` is the size of page that a limit of huge pages is for.
+    """
     row = _FILES[knob]
     name = row.v1 if version == 1 else row.v2
-    return (row.controller, name) if name else None
+    return (row.controller, name.format(size=page_size_text(page_bytes))) if name else None
+
+
+def page_size_text(page_bytes: int) -> str:
+    """A size of huge pages as the kernel's file names have it: in the largest unit of KB, MB and GB (powers of 1024) it reaches."""
+    suffix = "GB" if page_bytes >= 1 << 30 else "MB" if page_bytes >= 1 << 20 else "KB"
+    return f"{page_bytes >> _SUFFIXES[suffix]}{suffix}"
+
+
+def page_bytes_of(file_name: str) -> int | None:
+    """The size of page whose limit the file is, None for any other file."""
+    match = _PAGE_SIZE.fullmatch(file_name)
+    return None if match is None else int(match[1]) << _SUFFIXES[match[2]]
 
 
 def quota_us(mcpu: int) -> int:
@@ -107,8 +138,8 @@ def text_of(knob: Knob, version: int, value: int | str) -> str:
             return str(value if version == 1 else weight_v2(value))
         case Knob.CPU_QUOTA if version == 2:
             return f"{'max' if value == UNLIMITED else value} {PERIOD_US}"
-        case Knob.MEMORY_LIMIT | Knob.PIDS_LIMIT if value == UNLIMITED:
-            return "-1" if version == 1 and knob is Knob.MEMORY_LIMIT else "max"
+        case _ if value == UNLIMITED and (knob in _LIMITS or knob is Knob.PIDS_LIMIT):
+            return "-1" if version == 1 and knob in _LIMITS else "max"
         case _:
             return str(value)
 
@@ -121,9 +152,9 @@ def agrees(knob: Knob, version: int, wrote: str, shown: str) -> bool:
     wrote, shown = wrote.strip(), shown.strip()
     if wrote == shown:
         return True
+    if knob in _LIMITS and wrote == "-1":
+        return shown.isdigit() and int(shown) >= _V1_UNLIMITED_BYTES
     if knob is Knob.MEMORY_LIMIT and shown.isdigit():
-        if wrote == "-1":
-            return int(shown) >= _V1_UNLIMITED_BYTES
         # Pages may be larger than 4 KiB; what matters is that the limit is not above the promise and near to it.
         return wrote.isdigit() and 0 <= int(wrote) - int(shown) < 16 * PAGE_BYTES
     return False

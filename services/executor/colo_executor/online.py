@@ -21,7 +21,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
 from colo_common.model.qos import LEGAL_BANDS, PriorityBand, QosClass
 from colo_common.model.reasons import Reason
-from colo_executor.desired import DesiredPolicy, Machine
+from colo_executor.desired import DesiredPolicy, Machine, huge_page_knobs, huge_page_zones
 from colo_executor.knobs import Knob, weight_v1
 from colo_executor.order import KnobWrite
 
@@ -161,8 +161,12 @@ def online_top_knobs(machine: Machine, holds: Iterable[CpuHold]) -> tuple[KnobWr
 def online_knobs(
     policy: DesiredPolicy, machine: Machine, placement: Placement, hold: CpuHold, pools: CpuPools, path: str
 ) -> tuple[KnobWrite, ...]:
-    """Knobs of one online replica: sets, weight by request, memory limit = request, processes. No quota and never idle."""
+    """Knobs of one online replica: sets, weight by request, memory limit = request, processes, huge pages.
+
+    No quota and never idle.
+    """
     cpus, mems = online_sets(hold, machine, pools)
+    mems = mems | huge_page_zones(placement) & machine.mems
     writes = (
         KnobWrite(path=path, knob=Knob.CPUSET_CPUS, value=cpus.format()),
         KnobWrite(path=path, knob=Knob.CPUSET_MEMS, value=mems.format()),
@@ -170,5 +174,6 @@ def online_knobs(
         KnobWrite(path=path, knob=Knob.MEMORY_LIMIT, value=placement.memory_bytes),
         KnobWrite(path=path, knob=Knob.OOM_GROUP, value=1),
         KnobWrite(path=path, knob=Knob.PIDS_LIMIT, value=policy.pids_most),
+        *huge_page_knobs(policy, machine, placement, path),
     )
     return tuple(write for write in writes if write.knob in machine.has)

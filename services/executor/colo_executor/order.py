@@ -19,11 +19,15 @@ _INFINITE: Final = 1 << 62
 
 
 class KnobWrite(Struct, frozen=True, kw_only=True):
-    """One value for one knob of the control group at `path` (relative to the executor's own group, "" is that group)."""
+    """One value for one knob of the control group at `path` (relative to the executor's own group, "" is that group).
+
+    `page_bytes`: of which huge pages a limit is, 0 for every other knob.
+    """
 
     path: str
     knob: Knob
     value: int | str
+    page_bytes: int = 0
 
 
 def _depth(path: str) -> tuple[int, str]:

@@ -9,6 +9,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.qos import QosClass
 from colo_common.model.reasons import Reason
+from colo_common.model.topology import NodeTopology
 from colo_executor.journal_lines import Accepted, EndedEntry, JournalState, Launched, RefusedEntry, Stopping
 from colo_executor.local import (
     Adopted,
@@ -24,6 +25,7 @@ from colo_executor.local import (
     SignalReplica,
 )
 from colo_executor.online import is_online
+from colo_executor.stock import ShareRefused, Stock, check_shares, stock_of
 
 __all__ = ["MachineReading", "MachineReplica", "MachineUsage", "SimulatedExit", "SimulatedMachine", "SimulatedRuntime"]
 
@@ -109,7 +111,8 @@ class SimulatedMachine(Protocol):
 class SimulatedRuntime:
     """One executor's side of a simulated machine, whose time it moves to the time of every call.
 
-    `journal` is what survives when an executor is replaced: give the same one to its successor.
+    `journal` is what survives when an executor is replaced: give the same one to its successor. `topology` tells the devices and
+    huge pages of the machine; without one it has none.
     """
 
     def __init__(
@@ -119,7 +122,9 @@ class SimulatedRuntime:
         capacity_mcpu: int,
         journal: JournalState | None = None,
         admits_online: bool = True,
+        topology: NodeTopology | None = None,
     ) -> None:
+        self._stock = Stock(devices={}) if topology is None else stock_of(topology)
         self.journal = JournalState() if journal is None else journal
         self._admits_online = admits_online
         self._machine = machine
@@ -181,7 +186,10 @@ class SimulatedRuntime:
             refusal, reason = "the operator of this node admits no online work", Reason.RUNTIME_ABSENT
         else:
             try:
+                check_shares(placement, [entry.placement for entry in self.journal.launched.values()], self._stock)
                 self._start(placement)
+            except ShareRefused as error:
+                refusal, reason = str(error), error.reason
             except InvalidInput as error:
                 refusal = str(error)
                 reason = Reason.CPUS_SHORT if error.field == "cpus" else reason

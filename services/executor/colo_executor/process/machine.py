@@ -7,7 +7,15 @@ from colo_common.model.cpuset import CpuSet
 from colo_executor.desired import Machine
 from colo_executor.knobs import Knob
 
-__all__ = ["boot_id", "interrupt_ticks", "is_same_process", "machine_of", "online_cpus", "start_ticks"]
+__all__ = [
+    "boot_id",
+    "huge_pages_bytes",
+    "interrupt_ticks",
+    "is_same_process",
+    "machine_of",
+    "online_cpus",
+    "start_ticks",
+]
 
 _NODE = re.compile(r"node([0-9]{1,4})")
 
@@ -18,7 +26,7 @@ def online_cpus(sys_root: str) -> CpuSet:
         return CpuSet.parse(file.read().strip(), "cpu/online")
 
 
-def machine_of(sys_root: str, has: frozenset[Knob]) -> Machine:
+def machine_of(sys_root: str, has: frozenset[Knob], huge_page_sizes: tuple[int, ...] = ()) -> Machine:
     """CPUs and memory zones; a machine without NUMA directories is one zone, 0, of all CPUs."""
     online = online_cpus(sys_root)
     directory = os.path.join(sys_root, "devices/system/node")
@@ -34,7 +42,21 @@ def machine_of(sys_root: str, has: frozenset[Knob]) -> Machine:
         if os.path.exists(path):
             with open(path, encoding="ascii") as file:
                 with_memory = CpuSet.parse(file.read().strip(), "node/has_memory")
-    return Machine(cpus=online, mems=with_memory, zones=zones or {0: online}, has=has)
+    return Machine(cpus=online, mems=with_memory, zones=zones or {0: online}, has=has, huge_page_sizes=huge_page_sizes)
+
+
+def huge_pages_bytes(sys_root: str, zone: int, page_bytes: int) -> int:
+    """Memory set aside for pages of that size in a zone (0: of the machine, where it has no zones), 0 where there is none."""
+    node = os.path.join(sys_root, f"devices/system/node/node{zone}")
+    is_whole = zone == 0 and not os.path.isdir(os.path.dirname(node))
+    root = os.path.join(sys_root, "kernel/mm") if is_whole else node
+    try:
+        with open(
+            os.path.join(root, f"hugepages/hugepages-{page_bytes >> 10}kB/nr_hugepages"), encoding="ascii"
+        ) as file:
+            return int(file.read()) * page_bytes
+    except (OSError, ValueError):
+        return 0
 
 
 def boot_id(proc_root: str) -> str:

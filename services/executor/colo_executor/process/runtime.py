@@ -44,6 +44,7 @@ from colo_executor.process.machine import boot_id, is_same_process, start_ticks
 from colo_executor.process.online import OnlineTier
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.process.tier import Tier, group_of
+from colo_executor.stock import ShareRefused, check_shares
 
 __all__ = ["ProcessRuntime"]
 
@@ -175,8 +176,9 @@ class ProcessRuntime:
         try:
             if token in self._running:
                 raise CgroupError(f"another attempt already has the name {token}")
-            running, launched = await asyncio.to_thread(self._launch, placement, token, now_ms)
-        except CpusRefused as error:
+            held = tuple(running.placement for running in self._running.values())
+            running, launched = await asyncio.to_thread(self._launch, placement, token, held, now_ms)
+        except (CpusRefused, ShareRefused) as error:
             return _failed(placement, error.reason, str(error))
         except InvalidInput as error:
             return _failed(placement, Reason.START_FAILED, str(error))
@@ -276,8 +278,11 @@ class ProcessRuntime:
                 self._tier.tree.remove(group_of(token))
         self._online.remove_unknown(known)
 
-    def _launch(self, placement: Placement, token: str, now_ms: int) -> tuple[_Running, ReplicaLaunched]:
+    def _launch(
+        self, placement: Placement, token: str, held: tuple[Placement, ...], now_ms: int
+    ) -> tuple[_Running, ReplicaLaunched]:
         command = check_run(placement, self._policy.command_prefix, self._policy.path)
+        check_shares(placement, held, self._tier.stock(placement))
         running = self._home_of(placement)
         knobs = self._add(running)
         gate = None

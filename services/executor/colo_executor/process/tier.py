@@ -25,8 +25,9 @@ from colo_executor.journal_lines import Created, PreImage
 from colo_executor.knobs import PERIOD_US, UNLIMITED, Knob, quota_us
 from colo_executor.local import CeilingRefused, CeilingWritten
 from colo_executor.order import KnobWrite, cpuset_writes, quota_writes
-from colo_executor.process.machine import machine_of
+from colo_executor.process.machine import huge_pages_bytes, machine_of
 from colo_executor.process.settings import ProcessPolicy
+from colo_executor.stock import Stock
 
 __all__ = ["Tier", "group_of"]
 
@@ -81,7 +82,7 @@ class Tier:
         `share` says which of the machine's CPUs are batch work's. Raises CgroupError when that is none.
         """
         self.tree.make("")
-        self.machine = machine_of(self._policy.sys_root, self.tree.has())
+        self.machine = machine_of(self._policy.sys_root, self.tree.has(), self.tree.huge_page_sizes())
         self._cpus = share(self.machine.cpus)
         if not self._cpus:
             raise CgroupError(f"of the CPUs {self.machine.cpus} none is left to batch work")
@@ -93,6 +94,13 @@ class Tier:
         quota = self.tree.quota_us(BATCH)
         self._quotas = {BATCH: quota}
         self.ceiling_mcpu = None if quota == UNLIMITED else quota * 1_000 // PERIOD_US
+
+    def stock(self, placement: Placement) -> Stock:
+        """What the machine has now of the huge pages that the placement asks for; devices are the collector's to know."""
+        sizes = () if self.machine is None else self.machine.huge_page_sizes
+        asked = [(pages.zone, pages.page_bytes) for pages in placement.huge_pages if pages.page_bytes in sizes]
+        found = {each: huge_pages_bytes(self._policy.sys_root, *each) for each in asked}
+        return Stock(huge_pages=found, limits_huge_pages=bool(sizes))
 
     def add(self, token: str, placement: Placement) -> tuple[KnobValue, ...]:
         """Make the attempt's group with all its values; on failure nothing is left."""
