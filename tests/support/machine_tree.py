@@ -218,7 +218,8 @@ class MachineTree:
         lines = ["proc /proc proc rw,nosuid 0 0", "sysfs /sys sysfs rw 0 0"]
         if self.spec.cgroup != "v2":
             lines.append(f"tmpfs {CGROUP_ROOT} tmpfs rw,mode=755 0 0")
-            lines += [f"cgroup {CGROUP_ROOT}/{name} cgroup rw,relatime,{name} 0 0" for name in V1_CONTROLLERS]
+            names = V1_CONTROLLERS if self.spec.cgroup == "hybrid" else (*V1_CONTROLLERS, "hugetlb")
+            lines += [f"cgroup {CGROUP_ROOT}/{name} cgroup rw,relatime,{name} 0 0" for name in names]
             lines.append(f"cgroup {CGROUP_ROOT}/systemd cgroup rw,relatime,name=systemd 0 0")
         if self.spec.cgroup == "v2":
             lines.append(f"cgroup2 {CGROUP_ROOT} cgroup2 rw,nosuid,nsdelegate 0 0")
@@ -299,7 +300,7 @@ class MachineTree:
     def _cgroups(self) -> dict[str, str]:
         files: dict[str, str] = {}
         if self.spec.cgroup == "v2":
-            files[f"{CGROUP_ROOT}/cgroup.controllers"] = "cpuset cpu io memory pids\n"
+            files[f"{CGROUP_ROOT}/cgroup.controllers"] = "cpuset cpu io memory hugetlb pids\n"
             files[f"{CGROUP_ROOT}/cgroup.procs"] = "1\n"
             files[f"{CGROUP_ROOT}/cpu.pressure"] = pressure_text()
             # v2 has these in child groups only.

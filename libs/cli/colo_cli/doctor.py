@@ -16,6 +16,7 @@ _MEANING: Final = {
     "cgroup-cpu": "batch CPU cannot be suppressed here",
     "cgroup-cpuset": "batch work cannot be kept in its NUMA zones",
     "cgroup-memory": "batch memory cannot be limited",
+    "cgroup-hugetlb": "huge pages are offered to nobody",
     "psi": "stall time is unknown; usage decides alone",
     "numa": "one zone: placement has no zones to choose from",
     "resctrl-l3": "the last-level cache is shared by all",

@@ -14,7 +14,7 @@ from colo_collector.hierarchy import Hierarchy
 from colo_collector.kernel_text import cpu_list
 from colo_common.events.node import Capability
 
-__all__ = ["Probe", "capabilities", "probe_paths"]
+__all__ = ["Probe", "capabilities", "huge_pages_lacking", "probe_paths"]
 
 _CHILDREN: Final = ("", "system.slice", "init.scope", "user.slice", "kubepods.slice", "kubepods")
 """Where a file that v2 gives to child groups only may be seen; the first is the root itself."""
@@ -61,6 +61,7 @@ def capabilities(probe: Probe) -> tuple[Capability, ...]:
     return (
         _cgroup(probe.hierarchy),
         *(_controller(probe.hierarchy, name) for name in _CONTROLLERS),
+        _hugetlb(probe.hierarchy),
         _pressure(probe),
         _group_pressure(probe),
         _cpu_file(probe, "cpu-idle", ("cpu.idle",), (5, 15)),
@@ -97,6 +98,23 @@ def _controller(hierarchy: Hierarchy, name: str) -> Capability:
     if mount is None:
         return _skipped(f"cgroup-{name}", f"no mounted hierarchy has the {name} controller")
     return _present(f"cgroup-{name}", f"{mount.version} at {mount.mount_point}")
+
+
+def huge_pages_lacking(hierarchy: Hierarchy) -> str:
+    """Why nobody can be held to a share of the huge pages here, "" where an executor can: it writes one version of cgroup only."""
+    mount, cpu = hierarchy.controller("hugetlb"), hierarchy.controller("cpu")
+    if mount is None:
+        return "no mounted hierarchy has the hugetlb controller"
+    if cpu is None or cpu.version != mount.version:
+        return f"the hugetlb controller is on {mount.version} and cpu is not"
+    return ""
+
+
+def _hugetlb(hierarchy: Hierarchy) -> Capability:
+    lacking, mount = huge_pages_lacking(hierarchy), hierarchy.controller("hugetlb")
+    if lacking or mount is None:
+        return _skipped("cgroup-hugetlb", lacking)
+    return _present("cgroup-hugetlb", f"{mount.version} at {mount.mount_point}")
 
 
 def _has_some_line(text: str | None) -> bool:

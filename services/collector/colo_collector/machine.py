@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from colo_collector.capabilities import Probe, capabilities, probe_paths
+from colo_collector.capabilities import Probe, capabilities, huge_pages_lacking, probe_paths
 from colo_collector.devices import PCI_ROOT, class_paths, device_links, device_paths, read_devices
 from colo_collector.discover import (
     BATCH,
@@ -199,10 +199,11 @@ class Machine:
             texts.update(self._reader.read_all(wanted, keep=False).texts)
         found = read_topology(texts)
         assumed = list(found.assumed)
-        topology = structs.replace(found.topology, devices=self._devices(found.topology, assumed))
-        rules = fitting_rules(self._rules, topology, assumed)
         if self._capabilities is None:
             self._probe()
+        topology = self._limited(found.topology, assumed)
+        topology = structs.replace(topology, devices=self._devices(topology, assumed))
+        rules = fitting_rules(self._rules, topology, assumed)
         self._online_texts = tuple(texts.get(path) for path in _ONLINE_PATHS)
         self._memory_total_bytes = 0
         inspected = Inspected(
@@ -218,6 +219,15 @@ class Machine:
         for group in self._groups.values():
             # Which zones a group may use is to be told anew.
             group.looks = 0
+
+    def _limited(self, topology: NodeTopology, assumed: list[str]) -> NodeTopology:
+        """The topology without huge pages that nobody could be held to: a promise of some is a promise that others take none."""
+        lacking = huge_pages_lacking(self._hierarchy)
+        if not lacking or not any(zone.huge_pages for zone in topology.zones):
+            return topology
+        assumed.append(f"{lacking}; huge pages are left out")
+        zones = tuple(structs.replace(zone, huge_pages=()) for zone in topology.zones)
+        return structs.replace(topology, zones=zones)
 
     def _devices(self, topology: NodeTopology, refused: list[str]) -> tuple[Device, ...]:
         """GPUs and network cards; a machine without a PCI bus has none."""

@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 import pytest
 
-from colo_collector.capabilities import Probe, capabilities, probe_paths
+from colo_collector.capabilities import Probe, capabilities, huge_pages_lacking, probe_paths
 from tests.support.machine_tree import MachineSpec, MachineTree
 from tests.unit.collector.machine import hierarchy_of
 
 NAMES = [
-    "cgroup", "cgroup-cpu", "cgroup-cpuacct", "cgroup-cpuset", "cgroup-memory", "psi", "psi-cgroup", "cpu-idle",
-    "cpu-burst", "cpu-bvt", "memory-high", "resctrl-l3", "resctrl-mb", "resctrl-monitor", "numa", "root",
+    "cgroup", "cgroup-cpu", "cgroup-cpuacct", "cgroup-cpuset", "cgroup-memory", "cgroup-hugetlb", "psi", "psi-cgroup",
+    "cpu-idle", "cpu-burst", "cpu-bvt", "memory-high", "resctrl-l3", "resctrl-mb", "resctrl-monitor", "numa", "root",
     "cgroup-write", "online",
 ]  # fmt: skip
 ALL_WRITABLE = frozenset({"cpu", "cpuset", "memory"})
@@ -50,7 +50,11 @@ def matrix(
 def test_a_full_machine_lacks_only_what_is_of_vendor_kernels(cgroup: Literal["v1", "v2", "hybrid"]) -> None:
     found = matrix(MachineSpec(sockets=2, cgroup=cgroup, has_resctrl=True))
     lacking = {name for name, (present, _) in found.items() if not present}
-    expected = {"v1": {"cpu-bvt", "memory-high", "psi-cgroup"}, "v2": {"cpu-bvt"}, "hybrid": {"cpu-bvt", "memory-high"}}
+    expected = {
+        "v1": {"cpu-bvt", "memory-high", "psi-cgroup"},
+        "v2": {"cpu-bvt"},
+        "hybrid": {"cgroup-hugetlb", "cpu-bvt", "memory-high"},
+    }
     assert lacking == expected[cgroup]
     assert found["cgroup"] == (True, cgroup)
     assert found["numa"] == (True, "2 zones")
@@ -119,6 +123,26 @@ def test_online_work_needs_an_executor_that_may_write_and_leave_of_the_operator(
     cgroup: Literal["v1", "v2"], given: dict[str, Any], detail: str
 ) -> None:
     assert matrix(MachineSpec(cgroup=cgroup), **given)["online"] == (not detail.startswith("skipped"), detail)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "detail"),
+    [
+        ("v1", "v1 at /sys/fs/cgroup/hugetlb"),
+        ("v2", "v2 at /sys/fs/cgroup"),
+        ("hybrid", "skipped: the hugetlb controller is on v2 and cpu is not"),
+    ],
+)
+def test_huge_pages_can_be_limited_where_the_controller_is_beside_that_of_the_cpu(
+    cgroup: Literal["v1", "v2", "hybrid"], detail: str
+) -> None:
+    assert matrix(MachineSpec(cgroup=cgroup))["cgroup-hugetlb"] == (not detail.startswith("skipped"), detail)
+
+
+def test_a_kernel_without_the_controller_cannot_limit_huge_pages() -> None:
+    texts = MachineTree(MachineSpec(cgroup="v2")).texts() | {"/sys/fs/cgroup/cgroup.controllers": "cpu cpuset memory\n"}
+    lacking = huge_pages_lacking(hierarchy_of(texts))
+    assert lacking == "no mounted hierarchy has the hugetlb controller"
 
 
 def test_online_work_needs_cpusets() -> None:

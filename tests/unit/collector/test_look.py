@@ -344,6 +344,23 @@ def test_devices_and_huge_pages_are_found_and_absurd_files_are_named(tmp_path: P
     assert "node1/hugepages/hugepages-1048576kB/nr_hugepages line 1: must be an unsigned decimal number" in named
 
 
+@pytest.mark.parametrize(("cgroup", "is_offered"), [("v1", True), ("v2", True), ("hybrid", False)])
+def test_huge_pages_that_nobody_could_be_held_to_are_not_offered(
+    tmp_path: Path, cgroup: Literal["v1", "v2", "hybrid"], is_offered: bool
+) -> None:
+    bench = Bench(tmp_path, cgroup=cgroup)
+    directory = tmp_path / "sys/devices/system/node/node0/hugepages/hugepages-2048kB"
+    directory.mkdir(parents=True)
+    (directory / "nr_hugepages").write_text("512\n")
+    look = bench.look()
+    assert look.inspected is not None
+    assert any(zone.huge_pages for zone in look.inspected.topology.zones) is is_offered
+    capability = next(one for one in look.inspected.capabilities if one.name == "cgroup-hugetlb")
+    assert capability.present is is_offered
+    named = "the hugetlb controller is on v2 and cpu is not; huge pages are left out"
+    assert (named in look.assumed) is not is_offered
+
+
 def test_an_executor_that_comes_makes_online_work_possible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, workloads=())
     monkeypatch.setattr(bench.reader, "is_writable", lambda path: False)
