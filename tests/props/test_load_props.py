@@ -225,15 +225,30 @@ def test_metrics_of_all_nodes_judge_as_those_of_each(
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 100)), max_size=30),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 60), st.sampled_from(["come", "go", "look"])), max_size=40),
     st.lists(st.builds(HotPolicy, range_ms=st.integers(1, 100), count=st.integers(1, 4)), max_size=3),
 )
-def test_heat_of_all_nodes_is_that_of_each(arrived: list[tuple[int, int]], hot: list[HotPolicy]) -> None:
-    arrivals = Arrivals(size=30)
-    for row, at_ms in arrived:
-        arrivals.add(row, at_ms)
-    expected = [hot_value([100 - at_ms for row, at_ms in arrived if row == node], hot) for node in range(4)]
-    assert arrivals.hot_values(4, hot, 100).tolist() == expected
+def test_heat_of_all_nodes_is_that_of_each(story: list[tuple[int, int, str]], hot: list[HotPolicy]) -> None:
+    arrivals = Arrivals(hot)
+    there: dict[tuple[int, int], int] = {}
+    for row, number, what in sorted(story, key=lambda each: each[1]):
+        guest = (row, number % 5)
+        if what == "look":
+            assert arrivals.hot_value_of(row, number) == hot_value(ages(there, row, number), hot)
+        elif what == "go":
+            there.pop(guest, None)
+            arrivals.drop(row, ("job/t/0", guest[1]))
+        else:
+            # It is told again and again, and came when it was told first.
+            there.setdefault(guest, number)
+            arrivals.add(row, ("job/t/0", guest[1]), there[guest])
+    expected = [hot_value(ages(there, node, 100), hot) for node in range(4)]
+    assert arrivals.hot_values(4, 100).tolist() == expected
+    assert [arrivals.hot_value_of(node, 100) for node in range(4)] == expected
+
+
+def ages(there: dict[tuple[int, int], int], row: int, now_ms: int) -> list[int]:
+    return [now_ms - at_ms for (node, _), at_ms in there.items() if node == row]
 
 
 keys = st.sampled_from("abc")

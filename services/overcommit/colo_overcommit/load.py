@@ -5,7 +5,7 @@ over five minutes. After a start, here or of the node's collector, a window cove
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from colo_common.events.node import LoadPeak, LoadSummary, LoadWindow, NodeUsageSampled
@@ -27,8 +27,12 @@ _Usage = tuple[int, int, int]
 
 def p95_of(values: Iterable[int]) -> int:
     """The nearest-rank percentile of at least one value: the ceil(0.95 n)-th smallest, so always a value that was measured."""
-    ordered = sorted(values)
-    return ordered[-(-95 * len(ordered) // 100) - 1]
+    return _percentile(sorted(values), 95)
+
+
+def _percentile(ordered: Sequence[int], pct: int) -> int:
+    """The ceil(pct n / 100)-th smallest of at least one value in ascending order."""
+    return ordered[-(-pct * len(ordered) // 100) - 1]
 
 
 class LoadHistory:
@@ -91,14 +95,20 @@ class LoadHistory:
 
     def _window(self, window_ms: int) -> LoadWindow:
         since_ms = self._samples[-1][0] - window_ms
-        mcpus = [mcpu for at_ms, mcpu, _ in self._samples if at_ms > since_ms]
-        sizes = [size for at_ms, _, size in self._samples if at_ms > since_ms]
+        mcpus = sorted([mcpu for at_ms, mcpu, _ in self._samples if at_ms > since_ms])
+        sizes = sorted([size for at_ms, _, size in self._samples if at_ms > since_ms])
         return LoadWindow(
             window_ms=window_ms,
             cpu_avg_mcpu=sum(mcpus) // len(mcpus),
             memory_avg_bytes=sum(sizes) // len(sizes),
-            cpu_p95_mcpu=p95_of(mcpus),
-            memory_p95_bytes=p95_of(sizes),
+            cpu_p95_mcpu=_percentile(mcpus, 95),
+            memory_p95_bytes=_percentile(sizes, 95),
+            cpu_p50_mcpu=_percentile(mcpus, 50),
+            memory_p50_bytes=_percentile(sizes, 50),
+            cpu_p90_mcpu=_percentile(mcpus, 90),
+            memory_p90_bytes=_percentile(sizes, 90),
+            cpu_p99_mcpu=_percentile(mcpus, 99),
+            memory_p99_bytes=_percentile(sizes, 99),
         )
 
     def _peaks(self) -> tuple[LoadPeak, ...]:

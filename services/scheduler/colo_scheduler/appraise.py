@@ -74,9 +74,22 @@ def _load_aware(view: View, request: RequestClass) -> ScorerForms:
     return ScorerForms(of_one, of_rows)
 
 
+def _dynamic_load(view: View, request: RequestClass) -> ScorerForms:
+    dynamic = view.merits.dynamic
+
+    def of_one(fit: OneFit) -> int:
+        return dynamic.score(fit.row, view.now_ms, fit.taken)
+
+    def of_rows(fits: FitRows) -> IntArray:
+        return dynamic.scores(view.count, view.now_ms)[fits.rows]
+
+    return ScorerForms(of_one, of_rows)
+
+
 APPRAISERS: Final[dict[Scorer, Appraiser]] = {
     Scorer.SPREAD: Appraiser(lambda view, request: bool(request.job), _spread),
     Scorer.RECENT_EVICTION: Appraiser(_evicted, _recent_eviction),
     Scorer.SOFT_TAINTS: Appraiser(lambda view, request: view.facts.taints.has_soft, _soft_taints),
     Scorer.LOAD_AWARE: Appraiser(lambda view, request: view.merits.loads.is_heard, _load_aware),
+    Scorer.DYNAMIC_LOAD: Appraiser(lambda view, request: view.merits.dynamic.is_heard, _dynamic_load),
 }

@@ -9,28 +9,36 @@ from colo_common.events.node import AllocatableChanged
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.topology import NodeTopology
+from colo_scheduler.facts import BoolArray
 from colo_scheduler.foreign import PROD_ROOM_PCT
 from colo_scheduler.job_counts import JobCounts
 from colo_scheduler.ledger import Attempt
+from colo_scheduler.load.dynamic_loads import DynamicLoads
+from colo_scheduler.load.dynamic_rules import DynamicRules
 from colo_scheduler.load.loads import Loads
 from colo_scheduler.load.rules import LoadRules
 from colo_scheduler.node import Node
 from colo_scheduler.pool import PoolName
 from colo_scheduler.request import RequestClass
+from colo_scheduler.reservation.held_place import name_of
 from colo_scheduler.scorers.recent_eviction import EvictionPenalties, EvictionPenaltyPolicy
 
 __all__ = ["MeritRules", "Merits", "kind_of"]
 
 
 class MeritRules(Struct, frozen=True, kw_only=True):
-    """The policy's part of it. `follows_batch`: the load of work below prod is of use, for its own sake.
+    """The policy's part of it. `follows_batch`: the load of work below prod is of use, for its own sake. `follows_dynamic`: some
+    work is placed by averages, maxima and arrivals.
 
     `prod_room_pct`: prod work leaves online work that others placed so many percent of what that uses.
     """
 
     evictions: EvictionPenaltyPolicy = field(default_factory=EvictionPenaltyPolicy)
     load: LoadRules = field(default_factory=LoadRules)
+    dynamic: DynamicRules = field(default_factory=DynamicRules)
     follows_batch: bool = False
+    follows_dynamic: bool = False
     prod_room_pct: int = PROD_ROOM_PCT
 
 
@@ -42,7 +50,8 @@ class Merits:
         self.jobs = JobCounts()
         self.evictions = EvictionPenalties(self.rules.evictions)
         self.loads = Loads(self.rules.load)
-        self.follows = {PoolName.BATCH: self._follows_batch, PoolName.PROD: True}
+        self.dynamic = DynamicLoads(self.rules.dynamic, is_scored=self.rules.follows_dynamic)
+        self.follows = {PoolName.BATCH: self._follows_batch or self.rules.follows_dynamic, PoolName.PROD: True}
         self.is_told = False
         self._base: Merits | None = None
 
@@ -55,14 +64,22 @@ class Merits:
         """One that changes for itself, as a trial needs it."""
         other = Merits(self.rules)
         other.jobs, other.evictions, other.loads = JobCounts(self.jobs), self.evictions, self.loads.fork()
+        other.dynamic = self.dynamic.fork()
         other.follows, other._base = dict.fromkeys(PoolName, True), self
         other.is_told = self.is_told
         return other
 
     def hear(self, row: int, fact: AllocatableChanged) -> None:
         """Take what a node uses."""
-        self.is_told = self.is_told or fact.load is not None
         self.loads.hear(row, fact)
+        if fact.load is not None:
+            self.is_told = True
+            self.dynamic.hear(row, fact.load, fact.at_ms)
+
+    def know(self, row: int, topology: NodeTopology) -> None:
+        """Take how large a machine is."""
+        self.loads.know(row, topology)
+        self.dynamic.know(row, topology)
 
     def evicted(self, kind: str, row: int, now_ms: int) -> None:
         """A node evicted such work."""
@@ -70,8 +87,21 @@ class Merits:
         self.evictions.evicted(kind, row, now_ms)
 
     def judges(self, request: RequestClass) -> bool:
-        """Whether nodes may be too busy for the request."""
+        """Whether nodes may be too busy for the request with what came before it."""
         return self.is_told and self.loads.judges(is_prod=request.is_prod)
+
+    def refuses(self, request: RequestClass) -> bool:
+        """Whether nodes may be too busy for the request."""
+        return self.is_told and (self.dynamic.judges or self.loads.judges(is_prod=request.is_prod))
+
+    def passing(self, request: RequestClass, count: int, now_ms: int) -> BoolArray:
+        """Which of the first `count` rows are not too busy for one replica: bool, shape (count,)."""
+        if not self.dynamic.judges:
+            return self.loads.passing(request, count, now_ms)
+        calm = self.dynamic.passing(count, now_ms)
+        if self.loads.judges(is_prod=request.is_prod):
+            calm &= self.loads.passing(request, count, now_ms)
+        return calm
 
     def count_jobs(self, nodes: list[Node]) -> None:
         """From now on replicas are counted by job."""
@@ -85,11 +115,22 @@ class Merits:
         self.jobs.add(attempt, row, 1)
         if pool is PoolName.PROD or self._follows_batch:
             self.loads.hold(row, pool, attempt, shares, at_ms)
+        # What stands for a reservation uses nothing.
+        if self.rules.follows_dynamic and not name_of(attempt[0]):
+            self.dynamic.hold(row, attempt, at_ms)
 
     def drop(self, row: int, attempt: Attempt) -> None:
         """An attempt holds its place no longer."""
         self.jobs.add(attempt, row, -1)
         self.loads.drop(row, attempt)
+        self.dynamic.drop(row, attempt)
+
+    def forget_row(self, row: int, last: int) -> None:
+        """Nothing is held on a row, and its node is gone: the last row takes its place."""
+        self.jobs.forget_row(row, last)
+        self.evictions.forget_row(row, last)
+        self.loads.forget_row(row, last)
+        self.dynamic.forget_row(row, last)
 
     def check(self, nodes: list[Node]) -> None:
         """Raise InvariantBroken unless jobs are counted, and loads added up, as doing it anew would."""

@@ -4,13 +4,13 @@ from msgspec import Struct, field
 
 from colo_common.model.invalid import InvalidInput
 from colo_scheduler.foreign import PROD_ROOM_PCT
+from colo_scheduler.load.dynamic_rules import DynamicRules
 from colo_scheduler.load.rules import LoadRules
 from colo_scheduler.merits import MeritRules
 from colo_scheduler.queue import Backoff
 from colo_scheduler.request import RequestClass
 from colo_scheduler.scorers.recent_eviction import EvictionPenaltyPolicy
 from colo_scheduler.scorers.weights import ScorerWeights
-from colo_scheduler.stack import SCORED
 
 __all__ = ["Policy", "check_policy"]
 
@@ -32,6 +32,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     score_rows: how many of the best nodes are kept for the explanation of a decision.
     weights, prod_weights: how much each scorer counts, for work below prod and for prod work.
     evictions: what a node that evicted work of a class loses for how long. load: when a node is too busy for new work.
+    dynamic: the same by averages and maxima, and what the scorer `dynamic_load` looks at.
     prod_room_pct: prod work leaves online work that others placed so many percent of what that uses, now or as p95.
     tie_rotation: of equal nodes the one is taken whose name comes so many places later; give several schedulers different ones.
     """
@@ -56,6 +57,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     prod_weights: ScorerWeights = field(default_factory=lambda: ScorerWeights(load_aware=1))
     evictions: EvictionPenaltyPolicy = field(default_factory=EvictionPenaltyPolicy)
     load: LoadRules = field(default_factory=LoadRules)
+    dynamic: DynamicRules = field(default_factory=DynamicRules)
 
     def weights_of(self, request: RequestClass) -> ScorerWeights:
         """The weights that hold for such work."""
@@ -67,7 +69,9 @@ class Policy(Struct, frozen=True, kw_only=True):
         return MeritRules(
             evictions=self.evictions,
             load=self.load,
+            dynamic=self.dynamic,
             follows_batch=self.weights.load_aware > 0,
+            follows_dynamic=self.weights.dynamic_load > 0 or self.prod_weights.dynamic_load > 0,
             prod_room_pct=self.prod_room_pct,
         )
 
@@ -107,12 +111,9 @@ def check_policy(policy: Policy) -> None:
     for name in ("weights", "prod_weights"):
         weights: ScorerWeights = getattr(policy, name)
         weights.validate(f"policy_{name}")
-        for scorer, weight in weights.active:
-            if scorer not in SCORED:
-                rule = f"must be 0: nothing is heard yet to score by, only {' '.join(sorted(SCORED))} can count"
-                raise InvalidInput(f"policy_{name}.{scorer}", rule, weight)
     try:
         policy.evictions.validate()
     except InvalidInput as error:
         raise InvalidInput(f"policy_evictions_{error.field}", error.rule, error.value) from error
     policy.load.validate("policy_load")
+    policy.dynamic.validate("policy_dynamic")

@@ -26,14 +26,14 @@ from colo_scheduler.scorers.placement import fewest_zones_of_rows
 from colo_scheduler.scorers.weights import Scorer
 from colo_scheduler.zones import IntArray
 
-__all__ = ["SCORERS", "FitRows", "OneFit", "ScorerForms", "most_free", "most_free_of_rows"]
+__all__ = ["FitRows", "OneFit", "ScorerForms", "most_free", "most_free_of_rows", "scorers_of"]
 
 # More than the four rounded steps that give a share of at most 100 in 32-bit floats lose together (each less than 2^-17).
 _ROUNDING: Final = np.float32(2**-14)
 
-# CPU and memory count alike where a scorer weighs resources.
-_ALIKE: Final = (1, 1)
-_ALIKE_ROW: Final = np.array(_ALIKE, dtype=np.int64)
+# A request of both, for the scorer that only asks whether there is one.
+_BOTH: Final = (1, 1)
+_BOTH_ROW: Final = np.array(_BOTH, dtype=np.int64)
 
 
 class OneFit(Protocol):
@@ -154,37 +154,40 @@ def _amounts(fit: OneFit) -> tuple[tuple[int, int], tuple[int, int]]:
     return allocated, (fit.allocatable_cpu, fit.allocatable_memory)
 
 
-def _binpack_of_one(fit: OneFit) -> int:
-    return binpack(_ALIKE, _less(_amounts(fit)[0]), _amounts(fit)[1], _ALIKE)
-
-
 def _less(allocated: tuple[int, int]) -> tuple[int, int]:
     # The scorer adds the request itself, and only asks whether there is one: 1 of each is as good as the true amounts.
     return allocated[0] - 1, allocated[1] - 1
 
 
-SCORERS: Final[dict[Scorer, ScorerForms]] = {
-    Scorer.FEWEST_ZONES: ScorerForms(lambda fit: 100 // fit.cost, lambda fits: fewest_zones_of_rows(fits.cost)),
-    Scorer.MOST_FREE: ScorerForms(
-        most_free,
-        lambda fits: most_free_of_rows(fits.left_cpu, fits.left_memory, fits.allocatable_cpu, fits.allocatable_memory),
-        _mean_free_above,
-    ),
-    Scorer.LEAST_ALLOCATED: ScorerForms(
-        lambda fit: least_allocated(*_amounts(fit), _ALIKE),
-        lambda fits: least_allocated_of_rows(fits.allocated, fits.allocatable, _ALIKE_ROW),
-    ),
-    Scorer.MOST_ALLOCATED: ScorerForms(
-        lambda fit: most_allocated(*_amounts(fit), _ALIKE),
-        lambda fits: most_allocated_of_rows(fits.allocated, fits.allocatable, _ALIKE_ROW),
-    ),
-    Scorer.BALANCED_ALLOCATION: ScorerForms(
-        lambda fit: balanced_allocation(*_amounts(fit)),
-        lambda fits: balanced_allocation_of_rows(fits.allocated, fits.allocatable),
-    ),
-    Scorer.BINPACK: ScorerForms(
-        _binpack_of_one,
-        lambda fits: binpack_of_rows(_ALIKE_ROW, fits.allocated - 1, fits.allocatable, _ALIKE_ROW),
-    ),
-}
-"""The scorers of what is free. Those that look beside it are in `appraise.APPRAISERS`; a policy that weighs others is refused."""
+def scorers_of(resources: tuple[int, int] = (1, 1)) -> dict[Scorer, ScorerForms]:
+    """The scorers of what is free; `resources`: how much CPU and memory count where a scorer weighs them.
+
+    Those that look beside what is free are in `appraise.APPRAISERS`.
+    """
+    row = np.array(resources, dtype=np.int64)
+    return {
+        Scorer.FEWEST_ZONES: ScorerForms(lambda fit: 100 // fit.cost, lambda fits: fewest_zones_of_rows(fits.cost)),
+        Scorer.MOST_FREE: ScorerForms(
+            most_free,
+            lambda fits: most_free_of_rows(
+                fits.left_cpu, fits.left_memory, fits.allocatable_cpu, fits.allocatable_memory
+            ),
+            _mean_free_above,
+        ),
+        Scorer.LEAST_ALLOCATED: ScorerForms(
+            lambda fit: least_allocated(*_amounts(fit), resources),
+            lambda fits: least_allocated_of_rows(fits.allocated, fits.allocatable, row),
+        ),
+        Scorer.MOST_ALLOCATED: ScorerForms(
+            lambda fit: most_allocated(*_amounts(fit), resources),
+            lambda fits: most_allocated_of_rows(fits.allocated, fits.allocatable, row),
+        ),
+        Scorer.BALANCED_ALLOCATION: ScorerForms(
+            lambda fit: balanced_allocation(*_amounts(fit)),
+            lambda fits: balanced_allocation_of_rows(fits.allocated, fits.allocatable),
+        ),
+        Scorer.BINPACK: ScorerForms(
+            lambda fit: binpack(_BOTH, _less(_amounts(fit)[0]), _amounts(fit)[1], resources),
+            lambda fits: binpack_of_rows(_BOTH_ROW, fits.allocated - 1, fits.allocatable, row),
+        ),
+    }

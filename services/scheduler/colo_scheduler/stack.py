@@ -23,13 +23,12 @@ from colo_scheduler.filters import (
 from colo_scheduler.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, FloatArray, Pool, PoolName, pool_of
 from colo_scheduler.request import RequestClass
 from colo_scheduler.scorers.weights import NEVER_RISING, Scorer, ScorerWeights
-from colo_scheduler.scores import SCORERS, FitRows, OneFit, ScorerForms
+from colo_scheduler.scores import FitRows, OneFit, ScorerForms, scorers_of
 from colo_scheduler.stocktaking import Stocktaking
 from colo_scheduler.zones import IntArray, costs_of_rows
 
 __all__ = [
     "ORDER",
-    "SCORED",
     "Filtered",
     "Scoring",
     "counts_of",
@@ -88,8 +87,8 @@ def run_filters(view: View, request: RequestClass) -> Filtered:
     verdicts: list[tuple[Reason, Callable[[IntArray], BoolArray]]] = []
     if name is PoolName.BATCH:
         verdicts.append((Reason.BATCH_REPLICAS_MOST, lambda rows: np.asarray(view.stock.batch_left[rows] > 0)))
-    if view.merits.judges(request):
-        idle = view.merits.loads.passing(request, view.count, view.now_ms)
+    if view.merits.refuses(request):
+        idle = view.merits.passing(request, view.count, view.now_ms)
         verdicts.append((Reason.LOAD_OVER_THRESHOLD, lambda rows: idle[rows]))
     verdicts += [(f.reason, partial(_of_pool, f, pool, request)) for f in FREE_FILTERS]
     if request.is_detailed:
@@ -127,9 +126,9 @@ def usable(view: View, request: RequestClass) -> tuple[BoolArray, list[int]]:
         passing = passing & (view.stock.batch_left[: view.count] > 0)
         full = before - int(np.count_nonzero(passing))
     busy = 0
-    if view.merits.judges(request):
+    if view.merits.refuses(request):
         before = int(np.count_nonzero(passing))
-        passing = passing & view.merits.loads.passing(request, view.count, view.now_ms)
+        passing = passing & view.merits.passing(request, view.count, view.now_ms)
         busy = before - int(np.count_nonzero(passing))
     return passing, [*facts[:_BEFORE_AVOID], len(avoided), 0, *facts[_BEFORE_AVOID:-1], full, busy]
 
@@ -146,9 +145,6 @@ def _avoided(view: View, request: RequestClass) -> set[int]:
 
 # ---- scores
 
-
-SCORED: Final = frozenset({*SCORERS, *APPRAISERS})
-"""The scorers that have facts to score by."""
 
 _Weighed = tuple[int, Scorer, ScorerForms]
 
@@ -215,8 +211,8 @@ def _scoring(weighed: tuple[_Weighed, ...]) -> Scoring:
 @lru_cache(maxsize=16)
 def scoring_of(weights: ScorerWeights) -> Scoring:
     """The scorers of what is free on a node: for requests and clusters of which nothing else is to be said."""
-    active = weights.active
-    room = _scoring(tuple((weight, scorer, SCORERS[scorer]) for scorer, weight in active if scorer in SCORERS))
+    active, forms = weights.active, scorers_of(weights.resources)
+    room = _scoring(tuple((weight, scorer, forms[scorer]) for scorer, weight in active if scorer in forms))
     return room._replace(
         beside=tuple((weight, scorer, APPRAISERS[scorer]) for scorer, weight in active if scorer in APPRAISERS)
     )

@@ -51,6 +51,10 @@ def test_windows_and_peaks_are_those_of_the_kept_samples(steps: list[tuple[int, 
             inside = [value for when, value in kept if when > at_ms - window.window_ms]
             assert window.cpu_avg_mcpu == sum(inside) // len(inside)
             assert window.cpu_p95_mcpu == p95_of(inside)
+            for pct, told_mcpu in ((50, window.cpu_p50_mcpu), (90, window.cpu_p90_mcpu), (99, window.cpu_p99_mcpu)):
+                assert told_mcpu == min(
+                    value for value in inside if 100 * sum(other <= value for other in inside) >= pct * len(inside)
+                )
             assert window.memory_avg_bytes == window.memory_p95_bytes == GIB
         # A slice of the clock is closed by the first sample behind it; it counts as what was said at its last sample.
         ends = [when for when, after in pairwise(times) if when // SLICE_MS != after // SLICE_MS]

@@ -61,22 +61,40 @@ def test_an_absurd_usage_scores_nothing() -> None:
 
 def test_arrivals_are_counted_a_node_within_each_range() -> None:
     policies = [HotPolicy(range_ms=300, count=2), HotPolicy(range_ms=60, count=1)]
-    arrivals = Arrivals(size=4)
-    for row, at_ms in ((0, 0), (0, 701), (1, 700), (2, 941), (0, 960)):
-        arrivals.add(row, at_ms)
-    assert arrivals.hot_values(3, policies, 1000).tolist() == [
+    arrivals = Arrivals(policies, size=4)
+    for number, (row, at_ms) in enumerate(((0, 0), (0, 701), (1, 700), (2, 941), (0, 960))):
+        arrivals.add(row, ("job/t/0", number), at_ms)
+    assert arrivals.hot_values(3, 1000).tolist() == [
         hot_value([299, 40], policies),
         hot_value([300], policies),
         hot_value([59], policies),
     ]
-    assert arrivals.hot_values(3, policies, 1000).tolist() == [2, 0, 1]
+    assert arrivals.hot_values(3, 1000).tolist() == [2, 0, 1]
+    assert arrivals.hot_value_of(0, 1000, more=1) == hot_value([299, 40, 0], policies)
+    assert arrivals.hot_values(3, 1301).tolist() == [0, 0, 0]
 
 
-def test_the_oldest_arrival_is_forgotten_when_the_ring_is_full() -> None:
-    arrivals = Arrivals(size=2)
-    for row in (0, 1, 1):
-        arrivals.add(row, 0)
-    assert arrivals.hot_values(2, [HotPolicy(range_ms=10, count=1)], 0).tolist() == [0, 2]
+def test_the_oldest_arrival_is_forgotten_when_there_are_too_many() -> None:
+    arrivals = Arrivals([HotPolicy(range_ms=10, count=1)], size=2)
+    for number, row in enumerate((0, 1, 1)):
+        arrivals.add(row, ("job/t/0", number), 0)
+    assert arrivals.hot_values(2, 0).tolist() == [0, 2]
+
+
+def test_what_left_again_counts_no_longer_and_what_is_told_twice_came_once() -> None:
+    arrivals = Arrivals([HotPolicy(range_ms=10, count=1)])
+    for _ in range(3):
+        arrivals.add(0, ("a/t/0", 1), 0)
+    arrivals.add(70, ("b/t/0", 1), 1)
+    trial = arrivals.fork()
+    arrivals.drop(0, ("a/t/0", 1))
+    assert arrivals.hot_values(71, 5).sum() == arrivals.hot_value_of(70, 5) == 1
+    arrivals.add(0, ("a/t/0", 1), 0)
+    assert [arrivals.hot_value_of(0, now_ms) for now_ms in (9, 10, 11)] == [1, 0, 0]
+    # Where a trial takes somebody away and puts it back it came when it came.
+    trial.drop(0, ("a/t/0", 1))
+    trial.add(0, ("a/t/0", 1), 9)
+    assert [trial.hot_value_of(0, now_ms) for now_ms in (9, 10)] == [1, 0]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,16 @@ def test_the_defaults_are_valid() -> None:
         ("--policy-backoff-first-ms=0", "policy_backoff_first_ms: must be at least 1"),
         ("--policy-backoff-most-ms=10", "policy_backoff_most_ms: must not be below the first"),
         ("--policy-weights-most-free=1001", "policy_weights.most-free: must be a whole number, 0 to 1000"),
-        ("--policy-weights-dynamic-load=1", "policy_weights.dynamic-load: must be 0: nothing is heard yet to score by"),
+        ("--policy-weights-resource-cpu=-1", "policy_weights.resource_cpu: must be a whole number, 0 to 1000"),
+        (
+            "--policy-dynamic-limits-pct=cpu_usage_avg_10m=65",
+            "policy_dynamic_limits_pct.cpu_usage_avg_10m: is nothing that nodes report; known are cpu_usage_avg_5m ",
+        ),
+        ("--policy-dynamic-limits-pct=cpu_usage_avg_5m=101", "cpu_usage_avg_5m: must be 0 to 100"),
+        ("--policy-dynamic-weights=gpu=1", "policy_dynamic_weights.gpu: is nothing that nodes report"),
+        ("--policy-dynamic-hot-1m=-1", "policy_dynamic_hot_1m: must be 0 to 1000000"),
+        ("--policy-load-score-window-ms=1000", "policy_load_score_window_ms: must be one that nodes report"),
+        ("--policy-load-cpu-weight=101", "policy_load_cpu_weight: must be 0 to 100"),
         ("--policy-prod-weights-spread=-1", "policy_prod_weights.spread: must be a whole number, 0 to 1000"),
         ("--policy-evictions-points=101", "policy_evictions_points: must be 0 to 100"),
         ("--policy-load-prod-cpu-pct=101", "policy_load_prod_cpu_pct: must be 0 to 100"),
@@ -29,6 +38,23 @@ def test_the_defaults_are_valid() -> None:
 def test_a_value_that_breaks_a_rule_is_named(flag: str, says: str) -> None:
     with pytest.raises(BadSettings, match=says):
         load(Settings, "scheduler", [flag])
+
+
+def test_limits_and_weights_of_metrics_are_given_by_name() -> None:
+    flags = ["--policy-dynamic-limits-pct=cpu_usage_avg_5m=65,mem_usage_max_avg_1d=80", "--policy-load-usage=p99"]
+    policy = load(Settings, "scheduler", flags).policy
+    assert policy.dynamic.limits_pct == {"cpu_usage_avg_5m": 65, "mem_usage_max_avg_1d": 80}
+    assert policy.dynamic.policy().limits_ratio == {"cpu_usage_avg_5m": 0.65, "mem_usage_max_avg_1d": 0.8}
+    assert policy.load.usage == "p99"
+
+
+def test_some_resource_must_count() -> None:
+    for flags in (
+        ["--policy-load-cpu-weight=0", "--policy-load-memory-weight=0"],
+        ["--policy-weights-resource-cpu=0", "--policy-weights-resource-memory=0"],
+    ):
+        with pytest.raises(BadSettings, match="must be above 0"):
+            load(Settings, "scheduler", flags)
 
 
 def test_at_least_one_scorer_must_count() -> None:

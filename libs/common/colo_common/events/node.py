@@ -147,13 +147,22 @@ class ZoneAllocatable(Struct, frozen=True, kw_only=True):
 
 
 class LoadWindow(Struct, frozen=True, kw_only=True):
-    """Average (rounded down) and 95th percentile (nearest rank) of a node's usage over a window that ends at the sample."""
+    """Average (rounded down) and percentiles (nearest rank) of a node's usage over a window that ends at the sample.
+
+    None: whoever said this does not tell that percentile.
+    """
 
     window_ms: Ms
     cpu_avg_mcpu: Mcpu
     memory_avg_bytes: Bytes
     cpu_p95_mcpu: Mcpu
     memory_p95_bytes: Bytes
+    cpu_p50_mcpu: Mcpu | None = None
+    memory_p50_bytes: Bytes | None = None
+    cpu_p90_mcpu: Mcpu | None = None
+    memory_p90_bytes: Bytes | None = None
+    cpu_p99_mcpu: Mcpu | None = None
+    memory_p99_bytes: Bytes | None = None
 
 
 class LoadPeak(Struct, frozen=True, kw_only=True):

@@ -3,6 +3,8 @@
 hot value = sum over policies of floor(arrivals younger than the range / count), after crane-scheduler's annotator.
 """
 
+import heapq
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -16,8 +18,15 @@ __all__ = ["ARRIVALS_MAX", "Arrivals", "HotPolicy", "hot_value"]
 
 IntArray = npt.NDArray[np.int64]
 
+_Guest = tuple[int, tuple[str, int]]
+"""A row, and an attempt there."""
+
 ARRIVALS_MAX: Final = 65_536
 """How many arrivals of all nodes together are remembered; the oldest is forgotten."""
+
+
+_NEVER_MS: Final = -(1 << 62)
+_NOBODY: Final = (0, 0)
 
 
 class HotPolicy(Struct, frozen=True, kw_only=True):
@@ -40,27 +49,113 @@ def hot_value(ages_ms: Iterable[int], policies: Sequence[HotPolicy]) -> int:
 
 
 class Arrivals:
-    """The newest arrivals of all nodes, as a ring of rows and times."""
+    """Who came to which node when, of all nodes together, and how many of them each range still covers.
 
-    def __init__(self, size: int = ARRIVALS_MAX) -> None:
+    What left again counts no longer: what it used will not be used. Counts follow the newest moment that was asked for.
+    """
+
+    def __init__(self, policies: Sequence[HotPolicy], size: int = ARRIVALS_MAX) -> None:
         if size < 1:
             raise InvalidInput("size", "must be at least 1", size)
-        self._row: IntArray = np.zeros(size, dtype=np.int64)
-        self._at_ms: IntArray = np.zeros(size, dtype=np.int64)
-        self._next = 0
-        self._count = 0
+        self._policies = tuple(policies)
+        self._longest_ms = max((policy.range_ms for policy in self._policies), default=0)
+        self._size = size
+        self._seen_ms = _NEVER_MS
+        self._came: OrderedDict[_Guest, tuple[int, int]] = OrderedDict()
+        self._number = 0
+        self._left: dict[_Guest, int] | None = None
+        self._ends: list[list[tuple[int, int, _Guest]]] = [[] for _ in self._policies]
+        self._counts: list[IntArray] = [np.zeros(64, dtype=np.int64) for _ in self._policies]
 
-    def add(self, row: int, at_ms: int) -> None:
-        """Remember that something was placed on the node of that row."""
-        self._row[self._next], self._at_ms[self._next] = row, at_ms
-        self._next = (self._next + 1) % len(self._row)
-        self._count = min(self._count + 1, len(self._row))
+    def fork(self) -> "Arrivals":
+        """One that changes for itself: who leaves and comes back there came when it came first."""
+        other = Arrivals(self._policies, self._size)
+        other._seen_ms, other._came, other._left = self._seen_ms, self._came.copy(), {}
+        other._number = self._number
+        other._ends = [ends.copy() for ends in self._ends]
+        other._counts = [counts.copy() for counts in self._counts]
+        return other
 
-    def hot_values(self, nodes: int, policies: Sequence[HotPolicy], now_ms: int) -> IntArray:
+    def add(self, row: int, attempt: tuple[str, int], at_ms: int) -> None:
+        """An attempt came to the node of that row; one that is there came when it was first told."""
+        guest = (row, attempt)
+        if self._left:
+            at_ms = self._left.pop(guest, at_ms)
+        if guest in self._came or at_ms + self._longest_ms <= self._seen_ms:
+            return
+        while len(self._came) >= self._size:
+            self.drop(*next(iter(self._came)))
+        self._number += 1
+        self._came[guest] = (at_ms, self._number)
+        for number, policy in enumerate(self._policies):
+            if at_ms + policy.range_ms > self._seen_ms:
+                heapq.heappush(self._ends[number], (at_ms + policy.range_ms, self._number, guest))
+                self._count(number, row, 1)
+                self._tidy(number)
+
+    def drop(self, row: int, attempt: tuple[str, int]) -> None:
+        """It left the node, or never came there after all."""
+        came = self._came.pop((row, attempt), None)
+        if came is None:
+            return
+        at_ms, _ = came
+        if self._left is not None:
+            self._left[row, attempt] = at_ms
+        for number, policy in enumerate(self._policies):
+            if at_ms + policy.range_ms > self._seen_ms:
+                self._count(number, row, -1)
+
+    def forget_row(self, row: int, last: int) -> None:
+        """The node of a row is gone: the last row takes its place."""
+        for guest in [guest for guest in self._came if guest[0] == row]:
+            self.drop(*guest)
+        for guest in [guest for guest in self._came if guest[0] == last != row]:
+            at_ms, _ = self._came[guest]
+            self.drop(*guest)
+            self.add(row, guest[1], at_ms)
+
+    def _count(self, number: int, row: int, change: int) -> None:
+        counts = self._counts[number]
+        if row >= len(counts):
+            self._counts[number] = counts = np.concatenate([counts, np.zeros(row + 1, dtype=np.int64)])
+        counts[row] += change
+
+    def _tidy(self, number: int) -> None:
+        """Take off a heap who has left meanwhile, when they are most of it."""
+        ends = self._ends[number]
+        if len(ends) > 4 * self._size:
+            ends[:] = [end for end in ends if self._came.get(end[2], _NOBODY)[1] == end[1]]
+            heapq.heapify(ends)
+
+    def _look(self, now_ms: int) -> None:
+        """Let what a range covers no longer leave its count. All that is on a heap is covered, or has left the node."""
+        forgotten: list[_Guest] = []
+        for number, policy in enumerate(self._policies):
+            ends = self._ends[number]
+            while ends and ends[0][0] <= now_ms:
+                _, visit, guest = heapq.heappop(ends)
+                if self._came.get(guest, _NOBODY)[1] != visit:
+                    continue
+                self._count(number, guest[0], -1)
+                if policy.range_ms == self._longest_ms:
+                    forgotten.append(guest)
+        for guest in forgotten:
+            self._came.pop(guest, None)
+        self._seen_ms = max(self._seen_ms, now_ms)
+
+    def hot_value_of(self, row: int, now_ms: int, more: int = 0) -> int:
+        """`hot_value` of one row, with `more` that come now."""
+        self._look(now_ms)
+        value = 0
+        for policy, counts in zip(self._policies, self._counts, strict=True):
+            value += ((int(counts[row]) if row < len(counts) else 0) + more) // policy.count
+        return value
+
+    def hot_values(self, nodes: int, now_ms: int) -> IntArray:
         """`hot_value` of the first `nodes` rows: int64, shape (nodes,)."""
-        row, at_ms = self._row[: self._count], self._at_ms[: self._count]
+        self._look(now_ms)
         values = np.zeros(nodes, dtype=np.int64)
-        for policy in policies:
-            young = row[(now_ms - at_ms < policy.range_ms) & (row < nodes)]
-            values += np.bincount(young, minlength=nodes) // policy.count
+        for policy, counts in zip(self._policies, self._counts, strict=True):
+            known = counts[:nodes]
+            values[: len(known)] += known // policy.count
         return values

@@ -4,11 +4,11 @@ A report comes with what may be promised on the node (`AllocatableChanged`). Wha
 sample; what was placed later counts with what it is expected to use. Rows are written when somebody looks at them.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from colo_common.events.node import AllocatableChanged, LoadSummary
+from colo_common.events.node import AllocatableChanged, LoadSummary, LoadWindow
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand
 from colo_common.model.topology import NodeTopology
@@ -26,6 +26,15 @@ from colo_scheduler.zones import IntArray
 __all__ = ["Loads", "load_of_summary"]
 
 _ESTIMATES_MAX = 10_000
+
+
+T = TypeVar("T")
+
+
+def _move_last(kept: dict[int, T], row: int, last: int) -> None:
+    kept.pop(row, None)
+    if last in kept:
+        kept[row] = kept.pop(last)
 
 
 class _Newcomer(NamedTuple):
@@ -120,6 +129,13 @@ class Loads:
             self._new[row] = dict(self._new.get(row, {}))
         return self._new.setdefault(row, {})
 
+    def forget_row(self, row: int, last: int) -> None:
+        """The node of a row is gone: the last row takes its place."""
+        _move_last(self._reports, row, last)
+        _move_last(self._capacity, row, last)
+        _move_last(self._new, row, last)
+        self._dirty |= {row, last}
+
     # ---- reads
 
     def passing(self, request: RequestClass, count: int, now_ms: int) -> BoolArray:
@@ -210,10 +226,21 @@ def load_of_summary(load: LoadSummary, updated_at_ms: int) -> NodeLoad:
             Aggregate(
                 window_ms=window.window_ms,
                 usage={
-                    "avg": {CPU: window.cpu_avg_mcpu, MEMORY: window.memory_avg_bytes},
-                    "p95": {CPU: window.cpu_p95_mcpu, MEMORY: window.memory_p95_bytes},
+                    kind: {CPU: mcpu, MEMORY: size}
+                    for kind, mcpu, size in _told_of(window)
+                    if mcpu is not None and size is not None
                 },
             )
             for window in load.windows
         ),
+    )
+
+
+def _told_of(window: LoadWindow) -> tuple[tuple[str, int | None, int | None], ...]:
+    return (
+        ("avg", window.cpu_avg_mcpu, window.memory_avg_bytes),
+        ("p50", window.cpu_p50_mcpu, window.memory_p50_bytes),
+        ("p90", window.cpu_p90_mcpu, window.memory_p90_bytes),
+        ("p95", window.cpu_p95_mcpu, window.memory_p95_bytes),
+        ("p99", window.cpu_p99_mcpu, window.memory_p99_bytes),
     )

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
 
@@ -65,6 +65,8 @@ class ScorerWeights(Struct, frozen=True, kw_only=True):
 
     Then whoever asked to be spread goes where fewer of its job are rather than where more is free; a node with a taint that is
     merely put up with, or that has just evicted such work, comes behind its equals, however much is free there.
+
+    `resource_cpu`, `resource_memory`: how much each counts within least and most allocated and binpack.
     """
 
     fewest_zones: int = 10
@@ -78,6 +80,13 @@ class ScorerWeights(Struct, frozen=True, kw_only=True):
     soft_taints: int = 3
     load_aware: int = 0
     dynamic_load: int = 0
+    resource_cpu: int = 1
+    resource_memory: int = 1
+
+    @property
+    def resources(self) -> tuple[int, int]:
+        """How much CPU and memory count."""
+        return self.resource_cpu, self.resource_memory
 
     @property
     def active(self) -> tuple[tuple[Scorer, int], ...]:
@@ -93,11 +102,18 @@ class ScorerWeights(Struct, frozen=True, kw_only=True):
     def validate(self, field: str = "weights") -> None:
         """Raise InvalidInput for the first weight that breaks a rule."""
         for scorer in Scorer:
-            weight = getattr(self, _field(scorer))
-            if isinstance(weight, bool) or not isinstance(weight, int) or not 0 <= weight <= WEIGHT_MAX:
-                raise InvalidInput(f"{field}.{scorer}", f"must be a whole number, 0 to {WEIGHT_MAX}", weight)
+            _check(getattr(self, _field(scorer)), f"{field}.{scorer}")
+        for name in ("resource_cpu", "resource_memory"):
+            _check(getattr(self, name), f"{field}.{name}")
+        if not any(self.resources):
+            raise InvalidInput(f"{field}.resource_cpu", "must be above 0, unless resource_memory is", self.resource_cpu)
         if not self.active:
             raise InvalidInput(field, "at least one weight must be above 0", 0)
+
+
+def _check(weight: object, field: str) -> None:
+    if isinstance(weight, bool) or not isinstance(weight, int) or not 0 <= weight <= WEIGHT_MAX:
+        raise InvalidInput(field, f"must be a whole number, 0 to {WEIGHT_MAX}", weight)
 
 
 def _field(scorer: Scorer) -> str:
@@ -110,7 +126,7 @@ def parse_weights(weights: Mapping[str, int], field: str = "weights") -> ScorerW
     for name in sorted(weights):
         if name not in known:
             raise InvalidInput(f"{field}.{name}", f"must be one of {' '.join(sorted(known))}", name)
-    none = dict.fromkeys(structs.asdict(ScorerWeights()), 0)
+    none = {_field(scorer): 0 for scorer in Scorer}
     parsed = ScorerWeights(**(none | {_field(Scorer(name)): weight for name, weight in weights.items()}))
     parsed.validate(field)
     return parsed

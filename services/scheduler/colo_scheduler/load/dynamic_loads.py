@@ -1,0 +1,156 @@
+"""The metrics of all nodes as they are heard, and who came where of late: placement by averages and maxima (`dynamic`).
+
+Nobody pays for it unless a limit is set or the score has a weight.
+"""
+
+import math
+
+import numpy as np
+
+from colo_common.events.node import LoadSummary
+from colo_common.model.topology import NodeTopology
+from colo_scheduler.facts import BoolArray
+from colo_scheduler.ledger import Attempt
+from colo_scheduler.load.dynamic import (
+    FloatArray,
+    Metric,
+    MetricColumn,
+    dynamic_score,
+    dynamic_scores_of_rows,
+    refused_by_of_rows,
+)
+from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
+from colo_scheduler.load.hot_value import Arrivals
+from colo_scheduler.load.policy import CPU, MEMORY
+from colo_scheduler.zones import IntArray
+
+__all__ = ["DynamicLoads"]
+
+
+class DynamicLoads:
+    """`judges`: some limit holds. `is_followed`: reports have to be told. `is_heard`: some node has said what it uses."""
+
+    def __init__(self, rules: DynamicRules, *, is_scored: bool) -> None:
+        self._rules = rules
+        self._is_scored = is_scored
+        self.policy = rules.policy()
+        self.judges = bool(self.policy.limits_ratio)
+        self.is_followed = self.judges or is_scored
+        self.is_heard = False
+        named = {*self.policy.limits_ratio, *(self.policy.weights if is_scored else ())}
+        self._names = tuple(name for name in METRICS if name in named)
+        self._arrivals = Arrivals(self.policy.hot)
+        self._reports: dict[int, LoadSummary] = {}
+        self._capacity: dict[int, dict[str, int]] = {}
+        self._value: dict[str, FloatArray] = {}
+        self._at_ms: IntArray = np.zeros(0, dtype=np.int64)
+
+    def fork(self) -> "DynamicLoads":
+        """One that changes for itself, as a trial needs it."""
+        other = DynamicLoads(self._rules, is_scored=self._is_scored)
+        other.is_heard = self.is_heard
+        if self.is_followed:
+            other._arrivals = self._arrivals.fork()
+            other._reports, other._capacity = self._reports, self._capacity
+            other._value = {name: value.copy() for name, value in self._value.items()}
+            other._at_ms = self._at_ms.copy()
+        return other
+
+    # ---- changes
+
+    def hear(self, row: int, load: LoadSummary, at_ms: int) -> None:
+        """Take what a node uses, told at that moment."""
+        if not self.is_followed:
+            return
+        self.is_heard = True
+        self._grow(row)
+        self._reports[row] = load
+        self._at_ms[row] = at_ms
+        self._write(row)
+
+    def know(self, row: int, topology: NodeTopology) -> None:
+        """Take how large a machine is."""
+        if self.is_followed:
+            self._capacity[row] = {CPU: topology.cpu_capacity_mcpu, MEMORY: topology.memory_capacity_bytes}
+            self._write(row)
+
+    def hold(self, row: int, attempt: Attempt, at_ms: int) -> None:
+        """An attempt came to a node."""
+        if self._is_scored:
+            self._arrivals.add(row, attempt, at_ms)
+
+    def drop(self, row: int, attempt: Attempt) -> None:
+        """It is gone, or did not come after all."""
+        if self._is_scored:
+            self._arrivals.drop(row, attempt)
+
+    def forget_row(self, row: int, last: int) -> None:
+        """The node of a row is gone: the last row takes its place."""
+        if not self.is_followed:
+            return
+        self._arrivals.forget_row(row, last)
+        self._grow(max(row, last))
+        for kept in (self._reports, self._capacity):
+            kept.pop(row, None)
+        if last in self._reports:
+            self._reports[row] = self._reports.pop(last)
+        if last in self._capacity:
+            self._capacity[row] = self._capacity.pop(last)
+        for value in self._value.values():
+            value[row], value[last] = value[last], math.nan
+        self._at_ms[row] = self._at_ms[last]
+
+    def _grow(self, row: int) -> None:
+        size = len(self._at_ms)
+        if row < size:
+            return
+        more = max(row + 1, 2 * size, 64) - size
+        self._at_ms = np.concatenate([self._at_ms, np.zeros(more, dtype=np.int64)])
+        nothing = np.full(size, math.nan)
+        for name in self._names:
+            self._value[name] = np.concatenate([self._value.get(name, nothing), np.full(more, math.nan)])
+
+    def _write(self, row: int) -> None:
+        load, capacity = self._reports.get(row), self._capacity.get(row)
+        if load is None or capacity is None:
+            return
+        for name in self._names:
+            source = METRICS[name]
+            amount, whole = source.amount(load), capacity[source.resource]
+            self._value[name][row] = math.nan if amount is None or whole <= 0 else amount / whole
+
+    # ---- reads
+
+    def _columns(self, count: int, now_ms: int) -> dict[str, MetricColumn]:
+        self._grow(count - 1)
+        age_ms = now_ms - self._at_ms[:count]
+        return {name: MetricColumn(self._value[name][:count], age_ms) for name in self._names}
+
+    def passing(self, count: int, now_ms: int) -> BoolArray:
+        """Which of the first `count` rows have no metric above its limit: bool, shape (count,)."""
+        passes: BoolArray = refused_by_of_rows(self._columns(count, now_ms), count, self.policy) < 0
+        return passes
+
+    def refusals(self, count: int, now_ms: int) -> tuple[IntArray, FloatArray]:
+        """For each of the first `count` rows which of `policy.limits_ratio` refuses it (-1: none), and the share."""
+        columns = self._columns(count, now_ms)
+        refused = refused_by_of_rows(columns, count, self.policy)
+        share = np.zeros(count)
+        for number, name in enumerate(self.policy.limits_ratio):
+            share = np.where(refused == number, columns[name].value, share)
+        return refused, share
+
+    def score(self, row: int, now_ms: int, more: int = 0) -> int:
+        """0 to 100, the less used and the fewer came of late the more; `more` come now and are not held yet."""
+        metrics = {}
+        if row < len(self._at_ms):
+            age_ms = now_ms - int(self._at_ms[row])
+            metrics = {name: Metric(float(self._value[name][row]), age_ms) for name in self._names}
+        hot = Metric(float(self._arrivals.hot_value_of(row, now_ms, more)), 0)
+        return dynamic_score(metrics, hot, self.policy)
+
+    def scores(self, count: int, now_ms: int) -> IntArray:
+        """`score` of the first `count` rows: int64, shape (count,)."""
+        heat = self._arrivals.hot_values(count, now_ms).astype(np.float64)
+        hot = MetricColumn(heat, np.zeros(count, dtype=np.int64))
+        return dynamic_scores_of_rows(self._columns(count, now_ms), hot, count, self.policy)
