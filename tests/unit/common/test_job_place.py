@@ -8,13 +8,19 @@ from colo_common.model.constraints import (
     Constraints,
     CpuBind,
     CpuExclusive,
+    DeviceExclusive,
     DeviceRequest,
+    DeviceScope,
     HugePages,
+    JointDevices,
     NumaPolicy,
+    PartitionPolicy,
+    PartitionWish,
     Toleration,
 )
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_file import job_from_mapping
+from colo_common.model.job_place import constraints_of
 from colo_common.model.workload import JobSpec
 
 _MIB = 1 << 20
@@ -57,6 +63,42 @@ def test_every_key_of_a_place_is_read() -> None:
     )
 
 
+def test_devices_that_are_told_more_of_are_read() -> None:
+    gpu = {"count": 4, "labels": {"model": "H100", "maker": "x"}, "scope": "NUMANode", "exclusive": "pcie-level"}
+    nic = {"count": 1, "exclusive": "device_level"}
+    joint = {"kinds": ["gpu", "nic"], "scope": "PCIe", "required": True}
+    place = constraints_of({"devices": {"gpu": gpu, "nic": nic}, "joint_devices": joint})
+    assert place.devices == (
+        DeviceRequest(
+            kind="gpu",
+            count=4,
+            labels=(("maker", "x"), ("model", "H100")),
+            scope=DeviceScope.NUMA_NODE,
+            exclusive=DeviceExclusive.PCIE_LEVEL,
+        ),
+        DeviceRequest(kind="nic", count=1, exclusive=DeviceExclusive.DEVICE_LEVEL),
+    )
+    assert place.joint_devices == JointDevices(kinds=("gpu", "nic"), scope=DeviceScope.PCIE, required=True)
+    assert msgspec.json.decode(msgspec.json.encode(place), type=Constraints) == place
+    assert len({place, constraints_of({"devices": {"gpu": gpu, "nic": nic}, "joint_devices": joint})}) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "wish"),
+    [
+        ("best", PartitionWish(policy=PartitionPolicy.BEST)),
+        ({}, PartitionWish()),
+        (
+            {"policy": "prefer", "bandwidth": "2Gi"},
+            PartitionWish(policy=PartitionPolicy.PREFER, bandwidth_bytes_per_s=2 << 30),
+        ),
+    ],
+)
+def test_a_wish_for_a_group_of_gpus_is_read(value: object, wish: PartitionWish) -> None:
+    place = constraints_of({"devices": {"gpu": {"count": 2, "partition": value}}})
+    assert place.devices == (DeviceRequest(kind="gpu", count=2, partition=wish),)
+
+
 def test_constraints_survive_a_message_and_cost_it_nothing_where_they_say_nothing() -> None:
     spec = _job({"devices": {"gpu": 1}})
     assert msgspec.json.decode(msgspec.json.encode(spec), type=JobSpec) == spec
@@ -88,6 +130,69 @@ def test_constraints_survive_a_message_and_cost_it_nothing_where_they_say_nothin
         (
             {"devices": {"gpu": {"memory": "1Gi", "memory_pct": 5}}}, "BE", "1",
             "place.devices.gpu.memory_pct", "must not stand beside",
+        ),
+        ({"devices": {"gpu": {"count": 1, "scope": "rack"}}}, "BE", "1", "place.devices.gpu.scope", "must be one of node"),
+        ({"devices": {"gpu": {"count": 2, "scope": "device"}}}, "BE", "1", "place.devices.gpu.scope", "only one device"),
+        (
+            {"devices": {"gpu": {"count": 2, "core_pct": 50, "scope": "pcie"}}}, "BE", "1",
+            "place.devices.gpu.scope", "shares of several GPUs",
+        ),
+        (
+            {"devices": {"nic": {"core_pct": 50, "exclusive": "device-level"}}}, "BE", "1",
+            "place.devices.nic.exclusive", "whole ones",
+        ),
+        ({"devices": {"gpu": {"count": 1, "labels": ["H100"]}}}, "BE", "1", "place.devices.gpu.labels", "must be a mapping"),
+        ({"devices": {"gpu": {"count": 1, "labels": {"": "x"}}}}, "BE", "1", "place.devices.gpu.labels", "at most 253"),
+        (
+            {"devices": {"nic": {"count": 2, "partition": "honor"}}}, "BE", "1",
+            "place.devices.nic.partition", "only the kind 'gpu' has groups",
+        ),
+        (
+            {"devices": {"gpu": {"core_pct": 50, "partition": {}}}}, "BE", "1",
+            "place.devices.gpu.partition", "not of shares",
+        ),
+        (
+            {"devices": {"gpu": {"count": 2, "scope": "pcie", "partition": "prefer"}}}, "BE", "1",
+            "place.devices.gpu.scope", "must not stand beside `partition`",
+        ),
+        (
+            {"devices": {"gpu": {"count": 2, "partition": "never"}}}, "BE", "1",
+            "place.devices.gpu.partition.policy", "must be one of prefer honor best",
+        ),
+        (
+            {"devices": {"gpu": {"count": 2, "partition": {"bandwidth": "fast"}}}}, "BE", "1",
+            "place.devices.gpu.partition.bandwidth", "",
+        ),
+        (
+            {"devices": {"gpu": {"count": 2, "partition": {"bandwidth": "2048Pi"}}}}, "BE", "1",
+            "place.devices.gpu.partition.bandwidth", "must be at most",
+        ),
+        ({"devices": {"gpu": {"memory": "65Ti"}}}, "BE", "1", "place.devices.gpu.memory", "must be at most"),
+        (
+            {"devices": {"gpu": {"count": 2, "partition": {"ring": 1}}}}, "BE", "1",
+            "place.devices.gpu.partition.ring", "is not a key here",
+        ),
+        (
+            {"devices": {"gpu": 1, "nic": 1}, "joint_devices": {"kinds": ["gpu"]}}, "BE", "1",
+            "place.joint_devices.kinds", "must be at least two kinds",
+        ),
+        (
+            {"devices": {"gpu": 1, "nic": 1}, "joint_devices": {"kinds": ["gpu", "gpu"]}}, "BE", "1",
+            "place.joint_devices.kinds", "a kind may come once",
+        ),
+        (
+            {"devices": {"gpu": 1}, "joint_devices": {"kinds": ["gpu", "nic"]}}, "BE", "1",
+            "place.joint_devices.kinds", "must be among `devices`, which has gpu",
+        ),
+        ({"joint_devices": {"kinds": ["gpu", "nic"]}}, "BE", "1", "place.joint_devices.kinds", "which has none"),
+        ({"joint_devices": {}}, "BE", "1", "place.joint_devices.kinds", "must be a list of kinds"),
+        (
+            {"devices": {"gpu": 1, "nic": 1}, "joint_devices": {"kinds": ["gpu", "nic"], "scope": "node"}}, "BE", "1",
+            "place.joint_devices.scope", "must be numa-node or pcie",
+        ),
+        (
+            {"devices": {"gpu": 1, "nic": 1}, "joint_devices": {"kinds": ["gpu", "nic"], "required": 1}}, "BE", "1",
+            "place.joint_devices.required", "must be true or false",
         ),
         ({"huge_pages": {"3Mi": "6Mi"}}, "BE", "1", "place.huge_pages", "must be a power of two"),
         ({"huge_pages": {"2Mi": "2Mi", "2048Ki": "4Mi"}}, "BE", "1", "place.huge_pages.2048Ki", "asked for already"),

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from colo_common.model.units import Number, ShareBytes
+from colo_common.model.units import Bytes, Number, ShareBytes
 
 __all__ = [
     "UNCONSTRAINED",
@@ -13,10 +13,15 @@ __all__ = [
     "CpuBind",
     "CpuExclusive",
     "CpuPolicy",
+    "DeviceExclusive",
     "DeviceRequest",
+    "DeviceScope",
     "HugePages",
+    "JointDevices",
     "NumaExclusive",
     "NumaPolicy",
+    "PartitionPolicy",
+    "PartitionWish",
     "Taint",
     "Toleration",
 ]
@@ -94,10 +99,50 @@ class HugePages(Struct, frozen=True, kw_only=True):
     total_bytes: ShareBytes
 
 
+class DeviceScope(StrEnum):
+    """How close devices must lie to each other, from wide to close."""
+
+    NODE = "node"
+    NUMA_NODE = "numa-node"
+    PCIE = "pcie"
+    """On one PCIe root."""
+    DEVICE = "device"
+    """In one device: no two are as close."""
+
+
+class DeviceExclusive(StrEnum):
+    """Whom a replica keeps away from its devices of a kind."""
+
+    NONE = "none"
+    DEVICE_LEVEL = "device-level"
+    """Everybody from the devices: they are held whole, whatever share is asked for."""
+    PCIE_LEVEL = "pcie-level"
+    """Everybody from the devices, and from all others of the kind on the same PCIe roots."""
+
+
+class PartitionPolicy(StrEnum):
+    """Whether GPUs have to be one of the groups that the node's table of GPU groups lists."""
+
+    PREFER = "prefer"
+    """Such a group if one is unused, else any GPUs."""
+    HONOR = "honor"
+    """Such a group or none."""
+    BEST = "best"
+    """One of the groups that the table puts first among those of the size, or none."""
+
+
+class PartitionWish(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """GPUs that are a group of the node's table, linked by a ring of at least `bandwidth_bytes_per_s` (0: of any)."""
+
+    policy: PartitionPolicy = PartitionPolicy.HONOR
+    bandwidth_bytes_per_s: Bytes = 0
+
+
 class DeviceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Devices of one kind ("gpu", "nic"): `count` whole ones, or a share of each of `count` (0 means 1).
 
     `core_pct` is 1..100 of each device's cores, `memory_bytes` or `memory_pct` (1..100) of each device's memory; all 0: whole ones.
+    `labels` are pairs that each device must have, sorted. `scope`: no further apart than this. `partition` is for whole GPUs.
     """
 
     kind: str
@@ -105,13 +150,30 @@ class DeviceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     core_pct: Number = 0
     memory_bytes: ShareBytes = 0
     memory_pct: Number = 0
+    labels: tuple[tuple[str, str], ...] = ()
+    scope: DeviceScope = DeviceScope.NODE
+    exclusive: DeviceExclusive = DeviceExclusive.NONE
+    partition: PartitionWish | None = None
+
+
+class JointDevices(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Kinds of devices that belong together: in the same zones (`scope` NUMA_NODE) or on the same PCIe roots (PCIE).
+
+    The first kind decides how many these are, and of every other one there is at least one device in each. `required`: so or
+    not at all; else as long as it can be had.
+    """
+
+    kinds: tuple[str, ...]
+    scope: DeviceScope = DeviceScope.PCIE
+    required: bool = False
 
 
 class Constraints(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything beside CPU and memory that a place has to have. All values are hashable: equal constraints are decided as one.
 
     `node_labels` are pairs that the node must have, sorted. `cpu_bind_required`: no other picking of CPUs will do.
-    `huge_pages` sorted by page size, `devices` by kind. `reservation`: only a place that this reservation holds.
+    `huge_pages` sorted by page size, `devices` by kind; the kinds of `joint_devices` are among them.
+    `reservation`: only a place that this reservation holds.
     `spread`: rather on nodes that run fewer replicas of the same job.
     """
 
@@ -125,6 +187,7 @@ class Constraints(Struct, frozen=True, kw_only=True, omit_defaults=True):
     numa_exclusive: NumaExclusive = NumaExclusive.DEFAULT
     huge_pages: tuple[HugePages, ...] = ()
     devices: tuple[DeviceRequest, ...] = ()
+    joint_devices: JointDevices | None = None
     reservation: str = ""
     spread: bool = False
 

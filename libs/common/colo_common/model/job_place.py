@@ -10,7 +10,10 @@ place:
   numa_policy: single-numa-node    # none best-effort restricted single-numa-node
   numa_exclusive: required         # preferred required
   huge_pages: {2Mi: 1Gi}
-  devices: {gpu: 2}                # or {gpu: {core_pct: 50, memory: 8Gi}}
+  devices: {gpu: 2}                # or {gpu: {core_pct: 50, memory: 8Gi}}, or whole ones that are told more of:
+    # gpu: {count: 4, labels: {model: H100}, scope: pcie, exclusive: pcie-level}   # node numa-node pcie device
+    # gpu: {count: 4, partition: {policy: honor, bandwidth: 200Gi}}                # prefer honor best
+  joint_devices: {kinds: [gpu, nic], scope: pcie, required: true}                  # numa-node pcie
   reservation: night
   spread: true
 """
@@ -27,10 +30,15 @@ from colo_common.model.constraints import (
     CpuBind,
     CpuExclusive,
     CpuPolicy,
+    DeviceExclusive,
     DeviceRequest,
+    DeviceScope,
     HugePages,
+    JointDevices,
     NumaExclusive,
     NumaPolicy,
+    PartitionPolicy,
+    PartitionWish,
     Toleration,
 )
 from colo_common.model.invalid import InvalidInput
@@ -41,9 +49,11 @@ __all__ = ["constraints_of"]
 
 _KEYS: Final = (
     "node_labels", "tolerations", "cpu_policy", "cpu_bind", "cpu_bind_required", "cpu_exclusive", "numa_policy",
-    "numa_exclusive", "huge_pages", "devices", "reservation", "spread",
+    "numa_exclusive", "huge_pages", "devices", "joint_devices", "reservation", "spread",
 )  # fmt: skip
-_DEVICE_KEYS: Final = ("count", "core_pct", "memory", "memory_pct")
+_DEVICE_KEYS: Final = ("count", "core_pct", "memory", "memory_pct", "labels", "scope", "exclusive", "partition")
+_PARTITION_KEYS: Final = ("policy", "bandwidth")
+_JOINT_KEYS: Final = ("kinds", "scope", "required")
 _TOLERATION_KEYS: Final = ("key", "value", "effect")
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _NUMBER_MOST: Final = 1 << 53
@@ -71,6 +81,7 @@ def constraints_of(value: object, field: str = "place") -> Constraints:
         numa_exclusive=_word(place, "numa_exclusive", NumaExclusive.DEFAULT, field),
         huge_pages=_huge_pages(place.get("huge_pages"), f"{field}.huge_pages"),
         devices=_devices(place.get("devices"), f"{field}.devices"),
+        joint_devices=_joint(place.get("joint_devices"), f"{field}.joint_devices"),
         reservation=text_of(place.get("reservation", ""), f"{field}.reservation"),
         spread=_flag(place, "spread", field),
     )
@@ -158,9 +169,38 @@ def _devices(value: object, field: str) -> tuple[DeviceRequest, ...]:
                 core_pct=_number(share.get("core_pct", 0), f"{where}.core_pct"),
                 memory_bytes=0 if memory is None else parse_bytes(memory, f"{where}.memory"),
                 memory_pct=_number(share.get("memory_pct", 0), f"{where}.memory_pct"),
+                labels=_labels(share.get("labels"), f"{where}.labels"),
+                scope=_word(share, "scope", DeviceScope.NODE, where),
+                exclusive=_word(share, "exclusive", DeviceExclusive.NONE, where),
+                partition=_partition(share.get("partition"), f"{where}.partition"),
             )
         )
     return tuple(found)
+
+
+def _partition(value: object, field: str) -> PartitionWish | None:
+    if value is None:
+        return None
+    wish = {"policy": value} if isinstance(value, str) else mapping_of(value, field, _PARTITION_KEYS, most=_LIST_MOST)
+    bandwidth = wish.get("bandwidth")
+    return PartitionWish(
+        policy=_word(wish, "policy", PartitionPolicy.HONOR, field),
+        bandwidth_bytes_per_s=0 if bandwidth is None else parse_bytes(bandwidth, f"{field}.bandwidth"),
+    )
+
+
+def _joint(value: object, field: str) -> JointDevices | None:
+    if value is None:
+        return None
+    joint = mapping_of(value, field, _JOINT_KEYS, most=_LIST_MOST)
+    kinds = joint.get("kinds")
+    if not isinstance(kinds, Sequence) or isinstance(kinds, (str, bytes)) or len(kinds) > _LIST_MOST:
+        raise InvalidInput(f"{field}.kinds", "must be a list of kinds that stand in `devices`", kinds)
+    return JointDevices(
+        kinds=tuple(text_of(kind, f"{field}.kinds[{number}]") for number, kind in enumerate(kinds)),
+        scope=_word(joint, "scope", DeviceScope.PCIE, field),
+        required=_flag(joint, "required", field),
+    )
 
 
 def _number(value: object, field: str) -> int:

@@ -10,9 +10,20 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.topology import NodeTopology
 from colo_common.model.units import Bytes, Mcpu, Number
 
-__all__ = ["UNRULED", "NodeRules"]
+__all__ = ["KUBELET_OPTIONS", "UNRULED", "NodeRules"]
 
 _AMPLIFICATION_MOST_PCT: Final = 1_000
+KUBELET_OPTIONS: Final = (
+    "align-by-socket",
+    "distribute-cpus-across-cores",
+    "distribute-cpus-across-numa",
+    "full-pcpus-only",
+    "prefer-align-cpus-by-uncorecache",
+)
+"""What a kubelet's static policy may be told, sorted."""
+_ACROSS_CORES: Final = "distribute-cpus-across-cores"
+_NOT_ACROSS_CORES: Final = ("distribute-cpus-across-numa", "full-pcpus-only")
+_CRANE_POLICIES: Final = (NumaPolicy.NONE, NumaPolicy.SINGLE_NUMA_NODE)
 
 
 class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -20,9 +31,14 @@ class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `reserved_cpus` wins over `reserved_mcpu` (rounded up to whole CPUs); `kubelet_reserved_cpus` and `system_cpus` (exclusive to
     SYSTEM work) are kept back as well. `reserved_cpus_only`: the listed CPUs are withheld, the amounts are not reduced.
-    `cpu_bind` other than default binds every replica there. `numa_allocate` says which zone is taken first.
+    `cpu_bind` other than default binds every replica there. `numa_allocate` says which zone is taken first: the freest, the
+    fullest, or the one whose CPU and memory are used in even parts.
+    `numa_rule`: who hands out zones and CPUs to online work there, and by whose rules it is placed therefore. `numa_closest`: of
+    equally many zones the closest to each other. `kubelet_options` are those of the kubelet's static policy, by its names.
     `amplification_pct`: 100 and more; capacity counts so many times, CPUs of one's own cost as much more.
     `batch_replicas_most` None: no limit. `is_colocated` False: no batch work at all.
+    `device_allocate` says which of equally near devices is taken first. `gpu_partition_policy` "honor": whole GPUs are given out in
+    groups of the node's table or not at all; "prefer": in groups as long as there are unused ones.
     """
 
     reserved_cpus: str = ""
@@ -33,13 +49,19 @@ class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
     system_cpus: str = ""
     cpu_bind: CpuBind = CpuBind.DEFAULT
     numa_policy: NumaPolicy = NumaPolicy.NONE
-    numa_allocate: Literal["least-allocated", "most-allocated"] = "least-allocated"
+    numa_allocate: Literal["least-allocated", "most-allocated", "balanced"] = "least-allocated"
+    numa_rule: Literal["colo", "kubelet", "koordinator", "crane"] = "colo"
+    numa_closest: bool = False
+    kubelet_options: tuple[str, ...] = ()
     amplification_pct: Number = 100
+    device_allocate: Literal["least-allocated", "most-allocated"] = "least-allocated"
+    gpu_partition_policy: Literal["prefer", "honor"] = "prefer"
     batch_replicas_most: Number | None = None
     is_colocated: bool = True
 
     def validate(self, topology: NodeTopology) -> None:
-        """Raise InvalidInput for a list that names CPUs which the node lacks, or an amplification below 100 or above 1,000."""
+        """Raise InvalidInput for a list that names CPUs which the node lacks, an amplification below 100 or above 1,000, and for
+        rules that contradict each other."""
         online = {cpu.cpu for cpu in topology.cpus}
         for name in ("reserved_cpus", "kubelet_reserved_cpus", "system_cpus"):
             unknown = [cpu for cpu in CpuSet.parse(getattr(self, name)) if cpu not in online]
@@ -48,6 +70,31 @@ class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if not 100 <= self.amplification_pct <= _AMPLIFICATION_MOST_PCT:
             rule = f"must be from 100 to {_AMPLIFICATION_MOST_PCT}"
             raise InvalidInput("rules.amplification_pct", rule, self.amplification_pct)
+        self._check_numa()
+
+    def _check_numa(self) -> None:
+        for option in self.kubelet_options:
+            if option not in KUBELET_OPTIONS:
+                raise InvalidInput("rules.kubelet_options", f"must be among {' '.join(KUBELET_OPTIONS)}", option)
+        if _ACROSS_CORES in self.kubelet_options and set(self.kubelet_options) & set(_NOT_ACROSS_CORES):
+            rule = f"{_ACROSS_CORES} excludes {' and '.join(_NOT_ACROSS_CORES)}"
+            raise InvalidInput("rules.kubelet_options", rule, " ".join(self.kubelet_options))
+        if self.kubelet_options and self.numa_rule != "kubelet":
+            raise InvalidInput("rules.kubelet_options", "needs numa_rule kubelet", " ".join(self.kubelet_options))
+        if self.numa_rule in ("kubelet", "crane") and self.cpu_bind is not CpuBind.DEFAULT:
+            rule = f"must be default where numa_rule is {self.numa_rule}: that binds CPUs as it is told itself"
+            raise InvalidInput("rules.cpu_bind", rule, self.cpu_bind.value)
+        if self.numa_rule == "crane" and self.numa_policy not in _CRANE_POLICIES:
+            rule = "must be none or single-numa-node where numa_rule is crane"
+            raise InvalidInput("rules.numa_policy", rule, self.numa_policy.value)
+        if self.numa_closest and self.numa_rule not in ("colo", "kubelet"):
+            rule = f"has no meaning where numa_rule is {self.numa_rule}"
+            raise InvalidInput("rules.numa_closest", rule, self.numa_closest)
+        if self.numa_allocate != "least-allocated" and self.numa_rule in ("kubelet", "crane"):
+            rule = f"must be least-allocated where numa_rule is {self.numa_rule}: that has an order of its own"
+            raise InvalidInput("rules.numa_allocate", rule, self.numa_allocate)
+        if self.numa_allocate == "balanced" and self.numa_rule != "colo":
+            raise InvalidInput("rules.numa_allocate", "balanced needs numa_rule colo", self.numa_allocate)
 
 
 UNRULED: Final = NodeRules()

@@ -9,8 +9,11 @@ from colo_common.model.constraints import (
     CpuBind,
     CpuExclusive,
     CpuPolicy,
+    DeviceExclusive,
     DeviceRequest,
+    DeviceScope,
     HugePages,
+    JointDevices,
     NumaExclusive,
     NumaPolicy,
 )
@@ -25,6 +28,12 @@ _LABELS_MOST: Final = 64
 _TOLERATIONS_MOST: Final = 32
 _DEVICES_MOST: Final = 8
 _DEVICE_COUNT_MOST: Final = 64
+_DEVICE_LABELS_MOST: Final = 16
+_GPU: Final = "gpu"
+"""The only kind of which nodes have tables of groups."""
+_DEVICE_MEMORY_MOST_BYTES: Final = 1 << 46
+_BANDWIDTH_MOST_BYTES_PER_S: Final = 1 << 60
+_JOINT_SCOPES: Final = (DeviceScope.NUMA_NODE, DeviceScope.PCIE)
 _PAGE_SIZES_MOST: Final = 4
 _TEXT_MOST: Final = 253
 _EXCLUSIVE: Final = (CpuPolicy.EXCLUSIVE, CpuPolicy.IMMOVABLE)
@@ -51,6 +60,8 @@ def check_constraints(place: Constraints, qos: QosClass, request: ResourceReques
         raise InvalidInput(f"{where}.devices", "kinds must ascend without repetition", kinds)
     for device in place.devices:
         _check_device(device, f"{where}.devices.{device.kind[:63]}")
+    if place.joint_devices is not None:
+        _check_joint(place.joint_devices, place.devices, f"{where}.joint_devices")
 
 
 def _check_cpus(place: Constraints, qos: QosClass, request: ResourceRequest, where: str) -> None:
@@ -125,9 +136,65 @@ def _check_device(device: DeviceRequest, where: str) -> None:
     for name in ("core_pct", "memory_pct"):
         if getattr(device, name) > 100:
             raise InvalidInput(f"{where}.{name}", "must be from 1 to 100 of one device", getattr(device, name))
+    if device.memory_bytes > _DEVICE_MEMORY_MOST_BYTES:
+        raise InvalidInput(f"{where}.memory", f"must be at most {_DEVICE_MEMORY_MOST_BYTES} bytes", device.memory_bytes)
     if device.memory_bytes and device.memory_pct:
         raise InvalidInput(
             f"{where}.memory_pct", "must not stand beside `memory`: they say the same", device.memory_pct
         )
     if not (device.count or device.core_pct or device.memory_bytes or device.memory_pct):
         raise InvalidInput(f"{where}.count", "must be at least 1, unless a share is asked for", device.count)
+    _check_device_wishes(device, where)
+
+
+def _check_device_wishes(device: DeviceRequest, where: str) -> None:
+    """How the devices have to be and to lie."""
+    names = [name for name, _ in device.labels]
+    if names != sorted(set(names)) or len(names) > _DEVICE_LABELS_MOST:
+        rule = f"names must ascend without repetition, at most {_DEVICE_LABELS_MOST}"
+        raise InvalidInput(f"{where}.labels", rule, names[:_DEVICE_LABELS_MOST])
+    for name, value in device.labels:
+        if not 1 <= len(name) <= _TEXT_MOST or len(value) > _TEXT_MOST:
+            raise InvalidInput(
+                f"{where}.labels", f"names and values are at most {_TEXT_MOST} characters", name or value
+            )
+    if device.scope is DeviceScope.DEVICE and device.count > 1:
+        raise InvalidInput(f"{where}.scope", "only one device is in one device", device.scope.value)
+    is_share = bool(device.core_pct or device.memory_bytes or device.memory_pct)
+    if device.exclusive is not DeviceExclusive.NONE and is_share:
+        rule = "devices of one's own are whole ones: ask for a `count`, not for a share"
+        raise InvalidInput(f"{where}.exclusive", rule, device.exclusive.value)
+    if device.scope is not DeviceScope.NODE and is_share and device.count > 1 and device.kind == _GPU:
+        rule = "shares of several GPUs cannot be kept close to each other"
+        raise InvalidInput(f"{where}.scope", rule, device.scope.value)
+    if device.partition is None:
+        return
+    bandwidth = device.partition.bandwidth_bytes_per_s
+    if bandwidth > _BANDWIDTH_MOST_BYTES_PER_S:
+        rule = f"must be at most {_BANDWIDTH_MOST_BYTES_PER_S} bytes a second"
+        raise InvalidInput(f"{where}.partition.bandwidth", rule, bandwidth)
+    if device.kind != _GPU:
+        raise InvalidInput(f"{where}.partition", f"only the kind {_GPU!r} has groups", device.partition.policy.value)
+    if is_share:
+        raise InvalidInput(
+            f"{where}.partition", "a group is of whole GPUs, not of shares", device.partition.policy.value
+        )
+    if device.scope is not DeviceScope.NODE:
+        rule = "must not stand beside `partition`: the group says how close its GPUs are"
+        raise InvalidInput(f"{where}.scope", rule, device.scope.value)
+
+
+def _check_joint(joint: JointDevices, devices: tuple[DeviceRequest, ...], where: str) -> None:
+    if len(joint.kinds) < 2:
+        raise InvalidInput(f"{where}.kinds", "must be at least two kinds", list(joint.kinds))
+    if len(set(joint.kinds)) != len(joint.kinds):
+        raise InvalidInput(f"{where}.kinds", "a kind may come once", list(joint.kinds)[: _DEVICES_MOST + 1])
+    asked = [device.kind for device in devices]
+    for kind in joint.kinds:
+        if kind not in asked:
+            raise InvalidInput(
+                f"{where}.kinds", f"must be among `devices`, which has {', '.join(asked) or 'none'}", kind[:80]
+            )
+    if joint.scope not in _JOINT_SCOPES:
+        known = " or ".join(scope.value for scope in _JOINT_SCOPES)
+        raise InvalidInput(f"{where}.scope", f"must be {known}", joint.scope.value)

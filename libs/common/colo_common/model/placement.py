@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from colo_common.model.constraints import CpuExclusive
+from colo_common.model.constraints import CpuExclusive, DeviceExclusive
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.units import Ms, NodeName, Number, ReplicaName, ShareBytes, ShareMcpu, Signed
 from colo_common.model.workload import RunSpec
@@ -41,13 +41,17 @@ class ZoneHugePages(Struct, frozen=True, kw_only=True):
 
 
 class DeviceShare(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a replica holds of one device: all of it when `core_pct` is 100; `device` is its number among those of its kind."""
+    """What a replica holds of one device: all of it when `core_pct` is 100; `device` is its number among those of its kind.
+
+    `exclusive`: whom it keeps away from others of the kind beside it.
+    """
 
     kind: str
     device: Number
     zone: Number
     core_pct: Number = 100
     memory_bytes: ShareBytes = 0
+    exclusive: DeviceExclusive = DeviceExclusive.NONE
 
 
 class Placement(Struct, frozen=True, kw_only=True, gc=False):

@@ -30,8 +30,10 @@ class Reason(StrEnum):
     NUMA_POLICY_CONFLICT = "numa-policy-conflict"
     NUMA_NOT_ALIGNED = "numa-not-aligned"
     NUMA_EXCLUSIVE = "numa-exclusive"
+    ZONES_TOO_MANY = "zones-too-many"
     HUGE_PAGES_SHORT = "huge-pages-short"
     DEVICE_UNKNOWN = "device-unknown"
+    DEVICE_LAYOUT = "device-layout"
     DEVICE_SHORT = "device-short"
     RESERVATION_UNKNOWN = "reservation-unknown"
     RESERVATION_NOT_OWNED = "reservation-not-owned"
@@ -86,8 +88,10 @@ SENTENCES: dict[Reason, str] = {
     Reason.NUMA_POLICY_CONFLICT: "the node's NUMA policy is another one than the request's",
     Reason.NUMA_NOT_ALIGNED: "the node has enough in sum, but not aligned as the NUMA policy requires",
     Reason.NUMA_EXCLUSIVE: "the zones are kept for replicas that stay in one zone, or that cross zones",
+    Reason.ZONES_TOO_MANY: "the node has more zones than can be foreseen by the rule by which they are handed out there",
     Reason.HUGE_PAGES_SHORT: "not enough huge pages of that size are free on the node",
     Reason.DEVICE_UNKNOWN: "the node has no device of that kind",
+    Reason.DEVICE_LAYOUT: "the node's devices do not lie as the request wants them together, however many are free",
     Reason.DEVICE_SHORT: "not enough of the device is free on the node",
     Reason.RESERVATION_UNKNOWN: "no reservation of that name holds a place",
     Reason.RESERVATION_NOT_OWNED: "the reservation is kept for other owners",

@@ -10,13 +10,16 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.units import Bytes, Number, ZoneBytes
 
-__all__ = ["Cpu", "Device", "NodeTopology", "Zone", "uniform_topology"]
+__all__ = ["Cpu", "Device", "DevicePartition", "NodeTopology", "Zone", "uniform_topology"]
 
 # Machines of a fleet have few different CPU lists, and the capacity of a zone is asked for with every sample.
 _LISTS_REMEMBERED: Final = 4_096
 
 # MAX_NUMNODES of mainstream kernels.
 ZONES_MAX: Final = 1_024
+_PARTITIONS_MAX: Final = 256
+_DEVICE_LABELS_MAX: Final = 16
+_TEXT_MOST: Final = 253
 
 
 @lru_cache(maxsize=_LISTS_REMEMBERED)
@@ -51,7 +54,10 @@ class Zone(Struct, frozen=True, kw_only=True):
 
 
 class Device(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One device; `device` is its number among those of its kind. `pcie` names the PCIe root it hangs on,"""
+    """One device; `device` is its number among those of its kind. `pcie` names the PCIe root it hangs on, "" where not known.
+
+    `labels` are pairs, sorted by name: `vendor` and `product` as the PCI bus has them, and what the operator says of it.
+    """
 
     kind: str
     device: Number
@@ -59,14 +65,30 @@ class Device(Struct, frozen=True, kw_only=True, omit_defaults=True):
     memory_bytes: Bytes = 0
     pcie: str = ""
     is_healthy: bool = True
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+class DevicePartition(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """GPUs, by number, that are linked fast to each other and may be given out as one group.
+
+    Groups of one size are given out in ascending `score`. `bandwidth_bytes_per_s` is that of their ring, None when not known.
+    """
+
+    devices: tuple[Number, ...]
+    score: Number = 1
+    bandwidth_bytes_per_s: Bytes | None = None
 
 
 class NodeTopology(Struct, frozen=True, kw_only=True):
-    """Zones in ascending id, online CPUs in ascending id, devices in ascending kind and number."""
+    """Zones in ascending id, online CPUs in ascending id, devices in ascending kind and number.
+
+    `gpu_partitions` is the table of GPU groups, where the operator gave one.
+    """
 
     zones: tuple[Zone, ...]
     cpus: tuple[Cpu, ...]
     devices: tuple[Device, ...] = ()
+    gpu_partitions: tuple[DevicePartition, ...] = ()
 
     @property
     def cpu_capacity_mcpu(self) -> int:
@@ -126,6 +148,26 @@ class NodeTopology(Struct, frozen=True, kw_only=True):
                 raise InvalidInput(f"{where}.kind", "must not be empty", device.kind)
             if device.zone not in members:
                 raise InvalidInput(f"{where}.zone", "names a zone that the node lacks", device.zone)
+            names = [name for name, _ in device.labels]
+            if names != sorted(set(names)) or len(names) > _DEVICE_LABELS_MAX:
+                rule = f"names must ascend without repetition, at most {_DEVICE_LABELS_MAX}"
+                raise InvalidInput(f"{where}.labels", rule, names)
+            if any(not 1 <= len(name) <= _TEXT_MOST or len(text) > _TEXT_MOST for name, text in device.labels):
+                raise InvalidInput(f"{where}.labels", f"names and values are at most {_TEXT_MOST} characters", names)
+        self._check_partitions()
+
+    def _check_partitions(self) -> None:
+        if len(self.gpu_partitions) > _PARTITIONS_MAX:
+            raise InvalidInput(
+                "topology.gpu_partitions", f"must be at most {_PARTITIONS_MAX}", len(self.gpu_partitions)
+            )
+        groups = [partition.devices for partition in self.gpu_partitions]
+        if len(set(groups)) != len(groups):
+            raise InvalidInput("topology.gpu_partitions", "a group may come once", groups[:10])
+        for number, devices in enumerate(groups):
+            if not devices or list(devices) != sorted(set(devices)):
+                rule = "numbers must ascend without repetition, at least one"
+                raise InvalidInput(f"topology.gpu_partitions[{number}].devices", rule, devices)
 
 
 def uniform_topology(
