@@ -1,15 +1,17 @@
 """`colo explain job ID` and `colo explain overcommit NODE`."""
 
 import urllib.parse
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
 from colo_cli.client import Client
+from colo_cli.holds import holds_text
 from colo_cli.output import Format, bytes_text, cpu_text, print_data, print_table, span_text
 
 __all__ = ["job", "overcommit"]
 
+_PLACED: Final = ("Assigned", "Starting", "Running", "Unknown", "Stopping")
 Output = Annotated[Format, Parameter(name=["--output", "-o"])]
 
 
@@ -30,6 +32,7 @@ def job(job: str, /, *, replica: str = "", output: Output = "table", api: str | 
     print(f"{summary['job']}: {summary['state']}, queue {summary['queue']}, {summary['replicas']} replicas")
     for item in answer["replicas"]:
         print(f"\n{item['replica']}: {item['sentence']}")
+        _print_place(item)
         _print_decision(item["decision"])
     if answer["partial"]:
         print(f"\nThe scheduler's view is missing: {answer['partial']}")
@@ -84,6 +87,13 @@ def _print_terms(published: dict[str, Any], prefix: str, show: Any) -> None:
         rows.append([label, *(show(by_id[z][f"{kind}_{field}"]) for z in zones), "formula"])
     print_table([prefix.upper(), *(f"ZONE {z}>" for z in zones), "SOURCE"], rows, "no terms")
     print()
+
+
+def _print_place(item: dict[str, Any]) -> None:
+    """What it holds; a place that it had before it came to wait again is not told."""
+    place = (item["decision"] or {}).get("placement")
+    if place is not None and item["state"] in _PLACED:
+        print(f"  holds {holds_text(place)}")
 
 
 def _print_decision(decision: dict[str, Any] | None) -> None:

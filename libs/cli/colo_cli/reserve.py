@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from colo_cli.client import Client
+from colo_cli.holds import holds_text
 from colo_cli.output import Format, bytes_text, cpu_text, print_data, print_table, span_text
 from colo_cli.plan import nearest_text, reason_text
 from colo_cli.submit import read_file
@@ -113,9 +114,9 @@ def reservation(name: str, /, *, output: Output = "table", api: str | None = Non
     once = "for one use" if answer["spec"]["allocate_once"] else "used again and again"
     print(f"  for {_owners(answer['spec']['owners'])}; policy {answer['spec']['policy']}; {once}")
     if answer["place"]["zones"] and not is_over:
-        print(f"  reserved: {_holds(answer['place'])}")
+        print(f"  reserved: {holds_text(answer['place'])}")
     if answer["phase"] == "Available":
-        print(f"  left: {_holds(answer['left'])}")
+        print(f"  left: {holds_text(answer['left'])}")
     for use in answer["owners"]:
         amounts = f"{cpu_text(use['cpu_mcpu'])} CPU, {bytes_text(use['memory_bytes'])}"
         print(f"  used by {use['replica']} (attempt {use['attempt']}): {amounts}")
@@ -131,16 +132,6 @@ def _ends(answer: dict[str, Any]) -> str:
         return "-"
     at_ms = answer["expires_at_ms"]
     return "never" if at_ms is None else span_text(max(0, at_ms - answer["now_ms"]))
-
-
-def _holds(part: dict[str, Any]) -> str:
-    zones = [
-        f"zone {each['zone']}: {cpu_text(each['cpu_mcpu'])} CPU, {bytes_text(each['memory_bytes'])}"
-        for each in part["zones"]
-    ]
-    cpus = [f"CPUs {part['cpus']}"] if part["cpus"] else []
-    devices = [f"{each['kind']} {each['device']} ({each.get('core_pct', 100)} %)" for each in part["devices"]]
-    return "; ".join([*zones, *cpus, *devices]) or "nothing"
 
 
 def _owners(terms: list[dict[str, Any]]) -> str:

@@ -1,0 +1,79 @@
+"""How a place is told: everything of it that is the replica's own, in one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from colo_cli import explain
+from colo_cli.client import Client
+from colo_cli.holds import holds_text
+from colo_common.model.placement import DeviceShare, Placement, ZoneHugePages
+from tests.support.builders import GIB, a_placement
+
+MIB = 1 << 20
+ZONE = "zone 0: 1.0 CPU, 1.0Gi"
+
+
+def as_json(placement: Placement) -> dict[str, Any]:
+    """The placement as the gateway sends it: what has its default may be left out."""
+    told: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(placement))
+    return told
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, ZONE),
+        ({"cpus": "4-7"}, f"{ZONE}; CPUs 4-7"),
+        ({"devices": (DeviceShare(kind="gpu", device=1, zone=0, memory_bytes=80 * GIB),)}, f"{ZONE}; gpu 1"),
+        (
+            {"devices": (DeviceShare(kind="gpu", device=0, zone=0, core_pct=50, memory_bytes=8 * GIB),)},
+            f"{ZONE}; gpu 0 (50 %, 8.0Gi)",
+        ),
+        ({"devices": (DeviceShare(kind="nic", device=0, zone=0, core_pct=25),)}, f"{ZONE}; nic 0 (25 %)"),
+        (
+            {"huge_pages": (ZoneHugePages(zone=1, page_bytes=2 * MIB, total_bytes=512 * MIB),)},
+            f"{ZONE}; 512Mi in pages of 2Mi of zone 1",
+        ),
+    ],
+    ids=["a shared pool", "CPUs of its own", "a whole device", "a share", "a share without memory", "huge pages"],
+)
+def test_every_part_of_a_place_is_told(changes: dict[str, Any], says: str) -> None:
+    assert holds_text(as_json(replace(a_placement(), **changes))) == says
+
+
+def test_nothing_is_nothing() -> None:
+    assert holds_text({"zones": []}) == "nothing"
+
+
+@pytest.mark.parametrize(("state", "is_told"), [("Running", True), ("Pending", False), ("Succeeded", False)])
+def test_explain_tells_what_a_replica_holds_while_it_holds_it(
+    state: str, is_told: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    placement = replace(a_placement(), cpus="2-3")
+    decision = {"placement": as_json(placement), "scores": []}
+    answer = {
+        "job": {"summary": {"job": "job", "state": "Running", "queue": "q", "replicas": 1}, "story": []},
+        "replicas": [{"replica": "job/main/0", "state": state, "sentence": "on n1", "decision": decision}],
+        "partial": "",
+    }
+    monkeypatch.setattr(Client, "get", lambda *_args, **_given: answer)
+    assert explain.job("job") == 0
+    assert (f"  holds {ZONE}; CPUs 2-3\n" in capsys.readouterr().out) is is_told
+
+
+def test_a_replica_without_a_decision_is_explained_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = {
+        "job": {"summary": {"job": "job", "state": "Running", "queue": "q", "replicas": 1}, "story": []},
+        "replicas": [{"replica": "job/main/0", "state": "Running", "sentence": "running", "decision": None}],
+        "partial": "no answer",
+    }
+    monkeypatch.setattr(Client, "get", lambda *_args, **_given: answer)
+    assert explain.job("job") == 0
+    assert "holds" not in capsys.readouterr().out
