@@ -7,9 +7,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from colo_common.model.node_selector import Operator, Requirement
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_scheduler.eligibility.colocation import ColocationRule, takes_offline, takes_offline_rows
-from colo_scheduler.eligibility.selector import LabelColumns, Operator, Requirement, Selector, selects
+from colo_scheduler.eligibility.selector import LabelColumns, Selector, selects
 from colo_scheduler.eligibility.standing import ALL_CLASSES, may_grow_rows, serves, serves_rows
 from colo_scheduler.eligibility.withheld import allocatable_of_rows, zone_capacities_of_rows, zone_capacity_mcpu
 from colo_scheduler.load.dynamic import (

@@ -11,7 +11,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from colo_common.model.constraints import Toleration
+from colo_common.model.node_selector import Requirement
 from colo_common.model.reasons import Reason
+from colo_scheduler.device.layout import NOTHING_ASKED, DeviceAsk, ask_of, never_holds
 from colo_scheduler.eligibility.selector import Selector
 from colo_scheduler.facts import BoolArray, NodeFacts
 from colo_scheduler.pool import Pool
@@ -40,7 +42,8 @@ class Shape(NamedTuple):
     is_prod: bool = False
     node_labels: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
-    kinds: tuple[str, ...] = ()
+    devices: DeviceAsk = NOTHING_ASKED
+    node_requirements: tuple[Requirement, ...] = ()
 
 
 def shape_of(request: RequestClass) -> Shape:
@@ -54,7 +57,8 @@ def shape_of(request: RequestClass) -> Shape:
         request.is_prod,
         place.node_labels,
         place.tolerations,
-        tuple([device.kind for device in place.devices]),
+        ask_of(place),
+        place.node_requirements,
     )
 
 
@@ -96,10 +100,10 @@ def has_runtime(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
 
 
 def has_labels(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
-    """The node has every label that is asked for."""
-    if not shape.node_labels:
+    """The node has every label that is asked for, and its labels meet every demand."""
+    if not shape.node_labels and not shape.node_requirements:
         return np.ones(rows.size, dtype=np.bool_)
-    selector = Selector(labels=dict(shape.node_labels))
+    selector = Selector(labels=dict(shape.node_labels), requirements=shape.node_requirements)
     passes: BoolArray = facts.labels.selected(selector, facts.known.size)[rows]
     return passes
 
@@ -118,12 +122,24 @@ def is_colocated(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
 
 
 def has_kinds(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
-    """The node has a device of every kind that is asked for, healthy or not."""
-    if not shape.kinds:
+    """The node has a device of every kind, and with all labels, that is asked for, healthy or not."""
+    return _could_hold(facts, rows, shape, Reason.DEVICE_UNKNOWN)
+
+
+def has_layout(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
+    """The node's devices lie so that all of them together could hold the request, if nobody held any."""
+    return _could_hold(facts, rows, shape, Reason.DEVICE_LAYOUT)
+
+
+def _could_hold(facts: NodeFacts, rows: IntArray, shape: Shape, reason: Reason) -> BoolArray:
+    if not shape.devices.requests:
         return np.ones(rows.size, dtype=np.bool_)
-    answers = np.array([kinds.issuperset(shape.kinds) for kinds in facts.kinds], dtype=np.bool_)
-    passes: BoolArray = answers[facts.kind_set[rows]]
-    return passes
+    asked = facts.layout[rows]
+    passes: BoolArray = np.ones(len(facts.layouts), dtype=np.bool_)
+    for layout in np.unique(asked).tolist():
+        refused = never_holds(facts.layouts[layout], shape.devices)
+        passes[layout] = refused is None or refused.reason is not reason
+    return passes[asked]
 
 
 def is_settled(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
@@ -156,6 +172,7 @@ FACT_FILTERS: Final = (
     FactFilter(Reason.TAINT_NOT_TOLERATED, is_tolerated),
     FactFilter(Reason.COLOCATION_OFF, is_colocated),
     FactFilter(Reason.DEVICE_UNKNOWN, has_kinds),
+    FactFilter(Reason.DEVICE_LAYOUT, has_layout),
     FactFilter(Reason.LEDGER_CONFLICT, is_settled),
 )
 

@@ -8,6 +8,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
+from colo_common.model.node_selector import Operator, Requirement
 from colo_common.model.qos import QosClass
 from colo_scheduler.eligibility.colocation import (
     NO_LIMIT,
@@ -17,7 +18,7 @@ from colo_scheduler.eligibility.colocation import (
     rule_of,
     takes_offline,
 )
-from colo_scheduler.eligibility.selector import LABEL_KEYS_MAX, LabelColumns, Operator, Requirement, Selector, selects
+from colo_scheduler.eligibility.selector import LABEL_KEYS_MAX, LabelColumns, Selector, selects
 from colo_scheduler.eligibility.standing import ALL_CLASSES, may_grow, served_bits, serves
 from colo_scheduler.eligibility.taints import TAINTS_MAX, TaintColumn, refusing_taint, soft_taints
 from colo_scheduler.eligibility.withheld import available_cpus, withheld_amounts, withheld_cpus, zone_capacity_mcpu

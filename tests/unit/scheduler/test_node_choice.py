@@ -11,6 +11,8 @@ from colo_common.events.job import ReplicasWanted
 from colo_common.events.node import LoadPeak, LoadSummary, LoadWindow
 from colo_common.events.placement import PlacementRejected
 from colo_common.events.requests import ExplainPlacement, PlacementsExplained
+from colo_common.model.constraints import Constraints
+from colo_common.model.node_selector import Operator, Requirement
 from colo_common.model.reasons import EndCause, Reason
 from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
 from colo_scheduler.load.rules import LoadRules
@@ -229,6 +231,54 @@ def test_newcomers_count_with_the_part_of_their_request_that_the_policy_says(fac
     rules = LoadRules(cpu_pct=65, cpu_factor_pct=factor)
     wants = [a_want(f"job/main/{n}", mcpu=2_000) for n in range(3)]
     assert place(a_bench({"n": a_load(6_400)}, Policy(load=rules)), *wants) == nodes
+
+
+# ---- labels
+
+KINDS = {
+    "bare": {},
+    "films": {"disk": "hdd", "team": "films", "cores": "64"},
+    "spot": {"disk": "nvme", "spot": "", "cores": "8"},
+    "ssd": {"disk": "ssd", "cores": "16"},
+}
+
+
+@pytest.mark.parametrize(
+    ("requirements", "nodes"),
+    [
+        ([Requirement(key="disk", operator=Operator.IN, values=("ssd", "nvme"))], ["spot", "ssd"]),
+        ([Requirement(key="disk", operator=Operator.NOT_IN, values=("ssd", "nvme"))], ["bare", "films"]),
+        ([Requirement(key="spot", operator=Operator.EXISTS)], ["spot"]),
+        ([Requirement(key="spot", operator=Operator.DOES_NOT_EXIST)], ["bare", "films", "ssd"]),
+        ([Requirement(key="cores", operator=Operator.GT, values=("8",))], ["films", "ssd"]),
+        ([Requirement(key="cores", operator=Operator.LT, values=("16",))], ["spot"]),
+        (
+            [
+                Requirement(key="cores", operator=Operator.GT, values=("8",)),
+                Requirement(key="team", operator=Operator.NOT_IN, values=("films",)),
+            ],
+            ["ssd"],
+        ),
+        ([Requirement(key="rack", operator=Operator.EXISTS)], []),
+    ],
+)
+def test_work_goes_only_where_the_labels_meet_all_that_it_demands(
+    requirements: list[Requirement], nodes: list[str]
+) -> None:
+    bench = Bench(Policy(weights=only(least_allocated=1)))
+    for name, labels in KINDS.items():
+        bench.tell(a_node(name, a_topology(zones_per_socket=1), labels=labels))
+        bench.tell(an_allocatable(name, [(CPUS, MEMORY)]))
+    demands = Constraints(node_requirements=tuple(requirements))
+    wants = [a_want(f"job/main/{n}", mcpu=9_000, constraints=demands) for n in range(5)]
+    assert sorted(set(place(bench, *wants)) - {"-"}) == nodes
+    # A label that a node gets later counts from then on.
+    bench.now_ms = 1
+    late = {**KINDS["films"], "disk": "ssd", "spot": "", "rack": "r1", "team": "x", "cores": "9"}
+    bench.say(a_node("films", a_topology(zones_per_socket=1), labels=late, at_ms=1))
+    assert {node.name: dict(node.said.labels) for node in bench.core.cluster.nodes if node.said}["films"] == late
+    again = Constraints(node_requirements=(Requirement(key="rack", operator=Operator.EXISTS),))
+    assert place(bench, a_want("late/main/0", mcpu=1_000, constraints=again)) == ["films"]
 
 
 # ---- what is free

@@ -5,6 +5,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from colo_common.model.node_selector import Requirement
 from colo_common.model.units import Bytes, Number, ShareBytes
 
 __all__ = [
@@ -106,8 +107,6 @@ class DeviceScope(StrEnum):
     NUMA_NODE = "numa-node"
     PCIE = "pcie"
     """On one PCIe root."""
-    DEVICE = "device"
-    """In one device: no two are as close."""
 
 
 class DeviceExclusive(StrEnum):
@@ -171,7 +170,8 @@ class JointDevices(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Constraints(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything beside CPU and memory that a place has to have. All values are hashable: equal constraints are decided as one.
 
-    `node_labels` are pairs that the node must have, sorted. `cpu_bind_required`: no other picking of CPUs will do.
+    `node_labels` are pairs that the node must have, sorted; `node_requirements` what else must hold of its labels, all of it.
+    `cpu_bind_required`: no other picking of CPUs will do.
     `huge_pages` sorted by page size, `devices` by kind; the kinds of `joint_devices` are among them.
     `reservation`: only a place that this reservation holds.
     `spread`: rather on nodes that run fewer replicas of the same job.
@@ -190,6 +190,7 @@ class Constraints(Struct, frozen=True, kw_only=True, omit_defaults=True):
     joint_devices: JointDevices | None = None
     reservation: str = ""
     spread: bool = False
+    node_requirements: tuple[Requirement, ...] = ()
 
 
 UNCONSTRAINED: Final = Constraints()

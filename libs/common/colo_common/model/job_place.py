@@ -2,6 +2,7 @@
 
 place:
   node_labels: {disk: ssd}
+  node_selector: [{key: zone, operator: In, values: [a, b]}, {key: spot, operator: DoesNotExist}]  # NotIn Exists Gt Lt
   tolerations: [{key: spot}, {key: team, value: films, effect: NoSchedule}]
   cpu_policy: exclusive            # none numa exclusive immovable
   cpu_bind: full-pcpus             # full-pcpus spread-by-pcpus
@@ -11,7 +12,7 @@ place:
   numa_exclusive: required         # preferred required
   huge_pages: {2Mi: 1Gi}
   devices: {gpu: 2}                # or {gpu: {core_pct: 50, memory: 8Gi}}, or whole ones that are told more of:
-    # gpu: {count: 4, labels: {model: H100}, scope: pcie, exclusive: pcie-level}   # node numa-node pcie device
+    # gpu: {count: 4, labels: {model: H100}, scope: pcie, exclusive: pcie-level}   # node numa-node pcie
     # gpu: {count: 4, partition: {policy: honor, bandwidth: 200Gi}}                # prefer honor best
   joint_devices: {kinds: [gpu, nic], scope: pcie, required: true}                  # numa-node pcie
   reservation: night
@@ -42,13 +43,14 @@ from colo_common.model.constraints import (
     Toleration,
 )
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.node_selector import requirements_of
 from colo_common.model.plain_values import mapping_of, text_of
 from colo_common.model.quantity import parse_bytes
 
 __all__ = ["constraints_of"]
 
 _KEYS: Final = (
-    "node_labels", "tolerations", "cpu_policy", "cpu_bind", "cpu_bind_required", "cpu_exclusive", "numa_policy",
+    "node_labels", "node_selector", "tolerations", "cpu_policy", "cpu_bind", "cpu_bind_required", "cpu_exclusive", "numa_policy",
     "numa_exclusive", "huge_pages", "devices", "joint_devices", "reservation", "spread",
 )  # fmt: skip
 _DEVICE_KEYS: Final = ("count", "core_pct", "memory", "memory_pct", "labels", "scope", "exclusive", "partition")
@@ -72,6 +74,7 @@ def constraints_of(value: object, field: str = "place") -> Constraints:
     place = mapping_of(value, field, _KEYS, most=_LIST_MOST)
     return Constraints(
         node_labels=_labels(place.get("node_labels"), f"{field}.node_labels"),
+        node_requirements=requirements_of(place.get("node_selector"), f"{field}.node_selector"),
         tolerations=_tolerations(place.get("tolerations"), f"{field}.tolerations"),
         cpu_policy=_word(place, "cpu_policy", CpuPolicy.DEFAULT, field),
         cpu_bind=_word(place, "cpu_bind", CpuBind.DEFAULT, field),

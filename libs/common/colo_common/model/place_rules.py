@@ -18,6 +18,7 @@ from colo_common.model.constraints import (
     NumaPolicy,
 )
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.node_selector import check_requirements
 from colo_common.model.qos import QosClass
 from colo_common.model.quantity import format_mcpu
 from colo_common.model.workload import ResourceRequest
@@ -97,6 +98,7 @@ def _check_texts(place: Constraints, where: str) -> None:
         if not 1 <= len(name) <= _TEXT_MOST or len(value) > _TEXT_MOST:
             rule = f"names and values are at most {_TEXT_MOST} characters"
             raise InvalidInput(f"{where}.node_labels", rule, name or value)
+    check_requirements(place.node_requirements, f"{where}.node_selector")
     if len(place.tolerations) > _TOLERATIONS_MOST:
         raise InvalidInput(f"{where}.tolerations", f"must be at most {_TOLERATIONS_MOST}", len(place.tolerations))
     for number, toleration in enumerate(place.tolerations):
@@ -158,8 +160,6 @@ def _check_device_wishes(device: DeviceRequest, where: str) -> None:
             raise InvalidInput(
                 f"{where}.labels", f"names and values are at most {_TEXT_MOST} characters", name or value
             )
-    if device.scope is DeviceScope.DEVICE and device.count > 1:
-        raise InvalidInput(f"{where}.scope", "only one device is in one device", device.scope.value)
     is_share = bool(device.core_pct or device.memory_bytes or device.memory_pct)
     if device.exclusive is not DeviceExclusive.NONE and is_share:
         rule = "devices of one's own are whole ones: ask for a `count`, not for a share"

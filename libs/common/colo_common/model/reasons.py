@@ -75,7 +75,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.BATCH_CPU_SHORT: "not enough batch CPU is allocatable on the node",
     Reason.BATCH_MEMORY_SHORT: "not enough batch memory is allocatable on the node",
     Reason.ZONE_FIT_SHORT: "the node has enough in sum, but no set of its zones can hold CPU and memory together",
-    Reason.LABELS_DIFFER: "the node lacks a label that the request asks for",
+    Reason.LABELS_DIFFER: "the node's labels are not those that the request asks for",
     Reason.TAINT_NOT_TOLERATED: "the node has a taint that the request does not tolerate",
     Reason.COLOCATION_OFF: "the node's operator admits no batch work there",
     Reason.BATCH_REPLICAS_MOST: "the node runs as many batch replicas as its operator allows",

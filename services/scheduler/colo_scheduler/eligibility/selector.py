@@ -1,7 +1,6 @@
 """Node selectors: what a workload demands of a node's labels, with the operators of Kubernetes node affinity."""
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Final
 
 import numpy as np
@@ -9,53 +8,17 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.node_selector import Operator, Requirement, number_of
 
-__all__ = ["LABEL_KEYS_MAX", "LabelColumns", "Operator", "Requirement", "Selector", "meets", "selects"]
+__all__ = ["LABEL_KEYS_MAX", "LabelColumns", "Selector", "meets", "selects"]
 
 BoolArray = npt.NDArray[np.bool_]
 
 LABEL_KEYS_MAX: Final = 1_024
 """How many different label keys are kept as columns."""
 _ABSENT: Final = -1
-_VALUES_MAX: Final = 1_000
+_VALUES_SPARE: Final = 1_000
 _REQUIREMENTS_MAX: Final = 100
-_ONE_NUMBER: Final = "takes exactly one whole number"
-
-
-class Operator(StrEnum):
-    """How a label is compared. NotIn and DoesNotExist hold for a node without the label; Gt and Lt do not."""
-
-    IN = "In"
-    NOT_IN = "NotIn"
-    EXISTS = "Exists"
-    DOES_NOT_EXIST = "DoesNotExist"
-    GT = "Gt"
-    LT = "Lt"
-
-
-class Requirement(Struct, frozen=True, kw_only=True):
-    """One demand on one label."""
-
-    key: str
-    operator: Operator
-    values: tuple[str, ...] = ()
-
-    def validate(self, field: str) -> None:
-        """Raise InvalidInput unless the operator and its values go together."""
-        if not self.key:
-            raise InvalidInput(f"{field}.key", "must not be empty", self.key)
-        if len(self.values) > _VALUES_MAX:
-            raise InvalidInput(f"{field}.values", f"must be at most {_VALUES_MAX}", len(self.values))
-        match self.operator:
-            case Operator.IN | Operator.NOT_IN:
-                if not self.values:
-                    raise InvalidInput(f"{field}.values", f"{self.operator} needs at least one", self.values)
-            case Operator.EXISTS | Operator.DOES_NOT_EXIST:
-                if self.values:
-                    raise InvalidInput(f"{field}.values", f"{self.operator} takes none", self.values)
-            case Operator.GT | Operator.LT:
-                if len(self.values) != 1 or _number(self.values[0]) is None:
-                    raise InvalidInput(f"{field}.values", f"{self.operator} {_ONE_NUMBER}", self.values)
 
 
 class Selector(Struct, frozen=True, kw_only=True):
@@ -78,12 +41,6 @@ class Selector(Struct, frozen=True, kw_only=True):
         return (*equal, *self.requirements)
 
 
-def _number(text: str) -> int | None:
-    """A whole number in decimal digits with an optional sign, None for any other text."""
-    digits = text.removeprefix("-")
-    return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 18 else None
-
-
 def meets(requirement: Requirement, value: str | None) -> bool:
     """Whether a label's value meets a requirement; None is a node without the label."""
     match requirement.operator:
@@ -96,8 +53,8 @@ def meets(requirement: Requirement, value: str | None) -> bool:
         case Operator.DOES_NOT_EXIST:
             return value is None
         case Operator.GT | Operator.LT:
-            number = None if value is None else _number(value)
-            bound = _number(requirement.values[0]) if requirement.values else None
+            number = None if value is None else number_of(value)
+            bound = number_of(requirement.values[0]) if requirement.values else None
             if number is None or bound is None:
                 return False
             return number > bound if requirement.operator is Operator.GT else number < bound
@@ -117,6 +74,18 @@ class _Column:
 
     def code(self, value: str) -> int:
         return self.numbers.setdefault(value, len(self.numbers))
+
+    def in_use(self) -> "_Column":
+        """The same with the values that some row has."""
+        other = _Column(len(self.codes))
+        names = list(self.numbers)
+        used = np.unique(self.codes[self.codes != _ABSENT])
+        new = np.full(len(names) + 1, _ABSENT, dtype=np.int32)
+        new[used] = np.arange(used.size, dtype=np.int32)
+        # The last entry answers for -1, a row without the label.
+        other.codes = new[self.codes]
+        other.numbers = {names[code]: number for number, code in enumerate(used.tolist())}
+        return other
 
 
 class LabelColumns:
@@ -147,6 +116,14 @@ class LabelColumns:
             column = self._columns[key]
             column.codes[row] = column.code(value)
         self._keys[row] = tuple(sorted(labels))
+
+    def forget(self, row: int) -> None:
+        """A row has no labels any more. Values that no row has are forgotten when they are most of all."""
+        self.write(row, {})
+        del self._keys[row]
+        kept = sum(len(column.numbers) for column in self._columns.values())
+        if kept > 2 * sum(len(keys) for keys in self._keys.values()) + _VALUES_SPARE:
+            self._columns = {key: column for key in self._columns if (column := self._columns[key].in_use()).numbers}
 
     def _grow(self, size: int) -> None:
         for column in self._columns.values():

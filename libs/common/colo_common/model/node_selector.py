@@ -1,0 +1,111 @@
+"""What work demands of a node's labels beside equality, with the operators of Kubernetes node affinity.
+
+node_selector:
+  - {key: disk, operator: In, values: [ssd, nvme]}
+  - {key: spot, operator: DoesNotExist}
+  - {key: cores, operator: Gt, values: [16]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.plain_values import mapping_of, text_of
+
+__all__ = ["Operator", "Requirement", "check_requirements", "number_of", "requirements_of"]
+
+_REQUIREMENTS_MOST: Final = 64
+_VALUES_MOST: Final = 100
+_TEXT_MOST: Final = 253
+_DIGITS_MOST: Final = 18
+_KEYS: Final = ("key", "operator", "values")
+
+
+class Operator(StrEnum):
+    """How a label is compared. NotIn and DoesNotExist hold for a node without the label; Gt and Lt do not."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GT = "Gt"
+    LT = "Lt"
+
+
+class Requirement(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One demand on one label."""
+
+    key: str
+    operator: Operator = Operator.IN
+    values: tuple[str, ...] = ()
+
+    def validate(self, field: str) -> None:
+        """Raise InvalidInput unless the operator and its values go together."""
+        if not 1 <= len(self.key) <= _TEXT_MOST:
+            raise InvalidInput(f"{field}.key", f"must be 1 to {_TEXT_MOST} characters", self.key[:80])
+        if len(self.values) > _VALUES_MOST:
+            raise InvalidInput(f"{field}.values", f"must be at most {_VALUES_MOST}", len(self.values))
+        for value in self.values:
+            if len(value) > _TEXT_MOST:
+                raise InvalidInput(f"{field}.values", f"must be at most {_TEXT_MOST} characters each", value[:80])
+        match self.operator:
+            case Operator.IN | Operator.NOT_IN:
+                if not self.values:
+                    raise InvalidInput(f"{field}.values", f"{self.operator} needs at least one", list(self.values))
+            case Operator.EXISTS | Operator.DOES_NOT_EXIST:
+                if self.values:
+                    raise InvalidInput(f"{field}.values", f"{self.operator} takes none", list(self.values))
+            case Operator.GT | Operator.LT:
+                if len(self.values) != 1 or number_of(self.values[0]) is None:
+                    raise InvalidInput(f"{field}.values", f"{self.operator} takes one whole number", list(self.values))
+
+
+def number_of(text: str) -> int | None:
+    """A whole number in at most 18 decimal digits with an optional minus sign, None for any other text."""
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MOST else None
+
+
+def check_requirements(requirements: tuple[Requirement, ...], field: str) -> None:
+    """Raise InvalidInput for too many demands, and for the first that makes no sense."""
+    if len(requirements) > _REQUIREMENTS_MOST:
+        raise InvalidInput(field, f"must be at most {_REQUIREMENTS_MOST}", len(requirements))
+    for number, requirement in enumerate(requirements):
+        requirement.validate(f"{field}[{number}]")
+
+
+def requirements_of(value: object, field: str) -> tuple[Requirement, ...]:
+    """The demands that a list in a file says, all of which must hold; none for None. Raises InvalidInput naming path and rule."""
+    if value is None:
+        return ()
+    if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
+        raise InvalidInput(field, "must be a list of {key, operator, values}", value)
+    if len(value) > _REQUIREMENTS_MOST:
+        raise InvalidInput(field, f"must be at most {_REQUIREMENTS_MOST}", len(value))
+    return tuple(_requirement(each, f"{field}[{number}]") for number, each in enumerate(value))
+
+
+def _requirement(value: object, field: str) -> Requirement:
+    demand = mapping_of(value, field, _KEYS)
+    if "key" not in demand:
+        raise InvalidInput(f"{field}.key", "is missing", None)
+    operator = demand.get("operator")
+    if operator not in list(Operator):
+        raise InvalidInput(f"{field}.operator", f"must be one of {' '.join(Operator)}", operator)
+    values = demand.get("values", ())
+    if not isinstance(values, Sequence) or isinstance(values, (str, bytes)):
+        raise InvalidInput(f"{field}.values", "must be a list", values)
+    if len(values) > _VALUES_MOST:
+        raise InvalidInput(f"{field}.values", f"must be at most {_VALUES_MOST}", len(values))
+    found = Requirement(
+        key=text_of(demand["key"], f"{field}.key"),
+        operator=Operator(operator),
+        values=tuple(text_of(each, f"{field}.values[{number}]") for number, each in enumerate(values)),
+    )
+    found.validate(field)
+    return found
