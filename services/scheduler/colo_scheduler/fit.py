@@ -4,6 +4,7 @@ Everything is decided together: zones by the NUMA policy in force, in which CPU,
 belong; then CPUs by number in those zones, and the devices. Nothing is held by asking.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from colo_common.model.constraints import CpuBind, CpuPolicy, NumaExclusive
@@ -22,8 +23,8 @@ from colo_scheduler.device.inventory import WHOLE_PCT
 from colo_scheduler.inventory import CPU_MCPU, EXCLUSIVE, Holding, NodeInventory, amplified
 from colo_scheduler.numa.amounts import CPU, HUGE_PAGES, MEMORY, ZoneAmounts
 from colo_scheduler.numa.exclusive import Exclusive, ZoneStatus, status_of_zones
-from colo_scheduler.numa.fit import FitRule, Surroundings, ZoneAssignment, fit_zones
-from colo_scheduler.numa.mask import mask_of
+from colo_scheduler.numa.fit import FitRule, Surroundings, ZoneAssignment
+from colo_scheduler.numa.mask import mask_of, zones_of
 from colo_scheduler.numa.merge import Hint, ProviderHints
 from colo_scheduler.numa.policies import NumaPolicy, exclusive_of, policy_of
 from colo_scheduler.numa.refusal import Miss, ZoneRefusal
@@ -32,6 +33,7 @@ from colo_scheduler.qos.bind import AskedPolicy, Binding, NodeBindPolicy, Resour
 from colo_scheduler.qos.cpu_policy import CpuPolicy as FixedPolicy
 from colo_scheduler.qos.cpu_policy import PolicyHold, choose_fixed
 from colo_scheduler.request import RequestClass
+from colo_scheduler.zone_rule import conflict_of, fit_by_rule, kubelet_options, rule_of, take_by_rule, with_distances
 
 __all__ = ["Fit", "Misfit", "fit_node"]
 
@@ -53,6 +55,7 @@ _APART: Final = {
 _STRATEGY: Final = {
     "least-allocated": NumaStrategy.LEAST_ALLOCATED,
     "most-allocated": NumaStrategy.MOST_ALLOCATED,
+    "balanced": NumaStrategy.LEAST_ALLOCATED,
 }
 _UNITS: Final = {CPU: "mcpu", MEMORY: "bytes"}
 
@@ -84,13 +87,18 @@ class Site(NamedTuple):
 
 
 class _Wish(NamedTuple):
-    """The request as this node has to see it. `cpu_price` is what one CPU by number costs in the node's amounts, 0 without any."""
+    """The request as this node has to see it. `rule`: who hands out zones and CPUs to it there.
+
+    `cpu_price` is what one CPU by number costs in the node's amounts, 0 without any.
+    """
 
     policy: NumaPolicy
     exclusive: Exclusive
     binding: Binding | None
     is_apart: bool
     cpu_price: int
+    rule: FitRule
+    is_in_cores: bool
 
     @property
     def cpus(self) -> int:
@@ -112,15 +120,20 @@ def fit_node(site: Site, request: RequestClass) -> Fit | Misfit:
     around = _around(site.inventory, request, wish)
     if isinstance(around, Misfit):
         return around
-    found = _fit_zones(wish, site.inventory.rules, zones, wanted, around)
+    found = fit_by_rule(wish.rule, site.inventory.rules, wish.policy, zones, wanted, around)
     if isinstance(found, ZoneRefusal):
         return _misfit(found, request, wish)
     counts = _whole_cpus(found, zones, wish)
-    cpus = _choose_cpus(site.inventory, wish, usable, counts)
+    cpus = _handed_cpus(site.inventory, wish, zones, counts, found)
+    if cpus is None:
+        cpus = _choose_cpus(site.inventory, wish, usable, counts)
     if isinstance(cpus, NoCpus):
         have = wish.cpus - cpus.short_count
         return Misfit(cpus.reason, wish.cpus, have, "cpus") if cpus.short_count else Misfit(cpus.reason)
-    devices = _devices(site.inventory, request, wish, [part.zone for part in found.parts])
+    if wish.rule is not FitRule.COLO and wish.binding is not None:
+        counts = _counts_of(site.inventory, cpus)
+    near = zones_of(found.affinity) if found.affinity else [part.zone for part in found.parts]
+    devices = _devices(site.inventory, request, wish, near)
     if isinstance(devices, Misfit):
         return devices
     return _fitted(found, request, wish, counts, cpus, devices)
@@ -131,6 +144,10 @@ def fit_node(site: Site, request: RequestClass) -> Fit | Misfit:
 
 def _wish(request: RequestClass, rules: NodeRules) -> _Wish | Misfit:
     place = request.place
+    conflict = conflict_of(request, rules)
+    if conflict is not None:
+        return Misfit(conflict)
+    rule = rule_of(request, rules)
     own = NumaPolicy(place.numa_policy.value)
     policy = policy_of(NumaPolicy(rules.numa_policy.value) if request.is_prod else NumaPolicy.NONE, own)
     if policy is None:
@@ -155,13 +172,18 @@ def _wish(request: RequestClass, rules: NodeRules) -> _Wish | Misfit:
         is_apart = asked is None
     if place.cpu_policy is CpuPolicy.NUMA:
         policy = NumaPolicy.SINGLE
-    elif policy is NumaPolicy.NONE and place.devices:
+    elif policy is NumaPolicy.NONE and place.devices and rule not in (FitRule.KUBELET, FitRule.CRANE):
         # Devices and CPUs go together where they can.
         policy = NumaPolicy.BEST_EFFORT
     price = 0
     if binding is not None:
         price = amplified(CPU_MCPU, rules) if request.is_prod else CPU_MCPU
-    return _Wish(policy, exclusive_of(own, _APART[place.numa_exclusive]), binding, is_apart, price)
+    exclusive = exclusive_of(own, _APART[place.numa_exclusive])
+    is_in_cores = binding is not None and (
+        (binding.is_required and binding.policy is BindPolicy.FULL_PCPUS)
+        or (rule is FitRule.KUBELET and kubelet_options(rules).is_full_pcpus_only)
+    )
+    return _Wish(policy, exclusive, binding, is_apart, price, rule, is_in_cores)
 
 
 def _amounts(request: RequestClass, wish: _Wish) -> dict[str, int]:
@@ -176,6 +198,8 @@ def _amounts(request: RequestClass, wish: _Wish) -> dict[str, int]:
 
 def _usable_cpus(inventory: NodeInventory, wish: _Wish) -> int:
     free = inventory.free_cpus
+    if wish.is_in_cores:
+        return keep_bindable(inventory.cpus, free, BindPolicy.FULL_PCPUS)
     if wish.binding is not None and wish.binding.is_required:
         return keep_bindable(inventory.cpus, free, wish.binding.policy)
     return free
@@ -184,9 +208,7 @@ def _usable_cpus(inventory: NodeInventory, wish: _Wish) -> int:
 def _zones(site: Site, request: RequestClass, wish: _Wish, usable: int) -> list[ZoneAmounts]:
     """What the zones have for the request. CPUs by number are measured whole, so that any cut of them can be made."""
     inventory, cpus = site.inventory, site.inventory.cpus
-    unit = 1
-    if wish.binding is not None and wish.binding.is_required and wish.binding.policy is BindPolicy.FULL_PCPUS:
-        unit = cpus.cpus_per_core
+    unit = cpus.cpus_per_core if wish.is_in_cores else 1
     found = []
     for slot, zone in enumerate(site.zones):
         free = {CPU: max(0, site.row.cpu[slot]), MEMORY: max(0, site.row.memory[slot])}
@@ -217,31 +239,20 @@ def _around(inventory: NodeInventory, request: RequestClass, wish: _Wish) -> Sur
         if isinstance(hints, NoDevices):
             return _no_devices(inventory, request, hints)
         providers = ({"devices": [Hint(mask_of(hint.zones), hint.is_preferred, hint.score) for hint in hints]},)
-    return Surroundings(providers=providers, exclusive=wish.exclusive, status=status)
+    cores = inventory.cpus.cpus_per_core if wish.is_in_cores else 1
+    around = Surroundings(
+        providers=providers,
+        exclusive=wish.exclusive,
+        status=status,
+        cpu_unit_mcpu=max(1, wish.cpu_price * cores),
+        is_guaranteed=wish.binding is not None,
+    )
+    return with_distances(around, inventory.rules, inventory.topology)
 
 
 def _zones_of(inventory: NodeInventory, cpus: int) -> int:
     pairs = zip(inventory.cpus.zone_ids, inventory.cpus.zone_masks, strict=True)
     return mask_of(zone for zone, mask in pairs if mask & cpus)
-
-
-def _fit_zones(
-    wish: _Wish, rules: NodeRules, zones: list[ZoneAmounts], wanted: dict[str, int], around: Surroundings
-) -> ZoneAssignment | ZoneRefusal:
-    if rules.numa_allocate == "most-allocated":
-        # One zone is the best answer of every policy; which one comes first is the operator's word.
-        for zone in sorted(zones, key=lambda each: (each.free[CPU], each.free[MEMORY], each.zone)):
-            inside = tuple(_within(hints, 1 << zone.zone) for hints in around.providers)
-            if not all(hints["devices"] for hints in inside):
-                continue
-            found = fit_zones(wish.policy, (zone,), wanted, around._replace(providers=inside), FitRule.COLO)
-            if isinstance(found, ZoneAssignment):
-                return found
-    return fit_zones(wish.policy, zones, wanted, around, FitRule.COLO)
-
-
-def _within(hints: ProviderHints, mask: int) -> ProviderHints:
-    return {name: [hint for hint in listed or () if hint.mask == mask] for name, listed in hints.items()}
 
 
 def _misfit(refusal: ZoneRefusal, request: RequestClass, wish: _Wish) -> Misfit:
@@ -281,6 +292,25 @@ def _whole_cpus(found: ZoneAssignment, zones: list[ZoneAmounts], wish: _Wish) ->
     return {zone: count for zone, count in counts.items() if count}
 
 
+def _handed_cpus(
+    inventory: NodeInventory, wish: _Wish, zones: list[ZoneAmounts], counts: dict[int, int], found: ZoneAssignment
+) -> int | NoCpus | None:
+    """CPUs as another hands them out; None where colo does."""
+    if wish.binding is None:
+        return None
+    rooms = {zone.zone: zone.free[CPU] // wish.cpu_price for zone in zones}
+    held = [HeldCpus(cpus=CpuSet(each.cpus)) for each in inventory.holdings.values()]
+    affinity = zones_of(found.affinity or 0)
+    withheld = CpuSet(inventory.withheld)
+    cpus = take_by_rule(wish.rule, inventory.rules, inventory.cpus, held, withheld, counts, rooms, affinity)
+    return cpus.mask if isinstance(cpus, CpuSet) else cpus
+
+
+def _counts_of(inventory: NodeInventory, cpus: int) -> dict[int, int]:
+    pairs = zip(inventory.cpus.zone_ids, inventory.cpus.zone_masks, strict=True)
+    return {zone: (mask & cpus).bit_count() for zone, mask in pairs if mask & cpus}
+
+
 def _choose_cpus(inventory: NodeInventory, wish: _Wish, usable: int, counts: dict[int, int]) -> int | NoCpus:
     binding = wish.binding
     if binding is None:
@@ -314,7 +344,7 @@ def _choose_cpus(inventory: NodeInventory, wish: _Wish, usable: int, counts: dic
 
 
 def _devices(
-    inventory: NodeInventory, request: RequestClass, wish: _Wish, zones: list[int]
+    inventory: NodeInventory, request: RequestClass, wish: _Wish, zones: Sequence[int]
 ) -> tuple[DeviceShare, ...] | Misfit:
     asked = request.place.devices
     if not asked:
@@ -348,15 +378,17 @@ def _fitted(
 ) -> Fit:
     shares: list[ZoneShare] = []
     pages: list[ZoneHugePages] = []
-    for part in found.parts:
-        mcpu = counts.get(part.zone, 0) * CPU_MCPU if wish.binding else part.amounts.get(CPU, 0)
-        memory_bytes = part.amounts.get(MEMORY, 0)
+    by_zone = {part.zone: part.amounts for part in found.parts}
+    for zone in sorted({*by_zone, *counts}):
+        amounts = by_zone.get(zone, {})
+        mcpu = counts.get(zone, 0) * CPU_MCPU if wish.binding else amounts.get(CPU, 0)
+        memory_bytes = amounts.get(MEMORY, 0)
         if mcpu or memory_bytes:
-            shares.append(ZoneShare(zone=part.zone, cpu_mcpu=mcpu, memory_bytes=memory_bytes))
+            shares.append(ZoneShare(zone=zone, cpu_mcpu=mcpu, memory_bytes=memory_bytes))
         for asked in request.place.huge_pages:
-            total_bytes = part.amounts.get(f"{HUGE_PAGES}{asked.page_bytes}", 0)
+            total_bytes = amounts.get(f"{HUGE_PAGES}{asked.page_bytes}", 0)
             if total_bytes:
-                pages.append(ZoneHugePages(zone=part.zone, page_bytes=asked.page_bytes, total_bytes=total_bytes))
+                pages.append(ZoneHugePages(zone=zone, page_bytes=asked.page_bytes, total_bytes=total_bytes))
     if not (cpus or devices or pages):
         return Fit(tuple(shares), None)
     exclusive = wish.binding.exclusive if wish.binding else ExclusivePolicy.NONE

@@ -62,6 +62,28 @@ class Stocktaking:
 
     # ---- changes
 
+    def forget_row(self, row: int) -> None:
+        """There is one row less: the last one takes the place of this one."""
+        gone, last = self._inventories[row], len(self._inventories) - 1
+        if gone is not None:
+            self.limited -= gone.rules.batch_replicas_most is not None
+            self.strict -= is_strict(gone)
+        self._inventories[row] = self._inventories[last]
+        self._inventories.pop()
+        if self._own is not None:
+            # What a fork shares is still to be copied before it changes.
+            (self._own.add if last in self._own else self._own.discard)(row)
+            self._own.discard(last)
+        for numbers, nothing in (
+            (self.own_cpus, 0),
+            (self.batch_left, UNLIMITED),
+            *((n, 0) for n in self._free.values()),
+        ):
+            numbers[row] = numbers[last]
+            numbers[last] = nothing
+        self.agrees[row] = self.agrees[last]
+        self.agrees[last] = True
+
     def know(self, row: int, inventory: NodeInventory, batch_held: int) -> None:
         """Take what a node has, with what is held of it."""
         before = self._inventories[row]
@@ -139,6 +161,7 @@ class Stocktaking:
 
 
 def is_strict(inventory: NodeInventory) -> bool:
-    """Whether the node binds CPUs or aligns zones by a rule of its own."""
+    """Whether the node binds CPUs or aligns zones by a rule of its own, or another hands them out there."""
     rules = inventory.rules
-    return rules.cpu_bind is not CpuBind.DEFAULT or rules.numa_policy is not NumaPolicy.NONE
+    is_foreign = rules.numa_rule != "colo"
+    return rules.cpu_bind is not CpuBind.DEFAULT or rules.numa_policy is not NumaPolicy.NONE or is_foreign

@@ -107,6 +107,7 @@ def test_the_operators_words_about_the_node_come_from_the_environment() -> None:
         "COLO_COLLECTOR_RULES_NUMA_POLICY": "single-numa-node",
         "COLO_COLLECTOR_RULES_CPU_BIND": "full-pcpus",
         "COLO_COLLECTOR_RULES_NUMA_ALLOCATE": "most-allocated",
+        "COLO_COLLECTOR_RULES_NUMA_RULE": "koordinator",
         "COLO_COLLECTOR_RULES_BATCH_REPLICAS_MOST": "50",
         "COLO_COLLECTOR_RULES_IS_COLOCATED": "no",
         "COLO_ONLINE": "off",
@@ -122,7 +123,27 @@ def test_the_operators_words_about_the_node_come_from_the_environment() -> None:
         numa_policy=NumaPolicy.SINGLE_NUMA_NODE,
         cpu_bind=CpuBind.FULL_PCPUS,
         numa_allocate="most-allocated",
+        numa_rule="koordinator",
         batch_replicas_most=50,
         is_colocated=False,
     )
     assert settings.online is False
+
+
+def test_a_node_of_a_kubelet_is_said_with_the_options_of_that_kubelet() -> None:
+    environ = {
+        "COLO_COLLECTOR_RULES_NUMA_RULE": "kubelet",
+        "COLO_COLLECTOR_RULES_NUMA_POLICY": "restricted",
+        "COLO_COLLECTOR_RULES_NUMA_CLOSEST": "yes",
+        "COLO_COLLECTOR_RULES_KUBELET_OPTIONS": "full-pcpus-only,distribute-cpus-across-numa",
+    }
+    assert load(Settings, "collector", [], environ).rules == NodeRules(
+        numa_rule="kubelet",
+        numa_policy=NumaPolicy.RESTRICTED,
+        numa_closest=True,
+        kubelet_options=("full-pcpus-only", "distribute-cpus-across-numa"),
+    )
+    with pytest.raises(InvalidInput, match=r"rules\.kubelet_options: must be among align-by-socket"):
+        load(Settings, "collector", [], environ | {"COLO_COLLECTOR_RULES_KUBELET_OPTIONS": "fast"})
+    with pytest.raises(InvalidInput, match=r"rules\.cpu_bind: must be default where numa_rule is kubelet"):
+        load(Settings, "collector", [], environ | {"COLO_COLLECTOR_RULES_CPU_BIND": "full-pcpus"})

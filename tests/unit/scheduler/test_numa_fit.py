@@ -153,7 +153,7 @@ class TestProviders:
         assert isinstance(answer, ZoneAssignment)
         assert not answer.is_preferred
 
-    @pytest.mark.parametrize("rule", FitRule)
+    @pytest.mark.parametrize("rule", [FitRule.COLO, FitRule.KOORDINATOR, FitRule.KUBELET])
     def test_restricted_refuses_and_names_the_resource(self, rule: FitRule) -> None:
         answer = fit_zones(NumaPolicy.RESTRICTED, self.machine, {CPU: 2000}, self.nowhere, rule)
         assert isinstance(answer, ZoneRefusal)

@@ -87,6 +87,9 @@ class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.numa_rule == "crane" and self.numa_policy not in _CRANE_POLICIES:
             rule = "must be none or single-numa-node where numa_rule is crane"
             raise InvalidInput("rules.numa_policy", rule, self.numa_policy.value)
+        if self.numa_rule == "crane" and self.amplification_pct != 100:
+            rule = "must be 100 where numa_rule is crane: that counts CPUs as they are"
+            raise InvalidInput("rules.amplification_pct", rule, self.amplification_pct)
         if self.numa_closest and self.numa_rule not in ("colo", "kubelet"):
             rule = f"has no meaning where numa_rule is {self.numa_rule}"
             raise InvalidInput("rules.numa_closest", rule, self.numa_closest)

@@ -17,10 +17,11 @@ from colo_scheduler.numa.amounts import (
     wanted,
 )
 from colo_scheduler.numa.assign import Split, ZonePart, fill, spread_evenly
+from colo_scheduler.numa.awareness import AwareNode, AwarePod, AwareZone, PodContainer, filter_aware
 from colo_scheduler.numa.choice import Demand, by_freedom, choose_zones, cut, demand_of, fewest_zones, sets_in_order
 from colo_scheduler.numa.exclusive import Exclusive, ZoneStatus
 from colo_scheduler.numa.hints import Scorer, kubelet_hints, least_allocated, scored_hints
-from colo_scheduler.numa.mask import mask_of
+from colo_scheduler.numa.mask import EXHAUSTIVE_ZONES, mask_of
 from colo_scheduler.numa.merge import Hint, ProviderHints
 from colo_scheduler.numa.policies import NumaPolicy, Verdict, decide_kubelet, decide_scored
 from colo_scheduler.numa.refusal import (
@@ -31,6 +32,7 @@ from colo_scheduler.numa.refusal import (
     set_refusal,
     short_misses,
 )
+from colo_scheduler.numa.zone_filter import KubeQos, align
 
 __all__ = ["FitRule", "Surroundings", "ZoneAssignment", "fit_zones"]
 
@@ -39,11 +41,12 @@ _OWN = "zones"
 
 
 class FitRule(StrEnum):
-    """Whose rules: colo's own, or what a node whose zones Koordinator or the kubelet hands out would do."""
+    """Whose rules: colo's own, or what a node would do whose zones the kubelet, Koordinator or Crane's agent hands out."""
 
     COLO = "colo"
     KOORDINATOR = "koordinator"
     KUBELET = "kubelet"
+    CRANE = "crane"
 
 
 class Surroundings(NamedTuple):
@@ -52,7 +55,8 @@ class Surroundings(NamedTuple):
     `providers`: hints of devices or others, to be met together with the zones (not under NONE). `exclusive` with `status`:
     zones kept
     for one-zone holders. `node_free`: resources that no zone has. `distances[i][j]`: prefer close zones (KUBELET only).
-    `scorer` and `cpu_unit_mcpu`: for KOORDINATOR (see `scored_hints`, `spread_evenly`).
+    `scorer` and `cpu_unit_mcpu`: for KOORDINATOR (see `scored_hints`, `spread_evenly`). `is_guaranteed`: whole CPUs of its own;
+    without them the kubelet takes CPU, memory and huge pages from anywhere, and Crane's agent leaves the zones to others.
     """
 
     providers: tuple[ProviderHints, ...] = ()
@@ -62,16 +66,19 @@ class Surroundings(NamedTuple):
     distances: Sequence[Sequence[int]] | None = None
     scorer: Scorer = least_allocated
     cpu_unit_mcpu: int = 1
+    is_guaranteed: bool = True
 
 
 class ZoneAssignment(NamedTuple):
     """The request fits: the parts of every resource that has zones, ascending by zone; they sum to the request.
 
-    `is_preferred`: the policy and all providers are content; best-effort may also answer without.
+    `is_preferred`: the policy and all providers are content; best-effort may also answer without. `affinity`: the zones that the
+    hints of KUBELET and KOORDINATOR merged into, None where there is none; the parts may lie beside it.
     """
 
     parts: tuple[ZonePart, ...]
     is_preferred: bool = True
+    affinity: int | None = None
 
     @property
     def mask(self) -> int:
@@ -96,8 +103,9 @@ def fit_zones(
     and memory always with its CPU; that alone may refuse. NONE asks for no more. BEST_EFFORT follows providers and
     exclusiveness where it can. RESTRICTED takes no more zones than the empty node would need (by capacity; by what is free
     where a zone tells none), SINGLE one zone; both refuse where providers or REQUIRED exclusiveness do not agree. KOORDINATOR
-    and KUBELET generate hints resource by resource, merge them and split as those do; they need at most EXHAUSTIVE_ZONES
-    zones.
+    and KUBELET generate hints resource by resource, merge them and split as those do; where they would have to look at every
+    set of more than EXHAUSTIVE_ZONES zones the answer is ZONES_TOO_MANY. CRANE knows NONE, which pours the request into the
+    freest zones, and SINGLE, the freest zone; every other policy counts as NONE.
 
     Raises InvalidInput for negative or non-integer amounts and for zones that are none, repeated or too many.
     """
@@ -118,6 +126,8 @@ def fit_zones(
             return _fit_scored(policy, zones, zoned, around)
         case FitRule.KUBELET:
             return _fit_kubelet(policy, zones, zoned, around)
+        case FitRule.CRANE:
+            return _fit_crane(policy, zones, zoned, around)
 
 
 def _zoned(
@@ -221,6 +231,8 @@ def _fit_scored(
 ) -> ZoneAssignment | ZoneRefusal:
     if policy is NumaPolicy.NONE:
         return _filled(fill(request, sorted(zones, key=by_freedom)), zones, is_preferred=True)
+    if len(zones) > EXHAUSTIVE_ZONES:
+        return ZoneRefusal(Reason.ZONES_TOO_MANY)
     unit = around.cpu_unit_mcpu
     zones = _with_capacity(zones)
     own = scored_hints(zones, request, policy, scorer=around.scorer, cpu_unit_mcpu=unit)
@@ -233,7 +245,7 @@ def _fit_scored(
         is_kept = decide_scored(policy, ids, providers).is_admitted
         return ZoneRefusal(Reason.NUMA_EXCLUSIVE if is_kept else Reason.NUMA_NOT_ALIGNED, details=verdict.reasons)
     chosen = _within(zones, verdict.mask)
-    return _filled(spread_evenly(request, chosen, unit), chosen, is_preferred=verdict.preferred)
+    return _filled(spread_evenly(request, chosen, unit), chosen, is_preferred=verdict.preferred, affinity=verdict.mask)
 
 
 def _fit_kubelet(
@@ -243,7 +255,9 @@ def _fit_kubelet(
     freest = sorted(zones, key=by_freedom)
     if policy is NumaPolicy.NONE:
         return _filled(fill(request, freest), zones, is_preferred=True)
-    own = kubelet_hints(zones, request)
+    if len(zones) > EXHAUSTIVE_ZONES:
+        return _foreseen(policy, zones, request, around)
+    own = kubelet_hints(zones, request) if around.is_guaranteed else {}
     ids = [zone.zone for zone in zones]
     verdict = decide_kubelet(policy, ids, [own, *around.providers], around.distances)
     if not verdict.is_admitted:
@@ -251,20 +265,75 @@ def _fit_kubelet(
             return nearest_zone_refusal(request, zones)._replace(details=verdict.reasons)
         return ZoneRefusal(Reason.NUMA_NOT_ALIGNED, details=verdict.reasons)
     chosen = _within(freest, verdict.mask)
-    if policy is NumaPolicy.BEST_EFFORT:
+    if policy is NumaPolicy.BEST_EFFORT or not around.is_guaranteed:
         # The kubelet only asks for the affinity and takes what is missing from anywhere.
         chosen = [*chosen, *(zone for zone in freest if zone not in chosen)]
-    return _filled(fill(request, chosen), chosen, is_preferred=verdict.preferred)
+    return _filled(fill(request, chosen), chosen, is_preferred=verdict.preferred, affinity=verdict.mask)
+
+
+def _foreseen(
+    policy: NumaPolicy, zones: Sequence[ZoneAmounts], request: Amounts, around: Surroundings
+) -> ZoneAssignment | ZoneRefusal:
+    """One zone of many, as the NodeResourceTopology filter foresees the kubelet: the lowest that has everything."""
+    if policy is not NumaPolicy.SINGLE:
+        return ZoneRefusal(Reason.ZONES_TOO_MANY)
+    if not around.is_guaranteed and not around.providers:
+        return _filled(fill(request, sorted(zones, key=by_freedom)), zones, is_preferred=True)
+    lists = [listed for hints in around.providers for listed in hints.values() if listed is not None]
+    free = {
+        zone.zone: zone.free
+        for zone in zones
+        if all(any(hint.preferred and hint.mask in (None, 1 << zone.zone) for hint in hints) for hints in lists)
+    }
+    qos = KubeQos.GUARANTEED if around.is_guaranteed else KubeQos.BURSTABLE
+    found = align(qos, request, free, request)
+    if found is None:
+        return nearest_zone_refusal(request, zones) if not lists else ZoneRefusal(Reason.NUMA_NOT_ALIGNED)
+    chosen = [zone for zone in zones if zone.zone == found]
+    if not around.is_guaranteed:
+        chosen += sorted((zone for zone in zones if zone.zone != found), key=by_freedom)
+    return _filled(fill(request, chosen), chosen, is_preferred=True, affinity=1 << found)
+
+
+def _fit_crane(
+    policy: NumaPolicy, zones: Sequence[ZoneAmounts], request: Amounts, around: Surroundings
+) -> ZoneAssignment | ZoneRefusal:
+    """What Crane's agent does with whole CPUs; whom it leaves alone gets zones by colo's own rule. Refused is, unlike there,
+    also what the zones cannot take as a whole."""
+    container = PodContainer(request, request)
+    if not (around.is_guaranteed and container.is_target):
+        return _fit_own(policy, zones, request, around)
+    pod = AwarePod((container,), is_aware=policy is NumaPolicy.SINGLE)
+    named = {f"node{zone.zone}": zone for zone in sorted(zones, key=lambda zone: zone.zone)}
+    node = AwareNode(
+        is_static=True,
+        is_one_zone=False,
+        zones=tuple(
+            AwareZone(name, {each: max(0, free) for each, free in zone.free.items()}) for name, zone in named.items()
+        ),
+    )
+    verdict = filter_aware(pod, node, {*request, CPU})
+    if verdict.reason:
+        return nearest_zone_refusal(request, zones)
+    if verdict.unassigned:
+        ids = tuple(sorted(zone.zone for zone in zones))
+        left = sorted(verdict.unassigned.items())
+        misses = tuple(Miss(ids, each, request[each], request[each] - amount) for each, amount in left)
+        return ZoneRefusal(Reason.ZONE_FIT_SHORT, misses)
+    parts = [ZonePart(named[name].zone, dict(amounts)) for name, amounts in verdict.result or ()]
+    return ZoneAssignment(tuple(sorted(parts, key=lambda part: part.zone)))
 
 
 def _within(zones: Sequence[ZoneAmounts], mask: int | None) -> list[ZoneAmounts]:
     return [zone for zone in zones if mask is None or mask >> zone.zone & 1]
 
 
-def _filled(split: Split, zones: Sequence[ZoneAmounts], *, is_preferred: bool) -> ZoneAssignment | ZoneRefusal:
+def _filled(
+    split: Split, zones: Sequence[ZoneAmounts], *, is_preferred: bool, affinity: int | None = None
+) -> ZoneAssignment | ZoneRefusal:
     """The split when nothing is left over. What is left is for amounts that cannot be divided, such as bound CPUs."""
     if not split.rest:
-        return ZoneAssignment(split.parts, is_preferred)
+        return ZoneAssignment(split.parts, is_preferred, affinity)
     ids = tuple(sorted(zone.zone for zone in zones))
     placed = {name: sum(part.amounts.get(name, 0) for part in split.parts) for name in split.rest}
     misses = tuple(Miss(ids, name, placed[name] + rest, placed[name]) for name, rest in sorted(split.rest.items()))

@@ -15,6 +15,7 @@ __all__ = [
     "KubeQos",
     "PodRequest",
     "Scope",
+    "align",
     "effective_request",
     "is_aligned",
     "is_enough",
@@ -88,21 +89,22 @@ def refuse_pod(
     free = {zone.zone: dict(zone.free) for zone in zones}
     if scope is Scope.POD:
         return (
-            None if _align(pod.qos, effective_request(pod), free, node_allocatable) is not None else "cannot align pod"
+            None if align(pod.qos, effective_request(pod), free, node_allocatable) is not None else "cannot align pod"
         )
     for container in pod.init_containers:
-        if _align(pod.qos, container, free, node_allocatable) is None:
+        if align(pod.qos, container, free, node_allocatable) is None:
             return "cannot align init container"
     for container in pod.containers:
-        zone = _align(pod.qos, container, free, node_allocatable)
+        zone = align(pod.qos, container, free, node_allocatable)
         if zone is None:
             return "cannot align container"
         _take(pod.qos, container, free.get(zone, {}))
     return None
 
 
-def _align(qos: KubeQos, request: Amounts, free: Mapping[int, Amounts], node_allocatable: Amounts) -> int | None:
-    """The lowest zone that serves every resource; None when there is none, or the node lacks a resource altogether."""
+def align(qos: KubeQos, request: Amounts, free: Mapping[int, Amounts], node_allocatable: Amounts) -> int | None:
+    """The lowest zone below ZONE_ID_END that serves every resource; None when there is none, or the node lacks a resource
+    altogether. `free` by zone id; a resource that no zone tells does not mind zones when it is not one of Kubernetes' own."""
     zones = set(range(ZONE_ID_END))
     for name in sorted(request):
         need = request[name]

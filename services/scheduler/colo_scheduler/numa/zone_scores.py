@@ -10,7 +10,7 @@ from colo_scheduler.numa.amounts import NO_AMOUNTS, Amounts, ZoneAmounts
 from colo_scheduler.numa.policies import NumaPolicy
 from colo_scheduler.numa.zone_filter import KubeQos, PodRequest, Scope, effective_request
 
-__all__ = ["Strategy", "score_node"]
+__all__ = ["Strategy", "score_node", "score_zone"]
 
 MAX_SCORE = 100
 
@@ -47,11 +47,12 @@ def score_node(
 
 
 def _lowest(strategy: Strategy, request: Amounts, zones: Sequence[ZoneAmounts], weights: Amounts) -> int:
-    scores = [score for zone in zones if (score := _score_zone(strategy, request, zone.free, weights))]
+    scores = [score for zone in zones if (score := score_zone(strategy, request, zone.free, weights))]
     return min(scores, default=0)
 
 
-def _score_zone(strategy: Strategy, request: Amounts, free: Amounts, weights: Amounts) -> int:
+def score_zone(strategy: Strategy, request: Amounts, free: Amounts, weights: Amounts = NO_AMOUNTS) -> int:
+    """How well one zone suits a request; 0 for an empty one. A weight below 1 or absent is 1."""
     if not request:
         return 0
     match strategy:
