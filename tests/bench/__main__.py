@@ -21,12 +21,13 @@ QUICK: Final[dict[str, tuple[str, ...]]] = {
     "collector": ("--samples", "4"),
     "collector_service": ("--seconds", "3"),
     "end_to_end": ("--quick",),
+    "executor": ("--rounds", "3"),
     "machine": ("--seconds", "600"),
     "overcommit": ("--quick",),
     "reflex": ("--rounds", "4"),
     "scheduler": ("--quick",),
 }
-NEEDS_ROOT: Final = ("reflex",)
+NEEDS_ROOT: Final = ("executor", "reflex")
 
 
 def names() -> list[str]:

@@ -28,6 +28,7 @@ from colo_executor.local import (
     SignalReplica,
     StopIntent,
 )
+from colo_executor.process.machine import start_ticks
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from tests.support.builders import a_placement
@@ -66,9 +67,9 @@ async def opened(policy: ProcessPolicy) -> AsyncIterator[ProcessRuntime]:
 
 
 def groups(policy: ProcessPolicy) -> list[str]:
-    """Every directory of the subtree, under whichever controller."""
-    return sorted(str(path) for path in Path(ROOT).glob(f"*/{policy.subtree}")) + sorted(
-        str(path) for path in Path(ROOT).glob(policy.subtree)
+    """Every directory of the subtree and of those beside it, under whichever controller."""
+    return sorted(str(path) for path in Path(ROOT).glob(f"*/{policy.subtree}*")) + sorted(
+        str(path) for path in Path(ROOT).glob(f"{policy.subtree}*")
     )
 
 
@@ -184,6 +185,44 @@ async def test_sigterm_ends_what_listens_and_sigkill_ends_what_does_not(runtime)
     assert runtime.poll_exits() == ()
     await runtime.signal(signal("kill", "job/main/1"))
     assert (await next_exit(runtime)).exit_code == 137
+
+
+def cpu_group(pid: int) -> str:
+    """The control group that a process gets its CPU from."""
+    rows = (line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines())
+    return next(path for _, controllers, path in rows if controllers == "" or "cpu" in controllers.split(","))
+
+
+async def test_a_killed_replica_dies_where_nobody_is_given_precedence(runtime, policy):
+    launched = await start(runtime, a_run(SPIN))
+    token, group, tier = "job.main.0@1", "batch/job.main.0@1", runtime._tier
+    leaving = tier._leaving
+    assert cpu_group(launched.pid) == f"/{policy.subtree}/{group}"
+    leaving._take_out(tier.tree, group, token)
+    assert cpu_group(launched.pid) == f"/{policy.subtree}-leaving/{token}"
+    assert tier.tree.pids(group) == ()
+    assert [leaving.tree.value("cpu-idle", path) for path in ("", token)] == ["0", "0"]
+    assert leaving.tree.quota_us(token) == -1
+    await runtime.signal(signal("kill"))
+    assert (await next_exit(runtime)).exit_code == 137
+    assert leaving.tree.children("") == ()
+    # One that nothing is left of makes no groups.
+    assert leaving.kill(tier.tree, group, token)
+
+
+async def test_what_an_executor_was_killing_when_it_died_is_ended_by_the_next(policy):
+    kill_9(executor(policy, "run", "trap '' TERM; sleep 60"))
+    async for runtime in opened_after_crash(policy):
+        tier = runtime._tier
+        (token,) = tier.tree.children("batch")
+        tier._leaving._take_out(tier.tree, f"batch/{token}", token)
+        pids = tier._leaving.tree.pids(token)
+        assert pids
+        (found,) = (await runtime.adopt(1)).replicas
+        assert not found.alive
+        assert (await next_exit(runtime)).replica == "job/main/0"
+        assert tier._leaving.tree.children("") == ()
+        assert [start_ticks("/proc", pid) for pid in pids] == [None] * len(pids)
 
 
 async def test_a_replica_above_its_memory_is_killed_and_told_so(runtime):

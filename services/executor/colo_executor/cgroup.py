@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -66,7 +66,7 @@ class CgroupTree:
     """The executor's subtree `name`. A group is named relative to it: "" is the subtree's top, "batch", "batch/TOKEN".
 
     `created` hears the path of a directory before it is made, `changing` the path and old value of a file that this tree did not
-    make, before it is first written; both are relative to the cgroup root.
+    make, before it is first written; both are relative to the cgroup root. `controllers`: under which ones the groups are.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class CgroupTree:
         *,
         created: Callable[[str], None] = lambda path: None,
         changing: Callable[[str, str], None] = lambda path, value: None,
+        controllers: Mapping[int, Sequence[str]] | None = None,
     ) -> None:
         if not _NAME.fullmatch(name):
             raise CgroupError(f"the subtree name {name!r} must be letters, digits and _ . @ -")
@@ -83,6 +84,9 @@ class CgroupTree:
         self.name = name
         self.hierarchy = find_hierarchy(root)
         self.version = self.hierarchy.version
+        if controllers is not None:
+            mounts = {name: mount for name, mount in self.hierarchy.mounts.items() if name in controllers[self.version]}
+            self.hierarchy = Hierarchy(version=self.version, mounts=mounts)
         self._created = created
         self._changing = changing
         self._own: set[str] = set()
@@ -267,9 +271,10 @@ class CgroupTree:
     # ------------------------------------------------------------ inside
 
     def _mounts(self) -> tuple[str, ...]:
-        return tuple(
-            dict.fromkeys(self.hierarchy.mounts[name] for name in _CONTROLLERS if name in self.hierarchy.mounts)
-        )
+        return tuple(dict.fromkeys(self.hierarchy.mounts[name] for name in self._controllers()))
+
+    def _controllers(self) -> tuple[str, ...]:
+        return tuple(name for name in _CONTROLLERS if name in self.hierarchy.mounts)
 
     def _shown(self, mount: str, group: str | None, name: str = "") -> str:
         parts = [mount] if group is None else [mount, self.name, group]
@@ -338,7 +343,7 @@ class CgroupTree:
         above: str | None = group.rpartition("/")[0] if group else None
         present = set(self._read(mount, above, "cgroup.controllers").split())
         before = self._read(mount, above, "cgroup.subtree_control")
-        wanted = [name for name in _CONTROLLERS if name in present and name not in before.split()]
+        wanted = [name for name in self._controllers() if name in present and name not in before.split()]
         if wanted:
             self._write(mount, above, "cgroup.subtree_control", " ".join(f"+{name}" for name in wanted), before)
 

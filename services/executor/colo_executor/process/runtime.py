@@ -196,7 +196,7 @@ class ProcessRuntime:
         if running is None:
             return
         if effect.signal == "kill":
-            await asyncio.to_thread(running.tree.kill, running.group)
+            await asyncio.to_thread(self._kill, running)
             return
         entry = Stopping(replica=effect.replica, attempt=effect.attempt, intent=effect.intent)
         await asyncio.to_thread(self._journal.append, entry)
@@ -272,11 +272,13 @@ class ProcessRuntime:
 
     def _remove_unknown(self) -> None:
         known = frozenset(self._running)
-        for token in self._tier.tree.children("batch"):
-            if token not in known:
-                self._tier.tree.kill(group_of(token))
-                self._tier.tree.remove(group_of(token))
+        self._tier.remove_unknown(known)
         self._online.remove_unknown(known)
+
+    def _kill(self, running: _Running) -> bool:
+        if is_online(running.placement):
+            return running.tree.kill(running.group)
+        return self._tier.kill(running.token)
 
     def _launch(
         self, placement: Placement, token: str, held: tuple[Placement, ...], now_ms: int
@@ -353,7 +355,7 @@ class ProcessRuntime:
         tree, group = running.tree, running.group
         directory = attempt_dir(self._state_dir, running.token)
         remarks = []
-        if not tree.kill(group):
+        if not self._kill(running):
             remarks.append("processes of it did not die within the time of SIGKILL")
         exit_code = exit_status(directory, running.pid)
         cpu_used_ms, oom = 0, False

@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -25,6 +25,7 @@ from colo_executor.journal_lines import Created, PreImage
 from colo_executor.knobs import PERIOD_US, UNLIMITED, Knob, quota_us
 from colo_executor.local import CeilingRefused, CeilingWritten
 from colo_executor.order import KnobWrite, cpuset_writes, quota_writes
+from colo_executor.process.leaving import CONTROLLERS, SUFFIX, Leaving
 from colo_executor.process.machine import huge_pages_bytes, machine_of
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.stock import Stock
@@ -61,13 +62,15 @@ class Tier:
         self.ceiling_mcpu: int | None = None
         self.tree = self._open(policy.subtree)
         self.online_tree = self._open(f"{policy.subtree}{_ONLINE_SUFFIX}")
+        self._leaving = Leaving(self._open(f"{policy.subtree}{SUFFIX}", CONTROLLERS))
 
-    def _open(self, name: str) -> CgroupTree:
+    def _open(self, name: str, controllers: Mapping[int, Sequence[str]] | None = None) -> CgroupTree:
         tree = CgroupTree(
             self._policy.cgroup_root,
             name,
             created=self._note_created,
             changing=lambda path, value: self._journal.append(PreImage(path=path, value=value)),
+            controllers=controllers,
         )
         tree.own(self._journal.state.created)
         return tree
@@ -131,6 +134,18 @@ class Tier:
                 group = group_of(token)
                 self._quotas[group] = self.tree.quota_us(group)
                 self._requests[group] = placement.cpu_mcpu
+
+    def kill(self, token: str) -> bool:
+        """SIGKILL until nothing of the attempt is left, whatever else wants the CPU; False when something stayed. Blocks."""
+        return self._leaving.kill(self.tree, group_of(token), token)
+
+    def remove_unknown(self, known: frozenset[str]) -> None:
+        """End and remove groups of attempts that nobody knows, and what an earlier executor was killing."""
+        for token in self.tree.children(BATCH):
+            if token not in known:
+                self.kill(token)
+                self.tree.remove(group_of(token))
+        self._leaving.clear()
 
     def drop(self, token: str) -> bool:
         """Remove the attempt's group; False when the kernel would not let it go."""
@@ -201,6 +216,8 @@ class Tier:
         """Remove the own groups and put every old value back; what could not be done, one sentence each."""
         failures = []
         self._let_die()
+        if not self._leaving.clear():
+            failures.append("a replica that was being killed did not die")
         groups = [(self.tree, group_of(token)) for token in self.tree.children(BATCH)]
         groups += [(self.online_tree, name) for name in self.online_tree.children("")]
         for tree, group in groups:
@@ -245,8 +262,10 @@ class Tier:
     def _note_created(self, path: str) -> None:
         # Groups of attempts need no note of their own: everything below a tier is removed with it.
         above = path.rpartition("/")[0].split("/")
-        if above[-1] != self.online_tree.name and above[-2:] != [self._policy.subtree, BATCH]:
+        besides = (self.online_tree.name, self._leaving.tree.name)
+        if above[-1] not in besides and above[-2:] != [self._policy.subtree, BATCH]:
             self._journal.append(Created(path=path))
 
     def _tree_of(self, path: str) -> CgroupTree:
-        return self.online_tree if self.online_tree.name in path.split("/") else self.tree
+        besides = (tree for tree in (self.online_tree, self._leaving.tree) if tree.name in path.split("/"))
+        return next(besides, self.tree)
