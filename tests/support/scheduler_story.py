@@ -22,7 +22,7 @@ from colo_common.model.constraints import (
     Taint,
     Toleration,
 )
-from colo_common.model.freshness import Freshness
+from colo_common.model.freshness import FORGET_NODE_MS, Freshness
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.qos import PriorityBand, QosClass
@@ -33,6 +33,7 @@ from colo_scheduler.core import AskPending, SchedulerCore
 from colo_scheduler.ledger import (
     CommitLedger,
     ConfirmHolds,
+    ForgetRows,
     HoldsReleased,
     Ledger,
     LedgerAnswered,
@@ -140,8 +141,15 @@ def now(coroutine: Coroutine[Any, Any, T]) -> T:
 class Bench:
     """A core and the ledger it commits to; effects of its own are done at once, as the shell does them."""
 
-    def __init__(self, policy: Policy | None = None, ledger: Ledger | None = None, *, is_loaded: bool = True) -> None:
-        self.core = SchedulerCore(policy)
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        ledger: Ledger | None = None,
+        *,
+        is_loaded: bool = True,
+        forget_node_ms: int = FORGET_NODE_MS,
+    ) -> None:
+        self.core = SchedulerCore(policy, forget_node_ms=forget_node_ms)
         self.ledger = ledger or MemoryLedger()
         self.now_ms = 0
         if is_loaded:
@@ -151,7 +159,7 @@ class Bench:
         """Read the whole ledger, as at a start."""
         nodes = list(now(self.ledger.changes()))
         rows = now(self.ledger.rows(nodes))
-        return [*self.tell(LedgerRows(rows=rows)), *self.tell(LedgerLoaded())]
+        return [*self.tell(LedgerRows(rows=rows)), *self.tell(LedgerLoaded(floor=now(self.ledger.floor())))]
 
     def tell(self, event: Any) -> list[Effect]:
         """Handle one event and everything that comes of it but a Wake; what leaves the service is returned."""
@@ -203,7 +211,10 @@ class Bench:
             case LoadRows(nodes=nodes):
                 return LedgerRows(rows=now(self.ledger.rows(nodes)))
             case RefreshLedger():
-                return LedgerChanges(changes=tuple(now(self.ledger.changes()).items()))
+                return LedgerChanges(changes=tuple(now(self.ledger.changes()).items()), floor=now(self.ledger.floor()))
+            case ForgetRows(nodes=gone):
+                now(self.ledger.forget(gone))
+                return None
             case _:
                 raise AssertionError(f"unknown effect {effect!r}")
 

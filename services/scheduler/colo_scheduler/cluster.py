@@ -101,12 +101,42 @@ class Cluster:
         row = self.rows.get(name)
         return None if row is None else self.nodes[row]
 
+    def forget(self, node: Node) -> None:
+        """The node left for good: its row is the last node's from now on. Raises InvariantBroken while something is held there."""
+        if node.holds or node.in_flight:
+            raise InvariantBroken("a node that holds something is forgotten", node=node.name, in_flight=node.in_flight)
+        row, last = node.row, len(self.nodes) - 1
+        moved = self.nodes.pop()
+        del self.rows[node.name]
+        for pool in self._pools.values():
+            pool.forget_row(row)
+        self._stock.forget_row(row)
+        self._refusals.forget_row(row, last)
+        self.merits.forget_row(row, last, moved.holds if moved is not node else ())
+        self._facts.forget_row(row)
+        self._facts.forget_row(last)
+        self._capacity_cpu[last] = self._capacity_memory[last] = 0
+        if moved is not node:
+            self.nodes[row], self.rows[moved.name], moved.row = moved, row, row
+            self._write_topology(moved)
+            self._write_facts(moved)
+        self.grown.discard(row)
+        if last in self.grown:
+            self.grown ^= {row, last}
+        self.disagreeing.pop(node.name, None)
+        self.capacity_changes += 1
+        self._rank_count = -1
+
     # ---- facts
 
     def on_topology(self, fact: NodeTopologyReported) -> bool:
         """Take what a machine is; False when it is older than what is known. Raises InvalidInput for a topology that is none,
         rules that do not go with it, and more labels or taints than are kept; nothing changes then.
         """
+        known = self.find(fact.node)
+        if known is not None and known.is_said_again(fact):
+            known.topology_at_ms = max(known.topology_at_ms, fact.at_ms)
+            return True
         fact.topology.validate()
         if len(fact.topology.zones) > MAX_ZONES:
             raise InvalidInput("topology.zones", f"at most {MAX_ZONES} zones", len(fact.topology.zones))
@@ -129,7 +159,7 @@ class Cluster:
         self._write_topology(node)
         self._write_facts(node)
         self._stock.know(node.row, inventory, len(node.holds) - len(node.prod))
-        self.merits.loads.know(node.row, fact.topology)
+        self.merits.know(node.row, fact.topology)
         self.compare(node)
         self._leave_room(node)
         for name, pool in self._pools.items():

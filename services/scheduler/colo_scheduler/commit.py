@@ -77,8 +77,10 @@ class Commits:
         self._assumed: dict[Attempt, int] = {}
         self.held: dict[Attempt, Held] = {}
         self.unreadable: dict[str, tuple[str, ...]] = {}
-        # Revision and changes of rows that hold nothing, of nodes that nothing was heard of since the start.
-        self._unmet: dict[str, tuple[int, int]] = {}
+        self.unmet: dict[str, tuple[int, int]] = {}
+        """Revision and changes of rows that hold nothing, of nodes that nothing was heard of."""
+        self.floor = 0
+        """The revision of nodes that have no row, as far as is known here."""
         self.is_loaded = False
 
     # ---- forward
@@ -120,8 +122,10 @@ class Commits:
         return CommitLedger(reserves=tuple(reserves), fences=self._shards.fences_of(jobs))
 
     def _reserve(self, node: Node, members: Sequence[tuple[ReplicaWant, Choice]], now_ms: int) -> NodeReserve:
-        if node.name in self._unmet:
-            node.revision, node.changes = self._unmet.pop(node.name)
+        if node.name in self.unmet:
+            node.revision, node.changes = self.unmet.pop(node.name)
+        if not node.changes and not node.in_flight:
+            node.revision = max(node.revision, self.floor)
         # Calls that are under way will be accepted one after the other, or this one is refused with them.
         expect = node.revision + node.in_flight
         node.in_flight += 1
@@ -294,9 +298,10 @@ class Commits:
         again: list[Effect] = []
         for row in event.rows:
             if self._is_unmet(row):
-                self._unmet[row.node] = (row.revision, row.changes)
+                if row.changes:
+                    self.unmet[row.node] = (row.revision, row.changes)
                 continue
-            self._unmet.pop(row.node, None)
+            self.unmet.pop(row.node, None)
             node = self._cluster.node(row.node)
             found.extend(self._take_row(node, row))
             if row.node in self._to_tell_again:
@@ -348,18 +353,29 @@ class Commits:
             self.unreadable[node.name] = row.unreadable
         return waited_for
 
-    def loaded(self, now_ms: int) -> list[Effect]:
+    def loaded(self, floor: int, now_ms: int) -> list[Effect]:
         """All rows were read: tell again what no node has confirmed. Who shares the work does so as it takes its shards."""
         self.is_loaded = True
+        self.floor = floor
         if self._shards.count:
             return []
         return list(announce([h for h in self.held.values() if not h.is_confirmed and not h.is_assumed], now_ms))
 
-    def changed_nodes(self, changes: Sequence[tuple[str, int]]) -> list[str]:
-        """The nodes whose rows were changed by others."""
-        known = {name: count for name, (_, count) in self._unmet.items()}
+    def changed_nodes(self, changes: Sequence[tuple[str, int]], floor: int) -> list[str]:
+        """The nodes whose rows were changed by others, also those whose rows were forgotten."""
+        self.floor = max(self.floor, floor)
+        known = {name: count for name, (_, count) in self.unmet.items()}
         known |= {node.name: node.changes for node in self._cluster.nodes if node.name not in known}
-        return [name for name, count in changes if known.get(name, 0) != count]
+        found = [name for name, count in changes if known.get(name, 0) != count]
+        listed = {name for name, _ in changes}
+        for name in sorted(self.unmet.keys() - listed):
+            del self.unmet[name]
+        return found + sorted(node.name for node in self._cluster.nodes if node.changes and node.name not in listed)
+
+    def may_forget(self, node: Node) -> bool:
+        """Whether nothing here or in the ledger is known to depend on the node."""
+        is_busy = node.in_flight or node.is_reloading or node.name in self._recoveries or node.name in self.unreadable
+        return not node.holds and not is_busy
 
     def check(self) -> None:
         """Raise InvariantBroken unless cluster and holds agree and nothing that is held waits."""
@@ -409,8 +425,10 @@ def load_rows(nodes: Sequence[str]) -> list[Effect]:
 
 
 def _note_changes(node: Node, answer: NodeAnswer) -> None:
-    # A larger step means that another scheduler wrote too: the old number stays, and the next refresh reads the row.
-    if answer.changes == node.changes + 1:
+    # A larger step means that another scheduler wrote too: the old number stays, and the next refresh reads the row. Both counters
+    # of a row that is the first since the floor are equal.
+    is_first = not node.changes and answer.changes == answer.revision and len(answer.accepted) > 0
+    if is_first or answer.changes == node.changes + 1:
         node.changes = answer.changes
 
 

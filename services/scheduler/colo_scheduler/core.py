@@ -22,12 +22,15 @@ from colo_common.events.requests import (
     Refusal,
 )
 from colo_common.events.reservation import ReservationChanged
+from colo_common.model.freshness import FORGET_NODE_MS
 from colo_scheduler.attempts import Over
 from colo_scheduler.cluster import Cluster, View
 from colo_scheduler.commit import Commits, Recovery, load_rows
 from colo_scheduler.decide import ClassDecision, Stages, Unwatched
 from colo_scheduler.denied import Denied, as_answered
 from colo_scheduler.explain import Report, full_report
+from colo_scheduler.forgetting import Forgetting
+from colo_scheduler.heard import AskPending, Event
 from colo_scheduler.ledger import (
     CALL_MAX,
     Attempt,
@@ -64,38 +67,6 @@ __all__ = ["AskPending", "Event", "SchedulerCore"]
 _PAGE_MAX: Final = 1_000
 
 
-class AskPending(Struct, frozen=True, kw_only=True):
-    """Local effect: ask the jobs service for the waiting replicas again; some did not find room in the queue."""
-
-
-Event = (
-    NodeTopologyReported
-    | AllocatableChanged
-    | FreshnessChanged
-    | ReplicasWanted
-    | ReplicasWithdrawn
-    | ReplicaStarted
-    | ReplicaEnded
-    | PlacementRefused
-    | NodeRecovered
-    | PendingReply
-    | PlacementsReleased
-    | LedgerAnswered
-    | HoldsReleased
-    | LedgerRows
-    | LedgerLoaded
-    | LedgerChanges
-    | LedgerRefused
-    | ShardsHeld
-    | ReservationsLoaded
-    | ReservationChanged
-    | JobsOver
-    | Asked
-    | Conflict
-    | Wake
-)
-
-
 class SchedulerCore:
     """Decides where waiting replicas go. `counts` are its counters, by name; `stages` is told about the stages of decisions.
 
@@ -103,9 +74,15 @@ class SchedulerCore:
     """
 
     def __init__(
-        self, policy: Policy | None = None, stages: Stages | None = None, *, shards: int = 0, reserves: bool = True
+        self,
+        policy: Policy | None = None,
+        stages: Stages | None = None,
+        *,
+        shards: int = 0,
+        reserves: bool = True,
+        forget_node_ms: int = FORGET_NODE_MS,
     ) -> None:
-        """`reserves`: there is a store for reservations."""
+        """`reserves`: there is a store for reservations. `forget_node_ms`: see `forgetting.py`; 0: never."""
         self.policy = policy or Policy()
         self.counts: Counter[str] = Counter()
         self.cluster = Cluster(self.policy.facts_max_age_ms, self.policy.tie_rotation, Merits(self.policy.merits))
@@ -115,6 +92,7 @@ class SchedulerCore:
         self._over = Over(self.policy.over_max)
         self.commits = Commits(self.policy, self.cluster, self.queue, self._over, self.counts, self.shards)
         self._records = Records(self.policy)
+        self._forgetting = Forgetting(forget_node_ms, self.cluster, self.commits, self.counts)
         self._releasing: dict[Attempt, None] = {}
         self._confirming: dict[Attempt, None] = {}
         self._denied = Denied(self.policy, self.counts)
@@ -139,11 +117,11 @@ class SchedulerCore:
     def _take(self, event: Event, now_ms: int) -> list[Effect]:
         match event:
             case NodeTopologyReported():
-                self._note_old(self.cluster.on_topology(event))
+                self._note_heard(event.node, self.cluster.on_topology(event), now_ms)
             case AllocatableChanged():
-                self._note_old(self.cluster.on_allocatable(event))
+                self._note_heard(event.node, self.cluster.on_allocatable(event), now_ms)
             case FreshnessChanged():
-                self._note_old(self.cluster.on_freshness(event))
+                self._note_heard(event.node, self.cluster.on_freshness(event), now_ms)
             case ReplicasWanted():
                 return self._want(event.wants, now_ms)
             case PendingReply():
@@ -174,9 +152,9 @@ class SchedulerCore:
                 return self._took_rows(event, now_ms)
             case LedgerLoaded():
                 self._refresh_at_ms = self._next_refresh(now_ms)
-                return self.commits.loaded(now_ms)
+                return self.commits.loaded(event.floor, now_ms)
             case LedgerChanges():
-                return load_rows(self.commits.changed_nodes(event.changes))
+                return load_rows(self.commits.changed_nodes(event.changes, event.floor))
             case LedgerRefused():
                 self._denied.note(event, now_ms)
                 if isinstance(event.effect, CommitLedger):
@@ -214,6 +192,7 @@ class SchedulerCore:
                 self._denied.deadline_ms,
                 self.commits.expiry_ms(),
                 self.reserve.deadline_ms(),
+                self._forgetting.deadline_ms(),
             )
             if moment is not None
         ]
@@ -304,13 +283,15 @@ class SchedulerCore:
     def _took_rows(self, event: LedgerRows, now_ms: int) -> list[Effect]:
         effects = self.commits.rows(event, now_ms)
         for row in event.rows:
+            self._forgetting.note(row.node, now_ms)
             for reservation in row.reservations:
                 if reservation.attempt in self._over:
                     self._releasing[reservation.attempt] = None
         return effects
 
-    def _note_old(self, is_taken: bool) -> None:
-        if not is_taken:
+    def _note_heard(self, node: str, is_news: bool, now_ms: int) -> None:
+        self._forgetting.note(node, now_ms)
+        if not is_news:
             self.counts["facts_outdated"] += 1
 
     # ---- the timer
@@ -322,9 +303,11 @@ class SchedulerCore:
         records, effects = ([], []) if self.reserve.is_empty else self.reserve.wake(now_ms)
         if records:
             return records
+        forgotten = self._forgetting.wake(now_ms)
         self.queue.wake_due(now_ms)
         self._wake_by_capacity()
         effects += self._flush()
+        effects += forgotten
         effects += self._denied.take_due(now_ms)
         effects.extend(self.commits.expire(now_ms))
         if self._refresh_at_ms is not None and now_ms >= self._refresh_at_ms:

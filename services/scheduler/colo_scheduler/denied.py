@@ -10,6 +10,7 @@ from colo_scheduler.ledger import (
     Attempt,
     CommitLedger,
     ConfirmHolds,
+    ForgetRows,
     LedgerAnswered,
     LedgerRefused,
     LoadRows,
@@ -27,7 +28,8 @@ __all__ = ["Denied", "as_answered"]
 class Denied:
     """Releases, rows and refreshes that are due again `conflict_wait_ms` after the last no; at most `over_max` releases.
 
-    A confirmation is not asked anew: an order that was carried out is then sent once more after a restart, and dropped.
+    A confirmation is not asked anew: an order that was carried out is then sent once more after a restart, and dropped. Nor is it
+    asked anew to forget rows: those that stay are met again.
     """
 
     def __init__(self, policy: Policy, counts: Counter[str]) -> None:
@@ -54,7 +56,7 @@ class Denied:
                 self._nodes |= dict.fromkeys(effect.nodes)
             case RefreshLedger():
                 self._refreshes = True
-            case CommitLedger() | ConfirmHolds():
+            case CommitLedger() | ConfirmHolds() | ForgetRows():
                 return
         self.deadline_ms = now_ms + self._wait_ms
 

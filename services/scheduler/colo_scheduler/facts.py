@@ -60,6 +60,17 @@ class NodeFacts:
 
     # ---- changes
 
+    def forget_row(self, row: int) -> None:
+        """Nothing is known of a row any more. Whoever reads the log looks at every row again."""
+        self.known[row] = self.fresh[row] = self.settled[row] = self.simulated[row] = self.online[row] = False
+        self.colocated[row] = True
+        self.socket[row] = NO_SOCKET
+        self.split_score[row] = self.kind_set[row] = self._at_ms[row] = 0
+        self._may_grow[row] = False
+        self.labels.forget(row)
+        self.taints.write(row, ())
+        self.start_log()
+
     def check(self, said: NodeTopologyReported) -> None:
         """Raise InvalidInput for what `describe` would refuse."""
         self.labels.check(said.labels)

@@ -3,6 +3,9 @@
 The ledger is the truth about who holds what. It keeps one revision per node; a reservation names the revision it was decided on
 and is refused when another reservation came first. Releasing only frees, so it needs no revision and never makes another
 decision fail. A global index refuses an attempt that is held anywhere, and an attempt that is older than one that is held or over.
+
+The row of a node that left for good can be forgotten once it holds nothing. What is left of all of them is one number, the floor:
+no forgotten row had a higher revision, and a node without a row begins there, so that no revision of a name ever comes twice.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,6 +25,7 @@ __all__ = [
     "Attempt",
     "CommitLedger",
     "ConfirmHolds",
+    "ForgetRows",
     "HoldsReleased",
     "Ledger",
     "LedgerAnswered",
@@ -145,6 +149,12 @@ class RefreshLedger(Struct, frozen=True, kw_only=True):
     """Read which rows changed; answered by LedgerChanges."""
 
 
+class ForgetRows(Struct, frozen=True, kw_only=True):
+    """These nodes left for good: forget their rows, where they hold nothing. At most CALL_MAX; not answered."""
+
+    nodes: tuple[str, ...]
+
+
 # ---- local events of the shell
 
 
@@ -167,19 +177,22 @@ class LedgerRows(Struct, frozen=True, kw_only=True):
 
 
 class LedgerLoaded(Struct, frozen=True, kw_only=True):
-    """Every row was read: decisions may begin."""
+    """Every row was read: decisions may begin. `floor`: see Ledger.floor."""
+
+    floor: int = 0
 
 
 class LedgerChanges(Struct, frozen=True, kw_only=True):
-    """The change counter of every node that has a row, in ascending name."""
+    """The change counter of every node that has a row, in ascending name. `floor`: see Ledger.floor."""
 
     changes: tuple[tuple[str, int], ...]
+    floor: int = 0
 
 
 class LedgerRefused(Struct, frozen=True, kw_only=True):
     """The ledger is there and said no to this call, each time it was asked. Nothing of the call counts as done."""
 
-    effect: CommitLedger | ReleaseHolds | ConfirmHolds | LoadRows | RefreshLedger
+    effect: CommitLedger | ReleaseHolds | ConfirmHolds | LoadRows | RefreshLedger | ForgetRows
 
 
 class Ledger(Protocol):
@@ -217,11 +230,22 @@ class Ledger(Protocol):
         ...
 
     async def rows(self, nodes: Sequence[str]) -> tuple[NodeRow, ...]:
-        """The rows of these nodes in the order asked; a node without one has revision 0 and holds nothing."""
+        """The rows of these nodes in the order asked; a node without one has revision `floor`, 0 changes, and holds nothing."""
         ...
 
     async def changes(self) -> Mapping[str, int]:
-        """The change counter of every node that ever had a row."""
+        """The change counter of every node that has a row. A node's only rises, also where its row was forgotten meanwhile."""
+        ...
+
+    async def floor(self) -> int:
+        """The revision that a node without a row has: no row that was forgotten had a higher one, nor a higher change counter."""
+        ...
+
+    async def forget(self, nodes: Sequence[str]) -> tuple[str, ...]:
+        """Forget the rows of these nodes; those that have none afterwards, in the order asked.
+
+        A row that holds something stays, and one that cannot be read. Asked again it changes nothing.
+        """
         ...
 
     async def ready(self) -> str:

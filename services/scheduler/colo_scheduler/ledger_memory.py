@@ -22,8 +22,8 @@ __all__ = ["MemoryLedger"]
 
 
 class _Node:
-    def __init__(self) -> None:
-        self.revision = 0
+    def __init__(self, revision: int) -> None:
+        self.revision = revision
         self.changes = 0
         self.holds: dict[str, bytes] = {}
         self.confirmed: set[str] = set()
@@ -41,6 +41,7 @@ class MemoryLedger:
         self._held: dict[str, str] = {}
         self._newest: dict[str, int] = {}
         self._over: dict[str, tuple[int, str]] = {}
+        self._floor = 0
 
     async def commit(self, reserves: Sequence[NodeReserve], fences: Sequence[Fence] = ()) -> tuple[NodeAnswer, ...]:
         """See Ledger.commit."""
@@ -91,9 +92,8 @@ class MemoryLedger:
             node.confirmed.discard(key)
             node.changes += 1
             gone.setdefault(name, []).append((replica, attempt))
-        return tuple(
-            Released(node=name, changes=self._nodes[name].changes, attempts=tuple(gone[name])) for name in sorted(gone)
-        )
+        counts = {name: self._nodes[name].changes if name in self._nodes else 0 for name in gone}
+        return tuple(Released(node=name, changes=counts[name], attempts=tuple(gone[name])) for name in sorted(gone))
 
     async def confirm(self, attempts: Sequence[Attempt]) -> None:
         """See Ledger.confirm."""
@@ -111,12 +111,25 @@ class MemoryLedger:
         """See Ledger.changes."""
         return {name: node.changes for name, node in sorted(self._nodes.items())}
 
+    async def floor(self) -> int:
+        """See Ledger.floor."""
+        return self._floor
+
+    async def forget(self, nodes: Sequence[str]) -> tuple[str, ...]:
+        """See Ledger.forget."""
+        for name in nodes:
+            node = self._nodes.get(name)
+            if node is not None and not node.holds:
+                self._floor = max(self._floor, node.revision, node.changes)
+                del self._nodes[name]
+        return tuple(name for name in nodes if name not in self._nodes)
+
     async def ready(self) -> str:
         """Always ready."""
         return ""
 
     def _commit_node(self, reserve: NodeReserve, is_fenced: bool) -> NodeAnswer:
-        node = self._nodes.get(reserve.node) or _Node()
+        node = self._nodes.get(reserve.node) or _Node(self._floor)
         keys = [attempt_key(*reservation.attempt) for reservation in reserve.reservations]
         values = [encode_reservation(reservation) for reservation in reserve.reservations]
         accepted: list[Attempt] = []
@@ -140,7 +153,7 @@ class MemoryLedger:
                 accepted.append((replica, attempt))
             if accepted:
                 node.revision += 1
-                node.changes += 1
+                node.changes += 1 if reserve.node in self._nodes else self._floor + 1
                 self._nodes[reserve.node] = node
         return NodeAnswer(
             node=reserve.node,
@@ -159,7 +172,7 @@ class MemoryLedger:
         return None
 
     def _row(self, name: str) -> NodeRow:
-        node = self._nodes.get(name) or _Node()
+        node = self._nodes.get(name) or _Node(self._floor)
         reservations = tuple(decode_reservation(node.holds[key]) for key in sorted(node.holds))
         confirmed = tuple(r.attempt for r in reservations if attempt_key(*r.attempt) in node.confirmed)
         return NodeRow(

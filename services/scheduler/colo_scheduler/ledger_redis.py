@@ -15,7 +15,7 @@ from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import attempt_key
 from colo_common.model.reasons import Reason
-from colo_scheduler.leases_redis import FENCED, LEASE
+from colo_scheduler.leases_redis import LEASE
 from colo_scheduler.ledger import (
     CALL_MAX,
     Attempt,
@@ -29,6 +29,7 @@ from colo_scheduler.ledger import (
     decode_reservation,
     encode_reservation,
 )
+from colo_scheduler.ledger_scripts import COMMIT, CONFIRM, FORGET, RELEASE
 from colo_scheduler.shards import Fence
 
 __all__ = ["RedisLedger"]
@@ -37,148 +38,6 @@ _PREFIX: Final = "colo:v1:ledger"
 _OVER_KEPT_S: Final = 86_400
 _UNREADABLE: Final = b"?"
 
-# Each script reads and judges all of a node (or of an attempt) before it writes the first of it, so that what is written is
-# written whole. What is of the wrong type or no number is told as ledger-disagrees of the replicas that it is about.
-
-# ARGV: prefix, fences, then for each node: name, expected revision, number of holds, and for each hold: replica, attempt, value.
-# Answer, for each node: {revision, changes, {verdict, node it is held on, verdict, ...}}.
-_COMMIT: Final = (
-    FENCED
-    + """
-local prefix = ARGV[1]
-local held, newest, changed = prefix .. ':held', prefix .. ':newest', prefix .. ':changes'
-
-local function is_hash(key)
-  local kind = redis.call('TYPE', key).ok
-  return kind == 'hash' or kind == 'none'
-end
-local indexed = is_hash(held) and is_hash(newest)
-
--- The newest attempt that is held, or that is over; nil when it cannot be read.
-local function newest_held(replica)
-  return tonumber(string.match(redis.call('HGET', newest, replica) or '0', '^%d+$'))
-end
-local function newest_over(replica)
-  local over = redis.pcall('GET', prefix .. ':over:' .. replica) or '0 '
-  return type(over) == 'string' and tonumber(string.match(over, '^(%d+) ')) or nil
-end
-
-local function verdict_of(node, replica, attempt, taken)
-  if not indexed then return 'ledger-disagrees', '' end
-  local name = replica .. '#' .. attempt
-  local where = taken.names[name] or redis.call('HGET', held, name) or ''
-  if where ~= '' then return 'already-held', where end
-  local held_attempt, over_attempt = newest_held(replica), newest_over(replica)
-  if not held_attempt or not over_attempt then return 'ledger-disagrees', '' end
-  held_attempt = math.max(held_attempt, taken.newest[replica] or 0)
-  if held_attempt > tonumber(attempt) or over_attempt >= tonumber(attempt) then return 'older-attempt', '' end
-  taken.names[name], taken.newest[replica] = node, tonumber(attempt)
-  return 'ok', ''
-end
-
-local out = {}
-local at = 3
-while at <= #ARGV do
-  local node, expect, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
-  local key = prefix .. ':node:' .. node
-  -- A key that somebody made no hash is a matter of its node alone.
-  local broken = not is_hash(key)
-  local revision = broken and '-1' or redis.call('HGET', key, 'rev') or '0'
-  -- Nor can one be counted on that is about to overflow.
-  broken = broken or #revision > 15
-  local first = at + 3
-  -- What was accepted before has moved the revision, so a call on the newest one is not a repeated one.
-  local same = 0
-  if not broken and revision ~= expect then
-    for i = 0, count - 1 do
-      local name = ARGV[first + i * 3] .. '#' .. ARGV[first + i * 3 + 1]
-      if redis.call('HGET', key, 'h:' .. name) == ARGV[first + i * 3 + 2] then same = same + 1 end
-    end
-  end
-  local verdicts, accepted = {}, {}
-  local taken = {names = {}, newest = {}}
-  for i = 0, count - 1 do
-    local replica, attempt, value = ARGV[first + i * 3], ARGV[first + i * 3 + 1], ARGV[first + i * 3 + 2]
-    local verdict, where = 'ok', ''
-    if same < count then
-      if fenced then
-        verdict = 'shard-lost'
-      elseif broken then
-        verdict = 'ledger-disagrees'
-      elseif revision ~= expect then
-        verdict = 'ledger-conflict'
-      else
-        verdict, where = verdict_of(node, replica, attempt, taken)
-        if verdict == 'ok' then accepted[#accepted + 1] = {replica, attempt, value} end
-      end
-    end
-    verdicts[#verdicts + 1] = verdict
-    verdicts[#verdicts + 1] = where
-  end
-  if #accepted > 0 then
-    revision = tostring(redis.call('HINCRBY', key, 'rev', 1))
-    for _, one in ipairs(accepted) do
-      local name = one[1] .. '#' .. one[2]
-      redis.call('HSET', key, 'h:' .. name, one[3])
-      redis.call('HSET', held, name, node)
-      redis.call('HSET', newest, one[1], one[2])
-    end
-    redis.pcall('HINCRBY', changed, node, 1)
-  end
-  local changes = redis.pcall('HGET', changed, node) or '0'
-  if type(changes) == 'table' then changes = '-1' end
-  out[#out + 1] = {tonumber(revision) or -1, tonumber(changes) or -1, verdicts}
-  at = first + count * 3
-end
-return out
-"""
-)
-
-# ARGV: prefix, seconds to remember, then replica and attempt of each. Answer: node ("" where nothing was held) of each.
-# Releasing only frees, so what cannot be read of a replica's newest attempts is replaced.
-_RELEASE: Final = """
-local prefix, kept = ARGV[1], ARGV[2]
-local held, newest, changed = prefix .. ':held', prefix .. ':newest', prefix .. ':changes'
-local kind = redis.call('TYPE', held).ok
-if kind ~= 'hash' and kind ~= 'none' then return redis.error_reply('WRONGTYPE ' .. held .. ' is a ' .. kind .. ', no hash') end
-local out = {}
-for at = 3, #ARGV, 2 do
-  local replica, attempt = ARGV[at], ARGV[at + 1]
-  local name = replica .. '#' .. attempt
-  local over_key = prefix .. ':over:' .. replica
-  local over = redis.pcall('GET', over_key) or '0 '
-  if type(over) == 'table' then over = '' end
-  local over_attempt, over_node = string.match(over, '^(%d+) (.*)$')
-  local newest_held = redis.pcall('HGET', newest, replica) or '0'
-  local node = redis.call('HGET', held, name)
-  if type(newest_held) == 'string' and (not string.match(newest_held, '^%d+$') or node and newest_held == attempt) then
-    redis.call('HDEL', newest, replica)
-  end
-  if node then
-    redis.call('HDEL', held, name)
-    redis.pcall('HDEL', prefix .. ':node:' .. node, 'h:' .. name, 'c:' .. name)
-    redis.pcall('HINCRBY', changed, node, 1)
-  end
-  if tonumber(attempt) > (tonumber(over_attempt) or 0) then
-    redis.call('SET', over_key, attempt .. ' ' .. (node or ''), 'EX', kept)
-  elseif not node and attempt == over_attempt then
-    node = over_node
-  end
-  out[#out + 1] = node or ''
-end
-return out
-"""
-
-# ARGV: prefix, then the names of attempts.
-_CONFIRM: Final = """
-local prefix = ARGV[1]
-for at = 2, #ARGV do
-  local node = redis.call('HGET', prefix .. ':held', ARGV[at])
-  if node then redis.pcall('HSET', prefix .. ':node:' .. node, 'c:' .. ARGV[at], '1') end
-end
-return redis.status_reply('OK')
-"""
-
 
 class RedisLedger:
     """Ledger of all schedulers that share a Redis. `client` may be shared with others; `close` closes it."""
@@ -186,10 +45,11 @@ class RedisLedger:
     def __init__(self, client: redis.asyncio.Redis, *, prefix: str = _PREFIX) -> None:
         self._client = client
         self._prefix = prefix
-        self._commit = client.register_script(_COMMIT)
-        self._release = client.register_script(_RELEASE)
-        self._confirm = client.register_script(_CONFIRM)
+        self._commit = client.register_script(COMMIT)
+        self._release = client.register_script(RELEASE)
+        self._confirm = client.register_script(CONFIRM)
         self._lease = client.register_script(LEASE)
+        self._forget = client.register_script(FORGET)
 
     @classmethod
     def of(cls, url: str, *, name: str) -> "RedisLedger":
@@ -260,16 +120,19 @@ class RedisLedger:
                 for node in nodes:
                     pipe.hgetall(f"{self._prefix}:node:{node}")
                 pipe.hmget(f"{self._prefix}:changes", list(nodes))
+                pipe.get(f"{self._prefix}:floor")
                 # A row that is no hash is a matter of its node alone.
-                *hashes, counts = await pipe.execute(raise_on_error=False)
+                *hashes, counts, floor = await pipe.execute(raise_on_error=False)
                 if isinstance(counts, Exception):
                     if not str(counts).startswith("WRONGTYPE"):
                         raise counts
                     counts = [_UNREADABLE] * len(nodes)
         except REDIS_ERRORS as error:
             raise redis_error(error, "read the ledger") from error
+        # Without a readable floor a node that has no row has no revision either.
+        begin = b"0" if floor is None else floor if isinstance(floor, bytes) else _UNREADABLE
         return tuple(
-            _row(node, fields, _count(count)) for node, fields, count in zip(nodes, hashes, counts, strict=True)
+            _row(node, fields, _count(count), begin) for node, fields, count in zip(nodes, hashes, counts, strict=True)
         )
 
     async def changes(self) -> Mapping[str, int]:
@@ -280,6 +143,24 @@ class RedisLedger:
             raise redis_error(error, "read the ledger's changes") from error
         counts = {name.decode(): _count(count) for name, count in raw.items()}
         return dict(sorted(counts.items()))
+
+    async def floor(self) -> int:
+        """See Ledger.floor. -1, at which nothing is reserved, when it is no number."""
+        try:
+            raw: Any = await self._client.get(f"{self._prefix}:floor")
+        except REDIS_ERRORS as error:
+            if str(error).startswith("WRONGTYPE"):
+                return -1
+            raise redis_error(error, "read the ledger's floor") from error
+        return _count(raw)
+
+    async def forget(self, nodes: Sequence[str]) -> tuple[str, ...]:
+        """See Ledger.forget."""
+        _check_count(nodes)
+        if not nodes:
+            return ()
+        raw: list[int] = await self._run(self._forget, [self._prefix, *nodes], "forget rows of the ledger")
+        return tuple(node for node, is_gone in zip(nodes, raw, strict=True) if is_gone)
 
     async def ready(self) -> str:
         """Empty when Redis answers, else one sentence that says why not."""
@@ -326,7 +207,7 @@ def _count(raw: bytes | str | None) -> int:
     return int(raw) if raw and raw.isdigit() else -1 if raw else 0
 
 
-def _row(node: str, fields: Mapping[bytes, bytes] | Exception, changes: int) -> NodeRow:
+def _row(node: str, fields: Mapping[bytes, bytes] | Exception, changes: int, floor: bytes) -> NodeRow:
     if isinstance(fields, Exception):
         return NodeRow(node=node, revision=-1, changes=changes, unreadable=(str(fields),))
     reservations: list[Reservation] = []
@@ -347,7 +228,7 @@ def _row(node: str, fields: Mapping[bytes, bytes] | Exception, changes: int) -> 
             confirmed.append(reservation.attempt)
     return NodeRow(
         node=node,
-        revision=_revision(fields.get(b"rev", b"0"), unreadable),
+        revision=_revision(fields.get(b"rev", floor), unreadable),
         changes=changes,
         reservations=tuple(reservations),
         confirmed=tuple(confirmed),

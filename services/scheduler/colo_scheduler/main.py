@@ -10,6 +10,7 @@ from typing import Final
 from msgspec import structs
 
 from colo_common.events.requests import ExplainPlacement, ListHolds, PlanJob
+from colo_common.model.freshness import FORGET_NODE_MS
 from colo_common.ports import Bus, Clock, SpanSink, Store
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.process import Process, run
@@ -41,6 +42,7 @@ def scheduler_service(
     seed: int | None = None,
     shards: int = 0,
     lease_ttl_ms: int = LEASE_TTL_MS,
+    forget_node_ms: int = FORGET_NODE_MS,
 ) -> tuple[Service, SchedulerShell]:
     """The service, and the shell whose `run` belongs beside it. `store` keeps reservations; without it none are taken.
 
@@ -51,7 +53,7 @@ def scheduler_service(
     owner = f"{rng.getrandbits(64):016x}"
     if shards and not policy.tie_rotation:
         policy = structs.replace(policy, tie_rotation=1 + zlib.crc32(owner.encode()) % _TIE_ROTATIONS)
-    core = SchedulerCore(policy, stages, shards=shards, reserves=store is not None)
+    core = SchedulerCore(policy, stages, shards=shards, reserves=store is not None, forget_node_ms=forget_node_ms)
     shell = SchedulerShell(
         core,
         ledger,
@@ -95,6 +97,7 @@ async def build(process: Process, settings: Settings) -> None:
         metrics=process.metrics,
         shards=settings.shards,
         lease_ttl_ms=settings.lease_ttl_ms,
+        forget_node_ms=settings.common.forget_node_ms,
     )
     process.add(service)
     process.background(shell.run(process.stop, service.inject))

@@ -3,6 +3,9 @@
 One object for all nodes, which the cluster keeps up to date. Nobody pays for what no policy and no request asks for.
 """
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 from msgspec import Struct, field
 
 from colo_common.events.node import AllocatableChanged
@@ -15,7 +18,7 @@ from colo_scheduler.foreign import PROD_ROOM_PCT
 from colo_scheduler.job_counts import JobCounts
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.load.dynamic_loads import DynamicLoads
-from colo_scheduler.load.dynamic_rules import DynamicRules
+from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
 from colo_scheduler.load.loads import Loads
 from colo_scheduler.load.rules import LoadRules
 from colo_scheduler.node import Node
@@ -24,7 +27,7 @@ from colo_scheduler.request import RequestClass
 from colo_scheduler.reservation.held_place import name_of
 from colo_scheduler.scorers.recent_eviction import EvictionPenalties, EvictionPenaltyPolicy
 
-__all__ = ["MeritRules", "Merits", "kind_of"]
+__all__ = ["MeritRules", "Merits", "Overload", "kind_of"]
 
 
 class MeritRules(Struct, frozen=True, kw_only=True):
@@ -40,6 +43,14 @@ class MeritRules(Struct, frozen=True, kw_only=True):
     follows_batch: bool = False
     follows_dynamic: bool = False
     prod_room_pct: int = PROD_ROOM_PCT
+
+
+class Overload(NamedTuple):
+    """A load that is too high: what of, as `colo_common.model.shortage.LOAD_UNITS` names it, in percent, and the most allowed."""
+
+    unit: str
+    have_pct: int
+    most_pct: int
 
 
 class Merits:
@@ -103,6 +114,18 @@ class Merits:
             calm &= self.loads.passing(request, count, now_ms)
         return calm
 
+    def overloads(self, request: RequestClass, count: int, now_ms: int) -> list[Overload | None]:
+        """Why each of the first `count` rows is too busy for one replica, None for one that is not."""
+        found: list[Overload | None] = [None] * count
+        if self.dynamic.judges:
+            told = self.dynamic.overloads(count, now_ms)
+            found = [None if each is None else Overload(METRICS[each[0]].unit, *each[1:]) for each in told]
+        if self.loads.judges(is_prod=request.is_prod):
+            for row, busy in enumerate(self.loads.overloads(request, count, now_ms)):
+                if busy is not None:
+                    found[row] = Overload(f"{busy[0]}-load-pct", *busy[1:])
+        return found
+
     def count_jobs(self, nodes: list[Node]) -> None:
         """From now on replicas are counted by job."""
         if self._base is not None:
@@ -125,12 +148,12 @@ class Merits:
         self.loads.drop(row, attempt)
         self.dynamic.drop(row, attempt)
 
-    def forget_row(self, row: int, last: int) -> None:
-        """Nothing is held on a row, and its node is gone: the last row takes its place."""
+    def forget_row(self, row: int, last: int, moved: Iterable[Attempt]) -> None:
+        """Nothing is held on a row, and its node is gone: the last row, with what is held there, takes its place."""
         self.jobs.forget_row(row, last)
         self.evictions.forget_row(row, last)
         self.loads.forget_row(row, last)
-        self.dynamic.forget_row(row, last)
+        self.dynamic.forget_row(row, last, moved)
 
     def check(self, nodes: list[Node]) -> None:
         """Raise InvariantBroken unless jobs are counted, and loads added up, as doing it anew would."""

@@ -1,5 +1,8 @@
 """One node as the scheduler knows it, beside its row in the arrays."""
 
+from typing import Final
+
+from colo_common.events.fact import Fact
 from colo_common.events.node import AllocatableChanged, NodeTopologyReported
 from colo_common.model.freshness import Freshness
 from colo_common.model.placement import ZoneShare
@@ -8,6 +11,8 @@ from colo_scheduler.inventory import Holding
 from colo_scheduler.ledger import Attempt
 
 __all__ = ["Node"]
+
+_HEAD: Final = frozenset(Fact.__struct_fields__)
 
 
 class Node:
@@ -71,6 +76,15 @@ class Node:
     def sample_seq(self) -> int:
         """The sample that the allocatable was computed from, 0 before the first."""
         return self.allocatable.sample_seq if self.allocatable else 0
+
+    def is_said_again(self, fact: NodeTopologyReported) -> bool:
+        """Whether the node is what it was when it last said what it is."""
+        said = self.said
+        return said is not None and all(
+            getattr(said, name) == getattr(fact, name)
+            for name in NodeTopologyReported.__struct_fields__
+            if name not in _HEAD
+        )
 
     def slot(self, zone: int) -> int:
         """The column of a zone. A hold on a zone that the node lacks (its topology changed) counts against the first one."""

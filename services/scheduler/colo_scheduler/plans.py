@@ -22,7 +22,7 @@ class _Asked:
         self.request = request
         self.ask = ask
         self.plan: Plan | None = None
-        self.machines: list[tuple[int, ...]] = []
+        self.machines: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = []
         self.changes = 0
         self.beginnings = 0
 
@@ -78,6 +78,6 @@ class Plans:
         asked.changes = self._cluster.capacity_changes
         return asked.machines != self._machines()
 
-    def _machines(self) -> list[tuple[int, ...]]:
-        """The zones of every node and the sockets that they are on."""
-        return [(*node.zone_ids, *node.sockets) for node in self._cluster.nodes]
+    def _machines(self) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
+        """Every node in its row, its zones and the sockets that they are on."""
+        return [(node.name, node.zone_ids, node.sockets) for node in self._cluster.nodes]

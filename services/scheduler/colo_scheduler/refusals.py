@@ -35,6 +35,11 @@ class Refusals:
         for kept in self._kept.values():
             kept.pop(row, None)
 
+    def forget_row(self, row: int, last: int) -> None:
+        """The last row takes the place of this one."""
+        self.forget(row)
+        self.forget(last)
+
     def note(self, request: RequestClass, row: int, growth: int, misfit: Misfit) -> None:
         """The node refused the class."""
         kept = self._kept.setdefault(request, {})

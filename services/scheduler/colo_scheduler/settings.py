@@ -30,6 +30,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     def validate(self) -> None:
         """Raise InvalidInput for a value that breaks a rule."""
         check_shards(self.shards)
+        if self.common.forget_node_ms < 0:
+            raise InvalidInput("forget_node_ms", "must not be negative", self.common.forget_node_ms)
         if self.lease_ttl_ms < _LEASE_TTL_LEAST_MS:
             raise InvalidInput("lease_ttl_ms", f"must be at least {_LEASE_TTL_LEAST_MS}", self.lease_ttl_ms)
         check_policy(self.policy)

@@ -30,6 +30,7 @@ from colo_scheduler.ledger import (
     CALL_MAX,
     CommitLedger,
     ConfirmHolds,
+    ForgetRows,
     HoldsReleased,
     Ledger,
     LedgerAnswered,
@@ -172,7 +173,7 @@ class SchedulerShell:
         What the ledger refuses _REFUSALS_MAX times comes back as LedgerRefused: asking alike would keep everything else waiting.
         """
         match effect:
-            case CommitLedger() | ReleaseHolds() | ConfirmHolds() | LoadRows() | RefreshLedger():
+            case CommitLedger() | ReleaseHolds() | ConfirmHolds() | LoadRows() | RefreshLedger() | ForgetRows():
                 try:
                     return await self._call(effect)
                 except _GivenUpError as error:
@@ -191,7 +192,7 @@ class SchedulerShell:
                 raise InvariantBroken("the scheduler has no such effect", effect=type(effect).__name__)
 
     async def _call(
-        self, effect: CommitLedger | ReleaseHolds | ConfirmHolds | LoadRows | RefreshLedger
+        self, effect: CommitLedger | ReleaseHolds | ConfirmHolds | LoadRows | RefreshLedger | ForgetRows
     ) -> Sequence[Struct]:
         match effect:
             case CommitLedger():
@@ -204,8 +205,13 @@ class SchedulerShell:
             case LoadRows(nodes=nodes):
                 return [LedgerRows(rows=await self._asked(lambda: self._ledger.rows(nodes)))]
             case RefreshLedger():
+                # The floor is read first: a row that is forgotten after that is still among the changes or above the floor.
+                floor = await self._asked(self._ledger.floor)
                 changes = await self._asked(self._ledger.changes)
-                return [LedgerChanges(changes=tuple(sorted(changes.items())))]
+                return [LedgerChanges(changes=tuple(sorted(changes.items())), floor=floor)]
+            case ForgetRows(nodes=nodes):
+                await self._asked(lambda: self._ledger.forget(nodes))
+                return []
             case _:
                 assert_never(effect)
 
@@ -252,13 +258,14 @@ class SchedulerShell:
 
     async def load(self) -> Sequence[Struct]:
         """Every row of the ledger, every reservation, then LedgerLoaded. Raises what the ledger raises; the service tries again."""
+        floor = await self._ledger.floor()
         names = sorted(await self._ledger.changes())
         events: list[Struct] = []
         for start in range(0, len(names), CALL_MAX):
             events.append(LedgerRows(rows=await self._ledger.rows(names[start : start + CALL_MAX])))
         if self._store is not None:
             events.append(await load_reservations(self._store))
-        return [*events, LedgerLoaded()]
+        return [*events, LedgerLoaded(floor=floor)]
 
     async def leave(self) -> Sequence[Struct]:
         """Give the shards to the others at once."""

@@ -1,10 +1,14 @@
 """Freshness of what is known about a node: a state with rules, never a guess (design.md section 6, rule 9)."""
 
 from enum import StrEnum
+from typing import Final
 
 from msgspec import Struct
 
-__all__ = ["Freshness", "FreshnessPolicy", "freshness_of"]
+__all__ = ["FORGET_NODE_MS", "Freshness", "FreshnessPolicy", "freshness_of"]
+
+FORGET_NODE_MS: Final = 86_400_000
+"""A node that is lost for so long and holds nothing is remembered no more, by any service that keeps nodes."""
 
 
 class Freshness(StrEnum):

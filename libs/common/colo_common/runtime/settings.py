@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeVar, Union
 import msgspec
 from msgspec import Struct
 
+from colo_common.model.freshness import FORGET_NODE_MS
 from colo_common.model.invalid import InvalidInput
 
 __all__ = ["BadSettings", "Common", "common_of", "keys_of", "load"]
@@ -24,7 +25,8 @@ class Common(Struct, frozen=True, kw_only=True):
     """What every process knows. Embed it (`common: Common = Common()`) or inherit from it.
 
     `http_port` 0 takes a free port, which the log names; below 0: no HTTP. `clock_speed` above 1 is a lab: now = origin + (wall -
-    origin) x speed. `trace_ratio` is the share of placements whose spans are kept.
+    origin) x speed. `trace_ratio` is the share of placements whose spans are kept. `forget_node_ms`: a node that is lost for so
+    long and holds nothing is forgotten by whoever keeps nodes (0: never).
     """
 
     nats_url: str = "nats://127.0.0.1:4222"
@@ -37,6 +39,7 @@ class Common(Struct, frozen=True, kw_only=True):
     clock_origin_ms: int = 0
     otlp_endpoint: str = ""
     trace_ratio: float = 1.0
+    forget_node_ms: int = FORGET_NODE_MS
 
 
 class BadSettings(InvalidInput):

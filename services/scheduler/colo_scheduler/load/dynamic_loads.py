@@ -4,6 +4,7 @@ Nobody pays for it unless a limit is set or the score has a weight.
 """
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -84,21 +85,22 @@ class DynamicLoads:
         if self._is_scored:
             self._arrivals.drop(row, attempt)
 
-    def forget_row(self, row: int, last: int) -> None:
-        """The node of a row is gone: the last row takes its place."""
+    def forget_row(self, row: int, last: int, moved: Iterable[Attempt]) -> None:
+        """The node of a row is gone: the last row, with those that are there, takes its place."""
         if not self.is_followed:
             return
-        self._arrivals.forget_row(row, last)
-        self._grow(max(row, last))
-        for kept in (self._reports, self._capacity):
-            kept.pop(row, None)
+        self._grow(last)
+        self._reports.pop(row, None)
+        self._capacity.pop(row, None)
         if last in self._reports:
             self._reports[row] = self._reports.pop(last)
         if last in self._capacity:
             self._capacity[row] = self._capacity.pop(last)
-        for value in self._value.values():
-            value[row], value[last] = value[last], math.nan
-        self._at_ms[row] = self._at_ms[last]
+        for numbers, nothing in ((self._at_ms, 0), *((value, math.nan) for value in self._value.values())):
+            numbers[row] = numbers[last]
+            numbers[last] = nothing
+        for attempt in moved:
+            self._arrivals.move(last, row, attempt)
 
     def _grow(self, row: int) -> None:
         size = len(self._at_ms)
@@ -131,14 +133,14 @@ class DynamicLoads:
         passes: BoolArray = refused_by_of_rows(self._columns(count, now_ms), count, self.policy) < 0
         return passes
 
-    def refusals(self, count: int, now_ms: int) -> tuple[IntArray, FloatArray]:
-        """For each of the first `count` rows which of `policy.limits_ratio` refuses it (-1: none), and the share."""
-        columns = self._columns(count, now_ms)
-        refused = refused_by_of_rows(columns, count, self.policy)
-        share = np.zeros(count)
-        for number, name in enumerate(self.policy.limits_ratio):
-            share = np.where(refused == number, columns[name].value, share)
-        return refused, share
+    def overloads(self, count: int, now_ms: int) -> list[tuple[str, int, int] | None]:
+        """For each of the first `count` rows the metric that is above its limit, its percent (rounded up), and the limit; else None."""
+        refused = refused_by_of_rows(self._columns(count, now_ms), count, self.policy).tolist()
+        names = list(self.policy.limits_ratio)
+        return [None if number < 0 else self._overload(names[number], row) for row, number in enumerate(refused)]
+
+    def _overload(self, name: str, row: int) -> tuple[str, int, int]:
+        return name, math.ceil(100 * float(self._value[name][row])), self._rules.limits_pct[name]
 
     def score(self, row: int, now_ms: int, more: int = 0) -> int:
         """0 to 100, the less used and the fewer came of late the more; `more` come now and are not held yet."""

@@ -105,14 +105,12 @@ class Arrivals:
             if at_ms + policy.range_ms > self._seen_ms:
                 self._count(number, row, -1)
 
-    def forget_row(self, row: int, last: int) -> None:
-        """The node of a row is gone: the last row takes its place."""
-        for guest in [guest for guest in self._came if guest[0] == row]:
-            self.drop(*guest)
-        for guest in [guest for guest in self._came if guest[0] == last != row]:
-            at_ms, _ = self._came[guest]
-            self.drop(*guest)
-            self.add(row, guest[1], at_ms)
+    def move(self, row: int, to: int, attempt: tuple[str, int]) -> None:
+        """The node of a row is that of another row from now on, and so is who came there."""
+        came = self._came.get((row, attempt))
+        if came is not None:
+            self.drop(row, attempt)
+            self.add(to, attempt, came[0])
 
     def _count(self, number: int, row: int, change: int) -> None:
         counts = self._counts[number]

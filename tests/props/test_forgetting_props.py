@@ -1,0 +1,113 @@
+"""Whatever nodes come and go: the rows that are left say what rows of a cluster say that never had the others."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
+from colo_common.model.constraints import Constraints, Taint
+from colo_common.model.freshness import Freshness
+from colo_common.model.node_rules import NodeRules
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.reasons import Reason
+from colo_scheduler.cluster import Cluster
+from colo_scheduler.ledger import Attempt
+from colo_scheduler.pool import PoolName
+from tests.support.builders import GIB, a_node, a_topology
+from tests.support.scheduler_story import Bench, a_want, an_allocatable
+
+NAMES = tuple(f"n{number}" for number in range(7))
+
+
+def told(cluster: Cluster, now_ms: int) -> dict[str, object]:
+    """All that the arrays say of every node, by name; ranks apart from their order."""
+    view = cluster.view(now_ms)
+    facts, found = view.facts, {}
+    pools = {name: view.pool(name) for name in PoolName}
+    for name, row in view.rows.items():
+        assert view.nodes[row].name == name
+        assert view.nodes[row].row == row
+        columns = len(view.nodes[row].zone_ids)
+        found[name] = (
+            bool(facts.known[row]),
+            bool(facts.fresh[row]),
+            bool(facts.settled[row]),
+            bool(facts.online[row]),
+            bool(facts.colocated[row]),
+            facts.socket[row, :columns].tolist(),
+            int(view.stock.own_cpus[row]),
+            min(int(view.stock.batch_left[row]), 1_000),
+            bool(view.stock.agrees[row]),
+            [pool.free_cpu[row, :columns].tolist() for pool in pools.values()],
+            [pool.free_memory[row, :columns].tolist() for pool in pools.values()],
+            [int(pool.allocatable_cpu[row]) for pool in pools.values()],
+            [array[row, :columns].tolist() for array in cluster.capacity()],
+        )
+    order = sorted(view.rows, key=lambda name: int(facts.rank[view.rows[name]]))
+    return {**found, "order": order, "limited": view.stock.limited, "strict": view.stock.strict}
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(("node", "want", "lost", "forget", "end")),
+        st.sampled_from(NAMES),
+        st.integers(0, 3),
+    ),
+    max_size=40,
+)
+
+
+def do_node(bench: Bench, name: str, kind: int) -> None:
+    rules = NodeRules(batch_replicas_most=5 if kind == 2 else None, is_colocated=kind != 3)
+    topology = a_topology(sockets=1 + kind % 2, zones_per_socket=1, cpus=8, memory_gib=32)
+    taints = (Taint(key="kept"),) if kind == 1 else ()
+    zones = [(6_000 + 1_000 * kind, 24 * GIB)] * len(topology.zones)
+    node = a_node(
+        name, topology, labels={"name": name, f"kind-{kind}": "yes"}, taints=taints, rules=rules, at_ms=bench.now_ms
+    )
+    bench.say(node)
+    bench.say(an_allocatable(name, zones, at_ms=bench.now_ms))
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps)
+def test_rows_of_nodes_that_stay_are_as_if_the_others_had_never_been(moves: list[tuple[str, str, int]]) -> None:
+    bench = Bench()
+    cluster = bench.core.cluster
+    said: dict[str, list[int]] = {}
+    for number, (what, name, kind) in enumerate(moves):
+        bench.now_ms += 1
+        node = cluster.find(name)
+        match what:
+            case "node":
+                do_node(bench, name, kind)
+                said.setdefault(name, []).append(kind)
+            case "want":
+                qos, band = ((QosClass.LSR, PriorityBand.PROD), (QosClass.BE, PriorityBand.BATCH))[kind % 2]
+                want = a_want(f"j{number}/t/0", mcpu=1_000 * (1 + kind), qos=qos, band=band, constraints=Constraints())
+                bench.say(ReplicasWanted(wants=(want,)))
+            case "lost" if node is not None:
+                zones = [(0, 0)] * len(node.zone_ids)
+                bench.say(an_allocatable(name, zones, at_ms=bench.now_ms, freshness=Freshness.LOST))
+            case "end" if node is not None:
+                end(bench, list(node.holds))
+            case "forget" if node is not None and not node.holds and not node.in_flight:
+                cluster.forget(node)
+                said.pop(name, None)
+            case _:
+                pass
+        cluster.check()
+        bench.core.check()
+    fresh = Bench(ledger=bench.ledger)
+    for name in sorted(said, key=lambda name: -len(name)):
+        found = cluster.find(name)
+        assert found is not None
+        assert found.said is not None
+        assert found.allocatable is not None
+        fresh.tell(found.said)
+        fresh.tell(found.allocatable)
+    assert told(cluster, bench.now_ms) == told(fresh.core.cluster, bench.now_ms)
+
+
+def end(bench: Bench, attempts: list[Attempt]) -> None:
+    if attempts:
+        bench.say(ReplicasWithdrawn(attempts=tuple(attempts), reason=Reason.CANCELLED))
