@@ -10,7 +10,7 @@ from colo_cli.failure import Failure
 from colo_cli.output import Format, bytes_text, cpu_text, print_data, print_table
 from colo_cli.submit import read_job_file
 
-__all__ = ["nearest_text", "plan", "reason_text"]
+__all__ = ["nearest_text", "never_text", "plan", "reason_text"]
 
 _NODES_SHOWN = 10
 
@@ -56,7 +56,7 @@ def _print(answer: dict[str, Any]) -> None:
             more = len(task["nodes"]) - len(shown)
             print("  " + ", ".join(shown) + (f" and {more} nodes more" if more else ""))
         if task["never"]:
-            print(f"  {_never_text(task['nearest'])}")
+            print(f"  {never_text(task['nearest'])}")
         else:
             _print_reasons(task)
         # Where nothing goes there is nothing that the scores explain.
@@ -108,35 +108,20 @@ def reason_text(reason: str) -> str:
     return SENTENCES.get(Reason(reason), reason) if reason in list(Reason) else reason
 
 
-def _never_text(near: dict[str, Any] | None) -> str:
-    """ "no node could hold one even when empty: a machine has 16 CPU at most (node-07), 60 are needed"."""
+def never_text(near: dict[str, Any] | None) -> str:
+    """ "no node could hold one even when empty: a machine has 16 CPU at most (node-07), it needs 60"."""
+    from colo_common.model.shortage import most_text
+
     text = "no node could hold one even when empty"
-    if near is None:
-        return text
-    have, need = _amount_text(near["have"], near["unit"]), _amount_text(near["need"], near["unit"])
-    return f"{text}: a machine has {have} at most ({near['node']}), it needs {need}"
-
-
-def _amount_text(value: int, unit: str) -> str:
-    match unit:
-        case "mcpu":
-            return f"{cpu_text(value)} CPU"
-        case "bytes":
-            return bytes_text(value)
-        case _:
-            return f"{value} {unit}"
+    return text if near is None else f"{text}: {most_text(**_miss(near))}"
 
 
 def nearest_text(near: dict[str, Any]) -> str:
-    """ "1.2 CPU short in zone 1 of node-07"."""
-    where = near["node"] if near["zone"] is None else f"zone {near['zone']} of {near['node']}"
-    lack = near["need"] - near["have"]
-    match near["unit"]:
-        case "mcpu":
-            return f"{lack / 1000:g} CPU short in {where} ({cpu_text(near['have'])} of {cpu_text(near['need'])})"
-        case "bytes":
-            return f"{bytes_text(lack)} short in {where} ({bytes_text(near['have'])} of {bytes_text(near['need'])})"
-        case "condition":
-            return f"{where}: {reason_text(near['reason'])}"
-        case unit:
-            return f"{lack} {unit} short in {where} ({near['have']} of {near['need']})"
+    """ "1.2 CPU short in zone 1 of node-07 (2.8 of 4)"."""
+    from colo_common.model.shortage import shortage_text
+
+    return shortage_text(**_miss(near))
+
+
+def _miss(near: dict[str, Any]) -> dict[str, Any]:
+    return {name: near[name] for name in ("node", "reason", "need", "have", "unit", "zone")}

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from colo_cli.client import Client
 from colo_cli.holds import holds_text
 from colo_cli.output import Format, bytes_text, cpu_text, print_data, print_table, span_text
-from colo_cli.plan import nearest_text, reason_text
+from colo_cli.plan import nearest_text, never_text, reason_text
 from colo_cli.submit import read_file
 
 __all__ = ["reservation", "reservations", "reserve", "unreserve"]
@@ -122,7 +122,9 @@ def reservation(name: str, /, *, output: Output = "table", api: str | None = Non
         print(f"  used by {use['replica']} (attempt {use['attempt']}): {amounts}")
     for count in answer["counts"]:
         print(f"  {count['nodes']} nodes: {reason_text(count['reason'])} ({count['reason']})")
-    if answer["nearest"] is not None:
+    if answer["never"]:
+        print(f"  {never_text(answer['nearest'])}")
+    elif answer["nearest"] is not None:
         print(f"  nearest: {nearest_text(answer['nearest'])}")
     return 0
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 
+from msgspec import structs
+
 from colo_common.events.requests import DecisionRecord, JobDetail, ReplicaDetail
-from colo_common.model.quantity import format_bytes, format_mcpu
-from colo_common.model.reasons import SENTENCES, Reason
+from colo_common.model.shortage import most_text, shortage_text
 from colo_gateway.replies import ReplicaExplained
 
 __all__ = ["explain_replicas", "sentence"]
@@ -47,17 +48,10 @@ def _waiting(decision: DecisionRecord | None) -> str:
     counts = ", ".join(f"{count.nodes} {count.reason.value}" for count in decision.counts)
     nearest = decision.nearest
     text = f"0 of {decision.nodes} nodes fit" + (f": {counts}" if counts else "")
+    miss = {} if nearest is None else structs.asdict(nearest)
     if decision.never:
-        text += "; no node could hold it even when empty"
-        if nearest is not None:
-            have, need = _amount(nearest.have, nearest.unit), _amount(nearest.need, nearest.unit)
-            text += f": the most that a machine has is {have} on {nearest.node}, and it needs {need}"
-        return text
-    if nearest is not None:
-        zone = f" zone {nearest.zone} of" if nearest.zone is not None else ""
-        short = _amount(nearest.need - nearest.have, nearest.unit)
-        text += f"; nearest miss:{zone} {nearest.node} is {short} short ({SENTENCES[Reason(nearest.reason)]})"
-    return text
+        return text + "; no node could hold it even when empty" + (f": {most_text(**miss)}" if miss else "")
+    return text + (f"; nearest miss: {shortage_text(**miss)}" if miss else "")
 
 
 def _best(decision: DecisionRecord | None) -> str:
@@ -71,13 +65,3 @@ def _best(decision: DecisionRecord | None) -> str:
     fitting = decision.nodes - sum(count.nodes for count in decision.counts)
     best = f"best of {fitting} fitting nodes with" if fitting > 0 else "took the last room there was, with"
     return f": {best} score {chosen.total} ({parts})"
-
-
-def _amount(value: int, unit: str) -> str:
-    match unit:
-        case "mcpu":
-            return f"{format_mcpu(value)} CPU"
-        case "bytes":
-            return format_bytes(value)
-        case _:
-            return f"{value} {unit}"

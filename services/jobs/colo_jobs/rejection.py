@@ -1,7 +1,10 @@
 """Why a replica waits, as one sentence from the scheduler's report."""
 
+from msgspec import structs
+
 from colo_common.events.placement import PlacementRejected
 from colo_common.model.reasons import SENTENCES
+from colo_common.model.shortage import most_text, shortage_text
 
 __all__ = ["sentence_of"]
 
@@ -11,7 +14,9 @@ def sentence_of(event: PlacementRejected) -> str:
     reasons = "; ".join(f"{count.nodes} x {SENTENCES[count.reason]}" for count in event.counts)
     sentence = f"none of {event.nodes} nodes: {reasons}" if reasons else f"none of {event.nodes} nodes"
     if event.nearest is not None:
-        near = event.nearest
-        zone = f" zone {near.zone}" if near.zone is not None else ""
-        sentence += f"; nearest {near.node}{zone}: needs {near.need} {near.unit}, has {near.have}"
+        miss = structs.asdict(event.nearest)
+        if event.never:
+            sentence += f"; no node could hold it even when empty: {most_text(**miss)}"
+        else:
+            sentence += f"; nearest: {shortage_text(**miss)}"
     return sentence

@@ -1,14 +1,16 @@
 """Why no node takes a request: how many nodes each reason refuses, and the node that came closest."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import structs
 
 from colo_common.events.placement import NearestMiss, ReasonCount
 from colo_common.model.reasons import SENTENCES, Reason
+from colo_common.model.shortage import CONDITION, shortage_text
 from colo_scheduler.capacity import too_large
 from colo_scheduler.cluster import Cluster, View
 from colo_scheduler.filters import FREE_FILTERS, free_reason, has_zones
@@ -19,7 +21,7 @@ from colo_scheduler.search import TRIES_MOST, look_closely, needs_search
 from colo_scheduler.stack import Filtered, counts_of, run_filters, usable
 from colo_scheduler.zones import IntArray, cpu_held_together, parts_of_rows
 
-__all__ = ["Report", "full_report", "report_of", "sentence"]
+__all__ = ["Report", "full_report", "least_busy", "report_of", "sentence"]
 
 _NOBODY: Mapping[int, Misfit] = {}
 _REASONS = tuple(Reason)
@@ -121,6 +123,10 @@ def _least_missing(view: View, misfits: Mapping[int, Misfit]) -> NearestMiss | N
 
 def _nearest(view: View, request: RequestClass, reason: Reason, rows: IntArray) -> NearestMiss:
     """The node that came furthest along the filters, and of those the one that lacks least; ties go by name."""
+    if reason is Reason.LOAD_OVER_THRESHOLD:
+        return least_busy(view, request, rows.tolist())
+    if reason is Reason.BATCH_REPLICAS_MOST:
+        return _most_room(view, rows)
     pool = view.pool(pool_of(request.band))
     have, need, unit = _shortage(view, pool, request, reason, rows)
     nearest = rows[have == have.max()]
@@ -131,6 +137,36 @@ def _nearest(view: View, request: RequestClass, reason: Reason, rows: IntArray) 
         zone = view.nodes[best].zone_ids[int(np.argmax(parts[0]))]
     value = int(have[np.flatnonzero(rows == best)[0]])
     return NearestMiss(node=view.nodes[best].name, reason=reason, need=need, have=value, unit=unit, zone=zone)
+
+
+def least_busy(view: View, request: RequestClass, rows: Sequence[int]) -> NearestMiss:
+    """Of nodes that are too busy the one that is so by least; `have` is its load in percent, `need` the most it may be."""
+    overloads = view.merits.overloads(request, view.count, view.now_ms)
+    busy = [(row, overload) for row in rows if (overload := overloads[row]) is not None]
+    if not busy:
+        row = min(rows, key=lambda row: int(view.facts.rank[row]))
+        return NearestMiss(node=view.nodes[row].name, reason=Reason.LOAD_OVER_THRESHOLD, need=1, have=0, unit=CONDITION)
+    row, least = min(busy, key=lambda each: (each[1].have_pct - each[1].most_pct, int(view.facts.rank[each[0]])))
+    return NearestMiss(
+        node=view.nodes[row].name,
+        reason=Reason.LOAD_OVER_THRESHOLD,
+        need=least.most_pct,
+        have=least.have_pct,
+        unit=least.unit,
+    )
+
+
+def _most_room(view: View, rows: IntArray) -> NearestMiss:
+    """Of nodes with as many batch replicas as their operators allow the one that is allowed most beyond what it has."""
+    left = view.stock.batch_left[rows]
+    nearest = rows[left == left.max()]
+    best = int(nearest[np.argmin(view.facts.rank[nearest])])
+    said = view.nodes[best].said
+    most = (said.rules.batch_replicas_most if said else None) or 0
+    have = most - int(view.stock.batch_left[best])
+    return NearestMiss(
+        node=view.nodes[best].name, reason=Reason.BATCH_REPLICAS_MOST, need=most, have=have, unit="batch-replicas"
+    )
 
 
 def _shortage(
@@ -175,20 +211,6 @@ def sentence(report: Report) -> str:
     if untried:
         text += f", {untried} not tried"
     near = report.nearest
-    if near is not None and near.unit != "condition":
-        text += f"; nearest: {_lack(near)}"
+    if near is not None and near.unit != CONDITION:
+        text += f"; nearest: {shortage_text(**structs.asdict(near))}"
     return text + ("; no node could hold it even when empty" if report.is_unresolvable and near is not None else "")
-
-
-def _lack(near: NearestMiss) -> str:
-    """ "1.2 CPU short in zone 1 of node-07 (2800 of 4000 mcpu)"."""
-    lack = near.need - near.have
-    match near.unit:
-        case "mcpu":
-            told = f"{lack / 1000:g} CPU"
-        case "bytes":
-            told = f"{lack} bytes"
-        case _:
-            told = f"{lack} {near.unit}"
-    where = near.node if near.zone is None else f"zone {near.zone} of {near.node}"
-    return f"{told} short in {where} ({near.have} of {near.need} {near.unit})"

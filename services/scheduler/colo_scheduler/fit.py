@@ -265,7 +265,7 @@ def _misfit(refusal: ZoneRefusal, request: RequestClass, wish: _Wish) -> Misfit:
         return Misfit(reason)
     miss: Miss = refusal.misses[0]
     zone = miss.zones[0] if len(miss.zones) == 1 else None
-    return Misfit(reason, miss.need, miss.have, _UNITS.get(miss.resource, "bytes"), zone)
+    return Misfit(reason, miss.need, miss.have, _UNITS.get(miss.resource, "huge-page-bytes"), zone)
 
 
 def _in_pool(reason: Reason, request: RequestClass) -> Reason:

@@ -126,6 +126,7 @@ def _detail(reserve: Reserve, records: Records, found: Reservation, now_ms: int)
         nearest=why.nearest if why else None,
         retry_at_ms=why.retry_at_ms if why else 0,
         now_ms=now_ms,
+        never=why is not None and why.never,
     )
 
 

@@ -6,7 +6,7 @@ from colo_common.events.job import ReplicaWant
 from colo_common.events.placement import NearestMiss, ReasonCount
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster import View
-from colo_scheduler.explain import Report
+from colo_scheduler.explain import Report, least_busy
 from colo_scheduler.filters import FACT_FILTERS
 from colo_scheduler.held_places import HeldPlaces
 from colo_scheduler.pool import pool_of
@@ -32,7 +32,11 @@ def report_for_owner(places: HeldPlaces, view: View, request: RequestClass, want
     counts = (ReasonCount(reason=reason, nodes=view.count),)
     nearest = None
     if found is not None and found.place is not None and reason not in _UNNAMED:
-        nearest = _nearest(places, request, found, found.place.node, reason)
+        row = view.rows.get(found.place.node)
+        if reason is Reason.LOAD_OVER_THRESHOLD and row is not None:
+            nearest = least_busy(view, request, (row,))
+        else:
+            nearest = _nearest(places, request, found, found.place.node, reason)
     return Report(view.count, counts, nearest)
 
 

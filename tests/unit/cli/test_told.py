@@ -29,6 +29,7 @@ RESERVATION: dict[str, Any] = {
     "owners": [],
     "counts": [],
     "nearest": None,
+    "never": False,
 }
 
 
@@ -64,6 +65,16 @@ def test_an_ended_reservation_neither_ends_nor_holds_anything(
     assert "ends" not in one
     assert "reserved" not in one
     assert row.endswith("-")
+
+
+def test_a_reservation_that_no_node_could_hold_is_told_by_what_machines_have(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nearest = {"node": "n1", "zone": None, "need": 60_000, "have": 16_000, "unit": "mcpu", "reason": "batch-cpu-short"}
+    one, _ = told(monkeypatch, capsys, phase="Pending", node="", nearest=nearest, never=True)
+    assert "  no node could hold one even when empty: a machine has 16 CPU at most (n1), it needs 60\n" in one
+    one, _ = told(monkeypatch, capsys, phase="Pending", node="", nearest=nearest)
+    assert "  nearest: 44 CPU short in n1 (16 of 60)\n" in one
 
 
 def a_task(**changes: Any) -> dict[str, Any]:
@@ -105,7 +116,7 @@ def test_what_no_node_could_ever_hold_is_told_by_what_machines_have(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = planned(monkeypatch, capsys, a_task(never=True))
-    assert "  no node could hold one even when empty: a machine has 16.0 CPU at most (n1), it needs 60.0 CPU" in out
+    assert "  no node could hold one even when empty: a machine has 16 CPU at most (n1), it needs 60" in out
     assert "nearest" not in out
     assert "allocatable" not in out
     assert "  nearest: 44 CPU short in n1" in planned(monkeypatch, capsys, a_task())

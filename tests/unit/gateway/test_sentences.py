@@ -45,14 +45,14 @@ PLACED = DecisionRecord(
         (
             a_replica("Pending"),
             REJECTED,
-            "0 of 12 nodes fit: 7 node-not-fresh, 5 batch-cpu-short; nearest miss: zone 1 of node-07 is 1200m CPU short"
-            " (not enough batch CPU is allocatable on the node)",
+            "0 of 12 nodes fit: 7 node-not-fresh, 5 batch-cpu-short; nearest miss: 1.2 CPU short in zone 1 of"
+            " node-07 (2.8 of 4)",
         ),
         (
             a_replica("Pending"),
             NEVER,
             "0 of 12 nodes fit: 7 node-not-fresh, 5 batch-cpu-short; no node could hold it even when empty:"
-            " the most that a machine has is 16 CPU on node-07, and it needs 60 CPU",
+            " a machine has 16 CPU at most (node-07), it needs 60",
         ),
         (
             a_replica("Running", node="n1", zones=(0,)),

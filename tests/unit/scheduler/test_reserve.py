@@ -381,3 +381,18 @@ def test_devices_are_reserved_and_given_to_the_owner() -> None:
         "web/main/0": "r1",
         "batch/main/0": "",
     }
+
+
+def test_a_reservation_that_no_node_could_hold_says_so_and_one_that_waits_for_room_does_not() -> None:
+    bench = a_bench(mcpu=2_000)
+    reserve(bench, "waits", mcpu=3_000)
+    reserve(bench, "never", mcpu=1_000_000)
+    bench.wake()
+    listed = {each.spec.name: each for each in bench.ask(ListReservations()).reservations}
+    assert {name: (each.phase, each.never) for name, each in listed.items()} == {
+        "waits": ("Pending", False),
+        "never": ("Pending", True),
+    }
+    capacity = topology_of(1).cpu_capacity_mcpu
+    assert (listed["never"].nearest.have, listed["never"].nearest.need) == (capacity, 1_000_000)
+    assert (listed["waits"].nearest.have, listed["waits"].nearest.need) == (2_000, 3_000)

@@ -376,7 +376,8 @@ class ReservationDetail(Struct, frozen=True, kw_only=True):
 
     `node` and `place`: where it is held or was held last. `left`: what of it no owner uses now. `expires_at_ms`: its last moment,
     None for ever; `now_ms`: when this was said, by the same clock. While it waits: how many of `nodes` each reason refuses
-    (`counts`), and the node that comes `nearest`.
+    (`counts`), and the node that comes `nearest`; `never`: no node could hold it even when empty, `nearest` is then by what
+    machines have.
     """
 
     spec: ReservationSpec
@@ -394,6 +395,7 @@ class ReservationDetail(Struct, frozen=True, kw_only=True):
     nearest: NearestMiss | None = None
     retry_at_ms: int = 0
     now_ms: int = 0
+    never: bool = False
 
 
 class ReservationList(Struct, frozen=True, kw_only=True):

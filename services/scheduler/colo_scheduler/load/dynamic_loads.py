@@ -134,7 +134,7 @@ class DynamicLoads:
         return passes
 
     def overloads(self, count: int, now_ms: int) -> list[tuple[str, int, int] | None]:
-        """For each of the first `count` rows the metric that is above its limit, its percent (rounded up), and the limit; else None."""
+        """For each of the first `count` rows the metric above its limit, its percent (rounded up), and the limit, or None."""
         refused = refused_by_of_rows(self._columns(count, now_ms), count, self.policy).tolist()
         names = list(self.policy.limits_ratio)
         return [None if number < 0 else self._overload(names[number], row) for row, number in enumerate(refused)]

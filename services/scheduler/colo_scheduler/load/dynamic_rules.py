@@ -28,6 +28,12 @@ class MetricSource(Struct, frozen=True):
     window_ms: int
     is_peak: bool
 
+    @property
+    def unit(self) -> str:
+        """What a share of the machine above its limit is told in."""
+        window = {5 * _MINUTE_MS: "5m", _HOUR_MS: "1h"}.get(self.window_ms, "1d")
+        return f"{self.resource}-load-{window}-pct"
+
     def amount(self, load: LoadSummary) -> int | None:
         """What the report says, in the resource's unit; None when it has no such window."""
         if self.is_peak:

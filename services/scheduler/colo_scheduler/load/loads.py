@@ -16,7 +16,15 @@ from colo_scheduler.facts import BoolArray
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.load.estimate import Sums, estimate_of
 from colo_scheduler.load.policy import CPU, MEMORY
-from colo_scheduler.load.rows import LoadTable, loads_passing, room_in_row, score_in_row, scores_of_rows
+from colo_scheduler.load.rows import (
+    FIRST_RESOURCE,
+    LoadTable,
+    loads_passing,
+    overloads_of_rows,
+    room_in_row,
+    score_in_row,
+    scores_of_rows,
+)
 from colo_scheduler.load.rules import LoadRules
 from colo_scheduler.load.usage import Aggregate, Amounts, NodeLoad, Workload, add, resource_of
 from colo_scheduler.pool import PoolName
@@ -142,6 +150,16 @@ class Loads:
         """Which of the first `count` rows are not too busy for one replica: bool, shape (count,)."""
         rows = self._rows(count)
         return loads_passing(rows.rows(count), self.estimate(request), request.band, self.policy, now_ms)
+
+    def overloads(self, request: RequestClass, count: int, now_ms: int) -> list[tuple[str, int, int] | None]:
+        """For each of the first `count` rows the busy resource, its load in percent and the threshold, or None."""
+        rows = self._rows(count).rows(count)
+        codes, pct, most = overloads_of_rows(rows, self.estimate(request), request.band, self.policy, now_ms)
+        told = zip(codes.tolist(), pct.tolist(), most.tolist(), strict=True)
+        return [
+            (rows.resources[code - FIRST_RESOURCE], have, limit) if code >= FIRST_RESOURCE else None
+            for code, have, limit in told
+        ]
 
     def room(self, row: int, request: RequestClass, now_ms: int, most: int) -> int:
         """How many equal replicas may come until the node is too busy, at most `most`."""

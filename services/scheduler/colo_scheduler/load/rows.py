@@ -28,6 +28,7 @@ __all__ = [
     "LoadTable",
     "expired_rows",
     "loads_passing",
+    "overloads_of_rows",
     "refusal_codes_of_rows",
     "room_in_row",
     "score_in_row",
@@ -237,11 +238,7 @@ def refusal_codes_of_rows(
     codes = np.zeros(rows.updated_at_ms.shape, dtype=np.int64)
     if is_daemon:
         return codes
-    by_prod = rows.has_prod_limits if band is PriorityBand.PROD else np.zeros_like(rows.has_prod_limits)
-    total, limit = rows.filter_used, rows.limit_pct
-    if by_prod.any():
-        total = np.where(by_prod[:, None], rows.prod_used, total)
-        limit = np.where(by_prod[:, None], rows.prod_limit_pct, limit)
+    by_prod, total, limit = _judged_by(rows, band)
     judged = rows.reported & (by_prod | rows.has_limits)
     measured = judged & rows.measured
     if policy.filter_expired:
@@ -255,6 +252,32 @@ def refusal_codes_of_rows(
         any_above = above.any(axis=1)
         codes[any_above] = FIRST_RESOURCE + np.argmax(above[any_above], axis=1)
     return codes
+
+
+def _judged_by(rows: LoadRows, band: PriorityBand) -> tuple[BoolArray, IntArray, IntArray]:
+    """Which rows are judged by what prod work uses, and what is used and the thresholds by which each is."""
+    by_prod = rows.has_prod_limits if band is PriorityBand.PROD else np.zeros_like(rows.has_prod_limits)
+    if not by_prod.any():
+        return by_prod, rows.filter_used, rows.limit_pct
+    total = np.where(by_prod[:, None], rows.prod_used, rows.filter_used)
+    return by_prod, total, np.where(by_prod[:, None], rows.prod_limit_pct, rows.limit_pct)
+
+
+def overloads_of_rows(
+    rows: LoadRows, estimate: IntArray, band: PriorityBand, policy: LoadPolicy, now_ms: int
+) -> tuple[IntArray, IntArray, IntArray]:
+    """`filter.refusal_of` of every row with its numbers: the codes of `refusal_codes_of_rows`, the load in percent that refuses the
+    row, and its threshold (both 0 where none does); int64, each of shape (nodes,).
+    """
+    codes = refusal_codes_of_rows(rows, estimate, band, policy, now_ms)
+    _, total, limit = _judged_by(rows, band)
+    every, column = np.arange(codes.size), np.maximum(codes - FIRST_RESOURCE, 0)
+    amount, capacity = total[every, column], rows.capacity[every, column]
+    before = usage_pct_of_rows(np.minimum(amount, AMOUNT_MAX), capacity)
+    after = usage_pct_of_rows(np.minimum(amount + estimate[column], AMOUNT_MAX), capacity)
+    most = limit[every, column]
+    busy = codes >= FIRST_RESOURCE
+    return codes, np.where(busy, np.where(before > most, before, after), 0), np.where(busy, most, 0)
 
 
 def loads_passing(

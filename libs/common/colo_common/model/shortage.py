@@ -1,0 +1,77 @@
+"""What a node lacks for a request, in words: one wording wherever people read it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from colo_common.model.reasons import SENTENCES, Reason
+
+__all__ = ["CONDITION", "LOAD_UNITS", "amount_text", "most_text", "shortage_text"]
+
+CONDITION: Final = "condition"
+"""The unit of what holds or does not hold: there is no amount to tell."""
+
+LOAD_UNITS: Final = {
+    "cpu-load-pct": "CPU load",
+    "memory-load-pct": "memory load",
+    "cpu-load-5m-pct": "CPU load (average of 5 minutes)",
+    "memory-load-5m-pct": "memory load (average of 5 minutes)",
+    "cpu-load-1h-pct": "CPU load (highest of an hour)",
+    "memory-load-1h-pct": "memory load (highest of an hour)",
+    "cpu-load-1d-pct": "CPU load (highest of a day)",
+    "memory-load-1d-pct": "memory load (highest of a day)",
+}
+"""The units of load in percent of a machine: there `have` is above `need`, which is the most that is allowed."""
+
+_BATCH_REPLICAS: Final = "batch-replicas"
+_BINARY: Final = (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
+
+
+def shortage_text(*, node: str, reason: str, need: int, have: int, unit: str, zone: int | None = None) -> str:
+    """Such as "1.2 CPU short in zone 1 of node-07 (2.8 of 4)", or "CPU load 71 % of 65 % in node-07"."""
+    where = node if zone is None else f"zone {zone} of {node}"
+    if unit in LOAD_UNITS:
+        return f"{LOAD_UNITS[unit]} {have} % of {need} % in {where}"
+    if unit == _BATCH_REPLICAS:
+        return f"{have} of {need} batch replicas in {where}"
+    if unit == CONDITION or have >= need:
+        return f"{where}: {_sentence(reason)}"
+    lack = amount_text(need - have, unit, reason)
+    return f"{lack} short in {where} ({_number(have, unit)} of {_number(need, unit)})"
+
+
+def most_text(*, node: str, reason: str, need: int, have: int, unit: str, zone: int | None = None) -> str:
+    """What no machine has enough of: "a machine has 16 CPU at most (node-07), it needs 60"."""
+    return f"a machine has {amount_text(have, unit, reason)} at most ({node}), it needs {_number(need, unit)}"
+
+
+def amount_text(value: int, unit: str, reason: str = "") -> str:
+    """An amount with its unit: "1.2 CPU", "512Mi of memory", "2 CPUs of its own", "1 gpu"."""
+    number = _number(value, unit)
+    match unit:
+        case "mcpu":
+            return f"{number} CPU"
+        case "bytes" | "huge-page-bytes":
+            is_pages = unit != "bytes" or reason == Reason.HUGE_PAGES_SHORT
+            return f"{number} of {'huge pages' if is_pages else 'memory'}"
+        case "cpus":
+            return f"{number} CPU{'' if value == 1 else 's'} of its own"
+        case _:
+            return f"{number} {unit}"
+
+
+def _number(value: int, unit: str) -> str:
+    if unit == "mcpu":
+        return f"{value / 1000:.3f}".rstrip("0").rstrip(".")
+    if unit not in ("bytes", "huge-page-bytes"):
+        return str(value)
+    for suffix, bits in _BINARY:
+        if value >> bits:
+            # To a hundredth, rounded down; a rest below that is not worth a line of digits.
+            hundredths = value * 100 >> bits
+            return f"{hundredths / 100:.2f}".rstrip("0").rstrip(".") + suffix
+    return f"{value} bytes"
+
+
+def _sentence(reason: str) -> str:
+    return SENTENCES[Reason(reason)] if reason in list(Reason) else reason
