@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import combinations, product
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from colo_common.model.constraints import DeviceRequest
+from colo_common.model.constraints import DeviceExclusive, DeviceRequest, DeviceScope, JointDevices
 from colo_common.model.placement import DeviceShare
-from colo_common.model.topology import Device
-from colo_scheduler.device.choose import DeviceChoice, DeviceLocality, NoDevices, choose_devices
+from colo_common.model.topology import Device, DevicePartition
+from colo_scheduler.device.choose import DeviceChoice, DeviceLocality, choose_devices
 from colo_scheduler.device.hints import BEST_SCORE, device_hints
 from colo_scheduler.device.inventory import WHOLE_PCT, DeviceInventory
-from colo_scheduler.device.need import need_of
-from colo_scheduler.device.partition import GpuPartitions, Partition, choose_partition, partitions_of_model
-from colo_scheduler.device.scope import Scope
+from colo_scheduler.device.kind import NoDevices
+from colo_scheduler.device.layout import DeviceAsk, DeviceLayout, never_holds
+from colo_scheduler.device.need import DeviceNeed, need_of
+from colo_scheduler.device.partition import GpuPartitions, choose_partition, partitions_of_model
 
 MEMORY = 64
 
@@ -49,7 +52,15 @@ def requests_of(kind: str, has_memory: bool) -> st.SearchStrategy[DeviceRequest]
         count=st.integers(0, 4),
         core_pct=st.sampled_from([0, 1, 30, 50, 100]),
         memory_pct=st.sampled_from([0, 25, 50, 100]) if has_memory else st.just(0),
-    )
+        scope=st.sampled_from([DeviceScope.NODE, DeviceScope.NODE, DeviceScope.NUMA_NODE, DeviceScope.PCIE]),
+        exclusive=st.sampled_from([DeviceExclusive.NONE] * 3 + list(DeviceExclusive)),
+    ).filter(is_allowed)
+
+
+def is_allowed(request: DeviceRequest) -> bool:
+    """Shares of several GPUs cannot be kept close to each other."""
+    need = need_of(request)
+    return request.scope is DeviceScope.NODE or need.count == 1 or not need.is_shared or request.kind != "gpu"
 
 
 REQUESTS = st.tuples(st.none() | requests_of("gpu", True), st.none() | requests_of("nic", False)).map(
@@ -57,9 +68,14 @@ REQUESTS = st.tuples(st.none() | requests_of("gpu", True), st.none() | requests_
 )
 LOCALITIES = st.builds(
     DeviceLocality,
-    scope=st.sampled_from([Scope.NODE, Scope.NODE, Scope.ZONE, Scope.PCIE]),
-    joint=st.sampled_from([(), ("gpu", "nic"), ("nic", "gpu")]),
-    same_pcie=st.booleans(),
+    joint=st.none()
+    | st.builds(
+        JointDevices,
+        kinds=st.sampled_from([("gpu", "nic"), ("nic", "gpu")]),
+        scope=st.sampled_from([DeviceScope.NUMA_NODE, DeviceScope.PCIE]),
+        required=st.booleans(),
+    ),
+    is_joint_sought=st.booleans(),
     packs=st.booleans(),
 )
 ZONES = st.sampled_from([(), (0,), (1,), (0, 1)])
@@ -112,18 +128,135 @@ def test_whatever_some_choice_could_give_is_given(
 ) -> None:
     inventory = held(devices, before)
     need = need_of(request)
-    possible = [
-        room.number
-        for room in inventory.rooms("gpu")
-        if need.share_of(room) is not None and (not only or not zones or room.device.zone in zones)
-    ]
+    possible = {
+        tuple(device.device for device in chosen)
+        for chosen in sets_of(inventory, need, need.count)
+        if not only or not zones or all(device.zone in zones for device in chosen)
+    }
     found = choose_devices(inventory, [request], zones, only_in_zones=only)
-    if len(possible) >= need.count:
+    if possible:
         assert isinstance(found, DeviceChoice)
-        assert {share.device for share in found.shares} <= set(possible)
-        assert len(found.shares) == need.count
+        assert tuple(share.device for share in found.shares) in possible
     else:
         assert isinstance(found, NoDevices)
+
+
+def sets_of(inventory: DeviceInventory, need: DeviceNeed, count: int) -> list[tuple[Device, ...]]:
+    """All sets of so many devices that have enough and lie no further apart than is wished."""
+    fitting = [room.device for room in inventory.rooms(need.kind) if need.share_of(room) is not None]
+
+    def widths(chosen: tuple[Device, ...]) -> tuple[int, int, int]:
+        return (0, len({device.zone for device in chosen}), len({(device.zone, device.pcie) for device in chosen}))
+
+    return [chosen for chosen in combinations(fitting, count) if widths(chosen)[need.scope - 1] <= 1]
+
+
+def places(devices: Iterable[Device], scope: DeviceScope) -> frozenset[str]:
+    return frozenset(device.pcie if scope is DeviceScope.PCIE else str(device.zone) for device in devices)
+
+
+JOINT = st.builds(
+    JointDevices,
+    kinds=st.sampled_from([("gpu", "nic"), ("nic", "gpu")]),
+    scope=st.sampled_from([DeviceScope.NUMA_NODE, DeviceScope.PCIE]),
+    required=st.booleans(),
+)
+
+
+def fewest_places(inventory: DeviceInventory, requests: Sequence[DeviceRequest], joint: JointDevices) -> int | None:
+    """By trying everything: in how few places devices of all kinds can be beside each other; None when they cannot."""
+    first, *others = (need_of(next(r for r in requests if r.kind == kind)) for kind in joint.kinds)
+    best: int | None = None
+    for here in {places(chosen, joint.scope) for chosen in sets_of(inventory, first, first.count)}:
+        follows = all(
+            any(places(chosen, joint.scope) == here for chosen in sets_of(inventory, need, max(need.count, len(here))))
+            for need in others
+        )
+        if follows and (best is None or len(here) < best):
+            best = len(here)
+    return best
+
+
+@settings(max_examples=400)
+@given(
+    machines(),
+    st.lists(requests_of("gpu", True), max_size=2),
+    requests_of("gpu", True),
+    requests_of("nic", False),
+    JOINT,
+)
+def test_devices_that_belong_together_are_found_in_the_fewest_places_whenever_there_are_any(
+    devices: tuple[Device, ...],
+    before: list[DeviceRequest],
+    gpu: DeviceRequest,
+    nic: DeviceRequest,
+    joint: JointDevices,
+) -> None:
+    inventory = held(devices, before)
+    locality = DeviceLocality(joint=joint, is_joint_sought=True)
+    found = choose_devices(inventory, [gpu, nic], locality=locality)
+    kinds = {device.kind for device in devices}
+    fewest = fewest_places(inventory, [gpu, nic], joint) if kinds == {"gpu", "nic"} else None
+    if fewest is None:
+        if joint.required:
+            assert isinstance(found, NoDevices)
+            assert found.have < found.need or found.unit == "condition"
+        return
+    assert isinstance(found, DeviceChoice)
+    known = {(device.kind, device.device): device for device in devices}
+    by_kind = {
+        kind: [known[share.kind, share.device] for share in found.shares if share.kind == kind] for kind in joint.kinds
+    }
+    first, second = (places(by_kind[kind], joint.scope) for kind in joint.kinds)
+    assert first == second
+    assert len(first) == fewest
+    counts = {"gpu": max(1, gpu.count), "nic": max(1, nic.count)}
+    assert len(by_kind[joint.kinds[0]]) == counts[joint.kinds[0]]
+    assert len(by_kind[joint.kinds[1]]) == max(counts[joint.kinds[1]], fewest)
+    # The shares can be held, and nobody who stays away from others has company on its roots.
+    inventory.hold(("joint/t/0", 1), found.shares)
+    check_alone(inventory, devices, [("joint/t/0", 1), *((f"other/task/{index}", 1) for index in range(len(before)))])
+
+
+def check_alone(inventory: DeviceInventory, devices: Sequence[Device], attempts: Sequence[tuple[str, int]]) -> None:
+    pcie = {(device.kind, device.device): device.pcie for device in devices}
+    for attempt in attempts:
+        for share in inventory.held_by(attempt):
+            if share.exclusive is DeviceExclusive.NONE:
+                continue
+            for other in attempts:
+                for beside in inventory.held_by(other) if other != attempt else ():
+                    same = (beside.kind, beside.device) == (share.kind, share.device)
+                    root = (
+                        beside.kind == share.kind and pcie[beside.kind, beside.device] == pcie[share.kind, share.device]
+                    )
+                    assert not same
+                    assert not root or share.exclusive is not DeviceExclusive.PCIE_LEVEL
+
+
+@given(machines(), st.lists(REQUESTS, max_size=3), REQUESTS, LOCALITIES)
+def test_what_a_machine_could_never_hold_it_does_not_hold_and_an_empty_one_holds_the_rest(
+    devices: tuple[Device, ...],
+    before: list[list[DeviceRequest]],
+    requests: list[DeviceRequest],
+    locality: DeviceLocality,
+) -> None:
+    layout = DeviceLayout(tuple(replace(device, is_healthy=True) for device in devices), (), False, (0, 1))
+    ask = DeviceAsk(tuple(requests), locality.joint if len(requests) == 2 else None)
+    never = never_holds(layout, ask)
+    locality = DeviceLocality(joint=ask.joint, is_joint_sought=True)
+    inventory = DeviceInventory(devices)
+    for index, earlier in enumerate(before):
+        taken = choose_devices(inventory, earlier)
+        if isinstance(taken, DeviceChoice):
+            inventory.hold((f"other/task/{index}", 1), taken.shares)
+    found = choose_devices(inventory, requests, locality=locality)
+    empty = choose_devices(DeviceInventory(layout.devices), requests, locality=locality)
+    if never is not None:
+        assert isinstance(found, NoDevices)
+        assert isinstance(empty, NoDevices)
+    elif not ask.is_plain:
+        assert isinstance(empty, DeviceChoice)
 
 
 def held(devices: tuple[Device, ...], before: list[DeviceRequest]) -> DeviceInventory:
@@ -162,10 +295,11 @@ def test_joint_devices_that_must_share_switches_do(
     devices: tuple[Device, ...], requests: list[DeviceRequest], locality: DeviceLocality
 ) -> None:
     found = choose_devices(DeviceInventory(devices), requests, locality=locality)
-    if isinstance(found, DeviceChoice) and locality.same_pcie and locality.joint and len(requests) == 2:
-        pcie = {(device.kind, device.device): device.pcie for device in devices}
+    joint = locality.joint
+    if isinstance(found, DeviceChoice) and joint is not None and joint.required and len(requests) == 2:
+        known = {(device.kind, device.device): device for device in devices}
         switches = {
-            kind: {pcie[share.kind, share.device] for share in found.shares if share.kind == kind}
+            kind: places((known[share.kind, share.device] for share in found.shares if share.kind == kind), joint.scope)
             for kind in ("gpu", "nic")
         }
         assert switches["gpu"] == switches["nic"]
@@ -235,7 +369,7 @@ def test_a_group_of_linked_gpus_is_found_whenever_one_is_unused(used: set[int], 
         return
     assert group in unused
 
-    def worth(part: Partition) -> int:
+    def worth(part: DevicePartition) -> int:
         taken = used.union(part.devices)
         weights = {2: 1, 4: 100, 8: 10_000}
         return sum(

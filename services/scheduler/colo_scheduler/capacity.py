@@ -1,17 +1,21 @@
 """What no node could ever hold, however empty: such a request waits for another machine, not for room."""
 
+from collections.abc import Sequence
+from fractions import Fraction
+
 import numpy as np
 
 from colo_common.events.placement import NearestMiss
 from colo_common.model.qos import QosClass
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster import Cluster, Node, View
+from colo_scheduler.device.layout import DeviceAsk, DeviceLayout, ask_of, never_holds
 from colo_scheduler.filters import free_reason
 from colo_scheduler.pool import PoolName
 from colo_scheduler.request import RequestClass
 from colo_scheduler.zones import IntArray, cpu_held_together, parts_of_rows
 
-__all__ = ["too_large"]
+__all__ = ["layout_shortage", "too_large"]
 
 
 def too_large(cluster: Cluster, view: View, request: RequestClass) -> NearestMiss | None:
@@ -77,7 +81,38 @@ def _too_many(view: View, request: RequestClass, known: IntArray) -> NearestMiss
     for reason, have, need, unit in wanted:
         if int(have.max()) < need:
             return _most(view.nodes, known, have, reason, need, unit)
-    return None
+    return _never_together(view, request, known) if place.devices else None
+
+
+def _never_together(view: View, request: RequestClass, known: IntArray) -> NearestMiss | None:
+    """By how the devices lie, where that is the trouble on every node."""
+    ask = ask_of(request.place)
+    layouts = view.facts.layout[known]
+    if any(never_holds(view.facts.layouts[each], ask) is None for each in np.unique(layouts).tolist()):
+        return None
+    have, need, unit, reason = layout_shortage(view.facts.layouts, ask, layouts)
+    return _most(view.nodes, known, have, reason, need, unit)
+
+
+def layout_shortage(
+    known: Sequence[DeviceLayout], ask: DeviceAsk, layouts: IntArray
+) -> tuple[IntArray, int, str, Reason]:
+    """What each of some rows has, by their layouts, of what is needed there at least: that, its unit and the reason.
+
+    Where nodes lack different things it is what the one lacks that comes closest; the others have 0 of it.
+    """
+    refused = {place: never_holds(known[place], ask) for place in np.unique(layouts).tolist()}
+    found = [each for each in refused.values() if each is not None and each.have < each.need]
+    if not found:
+        reasons = {each.reason for each in refused.values() if each is not None}
+        reason = Reason.DEVICE_LAYOUT if Reason.DEVICE_LAYOUT in reasons else Reason.DEVICE_UNKNOWN
+        return np.zeros(layouts.size, dtype=np.int64), 1, "condition", reason
+    best = max(found, key=lambda each: (Fraction(each.have, each.need), each.need, each.unit))
+    have = [
+        each.have if each is not None and (each.need, each.unit) == (best.need, best.unit) else 0
+        for each in (refused[place] for place in layouts.tolist())
+    ]
+    return np.array(have, dtype=np.int64), best.need, best.unit, best.reason
 
 
 def _cpus(view: View, row: int) -> int:

@@ -11,8 +11,9 @@ from msgspec import structs
 from colo_common.events.placement import NearestMiss, ReasonCount
 from colo_common.model.reasons import SENTENCES, Reason
 from colo_common.model.shortage import CONDITION, shortage_text
-from colo_scheduler.capacity import too_large
+from colo_scheduler.capacity import layout_shortage, too_large
 from colo_scheduler.cluster import Cluster, View
+from colo_scheduler.device.layout import ask_of
 from colo_scheduler.filters import FREE_FILTERS, free_reason, has_zones
 from colo_scheduler.fit import Fit, Misfit
 from colo_scheduler.pool import Pool, pool_of
@@ -183,6 +184,8 @@ def _shortage(
             return cpu_held_together(request.cpu_mcpu, request.memory_bytes, parts), request.cpu_mcpu, "mcpu"
         case Reason.CPUS_SHORT:
             return view.stock.own_cpus[rows], request.own_cpus, "cpus"
+        case Reason.DEVICE_LAYOUT:
+            return layout_shortage(view.facts.layouts, ask_of(request.place), view.facts.layout[rows])[:3]
         case Reason.DEVICE_SHORT:
             for device in request.place.devices:
                 free = view.stock.free_devices(device.kind)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from colo_common.events.node import NodeTopologyReported
 from colo_common.model.invalid import InvalidInput
+from colo_scheduler.device.layout import NO_DEVICES, DeviceLayout, layout_of
 from colo_scheduler.eligibility.selector import LabelColumns
 from colo_scheduler.eligibility.taints import TAINTS_MAX, TaintColumn
 from colo_scheduler.pool import FloatArray
@@ -20,6 +21,7 @@ __all__ = ["BoolArray", "NodeFacts"]
 BoolArray = npt.NDArray[np.bool_]
 
 _NEVER: Final = 1 << 62
+_LAYOUTS_LEAST: Final = 64
 _ONLINE: Final = "online"
 """The capability of a node that runs online work and keeps it apart."""
 
@@ -38,8 +40,9 @@ class NodeFacts:
         self._log_begin = 0
         self.labels = LabelColumns(size)
         self.taints = TaintColumn(size)
-        self.kinds: list[frozenset[str]] = [frozenset()]
-        """The sets of kinds of devices that nodes have; `kind_set` says which one a row has."""
+        self.layouts: list[DeviceLayout] = [NO_DEVICES]
+        """The layouts of devices that nodes have; `layout` says which one a row has."""
+        self._layout_at: dict[DeviceLayout, int] = {NO_DEVICES: 0}
         self.allocate(size, columns)
 
     def allocate(self, size: int, columns: int) -> None:
@@ -53,7 +56,7 @@ class NodeFacts:
         self.rank: IntArray = np.zeros(size, dtype=np.int64)
         self.online: BoolArray = np.zeros(size, dtype=np.bool_)
         self.colocated: BoolArray = np.ones(size, dtype=np.bool_)
-        self.kind_set: IntArray = np.zeros(size, dtype=np.int64)
+        self.layout: IntArray = np.zeros(size, dtype=np.int64)
         self._may_grow: BoolArray = np.zeros(size, dtype=np.bool_)
         self._at_ms: IntArray = np.zeros(size, dtype=np.int64)
         self.start_log()
@@ -65,7 +68,7 @@ class NodeFacts:
         self.known[row] = self.fresh[row] = self.settled[row] = self.simulated[row] = self.online[row] = False
         self.colocated[row] = True
         self.socket[row] = NO_SOCKET
-        self.split_score[row] = self.kind_set[row] = self._at_ms[row] = 0
+        self.split_score[row] = self.layout[row] = self._at_ms[row] = 0
         self._may_grow[row] = False
         self.labels.forget(row)
         self.taints.write(row, ())
@@ -81,13 +84,23 @@ class NodeFacts:
         """Take what a node says of itself beside its topology."""
         self.labels.write(row, said.labels)
         self.taints.write(row, said.taints)
-        kinds = frozenset(device.kind for device in said.topology.devices)
-        if kinds not in self.kinds:
-            self.kinds.append(kinds)
-        self.kind_set[row] = self.kinds.index(kinds)
+        layout = layout_of(said.topology, said.rules)
+        if layout not in self._layout_at:
+            if len(self.layouts) > _LAYOUTS_LEAST + 2 * self.layout.size:
+                self._forget_layouts()
+            self._layout_at[layout] = len(self.layouts)
+            self.layouts.append(layout)
+        self.layout[row] = self._layout_at[layout]
         self.online[row] = any(each.name == _ONLINE and each.present for each in said.capabilities)
         self.colocated[row] = said.rules.is_colocated
         self.note(row)
+
+    def _forget_layouts(self) -> None:
+        """Keep only the layouts that some row has."""
+        used, places = np.unique(self.layout, return_inverse=True)
+        self.layouts = [self.layouts[place] for place in used.tolist()]
+        self._layout_at = {layout: place for place, layout in enumerate(self.layouts)}
+        self.layout[:] = places
 
     def write(self, row: int, *, known: bool, settled: bool, simulated: bool, may_grow: bool, at_ms: int) -> None:
         """Take a node's facts. `may_grow`: they were fresh at `at_ms`."""

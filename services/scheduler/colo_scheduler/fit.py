@@ -19,7 +19,7 @@ from colo_scheduler.cpus.choose import CpuRequest, choose_cpus
 from colo_scheduler.cpus.exclusive import HeldCpus
 from colo_scheduler.device.choose import NoDevices, choose_devices
 from colo_scheduler.device.hints import device_hints
-from colo_scheduler.device.inventory import WHOLE_PCT
+from colo_scheduler.device.layout import locality_of
 from colo_scheduler.inventory import CPU_MCPU, EXCLUSIVE, Holding, NodeInventory, amplified
 from colo_scheduler.numa.amounts import CPU, HUGE_PAGES, MEMORY, ZoneAmounts
 from colo_scheduler.numa.exclusive import Exclusive, ZoneStatus, status_of_zones
@@ -235,9 +235,15 @@ def _around(inventory: NodeInventory, request: RequestClass, wish: _Wish) -> Sur
         status = status_of_zones(inventory.cpus.zone_ids, holders)
     providers: tuple[ProviderHints, ...] = ()
     if request.place.devices and wish.policy is not NumaPolicy.NONE:
-        hints = device_hints(inventory.devices, request.place.devices, inventory.cpus.zone_ids)
+        hints = device_hints(
+            inventory.devices,
+            request.place.devices,
+            inventory.cpus.zone_ids,
+            locality=locality_of(request.place.joint_devices, inventory.rules),
+            partitions=inventory.partitions,
+        )
         if isinstance(hints, NoDevices):
-            return _no_devices(inventory, request, hints)
+            return _no_devices(hints)
         providers = ({"devices": [Hint(mask_of(hint.zones), hint.is_preferred, hint.score) for hint in hints]},)
     cores = inventory.cpus.cpus_per_core if wish.is_in_cores else 1
     around = Surroundings(
@@ -350,22 +356,22 @@ def _devices(
     if not asked:
         return ()
     is_strict = wish.policy in (NumaPolicy.SINGLE, NumaPolicy.RESTRICTED)
-    found = choose_devices(inventory.devices, asked, zones, only_in_zones=is_strict)
-    return _no_devices(inventory, request, found) if isinstance(found, NoDevices) else found.shares
+    found = choose_devices(
+        inventory.devices,
+        asked,
+        zones,
+        only_in_zones=is_strict,
+        locality=locality_of(request.place.joint_devices, inventory.rules),
+        partitions=inventory.partitions,
+    )
+    return _no_devices(found) if isinstance(found, NoDevices) else found.shares
 
 
-def _no_devices(inventory: NodeInventory, request: RequestClass, refused: NoDevices) -> Misfit:
-    if refused.reason is not Reason.DEVICE_SHORT:
+def _no_devices(refused: NoDevices) -> Misfit:
+    # What has no number is told as a condition.
+    if refused.have >= refused.need:
         return Misfit(refused.reason)
-    asked = next(each for each in request.place.devices if each.kind == refused.kind)
-    rooms = inventory.devices.rooms(refused.kind)
-    if asked.core_pct or asked.memory_bytes or asked.memory_pct:
-        free = sum(room.core_pct >= max(1, asked.core_pct) for room in rooms)
-    else:
-        free = sum(room.core_pct == WHOLE_PCT and not room.is_used for room in rooms)
-    need = max(1, asked.count)
-    # Shares of memory and the place of devices are told in words only.
-    return Misfit(Reason.DEVICE_SHORT, need, free, refused.kind) if free < need else Misfit(Reason.DEVICE_SHORT)
+    return Misfit(refused.reason, refused.need, refused.have, refused.unit)
 
 
 def _fitted(

@@ -18,6 +18,8 @@ from colo_common.model.topology import Cpu, NodeTopology
 from colo_scheduler.cpus.binding import ExclusivePolicy
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from colo_scheduler.device.inventory import DeviceInventory
+from colo_scheduler.device.layout import layout_of
+from colo_scheduler.device.partition import NO_PARTITIONS, GpuPartitions
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.qos.node_reservation import NodeReservation, divide_by_zones, reserved_cpus
 
@@ -95,6 +97,10 @@ def _index_of(cpus: tuple[Cpu, ...]) -> CpuTopology:
         return CpuTopology.from_rows(CpuRow(row.cpu, row.core, row.zone, row.socket) for row in cpus)
 
 
+def _partitions_of(topology: NodeTopology, rules: NodeRules) -> GpuPartitions:
+    return layout_of(topology, rules).partitions if topology.devices else NO_PARTITIONS
+
+
 def withheld_cpus(rules: NodeRules, cpus: CpuTopology, *, amounts_only: bool = False) -> CpuSet:
     """The CPUs that nobody is given; with `amounts_only` those that lessen what may be asked for, too."""
     if rules == UNRULED:
@@ -140,6 +146,7 @@ class NodeInventory:
         "fixed",
         "holdings",
         "lse",
+        "partitions",
         "rules",
         "shared_cpus",
         "topology",
@@ -155,6 +162,7 @@ class NodeInventory:
         # What is offered to one request may be less.
         self._open = self.cpus.all_mask & ~self.withheld
         self.devices = DeviceInventory(topology.devices)
+        self.partitions: GpuPartitions = _partitions_of(topology, rules)
         self.holdings: dict[Attempt, Holding] = {}
         self.fixed = 0
         """CPUs that somebody holds by number."""

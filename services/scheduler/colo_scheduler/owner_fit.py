@@ -6,7 +6,7 @@ CPUs by number and devices that the reservation holds are given to the owner bef
 from collections.abc import Collection, Sequence
 
 from colo_common.model.cpuset import CpuSet
-from colo_common.model.placement import DeviceShare, Placement, ZoneShare
+from colo_common.model.placement import Placement, ZoneShare
 from colo_scheduler.cluster import Node, View
 from colo_scheduler.decide import Choice
 from colo_scheduler.fit import Fit, Site, fit_node
@@ -108,19 +108,6 @@ def _offered(inventory: NodeInventory, place: Placement, left: Remainder, kinds:
     offered = _without(inventory, place)
     if place.cpus:
         offered.withheld |= offered.cpus.all_mask & ~CpuSet.parse(left.cpus).mask
-    own = {(share.kind, share.device): share for share in left.devices}
     for kind in sorted(kinds):
-        others = []
-        for room in offered.devices.rooms(kind):
-            mine = own.get((kind, room.device.device))
-            others.append(
-                DeviceShare(
-                    kind=kind,
-                    device=room.device.device,
-                    zone=room.device.zone,
-                    core_pct=max(0, room.core_pct - (mine.core_pct if mine else 0)),
-                    memory_bytes=max(0, room.memory_bytes - (mine.memory_bytes if mine else 0)),
-                )
-            )
-        offered.devices.load((f"others:{kind}", 0), [share for share in others if share.core_pct or share.memory_bytes])
+        offered.devices.limit(kind, left.devices)
     return offered

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from colo_common.model.constraints import DeviceRequest
+from colo_common.model.constraints import DeviceRequest, DeviceScope, JointDevices, PartitionPolicy, PartitionWish
 from colo_common.model.placement import DeviceShare
-from colo_common.model.topology import Device
+from colo_common.model.topology import Device, DevicePartition
 from colo_scheduler.device.choose import DeviceChoice, DeviceLocality, choose_devices
 from colo_scheduler.device.inventory import DeviceInventory
 from colo_scheduler.device.need import GPU, NIC
-from colo_scheduler.device.partition import GpuPartitions, Partition, PartitionWish, partitions_of_model
-from colo_scheduler.device.scope import Scope
+from colo_scheduler.device.partition import GpuPartitions, partitions_of_model
 from tests.parity.table import JsonObject, Result, Table, difference
 
-_SCOPES = {"": Scope.NODE, "Node": Scope.NODE, "NUMANode": Scope.ZONE, "PCIe": Scope.PCIE, "Device": Scope.DEVICE}
+_SCOPES = {
+    "": DeviceScope.NODE,
+    "Node": DeviceScope.NODE,
+    "NUMANode": DeviceScope.NUMA_NODE,
+    "PCIe": DeviceScope.PCIE,
+}
 
 
 def _devices(kind: str, rows: list[Mapping[str, Any]]) -> list[Device]:
@@ -39,7 +43,9 @@ def _partitions(case: JsonObject) -> GpuPartitions:
     if table:
         by_size = {
             int(size): tuple(
-                Partition(devices=tuple(row["minors"]), score=row.get("score", 0), bandwidth=row.get("bandwidth"))
+                DevicePartition(
+                    devices=tuple(row["minors"]), score=row.get("score", 0), bandwidth_bytes_per_s=row.get("bandwidth")
+                )
                 for row in rows
             )
             for size, rows in table.items()
@@ -49,21 +55,22 @@ def _partitions(case: JsonObject) -> GpuPartitions:
 
 
 def _locality(case: JsonObject) -> DeviceLocality:
-    has_wish = bool(case.get("ring_bandwidth")) or bool(case.get("restricted"))
-    return DeviceLocality(
-        scope=_SCOPES[case.get("required_scope") or ""],
-        joint=(GPU, NIC) if case.get("joint") else (),
-        same_pcie=case.get("joint_scope") == "SamePCIe",
-        partition=PartitionWish(bandwidth=case.get("ring_bandwidth") or None, only_best=bool(case.get("restricted")))
-        if has_wish
-        else None,
-    )
+    joint = JointDevices(kinds=(GPU, NIC), required=case.get("joint_scope") == "SamePCIe")
+    return DeviceLocality(joint=joint if case.get("joint") else None)
+
+
+def _wish(case: JsonObject) -> PartitionWish | None:
+    if not case.get("ring_bandwidth") and not case.get("restricted"):
+        return None
+    policy = PartitionPolicy.BEST if case.get("restricted") else PartitionPolicy.HONOR
+    return PartitionWish(policy=policy, bandwidth_bytes_per_s=case.get("ring_bandwidth") or 0)
 
 
 def _requests(case: JsonObject) -> list[DeviceRequest]:
     requests = []
     if case.get("gpu_wanted"):
-        requests.append(DeviceRequest(kind=GPU, count=case["gpu_wanted"]))
+        scope = _SCOPES[case.get("required_scope") or ""]
+        requests.append(DeviceRequest(kind=GPU, count=case["gpu_wanted"], scope=scope, partition=_wish(case)))
     units = case.get("rdma_wanted") or 0
     if units > 100:
         requests.append(DeviceRequest(kind=NIC, count=units // 100))
@@ -73,6 +80,9 @@ def _requests(case: JsonObject) -> list[DeviceRequest]:
 
 
 def _choose(case: JsonObject) -> object:
+    if case.get("required_scope") == "Device":
+        # No scope holds devices closer than a PCIe root, so nothing is chosen in a closer one.
+        return {"error": True}
     found = choose_devices(_inventory(case), _requests(case), locality=_locality(case), partitions=_partitions(case))
     if not isinstance(found, DeviceChoice):
         return {"error": True}

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from colo_common.model.constraints import DeviceRequest
+from colo_common.model.constraints import (
+    DeviceExclusive,
+    DeviceRequest,
+    DeviceScope,
+    JointDevices,
+    PartitionPolicy,
+    PartitionWish,
+)
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import DeviceShare
 from colo_common.model.reasons import Reason
-from colo_common.model.topology import Device
-from colo_scheduler.device.choose import DeviceChoice, DeviceLocality, NoDevices, choose_devices
+from colo_common.model.topology import Device, DevicePartition
+from colo_scheduler.device.choose import DeviceChoice, DeviceLocality, choose_devices
 from colo_scheduler.device.hints import BEST_SCORE, DeviceHint, device_hints
 from colo_scheduler.device.inventory import DeviceInventory
+from colo_scheduler.device.kind import NoDevices
 from colo_scheduler.device.need import need_of
-from colo_scheduler.device.partition import (
-    GpuPartitions,
-    Partition,
-    PartitionWish,
-    choose_partition,
-    partitions_of_model,
-)
-from colo_scheduler.device.scope import Scope
+from colo_scheduler.device.partition import GpuPartitions, choose_partition, partitions_of, partitions_of_model
 from colo_scheduler.device.scores import device_score, node_score
 
 GIB = 1 << 30
@@ -48,8 +51,8 @@ def numbers(found: DeviceChoice | NoDevices, kind: str = "gpu") -> list[int]:
     return [share.device for share in found.shares if share.kind == kind]
 
 
-def whole(count: int, kind: str = "gpu") -> DeviceRequest:
-    return DeviceRequest(kind=kind, count=count)
+def whole(count: int, kind: str = "gpu", **about: Any) -> DeviceRequest:
+    return DeviceRequest(kind=kind, count=count, **about)
 
 
 def test_whole_gpus_lie_as_close_to_each_other_as_they_can() -> None:
@@ -71,7 +74,9 @@ def test_the_zones_of_the_cpus_come_first() -> None:
     full = used(an_inventory(), *(a_share(n) for n in range(4, 8)))
     assert numbers(choose_devices(full, [whole(1)], [1])) == [0]
     refused = choose_devices(full, [whole(1)], [1], only_in_zones=True)
-    assert refused == NoDevices(reason=Reason.DEVICE_SHORT, kind="gpu", detail="1 wanted, 0 fit")
+    assert refused == NoDevices(
+        reason=Reason.DEVICE_SHORT, kind="gpu", detail="1 wanted, 0 fit", need=1, have=0, unit="gpu"
+    )
 
 
 def test_a_share_is_given_in_cores_and_memory() -> None:
@@ -91,35 +96,41 @@ def test_a_share_goes_where_scopes_are_used_already_and_there_to_the_freest_gpu_
 def test_shares_of_several_gpus_go_to_different_ones() -> None:
     found = choose_devices(an_inventory(), [DeviceRequest(kind="gpu", count=3, core_pct=50, memory_pct=50)])
     assert numbers(found) == [0, 1, 2]
-    close = DeviceLocality(scope=Scope.PCIE)
-    refused = choose_devices(an_inventory(), [DeviceRequest(kind="gpu", count=2, core_pct=50)], locality=close)
+    close = DeviceRequest(kind="gpu", count=2, core_pct=50, scope=DeviceScope.PCIE)
+    refused = choose_devices(an_inventory(), [close])
     assert isinstance(refused, NoDevices)
 
 
 def test_a_required_scope_is_kept() -> None:
     inventory = used(an_inventory(), a_share(0), a_share(2), a_share(4), a_share(6))
     assert numbers(choose_devices(inventory, [whole(2)])) == [1, 3]
-    in_zone = choose_devices(inventory, [whole(3)], locality=DeviceLocality(scope=Scope.ZONE))
-    assert in_zone == NoDevices(reason=Reason.DEVICE_SHORT, kind="gpu", detail="3 wanted in one zone, 4 fit")
-    assert isinstance(choose_devices(inventory, [whole(2)], locality=DeviceLocality(scope=Scope.PCIE)), NoDevices)
+    assert choose_devices(inventory, [whole(3, scope=DeviceScope.NUMA_NODE)]) == NoDevices(
+        reason=Reason.DEVICE_SHORT,
+        kind="gpu",
+        detail="3 wanted in one NUMA node, 2 fit",
+        need=3,
+        have=2,
+        unit="gpu in one NUMA node",
+    )
+    assert isinstance(choose_devices(inventory, [whole(2, scope=DeviceScope.PCIE)]), NoDevices)
+    nics = used(an_inventory(), DeviceShare(kind="nic", device=1, zone=0))
+    assert numbers(choose_devices(nics, [whole(2, "nic", scope=DeviceScope.NUMA_NODE)]), "nic") == [2, 3]
 
 
 def test_gpus_whose_switch_is_unknown_are_not_taken_for_close() -> None:
     unknown = an_inventory(*(Device(kind="gpu", device=n, zone=0) for n in range(2)))
     assert numbers(choose_devices(unknown, [whole(2)])) == [0, 1]
-    assert isinstance(choose_devices(unknown, [whole(2)], locality=DeviceLocality(scope=Scope.PCIE)), NoDevices)
+    assert isinstance(choose_devices(unknown, [whole(2, scope=DeviceScope.PCIE)]), NoDevices)
 
 
 def test_nics_hang_on_the_switches_of_the_gpus() -> None:
     nic = DeviceRequest(kind="nic", core_pct=1)
-    joint = DeviceLocality(joint=("gpu", "nic"), same_pcie=True)
+    joint = DeviceLocality(joint=JointDevices(kinds=("gpu", "nic"), required=True))
     found = choose_devices(used(an_inventory(), a_share(0)), [nic, whole(2)], locality=joint)
     assert (numbers(found), numbers(found, "nic")) == ([2, 3], [1])
     taken = used(an_inventory(), a_share(0), DeviceShare(kind="nic", device=1, zone=0))
     refused = choose_devices(taken, [nic, whole(2)], locality=joint)
-    assert refused == NoDevices(
-        reason=Reason.DEVICE_SHORT, kind="nic", detail="must hang on the PCIe switches of the gpu"
-    )
+    assert refused == NoDevices(reason=Reason.DEVICE_SHORT, kind="nic", detail="must be where the gpu is")
 
 
 def test_groups_of_linked_gpus_are_honored_or_only_preferred() -> None:
@@ -130,24 +141,30 @@ def test_groups_of_linked_gpus_are_honored_or_only_preferred() -> None:
     assert isinstance(choose_devices(inventory, [whole(3)], partitions=honored), NoDevices)
     preferred = GpuPartitions(by_size=table)
     assert len(numbers(choose_devices(inventory, [whole(3)], partitions=preferred))) == 3
-    wish = DeviceLocality(partition=PartitionWish(only_best=True))
-    assert isinstance(choose_devices(inventory, [whole(3)], partitions=preferred, locality=wish), NoDevices)
+    best = whole(3, partition=PartitionWish(policy=PartitionPolicy.BEST))
+    assert isinstance(choose_devices(inventory, [best], partitions=preferred), NoDevices)
+    rather = whole(3, partition=PartitionWish(policy=PartitionPolicy.PREFER))
+    assert len(numbers(choose_devices(inventory, [rather], partitions=preferred))) == 3
     assert partitions_of_model("A10") is None
 
 
 def test_groups_are_chosen_in_ascending_score_and_weighed_by_the_first_class_of_larger_ones() -> None:
     table = {
-        1: (Partition(devices=(0,), score=2), Partition(devices=(2,), score=2), Partition(devices=(6,), score=3)),
-        2: (Partition(devices=(0, 1), score=1), Partition(devices=(2, 3), score=9)),
+        1: (
+            DevicePartition(devices=(0,), score=2),
+            DevicePartition(devices=(2,), score=2),
+            DevicePartition(devices=(6,), score=3),
+        ),
+        2: (DevicePartition(devices=(0, 1), score=1), DevicePartition(devices=(2, 3), score=9)),
     }
     rooms = an_inventory().rooms("gpu")
     assert choose_partition(rooms, 1, table, None) == table[1][1]
     busy = used(an_inventory(), a_share(0), a_share(2)).rooms("gpu")
     assert choose_partition(busy, 1, table, None) == table[1][2]
-    assert choose_partition(busy, 1, table, PartitionWish(only_best=True)) is None
-    fast = {2: (Partition(devices=(0, 1), bandwidth=200), Partition(devices=(2, 3)))}
-    assert choose_partition(rooms, 2, fast, PartitionWish(bandwidth=200)) == fast[2][0]
-    assert choose_partition(rooms, 2, fast, PartitionWish(bandwidth=201)) is None
+    assert choose_partition(busy, 1, table, PartitionWish(policy=PartitionPolicy.BEST)) is None
+    fast = {2: (DevicePartition(devices=(0, 1), bandwidth_bytes_per_s=200), DevicePartition(devices=(2, 3)))}
+    assert choose_partition(rooms, 2, fast, PartitionWish(bandwidth_bytes_per_s=200)) == fast[2][0]
+    assert choose_partition(rooms, 2, fast, PartitionWish(bandwidth_bytes_per_s=201)) is None
 
 
 def test_an_owner_uses_what_its_reservation_holds_and_may_have_to_stay_inside() -> None:
@@ -158,7 +175,9 @@ def test_an_owner_uses_what_its_reservation_holds_and_may_have_to_stay_inside() 
     assert numbers(choose_devices(inventory, [whole(1)])) == [4]
     assert numbers(choose_devices(inventory, [whole(2)], reusable=held)) == [6, 7]
     inside = choose_devices(inventory, [whole(2)], reusable=held, only_reusable=True)
-    assert inside == NoDevices(reason=Reason.DEVICE_SHORT, kind="gpu", detail="2 wanted, 1 fit")
+    assert inside == NoDevices(
+        reason=Reason.DEVICE_SHORT, kind="gpu", detail="2 wanted, 1 fit", need=2, have=1, unit="gpu"
+    )
     small = DeviceRequest(kind="gpu", core_pct=60)
     assert numbers(choose_devices(inventory, [small], reusable=held[1:])) == [7]
     assert isinstance(choose_devices(inventory, [small], reusable=held[1:], only_reusable=True), NoDevices)
@@ -231,3 +250,46 @@ def test_scores_follow_what_would_be_left() -> None:
     assert node_score(inventory, [half, DeviceRequest(kind="nic", core_pct=100)], packs=True) == (12 + 25) // 2
     assert node_score(inventory, [], packs=False) == 0
     assert node_score(an_inventory(*NICS), [half], packs=False) == 0
+
+
+def test_devices_have_the_labels_that_are_asked_for() -> None:
+    labelled = [
+        Device(kind="gpu", device=n, zone=0, labels=(("model", "A100" if n < 2 else "H100"),)) for n in range(4)
+    ]
+    inventory = an_inventory(*labelled)
+    h100 = whole(2, labels=(("model", "H100"),))
+    assert numbers(choose_devices(inventory, [h100])) == [2, 3]
+    used(inventory, DeviceShare(kind="gpu", device=3, zone=0))
+    assert isinstance(choose_devices(inventory, [h100]), NoDevices)
+    refused = choose_devices(inventory, [whole(1, labels=(("model", "H200"),))])
+    assert isinstance(refused, NoDevices)
+    assert (refused.reason, refused.detail) == (Reason.DEVICE_UNKNOWN, "the node has no device 'gpu' with model=H200")
+
+
+def test_devices_of_ones_own_are_whole_and_their_roots_are_kept_too_where_that_is_asked_for() -> None:
+    inventory = used(an_inventory(), a_share(0, 10, 0))
+    alone = whole(1, exclusive=DeviceExclusive.PCIE_LEVEL)
+    found = choose_devices(inventory, [alone])
+    # GPU 1 hangs beside one that is used.
+    assert numbers(found) == [2]
+    assert isinstance(found, DeviceChoice)
+    assert [(share.core_pct, share.exclusive) for share in found.shares] == [(100, DeviceExclusive.PCIE_LEVEL)]
+    inventory.hold(("alone/t/0", 1), found.shares)
+    rooms = {room.number: room for room in inventory.rooms("gpu")}
+    assert (rooms[3].core_pct, rooms[3].memory_bytes) == (0, 0)
+    assert numbers(choose_devices(inventory, [whole(5)])) == [1, 4, 5, 6, 7]
+    assert isinstance(choose_devices(inventory, [whole(6)]), NoDevices)
+    inventory.release(("alone/t/0", 1))
+    assert numbers(choose_devices(inventory, [whole(7)])) == [1, 2, 3, 4, 5, 6, 7]
+    inventory.check()
+
+
+def test_the_groups_of_a_node_are_its_operators_or_those_of_its_model() -> None:
+    table = (DevicePartition(devices=(0, 1)), DevicePartition(devices=(2,)))
+    own = partitions_of(GPUS, table, is_honored=True)
+    assert own == GpuPartitions(by_size={2: (table[0],), 1: (table[1],)}, is_honored=True)
+    h100 = [Device(kind="gpu", device=n, zone=0, labels=(("model", "H100"),)) for n in range(8)]
+    assert partitions_of(h100, ()).by_size == partitions_of_model("H100")
+    assert partitions_of(h100[:7], ()).by_size is None
+    # Without a table there is nothing to honor.
+    assert partitions_of(GPUS, (), is_honored=True) == GpuPartitions()

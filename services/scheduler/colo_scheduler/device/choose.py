@@ -2,38 +2,33 @@
 
 GPUs: in groups where the node has such, else as close to each other as possible; other devices: the ones that are left most free,
 or packed. Devices that are asked for jointly hang on the same PCIe switches where that is possible, or must. Figures and order
-are those of koordinator-sh/koordinator:pkg/scheduler/plugins/deviceshare/{device_allocator,allocator_gpu}.go.
+are those of koordinator-sh/koordinator:pkg/scheduler/plugins/deviceshare/{device_allocator,allocator_gpu}.go, where the first of
+the joint kinds takes what it likes best and the others follow if they can. With `is_joint_sought` it takes what all can follow.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
 
-from colo_common.model.constraints import DeviceRequest
+from colo_common.model.constraints import DeviceRequest, JointDevices
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import DeviceShare
 from colo_common.model.reasons import Reason
 from colo_scheduler.device.inventory import DeviceInventory, DeviceRoom
-from colo_scheduler.device.need import GPU, DeviceNeed, check_device_requests, need_of
-from colo_scheduler.device.partition import NO_PARTITIONS, GpuPartitions, PartitionWish, choose_partition
-from colo_scheduler.device.scope import Scope, choose_in_scopes, pcie_of
-from colo_scheduler.device.scores import device_score
+from colo_scheduler.device.joint import choose_together, place_of
+from colo_scheduler.device.kind import NoDevices, Stock, choose_kind, short
+from colo_scheduler.device.need import DeviceNeed, check_device_requests, need_of
+from colo_scheduler.device.partition import NO_PARTITIONS, GpuPartitions
 
 __all__ = ["ANYWHERE", "DeviceChoice", "DeviceLocality", "NoDevices", "choose_devices"]
 
 
 class DeviceLocality(Struct, frozen=True, kw_only=True):
-    """How devices of one request must lie.
+    """How devices of one request must lie. `packs`: rather devices that are used already."""
 
-    scope: GPUs no further apart than this. joint: kinds that belong together, the first decides; same_pcie: on exactly the same
-    switches, else if possible. partition: GPUs in a group of the node. packs: rather devices that are used already.
-    """
-
-    scope: Scope = Scope.NODE
-    joint: tuple[str, ...] = ()
-    same_pcie: bool = False
-    partition: PartitionWish | None = None
+    joint: JointDevices | None = None
+    is_joint_sought: bool = False
     packs: bool = False
 
 
@@ -44,14 +39,6 @@ class DeviceChoice(Struct, frozen=True, kw_only=True):
     """The shares to hold, by kind and number."""
 
     shares: tuple[DeviceShare, ...]
-
-
-class NoDevices(Struct, frozen=True, kw_only=True):
-    """Why the node cannot give the devices: which kind, and what is short, in words."""
-
-    reason: Reason
-    kind: str
-    detail: str
 
 
 def choose_devices(
@@ -77,6 +64,10 @@ def choose_devices(
             known = ", ".join(inventory.kinds) or "none"
             detail = f"the node has no device {request.kind!r}; it has {known}"
             return NoDevices(reason=Reason.DEVICE_UNKNOWN, kind=request.kind, detail=detail)
+        if request.labels and not inventory.has(request.kind, request.labels):
+            labels = ", ".join(f"{name}={value}" for name, value in request.labels)
+            detail = f"the node has no device {request.kind!r} with {labels}"
+            return NoDevices(reason=Reason.DEVICE_UNKNOWN, kind=request.kind, detail=detail)
     needs = [need_of(request) for request in requests]
     refused: NoDevices | None = None
     for in_zones in ([True] if zones else []) + ([] if zones and only_in_zones else [False]):
@@ -87,12 +78,14 @@ def choose_devices(
                     for room in inventory.rooms(need.kind, reusable)
                     if (not in_zones or room.device.zone < 0 or room.device.zone in zones)
                     and (not from_reusable or room.is_reusable)
+                    and need.labels.issubset(room.device.labels)
                 ]
                 for need in needs
             }
             if from_reusable and only_reusable:
                 rooms = {kind: _capped(found, reusable) for kind, found in rooms.items()}
-            found = _choose_all(needs, rooms, locality, partitions)
+            stock = Stock(rooms=rooms, partitions=partitions, packs=locality.packs)
+            found = _choose_all(needs, stock, locality)
             if isinstance(found, DeviceChoice):
                 return found
             refused = found
@@ -111,36 +104,49 @@ def _capped(rooms: Sequence[DeviceRoom], reusable: Sequence[DeviceShare]) -> lis
     ]
 
 
-def _choose_all(
-    needs: Sequence[DeviceNeed],
-    rooms: dict[str, list[DeviceRoom]],
-    locality: DeviceLocality,
-    partitions: GpuPartitions,
-) -> DeviceChoice | NoDevices:
+def _choose_all(needs: Sequence[DeviceNeed], stock: Stock, locality: DeviceLocality) -> DeviceChoice | NoDevices:
     by_kind = {need.kind: need for need in needs}
-    joint = [by_kind[kind] for kind in locality.joint if kind in by_kind] if len(needs) > 1 else []
+    rule = locality.joint
+    joint = [by_kind[kind] for kind in rule.kinds if kind in by_kind] if rule and len(needs) > 1 else []
     taken: dict[str, list[DeviceRoom]] = {}
-    switches: set[str] = set()
-    for need in joint + [need for need in needs if need not in joint]:
-        least = most = need.count
-        is_secondary = need in joint[1:]
-        if is_secondary and locality.same_pcie:
-            least = max(least, len(switches))
-        if is_secondary:
-            most = max(least, len(switches))
-        found = _choose_kind(
-            need, rooms[need.kind], least, most, switches if is_secondary else set(), locality, partitions
-        )
-        if isinstance(found, NoDevices):
-            return found
-        taken[need.kind] = found
-        here = {pcie_of(room) for room in found}
-        if joint and need is joint[0]:
-            switches = here
-        elif is_secondary and locality.same_pcie and here != switches:
-            return _short(need, f"must hang on the PCIe switches of the {joint[0].kind}")
+    if rule is not None and len(joint) > 1:
+        together: dict[str, list[DeviceRoom]] | NoDevices | None = None
+        if locality.is_joint_sought:
+            together = choose_together(joint, stock, rule.scope)
+        if together is None or (isinstance(together, NoDevices) and not rule.required):
+            together = _choose_following(joint, stock, rule)
+        if isinstance(together, NoDevices):
+            return together
+        taken.update(together)
+    for need in needs:
+        if need.kind not in taken:
+            found = choose_kind(need, stock, need.count, need.count)
+            if isinstance(found, NoDevices):
+                return found
+            taken[need.kind] = found
     shares = [_share(by_kind[kind], room) for kind, found in taken.items() for room in found]
     return DeviceChoice(shares=tuple(sorted(shares, key=lambda share: (share.kind, share.device))))
+
+
+def _choose_following(
+    joint: Sequence[DeviceNeed], stock: Stock, rule: JointDevices
+) -> dict[str, list[DeviceRoom]] | NoDevices:
+    """The first kind as it likes best, then the others where it is."""
+    first = joint[0]
+    taken: dict[str, list[DeviceRoom]] = {}
+    places: set[str] = set()
+    for need in joint:
+        least = max(need.count, len(places)) if rule.required else need.count
+        found = choose_kind(need, stock, least, max(least, len(places)), places)
+        if isinstance(found, NoDevices):
+            return found
+        here = {place_of(room, rule.scope) for room in found}
+        if need is first:
+            places = here
+        elif rule.required and here != places:
+            return short(need, f"must be where the {first.kind} is")
+        taken[need.kind] = found
+    return taken
 
 
 def _share(need: DeviceNeed, room: DeviceRoom) -> DeviceShare:
@@ -148,93 +154,3 @@ def _share(need: DeviceNeed, room: DeviceRoom) -> DeviceShare:
     if share is None:
         raise InvariantBroken("a device was chosen that has too little", kind=need.kind, device=room.number)
     return share
-
-
-def _choose_kind(
-    need: DeviceNeed,
-    rooms: Sequence[DeviceRoom],
-    least: int,
-    most: int,
-    switches: set[str],
-    locality: DeviceLocality,
-    partitions: GpuPartitions,
-) -> list[DeviceRoom] | NoDevices:
-    if need.kind == GPU:
-        return _choose_gpus(need, rooms, locality, partitions)
-    return _choose_plainly(need, rooms, least, most, switches, packs=locality.packs)
-
-
-def _choose_gpus(
-    need: DeviceNeed, rooms: Sequence[DeviceRoom], locality: DeviceLocality, partitions: GpuPartitions
-) -> list[DeviceRoom] | NoDevices:
-    if not need.is_shared:
-        in_group = _choose_group(need, rooms, locality.partition, partitions)
-        if isinstance(in_group, list):
-            return in_group
-        if partitions.is_honored or locality.partition is not None:
-            return in_group
-    if need.is_shared and need.count > 1:
-        if locality.scope > Scope.NODE:
-            return _short(need, "shares of several GPUs cannot be kept close to each other")
-        return _choose_plainly(need, rooms, need.count, need.count, set(), packs=locality.packs)
-    found = choose_in_scopes(
-        rooms,
-        need.count,
-        fits=lambda room: need.share_of(room) is not None,
-        score=_scorer(need, packs=locality.packs) if need.is_shared else None,
-        required=locality.scope,
-    )
-    if found is None:
-        where = "" if locality.scope is Scope.NODE else f" in one {locality.scope.name.lower()}"
-        return _short(need, f"{need.count} wanted{where}, {_fitting(need, rooms)} fit")
-    return list(found)
-
-
-def _choose_group(
-    need: DeviceNeed, rooms: Sequence[DeviceRoom], wish: PartitionWish | None, partitions: GpuPartitions
-) -> list[DeviceRoom] | NoDevices:
-    if partitions.by_size is None:
-        return _short(need, "the node has no table of GPU groups")
-    if not partitions.by_size.get(need.count):
-        return _short(need, f"the node has no groups of {need.count}")
-    group = choose_partition(rooms, need.count, partitions.by_size, wish)
-    if group is None:
-        return _short(need, f"no group of {need.count} is unused")
-    return [room for number in group.devices for room in rooms if room.number == number]
-
-
-def _choose_plainly(
-    need: DeviceNeed, rooms: Sequence[DeviceRoom], least: int, most: int, switches: set[str], *, packs: bool
-) -> list[DeviceRoom] | NoDevices:
-    score = _scorer(need, packs=packs)
-    ranked = sorted(rooms, key=lambda room: (not room.is_reusable, -score(room), room.number))
-    fitting = [room for room in _by_turns(ranked, switches) if need.share_of(room) is not None]
-    if len(fitting) < least:
-        return _short(need, f"{least} wanted, {len(fitting)} fit")
-    return fitting[:most]
-
-
-def _by_turns(ranked: Sequence[DeviceRoom], switches: set[str]) -> list[DeviceRoom]:
-    """First one device of each preferred switch, then their second ones, and so on; all other devices last."""
-    turns: dict[str, int] = {}
-    keyed: list[tuple[int, DeviceRoom]] = []
-    for room in ranked:
-        pcie = pcie_of(room)
-        if pcie in switches:
-            turns[pcie] = turns.get(pcie, 0) + 1
-            keyed.append((turns[pcie], room))
-        else:
-            keyed.append((len(ranked) + 1, room))
-    return [room for _, room in sorted(keyed, key=lambda pair: pair[0])]
-
-
-def _scorer(need: DeviceNeed, *, packs: bool) -> Callable[[DeviceRoom], int]:
-    return lambda room: device_score(need, room, packs=packs)
-
-
-def _fitting(need: DeviceNeed, rooms: Sequence[DeviceRoom]) -> int:
-    return sum(need.share_of(room) is not None for room in rooms)
-
-
-def _short(need: DeviceNeed, detail: str) -> NoDevices:
-    return NoDevices(reason=Reason.DEVICE_SHORT, kind=need.kind, detail=detail)

@@ -1,12 +1,14 @@
 """The devices of one node and who holds how much of each.
 
 A device has 100 % of its cores (units, for a NIC or an FPGA) and, when it is known, an amount of memory. Whoever holds a share
-holds both parts of it; what is left is never handed out twice. A device that is not healthy has nothing to give.
+holds both parts of it; what is left is never handed out twice. A device that is not healthy has nothing to give, and neither has
+one on a PCIe root that somebody keeps others of the kind away from.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from colo_common.model.constraints import DeviceExclusive
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import DeviceShare
 from colo_common.model.topology import Device
@@ -20,12 +22,16 @@ DeviceKey = tuple[str, int]
 
 
 class DeviceRoom(NamedTuple):
-    """A healthy device and what is free of it. `is_reusable`: some of that is held for the one who asks."""
+    """A healthy device and what is free of it. `is_reusable`: some of that is held for the one who asks.
+
+    `is_root_used`: somebody else holds a share of it, or of another device of the kind on the same PCIe root.
+    """
 
     device: Device
     core_pct: int
     memory_bytes: int
     is_reusable: bool = False
+    is_root_used: bool = False
 
     @property
     def number(self) -> int:
@@ -50,6 +56,9 @@ class DeviceInventory:
             self._devices[key] = device
         self._holds: dict[Attempt, tuple[DeviceShare, ...]] = {}
         self._held: dict[DeviceKey, tuple[int, int]] = {}
+        self._alone: dict[DeviceKey, int] = {}
+        """How many shares of a device keep others away from its PCIe root."""
+        self._limits: dict[str, dict[int, DeviceShare]] = {}
         self._rooms: dict[str, tuple[DeviceRoom, ...]] = {}
 
     @property
@@ -69,12 +78,35 @@ class DeviceInventory:
             return self._rooms[kind]
         return self._rooms_of(kind, reusable)
 
+    def limit(self, kind: str, shares: Sequence[DeviceShare]) -> None:
+        """From now on offer nothing of a kind but these shares, as far as they are free."""
+        self._limits[kind] = {share.device: share for share in shares if share.kind == kind}
+        self._rooms.clear()
+
+    def has(self, kind: str, labels: Sequence[tuple[str, str]] = ()) -> bool:
+        """Whether the node has a device of the kind with all these labels, healthy or not."""
+        return any(key[0] == kind and set(labels) <= set(device.labels) for key, device in self._devices.items())
+
     def _rooms_of(self, kind: str, reusable: Sequence[DeviceShare]) -> tuple[DeviceRoom, ...]:
-        return tuple(
+        rooms = [
             self._room(device, [share for share in reusable if (share.kind, share.device) == key])
             for key, device in sorted(self._devices.items())
-            if key[0] == kind and device.is_healthy
-        )
+            if key[0] == kind
+        ]
+        used = {room.device.pcie for room in rooms if room.is_used}
+        alone = {self._devices[key].pcie for key in self._alone if key[0] == kind and key in self._devices} - {""}
+        found = []
+        for room in rooms:
+            if not room.device.is_healthy:
+                continue
+            pcie = room.device.pcie
+            if pcie in alone and (kind, room.number) not in self._alone:
+                found.append(room._replace(core_pct=0, memory_bytes=0, is_root_used=True))
+            elif room.is_used or (pcie and pcie in used):
+                found.append(room._replace(is_root_used=True))
+            else:
+                found.append(room)
+        return tuple(found) if kind not in self._limits else _limited(found, self._limits[kind])
 
     def _room(self, device: Device, reusable: Sequence[DeviceShare]) -> DeviceRoom:
         core_pct, memory_bytes = self._held.get((device.kind, device.device), (0, 0))
@@ -132,6 +164,12 @@ class DeviceInventory:
                 self._held.pop(key, None)
             else:
                 self._held[key] = held
+            if share.exclusive is DeviceExclusive.PCIE_LEVEL:
+                alone = self._alone.get(key, 0) + sign
+                if alone:
+                    self._alone[key] = alone
+                else:
+                    self._alone.pop(key, None)
 
     def _problem_of(self, shares: Sequence[DeviceShare]) -> InvalidInput | None:
         seen: set[DeviceKey] = set()
@@ -164,6 +202,17 @@ class DeviceInventory:
         kept: Mapping[DeviceKey, tuple[int, int]] = self._held
         if {key: held for key, held in sums.items() if held != (0, 0)} != kept:
             raise InvariantBroken("what is held of devices differs from the holds", kept=kept, computed=sums)
+
+
+def _limited(rooms: Sequence[DeviceRoom], limits: Mapping[int, DeviceShare]) -> tuple[DeviceRoom, ...]:
+    return tuple(
+        room._replace(
+            core_pct=min(room.core_pct, limits[room.number].core_pct),
+            memory_bytes=min(room.memory_bytes, limits[room.number].memory_bytes),
+        )
+        for room in rooms
+        if room.number in limits
+    )
 
 
 def _shown(key: DeviceKey) -> str:

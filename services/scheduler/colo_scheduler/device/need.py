@@ -8,10 +8,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from colo_common.model.constraints import DeviceRequest
+from colo_common.model.constraints import DeviceExclusive, DeviceRequest, DeviceScope, PartitionWish
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import DeviceShare
 from colo_scheduler.device.inventory import WHOLE_PCT, DeviceRoom
+from colo_scheduler.device.scope import Scope
 
 __all__ = ["COUNT_MOST", "FPGA", "GPU", "NIC", "DeviceNeed", "check_device_requests", "devices_of_resources", "need_of"]
 
@@ -20,6 +21,12 @@ NIC: Final = "nic"
 FPGA: Final = "fpga"
 COUNT_MOST: Final = 1_024
 """The most devices of one kind in one request."""
+
+_SCOPES: Final = {
+    DeviceScope.NODE: Scope.NODE,
+    DeviceScope.NUMA_NODE: Scope.ZONE,
+    DeviceScope.PCIE: Scope.PCIE,
+}
 
 _WHOLE_NAMES: Final = ("nvidia.com/gpu", "amd.com/gpu", "dcu.com/gpu")
 _GPU_PERCENT: Final = "koordinator.sh/gpu"
@@ -34,7 +41,8 @@ _GPU_NAMES: Final = (*_WHOLE_NAMES, _GPU_PERCENT, _GPU_SHARED, _GPU_CORE, _GPU_M
 class DeviceNeed(Struct, frozen=True, kw_only=True):
     """`count` devices of a kind, and the same share of each: `memory_pct` or `memory_bytes` of its memory, or neither.
 
-    A device whose memory is not known can be given as a whole, or without memory, but not in shares of memory.
+    A device whose memory is not known can be given as a whole, or without memory, but not in shares of memory. The devices have
+    all `labels`, and lie no further apart than `scope`.
     """
 
     kind: str
@@ -42,6 +50,10 @@ class DeviceNeed(Struct, frozen=True, kw_only=True):
     core_pct: int
     memory_pct: int = 0
     memory_bytes: int = 0
+    labels: frozenset[tuple[str, str]] = frozenset()
+    scope: Scope = Scope.NODE
+    exclusive: DeviceExclusive = DeviceExclusive.NONE
+    partition: PartitionWish | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -64,6 +76,8 @@ class DeviceNeed(Struct, frozen=True, kw_only=True):
             return None
         if self.is_whole and room.is_used:
             return None
+        if self.exclusive is DeviceExclusive.PCIE_LEVEL and room.is_root_used:
+            return None
         device = room.device
         return DeviceShare(
             kind=device.kind,
@@ -71,18 +85,24 @@ class DeviceNeed(Struct, frozen=True, kw_only=True):
             zone=device.zone,
             core_pct=self.core_pct,
             memory_bytes=memory_bytes,
+            exclusive=self.exclusive,
         )
 
 
 def need_of(request: DeviceRequest) -> DeviceNeed:
-    """The need behind a request: without any share it asks for whole devices."""
-    is_whole = not (request.core_pct or request.memory_pct or request.memory_bytes)
+    """The need behind a request: without any share, and with devices of one's own, it asks for whole ones."""
+    has_share = bool(request.core_pct or request.memory_pct or request.memory_bytes)
+    is_whole = not has_share or request.exclusive is not DeviceExclusive.NONE
     return DeviceNeed(
         kind=request.kind,
         count=request.count or 1,
         core_pct=WHOLE_PCT if is_whole else request.core_pct,
         memory_pct=WHOLE_PCT if is_whole else request.memory_pct,
-        memory_bytes=request.memory_bytes,
+        memory_bytes=0 if is_whole else request.memory_bytes,
+        labels=frozenset(request.labels),
+        scope=_SCOPES[request.scope],
+        exclusive=request.exclusive,
+        partition=request.partition,
     )
 
 

@@ -10,16 +10,15 @@ from typing import NamedTuple
 
 from colo_scheduler.device.inventory import DeviceRoom
 
-__all__ = ["Scope", "choose_in_scopes", "pcie_of"]
+__all__ = ["Scope", "choose_in_scopes", "most_in_scope", "pcie_of"]
 
 
 class Scope(IntEnum):
-    """How close devices must be to each other; a larger one is closer. No two devices are as close as DEVICE says."""
+    """How close devices must be to each other; a larger one is closer."""
 
     NODE = 1
     ZONE = 2
     PCIE = 3
-    DEVICE = 4
 
 
 class _Place(NamedTuple):
@@ -54,6 +53,17 @@ def choose_in_scopes(
     """
     found = _search(_tree(rooms), count, fits, score, required, 0, 0)
     return None if found is None else found.rooms
+
+
+def most_in_scope(rooms: Sequence[DeviceRoom], scope: Scope) -> int:
+    """How many of the devices lie together in the one place of that scope that has most of them."""
+    if scope is Scope.NODE:
+        return len(rooms)
+    counts: dict[tuple[object, ...], int] = {}
+    for room in rooms:
+        place = (room.device.zone, *((pcie_of(room),) if scope > Scope.ZONE else ()))
+        counts[place] = counts.get(place, 0) + 1
+    return max(counts.values(), default=0)
 
 
 def _tree(rooms: Sequence[DeviceRoom]) -> _Place:

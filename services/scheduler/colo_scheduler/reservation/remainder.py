@@ -99,6 +99,7 @@ def _devices_left(reserved: Sequence[DeviceShare], taken: Sequence[DeviceShare])
                     zone=share.zone,
                     core_pct=core_pct,
                     memory_bytes=memory_bytes,
+                    exclusive=share.exclusive,
                 )
             )
     return tuple(left)
