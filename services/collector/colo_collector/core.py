@@ -45,13 +45,14 @@ class CollectorCore:
         self.skipped: dict[Skip, int] = {}
         self.sample_seq = 0
         self.inspected: Inspected | None = None
+        self._said_ms = 0
         self._gauges = tuple(Gauge(threshold, policy.window_ms) for threshold in policy.thresholds)
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """The only way in. Raises InvalidInput, before anything changed, for an event that contradicts itself."""
         match event:
             case Measured():
-                return self._measured(event)
+                return self._measured(event, now_ms)
             case Inspected():
                 return self._inspected(event, now_ms)
             case Unreadable():
@@ -80,6 +81,10 @@ class CollectorCore:
         if event == self.inspected:
             return []
         self.inspected = event
+        return [self._topology(event, now_ms)]
+
+    def _topology(self, event: Inspected, now_ms: int) -> Publish:
+        self._said_ms = now_ms
         fact = NodeTopologyReported(
             at_ms=now_ms,
             node=self.node,
@@ -91,15 +96,17 @@ class CollectorCore:
             rules=event.rules,
         )
         # The time is in the id because a machine may become again what it was within the bus's memory for copies.
-        return [Publish(fact=fact, id=f"collector:topology:{self.node}:{content_hash(event)}:{now_ms}")]
+        return Publish(fact=fact, id=f"collector:topology:{self.node}:{content_hash(event)}:{now_ms}")
 
-    def _measured(self, event: Measured) -> list[Effect]:
+    def _measured(self, event: Measured, now_ms: int) -> list[Effect]:
         if self.inspected is None:
             self._skip(Skip.NO_TOPOLOGY)
             return []
         _check(event, self.inspected)
         self.sample_seq += 1
         effects: list[Effect] = list(self._crossings(event))
+        if now_ms - self._said_ms >= self.policy.topology_again_ms:
+            effects.append(self._topology(self.inspected, now_ms))
         sample = NodeUsageSampled(
             at_ms=event.at_ms,
             node=self.node,

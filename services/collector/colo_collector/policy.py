@@ -14,6 +14,7 @@ Signal = Literal["cpu_some", "cpu_full", "memory_some", "memory_full", "io_some"
 
 _WINDOW_MS_MIN: Final = 1_000
 _WINDOW_MS_MAX: Final = 300_000
+_TOPOLOGY_AGAIN_MS_MIN: Final = 60_000
 
 
 class Threshold(Struct, frozen=True, kw_only=True):
@@ -27,10 +28,14 @@ class Threshold(Struct, frozen=True, kw_only=True):
 class Policy(Struct, frozen=True, kw_only=True):
     """The signals that are watched, each at most once, over one window.
 
+    What the machine is is said again every `topology_again_ms`: who forgot a node that was away for long learns it anew, and the
+    bus keeps it.
+
     Waiting for a CPU is normal on a full machine, so its mark is high; that nobody gets on for want of memory never is.
     """
 
     window_ms: int = 10_000
+    topology_again_ms: int = 3_600_000
     thresholds: tuple[Threshold, ...] = (
         Threshold(signal="cpu_some", above_pct=60, below_pct=40),
         Threshold(signal="memory_full", above_pct=10, below_pct=5),
@@ -41,6 +46,9 @@ class Policy(Struct, frozen=True, kw_only=True):
         """Raise InvalidInput for the first value that is out of its range or contradicts another."""
         if not _WINDOW_MS_MIN <= self.window_ms <= _WINDOW_MS_MAX:
             raise InvalidInput("window_ms", f"must be {_WINDOW_MS_MIN} to {_WINDOW_MS_MAX}", self.window_ms)
+        if self.topology_again_ms < _TOPOLOGY_AGAIN_MS_MIN:
+            rule = f"must be at least {_TOPOLOGY_AGAIN_MS_MIN}"
+            raise InvalidInput("topology_again_ms", rule, self.topology_again_ms)
         seen: set[str] = set()
         for one in self.thresholds:
             if one.signal in seen:

@@ -41,7 +41,9 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     `subtree` is the executor's group below every controller. `online_groups` are "name=/path" or "name=/path:CLASS", the path
     below the controllers. `online` False: only batch work is to be placed here. `taints` are "key=value:effect" or "key:effect",
-    `rules` are those of NodeRules. Pressure marks are percent of `window_ms`; 0 for an upper mark switches that signal off.
+    `rules` are those of NodeRules. What the machine is is said again every `topology_again_ms`.
+
+    Pressure marks are percent of `window_ms`; 0 for an upper mark switches that signal off.
     """
 
     common: Common = field(default_factory=Common)
@@ -54,6 +56,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     rules: NodeRules = UNRULED
     online: bool = True
     online_groups: tuple[str, ...] = ()
+    topology_again_ms: int = 3_600_000
     pressure_window_ms: int = 10_000
     cpu_some_above_pct: int = 60
     cpu_some_below_pct: int = 40
@@ -94,4 +97,8 @@ class Settings(Struct, frozen=True, kw_only=True):
             Threshold(signal="memory_full", above_pct=self.memory_full_above_pct, below_pct=self.memory_full_below_pct),
             Threshold(signal="io_full", above_pct=self.io_full_above_pct, below_pct=self.io_full_below_pct),
         )
-        return Policy(window_ms=self.pressure_window_ms, thresholds=tuple(one for one in marks if one.above_pct != 0))
+        return Policy(
+            window_ms=self.pressure_window_ms,
+            topology_again_ms=self.topology_again_ms,
+            thresholds=tuple(one for one in marks if one.above_pct != 0),
+        )

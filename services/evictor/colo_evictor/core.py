@@ -1,5 +1,6 @@
 """The evictor core: samples and placements in; at most one victim a node and round out, credited until it is gone."""
 
+from collections import OrderedDict
 from typing import assert_never
 
 import msgspec
@@ -10,7 +11,7 @@ from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.eviction import EvictionFinished, EvictionRequested, EvictReplica
 from colo_common.events.node import FreshnessChanged, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
-from colo_common.model.freshness import Freshness
+from colo_common.model.freshness import FORGET_NODE_MS, Freshness
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import attempt_key
 from colo_common.model.reasons import EndCause
@@ -56,7 +57,8 @@ Event = (
 class EvictorCore:
     """Keeps, for each node, its placements, the holds of its signals, its victims on their way out and its cool-down."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, forget_node_ms: int = FORGET_NODE_MS) -> None:
+        """A node that is lost for `forget_node_ms`, and has nothing placed or leaving, is forgotten (0: never)."""
         policy.validate()
         self.policy = policy
         self.nodes: dict[str, WatchedNode] = {}
@@ -64,9 +66,14 @@ class EvictorCore:
         self.overdue = 0
         self.fenced = 0
         self.too_many_nodes = 0
+        self._forget_ms = forget_node_ms
+        # Since when nodes are lost, or were only spoken of; the longest first.
+        self._gone: OrderedDict[str, int] = OrderedDict()
+        self._now_ms = 0
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """The only way in."""
+        self._now_ms = now_ms
         match event:
             case NodeUsageSampled():
                 return self._sampled(event, now_ms)
@@ -86,8 +93,13 @@ class EvictorCore:
                 self._node(event.node).topology = event.topology
                 return []
             case FreshnessChanged():
+                node = self._node(event.node)
                 if event.freshness is not Freshness.FRESH:
-                    self._node(event.node).signals.clear()
+                    node.signals.clear()
+                if event.freshness is not Freshness.LOST:
+                    self._gone.pop(event.node, None)
+                elif event.node in self.nodes and event.node not in self._gone:
+                    self._gone[event.node] = now_ms
                 return []
             case RowsLoaded():
                 self._load(event)
@@ -98,13 +110,16 @@ class EvictorCore:
                 self._node(event.id).version = event.found
                 return []
             case Wake():
-                return self._overdue(now_ms)
+                return [*self._overdue(now_ms), *self._forget(now_ms)]
             case _:
                 assert_never(event)
 
     def deadline_ms(self) -> int | None:
-        """When the first victim is overdue."""
-        return min((leaving.due_ms for node in self.nodes.values() for leaving in node.leaving.values()), default=None)
+        """When the first victim is overdue, or the first node is to be forgotten."""
+        due = [leaving.due_ms for node in self.nodes.values() for leaving in node.leaving.values()]
+        if self._gone and self._forget_ms:
+            due.append(next(iter(self._gone.values())) + self._forget_ms)
+        return min(due, default=None)
 
     def check(self) -> None:
         """Raise InvariantBroken when a node loses more than one victim at a time."""
@@ -119,6 +134,7 @@ class EvictorCore:
         if sample.boot_id == node.boot_id and sample.sample_seq <= node.sample_seq:
             return []
         node.boot_id, node.sample_seq = sample.boot_id, sample.sample_seq
+        self._gone.pop(sample.node, None)
         credited = (
             sum(leaving.cpu_mcpu for leaving in node.leaving.values()),
             sum(leaving.memory_bytes for leaving in node.leaving.values()),
@@ -224,6 +240,20 @@ class EvictorCore:
                 effects.extend(self._finish(name, node, leaving, EndCause.LOST, now_ms))
         return effects
 
+    def _forget(self, now_ms: int) -> list[Effect]:
+        """Forget the nodes that left for good, with their rows. One on which something is placed is looked at again later."""
+        effects: list[Effect] = []
+        while self._forget_ms and self._gone and now_ms - next(iter(self._gone.values())) >= self._forget_ms:
+            name, _ = self._gone.popitem(last=False)
+            node = self.nodes[name]
+            if node.placed or node.leaving:
+                self._gone[name] = now_ms
+                continue
+            del self.nodes[name]
+            if node.version:
+                effects.append(Record(writes=(Write(kind=ROW_KIND, id=name, value=None, expect=node.version),)))
+        return effects
+
     def _load(self, event: RowsLoaded) -> None:
         for stored in event.rows:
             node = self._node(stored.node)
@@ -245,4 +275,5 @@ class EvictorCore:
                 self.too_many_nodes += 1
             else:
                 self.nodes[name] = known
+                self._gone[name] = self._now_ms
         return known

@@ -13,7 +13,7 @@ __all__ = ["main"]
 
 async def build(process: Process, settings: Settings) -> None:
     """Put the service together."""
-    core = EvictorCore(settings.policy)
+    core = EvictorCore(settings.policy, settings.forget_node_ms)
     process.add(
         Service(
             name="evictor",

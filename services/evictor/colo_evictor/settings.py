@@ -1,5 +1,6 @@
 """What an operator may set of the evictor."""
 
+from colo_common.model.invalid import InvalidInput
 from colo_common.runtime.settings import Common
 from colo_evictor.policy import Policy
 
@@ -12,5 +13,7 @@ class Settings(Common, frozen=True, kw_only=True):
     policy: Policy = Policy()
 
     def validate(self) -> None:
-        """Raise InvalidInput when the policy contradicts itself."""
+        """Raise InvalidInput when the policy contradicts itself, or a time is negative."""
+        if self.forget_node_ms < 0:
+            raise InvalidInput("forget_node_ms", "must not be negative", self.forget_node_ms)
         self.policy.validate()

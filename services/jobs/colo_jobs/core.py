@@ -58,7 +58,7 @@ class JobsCore:
         self.policy = policy
         self.index = Index(policy.queues)
         self.counters = Counters()
-        self.lost = LostNodes()
+        self.lost = LostNodes(policy.forget_node_ms)
         self._ended = Ended(policy.retention)
         self._answers = Answers(policy, self.index, self.counters)
         # Attempts that want a place and were not said yet, in order.

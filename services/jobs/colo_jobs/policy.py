@@ -2,6 +2,7 @@
 
 from msgspec import Struct, field
 
+from colo_common.model.freshness import FORGET_NODE_MS
 from colo_common.model.invalid import InvalidInput
 from colo_jobs.admission import DEFAULT_QUEUE, QueueLimits, validate_queues
 from colo_jobs.requeue import RetryPolicy
@@ -16,13 +17,17 @@ def _default_queues() -> dict[str, QueueLimits]:
 
 
 class JobsPolicy(Struct, frozen=True, kw_only=True):
-    """`queues` are all that jobs may name. `trace_ratio` of the placements are traced. `wall` is how the clock runs."""
+    """`queues` are all that jobs may name. `trace_ratio` of the placements are traced. `wall` is how the clock runs.
+
+    `forget_node_ms`: what was heard of a node so long ago, and of which nothing changed since, is forgotten (0: never).
+    """
 
     queues: dict[str, QueueLimits] = field(default_factory=_default_queues)
     retry: RetryPolicy = RetryPolicy()
     retention: RetentionPolicy = RetentionPolicy()
     trace_ratio: float = 1.0
     wall: WallTime = WallTime()
+    forget_node_ms: int = FORGET_NODE_MS
 
     def validate(self) -> None:
         """Raise InvalidInput for the first value that is out of its range."""
@@ -33,6 +38,8 @@ class JobsPolicy(Struct, frozen=True, kw_only=True):
                     raise InvalidInput(name, "must be at least 1", getattr(part, name))
         if self.retry.backoff_max_ms < self.retry.backoff_ms:
             raise InvalidInput("backoff_max_ms", "must not be below backoff_ms", self.retry.backoff_max_ms)
+        if self.forget_node_ms < 0:
+            raise InvalidInput("forget_node_ms", "must not be negative", self.forget_node_ms)
         if not 0 <= self.trace_ratio <= 1:
             raise InvalidInput("trace_ratio", "must be from 0 to 1", self.trace_ratio)
         if self.wall.speed <= 0:

@@ -39,6 +39,7 @@ class Settings(Struct, frozen=True, kw_only=True):
             retention=self.retention,
             trace_ratio=self.common.trace_ratio,
             wall=WallTime(speed=self.common.clock_speed, origin_ms=self.common.clock_origin_ms),
+            forget_node_ms=self.common.forget_node_ms,
         )
 
     def validate(self) -> None:

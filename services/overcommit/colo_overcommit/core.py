@@ -15,7 +15,7 @@ from colo_common.events.node import (
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import ExplainAllocatable, Hold, HoldsReply, ListNodes, Refusal
 from colo_common.events.reservation import ReservationChanged
-from colo_common.model.freshness import Freshness, freshness_of
+from colo_common.model.freshness import FORGET_NODE_MS, Freshness, freshness_of
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Placement, attempt_key
 from colo_overcommit.allocatable import ZoneInputs, allocatable_of_zone, zone_inputs
@@ -59,15 +59,18 @@ class Dropped(Struct):
 class OvercommitCore:
     """Keeps, for each node, its topology, its newest sample, what batch work holds there and what was last published."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, forget_node_ms: int = FORGET_NODE_MS) -> None:
+        """A node that is lost for `forget_node_ms` and holds nothing is forgotten (0: never)."""
         policy.validate()
         self.policy = policy
         self.nodes: dict[str, KnownNode] = {}
         self.dropped = Dropped()
-        self._watch = Watch(policy.freshness)
+        self._watch = Watch(policy.freshness, forget_node_ms)
+        self._now_ms = 0
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """The only way in. Raises InvalidInput, before anything changed, for a fact that contradicts itself."""
+        self._now_ms = now_ms
         match event:
             case NodeUsageSampled():
                 return self._sampled(event, now_ms)
@@ -121,8 +124,15 @@ class OvercommitCore:
         reserved = reserved_by_zone(event.topology, event.rules)
         known = self._known(event.node)
         if known is not None:
+            if (event.topology, reserved, event.rules.is_colocated) != (
+                known.topology,
+                known.reserved,
+                known.is_colocated,
+            ):
+                known.is_changed = True
             known.topology = event.topology
             known.reserved = reserved
+            known.is_colocated = event.rules.is_colocated
             known.simulated = event.simulated
             if known.heard_at_ms is None and known.expected_since_ms is None:
                 # A node that died before this service started never sends a sample, and its replicas wait for word of that.
@@ -145,6 +155,7 @@ class OvercommitCore:
             self.policy,
             reserved=known.reserved,
             exclusive=exclusive_by_zone(known.held, known.topology, sample.workloads),
+            is_colocated=known.is_colocated,
         )
         known.accept(sample, inputs, now_ms)
         self._watch.heard(sample.node, now_ms)
@@ -168,14 +179,15 @@ class OvercommitCore:
         """Publish the number of the newest sample, if it is worth it."""
         if known.topology is None or known.sample is None:
             return []
-        zones = tuple(allocatable_of_zone(zone) for zone in inputs)
+        zones = tuple([allocatable_of_zone(zone) for zone in inputs])
         last = known.published
-        moves = moves_between(last.zones if last else (), zones, known.topology)
+        moves = moves_between(last.zones if last else (), zones, inputs)
         was_fresh = last is not None and last.freshness is known.freshness
         fall_at_ms, sample, topology = known.last_fall_at_ms, known.sample, known.topology
         if (
             was_fresh
             and last is not None
+            and not known.is_changed
             and not (
                 worth_saying(last, fall_at_ms, moves, self.policy, now_ms)
                 or known.foreign.has_risen(last.foreign or (), inputs, self.policy.shrink_pct)
@@ -185,6 +197,7 @@ class OvercommitCore:
             return []
         if last is not None and moves.fell_centipct > 0:
             known.last_fall_at_ms = now_ms
+        known.is_changed = False
         known.published = AllocatableChanged(
             at_ms=now_ms,
             node=node,
@@ -233,6 +246,12 @@ class OvercommitCore:
             effects.extend(self._refresh(node, known, now_ms))
             if known.freshness is Freshness.LOST:
                 known.samples = 0
+                self._watch.gone(node, now_ms)
+        for node in self._watch.forgotten(now_ms):
+            if len(self.nodes[node].held):
+                self._watch.gone(node, now_ms)
+            else:
+                del self.nodes[node]
         return effects
 
     def _listed(self, event: HoldsListed, now_ms: int) -> None:
@@ -262,6 +281,7 @@ class OvercommitCore:
                 self.dropped.too_many_nodes += 1
                 return None
             known = self.nodes[node] = KnownNode()
+            self._watch.gone(node, self._now_ms)
         return known
 
     def _take(self, hold: Placement | Hold, now_ms: int) -> None:

@@ -14,7 +14,7 @@ __all__ = ["main"]
 
 async def build(process: Process, settings: Settings) -> None:
     """Put the service together."""
-    core = OvercommitCore(settings.policy())
+    core = OvercommitCore(settings.policy(), settings.forget_node_ms)
     service = Service(
         name="overcommit",
         core=core,

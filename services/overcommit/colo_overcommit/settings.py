@@ -1,6 +1,7 @@
 """What an operator may set of the overcommit service."""
 
 from colo_common.model.freshness import FreshnessPolicy
+from colo_common.model.invalid import InvalidInput
 from colo_common.runtime.settings import Common
 from colo_overcommit.policy import Policy
 
@@ -48,5 +49,7 @@ class Settings(Common, frozen=True, kw_only=True):
         )
 
     def validate(self) -> None:
-        """Raise InvalidInput when the policy contradicts itself."""
+        """Raise InvalidInput when the policy contradicts itself, or a time is negative."""
+        if self.forget_node_ms < 0:
+            raise InvalidInput("forget_node_ms", "must not be negative", self.forget_node_ms)
         self.policy().validate()

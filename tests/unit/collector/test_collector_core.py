@@ -148,6 +148,17 @@ def test_a_sample_of_a_machine_that_is_not_known_is_counted_and_not_said() -> No
     assert core.sample_seq == 0
 
 
+def test_what_the_machine_is_is_said_again_now_and_then() -> None:
+    core = CollectorCore("n1", Policy(topology_again_ms=60_000))
+    said(core, MACHINE, 0)
+    assert [type(one.fact) for one in said(core, measured(), 59_999)] == [NodeUsageSampled]
+    again = said(core, measured(), 60_000)
+    assert [type(one.fact) for one in again] == [NodeTopologyReported, NodeUsageSampled]
+    assert [type(one.fact) for one in said(core, measured(), 60_001)] == [NodeUsageSampled]
+    with pytest.raises(InvalidInput, match="topology_again_ms"):
+        CollectorCore("n1", Policy(topology_again_ms=59_999))
+
+
 def test_a_wake_changes_nothing() -> None:
     assert said(a_core(), Wake()) == []
 

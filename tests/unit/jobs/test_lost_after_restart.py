@@ -3,6 +3,7 @@
 from colo_common.events.node import FreshnessChanged
 from colo_common.model.freshness import Freshness
 from colo_common.runtime.core import source_of
+from colo_jobs.lost import LostNodes
 from colo_jobs.shell import HEARS
 from tests.support.jobs_world import JobsWorld
 
@@ -24,3 +25,20 @@ def test_a_replica_placed_on_a_lost_node_is_placed_anew_after_a_restart() -> Non
         for fact in (lost, placed) if is_freshness_first else (placed, lost):
             world.feed(fact)
         assert (world.replica().state, world.replica().attempt) == ("Pending", 2)
+
+
+def test_nodes_of_which_nothing_was_heard_for_long_are_forgotten() -> None:
+    lost = LostNodes(forget_ms=1_000)
+    for number in range(10):
+        fact = FreshnessChanged(
+            node=f"n{number}",
+            freshness=Freshness.LOST,
+            previous=Freshness.STALE,
+            sample_seq=1,
+            age_ms=0,
+            at_ms=number * 500,
+        )
+        assert lost.heard(fact)
+    assert len(lost) == 2
+    assert lost.is_lost("n9")
+    assert not lost.is_lost("n0")

@@ -14,7 +14,7 @@ from colo_common.events.requests import (
     NodeList,
     Refusal,
 )
-from colo_common.model.freshness import Freshness, FreshnessPolicy
+from colo_common.model.freshness import FORGET_NODE_MS, Freshness, FreshnessPolicy
 from colo_common.model.invalid import InvalidInput
 from colo_overcommit.core import Event, OvercommitCore
 from colo_overcommit.explain import recompute
@@ -94,7 +94,7 @@ def test_a_late_node_keeps_what_it_holds_and_gets_nothing_more() -> None:
     lost = facts(core, Wake(), 62_000)
     assert isinstance(lost[0], FreshnessChanged)
     assert lost[0].freshness is Freshness.LOST
-    assert core.deadline_ms() is None
+    assert core.deadline_ms() == lost[0].at_ms + FORGET_NODE_MS
 
 
 def test_a_node_that_comes_back_warms_up_before_it_is_promised_again() -> None:
@@ -162,7 +162,7 @@ def test_a_node_that_is_known_and_never_heard_is_lost_in_the_end() -> None:
     (lost,) = facts(core, Wake(), 61_000)
     assert isinstance(lost, FreshnessChanged)
     assert (lost.previous, lost.freshness, lost.age_ms) == (Freshness.UNKNOWN, Freshness.LOST, 60_000)
-    assert core.deadline_ms() is None
+    assert core.deadline_ms() == 61_000 + FORGET_NODE_MS
     (back, _) = facts(core, a_sample(seq=1), 70_000)
     assert isinstance(back, FreshnessChanged)
     assert back.freshness is Freshness.WARMING

@@ -42,7 +42,7 @@ __all__ = ["EVENTS", "REQUESTS", "STREAMS", "Event", "Question", "Stream", "even
 
 
 class Stream(StrEnum):
-    """JetStream streams. NODE keeps the last message of each subject, EVT seven days, CMD until a node took it."""
+    """JetStream streams. NODE keeps the last message of each subject for seven days, EVT every one, CMD until a node took it."""
 
     NODE = "COLO_NODE"
     EVT = "COLO_EVT"
@@ -61,7 +61,8 @@ class StreamLimits(Struct, frozen=True, kw_only=True):
 
 
 STREAMS: Final[dict[Stream, StreamLimits]] = {
-    Stream.NODE: StreamLimits(subjects=(f"{PREFIX}.evt.node.>",), max_msgs_per_subject=1),
+    # Who is there says what it is every hour or more often: what is older is of nodes that left for good.
+    Stream.NODE: StreamLimits(subjects=(f"{PREFIX}.evt.node.>",), max_msgs_per_subject=1, max_age_s=7 * 86_400),
     Stream.EVT: StreamLimits(
         subjects=tuple(
             f"{PREFIX}.evt.{domain}.>"
