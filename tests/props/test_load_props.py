@@ -3,16 +3,12 @@
 import math
 from fractions import Fraction
 
-import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from colo_common.model.node_selector import Operator, Requirement
-from colo_common.model.qos import PriorityBand, QosClass
-from colo_scheduler.eligibility.colocation import ColocationRule, takes_offline, takes_offline_rows
+from colo_common.model.qos import PriorityBand
 from colo_scheduler.eligibility.selector import LabelColumns, Selector, selects
-from colo_scheduler.eligibility.standing import ALL_CLASSES, may_grow_rows, serves, serves_rows
-from colo_scheduler.eligibility.withheld import allocatable_of_rows, zone_capacities_of_rows, zone_capacity_mcpu
 from colo_scheduler.load.dynamic import (
     DynamicPolicy,
     Metric,
@@ -280,37 +276,6 @@ def test_labels_of_all_nodes_are_selected_as_those_of_each(
         columns.write(row, entry)
         labels[row] = entry
     assert columns.selected(selector, 7).tolist() == [selects(selector, entry) for entry in labels]
-
-
-counts = st.lists(st.integers(0, 5), min_size=1, max_size=8)
-
-
-@given(counts, st.sampled_from(QosClass), st.booleans(), st.none() | st.integers(0, 5))
-def test_offline_limits_of_all_nodes_hold_as_for_each(
-    held: list[int], qos: QosClass, is_enabled: bool, offline_max: int | None
-) -> None:
-    rule = ColocationRule(is_enabled=is_enabled, offline_max=offline_max)
-    rows = takes_offline_rows(qos, np.array(held), np.full(len(held), rule.offline_limit))
-    assert rows.tolist() == [takes_offline(qos, count, rule.offline_limit) for count in held]
-
-
-@given(st.lists(st.integers(0, ALL_CLASSES), min_size=1), st.sampled_from(QosClass))
-def test_classes_served_by_all_nodes_are_those_of_each(served: list[int], qos: QosClass) -> None:
-    assert serves_rows(np.array(served), qos).tolist() == [serves(bits, qos) for bits in served]
-
-
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 20)), min_size=1), st.integers(0, 20), st.integers(0, 10))
-def test_freshness_of_all_nodes_is_that_of_each(facts: list[tuple[bool, int]], now_ms: int, age_max_ms: int) -> None:
-    fresh, at_ms = np.array([fresh for fresh, _ in facts]), np.array([at for _, at in facts])
-    expected = [fresh and (age_max_ms == 0 or now_ms - at <= age_max_ms) for fresh, at in facts]
-    assert may_grow_rows(fresh, at_ms, now_ms, age_max_ms).tolist() == expected
-
-
-@given(st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 9)), min_size=1))
-def test_zones_without_withheld_cpus_are_those_of_each(zones: list[tuple[int, int]]) -> None:
-    capacity, count = np.array([c for c, _ in zones]), np.array([n for _, n in zones])
-    assert zone_capacities_of_rows(capacity, count).tolist() == [zone_capacity_mcpu(c, n) for c, n in zones]
-    assert allocatable_of_rows(capacity, count * 1000).tolist() == [max(0, c - 1000 * n) for c, n in zones]
 
 
 @given(st.integers(0, 1 << 40), st.integers(1, 1 << 40))

@@ -28,6 +28,7 @@ from colo_scheduler.cluster import Cluster, View
 from colo_scheduler.commit import Commits, Recovery, load_rows
 from colo_scheduler.decide import ClassDecision, Stages, Unwatched
 from colo_scheduler.denied import Denied, as_answered
+from colo_scheduler.eligibility.colocation import ruled
 from colo_scheduler.explain import Report, full_report
 from colo_scheduler.forgetting import Forgetting
 from colo_scheduler.heard import AskPending, Event
@@ -117,7 +118,7 @@ class SchedulerCore:
     def _take(self, event: Event, now_ms: int) -> list[Effect]:
         match event:
             case NodeTopologyReported():
-                self._note_heard(event.node, self.cluster.on_topology(event), now_ms)
+                self._note_heard(event.node, self.cluster.on_topology(ruled(event, self.policy.colocation)), now_ms)
             case AllocatableChanged():
                 self._note_heard(event.node, self.cluster.on_allocatable(event), now_ms)
             case FreshnessChanged():

@@ -3,6 +3,7 @@
 from msgspec import Struct, field
 
 from colo_common.model.invalid import InvalidInput
+from colo_scheduler.eligibility.colocation import ColocationRule, check_rules
 from colo_scheduler.foreign import PROD_ROOM_PCT
 from colo_scheduler.load.dynamic_rules import DynamicRules
 from colo_scheduler.load.rules import LoadRules
@@ -32,6 +33,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     score_rows: how many of the best nodes are kept for the explanation of a decision.
     weights, prod_weights: how much each scorer counts, for work below prod and for prod work.
     evictions: what a node that evicted work of a class loses for how long. load: when a node is too busy for new work.
+    colocation: which nodes take batch work, and how much of it, by their labels.
     dynamic: the same by averages and maxima, and what the scorer `dynamic_load` looks at.
     prod_room_pct: prod work leaves online work that others placed so many percent of what that uses, now or as p95.
     tie_rotation: of equal nodes the one is taken whose name comes so many places later; give several schedulers different ones.
@@ -58,6 +60,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     evictions: EvictionPenaltyPolicy = field(default_factory=EvictionPenaltyPolicy)
     load: LoadRules = field(default_factory=LoadRules)
     dynamic: DynamicRules = field(default_factory=DynamicRules)
+    colocation: tuple[ColocationRule, ...] = ()
 
     def weights_of(self, request: RequestClass) -> ScorerWeights:
         """The weights that hold for such work."""
@@ -117,3 +120,4 @@ def check_policy(policy: Policy) -> None:
         raise InvalidInput(f"policy_evictions_{error.field}", error.rule, error.value) from error
     policy.load.validate("policy_load")
     policy.dynamic.validate("policy_dynamic")
+    check_rules(policy.colocation, "policy_colocation")

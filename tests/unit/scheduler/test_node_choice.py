@@ -7,13 +7,17 @@ from msgspec import structs
 
 from colo_common.events.effects import Asked, Publish, Reply
 from colo_common.events.enforcement import ReplicaEnded
-from colo_common.events.job import ReplicasWanted
+from colo_common.events.job import ReplicasWanted, ReplicaWant
 from colo_common.events.node import LoadPeak, LoadSummary, LoadWindow
 from colo_common.events.placement import PlacementRejected
 from colo_common.events.requests import ExplainPlacement, PlacementsExplained
 from colo_common.model.constraints import Constraints
+from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.node_selector import Operator, Requirement
+from colo_common.model.qos import QosClass
 from colo_common.model.reasons import EndCause, Reason
+from colo_scheduler.eligibility.colocation import ColocationRule
+from colo_scheduler.eligibility.selector import Selector
 from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
 from colo_scheduler.load.rules import LoadRules
 from colo_scheduler.policy import Policy, check_policy
@@ -279,6 +283,83 @@ def test_work_goes_only_where_the_labels_meet_all_that_it_demands(
     assert {node.name: dict(node.said.labels) for node in bench.core.cluster.nodes if node.said}["films"] == late
     again = Constraints(node_requirements=(Requirement(key="rack", operator=Operator.EXISTS),))
     assert place(bench, a_want("late/main/0", mcpu=1_000, constraints=again)) == ["films"]
+
+
+# ---- what a node is
+
+MIXED = Selector(labels={"pool": "mixed"})
+LABELS = {"a": {"pool": "mixed"}, "b": {"pool": "online"}, "c": {}}
+
+
+def labelled(policy: Policy, rules: NodeRules = UNRULED) -> Bench:
+    bench = Bench(policy)
+    for name, labels in LABELS.items():
+        bench.tell(a_node(name, a_topology(zones_per_socket=1), labels=labels, rules=rules, is_online=True))
+        bench.tell(an_allocatable(name, [(CPUS, MEMORY)]))
+    return bench
+
+
+@pytest.mark.parametrize(
+    ("rules", "nodes"),
+    [
+        ((), ["a", "b", "c"]),
+        ((ColocationRule(is_colocated=False), ColocationRule(selector=MIXED)), ["a"]),
+        ((ColocationRule(selector=MIXED, is_colocated=False),), ["b", "c"]),
+        ((ColocationRule(selector=MIXED, batch_replicas_most=0),), ["b", "c"]),
+    ],
+)
+def test_the_cluster_s_rules_say_by_label_which_nodes_take_batch_work(
+    rules: tuple[ColocationRule, ...], nodes: list[str]
+) -> None:
+    bench = labelled(Policy(colocation=rules, weights=only(least_allocated=1)))
+    assert sorted(set(place(bench, *[a_want(f"job/main/{n}") for n in range(6)]))) == nodes
+    assert place(bench, *[online(f"web/main/{n}", 12_000) for n in range(3)]) == ["a", "b", "c"], "not so online work"
+
+
+def test_the_cluster_s_rules_say_by_label_how_many_batch_replicas_a_node_takes() -> None:
+    rules = (ColocationRule(batch_replicas_most=1), ColocationRule(selector=MIXED, batch_replicas_most=2))
+    bench = labelled(Policy(colocation=rules))
+    assert sorted(place(bench, *[a_want(f"job/main/{n}") for n in range(5)])) == ["-", "a", "a", "b", "c"]
+    fact = rejection(labelled(Policy(colocation=(ColocationRule(batch_replicas_most=0),))))
+    assert [(each.reason, each.nodes) for each in fact.counts] == [(Reason.BATCH_REPLICAS_MOST, 3)]
+    own = labelled(Policy(colocation=(ColocationRule(batch_replicas_most=2),)), NodeRules(batch_replicas_most=1))
+    assert sorted(place(own, *[a_want(f"job/main/{n}") for n in range(4)])) == ["-", "a", "b", "c"]
+
+
+@pytest.mark.parametrize(("age_ms", "node"), [(60_000, "-"), (0, "a")])
+def test_facts_older_than_the_policy_says_take_nothing(age_ms: int, node: str) -> None:
+    bench = labelled(Policy(facts_max_age_ms=age_ms))
+    bench.now_ms = 60_001
+    assert place(bench, a_want()) == [node]
+
+
+@pytest.mark.parametrize(
+    ("rules", "fits", "cpus"),
+    [
+        (NodeRules(), 16, "0-15"),
+        (NodeRules(reserved_mcpu=3_500), 12, "4-15"),
+        (NodeRules(reserved_cpus="12-15"), 12, "0-11"),
+        (NodeRules(reserved_cpus="12-15", reserved_mcpu=9_000), 12, "0-11"),
+        (NodeRules(kubelet_reserved_cpus="0", system_cpus="1"), 14, "2-15"),
+    ],
+)
+def test_what_a_node_keeps_for_itself_by_quantity_or_by_list_is_given_to_nobody(
+    rules: NodeRules, fits: int, cpus: str
+) -> None:
+    def want(cpus: int) -> ReplicaWant:
+        return structs.replace(online("web/main/0", cpus * 1_000), qos=QosClass.LSR)
+
+    def bench() -> Bench:
+        bench = Bench()
+        bench.tell(a_node("n", a_topology(zones_per_socket=1), rules=rules, is_online=True))
+        bench.tell(an_allocatable("n", [(CPUS, MEMORY)]))
+        return bench
+
+    assert place(bench(), want(fits + 1)) == ["-"]
+    taken = bench()
+    assert place(taken, want(fits)) == ["n"]
+    (placement,) = [held.placement for held in taken.core.commits.held.values()]
+    assert placement.cpus == cpus
 
 
 # ---- what is free

@@ -1,8 +1,12 @@
 """Settings: every limit has a rule, and a broken one is named."""
 
+from pathlib import Path
+
 import pytest
 
+from colo_common.model.node_selector import Operator, Requirement
 from colo_common.runtime.settings import BadSettings, load
+from colo_scheduler.eligibility.colocation import ColocationRule
 from colo_scheduler.settings import Settings
 
 
@@ -64,3 +68,26 @@ def test_at_least_one_scorer_must_count() -> None:
     ]
     with pytest.raises(BadSettings, match="at least one weight must be above 0"):
         load(Settings, "scheduler", flags)
+
+
+def test_rules_of_colocation_come_from_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "colo.yaml"
+    file.write_text(
+        """
+scheduler:
+  policy_colocation:
+    - is_colocated: false
+    - selector: {labels: {pool: mixed}, requirements: [{key: cores, operator: Gt, values: ["16"]}]}
+      batch_replicas_most: 4
+"""
+    )
+    closed, mixed = load(Settings, "scheduler", file=file).policy.colocation
+    assert closed == ColocationRule(is_colocated=False)
+    assert mixed.selector.requirements == (Requirement(key="cores", operator=Operator.GT, values=("16",)),)
+    assert mixed.batch_replicas_most == 4
+    file.write_text("scheduler: {policy_colocation: [{selector: {label: {a: b}}}]}")
+    with pytest.raises(BadSettings, match="policy_colocation: .*`label`"):
+        load(Settings, "scheduler", file=file)
+    file.write_text("scheduler: {policy_colocation: [{batch_replicas_most: -1}]}")
+    with pytest.raises(BadSettings, match=r"policy_colocation\[0\].batch_replicas_most: must not be negative"):
+        load(Settings, "scheduler", file=file)

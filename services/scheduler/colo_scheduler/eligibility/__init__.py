@@ -1,4 +1,4 @@
-"""Which nodes may take a workload at all: labels, taints, colocation, freshness, classes served, and what a node keeps for itself.
+"""Which nodes may take a workload at all: labels, taints, and whether they are shared with batch work.
 
-Each rule exists for one node and for all rows at once; both give the same answer.
+What is asked of all nodes exists for one node and for all rows at once; both give the same answer.
 """

@@ -21,7 +21,7 @@ _VALUES_SPARE: Final = 1_000
 _REQUIREMENTS_MAX: Final = 100
 
 
-class Selector(Struct, frozen=True, kw_only=True):
+class Selector(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All of it must hold: every label equal, every requirement met. An empty selector selects every node."""
 
     labels: Mapping[str, str] = {}
