@@ -32,6 +32,7 @@ steps = st.lists(
             st.booleans(),
             st.sampled_from(list(AllocatePolicy)),
             st.sampled_from([0, 1_000, 60_000]),
+            st.sampled_from([0, 1, 2]),
         ),
         st.tuples(st.just("delete"), st.sampled_from(NAMES)),
         st.tuples(
@@ -67,8 +68,18 @@ class Life:
     def step(self, step: tuple[object, ...]) -> list[Effect]:
         bench = self.bench
         match step:
-            case ("reserve", str(name), int(mcpu), bool(once), AllocatePolicy() as policy, int(ttl_ms)):
-                spec = a_reservation(name, mcpu=mcpu, gib=2, allocate_once=once, policy=policy, ttl_ms=ttl_ms)
+            case ("reserve", str(name), int(mcpu), bool(once), AllocatePolicy() as policy, int(ttl_ms), int(over)):
+                takes_over = over > 0 and policy is AllocatePolicy.RESTRICTED
+                spec = a_reservation(
+                    name,
+                    mcpu=mcpu,
+                    gib=2,
+                    allocate_once=once and not takes_over,
+                    policy=policy,
+                    ttl_ms=ttl_ms,
+                    pre_allocates=takes_over,
+                    pre_allocates_several=takes_over and over == 2,
+                )
                 return bench.say(Asked(request="1", body=CreateReservation(spec=spec)))
             case ("delete", str(name)):
                 return bench.say(Asked(request="1", body=DeleteReservation(name=name)))
@@ -135,7 +146,15 @@ class Life:
         for row in now(self.bench.ledger.rows(NODES)):
             holds = {each.attempt: each.placement for each in row.reservations}
             # A reservation and its owners are one promise: the larger of the two.
-            owners = {name: sum(each.cpu_mcpu for each in holds.values() if each.reservation == name) for name in NAMES}
+            inside = {each: name for name in NAMES if (row_ := book.find(name)) is not None for each in row_.over}
+            owners = {
+                name: sum(
+                    each.cpu_mcpu
+                    for attempt, each in holds.items()
+                    if each.reservation == name or inside.get(attempt) == name
+                )
+                for name in NAMES
+            }
             promised = 0
             for placement in holds.values():
                 name = name_of(placement.replica)

@@ -167,8 +167,10 @@ class ReserveStory(Story):
         return told(self.bench.restart())
 
     def do_reserve(self, args: Args) -> str:
-        """reserve NAME cpu=4000 gib=8 job= replica= label=k:v once=1 policy=default ttl=86400000 order=0: hold a place."""
-        args.only("cpu", "gib", "job", "replica", "label", "once", "policy", "ttl", "order")
+        """reserve NAME cpu=4000 gib=8 job= replica= label=k:v once=1 policy=default ttl=86400000 order=0 over=0: hold a place.
+
+        over=1: over a running owner; over=2: over several."""
+        args.only("cpu", "gib", "job", "replica", "label", "once", "policy", "ttl", "order", "over")
         owners: list[OwnerTerm] = []
         if job := args.text("job", ""):
             owners.append(OwnerTerm(controller=ControllerTerm(name=job)))
@@ -185,6 +187,8 @@ class ReserveStory(Story):
             policy=AllocatePolicy(args.text("policy", "default")),
             ttl_ms=args.number("ttl", DEFAULT_TTL_MS),
             order=args.number("order", 0),
+            pre_allocates=args.number("over", 0) > 0,
+            pre_allocates_several=args.number("over", 0) == 2,
         )
         return self._asked(CreateReservation(spec=spec))
 

@@ -12,12 +12,16 @@ __all__ = ["Held", "Over"]
 
 
 class Held(Struct, eq=False, gc=False):
-    """One attempt that holds a place. `want` is set while it is only assumed: decided here and not yet committed."""
+    """One attempt that holds a place. `want` is set while it is only assumed: decided here and not yet committed.
+
+    `inside`: attempts whose places are part of this one, as it was committed.
+    """
 
     placement: Placement
     generation: int
     want: ReplicaWant | None = None
     is_confirmed: bool = False
+    inside: tuple[Attempt, ...] = ()
 
     @property
     def is_assumed(self) -> bool:

@@ -132,16 +132,20 @@ class Commits:
         reservations = []
         for want, choice in members:
             attempt = (want.replica, want.attempt)
-            held = Held(placement_of(want, node, choice, now_ms), expect + 1, want=want)
+            held = Held(placement_of(want, node, choice, now_ms), expect + 1, want=want, inside=choice.inside)
             self.held[attempt] = held
             self._assumed[attempt] = now_ms
-            reservations.append(Reservation(placement=held.placement, generation=held.generation))
+            generation = held.generation
+            reservations.append(Reservation(placement=held.placement, generation=generation, inside=choice.inside))
         return NodeReserve(node=node.name, expect=expect, reservations=tuple(reservations))
 
     # ---- answers
 
-    def answered(self, event: LedgerAnswered, now_ms: int) -> list[Effect]:
-        """Tell what was accepted; give back what was refused and read again the rows that moved."""
+    def answered(self, event: LedgerAnswered, now_ms: int, *, is_late: bool = False) -> list[Effect]:
+        """Tell what was accepted; give back what was refused and read again the rows that moved.
+
+        `is_late`: the facts that the decisions rest on are old. They are decided again once those that came meanwhile were heard.
+        """
         accepted: list[Held] = []
         reload: set[str] = set()
         for answer in event.answers:
@@ -158,12 +162,12 @@ class Commits:
                     if attempt not in self._over:
                         accepted.append(held)
             for refused in answer.refused:
-                reload.update(self._give_back(node, refused, now_ms))
+                reload.update(self._give_back(node, refused, now_ms, is_late=is_late))
         self._counts["placements_committed"] += len(accepted)
         effects: list[Effect] = list(announce(accepted, now_ms))
         return effects + self.reload(sorted(reload))
 
-    def _give_back(self, node: Node, refused: ReservationRefused, now_ms: int) -> list[str]:
+    def _give_back(self, node: Node, refused: ReservationRefused, now_ms: int, *, is_late: bool) -> list[str]:
         """Undo one assumption; the nodes whose rows are out of date come back."""
         attempt = (refused.replica, refused.attempt)
         held = self.held.get(attempt)
@@ -171,14 +175,16 @@ class Commits:
             return []
         want = held.want
         self.forget(attempt)
-        self._counts[f"commits_refused_{refused.reason.value}"] += 1
+        self._counts["commits_late" if is_late else f"commits_refused_{refused.reason.value}"] += 1
         stale = {node.name} if refused.reason in _ROW_MOVED else {refused.held_on} - {""}
         is_others = refused.reason is Reason.SHARD_LOST and not self._shards.owns(want.job)
         if refused.reason is Reason.OLDER_ATTEMPT or attempt in self._over or is_others:
             self._lost_commits.pop(attempt, None)
             return sorted(stale)
         lost = self._lost_commits.get(attempt, 0) + 1
-        if lost <= self._policy.commit_tries:
+        if is_late:
+            self._queue.delay(want, now_ms + self._policy.conflict_wait_ms)
+        elif lost <= self._policy.commit_tries:
             self._lost_commits[attempt] = lost
             self._queue.put_back([want])
         else:
@@ -334,9 +340,10 @@ class Commits:
             if known is not None:
                 known.is_confirmed = known.is_confirmed or attempt in confirmed
                 continue
-            held = Held(reservation.placement, reservation.generation, is_confirmed=attempt in confirmed)
-            self.held[attempt] = held
             place = reservation.placement
+            is_confirmed = attempt in confirmed
+            held = Held(place, reservation.generation, is_confirmed=is_confirmed, inside=reservation.inside)
+            self.held[attempt] = held
             pool, holding = pool_of(place.band), holding_of(place)
             self._cluster.hold(node, attempt, place.zones, pool, holding, at_ms=place.decided_at_ms)
             if self._queue.remove(attempt) is not None:

@@ -159,7 +159,7 @@ class SchedulerCore:
             case LedgerRefused():
                 self._denied.note(event, now_ms)
                 if isinstance(event.effect, CommitLedger):
-                    return self.commits.answered(as_answered(event.effect), now_ms)
+                    return self.commits.answered(as_answered(event.effect), now_ms, is_late=event.is_late)
             case Asked():
                 if is_question(event.body):
                     return self._answer_reservations(event, now_ms)
@@ -379,6 +379,9 @@ class SchedulerCore:
                 best_rows=self.policy.score_rows,
                 stages=self._stages,
             )
+            over = self.reserve.take_over(view, asked, wants[0]) if asked.reserves and not decision.choices else None
+            if over is not None:
+                decision = decision._replace(choices=(over,))
             chosen = list(zip(wants, decision.choices, strict=False))
             if chosen:
                 self._stages.decided(wants[: len(chosen)])

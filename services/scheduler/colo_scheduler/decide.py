@@ -14,6 +14,7 @@ from colo_scheduler.candidates import Candidates
 from colo_scheduler.cluster import View
 from colo_scheduler.fit import Misfit
 from colo_scheduler.inventory import Holding
+from colo_scheduler.ledger import Attempt
 from colo_scheduler.request import RequestClass
 from colo_scheduler.scorers.weights import ScorerWeights
 from colo_scheduler.stack import scoring_for
@@ -44,12 +45,16 @@ class Unwatched:
 
 
 class Choice(NamedTuple):
-    """A node, what the replica takes of its zones, and beside that. `reservation` names the one whose place it takes."""
+    """A node, what the replica takes of its zones, and beside that. `reservation` names the one whose place it takes.
+
+    `inside`: attempts that run there already and whose places are part of it; only of what stands for a reservation.
+    """
 
     row: int
     shares: tuple[ZoneShare, ...]
     holding: Holding | None = None
     reservation: str = ""
+    inside: tuple[Attempt, ...] = ()
 
 
 class ClassDecision(NamedTuple):

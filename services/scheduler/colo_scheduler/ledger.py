@@ -56,11 +56,15 @@ Attempt = tuple[str, int]
 """A replica and one of its attempts."""
 
 
-class Reservation(Struct, frozen=True, kw_only=True):
-    """What one attempt holds. `generation` is the revision its node gets by accepting it, and names the command that starts it."""
+class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one attempt holds. `generation` is the revision its node gets by accepting it, and names the command that starts it.
+
+    `inside`: attempts whose places are part of this one; only of what stands for a reservation over running owners.
+    """
 
     placement: Placement
     generation: int
+    inside: tuple[Attempt, ...] = ()
 
     @property
     def attempt(self) -> Attempt:
@@ -190,9 +194,13 @@ class LedgerChanges(Struct, frozen=True, kw_only=True):
 
 
 class LedgerRefused(Struct, frozen=True, kw_only=True):
-    """The ledger is there and said no to this call, each time it was asked. Nothing of the call counts as done."""
+    """The ledger is there and said no to this call, each time it was asked. Nothing of the call counts as done.
+
+    `is_late`: the ledger was away for so long that what was decided is not to be committed any more; it may have been all the same.
+    """
 
     effect: CommitLedger | ReleaseHolds | ConfirmHolds | LoadRows | RefreshLedger | ForgetRows
+    is_late: bool = False
 
 
 class Ledger(Protocol):

@@ -18,13 +18,15 @@ from colo_common.events.placement import PlacementsReleased
 from colo_common.events.reservation import ReservationChanged
 from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvalidInput, InvariantBroken
+from colo_common.model.placement import Placement
 from colo_common.model.reservation import ReservationSpec
 from colo_scheduler.cluster import Cluster, View
 from colo_scheduler.commit import Commits, placement_of
 from colo_scheduler.decide import Choice
 from colo_scheduler.explain import Report
-from colo_scheduler.held_places import Taken, serve
+from colo_scheduler.held_places import Taken, left_of, serve
 from colo_scheduler.ledger import Attempt, HoldsReleased, LedgerAnswered, LedgerRows
+from colo_scheduler.over_running import place_over, running_owners
 from colo_scheduler.queue import Parked, WantQueue
 from colo_scheduler.request import RequestClass
 from colo_scheduler.reservation.fit import policies_conflict
@@ -34,6 +36,7 @@ from colo_scheduler.reservation.held_place import (
 )
 from colo_scheduler.reservation.lifecycle import Phase
 from colo_scheduler.reservation.owners import Claimant, claimant_of
+from colo_scheduler.reservation.remainder import remainder_of
 from colo_scheduler.reservation_report import report_for_owner
 from colo_scheduler.reservation_rows import DELETED, KIND, AskJobs, JobsOver, ReservationsLoaded
 from colo_scheduler.reserve_rows import ReserveRows
@@ -67,6 +70,7 @@ class Reserve:
         self._rows = ReserveRows(self._state, self.released)
         self._claimants: dict[Attempt, Claimant] = {}
         self._seeking: dict[str, tuple[Attempt, str]] = {}
+        self._over: dict[str, tuple[Placement, tuple[Placement, ...]]] = {}
         self._jobs_at_ms: int | None = None
         self._jobs_asked = ""
 
@@ -100,8 +104,6 @@ class Reserve:
 
     def create(self, spec: ReservationSpec, now_ms: int) -> list[Effect]:
         """Take a reservation; the Record that keeps it. Raises InvalidInput as the book does."""
-        if spec.pre_allocates:
-            raise InvalidInput("pre_allocates", "is not offered: a place cannot be taken over its running owners", True)
         if not self.book.create(spec, now_ms):
             return []
         self._state.counts["reservations_created"] += 1
@@ -148,7 +150,37 @@ class Reserve:
     def chose(self, want: ReplicaWant, choice: Choice) -> None:
         """What stands for a reservation gets this place, if the ledger agrees."""
         node = self._state.cluster.nodes[choice.row].name
-        self._seeking[name_of(want.replica)] = ((want.replica, want.attempt), node)
+        name, attempt = name_of(want.replica), (want.replica, want.attempt)
+        self._seeking[name] = (attempt, node)
+        if choice.inside:
+            held = self._state.commits.held
+            self._over[name] = (held[attempt].placement, tuple(held[each].placement for each in choice.inside))
+            self._resize_over()
+
+    def take_over(self, view: View, request: RequestClass, want: ReplicaWant) -> Choice | None:
+        """A place over owners that run, where the reservation may have one; what no owner has of it is held at once.
+
+        `Commits.assume` follows with the choice that comes back, which is the whole place, and then `chose`.
+        """
+        found = self.book.find(request.reserves)
+        if found is None or not found.spec.pre_allocates or not request.is_admitted:
+            return None
+        pending = {(owner.replica, owner.attempt) for _, owners in self._over.values() for owner in owners}
+        held = self._state.commits.held
+        owners = running_owners(found.spec, held, lambda each: each in pending or self.book.is_used_by(each))
+        place = place_over(view, request, found.spec, owners)
+        if place is None:
+            return None
+        self._state.commits.take([want], 0, place.more)
+        return place.whole
+
+    def _resize_over(self) -> None:
+        """What stands for a reservation over running owners holds what these leave of its place, until the ledger has it."""
+        commits = self._state.commits
+        for name, (place, owners) in self._over.items():
+            here = tuple(owner for owner in owners if (owner.replica, owner.attempt) in commits.held)
+            self._over[name] = (place, here)
+            commits.change((place.replica, place.attempt), left_of(place, remainder_of(place, here)))
 
     def serve(
         self, view: View, request: RequestClass, wants: Sequence[ReplicaWant]
@@ -202,6 +234,7 @@ class Reserve:
 
     def settle(self, now_ms: int) -> None:
         """See what became of everything under way: held, or refused."""
+        self._resize_over()
         for name, attempts in [(name, tuple(uses)) for name, uses in self.places.under_way.items()]:
             for attempt in attempts:
                 held = self._state.commits.held.get(attempt)
@@ -224,9 +257,11 @@ class Reserve:
                 self._bound(attempt, now_ms)
             elif attempt not in self._state.queue:
                 self._seek_again(name, attempt, now_ms)
+            self._over.pop(name, None)
 
     def released(self, attempts: Sequence[Attempt], now_ms: int) -> None:
         """These attempts hold nothing any more: what owners took falls back to their reservations."""
+        self._resize_over()
         for attempt in attempts:
             for change in self.book.leave(attempt):
                 self._state.take_change(change)
@@ -342,8 +377,9 @@ class Reserve:
     def _bound(self, attempt: Attempt, now_ms: int) -> None:
         held = self._state.commits.held[attempt]
         held.is_confirmed = True
+        place, owners = self._over.pop(name_of(attempt[0]), (held.placement, ()))
         try:
-            changes = self.book.bind(held.placement, now_ms)
+            changes = self.book.bind(place, now_ms, owners)
         except InvalidInput:
             self._state.counts["reservations_unbound"] += 1
             self._state.end(attempt)

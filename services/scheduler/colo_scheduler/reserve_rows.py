@@ -62,7 +62,8 @@ class ReserveRows:
                 del self._unheld[name]
                 is_held = attempt_of(found) in self._state.commits.held
                 self._load_row(found if is_held else self._without_place(found, now_ms), now_ms)
-        self._state.apply(self._state.book.load((), self._news(event), now_ms))
+        inside = {each.attempt: each.inside for row in event.rows for each in row.reservations if each.inside}
+        self._state.apply(self._state.book.load((), self._news(event), now_ms, inside))
         for found in self._state.book.on_nodes(nodes):
             self._state.resize(found.spec.name)
 
@@ -79,10 +80,15 @@ class ReserveRows:
                     self._look_for(name, attempt)
                     found = book.find(name)
                     if found is not None and attempt_of(found) == attempt and found.phase is Phase.PENDING:
-                        news.append(placement)
+                        news += [placement, *self._held_ones(held.inside)]
                 elif placement.reservation:
                     news.append(placement)
         return news
+
+    def _held_ones(self, attempts: Sequence[Attempt]) -> list[Placement]:
+        """The places of those that the ledger has."""
+        found = [self._state.commits.held.get(attempt) for attempt in attempts]
+        return [each.placement for each in found if each is not None and not each.is_assumed]
 
     def _without_place(self, found: Reservation, now_ms: int) -> Reservation:
         """Somebody emptied the ledger: the place is sought anew, unless the only use there may be is there."""
@@ -154,14 +160,17 @@ class ReserveRows:
         book, commits = self._state.book, self._state.commits
         before, held = book.find(name), commits.held.get(attempt)
         placements: list[Placement] = []
+        inside: dict[Attempt, tuple[Attempt, ...]] = {}
         if found.phase is Phase.PENDING and held is not None and not held.is_assumed:
-            placements.append(held.placement)
+            placements += [held.placement, *self._held_ones(held.inside)]
+            inside[attempt] = held.inside
+        placements += self._held_ones(found.over)
         node = self._state.cluster.find(found.place.node) if found.place is not None else None
         for other in node.holds if node is not None else ():
             of_node = commits.held.get(other)
             if of_node is not None and not of_node.is_assumed and of_node.placement.reservation == name:
                 placements.append(of_node.placement)
-        self._state.apply(self._state.book.load([found], placements, now_ms))
+        self._state.apply(self._state.book.load([found], placements, now_ms, inside))
         for old in (before, found if found.phase.is_ended else None):
             if (
                 old is not None

@@ -281,7 +281,16 @@ def test_the_same_again_is_answered_alike_and_another_under_the_name_is_refused(
         ({"constraints": Constraints(reservation="r0")}, "place.reservation"),
         ({"qos": QosClass.LSE, "band": PriorityBand.PROD, "mcpu": 1500}, "cpu"),
         (
-            {"policy": AllocatePolicy.RESTRICTED, "allocate_once": False, "pre_allocates": True},
+            {
+                "policy": AllocatePolicy.RESTRICTED,
+                "allocate_once": False,
+                "pre_allocates": True,
+                "constraints": Constraints(devices=(DeviceRequest(kind="gpu", count=1),)),
+            },
+            "place.devices",
+        ),
+        (
+            {"policy": AllocatePolicy.RESTRICTED, "pre_allocates": True},
             "pre_allocates",
         ),
         ({"labels": {"a": "b" * 100_000}}, "reservation"),

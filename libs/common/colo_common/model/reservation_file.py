@@ -9,6 +9,8 @@ owners:                   # alternatives, at least one; [{anyone: true}]: everyb
   - labels: {team: films}
 allocate_once: true       # the first owner ends it; false: the place is used again and again
 policy: default           # default, aligned: owners may go beyond it; restricted: they may not
+pre_allocates: false      # true: over an owner that runs already where no free place is left (restricted, used again and again)
+pre_allocates_several: false  # true: over as many of them as it needs
 restricted: [cpu]         # only with policy restricted: of which of cpu and memory (both when absent)
 ttl: 24h                  # from its creation; 0: for ever
 expires: "2026-11-22T08:00:00Z"
@@ -51,7 +53,7 @@ __all__ = ["reservation_from_mapping"]
 
 _KEYS: Final = (
     "name", "cpu", "memory", "owners", "allocate_once", "policy", "restricted", "ttl", "expires", "order", "qos", "band",
-    "priority", "place",
+    "priority", "place", "pre_allocates", "pre_allocates_several",
 )  # fmt: skip
 _OWNER_KEYS: Final = ("job", "replica", "labels", "anyone")
 _WHO: Final = "for example [{job: render}]; [{anyone: true}] is for everybody"
@@ -85,6 +87,8 @@ def reservation_from_mapping(mapping: object, now_ms: int = 0) -> ReservationSpe
         band=parse_band(fields["band"], "band") if "band" in fields else default_band(qos),
         priority=_whole(fields, "priority"),
         allocate_once=_flag(fields, "allocate_once", default=True),
+        pre_allocates=_flag(fields, "pre_allocates", default=False),
+        pre_allocates_several=_flag(fields, "pre_allocates_several", default=False),
         policy=_policy(fields.get("policy")),
         restricted=_restricted(fields.get("restricted")),
         ttl_ms=ttl_ms,

@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from colo_common.model.constraints import CpuPolicy, NumaPolicy
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_rules import LIMITS, check_name
 from colo_common.model.place_rules import check_constraints
@@ -79,6 +80,20 @@ def _check_policy(spec: ReservationSpec) -> None:
         raise InvalidInput("pre_allocates", "needs policy restricted", spec.policy.value)
     if spec.pre_allocates and spec.allocate_once:
         raise InvalidInput("pre_allocates", "needs allocate_once false: its owners are there from the start", True)
+    if spec.pre_allocates:
+        _check_over(spec)
+
+
+def _check_over(spec: ReservationSpec) -> None:
+    """What runs already lies as it lies: nothing about that can be asked for."""
+    place = spec.constraints
+    for name in ("devices", "huge_pages"):
+        if getattr(place, name):
+            rule = "must be absent with pre_allocates, which is for CPU and memory"
+            raise InvalidInput(f"place.{name}", rule, len(getattr(place, name)))
+    if place.numa_policy is not NumaPolicy.NONE or place.cpu_policy is CpuPolicy.NUMA:
+        rule = "must be absent with pre_allocates: the owners have their zones already"
+        raise InvalidInput("place.numa_policy", rule, place.numa_policy.value)
 
 
 def check_term(term: OwnerTerm, field: str) -> None:

@@ -16,7 +16,7 @@ reservation and its owners together never hold less than what was reserved nor m
 that ends while it waits has no hold, but its want is to be withdrawn.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import structs
@@ -55,6 +55,7 @@ __all__ = ["KEEP_ENDED_MS", "RESERVATIONS_MOST", "ReservationBook"]
 
 RESERVATIONS_MOST: Final = 10_000
 """The most reservations in the book, ended ones included."""
+_NOBODY: Final[Mapping[Attempt, Sequence[Attempt]]] = {}
 KEEP_ENDED_MS: Final = 86_400_000
 """How long an ended reservation can still be asked for."""
 
@@ -416,11 +417,18 @@ class ReservationBook:
 
     # ---- restart
 
-    def load(self, rows: Iterable[Reservation], placements: Iterable[Placement], now_ms: int) -> tuple[BookChange, ...]:
+    def load(
+        self,
+        rows: Iterable[Reservation],
+        placements: Iterable[Placement],
+        now_ms: int,
+        inside: Mapping[Attempt, Sequence[Attempt]] = _NOBODY,
+    ) -> tuple[BookChange, ...]:
         """Take rows and the ledger's placements as the truth, and bring rows up to date that the ledger was ahead of.
 
         A place that was committed is bound, a use that was committed counts. A reservation's place that fits no reservation
-        any more is answered with a HoldChanged; a use of one that is gone counts for nothing.
+        any more is answered with a HoldChanged; a use of one that is gone counts for nothing. `inside`: for places that were
+        committed over running owners the attempts of these; who is not among `placements` has left.
         """
         for row in rows:
             self._forget(row.spec.name)
@@ -428,18 +436,22 @@ class ReservationBook:
             self._newest_attempt = max(self._newest_attempt, row.attempt)
         changes: list[BookChange] = []
         uses: list[Placement] = []
+        placements = list(placements)
+        by_attempt = {(placement.replica, placement.attempt): placement for placement in placements}
         for placement in placements:
             if not name_of(placement.replica):
                 uses.append(placement)
                 continue
             try:
-                changes += self.bind(placement, now_ms)
+                over = inside.get((placement.replica, placement.attempt), ())
+                still = [by_attempt[each] for each in over if each in by_attempt and each not in self._used_by]
+                changes += self.bind(placement, now_ms, still)
             except InvalidInput:
                 attempt = (placement.replica, placement.attempt)
                 changes.append(HoldChanged(name=name_of(placement.replica), node=placement.node, attempt=attempt))
-        over = {attempt: row.spec.name for row in self.rows() for attempt in row.over}
+        taken_over = {attempt: row.spec.name for row in self.rows() for attempt in row.over}
         for placement in uses:
-            name = placement.reservation or over.get((placement.replica, placement.attempt), "")
+            name = placement.reservation or taken_over.get((placement.replica, placement.attempt), "")
             changes += self._load_use(name, placement, now_ms)
         return tuple(changes)
 
