@@ -5,6 +5,7 @@ per zone first; the value of a node is the sum of its zones, so that zones and n
 """
 
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 
 from msgspec import Struct
 
@@ -18,11 +19,19 @@ from colo_overcommit.exclusive import Exclusive
 from colo_overcommit.policy import Policy
 from colo_overcommit.reserved import Reserved
 
-__all__ = ["Resource", "ZoneInputs", "allocatable_of_zone", "zone_inputs"]
+__all__ = ["Limit", "Resource", "ZoneInputs", "allocatable_of_zone", "zone_inputs"]
 
 _RECLAIMED = (PriorityBand.BATCH, PriorityBand.FREE)
 _NOTHING = Reserved()
 _NOBODY = Exclusive()
+
+
+class Limit(StrEnum):
+    """Who set the reclaim percentages of a zone, in the words of the explanation."""
+
+    POLICY = "policy"
+    RULES = "the node's own rules: no batch work there (is_colocated is off)"
+    AGE = "the node's facts are too old to promise more than is held"
 
 
 class Resource(Struct, frozen=True, kw_only=True):
@@ -49,12 +58,14 @@ class Resource(Struct, frozen=True, kw_only=True):
     @property
     def margin(self) -> int:
         """What stays free of every promise; rounds up, so that the promise rounds down."""
-        return ceil_div(self.capacity * (100 - self.reclaim_pct), 100)
+        return -(-self.capacity * (100 - self.reclaim_pct) // 100)
 
     @property
     def raw(self) -> int:
         """capacity - margin - max(system_used, reserved) - online_used - lse_idle; may be negative."""
-        return self.capacity - self.margin - max(self.system_used, self.reserved) - self.online_used - self.lse_idle
+        kept, reserved = self.system_used, self.reserved
+        raw = self.capacity - self.margin - (kept if kept > reserved else reserved) - self.online_used
+        return raw - self.lse_idle if self.lse_requested else raw
 
     @property
     def allocatable(self) -> int:
@@ -68,21 +79,24 @@ class Resource(Struct, frozen=True, kw_only=True):
 
 
 class ZoneInputs(Struct, frozen=True, kw_only=True):
-    """The terms of one zone."""
+    """The terms of one zone, and who set its reclaim percentages."""
 
     zone: int
     cpu: Resource
     memory: Resource
+    limit: Limit = Limit.POLICY
 
 
 def allocatable_of_zone(inputs: ZoneInputs) -> ZoneAllocatable:
     """What may be promised in the zone, in mcpu and bytes."""
+    cpu, memory = inputs.cpu, inputs.memory
+    cpu_raw, memory_raw = cpu.raw, memory.raw
     return ZoneAllocatable(
         zone=inputs.zone,
-        batch_cpu_mcpu=inputs.cpu.allocatable,
-        batch_memory_bytes=inputs.memory.allocatable,
-        headroom_cpu_mcpu=inputs.cpu.headroom,
-        headroom_memory_bytes=inputs.memory.headroom,
+        batch_cpu_mcpu=max(cpu_raw, cpu.held, 0),
+        batch_memory_bytes=max(memory_raw, memory.held, 0),
+        headroom_cpu_mcpu=cpu_raw - cpu.held,
+        headroom_memory_bytes=memory_raw - memory.held,
     )
 
 
@@ -94,67 +108,78 @@ def zone_inputs(
     *,
     reserved: Mapping[int, Reserved] | None = None,
     exclusive: Mapping[int, Exclusive] | None = None,
+    is_colocated: bool = True,
 ) -> tuple[ZoneInputs, ...]:
-    """The terms of every zone, in the order of the topology.
+    """The terms of every zone, in the order of the topology; all CPU is real CPU, whatever the node claims to have.
 
     `reserved` is what the node's operator keeps back, `exclusive` what LSE work asked for and uses; zones that they lack have none.
+    A node that is not `is_colocated` reclaims 0 percent: it promises nothing beyond what is held.
     Use of batch work is divided evenly over the zones it may use, rounding down, and system use and the policy's reservation over
     all zones, rounding up; both err towards a smaller promise. Of the two reservations the larger one counts. Raises InvalidInput
     when the sample's zones are not the topology's.
     """
-    if [zone.zone for zone in sample.zones] != [zone.zone for zone in topology.zones]:
+    zones = topology.zones
+    if [zone.zone for zone in sample.zones] != [zone.zone for zone in zones]:
         raise InvalidInput(
             "zones", "the sample must have exactly the zones of the topology", [z.zone for z in sample.zones]
         )
-    count = len(topology.zones)
-    batch = _batch_use(topology, sample.workloads)
+    count = len(zones)
+    batch_mcpu, batch_bytes = _batch_use([zone.zone for zone in zones], sample.workloads)
     system_mcpu = ceil_div(max(sample.system_cpu_used_mcpu, 0), count)
     system_bytes = ceil_div(max(sample.system_memory_used_bytes, 0), count)
     reserved_mcpu = ceil_div(policy.node_reserved_cpu_mcpu, count)
     reserved_bytes = ceil_div(policy.node_reserved_memory_bytes, count)
+    limit = Limit.POLICY if is_colocated else Limit.RULES
+    cpu_pct, memory_pct = (policy.cpu_reclaim_pct, policy.memory_reclaim_pct) if is_colocated else (0, 0)
     inputs = []
-    for zone, used in zip(topology.zones, sample.zones, strict=True):
-        batch_mcpu, batch_bytes = batch[zone.zone]
-        share = held.get(zone.zone)
-        own = (reserved or {}).get(zone.zone, _NOTHING)
-        lse = (exclusive or {}).get(zone.zone, _NOBODY)
+    for zone, used in zip(zones, sample.zones, strict=True):
+        number = zone.zone
+        share = held.get(number)
+        own = reserved.get(number, _NOTHING) if reserved else _NOTHING
+        lse = exclusive.get(number, _NOBODY) if exclusive else _NOBODY
         inputs.append(
             ZoneInputs(
-                zone=zone.zone,
+                zone=number,
                 cpu=Resource(
                     capacity=zone.cpu_capacity_mcpu,
-                    reclaim_pct=policy.cpu_reclaim_pct,
+                    reclaim_pct=cpu_pct,
                     reserved=max(reserved_mcpu, own.cpu_mcpu),
                     system_used=system_mcpu,
-                    online_used=max(used.cpu_used_mcpu - batch_mcpu - system_mcpu, 0),
+                    online_used=max(used.cpu_used_mcpu - batch_mcpu[number] - system_mcpu, 0),
                     held=share.cpu_mcpu if share else 0,
                     lse_requested=lse.requested_mcpu,
                     lse_used=lse.used_mcpu,
                 ),
                 memory=Resource(
                     capacity=zone.memory_bytes,
-                    reclaim_pct=policy.memory_reclaim_pct,
+                    reclaim_pct=memory_pct,
                     reserved=max(reserved_bytes, own.memory_bytes),
                     system_used=system_bytes,
-                    online_used=max(used.memory_used_bytes - batch_bytes - system_bytes, 0),
+                    online_used=max(used.memory_used_bytes - batch_bytes[number] - system_bytes, 0),
                     held=share.memory_bytes if share else 0,
                 ),
+                limit=limit,
             )
         )
     return tuple(inputs)
 
 
-def _batch_use(topology: NodeTopology, workloads: Iterable[WorkloadUsage]) -> dict[int, tuple[int, int]]:
-    """Zone -> (mcpu, bytes) used by batch and free work; a workload that names no known zone counts in all of them."""
-    known = [zone.zone for zone in topology.zones]
-    use = dict.fromkeys(known, (0, 0))
+def _batch_use(known: list[int], workloads: Iterable[WorkloadUsage]) -> tuple[dict[int, int], dict[int, int]]:
+    """By zone the mcpu and the bytes that batch and free work uses; who names no known zone counts in all of them."""
+    mcpu, memory = dict.fromkeys(known, 0), dict.fromkeys(known, 0)
     for workload in workloads:
         if workload.band not in _RECLAIMED:
             continue
-        zones = [zone for zone in workload.zones if zone in use] or known
-        mcpu = workload.cpu_used_mcpu // len(zones)
-        memory = workload.memory_used_bytes // len(zones)
+        named = workload.zones
+        if len(named) == 1 and named[0] in mcpu:
+            zone = named[0]
+            mcpu[zone] += workload.cpu_used_mcpu
+            memory[zone] += workload.memory_used_bytes
+            continue
+        zones = [zone for zone in named if zone in mcpu] or known
+        cpu_part = workload.cpu_used_mcpu // len(zones)
+        memory_part = workload.memory_used_bytes // len(zones)
         for zone in zones:
-            before_mcpu, before_bytes = use[zone]
-            use[zone] = (before_mcpu + mcpu, before_bytes + memory)
-    return use
+            mcpu[zone] += cpu_part
+            memory[zone] += memory_part
+    return mcpu, memory

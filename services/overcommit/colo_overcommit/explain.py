@@ -16,7 +16,6 @@ FORMULA: Final = (
 )
 _SOURCES: Final = {
     "capacity": "topology",
-    "reclaim_pct": "policy",
     "reserved": "policy, an even share of the node's, or the node's own rules where these keep more",
     "system_used": "sample, an even share of the node's",
     "online_used": "sample: zone used - batch used - system used",
@@ -26,14 +25,24 @@ _OF_LSE: Final = {
     "lse_requested": "placements of LSE work that hold the zone",
     "lse_used": "sample: what that work uses",
 }
+_RECLAIM: Final = "reclaim_pct"
+# The terms beside the reclaim percentage, by resource and by whether LSE work is there: field, name, source.
+_NAMED: Final = {
+    (prefix, has_lse): tuple(
+        (field, f"{prefix}_{field}", source) for field, source in (_SOURCES | (_OF_LSE if has_lse else {})).items()
+    )
+    for prefix in ("cpu", "memory")
+    for has_lse in (False, True)
+}
+_PCT_NAMES: Final = {prefix: f"{prefix}_{_RECLAIM}" for prefix in ("cpu", "memory")}
 
 
 def explain(zones: Sequence[ZoneInputs]) -> Explanation:
     """Six terms for each resource of each zone, named "cpu_capacity", "memory_held" and so on; two more where LSE work is."""
     terms: list[Term] = []
     for zone in zones:
-        terms.extend(_terms(zone.zone, "cpu", "mcpu", zone.cpu))
-        terms.extend(_terms(zone.zone, "memory", "bytes", zone.memory))
+        terms.extend(_terms(zone, "cpu", "mcpu", zone.cpu))
+        terms.extend(_terms(zone, "memory", "bytes", zone.memory))
     return Explanation(formula=FORMULA, terms=tuple(terms))
 
 
@@ -49,20 +58,23 @@ def recompute(explanation: Explanation) -> tuple[ZoneAllocatable, ...]:
     )
 
 
-def _terms(zone: int, prefix: str, unit: Literal["mcpu", "bytes"], resource: Resource) -> list[Term]:
-    sources = _SOURCES | _OF_LSE if resource.lse_requested else _SOURCES
-    return [
+def _terms(zone: ZoneInputs, prefix: str, unit: Literal["mcpu", "bytes"], resource: Resource) -> list[Term]:
+    number = zone.zone
+    terms = [
         Term(
-            name=f"{prefix}_{name}",
-            value=getattr(resource, name),
-            unit="pct" if name == "reclaim_pct" else unit,
+            name=name,
+            value=getattr(resource, field),
+            unit=unit,
             source=source,
-            zone=zone,
+            zone=number,
         )
-        for name, source in sources.items()
+        for field, name, source in _NAMED[prefix, resource.lse_requested > 0]
     ]
+    pct = Term(name=_PCT_NAMES[prefix], value=resource.reclaim_pct, unit="pct", source=zone.limit.value, zone=number)
+    terms.insert(1, pct)
+    return terms
 
 
 def _resource(prefix: str, values: dict[str, int]) -> Resource:
     lse = {name: values[f"{prefix}_{name}"] for name in _OF_LSE if f"{prefix}_{name}" in values}
-    return Resource(**{name: values[f"{prefix}_{name}"] for name in _SOURCES}, **lse)
+    return Resource(**{name: values[f"{prefix}_{name}"] for name in (*_SOURCES, _RECLAIM)}, **lse)

@@ -51,6 +51,10 @@ class Held:
         self._batch = _Sums()
         self._lse = _Sums()
         self._sums_of: dict[str, _Sums] = {}
+        # What `by_zone` answers until a sum changes: it is asked with every sample.
+        self._by_zone: dict[int, ZoneShare] | None = None
+        self.has_exclusive = False
+        """Whether LSE work holds, or ever held, something here."""
 
     def take(
         self,
@@ -70,7 +74,7 @@ class Held:
             sums = self._batch if band is not PriorityBand.PROD else self._lse if qos is QosClass.LSE else None
             if sums is not None:
                 self._sums_of[key] = sums
-                sums.add(shares, 1)
+                self._add(sums, shares, 1)
 
     def put(
         self,
@@ -103,16 +107,20 @@ class Held:
         return len(gone)
 
     def by_zone(self) -> dict[int, ZoneShare]:
-        """Zone -> sum of batch work's shares, for zones in which it holds something."""
-        mcpu, memory = self._batch.mcpu, self._batch.bytes
-        return {
-            zone: ZoneShare(zone=zone, cpu_mcpu=mcpu[zone], memory_bytes=memory[zone])
-            for zone in sorted(mcpu)
-            if mcpu[zone] or memory[zone]
-        }
+        """Zone -> sum of batch work's shares, for zones in which it holds something; not to be changed by who asked."""
+        if self._by_zone is None:
+            mcpu, memory = self._batch.mcpu, self._batch.bytes
+            self._by_zone = {
+                zone: ZoneShare(zone=zone, cpu_mcpu=mcpu[zone], memory_bytes=memory[zone])
+                for zone in sorted(mcpu)
+                if mcpu[zone] or memory[zone]
+            }
+        return self._by_zone
 
     def exclusive_by_zone(self) -> dict[int, int]:
         """Zone -> CPU that LSE work asked for (mcpu), for zones in which it holds some."""
+        if not self.has_exclusive:
+            return {}
         return {zone: mcpu for zone, mcpu in sorted(self._lse.mcpu.items()) if mcpu}
 
     def holds(self, replica: str, attempt: int) -> bool:
@@ -146,4 +154,9 @@ class Held:
         shares = self._attempts.pop(key, ())
         sums = self._sums_of.pop(key, None)
         if sums is not None:
-            sums.add(shares, -1)
+            self._add(sums, shares, -1)
+
+    def _add(self, sums: _Sums, shares: tuple[ZoneShare, ...], sign: int) -> None:
+        sums.add(shares, sign)
+        self._by_zone = None
+        self.has_exclusive = self.has_exclusive or sums is self._lse

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from colo_common.events.node import AllocatableChanged, NodeUsageSampled, ZoneAllocatable
 from colo_common.model.topology import NodeTopology
+from colo_overcommit.allocatable import ZoneInputs
 from colo_overcommit.policy import Policy
 
 __all__ = ["Moves", "has_load_moved", "moves_between", "worth_saying"]
@@ -18,24 +19,25 @@ class Moves(Struct, frozen=True, kw_only=True):
     rose_centipct: int
 
 
-def moves_between(before: Sequence[ZoneAllocatable], after: Sequence[ZoneAllocatable], topology: NodeTopology) -> Moves:
-    """Compare zone by zone; a zone that was not there before counts from 0."""
+def moves_between(
+    before: Sequence[ZoneAllocatable], after: Sequence[ZoneAllocatable], inputs: Sequence[ZoneInputs]
+) -> Moves:
+    """Compare zone by zone; `inputs` are those of `after`. A zone that was not there before counts from 0."""
     old = {zone.zone: zone for zone in before}
     fell = rose = 0
-    for zone in after:
-        home = topology.zone(zone.zone)
-        if home is None:
-            continue
+    for zone, home in zip(after, inputs, strict=True):
         was = old.get(zone.zone)
-        pairs = (
-            (was.batch_cpu_mcpu if was else 0, zone.batch_cpu_mcpu, home.cpu_capacity_mcpu),
-            (was.batch_memory_bytes if was else 0, zone.batch_memory_bytes, home.memory_bytes),
-        )
-        for earlier, later, capacity in pairs:
-            if capacity > 0:
-                move = (later - earlier) * 10_000 // capacity
-                rose = max(rose, move)
-                fell = max(fell, -move)
+        mcpu, size = (was.batch_cpu_mcpu, was.batch_memory_bytes) if was else (0, 0)
+        for moved, capacity in (
+            (zone.batch_cpu_mcpu - mcpu, home.cpu.capacity),
+            (zone.batch_memory_bytes - size, home.memory.capacity),
+        ):
+            if moved and capacity > 0:
+                move = moved * 10_000 // capacity
+                if move > rose:
+                    rose = move
+                elif -move > fell:
+                    fell = -move
     return Moves(fell_centipct=fell, rose_centipct=rose)
 
 

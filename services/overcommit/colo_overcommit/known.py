@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from colo_common.events.node import AllocatableChanged, NodeUsageSampled
 from colo_common.model.freshness import Freshness
 from colo_common.model.topology import NodeTopology
-from colo_overcommit.allocatable import ZoneInputs
+from colo_overcommit.allocatable import Limit, ZoneInputs
 from colo_overcommit.foreign import ForeignHistory
 from colo_overcommit.held import Held
 from colo_overcommit.load import LoadHistory
@@ -21,11 +21,15 @@ class KnownNode(Struct, kw_only=True):
     """Mutable, owned by the core. `samples` counts since the node (re)appeared; `inputs` belong to `sample`. `reserved` is what the
     node's operator keeps back, by zone.
 
+    `is_colocated`: its operator admits batch work. `is_changed`: what the node is has changed since something was said of it.
+
     `expected_since_ms` is when a node that has sent no sample yet was first known: it may have died while nobody listened.
     """
 
     topology: NodeTopology | None = None
     reserved: Mapping[int, Reserved] = field(default_factory=dict)
+    is_colocated: bool = True
+    is_changed: bool = False
     simulated: bool = False
     sample: NodeUsageSampled | None = None
     inputs: tuple[ZoneInputs, ...] = ()
@@ -65,5 +69,6 @@ class KnownNode(Struct, kw_only=True):
             share = held.get(zone.zone)
             cpu = replace(zone.cpu, reclaim_pct=0, held=share.cpu_mcpu if share else 0)
             memory = replace(zone.memory, reclaim_pct=0, held=share.memory_bytes if share else 0)
-            zones.append(replace(zone, cpu=cpu, memory=memory))
+            limit = zone.limit if zone.limit is Limit.RULES else Limit.AGE
+            zones.append(replace(zone, cpu=cpu, memory=memory, limit=limit))
         return tuple(zones)

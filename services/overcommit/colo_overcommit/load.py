@@ -5,7 +5,7 @@ over five minutes. After a start, here or of the node's collector, a window cove
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from colo_common.events.node import LoadPeak, LoadSummary, LoadWindow, NodeUsageSampled
@@ -21,18 +21,16 @@ HOUR_MS: Final = 3_600_000
 _DAY_MS: Final = 24 * HOUR_MS
 _SLICES: Final = HOUR_MS // _KEEP_MS
 
+# Nearest rank, as `p95_of`.
+_PERCENTILES: Final = (50, 90, 95, 99)
 # When, mcpu, bytes.
 _Usage = tuple[int, int, int]
 
 
 def p95_of(values: Iterable[int]) -> int:
     """The nearest-rank percentile of at least one value: the ceil(0.95 n)-th smallest, so always a value that was measured."""
-    return _percentile(sorted(values), 95)
-
-
-def _percentile(ordered: Sequence[int], pct: int) -> int:
-    """The ceil(pct n / 100)-th smallest of at least one value in ascending order."""
-    return ordered[-(-pct * len(ordered) // 100) - 1]
+    ordered = sorted(values)
+    return ordered[-(-95 * len(ordered) // 100) - 1]
 
 
 class LoadHistory:
@@ -81,39 +79,43 @@ class LoadHistory:
     def summary(self, sample: NodeUsageSampled) -> LoadSummary:
         """What is told with this sample, which is the one taken last."""
         prod = [work for work in sample.workloads if work.band is PriorityBand.PROD]
+        windows = tuple([self._window(window_ms) for window_ms in WINDOWS_MS])
         return LoadSummary(
             interval_ms=sample.interval_ms,
             cpu_used_mcpu=sample.cpu_used_mcpu,
             memory_used_bytes=sample.memory_used_bytes,
-            prod_cpu_used_mcpu=sum(work.cpu_used_mcpu for work in prod),
-            prod_memory_used_bytes=sum(work.memory_used_bytes for work in prod),
+            prod_cpu_used_mcpu=sum([work.cpu_used_mcpu for work in prod]),
+            prod_memory_used_bytes=sum([work.memory_used_bytes for work in prod]),
             system_cpu_used_mcpu=sample.system_cpu_used_mcpu,
             system_memory_used_bytes=sample.system_memory_used_bytes,
-            windows=tuple(self._window(window_ms) for window_ms in WINDOWS_MS),
-            peaks=self._peaks(),
+            windows=windows,
+            peaks=self._peaks(windows[-1].cpu_avg_mcpu, windows[-1].memory_avg_bytes),
         )
 
     def _window(self, window_ms: int) -> LoadWindow:
         since_ms = self._samples[-1][0] - window_ms
-        mcpus = sorted([mcpu for at_ms, mcpu, _ in self._samples if at_ms > since_ms])
-        sizes = sorted([size for at_ms, _, size in self._samples if at_ms > since_ms])
+        inside = [usage for usage in self._samples if usage[0] > since_ms]
+        mcpus = sorted([usage[1] for usage in inside])
+        sizes = sorted([usage[2] for usage in inside])
+        count = len(inside)
+        p50, p90, p95, p99 = [-(-percent * count // 100) - 1 for percent in _PERCENTILES]
         return LoadWindow(
             window_ms=window_ms,
-            cpu_avg_mcpu=sum(mcpus) // len(mcpus),
-            memory_avg_bytes=sum(sizes) // len(sizes),
-            cpu_p95_mcpu=_percentile(mcpus, 95),
-            memory_p95_bytes=_percentile(sizes, 95),
-            cpu_p50_mcpu=_percentile(mcpus, 50),
-            memory_p50_bytes=_percentile(sizes, 50),
-            cpu_p90_mcpu=_percentile(mcpus, 90),
-            memory_p90_bytes=_percentile(sizes, 90),
-            cpu_p99_mcpu=_percentile(mcpus, 99),
-            memory_p99_bytes=_percentile(sizes, 99),
+            cpu_avg_mcpu=sum(mcpus) // count,
+            memory_avg_bytes=sum(sizes) // count,
+            cpu_p95_mcpu=mcpus[p95],
+            memory_p95_bytes=sizes[p95],
+            cpu_p50_mcpu=mcpus[p50],
+            memory_p50_bytes=sizes[p50],
+            cpu_p90_mcpu=mcpus[p90],
+            memory_p90_bytes=sizes[p90],
+            cpu_p99_mcpu=mcpus[p99],
+            memory_p99_bytes=sizes[p99],
         )
 
-    def _peaks(self) -> tuple[LoadPeak, ...]:
-        """Of the five minutes that are not over yet what there is counts too."""
-        end_ms, mcpu, size = _average(self._samples, self._samples[-1][0], _KEEP_MS)
+    def _peaks(self, mcpu: int, size: int) -> tuple[LoadPeak, ...]:
+        """Of the five minutes that are not over yet what there is counts too: the averages over the longest window."""
+        end_ms = self._samples[-1][0]
         found = []
         for parts, window_ms in ((self._slices, HOUR_MS), (self._hours, _DAY_MS)):
             inside = [part for part in parts if part[0] > end_ms - window_ms]

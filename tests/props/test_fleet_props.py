@@ -1,0 +1,157 @@
+"""The arrays over a whole fleet and the formula of one node give the same integers, whatever the nodes are and hear."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
+
+from colo_common.events.node import NodeUsageSampled, WorkloadUsage, ZoneUsage
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.node_rules import NodeRules
+from colo_common.model.placement import ZoneShare
+from colo_common.model.qos import PriorityBand, QosClass, default_band
+from colo_common.model.topology import NodeTopology
+from colo_overcommit.allocatable import allocatable_of_zone, zone_inputs
+from colo_overcommit.exclusive import exclusive_by_zone
+from colo_overcommit.explain import explain, recompute
+from colo_overcommit.fleet import allocatable_of_fleet
+from colo_overcommit.known import KnownNode
+from colo_overcommit.policy import Policy
+from colo_overcommit.reserved import reserved_by_zone
+from tests.support.builders import a_sample, a_topology
+
+MCPU_MOST = 1 << 40
+BYTES_MOST = 1 << 60
+ZONE_BYTES_MOST = 1 << 50
+
+mcpu = st.integers(0, 40_000) | st.integers(0, MCPU_MOST)
+size = st.integers(0, 1 << 37) | st.integers(0, ZONE_BYTES_MOST)
+# The numbers of zones need not begin at 0 nor be without gaps: memory may be offline.
+numbers = st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True).map(sorted)
+
+
+def renumbered(topology: NodeTopology, zones: list[int]) -> NodeTopology:
+    return structs.replace(
+        topology,
+        zones=tuple(structs.replace(zone, zone=zones[zone.zone]) for zone in topology.zones),
+        cpus=tuple(structs.replace(cpu, zone=zones[cpu.zone]) for cpu in topology.cpus),
+    )
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> WorkloadUsage:
+    index, qos = draw(st.integers(0, 5)), draw(st.sampled_from(list(QosClass)))
+    band = draw(st.sampled_from([default_band(qos), *PriorityBand]))
+    return WorkloadUsage(
+        workload=f"w{index}",
+        qos=qos,
+        band=band,
+        cpu_used_mcpu=draw(mcpu),
+        memory_used_bytes=draw(st.integers(0, 1 << 36) | st.integers(0, BYTES_MOST)),
+        zones=tuple(draw(st.lists(st.integers(0, 7), max_size=4))),
+        replica=f"j/t/{index}",
+        attempt=1,
+    )
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> KnownNode:
+    zones = draw(numbers)
+    gib = draw(st.integers(1, 64) | st.just(1 << 19))
+    topology = renumbered(
+        a_topology(zones_per_socket=len(zones), cpus=draw(st.sampled_from([2, 4, 16])), memory_gib=gib), zones
+    )
+    topology.validate()
+    cpus = len(topology.cpus)
+    rules = NodeRules(
+        reserved_cpus=draw(st.sampled_from(["", "0"])),
+        reserved_mcpu=draw(st.integers(0, 1000 * cpus)),
+        reserved_memory_bytes=draw(size),
+        system_cpus=draw(st.sampled_from(["", str(cpus - 1)])),
+    )
+    known = KnownNode(topology=topology, reserved=reserved_by_zone(topology, rules), is_colocated=draw(st.booleans()))
+    for index in draw(st.sets(st.integers(0, 5))):
+        qos = draw(st.sampled_from(list(QosClass)))
+        share = ZoneShare(
+            zone=draw(st.sampled_from([*zones, 9])),
+            cpu_mcpu=draw(st.integers(0, 1 << 24)),
+            memory_bytes=draw(st.integers(0, 1 << 46)),
+        )
+        known.held.take(f"j/t/{index}", 1, (share,), 0, qos=qos, band=default_band(qos))
+    known.sample = NodeUsageSampled(
+        node="n",
+        sample_seq=1,
+        interval_ms=1000,
+        cpu_used_mcpu=0,
+        memory_used_bytes=0,
+        zones=tuple(ZoneUsage(zone=z, cpu_used_mcpu=draw(mcpu), memory_used_bytes=draw(size)) for z in zones),
+        workloads=tuple(draw(st.lists(workloads(), max_size=8))),
+        system_cpu_used_mcpu=draw(mcpu),
+        system_memory_used_bytes=draw(st.integers(0, 1 << 36) | st.integers(0, BYTES_MOST)),
+    )
+    return known
+
+
+policies = st.builds(
+    Policy,
+    cpu_reclaim_pct=st.integers(0, 100),
+    memory_reclaim_pct=st.integers(0, 100),
+    node_reserved_cpu_mcpu=mcpu,
+    node_reserved_memory_bytes=size,
+)
+
+
+@given(st.lists(nodes(), max_size=5), policies)
+def test_arrays_over_all_nodes_give_what_one_node_after_the_other_gives(known, policy) -> None:
+    fleet = {f"n{index}": node for index, node in enumerate(known)}
+    fleet["unheard"] = KnownNode(topology=a_topology())
+    numbers = allocatable_of_fleet(fleet, policy)
+    assert numbers.nodes == tuple(f"n{index}" for index in range(len(known)))
+    for index, node in enumerate(known):
+        assert node.topology is not None
+        assert node.sample is not None
+        inputs = zone_inputs(
+            node.topology,
+            node.sample,
+            node.held.by_zone(),
+            policy,
+            reserved=node.reserved,
+            exclusive=exclusive_by_zone(node.held, node.topology, node.sample.workloads),
+            is_colocated=node.is_colocated,
+        )
+        one = tuple(allocatable_of_zone(zone) for zone in inputs)
+        assert numbers.of_node(index) == one
+        assert recompute(explain(inputs)) == one
+        for number in one:
+            held = node.held.by_zone().get(number.zone)
+            most = held or ZoneShare(zone=number.zone, cpu_mcpu=0, memory_bytes=0)
+            assert number.batch_cpu_mcpu >= most.cpu_mcpu
+            assert number.batch_memory_bytes >= most.memory_bytes
+            if not node.is_colocated:
+                assert (number.batch_cpu_mcpu, number.batch_memory_bytes) == (most.cpu_mcpu, most.memory_bytes)
+
+
+def test_a_fleet_of_nobody_has_no_numbers() -> None:
+    assert allocatable_of_fleet({}, Policy()).nodes == ()
+
+
+def test_a_sample_of_other_zones_than_the_topology_is_refused() -> None:
+    known = KnownNode(topology=a_topology(), sample=a_sample(zones=((1, 1),)))
+    with pytest.raises(InvalidInput, match="zones: a sample must have exactly the zones of its node's topology"):
+        allocatable_of_fleet({"n": known}, Policy())
+
+
+def test_use_that_no_64_bits_hold_leaves_the_zone_without_online_use() -> None:
+    """A sample of 20,000 workloads that say to use an exbibyte each is wrong, and wrong in the same way on both paths."""
+    one = WorkloadUsage(
+        workload="w",
+        qos=QosClass.BE,
+        band=PriorityBand.BATCH,
+        cpu_used_mcpu=MCPU_MOST,
+        memory_used_bytes=BYTES_MOST,
+        zones=(0,),
+    )
+    topology, sample = a_topology(), a_sample(workloads=(one,) * 20_000)
+    known = KnownNode(topology=topology, sample=sample)
+    expected = tuple(allocatable_of_zone(zone) for zone in zone_inputs(topology, sample, {}, Policy()))
+    assert allocatable_of_fleet({"n": known}, Policy()).of_node(0) == expected
