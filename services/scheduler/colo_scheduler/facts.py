@@ -96,11 +96,11 @@ class NodeFacts:
         self.note(row)
 
     def _forget_layouts(self) -> None:
-        """Keep only the layouts that some row has."""
-        used, places = np.unique(self.layout, return_inverse=True)
+        """Keep only the layouts that some row has, and the empty one in its place."""
+        used, places = np.unique(np.append(0, self.layout), return_inverse=True)
         self.layouts = [self.layouts[place] for place in used.tolist()]
         self._layout_at = {layout: place for place, layout in enumerate(self.layouts)}
-        self.layout[:] = places
+        self.layout[:] = places[1:]
 
     def write(self, row: int, *, known: bool, settled: bool, simulated: bool, may_grow: bool, at_ms: int) -> None:
         """Take a node's facts. `may_grow`: they were fresh at `at_ms`."""

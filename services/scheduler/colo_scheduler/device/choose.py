@@ -63,11 +63,11 @@ def choose_devices(
         if request.kind not in inventory.kinds:
             known = ", ".join(inventory.kinds) or "none"
             detail = f"the node has no device {request.kind!r}; it has {known}"
-            return NoDevices(reason=Reason.DEVICE_UNKNOWN, kind=request.kind, detail=detail)
+            return _unknown(request, detail, request.kind)
         if request.labels and not inventory.has(request.kind, request.labels):
             labels = ", ".join(f"{name}={value}" for name, value in request.labels)
             detail = f"the node has no device {request.kind!r} with {labels}"
-            return NoDevices(reason=Reason.DEVICE_UNKNOWN, kind=request.kind, detail=detail)
+            return _unknown(request, detail, f"{request.kind} with {labels}")
     needs = [need_of(request) for request in requests]
     refused: NoDevices | None = None
     for in_zones in ([True] if zones else []) + ([] if zones and only_in_zones else [False]):
@@ -90,6 +90,12 @@ def choose_devices(
                 return found
             refused = found
     return refused or NoDevices(reason=Reason.DEVICE_SHORT, kind="", detail="nothing is held for the one who asks")
+
+
+def _unknown(request: DeviceRequest, detail: str, unit: str) -> NoDevices:
+    return NoDevices(
+        reason=Reason.DEVICE_UNKNOWN, kind=request.kind, detail=detail, need=max(1, request.count), have=0, unit=unit
+    )
 
 
 def _capped(rooms: Sequence[DeviceRoom], reusable: Sequence[DeviceShare]) -> list[DeviceRoom]:

@@ -106,7 +106,14 @@ def never_holds(layout: DeviceLayout, ask: DeviceAsk) -> NoDevices | None:
     """
     for request in ask.requests:
         if request.kind not in layout.kinds:
-            return NoDevices(reason=Reason.DEVICE_UNKNOWN, kind=request.kind, detail="the node has none")
+            return NoDevices(
+                reason=Reason.DEVICE_UNKNOWN,
+                kind=request.kind,
+                detail="the node has none",
+                need=max(1, request.count),
+                have=0,
+                unit=request.kind,
+            )
     if ask.is_plain and not layout.is_honored:
         return None
     inventory = DeviceInventory(layout.devices)
