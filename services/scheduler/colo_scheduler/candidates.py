@@ -20,7 +20,7 @@ from colo_scheduler.facts import BoolArray
 from colo_scheduler.filters import STOCK_FILTERS
 from colo_scheduler.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, Pool, pool_of
 from colo_scheduler.request import RequestClass
-from colo_scheduler.scores import FitRows
+from colo_scheduler.scores import FitRows, Seen
 from colo_scheduler.stack import Scoring, counts_of, score_rows, usable
 from colo_scheduler.stocktaking import UNLIMITED
 from colo_scheduler.zones import IntArray, Part, ZoneFree, choose_zones, cost_of, rows_holding_together
@@ -45,11 +45,25 @@ class Ranked(NamedTuple):
     shares: tuple[ZoneShare, ...]
 
 
+class Offer:
+    """What every candidate of one turn has in common: the request, how it is scored, and what it takes where one zone holds it."""
+
+    __slots__ = ("cpu_mcpu", "memory_bytes", "of_one", "pool", "shares")
+
+    def __init__(self, pool: Pool, request: RequestClass, scoring: Scoring) -> None:
+        self.pool = pool
+        self.cpu_mcpu, self.memory_bytes = request.cpu_mcpu, request.memory_bytes
+        self.of_one = scoring.of_one
+        # By zone: replicas that take the same hold the same, however many they are.
+        self.shares: dict[int, tuple[ZoneShare, ...]] = {}
+
+
 class Candidate:
     """One node while a class is decided, in plain integers: what is free when `taken` replicas were put on it.
 
-    `is_stale`: something was put on it since it was scored, and `key` is not below what it would score now. `room`: how many
-    replicas the node's own rules admit.
+    `slot` is the zone that holds the request alone, -1 where the zones of `parts` do together. `is_stale`: something was put on it
+    since it was scored, and `key` is not below what it would score now. `room`: how many replicas the node's own rules admit.
+    `place`: where it stands among equals, the higher the earlier.
     """
 
     __slots__ = (
@@ -64,42 +78,43 @@ class Candidate:
         "memory",
         "node",
         "parts",
-        "rank",
+        "place",
         "room",
         "row",
+        "slot",
         "taken",
     )
 
-    def __init__(self, pool: Pool, node: Node, rank: int, room: int) -> None:
-        row = pool.rows[node.row]
+    def __init__(self, offer: Offer, node: Node, place: int, room: int) -> None:
+        row = offer.pool.rows[node.row]
         self.room = room
         self.node = node
         self.row = node.row
-        self.rank = rank
+        self.place = place
         self.cpu = row.cpu
         self.memory = row.memory
         self.allocatable_cpu = row.whole_cpu
         self.allocatable_memory = row.whole_memory
-        self.left_cpu = self.left_memory = self.cost = self.key = 0
+        self.left_cpu = sum(row.cpu) - offer.cpu_mcpu
+        self.left_memory = sum(row.memory) - offer.memory_bytes
         self.parts: tuple[Part, ...] = ()
         self.taken = 0
         self.is_stale = False
 
-    def fit(self, request: RequestClass, scoring: Scoring) -> bool:
+    def fit(self, offer: Offer) -> bool:
         """Choose zones and score; False when the request does not fit (any more)."""
-        wanted_cpu, wanted_memory = request.cpu_mcpu, request.memory_bytes
-        self.left_cpu = sum(self.cpu) - wanted_cpu
-        self.left_memory = sum(self.memory) - wanted_memory
         if self.left_cpu < 0 or self.left_memory < 0:
             return False
+        wanted_cpu, wanted_memory, free_memory = offer.cpu_mcpu, offer.memory_bytes, self.memory
         best, best_cpu, best_memory = -1, -1, -1
         for slot, cpu in enumerate(self.cpu):
             if cpu >= wanted_cpu and cpu >= best_cpu:
-                memory = self.memory[slot]
+                memory = free_memory[slot]
                 if memory >= wanted_memory and (cpu > best_cpu or memory > best_memory):
                     best, best_cpu, best_memory = slot, cpu, memory
+        self.slot = best
         if best >= 0:
-            self.parts, self.cost = (Part(best, wanted_cpu, wanted_memory),), 1
+            self.cost = 1
         else:
             zones = self._zones()
             parts = choose_zones(wanted_cpu, wanted_memory, zones)
@@ -107,26 +122,52 @@ class Candidate:
                 return False
             self.parts, self.cost = parts, cost_of(parts, zones)
         left = self.left_cpu if self.left_cpu < CPU_MAX else CPU_MAX
-        self.key = (((scoring.of_one(self) << CPU_BITS) | left) << RANK_BITS) | (RANK_MAX - self.rank)
+        self.key = (((offer.of_one(self) << CPU_BITS) | left) << RANK_BITS) | self.place
         return True
 
     def _zones(self) -> list[ZoneFree]:
         return [ZoneFree(slot, on, self.cpu[slot], self.memory[slot]) for slot, on in enumerate(self.node.sockets)]
 
-    def take(self) -> tuple[ZoneShare, ...]:
+    def take(self, offer: Offer) -> tuple[ZoneShare, ...]:
         """Put one replica here as the last `fit` found; what it takes, by zone. The pool is not changed."""
         if self.taken == 0:
-            self.cpu, self.memory = list(self.cpu), list(self.memory)
+            self.cpu, self.memory = self.cpu[:], self.memory[:]
         self.taken += 1
-        for slot, cpu_mcpu, memory_bytes in self.parts:
-            self.cpu[slot] -= cpu_mcpu
-            self.memory[slot] -= memory_bytes
-        return self.shares()
+        self.left_cpu -= offer.cpu_mcpu
+        self.left_memory -= offer.memory_bytes
+        if self.slot >= 0:
+            self.cpu[self.slot] -= offer.cpu_mcpu
+            self.memory[self.slot] -= offer.memory_bytes
+        else:
+            for slot, cpu_mcpu, memory_bytes in self.parts:
+                self.cpu[slot] -= cpu_mcpu
+                self.memory[slot] -= memory_bytes
+        return self.shares(offer)
 
-    def shares(self) -> tuple[ZoneShare, ...]:
+    def shares(self, offer: Offer) -> tuple[ZoneShare, ...]:
         """What the last `fit` found, by zone."""
         ids = self.node.zone_ids
-        return tuple([ZoneShare(zone=ids[slot], cpu_mcpu=cpu, memory_bytes=memory) for slot, cpu, memory in self.parts])
+        if self.slot < 0:
+            return tuple([ZoneShare(zone=ids[slot], cpu_mcpu=cpu, memory_bytes=mem) for slot, cpu, mem in self.parts])
+        zone = ids[self.slot]
+        shares = offer.shares.get(zone)
+        if shares is None:
+            share = ZoneShare(zone=zone, cpu_mcpu=offer.cpu_mcpu, memory_bytes=offer.memory_bytes)
+            shares = offer.shares[zone] = (share,)
+        return shares
+
+    def seen(self) -> Seen:
+        """The node as it is now, for whoever asks later how it scored."""
+        return Seen(
+            self.node.name,
+            self.row,
+            self.taken,
+            self.cost,
+            self.left_cpu,
+            self.left_memory,
+            self.allocatable_cpu,
+            self.allocatable_memory,
+        )
 
 
 class Candidates:
@@ -141,6 +182,7 @@ class Candidates:
         self._request = request
         self._scoring = scoring
         self._pool = view.pool(pool_of(request.band))
+        self._offer = Offer(self._pool, request, scoring)
         self._is_limited = view.limits(request)
         self._rows: IntArray | None = None
         self._bounds: IntArray = np.zeros(0, dtype=np.int64)
@@ -254,8 +296,9 @@ class Candidates:
             if self._ahead and self._ahead[-1][0] > top:
                 bound, row = self._ahead.pop()
                 room = self._view.room(row, self._request) if self._is_limited else UNLIMITED
-                candidate = Candidate(self._pool, self._view.nodes[row], int(self._view.facts.rank[row]), room)
-                if not candidate.fit(self._request, self._scoring):
+                # The last bits of a bound are those of the key.
+                candidate = Candidate(self._offer, self._view.nodes[row], bound & RANK_MAX, room)
+                if not candidate.fit(self._offer):
                     name = candidate.node.name
                     raise InvariantBroken("a node passed the filters and cannot hold the request", node=name)
                 self._exact[row] = candidate
@@ -273,13 +316,13 @@ class Candidates:
     def take(self) -> tuple[ZoneShare, ...]:
         """Put a replica on the best candidate, which is scored again before the next one is told."""
         candidate = self._exact[self._heap[0][1]]
-        shares = candidate.take()
+        shares = candidate.take(self._offer)
         if candidate.taken >= candidate.room:
             heapq.heappop(self._heap)
             return shares
-        if self._scoring.may_rise or candidate.left_cpu >= CPU_MAX:
+        if self._scoring.may_rise or candidate.left_cpu + self._request.cpu_mcpu >= CPU_MAX:
             candidate.key = _NO_BOUND
-        elif candidate.left_cpu < self._request.cpu_mcpu:
+        elif candidate.left_cpu < 0:
             heapq.heappop(self._heap)
             return shares
         else:
@@ -291,10 +334,14 @@ class Candidates:
 
     def _score_again(self, candidate: Candidate) -> None:
         candidate.is_stale = False
-        if candidate.fit(self._request, self._scoring):
+        if candidate.fit(self._offer):
             heapq.heapreplace(self._heap, (-candidate.key, candidate.row))
         else:
             heapq.heappop(self._heap)
+
+    def shares(self, candidate: Candidate) -> tuple[ZoneShare, ...]:
+        """What a replica would take of a candidate that was found here."""
+        return candidate.shares(self._offer)
 
     def skip(self) -> None:
         """Leave the best candidate out from now on."""
@@ -351,5 +398,5 @@ def ranked(view: View, request: RequestClass, scoring: Scoring, without: Sequenc
     """
     candidates = Candidates(view, request, scoring, without)
     while (candidate := candidates.best()) is not None:
-        yield Ranked(candidate.row, candidate.key, candidate.shares())
+        yield Ranked(candidate.row, candidate.key, candidates.shares(candidate))
         candidates.skip()

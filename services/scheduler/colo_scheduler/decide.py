@@ -17,7 +17,7 @@ from colo_scheduler.inventory import Holding
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.request import RequestClass
 from colo_scheduler.scorers.weights import ScorerWeights
-from colo_scheduler.stack import scoring_for
+from colo_scheduler.stack import ScoreTable, scoring_for, table_of
 
 __all__ = ["Choice", "ClassDecision", "Stages", "Unwatched", "decide_class"]
 
@@ -61,13 +61,19 @@ class ClassDecision(NamedTuple):
     """Choices, one a replica in order. `counts`: how many nodes each reason refused before the first choice;
     nobody is asked when no replica is to be placed.
 
-    `best` is the top of the score matrix before the first choice. `refused`: what a closer look at a node found against it.
+    `table`: the best nodes before the first choice, if anybody was to be told. `refused`: what a closer look at a node found
+    against it.
     """
 
     choices: tuple[Choice, ...]
     counts: tuple[ReasonCount, ...]
-    best: tuple[NodeScore, ...]
+    table: ScoreTable | tuple[()] = ()
     refused: Mapping[int, Misfit] = {}
+
+    @property
+    def best(self) -> tuple[NodeScore, ...]:
+        """The top of the score matrix before the first choice."""
+        return self.table.rows() if self.table else ()
 
 
 def decide_class(
@@ -88,14 +94,14 @@ def decide_class(
     if count == 0:
         stages.mark("score")
         stages.mark("done")
-        return ClassDecision((), (), ())
+        return ClassDecision((), ())
     scoring = scoring_for(view, request, weights)
     candidates = Candidates(view, request, scoring)
     stages.mark("score")
     candidates.expect(max(count, best_rows))
-    best = tuple([scoring.told(candidate.node.name, candidate) for candidate in candidates.top(best_rows)])
+    table = table_of(scoring, [candidate.seen() for candidate in candidates.top(best_rows)])
     choices: list[Choice] = []
     while len(choices) < count and (candidate := candidates.best()) is not None:
         choices.append(Choice(candidate.row, candidates.take()))
     stages.mark("done")
-    return ClassDecision(tuple(choices), candidates.counts, best)
+    return ClassDecision(tuple(choices), candidates.counts, table)

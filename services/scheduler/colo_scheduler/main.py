@@ -77,6 +77,7 @@ def scheduler_service(
         perform_many=shell.perform_many,
         load=shell.load,
         leave=shell.leave,
+        more_problems=shell.problems,
         metrics=metrics,
         seed=seed,
     )
@@ -108,7 +109,7 @@ def collect_rarely() -> None:
 
     Holds live for hours and are in no cycles; with hundreds of thousands of them one look takes as long as a thousand decisions.
     """
-    gc.set_threshold(10_000, 50, 200)
+    gc.set_threshold(50_000, 20, 200)
 
 
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from colo_common.events.effects import Effect, Publish
 from colo_common.events.job import ReplicaWant
-from colo_common.events.placement import NodeScore, PlacementRejected, ReasonCount
+from colo_common.events.placement import PlacementRejected, ReasonCount
 from colo_common.events.requests import DecisionRecord
 from colo_common.model.placement import Placement, attempt_key
 from colo_scheduler.cluster import View
@@ -18,6 +18,7 @@ from colo_scheduler.explain import Report
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.policy import Policy
 from colo_scheduler.request import RequestClass, class_of
+from colo_scheduler.stack import ScoreTable
 
 __all__ = ["Decisions", "Records", "Spoken"]
 
@@ -104,7 +105,7 @@ class _Turn(NamedTuple):
     at_ms: int
     nodes: int
     counts: tuple[ReasonCount, ...]
-    scores: tuple[NodeScore, ...]
+    table: ScoreTable | tuple[()]
 
     def record(self, placement: Placement) -> DecisionRecord:
         return DecisionRecord(
@@ -114,7 +115,7 @@ class _Turn(NamedTuple):
             nodes=self.nodes,
             placement=placement,
             counts=self.counts,
-            scores=self.scores,
+            scores=self.table.rows() if self.table else (),
         )
 
 
@@ -132,7 +133,7 @@ class Decisions:
 
     def place(self, placements: Sequence[Placement], at_ms: int, nodes: int, decision: ClassDecision) -> None:
         """Take places in place of older decisions on the same replicas."""
-        self._turns.append(_Turn(placements, at_ms, nodes, decision.counts, decision.best))
+        self._turns.append(_Turn(placements, at_ms, nodes, decision.counts, decision.table))
         self._placed += len(placements)
         while self._placed - len(self._turns[0].placements) >= self._limit:
             self._placed -= len(self._turns.popleft().placements)

@@ -26,7 +26,7 @@ from colo_scheduler.scorers.placement import fewest_zones_of_rows
 from colo_scheduler.scorers.weights import Scorer
 from colo_scheduler.zones import IntArray
 
-__all__ = ["FitRows", "OneFit", "ScorerForms", "most_free", "most_free_of_rows", "scorers_of"]
+__all__ = ["FitRows", "OneFit", "ScorerForms", "Seen", "most_free", "most_free_of_rows", "scorers_of"]
 
 # More than the four rounded steps that give a share of at most 100 in 32-bit floats lose together (each less than 2^-17).
 _ROUNDING: Final = np.float32(2**-14)
@@ -37,11 +37,48 @@ _BOTH_ROW: Final = np.array(_BOTH, dtype=np.int64)
 
 
 class OneFit(Protocol):
-    """A node that can take a request: how scattered (`zones.cost_of`), and what stays free of how much.
+    """A node that can take a request: how scattered, and what stays free of how much."""
 
-    `taken`: how many of the same were put there in this turn and are not held yet.
-    """
+    @property
+    def row(self) -> int:
+        """Its row."""
+        ...
 
+    @property
+    def taken(self) -> int:
+        """How many of the same were put there in this turn and are not held yet."""
+        ...
+
+    @property
+    def cost(self) -> int:
+        """How scattered the request would be (`zones.cost_of`)."""
+        ...
+
+    @property
+    def left_cpu(self) -> int:
+        """Free CPU of all zones less the request."""
+        ...
+
+    @property
+    def left_memory(self) -> int:
+        """Free memory of all zones less the request."""
+        ...
+
+    @property
+    def allocatable_cpu(self) -> int:
+        """Of all zones."""
+        ...
+
+    @property
+    def allocatable_memory(self) -> int:
+        """Of all zones."""
+        ...
+
+
+class Seen(NamedTuple):
+    """A node as it was at one moment, by name: a OneFit that stays as it is."""
+
+    node: str
     row: int
     taken: int
     cost: int

@@ -1,6 +1,6 @@
 """The order of filters and the weighing of scores: what makes a node the best one for a request."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
@@ -23,13 +23,14 @@ from colo_scheduler.filters import (
 from colo_scheduler.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, FloatArray, Pool, PoolName, pool_of
 from colo_scheduler.request import RequestClass
 from colo_scheduler.scorers.weights import NEVER_RISING, Scorer, ScorerWeights
-from colo_scheduler.scores import FitRows, OneFit, ScorerForms, scorers_of
+from colo_scheduler.scores import FitRows, OneFit, ScorerForms, Seen, scorers_of
 from colo_scheduler.stocktaking import Stocktaking
 from colo_scheduler.zones import IntArray, costs_of_rows
 
 __all__ = [
     "ORDER",
     "Filtered",
+    "ScoreTable",
     "Scoring",
     "counts_of",
     "run_filters",
@@ -37,6 +38,7 @@ __all__ = [
     "scoring_for",
     "scoring_of",
     "sort_key",
+    "table_of",
     "usable",
 ]
 
@@ -153,7 +155,7 @@ class Scoring(NamedTuple):
     """The scorers that count, each with its weight; the sum of the weights; and again with the form for one node, and their names.
 
     `may_rise`: a node may score more after something was placed on it. `beside`: the scorers that look beside room and count where
-    they tell nodes apart.
+    they tell nodes apart. `is_of_room`: nothing else is among those that count, so a node's own numbers say all of its scores.
     """
 
     weighed: tuple[_Weighed, ...]
@@ -162,6 +164,7 @@ class Scoring(NamedTuple):
     names: tuple[str, ...]
     may_rise: bool
     beside: tuple[tuple[int, Scorer, Appraiser], ...] = ()
+    is_of_room: bool = False
 
     def of_one(self, fit: OneFit) -> int:
         """The weighted sum of the scores, not yet divided: nodes are compared by it, so that rounding makes no ties."""
@@ -201,6 +204,24 @@ class Scoring(NamedTuple):
         return NodeScore(node=node, total=weighted // self.total if self.total else 0, scores=scores)
 
 
+class ScoreTable(NamedTuple):
+    """The best nodes of a decision as they were then. Few are asked about, so the scores are told when somebody asks."""
+
+    scoring: Scoring
+    seen: tuple[Seen, ...]
+    told: tuple[NodeScore, ...] = ()
+
+    def rows(self) -> tuple[NodeScore, ...]:
+        """Their scores, the best node first."""
+        return self.told or tuple([self.scoring.told(each.node, each) for each in self.seen])
+
+
+def table_of(scoring: Scoring, seen: Sequence[Seen]) -> ScoreTable:
+    """The table of these nodes, which are scored at once where that depends on more than their own numbers."""
+    table = ScoreTable(scoring, tuple(seen))
+    return table if scoring.is_of_room else table._replace(told=table.rows())
+
+
 def _scoring(weighed: tuple[_Weighed, ...]) -> Scoring:
     ones = tuple((weight, forms.of_one) for weight, _, forms in weighed)
     names = tuple(scorer.value for _, scorer, _ in weighed)
@@ -214,7 +235,8 @@ def scoring_of(weights: ScorerWeights) -> Scoring:
     active, forms = weights.active, scorers_of(weights.resources)
     room = _scoring(tuple((weight, scorer, forms[scorer]) for scorer, weight in active if scorer in forms))
     return room._replace(
-        beside=tuple((weight, scorer, APPRAISERS[scorer]) for scorer, weight in active if scorer in APPRAISERS)
+        beside=tuple((weight, scorer, APPRAISERS[scorer]) for scorer, weight in active if scorer in APPRAISERS),
+        is_of_room=True,
     )
 
 

@@ -11,7 +11,7 @@ from colo_scheduler.decide import Choice, ClassDecision, Stages, Unwatched, deci
 from colo_scheduler.policy import Policy
 from colo_scheduler.request import RequestClass
 from colo_scheduler.search import Search, needs_search
-from colo_scheduler.stack import scoring_for
+from colo_scheduler.stack import scoring_for, table_of
 
 __all__ = ["decide_turn"]
 
@@ -49,7 +49,7 @@ def _search(
     scoring = scoring_for(view, request, policy.weights_of(request))
     candidates = Candidates(view, request, scoring)
     stages.mark("score")
-    best = tuple([scoring.told(candidate.node.name, candidate) for candidate in candidates.top(best_rows)])
+    table = table_of(scoring, [candidate.seen() for candidate in candidates.top(best_rows)])
     search = Search(view, request, scoring)
     choices: list[Choice] = []
     while len(choices) < count and (found := search.next()) is not None:
@@ -57,4 +57,4 @@ def _search(
         take(len(choices), choice)
         choices.append(choice)
     stages.mark("done")
-    return ClassDecision(tuple(choices), candidates.counts, best, search.refused)
+    return ClassDecision(tuple(choices), candidates.counts, table, search.refused)
