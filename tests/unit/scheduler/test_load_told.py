@@ -26,7 +26,7 @@ LAST_MS = 90 * MINUTE_MS + 50_000
 
 
 def used_mcpu(node: str, at_ms: int) -> int:
-    """What online work uses. `calm` is ever the same; `was-busy` was busy for ten minutes half an hour ago; `spiky` every minute."""
+    """What online work uses. `calm` is ever the same; `was-busy` was so for ten minutes half an hour ago, `spiky` every minute."""
     if node == "was-busy" and 50 * MINUTE_MS <= at_ms < 60 * MINUTE_MS:
         return 12_800
     if node == "spiky" and at_ms % MINUTE_MS < 20_000:
