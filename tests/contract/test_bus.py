@@ -224,6 +224,21 @@ async def test_a_second_message_of_the_same_id_is_dropped(bus: Bus, own: str) ->
     assert heard.texts == ["one", "two"]
 
 
+async def test_many_messages_of_one_call_are_kept_once_however_often_they_are_sent(bus: Bus, own: str) -> None:
+    def some(first: int, count: int) -> list[Outgoing]:
+        return [kept(event(own, "ab"[n % 2]), str(n), msg_id=f"{own}-{n}") for n in range(first, first + count)]
+
+    # Overlaps with what was sent before at the front, and not at all; then everything once more.
+    for first in (0, 40, 80, 100, 140, 180):
+        await bus.publish(some(first, 40))
+    await bus.publish(some(0, 220))
+    heard = Heard()
+    async with listening(bus, durable_source(own), heard):
+        await bus.publish([kept(event(own, "a"), "end")])
+        await heard.until(lambda: "end" in heard.texts)
+    assert heard.texts == [*map(str, range(220)), "end"]
+
+
 async def test_a_replaying_listener_gets_the_last_of_each_subject_then_what_comes(bus: Bus, own: str) -> None:
     def node(name: str) -> str:
         return f"colo.v1.evt.node.{own}-{name}.topology"

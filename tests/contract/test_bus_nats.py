@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import nats
 import pytest
+from nats.js.api import AckPolicy, ConsumerConfig
 
 from colo_cli.server_process import Recipe, ServerProcess
 from colo_cli.servers import NatsServer, find_nats_server
@@ -175,6 +176,20 @@ async def test_a_stream_with_other_limits_is_brought_to_ours_and_keeps_its_bytes
     await bus.publish([kept("colo.v1.evt.replica.changed", "x")])
     found = (await jetstream.stream_info(Stream.EVT.value)).config
     assert (found.max_bytes, found.max_age, found.duplicate_window) == (1 << 20, 7 * 86_400, 120)
+    await operator.close()
+    await bus.close()
+
+
+async def test_a_subject_that_another_stream_kept_before_moves_to_its_own(server: NatsServer) -> None:
+    operator = await nats.connect(server.url)
+    jetstream = operator.jetstream()
+    await jetstream.add_stream(name=Stream.EVT.value, subjects=["colo.v1.evt.job.>", "colo.v1.evt.enforcement.>"])
+    subject = "colo.v1.evt.enforcement.n.started"
+    consumer = ConsumerConfig(durable_name="d", filter_subject=subject, ack_policy=AckPolicy.EXPLICIT)
+    await jetstream.add_consumer(Stream.EVT.value, consumer)
+    bus = await connected(server.url)
+    await bus.publish([kept(subject, "x")])
+    assert (await jetstream.get_last_msg(Stream.RUN.value, subject)).data == b"x"
     await operator.close()
     await bus.close()
 

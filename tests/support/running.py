@@ -18,8 +18,9 @@ from nats.js.errors import NotFoundError
 
 from colo_cli.lab_options import LabOptions
 from colo_cli.lab_processes import LabProcess, LabProcesses
+from colo_common.adapters.stream_memory import matches
 from colo_common.events.fact import Fact
-from colo_common.events.registry import Stream
+from colo_common.events.registry import STREAMS
 from colo_common.events.wire import decode
 from colo_scheduler.ledger_redis import RedisLedger
 from tests.support.servers import nats_server, redis_server
@@ -135,8 +136,13 @@ class RunningColo:
         if wait:
             await self.processes.wait_ready([name])
 
-    async def facts(self, kind: type[F], subject: str, stream: Stream = Stream.EVT) -> list[F]:
+    async def facts(self, kind: type[F], subject: str) -> list[F]:
         """Every message of a subject that its stream holds, in order."""
+        stream = next(
+            stream
+            for stream, limits in STREAMS.items()
+            if any(matches(pattern, subject) for pattern in limits.subjects)
+        )
         client = await nats.connect(self.nats_url)
         try:
             js = client.jetstream()

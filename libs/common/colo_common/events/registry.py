@@ -42,10 +42,15 @@ __all__ = ["EVENTS", "REQUESTS", "STREAMS", "Event", "Question", "Stream", "even
 
 
 class Stream(StrEnum):
-    """JetStream streams. NODE keeps the last message of each subject for seven days, EVT every one, CMD until a node took it."""
+    """JetStream streams. NODE keeps the last message of each subject for seven days, EVT and RUN every one, CMD until it was taken.
+
+    RUN is what executors tell: some facts for each placement, from every node. A server stores (and may have to sync) the messages
+    of a stream one after the other, and what leads to decisions must not wait behind those.
+    """
 
     NODE = "COLO_NODE"
     EVT = "COLO_EVT"
+    RUN = "COLO_RUN"
     CMD = "COLO_CMD"
 
 
@@ -68,7 +73,6 @@ STREAMS: Final[dict[Stream, StreamLimits]] = {
             f"{PREFIX}.evt.{domain}.>"
             for domain in (
                 "dead-letter",
-                "enforcement",
                 "eviction",
                 "freshness",
                 "job",
@@ -81,6 +85,8 @@ STREAMS: Final[dict[Stream, StreamLimits]] = {
         ),
         max_age_s=7 * 86_400,
     ),
+    # After EVT, which had these subjects before: two streams must not keep the same one.
+    Stream.RUN: StreamLimits(subjects=(f"{PREFIX}.evt.enforcement.>",), max_age_s=7 * 86_400),
     Stream.CMD: StreamLimits(subjects=(f"{PREFIX}.cmd.>",), max_age_s=86_400, work_queue=True),
 }
 
@@ -162,28 +168,28 @@ EVENTS: Final[tuple[Event, ...]] = (
     _event("cmd.node.{node}.stop", StopReplicas, "jobs", Stream.CMD, "stop these replicas"),
     _event("cmd.node.{node}.evict", EvictReplica, "evictor", Stream.CMD, "this replica must leave"),
     _event(
-        "evt.enforcement.{node}.started", ReplicaStarted, "executor", Stream.EVT, "a replica runs in its control group"
+        "evt.enforcement.{node}.started", ReplicaStarted, "executor", Stream.RUN, "a replica runs in its control group"
     ),
-    _event("evt.enforcement.{node}.ended", ReplicaEnded, "executor", Stream.EVT, "a replica is gone from the node"),
+    _event("evt.enforcement.{node}.ended", ReplicaEnded, "executor", Stream.RUN, "a replica is gone from the node"),
     _event(
         "evt.enforcement.{node}.refused",
         PlacementRefused,
         "executor",
-        Stream.EVT,
+        Stream.RUN,
         "a placement could not be carried out",
     ),
     _event(
         "evt.enforcement.{node}.changed",
         EnforcementChanged,
         "executor",
-        Stream.EVT,
+        Stream.RUN,
         "the batch CPU ceiling changed, and why",
     ),
     _event(
         "evt.enforcement.{node}.recovered",
         NodeRecovered,
         "executor",
-        Stream.EVT,
+        Stream.RUN,
         "an executor started and adopted what runs",
     ),
     _event("evt.eviction.requested", EvictionRequested, "evictor", Stream.EVT, "which replica must leave, and why"),
