@@ -21,6 +21,7 @@ PCI_ROOT: Final = "/sys/bus/pci/devices"
 
 _ADDRESS: Final = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.ASCII)
 _CLASS: Final = re.compile(r"0x([0-9a-f]{2})[0-9a-f]{4}", re.ASCII)
+_ID: Final = re.compile(r"0x([0-9a-f]{4})", re.ASCII)
 _NUMA_NODE: Final = re.compile(r"-?[0-9]{1,9}", re.ASCII)
 _HOST_BRIDGE: Final = re.compile(r"/(pci[0-9a-f]{4,8}:[0-9a-f]{2})/", re.ASCII)
 _KINDS: Final = {"03": "gpu", "02": "nic"}
@@ -51,7 +52,7 @@ def class_paths(addresses: Sequence[str]) -> tuple[str, ...]:
 
 def device_paths(texts: Mapping[str, str | None]) -> tuple[str, ...]:
     """What else to read, of GPUs and network cards only; `texts` has the classes."""
-    names = ("vendor", "numa_node", "mem_info_vram_total", "physfn/class")
+    names = ("vendor", "device", "numa_node", "mem_info_vram_total", "physfn/class")
     return tuple(f"{PCI_ROOT}/{one.address}/{name}" for one in _found(texts, []) for name in names)
 
 
@@ -66,8 +67,9 @@ def read_devices(
     """The devices in ascending kind and number; numbers follow the PCI address.
 
     Virtual functions are left out, and so are display adapters that are no GPUs. A device of which the kernel does not know the
-    zone (-1) counts to the lowest one. `memory_bytes` is known for GPUs whose driver tells it in /sys (amdgpu), else 0. A device
-    with an absurd file is left out, keeps its number, and `refused` gets a sentence that names the file. `zones` must not be empty.
+    zone (-1) counts to the lowest one. `pcie` is its host bridge, `vendor` and `product` are labels: the PCI ids. `memory_bytes`
+    is known for GPUs whose driver tells it in /sys (amdgpu), else 0. A device with an absurd file is left out, keeps its number,
+    and `refused` gets a sentence that names the file. `zones` must not be empty.
     """
     devices: list[Device] = []
     numbers = dict.fromkeys(_KINDS.values(), 0)
@@ -87,7 +89,10 @@ def read_devices(
             continue
         bridge = _HOST_BRIDGE.search(links.get(root, ""))
         pcie = "" if bridge is None else bridge[1]
-        devices.append(Device(kind=one.kind, device=number, zone=zone, memory_bytes=memory_bytes, pcie=pcie))
+        labels = _labels(root, texts)
+        devices.append(
+            Device(kind=one.kind, device=number, zone=zone, memory_bytes=memory_bytes, pcie=pcie, labels=labels)
+        )
     return tuple(sorted(devices, key=lambda device: (device.kind, device.device)))
 
 
@@ -129,6 +134,13 @@ def _zone(path: str, texts: Mapping[str, str | None], zones: Sequence[int]) -> i
     if zone not in zones:
         raise InvalidInput(where(path, 1), "must be a zone of the machine, or -1", zone)
     return zone
+
+
+def _labels(root: str, texts: Mapping[str, str | None]) -> tuple[tuple[str, str], ...]:
+    """Maker and product as the bus has them, four hexadecimal digits each; what does not read so is left out."""
+    found = (("product", texts.get(f"{root}/device")), ("vendor", texts.get(f"{root}/vendor")))
+    matches = ((name, _ID.fullmatch((text or "").strip())) for name, text in found)
+    return tuple((name, match[1]) for name, match in matches if match is not None)
 
 
 def _memory_bytes(path: str, texts: Mapping[str, str | None]) -> int:

@@ -10,6 +10,7 @@ from typing import Final
 from msgspec import Struct, structs
 
 from colo_collector.capabilities import Probe, capabilities, huge_pages_lacking, probe_paths
+from colo_collector.device_rules import DeviceLabel, with_declared
 from colo_collector.devices import PCI_ROOT, class_paths, device_links, device_paths, read_devices
 from colo_collector.discover import (
     BATCH,
@@ -35,7 +36,7 @@ from colo_common.events.node import Capability
 from colo_common.model.constraints import Taint
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import UNRULED, NodeRules
-from colo_common.model.topology import Device, NodeTopology
+from colo_common.model.topology import Device, DevicePartition, NodeTopology
 from colo_common.ports import Clock
 
 __all__ = ["Look", "Machine"]
@@ -88,6 +89,8 @@ class Machine:
         clock: Clock,
         taints: Sequence[Taint] = (),
         rules: NodeRules = UNRULED,
+        device_labels: Sequence[DeviceLabel] = (),
+        gpu_partitions: Sequence[DevicePartition] = (),
         admits_online: bool = True,
         user_hz: int | None = None,
     ) -> None:
@@ -97,6 +100,8 @@ class Machine:
         self._labels = dict(labels)
         self._taints = tuple(taints)
         self._rules = rules
+        self._device_labels = tuple(device_labels)
+        self._gpu_partitions = tuple(gpu_partitions)
         self._admits_online = admits_online
         self._has_tier = False
         self._clock = clock
@@ -203,6 +208,7 @@ class Machine:
             self._probe()
         topology = self._limited(found.topology, assumed)
         topology = structs.replace(topology, devices=self._devices(topology, assumed))
+        topology = with_declared(topology, self._device_labels, self._gpu_partitions, assumed)
         rules = fitting_rules(self._rules, topology, assumed)
         self._online_texts = tuple(texts.get(path) for path in _ONLINE_PATHS)
         self._memory_total_bytes = 0

@@ -36,6 +36,8 @@ async def build(process: Process, settings: Settings) -> None:
         labels=settings.labels,
         taints=settings.node_taints(),
         rules=settings.rules,
+        device_labels=settings.labels_of_devices(),
+        gpu_partitions=settings.groups_of_gpus(),
         admits_online=settings.online,
         clock=process.clock,
     )

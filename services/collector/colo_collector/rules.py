@@ -14,7 +14,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.topology import NodeTopology, uniform_topology
 
-__all__ = ["check_rules", "fitting_rules", "parse_taints"]
+__all__ = ["check_rules", "fitting_rules", "is_label", "parse_taints"]
 
 _Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 _EFFECTS: Final[dict[str, _Effect]] = {effect: effect for effect in get_args(_Effect)}
@@ -22,6 +22,11 @@ _KEY: Final = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0
 _VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 _TAINTS_MOST: Final = 64
 _CPU_LISTS: Final = ("reserved_cpus", "kubelet_reserved_cpus", "system_cpus")
+
+
+def is_label(key: str, value: str) -> bool:
+    """Whether key and value read as Kubernetes has labels."""
+    return bool(_KEY.fullmatch(key) and _VALUE.fullmatch(value))
 
 
 def parse_taints(texts: Sequence[str], field: str = "taints") -> tuple[Taint, ...]:
@@ -38,7 +43,7 @@ def parse_taints(texts: Sequence[str], field: str = "taints") -> tuple[Taint, ..
         key, _, value = rest.partition("=")
         if effect not in _EFFECTS:
             raise InvalidInput(name, f'must end in ":" and one of {" ".join(_EFFECTS)}', text)
-        if not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
+        if not is_label(key, value):
             raise InvalidInput(name, 'must read "key=value:effect" or "key:effect", key and value as labels are', text)
         if any((key, effect) == (other.key, other.effect) for other in found):
             raise InvalidInput(name, "a key and effect may come once", text)

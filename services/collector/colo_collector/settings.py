@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from colo_collector.device_rules import DeviceLabel, parse_device_labels, parse_gpu_partitions
 from colo_collector.discover import Workload, parse_online_groups
 from colo_collector.policy import Policy, Threshold
 from colo_collector.rules import check_rules, parse_taints
@@ -15,6 +16,7 @@ from colo_common.events.subjects import encode_node
 from colo_common.model.constraints import Taint
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import UNRULED, NodeRules
+from colo_common.model.topology import DevicePartition
 from colo_common.runtime.settings import Common
 
 __all__ = ["PERIOD_MS_MIN", "Settings", "node_name"]
@@ -41,7 +43,8 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     `subtree` is the executor's group below every controller. `online_groups` are "name=/path" or "name=/path:CLASS", the path
     below the controllers. `online` False: only batch work is to be placed here. `taints` are "key=value:effect" or "key:effect",
-    `rules` are those of NodeRules. What the machine is is said again every `topology_again_ms`.
+    `rules` are those of NodeRules. `device_labels` are "gpu:model=H100" or "gpu/0-3:model=H100", `gpu_partitions` groups of GPUs
+    such as "0-3:score=1:bandwidth=200Gi". What the machine is is said again every `topology_again_ms`.
 
     Pressure marks are percent of `window_ms`; 0 for an upper mark switches that signal off.
     """
@@ -54,6 +57,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[str, ...] = ()
     rules: NodeRules = UNRULED
+    device_labels: tuple[str, ...] = ()
+    gpu_partitions: tuple[str, ...] = ()
     online: bool = True
     online_groups: tuple[str, ...] = ()
     topology_again_ms: int = 3_600_000
@@ -79,12 +84,22 @@ class Settings(Struct, frozen=True, kw_only=True):
                 raise InvalidInput("labels", f"a name is 1 to {_LABEL_MAX} characters, a value at most as many", name)
         parse_taints(self.taints)
         check_rules(self.rules)
+        self.labels_of_devices()
+        self.groups_of_gpus()
         self.watched()
         self.policy().validate()
 
     def node_taints(self) -> tuple[Taint, ...]:
         """The operator's taints. Raises InvalidInput that names the entry."""
         return parse_taints(self.taints)
+
+    def labels_of_devices(self) -> tuple[DeviceLabel, ...]:
+        """The operator's labels of devices. Raises InvalidInput that names the entry."""
+        return parse_device_labels(self.device_labels)
+
+    def groups_of_gpus(self) -> tuple[DevicePartition, ...]:
+        """The operator's groups of GPUs. Raises InvalidInput that names the entry."""
+        return parse_gpu_partitions(self.gpu_partitions)
 
     def watched(self) -> tuple[Workload, ...]:
         """The online groups. Raises InvalidInput that names the entry."""

@@ -23,6 +23,9 @@ GPU = {"class": "0x030200\n", "vendor": "0x10de\n", "numa_node": "1\n"}
 NIC = {"class": "0x020000\n", "vendor": "0x15b3\n", "numa_node": "0\n"}
 
 
+NVIDIA = (("vendor", "10de"),)
+
+
 def test_numbers_follow_the_address_and_kinds_are_counted_apart() -> None:
     texts = a_bus(
         _0000_81_00_0=GPU, _0000_0a_00_0=GPU, _10000_01_00_0=NIC, _0000_0b_00_1=NIC, _0000_00_1f_0={"class": "0x060100"}
@@ -43,19 +46,35 @@ def test_numbers_follow_the_address_and_kinds_are_counted_apart() -> None:
 @pytest.mark.parametrize(
     ("files", "device"),
     [
-        (GPU, Device(kind="gpu", device=0, zone=1)),
-        (GPU | {"numa_node": "-1\n"}, Device(kind="gpu", device=0, zone=0)),
-        ({"class": "0x030000\n", "vendor": "0x1002\n"}, Device(kind="gpu", device=0, zone=0)),
+        (GPU, Device(kind="gpu", device=0, zone=1, labels=NVIDIA)),
+        (GPU | {"device": "0x2330\n"}, Device(kind="gpu", device=0, zone=1, labels=(("product", "2330"), *NVIDIA))),
+        (GPU | {"device": "odd\n"}, Device(kind="gpu", device=0, zone=1, labels=NVIDIA)),
+        (GPU | {"numa_node": "-1\n"}, Device(kind="gpu", device=0, zone=0, labels=NVIDIA)),
+        (
+            {"class": "0x030000\n", "vendor": "0x1002\n"},
+            Device(kind="gpu", device=0, zone=0, labels=(("vendor", "1002"),)),
+        ),
         (
             GPU | {"mem_info_vram_total": "17163091968\n"},
-            Device(kind="gpu", device=0, zone=1, memory_bytes=17163091968),
+            Device(kind="gpu", device=0, zone=1, memory_bytes=17163091968, labels=NVIDIA),
         ),
         ({"class": "0x020700\n"}, Device(kind="nic", device=0, zone=0)),
         (GPU | {"vendor": "0x1a03\n"}, None),
         (NIC | {"physfn/class": "0x020000\n"}, None),
         ({"class": "0x010802\n"}, None),
     ],
-    ids=["3D", "zone unknown", "VGA", "told memory", "InfiniBand", "console", "virtual function", "disk"],
+    ids=[
+        "3D",
+        "product",
+        "odd product",
+        "zone unknown",
+        "VGA",
+        "told memory",
+        "InfiniBand",
+        "console",
+        "virtual function",
+        "disk",
+    ],
 )
 def test_a_device_is_what_its_class_says(files: dict[str, str], device: Device | None) -> None:
     refused: list[str] = []
@@ -87,11 +106,11 @@ def test_only_gpus_and_cards_are_looked_at_further() -> None:
     assert class_paths(addresses) == (f"{PCI_ROOT}/0000:01:00.0/class", f"{PCI_ROOT}/0000:02:00.0/class")
     texts = a_bus(_0000_01_00_0={"class": "0x030200"}, _0000_02_00_0={"class": "0x060400"})
     assert device_links(texts) == (f"{PCI_ROOT}/0000:01:00.0",)
-    assert len(device_paths(texts)) == 4
+    assert len(device_paths(texts)) == 5
 
 
 words = st.one_of(st.sampled_from(["0x030200", "0x020000", "-1", "0", "1", "7", "0x10de"]), st.text(max_size=12))
-names = st.sampled_from(["class", "vendor", "numa_node", "mem_info_vram_total", "physfn/class"])
+names = st.sampled_from(["class", "vendor", "device", "numa_node", "mem_info_vram_total", "physfn/class"])
 addresses = st.sampled_from(["0000:01:00.0", "0000:01:00.1", "0001:00:00.0", "ffff:ff:1f.7", "x"])
 
 

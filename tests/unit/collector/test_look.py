@@ -11,6 +11,7 @@ import pytest
 from msgspec import structs
 
 from colo_collector.core import CollectorCore
+from colo_collector.device_rules import parse_device_labels, parse_gpu_partitions
 from colo_collector.discover import parse_online_groups
 from colo_collector.files import FileReader, Gathered
 from colo_collector.machine import Look, Machine
@@ -21,7 +22,7 @@ from colo_common.adapters.clock import ManualClock
 from colo_common.model.constraints import HugePages, Taint
 from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.qos import PriorityBand, QosClass
-from colo_common.model.topology import Device
+from colo_common.model.topology import Device, DevicePartition
 from tests.support.machine_tree import GIB, FakeWorkload, MachineSpec, MachineTree
 
 WEB = FakeWorkload("web", "/web", memory_bytes=2 * GIB, inactive_file_bytes=GIB, cpus="0-7")
@@ -50,6 +51,8 @@ class Bench:
         online: tuple[str, ...] = (),
         workloads: tuple[FakeWorkload, ...] = (WEB, REPLICA),
         rules: NodeRules = UNRULED,
+        device_labels: tuple[str, ...] = (),
+        gpu_partitions: tuple[str, ...] = (),
     ) -> None:
         spec = MachineSpec(sockets=2, cores_per_zone=4, cgroup=cgroup, workloads=workloads)
         self.root = root
@@ -64,6 +67,8 @@ class Bench:
             labels={"rack": "r1"},
             taints=(Taint(key="spot"),),
             rules=rules,
+            device_labels=parse_device_labels(device_labels),
+            gpu_partitions=parse_gpu_partitions(gpu_partitions),
             clock=self.clock,
             user_hz=100,
         )
@@ -313,7 +318,7 @@ def test_the_operators_rules_are_told_with_what_the_machine_has_of_them(tmp_path
 
 
 def test_devices_and_huge_pages_are_found_and_absurd_files_are_named(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+    bench = Bench(tmp_path, device_labels=("gpu:model=H100",), gpu_partitions=("0", "0-1"))
     gpu, card, absurd = "0000:81:00.0", "0000:01:00.1", "0000:02:00.0"
     files = {
         f"devices/pci0000:80/{gpu}": {"class": "0x030200\n", "vendor": "0x10de\n", "numa_node": "1\n"},
@@ -333,9 +338,11 @@ def test_devices_and_huge_pages_are_found_and_absurd_files_are_named(tmp_path: P
     look = bench.look()
     assert look.inspected is not None
     assert look.inspected.topology.devices == (
-        Device(kind="gpu", device=0, zone=1, pcie="pci0000:80"),
-        Device(kind="nic", device=0, zone=0, pcie="pci0000:00"),
+        Device(kind="gpu", device=0, zone=1, pcie="pci0000:80", labels=(("model", "H100"), ("vendor", "10de"))),
+        Device(kind="nic", device=0, zone=0, pcie="pci0000:00", labels=(("vendor", "8086"),)),
     )
+    assert look.inspected.topology.gpu_partitions == (DevicePartition(devices=(0,)),)
+    assert "gpu_partitions names the GPUs 0-1, which the machine lacks in part; it is left out" in look.assumed
     zones = look.inspected.topology.zones
     assert zones[0].huge_pages == (HugePages(page_bytes=2 << 20, total_bytes=GIB),)
     assert zones[1].huge_pages == ()
