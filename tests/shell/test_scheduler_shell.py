@@ -15,7 +15,7 @@ from colo_common.events.requests import ExplainPlacement, ListHolds, PendingRepl
 from colo_common.events.trace import placement_trace, span_of
 from colo_common.events.wire import decode, encode_reply
 from colo_common.model.reasons import EndCause
-from colo_common.ports import Refused, Unavailable
+from colo_common.ports import Refused, Row, Unavailable
 from colo_common.runtime.ask import ask
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.stamp import Stamp
@@ -24,6 +24,7 @@ from colo_scheduler.ledger import Attempt, NodeAnswer, NodeReserve, NodeRow, Rel
 from colo_scheduler.ledger_memory import MemoryLedger
 from colo_scheduler.main import scheduler_service
 from colo_scheduler.policy import Policy
+from colo_scheduler.reservation_rows import LoadReservations, ReservationsLoaded
 from colo_scheduler.shards import Fence
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import a_want, an_allocatable
@@ -39,6 +40,7 @@ class FlakyLedger(MemoryLedger):
         self.away = 0
         self.refusing: frozenset[str] = frozenset()
         self.commits = 0
+        self.refused = 0
 
     async def commit(self, reserves: Sequence[NodeReserve], fences: Sequence[Fence] = ()) -> tuple[NodeAnswer, ...]:
         self._check_away("commit")
@@ -59,6 +61,7 @@ class FlakyLedger(MemoryLedger):
 
     def _check_away(self, call: str) -> None:
         if call in self.refusing:
+            self.refused += 1
             raise Refused(f"{call}: WRONGTYPE")
         if self.away:
             self.away -= 1
@@ -307,5 +310,92 @@ def test_a_place_whose_commit_is_refused_time_and_again_is_given_back_and_decide
             await asyncio.sleep(30)
             (decided,) = house.said(PlacementsDecided)
             assert [p.replica for p in decided.placements] == ["j/t/0"]
+
+    run_virtual(story())
+
+
+def test_a_decision_that_waited_for_the_ledger_is_made_anew_on_what_may_be_promised_by_then() -> None:
+    async def story() -> None:
+        ledger = FlakyLedger()
+        async with House(ledger) as house:
+            await a_cluster(house)
+            ledger.away = 6
+            await house.say(ReplicasWanted(wants=(a_want("j/main/0", mcpu=3000),)))
+            assert ledger.away > 0
+            await house.say(an_allocatable("n1", [(1000, 8 * GIB)], at_ms=house.clock.now_ms()))
+            await asyncio.sleep(30)
+            assert ledger.away == 0
+            assert house.said(PlacementsDecided) == []
+            assert (await ledger.rows(["n1"]))[0].reservations == ()
+            await house.say(an_allocatable("n1", [(4000, 8 * GIB)], at_ms=house.clock.now_ms()))
+            assert len(house.said(PlacementsDecided)) == 1
+
+    run_virtual(story())
+
+
+class RefusingStore(MemoryStore):
+    """A store that lets nothing be read while it is told so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_refusing = False
+        self.reads = 0
+
+    async def get(self, kind: str, id_: str) -> Row | None:
+        self.reads += 1
+        if self.is_refusing:
+            raise Refused("get: WRONGTYPE")
+        return await super().get(kind, id_)
+
+
+def test_a_store_that_refuses_reads_is_asked_ever_more_rarely_told_and_heals_without_a_restart() -> None:
+    async def story() -> None:
+        store = RefusingStore()
+        clock, bus, telemetry = VirtualClock(), MemoryBus(), Telemetry("scheduler")
+        service, shell = scheduler_service(
+            Policy(), MemoryLedger(), bus, clock, store=store, span=telemetry.span, metrics=Metrics(), seed=1
+        )
+        heard: list[Any] = []
+
+        async def inject(event: Any) -> None:
+            heard.append(event)
+
+        task = asyncio.get_running_loop().create_task(shell.run(asyncio.Event(), inject))
+        store.is_refusing = True
+        assert await shell.perform(LoadReservations(names=("r1",))) == []
+        assert await shell.perform(LoadReservations(names=("r2", "r1"))) == []
+        assert "WRONGTYPE" in (await service.problems())["reservations"]
+        await asyncio.sleep(600)
+        assert 60 < store.reads < 300
+        store.is_refusing = False
+        await asyncio.sleep(10)
+        assert [event.missing for event in heard if isinstance(event, ReservationsLoaded)] == [("r1", "r2")]
+        assert (await service.problems())["reservations"] == ""
+        reads = store.reads
+        await asyncio.sleep(60)
+        assert store.reads == reads
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    run_virtual(story())
+
+
+def test_rows_that_the_ledger_refuses_are_asked_for_ever_more_rarely_and_told() -> None:
+    async def story() -> None:
+        ledger = FlakyLedger()
+        async with House(ledger) as house:
+            await a_cluster(house)
+            ledger.refusing = frozenset({"rows", "commit"})
+            await house.say(ReplicasWanted(wants=(a_want("j/main/0"),)))
+            await asyncio.sleep(60)
+            assert "WRONGTYPE" in (await house.service.problems())["ledger"]
+            before = ledger.refused
+            await asyncio.sleep(600)
+            assert 10 <= ledger.refused - before <= 120
+            ledger.refusing = frozenset()
+            await house.say(an_allocatable("n1", [(4000, 8 * GIB)], at_ms=house.clock.now_ms()))
+            await asyncio.sleep(130)
+            assert (await house.service.problems())["ledger"] == ""
+            assert len(house.said(PlacementsDecided)) == 1
 
     run_virtual(story())

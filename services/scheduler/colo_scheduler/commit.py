@@ -71,6 +71,7 @@ class Commits:
         self._counts = counts
         self._shards = shards
         self._lost_commits: dict[Attempt, int] = {}
+        self._late: dict[Attempt, ReplicaWant] = {}
         self._recoveries: dict[str, Recovery] = {}
         self._to_tell_again: set[str] = set()
         # What is assumed, and since when; the oldest first.
@@ -183,6 +184,7 @@ class Commits:
             return sorted(stale)
         lost = self._lost_commits.get(attempt, 0) + 1
         if is_late:
+            self._late[attempt] = want
             self._queue.delay(want, now_ms + self._policy.conflict_wait_ms)
         elif lost <= self._policy.commit_tries:
             self._lost_commits[attempt] = lost
@@ -302,6 +304,7 @@ class Commits:
         """Take rows as the truth. A place that is new here and was waited for is told as if it had just been committed."""
         found: list[Held] = []
         again: list[Effect] = []
+        self._delay_late(now_ms)
         for row in event.rows:
             if self._is_unmet(row):
                 if row.changes:
@@ -320,6 +323,13 @@ class Commits:
                 missing = [h for h in self._holds_of(node) if not h.is_assumed and _attempt(h) not in recovery.running]
                 again.extend(order(missing, now_ms, again=f"recovered:{recovery.name}"))
         return [*announce(found, now_ms), *again]
+
+    def _delay_late(self, now_ms: int) -> None:
+        """The ledger is there again. Facts that came while it was away are heard before what was late is decided again."""
+        late, self._late = self._late, {}
+        for attempt, want in late.items():
+            if self._queue.remove(attempt) is not None:
+                self._queue.delay(want, now_ms + self._policy.conflict_wait_ms)
 
     def _is_unmet(self, row: NodeRow) -> bool:
         """Whether nobody but the ledger remembers the node: one that is gone for good takes no place among those that are kept."""

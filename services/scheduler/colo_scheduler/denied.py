@@ -2,6 +2,7 @@
 
 from collections import Counter
 from itertools import islice
+from typing import Final
 
 from colo_common.events.effects import Effect
 from colo_common.model.reasons import Reason
@@ -21,19 +22,29 @@ from colo_scheduler.ledger import (
     ReservationRefused,
 )
 from colo_scheduler.policy import Policy
+from colo_scheduler.queue import Backoff
 
 __all__ = ["Denied", "as_answered"]
 
+_WAIT_MOST_MS: Final = 60_000
+# So long the shell asks before it takes a no for an answer, and longer.
+_CALL_MOST_MS: Final = 10_000
+
 
 class Denied:
-    """Releases, rows and refreshes that are due again `conflict_wait_ms` after the last no; at most `over_max` releases.
+    """Releases, rows and refreshes that are asked anew a while after the last no; at most `over_max` releases.
+
+    The wait is `conflict_wait_ms`, doubled with every no in a row, up to a minute.
 
     A confirmation is not asked anew: an order that was carried out is then sent once more after a restart, and dropped. Nor is it
     asked anew to forget rows: those that stay are met again.
     """
 
     def __init__(self, policy: Policy, counts: Counter[str]) -> None:
-        self._wait_ms = policy.conflict_wait_ms
+        first_ms = policy.conflict_wait_ms
+        self._backoff = Backoff(first_ms=first_ms, most_ms=max(first_ms, _WAIT_MOST_MS))
+        self._noes = 0
+        self._forgiven_ms = 0
         self._most = policy.over_max
         self._counts = counts
         self._releases: dict[Attempt, None] = {}
@@ -45,6 +56,8 @@ class Denied:
     def note(self, event: LedgerRefused, now_ms: int) -> None:
         """Take what is to be asked anew; a commit is not (`as_answered`)."""
         effect = event.effect
+        if event.is_late:
+            return
         self._counts[f"ledger_refused_{type(effect).__name__}"] += 1
         match effect:
             case ReleaseHolds():
@@ -58,7 +71,12 @@ class Denied:
                 self._refreshes = True
             case CommitLedger() | ConfirmHolds() | ForgetRows():
                 return
-        self.deadline_ms = now_ms + self._wait_ms
+        if self.deadline_ms is None:
+            # A no that comes later than this is the first one again: the ledger has said yes meanwhile.
+            self._noes = self._noes + 1 if now_ms <= self._forgiven_ms else 1
+        wait_ms = self._backoff.after(self._noes)
+        self.deadline_ms = now_ms + wait_ms
+        self._forgiven_ms = self.deadline_ms + 2 * wait_ms + _CALL_MOST_MS
 
     def take_due(self, now_ms: int) -> list[Effect]:
         """What is to be asked anew now."""

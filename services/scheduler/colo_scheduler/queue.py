@@ -67,6 +67,7 @@ class WantQueue:
         self._ticket = 0
         self._delayed: list[tuple[int, str, int]] = []
         self._delayed_wants: dict[Attempt, ReplicaWant] = {}
+        self._delayed_until: dict[Attempt, int] = {}
 
     def __len__(self) -> int:
         return len(self._wants) + len(self._delayed_wants)
@@ -100,6 +101,7 @@ class WantQueue:
     def delay(self, want: ReplicaWant, until_ms: int) -> None:
         """Take a want back that lost its place at commit too often: it is not decided before `until_ms`."""
         self._delayed_wants[(want.replica, want.attempt)] = want
+        self._delayed_until[(want.replica, want.attempt)] = until_ms
         heapq.heappush(self._delayed, (until_ms, want.replica, want.attempt))
 
     def put_back(self, wants: list[ReplicaWant]) -> None:
@@ -116,6 +118,7 @@ class WantQueue:
     def remove(self, attempt: Attempt) -> ReplicaWant | None:
         """The want of the attempt, which waits no more; None when it did not wait."""
         delayed = self._delayed_wants.pop(attempt, None)
+        self._delayed_until.pop(attempt, None)
         want = self._wants.get(attempt[0])
         if want is None or want.attempt != attempt[1]:
             return delayed
@@ -200,10 +203,10 @@ class WantQueue:
             if waiting is not None and waiting.parked is not None and waiting.parked.retry_at_ms == at_ms:
                 self._unpark(waiting)
         while self._delayed and self._delayed[0][0] <= now_ms:
-            _, replica, attempt = heapq.heappop(self._delayed)
-            want = self._delayed_wants.pop((replica, attempt), None)
-            if want is not None:
-                self.put_back([want])
+            until_ms, replica, attempt = heapq.heappop(self._delayed)
+            if self._delayed_until.get((replica, attempt)) == until_ms:
+                del self._delayed_until[(replica, attempt)]
+                self.put_back([self._delayed_wants.pop((replica, attempt))])
 
     def wake_where(self, might_fit: Callable[[RequestClass, Parked], bool]) -> None:
         """Wake the parked classes for which the answer may have changed."""
@@ -219,7 +222,7 @@ class WantQueue:
             if waiting is not None and waiting.parked is not None and waiting.parked.retry_at_ms == at_ms:
                 break
             heapq.heappop(self._timers)
-        while self._delayed and self._delayed[0][1:] not in self._delayed_wants:
+        while self._delayed and self._delayed_until.get(self._delayed[0][1:]) != self._delayed[0][0]:
             heapq.heappop(self._delayed)
         moments = [timers[0][0] for timers in (self._timers, self._delayed) if timers]
         return min(moments, default=None)

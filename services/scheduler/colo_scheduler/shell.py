@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar, assert_never
 
@@ -39,6 +39,7 @@ from colo_scheduler.ledger import (
     LedgerRefused,
     LedgerRows,
     LoadRows,
+    NodeAnswer,
     RefreshLedger,
     ReleaseHolds,
 )
@@ -76,17 +77,24 @@ HEARS_SHARED: Final = (
 _PAGE: Final = 500
 _PAGES_MAX: Final = 1_000
 _ROUNDS: Final = 3
+_RESERVATIONS: Final = "reservations"
 _COUNT_EVERY_S: Final = 1.0
 _LEAVE_AFTER_S: Final = 6.0
 _SHOWN_UNREADABLE: Final = 3
 _REFUSALS_MAX: Final = 5
 """So often one call is refused before it is given up: about two seconds, in which a server may change its role."""
+_COMMIT_WITHIN_S: Final = 2.0
+"""A decision that could not be committed for so long (real time) is not committed any more: what it rests on may have shrunk."""
 
 Inject = Callable[[Struct], Awaitable[None]]
 
 
 class _GivenUpError(Exception):
     """The ledger said no, time and again."""
+
+
+class _TooLateError(_GivenUpError):
+    """The decision is too old to be committed."""
 
 
 class SchedulerShell:
@@ -117,6 +125,10 @@ class SchedulerShell:
         self._patience = Patience("ledger", rng, ServiceMetrics(metrics, "scheduler").retries, self._leaving)
         self._ask_pending = asyncio.Event()
         self._store = store
+        self._decided_s = 0.0
+        self._refused: dict[str, str] = {}
+        self._unread: dict[str, None] = {}
+        self._read_again = asyncio.Event()
         self._jobs_to_ask: tuple[str, ...] = ()
         self._ask_jobs = asyncio.Event()
         self._owner = owner
@@ -154,6 +166,7 @@ class SchedulerShell:
             lane = type(effect) if isinstance(effect, ReleaseHolds | ConfirmHolds) else Effect
             lanes.setdefault(lane, []).append(number)
         found: list[Sequence[Struct]] = [()] * len(effects)
+        self._decided_s = asyncio.get_running_loop().time()
 
         async def work(lane: Sequence[int]) -> None:
             for number in lane:
@@ -174,22 +187,41 @@ class SchedulerShell:
         """
         match effect:
             case CommitLedger() | ReleaseHolds() | ConfirmHolds() | LoadRows() | RefreshLedger() | ForgetRows():
-                try:
-                    return await self._call(effect)
-                except _GivenUpError as error:
-                    self._log.warning("ledger-refused", call=type(effect).__name__, error=str(error))
-                    return [LedgerRefused(effect=effect)]
+                return await self._call_or_give_up(effect)
             case AskPending():
                 self._ask_pending.set()
                 return []
             case LoadReservations(names=names) if (store := self._store) is not None:
-                return [await self._until_done(lambda: load_reservations(store, names))]
+                try:
+                    return [await load_reservations(store, names)]
+                except PortError as error:
+                    # Nothing else waits for it: it is read by itself as soon as that is possible.
+                    self._refused[_RESERVATIONS] = str(error)
+                    self._unread |= dict.fromkeys(names)
+                    self._read_again.set()
+                return []
             case AskJobs(jobs=jobs):
                 self._jobs_to_ask = jobs
                 self._ask_jobs.set()
                 return []
             case _:
                 raise InvariantBroken("the scheduler has no such effect", effect=type(effect).__name__)
+
+    async def _call_or_give_up(
+        self, effect: CommitLedger | ReleaseHolds | ConfirmHolds | LoadRows | RefreshLedger | ForgetRows
+    ) -> Sequence[Struct]:
+        name = type(effect).__name__
+        try:
+            events = await self._call(effect)
+        except _TooLateError as error:
+            self._log.info("commit-too-late", error=str(error))
+            return [LedgerRefused(effect=effect, is_late=True)]
+        except _GivenUpError as error:
+            self._refused[name] = str(error)
+            self._log.warning("ledger-refused", call=name, error=str(error))
+            return [LedgerRefused(effect=effect)]
+        self._refused.pop(name, None)
+        return events
 
     async def _call(
         self, effect: CommitLedger | ReleaseHolds | ConfirmHolds | LoadRows | RefreshLedger | ForgetRows
@@ -217,8 +249,16 @@ class SchedulerShell:
 
     async def _commit(self, effect: CommitLedger) -> LedgerAnswered:
         start_us = self._clock.wall_us()
+        loop = asyncio.get_running_loop()
+        by_s = self._decided_s + _COMMIT_WITHIN_S
+
+        async def commit() -> Sequence[NodeAnswer]:
+            if loop.time() > by_s:
+                raise _TooLateError(self._patience.problem or "other calls took too long")
+            return await self._ledger.commit(effect.reserves, effect.fences)
+
         # A call whose answer was lost is sent again: the ledger accepts the same bytes twice and changes nothing.
-        answers = await self._asked(lambda: self._ledger.commit(effect.reserves, effect.fences))
+        answers = await self._asked(commit)
         end_us = self._clock.wall_us()
         self._commit_seconds.observe((end_us - start_us) / 1e6)
         for answer in answers:
@@ -227,7 +267,7 @@ class SchedulerShell:
             for refused in answer.refused:
                 attempt = (refused.replica, refused.attempt)
                 self._stages.committed(attempt, answer.node, start_us, end_us, error=refused.reason.value)
-        return LedgerAnswered(answers=answers)
+        return LedgerAnswered(answers=tuple(answers))
 
     async def _until_done(self, call: Callable[[], Awaitable[T]]) -> T:
         results: list[T] = []
@@ -253,6 +293,11 @@ class SchedulerShell:
                 raise
 
         return await self._until_done(attempt)
+
+    def problems(self) -> Mapping[str, str]:
+        """For ledger and reservations empty, or one sentence that says why they are not to be had."""
+        ledger = next((why for call, why in sorted(self._refused.items()) if call != _RESERVATIONS), "")
+        return {"ledger": self._patience.problem or ledger, _RESERVATIONS: self._refused.get(_RESERVATIONS, "")}
 
     # ---- start
 
@@ -284,6 +329,7 @@ class SchedulerShell:
                 tasks.create_task(self._keep_leasing(stop, inject))
             tasks.create_task(self._keep_asking(inject))
             tasks.create_task(self._keep_asking_jobs(inject))
+            tasks.create_task(self._keep_reading(inject))
             tasks.create_task(self._keep_counting())
             tasks.create_task(self._leave_when(stop))
 
@@ -349,6 +395,26 @@ class SchedulerShell:
             over = await jobs_over(self._bus, self._jobs_to_ask)
             if over:
                 await inject(JobsOver(jobs=over))
+
+    async def _keep_reading(self, inject: Inject) -> None:
+        """Read the reservations that could not be read, with growing waits."""
+        backoff = Backoff(self._rng)
+        while self._store is not None:
+            await self._read_again.wait()
+            await asyncio.sleep(backoff.next_s())
+            names = list(self._unread)
+            try:
+                loaded = await load_reservations(self._store, names)
+            except PortError as error:
+                self._refused[_RESERVATIONS] = str(error)
+                continue
+            for name in names:
+                self._unread.pop(name, None)
+            if not self._unread:
+                self._read_again.clear()
+                self._refused.pop(_RESERVATIONS, None)
+            backoff.reset()
+            await inject(loaded)
 
     async def _pages(self) -> list[PendingReply]:
         """All waiting replicas. Pages move while replicas are placed: when the total changed meanwhile, once more, a few times."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
@@ -63,10 +63,12 @@ class Service:
         inbox: int = _INBOX,
         discoverable: bool = True,
         drain_s: float = _DRAIN_S,
+        more_problems: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         """`perform` does the service's own effects one by one, `perform_many` instead of it all of a round.
 
-        `load` gives events before anything is heard, `leave` gives the last ones when the service stops.
+        `load` gives events before anything is heard, `leave` gives the last ones when the service stops. `more_problems` says of
+        parts of the service's own why they are not ready, or "".
         """
         self.name = name
         self._bus = bus
@@ -78,6 +80,7 @@ class Service:
         self._batch = batch
         self._discoverable = discoverable
         self._drain_s = drain_s
+        self._more_problems = more_problems
         rng = random.Random(seed)
         self._boot_id = boot_id or f"{rng.getrandbits(48):012x}"
         self._log = structlog.get_logger(source="service").bind(service=name)
@@ -110,6 +113,8 @@ class Service:
         }
         if self._store is not None:
             found["redis"] = self._store_patience.problem or await self._store.ready()
+        if self._more_problems is not None:
+            found |= self._more_problems()
         return found
 
     async def run(self, stop: asyncio.Event) -> None:
