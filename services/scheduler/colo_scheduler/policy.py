@@ -29,7 +29,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     ledger_refresh_ms: how often to look for rows that other schedulers changed (0: never).
     assume_ms: a place that was decided and that the ledger has not answered for so long is decided again.
     ask_again_ms: what waits is asked for once more so long after a shard was taken.
-    reject_again_ms: the same reasons with other numbers are said again after this time.
+    reject_again_ms: the same reasons with other numbers are said again after this time, then after twice that, up to 16 times.
     score_rows: how many of the best nodes are kept for the explanation of a decision.
     weights, prod_weights: how much each scorer counts, for work below prod and for prod work.
     evictions: what a node that evicted work of a class loses for how long. load: when a node is too busy for new work.

@@ -24,6 +24,7 @@ __all__ = ["Decisions", "Records", "Spoken"]
 
 # The most jobs that one decision is told to; the others learn it when they ask, or at the next one.
 _JOBS_TOLD: Final = 200
+_REPEATS_DOUBLED: Final = 4
 
 
 class Records:
@@ -174,17 +175,24 @@ class Spoken:
     def __init__(self, limit: int, again_after_ms: int) -> None:
         self._limit = limit
         self._again_after_ms = again_after_ms
-        self._said: OrderedDict[tuple[RequestClass, str], tuple[Report, int]] = OrderedDict()
+        self._said: OrderedDict[tuple[RequestClass, str], tuple[Report, int, int]] = OrderedDict()
 
     def is_news(self, request: RequestClass, job: str, report: Report, now_ms: int) -> bool:
-        """Whether to say it: the reasons changed, or the numbers did and the last word is old enough. Remembers it if so."""
+        """Whether to say it: the reasons changed, or the numbers did and the last word is old enough. Remembers it if so.
+
+        Old enough is `again_after_ms`, and twice as long each time that only the numbers changed, up to 16 times: who waits for
+        hours is not told every minute that others come and go, and who asks is answered with the newest numbers.
+        """
         key = (request, job)
+        repeats = 0
         before = self._said.get(key)
         if before is not None:
-            said, at_ms = before
-            if said.substance == report.substance and (said == report or now_ms - at_ms < self._again_after_ms):
-                return False
-        self._said[key] = (report, now_ms)
+            said, at_ms, repeats_before = before
+            if said.substance == report.substance:
+                if said == report or now_ms - at_ms < self._again_after_ms << repeats_before:
+                    return False
+                repeats = min(repeats_before + 1, _REPEATS_DOUBLED)
+        self._said[key] = (report, now_ms, repeats)
         self._said.move_to_end(key)
         if len(self._said) > self._limit:
             self._said.popitem(last=False)

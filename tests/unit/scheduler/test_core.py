@@ -237,3 +237,14 @@ def test_a_rejection_is_said_when_it_is_news(then: Report, now_ms: int, expected
     assert spoken.is_news(request, "j", report(1, Reason.BATCH_CPU_SHORT), 0)
     assert spoken.is_news(request, "j", then, now_ms) is expected
     assert spoken.is_news(request, "k", then, now_ms)
+
+
+def test_numbers_alone_are_said_again_ever_more_rarely_until_the_reasons_change() -> None:
+    spoken, request = Spoken(10, 60_000), class_of(a_want())
+    said = []
+    for minute in range(100):
+        if spoken.is_news(request, "j", report(minute + 1, Reason.BATCH_CPU_SHORT), minute * 60_000):
+            said.append(minute)
+    assert said == [0, 1, 3, 7, 15, 31, 47, 63, 79, 95]
+    assert spoken.is_news(request, "j", report(1, Reason.BATCH_MEMORY_SHORT), 99 * 60_000 + 1)
+    assert spoken.is_news(request, "j", report(2, Reason.BATCH_MEMORY_SHORT), 100 * 60_000 + 1), "it begins anew"
