@@ -64,13 +64,13 @@ class FleetAllocatable(NamedTuple):
 
 
 class _Fleet(NamedTuple):
-    """Nodes of which a sample was heard, and the layout of their zones: `node` of each zone, `count` zones of each node."""
+    """Nodes of which a sample was heard, and the layout of their zones: `node` of each zone, `sizes` zones of each node."""
 
     known: list[KnownNode]
     held: list[Held]
     topologies: list[NodeTopology]
     samples: list[NodeUsageSampled]
-    count: IntArray
+    sizes: IntArray
     start: IntArray
     node: IntArray
     zone: IntArray
@@ -142,10 +142,11 @@ def _formula(
     have = np.array(capacity, dtype=np.int64)
     margin = _ceil(have * (100 - reclaim_pct), 100)
     of_node, own = reserved
-    kept = np.maximum(_ceil(np.full(len(fleet.count), of_node, dtype=np.int64), fleet.count)[fleet.node], own)
-    system_used = _ceil(np.array(system, dtype=np.int64).clip(0), fleet.count)[fleet.node]
+    kept = np.maximum(_ceil(np.full(len(fleet.sizes), of_node, dtype=np.int64), fleet.sizes)[fleet.node], own)
+    system_used = _ceil(np.array(system, dtype=np.int64).clip(0), fleet.sizes)[fleet.node]
     online = (not_batch - system_used).clip(0)
-    return have - margin - np.maximum(system_used, kept) - online
+    raw: IntArray = have - margin - np.maximum(system_used, kept) - online
+    return raw
 
 
 def _batch_use(fleet: _Fleet) -> tuple[IntArray, IntArray]:
@@ -174,7 +175,7 @@ def _rows_of(fleet: _Fleet, workloads: Sequence[WorkloadUsage], node: IntArray) 
     owner, row = owner[row >= 0], row[row >= 0]
     homeless = np.flatnonzero(np.bincount(owner, minlength=len(named)) == 0)
     if homeless.size:
-        everywhere = fleet.count[node[homeless]]
+        everywhere = fleet.sizes[node[homeless]]
         first = np.repeat(fleet.start[node[homeless]], everywhere)
         behind = np.arange(int(everywhere.sum())) - np.repeat(np.cumsum(everywhere) - everywhere, everywhere)
         row = np.concatenate([row, first + behind])
@@ -184,7 +185,7 @@ def _rows_of(fleet: _Fleet, workloads: Sequence[WorkloadUsage], node: IntArray) 
 
 def _find(fleet: _Fleet, node: IntArray, zone: IntArray) -> IntArray:
     """The row of a zone of a node, -1 where the node has no such zone."""
-    first, most = fleet.start[node], fleet.count[node]
+    first, most = fleet.start[node], fleet.sizes[node]
     # Where zones are numbered from 0, as nearly everywhere, the number is the place.
     place = first + np.minimum(zone, most - 1)
     row = np.where(fleet.zone[place] == zone, place, -1)

@@ -2,7 +2,9 @@
 
 import sys
 from functools import partial
+from math import nan
 
+from colo_common.model.invalid import InvalidInput
 from colo_common.runtime.process import Process, run
 from colo_common.runtime.service import Service
 from colo_overcommit.core import OvercommitCore
@@ -28,9 +30,31 @@ async def build(process: Process, settings: Settings) -> None:
     process.background(keep_in_step(process.bus, process.clock, service))
     nodes = process.metrics.gauge("colo_overcommit_known_nodes", "nodes that have said what they are")
     nodes.set_function(lambda: float(len(core.nodes)))
+    promised = process.metrics.gauge(
+        "colo_overcommit_batch_cpu_mcpu",
+        "promised: what was said last of all nodes; possible: what their newest samples would allow, reckoned when asked",
+        ("what",),
+    )
+    promised.labels("promised").set_function(partial(_promised, core))
+    promised.labels("possible").set_function(partial(_possible, core))
     dropped = process.metrics.gauge("colo_overcommit_inputs_dropped", "inputs that changed nothing", ("why",))
     for why in core.dropped.__struct_fields__:
         dropped.labels(why).set_function(partial(getattr, core.dropped, why))
+
+
+def _promised(core: OvercommitCore) -> float:
+    return float(sum(known.published.batch_cpu_mcpu for known in core.nodes.values() if known.published is not None))
+
+
+def _possible(core: OvercommitCore) -> float:
+    """Not a number while a node's sample is of other zones than it has said to have since."""
+    # NumPy takes longer to import than everything else here: who asks for no metrics goes without.
+    from colo_overcommit.fleet import allocatable_of_fleet
+
+    try:
+        return float(allocatable_of_fleet(core.nodes, core.policy).batch_cpu_mcpu.sum())
+    except InvalidInput:
+        return nan
 
 
 def main() -> int:
