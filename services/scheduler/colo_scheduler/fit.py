@@ -342,6 +342,7 @@ def _choose_cpus(inventory: NodeInventory, wish: _Wish, usable: int, counts: dic
         is_bind_required=binding.is_required,
         exclusive=binding.exclusive,
         strategy=_STRATEGY[inventory.rules.numa_allocate],
+        preferred=(CpuSet(inventory.preferred),) if inventory.preferred else (),
     )
     held = [HeldCpus(cpus=CpuSet(each.cpus), exclusive=each.exclusive) for each in inventory.holdings.values()]
     zones = [ZoneShare(zone=zone, cpu_mcpu=count * CPU_MCPU, memory_bytes=0) for zone, count in counts.items()]

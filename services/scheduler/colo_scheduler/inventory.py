@@ -147,6 +147,7 @@ class NodeInventory:
         "holdings",
         "lse",
         "partitions",
+        "preferred",
         "rules",
         "shared_cpus",
         "topology",
@@ -167,6 +168,8 @@ class NodeInventory:
         self.fixed = 0
         """CPUs that somebody holds by number."""
         self.lse = 0
+        self.preferred = 0
+        """CPUs that whoever asks takes before others: those of its own reservation."""
         self._pages: dict[tuple[int, int], int] = {}
         self.shared_cpus: dict[int, int] = {}
         """How many CPUs of each zone have to stay in nobody's own set, for online work that colo did not place."""

@@ -1,23 +1,29 @@
 """Whether an owner fits where its reservation is: inside what that has left, or there and on the rest of the node.
 
-CPUs by number and devices that the reservation holds are given to the owner before any others: first only they are offered.
+CPUs by number and devices that the reservation holds are given to the owner before any others: first only they are offered. An
+owner that needs more than is left takes all that is left and the rest from what is free: at once, where that gives it all that is
+left, else in two parts; only where zones have to align may some of it stay.
 """
 
 from collections.abc import Collection, Sequence
 
+from colo_common.model.constraints import CpuBind, NumaPolicy
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import Placement, ZoneShare
 from colo_scheduler.cluster import Node, View
+from colo_scheduler.cpus.available import satisfies_binding
+from colo_scheduler.cpus.binding import BindPolicy
 from colo_scheduler.decide import Choice
 from colo_scheduler.fit import Fit, Site, fit_node
-from colo_scheduler.inventory import NodeInventory, amplified
+from colo_scheduler.inventory import CPU_MCPU, NodeInventory, amplified
 from colo_scheduler.pool import PoolName, pool_of
 from colo_scheduler.request import RequestClass
 from colo_scheduler.reservation.amounts import CPU, MEMORY
 from colo_scheduler.reservation.fit import Offer
 from colo_scheduler.reservation.owner_room import room_for_owner
 from colo_scheduler.reservation.remainder import Remainder
-from colo_scheduler.search import needs_search
+from colo_scheduler.search import look_closely, needs_search
+from colo_scheduler.stocktaking import is_strict
 from colo_scheduler.zones import ZoneFree, choose_zones
 
 __all__ = ["choose_for_owner"]
@@ -43,7 +49,61 @@ def choose_for_owner(
     if bounded >= {CPU, MEMORY}:
         return None
     beyond = room_for_owner(own, free, bounded=bounded)
-    return _fit(view, node, request, place, left, beyond, is_inside=is_bounded, is_bounded=is_bounded)
+    at_once = _fit(view, node, request, place, left, beyond, is_inside=is_bounded, is_bounded=is_bounded)
+    if bounded or _leaves_none(at_once, request, left):
+        return at_once
+    return _reserved_first(view, node, request, place, left, inside) or at_once
+
+
+def _leaves_none(choice: Choice | None, request: RequestClass, left: Remainder) -> bool:
+    """Whether as many of the CPUs that are left are taken as are needed."""
+    cpus = CpuSet.parse(left.cpus)
+    taken = CpuSet(choice.holding.cpus) if choice is not None and choice.holding is not None else CpuSet()
+    return len(cpus & taken) == min(len(cpus), request.own_cpus)
+
+
+def _reserved_first(
+    view: View, node: Node, request: RequestClass, place: Placement, left: Remainder, rooms: Sequence[ZoneShare]
+) -> Choice | None:
+    """What the reservation has left of the request, and the rest of what is free; None where that is not to be had in parts."""
+    cpus = CpuSet.parse(left.cpus)
+    if not cpus or not request.own_cpus or not _is_divisible(view, node, request):
+        return None
+    mcpu = min(request.own_cpus, len(cpus)) * CPU_MCPU
+    memory_bytes = min(request.memory_bytes, left.memory_bytes)
+    own = request._replace(cpu_mcpu=mcpu, memory_bytes=memory_bytes)
+    reserved = _fit(view, node, own, place, left, rooms, is_inside=True, is_bounded=False)
+    rest = request._replace(cpu_mcpu=request.cpu_mcpu - mcpu, memory_bytes=request.memory_bytes - memory_bytes)
+    more = look_closely(view, node.row, rest)
+    if reserved is None or not isinstance(more, Fit):
+        return None
+    chosen = (reserved.holding.cpus if reserved.holding else 0) | (more.holding.cpus if more.holding else 0)
+    inventory, asked = view.stock.of(node.row), request.place
+    if asked.cpu_bind_required and inventory is not None:
+        order = BindPolicy.FULL_PCPUS if asked.cpu_bind is CpuBind.FULL_PCPUS else BindPolicy.SPREAD_BY_PCPUS
+        if not satisfies_binding(inventory.cpus, chosen, order):
+            return None
+    holding = reserved.holding or more.holding
+    return Choice(node.row, _summed(reserved.shares, more.shares), holding._replace(cpus=chosen) if holding else None)
+
+
+def _is_divisible(view: View, node: Node, request: RequestClass) -> bool:
+    """Whether nothing of the request has to lie beside anything else of it, neither by its own word nor by the node's."""
+    inventory, place = view.stock.of(node.row), request.place
+    aligns = place.numa_policy is not NumaPolicy.NONE or place.devices or place.huge_pages
+    return inventory is not None and not aligns and not is_strict(inventory)
+
+
+def _summed(*parts: Sequence[ZoneShare]) -> tuple[ZoneShare, ...]:
+    shares = [share for part in parts for share in part]
+    return tuple(
+        ZoneShare(
+            zone=zone,
+            cpu_mcpu=sum(share.cpu_mcpu for share in shares if share.zone == zone),
+            memory_bytes=sum(share.memory_bytes for share in shares if share.zone == zone),
+        )
+        for zone in sorted({share.zone for share in shares})
+    )
 
 
 def _priced(node: Node, place: Placement, left: Remainder) -> tuple[ZoneShare, ...]:
@@ -92,6 +152,7 @@ def _fit(
     if is_bounded:
         kinds |= {device.kind for device in request.place.devices}
     offered = _offered(inventory, place, left, kinds) if is_inside else _without(inventory, place)
+    offered.preferred = CpuSet.parse(left.cpus).mask
     found = fit_node(Site(numbers, node.zone_ids, node.sockets, offered), request)
     return Choice(node.row, found.shares, found.holding) if isinstance(found, Fit) else None
 

@@ -14,7 +14,7 @@ from colo_scheduler.ledger import Attempt
 from colo_scheduler.pool import PoolName
 from colo_scheduler.zones import IntArray
 
-__all__ = ["UNLIMITED", "Stocktaking"]
+__all__ = ["UNLIMITED", "Stocktaking", "is_strict"]
 
 UNLIMITED: Final = 1 << 53
 """How many batch replicas a node without a limit may hold."""

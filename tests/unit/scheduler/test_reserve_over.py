@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
+
+from colo_common.events.job import ReplicasWanted
+from colo_common.model.constraints import Constraints, CpuBind, NumaPolicy
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.node_rules import NodeRules
+from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reservation import AllocatePolicy, LabelRule, OwnerTerm
 from colo_common.model.reservation_file import reservation_from_mapping
 from colo_scheduler.ledger import LedgerRows, NodeReserve, Reservation
 from colo_scheduler.reservation.lifecycle import Phase
 from tests.support.builders import GIB, a_node, a_placement, a_topology
-from tests.support.reserve_story import ReservingBench
+from tests.support.reserve_story import ReservingBench, a_claim
 from tests.support.scheduler_story import an_allocatable, now
-from tests.unit.scheduler.test_reserve import a_bench, claim, ended, reserve, tell_nodes
+from tests.unit.scheduler.test_reserve import a_bench, claim, decided, ended, reserve, tell_nodes
 
 OVER: dict[str, Any] = {"allocate_once": False, "policy": AllocatePolicy.RESTRICTED, "pre_allocates": True}
 ONLINE: dict[str, Any] = {"qos": QosClass.LSR, "band": PriorityBand.PROD}
@@ -236,3 +241,88 @@ def test_a_file_can_say_it() -> None:
         }
     )
     assert (spec.pre_allocates, spec.pre_allocates_several) == (True, True)
+
+
+# ---- owners that need more than is left
+
+
+def reserved_and_more(policy: AllocatePolicy, **more: Any) -> tuple[ReservingBench, list[Placement], CpuSet]:
+    """CPUs 4-7 of 12 are reserved, the others free; an owner needs six."""
+    bench = an_online_bench(12)
+    (first,) = claim(bench, "batch/main/9", mcpu=4000, **ONLINE)
+    reserve(bench, mcpu=4000, gib=8, allocate_once=False, policy=policy, **ONLINE)
+    bench.say(ended(first))
+    kept = CpuSet.parse(bench.find("r1").place.cpus)
+    assert kept == CpuSet.parse("4-7")
+    placed = claim(bench, "web/main/0", mcpu=6000, memory_bytes=2 * GIB, **ONLINE, **more)
+    bench.core.check()
+    return bench, placed, kept
+
+
+def test_an_owner_that_needs_more_takes_the_reserved_cpus_first_and_then_free_ones() -> None:
+    for policy in (AllocatePolicy.DEFAULT, AllocatePolicy.ALIGNED):
+        bench, (owner,), kept = reserved_and_more(policy)
+        assert owner.reservation == "r1"
+        assert kept < CpuSet.parse(owner.cpus)
+        assert len(CpuSet.parse(owner.cpus)) == 6
+        assert bench.find("r1").left.cpus == ""
+        # What is left of memory is held still; when the owner ends, the place is whole and nothing else is held.
+        bench.say(ended(owner))
+        assert CpuSet.parse(bench.find("r1").left.cpus) == kept
+        others = claim(bench, "batch/main/0", mcpu=8000, **ONLINE)
+        assert [len(CpuSet.parse(each.cpus)) for each in others] == [8]
+        assert not CpuSet.parse(others[0].cpus) & kept
+        bench.core.check()
+
+
+def test_a_restricted_owner_gets_no_more_than_is_reserved() -> None:
+    bench, placed, kept = reserved_and_more(AllocatePolicy.RESTRICTED)
+    assert [each.reservation for each in placed] == [""]
+    assert not CpuSet.parse(placed[0].cpus) & kept
+    assert CpuSet.parse(bench.find("r1").left.cpus) == kept
+
+
+def two_zones() -> tuple[ReservingBench, CpuSet, CpuSet]:
+    """Two zones of 8 CPUs: of one 4 are reserved and 4 a stranger's, the other is free; what is reserved, and what is free."""
+    bench = ReservingBench()
+    machine = a_topology(sockets=1, zones_per_socket=2, cpus=8, memory_gib=64)
+    bench.say(a_node("n1", machine, is_online=True))
+    bench.say(an_allocatable("n1", [(8000, 64 * GIB)] * 2))
+    strangers = claim(bench, "batch/main/0", "batch/main/1", mcpu=4000, **ONLINE)
+    reserve(bench, mcpu=4000, gib=8, allocate_once=False, **ONLINE)
+    kept = CpuSet.parse(bench.find("r1").place.cpus)
+    zone = CpuSet.parse("0-7") if kept < CpuSet.parse("0-7") else CpuSet.parse("8-15")
+    for stranger in strangers:
+        if not CpuSet.parse(stranger.cpus) < zone:
+            bench.say(ended(stranger))
+    return bench, kept, CpuSet.parse("0-15") - zone
+
+
+def test_the_reserved_cpus_come_first_although_another_zone_would_hold_all() -> None:
+    bench, kept, free = two_zones()
+    (owner,) = claim(bench, "web/main/0", mcpu=6000, memory_bytes=2 * GIB, **ONLINE)
+    taken = CpuSet.parse(owner.cpus)
+    assert kept < taken
+    assert len(taken & free) == 2
+    assert sum(share.cpu_mcpu for share in owner.zones) == 6000
+    assert bench.find("r1").left.cpus == ""
+    bench.core.check()
+
+
+def test_an_owner_that_wants_one_zone_gets_one_zone_all_the_same() -> None:
+    bench, kept, free = two_zones()
+    one = Constraints(numa_policy=NumaPolicy.SINGLE_NUMA_NODE)
+    want = structs.replace(a_claim("web/main/0", mcpu=6000, memory_bytes=2 * GIB, **ONLINE), constraints=one)
+    (owner,) = decided(bench.say(ReplicasWanted(wants=(want,))))
+    assert CpuSet.parse(owner.cpus) < free
+    assert bench.find("r1").left.cpus == kept.format()
+    bench.core.check()
+
+
+def test_whole_cores_that_are_required_stay_whole_over_both_parts() -> None:
+    _, (owner,), kept = reserved_and_more(
+        AllocatePolicy.DEFAULT, constraints=Constraints(cpu_bind=CpuBind.FULL_PCPUS, cpu_bind_required=True)
+    )
+    taken = CpuSet.parse(owner.cpus)
+    assert kept < taken
+    assert all((cpu ^ 1) in taken for cpu in taken)
