@@ -1,12 +1,20 @@
 """The executor as a service in virtual time over a simulated machine: orders in, facts out, and a reflex that nothing stops."""
 
 import asyncio
+from itertools import pairwise
 
 from msgspec.structs import replace
 
 from colo_common.adapters.bus_memory import MemoryBus
 from colo_common.events.effects import Publish
-from colo_common.events.enforcement import EnforcementChanged, NodeRecovered, ReplicaEnded, ReplicaStarted
+from colo_common.events.enforcement import (
+    DriftCorrected,
+    EnforcementChanged,
+    KnobValue,
+    NodeRecovered,
+    ReplicaEnded,
+    ReplicaStarted,
+)
 from colo_common.events.fact import Fact
 from colo_common.events.job import ReplicaStop, StopReplicas
 from colo_common.events.node import LeaseRenewed
@@ -17,6 +25,7 @@ from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import RunSpec
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.stamp import Stamp
+from colo_executor.local import Drift
 from colo_executor.main import executor_service
 from colo_executor.settings import Settings
 from colo_executor.simulated import SimulatedRuntime
@@ -67,6 +76,7 @@ class Node:
             asyncio.create_task(service.run(self.stop)),
             asyncio.create_task(self.shell.run_reflex_here()),
             asyncio.create_task(self.shell.run_teller(service.inject)),
+            asyncio.create_task(self.shell.run_reconcile(service.inject)),
         ]
         await asyncio.sleep(0.5)
 
@@ -111,6 +121,30 @@ def test_an_order_starts_the_replica_and_its_end_is_told_with_the_cpu_it_used() 
         (ended,) = node.said(ReplicaEnded)
         assert (ended.cause, ended.exit_code, ended.cpu_used_ms) == (EndCause.EXITED, 0, 8_000)
         await node.leave()
+
+    run_virtual(story())
+
+
+def test_what_somebody_else_changed_is_put_back_at_every_look_and_told() -> None:
+    async def story() -> None:
+        node = Node(Settings(period_ms=100, reconcile_ms=2_000))
+        drifts = [Drift(knobs=(KnobValue(path="colo/cpu.idle", value="1", before="0"),)), None, Drift(failed=("busy",))]
+        looks: list[float] = []
+
+        async def reconcile() -> Drift | None:
+            looks.append(node.clock.now_ms())
+            return drifts.pop(0) if drifts else None
+
+        node.runtime.reconcile = reconcile
+        await node.start()
+        await asyncio.sleep(11)
+        assert [fact.count for fact in node.said(DriftCorrected)] == [1, 1]
+        assert [fact.failed for fact in node.said(DriftCorrected)] == [(), ("busy",)]
+        assert [later - earlier for earlier, later in pairwise(looks)] == [2_000] * (len(looks) - 1)
+        await node.leave()
+        told = len(looks)
+        await asyncio.sleep(10)
+        assert len(looks) == told
 
     run_virtual(story())
 

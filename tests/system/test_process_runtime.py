@@ -19,6 +19,7 @@ from colo_common.model.workload import RunSpec
 from colo_executor.cgroup import CgroupTree
 from colo_executor.desired import DesiredPolicy
 from colo_executor.journal import JournalBusy
+from colo_executor.knobs import Knob
 from colo_executor.local import (
     CeilingWritten,
     LaunchFailed,
@@ -28,6 +29,7 @@ from colo_executor.local import (
     SignalReplica,
     StopIntent,
 )
+from colo_executor.order import KnobWrite
 from colo_executor.process.machine import start_ticks
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
@@ -384,6 +386,31 @@ async def test_ends_are_remembered_for_the_next_executor(policy):
         adopted = await second.adopt(1)
         assert adopted.replicas == ()
         assert [fact.replica for fact in adopted.ended] == ["job/main/0"]
+
+
+async def test_what_somebody_else_changed_is_put_back_and_nothing_is_written_otherwise(runtime, policy):
+    launched = await start(runtime, a_run("sleep 60"))
+    runtime.set_ceiling(500)
+    assert await runtime.reconcile() is None
+    tree = CgroupTree(ROOT, policy.subtree)
+    changed = {}
+    for knob, group, value in (
+        (Knob.CPU_IDLE, "", 0),
+        (Knob.CPU_QUOTA, "batch", -1),
+        (Knob.CPU_WEIGHT, "batch/job.main.0@1", 512),
+        (Knob.MEMORY_LIMIT, "batch/job.main.0@1", 1 << 30),
+    ):
+        belongs = tree.value(knob, group)
+        written = tree.write(KnobWrite(path=group, knob=knob, value=value))
+        changed[written.path] = (belongs, written.value)
+    drift = await runtime.reconcile()
+    assert drift is not None
+    assert drift.failed == ()
+    assert {knob.path: (knob.value, knob.before) for knob in drift.knobs} == changed
+    for path, (belongs, _) in changed.items():
+        assert (Path(ROOT) / path).read_text().strip() == belongs
+    assert await runtime.reconcile() is None
+    assert launched.pid in tree.pids("batch/job.main.0@1")
 
 
 async def test_restore_ends_everything_and_removes_every_group(policy):

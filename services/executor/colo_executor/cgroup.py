@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ from colo_common.events.enforcement import KnobValue
 from colo_executor.knobs import UNLIMITED, Knob, agrees, file_of, page_bytes_of, text_of
 from colo_executor.order import KnobWrite
 
-__all__ = ["CgroupError", "CgroupTree", "Hierarchy", "find_hierarchy"]
+__all__ = ["CgroupError", "CgroupTree", "Drifted", "Hierarchy", "find_hierarchy"]
 
 _T = TypeVar("_T")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,230}")
@@ -38,6 +38,17 @@ class Hierarchy(Struct, frozen=True, kw_only=True):
 
     version: int
     mounts: dict[str, str]
+
+
+class Drifted(Struct, frozen=True, kw_only=True):
+    """A value that somebody else changed: what belongs there, in which file (below the cgroup root), and what that shows now.
+
+    `shown` is empty for a file that cannot be read any more.
+    """
+
+    write: KnobWrite
+    file: str
+    shown: str
 
 
 def find_hierarchy(root: str) -> Hierarchy:
@@ -91,6 +102,7 @@ class CgroupTree:
         self._changing = changing
         self._own: set[str] = set()
         self._noted: set[str] = set()
+        self._kept: dict[str, dict[tuple[Knob, int], KnobWrite]] = {}
 
     # ------------------------------------------------------------ directories
 
@@ -117,6 +129,7 @@ class CgroupTree:
 
     def remove(self, group: str) -> bool:
         """Remove the group under every controller, waiting a bounded time for its last process; False when one stayed."""
+        self._kept.pop(group, None)
         gone = True
         for mount in self._mounts():
             gone = self._rmdir(mount, group) and gone
@@ -179,12 +192,58 @@ class CgroupTree:
         path = self._shown(mount, write.path, place[1])
         before = self._read(mount, write.path, place[1])
         if agrees(write.knob, self.version, text, before):
+            self.keep(write)
             return KnobValue(path=path, value=before, before=before)
         self._write(mount, write.path, place[1], text, before)
         shown = self._read(mount, write.path, place[1])
         if not agrees(write.knob, self.version, text, shown):
             raise CgroupError(f"{path} shows {shown!r} after writing {text!r}")
+        self.keep(write)
         return KnobValue(path=path, value=shown, before=before)
+
+    def keep(self, write: KnobWrite) -> None:
+        """From now on `drifted` tells when the file shows something else; the newest value for a file counts, until `remove`."""
+        kept = self._kept.setdefault(write.path, {})
+        kept[write.knob, write.page_bytes] = write
+        if write.knob is Knob.CPU_IDLE and write.value == 1:
+            # The kernel changes the weight of an idle group to one of its own.
+            kept.pop((Knob.CPU_WEIGHT, 0), None)
+
+    def kept(self, knob: Knob) -> dict[str, KnobWrite]:
+        """What is kept for that knob, by group; not for huge pages, of which a group has several."""
+        return {path: found[knob, 0] for path, found in self._kept.copy().items() if (knob, 0) in found}
+
+    def drifted(self, groups: Iterable[str] | None = None) -> tuple[Drifted, ...]:
+        """The kept files that show something else than what was written, of all groups or of these; one that is gone has none.
+
+        Reads every kept file, a directory at a time.
+        """
+        found = []
+        for group in tuple(self._kept) if groups is None else groups:
+            by_mount: dict[str, list[tuple[KnobWrite, str]]] = {}
+            for write in tuple(self._kept.get(group, {}).values()):
+                place = file_of(write.knob, self.version, write.page_bytes)
+                if place is not None and place[0] in self.hierarchy.mounts:
+                    by_mount.setdefault(self.hierarchy.mounts[place[0]], []).append((write, place[1]))
+            try:
+                for mount, files in by_mount.items():
+                    with self._dir(mount, group) as fd:
+                        found += [drift for write, name in files if (drift := self._drift(mount, fd, write, name))]
+            except FileNotFoundError:
+                self._kept.pop(group, None)
+        return tuple(found)
+
+    def _drift(self, mount: str, dir_fd: int, write: KnobWrite, name: str) -> Drifted | None:
+        try:
+            shown = _read_at(name, dir_fd).strip()
+        except OSError as error:
+            # A file that cannot be read in a group that is there: ENODEV tells of a group that is just being removed.
+            if error.errno == errno.ENODEV:
+                return None
+            shown = ""
+        if agrees(write.knob, self.version, text_of(write.knob, self.version, write.value), shown):
+            return None
+        return Drifted(write=write, file=self._shown(mount, write.path, name), shown=shown)
 
     def value(self, knob: Knob, group: str) -> str:
         """What the knob's file shows now."""

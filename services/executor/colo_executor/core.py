@@ -17,10 +17,12 @@ from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.reasons import EndCause, Reason
 from colo_executor.announce import Announcer
 from colo_executor.attempt import KILL_RETRY_MS, KILLS_MOST, Attempt, Phase, job_of, refusal_of
+from colo_executor.drift import DriftTeller
 from colo_executor.ended import Ended
 from colo_executor.local import (
     Adopted,
     CeilingMoved,
+    Drift,
     LaunchFailed,
     LaunchReplica,
     RememberEnd,
@@ -44,6 +46,7 @@ ExecutorEvent = (
     | LaunchFailed
     | ReplicaExited
     | CeilingMoved
+    | Drift
     | Adopted
     | Wake
 )
@@ -74,6 +77,7 @@ class Executor:
         self.active: dict[str, Attempt] = {}
         self.waiting: dict[str, Placement] = {}
         self.ended = Ended(policy.ended_kept)
+        self._drifts = DriftTeller(node)
         self._announcer = Announcer(node, band_pct=policy.announce_band_pct, interval_ms=policy.announce_interval_ms)
 
     def handle(self, event: ExecutorEvent, now_ms: int) -> list[Effect]:
@@ -102,6 +106,8 @@ class Executor:
             case CeilingMoved():
                 self._announcer.note(event)
                 return [*self._announcer.tell(self._has_batch(), now_ms)]
+            case Drift():
+                return [*self._drifts.tell(event, now_ms)]
             case Adopted():
                 return self._adopt(event, now_ms)
             case Wake():

@@ -14,6 +14,7 @@ __all__ = [
     "CeilingMoved",
     "CeilingRefused",
     "CeilingWritten",
+    "Drift",
     "FastReading",
     "LaunchFailed",
     "LaunchReplica",
@@ -151,6 +152,16 @@ class ReplicaExited(Struct, frozen=True, kw_only=True):
     oom: bool = False
     cpu_used_ms: int = 0
     detail: str = ""
+
+
+class Drift(Struct, frozen=True, kw_only=True):
+    """Somebody else changed kernel files that the executor keeps: `knobs` are as they belong again, `before` is what they showed.
+
+    `failed`: a sentence for each that could not be put back.
+    """
+
+    knobs: tuple[KnobValue, ...] = ()
+    failed: tuple[str, ...] = ()
 
 
 class AdoptedReplica(Struct, frozen=True, kw_only=True):

@@ -39,7 +39,13 @@ def executor_service(
 ) -> tuple[Service, ExecutorShell]:
     """The service of one node, and the shell of which `run_teller` and one of the two `run_reflex` belong beside it."""
     shell = ExecutorShell(
-        runtime, clock, policy=settings.reflex_policy(), period_ms=settings.period_ms, metrics=metrics, span=span
+        runtime,
+        clock,
+        policy=settings.reflex_policy(),
+        period_ms=settings.period_ms,
+        metrics=metrics,
+        span=span,
+        reconcile_ms=settings.reconcile_ms,
     )
     core = Executor(node, settings.orders)
     service = Service(
@@ -76,6 +82,7 @@ async def build(process: Process, settings: Settings) -> None:
     process.add(service)
     process.background(shell.run_reflex())
     process.background(shell.run_teller(service.inject))
+    process.background(shell.run_reconcile(service.inject))
 
 
 def open_runtime(settings: Settings) -> ProcessRuntime:

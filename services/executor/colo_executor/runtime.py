@@ -7,6 +7,7 @@ from colo_executor.local import (
     Adopted,
     CeilingRefused,
     CeilingWritten,
+    Drift,
     FastReading,
     LaunchFailed,
     RememberEnd,
@@ -63,6 +64,10 @@ class Runtime(Protocol):
 
     def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
         """Write the batch ceiling and read it back."""
+        ...
+
+    async def reconcile(self) -> Drift | None:
+        """Put back what somebody else changed of the kernel files; None when nothing was, and then nothing was written."""
         ...
 
     async def restore(self) -> tuple[ReplicaExited, ...]:

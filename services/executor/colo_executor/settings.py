@@ -19,7 +19,8 @@ __all__ = ["Settings"]
 class Settings(Common, frozen=True, kw_only=True):
     """`node` is the name under which the node is known ("": this machine's host name).
 
-    `period_ms` is the time between two fast readings while batch work is here. `on_exit` says what a SIGTERM leaves
+    `period_ms` is the time between two fast readings while batch work is here. `reconcile_ms`: how often all values that were
+    written are looked at, and put back where somebody else changed them. `on_exit` says what a SIGTERM leaves
     behind: `leave`: replicas run on, at the floor, until the next executor comes; `restore`: they end and the kernel is
     put back. `online` False: work of the classes LSE, LSR and LS is refused. `rules` are the operator's for this node; of them the
     executor needs the CPU lists that no placed work may use (`rules_reserved_cpus`, `rules_system_cpus`). The collector has
@@ -29,6 +30,7 @@ class Settings(Common, frozen=True, kw_only=True):
     node: str = ""
     period_ms: int = 20
     blind_ms: int = 1_000
+    reconcile_ms: int = 10_000
     on_exit: Literal["leave", "restore"] = "leave"
     suppress: SuppressPolicy = SuppressPolicy()
     lease: LeasePolicy = LeasePolicy()
@@ -43,6 +45,8 @@ class Settings(Common, frozen=True, kw_only=True):
             encode_node(self.node)
         if not 5 <= self.period_ms <= 60_000:
             raise InvalidInput("period_ms", "must be from 5 to 60000", self.period_ms)
+        if not 100 <= self.reconcile_ms <= 3_600_000:
+            raise InvalidInput("reconcile_ms", "must be from 100 to 3600000", self.reconcile_ms)
         if not 0 < self.process.window_ms <= 10_000:
             raise InvalidInput("process_window_ms", "must be from 1 to 10000", self.process.window_ms)
         self.reflex_policy().validate()

@@ -21,6 +21,7 @@ from colo_executor.local import (
     CeilingMoved,
     CeilingRefused,
     CeilingWritten,
+    Drift,
     FastReading,
     LaunchFailed,
     LaunchReplica,
@@ -38,6 +39,7 @@ __all__ = ["ExecutorShell", "no_span"]
 
 _RENEWALS_MOST: Final = 100
 _QUIET_PERIODS: Final = 5
+_NAMED_MOST: Final = 10
 
 Inject = Callable[[Struct], Awaitable[None]]
 
@@ -71,11 +73,13 @@ class ExecutorShell:
         period_ms: int,
         metrics: Metrics,
         span: SpanSink = no_span,
+        reconcile_ms: int = 10_000,
     ) -> None:
         self._runtime = runtime
         self._clock = clock
         self._policy = policy
         self._period_ms = period_ms
+        self._reconcile_ms = reconcile_ms
         self._span = span
         self._reflex: Reflex | None = None
         self._renewals: deque[RenewLease] = deque(maxlen=_RENEWALS_MOST)
@@ -86,12 +90,16 @@ class ExecutorShell:
         self._ready = asyncio.Event()
         self._log = structlog.get_logger("executor")
         self._is_blind = False
+        self._has_drift = False
         self._reading: FastReading | None = None
         self._register_gauges(metrics)
         self._writes = metrics.counter("colo_executor_ceiling_writes_total", "ceilings written")
         self._refusals = metrics.counter("colo_executor_ceiling_refusals_total", "ceilings that the kernel refused")
         self._reflex_seconds = metrics.histogram(
             "colo_executor_reflex_seconds", "from the beginning of a fast reading to the ceiling written"
+        )
+        self._drifts = metrics.counter(
+            "colo_executor_drifts_total", "kernel values that somebody else changed", ("outcome",)
         )
         self._launches = metrics.counter("colo_executor_launches_total", "attempts to start a replica", ("outcome",))
 
@@ -233,6 +241,28 @@ class ExecutorShell:
         if self._ready.is_set():
             self.tick()
             self._notify()
+
+    async def run_reconcile(self, inject: Inject) -> None:
+        """Look every period until cancelled whether somebody else changed what was written to the kernel, and put it back."""
+        while True:
+            await self._ready.wait()
+            await asyncio.sleep(self._clock.real_s(self._reconcile_ms))
+            if self._ready.is_set():
+                await self.reconcile(inject)
+
+    async def reconcile(self, inject: Inject) -> None:
+        """One look now."""
+        drift = await self._runtime.reconcile()
+        # The core must hear that what could not be put back is over, too.
+        if drift is not None or self._has_drift:
+            await inject(drift or Drift())
+        self._has_drift = drift is not None
+        if drift is None:
+            return
+        self._drifts.labels("corrected").inc(len(drift.knobs))
+        self._drifts.labels("failed").inc(len(drift.failed))
+        paths = [knob.path for knob in drift.knobs[:_NAMED_MOST]]
+        self._log.warning("drift", corrected=len(drift.knobs), paths=paths, failed=drift.failed[:_NAMED_MOST])
 
     async def run_teller(self, inject: Inject) -> None:
         """Carry what the reflex and the runtime have to say to the service until cancelled."""

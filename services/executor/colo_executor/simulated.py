@@ -268,6 +268,9 @@ class SimulatedRuntime:
         knob = KnobValue(path="simulated/batch_quota_mcpu", value=str(ceiling_mcpu), before=shown)
         return CeilingWritten(ceiling_mcpu=ceiling_mcpu, knobs=(knob,))
 
+    async def reconcile(self) -> None:
+        """Nobody else writes to a simulated machine."""
+
     async def restore(self) -> tuple[ReplicaExited, ...]:
         """End every replica and lift the quota."""
         for entry in self.journal.launched.values():

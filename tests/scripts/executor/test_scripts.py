@@ -7,7 +7,9 @@ from msgspec.structs import replace
 
 from colo_common.events.effects import Publish, Wake
 from colo_common.events.enforcement import (
+    DriftCorrected,
     EnforcementChanged,
+    KnobValue,
     NodeRecovered,
     PlacementRefused,
     ReplicaEnded,
@@ -26,6 +28,7 @@ from colo_executor.local import (
     AdoptedReplica,
     CeilingRefused,
     CeilingWritten,
+    Drift,
     FastReading,
     LaunchFailed,
     LaunchReplica,
@@ -86,6 +89,7 @@ class Conversation:
             "read": self._read,
             "written": self._written,
             "refused": self._refused,
+            "drift": self._drift,
         }
         if command not in events:
             raise ScriptFailed(f"is no command; there are {', '.join(sorted(events))}")
@@ -111,6 +115,16 @@ class Conversation:
     def _shown(self, effects) -> str:
         self.node.check()
         return "\n".join(_line(effect) for effect in effects)
+
+    def _drift(self, args: Args) -> Drift:
+        """Files that were put back, and sentences about those that could not be; `many` counts equal ones."""
+        args.only("back", "failed", "many")
+        many = args.number("many", 1)
+        back = [path for path in args.text("back", "").split(",") if path] * many
+        return Drift(
+            knobs=tuple(KnobValue(path=path, value="1", before="0") for path in back),
+            failed=tuple(part for part in args.text("failed", "").split(",") if part),
+        )
 
     def _apply(self, args: Args) -> ApplyPlacements:
         args.only("attempt", "node", "mcpu", "qos", "band", "cpus")
@@ -245,6 +259,9 @@ def _fact(fact) -> str:
             return f"refused {fact.replica}#{fact.attempt} {fact.reason.value} {fact.detail}".rstrip()
         case EnforcementChanged():
             return f"ceiling {fact.ceiling_before_mcpu} -> {fact.ceiling_mcpu} {fact.reason.value} target={fact.target_mcpu}"
+        case DriftCorrected():
+            back = ",".join(f"{knob.path}={knob.before}->{knob.value}" for knob in fact.knobs[:2])
+            return f"drift count={fact.count} named={len(fact.knobs)} {back} failed={','.join(fact.failed)}"
         case NodeRecovered():
             return "recovered " + ",".join(f"{replica}#{attempt}" for replica, attempt in fact.running)
         case _:

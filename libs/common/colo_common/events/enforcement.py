@@ -6,7 +6,15 @@ from colo_common.events.fact import Fact
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.units import Mcpu, Ms, NodeName, Number, ReplicaName, Signed
 
-__all__ = ["EnforcementChanged", "KnobValue", "NodeRecovered", "PlacementRefused", "ReplicaEnded", "ReplicaStarted"]
+__all__ = [
+    "DriftCorrected",
+    "EnforcementChanged",
+    "KnobValue",
+    "NodeRecovered",
+    "PlacementRefused",
+    "ReplicaEnded",
+    "ReplicaStarted",
+]
 
 
 class KnobValue(Struct, frozen=True, kw_only=True):
@@ -69,6 +77,19 @@ class EnforcementChanged(Fact, frozen=True, kw_only=True):
     online_cpu_used_mcpu: Mcpu
     target_mcpu: Signed
     knobs: tuple[KnobValue, ...] = ()
+
+
+class DriftCorrected(Fact, frozen=True, kw_only=True):
+    """Somebody else changed kernel files that the executor keeps, and it put them back.
+
+    `knobs` are as they belong again, `before` is what they showed. `failed` has a sentence for each that could not be put back.
+    `count` tells how many there were in all; at most 100 of both together are named.
+    """
+
+    node: NodeName
+    count: Number
+    knobs: tuple[KnobValue, ...] = ()
+    failed: tuple[str, ...] = ()
 
 
 class NodeRecovered(Fact, frozen=True, kw_only=True):

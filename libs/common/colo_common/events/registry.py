@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from colo_common.events import requests as rq
 from colo_common.events.enforcement import (
+    DriftCorrected,
     EnforcementChanged,
     NodeRecovered,
     PlacementRefused,
@@ -184,6 +185,13 @@ EVENTS: Final[tuple[Event, ...]] = (
         "executor",
         Stream.RUN,
         "the batch CPU ceiling changed, and why",
+    ),
+    _event(
+        "evt.enforcement.{node}.drifted",
+        DriftCorrected,
+        "executor",
+        Stream.RUN,
+        "somebody else changed kernel files, and they were put back",
     ),
     _event(
         "evt.enforcement.{node}.recovered",

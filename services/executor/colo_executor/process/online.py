@@ -11,6 +11,7 @@ from colo_common.model.reasons import Reason
 from colo_executor.cgroup import CgroupError
 from colo_executor.desired import DesiredPolicy, Machine
 from colo_executor.knobs import Knob
+from colo_executor.local import Drift
 from colo_executor.online import (
     NEEDED,
     CpuHold,
@@ -24,6 +25,7 @@ from colo_executor.online import (
     pools_of,
 )
 from colo_executor.order import KnobWrite
+from colo_executor.process.reconcile import put_back
 from colo_executor.process.tier import Tier
 
 __all__ = ["OnlineTier"]
@@ -51,6 +53,24 @@ class OnlineTier:
             cpus = CpuSet.parse(placement.cpus, "cpus")
             hold = CpuHold(owner=placement.replica, qos=placement.qos, cpus=cpus, cpu_mcpu=placement.cpu_mcpu)
             self._holds[token] = hold
+
+    def known(self, token: str, placement: Placement) -> None:
+        """An attempt of an earlier executor is adopted: its values are kept."""
+        hold, machine = self._holds.get(token), self._tier.machine
+        if hold is None or machine is None:
+            return
+        pools = pools_of(machine.cpus, self._holds.values(), self._withheld)
+        group = online_group(placement.qos, token)
+        for write in online_knobs(self._desired, machine, placement, hold, pools, group):
+            self.tree.keep(write)
+
+    def reconcile(self) -> Drift:
+        """Put back what somebody else changed of the groups of online work."""
+        groups = dict.fromkeys(drift.write.path for drift in self.tree.drifted())
+        if not groups:
+            return Drift()
+        with self._turn:
+            return put_back(self.tree, self.tree.drifted(groups))
 
     def batch_cpus(self, cpus: CpuSet) -> CpuSet:
         """What is left of the machine's CPUs to batch work."""

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import threading
 from collections import deque
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from colo_executor.local import (
     AdoptedReplica,
     CeilingRefused,
     CeilingWritten,
+    Drift,
     FastReading,
     LaunchFailed,
     RememberEnd,
@@ -82,6 +84,8 @@ class ProcessRuntime:
         self._exits: deque[ReplicaExited] = deque()
         self._collecting: set[asyncio.Task[None]] = set()
         self._fast: FastReader | None = None
+        self._reconciling = threading.Lock()
+        self._is_over = False
 
     @property
     def capacity_mcpu(self) -> int:
@@ -111,8 +115,9 @@ class ProcessRuntime:
         for running, (key, entry) in zip(left, list(state.launched.items()), strict=True):
             self._note(running)
             alive = same_boot and self._watch_again(running, entry.start_ticks)
-            if alive and not is_online(entry.placement):
-                self._tier.known(running.token, entry.placement)
+            if alive:
+                tier = self._online if is_online(entry.placement) else self._tier
+                tier.known(running.token, entry.placement)
             if not alive:
                 self._spawn_collect(running)
             found.append(
@@ -138,7 +143,8 @@ class ProcessRuntime:
         running = tuple(self._running.values())
         for one in running:
             self._unwatch(one)
-        failures = await asyncio.to_thread(self._tier.restore)
+        self._is_over = True
+        failures = await asyncio.to_thread(self._restore)
         exits = list(self.poll_exits())
         for one in running:
             exit_status(attempt_dir(self._state_dir, one.token), one.pid)
@@ -229,7 +235,30 @@ class ProcessRuntime:
         """Write the tier's quota; tens of microseconds."""
         return self._tier.set_ceiling(ceiling_mcpu)
 
+    async def reconcile(self) -> Drift | None:
+        """Look at every file that was written, and put back what somebody else changed."""
+        return await asyncio.to_thread(self._reconcile)
+
     # ------------------------------------------------------------ inside
+
+    def _reconcile(self) -> Drift | None:
+        with self._reconciling:
+            if self._is_over:
+                return None
+            found: list[Drift] = []
+            for tier in (self._tier, self._online):
+                try:
+                    found.append(tier.reconcile())
+                except (CgroupError, OSError) as error:
+                    found.append(Drift(failed=(str(error),)))
+        knobs = tuple(knob for drift in found for knob in drift.knobs)
+        failed = tuple(sentence for drift in found for sentence in drift.failed)
+        return Drift(knobs=knobs, failed=failed) if knobs or failed else None
+
+    def _restore(self) -> tuple[str, ...]:
+        # Old values and kept ones must not be written against each other.
+        with self._reconciling:
+            return self._tier.restore()
 
     def _home_of(self, placement: Placement, pid: int = 0) -> _Running:
         token = replica_token(placement.replica, placement.attempt)

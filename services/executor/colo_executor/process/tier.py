@@ -23,10 +23,11 @@ from colo_executor.desired import (
 from colo_executor.journal import JournalFile
 from colo_executor.journal_lines import Created, PreImage
 from colo_executor.knobs import PERIOD_US, UNLIMITED, Knob, quota_us
-from colo_executor.local import CeilingRefused, CeilingWritten
+from colo_executor.local import CeilingRefused, CeilingWritten, Drift
 from colo_executor.order import KnobWrite, cpuset_writes, quota_writes
 from colo_executor.process.leaving import CONTROLLERS, SUFFIX, Leaving
 from colo_executor.process.machine import huge_pages_bytes, machine_of
+from colo_executor.process.reconcile import put_back
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.stock import Stock
 
@@ -128,7 +129,12 @@ class Tier:
         return knobs
 
     def known(self, token: str, placement: Placement) -> None:
-        """An attempt of an earlier executor is adopted: its quota follows the ceiling again."""
+        """An attempt of an earlier executor is adopted: its values are kept, and its quota follows the ceiling again."""
+        if self.machine is not None:
+            machine = replace(self.machine, cpus=self._cpus)
+            for write in replica_knobs(self._desired, machine, placement, group_of(token), None):
+                if write.knob is not Knob.CPU_QUOTA:
+                    self.tree.keep(write)
         if self._desired.cap_at_request:
             with self._turn, contextlib.suppress(CgroupError, OSError):
                 group = group_of(token)
@@ -194,6 +200,17 @@ class Tier:
                 self.tree.write(write)
             except FileNotFoundError:
                 continue
+        for path, cpus in want.items():
+            # Also where somebody else had written the very same before.
+            self.tree.keep(KnobWrite(path=path, knob=Knob.CPUSET_CPUS, value=cpus.format()))
+
+    def reconcile(self) -> Drift:
+        """Put back what somebody else changed; reads only, and keeps nobody waiting, when nothing was."""
+        groups = dict.fromkeys(drift.write.path for drift in self.tree.drifted())
+        if not groups:
+            return Drift()
+        with self._sets_turn, self._turn:
+            return put_back(self.tree, self.tree.drifted(groups))
 
     def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
         """Write the tier's quota, and those of capped replicas that it would undercut, in an order that the kernel takes."""

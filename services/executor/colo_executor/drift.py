@@ -1,0 +1,35 @@
+"""When a change by somebody else is worth telling the cluster."""
+
+from typing import Final
+
+from colo_common.events.effects import Publish
+from colo_common.events.enforcement import DriftCorrected
+from colo_executor.local import Drift
+
+__all__ = ["DriftTeller"]
+
+_NAMED_MOST: Final = 100
+_SENTENCE_MOST: Final = 500
+
+
+class DriftTeller:
+    """Tells every drift that was put back, and one that could not be once, until it is another one."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._failed: tuple[str, ...] = ()
+
+    def tell(self, drift: Drift, now_ms: int) -> list[Publish]:
+        """The announcement of what was found just now, if there is any."""
+        told_before, self._failed = self._failed, drift.failed
+        if not drift.knobs and (not drift.failed or drift.failed == told_before):
+            return []
+        knobs = drift.knobs[:_NAMED_MOST]
+        fact = DriftCorrected(
+            at_ms=now_ms,
+            node=self._node,
+            count=len(drift.knobs) + len(drift.failed),
+            knobs=knobs,
+            failed=tuple(sentence[:_SENTENCE_MOST] for sentence in drift.failed[: _NAMED_MOST - len(knobs)]),
+        )
+        return [Publish(fact=fact, id=f"executor:drift:{self._node}:{now_ms}")]

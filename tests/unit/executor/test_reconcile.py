@@ -1,0 +1,184 @@
+"""Putting back what somebody else changed, over plain files that look like cgroup v2."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_executor.cgroup import CgroupError, CgroupTree
+from colo_executor.desired import DesiredPolicy
+from colo_executor.journal import JournalFile
+from colo_executor.local import Drift
+from colo_executor.process.online import OnlineTier
+from colo_executor.process.settings import ProcessPolicy
+from colo_executor.process.tier import Tier
+from tests.support.builders import a_placement
+from tests.support.cgroup2_files import Cgroup2Files
+
+GROUP = "colo/batch/job.main.0@1"
+
+
+class Node:
+    """A tier with two batch replicas, one in each zone."""
+
+    def __init__(self, directory: Path, files: Cgroup2Files, desired: DesiredPolicy) -> None:
+        policy = ProcessPolicy(
+            state_dir=str(directory / "state"),
+            cgroup_root=str(files.root),
+            sys_root=str(files.sys_root),
+            desired=desired,
+        )
+        self.files = files
+        self.tier = Tier(policy, JournalFile(Path(policy.state_dir)))
+        self.online = OnlineTier(self.tier, desired, is_on=True, withheld=CpuSet())
+        self.tier.prepare(self.online.batch_cpus)
+        for index in (0, 1):
+            self.tier.add(f"job.main.{index}@1", a_placement(f"job/main/{index}", zone=index))
+        self.tier.set_ceiling(2_000)
+        files.writes.clear()
+
+    def change(self, path: str, text: str) -> None:
+        (self.files.root / path).write_text(text)
+
+    def shown(self) -> dict[str, str]:
+        """Every file of the groups, after a look."""
+        return {
+            str(path.relative_to(self.files.root)): path.read_text().strip()
+            for path in sorted(self.files.root.glob("colo*/**/*"))
+            if path.is_file()
+        }
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cgroup2Files:
+    return Cgroup2Files(tmp_path, monkeypatch, hugetlb=True)
+
+
+@pytest.fixture
+def node(tmp_path: Path, files: Cgroup2Files) -> Node:
+    return Node(tmp_path, files, DesiredPolicy())
+
+
+def test_nothing_is_written_when_nothing_changed(node):
+    assert node.tier.reconcile() == Drift()
+    assert node.online.reconcile() == Drift()
+    assert node.files.writes == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "belongs"),
+    [
+        ("colo/cpu.idle", "0\n", "1"),
+        ("colo/batch/cpu.max", "max 100000\n", "200000 100000"),
+        ("colo/batch/cpuset.cpus", "0-1\n", "0-7"),
+        (f"{GROUP}/cpuset.mems", "1\n", "0"),
+        (f"{GROUP}/memory.max", "max\n", str(1 << 30)),
+        (f"{GROUP}/cpu.weight", "10000\n", "39"),
+        (f"{GROUP}/pids.max", "max\n", "4096"),
+        (f"{GROUP}/hugetlb.2MB.max", "max\n", "0"),
+        (f"{GROUP}/hugetlb.1GB.rsvd.max", "1073741824\n", "0"),
+    ],
+)
+def test_every_kind_of_value_is_put_back_and_told_with_what_it_showed(node, path, text, belongs):
+    before = node.shown()
+    node.change(path, text)
+    drift = node.tier.reconcile()
+    ((told,), failed) = drift.knobs, drift.failed
+    assert (told.path, told.value, told.before, failed) == (path, belongs, text.strip(), ())
+    assert node.shown() == before
+    assert {write.split()[0] for write in node.files.writes} == {path}, "only what changed is written"
+    assert node.tier.reconcile() == Drift()
+
+
+def test_a_set_goes_back_through_steps_that_a_kernel_accepts(node):
+    node.change("colo/cpuset.cpus", "0\n")
+    node.change("colo/batch/cpuset.cpus", "0\n")
+    node.change(f"{GROUP}/cpuset.cpus", "0\n")
+    drift = node.tier.reconcile()
+    assert [knob.path for knob in drift.knobs] == [
+        "colo/cpuset.cpus",
+        "colo/batch/cpuset.cpus",
+        f"{GROUP}/cpuset.cpus",
+    ]
+    assert node.files.writes == [
+        "colo/cpuset.cpus 0-7",
+        "colo/batch/cpuset.cpus 0-7",
+        f"{GROUP}/cpuset.cpus 0-3",
+    ], "what grows is written from the top down"
+
+
+def test_a_change_that_the_executor_then_wanted_itself_stays(node):
+    # Somebody wrote it first; the executor found nothing to write and must not take it for a drift later.
+    for path in ("colo", "colo/batch"):
+        node.change(f"{path}/cpuset.cpus", "2-7\n")
+    node.change(f"{GROUP}/cpuset.cpus", "2-3\n")
+    node.tier.set_batch_cpus(CpuSet.parse("2-7"))
+    assert node.tier.reconcile() == Drift()
+    assert node.files.cpus(GROUP) == "2-3"
+
+
+def test_the_ceiling_of_now_is_put_back_and_not_an_older_one(node):
+    node.tier.set_ceiling(3_000)
+    node.change("colo/batch/cpu.max", "200000 100000\n")
+    assert [knob.value for knob in node.tier.reconcile().knobs] == ["300000 100000"]
+
+
+def test_a_replica_that_is_gone_is_no_drift(node):
+    node.tier.drop("job.main.0@1")
+    assert node.tier.reconcile() == Drift()
+    node.tier.tree._rmdir(str(node.files.root), "batch/job.main.1@1")
+    assert node.tier.reconcile() == Drift(), "removed by somebody else"
+
+
+def test_what_the_kernel_refuses_is_told_and_the_rest_is_put_back(node, monkeypatch):
+    put = CgroupTree._put
+
+    def refusing(tree: CgroupTree, mount: str, group: str | None, name: str, text: str) -> None:
+        if name == "memory.max":
+            raise CgroupError("colo/batch/job.main.0@1/memory.max: write refused with EBUSY")
+        put(tree, mount, group, name, text)
+
+    monkeypatch.setattr(CgroupTree, "_put", refusing)
+    node.change(f"{GROUP}/memory.max", "max\n")
+    node.change(f"{GROUP}/pids.max", "max\n")
+    drift = node.tier.reconcile()
+    assert [knob.path for knob in drift.knobs] == [f"{GROUP}/pids.max"]
+    assert drift.failed == ("colo/batch/job.main.0@1/memory.max: write refused with EBUSY",)
+
+
+def test_a_file_that_is_gone_from_a_group_that_is_not_is_told(node):
+    # As when somebody takes a controller away from the groups.
+    (node.files.root / GROUP / "memory.max").unlink()
+    drift = node.tier.reconcile()
+    assert drift.knobs == ()
+    assert drift.failed == (f"{GROUP}/memory.max: shows '' and not '{1 << 30}'",)
+
+
+def test_capped_replicas_keep_their_quota_below_that_of_the_tier(tmp_path, files):
+    node = Node(tmp_path, files, DesiredPolicy(cap_at_request=True))
+    node.change(f"{GROUP}/cpu.max", "max 100000\n")
+    assert [(knob.path, knob.value) for knob in node.tier.reconcile().knobs] == [(f"{GROUP}/cpu.max", "100000 100000")]
+
+
+def test_online_work_is_looked_after_too(node):
+    placement = replace(a_placement("web/main/0"), qos=QosClass.LSE, band=PriorityBand.PROD, cpus="0-1")
+    node.online.add("web.main.0@1", placement)
+    node.change("colo-online/lse.web.main.0@1/cpuset.cpus", "0-7\n")
+    node.change("colo/batch/cpuset.cpus", "0-7\n")
+    assert [knob.path for knob in node.online.reconcile().knobs] == ["colo-online/lse.web.main.0@1/cpuset.cpus"]
+    assert [(knob.path, knob.value) for knob in node.tier.reconcile().knobs] == [("colo/batch/cpuset.cpus", "2-7")]
+
+
+def test_attempts_of_an_earlier_executor_are_looked_after_as_well(tmp_path, files, node):
+    policy = ProcessPolicy(state_dir=str(tmp_path / "later"), cgroup_root=str(files.root), sys_root=str(files.sys_root))
+    placement = a_placement("job/main/0", zone=0)
+    later = Tier(policy, JournalFile(Path(policy.state_dir)))
+    online = OnlineTier(later, DesiredPolicy(), is_on=True, withheld=CpuSet())
+    later.expect("job.main.0@1", placement)
+    later.prepare(online.batch_cpus)
+    # Changed while no executor lived.
+    node.change(f"{GROUP}/memory.max", "max\n")
+    later.known("job.main.0@1", placement)
+    assert [knob.path for knob in later.reconcile().knobs] == [f"{GROUP}/memory.max"]
