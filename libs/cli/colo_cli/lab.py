@@ -13,6 +13,8 @@ __all__ = ["lab"]
 def lab(
     *,
     nodes: int = 12,
+    gpus: int = 0,
+    nics: int = 0,
     real: bool = False,
     trace: str = "",
     jobs: str = "",
@@ -30,6 +32,8 @@ def lab(
 
     Args:
         nodes: Simulated nodes (2 sockets x 2 NUMA zones x 16 CPUs each).
+        gpus: GPUs in each NUMA zone of a simulated node, two on a PCIe root.
+        nics: Network cards in each NUMA zone, on the roots of its GPUs in turn.
         real: Add this machine as one more node that runs real processes in real control groups (needs root).
         trace: Online load: Alibaba machine usage, CSV time,node,cpu_pct,mem_pct, or a Prometheus range answer; may be gzip.
         jobs: Batch jobs shaped like the BE pods of a pod table (CSV, plain or gzip) instead of generated ones.
@@ -49,6 +53,8 @@ def lab(
     try:
         options = LabOptions(
             nodes=nodes,
+            gpus=gpus,
+            nics=nics,
             real=real,
             trace=trace,
             jobs=jobs,

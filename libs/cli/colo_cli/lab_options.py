@@ -11,6 +11,7 @@ from colo_common.model.invalid import InvalidInput
 __all__ = ["LabOptions", "parse_span_ms"]
 
 _DURATION_MS_MAX: Final = 30 * 86_400_000
+_DEVICES_MOST: Final = 64
 
 
 def parse_span_ms(text: str, field: str) -> int:
@@ -22,9 +23,11 @@ def parse_span_ms(text: str, field: str) -> int:
 
 
 class LabOptions(Struct, frozen=True, kw_only=True):
-    """`duration_ms` is wall time; None: until Ctrl-C. `speed` is simulated seconds a second."""
+    """`duration_ms` is wall time; None: until Ctrl-C. `speed` is simulated seconds a second. `gpus` and `nics` are of each zone."""
 
     nodes: int = 12
+    gpus: int = 0
+    nics: int = 0
     real: bool = False
     trace: str = ""
     jobs: str = ""
@@ -42,6 +45,9 @@ class LabOptions(Struct, frozen=True, kw_only=True):
         """Raise InvalidInput for the first value that is out of range or names a file that is not there."""
         if not 1 <= self.nodes <= 1000:
             raise InvalidInput("nodes", "must be 1 to 1000", self.nodes)
+        for name in ("gpus", "nics"):
+            if not 0 <= getattr(self, name) <= _DEVICES_MOST:
+                raise InvalidInput(name, f"must be 0 to {_DEVICES_MOST}", getattr(self, name))
         if not 1 <= self.speed <= 600:
             raise InvalidInput("speed", "must be 1 to 600 simulated seconds a second", self.speed)
         if not 0 <= self.seed < 2**63:

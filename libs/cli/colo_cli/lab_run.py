@@ -148,6 +148,8 @@ class _Lab:
             "COLO_SIM_TRACE": options.trace,
             "COLO_SIM_SAMPLE_MS": str(options.sample_period_ms),
             "COLO_SIM_REPORT": str(self._report),
+            "COLO_SIM_GPUS_PER_ZONE": str(options.gpus),
+            "COLO_SIM_NICS_PER_ZONE": str(options.nics),
         }
         await self._processes.start("sim", "colo_sim", {key: value for key, value in machines.items() if value})
         simulated = list(self._processes.running)

@@ -45,6 +45,8 @@ class SimulatedNode:
             cpus_per_zone=settings.cpus_per_zone,
             memory_bytes_per_zone=settings.memory_gib_per_zone << 30,
             sub_step_ms=settings.sub_step_ms,
+            gpus_per_zone=settings.gpus_per_zone,
+            nics_per_zone=settings.nics_per_zone,
         )
         demand = NodeDemand(
             trace.trace,

@@ -1,10 +1,14 @@
 """What an operator may set of the process that hosts simulated nodes."""
 
+from typing import Final
+
 from colo_common.model.invalid import InvalidInput
 from colo_common.runtime.settings import Common
 from colo_executor.reflex import ReflexPolicy
 
 __all__ = ["Settings"]
+
+_DEVICES_MOST: Final = 64
 
 
 class Settings(Common, frozen=True, kw_only=True):
@@ -20,6 +24,8 @@ class Settings(Common, frozen=True, kw_only=True):
     zones_per_socket: int = 2
     cpus_per_zone: int = 16
     memory_gib_per_zone: int = 64
+    gpus_per_zone: int = 0
+    nics_per_zone: int = 0
     seed: int = 1
     trace: str = ""
     sample_ms: int = 1_000
@@ -39,6 +45,9 @@ class Settings(Common, frozen=True, kw_only=True):
         ):
             if not 1 <= getattr(self, name) <= most:
                 raise InvalidInput(name, f"must be 1 to {most}", getattr(self, name))
+        for name in ("gpus_per_zone", "nics_per_zone"):
+            if not 0 <= getattr(self, name) <= _DEVICES_MOST:
+                raise InvalidInput(name, f"must be 0 to {_DEVICES_MOST}", getattr(self, name))
         for name in ("sample_ms", "sub_step_ms"):
             if not 100 <= getattr(self, name) <= 600_000:
                 raise InvalidInput(name, "must be 100 to 600000", getattr(self, name))

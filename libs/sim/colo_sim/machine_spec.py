@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from colo_common.events.node import Capability
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.topology import NodeTopology, uniform_topology
+from colo_common.model.topology import Device, NodeTopology, uniform_topology
 
 __all__ = ["GIB", "Interference", "MachineSpec"]
 
 GIB = 2**30
 _PERMILLE = 1_000
+_GPUS_A_ROOT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,8 @@ class Interference:
 class MachineSpec:
     """A regular machine: zones are numbered through, zone z has CPUs z x cpus_per_zone and following.
 
+    GPUs hang two by two on PCIe roots of their zone, and its network cards on these in turn.
+
     `sub_step_ms` is how long demand is held before it is read again: 1 s for a lab, 10 s or more for a large fleet.
     """
 
@@ -56,12 +61,18 @@ class MachineSpec:
     cpus_per_zone: int = 16
     memory_bytes_per_zone: int = 64 * GIB
     sub_step_ms: int = 1_000
+    gpus_per_zone: int = 0
+    nics_per_zone: int = 0
+    memory_bytes_per_gpu: int = 80 * GIB
     interference: Interference = Interference()
 
     def __post_init__(self) -> None:
         for name in ("sockets", "zones_per_socket", "cpus_per_zone", "memory_bytes_per_zone", "sub_step_ms"):
             if getattr(self, name) < 1:
                 raise InvalidInput(name, "must be at least 1", getattr(self, name))
+        for name in ("gpus_per_zone", "nics_per_zone", "memory_bytes_per_gpu"):
+            if getattr(self, name) < 0:
+                raise InvalidInput(name, "must be at least 0", getattr(self, name))
 
     @property
     def zones(self) -> int:
@@ -84,10 +95,33 @@ class MachineSpec:
 
     def topology(self) -> NodeTopology:
         """Return the machine as a collector would report it; two threads a core where the CPUs are even."""
-        return uniform_topology(
+        topology = uniform_topology(
             sockets=self.sockets,
             zones_per_socket=self.zones_per_socket,
             cpus_per_zone=self.cpus_per_zone,
             memory_bytes_per_zone=self.memory_bytes_per_zone,
             threads_per_core=2 if self.cpus_per_zone % 2 == 0 else 1,
         )
+        return (
+            structs.replace(topology, devices=self._devices()) if self.gpus_per_zone + self.nics_per_zone else topology
+        )
+
+    def _devices(self) -> tuple[Device, ...]:
+        roots = max(1, -(-self.gpus_per_zone // _GPUS_A_ROOT))
+        gpus, nics = [], []
+        for zone in range(self.zones):
+            names = [f"pci{zone:04x}:{root:02x}" for root in range(roots)]
+            for number in range(self.gpus_per_zone):
+                gpus.append(
+                    Device(
+                        kind="gpu",
+                        device=len(gpus),
+                        zone=zone,
+                        memory_bytes=self.memory_bytes_per_gpu,
+                        pcie=names[number // _GPUS_A_ROOT],
+                        labels=(("model", "simulated"),),
+                    )
+                )
+            for number in range(self.nics_per_zone):
+                nics.append(Device(kind="nic", device=len(nics), zone=zone, pcie=names[number % roots]))
+        return (*gpus, *nics)

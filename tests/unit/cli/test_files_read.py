@@ -54,9 +54,17 @@ def test_a_file_may_repeat_itself_by_anchors(tmp_path: Path) -> None:
     assert tasks[0]["place"] == tasks[1]["place"] == {"node_labels": {"disk": "ssd"}}
 
 
-@pytest.mark.parametrize("name", ["job.yaml", "placed.yaml"])
+@pytest.mark.parametrize("name", ["job.yaml", "placed.yaml", "devices.yaml"])
 def test_the_examples_are_accepted(name: str) -> None:
     assert job_from_mapping(read_job_file(str(EXAMPLES / name))).tasks
+
+
+def test_the_devices_example_says_every_wish() -> None:
+    spec = job_from_mapping(yaml.safe_load((EXAMPLES / "devices.yaml").read_text()))
+    devices = [device for task in spec.tasks for device in task.constraints.devices]
+    assert any(task.constraints.joint_devices for task in spec.tasks)
+    for name, plain in (("scope", "node"), ("exclusive", "none"), ("partition", None)):
+        assert any(getattr(device, name) != plain for device in devices), name
 
 
 def test_the_placed_example_says_every_kind_of_place() -> None:

@@ -26,6 +26,8 @@ def test_a_bad_span_is_refused(text: str) -> None:
         ({"nodes": 0}, "nodes: must be 1 to 1000"),
         ({"nodes": 1001}, "nodes: must be 1 to 1000"),
         ({"speed": 0}, "speed: must be 1 to 600"),
+        ({"gpus": -1}, "gpus: must be 0 to 64"),
+        ({"nics": 65}, "nics: must be 0 to 64"),
         ({"seed": -1}, "seed: must be 0"),
         ({"port": 70_000}, "port: must be 0"),
         ({"trace": "no/such/file.csv"}, "trace: must be a file"),

@@ -304,3 +304,24 @@ def test_a_full_machine_refuses_another_replica() -> None:
 def test_a_machine_of_nothing_is_refused(shape: dict[str, int]) -> None:
     with pytest.raises(InvalidInput):
         MachineSpec(**shape)
+
+
+def test_gpus_hang_two_by_two_on_roots_of_their_zone_and_cards_beside_them() -> None:
+    topology = MachineSpec(sockets=2, zones_per_socket=1, gpus_per_zone=3, nics_per_zone=2).topology()
+    topology.validate()
+    places = [(device.kind, device.device, device.zone, device.pcie) for device in topology.devices]
+    assert places == [
+        ("gpu", 0, 0, "pci0000:00"),
+        ("gpu", 1, 0, "pci0000:00"),
+        ("gpu", 2, 0, "pci0000:01"),
+        ("gpu", 3, 1, "pci0001:00"),
+        ("gpu", 4, 1, "pci0001:00"),
+        ("gpu", 5, 1, "pci0001:01"),
+        ("nic", 0, 0, "pci0000:00"),
+        ("nic", 1, 0, "pci0000:01"),
+        ("nic", 2, 1, "pci0001:00"),
+        ("nic", 3, 1, "pci0001:01"),
+    ]
+    assert MachineSpec().topology().devices == ()
+    with pytest.raises(InvalidInput, match="gpus_per_zone"):
+        MachineSpec(gpus_per_zone=-1)
