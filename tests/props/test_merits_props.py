@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from colo_common.events.node import LoadSummary, LoadWindow
+from colo_common.events.node import LoadPeak, LoadSummary, LoadWindow
 from colo_common.model.constraints import Constraints, Taint, Toleration
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
@@ -18,7 +18,10 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.candidates import Candidates
 from colo_scheduler.cluster import Cluster
 from colo_scheduler.decide import decide_class
+from colo_scheduler.load.dynamic import Metric, dynamic_score, refused_by
+from colo_scheduler.load.dynamic_rules import DynamicRules
 from colo_scheduler.load.estimate import Sums
+from colo_scheduler.load.hot_value import hot_value
 from colo_scheduler.load.rows import LoadTable, loads_passing, room_in_row
 from colo_scheduler.load.rules import LoadRules
 from colo_scheduler.load.usage import NodeLoad
@@ -59,7 +62,7 @@ machines = st.builds(
     prod=st.none() | pcts,
     rest=pcts,
     average=pcts,
-    age_ms=st.sampled_from([0, 1_000, 179_999, 180_000, 400_000]),
+    age_ms=st.sampled_from([0, 1_000, 179_999, 180_000, 400_000, 480_000]),
     taints=st.integers(0, 2),
     evicted=st.lists(st.tuples(st.sampled_from([0, 30_000, 60_000, 599_999, 600_000]), st.booleans()), max_size=3),
     held=st.lists(
@@ -72,13 +75,27 @@ machines = st.builds(
         max_size=3,
     ),
 )
+usages = st.sampled_from(["newest", "avg", "p50", "p90", "p95", "p99"])
 rules = st.builds(
     LoadRules,
     cpu_pct=st.sampled_from([0, 0, 65, 90]),
     memory_pct=st.sampled_from([0, 0, 80]),
     prod_cpu_pct=st.sampled_from([0, 65, 90]),
     prod_memory_pct=st.sampled_from([0, 95]),
-    usage=st.sampled_from(["newest", "avg", "p95"]),
+    usage=usages,
+    score_usage=usages,
+    cpu_weight=st.sampled_from([1, 1, 3]),
+    memory_weight=st.sampled_from([1, 0]),
+    scarcest_weight=st.sampled_from([0, 0, 2]),
+)
+dynamics = st.just(DynamicRules()) | st.builds(
+    DynamicRules,
+    limits_pct=st.dictionaries(
+        st.sampled_from(["cpu_usage_avg_5m", "mem_usage_max_avg_1h"]), st.sampled_from([0, 40, 80])
+    ),
+    weights=st.just(DynamicRules().weights) | st.just({"mem_usage_avg_5m": 1}),
+    hot_1m=st.sampled_from([0, 1, 2]),
+    hot_5m=st.sampled_from([0, 2, 5]),
 )
 weights = st.just(ScorerWeights()) | st.builds(
     ScorerWeights,
@@ -89,6 +106,8 @@ weights = st.just(ScorerWeights()) | st.builds(
     soft_taints=st.sampled_from([0, 3, 50]),
     load_aware=st.sampled_from([0, 1, 30, 1000]),
     most_allocated=st.sampled_from([0, 0, 2]),
+    dynamic_load=st.sampled_from([0, 0, 3, 500]),
+    resource_cpu=st.sampled_from([1, 1, 4]),
 )
 requests = st.builds(
     lambda job, mcpu, gib, spread, tolerates, is_prod: class_of(
@@ -118,10 +137,10 @@ def estimate(cpu: int, memory: int) -> tuple[int, int]:
 class Twin:
     """Judges every node afresh with fractions and lists."""
 
-    def __init__(self, fleet: list[Machine], by: ScorerWeights, rule: LoadRules) -> None:
-        self.fleet, self.by, self.rule = fleet, by, rule
+    def __init__(self, fleet: list[Machine], by: ScorerWeights, rule: LoadRules, dynamic: DynamicRules) -> None:
+        self.fleet, self.by, self.rule, self.dynamic = fleet, by, rule, dynamic
 
-    def used(self, machine: Machine, is_prod: bool) -> list[int] | None:
+    def used(self, machine: Machine, is_prod: bool, usage: str) -> list[int] | None:
         """CPU and memory in use with everything that was placed since, by the basis of such work; None without a report."""
         if machine.prod is None or machine.age_ms >= self.rule.expiry_ms:
             return None
@@ -131,12 +150,13 @@ class Twin:
                 report.prod_cpu_used_mcpu + report.system_cpu_used_mcpu,
                 report.prod_memory_used_bytes + report.system_memory_used_bytes,
             ]
-        elif self.rule.usage == "newest":
+        elif usage == "newest":
             base = [report.cpu_used_mcpu, report.memory_used_bytes]
-        elif self.rule.usage == "avg":
-            base = [report.windows[1].cpu_avg_mcpu, report.windows[1].memory_avg_bytes]
         else:
-            base = [report.windows[1].cpu_p95_mcpu, report.windows[1].memory_p95_bytes]
+            base = [
+                getattr(report.windows[1], f"cpu_{usage}_mcpu"),
+                getattr(report.windows[1], f"memory_{usage}_bytes"),
+            ]
         for of_prod, cpu, memory in self.unseen(machine):
             if of_prod or (not is_prod and self.counts_batch):
                 base = [amount + more for amount, more in zip(base, estimate(cpu, memory), strict=True)]
@@ -160,7 +180,7 @@ class Twin:
         return WHOLE[0] - sum(cpu for cpu, _ in taken), WHOLE[1] - sum(memory for _, memory in taken)
 
     def is_busy(self, machine: Machine, request: RequestClass) -> bool:
-        rule, used = self.rule, self.used(machine, request.is_prod)
+        rule, used = self.rule, self.used(machine, request.is_prod, self.rule.usage)
         limits = (rule.prod_cpu_pct, rule.prod_memory_pct)
         if not request.is_prod or not any(limits):
             # Without thresholds of their own prod work is judged as all work is.
@@ -173,10 +193,27 @@ class Twin:
         return any(limit and floor(share + Fraction(1, 2)) > limit for share, limit in zip(shares, limits, strict=True))
 
     def used_by_all(self, machine: Machine) -> list[int] | None:
-        return self.used(machine, False)
+        return self.used(machine, False, self.rule.usage)
+
+    def metrics(self, machine: Machine) -> dict[str, Metric]:
+        if machine.prod is None:
+            return {}
+        report = load_of(machine)
+        amounts = {
+            "cpu_usage_avg_5m": (report.windows[1].cpu_avg_mcpu, WHOLE[0]),
+            "mem_usage_avg_5m": (report.windows[1].memory_avg_bytes, WHOLE[1]),
+            "cpu_usage_max_avg_1h": (report.peaks[0].cpu_mcpu, WHOLE[0]),
+            "mem_usage_max_avg_1h": (report.peaks[0].memory_bytes, WHOLE[1]),
+        }
+        return {name: Metric(amount / whole, machine.age_ms) for name, (amount, whole) in amounts.items()}
+
+    def dynamic_points(self, machine: Machine) -> int:
+        ages = [ago_ms for ago_ms, _, _, _ in machine.held] + [0] * len(machine.more)
+        hot = hot_value(ages, self.dynamic.policy().hot)
+        return dynamic_score(self.metrics(machine), Metric(float(hot), 0), self.dynamic.policy())
 
     def refusal(self, machine: Machine, request: RequestClass) -> Reason | None:
-        if self.is_busy(machine, request):
+        if refused_by(self.metrics(machine), self.dynamic.policy()) or self.is_busy(machine, request):
             return Reason.LOAD_OVER_THRESHOLD
         free = self.free(machine, request.is_prod)
         if free[0] < request.cpu_mcpu:
@@ -189,11 +226,14 @@ class Twin:
         machine = self.fleet[row]
         free = self.free(machine, request.is_prod)
         left = (free[0] - request.cpu_mcpu, free[1] - request.memory_bytes)
-        used = self.used(machine, request.is_prod)
+        used = self.used(machine, request.is_prod, self.rule.score_usage)
         unused = 0
         if used is not None:
             total = [used[i] + estimate(request.cpu_mcpu, request.memory_bytes)[i] for i in range(2)]
-            unused = sum(100 * (WHOLE[i] - total[i]) // WHOLE[i] if total[i] <= WHOLE[i] else 0 for i in range(2)) // 2
+            parts = [100 * (WHOLE[i] - total[i]) // WHOLE[i] if total[i] <= WHOLE[i] else 0 for i in range(2)]
+            weighed = [*zip(parts, (self.rule.cpu_weight, self.rule.memory_weight), strict=True)]
+            weighed.append((min(parts), self.rule.scarcest_weight))
+            unused = sum(part * weight for part, weight in weighed) // sum(weight for _, weight in weighed)
         mates = sum(job == request.job for _, job, _, _ in machine.held) if request.job else 0
         mates += sum(job == request.job for _, job, _, _ in machine.more) if request.job else 0
         soft = len(
@@ -203,14 +243,15 @@ class Twin:
             "fewest_zones": 100,
             "most_free": min(100, max(0, (100 * left[0] // WHOLE[0] + 100 * left[1] // WHOLE[1]) // 2)),
             "most_allocated": (
-                100 * min(WHOLE[0] - left[0], WHOLE[0]) // WHOLE[0]
+                self.by.resource_cpu * (100 * min(WHOLE[0] - left[0], WHOLE[0]) // WHOLE[0])
                 + 100 * min(WHOLE[1] - left[1], WHOLE[1]) // WHOLE[1]
             )
-            // 2,
+            // (self.by.resource_cpu + 1),
             "spread": 100 // (1 + mates) if request.job else 0,
             "recent_eviction": self.forgiven(machine, request),
             "soft_taints": 100 // (1 + soft),
             "load_aware": unused,
+            "dynamic_load": self.dynamic_points(machine),
         }
         return sum(getattr(self.by, name) * score for name, score in scores.items()), left[0], -row
 
@@ -241,6 +282,15 @@ def load_of(machine: Machine) -> LoadSummary:
         memory_avg_bytes=WHOLE[1] * machine.average[1] // 100,
         cpu_p95_mcpu=WHOLE[0] * machine.average[1] // 100,
         memory_p95_bytes=WHOLE[1] * machine.average[0] // 100,
+        cpu_p50_mcpu=WHOLE[0] * machine.average[0] // 200,
+        memory_p50_bytes=WHOLE[1] * machine.average[0] // 300,
+        cpu_p90_mcpu=WHOLE[0] * machine.average[1] // 110,
+        memory_p90_bytes=WHOLE[1] * machine.average[0] // 110,
+        cpu_p99_mcpu=WHOLE[0] * machine.average[1] // 90,
+        memory_p99_bytes=WHOLE[1] * machine.average[1] // 95,
+    )
+    peak = LoadPeak(
+        window_ms=3_600_000, cpu_mcpu=WHOLE[0] * rest[0] // 100, memory_bytes=WHOLE[1] * machine.average[1] // 100
     )
     return LoadSummary(
         interval_ms=1_000,
@@ -251,11 +301,20 @@ def load_of(machine: Machine) -> LoadSummary:
         system_cpu_used_mcpu=WHOLE[0] * rest[0] // 400,
         system_memory_used_bytes=WHOLE[1] * rest[1] // 400,
         windows=(structs.replace(window, window_ms=60_000, cpu_avg_mcpu=0), window),
+        peaks=(peak,),
     )
 
 
-def cluster_of(fleet: list[Machine], by: ScorerWeights, rule: LoadRules) -> Cluster:
-    merits = Merits(MeritRules(evictions=EvictionPenaltyPolicy(), load=rule, follows_batch=by.load_aware > 0))
+def cluster_of(fleet: list[Machine], by: ScorerWeights, rule: LoadRules, dynamic: DynamicRules) -> Cluster:
+    merits = Merits(
+        MeritRules(
+            evictions=EvictionPenaltyPolicy(),
+            load=rule,
+            dynamic=dynamic,
+            follows_batch=by.load_aware > 0,
+            follows_dynamic=by.dynamic_load > 0,
+        )
+    )
     cluster = Cluster(merits=merits)
     topology = a_topology(zones_per_socket=1, cpus=CPUS, memory_gib=CPUS)
     for number, machine in enumerate(fleet):
@@ -278,12 +337,16 @@ fleets = st.lists(machines, min_size=1, max_size=6) | st.tuples(machines, st.int
 
 
 @settings(max_examples=150)
-@given(fleets, st.lists(st.tuples(requests, st.integers(0, 8)), max_size=3), weights, rules)
+@given(fleets, st.lists(st.tuples(requests, st.integers(0, 8)), max_size=3), weights, rules, dynamics)
 def test_each_replica_goes_where_judging_all_nodes_afresh_would_send_it(
-    fleet: list[Machine], turns: list[tuple[RequestClass, int]], by: ScorerWeights, rule: LoadRules
+    fleet: list[Machine],
+    turns: list[tuple[RequestClass, int]],
+    by: ScorerWeights,
+    rule: LoadRules,
+    dynamic: DynamicRules,
 ) -> None:
     fleet = [Machine(**{**vars(machine), "more": []}) for machine in fleet]
-    cluster, twin = cluster_of(fleet, by, rule), Twin(fleet, by, rule)
+    cluster, twin = cluster_of(fleet, by, rule, dynamic), Twin(fleet, by, rule, dynamic)
     number = 0
     for request, count in turns:
         view = cluster.view(NOW_MS)
@@ -308,12 +371,16 @@ def test_each_replica_goes_where_judging_all_nodes_afresh_would_send_it(
 
 
 @settings(max_examples=40)
-@given(fleets, st.lists(st.tuples(requests, st.integers(1, 5)), max_size=3), weights, rules)
+@given(fleets, st.lists(st.tuples(requests, st.integers(1, 5)), max_size=3), weights, rules, dynamics)
 def test_a_trial_decides_the_same_and_leaves_no_trace(
-    fleet: list[Machine], turns: list[tuple[RequestClass, int]], by: ScorerWeights, rule: LoadRules
+    fleet: list[Machine],
+    turns: list[tuple[RequestClass, int]],
+    by: ScorerWeights,
+    rule: LoadRules,
+    dynamic: DynamicRules,
 ) -> None:
     fleet = [Machine(**{**vars(machine), "more": []}) for machine in fleet]
-    cluster, twin = cluster_of(fleet, by, rule), Twin(fleet, by, rule)
+    cluster, twin = cluster_of(fleet, by, rule, dynamic), Twin(fleet, by, rule, dynamic)
     before = [cluster.merits.loads.scores(request, len(fleet), NOW_MS).tolist() for request, _ in turns]
     trial = cluster.trial(NOW_MS)
     for number, (request, count) in enumerate(turns):
