@@ -100,7 +100,7 @@ def test_a_node_admits_exactly_what_its_kubelet_would(
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.sampled_from(["kubelet", "koordinator", "crane"]), st.sampled_from(list(NumaPolicy)), steps)
+@given(st.sampled_from(["kubelet", "koordinator", "crane", "katalyst"]), st.sampled_from(list(NumaPolicy)), steps)
 def test_whoever_hands_out_no_zone_holds_more_than_it_has(
     rule: str, policy: NumaPolicy, story: list[tuple[QosClass, int, int]]
 ) -> None:

@@ -172,7 +172,7 @@ def _wish(request: RequestClass, rules: NodeRules) -> _Wish | Misfit:
         is_apart = asked is None
     if place.cpu_policy is CpuPolicy.NUMA:
         policy = NumaPolicy.SINGLE
-    elif policy is NumaPolicy.NONE and place.devices and rule not in (FitRule.KUBELET, FitRule.CRANE):
+    elif policy is NumaPolicy.NONE and place.devices and rule in (FitRule.COLO, FitRule.KOORDINATOR):
         # Devices and CPUs go together where they can.
         policy = NumaPolicy.BEST_EFFORT
     price = 0

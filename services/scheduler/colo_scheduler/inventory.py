@@ -108,7 +108,8 @@ def withheld_cpus(rules: NodeRules, cpus: CpuTopology, *, amounts_only: bool = F
     kept = CpuSet.parse(rules.kubelet_reserved_cpus) | CpuSet.parse(rules.system_cpus)
     if amounts_only and rules.reserved_cpus_only:
         return kept
-    return kept | reserved_cpus(cpus, NodeReservation(cpus=rules.reserved_cpus, cpu_mcpu=rules.reserved_mcpu))
+    reserved = NodeReservation(cpus=rules.reserved_cpus, cpu_mcpu=rules.reserved_mcpu, is_spread=rules.reserved_spread)
+    return kept | reserved_cpus(cpus, reserved)
 
 
 def reserved_shares(topology: NodeTopology, rules: NodeRules) -> tuple[ZoneShare, ...]:

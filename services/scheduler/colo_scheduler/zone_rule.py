@@ -1,4 +1,5 @@
-"""Zones and CPUs of one node by the rule of whoever hands them out there: colo itself, the kubelet, Koordinator or Crane's agent.
+"""Zones and CPUs of one node by the rule of whoever hands them out there: colo itself, the kubelet, Koordinator,
+Katalyst's agent or Crane's.
 
 Online work only: batch work is nobody's but colo's. Where another hands out, a node takes what that would take, so that it is not
 refused there after it was placed. CPUs by number are then what that would take on the node as colo knows it.
@@ -14,9 +15,11 @@ from colo_common.model.node_rules import NodeRules
 from colo_common.model.placement import ZoneShare
 from colo_common.model.reasons import Reason
 from colo_common.model.topology import NodeTopology
-from colo_scheduler.cpus.binding import NoCpus
+from colo_scheduler.cpus.assignment import take_by_topology
+from colo_scheduler.cpus.available import available_cpus
+from colo_scheduler.cpus.binding import NOT_ENOUGH, NoCpus
 from colo_scheduler.cpus.choose import CpuRequest, KubeletOptions, choose_cpus
-from colo_scheduler.cpus.exclusive import HeldCpus
+from colo_scheduler.cpus.exclusive import HeldCpus, sum_holders
 from colo_scheduler.cpus.topology import CpuTopology
 from colo_scheduler.numa.amounts import CPU, MEMORY, Amounts, ZoneAmounts
 from colo_scheduler.numa.choice import by_freedom
@@ -33,7 +36,9 @@ from colo_scheduler.request import RequestClass
 __all__ = ["conflict_of", "fit_by_rule", "kubelet_options", "rule_of", "take_by_rule", "with_distances"]
 
 _CPU_MCPU: Final = 1_000
-_OWN_ORDER: Final = (FitRule.KUBELET, FitRule.CRANE)
+_ONE_POLICY: Final = (FitRule.KUBELET, FitRule.KATALYST)
+"""Those whose policy is the same for all."""
+_OWN_ORDER: Final = (*_ONE_POLICY, FitRule.CRANE)
 """Those that number CPUs themselves."""
 
 
@@ -66,12 +71,12 @@ def conflict_of(request: RequestClass, rules: NodeRules) -> Reason | None:
     known = (NumaPolicy.NONE, NumaPolicy.SINGLE_NUMA_NODE if rule is FitRule.CRANE else rules.numa_policy)
     if place.numa_policy not in known or place.numa_exclusive is NumaExclusive.REQUIRED:
         return Reason.NUMA_POLICY_CONFLICT
-    if rule is FitRule.KUBELET and place.cpu_policy is CpuPolicy.NUMA:
+    if rule in _ONE_POLICY and place.cpu_policy is CpuPolicy.NUMA:
         return Reason.NUMA_POLICY_CONFLICT
     is_whole = place.cpu_bind is CpuBind.FULL_PCPUS and kubelet_options(rules).is_full_pcpus_only
     if place.cpu_bind_required and not is_whole:
         return Reason.CPU_BIND_CONFLICT
-    if rule is FitRule.KUBELET and place.cpu_policy is CpuPolicy.IMMOVABLE:
+    if rule in _ONE_POLICY and place.cpu_policy is CpuPolicy.IMMOVABLE:
         return Reason.CPU_BIND_CONFLICT
     return None
 
@@ -155,13 +160,15 @@ def take_by_rule(
     rooms: Mapping[int, int],
     affinity: Sequence[int],
 ) -> CpuSet | NoCpus | None:
-    """The CPUs that the kubelet or Crane's agent would number; None under rules that leave that to colo.
+    """The CPUs that the kubelet, Katalyst's or Crane's agent would number; None under rules that leave that to colo.
 
     `counts`: how many of each zone were foreseen; the kubelet numbers the zones of the `affinity` (none: all) as one, and that
     counts where no zone gives more than it has room for. Otherwise each zone gives what was foreseen.
     """
     if rule not in _OWN_ORDER:
         return None
+    if rule is FitRule.KATALYST:
+        return _take_as_katalyst(topology, held, withheld, counts)
     options = kubelet_options(rules)
     if rule is FitRule.KUBELET:
         whole = CpuRequest(count=sum(counts.values()), kubelet=options)
@@ -181,4 +188,20 @@ def take_by_rule(
         taken |= part.cpus
     if len(taken) != sum(counts.values()):
         raise InvariantBroken("CPUs of zones are not as many as were foreseen", counts=str(dict(counts)))
+    return taken
+
+
+def _take_as_katalyst(
+    topology: CpuTopology, held: Sequence[HeldCpus], withheld: CpuSet, counts: Mapping[int, int]
+) -> CpuSet | NoCpus:
+    """In each zone whole sockets, then the cache that fits best, then cores, then single CPUs."""
+    free = CpuSet(available_cpus(topology, sum_holders(held), withheld))
+    taken = CpuSet()
+    for zone, count in sorted(counts.items()):
+        here = topology.cpus_of_zone(zone)
+        caches = [mask & here.mask for mask in topology.l3_masks]
+        numbered = take_by_topology(topology, free & here, count, caches=[mask for mask in caches if mask])
+        if numbered is None:
+            return NoCpus(reason=Reason.CPUS_SHORT, detail=NOT_ENOUGH, short_count=count - len(free & here))
+        taken |= numbered
     return taken

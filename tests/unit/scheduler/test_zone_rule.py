@@ -187,6 +187,32 @@ def test_cranes_agent_pours_over_the_freest_zones_or_takes_the_freest_one() -> N
     assert reasons(refused(bench, "b", LSR, 2, numa_policy=RESTRICTED)) == {Reason.NUMA_POLICY_CONFLICT: 1}
 
 
+def cached() -> NodeTopology:
+    """One zone of 12 CPUs in three caches of four."""
+    machine = a_topology(zones_per_socket=1, cpus=12, memory_gib=8)
+    return structs.replace(machine, cpus=tuple(structs.replace(cpu, l3=cpu.cpu // 4) for cpu in machine.cpus))
+
+
+def test_katalyst_takes_the_cache_that_fits_best_in_the_kubelets_zone() -> None:
+    bench = a_bench(cached(), NodeRules(numa_rule="katalyst", numa_policy=SINGLE))
+    assert placed(bench, "a", LSR, 2).cpus == "0-1"
+    # Four fit into a cache that is free, two into the rest of the first one.
+    assert placed(bench, "b", LSR, 4).cpus == "4-7"
+    assert placed(bench, "c", LSR, 2).cpus == "2-3"
+    bench = a_bench(rules=NodeRules(numa_rule="katalyst", numa_policy=SINGLE))
+    assert reasons(refused(bench, "d", LSR, 6)) == {Reason.ZONE_FIT_SHORT: 1}
+    assert reasons(refused(bench, "e", LS, 2, cpu_policy=CpuPolicy.NUMA)) == {Reason.NUMA_POLICY_CONFLICT: 1}
+
+
+def test_an_amount_is_reserved_packed_or_in_turn_from_every_zone() -> None:
+    for is_spread, expected in ((False, {0: 0, 1: 4}), (True, {0: 2, 1: 2})):
+        bench = a_bench(rules=NodeRules(reserved_mcpu=3_500, reserved_spread=is_spread))
+        found = [placed(bench, f"a{number}", LSR, 1) for number in range(4)]
+        counts = {zone: sum(zone in zones_of(each) for each in found) for zone in (0, 1)}
+        assert counts == expected
+        refused(bench, "b", LSR, 1)
+
+
 # ---- colo's own order
 
 

@@ -23,13 +23,15 @@ KUBELET_OPTIONS: Final = (
 """What a kubelet's static policy may be told, sorted."""
 _ACROSS_CORES: Final = "distribute-cpus-across-cores"
 _NOT_ACROSS_CORES: Final = ("distribute-cpus-across-numa", "full-pcpus-only")
+_NUMBERS_CPUS: Final = ("kubelet", "crane", "katalyst")
 _CRANE_POLICIES: Final = (NumaPolicy.NONE, NumaPolicy.SINGLE_NUMA_NODE)
 
 
 class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Rules of one node. CPU lists are the kernel's ("0-3,8").
 
-    `reserved_cpus` wins over `reserved_mcpu` (rounded up to whole CPUs); `kubelet_reserved_cpus` and `system_cpus` (exclusive to
+    `reserved_cpus` wins over `reserved_mcpu` (rounded up to whole CPUs, packed, or with `reserved_spread` in turn from every zone,
+    whole cores first); `kubelet_reserved_cpus` and `system_cpus` (exclusive to
     SYSTEM work) are kept back as well. `reserved_cpus_only`: the listed CPUs are withheld, the amounts are not reduced.
     `cpu_bind` other than default binds every replica there. `numa_allocate` says which zone is taken first: the freest, the
     fullest, or the one whose CPU and memory are used in even parts.
@@ -43,6 +45,7 @@ class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     reserved_cpus: str = ""
     reserved_mcpu: Mcpu = 0
+    reserved_spread: bool = False
     reserved_memory_bytes: Bytes = 0
     reserved_cpus_only: bool = False
     kubelet_reserved_cpus: str = ""
@@ -50,7 +53,7 @@ class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cpu_bind: CpuBind = CpuBind.DEFAULT
     numa_policy: NumaPolicy = NumaPolicy.NONE
     numa_allocate: Literal["least-allocated", "most-allocated", "balanced"] = "least-allocated"
-    numa_rule: Literal["colo", "kubelet", "koordinator", "crane"] = "colo"
+    numa_rule: Literal["colo", "kubelet", "koordinator", "crane", "katalyst"] = "colo"
     numa_closest: bool = False
     kubelet_options: tuple[str, ...] = ()
     amplification_pct: Number = 100
@@ -81,7 +84,7 @@ class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise InvalidInput("rules.kubelet_options", rule, " ".join(self.kubelet_options))
         if self.kubelet_options and self.numa_rule != "kubelet":
             raise InvalidInput("rules.kubelet_options", "needs numa_rule kubelet", " ".join(self.kubelet_options))
-        if self.numa_rule in ("kubelet", "crane") and self.cpu_bind is not CpuBind.DEFAULT:
+        if self.numa_rule in _NUMBERS_CPUS and self.cpu_bind is not CpuBind.DEFAULT:
             rule = f"must be default where numa_rule is {self.numa_rule}: that binds CPUs as it is told itself"
             raise InvalidInput("rules.cpu_bind", rule, self.cpu_bind.value)
         if self.numa_rule == "crane" and self.numa_policy not in _CRANE_POLICIES:
@@ -93,7 +96,7 @@ class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.numa_closest and self.numa_rule not in ("colo", "kubelet"):
             rule = f"has no meaning where numa_rule is {self.numa_rule}"
             raise InvalidInput("rules.numa_closest", rule, self.numa_closest)
-        if self.numa_allocate != "least-allocated" and self.numa_rule in ("kubelet", "crane"):
+        if self.numa_allocate != "least-allocated" and self.numa_rule in _NUMBERS_CPUS:
             rule = f"must be least-allocated where numa_rule is {self.numa_rule}: that has an order of its own"
             raise InvalidInput("rules.numa_allocate", rule, self.numa_allocate)
         if self.numa_allocate == "balanced" and self.numa_rule != "colo":

@@ -41,12 +41,16 @@ _OWN = "zones"
 
 
 class FitRule(StrEnum):
-    """Whose rules: colo's own, or what a node would do whose zones the kubelet, Koordinator or Crane's agent hands out."""
+    """Whose rules: colo's own, or what a node would do whose zones the kubelet, Koordinator, Katalyst or Crane's agent hands out.
+
+    Katalyst's agent stands behind the kubelet's topology manager: zones are the same, CPUs are numbered otherwise.
+    """
 
     COLO = "colo"
     KOORDINATOR = "koordinator"
     KUBELET = "kubelet"
     CRANE = "crane"
+    KATALYST = "katalyst"
 
 
 class Surroundings(NamedTuple):
@@ -124,7 +128,7 @@ def fit_zones(
             return _fit_own(policy, zones, zoned, around)
         case FitRule.KOORDINATOR:
             return _fit_scored(policy, zones, zoned, around)
-        case FitRule.KUBELET:
+        case FitRule.KUBELET | FitRule.KATALYST:
             return _fit_kubelet(policy, zones, zoned, around)
         case FitRule.CRANE:
             return _fit_crane(policy, zones, zoned, around)

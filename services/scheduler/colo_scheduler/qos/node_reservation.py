@@ -14,6 +14,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.quantity import ceil_div
 from colo_scheduler.cpus.assignment import take_sockets_first
+from colo_scheduler.cpus.balance import take_in_turn
 from colo_scheduler.cpus.topology import CpuTopology
 
 __all__ = ["NodeReservation", "divide_by_zones", "reserved_cpus", "system_cpus", "zones_less_reserved"]
@@ -22,21 +23,26 @@ _MCPU_PER_CPU: Final = 1000
 
 
 class NodeReservation(Struct, frozen=True, kw_only=True):
-    """The annotation `node.koordinator.sh/reservation`: CPUs by number, or else an amount of CPU."""
+    """The annotation `node.koordinator.sh/reservation`: CPUs by number, or else an amount of CPU.
+
+    `is_spread`: an amount is taken in turn from every zone, as Katalyst does, and not packed.
+    """
 
     cpus: str = ""
     cpu_mcpu: int = 0
+    is_spread: bool = False
 
 
 def reserved_cpus(topology: CpuTopology, reservation: NodeReservation) -> CpuSet:
-    """The CPUs that a node reserves. A list wins over an amount; an amount becomes ceil(mcpu / 1000) CPUs, packed.
+    """The CPUs that a node reserves. A list wins over an amount; an amount becomes ceil(mcpu / 1000) CPUs, packed or spread.
 
     A list that cannot be read, and an amount larger than the machine, reserve nothing.
     """
     if reservation.cpus:
         return _read(reservation.cpus)
     count = ceil_div(max(0, reservation.cpu_mcpu), _MCPU_PER_CPU)
-    return take_sockets_first(topology, CpuSet(topology.all_mask), count) or CpuSet()
+    take = take_in_turn if reservation.is_spread else take_sockets_first
+    return take(topology, CpuSet(topology.all_mask), count) or CpuSet()
 
 
 def system_cpus(cpus: str, is_exclusive: bool | None) -> CpuSet:
