@@ -23,9 +23,9 @@ _NO_GPU_CUDA: Final = "-1"
 def environment_of(placement: Placement) -> dict[str, str]:
     """The variables of one attempt. Lists of CPUs and zones are the kernel's ("0-3,8"); amounts are integers in the name's unit.
 
-    `COLO_CPUS` is empty in the shared pool. `COLO_DEVICES` and `COLO_HUGE_PAGES` are JSON arrays of objects with all fields of
-    DeviceShare and ZoneHugePages, ordered by kind and number, or zone and size; "[]" is none. GPU variables list values in the
-    order of the GPUs' numbers, which follow the PCI address.
+    `COLO_CPUS` is empty in the shared pool. `COLO_DEVICES` and `COLO_HUGE_PAGES` are JSON arrays, ordered by kind and number, or
+    zone and page size; "[]" is none. Their objects have kind, device, zone, core_pct and memory_bytes, or zone, page_bytes and
+    total_bytes. GPU variables list values in the order of the GPUs' numbers, which follow the PCI address.
     """
     task, _, index = placement.replica.removeprefix(f"{placement.job}/").rpartition("/")
     zones = CpuSet.from_iterable(share.zone for share in placement.zones)
