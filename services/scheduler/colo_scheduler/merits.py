@@ -158,6 +158,8 @@ class Merits:
     def check(self, nodes: list[Node]) -> None:
         """Raise InvariantBroken unless jobs are counted, and loads added up, as doing it anew would."""
         self.jobs.check(nodes)
+        if self.dynamic.is_followed and (astray := self.dynamic.check()):
+            raise InvariantBroken("averages, maxima or arrivals differ from what was heard", rows=astray[:3])
         wrong = self.loads.check()
         if wrong:
             raise InvariantBroken("a load differs from its report and what came since", rows=wrong[:3])

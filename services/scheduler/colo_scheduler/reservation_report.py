@@ -13,6 +13,7 @@ from colo_scheduler.pool import pool_of
 from colo_scheduler.request import RequestClass
 from colo_scheduler.reservation.held_place import Reservation
 from colo_scheduler.reservation.owners import claimant_of
+from colo_scheduler.reservation.remainder import Remainder
 from colo_scheduler.stack import run_filters
 
 __all__ = ["report_for_owner"]
@@ -40,6 +41,19 @@ def report_for_owner(places: HeldPlaces, view: View, request: RequestClass, want
     return Report(view.count, counts, nearest)
 
 
+def _counted(left: Remainder, request: RequestClass) -> tuple[int, int, str]:
+    """What is needed, what is left, and the unit, of huge pages and of devices."""
+    for pages in request.place.huge_pages:
+        size = sum(each.total_bytes for each in left.huge_pages if each.page_bytes == pages.page_bytes)
+        if size < pages.total_bytes:
+            return pages.total_bytes, size, "huge-page-bytes"
+    for device in request.place.devices:
+        count = len({each.device for each in left.devices if each.kind == device.kind})
+        if count < max(1, device.count):
+            return max(1, device.count), count, device.kind
+    return 1, 0, "condition"
+
+
 _UNNAMED = frozenset({Reason.RESERVATION_UNKNOWN, Reason.RESERVATION_NOT_OWNED})
 
 
@@ -63,4 +77,6 @@ def _nearest(places: HeldPlaces, request: RequestClass, found: Reservation, node
             need, have, unit = request.cpu_mcpu, left.cpu_mcpu, "mcpu"
         elif left.memory_bytes < request.memory_bytes:
             need, have, unit = request.memory_bytes, left.memory_bytes, "bytes"
+        else:
+            need, have, unit = _counted(left, request)
     return NearestMiss(node=node, reason=reason, need=need, have=have, unit=unit)

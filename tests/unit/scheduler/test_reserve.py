@@ -18,17 +18,18 @@ from colo_common.events.requests import (
     ListReservations,
     Refusal,
 )
-from colo_common.model.constraints import Constraints, DeviceRequest
+from colo_common.model.constraints import Constraints, DeviceRequest, HugePages
 from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.reservation import AllocatePolicy, ObjectTerm, OwnerTerm
+from colo_common.model.shortage import shortage_text
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger import NodeReserve, Reservation
 from colo_scheduler.policy import Policy
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.reserve_story import ReservingBench, a_claim, a_reservation
-from tests.support.scheduler_story import an_allocatable, now, topology_of
+from tests.support.scheduler_story import an_allocatable, gpus, now, topology_of
 
 
 def a_bench(*, nodes: int = 1, mcpu: int = 8000, gib: int = 16, **more: Any) -> ReservingBench:
@@ -405,3 +406,41 @@ def test_a_reservation_that_no_node_could_hold_says_so_and_one_that_waits_for_ro
     capacity = topology_of(1).cpu_capacity_mcpu
     assert (listed["never"].nearest.have, listed["never"].nearest.need) == (capacity, 1_000_000)
     assert (listed["waits"].nearest.have, listed["waits"].nearest.need) == (2_000, 3_000)
+
+
+@pytest.mark.parametrize(
+    ("qos", "mcpu", "place", "text"),
+    [
+        (QosClass.LS, 1_000, {"devices": (DeviceRequest(kind="gpu", count=2),)}, "1 gpu short in n1 (1 of 2)"),
+        (
+            QosClass.LS,
+            1_000,
+            {"huge_pages": (HugePages(page_bytes=2 << 20, total_bytes=4 << 20),)},
+            "4Mi of huge pages short in n1 (0 bytes of 4Mi)",
+        ),
+        (QosClass.LS, 3_000, {}, "1 CPU short in n1 (2 of 3)"),
+    ],
+)
+def test_what_a_reservation_lacks_for_its_owner_is_told_with_its_amount(
+    qos: QosClass, mcpu: int, place: dict[str, Any], text: str
+) -> None:
+    bench = ReservingBench()
+    machine = structs.replace(topology_of(1), devices=gpus(2, 1))
+    bench.say(a_node("n1", machine, is_online=True))
+    bench.say(an_allocatable("n1", [(8_000, 16 * GIB)], at_ms=bench.now_ms))
+    held = Constraints(devices=(DeviceRequest(kind="gpu", count=1),))
+    reserve(
+        bench,
+        mcpu=2_000,
+        constraints=held,
+        qos=QosClass.LS,
+        band=PriorityBand.PROD,
+        policy=AllocatePolicy.RESTRICTED,
+        allocate_once=False,
+    )
+    bench.wake()
+    want = a_claim(reservation="r1", mcpu=mcpu, qos=qos, band=PriorityBand.PROD, constraints=Constraints(**place))
+    said = bench.say(ReplicasWanted(wants=(want,)))
+    (fact,) = [each.fact for each in said if isinstance(each, Publish) and isinstance(each.fact, PlacementRejected)]
+    assert fact.nearest is not None
+    assert shortage_text(**structs.asdict(fact.nearest)) == text

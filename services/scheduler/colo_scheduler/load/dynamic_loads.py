@@ -121,6 +121,20 @@ class DynamicLoads:
             amount, whole = source.amount(load), capacity[source.resource]
             self._value[name][row] = math.nan if amount is None or whole <= 0 else amount / whole
 
+    def check(self) -> list[int]:
+        """The rows whose metrics differ from what writing them anew gives (right afterwards); -1: arrivals are miscounted."""
+        before = {name: value.copy() for name, value in self._value.items()}
+        for row in self._reports:
+            self._write(row)
+        wrong = {
+            row
+            for name, old in before.items()
+            for row in np.flatnonzero(
+                (self._value[name] != old) & ~(np.isnan(self._value[name]) & np.isnan(old))
+            ).tolist()
+        }
+        return [*([] if self._arrivals.is_right() else [-1]), *sorted(wrong)]
+
     # ---- reads
 
     def _columns(self, count: int, now_ms: int) -> dict[str, MetricColumn]:
