@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct, structs
@@ -26,6 +26,7 @@ from colo_collector.discover import (
 )
 from colo_collector.files import FileReader, Gathered
 from colo_collector.hierarchy import Hierarchy, parse_hierarchy, unified_point
+from colo_collector.kubelet import pinned_cpus
 from colo_collector.measure import measure
 from colo_collector.readings import Inspected, Measured, Skip, Unreadable
 from colo_collector.rules import fitting_rules
@@ -34,6 +35,7 @@ from colo_collector.topology import read_topology, topology_paths
 from colo_collector.usage import Unknown
 from colo_common.events.node import Capability
 from colo_common.model.constraints import Taint
+from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.topology import Device, DevicePartition, NodeTopology
@@ -92,6 +94,7 @@ class Machine:
         device_labels: Sequence[DeviceLabel] = (),
         gpu_partitions: Sequence[DevicePartition] = (),
         admits_online: bool = True,
+        kubelet_state: str = "",
         user_hz: int | None = None,
     ) -> None:
         self._reader = reader
@@ -110,7 +113,9 @@ class Machine:
         self._inspected: Inspected | None = None
         self._told: Inspected | None = None
         self._assumed: tuple[str, ...] = ()
-        self._online_texts: tuple[str | None, ...] = ()
+        self._kubelet_state = kubelet_state
+        self._pinned = CpuSet()
+        self._moving_texts: tuple[str | None, ...] = ()
         self._memory_total_bytes = 0
         self._hierarchy = Hierarchy(version="none")
         self._capabilities: tuple[Capability, ...] | None = None
@@ -148,8 +153,8 @@ class Machine:
             self._inspect()
         self._find_groups()
         gathered, at_ms = self._gather()
-        if tuple(gathered.texts[path] for path in _ONLINE_PATHS) != self._online_texts:
-            # CPUs or zones came or went: what was read is to be understood with the machine as it is now.
+        if self._moving(gathered.texts) != self._moving_texts:
+            # CPUs or zones came or went, or were pinned: what was read is to be understood with the machine as it is now.
             self._inspect()
             gathered, at_ms = self._gather()
         watched = [group.watched for group in self._groups.values()]
@@ -209,8 +214,10 @@ class Machine:
         topology = self._limited(found.topology, assumed)
         topology = structs.replace(topology, devices=self._devices(topology, assumed))
         topology = with_declared(topology, self._device_labels, self._gpu_partitions, assumed)
-        rules = fitting_rules(self._rules, topology, assumed)
-        self._online_texts = tuple(texts.get(path) for path in _ONLINE_PATHS)
+        self._moving_texts = self._moving(texts)
+        if self._kubelet_state:
+            self._pin(self._moving_texts[-1], assumed)
+        rules = fitting_rules(self._rules, topology, assumed, self._pinned)
         self._memory_total_bytes = 0
         inspected = Inspected(
             topology=topology,
@@ -225,6 +232,21 @@ class Machine:
         for group in self._groups.values():
             # Which zones a group may use is to be told anew.
             group.looks = 0
+
+    def _moving(self, texts: Mapping[str, str | None]) -> tuple[str | None, ...]:
+        """What may change while the machine runs. The kubelet puts another file in place of its state, so it is opened anew."""
+        moving = tuple(texts.get(path) for path in _ONLINE_PATHS)
+        if not self._kubelet_state:
+            return moving
+        return (*moving, self._reader.read_all((self._kubelet_state,), keep=False).texts.get(self._kubelet_state))
+
+    def _pin(self, text: str | None, assumed: list[str]) -> None:
+        """What the kubelet pinned; as long as its file cannot be read, what it pinned before."""
+        try:
+            self._pinned = pinned_cpus("" if text is None else text)
+        except InvalidInput as error:
+            kept = f"; the CPUs {self._pinned} stay pinned" if self._pinned else "; no CPU counts as pinned"
+            assumed.append(f"{error.field} {self._kubelet_state}: {error.rule}{kept}")
 
     def _limited(self, topology: NodeTopology, assumed: list[str]) -> NodeTopology:
         """The topology without huge pages that nobody could be held to: a promise of some is a promise that others take none."""

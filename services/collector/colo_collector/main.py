@@ -39,6 +39,7 @@ async def build(process: Process, settings: Settings) -> None:
         device_labels=settings.labels_of_devices(),
         gpu_partitions=settings.groups_of_gpus(),
         admits_online=settings.online,
+        kubelet_state=settings.kubelet_state,
         clock=process.clock,
     )
     core = CollectorCore(settings.node, settings.policy())

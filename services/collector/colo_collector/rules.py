@@ -21,6 +21,7 @@ _EFFECTS: Final[dict[str, _Effect]] = {effect: effect for effect in get_args(_Ef
 _KEY: Final = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
 _VALUE: Final = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?", re.ASCII)
 _TAINTS_MOST: Final = 64
+_NO_CPUS: Final = CpuSet()
 _CPU_LISTS: Final = ("reserved_cpus", "kubelet_reserved_cpus", "system_cpus")
 
 
@@ -61,13 +62,18 @@ def check_rules(rules: NodeRules, field: str = "rules") -> None:
     )
 
 
-def fitting_rules(rules: NodeRules, topology: NodeTopology, assumed: list[str]) -> NodeRules:
-    """The rules with CPU lists in canonical form, less CPUs that are not online; `assumed` gets a sentence for each such list."""
+def fitting_rules(rules: NodeRules, topology: NodeTopology, assumed: list[str], pinned: CpuSet = _NO_CPUS) -> NodeRules:
+    """The rules with CPU lists in canonical form, less CPUs that are not online; `assumed` gets a sentence for each such list.
+
+    CPUs that the kubelet `pinned` are among its reserved ones.
+    """
     online = CpuSet.from_iterable(cpu.cpu for cpu in topology.cpus)
     changes = {}
     for name in _CPU_LISTS:
         listed = CpuSet.parse(getattr(rules, name), f"rules_{name}")
         if listed - online:
             assumed.append(f"rules_{name} names the CPUs {listed - online}, which are not online; they are left out")
+        if name == "kubelet_reserved_cpus":
+            listed |= pinned
         changes[name] = (listed & online).format()
     return structs.replace(rules, **changes)

@@ -47,6 +47,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     such as "0-3:score=1:bandwidth=200Gi". What the machine is is said again every `topology_again_ms`.
 
     Pressure marks are percent of `window_ms`; 0 for an upper mark switches that signal off.
+    `kubelet_state`: the file in which a kubelet's static policy notes whom it pinned, "" for none.
     """
 
     common: Common = field(default_factory=Common)
@@ -60,6 +61,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     device_labels: tuple[str, ...] = ()
     gpu_partitions: tuple[str, ...] = ()
     online: bool = True
+    kubelet_state: str = ""
     online_groups: tuple[str, ...] = ()
     topology_again_ms: int = 3_600_000
     pressure_window_ms: int = 10_000
@@ -77,6 +79,8 @@ class Settings(Struct, frozen=True, kw_only=True):
             raise InvalidInput("period_ms", f"must be {PERIOD_MS_MIN} to {_PERIOD_MS_MAX}", self.period_ms)
         if not self.root.startswith("/") or ".." in self.root.split("/"):
             raise InvalidInput("root", 'must be absolute and have no part ".."', self.root)
+        if self.kubelet_state and (not self.kubelet_state.startswith("/") or ".." in self.kubelet_state.split("/")):
+            raise InvalidInput("kubelet_state", 'must be absolute and have no part ".."', self.kubelet_state)
         if len(self.labels) > _LABELS_MAX:
             raise InvalidInput("labels", f"may be at most {_LABELS_MAX}", len(self.labels))
         for name, value in self.labels.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from colo_collector.kubelet import RunningPod, pinned_pods, read_checkpoint, topology_policy
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand, QosClass
@@ -29,7 +30,6 @@ from colo_scheduler.cpus.pools import CpuHold, SharedPool, compute_pools, union,
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from colo_scheduler.qos.admission import refusals
 from colo_scheduler.qos.effective import effective, effective_of_pod, labelled_band, labelled_qos
-from colo_scheduler.qos.kubelet import RunningPod, pinned_pods, read_checkpoint, topology_policy
 from colo_scheduler.qos.node_reservation import (
     NodeReservation,
     divide_by_zones,

@@ -53,6 +53,7 @@ class Bench:
         rules: NodeRules = UNRULED,
         device_labels: tuple[str, ...] = (),
         gpu_partitions: tuple[str, ...] = (),
+        kubelet_state: str = "",
     ) -> None:
         spec = MachineSpec(sockets=2, cores_per_zone=4, cgroup=cgroup, workloads=workloads)
         self.root = root
@@ -69,6 +70,7 @@ class Bench:
             rules=rules,
             device_labels=parse_device_labels(device_labels),
             gpu_partitions=parse_gpu_partitions(gpu_partitions),
+            kubelet_state=kubelet_state,
             clock=self.clock,
             user_hz=100,
         )
@@ -380,3 +382,33 @@ def test_an_executor_that_comes_makes_online_work_possible(tmp_path: Path, monke
     (tmp_path / "sys/fs/cgroup/cpuset/colo/batch").mkdir(parents=True)
     assert can(bench.look())
     assert bench.look().inspected is None
+
+
+def test_cpus_that_a_kubelet_pins_are_reserved_from_the_look_on_that_sees_it(tmp_path: Path) -> None:
+    state = "/var/lib/kubelet/cpu_manager_state"
+    bench = Bench(tmp_path, rules=NodeRules(kubelet_reserved_cpus="0"), kubelet_state=state)
+    first = bench.look()
+    assert first.inspected is not None
+    assert first.inspected.rules.kubelet_reserved_cpus == "0"
+    assert any(state in each and "no CPU counts as pinned" in each for each in first.assumed)
+    (tmp_path / "var/lib/kubelet").mkdir(parents=True)
+
+    def pin(text: str) -> Look:
+        # As the kubelet does: another file takes the place of the old one.
+        (tmp_path / "new").write_text(text)
+        (tmp_path / "new").rename(tmp_path / state.lstrip("/"))
+        return bench.second()
+
+    none = '{"policyName":"static","defaultCpuSet":"0-7","checksum":1}'
+    pinned = '{"policyName":"static","defaultCpuSet":"0-1,4-7","entries":{"uid-1":{"app":"2-3"}},"checksum":2}'
+    assert pin(none).inspected is None
+    with_pod = pin(pinned)
+    assert with_pod.inspected is not None
+    assert with_pod.inspected.rules.kubelet_reserved_cpus == "0,2-3"
+    assert bench.second().inspected is None
+    # A file that is half written, or none at all, frees nothing.
+    broken = pin("{")
+    assert broken.inspected is None or broken.inspected.rules.kubelet_reserved_cpus == "0,2-3"
+    after = pin(none)
+    assert after.inspected is not None
+    assert after.inspected.rules.kubelet_reserved_cpus == "0"

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from colo_collector.kubelet import PinnedPod, RunningPod, pinned_pods, read_checkpoint, topology_policy
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import QosClass
 from colo_common.model.topology import uniform_topology
 from colo_scheduler.cpus.topology import CpuTopology
-from colo_scheduler.qos.kubelet import PinnedPod, RunningPod, pinned_pods, read_checkpoint, topology_policy
 from colo_scheduler.qos.node_reservation import (
     NodeReservation,
     divide_by_zones,

@@ -12,9 +12,8 @@ from msgspec import Struct
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import QosClass
-from colo_scheduler.cpus.pools import union
 
-__all__ = ["PinnedPod", "RunningPod", "pinned_pods", "read_checkpoint", "topology_policy"]
+__all__ = ["PinnedPod", "RunningPod", "pinned_cpus", "pinned_pods", "read_checkpoint", "topology_policy"]
 
 _CHECKPOINT_MAX_CHARACTERS: Final = 16 << 20
 _POLICIES: Final = {"single-numa-node": "SingleNUMANode", "restricted": "Restricted", "best-effort": "BestEffort"}
@@ -64,10 +63,23 @@ def pinned_pods(entries: Mapping[str, Mapping[str, str]], pods: Sequence[Running
     managed = {pod.uid for pod in pods if pod.qos in (QosClass.LS, QosClass.BE) or pod.cpus}
     pinned: list[PinnedPod] = []
     for uid in sorted(entries.keys() - managed):
-        cpus = union(_read(text) for text in entries[uid].values())
+        cpus = CpuSet()
+        for text in entries[uid].values():
+            cpus |= _read(text)
         if cpus:
             pinned.append(PinnedPod(uid=uid, cpus=cpus))
     return tuple(pinned)
+
+
+def pinned_cpus(text: str, field: str = "kubelet_state") -> CpuSet:
+    """All CPUs that the kubelet pinned, of its `cpu_manager_state`: those of pods that run are nobody else's, as LSR work's.
+
+    None under policy none. Raises InvalidInput for other text.
+    """
+    cpus = CpuSet()
+    for pod in pinned_pods(read_checkpoint(text, field), ()):
+        cpus |= pod.cpus
+    return cpus
 
 
 def topology_policy(policy: str, scope: str) -> str:
