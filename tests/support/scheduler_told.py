@@ -6,8 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from colo_common.events.effects import Effect, Publish
-from colo_common.events.placement import ApplyPlacements, PlacementRejected, PlacementsDecided, PlacementsReleased
+from colo_common.events.placement import (
+    ApplyPlacements,
+    PlacementRejected,
+    PlacementsDecided,
+    PlacementsReleased,
+    PreemptionProposed,
+)
 from colo_common.events.reservation import ReservationChanged
+from colo_common.events.service import DeadLettered
 from colo_common.model.placement import Placement
 from colo_scheduler.core import AskPending
 from colo_scheduler.explain import Report, sentence
@@ -41,10 +48,13 @@ def explained(record: Any) -> str:
     head = f"{record.replica}#{record.attempt} at {record.at_ms}: "
     if record.placement is None:
         report = Report(record.nodes, record.counts, record.nearest)
+        others = record.preemption
+        names = ", ".join(f"{victim.replica}#{victim.attempt}" for victim in others.victims) if others else ""
         return (
             head
             + sentence(report)
             + (f"; again at {record.retry_at_ms}" if record.retry_at_ms else "; not again by itself")
+            + (f"; would fit on {others.node} at revision {others.revision} if {names} left" if others else "")
         )
     lines = [head + f"{record.placement.node} of {record.nodes} nodes"]
     lines += [
@@ -74,6 +84,13 @@ def told(effects: Sequence[Effect]) -> str:
                 lines += [f"-> released {n.node}: " + " ".join(f"{r}#{a}" for r, a in n.attempts) for n in nodes]
             case ReservationChanged():
                 lines.append(reserved(fact))
+            case DeadLettered(reason=reason):
+                lines.append(f"-> dead letter: {reason}")
+            case PlacementRejected(broken_rule=rule) if rule:
+                lines.append(f"-> refused {fact.replica}#{fact.attempt}: {rule}")
+            case PreemptionProposed(proposal=proposal):
+                victims = ", ".join(f"{victim.replica}#{victim.attempt}" for victim in proposal.victims)
+                lines.append(f"-> would fit {fact.replica}#{fact.attempt}: on {proposal.node} if {victims} left")
             case PlacementRejected():
                 report = Report(fact.nodes, fact.counts, fact.nearest)
                 retry = f"again at {fact.retry_at_ms}" if fact.retry_at_ms else "not again by itself"

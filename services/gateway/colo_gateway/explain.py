@@ -1,14 +1,19 @@
 """One sentence for each replica: where it is and why, or what it waits for."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from msgspec import structs
 
+from colo_common.events.placement import ProposedPreemption
 from colo_common.events.requests import DecisionRecord, JobDetail, ReplicaDetail
+from colo_common.model.reasons import SENTENCES, Reason
 from colo_common.model.shortage import most_text, shortage_text
 from colo_gateway.replies import ReplicaExplained
 
 __all__ = ["explain_replicas", "sentence"]
+
+_VICTIMS_SHOWN: Final = 5
 
 
 def explain_replicas(
@@ -45,13 +50,25 @@ def _waiting(decision: DecisionRecord | None) -> str:
         return "waits for its first decision"
     if decision.placement is not None:
         return f"was placed on {decision.placement.node} before and waits for a new place"
+    if decision.broken_rule:
+        return f"is not tried, {SENTENCES[Reason.WANT_MALFORMED]}: {decision.broken_rule}; it waits until the job is cancelled"
     counts = ", ".join(f"{count.nodes} {count.reason.value}" for count in decision.counts)
     nearest = decision.nearest
     text = f"0 of {decision.nodes} nodes fit" + (f": {counts}" if counts else "")
     miss = {} if nearest is None else structs.asdict(nearest)
     if decision.never:
         return text + "; no node could hold it even when empty" + (f": {most_text(**miss)}" if miss else "")
-    return text + (f"; nearest miss: {shortage_text(**miss)}" if miss else "")
+    return text + (f"; nearest miss: {shortage_text(**miss)}" if miss else "") + _preemption(decision.preemption)
+
+
+def _preemption(proposal: ProposedPreemption | None) -> str:
+    """ "; would fit on node-07 if j1/main/0 and j2/main/3 left (lower priority)"; nothing where nobody's leaving would help."""
+    if proposal is None:
+        return ""
+    names = [victim.replica for victim in proposal.victims]
+    shown = names[:_VICTIMS_SHOWN] + ([f"{len(names) - _VICTIMS_SHOWN} more"] if len(names) > _VICTIMS_SHOWN else [])
+    who = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+    return f"; would fit on {proposal.node} if {who} left (lower priority)"
 
 
 def _best(decision: DecisionRecord | None) -> str:

@@ -3,14 +3,19 @@
 from msgspec import structs
 
 from colo_common.events.placement import PlacementRejected
-from colo_common.model.reasons import SENTENCES
+from colo_common.model.reasons import SENTENCES, Reason
 from colo_common.model.shortage import most_text, shortage_text
 
 __all__ = ["sentence_of"]
 
 
 def sentence_of(event: PlacementRejected) -> str:
-    """How many nodes were looked at, the reasons with their counts, and the numbers of the node that came closest."""
+    """How many nodes were looked at, the reasons with their counts, and the numbers of the node that came closest.
+
+    Of a request that breaks a rule, the rule: it is not tried, and waits for somebody to withdraw it.
+    """
+    if event.broken_rule:
+        return f"{SENTENCES[Reason.WANT_MALFORMED]}: {event.broken_rule}; it waits until the job is cancelled"
     reasons = "; ".join(f"{count.nodes} x {SENTENCES[count.reason]}" for count in event.counts)
     sentence = f"none of {event.nodes} nodes: {reasons}" if reasons else f"none of {event.nodes} nodes"
     if event.nearest is not None:

@@ -51,6 +51,7 @@ from colo_scheduler.plan import Ground
 from colo_scheduler.plans import Plans
 from colo_scheduler.policy import Policy
 from colo_scheduler.pool import pool_of
+from colo_scheduler.proposals import Proposals
 from colo_scheduler.queue import Parked, WantQueue
 from colo_scheduler.records import Records
 from colo_scheduler.request import RequestClass
@@ -61,7 +62,7 @@ from colo_scheduler.reserve import Reserve
 from colo_scheduler.search import SEARCH_COST, needs_search
 from colo_scheduler.shards import Shards, ShardsHeld
 from colo_scheduler.turn import decide_turn
-from colo_scheduler.want_rules import good_wants
+from colo_scheduler.want_rules import BadWant, letters_of, sorted_out
 
 __all__ = ["AskPending", "Event", "SchedulerCore"]
 
@@ -100,6 +101,7 @@ class SchedulerCore:
         self.reserve = Reserve(self.cluster, self.queue, self.commits, self.counts, self.shards, self._end)
         self._reserves = reserves
         self._plans = Plans(self.cluster, self.policy)
+        self._proposals = Proposals(self.cluster, self.commits.held, self._records, self.counts)
         self._has_overflowed = False
         self._refresh_at_ms: int | None = None
         self._ask_again_at_ms: int | None = None
@@ -182,7 +184,7 @@ class SchedulerCore:
             return None
         if self._releasing or self._confirming or self.cluster.grown or self.reserve.is_hurried:
             return self._soon_ms
-        if self.queue.next_class() is not None or len(self._plans):
+        if self.queue.next_class() is not None or len(self._plans) or len(self._proposals):
             return self._soon_ms
         moments = [
             moment
@@ -210,9 +212,8 @@ class SchedulerCore:
     # ---- wants and ends
 
     def _want(self, wants: tuple[ReplicaWant, ...], now_ms: int) -> list[Effect]:
-        good, effects = good_wants(wants, now_ms)
-        if len(good) < len(wants):
-            self.counts["wants_refused"] += len(wants) - len(good)
+        good, bad = sorted_out(wants)
+        effects = self._refuse([each for each in bad if self.shards.owns(each.want.job)], now_ms)
         for want in good:
             attempt = (want.replica, want.attempt)
             if not self.shards.owns(want.job):
@@ -225,6 +226,11 @@ class SchedulerCore:
             elif (request := self.queue.parked_class(want)) is not None:
                 effects.extend(self._records.joined(request, want, now_ms))
         return effects
+
+    def _refuse(self, bad: list[BadWant], now_ms: int) -> list[Effect]:
+        """Tell of wants that nobody can decide, to their jobs and to whoever reads dead letters."""
+        self.counts["wants_refused"] += len(bad)
+        return [*letters_of(bad, now_ms), *(said for each in bad for said in self._records.refused(each, now_ms))]
 
     def _pending(self, wants: tuple[ReplicaWant, ...], now_ms: int) -> list[Effect]:
         """Wants as the jobs service listed them when it was asked."""
@@ -322,6 +328,8 @@ class SchedulerCore:
         if self._has_overflowed and len(self.queue) * 2 <= self.policy.waiting_max:
             self._has_overflowed = False
             effects.append(AskPending())
+        if self.queue.next_class() is None:
+            effects.extend(self._proposals.step(now_ms))
         effects.extend(self._plans.step(partial(self._ground, now_ms)))
         return effects
 
@@ -426,7 +434,9 @@ class SchedulerCore:
             sooner_ms=min(ends, default=None),
         )
         self.counts["classes_rejected"] += 1
-        return self._records.rejected(request, wants, report, retry_at_ms=parked.retry_at_ms or 0, now_ms=now_ms)
+        said = self._records.rejected(request, wants, report, retry_at_ms=parked.retry_at_ms or 0, now_ms=now_ms)
+        self._proposals.note(request, said, report)
+        return said
 
     # ---- questions
 

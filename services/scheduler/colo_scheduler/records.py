@@ -9,9 +9,10 @@ from msgspec import structs
 
 from colo_common.events.effects import Effect, Publish
 from colo_common.events.job import ReplicaWant
-from colo_common.events.placement import PlacementRejected, ReasonCount
+from colo_common.events.placement import PlacementRejected, ProposedPreemption, ReasonCount
 from colo_common.events.requests import DecisionRecord
 from colo_common.model.placement import Placement, attempt_key
+from colo_common.model.reasons import Reason
 from colo_scheduler.cluster import View
 from colo_scheduler.decide import ClassDecision
 from colo_scheduler.explain import Report
@@ -19,6 +20,7 @@ from colo_scheduler.ledger import Attempt
 from colo_scheduler.policy import Policy
 from colo_scheduler.request import RequestClass, class_of
 from colo_scheduler.stack import ScoreTable
+from colo_scheduler.want_rules import BadWant
 
 __all__ = ["Decisions", "Records", "Spoken"]
 
@@ -47,6 +49,7 @@ class Records:
         """Remember that no node takes the class; a rejection for each job to which it is news."""
         effects: list[Effect] = []
         told: set[str] = set()
+        before = self._class_records.get(request)
         for want in wants:
             record = DecisionRecord(
                 replica=want.replica,
@@ -57,6 +60,7 @@ class Records:
                 nearest=report.nearest,
                 retry_at_ms=retry_at_ms,
                 never=report.is_unresolvable,
+                preemption=before.preemption if before is not None else None,
             )
             self._decisions.reject(want.job, record)
             self._class_records[request] = record
@@ -72,6 +76,42 @@ class Records:
         if len(self._class_records) > self._limit:
             self._class_reports.pop(self._class_records.popitem(last=False)[0], None)
         return effects
+
+    def refused(self, bad: BadWant, now_ms: int) -> list[Effect]:
+        """Remember that a want breaks a rule, and tell its job, where the want says whose it is."""
+        want, rule = bad.want, bad.rule
+        if not bad.is_addressed:
+            return []
+        counts = (ReasonCount(reason=Reason.WANT_MALFORMED, nodes=0),)
+        record = DecisionRecord(
+            replica=want.replica,
+            attempt=want.attempt,
+            at_ms=now_ms,
+            nodes=0,
+            counts=counts,
+            never=True,
+            broken_rule=rule,
+        )
+        self._decisions.reject(want.job, record)
+        fact = PlacementRejected(
+            at_ms=now_ms,
+            replica=want.replica,
+            job=want.job,
+            attempt=want.attempt,
+            nodes=0,
+            counts=counts,
+            never=True,
+            broken_rule=rule,
+        )
+        identity = f"scheduler:refused:{attempt_key(want.replica, want.attempt)}:{now_ms}"
+        return [Publish(fact=fact, id=identity, traceparent=want.traceparent)]
+
+    def propose(self, request: RequestClass, replica: str, proposal: ProposedPreemption | None) -> None:
+        """Remember where a rejected replica, and those that ask for the same, would fit if others left; None: nowhere."""
+        self._decisions.propose(replica, proposal)
+        record = self._class_records.get(request)
+        if record is not None:
+            self._class_records[request] = structs.replace(record, preemption=proposal)
 
     def joined(self, request: RequestClass, want: ReplicaWant, now_ms: int) -> list[Effect]:
         """A want joins a class that no node takes now: the answer to it is known at once, and said where it is news."""
@@ -148,6 +188,12 @@ class Decisions:
         self._rejected.move_to_end(record.replica)
         if len(self._rejected) > self._limit:
             self._rejected.popitem(last=False)
+
+    def propose(self, replica: str, proposal: ProposedPreemption | None) -> None:
+        """Add to the rejection of a replica that is kept."""
+        kept = self._rejected.get(replica)
+        if kept is not None:
+            self._rejected[replica] = (kept[0], structs.replace(kept[1], preemption=proposal))
 
     def of(self, job: str, replica: str) -> tuple[DecisionRecord, ...]:
         """The decisions of the replica, or of all replicas of the job in ascending id when `replica` is empty."""

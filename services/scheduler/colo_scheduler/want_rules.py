@@ -1,7 +1,8 @@
 """What a want has to be to be decided at all."""
 
+import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -14,30 +15,52 @@ from colo_common.model.place_rules import check_constraints
 from colo_scheduler.reservation.held_place import RESERVATION_PREFIX
 from colo_scheduler.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES
 
-__all__ = ["check_want", "good_wants"]
+__all__ = ["BadWant", "check_want", "letters_of", "sorted_out"]
 
 _TOLD_MAX: Final = 10
 """So many bad wants of one message are told one by one; the others are only counted."""
 _PAYLOAD_CHARACTERS: Final = 2048
+_PLACE_IN_MESSAGE: Final = re.compile(r"^wants\[\d+\]\.")
 
 
-def good_wants(wants: Sequence[ReplicaWant], now_ms: int) -> tuple[list[ReplicaWant], list[Effect]]:
-    """The wants that can be decided, and a dead letter for each of the others that names its field and the rule.
+class BadWant(NamedTuple):
+    """A want that breaks a rule, and which."""
 
-    Raises InvalidInput when every want is bad: then the whole message is.
-    """
+    want: ReplicaWant
+    error: InvalidInput
+
+    @property
+    def is_addressed(self) -> bool:
+        """Whether it says whose it is, so that its job can be told."""
+        want = self.want
+        is_replica = bool(want.job) and want.replica.startswith(f"{want.job}/")
+        return want.attempt >= 1 and is_replica and not want.replica.startswith(RESERVATION_PREFIX)
+
+    @property
+    def rule(self) -> str:
+        """What is wrong with it, without its place in the message."""
+        return _PLACE_IN_MESSAGE.sub("", str(self.error))
+
+
+def sorted_out(wants: Sequence[ReplicaWant]) -> tuple[list[ReplicaWant], list[BadWant]]:
+    """The wants that can be decided, and the others. Raises InvalidInput when all are bad and nobody can be told of any."""
     good: list[ReplicaWant] = []
-    bad: list[tuple[ReplicaWant, InvalidInput]] = []
+    bad: list[BadWant] = []
     for number, want in enumerate(wants):
         try:
             check_want(want, number)
         except InvalidInput as error:
-            bad.append((want, error))
+            bad.append(BadWant(want, error))
         else:
             good.append(want)
-    if bad and not good:
-        raise bad[0][1]
-    return good, [_dead_letter(want, error, now_ms) for want, error in bad[:_TOLD_MAX]]
+    if bad and not good and not any(each.is_addressed for each in bad):
+        raise bad[0].error
+    return good, bad
+
+
+def letters_of(bad: Sequence[BadWant], now_ms: int) -> list[Effect]:
+    """A dead letter for each, up to a limit, that names its field and the rule."""
+    return [_dead_letter(want, error, now_ms) for want, error in bad[:_TOLD_MAX]]
 
 
 def _dead_letter(want: ReplicaWant, error: InvalidInput, now_ms: int) -> Publish:

@@ -3,8 +3,9 @@
 import pytest
 from msgspec import structs
 
-from colo_common.events.placement import NearestMiss, NodeScore, ReasonCount
+from colo_common.events.placement import NearestMiss, NodeScore, ProposedPreemption, ProposedVictim, ReasonCount
 from colo_common.events.requests import DecisionRecord, ReplicaDetail
+from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import Reason
 from colo_gateway.explain import sentence
 from tests.support.builders import a_placement
@@ -27,6 +28,16 @@ NEVER = structs.replace(
     never=True,
     nearest=NearestMiss(node="node-07", reason=Reason.BATCH_CPU_SHORT, need=60_000, have=16_000, unit="mcpu"),
 )
+VICTIMS = tuple(
+    ProposedVictim(
+        replica=f"low/main/{number}", attempt=1, band=PriorityBand.BATCH, priority=0, cpu_mcpu=1, memory_bytes=1
+    )
+    for number in range(7)
+)
+PREEMPTING = structs.replace(
+    REJECTED, preemption=ProposedPreemption(node="node-07", victims=VICTIMS[:2], revision=3, at_ms=0)
+)
+BROKEN = structs.replace(REJECTED, nodes=0, counts=(), nearest=None, never=True, broken_rule="cpu: must be whole CPUs")
 PLACED = DecisionRecord(
     replica="j/main/0",
     attempt=1,
@@ -55,6 +66,18 @@ PLACED = DecisionRecord(
             " a machine has 16 CPU at most (node-07), it needs 60",
         ),
         (
+            a_replica("Pending"),
+            PREEMPTING,
+            "0 of 12 nodes fit: 7 node-not-fresh, 5 batch-cpu-short; nearest miss: 1.2 CPU short in zone 1 of"
+            " node-07 (2.8 of 4); would fit on node-07 if low/main/0 and low/main/1 left (lower priority)",
+        ),
+        (
+            a_replica("Pending"),
+            BROKEN,
+            "is not tried, the request breaks a rule, so no node was asked: cpu: must be whole CPUs; it waits until the"
+            " job is cancelled",
+        ),
+        (
             a_replica("Running", node="n1", zones=(0,)),
             PLACED,
             "running on n1, zone 0: best of 5 fitting nodes with score 88 (free 76, zones 100)",
@@ -72,3 +95,9 @@ def test_a_replica_is_explained_in_one_sentence(
     detail: ReplicaDetail, decision: DecisionRecord | None, text: str
 ) -> None:
     assert sentence(detail, decision) == text
+
+
+def test_of_many_who_would_have_to_leave_some_are_named() -> None:
+    proposal = ProposedPreemption(node="n1", victims=VICTIMS, revision=3, at_ms=0)
+    told = sentence(a_replica("Pending"), structs.replace(REJECTED, preemption=proposal))
+    assert told.endswith("low/main/4 and 2 more left (lower priority)")

@@ -372,6 +372,25 @@ def test_why_a_replica_waits_is_told_until_it_has_a_place(world: JobsWorld) -> N
     assert world.job().replicas[0].reason == ""
 
 
+def test_a_request_that_breaks_a_rule_waits_with_the_rule_until_it_is_cancelled(world: JobsWorld) -> None:
+    world.submit()
+    world.feed(
+        PlacementRejected(
+            replica="j1/main/0",
+            job="j1",
+            attempt=1,
+            nodes=0,
+            counts=(ReasonCount(reason=Reason.WANT_MALFORMED, nodes=0),),
+            never=True,
+            broken_rule="request.cpu_mcpu: must be from 1 to 16777216 (got 0)",
+        )
+    )
+    says = "breaks a rule, so no node was asked: request.cpu_mcpu: must be from 1 to 16777216 (got 0)"
+    assert says in world.job().replicas[0].reason
+    assert world.job().replicas[0].state == "Pending"
+    assert any(says in line.what for line in world.job().story)
+
+
 def test_a_placement_message_may_hold_replicas_of_many_jobs(world: JobsWorld) -> None:
     world.submit(job="a")
     world.submit(job="b")

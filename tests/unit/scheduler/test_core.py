@@ -120,14 +120,28 @@ BAD = {
 @pytest.mark.parametrize(("want", "field"), BAD.values(), ids=BAD.keys())
 def test_a_want_that_breaks_a_rule_is_named_and_the_others_are_taken(want: Any, field: str) -> None:
     core = a_bench().core
-    (letter,) = core.handle(ReplicasWanted(wants=(a_want("j/t/ok"), want)), 1)
+    letter, *told = core.handle(ReplicasWanted(wants=(a_want("j/t/ok"), want)), 1)
     assert isinstance(letter, Publish)
     assert isinstance(letter.fact, DeadLettered)
     assert re.match(rf"wants\[1\]\.\S*{field}", letter.fact.reason)
     assert (len(core.queue), core.counts["wants_refused"]) == (1, 1)
-    with pytest.raises(InvalidInput, match=rf"wants\[0\]\.\S*{field}"):
-        core.handle(ReplicasWanted(wants=(want,)), 2)
+    if field in ("attempt", "replica"):
+        # Nobody can be told whose it is.
+        assert told == []
+        with pytest.raises(InvalidInput, match=rf"wants\[0\]\.\S*{field}"):
+            core.handle(ReplicasWanted(wants=(want,)), 2)
+        return
+    (said,) = told
+    assert isinstance(said, Publish)
+    assert isinstance(said.fact, PlacementRejected)
+    assert re.match(rf"\S*{field}", said.fact.broken_rule)
+    assert said.fact.never
+    (_, again) = core.handle(ReplicasWanted(wants=(want,)), 2)
+    assert isinstance(again, Publish)
+    assert isinstance(again.fact, PlacementRejected)
     assert len(core.queue) == 1
+    (record,) = core._records.explain("job", "job/main/0", None)
+    assert record.broken_rule == said.fact.broken_rule
 
 
 def test_wants_above_the_limit_are_left_out_counted_and_asked_for_again() -> None:
@@ -237,6 +251,25 @@ def test_a_rejection_is_said_when_it_is_news(then: Report, now_ms: int, expected
     assert spoken.is_news(request, "j", report(1, Reason.BATCH_CPU_SHORT), 0)
     assert spoken.is_news(request, "j", then, now_ms) is expected
     assert spoken.is_news(request, "k", then, now_ms)
+
+
+def test_who_waits_is_woken_by_a_larger_promise_and_not_by_the_same_or_a_smaller_one() -> None:
+    bench = Bench(None)
+    bench.say(a_node("n1", a_topology()))
+    # There is enough in all, but CPU and memory are in different zones.
+    bench.say(an_allocatable("n1", [(4_000, 0), (0, 8 * GIB)]))
+    bench.say(LedgerLoaded())
+    bench.say(wanted(1))
+    tried = bench.core.counts["classes_rejected"]
+    assert tried > 0
+    for at_ms, zones in ((1, [(4_000, 0), (0, 8 * GIB)]), (2, [(3_000, 0), (0, 8 * GIB)])):
+        bench.say(an_allocatable("n1", zones, at_ms=at_ms))
+        bench.core.check()
+        assert bench.core.counts["classes_rejected"] == tried
+    bench.say(an_allocatable("n1", [(3_000, 0), (10, 8 * GIB)], at_ms=3))
+    assert bench.core.counts["classes_rejected"] == tried + 1
+    bench.say(an_allocatable("n1", [(3_000, 2 * GIB), (10, 8 * GIB)], at_ms=4))
+    assert list(bench.core.commits.held) == [("j/t/000", 1)]
 
 
 def test_numbers_alone_are_said_again_ever_more_rarely_until_the_reasons_change() -> None:

@@ -4,6 +4,7 @@ from msgspec import structs
 
 from colo_common.events.effects import Publish, Wake
 from colo_common.events.job import ReplicasWanted
+from colo_common.events.placement import PlacementRejected
 from colo_common.events.service import DeadLettered
 from colo_common.model.workload import ResourceRequest
 from colo_scheduler.cluster import Cluster
@@ -84,7 +85,9 @@ def test_one_bad_want_is_told_by_its_field_and_takes_none_of_the_others_along() 
     core = a_core()
     bad = structs.replace(a_want("j/t/bad"), request=ResourceRequest(cpu_mcpu=0, memory_bytes=GIB))
     effects = core.handle(ReplicasWanted(wants=(a_want("j/t/0"), bad, a_want("j/t/2"))), 3)
-    (letter,) = [effect.fact for effect in effects if isinstance(effect, Publish)]
+    letter, rejected = [effect.fact for effect in effects if isinstance(effect, Publish)]
+    assert isinstance(rejected, PlacementRejected)
+    assert rejected.broken_rule == "request.cpu_mcpu: must be from 1 to 16777216 (got 0)"
     assert isinstance(letter, DeadLettered)
     assert "wants[1].request.cpu_mcpu" in letter.reason
     assert "j/t/bad" in letter.payload

@@ -4,8 +4,9 @@ from msgspec import Struct
 
 from colo_common.events.fact import Fact
 from colo_common.model.placement import Placement
+from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import Reason
-from colo_common.model.units import Ms, NodeName, Number, ReplicaName, Signed
+from colo_common.model.units import Bytes, Mcpu, Ms, NodeName, Number, ReplicaName, Signed
 
 __all__ = [
     "ApplyPlacements",
@@ -15,6 +16,9 @@ __all__ = [
     "PlacementRejected",
     "PlacementsDecided",
     "PlacementsReleased",
+    "PreemptionProposed",
+    "ProposedPreemption",
+    "ProposedVictim",
     "ReasonCount",
 ]
 
@@ -66,6 +70,9 @@ class PlacementRejected(Fact, frozen=True, kw_only=True):
     withdrawal, changes that.
 
     Said once for all replicas of the job that ask for the same, by the first of them; again when the reasons change.
+
+    `broken_rule`: the request itself breaks this rule, so that no node was asked and none ever will be. It waits all the same,
+    until it is withdrawn or a scheduler takes it that knows better.
     """
 
     replica: ReplicaName
@@ -76,6 +83,46 @@ class PlacementRejected(Fact, frozen=True, kw_only=True):
     nearest: NearestMiss | None = None
     retry_at_ms: Ms = 0
     never: bool = False
+    broken_rule: str = ""
+
+
+class ProposedVictim(Struct, frozen=True, kw_only=True, gc=False):
+    """A placed replica of less importance than one that finds no place."""
+
+    replica: ReplicaName
+    attempt: Number
+    band: PriorityBand
+    priority: Signed
+    cpu_mcpu: Mcpu
+    memory_bytes: Bytes
+
+
+class ProposedPreemption(Struct, frozen=True, kw_only=True):
+    """A replica that finds no place would fit on this node if these left, the least important first.
+
+    `revision` is that of the node's ledger row by which this was found, `at_ms` when.
+    """
+
+    node: NodeName
+    victims: tuple[ProposedVictim, ...]
+    revision: Number
+    at_ms: Ms
+
+
+class PreemptionProposed(Fact, frozen=True, kw_only=True):
+    """A replica that was rejected would fit if others of less importance left: a lower band, or the same and a lower priority.
+
+    Nobody has to leave by this. It is said after a rejection that was said, for all replicas of the job that ask for the same by
+    the first of them; `reason` is why most nodes refused it.
+    """
+
+    replica: ReplicaName
+    job: str
+    attempt: Number
+    band: PriorityBand
+    priority: Signed
+    reason: Reason
+    proposal: ProposedPreemption
 
 
 class NodeRelease(Struct, frozen=True, kw_only=True):

@@ -34,7 +34,13 @@ from colo_common.events.node import (
     NodeUsageSampled,
     PressureCrossed,
 )
-from colo_common.events.placement import ApplyPlacements, PlacementRejected, PlacementsDecided, PlacementsReleased
+from colo_common.events.placement import (
+    ApplyPlacements,
+    PlacementRejected,
+    PlacementsDecided,
+    PlacementsReleased,
+    PreemptionProposed,
+)
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.service import DeadLettered, SpansFinished
 from colo_common.events.subjects import PREFIX, Subject
@@ -151,6 +157,13 @@ EVENTS: Final[tuple[Event, ...]] = (
     _event("evt.queue.changed", QueueChanged, "jobs", Stream.EVT, "counts of a queue"),
     _event("evt.placement.decided", PlacementsDecided, "scheduler", Stream.EVT, "placements committed to the ledger"),
     _event("evt.placement.rejected", PlacementRejected, "scheduler", Stream.EVT, "no node fits now, with reasons"),
+    _event(
+        "evt.placement.preemption",
+        PreemptionProposed,
+        "scheduler",
+        Stream.EVT,
+        "it would fit if replicas of less importance left",
+    ),
     _event(
         "evt.placement.released",
         PlacementsReleased,

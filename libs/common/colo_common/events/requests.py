@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from colo_common.events.job import ReplicaWant
 from colo_common.events.node import AllocatableChanged, Explanation
-from colo_common.events.placement import NearestMiss, NodeScore, ReasonCount
+from colo_common.events.placement import NearestMiss, NodeScore, ProposedPreemption, ReasonCount
 from colo_common.model.freshness import Freshness
 from colo_common.model.placement import DeviceShare, Placement, ZoneHugePages, ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
@@ -218,7 +218,8 @@ class ExplainPlacement(Struct, frozen=True, kw_only=True):
 class DecisionRecord(Struct, frozen=True, kw_only=True, gc=False):
     """Why a replica is where it is, or why it is nowhere: counts per reason, nearest miss, and the score matrix (best rows).
 
-    `never`: no node could hold it even when it is empty; the nearest miss is then by what machines have.
+    `never`: no node could hold it even when it is empty; the nearest miss is then by what machines have. `broken_rule`: see
+    PlacementRejected. `preemption`: where it would fit if others left.
     """
 
     replica: str
@@ -231,6 +232,8 @@ class DecisionRecord(Struct, frozen=True, kw_only=True, gc=False):
     scores: tuple[NodeScore, ...] = ()
     retry_at_ms: int = 0
     never: bool = False
+    broken_rule: str = ""
+    preemption: ProposedPreemption | None = None
 
 
 class PlacementsExplained(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,105 @@
+"""Who would have to leave is said beside a rejection: only when that was said, only of what is less important, and of what fits."""
+
+from typing import Any
+
+from colo_common.events.effects import Publish
+from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
+from colo_common.events.placement import PlacementRejected, PreemptionProposed
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.reasons import Reason
+from tests.support.builders import GIB, a_node, a_topology
+from tests.support.scheduler_story import Bench, a_want, an_allocatable
+
+
+def a_bench(*nodes: str, cpus: int = 8, is_online: bool = False) -> Bench:
+    bench = Bench()
+    for name in nodes:
+        bench.say(a_node(name, a_topology(zones_per_socket=1, cpus=cpus, memory_gib=64), is_online=is_online))
+        bench.say(an_allocatable(name, [(4_000, 32 * GIB)]))
+    return bench
+
+
+def say(bench: Bench, *wants: Any) -> list[Any]:
+    """The facts that come of these wants, up to the moment when nothing is due."""
+    effects = bench.say(ReplicasWanted(wants=wants))
+    return [effect.fact for effect in effects if isinstance(effect, Publish)]
+
+
+def proposals(facts: list[Any]) -> list[PreemptionProposed]:
+    return [fact for fact in facts if isinstance(fact, PreemptionProposed)]
+
+
+def test_the_least_important_and_as_few_as_will_do_are_named_with_the_revision_of_their_node() -> None:
+    bench = a_bench("n1")
+    say(bench, a_want("low/t/0", mcpu=2_000), a_want("mid/t/0", mcpu=2_000, priority=3))
+    (proposed,) = proposals(say(bench, a_want("high/t/0", mcpu=2_000, priority=9)))
+    assert (proposed.replica, proposed.job, proposed.attempt) == ("high/t/0", "high", 1)
+    assert proposed.reason is Reason.BATCH_CPU_SHORT
+    assert proposed.proposal.node == "n1"
+    assert [victim.replica for victim in proposed.proposal.victims] == ["low/t/0"]
+    # Two classes, so two commits.
+    assert proposed.proposal.revision == 2
+    assert bench.core.counts["preemptions_proposed"] == 1
+
+
+def test_it_is_said_no_more_often_than_the_rejection() -> None:
+    bench = a_bench("n1")
+    say(bench, a_want("low/t/0", mcpu=4_000))
+    first = say(bench, a_want("high/t/0", mcpu=2_000, priority=9))
+    assert (len(first), len(proposals(first))) == (2, 1)
+    for now_ms in range(1_000, 30_000, 1_000):
+        bench.now_ms = now_ms
+        assert [e for e in bench.wake() if isinstance(e, Publish)] == []
+    assert len(bench.core._proposals) == 0
+
+
+def test_nobody_is_named_who_is_as_important_or_of_another_pool_or_not_enough() -> None:
+    bench = a_bench("n1")
+    say(bench, a_want("same/t/0", mcpu=2_000, priority=5), a_want("low/t/0", mcpu=1_000))
+    facts = say(bench, a_want("high/t/0", mcpu=3_000, priority=5))
+    assert [type(fact) for fact in facts] == [PlacementRejected]
+    online = a_want("online/t/0", mcpu=9_000, priority=5, qos=QosClass.LS, band=PriorityBand.PROD)
+    assert proposals(say(bench, online)) == []
+
+
+def test_where_nobody_helps_any_more_the_explanation_names_nobody() -> None:
+    bench = a_bench("n1")
+    say(bench, a_want("low/t/0", mcpu=4_000))
+    say(bench, a_want("high/t/0", mcpu=2_000, priority=9))
+    (record,) = bench.core._records.explain("high", "high/t/0", None)
+    assert record.preemption is not None
+    # Its next rejection, not said, keeps what was found; one that is said asks anew.
+    bench.now_ms = 2_000
+    bench.wake()
+    (record,) = bench.core._records.explain("high", "high/t/0", None)
+    assert record.preemption is not None
+    bench.say(ReplicasWithdrawn(attempts=(("low/t/0", 1),), reason=Reason.CANCELLED))
+    (record,) = bench.core._records.explain("high", "high/t/0", None)
+    assert (record.placement is not None, record.preemption) == (True, None)
+
+
+def test_where_own_cpus_are_asked_for_the_place_is_tried_out() -> None:
+    bench = a_bench("n1", cpus=4, is_online=True)
+    lesser = a_want("low/t/0", mcpu=2_000, qos=QosClass.LSR, band=PriorityBand.PROD)
+    say(bench, lesser)
+    assert ("low/t/0", 1) in bench.core.commits.held
+    before = {attempt: held.placement for attempt, held in bench.core.commits.held.items()}
+    higher = a_want("high/t/0", mcpu=3_000, priority=9, qos=QosClass.LSR, band=PriorityBand.PROD)
+    facts = say(bench, higher)
+    (proposed,) = proposals(facts)
+    assert [victim.replica for victim in proposed.proposal.victims] == ["low/t/0"]
+    assert {attempt: held.placement for attempt, held in bench.core.commits.held.items()} == before
+    bench.core.check()
+
+
+def test_searches_wait_for_decisions_and_their_number_is_limited() -> None:
+    bench = a_bench("n1")
+    say(bench, a_want("low/t/0", mcpu=4_000))
+    wants = tuple(a_want(f"j{number}/t/0", mcpu=2_000 + number, priority=9) for number in range(100))
+    facts = say(bench, *wants)
+    assert len(facts) - len(proposals(facts)) == 100
+    for now_ms in range(1, 100):
+        bench.now_ms = now_ms
+        facts += [effect.fact for effect in bench.wake() if isinstance(effect, Publish)]
+    assert len(proposals(facts)) == 64
+    assert bench.core.counts["preemptions_left_out"] == 36
