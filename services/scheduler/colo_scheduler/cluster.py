@@ -15,11 +15,11 @@ from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import QosClass
 from colo_scheduler.facts import BoolArray, NodeFacts
-from colo_scheduler.foreign import claimed_of, room_of, shared_cpus_of
+from colo_scheduler.foreign import claimed_of, leaves_more, room_of, shared_cpus_of
 from colo_scheduler.inventory import Holding, NodeInventory, amplified, reserved_shares
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.merits import Merits
-from colo_scheduler.node import Node
+from colo_scheduler.node import Node, gives_more
 from colo_scheduler.pool import Pool, PoolName
 from colo_scheduler.refusals import Refusals
 from colo_scheduler.scorers.placement import fewest_zones
@@ -46,7 +46,7 @@ class Cluster:
         self.merits = merits or Merits()
         self.nodes: list[Node] = []
         self.rows: dict[str, int] = {}
-        self.grown: set[int] = set()
+        self._grown: dict[PoolName, set[int]] = {name: set() for name in PoolName}
         self.capacity_changes = 0
         self._tie_rotation = tie_rotation
         self._size, self._columns = 64, 2
@@ -120,9 +120,10 @@ class Cluster:
             self.nodes[row], self.rows[moved.name], moved.row = moved, row, row
             self._write_topology(moved)
             self._write_facts(moved)
-        self.grown.discard(row)
-        if last in self.grown:
-            self.grown ^= {row, last}
+        for grown in self._grown.values():
+            grown.discard(row)
+            if last in grown:
+                grown ^= {row, last}
         self.disagreeing.pop(node.name, None)
         self.capacity_changes += 1
         self._rank_count = -1
@@ -173,14 +174,26 @@ class Cluster:
         node = self.node(fact.node)
         if node.allocatable is not None and fact.at_ms < node.allocatable.at_ms:
             return False
+        before, room, was_fresh = node.allocatable, node.room, self._facts.fresh[node.row]
         node.allocatable = fact
         if fact.at_ms >= node.freshness_at_ms:
             node.freshness, node.freshness_at_ms = fact.freshness, fact.at_ms
         self.merits.hear(node.row, fact)
-        self._promise(node, PoolName.BATCH)
+        is_promise_new = before is None or before.zones != fact.zones
+        if is_promise_new:
+            self._promise(node, PoolName.BATCH)
         self._leave_room(node)
         self._write_facts(node)
-        self._grow(node)
+        if before is None or not was_fresh:
+            self._grow(node)
+            return True
+        # Most facts say again what is known, or less: who waits is not woken for that.
+        if is_promise_new or room != node.room:
+            node.growth += 1
+        if self.merits.follows_load(PoolName.BATCH) or gives_more(before.zones, fact.zones):
+            self._grown[PoolName.BATCH].add(node.row)
+        if self.merits.follows_load(PoolName.PROD) or leaves_more(room, node.room):
+            self._grown[PoolName.PROD].add(node.row)
         return True
 
     def on_freshness(self, fact: FreshnessChanged) -> bool:
@@ -248,10 +261,16 @@ class Cluster:
                 self.compare(node)
         self._grow(node)
 
+    @property
+    def grown(self) -> bool:
+        """Whether some node may hold more than when that was last asked."""
+        return any(self._grown.values())
+
     def _grow(self, node: Node) -> None:
         """The node may hold more than before."""
         node.growth += 1
-        self.grown.add(node.row)
+        for grown in self._grown.values():
+            grown.add(node.row)
 
     def _limit_batch(self, node: Node, holding: Holding) -> None:
         """Batch work keeps off the CPUs of LSE."""
@@ -408,12 +427,12 @@ class Cluster:
         return self._could_hold[wanted]
 
     def take_grown(self) -> dict[PoolName, tuple[IntArray, IntArray]]:
-        """Free CPU and memory of each pool, shape (rows,), of the nodes that may hold more than when this was last asked."""
-        rows = np.array(sorted(self.grown), dtype=np.int64)
-        self.grown.clear()
-        rows = rows[self._facts.fresh[rows] & self._facts.settled[rows]]
+        """Free CPU and memory, shape (rows,), of the nodes that may hold more of each pool than when this was last asked."""
         found = {}
         for name, pool in self._pools.items():
+            rows = np.array(sorted(self._grown[name]), dtype=np.int64)
+            self._grown[name].clear()
+            rows = rows[self._facts.fresh[rows] & self._facts.settled[rows]]
             pool.sync()
             found[name] = pool.node_free_cpu[rows], pool.node_free_memory[rows]
         return found

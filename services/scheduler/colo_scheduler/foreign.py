@@ -12,7 +12,7 @@ from colo_common.model.placement import ZoneShare
 from colo_common.model.quantity import ceil_div
 from colo_scheduler.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES
 
-__all__ = ["PROD_ROOM_PCT", "claimed_of", "room_of", "shared_cpus_of"]
+__all__ = ["PROD_ROOM_PCT", "claimed_of", "leaves_more", "room_of", "shared_cpus_of"]
 
 PROD_ROOM_PCT: Final = 150
 _CPU_MCPU: Final = 1_000
@@ -42,6 +42,16 @@ def room_of(
         for use in allocatable.foreign
         if use.zone in known
     )
+
+
+def leaves_more(before: Sequence[ZoneShare], now: Sequence[ZoneShare]) -> bool:
+    """Whether some zone has to leave less room than before."""
+    needs = {share.zone: share for share in now}
+    for share in before:
+        need = needs.get(share.zone)
+        if need is None or need.cpu_mcpu < share.cpu_mcpu or need.memory_bytes < share.memory_bytes:
+            return True
+    return False
 
 
 def claimed_of(room: Sequence[ZoneShare], said: NodeTopologyReported | None) -> tuple[ZoneShare, ...]:

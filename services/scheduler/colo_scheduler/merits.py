@@ -97,6 +97,10 @@ class Merits:
         self.is_told = True
         self.evictions.evicted(kind, row, now_ms)
 
+    def follows_load(self, pool: PoolName) -> bool:
+        """Whether another load may admit work of the pool to a node that was too busy."""
+        return self.is_told and (self.dynamic.judges or self.loads.judges(is_prod=pool is PoolName.PROD))
+
     def judges(self, request: RequestClass) -> bool:
         """Whether nodes may be too busy for the request with what came before it."""
         return self.is_told and self.loads.judges(is_prod=request.is_prod)

@@ -1,16 +1,17 @@
 """One node as the scheduler knows it, beside its row in the arrays."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from colo_common.events.fact import Fact
-from colo_common.events.node import AllocatableChanged, NodeTopologyReported
+from colo_common.events.node import AllocatableChanged, NodeTopologyReported, ZoneAllocatable
 from colo_common.model.freshness import Freshness
 from colo_common.model.placement import ZoneShare
 from colo_common.model.topology import NodeTopology
 from colo_scheduler.inventory import Holding
 from colo_scheduler.ledger import Attempt
 
-__all__ = ["Node"]
+__all__ = ["Node", "gives_more"]
 
 _HEAD: Final = frozenset(Fact.__struct_fields__)
 
@@ -89,3 +90,14 @@ class Node:
     def slot(self, zone: int) -> int:
         """The column of a zone. A hold on a zone that the node lacks (its topology changed) counts against the first one."""
         return self.zone_ids.index(zone) if zone in self.zone_ids else 0
+
+
+def gives_more(before: Iterable[ZoneAllocatable], now: Iterable[ZoneAllocatable]) -> bool:
+    """Whether some zone is promised more CPU or memory than before; one that was not there had nothing."""
+    known = {zone.zone: zone for zone in before}
+    for zone in now:
+        was = known.get(zone.zone)
+        cpu_mcpu, memory_bytes = (was.batch_cpu_mcpu, was.batch_memory_bytes) if was else (0, 0)
+        if zone.batch_cpu_mcpu > cpu_mcpu or zone.batch_memory_bytes > memory_bytes:
+            return True
+    return False

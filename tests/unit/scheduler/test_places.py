@@ -9,6 +9,7 @@ from msgspec import structs
 
 from colo_common.events.effects import Asked, Publish, Reply
 from colo_common.events.job import ReplicasWanted
+from colo_common.events.node import ForeignUse
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
 from colo_common.events.requests import JobPlanned, PlanJob
 from colo_common.model.constraints import (
@@ -446,5 +447,9 @@ def test_a_node_that_refused_is_looked_at_again_only_when_something_left_it(monk
     fact = refused(bench, "wide", LSR, 2, numa_policy=NumaPolicy.SINGLE_NUMA_NODE)
     assert (reasons(fact), sorted(looked)) == ({Reason.ZONE_FIT_SHORT: 2}, [0, 1])
     looked.clear()
-    bench.say(an_allocatable("n2", [(4000, 8 * GIB)] * 2, at_ms=1))
+    use = (ForeignUse(zone=0, cpu_mcpu=100, memory_bytes=0),)
+    for at_ms, foreign in ((1, ()), (2, use)):
+        bench.say(an_allocatable("n2", [(4000, 8 * GIB)] * 2, at_ms=at_ms, foreign=foreign))
+        assert looked == [], "the same again, and less room, are no reason"
+    bench.say(an_allocatable("n2", [(4000, 8 * GIB)] * 2, at_ms=3))
     assert looked == [1]
