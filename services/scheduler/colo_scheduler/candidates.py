@@ -18,12 +18,12 @@ from colo_common.model.placement import ZoneShare
 from colo_scheduler.cluster import Node, View
 from colo_scheduler.facts import BoolArray
 from colo_scheduler.filters import STOCK_FILTERS
-from colo_scheduler.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, Pool, pool_of
+from colo_scheduler.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, FloatArray, Pool, pool_of
 from colo_scheduler.request import RequestClass
 from colo_scheduler.scores import FitRows, Seen
 from colo_scheduler.stack import Scoring, counts_of, score_rows, usable
 from colo_scheduler.stocktaking import UNLIMITED
-from colo_scheduler.zones import IntArray, Part, ZoneFree, choose_zones, cost_of, rows_holding_together
+from colo_scheduler.zones import IntArray, Part, ZoneFree, choose_zones, cost_of, rows_holding_together, split_in_two
 
 __all__ = ["Candidate", "Candidates", "Ranked", "ranked"]
 
@@ -33,6 +33,7 @@ _CHUNK_MAX: Final = 4_096
 _DISAPPOINTED: Final = 12
 # The key of a node that may score anything: it is scored before anybody is compared with it.
 _NO_BOUND: Final = 1 << 64
+_ONE_ZONE: Final = np.float32(100)
 # A bound is cheaper to take from fewer rows when at most this part of all fits.
 _SPARSE: Final = 4
 
@@ -115,18 +116,25 @@ class Candidate:
         self.slot = best
         if best >= 0:
             self.cost = 1
-        else:
-            zones = self._zones()
-            parts = choose_zones(wanted_cpu, wanted_memory, zones)
-            if parts is None:
-                return False
-            self.parts, self.cost = parts, cost_of(parts, zones)
+        elif not self._split(wanted_cpu, wanted_memory):
+            return False
         left = self.left_cpu if self.left_cpu < CPU_MAX else CPU_MAX
         self.key = (((offer.of_one(self) << CPU_BITS) | left) << RANK_BITS) | self.place
         return True
 
-    def _zones(self) -> list[ZoneFree]:
-        return [ZoneFree(slot, on, self.cpu[slot], self.memory[slot]) for slot, on in enumerate(self.node.sockets)]
+    def _split(self, wanted_cpu: int, wanted_memory: int) -> bool:
+        """Choose several zones; False when all of them do not hold the request."""
+        sockets = self.node.sockets
+        if len(sockets) == 2:
+            (cpu, other_cpu), (memory, other_memory) = self.cpu[:2], self.memory[:2]
+            parts = split_in_two(wanted_cpu, wanted_memory, (cpu, memory), (other_cpu, other_memory))
+            self.cost = 2 if sockets[0] == sockets[1] else 4
+        else:
+            zones = [ZoneFree(slot, on, self.cpu[slot], self.memory[slot]) for slot, on in enumerate(sockets)]
+            parts = choose_zones(wanted_cpu, wanted_memory, zones)
+            self.cost = cost_of(parts, zones) if parts else 0
+        self.parts = parts or ()
+        return parts is not None
 
     def take(self, offer: Offer) -> tuple[ZoneShare, ...]:
         """Put one replica here as the last `fit` found; what it takes, by zone. The pool is not changed."""
@@ -186,6 +194,8 @@ class Candidates:
         self._is_limited = view.limits(request)
         self._rows: IntArray | None = None
         self._bounds: IntArray = np.zeros(0, dtype=np.int64)
+        # What all bounds are too high by: less than the request is left. To subtract it from the few that are read is quicker.
+        self._over = request.cpu_mcpu << RANK_BITS
         self._left = 0
         self._too_high = 0
         self._rest = 1 << 63
@@ -260,18 +270,16 @@ class Candidates:
         if self._left * _SPARSE < fits.size:
             self._rows = np.flatnonzero(fits)
         rows = slice(0, fits.size) if self._rows is None else self._rows
-        if single is None:
-            zone_score = np.full(fits.size if self._rows is None else self._left, 100, dtype=np.float32)
-        else:
+        zone_score: FloatArray | np.float32 = _ONE_ZONE
+        if single is not None:
             # No choice by a mask here and below: who passes is a matter of chance, and no processor guesses it.
-            zone_score = single[rows].astype(np.float32)
-            zone_score *= np.float32(100)
-            np.maximum(zone_score, self._view.facts.split_score[rows], out=zone_score)
+            alone = single[rows].astype(np.float32)
+            alone *= _ONE_ZONE
+            zone_score = np.maximum(alone, self._view.facts.split_score[rows], out=alone)
         bounds = self._scoring.above(FitRows(self._pool, rows, self._request, _no_cost), zone_score)
         bounds <<= CPU_BITS + RANK_BITS
         # Not cut as the key is: where CPU exceeds its bits the bound only grows.
         bounds += self._pool.tie[rows]
-        bounds -= self._request.cpu_mcpu << RANK_BITS
         if self._left < bounds.size:
             # Who does not fit stays below everybody; each at a place of its own, as many equal numbers are slow to partition.
             sign = (~fits).astype(np.int64)
@@ -362,7 +370,8 @@ class Candidates:
         rows = at if self._rows is None else self._rows[at]
         if at.size != self._left:
             raise InvariantBroken("not every node that fits has a bound", fitting=self._left, bounds=int(at.size))
-        if at.size and (self._bounds[at] < score_rows(self._view, self._request, rows, self._scoring)).any():
+        keys = score_rows(self._view, self._request, rows, self._scoring)
+        if at.size and (self._bounds[at] - self._over < keys).any():
             raise InvariantBroken("a bound is below the key it bounds", request=self._request)
 
     def _look_further(self, top: int) -> None:
@@ -370,18 +379,19 @@ class Candidates:
         bounds = self._bounds
         if self._too_high >= _DISAPPOINTED:
             self._too_high = 0
-            at = np.flatnonzero(bounds > top)
+            at = np.flatnonzero(bounds > top + self._over)
             rows = at if self._rows is None else self._rows[at]
-            bounds[at] = score_rows(self._view, self._request, rows, self._scoring)
+            bounds[at] = score_rows(self._view, self._request, rows, self._scoring) + self._over
         size = min(self._chunk, self._left)
         self._chunk = min(self._chunk * 2, _CHUNK_MAX)
         if size < bounds.size:
-            self._rest = int(np.partition(bounds, bounds.size - size)[bounds.size - size])
-            at = np.flatnonzero(bounds >= self._rest)
+            least = int(np.partition(bounds, bounds.size - size)[bounds.size - size])
+            at = np.flatnonzero(bounds >= least)
+            self._rest = least - self._over
         else:
             at = np.arange(size, dtype=np.int64)
         rows = at if self._rows is None else self._rows[at]
-        self._ahead.extend(zip(bounds[at].tolist(), rows.tolist(), strict=True))
+        self._ahead.extend(zip((bounds[at] - self._over).tolist(), rows.tolist(), strict=True))
         self._ahead.sort()
         self._left -= size
         bounds[at] = -1

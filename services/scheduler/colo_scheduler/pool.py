@@ -4,8 +4,9 @@ The batch pool is what overcommit says may be promised; the prod pool is the mac
 held from separately: `free = allocatable - held`, per zone. The integers of a row are the truth and change with every hold; the
 arrays follow when somebody looks (`sync`), only in the rows that changed since.
 
-Beside the exact numbers the arrays keep, as 32-bit floats, how many percent of a node are free and how many a unit takes. They
-serve upper bounds only: a scorer that needs a division a node asks them which nodes are worth the exact one.
+Beside the exact numbers the arrays keep, as 32-bit floats, how many percent of a node are free, a little too many so that no
+rounding makes them too few, and how many a unit takes. They serve upper bounds only: a scorer that needs a division a node asks
+them which nodes are worth the exact one.
 """
 
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ RANK_MAX: Final = (1 << RANK_BITS) - 1
 CPU_MAX: Final = (1 << CPU_BITS) - 1
 """Nodes are compared by one integer (`stack.sort_key`): 22 bits of weighted score, then free CPU left, then the rank."""
 
+# More than the rounded steps that give a share of at most 100 in 32-bit floats lose together (four, each less than 2^-17).
+_ROUNDING: Final = 2**-14
 # Up to so many changed rows are written number by number, which is quicker then.
 _FEW: Final = 20
 
@@ -205,8 +208,8 @@ class Pool:
         self.free_cpu[at], self.free_memory[at] = cpu, memory
         self.node_free_cpu[at], self.node_free_memory[at] = node_cpu, node_memory
         self.tie[at] = (node_cpu << RANK_BITS) + self._last[at]
-        self.cpu_pct[at] = node_cpu * self._cpu_unit[at]
-        self.memory_pct[at] = node_memory * self._memory_unit[at]
+        self.cpu_pct[at] = node_cpu * self._cpu_unit[at] + _ROUNDING
+        self.memory_pct[at] = node_memory * self._memory_unit[at] + _ROUNDING
 
     def _write_one(self, number: int) -> None:
         row = self.rows[number]
@@ -217,8 +220,8 @@ class Pool:
         self.node_free_cpu[number] = node_cpu
         self.node_free_memory[number] = node_memory
         self.tie[number] = (node_cpu << RANK_BITS) + int(self._last[number])
-        self.cpu_pct[number] = node_cpu * float(self._cpu_unit[number])
-        self.memory_pct[number] = node_memory * float(self._memory_unit[number])
+        self.cpu_pct[number] = node_cpu * float(self._cpu_unit[number]) + _ROUNDING
+        self.memory_pct[number] = node_memory * float(self._memory_unit[number]) + _ROUNDING
 
     def _write_promised(self) -> None:
         numbers = sorted(self._promised)

@@ -28,9 +28,6 @@ from colo_scheduler.zones import IntArray
 
 __all__ = ["FitRows", "OneFit", "ScorerForms", "Seen", "most_free", "most_free_of_rows", "scorers_of"]
 
-# More than the four rounded steps that give a share of at most 100 in 32-bit floats lose together (each less than 2^-17).
-_ROUNDING: Final = np.float32(2**-14)
-
 # A request of both, for the scorer that only asks whether there is one.
 _BOTH: Final = (1, 1)
 _BOTH_ROW: Final = np.array(_BOTH, dtype=np.int64)
@@ -174,10 +171,8 @@ def _mean_free_above(fits: FitRows) -> FloatArray:
     pool, rows = fits.pool, fits.rows
     cpu = pool.cpu_unit_pct[rows] * np.float32(-fits.request.cpu_mcpu)
     cpu += pool.cpu_pct[rows]
-    cpu += _ROUNDING
     memory = pool.memory_unit_pct[rows] * np.float32(-fits.request.memory_bytes)
     memory += pool.memory_pct[rows]
-    memory += _ROUNDING
     both = np.floor(cpu, out=cpu)
     both += np.floor(memory, out=memory)
     both *= np.float32(0.5)

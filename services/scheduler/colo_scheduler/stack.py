@@ -180,11 +180,12 @@ class Scoring(NamedTuple):
             total = total + weight * forms.of_rows(fits)
         return total
 
-    def above(self, fits: FitRows, zone_score: FloatArray) -> IntArray:
-        """At least `of_rows`, for rows that hold the request. `zone_score`: at least their score for few zones."""
+    def above(self, fits: FitRows, zone_score: FloatArray | np.float32) -> IntArray:
+        """At least `of_rows`, for rows that hold the request. `zone_score`: at least their score for few zones, or that of all."""
         # Whole numbers below 2^24 are exact in 32-bit floats, and the largest sum of weights and scores is below.
-        total: FloatArray | None = None
+        total: FloatArray | np.float32 = np.float32(0)
         for weight, scorer, forms in self.weighed:
+            bound: FloatArray | np.float32
             if scorer is Scorer.FEWEST_ZONES:
                 bound = zone_score
             elif forms.above is not None:
@@ -192,9 +193,9 @@ class Scoring(NamedTuple):
             else:
                 bound = forms.of_rows(fits).astype(np.float32)
             part = bound if weight == 1 else bound * np.float32(weight)
-            total = part if total is None else total + part
-        if total is None:
-            return np.zeros(zone_score.shape, dtype=np.int64)
+            total = total + part if isinstance(total, np.ndarray) or total else part
+        if not isinstance(total, np.ndarray):
+            return np.full(fits.left_cpu.shape, total, dtype=np.int64)
         return total.astype(np.int64)
 
     def told(self, node: str, fit: OneFit) -> NodeScore:
@@ -243,7 +244,7 @@ def scoring_of(weights: ScorerWeights) -> Scoring:
 def scoring_for(view: View, request: RequestClass, weights: ScorerWeights) -> Scoring:
     """The scorers that count for a request now. `scoring_of` where nothing beside room tells nodes apart."""
     room = scoring_of(weights)
-    if not (view.merits.is_told or request.job or view.facts.taints.has_soft):
+    if not (view.merits.is_told or request.job or view.facts.taints.has_soft or request.place.devices):
         return room
     beside = [each for each in room.beside if each[2].tells(view, request)]
     if not beside:

@@ -32,6 +32,7 @@ __all__ = [
     "rows_holding",
     "rows_holding_together",
     "split_cost",
+    "split_in_two",
     "whole_of",
 ]
 
@@ -78,7 +79,9 @@ def choose_zones(cpu_mcpu: int, memory_bytes: int, zones: list[ZoneFree]) -> tup
     if len(zones) < 2:
         return None
     if len(zones) == 2:
-        return _both(cpu_mcpu, memory_bytes, zones[0], zones[1])
+        first, second = sorted(zones)
+        parts = split_in_two(cpu_mcpu, memory_bytes, first[2:], second[2:])
+        return parts and (parts[0]._replace(slot=first.slot), parts[1]._replace(slot=second.slot))
     whole = whole_of(cpu_mcpu, memory_bytes)
     ranked = [(part, zone) for zone in zones if (part := _part(cpu_mcpu, memory_bytes, zone)) > 0]
     ranked.sort(key=lambda pair: (-pair[0], _freer_first(pair[1])))
@@ -92,17 +95,25 @@ def choose_zones(cpu_mcpu: int, memory_bytes: int, zones: list[ZoneFree]) -> tup
     return _split(cpu_mcpu, memory_bytes, min(sets, key=_set_order))
 
 
-def _both(cpu_mcpu: int, memory_bytes: int, first: ZoneFree, second: ZoneFree) -> tuple[Part, ...] | None:
-    """The parts of the only two zones, neither of which is enough alone: most machines have two, so this one is short."""
-    whole = whole_of(cpu_mcpu, memory_bytes)
-    part, other = _part(cpu_mcpu, memory_bytes, first), _part(cpu_mcpu, memory_bytes, second)
-    if part == 0 or other == 0 or part + other < whole:
+def split_in_two(
+    cpu_mcpu: int, memory_bytes: int, first: tuple[int, int], second: tuple[int, int]
+) -> tuple[Part, ...] | None:
+    """The parts of the only two zones (free CPU and memory of each), neither of which is enough alone; None when both are not.
+
+    Most machines have two zones, so this one is short.
+    """
+    mib = _mib(memory_bytes)
+    whole = cpu_mcpu * mib
+    part = min(whole, first[0] * mib, (first[1] >> 20) * cpu_mcpu)
+    other = min(whole, second[0] * mib, (second[1] >> 20) * cpu_mcpu)
+    if part <= 0 or other <= 0 or part + other < whole:
         return None
-    is_turned = (-other, _freer_first(second)) < (-part, _freer_first(first))
-    fuller, rest = (second, first) if is_turned else (first, second)
-    cpu, memory = cpu_mcpu * max(part, other) // whole, memory_bytes * max(part, other) // whole
-    parts = Part(fuller.slot, cpu, memory), Part(rest.slot, cpu_mcpu - cpu, memory_bytes - memory)
-    return parts if fuller.slot < rest.slot else (parts[1], parts[0])
+    # The larger part is filled first; of equal ones that of the freer zone.
+    if (other, second) > (part, first):
+        cpu, memory = cpu_mcpu * other // whole, memory_bytes * other // whole
+        return Part(0, cpu_mcpu - cpu, memory_bytes - memory), Part(1, cpu, memory)
+    cpu, memory = cpu_mcpu * part // whole, memory_bytes * part // whole
+    return Part(0, cpu, memory), Part(1, cpu_mcpu - cpu, memory_bytes - memory)
 
 
 def _freer_first(zone: ZoneFree) -> tuple[int, int, int]:
@@ -174,12 +185,13 @@ def rows_holding(
     cpu_mcpu: int, memory_bytes: int, free_cpu: IntArray, free_memory: IntArray, rows: IntArray
 ) -> npt.NDArray[np.bool_]:
     """Whether a request fits, for the chosen rows of (rows, columns) arrays: in one zone to the byte, or in several together."""
-    holds: npt.NDArray[np.bool_] = np.zeros(rows.size, dtype=np.bool_)
-    for slot in range(free_cpu.shape[1]):
-        holds |= (free_cpu[rows, slot] >= cpu_mcpu) & (free_memory[rows, slot] >= memory_bytes)
+    cpu, memory = free_cpu.T.take(rows, axis=1), free_memory.T.take(rows, axis=1)
+    alone = cpu >= cpu_mcpu
+    alone &= memory >= memory_bytes
+    holds: npt.NDArray[np.bool_] = np.logical_or.reduce(alone, axis=0)
     rest = np.flatnonzero(~holds)
     if rest.size:
-        holds[rest] = rows_holding_together(cpu_mcpu, memory_bytes, free_cpu, free_memory, rows[rest])
+        holds[rest] = _together(cpu_mcpu, memory_bytes, cpu.take(rest, axis=1), memory.take(rest, axis=1))
     return holds
 
 
@@ -187,22 +199,19 @@ def rows_holding_together(
     cpu_mcpu: int, memory_bytes: int, free_cpu: IntArray, free_memory: IntArray, rows: IntArray
 ) -> npt.NDArray[np.bool_]:
     """Whether the parts of all zones reach the whole, for the chosen rows of (rows, columns) arrays: shape (chosen,)."""
+    return _together(cpu_mcpu, memory_bytes, free_cpu.T.take(rows, axis=1), free_memory.T.take(rows, axis=1))
+
+
+def _together(cpu_mcpu: int, memory_bytes: int, cpu: IntArray, memory: IntArray) -> npt.NDArray[np.bool_]:
+    """The same of arrays of shape (columns, rows), which are overwritten: zone by zone each is one long run in memory."""
     mib = _mib(memory_bytes)
-    total: IntArray = np.zeros(0, dtype=np.int64)
-    # Column by column: each is one long run in memory. A part is not cut at the whole: alone it would be enough all the same.
-    for slot in range(free_cpu.shape[1]):
-        by_cpu = free_cpu[:, slot][rows]
-        by_cpu *= mib
-        by_memory = free_memory[:, slot][rows]
-        by_memory >>= 20
-        by_memory *= cpu_mcpu
-        np.minimum(by_cpu, by_memory, out=by_cpu)
-        np.maximum(by_cpu, 0, out=by_cpu)
-        if slot == 0:
-            total = by_cpu
-        else:
-            total += by_cpu
-    reached: npt.NDArray[np.bool_] = total >= cpu_mcpu * mib
+    # A part is not cut at the whole: alone it would be enough all the same.
+    cpu *= mib
+    memory >>= 20
+    memory *= cpu_mcpu
+    np.minimum(cpu, memory, out=cpu)
+    np.maximum(cpu, 0, out=cpu)
+    reached: npt.NDArray[np.bool_] = np.add.reduce(cpu, axis=0) >= cpu_mcpu * mib
     return reached
 
 
