@@ -38,14 +38,19 @@ class OvercommitStory:
         return text
 
     def do_node(self, args: Args) -> str:
-        """The node says what it is. reserved= lists CPUs, system= and kubelet= too, mcpu= and gib= are quantities."""
-        args.only("cpus", "reserved", "system", "kubelet", "mcpu", "gib")
+        """The node says what it is. reserved= lists CPUs, system= and kubelet= too, mcpu= and gib= are quantities.
+
+        colocated=0: no batch work there; amplify= is the percentage that its CPU is claimed to be.
+        """
+        args.only("cpus", "reserved", "system", "kubelet", "mcpu", "gib", "colocated", "amplify")
         rules = NodeRules(
             reserved_cpus=args.text("reserved", ""),
             system_cpus=args.text("system", ""),
             kubelet_reserved_cpus=args.text("kubelet", ""),
             reserved_mcpu=args.number("mcpu", 0),
             reserved_memory_bytes=args.number("gib", 0) * GIB,
+            is_colocated=args.number("colocated", 1) == 1,
+            amplification_pct=args.number("amplify", 100),
         )
         return self._tell(replace(a_node(args.word(0), a_topology(cpus=args.number("cpus", 16))), rules=rules))
 

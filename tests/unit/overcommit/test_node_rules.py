@@ -1,0 +1,155 @@
+"""What an operator rules for a node: no batch work there, or more CPU claimed than there is."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from colo_common.events.effects import Asked, Publish, Reply, Wake
+from colo_common.events.job import ReplicasWanted
+from colo_common.events.node import AllocatableChanged
+from colo_common.events.requests import ExplainAllocatable, NodeExplained
+from colo_common.model.node_rules import UNRULED, NodeRules
+from colo_common.model.placement import ZoneShare
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_overcommit.allocatable import Limit
+from colo_overcommit.core import OvercommitCore
+from colo_overcommit.explain import recompute
+from colo_overcommit.policy import Policy
+from colo_scheduler.inventory import amplified
+from tests.support.builders import GIB, a_batch_workload, a_node, a_placement, a_sample, decided
+from tests.support.scheduler_story import Bench, a_want, an_allocatable
+
+OFF = NodeRules(is_colocated=False)
+CAPACITY_MCPU = 16_000
+
+
+class Told:
+    """A core with one node of two zones, 16 CPUs and 64 GiB each, that sends a sample every second."""
+
+    def __init__(self, rules: NodeRules = UNRULED) -> None:
+        self.core = OvercommitCore(Policy())
+        self.now_ms = 0
+        self.core.handle(a_node(rules=rules), 0)
+
+    def sample(self, zones: Any = ((4000, 8), (4000, 8)), **about: Any) -> AllocatableChanged | None:
+        """What is said of it."""
+        self.now_ms += 1_000
+        effects = self.core.handle(
+            a_sample(seq=self.now_ms // 1_000, zones=zones, at_ms=self.now_ms, **about), self.now_ms
+        )
+        self.core.check()
+        facts = [effect.fact for effect in effects if isinstance(effect, Publish)]
+        return next((fact for fact in facts if isinstance(fact, AllocatableChanged)), None)
+
+    def promised(self, **about: Any) -> AllocatableChanged:
+        """What is said first."""
+        self.sample(**about)
+        said = self.sample(**about)
+        assert said is not None
+        return said
+
+
+def limits(said: AllocatableChanged) -> set[tuple[int, str]]:
+    """The reclaim percentages of an explanation, and who set them."""
+    return {(term.value, term.source) for term in said.explanation.terms if term.name.endswith("reclaim_pct")}
+
+
+def test_a_node_without_batch_work_promises_nothing_and_says_why() -> None:
+    said = Told(OFF).promised()
+    assert (said.batch_cpu_mcpu, said.batch_memory_bytes) == (0, 0)
+    assert limits(said) == {(0, Limit.RULES.value)}
+    assert recompute(said.explanation) == said.zones
+    assert limits(Told().promised()) == {(75, "policy"), (85, "policy")}
+
+
+def test_what_runs_there_already_stays_in_the_promise_until_it_is_released() -> None:
+    told = Told()
+    told.promised()
+    told.core.handle(decided(a_placement(mcpu=3000, gib=4)), told.now_ms)
+    told.core.handle(a_node(rules=OFF, at_ms=1), told.now_ms)
+    said = told.sample()
+    assert said is not None
+    assert [(zone.batch_cpu_mcpu, zone.batch_memory_bytes) for zone in said.zones] == [(3000, 4 * GIB), (0, 0)]
+    assert limits(said) == {(0, Limit.RULES.value)}
+    assert said.headroom_cpu_mcpu < 0
+
+
+def test_a_rule_that_changes_is_said_with_the_next_sample_however_little_moved() -> None:
+    told = Told()
+    busy = ((11_400, 8), (11_400, 8))
+    first = told.promised(zones=busy)
+    assert first.zones[0].batch_cpu_mcpu == 100, "less than what is worth saying by itself"
+    told.core.handle(a_node(rules=OFF, at_ms=1), told.now_ms)
+    said = told.sample(zones=busy)
+    assert said is not None
+    assert (said.batch_cpu_mcpu, limits(said)) == (0, {(0, Limit.RULES.value)})
+    assert told.sample(zones=busy) is None
+    told.core.handle(a_node(rules=OFF, at_ms=2), told.now_ms)
+    assert told.sample(zones=busy) is None, "the same word again is no news"
+    told.core.handle(a_node(at_ms=3), told.now_ms)
+    again = told.sample(zones=busy)
+    assert again is not None
+    assert again.zones == first.zones
+
+
+@pytest.mark.parametrize(("rules", "limit"), [(UNRULED, Limit.AGE), (OFF, Limit.RULES)])
+def test_a_late_node_says_that_its_age_is_the_reason_unless_a_rule_is(rules: NodeRules, limit: Limit) -> None:
+    told = Told(rules)
+    told.promised()
+    late_ms = told.core.deadline_ms()
+    assert late_ms is not None
+    told.core.handle(Wake(), late_ms)
+    told.core.check()
+    (reply,) = told.core.handle(Asked(request="r", body=ExplainAllocatable(node="n1")), late_ms)
+    assert isinstance(reply, Reply)
+    assert isinstance(reply.body, NodeExplained)
+    assert limits(reply.body.published) == {(0, limit.value)}
+
+
+@given(
+    st.integers(100, 1_000),
+    st.lists(st.tuples(st.sampled_from(list(QosClass)), st.integers(0, 1), st.integers(1, 8)), max_size=4),
+    st.lists(st.integers(0, 20_000), min_size=4, max_size=4),
+)
+def test_no_promise_counts_cpu_that_a_node_only_claims_to_have(pct, placed, used) -> None:
+    """Real CPU on every side: what the machine has, what is used, what batch work holds, the CPUs of LSE."""
+    found = []
+    for rules in (UNRULED, NodeRules(amplification_pct=pct)):
+        told = Told(rules)
+        for index, (qos, zone, cpus) in enumerate(placed):
+            share = ZoneShare(zone=zone, cpu_mcpu=1000 * cpus, memory_bytes=GIB)
+            band = PriorityBand.BATCH if qos is QosClass.BE else PriorityBand.PROD
+            held = told.core.nodes["n1"].held
+            held.take(f"j/t/{index}", 1, (share,), 0, qos=qos, band=band)
+        workloads = tuple(
+            a_batch_workload(f"j/t/{index}", mcpu=used[index], zones=(zone,))
+            for index, (qos, zone, _) in enumerate(placed)
+            if qos is QosClass.BE
+        )
+        found.append(told.promised(zones=((9_000, 8), (9_000, 8)), workloads=workloads))
+    plain, claimed = found
+    assert (claimed.zones, claimed.explanation) == (plain.zones, plain.explanation)
+    for zone in claimed.zones:
+        held_mcpu = sum(1000 * cpus for qos, at, cpus in placed if qos is QosClass.BE and at == zone.zone)
+        assert held_mcpu <= zone.batch_cpu_mcpu <= max(held_mcpu, CAPACITY_MCPU * 75 // 100)
+
+
+def test_the_cpus_that_lse_work_is_given_on_such_a_node_cost_what_they_are() -> None:
+    """The scheduler takes them of the prod pool at their claimed price, and tells overcommit of CPUs."""
+    rules = NodeRules(amplification_pct=150)
+    bench = Bench()
+    bench.say(a_node(is_online=True, rules=rules))
+    bench.say(an_allocatable("n1", [(8_000, 64 * GIB)] * 2))
+    want = a_want("web/main/0", qos=QosClass.LSE, band=PriorityBand.PROD, mcpu=4_000)
+    bench.say(ReplicasWanted(wants=(want,)))
+    (held,) = bench.core.commits.held.values()
+    assert sum(share.cpu_mcpu for share in held.placement.zones) == 4_000
+    assert amplified(4_000, rules) == 6_000
+    told = Told(rules)
+    told.core.handle(decided(held.placement), 0)
+    said = told.promised(zones=((0, 0), (0, 0)))
+    idle = {term.zone: term.value for term in said.explanation.terms if term.name == "cpu_lse_requested"}
+    assert sum(idle.values()) == 4_000
+    assert said.batch_cpu_mcpu == 2 * (CAPACITY_MCPU * 75 // 100 - 500) - 4_000
