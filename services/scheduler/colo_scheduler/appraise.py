@@ -6,6 +6,7 @@ held, and no score rises by it. Forms as in `scores.ScorerForms`.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from colo_scheduler.cluster import View
@@ -86,10 +87,21 @@ def _dynamic_load(view: View, request: RequestClass) -> ScorerForms:
     return ScorerForms(of_one, of_rows)
 
 
+def _wants_devices(view: View, request: RequestClass) -> bool:
+    return bool(request.place.devices)
+
+
+def _devices(view: View, request: RequestClass, *, packs: bool) -> ScorerForms:
+    # Who wants devices is decided one by one, so nothing is placed beside what the scores say.
+    return _fixed(view.stock.device_scores(request.place.devices, view.count, packs=packs))
+
+
 APPRAISERS: Final[dict[Scorer, Appraiser]] = {
     Scorer.SPREAD: Appraiser(lambda view, request: bool(request.job), _spread),
     Scorer.RECENT_EVICTION: Appraiser(_evicted, _recent_eviction),
     Scorer.SOFT_TAINTS: Appraiser(lambda view, request: view.facts.taints.has_soft, _soft_taints),
     Scorer.LOAD_AWARE: Appraiser(lambda view, request: view.merits.loads.is_heard, _load_aware),
+    Scorer.DEVICES_LEAST_ALLOCATED: Appraiser(_wants_devices, partial(_devices, packs=False)),
+    Scorer.DEVICES_MOST_ALLOCATED: Appraiser(_wants_devices, partial(_devices, packs=True)),
     Scorer.DYNAMIC_LOAD: Appraiser(lambda view, request: view.merits.dynamic.is_heard, _dynamic_load),
 }

@@ -7,7 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from colo_common.model.constraints import CpuBind, NumaPolicy
+from colo_common.model.constraints import CpuBind, DeviceRequest, NumaPolicy
+from colo_scheduler.device.inventory import DeviceInventory
+from colo_scheduler.device.node_scores import DeviceScores
 from colo_scheduler.facts import BoolArray
 from colo_scheduler.inventory import Holding, NodeInventory
 from colo_scheduler.ledger import Attempt
@@ -36,6 +38,7 @@ class Stocktaking:
         self._inventories: list[NodeInventory | None] = []
         self._free: dict[str, IntArray] = {}
         self._own: set[int] | None = None
+        self._device_scores = DeviceScores()
 
     def resize(self, size: int) -> None:
         """Make room for `size` rows."""
@@ -56,6 +59,7 @@ class Stocktaking:
         other.own_cpus, other.batch_left = self.own_cpus.copy(), self.batch_left.copy()
         other.agrees, other.limited, other.strict = self.agrees, self.limited, self.strict
         other._inventories, other._own = list(self._inventories), set()
+        other._device_scores = self._device_scores.fork()
         other._free = {kind: free.copy() for kind, free in self._free.items()}
         self._own = set()
         return other
@@ -82,6 +86,8 @@ class Stocktaking:
             numbers[row] = numbers[last]
             numbers[last] = nothing
         self.agrees[row] = self.agrees[last]
+        self._device_scores.note(row)
+        self._device_scores.note(last)
         self.agrees[last] = True
 
     def know(self, row: int, inventory: NodeInventory, batch_held: int) -> None:
@@ -111,6 +117,7 @@ class Stocktaking:
 
     def _write_devices(self, row: int, inventory: NodeInventory) -> None:
         kinds = inventory.devices.kinds
+        self._device_scores.note(row)
         for kind, free in self._free.items():
             rooms = inventory.devices.rooms(kind) if kind in kinds else ()
             free[row] = sum(room.core_pct > 0 for room in rooms)
@@ -154,6 +161,14 @@ class Stocktaking:
     def of(self, row: int) -> NodeInventory | None:
         """The inventory of a node, None until the node said what it is. Not to be changed."""
         return self._inventories[row]
+
+    def device_scores(self, requests: tuple[DeviceRequest, ...], count: int, *, packs: bool) -> IntArray:
+        """How well the first `count` rows suit a request by what is free of their devices, or, with `packs`, by what is not."""
+        return self._device_scores.of(requests, count, self._devices_of, packs=packs)
+
+    def _devices_of(self, row: int) -> DeviceInventory | None:
+        inventory = self._inventories[row]
+        return inventory.devices if inventory is not None and inventory.devices.kinds else None
 
     def free_devices(self, kind: str) -> IntArray | None:
         """How many healthy devices of a kind have something free, by row; None when no node has such a device."""

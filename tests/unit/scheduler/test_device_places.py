@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from colo_common.events.effects import Asked, Publish, Reply
@@ -22,13 +24,18 @@ from colo_common.model.constraints import (
     PartitionWish,
 )
 from colo_common.model.node_rules import NodeRules
-from colo_common.model.placement import Placement
+from colo_common.model.placement import DeviceShare, Placement
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_common.model.shortage import shortage_text
 from colo_common.model.topology import Device, DevicePartition, NodeTopology
 from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
+from colo_scheduler.device.inventory import DeviceInventory
+from colo_scheduler.device.node_scores import DeviceScores
+from colo_scheduler.device.scores import node_score
 from colo_scheduler.facts import NodeFacts
+from colo_scheduler.policy import Policy
+from colo_scheduler.scorers.weights import ScorerWeights
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.reserve_story import ReservingBench, a_claim, a_reservation
 from tests.support.scheduler_story import EITHER, Bench, a_want, an_allocatable
@@ -46,8 +53,8 @@ def a_machine(gpus: int = 8, nics: int = 4, **more: Any) -> NodeTopology:
     return structs.replace(a_topology(cpus=16, memory_gib=64), devices=tuple(devices), **more)
 
 
-def a_bench(*machines: NodeTopology, rules: NodeRules | None = None) -> Bench:
-    bench = Bench()
+def a_bench(*machines: NodeTopology, rules: NodeRules | None = None, policy: Policy | None = None) -> Bench:
+    bench = Bench(policy=policy) if policy else Bench()
     for number, machine in enumerate(machines or (a_machine(),), 1):
         name = f"n{number}"
         bench.say(a_node(name, machine, is_online=True, rules=rules or NodeRules()))
@@ -69,7 +76,7 @@ def asked(bench: Bench, name: str, *devices: DeviceRequest, **about: Any) -> Pla
     raise AssertionError("nothing was said")
 
 
-def given(bench: Bench, name: str, *devices: DeviceRequest, **about: Any) -> tuple[list[int], list[int]]:
+def got(bench: Bench, name: str, *devices: DeviceRequest, **about: Any) -> tuple[list[int], list[int]]:
     """The numbers of the GPUs and of the NICs."""
     placement = asked(bench, name, *devices, **about)
     assert isinstance(placement, Placement), placement
@@ -106,7 +113,7 @@ IN_ZONE = JointDevices(kinds=("gpu", "nic"), required=True, scope=DeviceScope.NU
 
 def test_a_gpu_and_a_nic_hang_on_one_root_and_the_next_ones_on_another() -> None:
     bench = a_bench()
-    pairs = [given(bench, name, gpu(), nic(), joint_devices=BESIDE) for name in "abcd"]
+    pairs = [got(bench, name, gpu(), nic(), joint_devices=BESIDE) for name in "abcd"]
     assert sorted(pairs) == [([0], [0]), ([2], [1]), ([4], [2]), ([6], [3])]
     # Four GPUs are free, and no NIC beside one of them.
     assert refused(bench, "e", gpu(), nic(), joint_devices=BESIDE) == (
@@ -118,33 +125,33 @@ def test_a_gpu_and_a_nic_hang_on_one_root_and_the_next_ones_on_another() -> None
 
 def test_gpus_go_where_nics_are_left_although_they_had_rather_be_elsewhere() -> None:
     bench = a_bench()
-    given(bench, "a", nic(1))
-    given(bench, "b", gpu(1))
+    got(bench, "a", nic(1))
+    got(bench, "b", gpu(1))
     # By itself the pair of GPUs goes to the roots beside those that are used; the first NIC is gone there.
-    assert given(bench, "c", gpu(2), nic(), joint_devices=BESIDE) == ([2, 3], [1])
+    assert got(bench, "c", gpu(2), nic(), joint_devices=BESIDE) == ([2, 3], [1])
 
 
 def test_of_every_root_of_the_gpus_there_is_a_nic() -> None:
-    assert given(a_bench(), "a", gpu(4), nic(), joint_devices=BESIDE) == ([0, 1, 2, 3], [0, 1])
-    assert given(a_bench(), "a", gpu(4), nic(), joint_devices=IN_ZONE) == ([0, 1, 2, 3], [0])
+    assert got(a_bench(), "a", gpu(4), nic(), joint_devices=BESIDE) == ([0, 1, 2, 3], [0, 1])
+    assert got(a_bench(), "a", gpu(4), nic(), joint_devices=IN_ZONE) == ([0, 1, 2, 3], [0])
 
 
 def test_what_is_only_preferred_is_had_where_it_can_and_done_without_where_it_cannot() -> None:
     bench = a_bench(a_machine(gpus=4, nics=1))
     rather = structs.replace(BESIDE, required=False)
     part = DeviceRequest(kind="nic", core_pct=10)
-    assert given(bench, "a", gpu(2), part, joint_devices=rather) == ([0, 1], [0])
+    assert got(bench, "a", gpu(2), part, joint_devices=rather) == ([0, 1], [0])
     assert refused(bench, "b", gpu(), part, joint_devices=BESIDE) == (
         Reason.DEVICE_SHORT,
         False,
         "1 gpu on one PCIe root with nic short in n1 (0 of 1)",
     )
-    assert given(bench, "c", gpu(), part, joint_devices=rather) == ([2], [0])
+    assert got(bench, "c", gpu(), part, joint_devices=rather) == ([2], [0])
 
 
 def test_how_near_it_came_is_told_by_root() -> None:
     bench = a_bench(a_machine(gpus=4, nics=2))
-    assert [given(bench, name, gpu(), nic(), joint_devices=BESIDE)[0] for name in "ab"] == [[0], [2]]
+    assert [got(bench, name, gpu(), nic(), joint_devices=BESIDE)[0] for name in "ab"] == [[0], [2]]
     assert refused(bench, "c", gpu(2, scope=DeviceScope.PCIE)) == (
         Reason.DEVICE_SHORT,
         False,
@@ -213,21 +220,21 @@ def test_joint_devices_and_zones_are_decided_together(policy: NumaPolicy) -> Non
 
 def test_who_keeps_a_root_to_itself_has_no_company_of_its_kind_there() -> None:
     bench = a_bench()
-    assert given(bench, "alone", gpu(1, exclusive=DeviceExclusive.PCIE_LEVEL)) == ([0], [])
-    assert given(bench, "many", gpu(6)) == ([2, 3, 4, 5, 6, 7], [])
+    assert got(bench, "alone", gpu(1, exclusive=DeviceExclusive.PCIE_LEVEL)) == ([0], [])
+    assert got(bench, "many", gpu(6)) == ([2, 3, 4, 5, 6, 7], [])
     assert refused(bench, "one", gpu())[0] is Reason.DEVICE_SHORT
     # Another kind may use the root.
-    assert given(bench, "nic", nic(4)) == ([], [0, 1, 2, 3])
+    assert got(bench, "nic", nic(4)) == ([], [0, 1, 2, 3])
 
 
 def test_the_wish_for_a_root_outlives_a_restart() -> None:
     before = a_bench()
-    given(before, "alone", gpu(1, exclusive=DeviceExclusive.PCIE_LEVEL))
+    got(before, "alone", gpu(1, exclusive=DeviceExclusive.PCIE_LEVEL))
     after = Bench(ledger=before.ledger)
     machine = a_machine()
     after.say(a_node("n1", machine, is_online=True))
     after.say(an_allocatable("n1", [(16_000, 64 * GIB)] * 2))
-    assert given(after, "many", gpu(6))[0] == [2, 3, 4, 5, 6, 7]
+    assert got(after, "many", gpu(6))[0] == [2, 3, 4, 5, 6, 7]
     assert isinstance(asked(after, "one", gpu()), PlacementRejected)
 
 
@@ -238,14 +245,14 @@ def test_a_group_of_the_operators_table_is_kept_to_as_the_job_and_the_node_say()
     )
     wish = {"partition": PartitionWish(bandwidth_bytes_per_s=300)}
     bench = a_bench(a_machine(gpu_partitions=table))
-    assert given(bench, "fast", gpu(2, **wish)) == ([4, 6], [])
+    assert got(bench, "fast", gpu(2, **wish)) == ([4, 6], [])
     assert refused(bench, "faster", gpu(2, **wish)) == (
         Reason.DEVICE_SHORT,
         False,
         "2 gpu in a group of 2 short in n1 (0 of 2)",
     )
-    assert given(bench, "any", gpu(2)) == ([0, 2], [])
-    assert given(bench, "rather", gpu(2, partition=PartitionWish(policy=PartitionPolicy.PREFER)))[0]
+    assert got(bench, "any", gpu(2)) == ([0, 2], [])
+    assert got(bench, "rather", gpu(2, partition=PartitionWish(policy=PartitionPolicy.PREFER)))[0]
     assert refused(bench, "three", gpu(3, partition=PartitionWish()))[:2] == (Reason.DEVICE_LAYOUT, True)
     honors = a_bench(a_machine(gpu_partitions=table), rules=NodeRules(gpu_partition_policy="honor"))
     assert refused(honors, "three", gpu(3))[:2] == (Reason.DEVICE_LAYOUT, True)
@@ -255,7 +262,47 @@ def test_a_node_packs_devices_where_its_operator_wants_it() -> None:
     half = DeviceRequest(kind="nic", core_pct=30)
     for rule, expected in (("least-allocated", [[0], [1]]), ("most-allocated", [[0], [0]])):
         bench = a_bench(rules=NodeRules(device_allocate=rule))  # type: ignore[arg-type]
-        assert [given(bench, name, half)[1] for name in "ab"] == expected
+        assert [got(bench, name, half)[1] for name in "ab"] == expected
+
+
+@pytest.mark.parametrize(
+    ("scorer", "expected"), [("least", ["n1", "n2", "n1", "n2"]), ("most", ["n1", "n1", "n1", "n1"])]
+)
+def test_nodes_are_chosen_by_their_devices_where_the_weights_say_so(scorer: str, expected: list[str]) -> None:
+    weights = ScorerWeights(**{"most_free": 0, f"devices_{scorer}_allocated": 100})
+    bench = a_bench(a_machine(), a_machine(), policy=Policy(weights=weights))
+    nodes = []
+    for name in "abcd":
+        placement = asked(bench, name, gpu())
+        assert isinstance(placement, Placement)
+        nodes.append(placement.node)
+    assert nodes == expected
+    bench.core.check()
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["take", "leave", "ask"]), st.integers(0, 2), st.integers(0, 3)), max_size=30)
+)
+def test_kept_scores_of_devices_are_those_of_the_devices_now(steps: list[tuple[str, int, int]]) -> None:
+    inventories = [DeviceInventory(a_machine(gpus=4, nics=2).devices) for _ in range(3)]
+    kept = DeviceScores()
+    forked = kept.fork()
+    requests = (gpu(), DeviceRequest(kind="nic", core_pct=30))
+    for what, row, number in steps:
+        if what == "ask":
+            for packs in (False, True):
+                expected = [node_score(each, requests, packs=packs) for each in inventories]
+                assert kept.of(requests, 3, inventories.__getitem__, packs=packs).tolist() == expected
+                assert forked.of(requests, 3, inventories.__getitem__, packs=packs).tolist() == expected
+            forked = kept.fork()
+            continue
+        attempt = (f"r/{number}", 1)
+        if what == "take" and not inventories[row].held_by(attempt):
+            inventories[row].hold(attempt, [DeviceShare(kind="gpu", device=number, zone=0)])
+        elif what == "leave":
+            inventories[row].release(attempt)
+        for each in (kept, forked):
+            each.note(row)
 
 
 # ---- plans, reservations

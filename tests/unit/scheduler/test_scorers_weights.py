@@ -52,4 +52,9 @@ def test_scores_are_combined_by_weight_and_rounded_down() -> None:
 def test_only_scorers_that_prefer_full_nodes_may_rise() -> None:
     assert not ScorerWeights().may_rise
     assert parse_weights({"most-allocated": 1}).may_rise
-    assert set(Scorer) - NEVER_RISING == {Scorer.MOST_ALLOCATED, Scorer.BALANCED_ALLOCATION, Scorer.BINPACK}
+    assert set(Scorer) - NEVER_RISING == {
+        Scorer.MOST_ALLOCATED,
+        Scorer.BALANCED_ALLOCATION,
+        Scorer.BINPACK,
+        Scorer.DEVICES_MOST_ALLOCATED,
+    }

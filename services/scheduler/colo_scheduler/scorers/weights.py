@@ -40,6 +40,8 @@ class Scorer(StrEnum):
     SOFT_TAINTS = "soft-taints"
     LOAD_AWARE = "load-aware"
     DYNAMIC_LOAD = "dynamic-load"
+    DEVICES_LEAST_ALLOCATED = "devices-least-allocated"
+    DEVICES_MOST_ALLOCATED = "devices-most-allocated"
 
 
 NEVER_RISING: Final = frozenset(
@@ -52,6 +54,7 @@ NEVER_RISING: Final = frozenset(
         Scorer.SOFT_TAINTS,
         Scorer.LOAD_AWARE,
         Scorer.DYNAMIC_LOAD,
+        Scorer.DEVICES_LEAST_ALLOCATED,
     }
 )
 """Scorers whose score of a node never rises because something is placed there, while the moment of the decision stays the same.
@@ -80,6 +83,8 @@ class ScorerWeights(Struct, frozen=True, kw_only=True):
     soft_taints: int = 3
     load_aware: int = 0
     dynamic_load: int = 0
+    devices_least_allocated: int = 0
+    devices_most_allocated: int = 0
     resource_cpu: int = 1
     resource_memory: int = 1
 
