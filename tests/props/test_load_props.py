@@ -26,6 +26,7 @@ from colo_scheduler.load.rows import (
     FIRST_RESOURCE,
     LoadTable,
     loads_passing,
+    overloads_of_rows,
     refusal_codes_of_rows,
     scores_of_rows,
 )
@@ -108,6 +109,7 @@ def test_verdicts_and_scores_of_all_nodes_are_those_of_each(
     codes = refusal_codes_of_rows(rows, estimate, newcomer.band, policy, NOW_MS, is_daemon=newcomer.is_daemon).tolist()
     passing = loads_passing(rows, estimate, newcomer.band, policy, NOW_MS, is_daemon=newcomer.is_daemon).tolist()
     scores = scores_of_rows(rows, estimate, newcomer.band, policy, NOW_MS).tolist()
+    _, pct, most = overloads_of_rows(rows, estimate, newcomer.band, policy, NOW_MS)
     for row, (load, placed, capacity, own) in enumerate(cluster):
         refusal = refusal_of(newcomer, load, placed, capacity, policy, NOW_MS, own)
         if refusal is None:
@@ -116,6 +118,7 @@ def test_verdicts_and_scores_of_all_nodes_are_those_of_each(
             expected = EXPIRED
         else:
             expected = FIRST_RESOURCE + table.resources.index(refusal.resource)
+            assert (int(pct[row]), int(most[row])) == (refusal.used_pct, refusal.threshold_pct)
         assert codes[row] == expected
         assert passing[row] == (refusal is None)
         assert scores[row] == load_score(newcomer, load, placed, capacity, policy, NOW_MS)
@@ -153,8 +156,11 @@ def test_verdicts_agree_next_to_every_threshold_and_at_expiry(
         table.write(row, load, [], capacity)
     rows, estimate = table.rows(len(reports)), table.estimate(newcomer)
     codes = refusal_codes_of_rows(rows, estimate, newcomer.band, policy, NOW_MS).tolist()
-    for code, load in zip(codes, reports, strict=True):
+    again, pct, most = overloads_of_rows(rows, estimate, newcomer.band, policy, NOW_MS)
+    assert again.tolist() == codes
+    for code, load, numbers in zip(codes, reports, zip(pct.tolist(), most.tolist(), strict=True), strict=True):
         refusal = refusal_of(newcomer, load, [], capacity, policy, NOW_MS)
+        assert numbers == ((0, 0) if refusal is None else (refusal.used_pct, refusal.threshold_pct))
         named = None if refusal is None else refusal.resource
         assert named == {0: None, EXPIRED: ""}.get(code, RESOURCES[(code - FIRST_RESOURCE) % len(RESOURCES)])
 

@@ -20,6 +20,7 @@
         max_failed: 1
         place:                # optional: what a place needs beside room
           node_labels: {disk: ssd}
+          node_selector: [{key: rack, operator: NotIn, values: [r1]}]   # In NotIn Exists DoesNotExist Gt Lt
           tolerations: [{key: spot}]
           numa_policy: single-numa-node
           cpu_bind: full-pcpus
