@@ -108,7 +108,8 @@ class MachineSpec:
 
     def _devices(self) -> tuple[Device, ...]:
         roots = max(1, -(-self.gpus_per_zone // _GPUS_A_ROOT))
-        gpus, nics = [], []
+        gpus: list[Device] = []
+        nics: list[Device] = []
         for zone in range(self.zones):
             names = [f"pci{zone:04x}:{root:02x}" for root in range(roots)]
             for number in range(self.gpus_per_zone):
