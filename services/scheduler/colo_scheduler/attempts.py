@@ -14,7 +14,7 @@ __all__ = ["Held", "Over"]
 class Held(Struct, eq=False, gc=False):
     """One attempt that holds a place. `want` is set while it is only assumed: decided here and not yet committed.
 
-    `inside`: attempts whose places are part of this one, as it was committed.
+    `inside`: attempts whose places are part of this one, as it was committed. `is_evicted`: its eviction was heard of.
     """
 
     placement: Placement
@@ -22,6 +22,7 @@ class Held(Struct, eq=False, gc=False):
     want: ReplicaWant | None = None
     is_confirmed: bool = False
     inside: tuple[Attempt, ...] = ()
+    is_evicted: bool = False
 
     @property
     def is_assumed(self) -> bool:

@@ -11,13 +11,12 @@ from typing import Final
 from msgspec import Struct
 
 from colo_common.events.effects import Effect
-from colo_common.events.enforcement import PlacementRefused, ReplicaEnded
 from colo_common.events.job import ReplicaWant
 from colo_common.model.constraints import CpuExclusive
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Placement
-from colo_common.model.reasons import EndCause, Reason
+from colo_common.model.reasons import Reason
 from colo_scheduler.announce import announce, order, released
 from colo_scheduler.attempts import Held, Over
 from colo_scheduler.cluster import Cluster, Node
@@ -38,7 +37,6 @@ from colo_scheduler.ledger import (
     Reservation,
     ReservationRefused,
 )
-from colo_scheduler.merits import kind_of
 from colo_scheduler.policy import Policy
 from colo_scheduler.pool import pool_of
 from colo_scheduler.queue import WantQueue
@@ -227,17 +225,6 @@ class Commits:
         if held.is_assumed or held.is_confirmed or not self._shards.owns(placement.job):
             return False
         return now_ms - placement.decided_at_ms >= _TOLD_WITHIN_MS
-
-    def note_end(self, event: ReplicaEnded | PlacementRefused, now_ms: int) -> None:
-        """Remember of a node that evicted something what it was, once an eviction."""
-        attempt = (event.replica, event.attempt)
-        held = self.held.get(attempt)
-        if held is None or attempt in self._over or not isinstance(event, ReplicaEnded):
-            return
-        row, place = self._cluster.rows.get(event.node), held.placement
-        if event.cause is EndCause.EVICTED and row is not None:
-            kind = kind_of(place.band, place.qos, place.cpu_mcpu, place.memory_bytes)
-            self._cluster.merits.evicted(kind, row, now_ms)
 
     def gave_up(self, attempt: Attempt) -> None:
         """The attempt is wanted no more: lost commits of it count for nothing."""

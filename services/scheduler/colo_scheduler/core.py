@@ -2,19 +2,18 @@
 
 from collections import Counter
 from functools import partial
-from typing import Final, assert_never
+from typing import assert_never
 
 from msgspec import Struct
 
 from colo_common.events.effects import Asked, Conflict, Effect, Reply, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
+from colo_common.events.eviction import EvictionRequested
 from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn, ReplicaWant
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.placement import PlacementsReleased
 from colo_common.events.requests import (
     ExplainPlacement,
-    Hold,
-    HoldsReply,
     ListHolds,
     PendingReply,
     PlacementsExplained,
@@ -29,9 +28,11 @@ from colo_scheduler.commit import Commits, Recovery, load_rows
 from colo_scheduler.decide import ClassDecision, Stages, Unwatched
 from colo_scheduler.denied import Denied, as_answered
 from colo_scheduler.eligibility.colocation import ruled
+from colo_scheduler.evictions_heard import EvictionsHeard
 from colo_scheduler.explain import Report, full_report
 from colo_scheduler.forgetting import Forgetting
 from colo_scheduler.heard import AskPending, Event
+from colo_scheduler.holds_asked import HoldsAsked
 from colo_scheduler.ledger import (
     CALL_MAX,
     Attempt,
@@ -43,6 +44,7 @@ from colo_scheduler.ledger import (
     LedgerLoaded,
     LedgerRefused,
     LedgerRows,
+    LoadRows,
     RefreshLedger,
     ReleaseHolds,
 )
@@ -65,8 +67,6 @@ from colo_scheduler.turn import decide_turn
 from colo_scheduler.want_rules import BadWant, letters_of, sorted_out
 
 __all__ = ["AskPending", "Event", "SchedulerCore"]
-
-_PAGE_MAX: Final = 1_000
 
 
 class SchedulerCore:
@@ -94,6 +94,8 @@ class SchedulerCore:
         self._over = Over(self.policy.over_max)
         self.commits = Commits(self.policy, self.cluster, self.queue, self._over, self.counts, self.shards)
         self._records = Records(self.policy)
+        self._evictions = EvictionsHeard(self.cluster, self.commits.held, self._over)
+        self._holds_asked = HoldsAsked(self.commits, is_shared=shards > 0)
         self._forgetting = Forgetting(forget_node_ms, self.cluster, self.commits, self.counts)
         self._releasing: dict[Attempt, None] = {}
         self._confirming: dict[Attempt, None] = {}
@@ -135,8 +137,10 @@ class SchedulerCore:
                 for attempt in event.attempts:
                     self._ended(attempt)
             case ReplicaEnded() | PlacementRefused():
-                self.commits.note_end(event, now_ms)
+                self._evictions.ended(event, now_ms)
                 self._ended((event.replica, event.attempt))
+            case EvictionRequested():
+                return self._evictions.requested(event, now_ms)
             case ReplicaStarted():
                 if self.shards.owns(event.job):
                     self._started((event.replica, event.attempt))
@@ -157,14 +161,19 @@ class SchedulerCore:
                 self._refresh_at_ms = self._next_refresh(now_ms)
                 return self.commits.loaded(event.floor, now_ms)
             case LedgerChanges():
-                return load_rows(self.commits.changed_nodes(event.changes, event.floor))
+                nodes = self.commits.changed_nodes(event.changes, event.floor)
+                return [*load_rows(nodes), *self._holds_asked.changed(nodes)]
             case LedgerRefused():
                 self._denied.note(event, now_ms)
+                if isinstance(event.effect, (LoadRows, RefreshLedger)):
+                    return self._holds_asked.refused()
                 if isinstance(event.effect, CommitLedger):
                     return self.commits.answered(as_answered(event.effect), now_ms, is_late=event.is_late)
             case Asked():
                 if is_question(event.body):
                     return self._answer_reservations(event, now_ms)
+                if isinstance(event.body, ListHolds):
+                    return self._holds_asked.ask(event.request, event.body)
                 if isinstance(event.body, PlanJob):
                     return self._plan(event.request, event.body)
                 return [Reply(request=event.request, body=self._answer(event))]
@@ -294,7 +303,9 @@ class SchedulerCore:
             for reservation in row.reservations:
                 if reservation.attempt in self._over:
                     self._releasing[reservation.attempt] = None
-        return effects
+        nodes = [row.node for row in event.rows]
+        self._evictions.took(nodes, now_ms)
+        return [*effects, *self._holds_asked.took(nodes)]
 
     def _note_heard(self, node: str, is_news: bool, now_ms: int) -> None:
         self._forgetting.note(node, now_ms)
@@ -444,8 +455,6 @@ class SchedulerCore:
         match asked.body:
             case ExplainPlacement(job=job, replica=replica):
                 return PlacementsExplained(decisions=self._records.explain(job, replica, self.queue.find(replica)))
-            case ListHolds(offset=offset, limit=limit):
-                return self._holds(offset, limit)
             case _:
                 name = type(asked.body).__name__
                 return Refusal(
@@ -475,17 +484,3 @@ class SchedulerCore:
         placements = {attempt: held.placement for attempt, held in self.commits.held.items() if not name_of(attempt[0])}
         reserved = self.reserve.places.fork() if self.reserve.has_places else None
         return Ground(self.cluster.trial(now_ms), placements, len(self.queue), reserved)
-
-    def _holds(self, offset: int, limit: int) -> Struct:
-        if offset < 0 or not 1 <= limit <= _PAGE_MAX:
-            rule = f"offset is at least 0 and limit from 1 to {_PAGE_MAX}"
-            return Refusal(code=400, field="limit", rule=rule, got=f"offset {offset}, limit {limit}")
-        if not self.commits.is_loaded:
-            return Refusal(code=503, field="ledger", rule="the ledger is not read yet")
-        committed = [held.placement for held in self.commits.held.values() if not held.is_assumed]
-        committed.sort(key=lambda p: (p.node, p.replica, p.attempt))
-        page = committed[offset : offset + limit]
-        holds = tuple(
-            Hold(node=p.node, replica=p.replica, attempt=p.attempt, zones=p.zones, qos=p.qos, band=p.band) for p in page
-        )
-        return HoldsReply(holds=holds, total=len(committed))

@@ -4,6 +4,7 @@ from msgspec import Struct
 
 from colo_common.events.effects import Asked, Conflict, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
+from colo_common.events.eviction import EvictionRequested
 from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.placement import PlacementsReleased
@@ -36,6 +37,7 @@ Event = (
     | ReplicaStarted
     | ReplicaEnded
     | PlacementRefused
+    | EvictionRequested
     | NodeRecovered
     | PendingReply
     | PlacementsReleased

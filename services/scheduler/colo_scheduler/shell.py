@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from colo_common.events.effects import Effect
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
+from colo_common.events.eviction import EvictionRequested
 from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.placement import PlacementsReleased
@@ -71,6 +72,8 @@ HEARS_SHARED: Final = (
     Hearing(type=ReplicasWanted, durable=False),
     Hearing(type=ReplicasWithdrawn, durable=False),
     Hearing(type=PlacementsReleased, durable=False),
+    # Whoever evicted something is avoided by all of them; one that hears an end too late for that has heard of it here.
+    Hearing(type=EvictionRequested, durable=False),
     Hearing(type=ReservationChanged, durable=False),
 )
 
