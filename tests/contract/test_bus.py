@@ -275,12 +275,12 @@ async def test_one_consumer_delivers_several_subjects_in_the_order_of_the_stream
 
 
 async def test_one_pattern_may_span_all_subjects_of_a_stream(bus: Bus, own: str) -> None:
-    sent = [kept(f"colo.v1.evt.{domain}.{own}", domain) for domain in ("job", "replica", "queue")]
+    sent = [kept(f"colo.v1.evt.{domain}.{own}", domain) for domain in ("job", "placement", "queue")]
     heard = Heard()
     async with listening(bus, Source(subject="colo.v1.evt.>", stream=Stream.EVT.value, durable=f"all-{own}"), heard):
         await bus.publish(sent)
         await heard.until(lambda: len(_of(heard, own)) == 3)
-    assert _of(heard, own) == ["job", "replica", "queue"]
+    assert _of(heard, own) == ["job", "placement", "queue"]
 
 
 async def test_a_replaying_listener_of_several_subjects_gets_the_last_of_each(bus: Bus, own: str) -> None:

@@ -18,7 +18,7 @@ __all__ = ["HEARS", "performer"]
 HEARS: Final = tuple(
     Hearing(type=row.body, durable=False, replay=row.stream is Stream.NODE)
     for row in EVENTS
-    if row.stream in (Stream.NODE, Stream.EVT, Stream.RUN) or row.subject.parameters == ("service",)
+    if row.stream not in (None, Stream.CMD) or row.subject.parameters == ("service",)
 )
 
 

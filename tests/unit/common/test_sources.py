@@ -7,7 +7,7 @@ import pytest
 from colo_common.adapters.stream_memory import matches
 from colo_common.events.enforcement import NodeRecovered, ReplicaEnded, ReplicaStarted
 from colo_common.events.eviction import EvictReplica
-from colo_common.events.job import JobSubmitted, ReplicasWanted, ReplicasWithdrawn, StopReplicas
+from colo_common.events.job import JobSubmitted, ReplicasChanged, ReplicasWanted, ReplicasWithdrawn, StopReplicas
 from colo_common.events.node import AllocatableChanged, LeaseRenewed, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import ApplyPlacements
 from colo_common.events.registry import EVENTS, Stream
@@ -54,16 +54,16 @@ def of_node(body: type, node: str = "n1.example") -> Hearing:
         ),
         pytest.param(
             [
-                Hearing(type=ReplicasWanted),
+                Hearing(type=JobSubmitted),
                 Hearing(type=ReplicaStarted),
-                Hearing(type=ReplicasWithdrawn),
+                Hearing(type=ReplicasChanged),
                 Hearing(type=ReplicaEnded),
                 Hearing(type=ReplicaEnded),
             ],
             [
                 Source(
-                    subject="colo.v1.evt.replica.wanted",
-                    also=("colo.v1.evt.replica.withdrawn",),
+                    subject="colo.v1.evt.job.submitted",
+                    also=("colo.v1.evt.replica.changed",),
                     stream="COLO_EVT",
                     durable="colo-jobs-evt",
                 ),
@@ -71,6 +71,14 @@ def of_node(body: type, node: str = "n1.example") -> Hearing:
                 Source(subject=f"{ENFORCED}.ended", stream="COLO_RUN", durable="colo-jobs-evt-enforcement-ended"),
             ],
             id="subjects with many nodes stay by themselves",
+        ),
+        pytest.param(
+            [Hearing(type=ReplicasWanted), Hearing(type=JobSubmitted), Hearing(type=ReplicasWithdrawn)],
+            [
+                Source(subject="colo.v1.evt.replica.>", stream="COLO_ASK", durable="colo-jobs-ask"),
+                Source(subject="colo.v1.evt.job.submitted", stream="COLO_EVT", durable="colo-jobs-evt"),
+            ],
+            id="streams are heard by themselves",
         ),
         pytest.param(
             [Hearing(type=NodeTopologyReported, replay=True), Hearing(type=AllocatableChanged, replay=True)],
@@ -91,7 +99,7 @@ def test_hearings_become_as_few_sources_as_can_be(hearings: list[Hearing], sourc
     assert list(sources_of("jobs", hearings)) == sources
 
 
-@pytest.mark.parametrize("stream", [Stream.EVT, Stream.RUN, Stream.NODE])
+@pytest.mark.parametrize("stream", [Stream.EVT, Stream.ASK, Stream.RUN, Stream.NODE])
 def test_all_events_of_a_stream_are_one_consumer(stream: Stream) -> None:
     rows = [row for row in EVENTS if row.stream is stream]
     (source,) = sources_of("gateway", [Hearing(type=row.body, durable=False) for row in rows])

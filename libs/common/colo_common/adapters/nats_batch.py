@@ -10,7 +10,7 @@ from typing import Final
 __all__ = ["BATCH_LEAST", "SYNCS_ONCE_SINCE", "BatchChoice"]
 
 #: Fewer messages than this are always stored one by one: the files that the server makes for a batch cost more.
-BATCH_LEAST: Final = 16
+BATCH_LEAST: Final = 32
 #: A server before this one (major, minor) syncs a batch message by message, and its files besides.
 SYNCS_ONCE_SINCE: Final = (2, 15)
 # Each way is tried this often before one is preferred.

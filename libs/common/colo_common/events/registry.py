@@ -49,14 +49,15 @@ __all__ = ["EVENTS", "REQUESTS", "STREAMS", "Event", "Question", "Stream", "even
 
 
 class Stream(StrEnum):
-    """JetStream streams. NODE keeps the last message of each subject for seven days, EVT and RUN every one, CMD until it was taken.
+    """JetStream streams. NODE keeps a subject's last message for seven days, EVT, ASK and RUN every one, CMD until it was taken.
 
-    RUN is what executors tell: some facts for each placement, from every node. A server stores (and may have to sync) the messages
-    of a stream one after the other, and what leads to decisions must not wait behind those.
+    A server stores (and may have to sync) the messages of a stream one after the other. So what a decision waits for, ASK, and what
+    executors tell, RUN (some facts for each placement, from every node), have streams of their own.
     """
 
     NODE = "COLO_NODE"
     EVT = "COLO_EVT"
+    ASK = "COLO_ASK"
     RUN = "COLO_RUN"
     CMD = "COLO_CMD"
 
@@ -77,22 +78,25 @@ STREAMS: Final[dict[Stream, StreamLimits]] = {
     Stream.NODE: StreamLimits(subjects=(f"{PREFIX}.evt.node.>",), max_msgs_per_subject=1, max_age_s=7 * 86_400),
     Stream.EVT: StreamLimits(
         subjects=tuple(
-            f"{PREFIX}.evt.{domain}.>"
+            f"{PREFIX}.evt.{domain}"
             for domain in (
-                "dead-letter",
-                "eviction",
-                "freshness",
-                "job",
-                "placement",
-                "pressure",
-                "queue",
-                "replica",
-                "reservation",
+                "dead-letter.>",
+                "eviction.>",
+                "freshness.>",
+                "job.>",
+                "placement.>",
+                "pressure.>",
+                "queue.>",
+                "replica.changed",
+                "reservation.>",
             )
         ),
         max_age_s=7 * 86_400,
     ),
     # After EVT, which had these subjects before: two streams must not keep the same one.
+    Stream.ASK: StreamLimits(
+        subjects=tuple(f"{PREFIX}.evt.replica.{what}" for what in ("wanted", "withdrawn")), max_age_s=7 * 86_400
+    ),
     Stream.RUN: StreamLimits(subjects=(f"{PREFIX}.evt.enforcement.>",), max_age_s=7 * 86_400),
     Stream.CMD: StreamLimits(subjects=(f"{PREFIX}.cmd.>",), max_age_s=86_400, work_queue=True),
 }
@@ -151,8 +155,8 @@ EVENTS: Final[tuple[Event, ...]] = (
     ),
     _event("evt.job.submitted", JobSubmitted, "jobs", Stream.EVT, "a job was accepted"),
     _event("evt.job.changed", JobStateChanged, "jobs", Stream.EVT, "a job changed its state"),
-    _event("evt.replica.wanted", ReplicasWanted, "jobs", Stream.EVT, "replicas want a place"),
-    _event("evt.replica.withdrawn", ReplicasWithdrawn, "jobs", Stream.EVT, "replicas no longer want a place"),
+    _event("evt.replica.wanted", ReplicasWanted, "jobs", Stream.ASK, "replicas want a place"),
+    _event("evt.replica.withdrawn", ReplicasWithdrawn, "jobs", Stream.ASK, "replicas no longer want a place"),
     _event("evt.replica.changed", ReplicasChanged, "jobs", Stream.EVT, "replicas of a job changed their states"),
     _event("evt.queue.changed", QueueChanged, "jobs", Stream.EVT, "counts of a queue"),
     _event("evt.placement.decided", PlacementsDecided, "scheduler", Stream.EVT, "placements committed to the ledger"),

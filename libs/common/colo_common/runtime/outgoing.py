@@ -24,7 +24,8 @@ _BACKLOG_WANTED = 4_000
 # With the bus away, at most this many are kept; then the oldest parcels go. Their inputs come again, their outbox rows stay.
 _BACKLOG_MOST = 20_000
 _OUTBOX_LEFT_MOST = 10_000
-_FLIGHTS_MOST = 4
+# One is being stored, the next one waits behind it. More would only be smaller ones: it is calls and batches that cost.
+_FLIGHTS_MOST = 2
 _LOOK_AGAIN_S = 0.5
 
 
