@@ -227,6 +227,16 @@ async def test_what_an_executor_was_killing_when_it_died_is_ended_by_the_next(po
         assert [start_ticks("/proc", pid) for pid in pids] == [None] * len(pids)
 
 
+async def test_who_was_asked_to_end_goes_before_all_other_batch_work(runtime, policy):
+    deaf = "trap '' TERM; echo deaf; while :; do sleep 0.05; done"
+    await start(runtime, a_run(deaf))
+    tree = CgroupTree(ROOT, policy.subtree)
+    await runtime.signal(signal("term"))
+    assert tree.value(Knob.CPU_WEIGHT, "batch/job.main.0@1") == ("262144" if tree.version == 1 else "10000")
+    assert tree.value(Knob.CPU_IDLE, "") == "1", "and gives way to everything else"
+    assert await runtime.reconcile() is None
+
+
 async def test_a_replica_above_its_memory_is_killed_and_told_so(runtime):
     program = f"{sys.executable} -c 'b = bytearray(1) * (200 << 20)'"
     await start(runtime, a_run(program, memory_bytes=64 << 20))

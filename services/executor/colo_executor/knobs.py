@@ -15,6 +15,7 @@ __all__ = [
     "QUOTA_MIN_US",
     "UNLIMITED",
     "WEIGHT_LEAST",
+    "WEIGHT_MOST",
     "Knob",
     "KnobFile",
     "agrees",
@@ -35,7 +36,8 @@ WEIGHT_LEAST: Final = 2
 """The least weight in v1's scale (cpu.shares); v2's least is 1."""
 
 _V1_UNLIMITED_BYTES: Final = 1 << 62
-_SHARES_MOST: Final = 262_144
+WEIGHT_MOST: Final = 262_144
+"""The greatest weight in v1's scale; v2's is 10000."""
 
 
 class Knob(StrEnum):
@@ -117,12 +119,12 @@ def quota_us(mcpu: int) -> int:
 
 def weight_v1(mcpu: int) -> int:
     """cpu.shares of a request: clamp(mcpu x 1024 // 1000, 2, 262144), as in koordinator's batch_resource.go."""
-    return max(WEIGHT_LEAST, min(_SHARES_MOST, mcpu * 1_024 // 1_000))
+    return max(WEIGHT_LEAST, min(WEIGHT_MOST, mcpu * 1_024 // 1_000))
 
 
 def weight_v2(shares: int) -> int:
     """cpu.weight of v1 shares: 1 + (shares - 2) x 9999 // 262142 (the linear rule; the kernel's file is read back anyway)."""
-    return 1 + (max(WEIGHT_LEAST, min(_SHARES_MOST, shares)) - WEIGHT_LEAST) * 9_999 // 262_142
+    return 1 + (max(WEIGHT_LEAST, min(WEIGHT_MOST, shares)) - WEIGHT_LEAST) * 9_999 // 262_142
 
 
 def text_of(knob: Knob, version: int, value: int | str) -> str:

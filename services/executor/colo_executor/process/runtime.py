@@ -206,7 +206,7 @@ class ProcessRuntime:
             return
         entry = Stopping(replica=effect.replica, attempt=effect.attempt, intent=effect.intent)
         await asyncio.to_thread(self._journal.append, entry)
-        await asyncio.to_thread(running.tree.terminate, running.group)
+        await asyncio.to_thread(self._terminate, running)
 
     async def remember(self, effect: RememberPlacement | RememberEnd) -> None:
         """Append to the journal."""
@@ -303,6 +303,11 @@ class ProcessRuntime:
         known = frozenset(self._running)
         self._tier.remove_unknown(known)
         self._online.remove_unknown(known)
+
+    def _terminate(self, running: _Running) -> None:
+        if not is_online(running.placement):
+            self._tier.hurry(running.token)
+        running.tree.terminate(running.group)
 
     def _kill(self, running: _Running) -> bool:
         if is_online(running.placement):

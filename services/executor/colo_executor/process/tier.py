@@ -22,7 +22,7 @@ from colo_executor.desired import (
 )
 from colo_executor.journal import JournalFile
 from colo_executor.journal_lines import Created, PreImage
-from colo_executor.knobs import PERIOD_US, UNLIMITED, Knob, quota_us
+from colo_executor.knobs import PERIOD_US, UNLIMITED, WEIGHT_MOST, Knob, quota_us
 from colo_executor.local import CeilingRefused, CeilingWritten, Drift
 from colo_executor.order import KnobWrite, cpuset_writes, quota_writes
 from colo_executor.process.leaving import CONTROLLERS, SUFFIX, Leaving
@@ -140,6 +140,11 @@ class Tier:
                 group = group_of(token)
                 self._quotas[group] = self.tree.quota_us(group)
                 self._requests[group] = placement.cpu_mcpu
+
+    def hurry(self, token: str) -> None:
+        """Let an attempt that was asked to end go before all other batch work; against online work it gives way as before."""
+        with contextlib.suppress(CgroupError, OSError):
+            self.tree.write(KnobWrite(path=group_of(token), knob=Knob.CPU_WEIGHT, value=WEIGHT_MOST))
 
     def kill(self, token: str) -> bool:
         """SIGKILL until nothing of the attempt is left, whatever else wants the CPU; False when something stayed. Blocks."""
