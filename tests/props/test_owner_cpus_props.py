@@ -131,3 +131,4 @@ def test_reserved_cpus_come_first_and_what_is_left_is_right(
     for what, number in told:
         life.step(what, number)
         life.look()
+    assert life.bench.find("r1").phase == "Available"
