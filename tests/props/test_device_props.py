@@ -333,6 +333,34 @@ def test_an_owner_that_must_stay_inside_gets_nothing_but_what_is_held_for_it(
         assert isinstance(beyond, DeviceChoice)
 
 
+@given(machines(), st.lists(REQUESTS, max_size=3), REQUESTS, LOCALITIES)
+def test_hints_are_all_the_zones_that_can_give_the_devices_and_no_others(
+    devices: tuple[Device, ...],
+    before: list[list[DeviceRequest]],
+    requests: list[DeviceRequest],
+    locality: DeviceLocality,
+) -> None:
+    # Each switch in a zone of its own.
+    apart = [replace(device, zone=int(device.pcie[1:])) for device in devices]
+    inventory = DeviceInventory(apart)
+    for index, earlier in enumerate(before):
+        taken = choose_devices(inventory, earlier)
+        if isinstance(taken, DeviceChoice):
+            inventory.hold((f"other/task/{index}", 1), taken.shares)
+    hints = device_hints(inventory, requests, range(4), locality=locality)
+    told = () if isinstance(hints, NoDevices) else tuple(hint.zones for hint in hints)
+    expected = [
+        zones
+        for size in range(1, 5)
+        for zones in combinations(range(4), size)
+        if isinstance(choose_devices(inventory, requests, zones, only_in_zones=True, locality=locality), DeviceChoice)
+    ]
+    if (0, 1, 2, 3) in expected:
+        assert list(told) == expected
+    else:
+        assert told == ()
+
+
 @given(machines(), REQUESTS, LOCALITIES)
 def test_every_hint_can_be_kept_and_the_best_devices_lie_in_some(
     devices: tuple[Device, ...], requests: list[DeviceRequest], locality: DeviceLocality

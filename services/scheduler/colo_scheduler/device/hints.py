@@ -15,7 +15,7 @@ from colo_scheduler.device.partition import NO_PARTITIONS, GpuPartitions
 __all__ = ["BEST_SCORE", "ZONES_MOST", "DeviceHint", "device_hints"]
 
 BEST_SCORE: Final = 500
-"""The score of zones that give the very devices which would be chosen without any zones: more than CPUs can score."""
+"""The score of zones that have the very devices which would be chosen without any zones: more than CPUs can score."""
 ZONES_MOST: Final = 8
 """On nodes with more zones only single zones, pairs and all zones together are looked at."""
 
@@ -54,8 +54,14 @@ def device_hints(
     if isinstance(best, NoDevices):
         return best
     sizes = range(1, len(ordered) + 1) if len(ordered) <= ZONES_MOST else (1, 2, len(ordered))
+    # What fits into some zones fits into more of them, but where kinds only follow each other, or groups are weighed.
+    grows = (locality.joint is None or locality.is_joint_sought) and partitions.by_size is None
+    home = {share.zone for share in best.shares}
     feasible: list[tuple[tuple[int, ...], bool]] = []
     for chosen_zones in (part for size in sizes for part in combinations(ordered, size)):
+        if grows and any(set(smaller) <= set(chosen_zones) for smaller, _ in feasible):
+            feasible.append((chosen_zones, home <= set(chosen_zones)))
+            continue
         found = choose_devices(
             inventory,
             requests,

@@ -51,6 +51,8 @@ def choose_together(
     first = needs[0]
     alone = choose_kind(first, stock, first.count, first.count)
     liked = frozenset() if isinstance(alone, NoDevices) else frozenset(place_of(room, scope) for room in alone)
+    if any(sum(place_of(room, scope) in places for room in fitting[need.kind]) < need.count for need in needs):
+        return _shortage(needs, fitting, places, scope, alone)
     for chosen in islice(_sets(places, first.count, liked, _zones_of(fitting, scope)), SETS_MOST):
         found: dict[str, list[DeviceRoom]] = {}
         for need in needs:
