@@ -18,6 +18,7 @@ from colo_scheduler.request import RequestClass, class_of
 from colo_scheduler.scorers.allocation import balanced_allocation, binpack, least_allocated, most_allocated
 from colo_scheduler.scorers.weights import ScorerWeights
 from colo_scheduler.stack import run_filters, scoring_of
+from colo_scheduler.zones import ZoneFree, choose_zones
 from tests.support.builders import GIB, a_node
 from tests.support.scheduler_story import COMMAND, EITHER, WORK, a_want, an_allocatable, topology_of
 from tests.support.scheduler_twin import TwinZone, fewest
@@ -237,6 +238,49 @@ def test_all_nodes_that_fit_come_in_the_order_of_their_keys(
     view = cluster_of(fleet).view(NOW_MS)
     expected = sorted(dumb.fitting(request), key=lambda row: dumb.key(row, request, by), reverse=True)
     assert [each.row for each in ranked(view, request, scoring_of(by))] == expected
+
+
+@given(st.one_of(fleets, crowds), st.one_of(wanted, small), weights)
+def test_each_node_is_taken_by_the_zones_that_choosing_among_them_gives(
+    fleet: list[Machine], request: RequestClass, by: ScorerWeights
+) -> None:
+    view, free = cluster_of(fleet).view(NOW_MS), Dumb(fleet).free
+    for each in ranked(view, request, scoring_of(by)):
+        node = view.nodes[each.row]
+        zones = [ZoneFree(slot, on, *free[each.row][slot]) for slot, on in enumerate(node.sockets)]
+        parts = choose_zones(request.cpu_mcpu, request.memory_bytes, zones)
+        assert parts is not None
+        assert each.shares == tuple(
+            ZoneShare(zone=node.zone_ids[slot], cpu_mcpu=cpu, memory_bytes=memory) for slot, cpu, memory in parts
+        )
+
+
+@given(st.one_of(fleets, crowds), st.one_of(wanted, small), weights, st.integers(1, 4))
+def test_scores_that_are_told_later_are_those_of_the_moment_of_the_decision(
+    fleet: list[Machine], request: RequestClass, by: ScorerWeights, count: int
+) -> None:
+    cluster, dumb = cluster_of(fleet), Dumb(fleet)
+    expected = sorted(dumb.fitting(request), key=lambda row: dumb.key(row, request, by), reverse=True)[:3]
+    # Nothing beside room is heard of, so the scorers of room alone count.
+    whole = scoring_of(by).total
+    decision = decide_class(cluster.view(NOW_MS), request, count, by, best_rows=3)
+    for number, choice in enumerate(decision.choices):
+        cluster.hold(cluster.nodes[choice.row], (f"p{number}", 1), choice.shares)
+    assert [(each.node, each.total) for each in decision.best] == [
+        (f"n{row:02}", dumb.key(row, request, by)[0] // whole) for row in expected
+    ]
+
+
+def test_a_node_that_holds_millions_of_times_what_it_may_is_bounded_without_a_warning() -> None:
+    rest = [(0, 0)] * 3
+    machines = [
+        Machine(0, [promise, *rest], held, Freshness.FRESH, False, False, True)
+        for promise, held in (((1000, GIB), []), ((0, 12), [(0, 0, 754_832_990)]))
+    ]
+    request = class_of(a_want(mcpu=1, memory_bytes=1))
+    candidates = Candidates(cluster_of(machines).view(NOW_MS), request, scoring_of(ScorerWeights()))
+    candidates.check()
+    assert [each.row for each in candidates.top(5)] == [0]
 
 
 @given(fleets, wanted)

@@ -52,16 +52,17 @@ def find_victims(
     if rows.size > NODES_MOST:
         rows = np.sort(rows[np.argsort(-pool.node_free_cpu[rows], kind="stable")[:NODES_MOST]])
     best: tuple[tuple[object, ...], Victims] | None = None
+    own = (request.band.rank, request.priority)
     for row in rows.tolist():
         node = view.nodes[row]
         lesser = [
-            placements[attempt]
+            placement
             for attempt in node.holds
             if attempt not in gone
-            and attempt in placements
-            and placements[attempt].node == node.name
-            and pool_of(placements[attempt].band) is name
-            and importance(placements[attempt]) < (request.band.rank, request.priority)
+            and (placement := placements.get(attempt)) is not None
+            and importance(placement) < own
+            and placement.node == node.name
+            and pool_of(placement.band) is name
         ]
         found = _on_node(pool, node, request, lesser)
         if found is None:
