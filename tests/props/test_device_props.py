@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import combinations, product
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -177,7 +177,6 @@ def fewest_places(inventory: DeviceInventory, requests: Sequence[DeviceRequest],
     return best
 
 
-@settings(max_examples=400)
 @given(
     machines(),
     st.lists(requests_of("gpu", True), max_size=2),

@@ -10,9 +10,10 @@ from colo_cli.failure import Failure
 from colo_cli.output import Format, bytes_text, cpu_text, print_data, print_table
 from colo_cli.submit import read_job_file
 
-__all__ = ["nearest_text", "never_text", "plan", "reason_text"]
+__all__ = ["devices_text", "nearest_text", "never_text", "plan", "reason_text"]
 
 _NODES_SHOWN = 10
+_PLACES_SHOWN = 10
 
 
 def plan(
@@ -55,6 +56,7 @@ def _print(answer: dict[str, Any]) -> None:
             shown = [f"{node} x{count}" for node, count in task["nodes"][:_NODES_SHOWN]]
             more = len(task["nodes"]) - len(shown)
             print("  " + ", ".join(shown) + (f" and {more} nodes more" if more else ""))
+        _print_devices(task["task"], answer["places"])
         if task["never"]:
             print(f"  {never_text(task['nearest'])}")
         else:
@@ -63,6 +65,23 @@ def _print(answer: dict[str, Any]) -> None:
         if task["placed"]:
             _print_scores(task["scores"])
     _print_victims(answer)
+
+
+def _print_devices(task: str, places: list[dict[str, Any]]) -> None:
+    """Which devices the first replicas of a task would get, where it asks for some."""
+    own = [place for place in places if place["replica"].partition("/")[0] == task and place.get("devices")]
+    for place in own[:_PLACES_SHOWN]:
+        print(f"  {place['replica']} on {place['node']}: {devices_text(place['devices'])}")
+    if len(own) > _PLACES_SHOWN:
+        print(f"  and {len(own) - _PLACES_SHOWN} more with devices")
+
+
+def devices_text(shares: list[dict[str, Any]]) -> str:
+    """ "gpu 0, gpu 1, nic 0 (50 %)"."""
+    return ", ".join(
+        f"{share['kind']} {share['device']}" + (f" ({pct} %)" if (pct := share.get("core_pct", 100)) < 100 else "")
+        for share in shares
+    )
 
 
 def _print_reasons(task: dict[str, Any]) -> None:

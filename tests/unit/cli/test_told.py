@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -94,10 +95,15 @@ def a_task(**changes: Any) -> dict[str, Any]:
     return {**task, **changes}
 
 
-def planned(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], task: dict[str, Any]) -> str:
+def planned(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    task: dict[str, Any],
+    places: Sequence[dict[str, Any]] = (),
+) -> str:
     answer = {
         "fits": False, "placed": task["placed"], "replicas": 2, "nodes": 3, "waiting": 0, "tasks": [task], "victims": [],
-        "by_preempting": 0,
+        "by_preempting": 0, "places": list(places),
     }  # fmt: skip
     monkeypatch.setattr(plan, "read_job_file", lambda _file: {})
     monkeypatch.setattr(Client, "call", lambda *_args, **_given: answer)
@@ -110,6 +116,21 @@ def test_scores_are_told_where_something_was_placed_by_them(
 ) -> None:
     assert "fewest-zones" not in planned(monkeypatch, capsys, a_task())
     assert "fewest-zones" in planned(monkeypatch, capsys, a_task(placed=1, nodes=[["n1", 1]]))
+
+
+def test_the_devices_of_a_place_are_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    devices = [{"kind": "gpu", "device": 3, "zone": 0}, {"kind": "nic", "device": 1, "zone": 0, "core_pct": 50}]
+    places = [{"replica": f"main/{n}", "node": "n1", "zones": [], "devices": devices} for n in range(12)]
+    places += [
+        {"replica": "other/0", "node": "n9", "zones": [], "devices": devices},
+        {"replica": "main/99", "node": "n1"},
+    ]
+    out = planned(monkeypatch, capsys, a_task(placed=1, nodes=[["n1", 12]]), places)
+    assert "  main/0 on n1: gpu 3, nic 1 (50 %)\n" in out
+    assert "  main/9 on n1" in out
+    assert "main/10 on" not in out
+    assert "  and 2 more with devices\n" in out
+    assert "n9" not in out
 
 
 def test_what_no_node_could_ever_hold_is_told_by_what_machines_have(
