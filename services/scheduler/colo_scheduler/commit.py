@@ -16,6 +16,7 @@ from colo_common.model.constraints import CpuExclusive
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Placement
+from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import Reason
 from colo_scheduler.announce import announce, order, released
 from colo_scheduler.attempts import Held, Over
@@ -75,6 +76,8 @@ class Commits:
         # What is assumed, and since when; the oldest first.
         self._assumed: dict[Attempt, int] = {}
         self.held: dict[Attempt, Held] = {}
+        self.least_important: tuple[int, int] | None = None
+        """Nothing that was ever held is less important than this band's rank and priority; None while nothing was."""
         self.unreadable: dict[str, tuple[str, ...]] = {}
         self.unmet: dict[str, tuple[int, int]] = {}
         """Revision and changes of rows that hold nothing, of nodes that nothing was heard of."""
@@ -97,7 +100,8 @@ class Commits:
         return [self.held[want.replica, want.attempt].placement for want in wants]
 
     def assume(self, chosen: Sequence[tuple[ReplicaWant, Choice]], now_ms: int) -> list[Effect]:
-        """Ask the ledger for places that were taken; at most RESERVATIONS_MAX in one call, a node's together."""
+        """Ask the ledger for places that equal wants took; at most RESERVATIONS_MAX in one call, a node's together."""
+        self._note_least(chosen[0][0].band, chosen[0][0].priority)
         by_row: dict[int, list[tuple[ReplicaWant, Choice]]] = {}
         for want, choice in chosen:
             by_row.setdefault(choice.row, []).append((want, choice))
@@ -137,6 +141,11 @@ class Commits:
             generation = held.generation
             reservations.append(Reservation(placement=held.placement, generation=generation, inside=choice.inside))
         return NodeReserve(node=node.name, expect=expect, reservations=tuple(reservations))
+
+    def _note_least(self, band: PriorityBand, priority: int) -> None:
+        importance = (band.rank, priority)
+        if self.least_important is None or importance < self.least_important:
+            self.least_important = importance
 
     # ---- answers
 
@@ -341,6 +350,7 @@ class Commits:
             is_confirmed = attempt in confirmed
             held = Held(place, reservation.generation, is_confirmed=is_confirmed, inside=reservation.inside)
             self.held[attempt] = held
+            self._note_least(place.band, place.priority)
             pool, holding = pool_of(place.band), holding_of(place)
             self._cluster.hold(node, attempt, place.zones, pool, holding, at_ms=place.decided_at_ms)
             if self._queue.remove(attempt) is not None:
@@ -389,6 +399,9 @@ class Commits:
                 raise InvariantBroken("a hold is not in its node", replica=attempt[0], attempt=attempt[1])
             if attempt in self._queue:
                 raise InvariantBroken("an attempt both waits and holds a place", replica=attempt[0], attempt=attempt[1])
+        ranks = {(held.placement.band.rank, held.placement.priority) for held in self.held.values()}
+        if ranks and (self.least_important is None or min(ranks) < self.least_important):
+            raise InvariantBroken("something less important is held than was noted", least=min(ranks))
         total = sum(len(node.holds) for node in self._cluster.nodes)
         if total != len(self.held):
             raise InvariantBroken("an attempt is held twice", in_nodes=total, held=len(self.held))

@@ -103,7 +103,7 @@ class SchedulerCore:
         self.reserve = Reserve(self.cluster, self.queue, self.commits, self.counts, self.shards, self._end)
         self._reserves = reserves
         self._plans = Plans(self.cluster, self.policy)
-        self._proposals = Proposals(self.cluster, self.commits.held, self._records, self.counts)
+        self._proposals = Proposals(self.cluster, self.commits, self._records, self.counts)
         self._has_overflowed = False
         self._refresh_at_ms: int | None = None
         self._ask_again_at_ms: int | None = None

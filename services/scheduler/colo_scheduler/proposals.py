@@ -21,6 +21,7 @@ from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.reasons import Reason
 from colo_scheduler.attempts import Held
 from colo_scheduler.cluster import Cluster
+from colo_scheduler.commit import Commits
 from colo_scheduler.explain import Report
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.preempt import Victims, find_victims, take_place_of
@@ -64,9 +65,10 @@ class _Placements(Mapping[Attempt, Placement]):
 class Proposals:
     """The classes for which a search is due, at most 64; of more the one that waits longest is left out."""
 
-    def __init__(self, cluster: Cluster, held: Mapping[Attempt, Held], records: Records, counts: Counter[str]) -> None:
+    def __init__(self, cluster: Cluster, commits: Commits, records: Records, counts: Counter[str]) -> None:
         self._cluster = cluster
-        self._placements = _Placements(held)
+        self._commits = commits
+        self._placements = _Placements(commits.held)
         self._records = records
         self._counts = counts
         self._asked: OrderedDict[RequestClass, _Asked] = OrderedDict()
@@ -120,6 +122,9 @@ class Proposals:
 
     def _find(self, request: RequestClass, now_ms: int) -> Victims | None:
         """Victims after whom the request fits by every filter: where it needs more than amounts, that is tried."""
+        least = self._commits.least_important
+        if least is None or least >= (request.band.rank, request.priority):
+            return None
         view = self._cluster.view(now_ms)
         found = find_victims(view, request, self._placements)
         if found is None or not needs_search(view, request):

@@ -103,3 +103,13 @@ def test_searches_wait_for_decisions_and_their_number_is_limited() -> None:
         facts += [effect.fact for effect in bench.wake() if isinstance(effect, Publish)]
     assert len(proposals(facts)) == 64
     assert bench.core.counts["preemptions_left_out"] == 36
+
+
+def test_what_was_least_important_of_all_holds_is_known_however_they_came_to_be_known() -> None:
+    bench = a_bench("n1", "n2")
+    assert bench.core.commits.least_important is None
+    say(bench, a_want("mid/t/0", mcpu=1_000, priority=5))
+    assert bench.core.commits.least_important == (PriorityBand.BATCH.rank, 5)
+    say(bench, a_want("low/t/0", mcpu=1_000, priority=2), a_want("high/t/0", mcpu=1_000, priority=9))
+    assert bench.core.commits.least_important == (PriorityBand.BATCH.rank, 2)
+    bench.core.check()
