@@ -132,7 +132,6 @@ def test_constraints_survive_a_message_and_cost_it_nothing_where_they_say_nothin
             "place.devices.gpu.memory_pct", "must not stand beside",
         ),
         ({"devices": {"gpu": {"count": 1, "scope": "rack"}}}, "BE", "1", "place.devices.gpu.scope", "must be one of node"),
-        ({"devices": {"gpu": {"count": 2, "scope": "device"}}}, "BE", "1", "place.devices.gpu.scope", "only one device"),
         (
             {"devices": {"gpu": {"count": 2, "core_pct": 50, "scope": "pcie"}}}, "BE", "1",
             "place.devices.gpu.scope", "shares of several GPUs",
