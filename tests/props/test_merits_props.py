@@ -385,10 +385,10 @@ def test_a_trial_decides_the_same_and_leaves_no_trace(
     trial = cluster.trial(NOW_MS)
     for number, (request, count) in enumerate(turns):
         job = request.job or "other"
-        for choice in decide_class(trial, request, count, by).choices:
+        for index, choice in enumerate(decide_class(trial, request, count, by).choices):
             assert choice.row == twin.best(request)
             fleet[choice.row].more.append((request.is_prod, job, request.cpu_mcpu, request.memory_bytes))
-            trial.take(pool_of(request.band), choice.row, choice.shares, (f"{job}/main/{number}.{len(fleet)}", 0))
+            trial.take(pool_of(request.band), choice.row, choice.shares, (f"{job}/main/{number}.{index}", 0))
     assert before == [cluster.merits.loads.scores(request, len(fleet), NOW_MS).tolist() for request, _ in turns]
     cluster.check()
     assert not any(node.holds for node in cluster.nodes if not fleet[node.row].held)
