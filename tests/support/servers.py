@@ -37,9 +37,9 @@ def nats_server(*, sync_always: bool = False) -> Iterator[NatsServer]:
 
 
 @contextmanager
-def redis_server() -> Iterator[RedisServer]:
-    """A redis-server without persistence on a Unix socket, stopped and removed at the end."""
-    with _running(RedisServer()) as server:
+def redis_server(*, appendfsync: str = "") -> Iterator[RedisServer]:
+    """A redis-server on a Unix socket, without persistence unless told to, stopped and removed at the end."""
+    with _running(RedisServer(appendfsync=appendfsync)) as server:
         yield server
 
 

@@ -65,11 +65,22 @@ class NatsServer(ServerProcess):
 
 
 class RedisServer(ServerProcess):
-    """redis-server without persistence on a Unix socket, or on the loopback address when a port is asked for."""
+    """redis-server on a Unix socket, or on the loopback address when a port is asked for; it keeps nothing unless told to."""
 
-    def __init__(self, *, program: Path | None = None, directory: Path | None = None, port: int | None = None) -> None:
-        """Take the program (None: find it), the directory (None: a temporary one) and a port (None: a Unix socket)."""
-        super().__init__(_REDIS, program=program, directory=directory, port=port)
+    def __init__(
+        self,
+        *,
+        program: Path | None = None,
+        directory: Path | None = None,
+        port: int | None = None,
+        appendfsync: str = "",
+    ) -> None:
+        """Take the program (None: find it), the directory (None: a temporary one) and a port (None: a Unix socket).
+
+        `appendfsync`: empty for a server without persistence, else how often its append-only file is synced (always, everysec, no).
+        """
+        recipe = structs.replace(_REDIS, arguments=partial(_redis_arguments, appendfsync=appendfsync))
+        super().__init__(recipe, program=program, directory=directory, port=port)
 
 
 def _scripts_directory() -> Path:
@@ -116,15 +127,16 @@ def _nats_ready_url(directory: Path, _port: int | None, pid: int) -> str | None:
     return None
 
 
-def _redis_arguments(directory: Path, port: int | None) -> list[str]:
-    nothing_on_disk = ["--save", "", "--appendonly", "no", "--dir", str(directory)]
+def _redis_arguments(directory: Path, port: int | None, appendfsync: str = "") -> list[str]:
+    appends = ["--appendonly", "yes", "--appendfsync", appendfsync] if appendfsync else ["--appendonly", "no"]
+    on_disk = ["--save", "", *appends, "--dir", str(directory)]
     if port is not None:
-        return ["--bind", "127.0.0.1", "--port", str(port), *nothing_on_disk]
+        return ["--bind", "127.0.0.1", "--port", str(port), *on_disk]
     path = str(_redis_socket(directory))
     if len(path.encode()) > SOCKET_PATH_LIMIT_BYTES:
         rule = f"its socket's path must not be longer than {SOCKET_PATH_LIMIT_BYTES} bytes; set TMPDIR to a shorter one"
         raise InvalidInput("redis-server", rule, path)
-    return ["--port", "0", "--unixsocket", path, "--unixsocketperm", "700", *nothing_on_disk]
+    return ["--port", "0", "--unixsocket", path, "--unixsocketperm", "700", *on_disk]
 
 
 def _redis_ready_url(directory: Path, port: int | None, _pid: int) -> str | None:

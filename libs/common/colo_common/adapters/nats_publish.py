@@ -16,7 +16,7 @@ import msgspec
 import nats.errors
 import structlog
 
-from colo_common.adapters.nats_batch import BATCH_LEAST, BatchChoice
+from colo_common.adapters.nats_batch import LEARN_LEAST, BatchChoice
 from colo_common.adapters.nats_client import DirectClient, message_bytes, status_of
 from colo_common.adapters.nats_errors import NATS_ERRORS, api_error, port_error
 from colo_common.ports import Outgoing, PortError, Refused, Unavailable
@@ -118,14 +118,14 @@ class Publisher:
             awaited.flight.settle(token, failure)
 
     def _lots(self, messages: Sequence[Outgoing]) -> dict[str, _Lot]:
-        """What goes to each stream that gets enough of the messages for a batch."""
-        if len(messages) < BATCH_LEAST:
+        """What goes to each stream that gets enough of the messages to learn from, or for a batch."""
+        if len(messages) < LEARN_LEAST:
             return {}
         now_s = asyncio.get_running_loop().time()
         counts = Counter(self._batching_stream(message.subject) for message in messages if message.durable)
         lots: dict[str, _Lot] = {}
         for stream, size in counts.items():
-            if stream and size >= BATCH_LEAST:
+            if stream and size >= LEARN_LEAST:
                 lots[stream] = lot = _Lot(stream, size, now_s)
                 if self._choice.is_batch(stream, size, now_s):
                     self._count += 1
@@ -218,7 +218,7 @@ class Publisher:
         lot.stored += count
         if lot.stored == lot.size:
             took_s = asyncio.get_running_loop().time() - lot.begun_s
-            self._choice.learn(lot.stream, lot.size, bool(lot.batch_id), took_s)
+            self._choice.learn(lot.size, bool(lot.batch_id), took_s)
 
 
 def _answer(data: bytes, headers: bytes, subject: str) -> _Ack | PortError:
