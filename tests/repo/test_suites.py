@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from tests.repo.tree import ROOT, modules, parsed, shown
+from tests.repo.tree import ROOT, functions_of, mentioning, modules, parsed, shown, text_of
 
 TESTS = ROOT / "tests"
 #: The one place where a test may wait in real time, bounded and for a condition.
@@ -27,10 +27,11 @@ def in_virtual_time(path: Path) -> bool:
 def test_no_test_sleeps() -> None:
     found = [
         shown(path, node.lineno)
-        for path in modules("tests")
+        for path in mentioning("sleep", modules("tests"))
         if path not in MAY_WAIT and not path.is_relative_to(BENCH)
+        for allow_asyncio in (in_virtual_time(path),)
         for node in ast.walk(parsed(path))
-        if isinstance(node, ast.Call) and _is_a_sleep(node, allow_asyncio=in_virtual_time(path))
+        if isinstance(node, ast.Call) and _is_a_sleep(node, allow_asyncio=allow_asyncio)
     ]
     assert not found, f"use the virtual loop, or tests.support.waiting.eventually: {found}"
 
@@ -40,8 +41,8 @@ def test_no_test_is_tried_twice_or_mocked() -> None:
     found = [
         shown(path, number)
         for path in modules("tests")
-        if path != here
-        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if path != here and (RETRIES.search(text_of(path)) or MOCKS.search(text_of(path)))
+        for number, line in enumerate(text_of(path).splitlines(), 1)
         if RETRIES.search(line) or MOCKS.search(line)
     ]
     assert not found, found
@@ -55,7 +56,7 @@ def test_every_folder_of_tests_is_a_package() -> None:
 def test_nothing_imports_a_conftest() -> None:
     found = [
         shown(path, node.lineno)
-        for path in modules("tests")
+        for path in mentioning("conftest", modules("tests"))
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("conftest")
     ]
@@ -64,26 +65,13 @@ def test_nothing_imports_a_conftest() -> None:
 
 def test_every_test_function_asserts_something() -> None:
     found = [
-        f"{shown(path, node.lineno)} {node.name}"
+        f"{shown(path, function.line)} {function.name}"
         for path in modules("tests")
         if path.name.startswith("test_")
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
-        if not any(_can_fail(part) for part in ast.walk(node))
+        for function in functions_of(path)
+        if function.name.startswith("test_") and not function.can_fail
     ]
     assert not found, found
-
-
-def _can_fail(node: ast.AST) -> bool:
-    """An assertion, an expected error, or a call of something that checks (play, check_..., assert_..., run_...)."""
-    if isinstance(node, ast.Assert):
-        return True
-    if not isinstance(node, ast.Call):
-        return False
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    return name in {"raises", "warns", "fail"} or name.startswith(
-        ("play", "check", "assert", "run", "expect", "verify")
-    )
 
 
 def _is_a_sleep(call: ast.Call, *, allow_asyncio: bool) -> bool:

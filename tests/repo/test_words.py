@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.repo.tree import ROOT, files, modules, shown
+from tests.repo.tree import ROOT, files, mentioning, modules, shown, text_of
 
 #: Joined here so that this file does not find itself.
 SUBJECT_ROOT = ".".join(("colo", "v1"))
@@ -16,9 +16,9 @@ def test_subjects_are_spelt_only_in_the_wire_contract() -> None:
     contract = ROOT / "libs/common/colo_common/events"
     found = [
         shown(path, number)
-        for path in modules("libs", "services")
+        for path in mentioning(f"{SUBJECT_ROOT}.", modules("libs", "services"))
         if not path.is_relative_to(contract)
-        for number, line in enumerate(path.read_text().splitlines(), 1)
+        for number, line in enumerate(text_of(path).splitlines(), 1)
         if f"{SUBJECT_ROOT}." in line and re.search(rf"""["'`]{re.escape(SUBJECT_ROOT)}\.""", line)
     ]
     assert not found, f"use the objects of colo_common.events.subjects: {found}"
@@ -29,7 +29,7 @@ def test_no_file_names_the_home_of_one_machine() -> None:
     for path in files():
         if path.suffix in BINARY:
             continue
-        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
-            if HOME_PATH.search(line):
-                found.append(shown(path, number))
+        text = path.read_text(errors="replace")
+        if HOME_PATH.search(text):
+            found += [shown(path, number) for number, line in enumerate(text.splitlines(), 1) if HOME_PATH.search(line)]
     assert not found, found

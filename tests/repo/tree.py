@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import subprocess
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
 SERVICES: Final = ("collector", "overcommit", "jobs", "scheduler", "executor", "evictor", "gateway")
@@ -34,10 +35,22 @@ def _is_left_out(path: Path) -> bool:
     return any(part in HIDDEN_OR_BUILT or (part.startswith(".") and part != ".ci") for part in path.parts)
 
 
+@cache
 def modules(*folders: str) -> tuple[Path, ...]:
     """Return the Python files under the folders ("libs", "services", "tests"), in order of name."""
-    roots = tuple(ROOT / folder for folder in folders)
-    return tuple(path for path in files() if path.suffix == ".py" and any(path.is_relative_to(root) for root in roots))
+    roots = tuple(f"{ROOT / folder}/" for folder in folders)
+    return tuple(path for path in files() if path.suffix == ".py" and str(path).startswith(roots))
+
+
+@cache
+def text_of(path: Path) -> str:
+    """Return a module's source."""
+    return path.read_text()
+
+
+def mentioning(word: str, paths: Iterable[Path]) -> tuple[Path, ...]:
+    """Return the modules whose text has the word: only these need be parsed to look for its use."""
+    return tuple(path for path in paths if word in text_of(path))
 
 
 def shown(path: Path, line: int | None = None) -> str:
@@ -48,8 +61,50 @@ def shown(path: Path, line: int | None = None) -> str:
 
 @cache
 def parsed(path: Path) -> ast.Module:
-    """Return the syntax tree of a module."""
-    return ast.parse(path.read_text(), filename=str(path))
+    """Return the syntax tree of a module. It is kept: ask `functions_of` about every module of the project."""
+    return ast.parse(text_of(path), filename=str(path))
+
+
+class Function(NamedTuple):
+    """What the rules ask of one function or method."""
+
+    name: str
+    line: int
+    lines: int
+    """How long it is without its docstring: explaining more must not cost code."""
+    can_fail: bool
+    """Whether it asserts, expects an error, or calls something that checks (play, check_..., assert_..., run_...)."""
+
+
+@cache
+def functions_of(path: Path) -> tuple[Function, ...]:
+    """Return the functions and methods of a module, nested ones too; its syntax tree is not kept."""
+    return tuple(
+        Function(node.name, node.lineno, _lines(node), any(_can_fail(part) for part in ast.walk(node)))
+        for node in ast.walk(ast.parse(text_of(path), filename=str(path)))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+
+
+def _lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    assert node.end_lineno is not None
+    lines = node.end_lineno - node.lineno + 1
+    first = node.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+        assert first.end_lineno is not None
+        lines -= first.end_lineno - first.lineno + 1
+    return lines
+
+
+def _can_fail(node: ast.AST) -> bool:
+    if isinstance(node, ast.Assert):
+        return True
+    if not isinstance(node, ast.Call):
+        return False
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    return name in {"raises", "warns", "fail"} or name.startswith(
+        ("play", "check", "assert", "run", "expect", "verify")
+    )
 
 
 def service_package(service: str) -> Path:
