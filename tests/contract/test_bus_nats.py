@@ -12,6 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 import nats
+import nats.aio.msg
 import pytest
 from nats.js.api import AckPolicy, ConsumerConfig
 
@@ -270,3 +271,26 @@ async def test_services_are_discoverable(nats_url: str) -> None:
 
 async def _is_ready(bus: NatsBus) -> bool:
     return await bus.ready() == ""
+
+
+async def test_who_is_cancelled_as_the_answer_comes_ends_all_the_same(server: NatsServer) -> None:
+    bus, asker = await connected(server.url), await connected(server.url)
+    heard = asyncio.Event()
+
+    async def silent(_msg: object) -> None:
+        heard.set()
+
+    try:
+        await bus._connection.client.subscribe("colo.v1.req.jobs.list", cb=silent)
+        await bus._connection.client.flush()
+        asking = asyncio.create_task(asker.ask("colo.v1.req.jobs.list", b"{}", 30))
+        await heard.wait()
+        (answer,) = asker._connection.client._resp_map.values()
+        # Both in one round of the loop: the asker is woken by the answer and by the cancellation.
+        answer.set_result(nats.aio.msg.Msg(asker._connection.client, data=b"late"))
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+    finally:
+        await asker.close()
+        await bus.close()

@@ -108,12 +108,18 @@ class NatsBus:
         """The answer of one member of the service that answers the subject."""
         self._connection.check()
         doing = f"ask {subject}"
+        task = asyncio.current_task()
+        cancelled_before = task.cancelling() if task else 0
         try:
             msg = await self._connection.client.request(
                 subject, data, timeout=timeout_s, headers=dict(headers or {}) or None
             )
         except NATS_ERRORS as error:
             raise port_error(error, doing) from error
+        finally:
+            if task and task.cancelling() > cancelled_before:
+                # Python 3.11's wait_for, which the library asks with, forgets a cancellation that comes with the answer.
+                raise asyncio.CancelledError
         failed = (msg.headers or {}).get("Nats-Service-Error")
         if failed:
             raise Unavailable(f"{doing}: {failed}")
