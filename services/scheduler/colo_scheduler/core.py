@@ -386,7 +386,7 @@ class SchedulerCore:
             cost = SEARCH_COST if needs_search(view, request) else 1
             wants = self.queue.take(request, min(max(1, budget // cost), self.policy.quantum))
             budget -= len(wants) * cost
-            if self.reserve.has_places:
+            if self.reserve.has_places and not request.reserves:
                 wants = self._serve_owners(view, request, wants, effects)
             asked = self.reserve.narrowed(request) if request.reserves else request
             decision = decide_turn(

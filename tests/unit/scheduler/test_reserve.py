@@ -444,3 +444,13 @@ def test_what_a_reservation_lacks_for_its_owner_is_told_with_its_amount(
     (fact,) = [each.fact for each in said if isinstance(each, Publish) and isinstance(each.fact, PlacementRejected)]
     assert fact.nearest is not None
     assert shortage_text(**structs.asdict(fact.nearest)) == text
+
+
+def test_a_reservation_takes_no_place_of_another_one_even_where_that_is_for_everybody() -> None:
+    bench = a_bench(nodes=2)
+    reserve(bench, "open", mcpu=4000, owners=(OwnerTerm(),), allocate_once=False)
+    reserve(bench, "other", mcpu=4000)
+    assert [bench.find(name).phase for name in ("open", "other")] == ["Available", "Available"]
+    assert bench.find("open").owners == ()
+    assert sum(share.cpu_mcpu for share in bench.find("open").left.zones) == 4000
+    bench.core.check()
