@@ -178,7 +178,7 @@ class Plan:
         places.use(placement_of(taken.want, self._view.nodes[row], taken.choice, self._view.now_ms))
         left = places.placement(taken.reservation) or before
         self._view.leave(name, row, before.zones, attempt)
-        self._view.take(name, row, left.zones, attempt, holding_of(left))
+        self._view.take(name, row, left.zones, attempt, holding_of(left), is_choice=False)
         self._take([taken.want], 0, taken.choice)
 
     def _report(self, request: RequestClass, want: ReplicaWant, decision: ClassDecision) -> Report:

@@ -97,7 +97,7 @@ def take_place_of(view: View, request: RequestClass, victims: Victims, attempt: 
         return True
     for placement in victims.leaving:
         held = holding_of(placement)
-        view.take(name, row, placement.zones, (placement.replica, placement.attempt), held)
+        view.take(name, row, placement.zones, (placement.replica, placement.attempt), held, is_choice=False)
     return False
 
 

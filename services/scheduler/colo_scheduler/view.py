@@ -62,11 +62,17 @@ class View:
         shares: tuple[ZoneShare, ...],
         attempt: Attempt = _NOBODY,
         holding: Holding | None = None,
+        *,
+        is_choice: bool = True,
     ) -> None:
-        """Subtract a choice from a pool: for trials, in a view of the cluster itself `Cluster.hold` is the way."""
+        """Subtract a choice from a pool: for trials, in a view of the cluster itself `Cluster.hold` is the way.
+
+        Raises InvariantBroken for a choice of CPUs or devices that are not free. What was held before (not `is_choice`) is taken
+        as it is: the node may give out less by now.
+        """
         node = self.nodes[row]
         move_shares(node, self.pools[name], costs_of(node, name, shares, holding), 1)
-        self.stock.take(name, row, attempt, holding, is_choice=True)
+        self.stock.take(name, row, attempt, holding, is_choice=is_choice)
         self.merits.hold(row, name, attempt, shares, self.now_ms)
         if holding is not None:
             self.refusals.forget(row)

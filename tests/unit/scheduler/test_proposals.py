@@ -2,9 +2,12 @@
 
 from typing import Any
 
+from msgspec import structs
+
 from colo_common.events.effects import Publish
 from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
 from colo_common.events.placement import PlacementRejected, PreemptionProposed
+from colo_common.model.node_rules import NodeRules
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from tests.support.builders import GIB, a_node, a_topology
@@ -89,6 +92,23 @@ def test_where_own_cpus_are_asked_for_the_place_is_tried_out() -> None:
     (proposed,) = proposals(facts)
     assert [victim.replica for victim in proposed.proposal.victims] == ["low/t/0"]
     assert {attempt: held.placement for attempt, held in bench.core.commits.held.items()} == before
+    bench.core.check()
+
+
+def test_who_holds_cpus_that_the_node_gives_out_no_more_is_no_victim_in_vain() -> None:
+    bench = a_bench("n1", cpus=4, is_online=True)
+    online: dict[str, Any] = {"qos": QosClass.LSR, "band": PriorityBand.PROD}
+    say(bench, a_want("low/t/0", mcpu=2_000, **online))
+    say(bench, a_want("peer/t/0", mcpu=1_000, priority=9, **online))
+    # The operator keeps back what somebody holds by now.
+    kept = bench.core.commits.held["low/t/0", 1].placement.cpus[0]
+    said = bench.core.cluster.node("n1").said
+    assert said is not None
+    rules = NodeRules(reserved_cpus=kept, reserved_cpus_only=True)
+    bench.say(structs.replace(said, rules=rules, at_ms=1))
+    facts = say(bench, a_want("high/t/0", mcpu=2_000, priority=9, **online))
+    assert [type(fact) for fact in facts] == [PlacementRejected]
+    assert ("low/t/0", 1) in bench.core.commits.held
     bench.core.check()
 
 
