@@ -33,7 +33,6 @@ from colo_scheduler.scorers.recent_eviction import (
     recent_eviction,
     recent_eviction_of_rows,
 )
-from colo_scheduler.scorers.weights import Scorer, combine, combine_rows, parse_weights
 
 amounts = st.one_of(st.integers(0, 12), st.integers(0, 1 << 40), st.integers(AMOUNT_MAX - 2, AMOUNT_MAX))
 weights = st.integers(0, 1000)
@@ -122,15 +121,3 @@ def test_a_penalty_never_grows_by_waiting_and_follows_the_curve(
     exact = penalty * 2 ** (-first_ms / half_life_ms)
     # A step of the table is 1.1 % wide and the last digits are cut.
     assert exact - 2 <= left <= exact * 1.0112 + 1
-
-
-@given(
-    st.dictionaries(st.sampled_from(Scorer), st.integers(1, 1000), min_size=1),
-    st.lists(st.lists(st.integers(0, 100), min_size=len(Scorer), max_size=len(Scorer)), min_size=1, max_size=4),
-)
-def test_combined_scores_of_all_nodes_are_those_of_each(by: dict[Scorer, int], table: list[list[int]]) -> None:
-    parsed = parse_weights({scorer.value: weight for scorer, weight in by.items()})
-    scores = {scorer: np.array([row[number] for row in table]) for number, scorer in enumerate(Scorer)}
-    expected = [combine(dict(zip(Scorer, row, strict=True)), parsed) for row in table]
-    assert combine_rows(scores, parsed).tolist() == expected
-    assert all(0 <= score <= 100 for score in expected)

@@ -4,29 +4,18 @@ rule.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 
-__all__ = [
-    "COUNTER_MAX",
-    "cpu_list",
-    "decimal_hundredths",
-    "flat_keyed",
-    "numbered_lines",
-    "single_count",
-    "unsigned",
-    "where",
-]
+__all__ = ["COUNTER_MAX", "cpu_list", "flat_keyed", "numbered_lines", "single_count", "unsigned", "where"]
 
 COUNTER_MAX: Final = 2**64 - 1
 """Every counter that is read here is at most a u64 in the kernel."""
 
 _LINES_MAX: Final = 100_000
-_DECIMAL: Final = re.compile(r"([0-9]{1,15})\.([0-9]{2})", re.ASCII)
 
 
 def where(path: str, line: int) -> str:
@@ -83,11 +72,3 @@ def cpu_list(path: str, text: str) -> CpuSet:
     Raises InvalidInput that names the file; the rule is that of CpuSet.parse.
     """
     return CpuSet.parse(text.strip(), where(path, 1))
-
-
-def decimal_hundredths(word: str, field: str) -> int:
-    """Hundredths of a number that the kernel prints with two decimals ("0.27" is 27), exactly. Raises InvalidInput."""
-    match = _DECIMAL.fullmatch(word)
-    if match is None:
-        raise InvalidInput(field, "must be a decimal number with two digits after the point", word)
-    return int(match[1]) * 100 + int(match[2])

@@ -5,11 +5,11 @@ Every error names the file, the line and the rule.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Literal
 
 from msgspec import Struct
 
-from colo_collector.kernel_text import cpu_list, flat_keyed, numbered_lines, single_count, unsigned, where
+from colo_collector.kernel_text import cpu_list, flat_keyed, single_count, unsigned, where
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 
@@ -22,14 +22,7 @@ __all__ = [
     "parse_cpu_stat",
     "parse_cpu_usage_ns",
     "parse_group_memory",
-    "parse_limit_bytes",
-    "parse_procs",
 ]
-
-V1_UNLIMITED_BYTES: Final = 2**63 - 4096
-"""What v1 shows for no limit: the largest number of whole pages (9223372036854771712 with pages of 4 KiB)."""
-
-_PAGE_MAX_BYTES: Final = 65_536
 
 
 class CpuStat(Struct, frozen=True, kw_only=True):
@@ -162,23 +155,6 @@ def _line_value(path: str, text: str, key: str) -> int | None:
     return unsigned(word, where(path, text.count("\n", 0, begin) + 1))
 
 
-def parse_limit_bytes(path: str, text: str) -> int | None:
-    """A memory limit in bytes; None for no limit: "max" on v2, the largest number of whole pages on v1."""
-    if text.strip() == "max":
-        return None
-    limit_bytes = single_count(path, text)
-    return None if limit_bytes >= V1_UNLIMITED_BYTES - _PAGE_MAX_BYTES else limit_bytes
-
-
 def cpuset_of_group(path: str, text: str) -> CpuSet:
     """The CPUs of cpuset.cpus, cpuset.effective_cpus or cpuset.cpus.effective; an empty file is the empty set."""
     return cpu_list(path, text)
-
-
-def parse_procs(path: str, text: str) -> tuple[int, ...]:
-    """The process ids of cgroup.procs, ascending. 0 stands for a process outside this pid namespace and may come more
-    than once.
-
-    Raises InvalidInput for a line that is no number.
-    """
-    return tuple(sorted(unsigned(line, where(path, number)) for number, line in numbered_lines(path, text)))

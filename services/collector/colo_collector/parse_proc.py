@@ -10,21 +10,17 @@ from typing import Final
 
 from msgspec import Struct
 
-from colo_collector.kernel_text import decimal_hundredths, numbered_lines, unsigned, where
+from colo_collector.kernel_text import numbered_lines, unsigned, where
 from colo_common.model.invalid import InvalidInput
 
 __all__ = [
     "CpuTicks",
-    "Load",
     "MachineCpuTicks",
     "Meminfo",
-    "Uptime",
     "ZoneMeminfo",
     "parse_boot_id",
-    "parse_loadavg",
     "parse_meminfo",
     "parse_stat",
-    "parse_uptime",
     "parse_zone_meminfo",
 ]
 
@@ -109,23 +105,6 @@ class ZoneMeminfo(Struct, frozen=True, kw_only=True):
         The kernel gives no MemAvailable for a zone; this sum is Koordinator's (NUMA memory usage of its node metric).
         """
         return max(self.total_bytes - self.free_bytes - self.file_lru_bytes - self.slab_reclaimable_bytes, 0)
-
-
-class Load(Struct, frozen=True, kw_only=True):
-    """Load averages in thousandths, and how many threads run now and exist."""
-
-    load1_milli: int
-    load5_milli: int
-    load15_milli: int
-    runnable: int
-    threads: int
-
-
-class Uptime(Struct, frozen=True, kw_only=True):
-    """Milliseconds since boot, and idle milliseconds summed over all CPUs."""
-
-    up_ms: int
-    idle_ms: int
 
 
 def parse_stat(text: str, path: str = "/proc/stat") -> MachineCpuTicks:
@@ -231,30 +210,6 @@ def _needed(found: dict[str, int], key: str, path: str) -> int:
     if key not in found:
         raise InvalidInput(path, f"must have a line {key}", None)
     return found[key]
-
-
-def parse_loadavg(text: str, path: str = "/proc/loadavg") -> Load:
-    """The load averages.
-
-    Raises InvalidInput unless the line has three averages, "runnable/threads" and the last pid.
-    """
-    field = where(path, 1)
-    words = text.split()
-    if len(words) != 5 or words[3].count("/") != 1:
-        raise InvalidInput(field, 'must read "1m 5m 15m runnable/threads last_pid"', text)
-    load1, load5, load15 = (decimal_hundredths(word, field) * 10 for word in words[:3])
-    runnable, threads = (unsigned(word, field) for word in words[3].split("/"))
-    return Load(load1_milli=load1, load5_milli=load5, load15_milli=load15, runnable=runnable, threads=threads)
-
-
-def parse_uptime(text: str, path: str = "/proc/uptime") -> Uptime:
-    """Time since boot. Raises InvalidInput unless the line has two decimal numbers."""
-    field = where(path, 1)
-    words = text.split()
-    if len(words) != 2:
-        raise InvalidInput(field, 'must read "seconds idle_seconds"', text)
-    up_ms, idle_ms = (decimal_hundredths(word, field) * 10 for word in words)
-    return Uptime(up_ms=up_ms, idle_ms=idle_ms)
 
 
 def parse_boot_id(text: str, path: str = "/proc/sys/kernel/random/boot_id") -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.quantity import ceil_div, floor_div
+from colo_common.model.quantity import ceil_div
 
 MIN_SHARES: Final = 2
 MAX_SHARES: Final = 262_144
@@ -79,14 +79,14 @@ def weight_from_nice(nice: int) -> int:
 
 def shares_from_mcpu(mcpu: int) -> int:
     """Return cpu.shares for a request, rounded down, within 2..262144 (kubernetes:pkg/kubelet/cm/helpers_linux.go)."""
-    return max(MIN_SHARES, min(MAX_SHARES, floor_div(mcpu * 1024, _MCPU_PER_CPU)))
+    return max(MIN_SHARES, min(MAX_SHARES, mcpu * 1024 // _MCPU_PER_CPU))
 
 
 def quota_from_mcpu(mcpu: int, period_us: int = DEFAULT_PERIOD_US) -> int:
     """Return the CFS quota in microseconds for a limit, rounded down, at least 1 ms; 0 milli (no limit) gives 0."""
     if mcpu == 0:
         return 0
-    return max(MIN_QUOTA_US, floor_div(mcpu * period_us, _MCPU_PER_CPU))
+    return max(MIN_QUOTA_US, mcpu * period_us // _MCPU_PER_CPU)
 
 
 def cpu_max_text(quota_us: int, period_us: int = DEFAULT_PERIOD_US) -> str:
@@ -101,7 +101,7 @@ def systemd_quota_us(quota_us: int, period_us: int) -> int | None:
     """
     if quota_us <= 0:
         return None
-    per_second = floor_div(quota_us * _US_PER_S, period_us or DEFAULT_PERIOD_US)
+    per_second = quota_us * _US_PER_S // (period_us or DEFAULT_PERIOD_US)
     return ceil_div(per_second, _SYSTEMD_STEP_US) * _SYSTEMD_STEP_US
 
 

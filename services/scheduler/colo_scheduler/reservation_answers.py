@@ -30,7 +30,6 @@ __all__ = ["QUESTIONS", "answer", "is_question"]
 
 QUESTIONS: Final = (CreateReservation, DeleteReservation, GetReservation, ListReservations)
 _PAGE_MAX: Final = 1_000
-_Question = CreateReservation | DeleteReservation | GetReservation | ListReservations
 
 
 def is_question(body: Struct) -> bool:

@@ -10,10 +10,11 @@ from colo_common.model.placement import DeviceShare
 from colo_common.model.topology import Device, DevicePartition
 from colo_scheduler.device.choose import DeviceChoice, DeviceLocality, choose_devices
 from colo_scheduler.device.inventory import DeviceInventory
-from colo_scheduler.device.need import GPU, NIC
+from colo_scheduler.device.need import GPU
 from colo_scheduler.device.partition import GpuPartitions, partitions_of_model
 from tests.parity.table import JsonObject, Result, Table, difference
 
+NIC = "nic"
 _SCOPES = {
     "": DeviceScope.NODE,
     "Node": DeviceScope.NODE,

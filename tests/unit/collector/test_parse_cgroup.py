@@ -14,8 +14,6 @@ from colo_collector.parse_cgroup import (
     parse_cpu_stat,
     parse_cpu_usage_ns,
     parse_group_memory,
-    parse_limit_bytes,
-    parse_procs,
 )
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
@@ -71,22 +69,6 @@ def test_the_searched_key_is_found_wherever_it_stands(usage: int, inactive: int,
     memory = parse_group_memory("u", str(usage), "s", "\n".join(lines))
     assert memory.inactive_file_bytes == inactive
     assert 0 <= memory.working_set_bytes <= usage
-
-
-@pytest.mark.parametrize(
-    ("text", "limit_bytes"),
-    [("max\n", None), ("9223372036854771712\n", None), ("9223372036854710272\n", None), ("4096\n", 4096), ("0\n", 0)],
-)
-def test_no_limit_is_none_in_both_versions_and_with_large_pages(text: str, limit_bytes: int | None) -> None:
-    assert parse_limit_bytes("f", text) == limit_bytes
-
-
-def test_process_ids_are_sorted_and_foreign_namespaces_show_zero() -> None:
-    assert parse_procs("f", "12\n0\n3\n0\n") == (0, 0, 3, 12)
-    assert parse_procs("f", "") == ()
-    with pytest.raises(InvalidInput) as caught:
-        parse_procs("f", "12\n-3\n")
-    assert caught.value.field == "f line 2"
 
 
 def test_a_cpuset_file_names_itself_when_it_is_malformed() -> None:

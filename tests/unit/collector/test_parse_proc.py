@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 from colo_collector.parse_proc import (
     CpuTicks,
     parse_boot_id,
-    parse_loadavg,
     parse_meminfo,
     parse_stat,
-    parse_uptime,
     parse_zone_meminfo,
 )
 from colo_common.model.invalid import InvalidInput
@@ -87,7 +85,7 @@ def test_every_well_formed_stat_is_read_back(rows: list[list[int]]) -> None:
 @given(st.text(max_size=200) | st.text(alphabet="cpu0123 -\n.x", max_size=60))
 def test_any_text_is_read_or_refused_never_anything_else(text: str) -> None:
     refused: list[InvalidInput] = []
-    for read in (parse_stat, parse_meminfo, parse_loadavg, parse_uptime, parse_boot_id):
+    for read in (parse_stat, parse_meminfo, parse_boot_id):
         try:
             read(text)
         except InvalidInput as error:
@@ -142,21 +140,6 @@ def test_the_memory_of_another_zone_is_refused() -> None:
     with pytest.raises(InvalidInput, match="must be about zone 1") as caught:
         parse_zone_meminfo(1, "Node 0 MemTotal: 1000 kB\n", "/sys/node1/meminfo")
     assert caught.value.field == "/sys/node1/meminfo line 1"
-
-
-def test_load_and_uptime_are_exact_integers() -> None:
-    load = parse_loadavg("0.29 10.00 1.07 2/345 6789\n")
-    assert (load.load1_milli, load.load5_milli, load.load15_milli) == (290, 10_000, 1070)
-    assert (load.runnable, load.threads) == (2, 345)
-    uptime = parse_uptime("350735.47 234388.90\n")
-    assert (uptime.up_ms, uptime.idle_ms) == (350_735_470, 234_388_900)
-
-
-@pytest.mark.parametrize("text", ["", "0.1 0.2 0.3 1/2 3", "0.10 0.20 0.30 12 3", "nan 0.20 0.30 1/2 3"])
-def test_a_malformed_loadavg_is_refused(text: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        parse_loadavg(text)
-    assert caught.value.field == "/proc/loadavg line 1"
 
 
 def test_a_boot_id_is_a_uuid_in_lower_case() -> None:

@@ -16,7 +16,6 @@ from colo_common.model.qos import (
     is_legal_pair,
     parse_band,
     parse_qos,
-    qos_from_katalyst,
     qos_from_kubernetes,
 )
 
@@ -40,14 +39,6 @@ def test_every_name_means_one_class(name: str, qos: QosClass) -> None:
 def test_an_unknown_class_is_refused_and_the_known_ones_are_listed(name: object) -> None:
     with pytest.raises(InvalidInput, match="SYSTEM LSE LSR LS BE HLS"):
         parse_qos(name, "qos")
-
-
-def test_dedicated_cores_are_exclusive_only_on_exclusive_numa_nodes() -> None:
-    assert qos_from_katalyst("dedicated_cores", is_numa_exclusive=True, field="level") is QosClass.LSE
-    assert qos_from_katalyst("dedicated_cores", is_numa_exclusive=False, field="level") is QosClass.LSR
-    assert qos_from_katalyst("reclaimed_cores", is_numa_exclusive=True, field="level") is QosClass.BE
-    with pytest.raises(InvalidInput):
-        qos_from_katalyst("HLS", is_numa_exclusive=False, field="level")
 
 
 def test_kubernetes_qos_maps_to_the_class_of_an_unlabelled_pod() -> None:

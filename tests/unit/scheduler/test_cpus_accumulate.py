@@ -7,9 +7,8 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import ZoneShare
 from colo_common.model.reasons import Reason
 from colo_common.model.topology import uniform_topology
-from colo_scheduler.cpus.available import zone_capacities_mcpu
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
-from colo_scheduler.cpus.choose import CpuChoice, CpuRequest, KubeletOptions, choose_cpus, whole_cpus
+from colo_scheduler.cpus.choose import CpuChoice, CpuRequest, KubeletOptions, choose_cpus
 from colo_scheduler.cpus.exclusive import HeldCpus, sum_holders
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 
@@ -109,11 +108,6 @@ class TestWhatMayBeGiven:
         assert CpuSet(holders.held_by(2)).format() == "2"
         assert holders.held_by(3) == 0
 
-    def test_reserved_cpus_lower_the_capacity_of_their_zone(self) -> None:
-        capacities = {0: 8000, 1: 8000, 2: 0, 3: 1500}
-        left = zone_capacities_mcpu(MACHINE, capacities, CpuSet.parse("0-1,16,24-25"))
-        assert left == {0: 6000, 1: 8000, 2: 0, 3: 0}
-
 
 class TestExclusivePolicies:
     def test_cores_of_another_exclusive_holder_are_avoided(self) -> None:
@@ -180,14 +174,6 @@ class TestZoneDecision:
 
 
 class TestBadRequests:
-    @pytest.mark.parametrize("mcpu", [-1000, 0, 500, 1500])
-    def test_requests_that_are_no_whole_cpus(self, mcpu: int) -> None:
-        with pytest.raises(InvalidInput, match=r"request\.cpu_mcpu: the requested CPUs must be integer"):
-            whole_cpus(mcpu)
-
-    def test_whole_cpus_are_counted(self) -> None:
-        assert whole_cpus(3000) == 3
-
     @pytest.mark.parametrize(
         ("request_", "field"),
         [

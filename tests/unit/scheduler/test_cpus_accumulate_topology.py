@@ -22,14 +22,12 @@ class TestWhatItKnows:
         assert sizes == (2, 4, 8, 16)
         assert topology.siblings(5) == CpuSet.parse("4-5")
         assert topology.cpus_of_zone(2) == CpuSet.parse("8-11")
-        assert topology.cpus_of_socket(1) == CpuSet.parse("8-15")
 
     def test_what_is_not_there_is_empty(self) -> None:
         topology = CpuTopology.from_node(MACHINE)
         assert not topology.siblings(16)
         assert not topology.siblings(-1)
         assert not topology.cpus_of_zone(9)
-        assert not topology.cpus_of_socket(2)
 
     def test_core_ids_that_repeat_from_socket_to_socket_are_different_cores(self) -> None:
         topology = CpuTopology.from_rows(CpuRow(cpu, cpu % 2, cpu // 2, cpu // 2) for cpu in range(4))

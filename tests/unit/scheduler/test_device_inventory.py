@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from colo_common.model.constraints import DeviceRequest
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import DeviceShare
 from colo_common.model.topology import Device
 from colo_scheduler.device.inventory import DeviceInventory
-from colo_scheduler.device.need import devices_of_resources
 
 GIB = 1 << 30
 A, B = ("web/task/0", 1), ("web/task/1", 1)
@@ -93,55 +91,3 @@ def test_a_device_appears_once() -> None:
 
 
 GPU = "koordinator.sh/gpu"
-
-
-@pytest.mark.parametrize(
-    ("resources", "requests"),
-    [
-        ({}, ()),
-        ({"nvidia.com/gpu": 0}, ()),
-        ({"nvidia.com/gpu": 3}, (DeviceRequest(kind="gpu", count=3),)),
-        ({GPU: 50}, (DeviceRequest(kind="gpu", core_pct=50, memory_pct=50),)),
-        ({GPU: 100}, (DeviceRequest(kind="gpu", count=1),)),
-        ({GPU: 200}, (DeviceRequest(kind="gpu", count=2),)),
-        ({f"{GPU}-memory": 5}, (DeviceRequest(kind="gpu", count=1, memory_bytes=5),)),
-        ({f"{GPU}-memory-ratio": 200}, (DeviceRequest(kind="gpu", count=2, memory_pct=100),)),
-        ({f"{GPU}-core": 200, f"{GPU}-memory-ratio": 200}, (DeviceRequest(kind="gpu", count=2),)),
-        (
-            {f"{GPU}-core": 30, f"{GPU}-memory-ratio": 60},
-            (DeviceRequest(kind="gpu", count=1, core_pct=30, memory_pct=60),),
-        ),
-        (
-            {f"{GPU}.shared": 2, f"{GPU}-core": 60, f"{GPU}-memory": 7},
-            (DeviceRequest(kind="gpu", count=2, core_pct=30, memory_bytes=4),),
-        ),
-        (
-            {"koordinator.sh/rdma": 200, "koordinator.sh/fpga": 5},
-            (DeviceRequest(kind="fpga", core_pct=5), DeviceRequest(kind="nic", count=2)),
-        ),
-    ],
-)
-def test_resource_names_ask_for_devices(resources: dict[str, int], requests: tuple[DeviceRequest, ...]) -> None:
-    assert devices_of_resources(resources) == requests
-
-
-@pytest.mark.parametrize(
-    ("resources", "field"),
-    [
-        ({"acme.com/tpu": 1}, "resources[acme.com/tpu]"),
-        ({"nvidia.com/gpu": -1}, "resources[nvidia.com/gpu]"),
-        ({GPU: 150}, f"resources[{GPU}]"),
-        ({"koordinator.sh/rdma": 150}, "resources[koordinator.sh/rdma]"),
-        ({"nvidia.com/gpu": 1, "amd.com/gpu": 1}, "resources"),
-        ({f"{GPU}-core": 50}, "resources"),
-        ({f"{GPU}-memory": 1, f"{GPU}-memory-ratio": 1}, "resources"),
-        ({f"{GPU}.shared": 2, f"{GPU}-memory-ratio": 51}, f"resources[{GPU}-memory-ratio]"),
-        ({f"{GPU}.shared": 2, f"{GPU}-memory-ratio": 202}, f"resources[{GPU}-memory-ratio]"),
-        ({f"{GPU}-core": 200, f"{GPU}-memory": 1}, f"resources[{GPU}-core]"),
-        ({"nvidia.com/gpu": 5_000}, "resources[0].count"),
-    ],
-)
-def test_an_unknown_device_or_a_contradiction_is_refused_by_name(resources: dict[str, int], field: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        devices_of_resources(resources)
-    assert caught.value.field == field

@@ -2,10 +2,7 @@
 
 import pytest
 
-from colo_common.events.job import ReplicaWant
-from colo_common.events.node import NodeUsageSampled, WorkloadUsage
-from colo_common.model.qos import PriorityBand, QosClass
-from colo_common.model.workload import ResourceRequest, RunSpec
+from colo_common.model.qos import PriorityBand
 from colo_scheduler.load.estimate import (
     contribution_of,
     estimate_of,
@@ -23,10 +20,7 @@ from colo_scheduler.load.usage import (
     Workload,
     WorkloadLoad,
     aggregate_usage,
-    load_of,
-    name_of,
     resource_of,
-    workload_of,
 )
 
 GIB = 1 << 30
@@ -185,47 +179,3 @@ def test_a_contribution_of_other_work_has_no_prod_part() -> None:
     placed = Placed(workload=a_workload(band=PriorityBand.BATCH), placed_at_ms=0)
     part = contribution_of(placed, None, a_load(), CPU_ONLY)
     assert part == ({"cpu": 4000}, {"cpu": 4000}, {}, {})
-
-
-def test_a_sample_and_a_want_name_the_same_attempt_alike() -> None:
-    want = ReplicaWant(
-        replica="j/t/0",
-        job="j",
-        queue="default",
-        attempt=2,
-        request=ResourceRequest(cpu_mcpu=2000, memory_bytes=GIB),
-        run=RunSpec(),
-        qos=QosClass.BE,
-        band=PriorityBand.BATCH,
-    )
-    sample = NodeUsageSampled(
-        at_ms=NOW_MS,
-        node="n1",
-        sample_seq=1,
-        interval_ms=1000,
-        cpu_used_mcpu=5000,
-        memory_used_bytes=GIB,
-        zones=(),
-        workloads=(
-            WorkloadUsage(
-                workload="x",
-                qos=QosClass.BE,
-                band=PriorityBand.BATCH,
-                cpu_used_mcpu=7,
-                memory_used_bytes=8,
-                replica="j/t/0",
-                attempt=2,
-            ),
-            WorkloadUsage(
-                workload="web", qos=QosClass.LS, band=PriorityBand.PROD, cpu_used_mcpu=9, memory_used_bytes=1
-            ),
-        ),
-        system_cpu_used_mcpu=3,
-    )
-    load = load_of(sample)
-    assert workload_of(want).name == name_of("j/t/0", 2) == load.workloads[0].name
-    assert estimate_of(workload_of(want), LoadPolicy()) == {"cpu": 1700, "memory": 751_619_277}
-    assert (load.updated_at_ms, load.report_interval_ms) == (NOW_MS, 1000)
-    assert load.usage == {"cpu": 5000, "memory": GIB}
-    assert [(w.name, w.is_prod) for w in load.workloads] == [("j/t/0#2", False), ("web", True)]
-    assert load.system_usage["cpu"] == 3

@@ -6,7 +6,6 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
 from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
 from colo_scheduler.numa.assign import ZonePart, spread_evenly
-from colo_scheduler.numa.availability import amplified, bound_price, zone_free
 from colo_scheduler.numa.exclusive import Exclusive, ZoneStatus
 from colo_scheduler.numa.fit import FitRule, Surroundings, ZoneAssignment, fit_zones
 from colo_scheduler.numa.merge import Hint
@@ -218,30 +217,3 @@ class TestEvenSplit:
 
     def test_whole_cores_leave_a_rest_when_the_request_is_odd(self) -> None:
         assert spread_evenly({CPU: 5000}, zones((0, 4000, 0), (0, 4000, 0)), 2000).rest == {CPU: 1000}
-
-
-class TestAvailability:
-    def test_amplification_rounds_up_and_never_shrinks(self) -> None:
-        assert amplified(1001, 150) == 1502
-        assert amplified(1001, 50) == 1001
-
-    @pytest.mark.parametrize(
-        ("requested", "cpus", "price"), [(4000, 2, 5000), (2000, 2, 3000), (1999, 2, 1999), (4000, 0, 4000)]
-    )
-    def test_bound_cpus_cost_their_amplified_price(self, requested: int, cpus: int, price: int) -> None:
-        assert bound_price(requested, cpus, 150) == price
-
-    def test_free_is_capacity_less_what_is_held_and_not_to_be_used_again(self) -> None:
-        free = zone_free(
-            {CPU: 12_000, MEMORY: 8 * GIB, GPU: 2},
-            {CPU: 4000, MEMORY: 9 * GIB},
-            ratios_pct={CPU: 150},
-            bound_cpus=2,
-            reusable={CPU: 1000, GPU: 1},
-        )
-        assert free == {CPU: 8000, MEMORY: 0, GPU: 2}
-
-    def test_a_required_bind_policy_caps_cpu_at_the_usable_ones(self) -> None:
-        assert zone_free({CPU: 8000}, {}, usable_cpus=3) == {CPU: 3000}
-        assert zone_free({CPU: 2500}, {}, usable_cpus=3) == {CPU: 2500}
-        assert zone_free({MEMORY: 1}, {}, usable_cpus=3) == {MEMORY: 1}

@@ -6,15 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand, QosClass, parse_qos
-from colo_scheduler.qos.admission import Refusal, check_own_cpus, refusals
+from colo_scheduler.qos.admission import Refusal, refusals
 from colo_scheduler.qos.effective import (
     effective,
     effective_of_pod,
     labelled_band,
     labelled_qos,
-    running_guaranteed_qos,
 )
 from colo_scheduler.qos.pod import (
     PRIORITY_CLASS_LABEL,
@@ -41,39 +39,8 @@ def pod(qos: str = "", priority: int | None = 9500, **cpu: int) -> Pod:
     return Pod(labels={QOS_LABEL: qos} if qos else {}, priority=priority, containers=(container(**cpu),))
 
 
-@pytest.mark.parametrize("qos", [QosClass.LSE, QosClass.LSR])
-@pytest.mark.parametrize(
-    ("request_mcpu", "limit_mcpu", "field"),
-    [
-        (0, 0, "t.requests.cpu"),
-        (-1000, -1000, "t.requests.cpu"),
-        (500, 500, "t.requests.cpu"),
-        (1500, 1500, "t.requests.cpu"),
-        (2000, 0, "t.limits.cpu"),
-        (2000, 3000, "t.limits.cpu"),
-    ],
-)
-def test_cpus_of_its_own_are_whole_and_equal_to_the_limit(
-    qos: QosClass, request_mcpu: int, limit_mcpu: int, field: str
-) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        check_own_cpus(qos, request_mcpu, limit_mcpu, "t")
-    assert caught.value.field == field
-    assert qos.value in caught.value.rule
-
-
-@pytest.mark.parametrize(("qos", "cpus"), [("LSE", 2), ("LSR", 2), ("HLS", 2), ("LS", 0), ("BE", 0), ("SYSTEM", 0)])
-def test_only_classes_with_cpus_of_their_own_are_promised_any(qos: str, cpus: int) -> None:
-    assert check_own_cpus(parse_qos(qos, "qos"), 2000, 2000, "t") == cpus
-
-
 def test_hls_is_lsr() -> None:
     assert parse_qos("HLS", "qos") is QosClass.LSR
-
-
-@pytest.mark.parametrize(("policy", "qos"), [("static", QosClass.LSR), ("none", QosClass.LS), ("", QosClass.LS)])
-def test_running_guaranteed_pods_are_what_the_kubelet_makes_of_them(policy: str, qos: QosClass) -> None:
-    assert running_guaranteed_qos(policy) is qos
 
 
 def test_every_reason_is_given_and_in_a_fixed_order() -> None:

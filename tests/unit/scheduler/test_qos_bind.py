@@ -8,48 +8,14 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy
 from colo_scheduler.qos.bind import (
-    NODE_BIND_LABEL,
-    RESOURCE_SPEC_ANNOTATION,
     AskedPolicy,
     Binding,
     NodeBindPolicy,
     ResourceSpec,
     bind,
-    node_bind_policy,
-    read_resource_spec,
 )
 
 PROD = PriorityBand.PROD
-
-
-def spec(text: str) -> ResourceSpec:
-    return read_resource_spec({RESOURCE_SPEC_ANNOTATION: text})
-
-
-def test_the_annotation_is_read() -> None:
-    text = '{"requiredCPUBindPolicy": "FullPCPUs", "preferredCPUExclusivePolicy": "PCPULevel", "later": 1}'
-    assert spec(text) == ResourceSpec(required=AskedPolicy.FULL_PCPUS, exclusive=ExclusivePolicy.PCPU_LEVEL)
-    assert spec('{"preferredCPUBindPolicy": "SpreadByPCPUs"}').preferred is AskedPolicy.SPREAD_BY_PCPUS
-    assert spec("") == spec("{}") == read_resource_spec({}) == ResourceSpec()
-
-
-@pytest.mark.parametrize(
-    ("text", "part"),
-    [
-        ("nonsense", ""),
-        ("[]", ""),
-        ('{"requiredCPUBindPolicy": 1}', ""),
-        ("{" * 5000, ""),
-        ("[" * 4000, ""),
-        ('{"requiredCPUBindPolicy": "HalfPCPUs"}', ".requiredCPUBindPolicy"),
-        ('{"preferredCPUBindPolicy": "fullpcpus"}', ".preferredCPUBindPolicy"),
-        ('{"preferredCPUExclusivePolicy": "All"}', ".preferredCPUExclusivePolicy"),
-    ],
-)
-def test_a_bad_annotation_is_refused_by_name(text: str, part: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        spec(text)
-    assert caught.value.field == f"annotations[{RESOURCE_SPEC_ANNOTATION}]{part}"
 
 
 @pytest.mark.parametrize(
@@ -107,13 +73,3 @@ def test_a_node_with_a_policy_binds_everybody_and_demands_it() -> None:
         bind(ResourceSpec(required=AskedPolicy.FULL_PCPUS), qos=QosClass.LSR, band=PROD, cpu_mcpu=1000, node=node)
     with pytest.raises(InvalidInput, match="whole CPUs"):
         bind(ResourceSpec(), qos=QosClass.LS, band=PROD, cpu_mcpu=500, node=node)
-
-
-def test_the_label_of_a_node_goes_before_its_kubelet() -> None:
-    assert node_bind_policy({}, "static", is_full_pcpus_only=True) is NodeBindPolicy.FULL_PCPUS_ONLY
-    assert node_bind_policy({}, "static", is_full_pcpus_only=False) is NodeBindPolicy.NONE
-    assert node_bind_policy({}, "none", is_full_pcpus_only=True) is NodeBindPolicy.NONE
-    labels = {NODE_BIND_LABEL: "None"}
-    assert node_bind_policy(labels, "static", is_full_pcpus_only=True) is NodeBindPolicy.NONE
-    with pytest.raises(InvalidInput, match="FullPCPUsOnly"):
-        node_bind_policy({NODE_BIND_LABEL: "FullPCPUs"}, "none", is_full_pcpus_only=False)

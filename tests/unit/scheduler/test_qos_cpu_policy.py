@@ -1,4 +1,4 @@
-"""Exclusive, immovable, numa and none: who gets which CPUs, beside online work and in a virtual machine."""
+"""Exclusive, immovable, numa and none: which CPUs a fixed set gets, and what it leaves to the others."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ from hypothesis import strategies as st
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.qos import QosClass
 from colo_common.model.topology import uniform_topology
 from colo_scheduler.cpus.pools import union
 from colo_scheduler.cpus.topology import CpuTopology
 from colo_scheduler.qos.cpu_policy import (
-    Colocation,
     CpuPolicy,
     PolicyHold,
     choose_fixed,
-    cpu_sets,
-    parse_policy,
-    resolve_policy,
 )
 
 MACHINE = CpuTopology.from_node(
@@ -33,53 +28,29 @@ def cpus(text: str) -> CpuSet:
     return CpuSet.parse(text)
 
 
-@pytest.mark.parametrize(
-    ("asked", "qos", "colocation", "wanted"),
-    [
-        (None, QosClass.BE, Colocation.CONTAINER, CpuPolicy.NUMA),
-        (CpuPolicy.NONE, QosClass.BE, Colocation.CONTAINER, CpuPolicy.NONE),
-        (CpuPolicy.IMMOVABLE, QosClass.BE, Colocation.CONTAINER, CpuPolicy.IMMOVABLE),
-        (None, QosClass.BE, Colocation.VM, CpuPolicy.EXCLUSIVE),
-        (CpuPolicy.EXCLUSIVE, QosClass.BE, Colocation.VM, CpuPolicy.EXCLUSIVE),
-        (CpuPolicy.NUMA, QosClass.BE, Colocation.VM, CpuPolicy.NUMA),
-        (None, QosClass.LS, Colocation.CONTAINER, CpuPolicy.NONE),
-        (CpuPolicy.NUMA, QosClass.LS, Colocation.CONTAINER, CpuPolicy.NUMA),
-        (None, QosClass.LSE, Colocation.CONTAINER, CpuPolicy.EXCLUSIVE),
-        (None, QosClass.LSR, Colocation.VM, CpuPolicy.EXCLUSIVE),
-        (None, QosClass.SYSTEM, Colocation.CONTAINER, CpuPolicy.NONE),
-    ],
-)
-def test_the_policy_is_the_one_asked_for_or_that_of_the_class(
-    asked: CpuPolicy | None, qos: QosClass, colocation: Colocation, wanted: CpuPolicy
-) -> None:
-    assert resolve_policy(asked, qos, colocation, "cpu-policy") is wanted
-
-
-def test_batch_work_beside_online_work_gets_no_exclusive_cpus() -> None:
-    with pytest.raises(InvalidInput, match="beside online work"):
-        resolve_policy(CpuPolicy.EXCLUSIVE, QosClass.BE, Colocation.CONTAINER, "cpu-policy")
-
-
-def test_work_with_cpus_of_its_own_does_not_share_them() -> None:
-    with pytest.raises(InvalidInput, match="LSE"):
-        resolve_policy(CpuPolicy.NONE, QosClass.LSE, Colocation.VM, "cpu-policy")
-
-
-def test_names_are_read_and_others_refused() -> None:
-    assert [parse_policy(policy.value, "p") for policy in CpuPolicy] == list(CpuPolicy)
-    for bad in ("Exclusive", "", None, 3):
-        with pytest.raises(InvalidInput, match="exclusive immovable numa none"):
-            parse_policy(bad, "p")
+def cpu_sets(holds: list[PolicyHold], reserved: CpuSet | None = None) -> dict[str, CpuSet]:
+    """The CPUs of every workload, as the table of the module says: what the exclusive ones leave, less the reserved."""
+    everything = CpuSet(MACHINE.all_mask)
+    left = everything - union(hold.cpus for hold in holds if hold.policy is CpuPolicy.EXCLUSIVE)
+    kept = reserved or CpuSet()
+    return {
+        hold.owner: hold.cpus
+        if hold.policy.is_fixed
+        else (left - kept) & union(MACHINE.cpus_of_zone(zone) for zone in hold.zones)
+        if hold.policy is CpuPolicy.NUMA
+        else left - (kept if hold.keeps_off_reserved else CpuSet())
+        for hold in holds
+    }
 
 
 def test_exclusive_work_narrows_the_others_and_gives_back_when_it_leaves() -> None:
     shared = [NUMA_0, NOBODY]
-    assert cpu_sets(MACHINE, shared, reserved=cpus("0")) == {"numa": cpus("1-7"), "none": cpus("0-15")}
+    assert cpu_sets(shared, reserved=cpus("0")) == {"numa": cpus("1-7"), "none": cpus("0-15")}
     taken = choose_fixed(MACHINE, shared, {0: 2}, CpuPolicy.EXCLUSIVE, reserved=cpus("0"))
     # Not 1: the other thread of its core is the node's own, while 2 and 4 have a core each to themselves.
     assert taken == cpus("2,4")
     exclusive = PolicyHold(owner="alone", policy=CpuPolicy.EXCLUSIVE, cpus=taken)
-    assert cpu_sets(MACHINE, [*shared, exclusive], reserved=cpus("0")) == {
+    assert cpu_sets([*shared, exclusive], reserved=cpus("0")) == {
         "numa": cpus("1,3,5-7"),
         "none": cpus("0-1,3,5-15"),
         "alone": cpus("2,4"),
@@ -88,7 +59,7 @@ def test_exclusive_work_narrows_the_others_and_gives_back_when_it_leaves() -> No
 
 def test_immovable_work_shares_its_cpus_but_no_other_fixed_work_gets_them() -> None:
     fixed = PolicyHold(owner="fixed", policy=CpuPolicy.IMMOVABLE, cpus=cpus("0,2,4,6"))
-    assert cpu_sets(MACHINE, [NUMA_0, fixed]) == {"numa": cpus("0-7"), "fixed": cpus("0,2,4,6")}
+    assert cpu_sets([NUMA_0, fixed]) == {"numa": cpus("0-7"), "fixed": cpus("0,2,4,6")}
     assert choose_fixed(MACHINE, [fixed], {0: 4}, CpuPolicy.EXCLUSIVE) == cpus("1,3,5,7")
     assert choose_fixed(MACHINE, [fixed], {0: 4}, CpuPolicy.IMMOVABLE) == cpus("1,3,5,7")
     assert choose_fixed(MACHINE, [fixed], {0: 5}, CpuPolicy.IMMOVABLE) is None
@@ -108,7 +79,7 @@ def test_work_that_shares_is_never_left_without_a_cpu() -> None:
 
 def test_reserved_cpus_may_be_kept_from_work_that_is_bound_to_nothing() -> None:
     polite = PolicyHold(owner="polite", policy=CpuPolicy.NONE, keeps_off_reserved=True)
-    assert cpu_sets(MACHINE, [polite, NOBODY], reserved=cpus("0-1")) == {"polite": cpus("2-15"), "none": cpus("0-15")}
+    assert cpu_sets([polite, NOBODY], reserved=cpus("0-1")) == {"polite": cpus("2-15"), "none": cpus("0-15")}
 
 
 def test_a_choice_that_cannot_be_meant_is_refused() -> None:
@@ -142,7 +113,7 @@ def test_whoever_comes_exclusive_cpus_stay_in_one_set(
             assert not chosen & reserved
             assert {zone: len(chosen & MACHINE.cpus_of_zone(zone)) for zone in wanted} == wanted
         holds.append(PolicyHold(owner=str(number), policy=policy, zones=tuple(wanted), cpus=chosen))
-    sets = cpu_sets(MACHINE, holds, reserved=reserved)
+    sets = cpu_sets(holds, reserved=reserved)
     fixed = [hold.cpus for hold in holds if hold.policy.is_fixed]
     assert len(union(fixed)) == sum(len(each) for each in fixed)
     for hold in holds:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from colo_common.model.cpuset import CpuSet
-from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.qos import PriorityBand
 from colo_common.model.topology import uniform_topology
 from colo_executor.cpuset_rule import CpusetRule, GivenCpus, ZonePool, cpus_of_workload
 from colo_scheduler.cpus.accumulate import Wish, take_cpus
@@ -17,18 +17,18 @@ from colo_scheduler.cpus.binding import BindPolicy
 from colo_scheduler.cpus.exclusive import HeldCpus, sum_holders
 from colo_scheduler.cpus.pools import CpuHold, Pools, check_holds, compute_pools, union
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
-from colo_scheduler.qos.admission import check_own_cpus, refusals
-from colo_scheduler.qos.bind import RESOURCE_SPEC_ANNOTATION, bind, read_resource_spec
+from colo_scheduler.qos.admission import refusals
+from colo_scheduler.qos.bind import AskedPolicy, ResourceSpec, bind
 from colo_scheduler.qos.effective import effective_of_pod
 from colo_scheduler.qos.pod import PRIORITY_CLASS_LABEL, QOS_LABEL, Amounts, Container, Pod
 
-SPREAD = {RESOURCE_SPEC_ANNOTATION: '{"preferredCPUBindPolicy": "SpreadByPCPUs"}'}
+SPREAD = ResourceSpec(preferred=AskedPolicy.SPREAD_BY_PCPUS)
 TWO_CPUS = Container(requests=Amounts(cpu_mcpu=2000), limits=Amounts(cpu_mcpu=2000))
 TWO_BATCH_CPUS = Container(requests=Amounts(batch_cpu_mcpu=2000), limits=Amounts(batch_cpu_mcpu=2000))
 
 
 def pod(qos: str, priority: int, container: Container) -> Pod:
-    return Pod(labels={QOS_LABEL: qos}, annotations=SPREAD, priority=priority, containers=(container,))
+    return Pod(labels={QOS_LABEL: qos}, priority=priority, containers=(container,))
 
 
 PODS = {
@@ -60,9 +60,7 @@ def place(topology: CpuTopology) -> tuple[list[CpuHold], Pools]:
         assert refusals(each) == ()
         found = effective_of_pod(each)
         assert found.qos is not None
-        binding = bind(
-            read_resource_spec(each.annotations), qos=found.qos, band=found.band, cpu_mcpu=each.request.cpu_mcpu
-        )
+        binding = bind(SPREAD, qos=found.qos, band=found.band, cpu_mcpu=each.request.cpu_mcpu)
         assert (binding is not None) == found.qos.has_own_cpus
         if binding is None:
             continue
@@ -115,12 +113,5 @@ def test_the_pods_are_what_the_documentation_says_they_are() -> None:
         "nginx-ls": PriorityBand.PROD,
         "nginx-be": PriorityBand.BATCH,
     }
-    for each in PODS.values():
-        qos = effective_of_pod(each).qos
-        assert qos is not None
-        amounts = each.containers[0]
-        assert check_own_cpus(qos, amounts.requests.cpu_mcpu, amounts.limits.cpu_mcpu, "pod") == (
-            2 if qos in (QosClass.LSE, QosClass.LSR) else 0
-        )
     by_label = Pod(labels={QOS_LABEL: "BE", PRIORITY_CLASS_LABEL: "koord-batch"}, containers=(TWO_BATCH_CPUS,))
     assert refusals(by_label) == ()

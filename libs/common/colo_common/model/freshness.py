@@ -25,11 +25,6 @@ class Freshness(StrEnum):
         """Whether batch work may be promised or placed anew."""
         return self is Freshness.FRESH
 
-    @property
-    def may_evict(self) -> bool:
-        """Whether a decision to evict may rest on it."""
-        return self is Freshness.FRESH
-
 
 class FreshnessPolicy(Struct, frozen=True, kw_only=True):
     """After `stale_after_ms` without a sample a node is stale, after `lost_after_ms` lost; the first `warm_samples` only warm."""

@@ -108,15 +108,6 @@ def parse_band(text: object, field: str) -> PriorityBand:
     raise InvalidInput(field, "must be one of prod mid batch free", text)
 
 
-def qos_from_katalyst(level: object, *, is_numa_exclusive: bool, field: str) -> QosClass:
-    """Return the class for a Katalyst QoS level: dedicated cores are LSE on exclusive NUMA nodes, LSR otherwise."""
-    if level == "dedicated_cores" and is_numa_exclusive:
-        return QosClass.LSE
-    if isinstance(level, str) and level.endswith("_cores") and level in FOREIGN_QOS_NAMES:
-        return FOREIGN_QOS_NAMES[level]
-    raise InvalidInput(field, "must be one of dedicated_cores shared_cores reclaimed_cores system_cores", level)
-
-
 def qos_from_kubernetes(kubernetes_qos: object, field: str) -> QosClass:
     """Return the class of a pod that carries no label, from its Kubernetes QoS."""
     if isinstance(kubernetes_qos, str) and kubernetes_qos in KUBERNETES_QOS:

@@ -121,17 +121,6 @@ def format_bytes(size_bytes: int) -> str:
     return str(size_bytes)
 
 
-def floor_pct(total: int, pct: int) -> int:
-    """Return pct percent of total, rounded down (toward minus infinity): what may be promised, never more."""
-    return total * pct // 100
-
-
-def floor_div(numerator: int, denominator: int) -> int:
-    """Return the quotient rounded down (toward minus infinity). The denominator must be positive."""
-    _refuse_denominator(numerator, denominator)
-    return numerator // denominator
-
-
 def ceil_div(numerator: int, denominator: int) -> int:
     """Return the quotient rounded up (toward plus infinity). The denominator must be positive."""
     _refuse_denominator(numerator, denominator)

@@ -1,7 +1,5 @@
 """Which CPUs of a machine may be given out, and what a required bind policy leaves of them."""
 
-from collections.abc import Mapping
-
 from colo_common.model.cpuset import CpuSet
 from colo_scheduler.cpus.binding import BindPolicy
 from colo_scheduler.cpus.exclusive import Holders
@@ -9,9 +7,7 @@ from colo_scheduler.cpus.full_pcpus import full_cores
 from colo_scheduler.cpus.spread import one_a_core
 from colo_scheduler.cpus.topology import CpuTopology
 
-__all__ = ["available_cpus", "keep_bindable", "satisfies_binding", "zone_capacities_mcpu"]
-
-_CPU_MCPU = 1_000
+__all__ = ["available_cpus", "keep_bindable", "satisfies_binding"]
 
 
 def available_cpus(topology: CpuTopology, holders: Holders, reserved: CpuSet, max_ref_count: int = 1) -> int:
@@ -21,18 +17,6 @@ def available_cpus(topology: CpuTopology, holders: Holders, reserved: CpuSet, ma
     CPUs if they are exclusive (koordinator-sh/koordinator:pkg/scheduler/plugins/nodenumaresource/node_allocation.go:192).
     """
     return topology.all_mask & ~reserved.mask & ~holders.held_by(max_ref_count)
-
-
-def zone_capacities_mcpu(topology: CpuTopology, capacities_mcpu: Mapping[int, int], reserved: CpuSet) -> dict[int, int]:
-    """The capacity of each zone (by id) less 1000 for each of its reserved CPUs, at least 0.
-
-    A zone that reports no CPU stays as it is (topology_options.go:91).
-    """
-    left: dict[int, int] = {}
-    for zone_id, capacity_mcpu in capacities_mcpu.items():
-        withheld = len(topology.cpus_of_zone(zone_id) & reserved)
-        left[zone_id] = max(0, capacity_mcpu - withheld * _CPU_MCPU) if capacity_mcpu else capacity_mcpu
-    return left
 
 
 def keep_bindable(topology: CpuTopology, free: int, bind: BindPolicy) -> int:

@@ -21,7 +21,7 @@ from colo_scheduler.cpus.exclusive import HeldCpus, Holders, is_apart, sum_holde
 from colo_scheduler.cpus.packed import take_packed
 from colo_scheduler.cpus.topology import CpuTopology
 
-__all__ = ["CpuChoice", "CpuRequest", "KubeletOptions", "choose_cpus", "whole_cpus"]
+__all__ = ["CpuChoice", "CpuRequest", "KubeletOptions", "choose_cpus"]
 
 _CPU_MCPU: Final = 1_000
 _NONE: Final = CpuSet()
@@ -87,15 +87,6 @@ class CpuChoice(Struct, frozen=True, kw_only=True):
         """(zone id, CPUs in it) for each zone that has some, by id."""
         masks = zip(topology.zone_ids, topology.zone_masks, strict=True)
         return tuple((zone_id, CpuSet(here)) for zone_id, mask in masks if (here := mask & self.cpus.mask))
-
-
-def whole_cpus(request_mcpu: int, field: str = "request.cpu_mcpu") -> int:
-    """The number of CPUs for a request of whole ones; InvalidInput for a part of a CPU, none, or less."""
-    if request_mcpu < _CPU_MCPU or request_mcpu % _CPU_MCPU:
-        raise InvalidInput(
-            field, "the requested CPUs must be integer and at least 1 (a multiple of 1000)", request_mcpu
-        )
-    return request_mcpu // _CPU_MCPU
 
 
 def choose_cpus(

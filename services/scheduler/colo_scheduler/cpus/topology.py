@@ -113,12 +113,6 @@ class CpuTopology(Struct, frozen=True, kw_only=True):
             return CpuSet()
         return CpuSet(self.zone_masks[self.zone_ids.index(zone_id)])
 
-    def cpus_of_socket(self, socket_id: int) -> CpuSet:
-        """The CPUs of the socket of that id; empty when the machine has no such socket."""
-        if socket_id not in self.socket_ids:
-            return CpuSet()
-        return CpuSet(self.socket_masks[self.socket_ids.index(socket_id)])
-
 
 def cpus_of_mask(mask: int) -> list[int]:
     """The CPU ids of a mask, ascending."""

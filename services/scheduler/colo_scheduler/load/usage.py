@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from colo_common.events.job import ReplicaWant
-from colo_common.events.node import NodeUsageSampled
 from colo_common.model.qos import PriorityBand
 from colo_scheduler.load.policy import CPU, MEMORY, UsageBasis
 
@@ -18,10 +16,7 @@ __all__ = [
     "WorkloadLoad",
     "add",
     "aggregate_usage",
-    "load_of",
-    "name_of",
     "resource_of",
-    "workload_of",
 ]
 
 #: Resource name -> amount: "cpu" in milli-CPU, "memory" in bytes, others as counts. A missing one is 0.
@@ -113,36 +108,3 @@ def add(total: dict[str, int], amounts: Amounts) -> None:
     """Add amounts to a sum, resource by resource."""
     for resource, amount in amounts.items():
         total[resource] = total.get(resource, 0) + amount
-
-
-def name_of(replica: str, attempt: int) -> str:
-    """The name that the report and the ledger both give one attempt of a replica."""
-    return f"{replica}#{attempt}"
-
-
-def workload_of(want: ReplicaWant) -> Workload:
-    """A replica that wants a place, as load-aware placement sees it."""
-    requests = {
-        resource_of(CPU, want.band): want.request.cpu_mcpu,
-        resource_of(MEMORY, want.band): want.request.memory_bytes,
-    }
-    return Workload(name=name_of(want.replica, want.attempt), band=want.band, requests=requests)
-
-
-def load_of(sample: NodeUsageSampled, aggregates: tuple[Aggregate, ...] = ()) -> NodeLoad:
-    """A node's sample as a report. The report interval is the sample's: what came within it was not measured in full."""
-    return NodeLoad(
-        updated_at_ms=sample.at_ms,
-        usage={CPU: sample.cpu_used_mcpu, MEMORY: sample.memory_used_bytes},
-        report_interval_ms=sample.interval_ms,
-        system_usage={CPU: sample.system_cpu_used_mcpu, MEMORY: sample.system_memory_used_bytes},
-        aggregates=aggregates,
-        workloads=tuple(
-            WorkloadLoad(
-                name=name_of(entry.replica, entry.attempt) if entry.replica else entry.workload,
-                usage={CPU: entry.cpu_used_mcpu, MEMORY: entry.memory_used_bytes},
-                is_prod=entry.band is PriorityBand.PROD,
-            )
-            for entry in sample.workloads
-        ),
-    )

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.numa.amounts import CPU, Amounts, ZoneAmounts, total_of
+from colo_scheduler.numa.amounts import CPU, Amounts, ZoneAmounts
 
-__all__ = ["Split", "ZonePart", "fill", "spread_evenly", "unplaced"]
+__all__ = ["Split", "ZonePart", "fill", "spread_evenly"]
 
 
 class ZonePart(NamedTuple):
@@ -63,12 +63,6 @@ def fill(request: Amounts, zones: Sequence[ZoneAmounts]) -> Split:
         if remaining:
             rest[name] = remaining
     return Split(_parts(taken), rest)
-
-
-def unplaced(request: Amounts, zones: Sequence[ZoneAmounts]) -> dict[str, int]:
-    """How much of each resource all zones together lack (amounts above 0 only)."""
-    lacks = {name: amount - total_of(name, (zone.free for zone in zones)) for name, amount in request.items()}
-    return {name: lack for name, lack in lacks.items() if lack > 0}
 
 
 def _parts(taken: Mapping[int, dict[str, int]]) -> tuple[ZonePart, ...]:

@@ -3,12 +3,11 @@
 from enum import StrEnum
 from typing import Final
 
-from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import LEGAL_BANDS, PriorityBand, QosClass
 from colo_scheduler.qos.effective import labelled_band, labelled_qos
 from colo_scheduler.qos.pod import PRIORITY_LABEL, Pod
 
-__all__ = ["Refusal", "check_own_cpus", "refusals"]
+__all__ = ["Refusal", "refusals"]
 
 _MCPU_PER_CPU: Final = 1000
 #: The classes whose bands Koordinator checks. It leaves LSE and SYSTEM alone, and LS may have every band.
@@ -48,23 +47,6 @@ def refusals(pod: Pod, before: Pod | None = None, *, keeps_priority_label: bool 
         elif request.cpu_mcpu % _MCPU_PER_CPU:
             found.append(Refusal.CPU_REQUEST_NOT_INTEGER)
     return tuple(found)
-
-
-def check_own_cpus(qos: QosClass, request_mcpu: int, limit_mcpu: int, field: str) -> int:
-    """How many CPUs of its own a workload is promised: 0 for a class that runs in a pool.
-
-    Stricter than Koordinator, which documents the rule for LSE and LSR but enforces half of it: raises InvalidInput unless their
-    request is at least one CPU, whole CPUs, and equal to the limit.
-    """
-    if not qos.has_own_cpus:
-        return 0
-    if request_mcpu < _MCPU_PER_CPU or request_mcpu % _MCPU_PER_CPU:
-        raise InvalidInput(
-            f"{field}.requests.cpu", f"must be whole CPUs, at least 1, for class {qos.value}", f"{request_mcpu}m"
-        )
-    if limit_mcpu != request_mcpu:
-        raise InvalidInput(f"{field}.limits.cpu", f"must equal the request for class {qos.value}", f"{limit_mcpu}m")
-    return request_mcpu // _MCPU_PER_CPU
 
 
 def _changes(pod: Pod, before: Pod, *, keeps_priority_label: bool) -> list[Refusal]:

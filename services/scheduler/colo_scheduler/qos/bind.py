@@ -1,36 +1,21 @@
 """How a workload wants its CPUs bound to cores, and what its node demands.
 
-A pod says so in the annotation `scheduling.koordinator.sh/resource-spec`, a node in the label `node.koordinator.sh/cpu-bind-policy`
-(koordinator-sh/koordinator:pkg/scheduler/plugins/nodenumaresource/{plugin,util}.go).
+The words and what goes before what are those of Koordinator (koordinator-sh/koordinator:
+pkg/scheduler/plugins/nodenumaresource/{plugin,util}.go).
 """
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-import msgspec
 from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy
 
-__all__ = [
-    "NODE_BIND_LABEL",
-    "RESOURCE_SPEC_ANNOTATION",
-    "AskedPolicy",
-    "Binding",
-    "NodeBindPolicy",
-    "ResourceSpec",
-    "bind",
-    "node_bind_policy",
-    "read_resource_spec",
-]
+__all__ = ["AskedPolicy", "Binding", "NodeBindPolicy", "ResourceSpec", "bind"]
 
-RESOURCE_SPEC_ANNOTATION: Final = "scheduling.koordinator.sh/resource-spec"
-NODE_BIND_LABEL: Final = "node.koordinator.sh/cpu-bind-policy"
 _MCPU_PER_CPU: Final = 1000
-_SPEC_MAX_CHARACTERS: Final = 4096
 
 
 class AskedPolicy(StrEnum):
@@ -67,13 +52,6 @@ class Binding(Struct, frozen=True, kw_only=True):
     exclusive: ExclusivePolicy
 
 
-class _Spec(Struct, frozen=True, kw_only=True, rename="camel"):
-    required_cpu_bind_policy: str | None = msgspec.field(name="requiredCPUBindPolicy", default=None)
-    preferred_cpu_bind_policy: str | None = msgspec.field(name="preferredCPUBindPolicy", default=None)
-    preferred_cpu_exclusive_policy: str | None = msgspec.field(name="preferredCPUExclusivePolicy", default=None)
-
-
-_DECODER: Final = msgspec.json.Decoder(_Spec)
 _BINDING: Final = {
     AskedPolicy.FULL_PCPUS: BindPolicy.FULL_PCPUS,
     AskedPolicy.SPREAD_BY_PCPUS: BindPolicy.SPREAD_BY_PCPUS,
@@ -82,44 +60,6 @@ _OF_NODE: Final = {
     NodeBindPolicy.FULL_PCPUS_ONLY: BindPolicy.FULL_PCPUS,
     NodeBindPolicy.SPREAD_BY_PCPUS: BindPolicy.SPREAD_BY_PCPUS,
 }
-
-
-def read_resource_spec(annotations: Mapping[str, str], field: str = "annotations") -> ResourceSpec:
-    """What the annotation says; the empty spec without it. Raises InvalidInput for text that is no such JSON and unknown names."""
-    text = annotations.get(RESOURCE_SPEC_ANNOTATION, "")
-    if not text:
-        return ResourceSpec()
-    name = f"{field}[{RESOURCE_SPEC_ANNOTATION}]"
-    if len(text) > _SPEC_MAX_CHARACTERS:
-        raise InvalidInput(name, f"must be at most {_SPEC_MAX_CHARACTERS} characters", text)
-    try:
-        spec = _DECODER.decode(text)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidInput(name, f"must be a JSON object: {error}", text) from error
-    return ResourceSpec(
-        required=_asked_policy(spec.required_cpu_bind_policy, f"{name}.requiredCPUBindPolicy"),
-        preferred=_asked_policy(spec.preferred_cpu_bind_policy, f"{name}.preferredCPUBindPolicy"),
-        exclusive=_exclusive_policy(spec.preferred_cpu_exclusive_policy, f"{name}.preferredCPUExclusivePolicy"),
-    )
-
-
-def node_bind_policy(
-    labels: Mapping[str, str], kubelet_policy: str, *, is_full_pcpus_only: bool, field: str = "node.labels"
-) -> NodeBindPolicy:
-    """What a node demands: its label, else whole cores where the kubelet's static policy hands out whole cores only, else nothing.
-
-    Raises InvalidInput for a label with an unknown name.
-    """
-    name = labels.get(NODE_BIND_LABEL, "")
-    if name:
-        for policy in NodeBindPolicy:
-            if name == policy.value:
-                return policy
-        known = " ".join(policy.value for policy in NodeBindPolicy)
-        raise InvalidInput(f"{field}[{NODE_BIND_LABEL}]", f"must be one of {known}", name)
-    if kubelet_policy == "static" and is_full_pcpus_only:
-        return NodeBindPolicy.FULL_PCPUS_ONLY
-    return NodeBindPolicy.NONE
 
 
 def bind(
@@ -158,21 +98,3 @@ def bind(
         is_required=of_node is not None or required is not None,
         exclusive=spec.exclusive,
     )
-
-
-def _asked_policy(name: str | None, field: str) -> AskedPolicy | None:
-    if not name:
-        return None
-    for policy in AskedPolicy:
-        if name == policy.value:
-            return policy
-    raise InvalidInput(field, "must be one of " + " ".join(policy.value for policy in AskedPolicy), name)
-
-
-def _exclusive_policy(name: str | None, field: str) -> ExclusivePolicy:
-    if not name:
-        return ExclusivePolicy.NONE
-    for policy in ExclusivePolicy:
-        if name == policy.value:
-            return policy
-    raise InvalidInput(field, "must be one of " + " ".join(policy.value for policy in ExclusivePolicy), name)

@@ -7,36 +7,21 @@
 | numa      | the shared CPUs of its zones        | shared work    | work that needs locality only                           |
 | none      | all CPUs that nobody has alone      | shared work    | work that does not care; soaks up what is idle          |
 
-Batch work beside online work on one kernel ("container") may not have exclusive CPUs: at the online peak those very CPUs may give
-it nothing, while others are free. Inside a virtual machine of its own ("vm") it may and by default does, because there the host
-moves its virtual CPUs off squeezed ones. A fixed set is chosen apart: both threads of a core only when nothing else is left.
+A fixed set is chosen apart: both threads of a core only when nothing else is left.
 """
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Final
 
 from msgspec import Struct
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.qos import QosClass
 from colo_scheduler.cpus.pools import union
 from colo_scheduler.cpus.siblings import choose_apart
 from colo_scheduler.cpus.topology import CpuTopology
 
-__all__ = [
-    "CPU_POLICY_ANNOTATION",
-    "Colocation",
-    "CpuPolicy",
-    "PolicyHold",
-    "choose_fixed",
-    "cpu_sets",
-    "parse_policy",
-    "resolve_policy",
-]
-
-CPU_POLICY_ANNOTATION: Final = "topology.crane.io/cpu-policy"
+__all__ = ["CpuPolicy", "PolicyHold", "choose_fixed"]
 
 
 class CpuPolicy(StrEnum):
@@ -53,13 +38,6 @@ class CpuPolicy(StrEnum):
         return self in (CpuPolicy.EXCLUSIVE, CpuPolicy.IMMOVABLE)
 
 
-class Colocation(StrEnum):
-    """Where batch work runs: beside online work on one kernel, or in a virtual machine of its own."""
-
-    CONTAINER = "container"
-    VM = "vm"
-
-
 class PolicyHold(Struct, frozen=True, kw_only=True):
     """A workload on a machine. `cpus` only for fixed policies, `zones` (ids) only for numa.
 
@@ -71,33 +49,6 @@ class PolicyHold(Struct, frozen=True, kw_only=True):
     zones: tuple[int, ...] = ()
     cpus: CpuSet = CpuSet()
     keeps_off_reserved: bool = False
-
-
-def parse_policy(text: object, field: str) -> CpuPolicy:
-    """The policy of that name. Raises InvalidInput for another one."""
-    for policy in CpuPolicy:
-        if text == policy.value:
-            return policy
-    raise InvalidInput(field, "must be one of exclusive immovable numa none", text)
-
-
-def resolve_policy(asked: CpuPolicy | None, qos: QosClass, colocation: Colocation, field: str) -> CpuPolicy:
-    """The policy that a workload gets: the one it asks for, or that of its class.
-
-    LSE and LSR: exclusive (LSR's CPUs may still be lent to BE). LS and SYSTEM: none. BE: numa beside online work, exclusive in a
-    virtual machine. Raises InvalidInput when BE asks for exclusive CPUs beside online work, and when LSE or LSR ask for less.
-    """
-    if qos is QosClass.BE:
-        if colocation is Colocation.VM:
-            return asked or CpuPolicy.EXCLUSIVE
-        if asked is CpuPolicy.EXCLUSIVE:
-            raise InvalidInput(field, "must not be exclusive for BE work beside online work; use numa", asked.value)
-        return asked or CpuPolicy.NUMA
-    if qos.has_own_cpus:
-        if asked not in (None, CpuPolicy.EXCLUSIVE):
-            raise InvalidInput(field, f"must be exclusive for class {qos.value}", asked)
-        return CpuPolicy.EXCLUSIVE
-    return asked or CpuPolicy.NONE
 
 
 def choose_fixed(
@@ -129,19 +80,6 @@ def choose_fixed(
     if policy is CpuPolicy.EXCLUSIVE and _starves(topology, holds, chosen, reserved or CpuSet()):
         return None
     return chosen
-
-
-def cpu_sets(
-    topology: CpuTopology, holds: Sequence[PolicyHold], *, reserved: CpuSet | None = None
-) -> dict[str, CpuSet]:
-    """The CPU set of every workload, by owner: what a fixed one holds, what the exclusive ones leave to the others.
-
-    So an exclusive workload that comes narrows the sets of `numa` and `none` work, and one that leaves widens them again.
-    """
-    return {
-        hold.owner: hold.cpus if hold.policy.is_fixed else _shared_set(topology, holds, hold, reserved or CpuSet())
-        for hold in holds
-    }
 
 
 def _starves(topology: CpuTopology, holds: Sequence[PolicyHold], taken: CpuSet, reserved: CpuSet) -> bool:

@@ -19,7 +19,7 @@ from colo_common.model.qos import (
 )
 from colo_scheduler.qos.pod import PRIORITY_CLASS_LABEL, QOS_LABEL, KubernetesQos, Pod, kubernetes_qos
 
-__all__ = ["Effective", "effective", "effective_of_pod", "labelled_band", "labelled_qos", "running_guaranteed_qos"]
+__all__ = ["Effective", "effective", "effective_of_pod", "labelled_band", "labelled_qos"]
 
 _BAND_OF_LABEL: Final = {f"koord-{band.value}": band for band in PriorityBand}
 
@@ -74,11 +74,3 @@ def effective_of_pod(pod: Pod | None) -> Effective:
     if pod is None:
         return effective({}, None, None)
     return effective(pod.labels, pod.priority, kubernetes_qos(pod))
-
-
-def running_guaranteed_qos(kubelet_policy: str) -> QosClass:
-    """The class of a Guaranteed pod without a label that already runs: LSR where the kubelet pins it ("static"), LS where not.
-
-    One that is still to be placed is LS: nobody pins it before it runs.
-    """
-    return QosClass.LSR if kubelet_policy == "static" else QosClass.LS

@@ -1,27 +1,13 @@
 """How much each scorer counts: policy data, checked where it enters."""
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = [
-    "NEVER_RISING",
-    "WEIGHT_MAX",
-    "Scorer",
-    "ScorerWeights",
-    "combine",
-    "combine_rows",
-    "parse_weights",
-    "weighted_rows",
-]
-
-IntArray = npt.NDArray[np.int64]
+__all__ = ["NEVER_RISING", "WEIGHT_MAX", "Scorer", "ScorerWeights"]
 
 WEIGHT_MAX: Final = 1_000
 
@@ -123,37 +109,3 @@ def _check(weight: object, field: str) -> None:
 
 def _field(scorer: Scorer) -> str:
     return scorer.value.replace("-", "_")
-
-
-def parse_weights(weights: Mapping[str, int], field: str = "weights") -> ScorerWeights:
-    """Weights by name of scorer; a scorer that is not named counts nothing. Raises InvalidInput naming the scorer and the rule."""
-    known = {scorer.value for scorer in Scorer}
-    for name in sorted(weights):
-        if name not in known:
-            raise InvalidInput(f"{field}.{name}", f"must be one of {' '.join(sorted(known))}", name)
-    none = {_field(scorer): 0 for scorer in Scorer}
-    parsed = ScorerWeights(**(none | {_field(Scorer(name)): weight for name, weight in weights.items()}))
-    parsed.validate(field)
-    return parsed
-
-
-def combine(scores: Mapping[Scorer, int], weights: ScorerWeights) -> int:
-    """floor(sum of weight x score / sum of weights), 0 to 100. Raises KeyError when a scorer that counts has no score."""
-    active = weights.active
-    return sum(weight * scores[scorer] for scorer, weight in active) // sum(weight for _, weight in active)
-
-
-def weighted_rows(scores: Mapping[Scorer, IntArray], weights: ScorerWeights) -> IntArray:
-    """Sum of weight x score of every row, not divided: compared by it, rounding makes no ties; int64, shape (nodes,)."""
-    total: IntArray | None = None
-    for scorer, weight in weights.active:
-        part = weight * scores[scorer]
-        total = part if total is None else total + part
-    if total is None:
-        raise InvalidInput("weights", "at least one weight must be above 0", 0)
-    return total
-
-
-def combine_rows(scores: Mapping[Scorer, IntArray], weights: ScorerWeights) -> IntArray:
-    """`combine` of every row: int64, shape (nodes,)."""
-    return weighted_rows(scores, weights) // sum(weight for _, weight in weights.active)
