@@ -135,9 +135,9 @@ async def test_a_waiting_replica_is_explained_with_the_nearest_miss(colo: Runnin
     nearest = decision["nearest"]
     assert (nearest["reason"], nearest["unit"], nearest["need"]) == ("batch-cpu-short", "mcpu", 64_000)
     assert 0 < nearest["have"] < 64_000
+    short, have = (f"{mcpu / 1000:.3f}".rstrip("0").rstrip(".") for mcpu in (64_000 - nearest["have"], nearest["have"]))
     assert item["sentence"] == (
-        f"0 of 2 nodes fit: 2 batch-cpu-short; nearest miss: {nearest['node']} is {64_000 - nearest['have']}m CPU short"
-        " (not enough batch CPU is allocatable on the node)"
+        f"0 of 2 nodes fit: 2 batch-cpu-short; nearest miss: {short} CPU short in {nearest['node']} ({have} of 64)"
     )
     assert explained["partial"] == ""
     await colo.call("DELETE", f"/v1/jobs/{job}")

@@ -128,7 +128,7 @@ async def test_own_cpus_that_cannot_be_had_are_told_with_the_nearest_miss(colo: 
     """More than the machine has, and all that it has: LSE leaves one CPU to the rest of the node."""
     for cpu, reason, most, nearest in (
         ("17", "cpu-short", "16 CPU", {"need": 17_000, "have": 16_000, "unit": "mcpu"}),
-        ("16", "cpus-short", "15 cpus", {"need": 16, "have": 15, "unit": "cpus"}),
+        ("16", "cpus-short", "15 CPUs of its own", {"need": 16, "have": 15, "unit": "cpus"}),
     ):
         text = a_job("LSE", cpu=cpu)
         said = await planned(colo, text, "-o", "json")
@@ -145,9 +145,7 @@ async def test_own_cpus_that_cannot_be_had_are_told_with_the_nearest_miss(colo: 
         assert (decision["never"], decision["nearest"]) == (True, task["nearest"])
         assert decision["nearest"] == {"node": NODE, "reason": reason, "zone": None, **nearest}
         explained = await colo_command("explain", "job", job, api=colo.api)
-        assert (
-            f"no node could hold it even when empty: the most that a machine has is {most} on {NODE}" in explained.out
-        )
+        assert f"no node could hold it even when empty: a machine has {most} at most ({NODE})" in explained.out
         assert (await colo_command("cancel", job, api=colo.api)).code == 0
     assert await colo.facts(PlacementRefused, "colo.v1.evt.enforcement.*.refused") == []
 
