@@ -76,7 +76,8 @@ class Plan:
         self._coming = _wants_of(ask.spec, self._view.now_ms)
         self._queue = WantQueue(ask.spec.replica_count, policy.backoff)
         self._turn: _Turn | None = None
-        self._missing: list[tuple[RequestClass, int]] = []
+        self._missing: list[tuple[RequestClass, list[ReplicaWant]]] = []
+        self._used_once: list[Placement] = []
         self._is_placed = False
         self._gone: set[Attempt] = set()
         self._leaving: list[Placement] = []
@@ -113,7 +114,7 @@ class Plan:
         """Decide replicas of one class; how much of the budget that took."""
         turn = self._turn or self._next_turn()
         if turn is None:
-            self._is_placed = True
+            self._is_placed = not self._try_what_is_left()
             return 0
         cost = SEARCH_COST if needs_search(self._view, turn.request) else 1
         most = max(1, budget // cost)
@@ -133,6 +134,19 @@ class Plan:
             self._queue.placed(request)
         return None
 
+    def _try_what_is_left(self) -> bool:
+        """What an owner leaves of a place of one use is free once it holds its own: whoever found none tries again then."""
+        left, self._used_once = self._used_once, []
+        for place in left:
+            row = self._view.rows[place.node]
+            self._view.leave(pool_of(place.band), row, place.zones, (place.replica, place.attempt))
+        missing, self._missing = (self._missing, []) if left else ([], self._missing)
+        for request, wants in missing:
+            self._reports.pop(request, None)
+            for want in wants:
+                self._queue.add(want)
+        return bool(missing)
+
     def _decide(self, request: RequestClass, wants: list[ReplicaWant], rest: list[ReplicaWant]) -> None:
         decision = decide_turn(
             self._view,
@@ -146,7 +160,7 @@ class Plan:
         if len(decision.choices) < len(wants):
             self._reports[request] = self._report(request, wants[0], decision)
             others = self._queue.take(request, self._ask.spec.replica_count)
-            self._missing.append((request, len(wants) - len(decision.choices) + len(rest) + len(others)))
+            self._missing.append((request, [*wants[len(decision.choices) :], *rest, *others]))
             self._turn = None
         if self._turn is None:
             self._queue.placed(request)
@@ -179,6 +193,8 @@ class Plan:
         left = places.placement(taken.reservation) or before
         self._view.leave(name, row, before.zones, attempt)
         self._view.take(name, row, left.zones, attempt, holding_of(left), is_choice=False)
+        if found.spec.allocate_once:
+            self._used_once.append(left)
         self._take([taken.want], 0, taken.choice)
 
     def _report(self, request: RequestClass, want: ReplicaWant, decision: ClassDecision) -> Report:
@@ -189,7 +205,7 @@ class Plan:
 
     def _preempt_one(self) -> None:
         """Who would have to leave for the next of the missing replicas; none counts as missing when no further one is tried."""
-        request, count = self._missing[0]
+        request, wants = self._missing[0]
         if self._helped == _PREEMPTORS_MOST or not request.is_admitted:
             self._missing.clear()
             return
@@ -200,10 +216,10 @@ class Plan:
         self._gone.update((placement.replica, placement.attempt) for placement in found.leaving)
         self._leaving.extend(found.leaving)
         self._helped += 1
-        if count == 1:
+        if len(wants) == 1:
             self._missing.pop(0)
         else:
-            self._missing[0] = (request, count - 1)
+            wants.pop()
 
     # ---- the answer
 

@@ -14,8 +14,10 @@ from colo_common.events.placement import ApplyPlacements, PlacementRejected, Pla
 from colo_common.events.requests import (
     CreateReservation,
     DeleteReservation,
+    JobPlanned,
     ListHolds,
     ListReservations,
+    PlanJob,
     Refusal,
 )
 from colo_common.model.constraints import Constraints, DeviceRequest, HugePages
@@ -24,12 +26,13 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.reservation import AllocatePolicy, ObjectTerm, OwnerTerm
 from colo_common.model.shortage import shortage_text
+from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger import NodeReserve, Reservation
 from colo_scheduler.policy import Policy
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.reserve_story import ReservingBench, a_claim, a_reservation
-from tests.support.scheduler_story import an_allocatable, gpus, now, topology_of
+from tests.support.scheduler_story import EITHER, an_allocatable, gpus, now, topology_of
 
 
 def a_bench(*, nodes: int = 1, mcpu: int = 8000, gib: int = 16, **more: Any) -> ReservingBench:
@@ -454,3 +457,19 @@ def test_a_reservation_takes_no_place_of_another_one_even_where_that_is_for_ever
     assert bench.find("open").owners == ()
     assert sum(share.cpu_mcpu for share in bench.find("open").left.zones) == 4000
     bench.core.check()
+
+
+def test_a_plan_knows_that_the_first_owner_lets_go_of_what_it_does_not_need_of_a_place_of_one_use() -> None:
+    bench = a_bench()
+    reserve(bench, "r1", mcpu=6000)
+    task = TaskSpec(name="main", replicas=5, request=ResourceRequest(cpu_mcpu=2000, memory_bytes=GIB), run=EITHER)
+    plan = bench.ask(PlanJob(spec=JobSpec(name="web", tasks=(task,))))
+    assert isinstance(plan, JobPlanned)
+    said = {f"web/{place.replica}": (place.node, place.zones, place.reservation) for place in plan.places}
+    done = claim(bench, *(f"web/main/{number}" for number in range(5)), mcpu=2000)
+    assert said == {place.replica: (place.node, place.zones, place.reservation) for place in done}
+    assert [place.reservation for place in plan.places] == ["r1", "", "", ""]
+    (told,) = plan.tasks
+    assert (plan.placed, told.counts[0].reason) == (4, Reason.BATCH_CPU_SHORT)
+    assert told.nearest is not None
+    assert told.nearest.have == 0
