@@ -22,6 +22,7 @@ from colo_scheduler.device.choose import DeviceChoice, DeviceLocality, choose_de
 from colo_scheduler.device.hints import BEST_SCORE, DeviceHint, device_hints
 from colo_scheduler.device.inventory import DeviceInventory
 from colo_scheduler.device.kind import NoDevices
+from colo_scheduler.device.layout import DeviceAsk, DeviceLayout, never_holds
 from colo_scheduler.device.need import need_of
 from colo_scheduler.device.partition import GpuPartitions, choose_partition, partitions_of, partitions_of_model
 from colo_scheduler.device.scores import device_score, node_score
@@ -293,3 +294,15 @@ def test_the_groups_of_a_node_are_its_operators_or_those_of_its_model() -> None:
     assert partitions_of(h100[:7], ()).by_size is None
     # Without a table there is nothing to honor.
     assert partitions_of(GPUS, (), is_honored=True) == GpuPartitions()
+
+
+def test_on_a_machine_of_many_roots_only_sets_that_have_enough_are_looked_at() -> None:
+    roots = range(16)
+    gpus = [Device(kind="gpu", device=n, zone=n // 8, pcie=f"p{n:02}", memory_bytes=MEMORY) for n in roots]
+    nics = [Device(kind="nic", device=n, zone=n // 8, pcie=f"p{n:02}") for n in roots]
+    asked = (whole(8), whole(1, "nic"))
+    locality = DeviceLocality(joint=JointDevices(kinds=("gpu", "nic"), required=True), is_joint_sought=True)
+    found = choose_devices(an_inventory(*gpus, *nics), asked, locality=locality)
+    assert numbers(found) == numbers(found, "nic") == list(range(8))
+    layout = DeviceLayout(devices=(*gpus, *nics), zones=(0, 1))
+    assert never_holds(layout, DeviceAsk(requests=asked, joint=locality.joint)) is None

@@ -4,8 +4,9 @@ What is sought is a set of places (roots or zones) in which every kind has a dev
 first; of equally many those that the first kind would get by itself; then places in the fewest zones; then by name.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import combinations, islice
+from itertools import accumulate, combinations, islice
 from typing import Final
 
 from msgspec import structs
@@ -29,7 +30,8 @@ from colo_scheduler.device.scope import Scope, choose_in_scopes, pcie_of
 __all__ = ["SETS_MOST", "choose_together", "place_of"]
 
 SETS_MOST: Final = 1_024
-"""So many sets of places are looked at, the smallest first: all of them on nodes with up to ten roots that have every kind."""
+"""So many sets of places are looked at, the smallest first, beginning with those that have enough devices: all of them on nodes
+with up to ten roots that have every kind."""
 
 _Rooms = Mapping[str, Sequence[DeviceRoom]]
 
@@ -53,7 +55,8 @@ def choose_together(
     liked = frozenset() if isinstance(alone, NoDevices) else frozenset(place_of(room, scope) for room in alone)
     if any(sum(place_of(room, scope) in places for room in fitting[need.kind]) < need.count for need in needs):
         return _shortage(needs, fitting, places, scope, alone)
-    for chosen in islice(_sets(places, first.count, liked, _zones_of(fitting, scope)), SETS_MOST):
+    least = _least_places(needs, fitting, places, scope)
+    for chosen in islice(_sets(places, least, first.count, liked, _zones_of(fitting, scope)), SETS_MOST):
         found: dict[str, list[DeviceRoom]] = {}
         for need in needs:
             count = need.count if need is first else max(need.count, len(chosen))
@@ -74,12 +77,22 @@ def _zones_of(fitting: _Rooms, scope: DeviceScope) -> dict[str, set[int]]:
     return zones
 
 
+def _least_places(needs: Sequence[DeviceNeed], fitting: _Rooms, places: set[str], scope: DeviceScope) -> int:
+    """Fewer places do not have so many devices of some kind, whichever they are."""
+    least = 1
+    for need in needs:
+        counts = Counter(place for room in fitting[need.kind] if (place := place_of(room, scope)) in places)
+        have = accumulate(sorted(counts.values(), reverse=True))
+        least = max(least, 1 + sum(count < need.count for count in have))
+    return least
+
+
 def _sets(
-    places: set[str], most: int, liked: frozenset[str], zones: Mapping[str, set[int]]
+    places: set[str], least: int, most: int, liked: frozenset[str], zones: Mapping[str, set[int]]
 ) -> Iterator[frozenset[str]]:
-    """Sets of places in the order in which they are tried."""
+    """Sets of `least` to `most` places in the order in which they are tried."""
     ordered = sorted(places)
-    for size in range(1, min(most, len(ordered)) + 1):
+    for size in range(least, min(most, len(ordered)) + 1):
         sets = [frozenset(part) for part in islice(combinations(ordered, size), SETS_MOST)]
 
         def order(part: frozenset[str]) -> tuple[bool, int, list[str]]:
