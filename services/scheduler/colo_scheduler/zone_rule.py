@@ -38,6 +38,7 @@ __all__ = ["conflict_of", "fit_by_rule", "kubelet_options", "rule_of", "take_by_
 _CPU_MCPU: Final = 1_000
 _ONE_POLICY: Final = (FitRule.KUBELET, FitRule.KATALYST)
 """Those whose policy is the same for all."""
+_STRICT: Final = (NumaPolicy.RESTRICTED, NumaPolicy.SINGLE_NUMA_NODE)
 _OWN_ORDER: Final = (*_ONE_POLICY, FitRule.CRANE)
 """Those that number CPUs themselves."""
 
@@ -62,8 +63,9 @@ def kubelet_options(rules: NodeRules) -> KubeletOptions:
 def conflict_of(request: RequestClass, rules: NodeRules) -> Reason | None:
     """What the request demands that nobody can promise there, None when there is nothing.
 
-    The kubelet has one policy for all: a request may ask for that one or for none. It gives CPUs alone or not at all, and whole
-    cores as an option of the node. Crane's agent lets each request choose between one zone and any.
+    The kubelet has one policy for all: a request may ask for that one or for none. It aligns nobody who shares CPUs, so such work
+    cannot ask for it where it is more than a wish. It gives CPUs alone or not at all, and whole cores as an option of the node.
+    Crane's agent lets each request choose between one zone and any.
     """
     rule, place = rule_of(request, rules), request.place
     if rule not in _OWN_ORDER:
@@ -71,7 +73,9 @@ def conflict_of(request: RequestClass, rules: NodeRules) -> Reason | None:
     known = (NumaPolicy.NONE, NumaPolicy.SINGLE_NUMA_NODE if rule is FitRule.CRANE else rules.numa_policy)
     if place.numa_policy not in known or place.numa_exclusive is NumaExclusive.REQUIRED:
         return Reason.NUMA_POLICY_CONFLICT
-    if rule in _ONE_POLICY and place.cpu_policy is CpuPolicy.NUMA:
+    if rule in _ONE_POLICY and (
+        place.cpu_policy is CpuPolicy.NUMA or (place.numa_policy in _STRICT and not request.own_cpus)
+    ):
         return Reason.NUMA_POLICY_CONFLICT
     is_whole = place.cpu_bind is CpuBind.FULL_PCPUS and kubelet_options(rules).is_full_pcpus_only
     if place.cpu_bind_required and not is_whole:

@@ -124,6 +124,15 @@ def test_what_a_kubelet_cannot_promise_is_a_conflict(about: dict[str, Any], reas
     assert placed(bench, "b", LSR, 2, numa_policy=SINGLE).node == "n1"
 
 
+@pytest.mark.parametrize("rule", ["kubelet", "katalyst"])
+def test_who_shares_cpus_cannot_ask_a_kubelet_for_zones_that_it_would_not_keep_to(rule: str) -> None:
+    for policy in (SINGLE, RESTRICTED):
+        bench = a_bench(rules=NodeRules(numa_rule=rule, numa_policy=policy))  # type: ignore[arg-type]
+        assert reasons(refused(bench, "a", LS, 2, numa_policy=policy)) == {Reason.NUMA_POLICY_CONFLICT: 1}
+        assert placed(bench, "b", LS, 2).node == "n1"
+        assert placed(bench, "c", LSR, 2, numa_policy=policy).node == "n1"
+
+
 def test_a_kubelet_has_no_fixed_cpus_that_others_may_use_and_no_pool_of_one_zone() -> None:
     bench = a_bench(rules=by_kubelet())
     assert reasons(refused(bench, "a", LS, 2, cpu_policy=CpuPolicy.IMMOVABLE)) == {Reason.CPU_BIND_CONFLICT: 1}
