@@ -51,8 +51,8 @@ class Held:
         self._batch = _Sums()
         self._lse = _Sums()
         self._sums_of: dict[str, _Sums] = {}
-        # What `by_zone` answers until a sum changes: it is asked with every sample.
-        self._by_zone: dict[int, ZoneShare] | None = None
+        # What `by_zone` answers: it is asked with every sample, so it is made when a sum changes.
+        self._by_zone: dict[int, ZoneShare] = {}
         self.has_exclusive = False
         """Whether LSE work holds, or ever held, something here."""
 
@@ -108,13 +108,6 @@ class Held:
 
     def by_zone(self) -> dict[int, ZoneShare]:
         """Zone -> sum of batch work's shares, for zones in which it holds something; not to be changed by who asked."""
-        if self._by_zone is None:
-            mcpu, memory = self._batch.mcpu, self._batch.bytes
-            self._by_zone = {
-                zone: ZoneShare(zone=zone, cpu_mcpu=mcpu[zone], memory_bytes=memory[zone])
-                for zone in sorted(mcpu)
-                if mcpu[zone] or memory[zone]
-            }
         return self._by_zone
 
     def exclusive_by_zone(self) -> dict[int, int]:
@@ -158,5 +151,12 @@ class Held:
 
     def _add(self, sums: _Sums, shares: tuple[ZoneShare, ...], sign: int) -> None:
         sums.add(shares, sign)
-        self._by_zone = None
-        self.has_exclusive = self.has_exclusive or sums is self._lse
+        if sums is self._lse:
+            self.has_exclusive = True
+            return
+        mcpu, memory = sums.mcpu, sums.bytes
+        self._by_zone = {
+            zone: ZoneShare(zone=zone, cpu_mcpu=mcpu[zone], memory_bytes=memory[zone])
+            for zone in sorted(mcpu)
+            if mcpu[zone] or memory[zone]
+        }
