@@ -17,7 +17,7 @@ from colo_common.runtime.metrics import Metrics
 from colo_executor.cgroup import CgroupTree
 from colo_executor.knobs import Knob
 from colo_executor.local import CeilingWritten, ReplicaLaunched
-from colo_executor.order import KnobWrite, burst_writes, cpuset_writes, quota_writes
+from colo_executor.order import KnobWrite, cpuset_writes, quota_writes
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
@@ -129,7 +129,7 @@ def test_sets_move_from_zone_to_zone_in_steps_that_the_kernel_accepts(tree: Cgro
             assert [tree.value(knob, path) for path in now] == [step.format(), step.format()]
 
 
-def test_quotas_and_bursts_of_parent_and_child_change_in_steps_that_the_kernel_accepts(tree: CgroupTree) -> None:
+def test_quotas_of_parent_and_child_change_in_steps_that_the_kernel_accepts(tree: CgroupTree) -> None:
     tree.make("batch")
     tree.make("batch/a")
     have = {"batch": -1, "batch/a": -1}
@@ -139,12 +139,6 @@ def test_quotas_and_bursts_of_parent_and_child_change_in_steps_that_the_kernel_a
             tree.write(write)
         assert {path: tree.quota_us(path) for path in want} == want
         have = want
-    burst = 0
-    for quota, wanted in ((200_000, 100_000), (50_000, 20_000), (300_000, 300_000), (100_000, 0)):
-        for write in burst_writes("batch", quota_us=quota, burst_us=wanted, burst_before_us=burst):
-            tree.write(write)
-        burst = wanted
-        assert (tree.quota_us("batch"), tree.value(Knob.CPU_BURST, "batch")) == (quota, str(wanted))
 
 
 async def test_everything_is_put_back_byte_by_byte_even_in_a_group_that_was_there_before(policy: ProcessPolicy) -> None:

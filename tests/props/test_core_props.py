@@ -30,7 +30,6 @@ from colo_evictor.shell import HEARS as EVICTOR_HEARS
 from colo_executor.core import ExecutorPolicy
 from colo_executor.hears import executor_hears
 from colo_executor.local import LaunchFailed, LaunchReplica, ReplicaExited, ReplicaLaunched, SignalReplica
-from colo_executor.node import NodeExecutor
 from colo_gateway.core import GatewayCore
 from colo_gateway.shell import HEARS as GATEWAY_HEARS
 from colo_jobs.core import JobsCore
@@ -43,6 +42,7 @@ from colo_overcommit.shell import HEARS as OVERCOMMIT_HEARS
 from colo_scheduler.core import AskPending
 from colo_scheduler.ledger import LedgerLoaded
 from colo_scheduler.shell import HEARS as SCHEDULER_HEARS
+from tests.support.executor_node import NodeExecutor
 from tests.support.hostile import hostile_fact, hostile_struct
 from tests.support.jobs_world import a_spec, a_task
 from tests.support.scheduler_story import Bench

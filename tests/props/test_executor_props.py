@@ -22,9 +22,9 @@ from colo_executor.local import (
     SetCeiling,
     SignalReplica,
 )
-from colo_executor.node import NodeExecutor
 from colo_executor.reflex import Reflex, ReflexPolicy
 from tests.support.builders import a_placement
+from tests.support.executor_node import NodeExecutor
 
 REPLICAS = ("job/a/0", "job/a/1", "job/b/0")
 STEPS = st.lists(

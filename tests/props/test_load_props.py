@@ -1,8 +1,10 @@
 """Load, scorers and eligibility: all rows at once give the integers that each node gives alone."""
 
 import math
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +14,7 @@ from colo_scheduler.eligibility.selector import LabelColumns, Selector, selects
 from colo_scheduler.load.dynamic import (
     DynamicPolicy,
     Metric,
-    columns_of,
+    MetricColumn,
     dynamic_score,
     dynamic_scores_of_rows,
     refused_by,
@@ -207,6 +209,18 @@ dynamic_policies = st.builds(
     limits_ratio=st.dictionaries(st.sampled_from("abc"), shares),
     weights=st.dictionaries(st.sampled_from("abc"), shares),
 )
+
+
+def columns_of(metrics: Sequence[Mapping[str, Metric]], policy: DynamicPolicy) -> dict[str, MetricColumn]:
+    """The metrics of some nodes as columns, one for each metric that the policy names."""
+    columns = {}
+    for name in dict.fromkeys((*policy.limits_ratio, *policy.weights)):
+        found = [entry.get(name) for entry in metrics]
+        columns[name] = MetricColumn(
+            np.array([math.nan if metric is None else metric.value for metric in found], dtype=np.float64),
+            np.array([0 if metric is None else metric.age_ms for metric in found], dtype=np.int64),
+        )
+    return columns
 
 
 @settings(max_examples=300)

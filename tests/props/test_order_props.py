@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from colo_common.model.cpuset import CpuSet
 from colo_executor.knobs import UNLIMITED, Knob
-from colo_executor.order import burst_writes, cpuset_writes, quota_writes
+from colo_executor.order import cpuset_writes, quota_writes
 
 PATHS = ("", "batch", "batch/a", "batch/b", "batch/a/x")
 QUOTAS = st.one_of(st.just(UNLIMITED), st.integers(1_000, 50_000))
@@ -72,13 +72,3 @@ def test_every_cpuset_write_keeps_children_inside_and_groups_filled(have, want):
             assert cpus, "an empty set with processes is refused"
             assert path == "" or cpus <= tree[_parent(path)], f"refused at {write}"
     assert tree == want
-
-
-@given(st.integers(1_000, 50_000), st.integers(1_000, 50_000), st.integers(0, 50_000), st.integers(0, 50_000))
-def test_burst_never_exceeds_quota_on_the_way(quota_before, quota, burst_before, burst):
-    burst_before, burst = min(burst_before, quota_before), min(burst, quota)
-    now = {Knob.CPU_QUOTA: quota_before, Knob.CPU_BURST: burst_before}
-    for write in burst_writes("batch", quota_us=quota, burst_us=burst, burst_before_us=burst_before):
-        now[write.knob] = write.value
-        assert now[Knob.CPU_BURST] <= now[Knob.CPU_QUOTA]
-    assert now == {Knob.CPU_QUOTA: quota, Knob.CPU_BURST: burst}

@@ -74,11 +74,17 @@ class Node:
         )
         self._tasks = [
             asyncio.create_task(service.run(self.stop)),
-            asyncio.create_task(self.shell.run_reflex_here()),
+            asyncio.create_task(self.run_reflex()),
             asyncio.create_task(self.shell.run_teller(service.inject)),
             asyncio.create_task(self.shell.run_reconcile(service.inject)),
         ]
         await asyncio.sleep(0.5)
+
+    async def run_reflex(self) -> None:
+        """Turn every period in virtual time, where a thread of its own has no place."""
+        while True:
+            self.shell.turn()
+            await asyncio.sleep(self.settings.period_ms / 1000)
 
     async def leave(self) -> None:
         """As after SIGTERM."""

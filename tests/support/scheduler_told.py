@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import structs
+
 from colo_common.events.effects import Effect, Publish
 from colo_common.events.placement import (
     ApplyPlacements,
@@ -16,9 +18,24 @@ from colo_common.events.placement import (
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.service import DeadLettered
 from colo_common.model.placement import Placement
+from colo_common.model.reasons import SENTENCES
+from colo_common.model.shortage import CONDITION, shortage_text
 from colo_scheduler.core import AskPending
-from colo_scheduler.explain import Report, sentence
+from colo_scheduler.explain import Report
 from tests.support.builders import GIB
+
+
+def sentence(report: Report) -> str:
+    """The report for people: "0/12 nodes: 7 cpu-short (not enough ...), 5 ...; nearest: 1.2 CPU short in zone 1 of n3 (...)"."""
+    counts = ", ".join(f"{c.nodes} {c.reason.value} ({SENTENCES[c.reason]})" for c in report.counts)
+    text = f"0/{report.nodes} nodes: {counts}"
+    untried = report.nodes - sum(count.nodes for count in report.counts)
+    if untried:
+        text += f", {untried} not tried"
+    near = report.nearest
+    if near is not None and near.unit != CONDITION:
+        text += f"; nearest: {shortage_text(**structs.asdict(near))}"
+    return text + ("; no node could hold it even when empty" if report.is_unresolvable and near is not None else "")
 
 
 def size(memory_bytes: int) -> str:

@@ -1,6 +1,8 @@
 """The kernel's cpuset rules, modelled: a v1 tree that refuses as the kernel does, and v2's effective sets.
 
 Source: linux:kernel/cgroup/cpuset.c and cpuset-v1.c, checked against a live 6.18 kernel.
+
+For comparing with a kernel: simulated machines have no cgroup files.
 """
 
 from __future__ import annotations

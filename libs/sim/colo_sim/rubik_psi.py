@@ -2,6 +2,8 @@
 
 When any online pod's some avg10 is strictly above the threshold, the largest user of that resource among the offline
 pods goes. There is no duration and no cool-down.
+
+For comparing with what others decide: no service answers pressure so.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Conversions between what colo promises and what the kernel, systemd and the container runtimes write down.
 
 Pure functions over integers; each names its source and its rounding.
+
+For comparing with what others write: the executor itself converts in `knobs` and `cgroup`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 After Koordinator's hook (koordinator-sh/koordinator:pkg/koordlet/runtimehooks/hooks/cpuset/{cpuset,rule}.go). Work is told apart
 by what its labels say; a workload whose labels say nothing is what Kubernetes makes of it.
+
+For comparing with what others write: an executor writes the CPUs that placements name.
 """
 
 from collections.abc import Sequence

@@ -2,6 +2,8 @@
 
 2 preempts at once, 0 is ordinary, -1 yields to everybody
 (koordinator-sh/koordinator:pkg/koordlet/runtimehooks/hooks/groupidentity/).
+
+For comparing with what others write: no executor writes this file.
 """
 
 from collections.abc import Mapping

@@ -13,7 +13,7 @@ from msgspec import Struct
 from colo_common.model.cpuset import CpuSet
 from colo_executor.knobs import UNLIMITED, Knob
 
-__all__ = ["KnobWrite", "burst_writes", "cpuset_writes", "quota_writes"]
+__all__ = ["KnobWrite", "cpuset_writes", "quota_writes"]
 
 _INFINITE: Final = 1 << 62
 
@@ -47,15 +47,6 @@ def quota_writes(have: Mapping[str, int], want: Mapping[str, int]) -> tuple[Knob
 
 def _size(quota: int) -> int:
     return _INFINITE if quota == UNLIMITED else quota
-
-
-def burst_writes(path: str, *, quota_us: int, burst_us: int, burst_before_us: int) -> tuple[KnobWrite, ...]:
-    """Quota and burst of one group: a burst that shrinks goes before the quota, one that grows after it."""
-    quota = KnobWrite(path=path, knob=Knob.CPU_QUOTA, value=quota_us)
-    if burst_us == burst_before_us:
-        return (quota,)
-    burst = KnobWrite(path=path, knob=Knob.CPU_BURST, value=burst_us)
-    return (burst, quota) if burst_us < burst_before_us else (quota, burst)
 
 
 def cpuset_writes(knob: Knob, have: Mapping[str, CpuSet], want: Mapping[str, CpuSet]) -> tuple[KnobWrite, ...]:

@@ -224,18 +224,6 @@ class ExecutorShell:
             finally:
                 stop.set()
 
-    async def run_reflex_here(self) -> None:
-        """Turn every period until cancelled, in the loop: where many nodes or a virtual time share a process."""
-        loop = asyncio.get_running_loop()
-        period_s = self._clock.real_s(self._period_ms)
-        await self._ready.wait()
-        next_s = loop.time()
-        while True:
-            self.turn()
-            # A late turn is not made up for.
-            next_s = max(next_s + period_s, loop.time())
-            await asyncio.sleep(next_s - loop.time())
-
     def turn(self) -> None:
         """One turn of the reflex for a caller that keeps the time itself; does nothing before the machine is adopted."""
         if self._ready.is_set():

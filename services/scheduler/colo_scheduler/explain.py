@@ -6,11 +6,10 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
-from msgspec import structs
 
 from colo_common.events.placement import NearestMiss, ReasonCount
-from colo_common.model.reasons import SENTENCES, Reason
-from colo_common.model.shortage import CONDITION, shortage_text
+from colo_common.model.reasons import Reason
+from colo_common.model.shortage import CONDITION
 from colo_scheduler.capacity import layout_shortage, too_large
 from colo_scheduler.cluster import Cluster, View
 from colo_scheduler.device.layout import ask_of
@@ -22,7 +21,7 @@ from colo_scheduler.search import TRIES_MOST, look_closely, needs_search
 from colo_scheduler.stack import Filtered, counts_of, run_filters, usable
 from colo_scheduler.zones import IntArray, cpu_held_together, parts_of_rows
 
-__all__ = ["Report", "full_report", "least_busy", "report_of", "sentence"]
+__all__ = ["Report", "full_report", "least_busy", "report_of"]
 
 _NOBODY: Mapping[int, Misfit] = {}
 _REASONS = tuple(Reason)
@@ -204,16 +203,3 @@ def full_report(cluster: Cluster, view: View, request: RequestClass, refused: Ma
     report = report_of(view, request, refused)
     nearest = too_large(cluster, view, request) if request.is_admitted else None
     return report if nearest is None else report._replace(nearest=nearest, is_unresolvable=True)
-
-
-def sentence(report: Report) -> str:
-    """The report for people: "0/12 nodes: 7 cpu-short (not enough ...), 5 ...; nearest: 1.2 CPU short in zone 1 of n3 (...)"."""
-    counts = ", ".join(f"{c.nodes} {c.reason.value} ({SENTENCES[c.reason]})" for c in report.counts)
-    text = f"0/{report.nodes} nodes: {counts}"
-    untried = report.nodes - sum(count.nodes for count in report.counts)
-    if untried:
-        text += f", {untried} not tried"
-    near = report.nearest
-    if near is not None and near.unit != CONDITION:
-        text += f"; nearest: {shortage_text(**structs.asdict(near))}"
-    return text + ("; no node could hold it even when empty" if report.is_unresolvable and near is not None else "")

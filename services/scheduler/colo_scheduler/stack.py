@@ -37,7 +37,7 @@ __all__ = [
     "score_rows",
     "scoring_for",
     "scoring_of",
-    "sort_key",
+    "sort_keys",
     "table_of",
     "usable",
 ]
@@ -252,20 +252,19 @@ def scoring_for(view: View, request: RequestClass, weights: ScorerWeights) -> Sc
     return _scoring((*room.weighed, *((weight, scorer, each.forms(view, request)) for weight, scorer, each in beside)))
 
 
-def sort_key(weight: int, left_cpu: int, rank: int) -> int:
-    """One integer to compare nodes by, higher is better: weighted sum, then free CPU left, then the earlier name.
+def sort_keys(weighted: IntArray, left_cpu: IntArray, rank: IntArray) -> IntArray:
+    """One integer a node to compare it by, higher is better: weighted sum, then free CPU left, then the earlier name.
 
     `left_cpu` is cut at 2^24 - 1 milli-CPU; `rank` is below 2^17. Unequal for unequal ranks, so there are no ties.
     """
-    return (
-        (weight << (CPU_BITS + RANK_BITS))
-        | ((left_cpu if left_cpu < CPU_MAX else CPU_MAX) << RANK_BITS)
-        | (RANK_MAX - rank)
+    keys: IntArray = (
+        (weighted << (CPU_BITS + RANK_BITS)) | (np.minimum(left_cpu, CPU_MAX) << RANK_BITS) | (RANK_MAX - rank)
     )
+    return keys
 
 
 def score_rows(view: View, request: RequestClass, rows: IntArray, scoring: Scoring) -> IntArray:
-    """The `sort_key` of each of these rows, all of which passed the filters."""
+    """The key (`sort_keys`) of each of these rows, all of which passed the filters."""
     pool = view.pool(pool_of(request.band))
 
     def costs() -> IntArray:
@@ -274,6 +273,4 @@ def score_rows(view: View, request: RequestClass, rows: IntArray, scoring: Scori
         return costs_of_rows(request.cpu_mcpu, request.memory_bytes, free_cpu, free_memory, sockets)
 
     fits = FitRows(pool, rows, request, costs)
-    tie = (np.minimum(fits.left_cpu, CPU_MAX) << RANK_BITS) | (RANK_MAX - view.facts.rank[rows])
-    keys: IntArray = (scoring.of_rows(fits) << (CPU_BITS + RANK_BITS)) | tie
-    return keys
+    return sort_keys(scoring.of_rows(fits), fits.left_cpu, view.facts.rank[rows])

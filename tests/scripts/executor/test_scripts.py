@@ -40,10 +40,10 @@ from colo_executor.local import (
     SignalReplica,
     StopIntent,
 )
-from colo_executor.node import NodeExecutor
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.suppress import SuppressPolicy
 from tests.support.builders import a_placement
+from tests.support.executor_node import NodeExecutor
 from tests.support.scripts import Args, Play, ScriptFailed, script_files
 
 NODE = "n1"

@@ -82,9 +82,7 @@ def test_a_demand_that_makes_no_sense_is_named_by_its_path(selector: object, fie
         ((Requirement(key="a", operator=Operator.GT),), "place.node_selector[0].values"),
     ],
 )
-def test_what_comes_over_the_wire_is_held_to_the_same_rules(
-    requirements: tuple[Requirement, ...], field: str
-) -> None:
+def test_what_comes_over_the_wire_is_held_to_the_same_rules(requirements: tuple[Requirement, ...], field: str) -> None:
     place = Constraints(node_requirements=requirements)
     with pytest.raises(InvalidInput) as refusal:
         check_constraints(place, QosClass.BE, ResourceRequest(cpu_mcpu=1_000, memory_bytes=1))

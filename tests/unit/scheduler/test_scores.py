@@ -9,7 +9,7 @@ from colo_common.events.placement import NodeScore
 from colo_scheduler.policy import Policy
 from colo_scheduler.scorers.weights import WEIGHT_MAX, Scorer, ScorerWeights
 from colo_scheduler.scores import most_free, most_free_of_rows
-from colo_scheduler.stack import scoring_of, sort_key
+from colo_scheduler.stack import scoring_of, sort_keys
 
 
 def weighted(cost: int, free: int, weights: ScorerWeights) -> int:
@@ -56,11 +56,16 @@ def test_the_told_total_is_a_whole_number_up_to_100() -> None:
     assert told(2, 99, even).scores == {"fewest-zones": 50, "most-free": 99}
 
 
+def key(weighted: int, left_cpu: int, rank: int) -> int:
+    row = [np.array([value], dtype=np.int64) for value in (weighted, left_cpu, rank)]
+    return int(sort_keys(*row)[0])
+
+
 KEYS = {
-    "the weighted sum first": (sort_key(6, 0, 9), sort_key(5, 10**6, 0)),
-    "then more free CPU": (sort_key(5, 2, 9), sort_key(5, 1, 0)),
-    "then the earlier name": (sort_key(5, 1, 3), sort_key(5, 1, 4)),
-    "CPU above the limit counts as the limit": (sort_key(5, 1 << 40, 0), sort_key(5, 1 << 30, 1)),
+    "the weighted sum first": (key(6, 0, 9), key(5, 10**6, 0)),
+    "then more free CPU": (key(5, 2, 9), key(5, 1, 0)),
+    "then the earlier name": (key(5, 1, 3), key(5, 1, 4)),
+    "CPU above the limit counts as the limit": (key(5, 1 << 40, 0), key(5, 1 << 30, 1)),
 }
 
 
@@ -70,4 +75,4 @@ def test_nodes_are_compared_by_one_number(better: int, worse: int) -> None:
 
 
 def test_the_largest_key_fits_in_64_bits() -> None:
-    assert sort_key(100 * WEIGHT_MAX * len(Scorer), 1 << 60, 0) < 2**63
+    assert key(100 * WEIGHT_MAX * len(Scorer), 1 << 60, 0) < 2**63

@@ -24,7 +24,6 @@ __all__ = [
     "event_at",
     "event_type",
     "headers_of",
-    "question_at",
 ]
 
 _JSON: Final = msgspec.json.Encoder()
@@ -93,11 +92,6 @@ def event_at(subject: str) -> Event:
 def event_type(event: Event) -> str:
     """The CloudEvents type of a row: its subject without parameters ("colo.v1.evt.enforcement.started")."""
     return ".".join(token for token in event.subject.template.split(".") if not token.startswith("{"))
-
-
-def question_at(subject: str) -> Question:
-    """The registry row of a request subject. Raises InvalidInput when there is none."""
-    return _question(subject)[0]
 
 
 def encode_request(body: Struct) -> bytes:

@@ -2,6 +2,8 @@
 
 After Katalyst (kubewharf/katalyst-core:pkg/agent/sysadvisor/plugin/qosaware/resource/cpu/assembler/provisionassembler/helper.go).
 Where the original leaves a draw to the order of a hash map, the pool whose name sorts first wins here.
+
+For comparing with what others decide: colo sizes no pools, they are what CPUs of one's own leave.
 """
 
 from collections.abc import Mapping

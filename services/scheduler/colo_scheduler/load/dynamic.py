@@ -5,7 +5,7 @@ still counts. All arithmetic is IEEE double in the order of the policy, so one n
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,7 +20,6 @@ __all__ = [
     "DynamicPolicy",
     "Metric",
     "MetricColumn",
-    "columns_of",
     "dynamic_score",
     "dynamic_scores_of_rows",
     "is_usable",
@@ -162,15 +161,3 @@ def dynamic_scores_of_rows(
         points = points - np.trunc(np.minimum(heat, _HOT_MOST) * _HOT_POINTS)
     scores: IntArray = np.clip(points, 0, 100).astype(np.int64)
     return scores
-
-
-def columns_of(metrics: Sequence[Mapping[str, Metric]], policy: DynamicPolicy) -> dict[str, MetricColumn]:
-    """The metrics of some nodes as columns, one for each metric that the policy names."""
-    columns = {}
-    for name in dict.fromkeys((*policy.limits_ratio, *policy.weights)):
-        found = [entry.get(name) for entry in metrics]
-        columns[name] = MetricColumn(
-            np.array([math.nan if metric is None else metric.value for metric in found], dtype=np.float64),
-            np.array([0 if metric is None else metric.age_ms for metric in found], dtype=np.int64),
-        )
-    return columns

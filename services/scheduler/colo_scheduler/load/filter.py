@@ -1,4 +1,7 @@
-"""Whether one node is too busy for a workload."""
+"""Whether one node is too busy for a workload.
+
+The plain form for one node. The scheduler asks about all nodes at once (`rows`); properties hold both to the same answers.
+"""
 
 from collections.abc import Sequence
 from enum import StrEnum

@@ -1,6 +1,8 @@
 """Which single zone a pod's containers get, as the NodeResourceTopology filter of scheduler-plugins foresees the kubelet.
 
 Only nodes with the single-numa-node policy are filtered (noderesourcetopology/filter.go).
+
+`refuse_pod` is for comparing with what others decide: a replica has no containers of its own, and `fit` finds its zones.
 """
 
 from collections.abc import Mapping, Sequence

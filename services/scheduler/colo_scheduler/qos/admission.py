@@ -1,4 +1,7 @@
-"""Whether a workload may have the class it asks for: Koordinator's verdict on a pod, and colo's own on CPUs of one's own."""
+"""Whether a workload may have the class it asks for: Koordinator's verdict on a pod.
+
+For comparing with what others decide: what colo refuses stands in `colo_common.model.place_rules`.
+"""
 
 from enum import StrEnum
 from typing import Final

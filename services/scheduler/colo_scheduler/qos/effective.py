@@ -2,6 +2,8 @@
 
 Both readings are used, and they differ. The labelled one decides admission, pools and CPU sets; the effective one decides what is
 overcommitted and evicted (koordinator-sh/koordinator:apis/extension/{qos,priority}_utils.go).
+
+For comparing with what others decide: a job of colo names its class and its band.
 """
 
 from collections.abc import Mapping

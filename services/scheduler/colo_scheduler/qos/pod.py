@@ -1,4 +1,7 @@
-"""What a Kubernetes pod says about its class: labels, annotations, priority and the resources of its containers."""
+"""What a Kubernetes pod says about its class: labels, annotations, priority and the resources of its containers.
+
+For comparing with what others decide: a job of colo names its class and its band.
+"""
 
 from collections.abc import Mapping
 from enum import StrEnum

@@ -7,6 +7,8 @@ A reservation and the owners that use it are one promise, as large as the larger
 Both stand in the sum of requests, so the smaller one is taken out again. Taking out all that owners use, as
 koordinator-sh/koordinator:reservation/transformer.go does, makes a node look freer than it is once an owner outgrows its
 reservation.
+
+For comparing with what others count: the scheduler keeps its books owner by owner (`book`).
 """
 
 from collections.abc import Collection, Sequence

@@ -154,11 +154,6 @@ class ReservationBook:
         """The reservations that hold a place on these nodes, by node and name."""
         return tuple(self._reservations[name] for node in sorted(nodes) for name in sorted(self._on_node.get(node, ())))
 
-    def offers_on(self, node: str, now_ms: int) -> tuple[Offer, ...]:
-        """All reservations on a node that hold a place, by name, in numbers."""
-        names = sorted(self._on_node.get(node, ()))
-        return tuple(self._offer(name) for name in names if not self._is_over(self._reservations[name], now_ms))
-
     def conflicts_on(self, node: str, spec: ReservationSpec) -> bool:
         """Whether the node holds reservations beside which one of this policy must not stand."""
         others = [self._reservations[name].spec for name in sorted(self._on_node.get(node, ())) if name != spec.name]
