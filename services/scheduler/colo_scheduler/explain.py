@@ -1,7 +1,7 @@
 """Why no node takes a request: how many nodes each reason refuses, and the node that came closest."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -186,13 +186,20 @@ def _shortage(
         case Reason.DEVICE_LAYOUT:
             return layout_shortage(view.facts.layouts, ask_of(request.place), view.facts.layout[rows])[:3]
         case Reason.DEVICE_SHORT:
-            for device in request.place.devices:
-                free = view.stock.free_devices(device.kind)
-                if free is not None and int(free[rows].min()) < max(1, device.count):
-                    return free[rows], max(1, device.count), device.kind
+            short = [each for each in _devices_short(view, request, rows) if (each[0] >= 0).any()]
+            if short:
+                return min(short, key=lambda each: each[1] - int(each[0].max()))
         case _:
             pass
     return np.zeros(rows.size, dtype=np.int64), 1, "condition"
+
+
+def _devices_short(view: View, request: RequestClass, rows: IntArray) -> Iterator[tuple[IntArray, int, str]]:
+    """For each kind of device what each of the rows has of it, -1 where that is enough, what is needed, and the kind."""
+    for device in request.place.devices:
+        free, need = view.stock.free_devices(device.kind), max(1, device.count)
+        if free is not None:
+            yield np.where(free[rows] < need, free[rows], -1), need, device.kind
 
 
 def full_report(cluster: Cluster, view: View, request: RequestClass, refused: Mapping[int, Misfit] = _NOBODY) -> Report:

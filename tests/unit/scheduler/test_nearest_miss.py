@@ -14,11 +14,12 @@ from colo_common.model.node_rules import NodeRules
 from colo_common.model.qos import QosClass
 from colo_common.model.reasons import Reason
 from colo_common.model.shortage import LOAD_UNITS, most_text, shortage_text
+from colo_common.model.topology import Device
 from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
 from colo_scheduler.load.rules import LoadRules
 from colo_scheduler.policy import Policy
-from tests.support.builders import GIB, a_topology
-from tests.support.scheduler_story import a_want, gpus
+from tests.support.builders import GIB, a_node, a_topology
+from tests.support.scheduler_story import a_want, an_allocatable, gpus
 from tests.unit.scheduler.test_merits import a_bench as loaded_bench
 from tests.unit.scheduler.test_merits import a_load, online, place
 from tests.unit.scheduler.test_node_choice import rejection, used
@@ -100,6 +101,20 @@ def test_what_was_short_is_told_with_its_amount_and_its_zone(
     fact = refused(bench, "job", qos, cpus, **about)
     assert fact.nearest is not None
     assert (fact.nearest.reason, told(fact)) == (reason, text)
+
+
+def test_of_several_kinds_of_devices_the_one_that_is_short_there_is_told() -> None:
+    nics = tuple(Device(kind="nic", device=number, zone=0) for number in range(4))
+    machine = structs.replace(a_topology(cpus=4, memory_gib=8), devices=(*gpus(2, 2), *nics))
+    bench = a_bench(machine)
+    placed(bench, "nics", LS, 1, devices=(DeviceRequest(kind="nic", count=3),))
+    bench.say(a_node("n2", machine, is_online=True))
+    bench.say(an_allocatable("n2", [(4_000, 8 * GIB)] * 2))
+    gpu = placed(bench, "gpu", LS, 1, devices=(DeviceRequest(kind="gpu", count=1), DeviceRequest(kind="nic", count=2)))
+    assert gpu.node == "n2"
+    # Three NICs are short in n1, in n2 a GPU and two NICs.
+    asked = (DeviceRequest(kind="gpu", count=2), DeviceRequest(kind="nic", count=4))
+    assert told(refused(bench, "both", LS, 1, devices=asked)) == "1 gpu short in n2 (1 of 2)"
 
 
 def test_memory_that_is_short_is_told_in_units_that_people_read() -> None:
