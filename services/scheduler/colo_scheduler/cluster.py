@@ -16,6 +16,7 @@ from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import QosClass
 from colo_scheduler.facts import BoolArray, NodeFacts
 from colo_scheduler.foreign import claimed_of, leaves_more, room_of, shared_cpus_of
+from colo_scheduler.held_levels import HeldLevels, Importance
 from colo_scheduler.inventory import Holding, NodeInventory, amplified, reserved_shares
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.merits import Merits
@@ -56,6 +57,8 @@ class Cluster:
         self._facts = NodeFacts(self._size, self._columns, facts_max_age_ms)
         self._shapes = Shapes()
         self._pools = {name: Pool(self._size, self._columns) for name in PoolName}
+        self.levels = {name: HeldLevels(self._size) for name in PoolName}
+        """What could come free if others left, by pool."""
         self._stock = Stocktaking(self._size)
         self._refusals = Refusals()
         self.disagreeing: dict[str, tuple[str, ...]] = {}
@@ -70,6 +73,8 @@ class Cluster:
         self._stock.resize(size)
         for pool in self._pools.values():
             pool.resize(size, columns)
+        for levels in self.levels.values():
+            levels.resize(size)
         self._capacity_cpu = np.zeros((size, columns), dtype=np.int64, order="F")
         self._capacity_memory = np.zeros((size, columns), dtype=np.int64, order="F")
         self._rank_count = -1
@@ -110,6 +115,8 @@ class Cluster:
         del self.rows[node.name]
         for pool in self._pools.values():
             pool.forget_row(row)
+        for levels in self.levels.values():
+            levels.forget_row(row, last)
         self._stock.forget_row(row)
         self._refusals.forget_row(row, last)
         self.merits.forget_row(row, last, moved.holds if moved is not node else ())
@@ -159,6 +166,8 @@ class Cluster:
             self._resize(self._size, len(node.zone_ids))
         self._write_topology(node)
         self._write_facts(node)
+        prod = self.levels[PoolName.PROD]
+        prod.price_pct = max(prod.price_pct, fact.rules.amplification_pct)
         self._stock.know(node.row, inventory, len(node.holds) - len(node.prod))
         self.merits.know(node.row, fact.topology)
         self.compare(node)
@@ -219,13 +228,17 @@ class Cluster:
         *,
         is_choice: bool = False,
         at_ms: int | None = None,
+        importance: Importance | None = None,
     ) -> None:
         """Subtract what an attempt holds (since `at_ms`, or now); the same attempt again replaces what it held.
 
+        `importance`: of one that could be asked to leave; the same is told to `drop`.
         Raises InvariantBroken for a choice of CPUs or devices that are not free. What the ledger says is taken as it is.
         """
         if attempt in node.holds:
-            self.drop(node, attempt)
+            self.drop(node, attempt, importance)
+        if importance is not None:
+            self.levels[pool].hold(node.row, importance, shares)
         if holding is not None or self._stock.limited:
             self._stock.take(pool, node.row, attempt, holding, is_choice=is_choice)
         node.holds[attempt] = shares
@@ -242,13 +255,15 @@ class Cluster:
         move_shares(node, self._pools[pool], costs_of(node, pool, shares, holding), 1)
         self._limit_batch(node, holding)
 
-    def drop(self, node: Node, attempt: Attempt) -> None:
+    def drop(self, node: Node, attempt: Attempt, importance: Importance | None = None) -> None:
         """Give back what an attempt holds; nothing when it holds nothing here."""
         shares = node.holds.pop(attempt, None)
         if shares is None:
             return
         name = PoolName.PROD if attempt in node.prod else PoolName.BATCH
         node.prod.discard(attempt)
+        if importance is not None:
+            self.levels[name].drop(node.row, importance, shares)
         if self.merits.follows[name]:
             self.merits.drop(node.row, attempt)
         if node.holdings or self._stock.limited:
@@ -371,17 +386,24 @@ class Cluster:
 
     def view(self, now_ms: int) -> View:
         """The cluster now, and as it changes."""
-        return self._view(now_ms, self._pools, self._stock, self._refusals, self.merits)
+        return self._view(now_ms, self._pools, self.levels, self._stock, self._refusals, self.merits)
 
     def trial(self, now_ms: int) -> View:
         """A view to decide on without holding anything: `View.take` subtracts from copies."""
         # A fork keeps the ranks that it starts with.
         self._rank()
         pools = {name: pool.fork() for name, pool in self._pools.items()}
-        return self._view(now_ms, pools, self._stock.fork(), Refusals(), self.merits.fork())
+        levels = {name: held.fork() for name, held in self.levels.items()}
+        return self._view(now_ms, pools, levels, self._stock.fork(), Refusals(), self.merits.fork())
 
     def _view(
-        self, now_ms: int, pools: dict[PoolName, Pool], stock: Stocktaking, refusals: Refusals, merits: Merits
+        self,
+        now_ms: int,
+        pools: dict[PoolName, Pool],
+        levels: dict[PoolName, HeldLevels],
+        stock: Stocktaking,
+        refusals: Refusals,
+        merits: Merits,
     ) -> View:
         self._facts.look(now_ms)
         self._rank()
@@ -393,6 +415,7 @@ class Cluster:
             facts=self._facts,
             shapes=self._shapes,
             pools=pools,
+            levels=levels,
             stock=stock,
             refusals=refusals,
             merits=merits,

@@ -16,12 +16,12 @@ from colo_common.model.constraints import CpuExclusive
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Placement
-from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import Reason
 from colo_scheduler.announce import announce, order, released
 from colo_scheduler.attempts import Held, Over
 from colo_scheduler.cluster import Cluster, Node
 from colo_scheduler.decide import Choice
+from colo_scheduler.held_levels import Importance, importance_of
 from colo_scheduler.inventory import holding_of, told_of
 from colo_scheduler.ledger import (
     CALL_MAX,
@@ -41,6 +41,7 @@ from colo_scheduler.ledger import (
 from colo_scheduler.policy import Policy
 from colo_scheduler.pool import pool_of
 from colo_scheduler.queue import WantQueue
+from colo_scheduler.reservation.held_place import name_of
 from colo_scheduler.shards import Shards
 
 __all__ = ["Commits", "Recovery", "load_rows"]
@@ -76,8 +77,6 @@ class Commits:
         # What is assumed, and since when; the oldest first.
         self._assumed: dict[Attempt, int] = {}
         self.held: dict[Attempt, Held] = {}
-        self.least_important: tuple[int, int] | None = None
-        """Nothing that was ever held is less important than this band's rank and priority; None while nothing was."""
         self.unreadable: dict[str, tuple[str, ...]] = {}
         self.unmet: dict[str, tuple[int, int]] = {}
         """Revision and changes of rows that hold nothing, of nodes that nothing was heard of."""
@@ -93,7 +92,15 @@ class Commits:
         attempt = (want.replica, want.attempt)
         if attempt in self.held:
             raise InvariantBroken("an attempt was decided twice", replica=want.replica, attempt=want.attempt)
-        self._cluster.hold(node, attempt, choice.shares, pool_of(want.band), choice.holding, is_choice=True)
+        self._cluster.hold(
+            node,
+            attempt,
+            choice.shares,
+            pool_of(want.band),
+            choice.holding,
+            is_choice=True,
+            importance=_importance_of(want),
+        )
 
     def placements(self, wants: Sequence[ReplicaWant]) -> list[Placement]:
         """What these wants, which hold places, were promised."""
@@ -101,7 +108,6 @@ class Commits:
 
     def assume(self, chosen: Sequence[tuple[ReplicaWant, Choice]], now_ms: int) -> list[Effect]:
         """Ask the ledger for places that equal wants took; at most RESERVATIONS_MAX in one call, a node's together."""
-        self._note_least(chosen[0][0].band, chosen[0][0].priority)
         by_row: dict[int, list[tuple[ReplicaWant, Choice]]] = {}
         for want, choice in chosen:
             by_row.setdefault(choice.row, []).append((want, choice))
@@ -141,11 +147,6 @@ class Commits:
             generation = held.generation
             reservations.append(Reservation(placement=held.placement, generation=generation, inside=choice.inside))
         return NodeReserve(node=node.name, expect=expect, reservations=tuple(reservations))
-
-    def _note_least(self, band: PriorityBand, priority: int) -> None:
-        importance = (band.rank, priority)
-        if self.least_important is None or importance < self.least_important:
-            self.least_important = importance
 
     # ---- answers
 
@@ -247,7 +248,8 @@ class Commits:
             return False
         held.placement = placement
         pool, holding = pool_of(placement.band), holding_of(placement)
-        self._cluster.hold(node, attempt, placement.zones, pool, holding, at_ms=placement.decided_at_ms)
+        importance, at_ms = _importance_of(placement), placement.decided_at_ms
+        self._cluster.hold(node, attempt, placement.zones, pool, holding, at_ms=at_ms, importance=importance)
         return True
 
     def forget(self, attempt: Attempt) -> None:
@@ -257,7 +259,7 @@ class Commits:
         if held is not None:
             node = self._cluster.find(held.placement.node)
             if node is not None:
-                self._cluster.drop(node, attempt)
+                self._cluster.drop(node, attempt, _importance_of(held.placement))
 
     def expire(self, now_ms: int) -> list[Effect]:
         """Assume no longer what the ledger has not answered for `assume_ms`: the wants are decided again once the rows are read.
@@ -350,9 +352,9 @@ class Commits:
             is_confirmed = attempt in confirmed
             held = Held(place, reservation.generation, is_confirmed=is_confirmed, inside=reservation.inside)
             self.held[attempt] = held
-            self._note_least(place.band, place.priority)
             pool, holding = pool_of(place.band), holding_of(place)
-            self._cluster.hold(node, attempt, place.zones, pool, holding, at_ms=place.decided_at_ms)
+            importance, at_ms = _importance_of(place), place.decided_at_ms
+            self._cluster.hold(node, attempt, place.zones, pool, holding, at_ms=at_ms, importance=importance)
             if self._queue.remove(attempt) is not None:
                 self._lost_commits.pop(attempt, None)
                 waited_for.append(held)
@@ -399,9 +401,12 @@ class Commits:
                 raise InvariantBroken("a hold is not in its node", replica=attempt[0], attempt=attempt[1])
             if attempt in self._queue:
                 raise InvariantBroken("an attempt both waits and holds a place", replica=attempt[0], attempt=attempt[1])
-        ranks = {(held.placement.band.rank, held.placement.priority) for held in self.held.values()}
-        if ranks and (self.least_important is None or min(ranks) < self.least_important):
-            raise InvariantBroken("something less important is held than was noted", least=min(ranks))
+        for name, levels in self._cluster.levels.items():
+            levels.check(
+                (self._cluster.rows[place.node], importance, place.zones)
+                for place in (held.placement for held in self.held.values())
+                if pool_of(place.band) is name and (importance := _importance_of(place)) is not None
+            )
         total = sum(len(node.holds) for node in self._cluster.nodes)
         if total != len(self.held):
             raise InvariantBroken("an attempt is held twice", in_nodes=total, held=len(self.held))
@@ -447,6 +452,11 @@ def _note_changes(node: Node, answer: NodeAnswer) -> None:
     is_first = not node.changes and answer.changes == answer.revision and len(answer.accepted) > 0
     if is_first or answer.changes == node.changes + 1:
         node.changes = answer.changes
+
+
+def _importance_of(work: ReplicaWant | Placement) -> Importance | None:
+    """How important what holds a place is; None for what stands for a reservation, which nobody asks to leave."""
+    return None if name_of(work.replica) else importance_of(work.band, work.priority)
 
 
 def _attempt(held: Held) -> Attempt:

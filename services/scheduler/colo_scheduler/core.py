@@ -103,7 +103,7 @@ class SchedulerCore:
         self.reserve = Reserve(self.cluster, self.queue, self.commits, self.counts, self.shards, self._end)
         self._reserves = reserves
         self._plans = Plans(self.cluster, self.policy)
-        self._proposals = Proposals(self.cluster, self.commits, self._records, self.counts)
+        self._proposals = Proposals(self.cluster, self.commits, self.queue, self._records, self.counts)
         self._has_overflowed = False
         self._refresh_at_ms: int | None = None
         self._ask_again_at_ms: int | None = None
@@ -339,7 +339,7 @@ class SchedulerCore:
         if self._has_overflowed and len(self.queue) * 2 <= self.policy.waiting_max:
             self._has_overflowed = False
             effects.append(AskPending())
-        if self.queue.next_class() is None:
+        if self.queue.next_class() is None and not len(self._plans):
             effects.extend(self._proposals.step(now_ms))
         effects.extend(self._plans.step(partial(self._ground, now_ms)))
         return effects

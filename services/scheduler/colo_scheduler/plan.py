@@ -27,7 +27,7 @@ from colo_scheduler.inventory import holding_of
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.policy import Policy
 from colo_scheduler.pool import pool_of
-from colo_scheduler.preempt import NODES_MOST, find_victims, take_place_of
+from colo_scheduler.preempt import Victims, VictimSearch, take_place_of
 from colo_scheduler.queue import WantQueue
 from colo_scheduler.request import RequestClass, class_of
 from colo_scheduler.reservation.book import ReservationBook
@@ -42,9 +42,8 @@ PLACES_MOST: Final = 1_000
 STEP_REPLICAS: Final = 100
 """So many replicas are decided in one step; one that needs a closer look at nodes counts as several."""
 _QUEUED_A_STEP: Final = 1_000
-# A search for victims counts as so many replicas, or as one for so many nodes that are looked at.
-_SEARCH_FOR_VICTIMS: Final = 5
-_NODES_FOR_ONE: Final = 20
+# A search for victims counts as one replica for so many holds that are looked at.
+_HOLDS_FOR_ONE: Final = 10
 _NODES_TOLD: Final = 100
 _PREEMPTORS_MOST: Final = 20
 
@@ -79,6 +78,7 @@ class Plan:
         self._missing: list[tuple[RequestClass, list[ReplicaWant]]] = []
         self._used_once: list[Placement] = []
         self._is_placed = False
+        self._search: VictimSearch | None = None
         self._gone: set[Attempt] = set()
         self._leaving: list[Placement] = []
         self._helped = 0
@@ -97,8 +97,7 @@ class Plan:
         while budget > 0 and not self._is_placed:
             budget -= self._place_some(budget)
         while budget > 0 and self._missing:
-            budget -= max(_SEARCH_FOR_VICTIMS, min(self._view.count, NODES_MOST) // _NODES_FOR_ONE)
-            self._preempt_one()
+            budget -= self._preempt_some(budget)
         return self._is_placed and not self._missing
 
     def _queue_some(self) -> int:
@@ -203,23 +202,48 @@ class Plan:
             return report_for_owner(places, self._view, request, want)
         return full_report(self._cluster, self._view, request, decision.refused)
 
-    def _preempt_one(self) -> None:
-        """Who would have to leave for the next of the missing replicas; none counts as missing when no further one is tried."""
+    def _preempt_some(self, budget: int) -> int:
+        """Search who would have to leave for the next of the missing replicas; how much of the budget that took.
+
+        None counts as missing when no further one is tried.
+        """
         request, wants = self._missing[0]
         if self._helped == _PREEMPTORS_MOST or not request.is_admitted:
             self._missing.clear()
-            return
-        found = find_victims(self._view, request, self._placements, frozenset(self._gone))
+            return 1
+        if self._search is None and self._gone and self._fits_now(request):
+            self._has_helped(wants)
+            return SEARCH_COST
+        search = self._search or VictimSearch(self._view, request, self._placements, frozenset(self._gone))
+        cost = 1 + search.step(self._view, budget * _HOLDS_FOR_ONE) // _HOLDS_FOR_ONE
+        self._search = None if search.is_done else search
+        if search.is_done:
+            self._give_way(request, wants, search.found)
+        return cost
+
+    def _give_way(self, request: RequestClass, wants: list[ReplicaWant], found: Victims | None) -> None:
+        """Let the victims leave and one replica take their place; where there are none, no further one is tried."""
         if found is None or not take_place_of(self._view, request, found, ("", self._helped)):
             self._missing.pop(0)
             return
         self._gone.update((placement.replica, placement.attempt) for placement in found.leaving)
         self._leaving.extend(found.leaving)
+        self._has_helped(wants)
+
+    def _has_helped(self, wants: list[ReplicaWant]) -> None:
         self._helped += 1
         if len(wants) == 1:
             self._missing.pop(0)
         else:
             wants.pop()
+
+    def _fits_now(self, request: RequestClass) -> bool:
+        """Whether one more has a place, which it takes, where those who left before it made room for several."""
+
+        def take(number: int, choice: Choice) -> None:
+            self._view.take(pool_of(request.band), choice.row, choice.shares, ("", self._helped), choice.holding)
+
+        return bool(decide_turn(self._view, request, 1, self._policy, take, best_rows=0).choices)
 
     # ---- the answer
 

@@ -4,6 +4,13 @@ Only replicas of less importance than the request count: a lower band, or the sa
 them are taken away; where the request fits then, they are given back one after the other, the most important first, as long as it
 still fits. Among nodes the one is best whose most important victim matters least; then fewer victims; then the lower sum of
 priorities; then the node's rank.
+
+The least important level of what is held (`held_levels.py`) is passed first: a few array operations say on which nodes the
+leaving of those up to it could be enough, and how few of them at best. Only these are looked at, in that order, and none any more
+that could not be better than the best one found, so that the answer is that of a look at every node. Where NODES_MOST were looked
+at, the best of them is the answer.
+
+Not asked to leave: who only keeps a node at its most batch replicas, or over a threshold of load.
 """
 
 from collections.abc import Mapping
@@ -12,20 +19,28 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from colo_common.model.placement import Placement, ZoneShare
-from colo_scheduler.cluster import Node, View
+from colo_scheduler.cluster import BoolArray, View
 from colo_scheduler.fit import Fit
+from colo_scheduler.held_levels import Importance, Level, importance_of
 from colo_scheduler.inventory import holding_of
 from colo_scheduler.ledger import Attempt
-from colo_scheduler.pool import Pool, pool_of
+from colo_scheduler.pool import RANK_BITS, RANK_MAX, pool_of
 from colo_scheduler.request import RequestClass
 from colo_scheduler.search import look_closely, needs_search
 from colo_scheduler.stack import usable
-from colo_scheduler.zones import Part, ZoneFree, choose_zones
+from colo_scheduler.vacated import Vacated
+from colo_scheduler.zones import IntArray, Part
 
-__all__ = ["NODES_MOST", "Victims", "find_victims", "importance", "take_place_of"]
+__all__ = ["NODES_MOST", "VictimSearch", "Victims", "importance", "take_place_of", "victims_on"]
 
-NODES_MOST: Final = 2_000
-"""So many nodes are looked at, those with the most free CPU first."""
+NODES_MOST: Final = 500
+"""So many nodes are looked at for one replica."""
+
+# What a pass over the nodes counts, in holds that are looked at: about as long as it takes.
+_ROWS_FOR_ONE: Final = 250
+_LOOK_COST: Final = 5
+_UNPRICED_PCT: Final = 100
+_COUNT_MOST: Final = 1 << 20
 
 
 class Victims(NamedTuple):
@@ -36,51 +51,156 @@ class Victims(NamedTuple):
     parts: tuple[Part, ...]
 
 
-def importance(placement: Placement) -> tuple[int, int]:
+class _Order(NamedTuple):
+    """By what nodes are compared: the most important victim, how many, the sum of their priorities, the node's rank."""
+
+    highest: Importance
+    leaving: int
+    priorities: int
+    rank: int
+
+
+def importance(placement: Placement) -> Importance:
     """Band, then priority: what is higher is more important."""
-    return (placement.band.rank, placement.priority)
+    return importance_of(placement.band, placement.priority)
 
 
-def find_victims(
-    view: View, request: RequestClass, placements: Mapping[Attempt, Placement], gone: frozenset[Attempt] = frozenset()
-) -> Victims | None:
-    """The best node and its victims; None when no node would do. `gone`: attempts that left the view already."""
-    passing, _ = usable(view, request)
-    rows = np.flatnonzero(passing[: view.count])
-    name = pool_of(request.band)
-    pool = view.pool(name)
-    if rows.size > NODES_MOST:
-        rows = np.sort(rows[np.argsort(-pool.node_free_cpu[rows], kind="stable")[:NODES_MOST]])
-    best: tuple[tuple[object, ...], Victims] | None = None
-    own = (request.band.rank, request.priority)
-    for row in rows.tolist():
-        node = view.nodes[row]
-        lesser = [
-            placement
-            for attempt in node.holds
-            if attempt not in gone
-            and (placement := placements.get(attempt)) is not None
-            and importance(placement) < own
-            and placement.node == node.name
-            and pool_of(placement.band) is name
+class VictimSearch:
+    """One search, in steps of bounded size. `found` is the answer once it `is_done`; None: no node would do.
+
+    Every step is given the view as it is then. `gone`: attempts that left it already. The rows have to be the same nodes from step
+    to step; what else changed between steps makes the answer one of several moments, so whoever acts on it looks again
+    (`victims_on`).
+    """
+
+    def __init__(
+        self,
+        view: View,
+        request: RequestClass,
+        placements: Mapping[Attempt, Placement],
+        gone: frozenset[Attempt] = frozenset(),
+    ) -> None:
+        self._request = request
+        self._placements = placements
+        self._gone = gone
+        self._best: tuple[_Order, Victims] | None = None
+        self._looks = 0
+        self._queue: list[tuple[int, int, int]] = []
+        """The level that was passed last, to be taken from the end: the fewest victims at best, the rank, the row."""
+        self._least: Importance = (0, 0)
+        held = view.levels[pool_of(request.band)]
+        self._levels = list(reversed(held.below(_own(request))))
+        self._price_pct = held.price_pct
+        self._largest = max(1, held.largest_mcpu * held.price_pct // 100), max(1, held.largest_bytes)
+        self.is_done = not self._levels
+        if not self.is_done:
+            self._begin(view)
+
+    @property
+    def found(self) -> Victims | None:
+        """The best node so far and its victims."""
+        return None if self._best is None else self._best[1]
+
+    def step(self, view: View, budget: int) -> int:
+        """Go on until about `budget` holds were looked at, or it is done; how many it was."""
+        spent = 0
+        while spent < budget and not self.is_done:
+            spent += self._look(view) if self._queue else self._pass(view)
+        return spent
+
+    # ---- all nodes at once
+
+    def _begin(self, view: View) -> None:
+        request = self._request
+        rows = np.flatnonzero(_open_to(view, request))
+        pool = view.pool(pool_of(request.band))
+        self._rows: IntArray = rows
+        # What is short while all stay, and what is short once the levels that were passed have left.
+        self._short_cpu: IntArray = request.cpu_mcpu - pool.node_free_cpu[rows]
+        self._short_memory: IntArray = request.memory_bytes - pool.node_free_memory[rows]
+        self._rest_cpu, self._rest_memory = self._short_cpu.copy(), self._short_memory.copy()
+        self._has_held: BoolArray = np.zeros(rows.size, dtype=np.bool_)
+
+    def _pass(self, view: View) -> int:
+        """Queue the nodes where it could be enough that the next level leaves, and those below it; what that counts."""
+        is_hopeless = bool(self._levels and self._best and self._best[0].highest < self._levels[-1].least)
+        if not self._levels or self._looks >= NODES_MOST or not self._rows.size or is_hopeless:
+            self.is_done = True
+            return 1
+        level = self._levels.pop()
+        self._least = level.least
+        cost = 1 + self._rows.size // _ROWS_FOR_ONE
+        enough = self._leave(level)
+        at = np.flatnonzero(enough)
+        if at.size:
+            self._enqueue(view, at)
+            stay = ~enough
+            self._rows, self._has_held = self._rows[stay], self._has_held[stay]
+            self._short_cpu, self._short_memory = self._short_cpu[stay], self._short_memory[stay]
+            self._rest_cpu, self._rest_memory = self._rest_cpu[stay], self._rest_memory[stay]
+        return cost
+
+    def _leave(self, level: Level) -> BoolArray:
+        cpu, memory = level.cpu[self._rows], level.memory[self._rows]
+        self._has_held |= (cpu > 0) | (memory > 0)
+        # Prices are rounded down for each hold; that of all of them together is no lower.
+        self._rest_cpu -= cpu if self._price_pct == _UNPRICED_PCT else cpu * self._price_pct // 100
+        self._rest_memory -= memory
+        enough: BoolArray = (self._rest_cpu <= 0) & (self._rest_memory <= 0) & self._has_held
+        return enough
+
+    def _enqueue(self, view: View, at: IntArray) -> None:
+        """Those that could do with the fewest victims first, then by rank; no more of them than are still looked at."""
+        rows = self._rows[at]
+        largest_mcpu, largest_bytes = self._largest
+        counts = np.maximum(-(-self._short_cpu[at] // largest_mcpu), -(-self._short_memory[at] // largest_bytes))
+        keys = (np.clip(counts, 1, _COUNT_MOST) << RANK_BITS) + view.facts.rank[rows]
+        most = NODES_MOST - self._looks
+        if keys.size > most:
+            first = np.argpartition(keys, most - 1)[:most]
+            keys, rows = keys[first], rows[first]
+        order = np.argsort(-keys)
+        self._queue = [
+            (key >> RANK_BITS, key & RANK_MAX, row)
+            for key, row in zip(keys[order].tolist(), rows[order].tolist(), strict=True)
         ]
-        found = _on_node(pool, node, request, lesser)
-        if found is None:
-            continue
-        highest = max(importance(placement) for placement in found.leaving)
-        total = sum(placement.priority for placement in found.leaving)
-        order = (highest, len(found.leaving), total, int(view.facts.rank[row]))
-        if best is None or order < best[0]:
-            best = (order, found)
-    return None if best is None else best[1]
+
+    # ---- one node
+
+    def _look(self, view: View) -> int:
+        """Look at the next node; what that counts."""
+        count, rank, row = self._queue.pop()
+        best = self._best[0] if self._best is not None else None
+        if best is not None and not self._could_be_better(best, count, rank):
+            self._queue.clear()
+            return 1
+        self._looks += 1
+        lesser = _lesser_on(view, self._request, self._placements, row, self._gone)
+        vacated = Vacated(view, row, self._request)
+        victims = _fewest(vacated, row, lesser, best)
+        if victims is not None:
+            order = _order_of(view, victims)
+            if best is None or order < best:
+                self._best = (order, victims)
+        return _LOOK_COST + len(view.nodes[row].holds) + vacated.cost
+
+    def _could_be_better(self, best: _Order, count: int, rank: int) -> bool:
+        """Whether a node of the level, with so many victims at best and of this rank, may come before the best one."""
+        if best.highest != self._least:
+            return best.highest > self._least
+        # Two single victims of one importance are of one priority.
+        return rank < best.rank if count == best.leaving == 1 else count <= best.leaving
+
+
+def victims_on(view: View, request: RequestClass, placements: Mapping[Attempt, Placement], row: int) -> Victims | None:
+    """The victims on this node as it is now; None where it would not do, or where nobody has to leave."""
+    if not _open_to(view, request)[row]:
+        return None
+    return _fewest(Vacated(view, row, request), row, _lesser_on(view, request, placements, row), None)
 
 
 def take_place_of(view: View, request: RequestClass, victims: Victims, attempt: Attempt) -> bool:
-    """Let the victims leave a trial view and take their place; False, and nothing changes, when that is not enough.
-
-    Victims are found by CPU and memory. Whether the request can have its CPUs, devices and aligned zones then is decided as for
-    any node; where it cannot, nobody is to leave.
-    """
+    """Let the victims leave a trial view and take their place; False, and nothing changes, when that is not enough."""
     name, row, node = pool_of(request.band), victims.row, view.nodes[victims.row]
     for placement in victims.leaving:
         view.leave(name, row, placement.zones, (placement.replica, placement.attempt))
@@ -101,39 +221,65 @@ def take_place_of(view: View, request: RequestClass, victims: Victims, attempt: 
     return False
 
 
-def _on_node(pool: Pool, node: Node, request: RequestClass, lesser: list[Placement]) -> Victims | None:
-    """Fewest victims on one node; None when all of them are not enough, or when none is needed."""
+def _own(request: RequestClass) -> Importance:
+    return importance_of(request.band, request.priority)
+
+
+def _open_to(view: View, request: RequestClass) -> BoolArray:
+    """The rows that may take the request if they only have what it asks for: bool, shape (count,)."""
+    passing = usable(view, request)[0][: view.count]
+    return passing & view.stock.agrees[: view.count] if needs_search(view, request) else passing
+
+
+def _order_of(view: View, victims: Victims) -> _Order:
+    return _Order(
+        max(importance(placement) for placement in victims.leaving),
+        len(victims.leaving),
+        sum(placement.priority for placement in victims.leaving),
+        int(view.facts.rank[victims.row]),
+    )
+
+
+def _lesser_on(
+    view: View,
+    request: RequestClass,
+    placements: Mapping[Attempt, Placement],
+    row: int,
+    gone: frozenset[Attempt] = frozenset(),
+) -> list[Placement]:
+    """Who is less important than the request on a node and holds from the same pool."""
+    name, own, node = pool_of(request.band), _own(request), view.nodes[row]
+    return [
+        placement
+        for attempt in node.holds
+        if attempt not in gone
+        and (placement := placements.get(attempt)) is not None
+        and importance(placement) < own
+        and placement.node == node.name
+        and pool_of(placement.band) is name
+    ]
+
+
+def _fewest(vacated: Vacated, row: int, lesser: list[Placement], best: _Order | None) -> Victims | None:
+    """Fewest victims on one node; None when all of them are not enough, when none is needed, or when `best` is better."""
     if not lesser:
         return None
-    row = pool.rows[node.row]
-    cpu, memory = list(row.cpu), list(row.memory)
     for placement in lesser:
-        _move(node, placement, cpu, memory, 1)
-    if _parts(node, request, cpu, memory) is None:
+        vacated.leave(placement)
+    parts = vacated.parts()
+    if parts is None:
         return None
-    leaving = []
+    leaving: list[Placement] = []
     # The most important first; of equals the larger, so that fewer have to leave.
     ordered = sorted(lesser, key=lambda p: (importance(p), p.cpu_mcpu, p.memory_bytes, p.replica), reverse=True)
     for placement in ordered:
-        _move(node, placement, cpu, memory, -1)
-        if _parts(node, request, cpu, memory) is None:
-            _move(node, placement, cpu, memory, 1)
-            leaving.append(placement)
-    parts = _parts(node, request, cpu, memory)
-    if not leaving or parts is None:
-        return None
-    return Victims(node.row, tuple(reversed(leaving)), parts)
-
-
-def _move(node: Node, placement: Placement, cpu: list[int], memory: list[int], sign: int) -> None:
-    for share in placement.zones:
-        slot = node.slot(share.zone)
-        cpu[slot] += sign * share.cpu_mcpu
-        memory[slot] += sign * share.memory_bytes
-
-
-def _parts(node: Node, request: RequestClass, cpu: list[int], memory: list[int]) -> tuple[Part, ...] | None:
-    if sum(cpu) < request.cpu_mcpu or sum(memory) < request.memory_bytes:
-        return None
-    zones = [ZoneFree(slot, socket, cpu[slot], memory[slot]) for slot, socket in enumerate(node.sockets)]
-    return choose_zones(request.cpu_mcpu, request.memory_bytes, zones)
+        vacated.stay(placement)
+        now = vacated.parts()
+        if now is not None:
+            parts = now
+            continue
+        vacated.leave(placement)
+        leaving.append(placement)
+        if best is not None and (importance(leaving[0]), len(leaving)) > (best.highest, best.leaving):
+            return None
+    return Victims(row, tuple(reversed(leaving)), parts) if leaving else None

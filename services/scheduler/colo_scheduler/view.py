@@ -5,6 +5,7 @@ from typing import Final
 
 from colo_common.model.placement import ZoneShare
 from colo_scheduler.facts import NodeFacts
+from colo_scheduler.held_levels import HeldLevels
 from colo_scheduler.inventory import Holding, amplified
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.merits import Merits
@@ -34,6 +35,7 @@ class View:
     facts: NodeFacts
     shapes: Shapes
     pools: dict[PoolName, Pool]
+    levels: dict[PoolName, HeldLevels]
     stock: Stocktaking
     refusals: Refusals
     merits: Merits

@@ -139,6 +139,14 @@ def test_only_the_less_important_would_have_to_leave_and_no_more_than_needed() -
     assert planned(bench, a_job(("a", 1, 1500), priority=1)).victims == ()
 
 
+def test_whoever_leaves_makes_room_for_as_many_as_fit_there() -> None:
+    bench = a_bench((4000,), (4000,))
+    bench.say(ReplicasWanted(wants=tuple(a_want(f"low/t/{number}", mcpu=2000) for number in range(4))))
+    plan = planned(bench, a_job(("a", 5, 1000), priority=5))
+    assert (plan.placed, plan.by_preempting) == (0, 5)
+    assert len(plan.victims) == 3
+
+
 def test_a_lower_band_is_less_important_whatever_its_priority() -> None:
     bench = a_bench((2000,))
     bench.say(ReplicasWanted(wants=(a_want("x/t/0", mcpu=2000, priority=99, band=PriorityBand.FREE),)))

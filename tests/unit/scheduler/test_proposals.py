@@ -4,14 +4,16 @@ from typing import Any
 
 from msgspec import structs
 
-from colo_common.events.effects import Publish
+from colo_common.events.effects import Publish, Wake
 from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
 from colo_common.events.placement import PlacementRejected, PreemptionProposed
+from colo_common.model.constraints import Constraints, DeviceRequest
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
+from colo_scheduler.pool import PoolName
 from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import Bench, a_want, an_allocatable
+from tests.support.scheduler_story import Bench, a_want, an_allocatable, gpus
 
 
 def a_bench(*nodes: str, cpus: int = 8, is_online: bool = False) -> Bench:
@@ -125,11 +127,91 @@ def test_searches_wait_for_decisions_and_their_number_is_limited() -> None:
     assert bench.core.counts["preemptions_left_out"] == 36
 
 
-def test_what_was_least_important_of_all_holds_is_known_however_they_came_to_be_known() -> None:
+def test_what_is_held_is_known_by_importance_until_it_is_released() -> None:
     bench = a_bench("n1", "n2")
-    assert bench.core.commits.least_important is None
+    levels = bench.core.cluster.levels[PoolName.BATCH]
+    batch = PriorityBand.BATCH.rank
+    assert levels.below((9, 0)) == ()
     say(bench, a_want("mid/t/0", mcpu=1_000, priority=5))
-    assert bench.core.commits.least_important == (PriorityBand.BATCH.rank, 5)
     say(bench, a_want("low/t/0", mcpu=1_000, priority=2), a_want("high/t/0", mcpu=1_000, priority=9))
-    assert bench.core.commits.least_important == (PriorityBand.BATCH.rank, 2)
+    assert [level.least for level in levels.below((batch, 9))] == [(batch, 2), (batch, 5)]
+    bench.say(ReplicasWithdrawn(attempts=(("low/t/0", 1),), reason=Reason.CANCELLED))
+    assert [level.least for level in levels.below((9, 0))] == [(batch, 5), (batch, 9)]
     bench.core.check()
+
+
+def a_crowd(nodes: int) -> Bench:
+    """Full nodes, with nobody on most of them who could leave for others; no step is long enough to look at all of them."""
+    bench = a_bench(*(f"n{number:03}" for number in range(nodes)))
+    for number in range(nodes):
+        say(bench, *(a_want(f"j{number}/t/{each}", mcpu=500, memory_bytes=GIB, priority=1) for each in range(8)))
+    return bench
+
+
+def unsaid(bench: Bench, *wants: Any) -> list[Any]:
+    """The facts that come of these wants and of one Wake."""
+    effects = [*bench.tell(ReplicasWanted(wants=wants)), *bench.tell(Wake())]
+    return [effect.fact for effect in effects if isinstance(effect, Publish)]
+
+
+def in_time(bench: Bench) -> list[Any]:
+    """The facts that come until no search is due."""
+    effects = []
+    while len(bench.core._proposals):
+        bench.now_ms += 1
+        effects += bench.wake()
+    return [effect.fact for effect in effects if isinstance(effect, Publish)]
+
+
+def test_a_search_goes_on_from_wake_to_wake_and_lets_decisions_go_first() -> None:
+    bench = a_crowd(60)
+    assert proposals(unsaid(bench, a_want("high/t/0", mcpu=3_000, priority=9))) == []
+    assert (len(bench.core._proposals), bench.core.deadline_ms()) == (1, 1)
+    (proposed,) = proposals(in_time(bench))
+    assert len(proposed.proposal.victims) == 6
+    assert bench.core.counts["preemptions_given_up"] == 0
+
+
+def test_what_changed_while_it_was_searched_is_searched_again() -> None:
+    bench = a_crowd(60)
+    assert proposals(unsaid(bench, a_want("high/t/0", mcpu=3_000, priority=9))) == []
+    under_way = bench.core._proposals._under_way
+    assert under_way is not None
+    assert under_way.search is not None
+    best = under_way.search.found
+    assert best is not None
+    assert len(best.leaving) == 6
+    left = best.leaving[0]
+    bench.tell(ReplicasWithdrawn(attempts=((left.replica, left.attempt),), reason=Reason.CANCELLED))
+    (proposed,) = proposals(in_time(bench))
+    assert under_way.beginnings == 2
+    assert proposed.proposal.node == bench.core.cluster.nodes[best.row].name
+    assert [victim.replica for victim in proposed.proposal.victims] == [victim.replica for victim in best.leaving[1:]]
+
+
+def test_who_waits_no_more_is_searched_nothing_for() -> None:
+    bench = a_crowd(60)
+    assert proposals(unsaid(bench, a_want("high/t/0", mcpu=3_000, priority=9))) == []
+    bench.tell(ReplicasWithdrawn(attempts=(("high/t/0", 1),), reason=Reason.CANCELLED))
+    assert proposals(in_time(bench)) == []
+
+
+def test_a_search_is_given_up_where_nodes_change_faster_than_they_are_looked_at() -> None:
+    bench = a_crowd(60)
+    unsaid(bench, a_want("high/t/0", mcpu=3_000, priority=9))
+    for number in range(8):
+        bench.tell(a_node(f"more{number}"))
+        bench.tell(Wake())
+    assert bench.core.counts["preemptions_given_up"] == 1
+    assert len(bench.core._proposals) == 0
+
+
+def test_the_holder_of_the_device_that_is_short_is_named_and_nobody_beside() -> None:
+    bench = Bench()
+    topology = structs.replace(a_topology(zones_per_socket=1, cpus=8, memory_gib=64), devices=gpus(1, 1))
+    bench.say(a_node("n1", topology))
+    bench.say(an_allocatable("n1", [(8_000, 32 * GIB)]))
+    one = Constraints(devices=(DeviceRequest(kind="gpu", count=1),))
+    say(bench, a_want("a/t/0", mcpu=1_000), a_want("b/t/0", mcpu=1_000, constraints=one), a_want("c/t/0", mcpu=1_000))
+    (proposed,) = proposals(say(bench, a_want("high/t/0", mcpu=1_000, priority=9, constraints=one)))
+    assert [victim.replica for victim in proposed.proposal.victims] == ["b/t/0"]
