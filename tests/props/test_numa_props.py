@@ -191,7 +191,8 @@ def test_single_numa_node_answers_one_zone(
 ) -> None:
     answer = fit_zones(NumaPolicy.SINGLE, zones, request, around, rule)
     if isinstance(answer, ZoneAssignment):
-        assert len(answer.parts) == 1
+        # A kubelet aligns only who has whole CPUs of its own; the others share the CPUs of all zones.
+        assert len(answer.parts) == 1 or (rule is FitRule.KUBELET and not around.is_guaranteed)
         assert answer.is_preferred
 
 
