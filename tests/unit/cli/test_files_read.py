@@ -54,9 +54,12 @@ def test_a_file_may_repeat_itself_by_anchors(tmp_path: Path) -> None:
     assert tasks[0]["place"] == tasks[1]["place"] == {"node_labels": {"disk": "ssd"}}
 
 
-@pytest.mark.parametrize("name", ["job.yaml", "placed.yaml", "devices.yaml"])
-def test_the_examples_are_accepted(name: str) -> None:
-    assert job_from_mapping(read_job_file(str(EXAMPLES / name))).tasks
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_examples_are_accepted(path: Path) -> None:
+    if path.stem == "reservation":
+        assert read_reservation(str(path))
+    else:
+        assert job_from_mapping(read_job_file(str(path))).tasks
 
 
 def test_the_devices_example_says_every_wish() -> None:
