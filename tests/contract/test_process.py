@@ -142,7 +142,7 @@ async def test_a_defect_ends_the_process_with_code_one_and_a_line(nats_url: str,
         await bus.close()
         crash = await running.until("service-crashed")
         assert crash["error"] == "InvariantBroken: as asked for"
-        assert await asyncio.wait_for(running.process.wait(), 10) == 1
+        assert await asyncio.wait_for(running.process.wait(), 30) == 1
 
 
 async def test_a_process_that_starts_before_nats_is_alive_says_why_it_is_not_ready_and_heals(
