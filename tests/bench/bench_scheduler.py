@@ -3,7 +3,8 @@
 `python -m tests.bench.bench_scheduler [--nodes 1000 5000 10000 20000] [--placements 4000] [--quick]` prints, for each number of
 nodes of two zones, empty and 90 % full: the rate for the 103 request classes of a real cluster and for requests that are all
 different, and how long one decision (one turn of a class, 1 to 100 replicas) takes. Then the ratios that must hold whatever the
-machine, the peer's own scenario, and the memory at 20,000 nodes with 400,000 replicas.
+machine, what it costs to say who would have to leave for whom (`--proposals` for that alone), the peer's own scenario, and the
+memory at 20,000 nodes with 400,000 replicas.
 
 Seconds are of CPU, so that other work on the machine counts less; everything that the core does counts: taking the wants in, the
 decision, the reservation, the answer of the ledger and what is said. The best of several rounds is printed.
@@ -25,6 +26,7 @@ from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn, ReplicaWan
 from colo_common.events.placement import PlacementsDecided
 from colo_common.model.reasons import Reason
 from colo_scheduler.core import SchedulerCore
+from colo_scheduler.explain import Report
 from colo_scheduler.ledger import (
     CommitLedger,
     HoldsReleased,
@@ -37,6 +39,7 @@ from colo_scheduler.ledger import (
 from colo_scheduler.main import collect_rarely
 from colo_scheduler.policy import Policy
 from colo_scheduler.pool import PoolName
+from colo_scheduler.request import RequestClass
 from tests.bench.openb import MACHINE, MIB, ZONE_CPUS, ZONE_GIB, all_different, real_mix
 from tests.support.builders import GIB, a_node
 from tests.support.scheduler_story import a_want, an_allocatable
@@ -45,6 +48,8 @@ BATCH = 1_000
 ROUNDS = 4
 #: What the field publishes: 100 nodes, 1,000 pods.
 PEER_RATE, PEER_P99_S = 45.6, 13
+#: So many importances in the cluster in which some might leave for others.
+PRIORITIES = 10
 REPLICAS_OF_MEMORY, NODES_OF_MEMORY = 400_000, 20_000
 
 
@@ -204,6 +209,56 @@ def growth(sizes: Sequence[int], placements: int) -> None:
             )
 
 
+class Searching(Bench):
+    """The same with several priorities; `says`: whether it is searched who would have to leave for the rejected ones."""
+
+    says = True
+
+    def __init__(self, nodes: int) -> None:
+        super().__init__(nodes)
+        self.wakes: list[float] = []
+        note = self.core._proposals.note
+
+        def noted(request: RequestClass, said: list[Effect], report: Report) -> None:
+            if self.says:
+                note(request, said, report)
+
+        setattr(self.core._proposals, "note", noted)  # noqa: B010 - the core has no setting that turns it off
+
+    def place(self, wants: Sequence[ReplicaWant]) -> tuple[int, float]:
+        """Offer these wants and let every search come to its end; the seconds of all of it."""
+        placed, seconds = super().place(wants)
+        while len(self.core._proposals):
+            begun = time.process_time()
+            self.core.handle(Wake(), 1)
+            self.wakes.append(time.process_time() - begun)
+            seconds += self.wakes[-1]
+        return placed, seconds
+
+
+def proposals(nodes: int, placements: int) -> None:
+    """What it costs to search who would have to leave, on a cluster that is 90 % full of several priorities."""
+    bench = Searching(nodes)
+    bench.says = False
+    bench.fill(real_mix(2, "f", PRIORITIES), 0.9)
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(ROUNDS):
+        for says in (True, False):
+            bench.says = says
+            wants = real_mix(number, f"p{number}{says}", PRIORITIES)
+            rate, _ = bench.rate(wants, placements, 0.9)
+            rates[says].append(rate)
+    counts = bench.core.counts
+    wakes = sorted(1_000 * seconds for seconds in bench.wakes)
+    on, off = max(rates[True]), max(rates[False])
+    print(
+        f"{nodes} nodes, 90 % held at {PRIORITIES} priorities, searches for victims: {counts['preemptions_proposed']} proposed, "
+        f"{len(wakes)} more Wakes of p50 {wakes[len(wakes) // 2]:.2f}, p99 {wakes[len(wakes) * 99 // 100]:.2f}, "
+        f"most {wakes[-1]:.2f} ms (budget p99: <= 2 ms); {on:.0f} placements/s with them, {off:.0f} without: {on / off:.2f}",
+        flush=True,
+    )
+
+
 def peer() -> None:
     """The scenario that a peer published: 100 nodes, 1,000 pods at once."""
     bench = Bench(100)
@@ -241,12 +296,19 @@ def main() -> None:
     parser.add_argument("--placements", type=int, default=4_000)
     parser.add_argument("--quick", action="store_true", help="1,000 nodes, no memory")
     parser.add_argument("--memory", action="store_true", help="the memory alone")
+    parser.add_argument(
+        "--proposals", action="store_true", help="the searches for victims alone, with the first of --nodes"
+    )
     args = parser.parse_args()
     collect_rarely()
     if args.memory:
         memory()
         return
+    if args.proposals:
+        proposals(args.nodes[0], args.placements)
+        return
     growth([1_000] if args.quick else args.nodes, args.placements)
+    proposals(1_000 if args.quick else 10_000, args.placements)
     peer()
     if not args.quick:
         subprocess.run([sys.executable, "-m", "tests.bench.bench_scheduler", "--memory"], check=True)

@@ -47,15 +47,21 @@ CLASSES: Final = (
 # fmt: on
 
 
-def real_mix(seed: int, prefix: str = "j") -> Iterator[ReplicaWant]:
-    """Wants without end, drawn from the classes as often as they were seen."""
+def real_mix(seed: int, prefix: str = "j", priorities: int = 1) -> Iterator[ReplicaWant]:
+    """Wants without end, drawn from the classes as often as they were seen; each job is of one of so many priorities."""
     rng = random.Random(seed)
     weights = [pods for pods, _, _ in CLASSES]
     number = 0
     while True:
         for _, mcpu, mib in rng.choices(CLASSES, weights, k=1_000):
             replica = f"{prefix}{number // 50}/t/{number}"
-            yield a_want(replica, mcpu=mcpu, memory_bytes=max(mib, 1) * MIB, queued_at_ms=number)
+            yield a_want(
+                replica,
+                mcpu=mcpu,
+                memory_bytes=max(mib, 1) * MIB,
+                queued_at_ms=number,
+                priority=number // 50 % priorities,
+            )
             number += 1
 
 

@@ -41,6 +41,7 @@ _ROWS_FOR_ONE: Final = 250
 _LOOK_COST: Final = 5
 _UNPRICED_PCT: Final = 100
 _COUNT_MOST: Final = 1 << 20
+_NOBODY: Final = np.zeros(0, dtype=np.int64)
 
 
 class Victims(NamedTuple):
@@ -85,8 +86,9 @@ class VictimSearch:
         self._gone = gone
         self._best: tuple[_Order, Victims] | None = None
         self._looks = 0
-        self._queue: list[tuple[int, int, int]] = []
-        """The level that was passed last, to be taken from the end: the fewest victims at best, the rank, the row."""
+        # Nodes of the level that was passed last, the first one last: the fewest victims at best and the rank in one, and the row.
+        self._queue: tuple[IntArray, IntArray] = (_NOBODY, _NOBODY)
+        self._queued = 0
         self._least: Importance = (0, 0)
         held = view.levels[pool_of(request.band)]
         self._levels = list(reversed(held.below(_own(request))))
@@ -105,7 +107,7 @@ class VictimSearch:
         """Go on until about `budget` holds were looked at, or it is done; how many it was."""
         spent = 0
         while spent < budget and not self.is_done:
-            spent += self._look(view) if self._queue else self._pass(view)
+            spent += self._look(view) if self._queued else self._pass(view)
         return spent
 
     # ---- all nodes at once
@@ -120,6 +122,7 @@ class VictimSearch:
         self._short_memory: IntArray = request.memory_bytes - pool.node_free_memory[rows]
         self._rest_cpu, self._rest_memory = self._short_cpu.copy(), self._short_memory.copy()
         self._has_held: BoolArray = np.zeros(rows.size, dtype=np.bool_)
+        self._enough: BoolArray | None = None
 
     def _pass(self, view: View) -> int:
         """Queue the nodes where it could be enough that the next level leaves, and those below it; what that counts."""
@@ -127,18 +130,24 @@ class VictimSearch:
         if not self._levels or self._looks >= NODES_MOST or not self._rows.size or is_hopeless:
             self.is_done = True
             return 1
+        self._keep_others()
         level = self._levels.pop()
         self._least = level.least
-        cost = 1 + self._rows.size // _ROWS_FOR_ONE
         enough = self._leave(level)
         at = np.flatnonzero(enough)
         if at.size:
+            self._enough = enough
             self._enqueue(view, at)
-            stay = ~enough
-            self._rows, self._has_held = self._rows[stay], self._has_held[stay]
-            self._short_cpu, self._short_memory = self._short_cpu[stay], self._short_memory[stay]
-            self._rest_cpu, self._rest_memory = self._rest_cpu[stay], self._rest_memory[stay]
-        return cost
+        return 1 + self._rows.size // _ROWS_FOR_ONE
+
+    def _keep_others(self) -> None:
+        """Go on without the nodes that were queued; often there is no need to."""
+        if self._enough is None:
+            return
+        others, self._enough = ~self._enough, None
+        self._rows, self._has_held = self._rows[others], self._has_held[others]
+        self._short_cpu, self._short_memory = self._short_cpu[others], self._short_memory[others]
+        self._rest_cpu, self._rest_memory = self._rest_cpu[others], self._rest_memory[others]
 
     def _leave(self, level: Level) -> BoolArray:
         cpu, memory = level.cpu[self._rows], level.memory[self._rows]
@@ -154,25 +163,23 @@ class VictimSearch:
         rows = self._rows[at]
         largest_mcpu, largest_bytes = self._largest
         counts = np.maximum(-(-self._short_cpu[at] // largest_mcpu), -(-self._short_memory[at] // largest_bytes))
-        keys = (np.clip(counts, 1, _COUNT_MOST) << RANK_BITS) + view.facts.rank[rows]
+        keys = (np.minimum(np.maximum(counts, 1), _COUNT_MOST) << RANK_BITS) + view.facts.rank[rows]
         most = NODES_MOST - self._looks
         if keys.size > most:
             first = np.argpartition(keys, most - 1)[:most]
             keys, rows = keys[first], rows[first]
         order = np.argsort(-keys)
-        self._queue = [
-            (key >> RANK_BITS, key & RANK_MAX, row)
-            for key, row in zip(keys[order].tolist(), rows[order].tolist(), strict=True)
-        ]
+        self._queue, self._queued = (keys[order], rows[order]), keys.size
 
     # ---- one node
 
     def _look(self, view: View) -> int:
         """Look at the next node; what that counts."""
-        count, rank, row = self._queue.pop()
+        self._queued -= 1
+        key, row = int(self._queue[0][self._queued]), int(self._queue[1][self._queued])
         best = self._best[0] if self._best is not None else None
-        if best is not None and not self._could_be_better(best, count, rank):
-            self._queue.clear()
+        if best is not None and not self._could_be_better(best, key >> RANK_BITS, key & RANK_MAX):
+            self._queued = 0
             return 1
         self._looks += 1
         lesser = _lesser_on(view, self._request, self._placements, row, self._gone)
