@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
+from msgspec import structs
 
 from colo_common.events.placement import NearestMiss
 from colo_common.model.qos import QosClass
@@ -31,7 +32,9 @@ def too_large(cluster: Cluster, view: View, request: RequestClass) -> NearestMis
             cluster.too_large[amounts] = _too_large_whole(cluster, request)
         found = cluster.too_large[amounts]
     if found is None and request.is_detailed:
-        return _too_many(view, request, np.flatnonzero(view.facts.known[: view.count]))
+        known = np.flatnonzero(view.facts.known[: view.count])
+        found = _too_large_for_a_zone(cluster, view, request, known) if request.is_in_one_zone else None
+        return found or _too_many(view, request, known)
     return found
 
 
@@ -60,6 +63,24 @@ def _too_large_online(view: View, request: RequestClass, known: IntArray) -> Nea
         if int(have.max()) < need:
             return _most(view.nodes, known, have, free_reason(reason, request), need, unit)
     return None
+
+
+def _too_large_for_a_zone(cluster: Cluster, view: View, request: RequestClass, known: IntArray) -> NearestMiss | None:
+    """By what single zones have, where one has to hold all of it."""
+    if request.is_prod:
+        rows = [view.pools[PoolName.PROD].rows[row] for row in known.tolist()]
+        cpu = np.array([row.allocatable_cpu for row in rows], dtype=np.int64)
+        memory = np.array([row.allocatable_memory for row in rows], dtype=np.int64)
+    else:
+        cpu, memory = (capacity[known] for capacity in cluster.capacity())
+    has_memory = memory >= request.memory_bytes
+    if not has_memory.any():
+        return _most_in_a_zone(view, known, memory, Reason.ZONE_FIT_SHORT, request.memory_bytes, "bytes")
+    # What a zone has is told of those that have the memory.
+    cpu = np.where(has_memory, cpu, 0)
+    if int(cpu.max()) >= request.cpu_mcpu:
+        return None
+    return _most_in_a_zone(view, known, cpu, Reason.ZONE_FIT_SHORT, request.cpu_mcpu, "mcpu")
 
 
 def _too_many(view: View, request: RequestClass, known: IntArray) -> NearestMiss | None:
@@ -134,3 +155,10 @@ def _most(nodes: list[Node], rows: IntArray, have: IntArray, reason: Reason, nee
     most = int(have.max())
     name = min(nodes[row].name for row in rows[have == most].tolist())
     return NearestMiss(node=name, reason=reason, need=need, have=most, unit=unit)
+
+
+def _most_in_a_zone(view: View, rows: IntArray, have: IntArray, reason: Reason, need: int, unit: str) -> NearestMiss:
+    """`have` by row and column."""
+    near = _most(view.nodes, rows, have.max(axis=1), reason, need, unit)
+    slot = int(np.argmax(have[np.flatnonzero(rows == view.rows[near.node])[0]]))
+    return structs.replace(near, zone=view.nodes[view.rows[near.node]].zone_ids[slot])

@@ -68,6 +68,12 @@ class RequestClass(NamedTuple):
         return 0
 
     @property
+    def is_in_one_zone(self) -> bool:
+        """Whether one zone has to hold all of it."""
+        place = self.place
+        return place.numa_policy is NumaPolicy.SINGLE_NUMA_NODE or place.cpu_policy is CpuPolicy.NUMA
+
+    @property
     def is_detailed(self) -> bool:
         """Whether amounts of CPU and memory by zone do not say yet that a node can take it."""
         if self.qos.has_own_cpus:

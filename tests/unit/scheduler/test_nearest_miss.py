@@ -52,6 +52,18 @@ CASES: list[tuple[list[tuple[QosClass, int, dict[str, Any]]], tuple[QosClass, in
         Reason.ZONE_FIT_SHORT,
         "1 CPU short in zone 1 of n1 (2 of 3)",
     ),
+    (
+        [],
+        (LSR, 5, {"numa_policy": ALIGNED}),
+        Reason.ZONE_FIT_SHORT,
+        "a NUMA node has 4 CPU at most (zone 0 of n1), it needs 5",
+    ),
+    (
+        [],
+        (BE, 5, {"numa_policy": ALIGNED}),
+        Reason.ZONE_FIT_SHORT,
+        "a NUMA node has 4 CPU at most (zone 0 of n1), it needs 5",
+    ),
     ([], (LSE, 8, {}), Reason.CPUS_SHORT, "a machine has 7 CPUs of its own at most (n1), it needs 8"),
     ([], (BE, 9, {}), Reason.BATCH_CPU_SHORT, "a machine has 8 CPU at most (n1), it needs 9"),
     (

@@ -41,10 +41,11 @@ def shortage_text(*, node: str, reason: str, need: int, have: int, unit: str, zo
 
 
 def most_text(*, node: str, reason: str, need: int, have: int, unit: str, zone: int | None = None) -> str:
-    """What no machine has enough of: "a machine has 16 CPU at most (node-07), it needs 60"."""
+    """What no machine has enough of: "a machine has 16 CPU at most (node-07), it needs 60"; with a zone, what no NUMA node has."""
     if unit == CONDITION:
         return f"{_sentence(reason)} ({node}, and all others)"
-    return f"a machine has {amount_text(have, unit, reason)} at most ({node}), it needs {_number(need, unit)}"
+    what, where = ("machine", node) if zone is None else ("NUMA node", f"zone {zone} of {node}")
+    return f"a {what} has {amount_text(have, unit, reason)} at most ({where}), it needs {_number(need, unit)}"
 
 
 def amount_text(value: int, unit: str, reason: str = "") -> str:
