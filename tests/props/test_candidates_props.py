@@ -164,7 +164,7 @@ class Dumb:
             return None
         return found[0] + len(zones) if found[1] else found[0]
 
-    def key(self, row: int, request: RequestClass, weights: ScorerWeights) -> tuple[int, int, int]:
+    def scores(self, row: int, request: RequestClass) -> dict[str, int]:
         cost = self.cost(row, request)
         assert cost is not None
         whole = self.whole[row]
@@ -173,7 +173,7 @@ class Dumb:
         allocated = [whole[i] - left[i] for i in range(2)]
         before = [allocated[i] - asked[i] for i in range(2)]
         pct = [100 * left[i] // whole[i] if whole[i] > 0 else 0 for i in range(2)]
-        scores = {
+        return {
             "fewest_zones": 100 // cost,
             "most_free": min(100, max(0, sum(pct) // 2)),
             "least_allocated": least_allocated(allocated, whole, (1, 1)),
@@ -181,8 +181,11 @@ class Dumb:
             "balanced_allocation": balanced_allocation(allocated, whole),
             "binpack": binpack(asked, before, whole, (1, 1)),
         }
-        total = sum(getattr(weights, name) * score for name, score in scores.items())
-        return (total, left[0], -self.rank[row])
+
+    def key(self, row: int, request: RequestClass, weights: ScorerWeights) -> tuple[int, int, int]:
+        total = sum(getattr(weights, name) * score for name, score in self.scores(row, request).items())
+        left_cpu = sum(cpu for cpu, _ in self.free[row]) - request.cpu_mcpu
+        return (total, left_cpu, -self.rank[row])
 
     def fitting(self, request: RequestClass) -> list[int]:
         return [row for row in range(len(self.fleet)) if self.refusal(row, request) is None]
@@ -237,7 +240,7 @@ def test_all_nodes_that_fit_come_in_the_order_of_their_keys(
     dumb = Dumb(fleet)
     view = cluster_of(fleet).view(NOW_MS)
     expected = sorted(dumb.fitting(request), key=lambda row: dumb.key(row, request, by), reverse=True)
-    assert [each.row for each in ranked(view, request, scoring_of(by))] == expected
+    assert [each.row for each in ranked(Candidates(view, request, scoring_of(by)))] == expected
 
 
 @given(st.one_of(fleets, crowds), st.one_of(wanted, small), weights)
@@ -245,7 +248,7 @@ def test_each_node_is_taken_by_the_zones_that_choosing_among_them_gives(
     fleet: list[Machine], request: RequestClass, by: ScorerWeights
 ) -> None:
     view, free = cluster_of(fleet).view(NOW_MS), Dumb(fleet).free
-    for each in ranked(view, request, scoring_of(by)):
+    for each in ranked(Candidates(view, request, scoring_of(by))):
         node = view.nodes[each.row]
         zones = [ZoneFree(slot, on, *free[each.row][slot]) for slot, on in enumerate(node.sockets)]
         parts = choose_zones(request.cpu_mcpu, request.memory_bytes, zones)
@@ -255,20 +258,42 @@ def test_each_node_is_taken_by_the_zones_that_choosing_among_them_gives(
         )
 
 
-@given(st.one_of(fleets, crowds), st.one_of(wanted, small), weights, st.integers(1, 4))
-def test_scores_that_are_told_later_are_those_of_the_moment_of_the_decision(
-    fleet: list[Machine], request: RequestClass, by: ScorerWeights, count: int
+@settings(max_examples=200)
+@given(
+    st.one_of(fleets, crowds),
+    st.one_of(wanted, small),
+    weights,
+    st.integers(1, 12),
+    st.integers(0, 4),
+    st.integers(0, 50),
+)
+def test_what_is_told_of_each_replica_is_what_scoring_all_nodes_at_its_own_moment_gives(
+    fleet: list[Machine], request: RequestClass, by: ScorerWeights, count: int, rows: int, rotation: int
 ) -> None:
-    cluster, dumb = cluster_of(fleet), Dumb(fleet)
-    expected = sorted(dumb.fitting(request), key=lambda row: dumb.key(row, request, by), reverse=True)[:3]
+    cluster, dumb = cluster_of(fleet, rotation), Dumb(fleet, rotation)
     # Nothing beside room is heard of, so the scorers of room alone count.
-    whole = scoring_of(by).total
-    decision = decide_class(cluster.view(NOW_MS), request, count, by, best_rows=3)
+    scoring = scoring_of(by)
+    decision = decide_class(cluster.view(NOW_MS), request, count, by, best_rows=rows)
     for number, choice in enumerate(decision.choices):
         cluster.hold(cluster.nodes[choice.row], (f"p{number}", 1), choice.shares)
-    assert [(each.node, each.total) for each in decision.best] == [
-        (f"n{row:02}", dumb.key(row, request, by)[0] // whole) for row in expected
-    ]
+    for number in range(len(fleet)):
+        # What the machines become later is not what was decided on.
+        cluster.on_topology(a_node(f"n{number:02}", topology_of(2), at_ms=NOW_MS + 1))
+    moments = list(decision.matrix.moments()) if decision.matrix is not None else []
+    assert len(moments) == len(decision.choices)
+    for choice, moment in zip(decision.choices, moments, strict=True):
+        fitting = sorted(dumb.fitting(request), key=lambda row: dumb.key(row, request, by), reverse=True)
+        assert moment.fitting == len(fitting)
+        assert {each.reason: each.nodes for each in moment.counts} == dumb.counts(request)
+        assert [each.node for each in moment.scores] == [f"n{row:02}" for row in fitting[: len(moment.scores)]]
+        assert min(1, rows) <= len(moment.scores) <= rows
+        assert moment is not moments[0] or len(moment.scores) == min(rows, len(fitting))
+        for each, row in zip(moment.scores, fitting, strict=False):
+            own = dumb.scores(row, request)
+            assert each.total == dumb.key(row, request, by)[0] // scoring.total
+            assert each.scores == {name: own[name.replace("-", "_")] for name in scoring.names}
+        assert not rows or moment.scores[0].node == f"n{choice.row:02}"
+        dumb.take(choice.row, choice.shares)
 
 
 def test_a_node_that_holds_millions_of_times_what_it_may_is_bounded_without_a_warning() -> None:

@@ -222,7 +222,7 @@ class Twin:
             return Reason.MEMORY_SHORT if request.is_prod else Reason.BATCH_MEMORY_SHORT
         return None
 
-    def key(self, row: int, request: RequestClass) -> tuple[int, int, int]:
+    def scores(self, row: int, request: RequestClass) -> dict[str, int]:
         machine = self.fleet[row]
         free = self.free(machine, request.is_prod)
         left = (free[0] - request.cpu_mcpu, free[1] - request.memory_bytes)
@@ -239,7 +239,7 @@ class Twin:
         soft = len(
             [taint for taint in SOFT[: machine.taints] if not (taint.key == "old" and request.place.tolerations)]
         )
-        scores = {
+        return {
             "fewest_zones": 100,
             "most_free": min(100, max(0, (100 * left[0] // WHOLE[0] + 100 * left[1] // WHOLE[1]) // 2)),
             "most_allocated": (
@@ -253,7 +253,10 @@ class Twin:
             "load_aware": unused,
             "dynamic_load": self.dynamic_points(machine),
         }
-        return sum(getattr(self.by, name) * score for name, score in scores.items()), left[0], -row
+
+    def key(self, row: int, request: RequestClass) -> tuple[int, int, int]:
+        total = sum(getattr(self.by, name) * score for name, score in self.scores(row, request).items())
+        return total, self.free(self.fleet[row], request.is_prod)[0] - request.cpu_mcpu, -row
 
     def forgiven(self, machine: Machine, request: RequestClass) -> int:
         penalty, last_ms = 0, 0
@@ -263,9 +266,13 @@ class Twin:
                 last_ms = NOW_MS - ago_ms
         return 100 - -(-decayed(penalty, NOW_MS - last_ms, 60_000) // 1_000) if NOW_MS - last_ms < 600_000 else 100
 
-    def best(self, request: RequestClass) -> int | None:
+    def fitting(self, request: RequestClass) -> list[int]:
+        """Who can take it, the best first."""
         rows = [row for row, machine in enumerate(self.fleet) if self.refusal(machine, request) is None]
-        return max(rows, key=lambda row: self.key(row, request), default=None)
+        return sorted(rows, key=lambda row: self.key(row, request), reverse=True)
+
+    def best(self, request: RequestClass) -> int | None:
+        return next(iter(self.fitting(request)), None)
 
 
 def kind_like(request: RequestClass) -> bool:
@@ -368,6 +375,42 @@ def test_each_replica_goes_where_judging_all_nodes_afresh_would_send_it(
             attempt = (f"{job}/main/{number}", 1)
             cluster.hold(cluster.nodes[choice.row], attempt, choice.shares, pool_of(request.band), at_ms=NOW_MS)
         cluster.check()
+
+
+@settings(max_examples=100)
+@given(fleets, requests, st.integers(1, 8), weights, rules, dynamics)
+def test_what_is_told_of_each_replica_is_what_judging_all_nodes_at_its_own_moment_gives(
+    fleet: list[Machine], request: RequestClass, count: int, by: ScorerWeights, rule: LoadRules, dynamic: DynamicRules
+) -> None:
+    fleet = [Machine(**{**vars(machine), "more": []}) for machine in fleet]
+    cluster, twin = cluster_of(fleet, by, rule, dynamic), Twin(fleet, by, rule, dynamic)
+    view = cluster.view(NOW_MS)
+    scoring = scoring_for(view, request, by)
+    decision = decide_class(view, request, count, by, best_rows=4)
+    for number, choice in enumerate(decision.choices):
+        # What is placed, evicted and reported later changes nothing that was decided.
+        attempt = (f"{request.job or 'other'}/main/{number}", 1)
+        cluster.hold(cluster.nodes[choice.row], attempt, choice.shares, pool_of(request.band), at_ms=NOW_MS)
+        cluster.merits.evicted(kind_of(request.band, request.qos, 1_000, GIB), choice.row, NOW_MS)
+        fact = an_allocatable(f"n{choice.row:02}", [WHOLE], at_ms=NOW_MS + 1)
+        idle = structs.replace(load_of(fleet[choice.row]), cpu_used_mcpu=0, prod_cpu_used_mcpu=0)
+        cluster.on_allocatable(structs.replace(fact, load=idle))
+    moments = list(decision.matrix.moments()) if decision.matrix is not None else []
+    for choice, moment in zip(decision.choices, moments, strict=True):
+        fitting = twin.fitting(request)
+        assert moment.fitting == len(fitting)
+        refused = [reason for machine in fleet if (reason := twin.refusal(machine, request)) is not None]
+        assert {each.reason: each.nodes for each in moment.counts} == {name: refused.count(name) for name in refused}
+        assert [each.node for each in moment.scores] == [f"n{row:02}" for row in fitting[: len(moment.scores)]]
+        assert moment.scores
+        assert moment is not moments[0] or len(moment.scores) == min(4, len(fitting))
+        for each, row in zip(moment.scores, fitting, strict=False):
+            own = {name: twin.scores(row, request)[name.replace("-", "_")] for name in scoring.names}
+            assert each.scores == own
+            weighed = sum(getattr(by, name.replace("-", "_")) * score for name, score in own.items())
+            assert each.total == (weighed // scoring.total if scoring.total else 0)
+        assert choice.row == fitting[0]
+        fleet[choice.row].more.append((request.is_prod, request.job or "other", request.cpu_mcpu, request.memory_bytes))
 
 
 @settings(max_examples=40)

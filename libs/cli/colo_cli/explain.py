@@ -1,5 +1,6 @@
 """`colo explain job ID` and `colo explain overcommit NODE`."""
 
+import json
 import urllib.parse
 from typing import Annotated, Any, Final
 
@@ -9,9 +10,11 @@ from colo_cli.client import Client
 from colo_cli.holds import holds_text
 from colo_cli.output import Format, bytes_text, cpu_text, print_data, print_table, span_text
 
-__all__ = ["job", "overcommit"]
+__all__ = ["job", "names_text", "overcommit"]
 
 _PLACED: Final = ("Assigned", "Starting", "Running", "Unknown", "Stopping")
+_TABLES_SHOWN: Final = 8
+_ROWS_SHOWN: Final = 5
 Output = Annotated[Format, Parameter(name=["--output", "-o"])]
 
 
@@ -30,10 +33,11 @@ def job(job: str, /, *, replica: str = "", output: Output = "table", api: str | 
         return 0
     summary = answer["job"]["summary"]
     print(f"{summary['job']}: {summary['state']}, queue {summary['queue']}, {summary['replicas']} replicas")
+    print()
     for item in answer["replicas"]:
-        print(f"\n{item['replica']}: {item['sentence']}")
+        print(f"{item['replica']}: {item['sentence']}")
         _print_place(item)
-        _print_decision(item["decision"])
+    _print_scores(answer["replicas"])
     if answer["partial"]:
         print(f"\nThe scheduler's view is missing: {answer['partial']}")
     story = answer["job"]["story"][-20:]
@@ -96,12 +100,49 @@ def _print_place(item: dict[str, Any]) -> None:
         print(f"  holds {holds_text(place)}")
 
 
-def _print_decision(decision: dict[str, Any] | None) -> None:
-    if decision is None or not decision["scores"]:
-        return
-    names = sorted({name for row in decision["scores"] for name in row["scores"]})
+def _print_scores(items: list[dict[str, Any]]) -> None:
+    """How the best nodes scored for each replica at its own moment; an equal table once for all that saw it."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for item in items:
+        if item["decision"] is not None and item["decision"]["scores"]:
+            groups.setdefault(json.dumps(item["decision"]["scores"]), []).append(item)
+    for number, members in enumerate(groups.values()):
+        if number == _TABLES_SHOWN:
+            rest = len(groups) - _TABLES_SHOWN
+            print(f"\nand {rest} more score tables: --replica shows that of one replica, --output json all of them")
+            return
+        decisions = [member["decision"] for member in members]
+        print(f"\nscores for {names_text([member['replica'] for member in members])} ({_moment_text(decisions)}):")
+        _print_table(decisions[0]["scores"])
+
+
+def _moment_text(decisions: list[dict[str, Any]]) -> str:
+    """What the rows are."""
+    if any(each.get("fitting") is None for each in decisions):
+        return "nodes that pass the filters then; only the first was looked at closely"
+    return "the best nodes then"
+
+
+def _print_table(scores: list[dict[str, Any]]) -> None:
+    names = sorted({name for row in scores for name in row["scores"]})
     rows = [
-        [row["node"], *(str(row["scores"].get(name, "")) for name in names), str(row["total"])]
-        for row in decision["scores"][:5]
+        ["  " + row["node"], *(str(row["scores"].get(name, "")) for name in names), str(row["total"])]
+        for row in scores[:_ROWS_SHOWN]
     ]
-    print_table(["  NODE", *(f"{name}>" for name in names), "TOTAL>"], [["  " + row[0], *row[1:]] for row in rows], "")
+    print_table(["  NODE", *(f"{name}>" for name in names), "TOTAL>"], rows, "")
+
+
+def names_text(replicas: list[str]) -> str:
+    """ "main/0-4, main/7, side/2" of replicas of one job, in order of task and index."""
+    by_task: dict[str, list[int]] = {}
+    for replica in replicas:
+        _, task, index = replica.split("/")
+        by_task.setdefault(task, []).append(int(index))
+    runs: list[tuple[str, int, int]] = []
+    for task, indices in by_task.items():
+        for number in sorted(indices):
+            if runs and runs[-1][0] == task and runs[-1][2] == number - 1:
+                runs[-1] = (task, runs[-1][1], number)
+            else:
+                runs.append((task, number, number))
+    return ", ".join(f"{task}/{first}" + (f"-{last}" if last > first else "") for task, first, last in runs)

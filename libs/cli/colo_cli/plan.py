@@ -98,6 +98,8 @@ def _print_scores(scores: list[dict[str, Any]]) -> None:
     rows = [
         ["  " + row["node"], *(str(row["scores"].get(name, "")) for name in names), str(row["total"])] for row in scores
     ]
+    # Each further replica finds the nodes as those before it left them.
+    print("  scores before the first replica is placed:")
     print_table(["  NODE", *(f"{name}>" for name in names), "TOTAL>"], rows, "")
 
 

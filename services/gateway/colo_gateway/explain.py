@@ -72,13 +72,28 @@ def _preemption(proposal: ProposedPreemption | None) -> str:
 
 
 def _best(decision: DecisionRecord | None) -> str:
-    if decision is None or decision.placement is None or not decision.scores:
+    """Why this node, by the numbers of this replica's own moment."""
+    if decision is None or decision.placement is None:
         return ""
+    if decision.placement.reservation:
+        return f": took its place in reservation {decision.placement.reservation}"
     chosen = next((row for row in decision.scores if row.node == decision.placement.node), None)
     if chosen is None:
         return ""
     parts = ", ".join(f"{name} {value}" for name, value in sorted(chosen.scores.items()))
-    # After the last place of a batch was taken nobody fits any more; the counts are then those of the next in line.
-    fitting = decision.nodes - sum(count.nodes for count in decision.counts)
-    best = f"best of {fitting} fitting nodes with" if fitting > 0 else "took the last room there was, with"
-    return f": {best} score {chosen.total} ({parts})"
+    passing = decision.nodes - sum(count.nodes for count in decision.counts)
+    if decision.fitting is None:
+        among = f"the first that takes it of {passing} nodes with room, in order of their scores"
+        best = f"{among}, with" if passing > 1 else "the only node with room, with"
+    else:
+        best = (
+            f"best of {decision.fitting} fitting nodes with" if decision.fitting > 1 else "the only fitting node, with"
+        )
+    turn = f"; {_ordinal(decision.number)} of {decision.together} decided together" if decision.together > 1 else ""
+    return f": {best} score {chosen.total} ({parts}){turn}"
+
+
+def _ordinal(number: int) -> str:
+    """ "1st", "12th", "23rd"."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"

@@ -5,7 +5,7 @@ without soft taints, evictions or reports of load, nobody looks at any of this. 
 held, and no score rises by it. Forms as in `scores.ScorerForms`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -33,7 +33,17 @@ def _kind(request: RequestClass) -> str:
 
 def _fixed(scores: IntArray) -> ScorerForms:
     """Forms of scores that no placement changes."""
-    return ScorerForms(lambda fit: int(scores[fit.row]), lambda fits: scores[fits.rows])
+    return ScorerForms(lambda fit: int(scores[fit.row]), lambda fits: scores[fits.rows], kept=partial(_kept, scores))
+
+
+def _kept(scores: IntArray, rows: Sequence[int]) -> Callable[[OneFit], int]:
+    by_row = dict(zip(rows, scores[rows].tolist(), strict=True))
+    return lambda fit: by_row[fit.row]
+
+
+def _by_taken(by_row: Mapping[int, Callable[[int], int]]) -> Callable[[OneFit], int]:
+    """By how many of the same were put on a row."""
+    return lambda fit: by_row[fit.row](fit.taken)
 
 
 def _spread(view: View, request: RequestClass) -> ScorerForms:
@@ -47,7 +57,11 @@ def _spread(view: View, request: RequestClass) -> ScorerForms:
     def of_rows(fits: FitRows) -> IntArray:
         return spread_of_rows(counts.column(job, view.count)[fits.rows])
 
-    return ScorerForms(of_one, of_rows)
+    def kept(rows: Sequence[int]) -> Callable[[OneFit], int]:
+        held = {row: counts.on(job, row) for row in rows}
+        return lambda fit: spread(held[fit.row] + fit.taken)
+
+    return ScorerForms(of_one, of_rows, kept=kept)
 
 
 def _soft_taints(view: View, request: RequestClass) -> ScorerForms:
@@ -72,7 +86,10 @@ def _load_aware(view: View, request: RequestClass) -> ScorerForms:
     def of_rows(fits: FitRows) -> IntArray:
         return loads.scores(request, view.count, view.now_ms)[fits.rows]
 
-    return ScorerForms(of_one, of_rows)
+    def kept(rows: Sequence[int]) -> Callable[[OneFit], int]:
+        return _by_taken(loads.kept(rows, request, view.now_ms))
+
+    return ScorerForms(of_one, of_rows, kept=kept)
 
 
 def _dynamic_load(view: View, request: RequestClass) -> ScorerForms:
@@ -84,7 +101,10 @@ def _dynamic_load(view: View, request: RequestClass) -> ScorerForms:
     def of_rows(fits: FitRows) -> IntArray:
         return dynamic.scores(view.count, view.now_ms)[fits.rows]
 
-    return ScorerForms(of_one, of_rows)
+    def kept(rows: Sequence[int]) -> Callable[[OneFit], int]:
+        return _by_taken({row: dynamic.kept(row, view.now_ms) for row in rows})
+
+    return ScorerForms(of_one, of_rows, kept=kept)
 
 
 def _wants_devices(view: View, request: RequestClass) -> bool:

@@ -8,6 +8,7 @@ few at a time, each scored exactly in plain integers; a node is the best as soon
 
 import heapq
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -49,14 +50,29 @@ class Ranked(NamedTuple):
 class Offer:
     """What every candidate of one turn has in common: the request, how it is scored, and what it takes where one zone holds it."""
 
-    __slots__ = ("cpu_mcpu", "memory_bytes", "of_one", "pool", "shares")
+    __slots__ = ("cpu_mcpu", "memory_bytes", "of_one", "pool", "scoring", "shares")
 
     def __init__(self, pool: Pool, request: RequestClass, scoring: Scoring) -> None:
         self.pool = pool
         self.cpu_mcpu, self.memory_bytes = request.cpu_mcpu, request.memory_bytes
+        self.scoring = scoring
         self.of_one = scoring.of_one
         # By zone: replicas that take the same hold the same, however many they are.
         self.shares: dict[int, tuple[ZoneShare, ...]] = {}
+
+    def kept(self, rows: Sequence[int]) -> "Offer":
+        """The same for whoever scores these rows later, when other things may be true of them."""
+        scoring = self.scoring.kept(rows)
+        if scoring is self.scoring:
+            return self
+        other = copy(self)
+        other.scoring, other.of_one = scoring, scoring.of_one
+        return other
+
+    def key_of(self, fit: Seen) -> int:
+        """The key that `Candidate.fit` gave it."""
+        left = fit.left_cpu if fit.left_cpu < CPU_MAX else CPU_MAX
+        return (((self.of_one(fit) << CPU_BITS) | left) << RANK_BITS) | fit.place
 
 
 class Candidate:
@@ -77,19 +93,24 @@ class Candidate:
         "left_cpu",
         "left_memory",
         "memory",
-        "node",
+        "name",
         "parts",
         "place",
         "room",
         "row",
         "slot",
+        "sockets",
         "taken",
+        "zone_ids",
     )
 
     def __init__(self, offer: Offer, node: Node, place: int, room: int) -> None:
         row = offer.pool.rows[node.row]
         self.room = room
-        self.node = node
+        # Not the node itself: it may become another machine before somebody asks how this one scored.
+        self.name = node.name
+        self.sockets = node.sockets
+        self.zone_ids = node.zone_ids
         self.row = node.row
         self.place = place
         self.cpu = row.cpu
@@ -124,7 +145,7 @@ class Candidate:
 
     def _split(self, wanted_cpu: int, wanted_memory: int) -> bool:
         """Choose several zones; False when all of them do not hold the request."""
-        sockets = self.node.sockets
+        sockets = self.sockets
         if len(sockets) == 2:
             (cpu, other_cpu), (memory, other_memory) = self.cpu[:2], self.memory[:2]
             parts = split_in_two(wanted_cpu, wanted_memory, (cpu, memory), (other_cpu, other_memory))
@@ -154,7 +175,7 @@ class Candidate:
 
     def shares(self, offer: Offer) -> tuple[ZoneShare, ...]:
         """What the last `fit` found, by zone."""
-        ids = self.node.zone_ids
+        ids = self.zone_ids
         if self.slot < 0:
             return tuple([ZoneShare(zone=ids[slot], cpu_mcpu=cpu, memory_bytes=mem) for slot, cpu, mem in self.parts])
         zone = ids[self.slot]
@@ -167,7 +188,7 @@ class Candidate:
     def seen(self) -> Seen:
         """The node as it is now, for whoever asks later how it scored."""
         return Seen(
-            self.node.name,
+            self.name,
             self.row,
             self.taken,
             self.cost,
@@ -175,13 +196,29 @@ class Candidate:
             self.left_memory,
             self.allocatable_cpu,
             self.allocatable_memory,
+            self.place,
         )
+
+    def before(self, offer: Offer, taken: Sequence[tuple[ZoneShare, ...]]) -> "Candidate":
+        """The node as it was before all of its replicas, which took these shares, were put there: not yet fitted again."""
+        other = copy(self)
+        other.cpu, other.memory = self.cpu[:], self.memory[:]
+        for shares in taken:
+            for share in shares:
+                slot = self.zone_ids.index(share.zone)
+                other.cpu[slot] += share.cpu_mcpu
+                other.memory[slot] += share.memory_bytes
+        other.left_cpu += len(taken) * offer.cpu_mcpu
+        other.left_memory += len(taken) * offer.memory_bytes
+        other.taken = 0
+        return other
 
 
 class Candidates:
     """Who fits a request class in a view, and those in the order of their sort keys.
 
-    `counts`: how many nodes each reason refuses, exact. The view must not change while candidates are taken from here.
+    `counts`: how many nodes each reason refuses, exact. `chosen`: those on which replicas were put, in the order of the first. The
+    view must not change while candidates are taken from here.
     """
 
     def __init__(self, view: View, request: RequestClass, scoring: Scoring, without: Sequence[int] = ()) -> None:
@@ -190,7 +227,7 @@ class Candidates:
         self._request = request
         self._scoring = scoring
         self._pool = view.pool(pool_of(request.band))
-        self._offer = Offer(self._pool, request, scoring)
+        self.offer = Offer(self._pool, request, scoring)
         self._is_limited = view.limits(request)
         self._rows: IntArray | None = None
         self._bounds: IntArray = np.zeros(0, dtype=np.int64)
@@ -203,6 +240,7 @@ class Candidates:
         self._ahead: list[tuple[int, int]] = []
         self._heap: list[tuple[int, int]] = []
         self._exact: dict[int, Candidate] = {}
+        self.chosen: list[Candidate] = []
         self.counts: tuple[ReasonCount, ...] = ()
         self._filter()
 
@@ -305,9 +343,9 @@ class Candidates:
                 bound, row = self._ahead.pop()
                 room = self._view.room(row, self._request) if self._is_limited else UNLIMITED
                 # The last bits of a bound are those of the key.
-                candidate = Candidate(self._offer, self._view.nodes[row], bound & RANK_MAX, room)
-                if not candidate.fit(self._offer):
-                    name = candidate.node.name
+                candidate = Candidate(self.offer, self._view.nodes[row], bound & RANK_MAX, room)
+                if not candidate.fit(self.offer):
+                    name = candidate.name
                     raise InvariantBroken("a node passed the filters and cannot hold the request", node=name)
                 self._exact[row] = candidate
                 self._too_high += candidate.key < bound
@@ -324,7 +362,9 @@ class Candidates:
     def take(self) -> tuple[ZoneShare, ...]:
         """Put a replica on the best candidate, which is scored again before the next one is told."""
         candidate = self._exact[self._heap[0][1]]
-        shares = candidate.take(self._offer)
+        shares = candidate.take(self.offer)
+        if candidate.taken == 1:
+            self.chosen.append(candidate)
         if candidate.taken >= candidate.room:
             heapq.heappop(self._heap)
             return shares
@@ -342,14 +382,10 @@ class Candidates:
 
     def _score_again(self, candidate: Candidate) -> None:
         candidate.is_stale = False
-        if candidate.fit(self._offer):
+        if candidate.fit(self.offer):
             heapq.heapreplace(self._heap, (-candidate.key, candidate.row))
         else:
             heapq.heappop(self._heap)
-
-    def shares(self, candidate: Candidate) -> tuple[ZoneShare, ...]:
-        """What a replica would take of a candidate that was found here."""
-        return candidate.shares(self._offer)
 
     def skip(self) -> None:
         """Leave the best candidate out from now on."""
@@ -363,6 +399,16 @@ class Candidates:
         for entry in found:
             heapq.heappush(self._heap, entry)
         return [self._exact[row] for _, row in found]
+
+    def others(self, count: int) -> list[Candidate]:
+        """The best of those that were scored and that nobody was put on, at most `count`."""
+        exact = self._exact
+        untaken = [entry for entry in self._heap if not exact[entry[1]].taken]
+        return [exact[row] for _, row in heapq.nsmallest(count, untaken)]
+
+    def above(self) -> int:
+        """The key of no node that was not scored is higher than this."""
+        return max(self._ahead[-1][0] if self._ahead else -1, self._rest if self._left else -1)
 
     def check(self) -> None:
         """Raise InvariantBroken when the bound of a node that fits is below its key. For use before anything is taken."""
@@ -401,12 +447,11 @@ def _no_cost() -> IntArray:
     raise InvariantBroken("a bound was asked how many zones are taken")
 
 
-def ranked(view: View, request: RequestClass, scoring: Scoring, without: Sequence[int] = ()) -> Iterator[Ranked]:
-    """Every node that can take the request, best first; each is found when it is asked for. `without` these rows.
+def ranked(candidates: Candidates) -> Iterator[Ranked]:
+    """Every node that can take the request, best first; each is found when it is asked for, and skipped when the next one is.
 
     The view must not change while this is read. Nothing is taken of it.
     """
-    candidates = Candidates(view, request, scoring, without)
     while (candidate := candidates.best()) is not None:
-        yield Ranked(candidate.row, candidate.key, candidates.shares(candidate))
+        yield Ranked(candidate.row, candidate.key, candidate.shares(candidates.offer))
         candidates.skip()

@@ -425,7 +425,7 @@ class SchedulerCore:
             self._stages.decided([want for want, _ in chosen])
             effects.extend(self.commits.assume(chosen, view.now_ms))
             placements = self.commits.placements([want for want, _ in chosen])
-            self._records.chosen(view, placements, ClassDecision(tuple(choice for _, choice in chosen), (), ()))
+            self._records.chosen(view, placements, ClassDecision(tuple(choice for _, choice in chosen), ()))
         return others
 
     def _report(self, view: View, request: RequestClass, wants: list[ReplicaWant], decision: ClassDecision) -> Report:

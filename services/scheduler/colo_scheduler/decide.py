@@ -15,9 +15,10 @@ from colo_scheduler.cluster import View
 from colo_scheduler.fit import Misfit
 from colo_scheduler.inventory import Holding
 from colo_scheduler.ledger import Attempt
+from colo_scheduler.matrix import Matrix, together
 from colo_scheduler.request import RequestClass
 from colo_scheduler.scorers.weights import ScorerWeights
-from colo_scheduler.stack import ScoreTable, scoring_for, table_of
+from colo_scheduler.stack import scoring_for
 
 __all__ = ["Choice", "ClassDecision", "Stages", "Unwatched", "decide_class"]
 
@@ -61,19 +62,20 @@ class ClassDecision(NamedTuple):
     """Choices, one a replica in order. `counts`: how many nodes each reason refused before the first choice;
     nobody is asked when no replica is to be placed.
 
-    `table`: the best nodes before the first choice, if anybody was to be told. `refused`: what a closer look at a node found
-    against it.
+    `matrix`: how nodes scored at the moment of each choice; None where nobody compared scores. `refused`: what a closer look at a
+    node found against it.
     """
 
     choices: tuple[Choice, ...]
     counts: tuple[ReasonCount, ...]
-    table: ScoreTable | tuple[()] = ()
+    matrix: Matrix | None = None
     refused: Mapping[int, Misfit] = {}
 
     @property
     def best(self) -> tuple[NodeScore, ...]:
         """The top of the score matrix before the first choice."""
-        return self.table.rows() if self.table else ()
+        first = next(self.matrix.moments(), None) if self.matrix is not None else None
+        return first.scores if first is not None else ()
 
 
 def decide_class(
@@ -87,7 +89,8 @@ def decide_class(
 ) -> ClassDecision:
     """Choose a node for each of `count` equal replicas, in order. Nothing is subtracted: that is the caller's (`Cluster.hold`).
 
-    `best_rows` is how many rows of the score matrix to tell, best first, as they were before the first choice.
+    `best_rows` is how many rows of each choice's score matrix to tell at most, best first. So many are compared before the first
+    choice; at a later one they are as many as are known to be the best.
     """
     stages = stages or Unwatched()
     stages.mark("filter")
@@ -99,9 +102,10 @@ def decide_class(
     candidates = Candidates(view, request, scoring)
     stages.mark("score")
     candidates.expect(max(count, best_rows))
-    table = table_of(scoring, [candidate.seen() for candidate in candidates.top(best_rows)])
+    candidates.top(best_rows)
     choices: list[Choice] = []
     while len(choices) < count and (candidate := candidates.best()) is not None:
         choices.append(Choice(candidate.row, candidates.take()))
+    matrix = together(view, request, candidates, choices, best_rows) if choices else None
     stages.mark("done")
-    return ClassDecision(tuple(choices), candidates.counts, table)
+    return ClassDecision(tuple(choices), candidates.counts, matrix)

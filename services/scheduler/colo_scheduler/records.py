@@ -17,9 +17,9 @@ from colo_scheduler.cluster import View
 from colo_scheduler.decide import ClassDecision
 from colo_scheduler.explain import Report
 from colo_scheduler.ledger import Attempt
+from colo_scheduler.matrix import Matrix, Moment
 from colo_scheduler.policy import Policy
 from colo_scheduler.request import RequestClass, class_of
-from colo_scheduler.stack import ScoreTable
 from colo_scheduler.want_rules import BadWant
 
 __all__ = ["Decisions", "Records", "Spoken"]
@@ -140,23 +140,35 @@ class Records:
 
 
 class _Turn(NamedTuple):
-    """What was decided together: where the replicas go, and what is the same for all of them."""
+    """What was decided together: where the replicas go, in order, and what is kept of how nodes scored."""
 
     placements: Sequence[Placement]
     at_ms: int
     nodes: int
     counts: tuple[ReasonCount, ...]
-    table: ScoreTable | tuple[()]
+    matrix: Matrix | None
 
-    def record(self, placement: Placement) -> DecisionRecord:
+    def records(self, numbers: Sequence[int]) -> Iterator[DecisionRecord]:
+        """The records of these placements, ascending, each as it was at its own moment."""
+        wanted, last = set(numbers), max(numbers, default=-1)
+        moments = self.matrix.moments() if self.matrix else iter(())
+        for number, placement in enumerate(self.placements[: last + 1]):
+            moment = next(moments, None)
+            if number in wanted:
+                yield self._record(number, placement, moment or Moment(self.counts, ()))
+
+    def _record(self, number: int, placement: Placement, moment: Moment) -> DecisionRecord:
         return DecisionRecord(
             replica=placement.replica,
             attempt=placement.attempt,
             at_ms=self.at_ms,
             nodes=self.nodes,
             placement=placement,
-            counts=self.counts,
-            scores=self.table.rows() if self.table else (),
+            counts=moment.counts,
+            scores=moment.scores,
+            fitting=moment.fitting,
+            number=number + 1,
+            together=len(self.placements),
         )
 
 
@@ -174,7 +186,7 @@ class Decisions:
 
     def place(self, placements: Sequence[Placement], at_ms: int, nodes: int, decision: ClassDecision) -> None:
         """Take places in place of older decisions on the same replicas."""
-        self._turns.append(_Turn(placements, at_ms, nodes, decision.counts, decision.table))
+        self._turns.append(_Turn(placements, at_ms, nodes, decision.counts, decision.matrix))
         self._placed += len(placements)
         while self._placed - len(self._turns[0].placements) >= self._limit:
             self._placed -= len(self._turns.popleft().placements)
@@ -202,16 +214,26 @@ class Decisions:
             # A rejection that is kept is newer than any place.
             if kept is not None:
                 return (kept[1],)
-            return next(((turn.record(p),) for turn, p in self._newest() if p.replica == replica), ())
+            newest = next(((turn, number) for turn, number, p in self._newest() if p.replica == replica), None)
+            return () if newest is None else tuple(newest[0].records([newest[1]]))
         found = {record.replica: record for of_job, record in self._rejected.values() if of_job == job}
-        for turn, placement in self._newest():
-            if placement.job == job and placement.replica not in found:
-                found[placement.replica] = turn.record(placement)
+        names = set(found)
+        wanted: dict[int, tuple[_Turn, list[int]]] = {}
+        for turn, number, placement in self._newest():
+            if placement.job == job and placement.replica not in names:
+                names.add(placement.replica)
+                wanted.setdefault(id(turn), (turn, []))[1].append(number)
+        for turn, numbers in wanted.values():
+            found.update((record.replica, record) for record in turn.records(numbers))
         return tuple(found[name] for name in sorted(found))
 
-    def _newest(self) -> Iterator[tuple[_Turn, Placement]]:
-        """At most `limit` places, the newest first."""
-        every = ((turn, placement) for turn in reversed(self._turns) for placement in reversed(turn.placements))
+    def _newest(self) -> Iterator[tuple[_Turn, int, Placement]]:
+        """At most `limit` places, each with its number in its turn; the newest first."""
+        every = (
+            (turn, number, turn.placements[number])
+            for turn in reversed(self._turns)
+            for number in reversed(range(len(turn.placements)))
+        )
         return islice(every, self._limit)
 
 

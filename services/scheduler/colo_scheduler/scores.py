@@ -4,7 +4,7 @@ A score depends on nothing but its node, so placing on one node changes no other
 rows at once with the same numbers, and as a bound: cheap for all rows and never below the score.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple, Protocol
 
@@ -73,7 +73,7 @@ class OneFit(Protocol):
 
 
 class Seen(NamedTuple):
-    """A node as it was at one moment, by name: a OneFit that stays as it is."""
+    """A node as it was at one moment, by name: a OneFit that stays as it is. `place`: where it stood among equals."""
 
     node: str
     row: int
@@ -83,6 +83,7 @@ class Seen(NamedTuple):
     left_memory: int
     allocatable_cpu: int
     allocatable_memory: int
+    place: int
 
 
 class FitRows:
@@ -140,12 +141,14 @@ class FitRows:
 class ScorerForms(NamedTuple):
     """The forms of one scorer. `above` is whole and at least `of_rows` for rows that fit; None: `of_rows` itself.
 
-    `above` must not look at `cost`; the number of zones is bounded where the forms are put together.
+    `above` must not look at `cost`; the number of zones is bounded where the forms are put together. `kept`: `of_one` of these rows
+    for later, when other things may be true of them; None: `of_one` itself, which looks at nothing but what it is given.
     """
 
     of_one: Callable[[OneFit], int]
     of_rows: Callable[[FitRows], IntArray]
     above: "Callable[[FitRows], FloatArray] | None" = None
+    kept: "Callable[[Sequence[int]], Callable[[OneFit], int]] | None" = None
 
 
 def most_free(fit: OneFit) -> int:

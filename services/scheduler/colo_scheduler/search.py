@@ -6,13 +6,17 @@ refused stays refused as long as nothing leaves it, so equal replicas do not ask
 
 from typing import Final, NamedTuple
 
+from colo_common.events.placement import ReasonCount
 from colo_common.model.reasons import Reason
-from colo_scheduler.candidates import ranked
+from colo_scheduler.candidates import Candidates, ranked
 from colo_scheduler.cluster import View
+from colo_scheduler.decide import Stages
 from colo_scheduler.fit import Fit, Misfit, Site, fit_node
+from colo_scheduler.matrix import Look, look_at
 from colo_scheduler.pool import pool_of
 from colo_scheduler.request import RequestClass
-from colo_scheduler.stack import Scoring
+from colo_scheduler.scorers.weights import ScorerWeights
+from colo_scheduler.stack import scoring_for
 
 __all__ = ["SEARCH_COST", "TRIES_MOST", "Found", "Search", "look_closely", "needs_search"]
 
@@ -24,10 +28,11 @@ SEARCH_COST: Final = 10
 
 
 class Found(NamedTuple):
-    """A node that takes the request, and what of it."""
+    """A node that takes the request, and what of it; `look`: how it and the best of the others scored then."""
 
     row: int
     fit: Fit
+    look: Look
 
 
 def needs_search(view: View, request: RequestClass) -> bool:
@@ -45,23 +50,38 @@ def look_closely(view: View, row: int, request: RequestClass) -> Fit | Misfit:
 
 
 class Search:
-    """One turn of a request class. `refused` are the nodes that did not take it, as they were when they were asked."""
+    """One turn of a request class. `refused` are the nodes that did not take it, as they were when they were asked.
 
-    def __init__(self, view: View, request: RequestClass, scoring: Scoring) -> None:
+    `counts`: how many nodes each reason refused before the first choice. `rows`: how many of the best nodes are told of each.
+    """
+
+    def __init__(self, view: View, request: RequestClass, weights: ScorerWeights, rows: int, stages: Stages) -> None:
         self._view = view
         self._request = request
-        self._scoring = scoring
+        self._weights = weights
+        self._rows = rows
+        self._stages = stages
+        self._scoring = scoring_for(view, request, weights)
+        self.counts: tuple[ReasonCount, ...] | None = None
         self.refused = view.refusals.known(request, lambda row: view.nodes[row].growth)
 
     def next(self) -> Found | None:
         """The best node now, None when none takes it among those that are tried. What is taken there is the caller's to take."""
-        for tries, candidate in enumerate(ranked(self._view, self._request, self._scoring, tuple(self.refused))):
+        view, request = self._view, self._request
+        if self.counts is not None and request.place.devices:
+            # The choice before this one took devices, which a node is scored by.
+            self._scoring = scoring_for(view, request, self._weights)
+        candidates = Candidates(view, request, self._scoring, tuple(self.refused))
+        if self.counts is None:
+            self.counts = candidates.counts
+            self._stages.mark("score")
+        for tries, candidate in enumerate(ranked(candidates)):
             if tries == TRIES_MOST:
                 return None
-            found = look_closely(self._view, candidate.row, self._request)
+            found = look_closely(view, candidate.row, request)
             if isinstance(found, Fit):
-                return Found(candidate.row, found)
+                return Found(candidate.row, found, look_at(candidates, self._rows))
             self.refused[candidate.row] = found
-            growth = self._view.nodes[candidate.row].growth
-            self._view.refusals.note(self._request, candidate.row, growth, found)
+            growth = view.nodes[candidate.row].growth
+            view.refusals.note(request, candidate.row, growth, found)
         return None

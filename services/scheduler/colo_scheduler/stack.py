@@ -23,14 +23,13 @@ from colo_scheduler.filters import (
 from colo_scheduler.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, FloatArray, Pool, PoolName, pool_of
 from colo_scheduler.request import RequestClass
 from colo_scheduler.scorers.weights import NEVER_RISING, Scorer, ScorerWeights
-from colo_scheduler.scores import FitRows, OneFit, ScorerForms, Seen, scorers_of
+from colo_scheduler.scores import FitRows, OneFit, ScorerForms, scorers_of
 from colo_scheduler.stocktaking import Stocktaking
 from colo_scheduler.zones import IntArray, costs_of_rows
 
 __all__ = [
     "ORDER",
     "Filtered",
-    "ScoreTable",
     "Scoring",
     "counts_of",
     "run_filters",
@@ -38,7 +37,6 @@ __all__ = [
     "scoring_for",
     "scoring_of",
     "sort_keys",
-    "table_of",
     "usable",
 ]
 
@@ -198,29 +196,18 @@ class Scoring(NamedTuple):
             return np.full(fits.left_cpu.shape, total, dtype=np.int64)
         return total.astype(np.int64)
 
+    def kept(self, rows: Sequence[int]) -> "Scoring":
+        """The same scorers for these rows later, when other things may be true of them: for `of_one` and `told`."""
+        if self.is_of_room:
+            return self
+        ones = [(weight, forms.of_one if forms.kept is None else forms.kept(rows)) for weight, _, forms in self.weighed]
+        return Scoring((), self.total, tuple(ones), self.names, self.may_rise, is_of_room=True)
+
     def told(self, node: str, fit: OneFit) -> NodeScore:
         """One row of the score matrix as it is told."""
         scores = {name: score(fit) for name, (_, score) in zip(self.names, self.ones, strict=True)}
         weighted = sum([weight * score for (weight, _), score in zip(self.ones, scores.values(), strict=True)])
         return NodeScore(node=node, total=weighted // self.total if self.total else 0, scores=scores)
-
-
-class ScoreTable(NamedTuple):
-    """The best nodes of a decision as they were then. Few are asked about, so the scores are told when somebody asks."""
-
-    scoring: Scoring
-    seen: tuple[Seen, ...]
-    told: tuple[NodeScore, ...] = ()
-
-    def rows(self) -> tuple[NodeScore, ...]:
-        """Their scores, the best node first."""
-        return self.told or tuple([self.scoring.told(each.node, each) for each in self.seen])
-
-
-def table_of(scoring: Scoring, seen: Sequence[Seen]) -> ScoreTable:
-    """The table of these nodes, which are scored at once where that depends on more than their own numbers."""
-    table = ScoreTable(scoring, tuple(seen))
-    return table if scoring.is_of_room else table._replace(told=table.rows())
 
 
 def _scoring(weighed: tuple[_Weighed, ...]) -> Scoring:

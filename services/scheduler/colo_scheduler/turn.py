@@ -5,13 +5,12 @@ The core and the plan call the same: what differs is only what becomes of a choi
 
 from collections.abc import Callable
 
-from colo_scheduler.candidates import Candidates
 from colo_scheduler.cluster import View
 from colo_scheduler.decide import Choice, ClassDecision, Stages, Unwatched, decide_class
+from colo_scheduler.matrix import Look, Searched
 from colo_scheduler.policy import Policy
 from colo_scheduler.request import RequestClass
 from colo_scheduler.search import Search, needs_search
-from colo_scheduler.stack import scoring_for, table_of
 
 __all__ = ["decide_turn"]
 
@@ -46,15 +45,14 @@ def _search(
     stages: Stages,
 ) -> ClassDecision:
     stages.mark("filter")
-    scoring = scoring_for(view, request, policy.weights_of(request))
-    candidates = Candidates(view, request, scoring)
-    stages.mark("score")
-    table = table_of(scoring, [candidate.seen() for candidate in candidates.top(best_rows)])
-    search = Search(view, request, scoring)
+    search = Search(view, request, policy.weights_of(request), best_rows, stages)
     choices: list[Choice] = []
+    looks: list[Look] = []
     while len(choices) < count and (found := search.next()) is not None:
         choice = Choice(found.row, found.fit.shares, found.fit.holding)
+        looks.append(found.look)
         take(len(choices), choice)
         choices.append(choice)
     stages.mark("done")
-    return ClassDecision(tuple(choices), candidates.counts, table, search.refused)
+    matrix = Searched(tuple(looks)) if looks else None
+    return ClassDecision(tuple(choices), search.counts or (), matrix, search.refused)

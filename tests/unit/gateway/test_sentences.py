@@ -46,6 +46,14 @@ PLACED = DecisionRecord(
     counts=REJECTED.counts[:1],
     placement=a_placement(node="n1"),
     scores=(NodeScore(node="n1", total=88, scores={"zones": 100, "free": 76}),),
+    fitting=5,
+    number=1,
+    together=1,
+)
+OF_MANY = structs.replace(PLACED, fitting=1, number=3, together=8)
+SEARCHED = structs.replace(PLACED, fitting=None, number=12, together=22)
+OWNER = structs.replace(
+    PLACED, placement=structs.replace(a_placement(node="n1"), reservation="night"), scores=(), fitting=None
 )
 
 
@@ -81,6 +89,22 @@ PLACED = DecisionRecord(
             a_replica("Running", node="n1", zones=(0,)),
             PLACED,
             "running on n1, zone 0: best of 5 fitting nodes with score 88 (free 76, zones 100)",
+        ),
+        (
+            a_replica("Running", node="n1", zones=(0,)),
+            OF_MANY,
+            "running on n1, zone 0: the only fitting node, with score 88 (free 76, zones 100); 3rd of 8 decided together",
+        ),
+        (
+            a_replica("Running", node="n1", zones=(0,)),
+            SEARCHED,
+            "running on n1, zone 0: the first that takes it of 5 nodes with room, in order of their scores, with score 88"
+            " (free 76, zones 100); 12th of 22 decided together",
+        ),
+        (
+            a_replica("Running", node="n1", zones=(0,)),
+            OWNER,
+            "running on n1, zone 0: took its place in reservation night",
         ),
         (
             a_replica("Running", node="n2", zones=(0, 1), evictions=2),

@@ -218,6 +218,10 @@ class ExplainPlacement(Struct, frozen=True, kw_only=True):
 class DecisionRecord(Struct, frozen=True, kw_only=True, gc=False):
     """Why a replica is where it is, or why it is nowhere: counts per reason, nearest miss, and the score matrix (best rows).
 
+    All of it is as it was at the moment of this replica, after what was chosen before it: it was the `number`th of those that were
+    decided `together` (0: not told). The first row of `scores` is its own node's then, if scores decided; the others follow in
+    order, as far as they were compared. `fitting`: so many nodes could take it; None where only some were looked at closely, and
+    the other rows are nodes that pass the filters.
     `never`: no node could hold it even when it is empty; the nearest miss is then by what machines have. `broken_rule`: see
     PlacementRejected. `preemption`: where it would fit if others left.
     """
@@ -234,6 +238,9 @@ class DecisionRecord(Struct, frozen=True, kw_only=True, gc=False):
     never: bool = False
     broken_rule: str = ""
     preemption: ProposedPreemption | None = None
+    fitting: int | None = None
+    number: int = 0
+    together: int = 0
 
 
 class PlacementsExplained(Struct, frozen=True, kw_only=True):

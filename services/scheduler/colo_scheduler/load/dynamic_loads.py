@@ -4,7 +4,7 @@ Nobody pays for it unless a limit is set or the score has a weight.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -158,12 +158,20 @@ class DynamicLoads:
 
     def score(self, row: int, now_ms: int, more: int = 0) -> int:
         """0 to 100, the less used and the fewer came of late the more; `more` come now and are not held yet."""
-        metrics = {}
-        if row < len(self._at_ms):
-            age_ms = now_ms - int(self._at_ms[row])
-            metrics = {name: Metric(float(self._value[name][row]), age_ms) for name in self._names}
         hot = Metric(float(self._arrivals.hot_value_of(row, now_ms, more)), 0)
-        return dynamic_score(metrics, hot, self.policy)
+        return dynamic_score(self._metrics(row, now_ms), hot, self.policy)
+
+    def kept(self, row: int, now_ms: int) -> Callable[[int], int]:
+        """`score` of a row by `more`, as it is now whenever it is asked for."""
+        metrics, policy = self._metrics(row, now_ms), self.policy
+        heat = self._arrivals.kept(row, now_ms)
+        return lambda more: dynamic_score(metrics, Metric(float(heat(more)), 0), policy)
+
+    def _metrics(self, row: int, now_ms: int) -> dict[str, Metric]:
+        if row >= len(self._at_ms):
+            return {}
+        age_ms = now_ms - int(self._at_ms[row])
+        return {name: Metric(float(self._value[name][row]), age_ms) for name in self._names}
 
     def scores(self, count: int, now_ms: int) -> IntArray:
         """`score` of the first `count` rows: int64, shape (count,)."""

@@ -5,7 +5,7 @@ hot value = sum over policies of floor(arrivals younger than the range / count),
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -153,11 +153,16 @@ class Arrivals:
 
     def hot_value_of(self, row: int, now_ms: int, more: int = 0) -> int:
         """`hot_value` of one row, with `more` that come now."""
+        return self.kept(row, now_ms)(more)
+
+    def kept(self, row: int, now_ms: int) -> Callable[[int], int]:
+        """`hot_value_of` one row by `more`, as it is now whenever it is asked for."""
         self._look(now_ms)
-        value = 0
-        for policy, counts in zip(self._policies, self._counts, strict=True):
-            value += ((int(counts[row]) if row < len(counts) else 0) + more) // policy.count
-        return value
+        covered = [
+            (int(counts[row]) if row < len(counts) else 0, policy.count)
+            for policy, counts in zip(self._policies, self._counts, strict=True)
+        ]
+        return lambda more: sum([(here + more) // count for here, count in covered])
 
     def hot_values(self, nodes: int, now_ms: int) -> IntArray:
         """`hot_value` of the first `nodes` rows: int64, shape (nodes,)."""

@@ -4,6 +4,8 @@ A report comes with what may be promised on the node (`AllocatableChanged`). Wha
 sample; what was placed later counts with what it is expected to use. Rows are written when somebody looks at them.
 """
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -15,10 +17,12 @@ from colo_common.model.topology import NodeTopology
 from colo_scheduler.facts import BoolArray
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.load.estimate import Sums, estimate_of
-from colo_scheduler.load.policy import CPU, MEMORY
+from colo_scheduler.load.policy import CPU, MEMORY, LoadPolicy
 from colo_scheduler.load.rows import (
     FIRST_RESOURCE,
+    LoadRows,
     LoadTable,
+    kept_rows,
     loads_passing,
     overloads_of_rows,
     room_in_row,
@@ -52,6 +56,19 @@ class _Newcomer(NamedTuple):
     is_prod: bool
     cpu_mcpu: int
     memory_bytes: int
+
+
+class _OneLater(NamedTuple):
+    """Rows as they were at `now_ms`, and what one newcomer adds."""
+
+    rows: LoadRows
+    estimate: IntArray
+    band: PriorityBand
+    policy: LoadPolicy
+    now_ms: int
+
+    def score(self, at: int, more: int) -> int:
+        return score_in_row(self.rows, at, self.estimate * (more + 1), self.band, self.policy, self.now_ms)
 
 
 class Loads:
@@ -171,6 +188,13 @@ class Loads:
         table = self._rows(row + 1)
         estimate = self.estimate(request) * (more + 1)
         return score_in_row(table.rows(row + 1), row, estimate, request.band, self.policy, now_ms)
+
+    def kept(self, rows: Sequence[int], request: RequestClass, now_ms: int) -> dict[int, Callable[[int], int]]:
+        """`score` of these rows by `more`, as it is now whenever it is asked for."""
+        table = self._rows(max(rows, default=-1) + 1)
+        kept, estimate = kept_rows(table.rows(table.size), rows), self.estimate(request)
+        one = _OneLater(kept, estimate, request.band, self.policy, now_ms)
+        return {row: partial(one.score, at) for at, row in enumerate(rows)}
 
     def scores(self, request: RequestClass, count: int, now_ms: int) -> IntArray:
         """`score` of the first `count` rows: int64, shape (count,)."""

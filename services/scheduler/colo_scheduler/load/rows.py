@@ -28,6 +28,7 @@ __all__ = [
     "LoadTable",
     "expired_rows",
     "loads_passing",
+    "kept_rows",
     "overloads_of_rows",
     "refusal_codes_of_rows",
     "room_in_row",
@@ -334,6 +335,11 @@ def room_in_row(
         if step > 0:
             most = min(most, (largest - amount) // step)
     return most
+
+
+def kept_rows(rows: LoadRows, picked: Sequence[int]) -> LoadRows:
+    """A copy of these rows, in this order."""
+    return LoadRows(resources=rows.resources, **{name: getattr(rows, name)[picked] for name in _COLUMNS})
 
 
 def score_in_row(
