@@ -8,7 +8,7 @@ import re
 import signal
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -20,10 +20,23 @@ from colo_common.events.node import Capability
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.topology import NodeTopology
 from colo_executor.cgroup import CgroupTree
+from colo_executor.process.runtime import ProcessRuntime
+from colo_executor.process.settings import ProcessPolicy
 from tests.kernel.lab.variants import DEFAULT, Variant, variant_named
+from tests.support.adopted import adopted
 from tests.support.waiting import eventually_blocking
 
-__all__ = ["CGROUP_ROOT", "collector", "hogs", "inspected", "online", "said", "settings_of", "this_machine"]
+__all__ = [
+    "CGROUP_ROOT",
+    "collector",
+    "hogs",
+    "inspected",
+    "online",
+    "said",
+    "settings_of",
+    "this_machine",
+    "unchanged",
+]
 
 CGROUP_ROOT: Final = Path("/sys/fs/cgroup")
 _SPIN: Final = "while :; do :; done"
@@ -97,3 +110,12 @@ def settings_of(*directories: Path) -> dict[str, bytes]:
                 with contextlib.suppress(OSError):
                     found[str(path)] = path.read_bytes()
     return found
+
+
+@contextlib.asynccontextmanager
+async def unchanged(policy: ProcessPolicy) -> AsyncIterator[ProcessRuntime]:
+    """An adopted runtime; whatever a test did, every setting of the machine is then what it was, byte by byte."""
+    before = settings_of(CGROUP_ROOT)
+    async with adopted(policy) as made:
+        yield made
+    assert settings_of(CGROUP_ROOT) == before

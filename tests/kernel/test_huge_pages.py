@@ -22,7 +22,7 @@ from colo_executor.knobs import Knob
 from colo_executor.local import LaunchFailed, ReplicaExited
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
-from tests.kernel.inside import CGROUP_ROOT, inspected, settings_of, this_machine
+from tests.kernel.inside import CGROUP_ROOT, inspected, this_machine, unchanged
 from tests.kernel.test_process import start, status_of
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually
@@ -83,22 +83,9 @@ def policy(tmp_path: Path) -> ProcessPolicy:
     return ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=SUBTREE)
 
 
-async def opened(policy: ProcessPolicy) -> AsyncIterator[ProcessRuntime]:
-    """An adopted runtime; whatever a test did, every setting of the machine is what it was, byte by byte."""
-    before = settings_of(CGROUP_ROOT)
-    made = ProcessRuntime(policy)
-    try:
-        await made.adopt(1)
-        yield made
-    finally:
-        await made.restore()
-        await made.close()
-    assert settings_of(CGROUP_ROOT) == before
-
-
 @pytest.fixture
 async def runtime(policy: ProcessPolicy) -> AsyncIterator[ProcessRuntime]:
-    async for made in opened(policy):
+    async with unchanged(policy) as made:
         yield made
 
 
@@ -184,7 +171,7 @@ async def test_a_mapping_that_reserves_nothing_does_not_get_around_it(
 
 async def test_an_operator_may_leave_them_to_whoever_comes(policy: ProcessPolicy) -> None:
     policy = replace(policy, desired=DesiredPolicy(huge_pages_only_asked=False))
-    async for runtime in opened(policy):
+    async with unchanged(policy) as runtime:
         await start(runtime, running(TOUCH_UNRESERVED))
         assert (await the_end(runtime)).exit_code == 0
         assert output(policy) == [f"mapped {PAGE}", "touched"]

@@ -19,7 +19,7 @@ from colo_executor.local import SignalReplica, StopIntent
 from colo_executor.order import KnobWrite, cpuset_writes
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
-from tests.kernel.inside import CGROUP_ROOT, hogs, inspected, settings_of
+from tests.kernel.inside import CGROUP_ROOT, hogs, inspected, settings_of, unchanged
 from tests.kernel.test_process import FOUR_LOOPS, SPIN, every_cpu, every_zone, start, status_of
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually
@@ -35,16 +35,9 @@ KILL: Final = SignalReplica(replica="job/main/0", attempt=1, signal="kill", inte
 
 @pytest.fixture
 async def runtime(tmp_path: Path) -> AsyncIterator[ProcessRuntime]:
-    """An adopted runtime; whatever a test did, every setting of the machine is what it was, byte by byte."""
-    before = settings_of(CGROUP_ROOT)
-    made = ProcessRuntime(ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=SUBTREE))
-    try:
-        await made.adopt(1)
+    """An adopted runtime that leaves neither a changed setting nor a group of its own."""
+    async with unchanged(ProcessPolicy(state_dir=str(tmp_path / "state"), subtree=SUBTREE)) as made:
         yield made
-    finally:
-        await made.restore()
-        await made.close()
-    assert settings_of(CGROUP_ROOT) == before
     assert not list(CGROUP_ROOT.glob(f"**/{SUBTREE}*"))
 
 

@@ -22,7 +22,7 @@ from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.shell import ExecutorShell
-from tests.kernel.inside import CGROUP_ROOT, inspected, settings_of
+from tests.kernel.inside import CGROUP_ROOT, inspected, settings_of, unchanged
 from tests.kernel.test_process import FOUR_LOOPS, every_cpu, every_zone, start, status_of, throttled
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually, eventually_blocking
@@ -43,16 +43,8 @@ def policy(tmp_path: Path) -> ProcessPolicy:
 
 @pytest.fixture
 async def runtime(policy: ProcessPolicy) -> AsyncIterator[ProcessRuntime]:
-    """An adopted runtime; whatever a test did, every setting of the machine is what it was, byte by byte."""
-    before = settings_of(CGROUP_ROOT)
-    made = ProcessRuntime(policy)
-    try:
-        await made.adopt(1)
+    async with unchanged(policy) as made:
         yield made
-    finally:
-        await made.restore()
-        await made.close()
-    assert settings_of(CGROUP_ROOT) == before
 
 
 def placed(index: int, qos: QosClass, cpus: CpuSet | None = None, *, zone: int = 0, run: RunSpec = SLEEP) -> Placement:

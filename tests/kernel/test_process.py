@@ -23,6 +23,7 @@ from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.shell import ExecutorShell
 from tests.kernel.inside import CGROUP_ROOT, hogs, inspected, settings_of
+from tests.support.adopted import adopted
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually, eventually_blocking
 
@@ -40,13 +41,8 @@ def policy(tmp_path: Path) -> ProcessPolicy:
 @pytest.fixture
 async def runtime(policy: ProcessPolicy) -> AsyncIterator[ProcessRuntime]:
     """An adopted runtime, restored at the end."""
-    made = ProcessRuntime(policy)
-    try:
-        await made.adopt(1)
+    async with adopted(policy) as made:
         yield made
-    finally:
-        await made.restore()
-        await made.close()
 
 
 @pytest.fixture

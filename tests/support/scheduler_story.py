@@ -11,6 +11,7 @@ from colo_common.events.effects import Asked, Effect, Publish, Reply, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn, ReplicaWant
 from colo_common.events.node import AllocatableChanged, Explanation, ForeignUse, FreshnessChanged, ZoneAllocatable
+from colo_common.events.placement import PlacementRejected, PlacementsDecided
 from colo_common.events.requests import ExplainPlacement, HoldsReply, ListHolds, PlacementsExplained
 from colo_common.model.constraints import (
     UNCONSTRAINED,
@@ -25,6 +26,7 @@ from colo_common.model.constraints import (
 from colo_common.model.freshness import FORGET_NODE_MS, Freshness
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
+from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.topology import Device, NodeTopology
@@ -460,3 +462,16 @@ def attempts_of(args: Args, first: int = 0) -> tuple[tuple[str, int], ...]:
 def topology_of(zones: int, *, sockets: int = 1, cpus: int = 16, memory_gib: int = 64) -> NodeTopology:
     """A regular machine by its number of zones."""
     return a_topology(sockets=sockets, zones_per_socket=zones // sockets, cpus=cpus, memory_gib=memory_gib)
+
+
+def answer_in(effects: Sequence[Effect]) -> Placement | PlacementRejected:
+    """What became of the one want that was just said."""
+    for effect in effects:
+        match effect:
+            case Publish(fact=PlacementsDecided(placements=placements)):
+                return placements[0]
+            case Publish(fact=PlacementRejected() as fact):
+                return fact
+            case _:
+                pass
+    raise AssertionError("nothing was said")

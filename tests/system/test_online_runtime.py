@@ -23,6 +23,7 @@ from colo_executor.local import LaunchFailed, ReplicaExited, ReplicaLaunched, Si
 from colo_executor.process.machine import online_cpus
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
+from tests.support.adopted import adopted
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually
 
@@ -59,13 +60,8 @@ def snapshot() -> dict[str, str]:
 
 @pytest.fixture
 async def runtime(policy: ProcessPolicy) -> AsyncIterator[ProcessRuntime]:
-    made = ProcessRuntime(policy)
-    try:
-        await made.adopt(1)
+    async with adopted(policy) as made:
         yield made
-    finally:
-        await made.restore()
-        await made.close()
 
 
 def placed(index: int, qos: QosClass, cpus: str = "", *, script: str = SLEEP) -> Placement:

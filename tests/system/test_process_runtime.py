@@ -33,6 +33,7 @@ from colo_executor.order import KnobWrite
 from colo_executor.process.machine import start_ticks
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
+from tests.support.adopted import adopted
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually, eventually_blocking
 
@@ -53,19 +54,8 @@ def policy(tmp_path: Path) -> Iterator[ProcessPolicy]:
 
 @pytest.fixture
 async def runtime(policy: ProcessPolicy) -> AsyncIterator[ProcessRuntime]:
-    async for made in opened(policy):
+    async with adopted(policy) as made:
         yield made
-
-
-async def opened(policy: ProcessPolicy) -> AsyncIterator[ProcessRuntime]:
-    """An adopted runtime that is restored at the end."""
-    made = ProcessRuntime(policy)
-    try:
-        await made.adopt(1)
-        yield made
-    finally:
-        await made.restore()
-        await made.close()
 
 
 def groups(policy: ProcessPolicy) -> list[str]:
@@ -292,7 +282,7 @@ async def test_a_replica_is_told_its_own_devices_whatever_its_job_says(runtime):
 
 async def test_capped_replicas_follow_the_ceiling_in_an_order_the_kernel_accepts(policy):
     capped = replace(policy, desired=DesiredPolicy(cap_at_request=True))
-    async for runtime in opened(capped):
+    async with adopted(capped) as runtime:
         tree = runtime._tier.tree
         runtime.set_ceiling(1500)
         await start(runtime, a_run("sleep 60", mcpu=1000))

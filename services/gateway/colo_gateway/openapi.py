@@ -12,6 +12,8 @@ __all__ = ["ROUTES", "Route", "openapi"]
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
+    """One parameter of a route; `where` is path, query or header, `kind` the JSON type of its value."""
+
     name: str
     where: str
     about: str

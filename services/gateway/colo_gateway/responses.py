@@ -14,6 +14,7 @@ __all__ = ["answer_of", "integer_of", "invalid_of", "json_of", "problem_of"]
 
 
 def integer_of(query: Mapping[str, str], name: str, default: int, lowest: int, highest: int) -> int:
+    """A number of the query, else `default`. Raises InvalidInput when it is no number from `lowest` to `highest`."""
     text = query.get(name)
     if text is None:
         return default
@@ -23,18 +24,22 @@ def integer_of(query: Mapping[str, str], name: str, default: int, lowest: int, h
 
 
 def json_of(body: Struct, status: int = 200) -> web.Response:
+    """A body as JSON."""
     return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
 
 
 def answer_of(answer: Struct) -> web.Response:
+    """What another service answered: its reply, or its refusal as a Problem with the refusal's code."""
     if isinstance(answer, rq.Refusal):
         return problem_of(answer.code, answer.field, answer.rule, answer.got)
     return json_of(answer)
 
 
 def invalid_of(error: InvalidInput) -> web.Response:
+    """A Problem with status 400 that names the field and the rule."""
     return problem_of(400, error.field, error.rule, error.value)
 
 
 def problem_of(status: int, field: str, rule: str, got: str = "") -> web.Response:
+    """A Problem: `field` broke `rule` with the value `got`."""
     return json_of(Problem(status=status, field=field, rule=rule, got=got), status)

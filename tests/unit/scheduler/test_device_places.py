@@ -38,7 +38,7 @@ from colo_scheduler.policy import Policy
 from colo_scheduler.scorers.weights import ScorerWeights
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.reserve_story import ReservingBench, a_claim, a_reservation
-from tests.support.scheduler_story import EITHER, Bench, a_want, an_allocatable
+from tests.support.scheduler_story import EITHER, Bench, a_want, an_allocatable, answer_in
 
 LABELS = (("model", "H100"),)
 
@@ -65,15 +65,7 @@ def a_bench(*machines: NodeTopology, rules: NodeRules | None = None, policy: Pol
 def asked(bench: Bench, name: str, *devices: DeviceRequest, **about: Any) -> Placement | PlacementRejected:
     place = Constraints(devices=tuple(sorted(devices, key=lambda each: each.kind)), **about)
     want = a_want(f"{name}/t/0", mcpu=1000, constraints=place, queued_at_ms=bench.now_ms)
-    for effect in bench.say(ReplicasWanted(wants=(want,))):
-        match effect:
-            case Publish(fact=PlacementsDecided(placements=placements)):
-                return placements[0]
-            case Publish(fact=PlacementRejected() as fact):
-                return fact
-            case _:
-                pass
-    raise AssertionError("nothing was said")
+    return answer_in(bench.say(ReplicasWanted(wants=(want,))))
 
 
 def got(bench: Bench, name: str, *devices: DeviceRequest, **about: Any) -> tuple[list[int], list[int]]:

@@ -36,7 +36,7 @@ from colo_scheduler.ledger import Ledger, LedgerRows, NodeReserve, NodeRow, Rese
 from colo_scheduler.pool import PoolName
 from colo_scheduler.search import look_closely
 from tests.support.builders import GIB, a_node, a_placement, a_topology
-from tests.support.scheduler_story import EITHER, Bench, a_want, an_allocatable, gpus, now
+from tests.support.scheduler_story import EITHER, Bench, a_want, an_allocatable, answer_in, gpus, now
 from tests.support.scheduler_told import sentence
 
 LSE, LSR, LS, BE = QosClass.LSE, QosClass.LSR, QosClass.LS, QosClass.BE
@@ -59,15 +59,7 @@ def asked(bench: Bench, name: str, qos: QosClass = LSR, cpus: int = 2, **about: 
     band = PriorityBand.BATCH if qos is BE else PriorityBand.PROD
     place = Constraints(**about)
     want = a_want(f"{name}/t/0", mcpu=cpus * 1000, qos=qos, band=band, constraints=place, queued_at_ms=bench.now_ms)
-    for effect in bench.say(ReplicasWanted(wants=(want,))):
-        match effect:
-            case Publish(fact=PlacementsDecided(placements=placements)):
-                return placements[0]
-            case Publish(fact=PlacementRejected() as fact):
-                return fact
-            case _:
-                pass
-    raise AssertionError("nothing was said")
+    return answer_in(bench.say(ReplicasWanted(wants=(want,))))
 
 
 def placed(bench: Bench, name: str, qos: QosClass = LSR, cpus: int = 2, **about: Any) -> Placement:

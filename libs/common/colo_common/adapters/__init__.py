@@ -1,0 +1,1 @@
+"""What keeps the promises of the ports: NATS, Redis, clocks, and their twins in memory."""
