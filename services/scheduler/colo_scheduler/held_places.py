@@ -126,6 +126,8 @@ class HeldPlaces:
     def _on_node(
         self, view: View, row: int, request: RequestClass, claimant: Claimant, offers: list[Offer]
     ) -> tuple[Offer, Choice] | None:
+        if request.is_detailed and not view.stock.agrees[row]:
+            return None
         numbers = view.pools[pool_of(request.band)].rows[row]
         whole = {CPU: numbers.whole_cpu, MEMORY: numbers.whole_memory}
         free = {CPU: sum(numbers.cpu), MEMORY: sum(numbers.memory)}

@@ -66,7 +66,8 @@ def _of_node(view: View, request: RequestClass, found: Reservation | None) -> Re
     for reason, rows in run_filters(view, free).refused:
         if reason in _OF_FACTS and row in rows:
             return reason
-    return Reason.RESERVATION_SHORT
+    is_agreed = view.stock.agrees[row] or not request.is_detailed
+    return Reason.RESERVATION_SHORT if is_agreed else Reason.LEDGER_DISAGREES
 
 
 def _nearest(places: HeldPlaces, request: RequestClass, found: Reservation, node: str, reason: Reason) -> NearestMiss:

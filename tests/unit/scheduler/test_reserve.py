@@ -473,3 +473,33 @@ def test_a_plan_knows_that_the_first_owner_lets_go_of_what_it_does_not_need_of_a
     assert (plan.placed, told.counts[0].reason) == (4, Reason.BATCH_CPU_SHORT)
     assert told.nearest is not None
     assert told.nearest.have == 0
+
+
+def test_where_the_ledger_disagrees_with_a_machine_owners_wait_and_the_disagreement_stays_known() -> None:
+    bench = ReservingBench()
+
+    def say_machine(cpus: int) -> None:
+        machine = a_topology(zones_per_socket=1, cpus=cpus, memory_gib=8)
+        bench.say(a_node("n1", machine, is_online=True, at_ms=bench.now_ms))
+        bench.say(an_allocatable("n1", [(cpus * 1000, 8 * GIB)], at_ms=bench.now_ms))
+
+    online: dict[str, Any] = {"qos": QosClass.LSE, "band": PriorityBand.PROD}
+    say_machine(8)
+    reserve(bench, "r1", mcpu=6000, gib=2, allocate_once=False, **online)
+    # CPUs that are reserved went offline.
+    bench.now_ms += 1
+    say_machine(4)
+    assert list(bench.core.cluster.disagreeing) == ["n1"]
+    effects = bench.say(ReplicasWanted(wants=(a_claim(mcpu=2000, reservation="r1", **online),)))
+    (told,) = [each.fact for each in effects if isinstance(each, Publish)]
+    assert isinstance(told, PlacementRejected)
+    assert [count.reason for count in told.counts] == [Reason.LEDGER_DISAGREES]
+    # Whoever shares CPUs gets a part of it, and what is left of it disagrees as before.
+    shared = {"qos": QosClass.LS, "band": PriorityBand.PROD}
+    claim(bench, "web/main/1", mcpu=500, **shared)
+    assert list(bench.core.cluster.disagreeing) == ["n1"]
+    bench.core.check()
+    bench.now_ms += 1
+    say_machine(8)
+    assert bench.core.cluster.disagreeing == {}
+    assert bench.core.commits.held["web/main/0", 1].placement.reservation == "r1"
