@@ -2,7 +2,8 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -25,15 +26,22 @@ class TimedLedger(MemoryLedger):
         super().__init__(lambda: self.now)
 
 
-@pytest.fixture(params=["memory", "redis"])
-async def ledger(request: pytest.FixtureRequest) -> AsyncIterator[Ledger]:
+@asynccontextmanager
+async def ledger_of(request: pytest.FixtureRequest, memory: Callable[[], Ledger]) -> AsyncIterator[Ledger]:
+    """The ledger that the parameter names: one in memory, or one of a prefix of its own in Redis."""
     if request.param == "memory":
-        yield TimedLedger()
+        yield memory()
         return
     url = request.getfixturevalue("redis_url")
     real = RedisLedger(redis_client(url, name="test"), prefix=f"test:{uuid.uuid4().hex}")
     yield real
     await real.close()
+
+
+@pytest.fixture(params=["memory", "redis"])
+async def ledger(request: pytest.FixtureRequest) -> AsyncIterator[Ledger]:
+    async with ledger_of(request, TimedLedger) as found:
+        yield found
 
 
 def reservation(

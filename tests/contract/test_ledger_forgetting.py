@@ -12,18 +12,13 @@ from colo_common.ports import Refused
 from colo_scheduler.ledger import CALL_MAX, Ledger
 from colo_scheduler.ledger_memory import MemoryLedger
 from colo_scheduler.ledger_redis import RedisLedger
-from tests.contract.test_ledger import reservation, reserve
+from tests.contract.test_ledger import ledger_of, reservation, reserve
 
 
 @pytest.fixture(params=["memory", "redis"])
 async def ledger(request: pytest.FixtureRequest) -> AsyncIterator[Ledger]:
-    if request.param == "memory":
-        yield MemoryLedger()
-        return
-    url = request.getfixturevalue("redis_url")
-    real = RedisLedger(redis_client(url, name="test"), prefix=f"test:{uuid.uuid4().hex}")
-    yield real
-    await real.close()
+    async with ledger_of(request, MemoryLedger) as found:
+        yield found
 
 
 async def test_a_row_that_holds_nothing_can_be_forgotten(ledger: Ledger) -> None:

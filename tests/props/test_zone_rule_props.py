@@ -13,6 +13,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.topology import NodeTopology
 from colo_scheduler.fit import Fit
 from colo_scheduler.numa.mask import mask_of
 from colo_scheduler.numa.merge import Hint
@@ -42,6 +43,21 @@ def hints_of(free: dict[int, int], capacity: dict[int, int], need: int) -> list[
     ]
 
 
+def placed(
+    machine: NodeTopology, rules: NodeRules, story: list[tuple[QosClass, int, int]]
+) -> tuple[Bench, list[Placement]]:
+    """One node after wants of so many CPUs and GiB, one after the other, and what of them it took."""
+    bench = Bench()
+    bench.say(a_node("n1", machine, is_online=True, rules=rules))
+    bench.say(an_allocatable("n1", [(zone.cpu_capacity_mcpu, zone.memory_bytes) for zone in machine.zones]))
+    held: list[Placement] = []
+    for number, (qos, cpus, memory) in enumerate(story):
+        want = a_want(f"s{number}/t/0", mcpu=cpus * 1000, memory_bytes=memory * GIB, qos=qos, band=PROD)
+        held += placements_of(bench.say(ReplicasWanted(wants=(want,))))
+        bench.core.check()
+    return bench, held
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     st.sampled_from([(2, 1), (2, 2), (4, 2)]),
@@ -61,13 +77,7 @@ def test_a_node_admits_exactly_what_its_kubelet_would(
 ) -> None:
     machine = a_topology(sockets=shape[1], zones_per_socket=shape[0] // shape[1], cpus=4, memory_gib=8)
     rules = NodeRules(numa_rule="kubelet", numa_policy=policy, numa_closest=is_closest)
-    bench = Bench()
-    bench.say(a_node("n1", machine, is_online=True, rules=rules))
-    bench.say(an_allocatable("n1", [(zone.cpu_capacity_mcpu, zone.memory_bytes) for zone in machine.zones]))
-    held: list[Placement] = []
-    for number, (qos, cpus, memory) in enumerate(story):
-        want = a_want(f"s{number}/t/0", mcpu=cpus * 1000, memory_bytes=memory * GIB, qos=qos, band=PROD)
-        held += placements_of(bench.say(ReplicasWanted(wants=(want,))))
+    bench, held = placed(machine, rules, story)
     for placement in held:
         own = CpuSet.parse(placement.cpus)
         for zone in machine.zones:
@@ -108,14 +118,7 @@ def test_whoever_hands_out_no_zone_holds_more_than_it_has(
         policy = NumaPolicy.NONE
     machine = a_topology(sockets=2, zones_per_socket=2, cpus=4, memory_gib=8)
     rules = NodeRules(numa_rule=rule, numa_policy=policy, reserved_cpus="0")  # type: ignore[arg-type]
-    bench = Bench()
-    bench.say(a_node("n1", machine, is_online=True, rules=rules))
-    bench.say(an_allocatable("n1", [(zone.cpu_capacity_mcpu, zone.memory_bytes) for zone in machine.zones]))
-    held: list[Placement] = []
-    for number, (qos, cpus, memory) in enumerate(story):
-        want = a_want(f"s{number}/t/0", mcpu=cpus * 1000, memory_bytes=memory * GIB, qos=qos, band=PROD)
-        held += placements_of(bench.say(ReplicasWanted(wants=(want,))))
-        bench.core.check()
+    _, held = placed(machine, rules, story)
     for zone in machine.zones:
         shares = [share for placement in held for share in placement.zones if share.zone == zone.zone]
         assert sum(share.cpu_mcpu for share in shares) <= zone.cpu_capacity_mcpu - 1000 * (zone.zone == 0)
