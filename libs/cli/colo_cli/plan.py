@@ -57,7 +57,7 @@ def _print(answer: dict[str, Any]) -> None:
             more = len(task["nodes"]) - len(shown)
             print("  " + ", ".join(shown) + (f" and {more} nodes more" if more else ""))
         _print_devices(task["task"], answer["places"])
-        if task["never"]:
+        if task["never"] and task["nearest"] is not None:
             print(f"  {never_text(task['nearest'])}")
         else:
             _print_reasons(task)

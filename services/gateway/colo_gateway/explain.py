@@ -57,7 +57,7 @@ def _waiting(decision: DecisionRecord | None) -> str:
     text = f"0 of {decision.nodes} nodes fit" + (f": {counts}" if counts else "")
     miss = {} if nearest is None else structs.asdict(nearest)
     if decision.never:
-        return text + "; no node could hold it even when empty" + (f": {most_text(**miss)}" if miss else "")
+        return text + (f"; no node could hold it even when empty: {most_text(**miss)}" if miss else "")
     return text + (f"; nearest miss: {shortage_text(**miss)}" if miss else "") + _preemption(decision.preemption)
 
 

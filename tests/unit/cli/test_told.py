@@ -141,3 +141,8 @@ def test_what_no_node_could_ever_hold_is_told_by_what_machines_have(
     assert "nearest" not in out
     assert "allocatable" not in out
     assert "  nearest: 44 CPU short in n1" in planned(monkeypatch, capsys, a_task())
+    # Work of the machine itself is placed nowhere, empty or not.
+    counts = [{"reason": "qos-not-admitted", "nodes": 3}]
+    out = planned(monkeypatch, capsys, a_task(never=True, nearest=None, counts=counts))
+    assert "empty" not in out
+    assert "  3 nodes: the node admits no work of this QoS class (qos-not-admitted)\n" in out

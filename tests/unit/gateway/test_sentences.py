@@ -37,6 +37,9 @@ VICTIMS = tuple(
 PREEMPTING = structs.replace(
     REJECTED, preemption=ProposedPreemption(node="node-07", victims=VICTIMS[:2], revision=3, at_ms=0)
 )
+NOT_PLACED = structs.replace(
+    REJECTED, counts=(ReasonCount(reason=Reason.QOS_NOT_ADMITTED, nodes=12),), nearest=None, never=True
+)
 BROKEN = structs.replace(REJECTED, nodes=0, counts=(), nearest=None, never=True, broken_rule="cpu: must be whole CPUs")
 PLACED = DecisionRecord(
     replica="j/main/0",
@@ -73,6 +76,7 @@ OWNER = structs.replace(
             "0 of 12 nodes fit: 7 node-not-fresh, 5 batch-cpu-short; no node could hold it even when empty:"
             " a machine has 16 CPU at most (node-07), it needs 60",
         ),
+        (a_replica("Pending"), NOT_PLACED, "0 of 12 nodes fit: 12 qos-not-admitted"),
         (
             a_replica("Pending"),
             PREEMPTING,
