@@ -117,10 +117,12 @@ def _print_scores(items: list[dict[str, Any]]) -> None:
 
 
 def _moment_text(decisions: list[dict[str, Any]]) -> str:
-    """What the rows are."""
+    """What the rows are, which are the same in all of these."""
     if any(each.get("fitting") is None for each in decisions):
         return "nodes that pass the filters then; only the first was looked at closely"
-    return "the best nodes then"
+    told = len(decisions[0]["scores"])
+    is_all = all(told >= min(each["fitting"], _ROWS_SHOWN) for each in decisions)
+    return "the best nodes then" if is_all else "the best nodes then, as far as they were compared"
 
 
 def _print_table(scores: list[dict[str, Any]]) -> None:

@@ -75,8 +75,9 @@ def _best(decision: DecisionRecord | None) -> str:
     """Why this node, by the numbers of this replica's own moment."""
     if decision is None or decision.placement is None:
         return ""
+    turn = f"; {_ordinal(decision.number)} of {decision.together} decided together" if decision.together > 1 else ""
     if decision.placement.reservation:
-        return f": took its place in reservation {decision.placement.reservation}"
+        return f": took its place in reservation {decision.placement.reservation}{turn}"
     chosen = next((row for row in decision.scores if row.node == decision.placement.node), None)
     if chosen is None:
         return ""
@@ -89,7 +90,6 @@ def _best(decision: DecisionRecord | None) -> str:
         best = (
             f"best of {decision.fitting} fitting nodes with" if decision.fitting > 1 else "the only fitting node, with"
         )
-    turn = f"; {_ordinal(decision.number)} of {decision.together} decided together" if decision.together > 1 else ""
     return f": {best} score {chosen.total} ({parts}){turn}"
 
 

@@ -32,12 +32,12 @@ def test_equal_tables_are_told_once_for_all_replicas_that_saw_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = [a_row("n1", 90), a_row("n2", 80)], [a_row("n1", 85), a_row("n2", 80)]
-    replicas = [a_replica(f"job/main/{number}", first) for number in (0, 1, 2, 4)]
-    replicas += [a_replica("job/main/3", second), a_replica("job/side/0", first)]
+    replicas = [a_replica(f"job/main/{number}", first, 2) for number in (0, 1, 2, 4)]
+    replicas += [a_replica("job/main/3", second, 3), a_replica("job/side/0", first, 2)]
     text = told(monkeypatch, capsys, replicas)
     assert "job/main/3: says of job/main/3\n" in text
     assert "scores for main/0-2, main/4, side/0 (the best nodes then):\n" in text
-    assert "scores for main/3 (the best nodes then):\n" in text
+    assert "scores for main/3 (the best nodes then, as far as they were compared):\n" in text
     assert text.count("NODE") == 2
 
 

@@ -56,7 +56,7 @@ PLACED = DecisionRecord(
 OF_MANY = structs.replace(PLACED, fitting=1, number=3, together=8)
 SEARCHED = structs.replace(PLACED, fitting=None, number=12, together=22)
 OWNER = structs.replace(
-    PLACED, placement=structs.replace(a_placement(node="n1"), reservation="night"), scores=(), fitting=None
+    OF_MANY, placement=structs.replace(a_placement(node="n1"), reservation="night"), scores=(), fitting=None
 )
 
 
@@ -108,7 +108,7 @@ OWNER = structs.replace(
         (
             a_replica("Running", node="n1", zones=(0,)),
             OWNER,
-            "running on n1, zone 0: took its place in reservation night",
+            "running on n1, zone 0: took its place in reservation night; 3rd of 8 decided together",
         ),
         (
             a_replica("Running", node="n2", zones=(0, 1), evictions=2),
