@@ -108,6 +108,8 @@ class VictimSearch:
         spent = 0
         while spent < budget and not self.is_done:
             spent += self._look(view) if self._queued else self._pass(view)
+            if not self._queued and not self._levels:
+                self.is_done = True
         return spent
 
     # ---- all nodes at once
@@ -279,14 +281,23 @@ def _fewest(vacated: Vacated, row: int, lesser: list[Placement], best: _Order | 
     leaving: list[Placement] = []
     # The most important first; of equals the larger, so that fewer have to leave.
     ordered = sorted(lesser, key=lambda p: (importance(p), p.cpu_mcpu, p.memory_bytes, p.replica), reverse=True)
-    for placement in ordered:
-        vacated.stay(placement)
+    # Where many can stay they need not be asked one by one.
+    groups = [ordered]
+    while groups:
+        group = groups.pop()
+        for placement in group:
+            vacated.stay(placement)
         now = vacated.parts()
         if now is not None:
             parts = now
             continue
-        vacated.leave(placement)
-        leaving.append(placement)
+        for placement in group:
+            vacated.leave(placement)
+        if len(group) > 1:
+            half = len(group) // 2
+            groups += [group[half:], group[:half]]
+            continue
+        leaving += group
         if best is not None and (importance(leaving[0]), len(leaving)) > (best.highest, best.leaving):
             return None
     return Victims(row, tuple(reversed(leaving)), parts) if leaving else None

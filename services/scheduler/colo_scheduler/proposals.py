@@ -35,7 +35,7 @@ __all__ = ["STEP_HOLDS", "Proposals"]
 
 _WAITING_MOST: Final = 64
 _BEGINNINGS_MOST: Final = 4
-STEP_HOLDS: Final = 250
+STEP_HOLDS: Final = 200
 """So many holds are looked at in one step, more or less."""
 
 

@@ -6,6 +6,7 @@ from colo_common.model.placement import Placement
 from colo_scheduler.cluster import View
 from colo_scheduler.fit import Fit, Site, fit_node
 from colo_scheduler.inventory import NodeInventory
+from colo_scheduler.ledger import Attempt
 from colo_scheduler.pool import pool_of
 from colo_scheduler.request import RequestClass
 from colo_scheduler.search import needs_search
@@ -15,7 +16,7 @@ from colo_scheduler.zones import Part, ZoneFree, choose_zones
 __all__ = ["Vacated"]
 
 # A test of everything takes about as long as so many of CPU and memory.
-_CLOSE_COST: Final = 30
+_CLOSE_COST: Final = 60
 
 
 class Vacated:
@@ -31,23 +32,24 @@ class Vacated:
         self._stock = view.stock.of(row)
         self._is_close = needs_search(view, request)
         self._inventory: NodeInventory | None = None
-        self._away: dict[tuple[str, int], Placement] = {}
+        self._own_cpus = int(view.stock.own_cpus[row])
+        self._free_devices = {
+            asked.kind: int(free[row]) if (free := view.stock.free_devices(asked.kind)) is not None else 0
+            for asked in request.place.devices
+        }
+        self._away: dict[Attempt, None] = {}
+        self._dropped: dict[Attempt, None] = {}
         self.cost = 0
 
     def leave(self, placement: Placement) -> None:
         """A replica leaves."""
         self._move(placement, 1)
-        self._away[placement.replica, placement.attempt] = placement
-        if self._inventory is not None:
-            self._inventory.drop((placement.replica, placement.attempt))
+        self._away[placement.replica, placement.attempt] = None
 
     def stay(self, placement: Placement) -> None:
         """A replica that left is there as before."""
-        attempt = (placement.replica, placement.attempt)
         self._move(placement, -1)
-        del self._away[attempt]
-        if self._inventory is not None and self._stock is not None and attempt in self._stock.holdings:
-            self._inventory.hold(attempt, self._stock.holdings[attempt])
+        del self._away[placement.replica, placement.attempt]
 
     def _move(self, placement: Placement, sign: int) -> None:
         holdings = self._stock.holdings if self._stock is not None else {}
@@ -71,22 +73,38 @@ class Vacated:
         return parts if parts is None or not self._is_close or self._fits_closely() else None
 
     def _fits_closely(self) -> bool:
-        inventory = self._inventory = self._inventory or self._copied()
-        if inventory is None or inventory.free_cpus.bit_count() < self._request.own_cpus:
+        if self._stock is None or not self._could_fit():
             return False
-        for device in self._request.place.devices:
-            rooms = inventory.devices.rooms(device.kind) if inventory.devices.has(device.kind) else ()
-            if sum(room.core_pct > 0 for room in rooms) < max(1, device.count):
-                return False
+        inventory = self._brought_up(self._stock)
         self.cost += _CLOSE_COST
         site = Site(self._row, self._node.zone_ids, self._node.sockets, inventory)
         return isinstance(fit_node(site, self._request), Fit)
 
-    def _copied(self) -> NodeInventory | None:
-        if self._stock is None:
-            return None
-        self.cost += _CLOSE_COST
-        inventory = self._stock.copy()
+    def _could_fit(self) -> bool:
+        """Whether so many CPUs by number and devices are free or held by those who left: necessary, and quickly seen."""
+        request, holdings = self._request, self._stock.holdings if self._stock is not None else {}
+        left = [holdings[attempt] for attempt in self._away if attempt in holdings]
+        cpus = 0
+        for holding in left:
+            cpus |= holding.cpus
+        if self._own_cpus + cpus.bit_count() < request.own_cpus:
+            return False
+        for asked in request.place.devices:
+            held = {share.device for holding in left for share in holding.devices if share.kind == asked.kind}
+            if self._free_devices[asked.kind] + len(held) < max(1, asked.count):
+                return False
+        return True
+
+    def _brought_up(self, stock: NodeInventory) -> NodeInventory:
+        """A copy of the inventory without those who left."""
+        if self._inventory is None:
+            self.cost += _CLOSE_COST
+            self._inventory = stock.copy()
+        for attempt in [attempt for attempt in self._dropped if attempt not in self._away]:
+            del self._dropped[attempt]
+            self._inventory.hold(attempt, stock.holdings[attempt])
         for attempt in self._away:
-            inventory.drop(attempt)
-        return inventory
+            if attempt in stock.holdings and attempt not in self._dropped:
+                self._dropped[attempt] = None
+                self._inventory.drop(attempt)
+        return self._inventory
