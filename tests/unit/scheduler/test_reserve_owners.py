@@ -1,0 +1,74 @@
+"""Reservations beside others, in plans, and on machines that changed under them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from colo_common.events.effects import Publish
+from colo_common.events.job import ReplicasWanted
+from colo_common.events.placement import PlacementRejected
+from colo_common.events.requests import JobPlanned, PlanJob
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.reasons import Reason
+from colo_common.model.reservation import OwnerTerm
+from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
+from tests.support.builders import GIB, a_node, a_topology
+from tests.support.reserve_story import ReservingBench, a_claim
+from tests.support.scheduler_story import EITHER, an_allocatable
+from tests.unit.scheduler.test_reserve import a_bench, claim, reserve
+
+
+def test_a_reservation_takes_no_place_of_another_one_even_where_that_is_for_everybody() -> None:
+    bench = a_bench(nodes=2)
+    reserve(bench, "open", mcpu=4000, owners=(OwnerTerm(),), allocate_once=False)
+    reserve(bench, "other", mcpu=4000)
+    assert [bench.find(name).phase for name in ("open", "other")] == ["Available", "Available"]
+    assert bench.find("open").owners == ()
+    assert sum(share.cpu_mcpu for share in bench.find("open").left.zones) == 4000
+    bench.core.check()
+
+
+def test_a_plan_knows_that_the_first_owner_lets_go_of_what_it_does_not_need_of_a_place_of_one_use() -> None:
+    bench = a_bench()
+    reserve(bench, "r1", mcpu=6000)
+    task = TaskSpec(name="main", replicas=5, request=ResourceRequest(cpu_mcpu=2000, memory_bytes=GIB), run=EITHER)
+    plan = bench.ask(PlanJob(spec=JobSpec(name="web", tasks=(task,))))
+    assert isinstance(plan, JobPlanned)
+    said = {f"web/{place.replica}": (place.node, place.zones, place.reservation) for place in plan.places}
+    done = claim(bench, *(f"web/main/{number}" for number in range(5)), mcpu=2000)
+    assert said == {place.replica: (place.node, place.zones, place.reservation) for place in done}
+    assert [place.reservation for place in plan.places] == ["r1", "", "", ""]
+    (told,) = plan.tasks
+    assert (plan.placed, told.counts[0].reason) == (4, Reason.BATCH_CPU_SHORT)
+    assert told.nearest is not None
+    assert told.nearest.have == 0
+
+
+def test_where_the_ledger_disagrees_with_a_machine_owners_wait_and_the_disagreement_stays_known() -> None:
+    bench = ReservingBench()
+
+    def say_machine(cpus: int) -> None:
+        machine = a_topology(zones_per_socket=1, cpus=cpus, memory_gib=8)
+        bench.say(a_node("n1", machine, is_online=True, at_ms=bench.now_ms))
+        bench.say(an_allocatable("n1", [(cpus * 1000, 8 * GIB)], at_ms=bench.now_ms))
+
+    online: dict[str, Any] = {"qos": QosClass.LSE, "band": PriorityBand.PROD}
+    say_machine(8)
+    reserve(bench, "r1", mcpu=6000, gib=2, allocate_once=False, **online)
+    # CPUs that are reserved went offline.
+    bench.now_ms += 1
+    say_machine(4)
+    assert list(bench.core.cluster.disagreeing) == ["n1"]
+    effects = bench.say(ReplicasWanted(wants=(a_claim(mcpu=2000, reservation="r1", **online),)))
+    (told,) = [each.fact for each in effects if isinstance(each, Publish)]
+    assert isinstance(told, PlacementRejected)
+    assert [count.reason for count in told.counts] == [Reason.LEDGER_DISAGREES]
+    # Whoever shares CPUs gets a part of it, and what is left of it disagrees as before.
+    shared = {"qos": QosClass.LS, "band": PriorityBand.PROD}
+    claim(bench, "web/main/1", mcpu=500, **shared)
+    assert list(bench.core.cluster.disagreeing) == ["n1"]
+    bench.core.check()
+    bench.now_ms += 1
+    say_machine(8)
+    assert bench.core.cluster.disagreeing == {}
+    assert bench.core.commits.held["web/main/0", 1].placement.reservation == "r1"
