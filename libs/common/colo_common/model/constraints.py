@@ -39,7 +39,10 @@ class CpuBind(StrEnum):
 
 
 class CpuExclusive(StrEnum):
-    """Whom a replica with CPUs of its own keeps away: others of the same wish, from its physical cores or its NUMA zones."""
+    """Whom a replica with CPUs of its own had rather keep away: others of the same wish, from its physical cores or NUMA zones.
+
+    A wish about the CPUs of the node that was chosen: where none are apart it takes others.
+    """
 
     NONE = "none"
     PCPU_LEVEL = "pcpu-level"

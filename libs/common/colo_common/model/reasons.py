@@ -75,7 +75,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.RUNTIME_ABSENT: "the node has no runtime for such work",
     Reason.BATCH_CPU_SHORT: "not enough batch CPU is allocatable on the node",
     Reason.BATCH_MEMORY_SHORT: "not enough batch memory is allocatable on the node",
-    Reason.ZONE_FIT_SHORT: "the node has enough in sum, but no set of its zones can hold CPU and memory together",
+    Reason.ZONE_FIT_SHORT: "the node has enough in sum, but no zones that the request may take together hold all of it",
     Reason.LABELS_DIFFER: "the node's labels are not those that the request asks for",
     Reason.TAINT_NOT_TOLERATED: "the node has a taint that the request does not tolerate",
     Reason.COLOCATION_OFF: "the node's operator admits no batch work there",
