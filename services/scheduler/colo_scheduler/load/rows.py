@@ -339,7 +339,8 @@ def room_in_row(
 
 def kept_rows(rows: LoadRows, picked: Sequence[int]) -> LoadRows:
     """A copy of these rows, in this order."""
-    return LoadRows(resources=rows.resources, **{name: getattr(rows, name)[picked] for name in _COLUMNS})
+    at = np.asarray(picked, dtype=np.int64)
+    return LoadRows(resources=rows.resources, **{name: getattr(rows, name)[at] for name in _COLUMNS})
 
 
 def score_in_row(
