@@ -12,6 +12,7 @@ from colo_common.events.job import JobStateChanged, JobSubmitted
 from colo_common.events.node import AllocatableChanged, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
 from colo_common.events.service import DeadLettered
+from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import EndCause, Reason
 
@@ -55,7 +56,8 @@ class LabObserver:
         self.batch_mcpu_ms = 0
         self.placements = 0
         self.ends: Counter[str] = Counter()
-        self.placed_attempts: set[str] = set()
+        self._places: dict[str, tuple[str, tuple[ZoneShare, ...]]] = {}
+        self.told_again = 0
         self.placed_twice: list[str] = []
         self.tape: deque[str] = deque(maxlen=_TAPE)
         self.first_placement_us: int | None = None
@@ -136,10 +138,15 @@ class LabObserver:
             self.first_placement_us = fact.sent_us
         for placement in fact.placements:
             key = f"{placement.replica}#{placement.attempt}"
-            if key in self.placed_attempts:
-                self.placed_twice.append(key)
+            place = (placement.node, placement.zones)
+            before = self._places.setdefault(key, place)
+            if before is not place:
+                # A scheduler that begins anew tells again what nobody has confirmed.
+                if before == place:
+                    self.told_again += 1
+                else:
+                    self.placed_twice.append(key)
                 continue
-            self.placed_attempts.add(key)
             self.placements += 1
             self._latency(placement.replica, placement.job, placement.attempt, fact.sent_us)
 

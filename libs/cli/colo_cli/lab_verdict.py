@@ -62,6 +62,7 @@ def verdict_of(figures: LabFigures, seen: LabObserver, ledgers: Mapping[str, Mac
         "messages": seen.messages,
         "dead_letters": seen.counts["DeadLettered"],
         "placed_twice": len(seen.placed_twice),
+        "told_again": seen.told_again,
         "cores_used": round(cores, 3),
         "cpu_s": {name: round(value, 2) for name, value in sorted(figures.cpu_s.items())},
         "rss_mib": {name: value >> 20 for name, value in sorted(figures.rss_bytes.items())},

@@ -30,11 +30,14 @@ def test_a_rejection_answers_for_all_replicas_and_only_the_first_decision_counts
     assert seen.placements == 3
 
 
-def test_a_placement_that_is_heard_twice_is_reported() -> None:
+def test_one_attempt_in_two_places_is_reported_and_the_same_place_again_is_only_counted() -> None:
     seen = LabObserver()
     seen.see(decided(a_placement("job/main/0")))
     seen.see(decided(a_placement("job/main/0")))
-    assert (seen.placements, seen.placed_twice) == (1, ["job/main/0#1"])
+    assert (seen.placements, seen.placed_twice, seen.told_again) == (1, [], 1)
+    seen.see(decided(a_placement("job/main/0", node="n2")))
+    seen.see(decided(a_placement("job/main/0", zone=1)))
+    assert (seen.placements, seen.placed_twice, seen.told_again) == (1, ["job/main/0#1"] * 2, 1)
 
 
 def test_ends_are_counted_by_cause() -> None:
