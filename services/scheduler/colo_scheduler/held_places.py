@@ -133,13 +133,18 @@ class HeldPlaces:
         free = {CPU: sum(numbers.cpu), MEMORY: sum(numbers.memory)}
         room = NodeRoom(allocatable=whole, requested={name: whole[name] - free[name] for name in whole})
         named = claimant.reservation
-        rest = list(offers)
+        # A place of which nothing is left draws nobody to its node who has not named it.
+        rest = [offer for offer in offers if named or self._has_left(offer.name)]
         while (offer := nominate(claimant.request, room, rest, has_affinity=bool(named), only=named)) is not None:
             choice = self._choose(view, row, request, offer)
             if choice is not None:
                 return offer, choice
             rest = [other for other in rest if other is not offer]
         return None
+
+    def _has_left(self, name: str) -> bool:
+        left = self.remainder(name)
+        return left is not None and any((left.cpu_mcpu, left.memory_bytes, left.cpus, left.devices, left.huge_pages))
 
     def _choose(self, view: View, row: int, request: RequestClass, offer: Offer) -> Choice | None:
         left, found = self.remainder(offer.name), self.book.find(offer.name)

@@ -72,3 +72,15 @@ def test_where_the_ledger_disagrees_with_a_machine_owners_wait_and_the_disagreem
     say_machine(8)
     assert bench.core.cluster.disagreeing == {}
     assert bench.core.commits.held["web/main/0", 1].placement.reservation == "r1"
+
+
+def test_a_place_of_which_nothing_is_left_draws_only_those_who_name_it() -> None:
+    bench = a_bench(nodes=3, mcpu=4000)
+    reserve(bench, "r1", mcpu=1000, gib=1, allocate_once=False)
+    (first,) = claim(bench, "web/main/0", mcpu=1000)
+    assert first.reservation == "r1"
+    others = claim(bench, *(f"web/main/{number}" for number in range(1, 7)), mcpu=1000)
+    assert {place.reservation for place in others} == {""}
+    assert sorted(place.node for place in [first, *others]) == ["n1"] * 3 + ["n2"] * 2 + ["n3"] * 2
+    (named,) = claim(bench, "web/main/7", mcpu=1000, reservation="r1")
+    assert (named.node, named.reservation) == (first.node, "r1")
