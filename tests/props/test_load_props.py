@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from colo_common.model.node_selector import Operator, Requirement
@@ -224,6 +224,10 @@ def columns_of(metrics: Sequence[Mapping[str, Metric]], policy: DynamicPolicy) -
 
 
 @settings(max_examples=300)
+@example(
+    policy=DynamicPolicy(weights={"a": 1e6}, limits_ratio={}),
+    cluster=[({"a": Metric(1.8e306, 0)}, Metric(0.0, 0)), ({"a": Metric(0.25, 0)}, Metric(0.0, 0))],
+)
 @given(
     dynamic_policies,
     st.lists(st.tuples(metrics, st.builds(Metric, ratios, st.integers(0, 400_000))), min_size=1, max_size=5),

@@ -153,7 +153,9 @@ def dynamic_scores_of_rows(
         if column is not None:
             usable = _usable_rows(column, policy.window_ms(name))
             value = np.where(usable, column.value, 1.0)
-            score = score + np.where(usable, (1.0 - value) * weight * 100.0, 0.0)
+            # An absurd value is worth minus infinity, as it is for one node, and says nothing of the others.
+            with np.errstate(over="ignore"):
+                score = score + np.where(usable, (1.0 - value) * weight * 100.0, 0.0)
         weight_sum += weight
     points = np.trunc(np.maximum(score / weight_sum, _POINTS_LEAST)) if weight_sum > 0 else np.zeros(count)
     if hot is not None:
