@@ -235,7 +235,6 @@ class Cluster:
         `importance`: of one that could be asked to leave; the same is told to `drop`.
         Raises InvariantBroken for a choice of CPUs or devices that are not free. What the ledger says is taken as it is.
         """
-        is_disagreeing = bool(node.problems)
         if attempt in node.holds:
             self.drop(node, attempt, importance)
         if importance is not None:
@@ -255,8 +254,6 @@ class Cluster:
         node.growth += 1
         move_shares(node, self._pools[pool], costs_of(node, pool, shares, holding), 1)
         self._limit_batch(node, holding)
-        if is_disagreeing:
-            self.compare(node)
 
     def drop(self, node: Node, attempt: Attempt, importance: Importance | None = None) -> None:
         """Give back what an attempt holds; nothing when it holds nothing here."""

@@ -250,7 +250,12 @@ class Commits:
         pool, holding = pool_of(placement.band), holding_of(placement)
         importance, at_ms = _importance_of(placement), placement.decided_at_ms
         self._cluster.hold(node, attempt, placement.zones, pool, holding, at_ms=at_ms, importance=importance)
+        self._compare(node)
         return True
+
+    def _compare(self, node: Node) -> None:
+        if node.holdings or node.problems:
+            self._cluster.compare(node, [attempt for attempt in node.holdings if self.held[attempt].is_assumed])
 
     def forget(self, attempt: Attempt) -> None:
         """The attempt holds nothing any more, as far as is known here."""
@@ -358,8 +363,7 @@ class Commits:
             if self._queue.remove(attempt) is not None:
                 self._lost_commits.pop(attempt, None)
                 waited_for.append(held)
-        if node.holdings or node.problems:
-            self._cluster.compare(node, [attempt for attempt in node.holdings if self.held[attempt].is_assumed])
+        self._compare(node)
         # Who knows what else is held there? Nothing more is placed on the node until somebody has put its row right.
         self._cluster.settle(node, is_reloading=bool(row.unreadable))
         if row.unreadable and node.name not in self.unreadable:

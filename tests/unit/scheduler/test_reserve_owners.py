@@ -15,7 +15,7 @@ from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.reserve_story import ReservingBench, a_claim
 from tests.support.scheduler_story import EITHER, an_allocatable
-from tests.unit.scheduler.test_reserve import a_bench, claim, reserve
+from tests.unit.scheduler.test_reserve import a_bench, claim, ended, reserve
 
 
 def test_a_reservation_takes_no_place_of_another_one_even_where_that_is_for_everybody() -> None:
@@ -72,6 +72,24 @@ def test_where_the_ledger_disagrees_with_a_machine_owners_wait_and_the_disagreem
     say_machine(8)
     assert bench.core.cluster.disagreeing == {}
     assert bench.core.commits.held["web/main/0", 1].placement.reservation == "r1"
+
+
+def test_what_an_owner_gives_back_of_a_machine_that_lost_it_disagrees_there_again() -> None:
+    bench = ReservingBench()
+    online: dict[str, Any] = {"qos": QosClass.LSR, "band": PriorityBand.PROD}
+    for cpus in (8, 4):
+        if cpus == 4:
+            reserve(bench, "r1", mcpu=6000, gib=2, allocate_once=False, **online)
+            (owner,) = claim(bench, "web/main/0", mcpu=6000, memory_bytes=2 * GIB, **online)
+            assert owner.cpus == "0-5"
+        bench.now_ms += 1
+        machine = a_topology(zones_per_socket=1, cpus=cpus, memory_gib=8)
+        bench.say(a_node("n1", machine, is_online=True, at_ms=bench.now_ms))
+        bench.say(an_allocatable("n1", [(cpus * 1000, 8 * GIB)], at_ms=bench.now_ms))
+    bench.say(ended(owner))
+    (told,) = bench.core.cluster.disagreeing["n1"]
+    assert told.startswith("reservation:r1/hold/0")
+    bench.core.check()
 
 
 def test_a_place_of_which_nothing_is_left_draws_only_those_who_name_it() -> None:
