@@ -225,7 +225,7 @@ def columns_of(metrics: Sequence[Mapping[str, Metric]], policy: DynamicPolicy) -
 
 @settings(max_examples=300)
 @example(
-    policy=DynamicPolicy(weights={"a": 1e6}, limits_ratio={}),
+    policy=DynamicPolicy(sync_period_ms={"a": 50_000}, weights={"a": 1e6}, limits_ratio={}),
     cluster=[({"a": Metric(1.8e306, 0)}, Metric(0.0, 0)), ({"a": Metric(0.25, 0)}, Metric(0.0, 0))],
 )
 @given(
