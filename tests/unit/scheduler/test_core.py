@@ -253,25 +253,6 @@ def test_a_rejection_is_said_when_it_is_news(then: Report, now_ms: int, expected
     assert spoken.is_news(request, "k", then, now_ms)
 
 
-def test_who_waits_is_woken_by_a_larger_promise_and_not_by_the_same_or_a_smaller_one() -> None:
-    bench = Bench(None)
-    bench.say(a_node("n1", a_topology()))
-    # There is enough in all, but CPU and memory are in different zones.
-    bench.say(an_allocatable("n1", [(4_000, 0), (0, 8 * GIB)]))
-    bench.say(LedgerLoaded())
-    bench.say(wanted(1))
-    tried = bench.core.counts["classes_rejected"]
-    assert tried > 0
-    for at_ms, zones in ((1, [(4_000, 0), (0, 8 * GIB)]), (2, [(3_000, 0), (0, 8 * GIB)])):
-        bench.say(an_allocatable("n1", zones, at_ms=at_ms))
-        bench.core.check()
-        assert bench.core.counts["classes_rejected"] == tried
-    bench.say(an_allocatable("n1", [(3_000, 0), (10, 8 * GIB)], at_ms=3))
-    assert bench.core.counts["classes_rejected"] == tried + 1
-    bench.say(an_allocatable("n1", [(3_000, 2 * GIB), (10, 8 * GIB)], at_ms=4))
-    assert list(bench.core.commits.held) == [("j/t/000", 1)]
-
-
 def test_numbers_alone_are_said_again_ever_more_rarely_until_the_reasons_change() -> None:
     spoken, request = Spoken(10, 60_000), class_of(a_want())
     said = []
