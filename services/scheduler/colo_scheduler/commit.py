@@ -254,8 +254,12 @@ class Commits:
         return True
 
     def _compare(self, node: Node) -> None:
+        """See whether the node agrees, apart from what is assumed there or was only just taken."""
         if node.holdings or node.problems:
-            self._cluster.compare(node, [attempt for attempt in node.holdings if self.held[attempt].is_assumed])
+            committed = {
+                attempt for attempt in node.holdings if (held := self.held.get(attempt)) and not held.is_assumed
+            }
+            self._cluster.compare(node, [attempt for attempt in node.holdings if attempt not in committed])
 
     def forget(self, attempt: Attempt) -> None:
         """The attempt holds nothing any more, as far as is known here."""

@@ -92,6 +92,17 @@ def test_what_an_owner_gives_back_of_a_machine_that_lost_it_disagrees_there_agai
     bench.core.check()
 
 
+def test_owners_with_cpus_of_their_own_are_served_in_one_turn() -> None:
+    bench = a_bench()
+    bench.now_ms += 1
+    bench.say(a_node("n1", a_topology(zones_per_socket=1, cpus=8, memory_gib=8), is_online=True, at_ms=bench.now_ms))
+    online: dict[str, Any] = {"qos": QosClass.LSR, "band": PriorityBand.PROD}
+    reserve(bench, "r1", mcpu=4000, gib=4, allocate_once=False, **online)
+    owners = claim(bench, "web/main/0", "web/main/1", mcpu=2000, **online)
+    assert [(owner.reservation, owner.cpus) for owner in owners] == [("r1", "0-1"), ("r1", "2-3")]
+    assert bench.core.cluster.disagreeing == {}
+
+
 def test_a_place_of_which_nothing_is_left_draws_only_those_who_name_it() -> None:
     bench = a_bench(nodes=3, mcpu=4000)
     reserve(bench, "r1", mcpu=1000, gib=1, allocate_once=False)
