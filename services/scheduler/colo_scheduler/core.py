@@ -419,7 +419,11 @@ class SchedulerCore:
         self, view: View, request: RequestClass, wants: list[ReplicaWant], effects: list[Effect]
     ) -> list[ReplicaWant]:
         """Give owners the places of their reservations first; the wants that have none come back."""
+        self._stages.mark("filter")
         served, others = self.reserve.serve(view, request, wants)
+        # Reservations are not scored with nodes: all of it is filtering.
+        self._stages.mark("score")
+        self._stages.mark("done")
         if served:
             chosen = [(taken.want, taken.choice) for taken in served]
             self._stages.decided([want for want, _ in chosen])

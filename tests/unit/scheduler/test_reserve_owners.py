@@ -12,10 +12,12 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_common.model.reservation import OwnerTerm
 from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
+from colo_scheduler.core import SchedulerCore
+from colo_scheduler.stages import StageTimes
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.reserve_story import ReservingBench, a_claim
 from tests.support.scheduler_story import EITHER, an_allocatable
-from tests.unit.scheduler.test_reserve import a_bench, claim, ended, reserve
+from tests.unit.scheduler.test_reserve import a_bench, claim, ended, reserve, tell_nodes
 
 
 def test_a_reservation_takes_no_place_of_another_one_even_where_that_is_for_everybody() -> None:
@@ -101,6 +103,26 @@ def test_owners_with_cpus_of_their_own_are_served_in_one_turn() -> None:
     owners = claim(bench, "web/main/0", "web/main/1", mcpu=2000, **online)
     assert [(owner.reservation, owner.cpus) for owner in owners] == [("r1", "0-1"), ("r1", "2-3")]
     assert bench.core.cluster.disagreeing == {}
+
+
+def test_an_owner_may_be_the_first_to_get_a_place_after_a_start_and_its_times_are_its_own() -> None:
+    bench = a_bench()
+    reserve(bench, "r1", mcpu=1000, gib=1)
+    said: list[tuple[str, int, int]] = []
+    times = iter(range(10, 1000, 10))
+
+    def span(name: str, *, start_us: int, end_us: int, **about: object) -> str:
+        said.append((name, start_us, end_us))
+        return f"00-{'1' * 32}-{'2' * 16}-01"
+
+    stages = StageTimes(lambda: next(times), span)
+    bench.core = SchedulerCore(stages=stages)
+    bench.load()
+    tell_nodes(bench)
+    (owner,) = claim(bench, "web/main/0", mcpu=1000, traceparent=f"00-{'1' * 32}-{'2' * 16}-01")
+    assert owner.reservation == "r1"
+    stages.committed(("web/main/0", 1), "n1", 40, 50)
+    assert said == [("decide", 10, 30), ("filter", 10, 20), ("score", 20, 30), ("commit", 40, 50)]
 
 
 def test_a_place_of_which_nothing_is_left_draws_only_those_who_name_it() -> None:
