@@ -97,7 +97,7 @@ policies = st.builds(
 nodes = st.tuples(loads, placed_lists(), amounts, owns)
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(policies, st.lists(nodes, min_size=1, max_size=4), workloads())
 def test_verdicts_and_scores_of_all_nodes_are_those_of_each(
     policy: LoadPolicy,
@@ -130,7 +130,7 @@ def test_verdicts_and_scores_of_all_nodes_are_those_of_each(
 tight = st.fixed_dictionaries(dict.fromkeys(RESOURCES, st.integers(0, 40)))
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(
     st.fixed_dictionaries(dict.fromkeys(RESOURCES, st.integers(40, 80))),
     st.lists(st.tuples(tight, st.sampled_from([0, 9, 10, 11])), min_size=8, max_size=8),
@@ -223,7 +223,7 @@ def columns_of(metrics: Sequence[Mapping[str, Metric]], policy: DynamicPolicy) -
     return columns
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @example(
     policy=DynamicPolicy(sync_period_ms={"a": 50_000}, weights={"a": 1e6}, limits_ratio={}),
     cluster=[({"a": Metric(1.8e306, 0)}, Metric(0.0, 0)), ({"a": Metric(0.25, 0)}, Metric(0.0, 0))],
