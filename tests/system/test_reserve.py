@@ -131,7 +131,7 @@ async def test_what_waits_says_why_and_what_is_wrong_is_refused_by_field(colo: R
         assert what in refused.err
     late = await reserve(colo, "late", owners=[{"job": "web"}], expires="2020-01-01T00:00:00Z")
     assert late.code == 2
-    assert "expires_ms: must not be in the past" in late.err
+    assert "expires: must not be in the past" in late.err
     assert (await colo_command("unreserve", "nobody", api=colo.api)).code == 1
     page = json.loads((await colo_command("get", "reservations", "-o", "json", api=colo.api)).out)
     assert [each["spec"]["name"] for each in page["reservations"] if each["phase"] == "Pending"] == ["huge"]

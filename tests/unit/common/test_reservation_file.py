@@ -97,7 +97,7 @@ def test_the_example_in_the_repository_is_valid() -> None:
         ({"restricted": ["cpu"]}, "restricted"),
         ({"policy": "restricted", "restricted": ["disk"]}, "restricted"),
         ({"ttl": "-1s"}, "ttl"),
-        ({"ttl": 0, "expires": "2030-01-01T00:00:00Z"}, "expires_ms"),
+        ({"ttl": 0, "expires": "2030-01-01T00:00:00Z"}, "expires"),
         ({"expires": "2030-02-30T00:00:00Z"}, "expires"),
         ({"expires": "2030-01-01T00:00:00"}, "expires"),
         ({"order": 1.5}, "order"),

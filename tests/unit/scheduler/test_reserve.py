@@ -277,7 +277,7 @@ def test_the_same_again_is_answered_alike_and_another_under_the_name_is_refused(
         ({"mcpu": 0}, "cpu"),
         ({"gib": -1}, "memory"),
         ({"name": "../x"}, "name"),
-        ({"ttl_ms": -1}, "ttl_ms"),
+        ({"ttl_ms": -1}, "ttl"),
         ({"restricted": ("cpu",)}, "restricted"),
         ({"constraints": Constraints(reservation="r0")}, "place.reservation"),
         ({"qos": QosClass.LSE, "band": PriorityBand.PROD, "mcpu": 1500}, "cpu"),

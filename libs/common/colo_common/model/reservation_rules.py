@@ -59,13 +59,13 @@ def _check_request(request: ResourceRequest) -> None:
 
 def _check_time(spec: ReservationSpec, now_ms: int) -> None:
     if spec.ttl_ms is not None and not 0 <= spec.ttl_ms <= TTL_MOST_MS:
-        raise InvalidInput("ttl_ms", f"must be from 0 to {TTL_MOST_MS}", spec.ttl_ms)
+        raise InvalidInput("ttl", f"must be from 0 to {TTL_MOST_MS} ms", spec.ttl_ms)
     if spec.expires_ms is None:
         return
     if spec.ttl_ms == 0:
-        raise InvalidInput("expires_ms", "must be absent when ttl_ms is 0, which means for ever", spec.expires_ms)
+        raise InvalidInput("expires", "must be absent when ttl is 0, which means for ever", spec.expires_ms)
     if not now_ms <= spec.expires_ms <= now_ms + TTL_MOST_MS:
-        raise InvalidInput("expires_ms", "must not be in the past, nor more than ten years ahead", spec.expires_ms)
+        raise InvalidInput("expires", "must not be in the past, nor more than ten years ahead", spec.expires_ms)
 
 
 def _check_policy(spec: ReservationSpec) -> None:
