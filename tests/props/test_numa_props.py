@@ -191,8 +191,9 @@ def test_single_numa_node_answers_one_zone(
 ) -> None:
     answer = fit_zones(NumaPolicy.SINGLE, zones, request, around, rule)
     if isinstance(answer, ZoneAssignment):
-        # A kubelet aligns only who has whole CPUs of its own; the others share the CPUs of all zones.
-        assert len(answer.parts) == 1 or (rule is FitRule.KUBELET and not around.is_guaranteed)
+        # A kubelet, and Katalyst's agent in its place, aligns only who has whole CPUs of its own; the others share all zones.
+        aligns_some = rule in (FitRule.KUBELET, FitRule.KATALYST)
+        assert len(answer.parts) == 1 or (aligns_some and not around.is_guaranteed)
         assert answer.is_preferred
 
 
