@@ -61,6 +61,7 @@ from colo_scheduler.reservation.held_place import name_of
 from colo_scheduler.reservation_answers import answer, is_question
 from colo_scheduler.reservation_rows import JobsOver, ReservationsLoaded
 from colo_scheduler.reserve import Reserve
+from colo_scheduler.reserve_state import ReserveState
 from colo_scheduler.search import SEARCH_COST, needs_search
 from colo_scheduler.shards import Shards, ShardsHeld
 from colo_scheduler.turn import decide_turn
@@ -100,7 +101,8 @@ class SchedulerCore:
         self._releasing: dict[Attempt, None] = {}
         self._confirming: dict[Attempt, None] = {}
         self._denied = Denied(self.policy, self.counts)
-        self.reserve = Reserve(self.cluster, self.queue, self.commits, self.counts, self.shards, self._end)
+        reserved = ReserveState(self.cluster, self.queue, self.commits, self.counts, self.shards, self._end)
+        self.reserve = Reserve(reserved)
         self._reserves = reserves
         self._plans = Plans(self.cluster, self.policy)
         self._proposals = Proposals(self.cluster, self.commits, self.queue, self._records, self.counts)

@@ -5,8 +5,7 @@ follows from these rows. Here the hold of the replica that stands for it shrinks
 their own: what else the core decides must not fall with one that a store refuses.
 """
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -20,14 +19,14 @@ from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import Placement
 from colo_common.model.reservation import ReservationSpec
-from colo_scheduler.cluster import Cluster, View
-from colo_scheduler.commit import Commits, placement_of
+from colo_scheduler.cluster import View
+from colo_scheduler.commit import placement_of
 from colo_scheduler.decide import Choice
 from colo_scheduler.explain import Report
 from colo_scheduler.held_places import Taken, left_of, serve
 from colo_scheduler.ledger import Attempt, HoldsReleased, LedgerAnswered, LedgerRows
 from colo_scheduler.over_running import place_over, running_owners
-from colo_scheduler.queue import Parked, WantQueue
+from colo_scheduler.queue import Parked
 from colo_scheduler.request import RequestClass
 from colo_scheduler.reservation.fit import policies_conflict
 from colo_scheduler.reservation.held_place import (
@@ -41,7 +40,7 @@ from colo_scheduler.reservation_report import report_for_owner
 from colo_scheduler.reservation_rows import DELETED, KIND, AskJobs, JobsOver, ReservationsLoaded
 from colo_scheduler.reserve_rows import ReserveRows
 from colo_scheduler.reserve_state import ReserveState
-from colo_scheduler.shards import Shards, ShardsHeld
+from colo_scheduler.shards import ShardsHeld
 
 __all__ = ["ASK_JOBS_MS", "Reserve"]
 
@@ -54,18 +53,10 @@ _FOR_EVER_MS: Final = (1 << 53) - 1
 
 
 class Reserve:
-    """The book, what is under way, and what the core is to do next. `end` lets go of an attempt for good."""
+    """The book, what is under way, and what the core is to do next."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        queue: WantQueue,
-        commits: Commits,
-        counts: Counter[str],
-        shards: Shards,
-        end: Callable[[Attempt], None],
-    ) -> None:
-        self._state = ReserveState(cluster, queue, commits, counts, shards, end)
+    def __init__(self, state: ReserveState) -> None:
+        self._state = state
         self.book, self.places = self._state.book, self._state.places
         self._rows = ReserveRows(self._state, self.released)
         self._claimants: dict[Attempt, Claimant] = {}
