@@ -26,7 +26,8 @@ _REPLICA_ORDER: Final = attrgetter("replica", "attempt")
 def announce(held: Iterable[Held], now_ms: int) -> list[Publish]:
     """The facts (at most 50 placements each) and then one order for each node and generation.
 
-    The id of an order names node and generation, which the ledger keeps; the id of a fact is a digest of what it tells.
+    The id of an order names node and generation, which the ledger keeps; ids of both have a digest of what they tell: told again
+    after a restart, a part of a commit must not be taken for another part of it.
     """
     replicas = [each for each in held if not name_of(each.placement.replica)]
     decided = sorted([each.placement for each in replicas], key=_DECIDED_ORDER)
@@ -59,8 +60,8 @@ def _orders(replicas: Sequence[Held], now_ms: int, again: str) -> list[Publish]:
         for start in range(0, len(members), _ORDERED_MAX):
             placements = tuple(members[start : start + _ORDERED_MAX])
             fact = ApplyPlacements(at_ms=now_ms, node=node, generation=generation, placements=placements)
-            identity = f"scheduler:apply:{node}:{generation}" + (f"+{start}" if start else "")
-            identity += f":{again}" if again else ""
+            digest = _digest((p.replica, p.attempt) for p in placements)
+            identity = f"scheduler:apply:{node}:{generation}:{digest}" + (f":{again}" if again else "")
             effects.append(Publish(fact=fact, id=identity, traceparent=placements[0].traceparent))
     return effects
 

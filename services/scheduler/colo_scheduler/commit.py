@@ -43,11 +43,10 @@ from colo_scheduler.pool import pool_of
 from colo_scheduler.queue import WantQueue
 from colo_scheduler.reservation.held_place import name_of
 from colo_scheduler.shards import Shards
+from colo_scheduler.untold import TOLD_WITHIN_MS, Untold
 
 __all__ = ["Commits", "Recovery", "load_rows"]
 
-# A place that was committed longer ago than this was told, or its scheduler did not live to tell it.
-_TOLD_WITHIN_MS: Final = 2_000
 _ROW_MOVED: Final = frozenset({Reason.LEDGER_CONFLICT, Reason.LEDGER_DISAGREES})
 
 
@@ -73,10 +72,10 @@ class Commits:
         self._lost_commits: dict[Attempt, int] = {}
         self._late: dict[Attempt, ReplicaWant] = {}
         self._recoveries: dict[str, Recovery] = {}
-        self._to_tell_again: set[str] = set()
         # What is assumed, and since when; the oldest first.
         self._assumed: dict[Attempt, int] = {}
         self.held: dict[Attempt, Held] = {}
+        self._untold = Untold(self.held)
         self.unreadable: dict[str, tuple[str, ...]] = {}
         self.unmet: dict[str, tuple[int, int]] = {}
         """Revision and changes of rows that hold nothing, of nodes that nothing was heard of."""
@@ -168,6 +167,7 @@ class Commits:
                     held.want = None
                     self._assumed.pop(attempt, None)
                     self._lost_commits.pop(attempt, None)
+                    self._untold.add(attempt)
                     if attempt not in self._over:
                         accepted.append(held)
             for refused in answer.refused:
@@ -213,28 +213,33 @@ class Commits:
             self._counts["holds_released"] += len(gone.attempts)
         return list(released(event.released, now_ms))
 
-    def tell_again(self, attempt: Attempt, now_ms: int) -> list[Effect]:
-        """The jobs service does not know of a place that was committed a while ago: whoever did it ended before it was told."""
-        held = self.held[attempt]
-        if not self._seems_untold(held, now_ms):
-            return []
-        self._counts["placements_told_again"] += 1
-        return list(announce([held], now_ms))
+    def tell_again(self, attempts: Sequence[Attempt], now_ms: int) -> list[Effect]:
+        """The jobs service does not know of places that were committed a while ago: whoever did it ended before it told them."""
+        found = [self.held[attempt] for attempt in attempts if self._is_untold(attempt, now_ms)]
+        self._counts["placements_told_again"] += len(found)
+        return list(announce(found, now_ms))
 
-    def tell_untold(self, now_ms: int) -> list[Effect]:
+    def tell_untold(self, now_ms: int, *, is_all: bool) -> list[Effect]:
         """Read the rows of what nobody has started for a while: what still is not started then is told again.
 
-        Its scheduler may have ended between the fact and the order. The bus drops an order that it has had.
+        Its scheduler may have ended between the fact and the order, and an order may be lost. The bus drops one that it has had.
+        `is_all`: also what was told again only just now.
         """
-        nodes = {held.placement.node for held in self.held.values() if self._seems_untold(held, now_ms)}
-        self._to_tell_again |= nodes
-        return load_rows(sorted(nodes))
+        return load_rows(self._untold.all_nodes(now_ms) if is_all else self._untold.due_nodes(now_ms))
 
-    def _seems_untold(self, held: Held, now_ms: int) -> bool:
-        placement = held.placement
-        if held.is_assumed or held.is_confirmed or not self._shards.owns(placement.job):
+    def _is_untold(self, attempt: Attempt, now_ms: int) -> bool:
+        if attempt in self._over or not self._untold.waits(attempt, TOLD_WITHIN_MS, now_ms):
             return False
-        return now_ms - placement.decided_at_ms >= _TOLD_WITHIN_MS
+        return self._shards.owns(self.held[attempt].placement.job)
+
+    def started(self, attempt: Attempt) -> bool:
+        """A node runs the attempt; whether that is news. What is not held here is held by another scheduler."""
+        self._untold.remove(attempt)
+        held = self.held.get(attempt)
+        if held is None:
+            return True
+        is_news, held.is_confirmed = not held.is_confirmed, True
+        return is_news
 
     def gave_up(self, attempt: Attempt) -> None:
         """The attempt is wanted no more: lost commits of it count for nothing."""
@@ -265,6 +270,7 @@ class Commits:
         """The attempt holds nothing any more, as far as is known here."""
         held = self.held.pop(attempt, None)
         self._assumed.pop(attempt, None)
+        self._untold.remove(attempt)
         if held is not None:
             node = self._cluster.find(held.placement.node)
             if node is not None:
@@ -320,9 +326,8 @@ class Commits:
             self.unmet.pop(row.node, None)
             node = self._cluster.node(row.node)
             found.extend(self._take_row(node, row))
-            if row.node in self._to_tell_again:
-                self._to_tell_again.discard(row.node)
-                untold = [held for held in self._holds_of(node) if self._seems_untold(held, now_ms)]
+            if self._untold.take(row.node):
+                untold = [held for held in self._holds_of(node) if self._is_untold(_attempt(held), now_ms)]
                 self._counts["placements_told_again"] += len(untold)
                 found.extend(held for held in untold if held not in found)
             recovery = self._recoveries.pop(row.node, None)
@@ -361,6 +366,8 @@ class Commits:
             is_confirmed = attempt in confirmed
             held = Held(place, reservation.generation, is_confirmed=is_confirmed, inside=reservation.inside)
             self.held[attempt] = held
+            if not is_confirmed:
+                self._untold.add(attempt)
             pool, holding = pool_of(place.band), holding_of(place)
             importance, at_ms = _importance_of(place), place.decided_at_ms
             self._cluster.hold(node, attempt, place.zones, pool, holding, at_ms=at_ms, importance=importance)

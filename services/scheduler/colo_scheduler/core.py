@@ -246,11 +246,8 @@ class SchedulerCore:
     def _pending(self, wants: tuple[ReplicaWant, ...], now_ms: int) -> list[Effect]:
         """Wants as the jobs service listed them when it was asked."""
         effects = self._want(wants, now_ms)
-        for want in wants:
-            attempt = (want.replica, want.attempt)
-            if attempt in self.commits.held and attempt not in self._over and self.shards.owns(want.job):
-                effects.extend(self.commits.tell_again(attempt, now_ms))
-        return effects
+        # Together: the places of one commit share their orders.
+        return effects + self.commits.tell_again([(want.replica, want.attempt) for want in wants], now_ms)
 
     def _shards_held(self, event: ShardsHeld, now_ms: int) -> list[Effect]:
         """Leave to others what is theirs now; of what is new here, ask what others placed and what waits.
@@ -284,12 +281,8 @@ class SchedulerCore:
     def _started(self, attempt: Attempt) -> None:
         if attempt in self._over or name_of(attempt[0]):
             return
-        held = self.commits.held.get(attempt)
-        if held is not None and held.is_confirmed:
-            return
-        if held is not None:
-            held.is_confirmed = True
-        self._confirming[attempt] = None
+        if self.commits.started(attempt):
+            self._confirming[attempt] = None
 
     def _recovered(self, event: NodeRecovered) -> list[Effect]:
         running = frozenset((replica, attempt) for replica, attempt in event.running)
@@ -333,11 +326,12 @@ class SchedulerCore:
         if self._refresh_at_ms is not None and now_ms >= self._refresh_at_ms:
             self._refresh_at_ms = self._next_refresh(now_ms)
             effects.append(RefreshLedger())
+            effects.extend(self.commits.tell_untold(now_ms, is_all=False))
         effects.extend(self._decide(now_ms))
         if self._ask_again_at_ms is not None and now_ms >= self._ask_again_at_ms:
             self._ask_again_at_ms = None
             effects.append(AskPending())
-            effects.extend(self.commits.tell_untold(now_ms))
+            effects.extend(self.commits.tell_untold(now_ms, is_all=True))
         if self._has_overflowed and len(self.queue) * 2 <= self.policy.waiting_max:
             self._has_overflowed = False
             effects.append(AskPending())
