@@ -53,7 +53,7 @@ class Untold:
 
     def due_nodes(self, now_ms: int) -> list[str]:
         """The nodes of what is to be told again by its age, which `take` then takes; at most _MOST attempts."""
-        due = []
+        due: list[Attempt] = []
         for attempt, age_ms in list(self._age_ms.items()):
             if len(due) >= _MOST:
                 break
