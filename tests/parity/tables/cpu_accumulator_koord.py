@@ -27,14 +27,18 @@ def _topology(asked: JsonObject) -> CpuTopology:
 
 
 def _holders(allocated: list[JsonObject]) -> Holders:
-    return sum_holders(
-        HeldCpus(cpus=CpuSet(1 << held["cpu"]), exclusive=_exclusive(held.get("exclusive_policy", "")))
-        for held in allocated
-        for _ in range(held.get("ref_count", 1))
-    )
+    """The counts of the list; every CPU in it keeps others away as its policy says, one with a count of 0, too."""
+    held = [
+        HeldCpus(cpus=CpuSet(1 << each["cpu"]), exclusive=_exclusive(each.get("exclusive_policy")))
+        for each in allocated
+    ]
+    counts = [1 if each.get("ref_count") is None else each["ref_count"] for each in allocated]
+    once = sum_holders(held)
+    planes = sum_holders(each for each, count in zip(held, counts, strict=True) for _ in range(count)).planes
+    return Holders(planes=planes, pcpu_level=once.pcpu_level, zone_level=once.zone_level)
 
 
-def _exclusive(name: str) -> ExclusivePolicy:
+def _exclusive(name: str | None) -> ExclusivePolicy:
     return ExclusivePolicy(name) if name in list(ExclusivePolicy) else ExclusivePolicy.NONE
 
 
@@ -44,21 +48,21 @@ def _shown(found: int | NoCpus) -> Mapping[str, object]:
 
 
 def _take(case: JsonObject) -> object:
-    is_full = case.get("bind_policy", "") == BindPolicy.FULL_PCPUS
-    is_most = case.get("numa_strategy", "") == NumaStrategy.MOST_ALLOCATED
+    is_full = case.get("bind_policy") == BindPolicy.FULL_PCPUS
+    is_most = case.get("numa_strategy") == NumaStrategy.MOST_ALLOCATED
     wish = Wish(
         BindPolicy.FULL_PCPUS if is_full else BindPolicy.SPREAD_BY_PCPUS,
-        _exclusive(case.get("exclusive_policy", "")),
+        _exclusive(case.get("exclusive_policy")),
         NumaStrategy.MOST_ALLOCATED if is_most else NumaStrategy.LEAST_ALLOCATED,
-        case.get("max_ref_count", 1),
+        case.get("max_ref_count") or 1,
     )
     found = take_preferred_cpus(
         _topology(case["topology"]),
         CpuSet.from_iterable(case["available_cpus"]).mask,
-        CpuSet.from_iterable(case.get("preferred_cpus", ())).mask,
+        CpuSet.from_iterable(case.get("preferred_cpus") or ()).mask,
         case["num_cpus_needed"],
         wish,
-        _holders(case.get("allocated", [])),
+        _holders(case.get("allocated") or []),
     )
     return _shown(found)
 
@@ -75,11 +79,12 @@ def _overlap(document: JsonObject) -> int:
 
 def _run(document: JsonObject) -> Iterator[Result]:
     for case in document.get("cases", ()):
+        name = case.get("name", "a case without a name") if isinstance(case, Mapping) else f"not a case: {case!r}"
         try:
             failure = difference(case["expected"], _take(case["input"]))
         except Exception as error:  # a case that our code cannot answer is a failed case, and the next one still runs
             failure = f"raised {type(error).__name__}: {error}"
-        yield Result(str(case.get("name", "a case without a name")), failure)
+        yield Result(str(name), failure)
 
 
 TABLE = Table("cpu_accumulator_koord", _overlap, _run)

@@ -16,11 +16,11 @@ def _take(case: JsonObject) -> object:
     topology = CpuTopology.from_rows(CpuRow(cpu, core, zone, socket) for cpu, core, zone, socket in case["topology"])
     free = CpuSet.from_iterable(case["available_cpus"]).mask
     need, is_across_cores = case["num_cpus"], case.get("sorting") == "spread"
-    match case.get("algorithm", "packed"):
+    match case.get("algorithm") or "packed":
         case "packed":
             found = take_packed(topology, free, need, is_across_cores=is_across_cores)
         case "distributed":
-            group = case.get("cpu_group_size", 1)
+            group = case.get("cpu_group_size") or 1
             found = take_distributed(topology, free, need, group, is_across_cores=is_across_cores)
         case unknown:
             raise UnknownSentence(unknown)
@@ -47,11 +47,12 @@ def _overlap(document: JsonObject) -> int:
 
 def _run(document: JsonObject) -> Iterator[Result]:
     for case in document.get("cases", ()):
+        name = case.get("name", "a case without a name") if isinstance(case, Mapping) else f"not a case: {case!r}"
         try:
             failure = difference(_expected(case), _take(case["input"]))
         except Exception as error:  # a case that our code cannot answer is a failed case, and the next one still runs
             failure = f"raised {type(error).__name__}: {error}"
-        yield Result(str(case.get("name", "a case without a name")), failure)
+        yield Result(str(name), failure)
 
 
 TABLE = Table("cpu_accumulator_kubelet", _overlap, _run)

@@ -31,12 +31,18 @@ def _machine(cpus: list[list[int]]) -> _Machine:
     return _Machine(CpuTopology.from_rows(rows), tuple(caches[l3] for l3 in sorted(caches)))
 
 
+def _known(machine: _Machine | None) -> _Machine:
+    if machine is None:
+        raise LookupError("the case names no topology of this file")
+    return machine
+
+
 def _cpus(cpus: CpuSet | None) -> object:
     return {"error": cpus is None, "cpus": None if cpus is None else list(cpus)}
 
 
 def _by_topology(case: JsonObject, machine: _Machine | None) -> object:
-    assert machine is not None
+    machine = _known(machine)
     caches = machine.caches if case.get("align_l3") else None
     available = CpuSet.from_iterable(case["available"])
     return _cpus(take_by_topology(machine.topology, available, case["need"], caches=caches))
@@ -44,7 +50,7 @@ def _by_topology(case: JsonObject, machine: _Machine | None) -> object:
 
 def _in_turn(*, whole_cores: bool, from_highest: bool) -> Callable[[JsonObject, _Machine | None], object]:
     def take(case: JsonObject, machine: _Machine | None) -> object:
-        assert machine is not None
+        machine = _known(machine)
         available = CpuSet.from_iterable(case["available"])
         return _cpus(
             take_in_turn(machine.topology, available, case["need"], whole_cores=whole_cores, from_highest=from_highest)
@@ -55,7 +61,10 @@ def _in_turn(*, whole_cores: bool, from_highest: bool) -> Callable[[JsonObject, 
 
 def _regulate(case: JsonObject, _: _Machine | None) -> object:
     pools = regulate_pool_sizes(
-        case["expandable"], case["unexpandable"], case["available"], allow_expand=case["allow_expand"]
+        case.get("expandable") or {},
+        case.get("unexpandable") or {},
+        case["available"],
+        allow_expand=bool(case.get("allow_expand")),
     )
     return {"sizes": pools.sizes, "throttled": pools.is_throttled}
 
@@ -92,7 +101,8 @@ def _overlap(document: JsonObject) -> int:
 
 
 def _run(document: JsonObject) -> Iterator[Result]:
-    machines = {name: _machine(entry["cpus"]) for name, entry in document.get("topologies", {}).items()}
+    topologies = document.get("topologies") or {}
+    machines: dict[str, _Machine] = {}
     for case in document.get("cases", ()):
         name = str(case.get("name")) if isinstance(case, dict) else f"not a case: {case!r}"
         function = _function_of(case)
@@ -100,7 +110,10 @@ def _run(document: JsonObject) -> Iterator[Result]:
             yield Result(name, f"unknown function {function!r}")
             continue
         try:
-            actual = _FUNCTIONS[function](case["input"], machines.get(case["input"].get("topology")))
+            on = case["input"].get("topology")
+            if on in topologies and on not in machines:
+                machines[on] = _machine(topologies[on]["cpus"])
+            actual = _FUNCTIONS[function](case["input"], machines.get(on))
             yield Result(name, difference(case["expected"], actual))
         except Exception as error:  # a case that our code cannot answer is a failed case, and the next one still runs
             yield Result(name, f"raised {type(error).__name__}: {error}")

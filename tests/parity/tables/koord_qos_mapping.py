@@ -45,10 +45,10 @@ _SYSCTL: dict[object, Sysctl] = {True: "on", False: "off", None: "absent", "unre
 
 def _amounts(found: JsonObject) -> Amounts:
     return Amounts(
-        cpu_mcpu=found.get("cpu_milli", 0),
-        memory_bytes=found.get("memory_bytes", 0),
-        batch_cpu_mcpu=found.get("batch-cpu", 0),
-        batch_memory_bytes=found.get("batch-memory", 0),
+        cpu_mcpu=found.get("cpu_milli") or 0,
+        memory_bytes=found.get("memory_bytes") or 0,
+        batch_cpu_mcpu=found.get("batch-cpu") or 0,
+        batch_memory_bytes=found.get("batch-memory") or 0,
     )
 
 
@@ -99,8 +99,8 @@ def _kube_qos(case: JsonObject) -> object:
 
 
 def _effective(case: JsonObject) -> object:
-    kubernetes = KubernetesQos(case["kube_qos"]) if case["kube_qos"] else None
-    found = effective(_labels(case["qos_label"]), case["priority"], kubernetes)
+    kubernetes = KubernetesQos(case["kube_qos"]) if case.get("kube_qos") else None
+    found = effective(_labels(case.get("qos_label") or ""), case.get("priority"), kubernetes)
     return {
         "qos_raw": _name(found.labelled_qos),
         "qos": _name(found.qos),
@@ -123,44 +123,50 @@ def _zone_pools(found: Any) -> tuple[ZonePool, ...]:
 
 
 def _container_cpuset(case: JsonObject) -> object:
-    if case["annotation_invalid"]:
+    if case.get("annotation_invalid"):
         return {"cpuset": None, "error": True}
-    alloc = case["alloc"] or {}
+    alloc = case.get("alloc") or {}
     zones = tuple(
-        ZoneCpus(zone=each["node"], cpu_mcpu=each.get("cpu_milli", 0), batch_cpu_mcpu=each.get("batch_cpu_milli", 0))
+        ZoneCpus(
+            zone=each["node"], cpu_mcpu=each.get("cpu_milli") or 0, batch_cpu_mcpu=each.get("batch_cpu_milli") or 0
+        )
         for each in alloc.get("numa") or ()
     )
     rule = CpusetRule(
-        ls_pools=_zone_pools(case["ls_pools"]),
-        be_pools=_zone_pools(case["be_pools"]),
-        system_cpus=case["system_cpuset"],
-        is_kubelet_static=case["kubelet_policy"] == "static",
-        has_be_zones=case["be_cpu_manager"],
+        ls_pools=_zone_pools(case.get("ls_pools")),
+        be_pools=_zone_pools(case.get("be_pools")),
+        system_cpus=case.get("system_cpuset") or "",
+        is_kubelet_static=case.get("kubelet_policy") == "static",
+        has_be_zones=bool(case.get("be_cpu_manager")),
     )
     given = GivenCpus(cpus=alloc.get("cpuset") or "", zones=zones)
-    cpus = cpus_of_workload(rule if case["rule_present"] else None, given, _qos(case["qos_label"]), case["kube_qos"])
+    is_known = case.get("rule_present", True)
+    qos = _qos(case.get("qos_label") or "")
+    cpus = cpus_of_workload(rule if is_known else None, given, qos, case["kube_qos"])
     return {"cpuset": cpus, "error": False}
 
 
 def _host_app_cpuset(case: JsonObject) -> object:
     try:
-        cpus = cpus_of_host_application(CpusetRule(ls_pools=_zone_pools(case["ls_pools"])), _qos(case["qos"]))
+        cpus = cpus_of_host_application(CpusetRule(ls_pools=_zone_pools(case.get("ls_pools"))), _qos(case["qos"]))
     except InvalidInput:
         return {"cpuset": None, "error": True}
     return {"cpuset": cpus, "error": False}
 
 
-def _identity(found: JsonObject) -> ClassIdentity:
-    return ClassIdentity(is_enabled=found["enable"], identity=found.get("group_identity") or 0)
+def _identity(found: JsonObject | None) -> ClassIdentity:
+    """A class that the policy does not mention is not enabled."""
+    found = found or {}
+    return ClassIdentity(is_enabled=bool(found.get("enable")), identity=found.get("group_identity") or 0)
 
 
 def _bvt_rule(case: JsonObject) -> object:
     classes = case["classes"]
     rule = identity_rule(
-        lsr=_identity(classes["LSR"]),
-        ls=_identity(classes["LS"]),
-        be=_identity(classes["BE"]),
-        is_policy=case["cpu_policy"] in (None, "", "groupIdentity"),
+        lsr=_identity(classes.get("LSR")),
+        ls=_identity(classes.get("LS")),
+        be=_identity(classes.get("BE")),
+        is_policy=case.get("cpu_policy") in (None, "", "groupIdentity"),
     )
     return {
         "enable": rule.is_enabled,
@@ -171,25 +177,25 @@ def _bvt_rule(case: JsonObject) -> object:
 
 
 def _bvt_pod(case: JsonObject) -> object:
-    found, own = case["rule"], case["cpu_qos_annotation"]
+    found, own = case["rule"], case.get("cpu_qos_annotation")
     rule = None
     if found is not None:
         rule = IdentityRule(
             is_enabled=found["enable"],
-            by_qos={QosClass[name]: value for name, value in found.get("pod_qos", {}).items()},
-            by_directory=found.get("kube_qos_dir", {}),
-            by_kubernetes_qos=found.get("kube_qos_pod", {}),
+            by_qos={QosClass[name]: value for name, value in (found.get("pod_qos") or {}).items()},
+            by_directory=found.get("kube_qos_dir") or {},
+            by_kubernetes_qos=found.get("kube_qos_pod") or {},
         )
     asked = None
     if own is not None:
         asked = OwnIdentity(is_enabled=own.get("enable") is True, identity=own.get("groupIdentity"))
     value = identity_of_workload(
         rule,
-        _qos(case["qos_label"]),
-        case["kube_qos"],
+        _qos(case.get("qos_label") or ""),
+        case.get("kube_qos") or "",
         asked,
-        is_supported=case["system_supported"],
-        sysctl=_SYSCTL[case["sysctl_enabled"]],
+        is_supported=case.get("system_supported", True),
+        sysctl=_SYSCTL[case.get("sysctl_enabled")],
     )
     return {"bvt": value}
 
@@ -208,10 +214,10 @@ def _list_or_none(text: str) -> CpuSet:
         return CpuSet()
 
 
-def _running(found: list[JsonObject]) -> list[RunningPod]:
+def _running(found: list[JsonObject] | None) -> list[RunningPod]:
     return [
-        RunningPod(uid=pod["uid"], qos=_qos(pod["qos_label"]), cpus=_list_or_none(pod.get("cpuset") or ""))
-        for pod in found
+        RunningPod(uid=pod["uid"], qos=_qos(pod.get("qos_label") or ""), cpus=_list_or_none(pod.get("cpuset") or ""))
+        for pod in found or ()
     ]
 
 
@@ -224,14 +230,15 @@ def _shown_pools(pools: tuple[SharedPool, ...]) -> list[dict[str, object]]:
 
 
 def _cpu_pools(case: JsonObject) -> object:
-    topology, pods = _topology(case["topology"]), _running(case["pods"])
-    pinned = pinned_pods(case["cpu_manager_entries"] or {}, pods) if case["kubelet_policy"] == "static" else ()
+    topology, pods = _topology(case["topology"]), _running(case.get("pods"))
+    is_static = case.get("kubelet_policy") == "static"
+    pinned = pinned_pods(case.get("cpu_manager_entries") or {}, pods) if is_static else ()
     pools = compute_pools(
         topology,
         [CpuHold(owner=pod.uid, cpus=pod.cpus, qos=pod.qos) for pod in pods if pod.cpus],
         kubelet=union(pod.cpus for pod in pinned),
-        reserved=reserved_cpus(topology, NodeReservation(cpus=case["node_reserved_cpus"] or "")),
-        system=_system(case["system_qos"]),
+        reserved=reserved_cpus(topology, NodeReservation(cpus=case.get("node_reserved_cpus") or "")),
+        system=_system(case.get("system_qos")),
     )
     return {
         "ls_pools": _shown_pools(pools.ls),
@@ -242,23 +249,28 @@ def _cpu_pools(case: JsonObject) -> object:
 
 def _kubelet_checkpoint(case: JsonObject) -> object:
     try:
-        entries = read_checkpoint(case["checkpoint"])
+        entries = read_checkpoint(case["checkpoint"] or "")
     except InvalidInput:
         return {"error": True, "allocations": None}
-    pinned = pinned_pods(entries, _running(case["pods"]))
+    pinned = pinned_pods(entries, _running(case.get("pods")))
     return {"error": False, "allocations": [{"uid": pod.uid, "cpuset": pod.cpus.format()} for pod in pinned]}
 
 
 def _remove_system_cpus(case: JsonObject) -> object:
-    pools = [
-        SharedPool(socket=pool["socket"], zone=pool["node"], cpus=CpuSet.parse(pool["cpuset"]))
-        for pool in case["pools"]
-    ]
-    return {"pools": _shown_pools(without(pools, _system(case["system_qos"])))}
+    """Where nothing is withheld, lists stay as they are written; from a list that cannot be read on, so do all that follow."""
+    written, system = case["pools"] or [], _system(case.get("system_qos"))
+    readable: list[SharedPool] = []
+    for pool in written if system else ():
+        try:
+            cpus = CpuSet.parse(pool["cpuset"])
+        except InvalidInput:
+            break
+        readable.append(SharedPool(socket=pool["socket"], zone=pool["node"], cpus=cpus))
+    return {"pools": [*_shown_pools(without(readable, system)), *written[len(readable) :]]}
 
 
 def _node_reserved(case: JsonObject) -> object:
-    found = case["reservation"] or {}
+    found = case.get("reservation") or {}
     reservation = NodeReservation(cpus=found.get("reserved_cpus") or "", cpu_mcpu=found.get("cpu_milli") or 0)
     return {"reserved_cpus": reserved_cpus(_topology(case["topology"]), reservation).format()}
 
@@ -269,8 +281,8 @@ def _take_by_topology(case: JsonObject) -> object:
 
 
 def _numa_reservation(case: JsonObject) -> object:
-    allocatable = {zone: amounts["allocatable"] for zone, amounts in case["zones_milli"].items()}
-    reserved = case["kubelet_reserved_milli"]
+    allocatable = {zone: amounts.get("allocatable") or {} for zone, amounts in case["zones_milli"].items()}
+    reserved = case.get("kubelet_reserved_milli") or {}
     return {"allocatable_milli": zones_less_reserved(allocatable, reserved, case["zone_count"])}
 
 
@@ -291,7 +303,9 @@ _KINDS: dict[str, Callable[[JsonObject], object]] = {
     "remove_system_cpus": _remove_system_cpus,
     "node_reserved": _node_reserved,
     "take_by_topology": _take_by_topology,
-    "topology_policy": lambda case: {"topology_policy": topology_policy(case["policy"], case["scope"])},
+    "topology_policy": lambda case: {
+        "topology_policy": topology_policy(case.get("policy") or "", case.get("scope") or "")
+    },
     "divide_by_zones": lambda case: {"milli_value": divide_by_zones(case["milli_value"], case["zones"])},
     "numa_reservation": _numa_reservation,
 }

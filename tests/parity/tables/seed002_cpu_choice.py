@@ -10,12 +10,12 @@ from colo_scheduler.cpus.siblings import choose_apart, shared_core_count
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from tests.parity.table import JsonObject, Result, Table, difference
 
-_KEYS = {"zone_cpus", "allocatable", "busy_others", "need"}
+_KEYS = {"zone_cpus", "allocatable", "need"}
 
 
 def _choose(case: JsonObject) -> object:
     topology = CpuTopology.from_rows(CpuRow(cpu=cpu, core=core, zone=0, socket=0) for cpu, core in case["zone_cpus"])
-    allocatable, busy = CpuSet.from_iterable(case["allocatable"]), CpuSet.from_iterable(case.get("busy_others", ()))
+    allocatable, busy = CpuSet.from_iterable(case["allocatable"]), CpuSet.from_iterable(case.get("busy_others") or ())
     cpus = choose_apart(topology, allocatable, case["need"], busy)
     if cpus is None:
         return {"cpus": None, "own_sibling_pairs": 0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
 
 import pytest
@@ -213,8 +214,15 @@ def test_a_core_with_an_offline_thread_is_whole_and_no_held_cpu_is_given_with_it
     assert taken(take_sockets_first(topology, CpuSet.parse("0,2-4"), 2)) == [0, 4]
 
 
-@pytest.mark.parametrize("take", [take_by_topology, take_sockets_first, take_in_turn, choose_apart])
-def test_a_negative_need_is_refused(take: object) -> None:
+@pytest.mark.parametrize("need", [0, -1])
+@pytest.mark.parametrize("take", [take_by_topology, take_sockets_first, take_in_turn])
+@pytest.mark.parametrize("available", ["0", ""])
+def test_a_need_below_one_gives_no_cpu(take: Callable[..., CpuSet | None], need: int, available: str) -> None:
+    topology = CpuTopology.from_rows([CpuRow(cpu=0, core=0, zone=0, socket=0)])
+    assert take(topology, CpuSet.parse(available), need) == CpuSet()
+
+
+def test_a_negative_need_of_cpus_apart_is_refused() -> None:
     topology = CpuTopology.from_rows([CpuRow(cpu=0, core=0, zone=0, socket=0)])
     with pytest.raises(InvalidInput, match="need"):
-        take(topology, CpuSet.parse("0"), -1)  # type: ignore[operator]
+        choose_apart(topology, CpuSet.parse("0"), -1)

@@ -7,9 +7,10 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import ZoneShare
 from colo_common.model.reasons import Reason
 from colo_common.model.topology import uniform_topology
+from colo_scheduler.cpus.accumulate import Wish, take_cpus, take_preferred_cpus
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
 from colo_scheduler.cpus.choose import CpuChoice, CpuRequest, KubeletOptions, choose_cpus
-from colo_scheduler.cpus.exclusive import HeldCpus, sum_holders
+from colo_scheduler.cpus.exclusive import HeldCpus, Holders, sum_holders
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 
 FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS
@@ -171,6 +172,19 @@ class TestZoneDecision:
     def test_a_zone_named_twice_is_refused(self) -> None:
         with pytest.raises(InvalidInput, match="zones"):
             choose_cpus(MACHINE, CpuRequest(count=4), zones=[share(1, 2), share(1, 2)])
+
+
+class TestCpusThatTheMachineLacks:
+    def test_they_do_not_count_as_free(self) -> None:
+        free = CpuSet.parse("0-1,40-42").mask
+        assert take_cpus(MACHINE, free, 3, Wish(), Holders()) == NoCpus(
+            reason=Reason.CPUS_SHORT, detail="not enough cpus available to satisfy request", short_count=1
+        )
+        assert take_cpus(MACHINE, free, 2, Wish(), Holders()) == CpuSet.parse("0-1").mask
+
+    def test_preferring_them_changes_nothing(self) -> None:
+        free, preferred = CpuSet.parse("0-3,40-41").mask, CpuSet.parse("2-3,40-41").mask
+        assert take_preferred_cpus(MACHINE, free, preferred, 2, Wish(), Holders()) == CpuSet.parse("2-3").mask
 
 
 class TestBadRequests:

@@ -35,7 +35,7 @@ def take_preferred_cpus(
 
     The two parts are chosen one after the other, and if either has no answer there is none. A need below 1 gives no CPU.
     """
-    first = preferred & free
+    first = preferred & free & topology.all_mask
     taken = 0
     if first:
         found = take_cpus(topology, first, min(need, first.bit_count()), wish, holders)
@@ -50,6 +50,7 @@ def take_cpus(topology: CpuTopology, free: int, need: int, wish: Wish, holders: 
     """`need` CPUs of the mask `free`, as a mask, by the wish: from one zone, else one socket, else as few as the rules allow."""
     if need < 1:
         return 0
+    free &= topology.all_mask
     if need > free.bit_count():
         return NoCpus(reason=Reason.CPUS_SHORT, detail=NOT_ENOUGH, short_count=need - free.bit_count())
     stock = Stock(

@@ -12,7 +12,6 @@ every regular machine, and on others it would hand out CPUs that somebody holds.
 from collections.abc import Iterable, Sequence
 
 from colo_common.model.cpuset import CpuSet
-from colo_common.model.invalid import InvalidInput
 from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
 
 __all__ = ["take_by_topology", "take_sockets_first"]
@@ -26,7 +25,7 @@ def take_by_topology(
     Free sockets no larger than the need; then, with `caches` (masks of last-level caches in order of id, `topology.l3_masks`),
     the cache that fits best: one with exactly as many free CPUs as needed, else the smallest larger one and from there on nothing
     outside of it, else the largest smaller one whole, and again; then free cores; then single CPUs. Equal caches: the first.
-    Raises InvalidInput for a negative need.
+    A need below 1 gives no CPU.
     """
     taking = _Taking(topology, available, need)
     if taking.is_short():
@@ -43,7 +42,7 @@ def take_sockets_first(topology: CpuTopology, available: CpuSet, need: int) -> C
     """The `need` CPUs that Koordinator's agent reserves on a node, or None when fewer are available.
 
     Free sockets no larger than the need, free zones, free cores, single CPUs; zones are listed inside the ordered sockets and
-    cores inside the ordered zones. Raises InvalidInput for a negative need.
+    cores inside the ordered zones. A need below 1 gives no CPU.
     """
     taking = _Taking(topology, available, need)
     if taking.is_short():
@@ -59,12 +58,10 @@ class _Taking:
     """One choice under way: `free` may still be taken, `taken` is, `need` is what is still wanted."""
 
     def __init__(self, topology: CpuTopology, available: CpuSet, need: int) -> None:
-        if need < 0:
-            raise InvalidInput("need", "must be at least 0", need)
         self.topology = topology
         self.free = available.mask & topology.all_mask
         self.taken = 0
-        self.need = need
+        self.need = max(0, need)
 
     def is_short(self) -> bool:
         return self.free.bit_count() < self.need

@@ -5,7 +5,6 @@ CPUs of its reserved and its reclaimed pool.
 """
 
 from colo_common.model.cpuset import CpuSet
-from colo_common.model.invalid import InvalidInput
 from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
 
 __all__ = ["take_in_turn"]
@@ -18,10 +17,10 @@ def take_in_turn(
 
     With `whole_cores`, first one wholly free core of every zone in turn, as long as a core is needed; then one CPU of every zone
     in turn. Zones are visited in ascending id, whatever `from_highest`, which takes the highest core and CPU ids of each zone
-    instead of the lowest. Raises InvalidInput for a negative need.
+    instead of the lowest. A need below 1 gives no CPU.
     """
-    if need < 0:
-        raise InvalidInput("need", "must be at least 0", need)
+    if need < 1:
+        return CpuSet()
     free = available.mask & topology.all_mask
     if free.bit_count() < need:
         return None
