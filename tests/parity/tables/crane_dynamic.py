@@ -16,13 +16,24 @@ def _ms(seconds: float) -> int:
     return math.floor(seconds * 1000)
 
 
+def _number(told: object) -> float:
+    """What is told, NaN when that is no number."""
+    try:
+        return float(told)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return math.nan
+
+
 def _filter_score(case: JsonObject) -> object:
     policy = DynamicPolicy(
         sync_period_ms={name: _ms(seconds) for name, seconds in case["sync_period_s"].items()},
         limits_ratio=case.get("predicates") or {},
         weights=case.get("weights") or {},
     )
-    metrics = {name: Metric(entry["value"], _ms(entry["age_s"])) for name, entry in (case.get("metrics") or {}).items()}
+    metrics = {
+        name: Metric(_number(entry["value"]), _ms(entry["age_s"]))
+        for name, entry in (case.get("metrics") or {}).items()
+    }
     refused = refused_by(metrics, policy, is_daemon=bool(case.get("is_daemonset")))
     return {
         "passes": refused is None,

@@ -28,8 +28,12 @@ def _container(container: Mapping[str, Any]) -> PodContainer:
 
 
 def _holder(pod: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    zones = pod.get("topology_result") or pod.get("assumed_result") or ()
-    return {zone["name"]: _amounts(zone) for zone in zones if zone.get("type", "Node") == "Node"}
+    # A result that names no zone of memory stands for none at all.
+    for result in (pod.get("topology_result"), pod.get("assumed_result")):
+        zones = [zone for zone in result or () if zone.get("type", "Node") == "Node"]
+        if zones:
+            return {zone["name"]: _amounts(zone) for zone in zones}
+    return {}
 
 
 def _decide(case: JsonObject) -> AwareVerdict:

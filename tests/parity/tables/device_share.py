@@ -11,7 +11,7 @@ from colo_common.model.topology import Device, DevicePartition
 from colo_scheduler.device.choose import DeviceChoice, DeviceLocality, choose_devices
 from colo_scheduler.device.inventory import DeviceInventory
 from colo_scheduler.device.need import GPU
-from colo_scheduler.device.partition import GpuPartitions, partitions_of_model
+from colo_scheduler.device.partition import NO_PARTITIONS, GpuPartitions, partitions_of_model
 from tests.parity.table import JsonObject, Result, Table, difference
 
 NIC = "nic"
@@ -41,7 +41,7 @@ def _inventory(case: JsonObject) -> DeviceInventory:
 def _partitions(case: JsonObject) -> GpuPartitions:
     table = case.get("partition_table")
     by_size = partitions_of_model(case.get("gpu_model") or "")
-    if table:
+    if table is not None:
         by_size = {
             int(size): tuple(
                 DevicePartition(
@@ -67,10 +67,9 @@ def _wish(case: JsonObject) -> PartitionWish | None:
     return PartitionWish(policy=policy, bandwidth_bytes_per_s=case.get("ring_bandwidth") or 0)
 
 
-def _requests(case: JsonObject) -> list[DeviceRequest]:
+def _requests(case: JsonObject, scope: DeviceScope) -> list[DeviceRequest]:
     requests = []
     if case.get("gpu_wanted"):
-        scope = _SCOPES[case.get("required_scope") or ""]
         requests.append(DeviceRequest(kind=GPU, count=case["gpu_wanted"], scope=scope, partition=_wish(case)))
     units = case.get("rdma_wanted") or 0
     if units > 100:
@@ -80,17 +79,30 @@ def _requests(case: JsonObject) -> list[DeviceRequest]:
     return requests
 
 
+def _ways(case: JsonObject) -> Iterator[tuple[DeviceScope, GpuPartitions]]:
+    """What is tried in turn. The recorded choice looks for a group first, and at the scope only where none has to be found."""
+    partitions = _partitions(case)
+    scope = _SCOPES.get(case.get("required_scope") or "")
+    is_grouped = partitions.is_honored or _wish(case) is not None
+    if is_grouped or (scope is not DeviceScope.NODE and partitions.by_size is not None):
+        yield DeviceScope.NODE, GpuPartitions(by_size=partitions.by_size, is_honored=True)
+    if not is_grouped and not case.get("gpu_wanted"):
+        yield DeviceScope.NODE, partitions
+    elif not is_grouped and scope is not None:  # no scope holds devices closer than a PCIe root
+        yield scope, partitions if scope is DeviceScope.NODE else NO_PARTITIONS
+
+
 def _choose(case: JsonObject) -> object:
-    if case.get("required_scope") == "Device":
-        # No scope holds devices closer than a PCIe root, so nothing is chosen in a closer one.
-        return {"error": True}
-    found = choose_devices(_inventory(case), _requests(case), locality=_locality(case), partitions=_partitions(case))
-    if not isinstance(found, DeviceChoice):
-        return {"error": True}
-    chosen: dict[str, list[int]] = {}
-    for share in found.shares:
-        chosen.setdefault("gpu" if share.kind == GPU else "rdma", []).append(share.device)
-    return chosen
+    for scope, partitions in _ways(case):
+        found = choose_devices(
+            _inventory(case), _requests(case, scope), locality=_locality(case), partitions=partitions
+        )
+        if isinstance(found, DeviceChoice):
+            chosen: dict[str, list[int]] = {}
+            for share in found.shares:
+                chosen.setdefault("gpu" if share.kind == GPU else "rdma", []).append(share.device)
+            return chosen
+    return {"error": True}
 
 
 def _overlap(document: JsonObject) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
+from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import (
     PriorityBand,
     band_from_priority,
@@ -27,8 +29,8 @@ def _ms(seconds: float | None) -> int | None:
 
 
 def _band(pod: JsonObject) -> PriorityBand:
-    if pod.get("priority_class"):
-        return parse_band(pod["priority_class"], "priority_class")
+    with suppress(InvalidInput):  # a class that nobody knows says nothing
+        return parse_band(pod.get("priority_class") or "", "priority_class")
     band = band_from_priority(pod.get("priority") or 0)
     if band is not None:
         return band
@@ -39,7 +41,7 @@ def _band(pod: JsonObject) -> PriorityBand:
 
 def _workload(pod: JsonObject) -> Workload:
     return Workload(
-        name=pod["name"],
+        name=pod.get("name") or "",
         band=_band(pod),
         requests=pod.get("requests") or {},
         limits=pod.get("limits") or {},
@@ -118,7 +120,7 @@ def _load(metric: JsonObject | None) -> NodeLoad | None:
             WorkloadLoad(
                 name=pod["name"],
                 usage=pod.get("usage") or {},
-                is_prod=bool(pod.get("priority_class")) and _band(pod) is PriorityBand.PROD,
+                is_prod=pod.get("priority_class") == "koord-prod",
             )
             for pod in metric.get("pods") or ()
         ),

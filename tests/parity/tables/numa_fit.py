@@ -51,13 +51,13 @@ def _score(case: JsonObject) -> dict[str, object]:
     policy, scope, strategy = _policy(case), Scope(case.get("scope") or "container"), Strategy(case["strategy"])
     scores = {
         node["name"]: score_node(
-            policy, scope, strategy, _pod(case), _zones(node["zones"]), case.get("resource_weights", {})
+            policy, scope, strategy, _pod(case), _zones(node.get("zones") or []), case.get("resource_weights", {})
         )
         for node in case["nodes"]
     }
-    best = max(scores.values())
+    best = max(scores.values(), default=0)
     return {
-        "best_node": next(name for name in scores if scores[name] == best),
+        "best_node": next((name for name in scores if scores[name] == best), None),
         "best_score": best,
         "all_scores": scores,
     }

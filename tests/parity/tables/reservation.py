@@ -39,7 +39,7 @@ def _offer(row: JsonObject) -> Offer:
     return Offer(
         name=row["name"],
         policy=_POLICIES[row.get("policy") or ""],
-        names=tuple(row["resource_names"]),
+        names=tuple(row.get("resource_names", row["allocatable"])),
         allocatable=dict(row["allocatable"]),
         allocated=dict(row.get("allocated") or {}),
         withheld=dict(row.get("reserved") or {}),

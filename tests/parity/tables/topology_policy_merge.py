@@ -21,15 +21,17 @@ def _providers(case: JsonObject) -> list[ProviderHints]:
         {
             resource: None
             if hints is None
-            else [Hint(_mask(hint["affinity"]), hint["preferred"], hint.get("score", 0)) for hint in hints]
-            for resource, hints in provider.items()
+            else [
+                Hint(_mask(hint.get("affinity")), hint.get("preferred", False), hint.get("score", 0)) for hint in hints
+            ]
+            for resource, hints in (provider or {}).items()
         }
-        for provider in case["providers"]
+        for provider in case.get("providers") or ()
     ]
 
 
 def _status(case: JsonObject) -> dict[int, ZoneStatus]:
-    return {zone: ZoneStatus(status) for zone, status in enumerate(case.get("numa_node_status", ()))}
+    return {zone: ZoneStatus(status) for zone, status in enumerate(case.get("numa_node_status") or ())}
 
 
 def _told(verdict: Verdict) -> dict[str, object]:
@@ -42,7 +44,7 @@ def _koordinator(case: JsonObject) -> dict[str, object]:
         NumaPolicy(case["policy"]),
         case["numa_nodes"],
         _providers(case),
-        Exclusive(case.get("exclusive_policy", "")),
+        Exclusive(case.get("exclusive_policy") or ""),
         _status(case),
     )
     return _told(verdict) | {"unsatisfied": verdict.unsatisfied, "score": verdict.score}
@@ -54,8 +56,8 @@ def _kubelet(case: JsonObject) -> dict[str, object]:
 
 
 def _exclusive_check(case: JsonObject) -> dict[str, object]:
-    exclusive = Exclusive(case["exclusive_policy"])
-    return {"allowed": allows(_mask(case["affinity"]), exclusive, _status(case))}
+    exclusive = Exclusive(case.get("exclusive_policy") or "")
+    return {"allowed": allows(_mask(case.get("affinity")), exclusive, _status(case))}
 
 
 _IMPLEMENTATIONS = {

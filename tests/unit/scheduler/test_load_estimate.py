@@ -116,6 +116,15 @@ def test_own_times_win_over_those_of_the_policy_when_allowed() -> None:
     assert not needs_estimation(placed, report, a_load(), allowed)
 
 
+def test_an_own_time_below_zero_leaves_the_policy_s_in_force_and_one_of_zero_does_not() -> None:
+    policy = LoadPolicy(allow_own_estimation=True, estimated_after_placed_ms=900_000)
+    report = WorkloadLoad(name="w", usage={"cpu": 1})
+    for own_ms, needs in ((-1, True), (0, False), (None, True)):
+        workload = a_workload(estimated_after_placed_ms=own_ms, estimated_after_started_ms=-5)
+        placed = Placed(workload=workload, placed_at_ms=NOW_MS - 90_000)
+        assert needs_estimation(placed, report, a_load(), policy) is needs
+
+
 def test_only_what_the_estimate_exceeds_the_report_by_is_added() -> None:
     placed = [Placed(workload=a_workload(), placed_at_ms=NOW_MS)]
     for reported, expected in ((0, 14_000), (1500, 12_500), (5000, 10_000)):
@@ -166,6 +175,13 @@ def test_a_window_of_zero_takes_the_longest_that_has_a_value_and_else_the_newest
     kind: str, window_ms: int, expected: dict[str, int] | None
 ) -> None:
     assert aggregate_usage(a_load(aggregates=AGGREGATES), UsageBasis(kind=kind, window_ms=window_ms)) == expected
+
+
+def test_an_aggregate_over_no_time_serves_where_there_is_no_longer_one() -> None:
+    instant = Aggregate(window_ms=0, usage={"p99": {"cpu": 9}, "p95": {"cpu": 5}})
+    load = a_load(aggregates=(instant, *AGGREGATES))
+    assert aggregate_usage(load, UsageBasis(kind="p99")) == {"cpu": 9}
+    assert aggregate_usage(load, UsageBasis(kind="p95")) == {"cpu": 600}
 
 
 def test_where_an_explicit_window_is_missing_all_placed_work_is_estimated_in_full() -> None:

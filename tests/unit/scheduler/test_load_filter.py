@@ -80,6 +80,25 @@ def test_without_a_report_or_its_numbers_a_node_passes_and_scores_nothing() -> N
         assert load_score(MID, load, [], CAPACITY, LoadPolicy(), NOW_MS) == 0
 
 
+def test_thresholds_that_are_all_off_refuse_nothing_and_do_not_look_at_the_age_of_a_report() -> None:
+    expired = a_load(cpu=999, age_ms=999_999)
+    off = {"cpu": 0, "memory": 0}
+    assert refused(expired, LoadPolicy()) == LoadRefusal(kind=RefusalKind.EXPIRED)
+    assert refused(expired, LoadPolicy(usage_pct=off)) is None
+    assert refused(expired, LoadPolicy(), OwnThresholds(usage_pct=off)) is None
+    aggregated = AggregateThresholds(usage_pct=off, kind="p95")
+    assert refused(expired, LoadPolicy(aggregated=aggregated)) is None
+
+
+def test_prod_work_is_judged_as_other_work_where_the_prod_thresholds_are_off() -> None:
+    policy = LoadPolicy(usage_pct={"cpu": 50}, prod_usage_pct={"cpu": 0})
+    for own in (None, OwnThresholds(prod_usage_pct={"cpu": 0, "memory": 0})):
+        refusal = refusal_of(PROD, a_load(cpu=900), [], CAPACITY, policy, NOW_MS, own)
+        assert refusal == LoadRefusal(kind=RefusalKind.USAGE, resource="cpu", used_pct=90, threshold_pct=50)
+    on = LoadPolicy(usage_pct={"cpu": 50}, prod_usage_pct={"cpu": 0, "memory": 1})
+    assert refusal_of(PROD, a_load(cpu=900), [], CAPACITY, on, NOW_MS) is None
+
+
 def test_a_daemon_passes_whatever_the_load() -> None:
     daemon = Workload(name="d", band=PriorityBand.PROD, is_daemon=True)
     assert refusal_of(daemon, a_load(cpu=999), [], CAPACITY, LoadPolicy(), NOW_MS) is None

@@ -53,6 +53,14 @@ class TestZoneFilter:
         assert self.refuse(guaranteed({CPU: 1000, "ephemeral-storage": 1, GPU: 1}), zone(0, cpu=4000)) is None
         assert self.refuse(guaranteed({CPU: 1000, MEMORY: 1}), zone(0, cpu=4000)) == "cannot align container"
 
+    def test_cpu_memory_and_storage_count_as_named_by_every_node(self) -> None:
+        pod = guaranteed({CPU: 1000, MEMORY: 1, "ephemeral-storage": 1})
+        bare = {GPU: 1}
+        assert refuse_pod(NumaPolicy.SINGLE, Scope.CONTAINER, pod, [zone(0, cpu=1000, memory=1)], bare) is None
+        assert refuse_pod(NumaPolicy.SINGLE, Scope.POD, pod, [zone(0, cpu=1000)], bare) == "cannot align pod"
+        pod = guaranteed({CPU: 1000, "hugepages-2Mi": 1})
+        assert refuse_pod(NumaPolicy.SINGLE, Scope.POD, pod, [zone(0, cpu=1000)], bare) == "cannot align pod"
+
     def test_a_zone_beyond_the_mask_is_never_chosen(self) -> None:
         assert self.refuse(guaranteed({CPU: 1000}), zone(64, cpu=4000)) == "cannot align container"
         assert self.refuse(guaranteed({CPU: 1000}), zone(63, cpu=4000)) is None
@@ -134,6 +142,11 @@ class TestLeastZones:
         assert score_least_zones(Scope.CONTAINER, guaranteed({CPU: 2000}, {CPU: 2000}), machine) == 82
         assert score_least_zones(Scope.CONTAINER, guaranteed({CPU: 3000}, {CPU: 2000}), machine) == 0
         assert score_least_zones(Scope.POD, guaranteed({"other": 1}), machine) == 100
+
+    @pytest.mark.parametrize("qos", [KubeQos.BURSTABLE, KubeQos.BEST_EFFORT])
+    def test_pods_that_are_not_guaranteed_are_not_weighed(self, qos: KubeQos) -> None:
+        pod = PodRequest(qos, ({CPU: 9000, GPU: 2},))
+        assert score_least_zones(Scope.CONTAINER, pod, self.machine({CPU: 1000, GPU: 1}, {CPU: 1000, GPU: 1})) == 100
 
     def test_limits_are_checked(self) -> None:
         with pytest.raises(InvalidInput, match="at most 16 zones"):

@@ -136,6 +136,14 @@ class TestVerdicts:
         assert not verdict.is_admitted
         assert verdict.reasons == (f"Unsatisfied NUMA {GPU}",)
 
+    def test_nothing_is_merged_when_a_resource_is_nowhere_and_the_policy_would_refuse(self) -> None:
+        cpu = [Hint(0b01, True, 40), Hint(0b10, False, 60)]
+        for zones in ([0, 1], [0]):
+            verdict = decide_scored(NumaPolicy.RESTRICTED, zones, [{CPU: cpu, GPU: []}])
+            assert verdict[:5] == (sum(1 << zone for zone in zones), False, False, False, 0)
+        verdict = decide_scored(NumaPolicy.SINGLE, [0, 1], [{CPU: cpu, GPU: []}])
+        assert verdict[:5] == (None, False, False, False, 0)
+
     def test_a_clash_tells_what_each_resource_prefers(self) -> None:
         verdict = decide_scored(NumaPolicy.SINGLE, [0, 1], [{CPU: [Hint(0b01, True)]}, {GPU: [Hint(0b10, True)]}])
         assert not verdict.is_admitted

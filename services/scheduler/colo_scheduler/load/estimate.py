@@ -69,16 +69,18 @@ def estimation_until_ms(placed: Placed, policy: LoadPolicy) -> int | None:
     """
     after_placed, after_started = policy.estimated_after_placed_ms, policy.estimated_after_started_ms
     if policy.allow_own_estimation:
-        workload = placed.workload
-        if workload.estimated_after_placed_ms is not None:
-            after_placed = workload.estimated_after_placed_ms
-        if workload.estimated_after_started_ms is not None:
-            after_started = workload.estimated_after_started_ms
+        after_placed = _own_or(placed.workload.estimated_after_placed_ms, after_placed)
+        after_started = _own_or(placed.workload.estimated_after_started_ms, after_started)
     if after_started and after_started > 0 and placed.started_at_ms is not None:
         return placed.started_at_ms + after_started
     if after_placed and after_placed > 0:
         return placed.placed_at_ms + after_placed
     return None
+
+
+def _own_or(own_ms: int | None, policy_ms: int | None) -> int | None:
+    """A workload's own time; one below 0 says as little as none."""
+    return own_ms if own_ms is not None and own_ms >= 0 else policy_ms
 
 
 def needs_estimation(placed: Placed, report: WorkloadLoad | None, load: NodeLoad, policy: LoadPolicy) -> bool:

@@ -49,14 +49,15 @@ def refusal_of(
 ) -> LoadRefusal | None:
     """Why the node must not take the workload, None when it may.
 
-    A node without a report passes: load-awareness improves a placement, it does not forbid one. What exceeds a threshold already
-    is named before what would with the newcomer; resources in order of name.
+    A node without a report passes: load-awareness improves a placement, it does not forbid one. So does every node where all
+    thresholds are 0, an expired report too. What exceeds a threshold already is named before what would with the newcomer;
+    resources in order of name.
     """
     if workload.is_daemon:
         return None
     is_prod = workload.band is PriorityBand.PROD
     thresholds, basis = policy.thresholds_of(own, is_prod=is_prod)
-    if not thresholds or load is None:
+    if not any(thresholds.values()) or load is None:
         return None
     if policy.filter_expired and policy.is_expired(load.updated_at_ms, now_ms):
         return None if policy.place_when_expired else LoadRefusal(kind=RefusalKind.EXPIRED)

@@ -84,7 +84,9 @@ class Loads:
         self._dirty: set[int] = set()
         self._estimates: dict[tuple[bool, int, int], tuple[dict[str, int], IntArray]] = {}
         self._own: set[int] | None = None
-        self._judges = tuple(bool(self.policy.thresholds_of(None, is_prod=is_prod)[0]) for is_prod in (False, True))
+        self._judges = tuple(
+            any(self.policy.thresholds_of(None, is_prod=is_prod)[0].values()) for is_prod in (False, True)
+        )
 
     @property
     def is_heard(self) -> bool:

@@ -87,20 +87,20 @@ class LoadPolicy(Struct, frozen=True, kw_only=True):
     def thresholds_of(self, own: OwnThresholds | None, *, is_prod: bool) -> tuple[Mapping[str, int], UsageBasis | None]:
         """What a workload's node is compared with, and the aggregate that is compared, None for the newest usage.
 
-        Prod thresholds hold for prod work when there are any, else aggregated ones when there are any, else the plain ones.
+        Prod thresholds hold for prod work when one of them is on, else aggregated ones when there are any, else the plain ones.
         """
         own = own or OwnThresholds()
-        prod = own.prod_usage_pct or self.prod_usage_pct
-        if is_prod and prod:
-            return prod, None
+        if self.is_judged_by_prod(own, is_prod=is_prod):
+            return own.prod_usage_pct or self.prod_usage_pct, None
         for aggregated in (own.aggregated, self.aggregated):
             if aggregated is not None and aggregated.is_active:
                 return aggregated.usage_pct, UsageBasis(kind=aggregated.kind, window_ms=aggregated.window_ms)
         return own.usage_pct or self.usage_pct, None
 
     def is_judged_by_prod(self, own: OwnThresholds | None, *, is_prod: bool) -> bool:
-        """Whether a workload's node is compared by what prod work uses there."""
-        return is_prod and bool((own.prod_usage_pct if own else None) or self.prod_usage_pct)
+        """Whether a workload's node is compared by what prod work uses there: it is prod, and a prod threshold is above 0."""
+        prod = (own.prod_usage_pct if own else None) or self.prod_usage_pct
+        return is_prod and any(prod.values())
 
     def is_expired(self, updated_at_ms: int | None, now_ms: int) -> bool:
         """Whether a report of that time says nothing any more. A report without a time never does while expiry is looked at."""

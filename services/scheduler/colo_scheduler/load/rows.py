@@ -126,7 +126,7 @@ class LoadTable:
         self.grow(row + 1)
         rows = self._all
         rows.limit_pct[row], rows.prod_limit_pct[row] = limit_row, prod_limit_row
-        rows.has_limits[row], rows.has_prod_limits[row] = bool(limits), is_prod_judged
+        rows.has_limits[row], rows.has_prod_limits[row] = any(limits.values()), is_prod_judged
         rows.capacity[row] = self.row_of(capacity)
         rows.reported[row] = load is not None
         rows.measured[row] = load is not None and load.usage is not None

@@ -95,7 +95,7 @@ def aggregate_usage(load: NodeLoad, basis: UsageBasis) -> Amounts | None:
         if not aggregate.usage.get(basis.kind):
             continue
         if basis.window_ms == 0:
-            if aggregate.window_ms > 0 and (found is None or aggregate.window_ms >= found.window_ms):
+            if found is None or aggregate.window_ms >= found.window_ms:
                 found = aggregate
         elif aggregate.window_ms == basis.window_ms:
             found = aggregate

@@ -69,8 +69,11 @@ def score_least_zones(scope: Scope, pod: PodRequest, zones: Sequence[DistantZone
     """100 less a step for each zone, and half a step back for the closest; `step = 100 // max_zones`.
 
     In container scope init and app containers take what they need one after the other (lowest ids first), the largest number of
-    zones counts, and all must be closest. 100 when nothing of a zone is requested, 0 when something does not fit.
+    zones counts, and all must be closest. 100 when nothing of a zone is requested, and for pods that are not guaranteed; 0 when
+    something does not fit.
     """
+    if pod.qos is not KubeQos.GUARANTEED:
+        return _MAX_SCORE
     free = {zone.zone: dict(zone.free) for zone in zones}
     requests = [effective_request(pod)] if scope is Scope.POD else [*pod.init_containers, *pod.containers]
     count, is_closest = 0, True

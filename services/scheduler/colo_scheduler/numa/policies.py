@@ -71,8 +71,9 @@ def decide_scored(
                 merged = Merged(all_zones, False)
             return _verdict(merged, True)
         case NumaPolicy.RESTRICTED:
-            admitted = merged.preferred and not reasons
-            return _verdict(merged, admitted, lists, reasons)
+            # What some resource finds nowhere is refused before anything is merged.
+            merged = Merged(all_zones, False) if reasons else merged
+            return _verdict(merged, merged.preferred, lists, reasons)
         case NumaPolicy.SINGLE:
             verdict = _verdict(merged, merged.preferred, lists, reasons)
             return _without_all_zones(verdict, all_zones)

@@ -27,6 +27,8 @@ __all__ = [
 ZONE_ID_END: Final = 64
 """Zones from this id on are never chosen: the foreseen mask has 64 bits."""
 _HOST_LEVEL: Final = ("ephemeral-storage", "storage")
+_EVERY_NODE: Final = (CPU, MEMORY, "ephemeral-storage", "pods")
+"""What the scheduler's view of a node names even where the node does not, then as none of it."""
 
 
 class Scope(StrEnum):
@@ -105,14 +107,16 @@ def refuse_pod(
 
 
 def align(qos: KubeQos, request: Amounts, free: Mapping[int, Amounts], node_allocatable: Amounts) -> int | None:
-    """The lowest zone below ZONE_ID_END that serves every resource; None when there is none, or the node lacks a resource
-    altogether. `free` by zone id; a resource that no zone tells does not mind zones when it is not one of Kubernetes' own."""
+    """The lowest zone below ZONE_ID_END that serves every resource; None when there is none, or the node does not name one.
+
+    `free` by zone id; a resource that no zone tells does not mind zones when it is storage, or not one of Kubernetes' own.
+    """
     zones = set(range(ZONE_ID_END))
     for name in sorted(request):
         need = request[name]
         if need == 0:
             continue
-        if name not in node_allocatable:
+        if name not in node_allocatable and name not in _EVERY_NODE:
             return None
         having = {zone: amounts[name] for zone, amounts in free.items() if name in amounts}
         if not having and (name in _HOST_LEVEL or not is_native(name)):
