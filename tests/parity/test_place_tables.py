@@ -114,6 +114,12 @@ class TestLoad:
         }
         assert failure("crane_dynamic", asked, {"passes": True, "rejected_by": None, "score": 25}) is None
 
+    @pytest.mark.parametrize("allowed", [True, False])
+    def test_own_factors_are_found_under_the_name_of_the_annotation_too(self, allowed: bool) -> None:
+        pod = {"kube_qos": "Burstable", "requests": {"cpu": 1000}, "load_estimated_scaling_factors": {"cpu": 10}}
+        asked = {"kind": "estimate_pod", "pod": pod, "factors": {"cpu": 50}, "allow_customize_estimation": allowed}
+        assert failure("loadaware", asked, {"cpu": 100 if allowed else 500}) is None
+
     def test_a_class_that_nobody_knows_says_nothing(self) -> None:
         asked = {
             "kind": "estimate_pod",

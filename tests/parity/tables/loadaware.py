@@ -39,6 +39,11 @@ def _band(pod: JsonObject) -> PriorityBand:
     return default_band(qos_from_kubernetes(pod.get("kube_qos", "BestEffort"), "kube_qos"))
 
 
+def _own_wish(pod: JsonObject, wish: str) -> Any:
+    """What a pod wishes for itself, with or without a word before it that says so; None for nothing."""
+    return next((value for key, value in pod.items() if key.endswith(wish)), None)
+
+
 def _workload(pod: JsonObject) -> Workload:
     return Workload(
         name=pod.get("name") or "",
@@ -46,9 +51,9 @@ def _workload(pod: JsonObject) -> Workload:
         requests=pod.get("requests") or {},
         limits=pod.get("limits") or {},
         is_daemon=bool(pod.get("daemonset")),
-        factors_pct=pod.get("estimated_scaling_factors") or {},
-        estimated_after_placed_ms=_ms(pod.get(_WISHES[0])),
-        estimated_after_started_ms=_ms(pod.get(_WISHES[1])),
+        factors_pct=_own_wish(pod, "scaling_factors") or {},
+        estimated_after_placed_ms=_ms(_own_wish(pod, _WISHES[0])),
+        estimated_after_started_ms=_ms(_own_wish(pod, _WISHES[1])),
     )
 
 
@@ -157,7 +162,8 @@ def _score(case: JsonObject) -> object:
 
 
 def _estimate_pod(case: JsonObject) -> object:
-    policy = LoadPolicy(factors_pct=case["factors"], allow_own_estimation=True)
+    is_allowed = case.get("allow_customize_estimation", True)
+    policy = LoadPolicy(factors_pct=case["factors"], allow_own_estimation=is_allowed)
     return estimate_of(_workload(case["pod"]), policy)
 
 
