@@ -39,6 +39,20 @@ class TestDevices:
             ),
             ({"gpu_wanted": 4, "used_gpus": [0], "partition_table": _FOURS, "required_scope": "NUMANode"}, None),
             ({"gpu_wanted": 2, "required_scope": "Device"}, None),
+            # A group that is there is kept to, and other devices that are not beside it are missing.
+            (
+                {
+                    "gpu_wanted": 4,
+                    "partition_table": _FOURS,
+                    "gpu_partition_policy": "Prefer",
+                    "required_scope": "NUMANode",
+                    "rdmas": [{"minor": minor, "numa": 0, "pcie": str(minor)} for minor in (0, 1)],
+                    "rdma_wanted": 1,
+                    "joint": True,
+                    "joint_scope": "SamePCIe",
+                },
+                None,
+            ),
             # A table without any group is a table: nothing can be given in groups.
             ({"gpu_wanted": 1, "partition_table": {}}, None),
             ({"gpu_wanted": 1, "partition_table": {}, "gpu_partition_policy": "Prefer"}, {"gpu": [0]}),

@@ -93,15 +93,18 @@ def _ways(case: JsonObject) -> Iterator[tuple[DeviceScope, GpuPartitions]]:
 
 
 def _choose(case: JsonObject) -> object:
+    inventory, locality = _inventory(case), _locality(case)
     for scope, partitions in _ways(case):
-        found = choose_devices(
-            _inventory(case), _requests(case, scope), locality=_locality(case), partitions=partitions
-        )
+        requests = _requests(case, scope)
+        found = choose_devices(inventory, requests, locality=locality, partitions=partitions)
         if isinstance(found, DeviceChoice):
             chosen: dict[str, list[int]] = {}
             for share in found.shares:
                 chosen.setdefault("gpu" if share.kind == GPU else "rdma", []).append(share.device)
             return chosen
+        gpus = [request for request in requests if request.kind == GPU]
+        if partitions.is_honored and isinstance(choose_devices(inventory, gpus, partitions=partitions), DeviceChoice):
+            break  # a group that was found is kept to, whatever else is missing
     return {"error": True}
 
 
