@@ -1,9 +1,10 @@
 """`colo cancel JOB`."""
 
 import sys
-import urllib.parse
 
 from colo_cli.client import Client
+from colo_cli.failure import Failure
+from colo_cli.which_job import ask_job
 
 __all__ = ["cancel"]
 
@@ -12,9 +13,11 @@ def cancel(job: str, /, *, api: str | None = None) -> int:
     """Stop a job for good: waiting replicas are withdrawn, running ones get SIGTERM, grace, SIGKILL.
 
     Args:
-        job: The job's id.
+        job: The job's id, the beginning of it, or its name.
         api: Address of the gateway.
     """
-    answer = Client(api).call("DELETE", f"/v1/jobs/{urllib.parse.quote(job, safe='')}")
+    if "/" in job:
+        raise Failure(f"job: must name a job, which is cancelled as a whole (got {job})", 2)
+    answer = ask_job(Client(api), job, method="DELETE")
     sys.stdout.write(f"{answer['job']} {answer['state']}\n")
     return 0

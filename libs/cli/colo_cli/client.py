@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 from typing import Any, Final
 
-from colo_cli.failure import Failure
+from colo_cli.failure import Failure, Refused
 
 __all__ = ["DEFAULT_API", "Client"]
 
@@ -25,7 +25,8 @@ class Client:
             raise Failure(f"api: must begin with http:// or https:// (got {self.api!r})", 2)
 
     def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Any:
-        """The reply as plain values. Raises Failure: status 2 for a refused input (400, 413), else 1."""
+        """The reply as plain values. Raises Failure: status 2 for a refused input (400, 413), else 1;
+        it is a Refused when the gateway said no."""
         request = urllib.request.Request(self.api + path, data=body, method=method, headers=headers)
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:
@@ -62,10 +63,12 @@ class Client:
             raise Failure(f"the stream of {self.api} broke: {error}") from error
 
 
-def _refused(error: urllib.error.HTTPError) -> Failure:
+def _refused(error: urllib.error.HTTPError) -> Refused:
+    field = ""
     try:
         problem = json.loads(error.read())
+        field = str(problem["field"])
         sentence = f"{problem['field']}: {problem['rule']}" + (f" (got {problem['got']})" if problem.get("got") else "")
     except (ValueError, KeyError, TypeError):
         sentence = f"the gateway answered {error.code} {error.reason}"
-    return Failure(sentence, 2 if error.code in (400, 413) else 1)
+    return Refused(sentence, 2 if error.code in (400, 413) else 1, error.code, field)

@@ -1,4 +1,4 @@
-"""`colo explain job ID` and `colo explain overcommit NODE`."""
+"""`colo explain job JOB` and `colo explain overcommit NODE`."""
 
 import json
 import urllib.parse
@@ -8,7 +8,8 @@ from cyclopts import Parameter
 
 from colo_cli.client import Client
 from colo_cli.holds import holds_text
-from colo_cli.output import Format, bytes_text, cpu_text, print_data, print_table, span_text
+from colo_cli.output import Format, bytes_text, counted, cpu_text, print_data, print_table, span_text
+from colo_cli.which_job import ask_job, split_replica
 
 __all__ = ["job", "names_text", "overcommit"]
 
@@ -22,17 +23,18 @@ def job(job: str, /, *, replica: str = "", output: Output = "table", api: str | 
     """Say why each replica is where it is, or what it waits for.
 
     Args:
-        job: The job's id.
-        replica: Only this replica ("job/task/index").
+        job: The job's id, the beginning of it, or its name; "job/task/index" for one replica.
+        replica: Only this replica ("task/index").
         output: table, json or yaml.
         api: Address of the gateway.
     """
-    answer = Client(api).get(f"/v1/jobs/{urllib.parse.quote(job, safe='')}/explain", replica=replica)
+    job, replica = split_replica(job, replica)
+    answer = ask_job(Client(api), job, "explain", replica=replica)
     if output != "table":
         print_data(answer, output)
         return 0
     summary = answer["job"]["summary"]
-    print(f"{summary['job']}: {summary['state']}, queue {summary['queue']}, {summary['replicas']} replicas")
+    print(f"{summary['job']}: {summary['state']}, queue {summary['queue']}, {counted(summary['replicas'], 'replica')}")
     print()
     for item in answer["replicas"]:
         print(f"{item['replica']}: {item['sentence']}")

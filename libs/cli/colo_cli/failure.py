@@ -1,6 +1,6 @@
 """How a command says no."""
 
-__all__ = ["Failure"]
+__all__ = ["Failure", "Refused"]
 
 
 class Failure(Exception):
@@ -9,3 +9,12 @@ class Failure(Exception):
     def __init__(self, sentence: str, status: int = 1) -> None:
         super().__init__(sentence)
         self.status = status
+
+
+class Refused(Failure):
+    """The gateway said no: `code` is the HTTP status, `field` what broke a rule, empty where it did not say."""
+
+    def __init__(self, sentence: str, status: int, code: int, field: str) -> None:
+        super().__init__(sentence, status)
+        self.code = code
+        self.field = field

@@ -1,14 +1,16 @@
-"""`colo get jobs|nodes|queues`."""
+"""`colo get jobs|job|nodes|queues`."""
 
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from colo_cli.client import Client
-from colo_cli.output import Format, bytes_text, cpu_text, print_data, print_table, span_text
+from colo_cli.output import Format, bytes_text, counted, cpu_text, print_data, print_table, span_text
+from colo_cli.which_job import ask_job
 
-__all__ = ["jobs", "nodes", "queues"]
+__all__ = ["job", "jobs", "nodes", "queues"]
 
+_REPLICAS_SHOWN = 100
 Output = Annotated[Format, Parameter(name=["--output", "-o"])]
 
 
@@ -44,6 +46,48 @@ def jobs(
     ]
     header = ["JOB", "QUEUE", "STATE", "REPLICAS>", "WAITING>", "RUNNING>", "SUCCEEDED>", "FAILED>"]
     print_table(header, rows, "no jobs")
+    more = answer["total"] - len(rows)
+    if more > 0:
+        print(f"and {more} more; --limit tells so many")
+    return 0
+
+
+def job(job: str, /, *, output: Output = "table", api: str | None = None) -> int:
+    """Show one job and its replicas.
+
+    Args:
+        job: The job's id, the beginning of it, or its name.
+        output: table, json or yaml.
+        api: Address of the gateway.
+    """
+    answer = ask_job(Client(api), job)
+    if output != "table":
+        print_data(answer, output)
+        return 0
+    summary = answer["summary"]
+    print(
+        f"{summary['job']}: {summary['state']}, queue {summary['queue']}, class {answer['spec'].get('qos', 'BE')}, "
+        f"{counted(summary['replicas'], 'replica')}\n"
+    )
+    rows = [
+        [
+            each["replica"],
+            each["state"],
+            each["node"] or "-",
+            ",".join(map(str, each["zones"])) or "-",
+            str(each["attempt"]),
+            str(each["retries"]),
+            str(each["evictions"]),
+            "-" if each["exit_code"] is None else str(each["exit_code"]),
+            each["reason"],
+        ]
+        for each in answer["replicas"][:_REPLICAS_SHOWN]
+    ]
+    header = ["REPLICA", "STATE", "NODE", "ZONES", "ATTEMPT>", "RETRIES>", "EVICTIONS>", "EXIT>", "REASON"]
+    print_table(header, rows, "no replicas")
+    more = len(answer["replicas"]) - len(rows)
+    if more > 0:
+        print(f"and {more} more; --output json tells them")
     return 0
 
 

@@ -10,12 +10,10 @@ _WHOLE_PCT = 100
 
 
 def holds_text(place: dict[str, Any]) -> str:
-    """Zones with CPU and memory, then "CPUs 4-7", "gpu 0", "gpu 1 (50 %, 8.0Gi)", "512Mi in pages of 2Mi of zone 0"; "nothing".
+    """Zones with CPU and memory, then "CPUs 4-7", "gpu 0", "gpu 1 (50 %, 8Gi)", "512Mi in pages of 2Mi of zone 0"; "nothing".
 
     `place` has the fields of a placement, or of what a reservation holds, as JSON; those that its sender left out are empty.
     """
-    from colo_common.model.quantity import format_bytes
-
     zones = [
         f"zone {each['zone']}: {cpu_text(each['cpu_mcpu'])} CPU, {bytes_text(each['memory_bytes'])}"
         for each in place["zones"]
@@ -23,7 +21,7 @@ def holds_text(place: dict[str, Any]) -> str:
     cpus = [f"CPUs {place['cpus']}"] if place.get("cpus") else []
     devices = [_device_text(each) for each in place.get("devices", [])]
     pages = [
-        f"{format_bytes(each['total_bytes'])} in pages of {format_bytes(each['page_bytes'])} of zone {each['zone']}"
+        f"{bytes_text(each['total_bytes'])} in pages of {bytes_text(each['page_bytes'])} of zone {each['zone']}"
         for each in place.get("huge_pages", [])
     ]
     return "; ".join([*zones, *cpus, *devices, *pages]) or "nothing"

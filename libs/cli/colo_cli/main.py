@@ -17,7 +17,7 @@ app = App(
     # `main` answers Ctrl-C: what was asked to end and ended did well.
     suppress_keyboard_interrupt=False,
 )
-get = App(name="get", help="List jobs, nodes, queues or reservations.")
+get = App(name="get", help="List jobs, nodes, queues or reservations; show one job.")
 explain = App(name="explain", help="Say why: where a job's replicas are, or what a node may promise.")
 app.command(get)
 app.command(explain)
@@ -36,6 +36,7 @@ for _name, _help in _COMMANDS:
     app.command(f"colo_cli.{_name}:{_name}", name=_name, help=_help)
 for _name, _help in (
     ("jobs", "Jobs, newest first."),
+    ("job", "One job and its replicas."),
     ("nodes", "Nodes with usage and allocatable."),
     ("queues", "Queues with counts."),
 ):

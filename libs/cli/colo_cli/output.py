@@ -5,7 +5,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Literal
 
-__all__ = ["Format", "ago", "bytes_text", "cpu_text", "print_data", "print_table", "span_text"]
+from colo_common.model.quantity import bytes_text, cpu_text
+
+__all__ = ["Format", "ago", "bytes_text", "counted", "cpu_text", "print_data", "print_table", "span_text"]
 
 Format = Literal["table", "json", "yaml"]
 
@@ -38,14 +40,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], empty: st
     console.print(table)
 
 
-def cpu_text(mcpu: int) -> str:
-    """CPUs with one decimal, rounded to nearest."""
-    return f"{mcpu / 1000:.1f}"
-
-
-def bytes_text(count: int) -> str:
-    """GiB with one decimal, rounded to nearest."""
-    return f"{count / (1 << 30):.1f}Gi"
+def counted(number: int, what: str) -> str:
+    """ "1 replica", "2 replicas"."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def span_text(span_ms: int) -> str:

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from colo_cli.client import Client
 from colo_cli.failure import Failure
-from colo_cli.output import Format, bytes_text, cpu_text, print_data, print_table
+from colo_cli.output import Format, bytes_text, counted, cpu_text, print_data, print_table
 from colo_cli.submit import read_job_file
 
 __all__ = ["devices_text", "nearest_text", "never_text", "plan", "reason_text"]
@@ -47,9 +47,11 @@ def plan(
 
 def _print(answer: dict[str, Any]) -> None:
     verdict = "fits" if answer["fits"] else "does not fit"
-    print(f"{verdict}: {answer['placed']} of {answer['replicas']} replicas on the {answer['nodes']} nodes known now")
+    replicas, nodes = counted(answer["replicas"], "replica"), counted(answer["nodes"], "node")
+    print(f"{verdict}: {answer['placed']} of {replicas} on the {nodes} known now")
     if answer["waiting"]:
-        print(f"{answer['waiting']} replicas of other jobs wait now and may come first")
+        wait = "replica of another job waits" if answer["waiting"] == 1 else "replicas of other jobs wait"
+        print(f"{answer['waiting']} {wait} now and may come first")
     for task in answer["tasks"]:
         print(f"\n{task['task']}: {task['placed']} of {task['replicas']}")
         if task["nodes"]:
@@ -86,8 +88,9 @@ def devices_text(shares: list[dict[str, Any]]) -> str:
 
 def _print_reasons(task: dict[str, Any]) -> None:
     for count in task["counts"]:
-        print(f"  {count['nodes']} nodes: {reason_text(count['reason'])} ({count['reason']})")
-    if task["nearest"] is not None:
+        print(f"  {counted(count['nodes'], 'node')}: {reason_text(count['reason'])} ({count['reason']})")
+    # What is no amount was said by its reason.
+    if task["nearest"] is not None and task["nearest"]["unit"] != "condition":
         print(f"  nearest: {nearest_text(task['nearest'])}")
 
 

@@ -1,12 +1,12 @@
 """`colo trace JOB`: the spans of a placement as a tree, without a tracing back end."""
 
-import urllib.parse
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from colo_cli.client import Client
 from colo_cli.output import Format, print_data
+from colo_cli.which_job import ask_job, split_replica
 
 __all__ = ["trace"]
 
@@ -22,12 +22,13 @@ def trace(
     """Print the trace of a replica's newest placement.
 
     Args:
-        job: The job's id.
-        replica: This replica ("job/task/index"); the first one when absent.
+        job: The job's id, the beginning of it, or its name; "job/task/index" for one replica.
+        replica: This replica ("task/index"); the first one when absent.
         output: table (a tree), json or yaml.
         api: Address of the gateway.
     """
-    answer = Client(api).get(f"/v1/jobs/{urllib.parse.quote(job, safe='')}/trace", replica=replica)
+    job, replica = split_replica(job, replica)
+    answer = ask_job(Client(api), job, "trace", replica=replica)
     if output != "table":
         print_data(answer, output)
         return 0

@@ -1,13 +1,13 @@
 """`colo watch`: one line for each fact, as it happens."""
 
 import json
-from typing import Any
+import sys
 
 from colo_cli.client import Client
+from colo_cli.fact_text import fact_text
+from colo_cli.which_job import find_job
 
 __all__ = ["watch"]
-
-_HEAD = {"at_ms", "producer", "boot_id", "seq", "sent_us"}
 
 
 def watch(
@@ -24,29 +24,23 @@ def watch(
     Args:
         types: Only these fact types, separated by commas (PlacementsDecided,EvictionRequested,...).
         node: Only facts of this node.
-        job: Only facts of this job.
+        job: Only facts of this job: its id, the beginning of it, or its name.
         since: Resume after this position of the tape; 0 replays what is kept.
         json_lines: One JSON object a line instead of text.
         api: Address of the gateway.
     """
+    client = Client(api)
+    if job:
+        found = find_job(client, job)
+        if found is None:
+            sys.stderr.write(f"colo: no job {job} is known now; waiting for facts of one with this id\n")
+        job = found or job
     try:
-        for name, body in Client(api).events(types=types, node=node, job=job, since=since):
+        for name, body in client.events(types=types, node=node, job=job, since=since):
             if json_lines:
                 print(json.dumps({"type": name, **body}), flush=True)
             else:
-                print(f"{name:<22} {_line(body)}", flush=True)
+                print(f"{name:<22} {fact_text(body)}", flush=True)
     except KeyboardInterrupt:
         pass
     return 0
-
-
-def _line(body: dict[str, Any]) -> str:
-    parts = []
-    for key, value in body.items():
-        if key in _HEAD or value in ("", None, [], {}):
-            continue
-        if isinstance(value, list | dict):
-            parts.append(f"{key}[{len(value)}]")
-        else:
-            parts.append(f"{key}={value}")
-    return " ".join(parts)[:300]

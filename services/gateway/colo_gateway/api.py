@@ -30,6 +30,8 @@ from colo_gateway.traces import span_tree
 __all__ = ["Api", "refuse_as_problem"]
 
 _JOB_ID_MAX: Final = 80
+# More than any name may have: what is cut off could not be one.
+_NAME_MAX: Final = 256
 
 
 class Api:
@@ -109,8 +111,8 @@ class Api:
         except InvalidInput as error:
             return invalid_of(error)
         states = tuple(state for state in request.query.get("state", "").split(",") if state)
-        ask = rq.ListJobs(states=states, queue=request.query.get("queue", ""), limit=limit)
-        return answer_of(await self._asker.ask(ask))
+        given = {name: request.query.get(name, "")[:_NAME_MAX] for name in ("queue", "name", "prefix")}
+        return answer_of(await self._asker.ask(rq.ListJobs(states=states, limit=limit, **given)))
 
     async def get_job(self, request: web.Request) -> web.Response:
         """GET /v1/jobs/{job}."""

@@ -43,7 +43,7 @@ def get_job(jobs: Mapping[str, Job], asked: GetJob) -> JobDetail | Refusal:
 
 
 def list_jobs(jobs: Mapping[str, Job], asked: ListJobs) -> JobList | Refusal:
-    """The newest jobs in the states and queue asked for; `total` counts all of them."""
+    """The newest jobs in the states and queue, and with the name or beginning of an id asked for; `total` counts all of them."""
     if not 1 <= asked.limit <= LIST_MAX:
         return Refusal(code=400, field="limit", rule=f"must be from 1 to {LIST_MAX}", got=str(asked.limit))
     for state in asked.states:
@@ -53,7 +53,10 @@ def list_jobs(jobs: Mapping[str, Job], asked: ListJobs) -> JobList | Refusal:
     found = [
         job
         for job in jobs.values()
-        if (not asked.states or job.record.state in asked.states) and (not asked.queue or job.spec.queue == asked.queue)
+        if (not asked.states or job.record.state in asked.states)
+        and (not asked.queue or job.spec.queue == asked.queue)
+        and (not asked.name or job.spec.name == asked.name)
+        and job.id.startswith(asked.prefix)
     ]
     newest = nlargest(asked.limit, found, key=lambda job: (job.record.submitted_at_ms, job.id))
     return JobList(jobs=tuple(summary_of(job) for job in newest), total=len(found))

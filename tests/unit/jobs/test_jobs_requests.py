@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from colo_common.events.requests import (
     CancelJob,
@@ -104,6 +105,16 @@ def test_jobs_are_listed_newest_first_and_counted(world: JobsWorld) -> None:
     assert answer.total == 4
     assert [job.job for job in world.ask(ListJobs(states=("Terminated",))).jobs] == ["j3"]
     assert world.ask(ListJobs(queue="night")).total == 0
+
+
+def test_jobs_are_listed_by_the_name_in_their_file_and_by_the_beginning_of_their_id(world: JobsWorld) -> None:
+    for number, name in enumerate(("web", "web", "web-2")):
+        world.now_ms += 10
+        world.submit(structs.replace(a_spec(), name=name), job=f"{name}-{number}")
+    assert [job.job for job in world.ask(ListJobs(name="web")).jobs] == ["web-1", "web-0"]
+    assert [job.job for job in world.ask(ListJobs(prefix="web-2")).jobs] == ["web-2-2"]
+    assert world.ask(ListJobs(prefix="web", limit=1)).total == 3
+    assert world.ask(ListJobs(name="we")).total == 0
 
 
 @pytest.mark.parametrize("asked", [ListJobs(limit=0), ListJobs(limit=1_001), ListJobs(states=("Lost",))])
