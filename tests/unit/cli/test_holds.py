@@ -15,7 +15,7 @@ from colo_common.model.placement import DeviceShare, Placement, ZoneHugePages
 from tests.support.builders import GIB, a_placement
 
 MIB = 1 << 20
-ZONE = "zone 0: 1.0 CPU, 1.0Gi"
+ZONE = "zone 0: 1 CPU, 1Gi"
 
 
 def as_json(placement: Placement) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def as_json(placement: Placement) -> dict[str, Any]:
         ({"devices": (DeviceShare(kind="gpu", device=1, zone=0, memory_bytes=80 * GIB),)}, f"{ZONE}; gpu 1"),
         (
             {"devices": (DeviceShare(kind="gpu", device=0, zone=0, core_pct=50, memory_bytes=8 * GIB),)},
-            f"{ZONE}; gpu 0 (50 %, 8.0Gi)",
+            f"{ZONE}; gpu 0 (50 %, 8Gi)",
         ),
         ({"devices": (DeviceShare(kind="nic", device=0, zone=0, core_pct=25),)}, f"{ZONE}; nic 0 (25 %)"),
         (

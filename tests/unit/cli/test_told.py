@@ -50,7 +50,7 @@ def test_what_is_left_of_its_time_is_told_by_the_clock_of_the_cluster(
 ) -> None:
     one, row = told(monkeypatch, capsys)
     assert one.startswith("night: Available on n1, ends in 3h00m\n")
-    assert "  reserved: zone 0: 2.0 CPU" in one
+    assert "  reserved: zone 0: 2 CPU" in one
     assert row.endswith("3h00m")
     one, row = told(monkeypatch, capsys, expires_at_ms=None)
     assert one.startswith("night: Available on n1, never ends\n")

@@ -6,7 +6,9 @@ import pytest
 
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.quantity import (
+    bytes_text,
     ceil_div,
+    cpu_text,
     format_bytes,
     format_mcpu,
     parse_batch_mcpu,
@@ -158,3 +160,29 @@ def test_a_division_rounds_up_as_its_name_says() -> None:
 def test_a_denominator_that_is_not_positive_is_a_defect(denominator: int) -> None:
     with pytest.raises(InvariantBroken, match="positive denominator"):
         ceil_div(1, denominator)
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (0, "0"),
+        (1, "1 byte"),
+        (1023, "1023 bytes"),
+        (512 << 10, "512Ki"),
+        (64 << 20, "64Mi"),
+        (3 << 29, "1.5Gi"),
+        ((1 << 30) - 1, "1023.99Mi"),
+        (100 << 30, "100Gi"),
+        (-(3 << 29), "-1.5Gi"),
+        (2 << 60, "2Ei"),
+    ],
+)
+def test_a_size_is_told_in_its_largest_unit_and_never_rounded_up(size_bytes: int, text: str) -> None:
+    assert bytes_text(size_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "text"), [(0, "0"), (1, "0.001"), (50, "0.05"), (1500, "1.5"), (64_000, "64"), (-3_700, "-3.7")]
+)
+def test_cpus_are_told_exactly(mcpu: int, text: str) -> None:
+    assert cpu_text(mcpu) == text

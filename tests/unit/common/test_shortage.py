@@ -28,7 +28,7 @@ GIB = 1 << 30
             GIB,
             GIB - 1,
             0,
-            "1 bytes of memory short in zone 0 of node-07 (1023.99Mi of 1Gi)",
+            "1 byte of memory short in zone 0 of node-07 (1023.99Mi of 1Gi)",
         ),
         (
             Reason.HUGE_PAGES_SHORT,
@@ -38,14 +38,14 @@ GIB = 1 << 30
             1,
             "4Mi of huge pages short in zone 1 of node-07 (2Mi of 6Mi)",
         ),
-        (Reason.ZONE_FIT_SHORT, "bytes", 4096, 0, 1, "4Ki of memory short in zone 1 of node-07 (0 bytes of 4Ki)"),
+        (Reason.ZONE_FIT_SHORT, "bytes", 4096, 0, 1, "4Ki of memory short in zone 1 of node-07 (0 of 4Ki)"),
         (
             Reason.ZONE_FIT_SHORT,
             "huge-page-bytes",
             8,
             0,
             1,
-            "8 bytes of huge pages short in zone 1 of node-07 (0 bytes of 8 bytes)",
+            "8 bytes of huge pages short in zone 1 of node-07 (0 of 8 bytes)",
         ),
         (Reason.CPUS_SHORT, "cpus", 4, 3, None, "1 CPU of its own short in node-07 (3 of 4)"),
         (Reason.CPUS_SHORT, "cpus", 4, 2, 0, "2 CPUs of its own short in zone 0 of node-07 (2 of 4)"),
@@ -79,8 +79,15 @@ def test_a_nearest_miss_is_told_by_what_is_short_and_where(
         (Reason.BATCH_CPU_SHORT, "mcpu", 60_000, 16_000, "a machine has 16 CPU at most (n1), it needs 60"),
         (Reason.MEMORY_SHORT, "bytes", 9 * GIB, 8 * GIB, "a machine has 8Gi of memory at most (n1), it needs 9Gi"),
         (Reason.CPUS_SHORT, "cpus", 17, 15, "a machine has 15 CPUs of its own at most (n1), it needs 17"),
-        (Reason.DEVICE_UNKNOWN, "gpu", 1, 0, "a machine has 0 gpu at most (n1), it needs 1"),
-        (Reason.HUGE_PAGES_SHORT, "bytes", 4096, 0, "a machine has 0 bytes of huge pages at most (n1), it needs 4Ki"),
+        (Reason.DEVICE_UNKNOWN, "gpu", 1, 0, "no machine has any gpu, it needs 1"),
+        (
+            Reason.DEVICE_SHORT,
+            "of memory on one gpu",
+            900 * GIB,
+            80 * GIB,
+            "a machine has 80Gi of memory on one gpu at most (n1), it needs 900Gi",
+        ),
+        (Reason.HUGE_PAGES_SHORT, "bytes", 4096, 0, "no machine has any huge pages, it needs 4Ki"),
     ],
 )
 def test_what_no_machine_has_enough_of(reason: str, unit: str, need: int, have: int, text: str) -> None:

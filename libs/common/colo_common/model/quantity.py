@@ -49,6 +49,9 @@ _BINARY_SUFFIXES: Final = {
     "Pi": Fraction(2**50),
     "Ei": Fraction(2**60),
 }
+_LARGEST_FIRST: Final = tuple(
+    (suffix, factor.numerator) for suffix, factor in sorted(_BINARY_SUFFIXES.items(), key=lambda item: -item[1])
+)
 _BYTE_SUFFIXES: Final = {**_DECIMAL_SUFFIXES, **_BINARY_SUFFIXES}
 _CPU_SUFFIXES: Final = {name: _DECIMAL_SUFFIXES[name] for name in ("n", "u", "m", "", "k")} | {"c": Fraction(1)}
 
@@ -115,10 +118,33 @@ def format_bytes(size_bytes: int) -> str:
     """Return the text with the largest binary unit that divides the size, so that parse_bytes reads it back exactly."""
     if size_bytes == 0:
         return "0"
-    for suffix, factor in sorted(_BINARY_SUFFIXES.items(), key=lambda item: item[1], reverse=True):
-        if size_bytes % factor.numerator == 0:
-            return f"{size_bytes // factor.numerator}{suffix}"
+    for suffix, factor in _LARGEST_FIRST:
+        if size_bytes % factor == 0:
+            return f"{size_bytes // factor}{suffix}"
     return str(size_bytes)
+
+
+def cpu_text(mcpu: int) -> str:
+    """Return CPUs for people, exact: "2", "1.5", "0.064"."""
+    return _trimmed(f"{'-' if mcpu < 0 else ''}{abs(mcpu) // MCPU_PER_CPU}.{abs(mcpu) % MCPU_PER_CPU:03d}")
+
+
+def bytes_text(size_bytes: int) -> str:
+    """Return a size for people in its largest binary unit, toward 0 to a hundredth of that: "64Mi", "1.5Gi", "-2.09Gi".
+
+    What is left out is below a hundredth of what is told; below 1Ki it is told in bytes ("100 bytes").
+    """
+    size = abs(size_bytes)
+    sign = "-" if size_bytes < 0 else ""
+    for suffix, factor in _LARGEST_FIRST:
+        if size >= factor:
+            hundredths = size * 100 // factor
+            return f"{sign}{_trimmed(f'{hundredths // 100}.{hundredths % 100:02d}')}{suffix}"
+    return f"{size_bytes} byte{'' if size == 1 else 's'}" if size else "0"
+
+
+def _trimmed(decimal: str) -> str:
+    return decimal.rstrip("0").rstrip(".")
 
 
 def ceil_div(numerator: int, denominator: int) -> int:

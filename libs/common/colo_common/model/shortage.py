@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from colo_common.model.quantity import bytes_text, cpu_text
 from colo_common.model.reasons import SENTENCES, Reason
 
-__all__ = ["CONDITION", "LOAD_UNITS", "amount_text", "most_text", "shortage_text"]
+__all__ = ["CONDITION", "DEVICE_MEMORY", "LOAD_UNITS", "amount_text", "most_text", "shortage_text"]
 
 CONDITION: Final = "condition"
 """The unit of what holds or does not hold: there is no amount to tell."""
+
+DEVICE_MEMORY: Final = "of memory on "
+"""How the unit of the memory of devices begins, which is counted in bytes: "of memory on one gpu", "of memory on each of 4 gpu"."""
 
 LOAD_UNITS: Final = {
     "cpu-load-pct": "CPU load",
@@ -24,7 +28,7 @@ LOAD_UNITS: Final = {
 """The units of load in percent of a machine: there `have` is above `need`, which is the most that is allowed."""
 
 _BATCH_REPLICAS: Final = "batch-replicas"
-_BINARY: Final = (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
+_BYTE_UNITS: Final = ("bytes", "huge-page-bytes")
 
 
 def shortage_text(*, node: str, reason: str, need: int, have: int, unit: str, zone: int | None = None) -> str:
@@ -45,6 +49,8 @@ def most_text(*, node: str, reason: str, need: int, have: int, unit: str, zone: 
     if unit == CONDITION:
         return f"{_sentence(reason)} ({node}, and all others)"
     what, where = ("machine", node) if zone is None else ("NUMA node", f"zone {zone} of {node}")
+    if have <= 0:
+        return f"no {what} has any {_thing(unit, reason)}, it needs {_number(need, unit)}"
     return f"a {what} has {amount_text(have, unit, reason)} at most ({where}), it needs {_number(need, unit)}"
 
 
@@ -55,25 +61,29 @@ def amount_text(value: int, unit: str, reason: str = "") -> str:
         case "mcpu":
             return f"{number} CPU"
         case "bytes" | "huge-page-bytes":
-            is_pages = unit != "bytes" or reason == Reason.HUGE_PAGES_SHORT
-            return f"{number} of {'huge pages' if is_pages else 'memory'}"
+            return f"{number} of {_thing(unit, reason)}"
         case "cpus":
             return f"{number} CPU{'' if value == 1 else 's'} of its own"
         case _:
             return f"{number} {unit}"
 
 
+def _thing(unit: str, reason: str) -> str:
+    match unit:
+        case "mcpu":
+            return "CPU"
+        case "bytes" | "huge-page-bytes":
+            return "huge pages" if unit != "bytes" or reason == Reason.HUGE_PAGES_SHORT else "memory"
+        case "cpus":
+            return "CPUs to give away"
+        case _:
+            return unit.removeprefix("of ")
+
+
 def _number(value: int, unit: str) -> str:
     if unit == "mcpu":
-        return f"{value / 1000:.3f}".rstrip("0").rstrip(".")
-    if unit not in ("bytes", "huge-page-bytes"):
-        return str(value)
-    for suffix, bits in _BINARY:
-        if value >> bits:
-            # To a hundredth, rounded down; a rest below that is not worth a line of digits.
-            hundredths = value * 100 >> bits
-            return f"{hundredths / 100:.2f}".rstrip("0").rstrip(".") + suffix
-    return f"{value} bytes"
+        return cpu_text(value)
+    return bytes_text(value) if unit in _BYTE_UNITS or unit.startswith(DEVICE_MEMORY) else str(value)
 
 
 def _sentence(reason: str) -> str:
