@@ -56,6 +56,9 @@ def check_rules(rules: NodeRules, field: str = "rules") -> None:
     """Raise InvalidInput for what is wrong on every machine: a malformed CPU list, a number out of its range."""
     for name in _CPU_LISTS:
         CpuSet.parse(getattr(rules, name), f"{field}_{name}")
+    if rules.kubelet_pinned_cpus:
+        rule = "must not be said: it is read from kubelet_state; CPUs that the kubelet keeps are kubelet_reserved_cpus"
+        raise InvalidInput(f"{field}_kubelet_pinned_cpus", rule, rules.kubelet_pinned_cpus)
     without_lists = structs.replace(rules, reserved_cpus="", kubelet_reserved_cpus="", system_cpus="")
     without_lists.validate(
         uniform_topology(sockets=1, zones_per_socket=1, cpus_per_zone=1, memory_bytes_per_zone=1, threads_per_core=1)
@@ -65,7 +68,7 @@ def check_rules(rules: NodeRules, field: str = "rules") -> None:
 def fitting_rules(rules: NodeRules, topology: NodeTopology, assumed: list[str], pinned: CpuSet = _NO_CPUS) -> NodeRules:
     """The rules with CPU lists in canonical form, less CPUs that are not online; `assumed` gets a sentence for each such list.
 
-    CPUs that the kubelet `pinned` are among its reserved ones.
+    CPUs that the kubelet `pinned` are among its reserved ones; those that nobody lists are told apart, as they come back.
     """
     online = CpuSet.from_iterable(cpu.cpu for cpu in topology.cpus)
     changes = {}
@@ -74,6 +77,7 @@ def fitting_rules(rules: NodeRules, topology: NodeTopology, assumed: list[str], 
         if listed - online:
             assumed.append(f"rules_{name} names the CPUs {listed - online}, which are not online; they are left out")
         if name == "kubelet_reserved_cpus":
+            changes["kubelet_pinned_cpus"] = ((pinned - listed) & online).format()
             listed |= pinned
         changes[name] = (listed & online).format()
     return structs.replace(rules, **changes)

@@ -1,20 +1,24 @@
 """What no node could ever hold, however empty: such a request waits for another machine, not for room."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
 from msgspec import structs
 
 from colo_common.events.placement import NearestMiss
+from colo_common.model.constraints import DeviceRequest
 from colo_common.model.qos import QosClass
 from colo_common.model.reasons import Reason
+from colo_common.model.shortage import DEVICE_MEMORY
 from colo_scheduler.cluster import Cluster, Node, View
 from colo_scheduler.device.layout import DeviceAsk, DeviceLayout, ask_of, never_holds
+from colo_scheduler.device.need import need_of
 from colo_scheduler.filters import free_reason
+from colo_scheduler.inventory import CPU_MCPU, amplified
 from colo_scheduler.pool import PoolName
 from colo_scheduler.request import RequestClass
-from colo_scheduler.zones import IntArray, cpu_held_together, parts_of_rows
+from colo_scheduler.zones import CPU_MAX_MCPU, IntArray, cpu_held_together, parts_of_rows
 
 __all__ = ["layout_shortage", "too_large"]
 
@@ -54,15 +58,35 @@ def _too_large_whole(cluster: Cluster, request: RequestClass) -> NearestMiss | N
 
 
 def _too_large_online(view: View, request: RequestClass, known: IntArray) -> NearestMiss | None:
-    """By what the nodes' own rules leave of them."""
+    """By what the nodes' own rules leave of them for good."""
     pool = view.pool(PoolName.PROD)
+    cpu, memory = pool.allocatable_cpu[known], pool.allocatable_memory[known]
+    if int(cpu.max()) < request.cpu_mcpu:
+        # What a kubelet pinned comes back: looked at only where it decides.
+        cpu = cpu + _coming_back(view, known).sum(axis=1)
     for reason, have, need, unit in (
-        (Reason.BATCH_CPU_SHORT, pool.allocatable_cpu[known], request.cpu_mcpu, "mcpu"),
-        (Reason.BATCH_MEMORY_SHORT, pool.allocatable_memory[known], request.memory_bytes, "bytes"),
+        (Reason.BATCH_CPU_SHORT, cpu, request.cpu_mcpu, "mcpu"),
+        (Reason.BATCH_MEMORY_SHORT, memory, request.memory_bytes, "bytes"),
     ):
         if int(have.max()) < need:
             return _most(view.nodes, known, have, free_reason(reason, request), need, unit)
     return None
+
+
+def _coming_back(view: View, known: IntArray) -> IntArray:
+    """The CPU that prod work may be given when pods end to which a kubelet pinned it: by row and column, as the node claims it."""
+    back = np.zeros((known.size, view.pool(PoolName.PROD).columns), dtype=np.int64)
+    for index, row in enumerate(known.tolist()):
+        inventory = view.stock.of(row)
+        if inventory is None or not inventory.returning:
+            continue
+        kept = {share.zone: share.cpu_mcpu for share in view.nodes[row].reserved}
+        now = view.pools[PoolName.PROD].rows[row].allocatable_cpu
+        for slot, zone in enumerate(inventory.topology.zones):
+            returned = (inventory.cpus.cpus_of_zone(zone.zone).mask & inventory.returning).bit_count() * CPU_MCPU
+            whole = amplified(max(0, zone.cpu_capacity_mcpu - kept.get(zone.zone, 0) + returned), inventory.rules)
+            back[index, slot] = max(0, min(whole, CPU_MAX_MCPU) - now[slot])
+    return back
 
 
 def _too_large_for_a_zone(cluster: Cluster, view: View, request: RequestClass, known: IntArray) -> NearestMiss | None:
@@ -77,6 +101,8 @@ def _too_large_for_a_zone(cluster: Cluster, view: View, request: RequestClass, k
     if not has_memory.any():
         return _most_in_a_zone(view, known, memory, Reason.ZONE_FIT_SHORT, request.memory_bytes, "bytes")
     # What a zone has is told of those that have the memory.
+    if request.is_prod and int(cpu[has_memory].max()) < request.cpu_mcpu:
+        cpu = cpu + _coming_back(view, known)
     cpu = np.where(has_memory, cpu, 0)
     if int(cpu.max()) >= request.cpu_mcpu:
         return None
@@ -93,9 +119,7 @@ def _too_many(view: View, request: RequestClass, known: IntArray) -> NearestMiss
         cpus = np.array(most, dtype=np.int64)
         wanted.append((Reason.CPUS_SHORT, cpus, request.own_cpus, "cpus"))
     for device in place.devices:
-        have = np.array([_devices(view, row, device.kind) for row in known.tolist()], dtype=np.int64)
-        reason = Reason.DEVICE_SHORT if have.any() else Reason.DEVICE_UNKNOWN
-        wanted.append((reason, have, max(1, device.count), device.kind))
+        wanted.extend(_devices_wanted(view, device, known))
     for pages in place.huge_pages:
         have = np.array([_pages(view, row, pages.page_bytes) for row in known.tolist()], dtype=np.int64)
         wanted.append((Reason.HUGE_PAGES_SHORT, have, pages.total_bytes, "bytes"))
@@ -138,12 +162,33 @@ def layout_shortage(
 
 def _cpus(view: View, row: int) -> int:
     inventory = view.stock.of(row)
-    return (inventory.cpus.all_mask & ~inventory.withheld).bit_count() if inventory else 0
+    return (inventory.cpus.all_mask & ~inventory.withheld_for_good).bit_count() if inventory else 0
 
 
-def _devices(view: View, row: int, kind: str) -> int:
-    inventory = view.stock.of(row)
-    return sum(device.kind == kind for device in inventory.topology.devices) if inventory else 0
+def _devices_wanted(view: View, device: DeviceRequest, known: IntArray) -> Iterator[tuple[Reason, IntArray, int, str]]:
+    """What each node has of a kind of device: how many, how many that tell their memory, and the most that enough of them have."""
+    places, kinds = np.unique(view.facts.layout[known], return_inverse=True)
+    memory = [
+        sorted(
+            (each.memory_bytes for each in view.facts.layouts[place].devices if each.kind == device.kind), reverse=True
+        )
+        for place in places.tolist()
+    ]
+    need, count = need_of(device), max(1, device.count)
+
+    def by_node(have: list[int]) -> IntArray:
+        found: IntArray = np.array(have, dtype=np.int64)[kinds]
+        return found
+
+    number = by_node([len(each) for each in memory])
+    yield Reason.DEVICE_SHORT if number.any() else Reason.DEVICE_UNKNOWN, number, count, device.kind
+    if not need.is_whole and (need.memory_bytes or need.memory_pct):
+        told = by_node([sum(size > 0 for size in each) for each in memory])
+        yield Reason.DEVICE_SHORT, told, count, f"{device.kind} that tells its memory"
+    if need.memory_bytes:
+        each_of = "one" if count == 1 else f"each of {count}"
+        least = by_node([each[count - 1] if len(each) >= count else 0 for each in memory])
+        yield Reason.DEVICE_SHORT, least, need.memory_bytes, f"{DEVICE_MEMORY}{each_of} {device.kind}"
 
 
 def _pages(view: View, row: int, page_bytes: int) -> int:

@@ -8,6 +8,8 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from msgspec import structs
+
 from colo_common.model.constraints import CpuExclusive
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput, InvariantBroken
@@ -112,6 +114,12 @@ def withheld_cpus(rules: NodeRules, cpus: CpuTopology, *, amounts_only: bool = F
     return kept | reserved_cpus(cpus, reserved)
 
 
+def _lasting(rules: NodeRules) -> NodeRules:
+    """The rules as they are when all pods have ended to which the kubelet pinned CPUs."""
+    kept = CpuSet.parse(rules.kubelet_reserved_cpus) - CpuSet.parse(rules.kubelet_pinned_cpus)
+    return structs.replace(rules, kubelet_reserved_cpus=kept.format(), kubelet_pinned_cpus="")
+
+
 def reserved_shares(topology: NodeTopology, rules: NodeRules) -> tuple[ZoneShare, ...]:
     """What a node's rules keep back from online work, zone by zone: 1000 for each CPU, each zone's part of the memory."""
     if rules == UNRULED:
@@ -149,10 +157,12 @@ class NodeInventory:
         "lse",
         "partitions",
         "preferred",
+        "returning",
         "rules",
         "shared_cpus",
         "topology",
         "withheld",
+        "withheld_for_good",
     )
 
     def __init__(self, topology: NodeTopology, rules: NodeRules) -> None:
@@ -161,6 +171,14 @@ class NodeInventory:
         self.rules = rules
         self.cpus = _index_of(topology.cpus)
         self.withheld = withheld_cpus(rules, self.cpus).mask
+        self.withheld_for_good = self.withheld
+        self.returning = 0
+        """CPUs by which more may be asked for when the pods end to which the kubelet pinned them."""
+        if rules.kubelet_pinned_cpus:
+            lasting = _lasting(rules)
+            self.withheld_for_good = withheld_cpus(lasting, self.cpus).mask
+            kept = withheld_cpus(lasting, self.cpus, amounts_only=True).mask
+            self.returning = withheld_cpus(rules, self.cpus, amounts_only=True).mask & ~kept
         # What is offered to one request may be less.
         self._open = self.cpus.all_mask & ~self.withheld
         self.devices = DeviceInventory(topology.devices)

@@ -405,10 +405,12 @@ def test_cpus_that_a_kubelet_pins_are_reserved_from_the_look_on_that_sees_it(tmp
     with_pod = pin(pinned)
     assert with_pod.inspected is not None
     assert with_pod.inspected.rules.kubelet_reserved_cpus == "0,2-3"
+    # What comes back when the pod ends is told apart from what the operator keeps.
+    assert with_pod.inspected.rules.kubelet_pinned_cpus == "2-3"
     assert bench.second().inspected is None
     # A file that is half written, or none at all, frees nothing.
     broken = pin("{")
     assert broken.inspected is None or broken.inspected.rules.kubelet_reserved_cpus == "0,2-3"
     after = pin(none)
     assert after.inspected is not None
-    assert after.inspected.rules.kubelet_reserved_cpus == "0"
+    assert after.inspected.rules == NodeRules(kubelet_reserved_cpus="0")

@@ -32,7 +32,9 @@ class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `reserved_cpus` wins over `reserved_mcpu` (rounded up to whole CPUs, packed, or with `reserved_spread` in turn from every zone,
     whole cores first); `kubelet_reserved_cpus` and `system_cpus` (exclusive to
-    SYSTEM work) are kept back as well. `reserved_cpus_only`: the listed CPUs are withheld, the amounts are not reduced.
+    SYSTEM work) are kept back as well. `kubelet_pinned_cpus` are those of `kubelet_reserved_cpus` that come back when the pod ends
+    that the kubelet pinned to them; nobody rules them.
+    `reserved_cpus_only`: the listed CPUs are withheld, the amounts are not reduced.
     `cpu_bind` other than default binds every replica there. `numa_allocate` says which zone is taken first: the freest, the
     fullest, or the one whose CPU and memory are used in even parts.
     `numa_rule`: who hands out zones and CPUs to online work there, and by whose rules it is placed therefore. `numa_closest`: of
@@ -49,6 +51,7 @@ class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reserved_memory_bytes: Bytes = 0
     reserved_cpus_only: bool = False
     kubelet_reserved_cpus: str = ""
+    kubelet_pinned_cpus: str = ""
     system_cpus: str = ""
     cpu_bind: CpuBind = CpuBind.DEFAULT
     numa_policy: NumaPolicy = NumaPolicy.NONE
@@ -66,7 +69,7 @@ class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Raise InvalidInput for a list that names CPUs which the node lacks, an amplification below 100 or above 1,000, and for
         rules that contradict each other."""
         online = {cpu.cpu for cpu in topology.cpus}
-        for name in ("reserved_cpus", "kubelet_reserved_cpus", "system_cpus"):
+        for name in ("reserved_cpus", "kubelet_reserved_cpus", "kubelet_pinned_cpus", "system_cpus"):
             unknown = [cpu for cpu in CpuSet.parse(getattr(self, name)) if cpu not in online]
             if unknown:
                 raise InvalidInput(f"rules.{name}", "names CPUs that the node lacks", unknown[:10])
