@@ -75,16 +75,28 @@ class SubmitJob(Struct, frozen=True, kw_only=True):
 
 
 class JobAccepted(Struct, frozen=True, kw_only=True):
+    """The job is recorded in this `state` and will be worked on; asking the same again answers alike.
+
+    `version` counts the changes of the job's record: a later read never shows a lower one.
+    """
+
     job: str
     state: str
     version: int
 
 
 class CancelJob(Struct, frozen=True, kw_only=True):
+    """Stop a job for good: waiting replicas are withdrawn, running ones get SIGTERM, their grace, SIGKILL.
+
+    Answered with JobAccepted. Refused when there is no such job (404) or it has ended (409); while it ends it may be asked again.
+    """
+
     job: str
 
 
 class GetJob(Struct, frozen=True, kw_only=True):
+    """One job by its exact id; JobDetail, or a Refusal (404) when there is none or it ended so long ago that it was forgotten."""
+
     job: str
 
 
@@ -110,6 +122,14 @@ class StoryLine(Struct, frozen=True, kw_only=True):
 
 
 class ReplicaDetail(Struct, frozen=True, kw_only=True):
+    """A replica ("job/task/index") as it is now.
+
+    `attempt` counts from 1, one more for every place; `node` and `zones` are those of this attempt, empty before it has a place.
+    `retries` and `evictions` count over all attempts. `exit_code` is the process's, 128 + signal when a signal ended it, None
+    while it has none. `reason`: why it is not where it should be, empty when nothing is wrong. `trace_id` names the trace of this
+    attempt's placement.
+    """
+
     replica: str
     attempt: int
     state: str
@@ -123,6 +143,12 @@ class ReplicaDetail(Struct, frozen=True, kw_only=True):
 
 
 class JobSummary(Struct, frozen=True, kw_only=True):
+    """A job and how many of its `replicas` are where: the five counts sum to `replicas`.
+
+    `waiting` want a place or will after a pause; `running` hold one, whether their process runs already, runs or stops.
+    Times are Unix ms; `ended_at_ms` is None until the job is over.
+    """
+
     job: str
     name: str
     queue: str
@@ -138,6 +164,8 @@ class JobSummary(Struct, frozen=True, kw_only=True):
 
 
 class JobDetail(Struct, frozen=True, kw_only=True):
+    """All of one job. `replicas`: at most 2,000, in order; of a larger job the failed and the placed ones go before the others."""
+
     summary: JobSummary
     spec: JobSpec
     version: int
@@ -146,6 +174,8 @@ class JobDetail(Struct, frozen=True, kw_only=True):
 
 
 class JobList(Struct, frozen=True, kw_only=True):
+    """The newest jobs first; `total` counts all that were asked for, also those beyond the limit."""
+
     jobs: tuple[JobSummary, ...]
     total: int
 
@@ -155,6 +185,11 @@ class ListQueues(Struct, frozen=True, kw_only=True):
 
 
 class QueueSummary(Struct, frozen=True, kw_only=True):
+    """A queue now: replicas that wait and run, and how many may wait at most (`capacity`); a job beyond that is refused (429).
+
+    `oldest_wait_ms`: how long the longest waiting replica has waited, 0 when none waits.
+    """
+
     queue: str
     waiting: int
     running: int
@@ -163,6 +198,8 @@ class QueueSummary(Struct, frozen=True, kw_only=True):
 
 
 class QueueList(Struct, frozen=True, kw_only=True):
+    """Every queue that jobs may name, by name in ascending order."""
+
     queues: tuple[QueueSummary, ...]
 
 
@@ -174,6 +211,11 @@ class PendingReplicas(Struct, frozen=True, kw_only=True):
 
 
 class PendingReply(Struct, frozen=True, kw_only=True):
+    """One page: the wants from the offset on. It may be shorter than the limit; an empty one is the end, not a short one.
+
+    `total` counts the waiting replicas as the first page found them. What found a place since then is left out.
+    """
+
     wants: tuple[ReplicaWant, ...]
     total: int
 
@@ -183,6 +225,13 @@ class ListNodes(Struct, frozen=True, kw_only=True):
 
 
 class NodeSummary(Struct, frozen=True, kw_only=True):
+    """A node: what it has, what is used of it by everybody, and what batch work may have of it and holds.
+
+    `batch_cpu_mcpu` and `batch_memory_bytes` are what is promised, 0 while nothing is; `held_*` is what placements hold of that;
+    `batch_cpu_used_mcpu` what batch work was measured to use. Use is that of the newest sample, 0 before there is one;
+    `sample_age_ms`: how long ago that was heard, None when never.
+    """
+
     node: str
     freshness: Freshness
     sample_age_ms: int | None
@@ -199,10 +248,14 @@ class NodeSummary(Struct, frozen=True, kw_only=True):
 
 
 class NodeList(Struct, frozen=True, kw_only=True):
+    """Every node that has said what it is, by name in ascending order."""
+
     nodes: tuple[NodeSummary, ...]
 
 
 class ExplainAllocatable(Struct, frozen=True, kw_only=True):
+    """Why a node may promise what it does; NodeExplained, or a Refusal (404) while it is not known or promises nothing yet."""
+
     node: str
 
 
@@ -250,6 +303,11 @@ class DecisionRecord(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PlacementsExplained(Struct, frozen=True, kw_only=True):
+    """The newest decision about each replica asked for, by replica.
+
+    None about a replica that was not decided yet or is forgotten: an unknown job has no decisions and is no error.
+    """
+
     decisions: tuple[DecisionRecord, ...]
 
 
@@ -272,6 +330,8 @@ class Hold(Struct, frozen=True, kw_only=True):
 
 
 class HoldsReply(Struct, frozen=True, kw_only=True):
+    """One page of committed holds by node, replica and attempt, `total` of all. Refused (503) while the ledger is not read."""
+
     holds: tuple[Hold, ...]
     total: int
 
@@ -356,6 +416,11 @@ class DeleteReservation(Struct, frozen=True, kw_only=True):
 
 
 class GetReservation(Struct, frozen=True, kw_only=True):
+    """One reservation by its exact name; ReservationDetail, or a Refusal (404) when there is none.
+
+    All questions about reservations are refused (503) where no store keeps them, and while the ledger is not read.
+    """
+
     name: str
 
 
