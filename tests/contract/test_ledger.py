@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from colo_common.adapters.redis_client import redis_client
 from colo_common.model.invalid import InvalidInput
@@ -107,6 +108,33 @@ async def test_a_node_may_stand_twice_in_one_call(ledger: Ledger) -> None:
         [reserve("n1", 0, reservation("j/t/0")), reserve("n1", 1, reservation("j/t/1", generation=2))]
     )
     assert [(a.revision, len(a.accepted)) for a in answers] == [(1, 1), (2, 1)]
+
+
+@pytest.mark.parametrize("is_overtaken", [False, True], ids=["one after the other", "another came first"])
+async def test_a_chained_call_counts_only_on_what_its_own_scheduler_wrote(ledger: Ledger, is_overtaken: bool) -> None:
+    chained = replace(reserve("n1", 1, reservation("j/t/1", generation=2)), is_chained=True)
+    if is_overtaken:
+        await ledger.commit([reserve("n1", 0, reservation("k/t/0"))], owner="other")
+    (first,) = await ledger.commit([reserve("n1", 0, reservation("j/t/0"))], owner="one")
+    (second,) = await ledger.commit([chained], owner="one")
+    assert first.accepted == (() if is_overtaken else (("j/t/0", 1),))
+    assert second.accepted == (() if is_overtaken else (("j/t/1", 1),))
+    assert [refused.reason for refused in second.refused] == ([Reason.LEDGER_CONFLICT] if is_overtaken else [])
+    (row,) = await ledger.rows(["n1"])
+    assert (row.revision, row.unreadable) == (1 if is_overtaken else 2, ())
+    # Byte for byte the same call is the same still.
+    if not is_overtaken:
+        assert await ledger.commit([chained], owner="one") == (second,)
+
+
+async def test_a_chained_call_is_refused_where_the_last_call_was_not_the_own_one_although_an_earlier_one_was(
+    ledger: Ledger,
+) -> None:
+    await ledger.commit([reserve("n1", 0, reservation("j/t/0"))], owner="one")
+    await ledger.commit([reserve("n1", 1, reservation("k/t/0", generation=2))], owner="other")
+    chained = replace(reserve("n1", 2, reservation("j/t/1", generation=3)), is_chained=True)
+    (answer,) = await ledger.commit([chained], owner="one")
+    assert [refused.reason for refused in answer.refused] == [Reason.LEDGER_CONFLICT]
 
 
 async def test_an_attempt_that_is_held_anywhere_is_refused_with_the_place(ledger: Ledger) -> None:

@@ -42,10 +42,12 @@ class FlakyLedger(MemoryLedger):
         self.commits = 0
         self.refused = 0
 
-    async def commit(self, reserves: Sequence[NodeReserve], fences: Sequence[Fence] = ()) -> tuple[NodeAnswer, ...]:
+    async def commit(
+        self, reserves: Sequence[NodeReserve], fences: Sequence[Fence] = (), owner: str = ""
+    ) -> tuple[NodeAnswer, ...]:
         self._check_away("commit")
         self.commits += 1
-        answers = await super().commit(reserves, fences)
+        answers = await super().commit(reserves, fences, owner)
         if self.lost_answers:
             self.lost_answers -= 1
             raise Unavailable("the answer was lost")

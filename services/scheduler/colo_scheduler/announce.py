@@ -29,7 +29,25 @@ def announce(held: Iterable[Held], now_ms: int) -> list[Publish]:
     The id of an order names node and generation, which the ledger keeps; ids of both have a digest of what they tell: told again
     after a restart, a part of a commit must not be taken for another part of it.
     """
-    replicas = [each for each in held if not name_of(each.placement.replica)]
+    replicas = _replicas(held)
+    return _facts(replicas, now_ms) + _orders(replicas, now_ms, "")
+
+
+def order(held: Sequence[Held], now_ms: int, again: str = "") -> list[Publish]:
+    """One order for each node and generation, a node's in ascending generation; at most 50 placements in one order.
+
+    Before them the facts of what no node is known to have started: whoever decided that may not have lived to tell it, and nothing
+    is to run of which nobody has heard. `again` names the event that asks for it anew, so that the bus does not drop it.
+    """
+    replicas = _replicas(held)
+    return _facts([each for each in replicas if not each.is_confirmed], now_ms) + _orders(replicas, now_ms, again)
+
+
+def _replicas(held: Iterable[Held]) -> list[Held]:
+    return [each for each in held if not name_of(each.placement.replica)]
+
+
+def _facts(replicas: Sequence[Held], now_ms: int) -> list[Publish]:
     decided = sorted([each.placement for each in replicas], key=_DECIDED_ORDER)
     effects = []
     for start in range(0, len(decided), _DECIDED_MAX):
@@ -37,15 +55,7 @@ def announce(held: Iterable[Held], now_ms: int) -> list[Publish]:
         digest = _digest((p.replica, p.attempt) for p in placements)
         fact = PlacementsDecided(at_ms=now_ms, placements=placements)
         effects.append(Publish(fact=fact, id=f"scheduler:decided:{digest}", traceparent=placements[0].traceparent))
-    return effects + _orders(replicas, now_ms, "")
-
-
-def order(held: Sequence[Held], now_ms: int, again: str = "") -> list[Publish]:
-    """One order for each node and generation, a node's in ascending generation; at most 50 placements in one order.
-
-    `again` names the event that asks for it anew, so that the bus does not drop it.
-    """
-    return _orders([each for each in held if not name_of(each.placement.replica)], now_ms, again)
+    return effects
 
 
 def _orders(replicas: Sequence[Held], now_ms: int, again: str) -> list[Publish]:

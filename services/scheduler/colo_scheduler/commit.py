@@ -135,7 +135,7 @@ class Commits:
         if not node.changes and not node.in_flight:
             node.revision = max(node.revision, self.floor)
         # Calls that are under way will be accepted one after the other, or this one is refused with them.
-        expect = node.revision + node.in_flight
+        expect, is_chained = node.revision + node.in_flight, node.in_flight > 0
         node.in_flight += 1
         reservations = []
         for want, choice in members:
@@ -145,7 +145,7 @@ class Commits:
             self._assumed[attempt] = now_ms
             generation = held.generation
             reservations.append(Reservation(placement=held.placement, generation=generation, inside=choice.inside))
-        return NodeReserve(node=node.name, expect=expect, reservations=tuple(reservations))
+        return NodeReserve(node=node.name, expect=expect, reservations=tuple(reservations), is_chained=is_chained)
 
     # ---- answers
 
@@ -159,7 +159,10 @@ class Commits:
         for answer in event.answers:
             node = self._cluster.node(answer.node)
             node.in_flight = max(0, node.in_flight - 1)
-            node.revision = answer.revision
+            if self._is_known(node, answer):
+                node.revision = answer.revision
+            else:
+                reload.add(node.name)
             _note_changes(node, answer)
             for attempt in answer.accepted:
                 held = self.held.get(attempt)
@@ -175,6 +178,13 @@ class Commits:
         self._counts["placements_committed"] += len(accepted)
         effects: list[Effect] = list(announce(accepted, now_ms))
         return effects + self.reload(sorted(reload))
+
+    def _is_known(self, node: Node, answer: NodeAnswer) -> bool:
+        """Whether all that the node holds at this revision is known here: nobody else wrote before this call, or after it."""
+        if not answer.accepted:
+            return answer.revision == node.revision
+        written = {held.generation for attempt in answer.accepted if (held := self.held.get(attempt)) is not None}
+        return written == {answer.revision}
 
     def _give_back(self, node: Node, refused: ReservationRefused, now_ms: int, *, is_late: bool) -> list[str]:
         """Undo one assumption; the nodes whose rows are out of date come back."""
@@ -359,9 +369,11 @@ class Commits:
         for reservation in row.reservations:
             attempt = reservation.attempt
             known = self.held.get(attempt)
-            if known is not None:
+            if known is not None and not known.is_assumed:
                 known.is_confirmed = known.is_confirmed or attempt in confirmed
                 continue
+            # Assumed here, perhaps elsewhere, and another scheduler was first, or the answer is not here yet: the row is right.
+            self.forget(attempt)
             place = reservation.placement
             is_confirmed = attempt in confirmed
             held = Held(place, reservation.generation, is_confirmed=is_confirmed, inside=reservation.inside)
@@ -371,7 +383,7 @@ class Commits:
             pool, holding = pool_of(place.band), holding_of(place)
             importance, at_ms = _importance_of(place), place.decided_at_ms
             self._cluster.hold(node, attempt, place.zones, pool, holding, at_ms=at_ms, importance=importance)
-            if self._queue.remove(attempt) is not None:
+            if self._queue.remove(attempt) is not None or known is not None:
                 self._lost_commits.pop(attempt, None)
                 waited_for.append(held)
         self._compare(node)

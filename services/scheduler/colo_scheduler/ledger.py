@@ -73,11 +73,16 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeReserve(Struct, frozen=True, kw_only=True):
-    """Reservations on one node, decided on its revision `expect`."""
+    """Reservations on one node, decided on its revision `expect`.
+
+    `is_chained`: that revision is what calls of the same scheduler, which are still under way, were going to write. The number
+    alone does not say so: where another scheduler came before them, its revisions have the same numbers.
+    """
 
     node: str
     expect: int
     reservations: tuple[Reservation, ...]
+    is_chained: bool = False
 
 
 class ReservationRefused(Struct, frozen=True, kw_only=True):
@@ -206,11 +211,14 @@ class LedgerRefused(Struct, frozen=True, kw_only=True):
 class Ledger(Protocol):
     """The port. Every method raises Unavailable or Refused of colo_common.ports and nothing else of the library below."""
 
-    async def commit(self, reserves: Sequence[NodeReserve], fences: Sequence[Fence] = ()) -> tuple[NodeAnswer, ...]:
+    async def commit(
+        self, reserves: Sequence[NodeReserve], fences: Sequence[Fence] = (), owner: str = ""
+    ) -> tuple[NodeAnswer, ...]:
         """Write each node's reservations when its revision is the expected one; the whole call is one atomic step.
 
         When a fence is not the newest of its shard the whole call gets nothing (shard-lost), unless it was accepted before.
-        A node with another revision gets nothing (ledger-conflict). Otherwise each reservation stands alone: already-held when the
+        A node with another revision gets nothing (ledger-conflict), nor one that is chained and whose revision was not written by
+        `owner`, who is the scheduler that calls. Otherwise each reservation stands alone: already-held when the
         attempt is held anywhere, older-attempt when a newer one is held or this one or a newer one is over. The revision rises
         by one when anything was accepted. The same call again, byte for byte, is accepted again and changes nothing.
         Raises InvalidInput above RESERVATIONS_MAX reservations.

@@ -24,6 +24,7 @@ __all__ = ["MemoryLedger"]
 class _Node:
     def __init__(self, revision: int) -> None:
         self.revision = revision
+        self.owner = ""
         self.changes = 0
         self.holds: dict[str, bytes] = {}
         self.confirmed: set[str] = set()
@@ -43,11 +44,13 @@ class MemoryLedger:
         self._over: dict[str, tuple[int, str]] = {}
         self._floor = 0
 
-    async def commit(self, reserves: Sequence[NodeReserve], fences: Sequence[Fence] = ()) -> tuple[NodeAnswer, ...]:
+    async def commit(
+        self, reserves: Sequence[NodeReserve], fences: Sequence[Fence] = (), owner: str = ""
+    ) -> tuple[NodeAnswer, ...]:
         """See Ledger.commit."""
         check_call(reserves)
         is_fenced = any(self._shards.get(shard, ("", -1, 0))[1] != fence for shard, fence in fences)
-        return tuple(self._commit_node(reserve, is_fenced) for reserve in reserves)
+        return tuple(self._commit_node(reserve, is_fenced, owner) for reserve in reserves)
 
     async def lease(self, owner: str, ttl_ms: int, shards: int) -> tuple[Fence, ...]:
         """See Ledger.lease."""
@@ -128,7 +131,7 @@ class MemoryLedger:
         """Always ready."""
         return ""
 
-    def _commit_node(self, reserve: NodeReserve, is_fenced: bool) -> NodeAnswer:
+    def _commit_node(self, reserve: NodeReserve, is_fenced: bool, owner: str) -> NodeAnswer:
         node = self._nodes.get(reserve.node) or _Node(self._floor)
         keys = [attempt_key(*reservation.attempt) for reservation in reserve.reservations]
         values = [encode_reservation(reservation) for reservation in reserve.reservations]
@@ -138,7 +141,7 @@ class MemoryLedger:
             accepted = [reservation.attempt for reservation in reserve.reservations]
         elif is_fenced:
             refused = [_refused(reservation, Reason.SHARD_LOST) for reservation in reserve.reservations]
-        elif node.revision != reserve.expect:
+        elif node.revision != reserve.expect or (reserve.is_chained and node.owner != owner):
             refused = [_refused(reservation, Reason.LEDGER_CONFLICT) for reservation in reserve.reservations]
         else:
             for reservation, key, value in zip(reserve.reservations, keys, values, strict=True):
@@ -153,6 +156,7 @@ class MemoryLedger:
                 accepted.append((replica, attempt))
             if accepted:
                 node.revision += 1
+                node.owner = owner
                 node.changes += 1 if reserve.node in self._nodes else self._floor + 1
                 self._nodes[reserve.node] = node
         return NodeAnswer(

@@ -1,8 +1,9 @@
 """The node ledger in Redis: one hash a node, a field for each hold, and one script that checks everything before it writes.
 
-Keys: `<prefix>:node:<node>` holds "rev", "h:<attempt>" (what it holds) and "c:<attempt>" (it was started); `<prefix>:held` tells
-which node an attempt is held on, `<prefix>:newest` the newest held attempt of a replica, `<prefix>:changes` how often a row
-was written; `<prefix>:over:<replica>` is "<attempt> <node>" of the newest finished attempt, for a day.
+Keys: `<prefix>:node:<node>` holds "rev", "by" (who wrote that revision), "h:<attempt>" (what it holds) and "c:<attempt>" (it was
+started); `<prefix>:held` tells which node an attempt is held on, `<prefix>:newest` the newest held attempt of a replica,
+`<prefix>:changes` how often a row was written; `<prefix>:over:<replica>` is "<attempt> <node>" of the newest finished attempt, for
+a day.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,15 +57,17 @@ class RedisLedger:
         """A ledger with a client of its own. Raises InvalidInput for a bad address."""
         return cls(redis_client(url, name=name))
 
-    async def commit(self, reserves: Sequence[NodeReserve], fences: Sequence[Fence] = ()) -> tuple[NodeAnswer, ...]:
+    async def commit(
+        self, reserves: Sequence[NodeReserve], fences: Sequence[Fence] = (), owner: str = ""
+    ) -> tuple[NodeAnswer, ...]:
         """See Ledger.commit."""
         check_call(reserves)
         if not reserves:
             return ()
         named = " ".join(f"{shard} {fence}" for shard, fence in fences)
-        arguments: list[str | bytes | int] = [self._prefix, named]
+        arguments: list[str | bytes | int] = [self._prefix, named, owner]
         for reserve in reserves:
-            arguments += [reserve.node, reserve.expect, len(reserve.reservations)]
+            arguments += [reserve.node, reserve.expect, int(reserve.is_chained), len(reserve.reservations)]
             for reservation in reserve.reservations:
                 arguments += [*reservation.attempt, encode_reservation(reservation)]
         raw: list[Any] = await self._run(self._commit, arguments, "reserve in the ledger")

@@ -1,9 +1,9 @@
 """The scripts of the ledger in Redis: what has to be one atomic step there.
 
-Keys: `<prefix>:node:<name>` is a node's row, with its revision `rev`, a field `h:<replica>#<attempt>` a hold and `c:...` where it
-was started; `<prefix>:changes` counts the writes of every row; `<prefix>:floor` is what a node without a row begins at;
-`<prefix>:held` says where an attempt is held, `<prefix>:newest` the newest held attempt of a replica, `<prefix>:over:<replica>`
-its newest finished one.
+Keys: `<prefix>:node:<name>` is a node's row, with its revision `rev` and who wrote that, `by`; a field `h:<replica>#<attempt>` is a
+hold, and `c:...` says that it was started. `<prefix>:changes` counts the writes of every row; `<prefix>:floor` is what a node
+without a row begins at; `<prefix>:held` says where an attempt is held, `<prefix>:newest` the newest held attempt of a replica,
+`<prefix>:over:<replica>` its newest finished one.
 """
 
 from typing import Final
@@ -15,12 +15,13 @@ __all__ = ["COMMIT", "CONFIRM", "FORGET", "RELEASE"]
 # Each script reads and judges all of a node (or of an attempt) before it writes the first of it, so that what is written is
 # written whole. What is of the wrong type or no number is told as ledger-disagrees of the replicas that it is about.
 
-# ARGV: prefix, fences, then for each node: name, expected revision, number of holds, and for each hold: replica, attempt, value.
+# ARGV: prefix, fences, owner, then for each node: name, expected revision, 1 where the owner must have written that, number of
+# holds, and for each hold: replica, attempt, value.
 # Answer, for each node: {revision, changes, {verdict, node it is held on, verdict, ...}}.
 COMMIT: Final = (
     FENCED
     + """
-local prefix = ARGV[1]
+local prefix, owner = ARGV[1], ARGV[3]
 local held, newest, changed = prefix .. ':held', prefix .. ':newest', prefix .. ':changes'
 
 local function is_hash(key)
@@ -55,9 +56,9 @@ local function verdict_of(node, replica, attempt, taken)
 end
 
 local out = {}
-local at = 3
+local at = 4
 while at <= #ARGV do
-  local node, expect, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  local node, expect, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 3])
   local key = prefix .. ':node:' .. node
   -- A key that somebody made no hash is a matter of its node alone.
   local broken = not is_hash(key)
@@ -65,7 +66,9 @@ while at <= #ARGV do
   local revision = broken and '-1' or kept or floor
   -- Nor can one be counted on that is about to overflow.
   broken = broken or revision == '-1' or #revision > 15
-  local first = at + 3
+  local moved = revision ~= expect
+  if not broken and not moved and ARGV[at + 2] == '1' then moved = (redis.call('HGET', key, 'by') or '') ~= owner end
+  local first = at + 4
   -- What was accepted before has moved the revision, so a call on the newest one is not a repeated one.
   local same = 0
   if not broken and revision ~= expect then
@@ -84,7 +87,7 @@ while at <= #ARGV do
         verdict = 'shard-lost'
       elseif broken then
         verdict = 'ledger-disagrees'
-      elseif revision ~= expect then
+      elseif moved then
         verdict = 'ledger-conflict'
       else
         verdict, where = verdict_of(node, replica, attempt, taken)
@@ -100,6 +103,7 @@ while at <= #ARGV do
       redis.pcall('HSETNX', changed, node, floor)
     end
     revision = tostring(redis.call('HINCRBY', key, 'rev', 1))
+    redis.call('HSET', key, 'by', owner)
     for _, one in ipairs(accepted) do
       local name = one[1] .. '#' .. one[2]
       redis.call('HSET', key, 'h:' .. name, one[3])

@@ -73,7 +73,7 @@ def test_orders_to_a_node_ascend_in_generation_and_none_is_longer_than_fifty() -
         for generation, count in ((3, 2), (1, 120))
         for number in range(count)
     ]
-    facts = [publish.fact for publish in order(held, 0)]
-    orders = [(f.node, f.generation, len(f.placements)) for f in facts if isinstance(f, ApplyPlacements)]
+    said = [(publish.id, publish.fact) for publish in order(held, 0)]
+    orders = [(f.node, f.generation, len(f.placements)) for _, f in said if isinstance(f, ApplyPlacements)]
     assert orders == [(n, g, c) for n in ("n1", "n2") for g, c in ((1, 50), (1, 50), (1, 20), (3, 2))]
-    assert len({publish.id for publish in order(held, 0)}) == len(orders)
+    assert len({id_ for id_, fact in said if isinstance(fact, ApplyPlacements)}) == len(orders)

@@ -1,0 +1,159 @@
+"""Another scheduler writes to a node between a decision and its commit, or a commit and its answer: no over-commit."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from colo_common.events.effects import Effect, Publish, Wake
+from colo_common.events.enforcement import NodeRecovered, ReplicaStarted
+from colo_common.events.job import ReplicasWanted
+from colo_common.events.placement import ApplyPlacements, PlacementsDecided
+from colo_common.model.reasons import Reason
+from colo_scheduler.core import SchedulerCore
+from colo_scheduler.ledger import (
+    CommitLedger,
+    LedgerAnswered,
+    LedgerLoaded,
+    LedgerRows,
+    LoadRows,
+    NodeAnswer,
+    NodeReserve,
+    NodeRow,
+    Reservation,
+    ReservationRefused,
+)
+from colo_scheduler.ledger_memory import MemoryLedger
+from colo_scheduler.shards import ShardsHeld
+from tests.support.builders import GIB, a_node, a_placement, a_topology
+from tests.support.scheduler_story import a_want, an_allocatable, now
+
+CAPACITY_MCPU = 4_000
+
+
+class Two:
+    """A core and its ledger, to which a rival may write at any moment."""
+
+    def __init__(self, shards: int = 0) -> None:
+        self.ledger = MemoryLedger()
+        self.core = SchedulerCore(shards=shards)
+        self.core.handle(LedgerLoaded(), 0)
+        self.core.handle(a_node("n1", a_topology(zones_per_socket=1)), 0)
+        self.core.handle(an_allocatable("n1", [(CAPACITY_MCPU, 32 * GIB)]), 0)
+
+    def decide(self, *wants: tuple[str, int]) -> list[CommitLedger]:
+        """What the core asks of the ledger for these replicas of so much CPU."""
+        self.core.handle(ReplicasWanted(wants=tuple(a_want(replica, mcpu=mcpu) for replica, mcpu in wants)), 0)
+        return [effect for effect in self.core.handle(Wake(), 0) if isinstance(effect, CommitLedger)]
+
+    def rival(self, replica: str, mcpu: int) -> None:
+        """Somebody else takes this on the node, knowing what is held there."""
+        (row,) = now(self.ledger.rows(["n1"]))
+        generation = row.revision + 1
+        taken = Reservation(placement=a_placement(replica, mcpu=mcpu), generation=generation)
+        (answer,) = now(
+            self.ledger.commit([NodeReserve(node="n1", expect=row.revision, reservations=(taken,))], owner="rival")
+        )
+        assert answer.accepted == ((replica, 1),)
+
+    def commit(self, call: CommitLedger) -> LedgerAnswered:
+        """The answer, which nobody has heard yet."""
+        return LedgerAnswered(answers=now(self.ledger.commit(call.reserves, call.fences, "own")))
+
+    def tell(self, answer: LedgerAnswered) -> list[Effect]:
+        """The core hears it, and the rows that it asks for."""
+        effects = self.core.handle(answer, 0)
+        for nodes in loaded(effects):
+            effects += self.core.handle(LedgerRows(rows=now(self.ledger.rows(nodes))), 0)
+        self.core.check()
+        return effects
+
+    def held_mcpu(self) -> int:
+        """What the ledger says is held on the node."""
+        (row,) = now(self.ledger.rows(["n1"]))
+        return sum(each.placement.cpu_mcpu for each in row.reservations)
+
+
+def loaded(effects: Sequence[Effect]) -> list[tuple[str, ...]]:
+    """The rows that are asked for."""
+    return [effect.nodes for effect in effects if isinstance(effect, LoadRows)]
+
+
+def refused(replica: str, reason: Reason) -> ReservationRefused:
+    return ReservationRefused(replica=replica, attempt=1, reason=reason)
+
+
+def test_the_second_call_of_a_round_does_not_pass_because_a_rival_wrote_as_often_as_the_first_would_have() -> None:
+    two = Two()
+    # Different requests: two turns, two calls, and the second counts on the first.
+    calls = two.decide(("j/t/0", 1_000), ("k/t/0", 3_000))
+    assert [[reserve.is_chained for reserve in call.reserves] for call in calls] == [[False], [True]]
+    two.rival("r/t/0", 2_000)
+    for answer in [two.commit(call) for call in calls]:
+        two.tell(answer)
+    assert two.held_mcpu() == 2_000
+    # Decided again on what is there now: the larger one does not fit any more.
+    for call in [effect for effect in two.core.handle(Wake(), 1) if isinstance(effect, CommitLedger)]:
+        two.tell(two.commit(call))
+    assert two.held_mcpu() == 3_000 <= CAPACITY_MCPU
+
+
+def test_a_call_that_was_sent_again_after_a_rival_wrote_does_not_hide_what_the_rival_took() -> None:
+    two = Two()
+    (call,) = two.decide(("j/t/0", 1_000))
+    two.commit(call)
+    # That answer was lost, and before the call comes again the node is not what it was.
+    two.rival("r/t/0", 3_000)
+    effects = two.tell(two.commit(call))
+    assert loaded(effects) == [("n1",)]
+    assert two.decide(("j/t/1", 1_000)) == []
+    assert two.held_mcpu() == CAPACITY_MCPU
+
+
+@pytest.mark.parametrize("reason", [Reason.SHARD_LOST, Reason.ALREADY_HELD, Reason.OLDER_ATTEMPT])
+def test_a_refusal_does_not_hide_what_a_rival_took(reason: Reason) -> None:
+    two = Two(shards=1)
+    two.core.handle(ShardsHeld(fences=((0, 1),)), 0)
+    (call,) = two.decide(("j/t/0", 1_000))
+    two.rival("r/t/0", 3_500)
+    (reserve,) = call.reserves
+    answer = NodeAnswer(node="n1", revision=reserve.expect + 1, changes=1, refused=(refused("j/t/0", reason),))
+    two.core.handle(ShardsHeld(fences=((0, 2),)), 0)
+    assert ("n1",) in loaded(two.tell(LedgerAnswered(answers=(answer,))))
+    assert two.decide(("k/t/0", 1_000)) == []
+
+
+def test_what_is_ordered_again_for_a_node_that_came_back_is_told_before_where_nobody_may_have_heard_of_it() -> None:
+    core = Two().core
+    reservations = tuple(Reservation(placement=a_placement(f"j/t/{n}"), generation=1) for n in range(2))
+    row = NodeRow(node="n1", revision=1, changes=1, reservations=reservations)
+    core.handle(LedgerRows(rows=(row,)), 0)
+    core.handle(ReplicaStarted(node="n1", replica="j/t/0", job="j", attempt=1, pid=7), 0)
+    core.handle(NodeRecovered(node="n1", running=(), boot_id="b", seq=1), 10)
+    said = [effect.fact for effect in core.handle(LedgerRows(rows=(row,)), 10) if isinstance(effect, Publish)]
+    told, ordered = said
+    assert isinstance(told, PlacementsDecided)
+    assert isinstance(ordered, ApplyPlacements)
+    assert [placement.replica for placement in told.placements] == ["j/t/1"]
+    assert [placement.replica for placement in ordered.placements] == ["j/t/0", "j/t/1"]
+
+
+def test_a_place_that_another_scheduler_took_for_the_same_attempt_is_held_where_the_row_says_so() -> None:
+    """It was assumed here on another node: the refusal that follows must not make the row's place free."""
+    two = Two()
+    two.core.handle(a_node("n2", a_topology(zones_per_socket=1)), 0)
+    two.core.handle(an_allocatable("n2", [(CAPACITY_MCPU, 32 * GIB)]), 0)
+    (call,) = two.decide(("j/t/0", 3_000))
+    (reserve,) = call.reserves
+    elsewhere = "n2" if reserve.node == "n1" else "n1"
+    taken = Reservation(placement=a_placement("j/t/0", node=elsewhere, mcpu=3_000), generation=1)
+    row = NodeRow(node=elsewhere, revision=1, changes=1, reservations=(taken,))
+    said = two.core.handle(LedgerRows(rows=(row,)), 0)
+    assert [type(effect.fact) for effect in said if isinstance(effect, Publish)] == [PlacementsDecided, ApplyPlacements]
+    answer = NodeAnswer(node=reserve.node, revision=0, changes=0, refused=(refused("j/t/0", Reason.SHARD_LOST),))
+    two.core.handle(LedgerAnswered(answers=(answer,)), 0)
+    two.core.check()
+    assert {attempt: held.placement.node for attempt, held in two.core.commits.held.items()} == {
+        ("j/t/0", 1): elsewhere
+    }
+    (next_call,) = two.decide(("k/t/0", 3_000))
+    assert [each.node for each in next_call.reserves] == [reserve.node]
