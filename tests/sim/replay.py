@@ -1,4 +1,7 @@
-"""`python -m tests.sim.replay --seed N [--until MS] [--nodes K] [--online-jobs M]`: lives a world and prints what happens in it."""
+"""`python -m tests.sim.replay --seed N [--until MS] [--nodes K] [--online-jobs M] [--schedulers S --shards H]`
+
+Lives a world and prints what happens in it.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, default=WorldSettings(seed=0).nodes)
     parser.add_argument("--jobs", type=int, default=WorldSettings(seed=0).jobs)
     parser.add_argument("--online-jobs", type=int, default=0)
+    parser.add_argument("--schedulers", type=int, default=1)
+    parser.add_argument("--shards", type=int, default=0)
     parser.add_argument("--grep", default="", metavar="WORD", help="only lines with this word")
     parser.add_argument("--quiet", action="store_true", help="only the outcome")
     wanted = parser.parse_args(argv)
@@ -29,7 +34,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if wanted.grep in line:
             sys.stdout.write(line + "\n")
 
-    settings = WorldSettings(seed=wanted.seed, nodes=wanted.nodes, jobs=wanted.jobs, online_jobs=wanted.online_jobs)
+    settings = WorldSettings(
+        seed=wanted.seed,
+        nodes=wanted.nodes,
+        jobs=wanted.jobs,
+        online_jobs=wanted.online_jobs,
+        schedulers=wanted.schedulers,
+        shards=wanted.shards,
+    )
     world = World(settings, None if wanted.quiet else tell)
     started_s = time.perf_counter()
     code = 0

@@ -36,7 +36,7 @@ def test_without_faults_no_executor_refuses_what_the_scheduler_placed() -> None:
     world, outcome = live(replace(a_world(7), faults=NO_FAULTS, spikes=0))
     assert outcome.judged.get("PlacementRefused", 0) == 0
     assert outcome.judged["online_launches"] > 20
-    assert world.scheduler_core.counts["conflicts_unexpected"] == 0
+    assert world.scheduler_cores["scheduler"].counts["conflicts_unexpected"] == 0
 
 
 def test_the_same_seed_is_the_same_history() -> None:

@@ -46,12 +46,12 @@ class Havoc:
         world.note("faults end")
 
     def _strike(self, kind: FaultKind) -> None:
-        world = self._world
+        world, rng = self._world, self._world.rng
         match kind:
             case "crash-jobs":
                 self.kill(world.jobs)
             case "crash-scheduler":
-                self.kill(world.scheduler)
+                self.kill(world.schedulers[0] if len(world.schedulers) == 1 else rng.choice(world.schedulers))
             case "crash-overcommit":
                 self.kill(world.overcommit)
             case "crash-evictor":
@@ -61,7 +61,7 @@ class Havoc:
             case "crash-collector":
                 self.kill(self._node().collector)
             case "cut-service":
-                self._cut((world.rng.choice(world.services),), self._away_ms())
+                self._cut((rng.choice(world.services),), self._away_ms())
             case "cut-node":
                 self._cut(self._node().processes, self._away_ms())
             case "lose-node":

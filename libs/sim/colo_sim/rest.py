@@ -21,8 +21,8 @@ def differences(world: World) -> list[str]:
     found = [f"{p.key} is down" for p in world.processes() if not p.is_up]
     if found:
         return found
-    scheduler = world.scheduler_core.commits.held
-    found += _compare("scheduler", {attempt: one.placement.node for attempt, one in scheduler.items()}, held)
+    for key, core in world.scheduler_cores.items():
+        found += _compare(key, {attempt: one.placement.node for attempt, one in core.commits.held.items()}, held)
     overcommit = {
         _attempt(key): name for name, node in world.overcommit_core.nodes.items() for key in node.held.attempts
     }

@@ -40,7 +40,8 @@ from colo_sim.world_ledger import WorldLedger
 from colo_sim.world_node import CollectorRole, ExecutorRole, Node
 from colo_sim.world_process import Process
 from colo_sim.world_role import LocalClock, Role
-from colo_sim.world_roles import EvictorRole, JobsRole, OvercommitRole, SchedulerRole
+from colo_sim.world_roles import EvictorRole, JobsRole, OvercommitRole
+from colo_sim.world_scheduler import SchedulerRole
 
 __all__ = ["START_MS", "Outcome", "World", "WorldSettings"]
 
@@ -51,6 +52,7 @@ _LOOK_MS: Final = 1_000
 
 class WorldSettings(Struct, frozen=True, kw_only=True):
     """Size and length of a world. `skew_most_ms`: node clocks differ from the services' by at most this, either way.
+    `schedulers` share the work, which falls into `shards`; with 0 shards there is one, and it is alone.
     `spikes`: how often online work of a node wants nearly the whole machine. `online_jobs` are placed beside the batch jobs.
 
     After the faults ended the views must agree within `settle_most_ms`, and everything must be done within `rest_most_ms`.
@@ -60,6 +62,8 @@ class WorldSettings(Struct, frozen=True, kw_only=True):
     nodes: int = 4
     jobs: int = 16
     online_jobs: int = 0
+    schedulers: int = 1
+    shards: int = 0
     jobs_within_ms: int = 360_000
     sample_ms: int = 1_000
     reflex_ms: int = 500
@@ -101,18 +105,17 @@ class World:
         self.referee = Referee(self.nodes, self.ledger, evictor_policy)
         self.bus.stored = self.referee.stored
         self.jobs = self._service("jobs", lambda p: JobsRole(p, self.store, JobsPolicy()), self.store)
-        self.scheduler = self._service(
-            "scheduler",
-            lambda p: SchedulerRole(p, self.ledger, self.jobs, self.referee.committed, SchedulerPolicy()),
-            None,
+        self.schedulers = tuple(
+            self._process(key, "scheduler", self._scheduler_role, LocalClock(self.agenda))
+            for key in _names("scheduler", settings.schedulers)
         )
         self.overcommit = self._service(
             "overcommit",
-            lambda p: OvercommitRole(p, self.scheduler, self.referee.promised, OvercommitPolicy()),
+            lambda p: OvercommitRole(p, self.schedulers, self.referee.promised, OvercommitPolicy()),
             None,
         )
         self.evictor = self._service("evictor", lambda _: EvictorRole(self.store, evictor_policy), self.store)
-        self.services = (self.jobs, self.scheduler, self.overcommit, self.evictor)
+        self.services = (self.jobs, *self.schedulers, self.overcommit, self.evictor)
         for number in range(settings.nodes):
             self._add_node(f"node-{number + 1:02d}", number)
         plans = plan_jobs(self.rng, settings.jobs, settings.jobs_within_ms)
@@ -135,9 +138,9 @@ class World:
         return cast(JobsRole, self.jobs.role).jobs
 
     @property
-    def scheduler_core(self) -> SchedulerCore:
-        """The scheduler core of the present process."""
-        return cast(SchedulerRole, self.scheduler.role).scheduler
+    def scheduler_cores(self) -> dict[str, SchedulerCore]:
+        """The scheduler cores of the present processes, by their keys."""
+        return {process.key: cast(SchedulerRole, process.role).scheduler for process in self.schedulers}
 
     @property
     def overcommit_core(self) -> OvercommitCore:
@@ -153,6 +156,10 @@ class World:
     def executor_core(node: Node) -> Executor:
         """The executor core of a node's present process."""
         return cast(ExecutorRole, node.executor.role).executor
+
+    def _scheduler_role(self, process: Process) -> SchedulerRole:
+        judge, shards = self.referee.committed, self.settings.shards
+        return SchedulerRole(process, self.ledger, self.jobs, judge, SchedulerPolicy(), shards)
 
     def _service(self, name: str, make: Callable[[Process], Role], store: MemoryStore | None) -> Process:
         return self._process(name, name, make, LocalClock(self.agenda), store)
@@ -263,3 +270,7 @@ class World:
             simulated_ms=self.elapsed_ms,
             judged=dict(sorted(self.referee.counts.items())),
         )
+
+
+def _names(service: str, count: int) -> list[str]:
+    return [service] if count == 1 else [f"{service}-{number + 1}" for number in range(count)]

@@ -73,32 +73,36 @@ class Stream:
 
 
 class Consumer:
-    """Where one reader of a stream stands. `open` are messages that were not acknowledged, with their deliveries so far."""
+    """Where one reader of a stream stands, who may be several processes of which one gets each message, whichever.
+
+    `open` are messages that were not acknowledged, with their deliveries so far.
+    """
 
     def __init__(self, bus: WorldBus, stream: Stream, source: Source) -> None:
         self.source = source
         self.stream = stream
         self.open: dict[int, int] = {}
-        self.endpoint: Endpoint | None = None
+        self.endpoints: list[Endpoint] = []
         self._bus = bus
-        self._epoch = 0
+        self._epochs: dict[str, int] = {}
         self._due_ms = 0
         self._unsent: dict[int, None] = {}
 
     def attach(self, endpoint: Endpoint) -> None:
         """A process reads from now on. What was on its way to an earlier one comes again when its time is over."""
-        self.endpoint = endpoint
-        self._epoch += 1
+        if endpoint not in self.endpoints:
+            self.endpoints.append(endpoint)
+        self._epochs[endpoint.key] = self._epochs.get(endpoint.key, 0) + 1
         self.resume()
 
-    def detach(self) -> None:
+    def detach(self, endpoint: Endpoint) -> None:
         """The process is gone."""
-        self.endpoint = None
-        self._epoch += 1
+        self.endpoints.remove(endpoint)
+        self._epochs[endpoint.key] += 1
 
     def resume(self) -> None:
         """Send what could not be sent."""
-        if self.endpoint is None or self.endpoint.is_cut:
+        if all(endpoint.is_cut for endpoint in self.endpoints):
             return
         unsent, self._unsent = sorted(self._unsent), {}
         for seq in unsent:
@@ -118,10 +122,13 @@ class Consumer:
             self.stream.messages.pop(seq, None)
 
     def _send(self, seq: int) -> None:
-        if self.endpoint is None or self.endpoint.is_cut:
+        heard = [endpoint for endpoint in self.endpoints if not endpoint.is_cut]
+        if not heard:
             self._unsent[seq] = None
             return
         bus, agenda = self._bus, self._bus.agenda
+        endpoint = heard[0] if len(heard) == 1 else bus.rng.choice(heard)
+        epoch = self._epochs[endpoint.key]
         delay_ms = bus.way_ms()
         if bus.strikes(bus.weather.late):
             delay_ms += bus.rng.randint(1, bus.weather.late_most_ms)
@@ -129,23 +136,22 @@ class Consumer:
             # Without trouble a consumer gets its messages in their order.
             self._due_ms = max(self._due_ms, agenda.now_ms + delay_ms)
             delay_ms = self._due_ms - agenda.now_ms
-        agenda.after(delay_ms, self._arrive, seq, self._epoch)
-        agenda.after(delay_ms + self.source.ack_wait_s * 1_000, self._again, seq, self._epoch)
+        agenda.after(delay_ms, self._arrive, seq, endpoint, epoch)
+        agenda.after(delay_ms + self.source.ack_wait_s * 1_000, self._again, seq)
         if bus.strikes(bus.weather.twice):
-            agenda.after(delay_ms + bus.rng.randint(0, 2_000), self._arrive, seq, self._epoch)
+            agenda.after(delay_ms + bus.rng.randint(0, 2_000), self._arrive, seq, endpoint, epoch)
 
-    def _arrive(self, seq: int, epoch: int) -> None:
-        endpoint = self.endpoint
+    def _arrive(self, seq: int, endpoint: Endpoint, epoch: int) -> None:
         kept = self.stream.messages.get(seq)
         if kept is None:
             self.open.pop(seq, None)
             return
-        if endpoint is None or epoch != self._epoch or endpoint.is_cut or seq not in self.open:
+        if epoch != self._epochs[endpoint.key] or endpoint.is_cut or seq not in self.open:
             return
         self.open[seq] += 1
         endpoint.hear(kept.fact, self, seq, self.open[seq])
 
-    def _again(self, seq: int, epoch: int) -> None:
+    def _again(self, seq: int) -> None:
         if seq in self.open and seq not in self._unsent:
             self._send(seq)
 
@@ -245,8 +251,8 @@ class WorldBus:
         """The process is gone: its unnamed consumers end, the named ones wait for its successor."""
         self._live = [entry for entry in self._live if entry[1] is not endpoint]
         for consumers in self._consumers.values():
-            for consumer in [one for one in consumers if one.endpoint is endpoint]:
-                consumer.detach()
+            for consumer in [one for one in consumers if endpoint in one.endpoints]:
+                consumer.detach(endpoint)
                 if not consumer.source.durable:
                     consumers.remove(consumer)
 
@@ -254,12 +260,12 @@ class WorldBus:
         """The process is no longer cut off."""
         for consumers in self._consumers.values():
             for consumer in consumers:
-                if consumer.endpoint is endpoint:
+                if endpoint in consumer.endpoints:
                     consumer.resume()
 
     def acknowledge(self, endpoint: Endpoint, consumer: Consumer, seq: int) -> None:
         """The process is done with a message; the word of it may get lost."""
-        if consumer.endpoint is endpoint and not endpoint.is_cut and not self.strikes(self.weather.ack_lost):
+        if endpoint in consumer.endpoints and not endpoint.is_cut and not self.strikes(self.weather.ack_lost):
             consumer.ack(seq)
 
     def undelivered(self) -> Mapping[str, int]:

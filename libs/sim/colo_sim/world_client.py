@@ -101,7 +101,7 @@ class Client:
 
     def _until_accepted(self, body: SubmitJob | CancelJob) -> Work:
         while True:
-            answer = yield ask(self._bus, None, self._jobs, body)
+            answer = yield ask(self._bus, None, (self._jobs,), body)
             match answer:
                 case JobAccepted():
                     return

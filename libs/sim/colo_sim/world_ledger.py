@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from colo_common.ports import PortError, Unavailable
 from colo_scheduler.ledger import Attempt, NodeAnswer, NodeReserve, NodeRow, Released
 from colo_scheduler.ledger_memory import MemoryLedger
+from colo_scheduler.shards import Fence
 from colo_sim.agenda import at_once
 from colo_sim.world_bus import WorldBus
 
@@ -17,14 +18,14 @@ class WorldLedger:
     """While `fault` is set every call raises it. In rough weather a call is done and raises Unavailable all the same."""
 
     def __init__(self, bus: WorldBus) -> None:
-        self.truth = MemoryLedger()
+        self.truth = MemoryLedger(lambda: bus.agenda.now_ms)
         self.fault: PortError | None = None
         self._bus = bus
 
-    def commit(self, reserves: Sequence[NodeReserve]) -> tuple[NodeAnswer, ...]:
+    def commit(self, reserves: Sequence[NodeReserve], fences: Sequence[Fence], owner: str) -> tuple[NodeAnswer, ...]:
         """See Ledger.commit."""
         self._check()
-        answers = at_once(self.truth.commit(reserves))
+        answers = at_once(self.truth.commit(reserves, fences, owner))
         self._lose()
         return answers
 
@@ -34,6 +35,11 @@ class WorldLedger:
         released = at_once(self.truth.release(attempts))
         self._lose()
         return released
+
+    def lease(self, owner: str, ttl_ms: int, shards: int) -> tuple[Fence, ...]:
+        """See Ledger.lease."""
+        self._check()
+        return at_once(self.truth.lease(owner, ttl_ms, shards))
 
     def confirm(self, attempts: Sequence[Attempt]) -> None:
         """See Ledger.confirm."""
@@ -49,6 +55,11 @@ class WorldLedger:
         """See Ledger.changes."""
         self._check()
         return dict(at_once(self.truth.changes()))
+
+    def floor(self) -> int:
+        """See Ledger.floor."""
+        self._check()
+        return at_once(self.truth.floor())
 
     def all_rows(self) -> tuple[NodeRow, ...]:
         """The truth, for those who judge."""

@@ -40,10 +40,15 @@ _ASK_MS: Final = 2_000
 _LISTEN_MS: Final = 30
 
 
-def ask(bus: WorldBus, asker: Process | None, answerer: Process, body: Struct) -> Until:
-    """Ask a process: yield this; the answer, or None when none came in time. `asker` None: somebody who is never cut off."""
+def ask(bus: WorldBus, asker: Process | None, answerers: Sequence[Process], body: Struct) -> Until:
+    """Ask one of the processes of a service: yield this; the answer, or None when none came in time.
+
+    `asker` None: somebody who is never cut off. Which of several is asked is chance, as long as it listens.
+    """
     signal = Signal()
     if asker is None or not asker.is_cut:
+        listening = [one for one in answerers if one.is_answering] or answerers
+        answerer = listening[0] if len(listening) == 1 else bus.rng.choice(listening)
         bus.agenda.after(bus.way_ms(), answerer.asked, asker, body, encode_request(body), signal)
     return Until(signal, _ASK_MS)
 
@@ -96,6 +101,7 @@ class Process:
         self.crashes_in: int | None = None
         self.crashed: Callable[[Process], None] = lambda _process: None
         self.boots = 0
+        self.decided_at_ms = 0
         self.heard = 0
         self._make = make
         self._chronicle = chronicle
@@ -295,6 +301,7 @@ class Process:
             for unit in units_of(decision, self._outbox_kind, self._next_outbox_id()):
                 yield from self._write(unit)
             parcel.outbox += [outbox_removal(row.kind, row.id) for row in decision.outbox]
+        self.decided_at_ms = self.agenda.now_ms
         for decision in decisions:
             for effect in decision.own:
                 events += yield from self._perform(effect)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Effect, Publish
 from colo_common.events.node import AllocatableChanged
-from colo_common.events.requests import Hold, HoldsReply, ListHolds, PendingReplicas, PendingReply
+from colo_common.events.requests import Hold, HoldsReply, ListHolds
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import ZoneShare
 from colo_common.ports import Row
@@ -29,32 +29,13 @@ from colo_overcommit import core as overcommit
 from colo_overcommit import policy as overcommit_policy
 from colo_overcommit.held import HoldsListed
 from colo_overcommit.shell import HEARS as OVERCOMMIT_HEARS
-from colo_scheduler import policy as scheduler_policy
-from colo_scheduler.core import AskPending, SchedulerCore
-from colo_scheduler.ledger import (
-    CALL_MAX,
-    CommitLedger,
-    ConfirmHolds,
-    HoldsReleased,
-    LedgerAnswered,
-    LedgerChanges,
-    LedgerLoaded,
-    LedgerRows,
-    LoadRows,
-    RefreshLedger,
-    ReleaseHolds,
-)
-from colo_scheduler.shell import HEARS as SCHEDULER_HEARS
-from colo_sim.agenda import Signal, Until, Work, at_once
-from colo_sim.world_ledger import WorldLedger
+from colo_sim.agenda import Work, at_once
 from colo_sim.world_process import Process, ask
 
-__all__ = ["EvictorRole", "JobsRole", "OvercommitRole", "SchedulerRole"]
+__all__ = ["EvictorRole", "JobsRole", "OvercommitRole"]
 
 #: A promise, and what is held of each zone.
 Promises = Callable[[AllocatableChanged, dict[int, ZoneShare]], None]
-_PAGE: Final = 7
-_PAGE_ROUNDS: Final = 3
 _ASK_AGAIN_MS: Final = 500
 # Small pages, so that lists change between them.
 _HOLDS_PAGE: Final = 7
@@ -105,87 +86,6 @@ class JobsRole:
         return JobReloaded(job=job, specs=of(SPEC_KIND), jobs=of(JOB_KIND), pages=of(PAGE_KIND))
 
 
-class SchedulerRole:
-    """The scheduler. `committed` is called with every answer of the ledger before the core hears it."""
-
-    hears: Sequence[Hearing] = SCHEDULER_HEARS
-
-    def __init__(
-        self,
-        process: Process,
-        ledger: WorldLedger,
-        jobs: Process,
-        committed: Callable[[SchedulerCore, LedgerAnswered], None],
-        policy: scheduler_policy.Policy,
-    ) -> None:
-        self.scheduler = SchedulerCore(policy)
-        self.core = cast(Core, self.scheduler)
-        self._process = process
-        self._ledger = ledger
-        self._jobs = jobs
-        self._committed = committed
-        self._ask = Signal()
-        self._is_asking = True
-
-    def load(self) -> list[Struct]:
-        """Every row of the ledger."""
-        names = sorted(self._ledger.changes())
-        pages = range(0, len(names), CALL_MAX)
-        return [*(LedgerRows(rows=self._ledger.rows(names[at : at + CALL_MAX])) for at in pages), LedgerLoaded()]
-
-    def perform(self, effect: Effect) -> Sequence[Struct]:
-        """Write to the ledger or read it."""
-        match effect:
-            case CommitLedger(reserves=reserves):
-                answered = LedgerAnswered(answers=self._ledger.commit(reserves))
-                self._committed(self.scheduler, answered)
-                return [answered]
-            case ReleaseHolds(attempts=attempts):
-                return [HoldsReleased(released=self._ledger.release(attempts))]
-            case ConfirmHolds(attempts=attempts):
-                self._ledger.confirm(attempts)
-                return []
-            case LoadRows(nodes=nodes):
-                return [LedgerRows(rows=self._ledger.rows(nodes))]
-            case RefreshLedger():
-                return [LedgerChanges(changes=tuple(sorted(self._ledger.changes().items())))]
-            case AskPending():
-                self._is_asking = True
-                self._ask.give()
-                return []
-            case _:
-                raise InvariantBroken("the scheduler performs no such effect", effect=type(effect).__name__)
-
-    def begin(self) -> Sequence[Work]:
-        """Ask for the waiting replicas whenever that is due."""
-        return (self._keep_asking(),)
-
-    def _keep_asking(self) -> Work:
-        while True:
-            if not self._is_asking:
-                yield Until(self._ask)
-            self._is_asking = False
-            for _ in range(_PAGE_ROUNDS):
-                totals = []
-                offset = 0
-                while True:
-                    page = yield ask(
-                        self._process.bus, self._process, self._jobs, PendingReplicas(offset=offset, limit=_PAGE)
-                    )
-                    if not isinstance(page, PendingReply):
-                        self._is_asking = True
-                        break
-                    self._process.inject(page)
-                    totals.append(page.total)
-                    offset += len(page.wants)
-                    if not page.wants or offset >= page.total:
-                        break
-                if self._is_asking or totals[0] == totals[-1]:
-                    break
-            if self._is_asking:
-                yield _ASK_AGAIN_MS
-
-
 class _Judged:
     """The overcommit core, whose every promise is compared with what it knows to be held at that moment."""
 
@@ -208,11 +108,13 @@ class OvercommitRole:
 
     hears: Sequence[Hearing] = OVERCOMMIT_HEARS
 
-    def __init__(self, process: Process, scheduler: Process, judge: Promises, policy: overcommit_policy.Policy) -> None:
+    def __init__(
+        self, process: Process, schedulers: Sequence[Process], judge: Promises, policy: overcommit_policy.Policy
+    ) -> None:
         self.overcommit = overcommit.OvercommitCore(policy)
         self.core = cast(Core, _Judged(self.overcommit, judge))
         self._process = process
-        self._scheduler = scheduler
+        self._schedulers = schedulers
 
     def load(self) -> list[Struct]:
         """Nothing is stored."""
@@ -233,7 +135,7 @@ class OvercommitRole:
             totals: set[int] = set()
             while True:
                 request = ListHolds(offset=len(holds), limit=_HOLDS_PAGE)
-                page = yield ask(self._process.bus, self._process, self._scheduler, request)
+                page = yield ask(self._process.bus, self._process, self._schedulers, request)
                 if not isinstance(page, HoldsReply):
                     break
                 totals.add(page.total)
