@@ -2,6 +2,7 @@
 
 import json
 import urllib.parse
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
@@ -75,7 +76,7 @@ def overcommit(node: str, /, *, output: Output = "table", api: str | None = None
     return 0
 
 
-def _print_terms(published: dict[str, Any], prefix: str, show: Any) -> None:
+def _print_terms(published: dict[str, Any], prefix: str, show: Callable[[int], str]) -> None:
     terms: dict[str, dict[int, dict[str, Any]]] = {}
     for term in published["explanation"]["terms"]:
         if term["name"].startswith(prefix + "_"):
@@ -83,9 +84,9 @@ def _print_terms(published: dict[str, Any], prefix: str, show: Any) -> None:
     zones = sorted(zone["zone"] for zone in published["zones"])
     rows = []
     for name, by_zone in terms.items():
-        unit = by_zone[zones[0]]["unit"]
-        values = [f"{by_zone[z]['value']}%" if unit == "pct" else show(by_zone[z]["value"]) for z in zones]
-        rows.append([name, *values, by_zone[zones[0]]["source"]])
+        # LSE work holds CPUs of some zones only, and nothing is told of the others.
+        values = [_term_text(by_zone[zone], show) if zone in by_zone else "-" for zone in zones]
+        rows.append([name, *values, next(iter(by_zone.values()))["source"]])
     field = {"cpu": "cpu_mcpu", "memory": "memory_bytes"}[prefix]
     for kind in ("batch", "headroom"):
         by_id = {zone["zone"]: zone for zone in published["zones"]}
@@ -93,6 +94,10 @@ def _print_terms(published: dict[str, Any], prefix: str, show: Any) -> None:
         rows.append([label, *(show(by_id[z][f"{kind}_{field}"]) for z in zones), "formula"])
     print_table([prefix.upper(), *(f"ZONE {z}>" for z in zones), "SOURCE"], rows, "no terms")
     print()
+
+
+def _term_text(term: dict[str, Any], show: Callable[[int], str]) -> str:
+    return f"{term['value']}%" if term["unit"] == "pct" else show(term["value"])
 
 
 def _print_place(item: dict[str, Any]) -> None:

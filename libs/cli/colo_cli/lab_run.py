@@ -191,6 +191,13 @@ class _Lab:
     @contextlib.contextmanager
     def _screen(self):  # type: ignore[no-untyped-def]
         if self._options.json or not sys.stderr.isatty():
+            if not self._options.json:
+                # Where nobody sees the picture somebody reads a file: it says where to ask.
+                print(
+                    f"colo lab runs; ask it: COLO_API={self._servers.gateway_url} colo get jobs",
+                    file=sys.stderr,
+                    flush=True,
+                )
             yield lambda _picture: None
             return
         from rich.console import Console

@@ -43,7 +43,8 @@ def find_job(client: Client, text: str) -> str | None:
         states = ",".join(name for name in JOB.state_names if name not in JOB.terminal)
         live = _list(client, name=text, state=states)
         if live["total"] != 1:
-            raise _several(f'{named["total"]} jobs have the name "{text}"', live if live["total"] else named)
+            what = f'{named["total"]} jobs have the name "{text}"'
+            raise _several(f"{what}, {live['total']} of them are not over", live if live["total"] else named)
         named = live
     if not named["total"]:
         named = _list(client, prefix=text)

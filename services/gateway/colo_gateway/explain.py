@@ -7,6 +7,7 @@ from msgspec import structs
 
 from colo_common.events.placement import ProposedPreemption
 from colo_common.events.requests import DecisionRecord, JobDetail, ReplicaDetail
+from colo_common.model.lifecycle import REPLICA
 from colo_common.model.reasons import SENTENCES, Reason
 from colo_common.model.shortage import most_text, shortage_text
 from colo_gateway.replies import ReplicaExplained
@@ -14,6 +15,7 @@ from colo_gateway.replies import ReplicaExplained
 __all__ = ["explain_replicas", "sentence"]
 
 _VICTIMS_SHOWN: Final = 5
+_BACKOFF: Final = "Backoff"
 
 
 def explain_replicas(
@@ -36,13 +38,17 @@ def sentence(detail: ReplicaDetail, decision: DecisionRecord | None) -> str:
     """Plain English with the numbers that decided."""
     if detail.state == "Pending":
         return _waiting(decision)
+    where = ""
     if detail.node:
-        where = f"on {detail.node}, zone{'s' if len(detail.zones) > 1 else ''} {', '.join(map(str, detail.zones))}"
-        why = _best(decision)
-        again = f"; attempt {detail.attempt}, evicted {detail.evictions} times" if detail.evictions else ""
-        return f"{detail.state.lower()} {where}{why}{again}"
-    ended = f" with exit code {detail.exit_code}" if detail.exit_code is not None else ""
-    return f"{detail.state.lower()}{ended}" + (f": {detail.reason}" if detail.reason else "")
+        where = f" on {detail.node}, zone{'s' if len(detail.zones) > 1 else ''} {', '.join(map(str, detail.zones))}"
+    if where and detail.state not in REPLICA.terminal and detail.state != _BACKOFF:
+        times = "once" if detail.evictions == 1 else f"{detail.evictions} times"
+        again = f"; attempt {detail.attempt}, evicted {times}" if detail.evictions else ""
+        return f"{detail.state.lower()}{where}{_best(decision)}{again}"
+    # How it ended is what matters then, not why it was there.
+    state = "failed, waits for its next try; was" if detail.state == _BACKOFF and where else detail.state.lower()
+    ended = f"{', ' if where else ' '}with exit code {detail.exit_code}" if detail.exit_code is not None else ""
+    return f"{state}{where}{ended}" + (f": {detail.reason}" if detail.reason else "")
 
 
 def _waiting(decision: DecisionRecord | None) -> str:

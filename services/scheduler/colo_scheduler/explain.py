@@ -25,6 +25,8 @@ __all__ = ["Report", "full_report", "least_busy", "report_of"]
 
 _NOBODY: Mapping[int, Misfit] = {}
 _REASONS = tuple(Reason)
+_BY_NATURE = frozenset({Reason.CPUS_NOT_WHOLE_CORES})
+"""What follows from the request and from what a node is: nothing that ends there changes it."""
 
 
 class Report(NamedTuple):
@@ -205,8 +207,11 @@ def _devices_short(view: View, request: RequestClass, rows: IntArray) -> Iterato
 def full_report(cluster: Cluster, view: View, request: RequestClass, refused: Mapping[int, Misfit] = _NOBODY) -> Report:
     """`report_of`, and whether the request is larger than every node as a whole: it then lacks what the largest one lacks.
 
-    While no node has said what it is nothing is known to be too large.
+    The same where every node is of a kind that cannot give it, however empty. While no node has said what it is nothing is known
+    to be too large.
     """
     report = report_of(view, request, refused)
+    if report.nodes and sum(count.nodes for count in report.counts if count.reason in _BY_NATURE) == report.nodes:
+        return report._replace(is_unresolvable=True)
     nearest = too_large(cluster, view, request) if request.is_admitted else None
     return report if nearest is None else report._replace(nearest=nearest, is_unresolvable=True)

@@ -88,12 +88,12 @@ def test_a_word_means_the_one_job_that_it_can_mean(jobs: list[Known], text: str,
         (
             [Known("web-2", "web"), Known("web-100", "web", "Inqueue"), Known("web-3", "web", "Failed")],
             "web",
-            'job: 3 jobs have the name "web"; say which by its id:\n  web-2    Running\n  web-100  Inqueue',
+            'job: 3 jobs have the name "web", 2 of them are not over; say which by its id:\n  web-2    Running\n  web-100  Inqueue',
         ),
         (
             [Known("web-2", "web", "Completed"), Known("web-3", "web", "Failed")],
             "web",
-            'job: 2 jobs have the name "web"; say which by its id:\n  web-2  Completed\n  web-3  Failed',
+            'job: 2 jobs have the name "web", 0 of them are not over; say which by its id:\n  web-2  Completed\n  web-3  Failed',
         ),
         (
             [Known("web-2", "web"), Known("wet-3", "wet", "Failed")],

@@ -195,7 +195,7 @@ def test_constraints_survive_a_message_and_cost_it_nothing_where_they_say_nothin
         ),
         ({"huge_pages": {"3Mi": "6Mi"}}, "BE", "1", "place.huge_pages", "must be a power of two"),
         ({"huge_pages": {"2Mi": "2Mi", "2048Ki": "4Mi"}}, "BE", "1", "place.huge_pages.2048Ki", "asked for already"),
-        ({"huge_pages": {"2Mi": "3Mi"}}, "BE", "1", "place.huge_pages.2097152", "must be whole pages"),
+        ({"huge_pages": {"2Mi": "3Mi"}}, "BE", "1", "place.huge_pages.2Mi", "must be whole pages"),
         ({"tolerations": {"key": "a"}}, "BE", "1", "place.tolerations", "must be a list"),
         ({"tolerations": [{"effect": "Never"}]}, "BE", "1", "place.tolerations[0].effect", "must be one of"),
         ({"tolerations": [{"value": "a"}]}, "BE", "1", "place.tolerations[0].key", "a value needs a key"),

@@ -117,6 +117,27 @@ OWNER = structs.replace(
         ),
         (a_replica("Failed", exit_code=3, reason="exited"), None, "failed with exit code 3: exited"),
         (a_replica("Succeeded", exit_code=0), None, "succeeded with exit code 0"),
+        # How it ended is told of what had a place, not why it had it.
+        (
+            a_replica("Failed", node="n1", zones=(0,), exit_code=3, reason="exited"),
+            PLACED,
+            "failed on n1, zone 0, with exit code 3: exited",
+        ),
+        (
+            a_replica("Stopped", node="n1", zones=(0, 1), reason="cancelled"),
+            PLACED,
+            "stopped on n1, zones 0, 1: cancelled",
+        ),
+        (
+            a_replica("Backoff", node="n1", zones=(0,), exit_code=1),
+            PLACED,
+            "failed, waits for its next try; was on n1, zone 0, with exit code 1",
+        ),
+        (
+            a_replica("Running", node="n2", zones=(0,), evictions=1),
+            None,
+            "running on n2, zone 0; attempt 1, evicted once",
+        ),
     ],
 )
 def test_a_replica_is_explained_in_one_sentence(

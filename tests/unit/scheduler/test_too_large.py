@@ -9,13 +9,13 @@ from msgspec import structs
 
 from colo_common.events.job import ReplicasWanted
 from colo_common.events.placement import PlacementRejected
-from colo_common.model.constraints import Constraints, DeviceRequest, NumaPolicy
+from colo_common.model.constraints import Constraints, CpuBind, DeviceRequest, NumaPolicy
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_common.model.shortage import most_text
-from colo_common.model.topology import Device, NodeTopology
+from colo_common.model.topology import Device, NodeTopology, uniform_topology
 from tests.props.test_scheduler_props import placements_of
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import Bench, a_want, an_allocatable, answer_in
@@ -181,3 +181,19 @@ def test_what_comes_back_is_counted_as_the_node_claims_it() -> None:
         fact = answer(a_bench(SMALL, rules=rules), mcpu, QosClass.LS)
         assert isinstance(fact, PlacementRejected)
         assert fact.never is is_never
+
+
+def test_whole_cores_that_no_machine_can_make_of_a_number_of_cpus_are_never_waited_for() -> None:
+    bound: dict[str, Any] = {"cpu_bind": CpuBind.FULL_PCPUS, "cpu_bind_required": True}
+    fact = answer(a_bench(SMALL, SMALL), 3_000, QosClass.LSR, **bound)
+    assert "whole physical cores are required" in told(fact)
+    # A machine without hyper-threads makes any number of whole cores.
+    apart = uniform_topology(
+        sockets=1, zones_per_socket=1, cpus_per_zone=4, memory_bytes_per_zone=8 * GIB, threads_per_core=1
+    )
+    bench = a_bench(SMALL, apart)
+    assert isinstance(answer(bench, 3_000, QosClass.LSR, **bound), Placement)
+    # While that one is full there is something to wait for.
+    waits = answer(bench, 3_000, QosClass.LSR, "b", **bound)
+    assert isinstance(waits, PlacementRejected)
+    assert not waits.never

@@ -20,7 +20,7 @@ from colo_common.model.constraints import (
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_selector import check_requirements
 from colo_common.model.qos import QosClass
-from colo_common.model.quantity import format_mcpu
+from colo_common.model.quantity import format_bytes, format_mcpu
 from colo_common.model.workload import ResourceRequest
 
 __all__ = ["check_constraints"]
@@ -122,7 +122,9 @@ def _check_pages(pages: tuple[HugePages, ...], where: str) -> None:
             raise InvalidInput(f"{where}.huge_pages", "a page size must be a power of two from 4Ki", page.page_bytes)
         if page.total_bytes < 1 or page.total_bytes % page.page_bytes:
             rule = "an amount must be whole pages, at least one"
-            raise InvalidInput(f"{where}.huge_pages.{page.page_bytes}", rule, page.total_bytes)
+            raise InvalidInput(
+                f"{where}.huge_pages.{format_bytes(page.page_bytes)}", rule, format_bytes(page.total_bytes)
+            )
 
 
 def _check_device(device: DeviceRequest, where: str) -> None:
