@@ -104,6 +104,34 @@ async def test_jobs_are_listed_and_filtered_by_state(colo: RunningColo) -> None:
     assert (failed.code, failed.out.strip()) == (0, "no jobs")
 
 
+async def test_a_job_is_named_by_its_name_or_the_beginning_of_its_id(colo: RunningColo) -> None:
+    job = await submitted(colo, name="by-name")
+    await colo.reaches(job, "Running")
+    for name in ("by-name", job[:-2]):
+        shown = await colo_command("get", "job", name, api=colo.api)
+        assert (shown.code, shown.err) == (0, "")
+        assert shown.out.startswith(f"{job}: Running, queue default, class BE, 2 replicas\n")
+        assert f"{job}/main/1" in shown.out
+    one = await colo_command("explain", "job", "by-name/main/1", api=colo.api)
+    assert one.code == 0, one.err
+    assert f"{job}/main/1: running on " in one.out
+    assert f"{job}/main/0: " not in one.out
+    other = await submitted(colo, name="by-name")
+    both = await colo_command("cancel", "by-name", api=colo.api)
+    assert both.code == 2
+    assert both.err.startswith(
+        'colo: job: 2 jobs have the name "by-name", 2 of them are not over; say which by its id:\n'
+    )
+    assert f"  {job}  Running\n" in both.err
+    assert (await colo_command("cancel", other, api=colo.api)).code == 0
+    await colo.reaches(other, "Terminated")
+    cancelled = await colo_command("cancel", "by-name", api=colo.api)
+    assert (cancelled.code, cancelled.out) == (0, f"{job} Terminating\n")
+    unknown = await colo_command("explain", "job", "nobody", api=colo.api)
+    assert (unknown.code, unknown.out) == (1, "")
+    assert "there is no such job" in unknown.err
+
+
 async def test_a_running_job_is_explained_with_node_and_scores(colo: RunningColo) -> None:
     job = await submitted(colo, name="explained")
     await colo.reaches(job, "Running")
