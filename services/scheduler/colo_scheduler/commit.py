@@ -105,22 +105,29 @@ class Commits:
         """What these wants, which hold places, were promised."""
         return [self.held[want.replica, want.attempt].placement for want in wants]
 
-    def assume(self, chosen: Sequence[tuple[ReplicaWant, Choice]], now_ms: int) -> list[Effect]:
-        """Ask the ledger for places that equal wants took; at most RESERVATIONS_MAX in one call, a node's together."""
+    def assume(self, chosen: Sequence[tuple[ReplicaWant, Choice]], now_ms: int) -> list[NodeReserve]:
+        """What to ask of the ledger for places that equal wants took: at most RESERVATIONS_MAX of a node together."""
         by_row: dict[int, list[tuple[ReplicaWant, Choice]]] = {}
         for want, choice in chosen:
             by_row.setdefault(choice.row, []).append((want, choice))
+        return [
+            self._reserve(self._cluster.nodes[row], members[start : start + RESERVATIONS_MAX], now_ms)
+            for row, members in by_row.items()
+            for start in range(0, len(members), RESERVATIONS_MAX)
+        ]
+
+    def calls(self, reserves: Sequence[NodeReserve]) -> list[Effect]:
+        """Ask the ledger for all of this, in its order, in as few calls as may be: at most RESERVATIONS_MAX in each."""
         effects: list[Effect] = []
         call: list[NodeReserve] = []
         room = RESERVATIONS_MAX
-        for row, members in by_row.items():
-            for start in range(0, len(members), RESERVATIONS_MAX):
-                part = members[start : start + RESERVATIONS_MAX]
-                if len(part) > room:
-                    effects.append(self._call(call))
-                    call, room = [], RESERVATIONS_MAX
-                call.append(self._reserve(self._cluster.nodes[row], part, now_ms))
-                room -= len(part)
+        for reserve in reserves:
+            count = len(reserve.reservations)
+            if count > room:
+                effects.append(self._call(call))
+                call, room = [], RESERVATIONS_MAX
+            call.append(reserve)
+            room -= count
         if call:
             effects.append(self._call(call))
         return effects

@@ -45,6 +45,7 @@ from colo_scheduler.ledger import (
     LedgerRefused,
     LedgerRows,
     LoadRows,
+    NodeReserve,
     RefreshLedger,
     ReleaseHolds,
 )
@@ -374,6 +375,7 @@ class SchedulerCore:
     def _decide(self, now_ms: int) -> list[Effect]:
         """Decide at most `batch_max` wants, class by class; what is chosen is assumed at once and asked of the ledger."""
         effects: list[Effect] = []
+        reserves: list[NodeReserve] = []
         budget = self.policy.batch_max
         view: View | None = None
         while budget > 0 and (request := self.queue.next_class()) is not None:
@@ -383,7 +385,7 @@ class SchedulerCore:
             wants = self.queue.take(request, min(max(1, budget // cost), self.policy.quantum))
             budget -= len(wants) * cost
             if self.reserve.has_places and not request.reserves:
-                wants = self._serve_owners(view, request, wants, effects)
+                wants = self._serve_owners(view, request, wants, reserves)
             asked = self.reserve.narrowed(request) if request.reserves else request
             decision = decide_turn(
                 view,
@@ -400,7 +402,7 @@ class SchedulerCore:
             chosen = list(zip(wants, decision.choices, strict=False))
             if chosen:
                 self._stages.decided(wants[: len(chosen)])
-                effects.extend(self.commits.assume(chosen, now_ms))
+                reserves += self.commits.assume(chosen, now_ms)
                 self._records.chosen(view, self.commits.placements(wants[: len(chosen)]), decision)
                 if request.reserves:
                     self.reserve.chose(*chosen[0])
@@ -409,10 +411,10 @@ class SchedulerCore:
                 effects.extend(self._reject(request, wants[len(chosen) :], report, now_ms))
             else:
                 self.queue.placed(request)
-        return effects
+        return self.commits.calls(reserves) + effects
 
     def _serve_owners(
-        self, view: View, request: RequestClass, wants: list[ReplicaWant], effects: list[Effect]
+        self, view: View, request: RequestClass, wants: list[ReplicaWant], reserves: list[NodeReserve]
     ) -> list[ReplicaWant]:
         """Give owners the places of their reservations first; the wants that have none come back."""
         self._stages.mark("filter")
@@ -423,7 +425,7 @@ class SchedulerCore:
         if served:
             chosen = [(taken.want, taken.choice) for taken in served]
             self._stages.decided([want for want, _ in chosen])
-            effects.extend(self.commits.assume(chosen, view.now_ms))
+            reserves += self.commits.assume(chosen, view.now_ms)
             placements = self.commits.placements([want for want, _ in chosen])
             self._records.chosen(view, placements, ClassDecision(tuple(choice for _, choice in chosen), ()))
         return others

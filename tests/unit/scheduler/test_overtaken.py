@@ -82,18 +82,20 @@ def refused(replica: str, reason: Reason) -> ReservationRefused:
     return ReservationRefused(replica=replica, attempt=1, reason=reason)
 
 
-def test_the_second_call_of_a_round_does_not_pass_because_a_rival_wrote_as_often_as_the_first_would_have() -> None:
+@pytest.mark.parametrize("is_apart", [False, True], ids=["in one call", "in two calls"])
+def test_what_counts_on_an_earlier_decision_does_not_pass_because_a_rival_wrote_as_often(is_apart: bool) -> None:
     two = Two()
-    # Different requests: two turns, two calls, and the second counts on the first.
-    calls = two.decide(("j/t/0", 1_000), ("k/t/0", 3_000))
-    assert [[reserve.is_chained for reserve in call.reserves] for call in calls] == [[False], [True]]
+    # Different requests: two turns, and the second counts on the first. They need not go in one call.
+    (call,) = two.decide(("j/t/0", 1_000), ("k/t/0", 3_000))
+    assert [reserve.is_chained for reserve in call.reserves] == [False, True]
     two.rival("r/t/0", 2_000)
-    for answer in [two.commit(call) for call in calls]:
+    calls = [CommitLedger(reserves=(reserve,)) for reserve in call.reserves] if is_apart else [call]
+    for answer in [two.commit(each) for each in calls]:
         two.tell(answer)
     assert two.held_mcpu() == 2_000
     # Decided again on what is there now: the larger one does not fit any more.
-    for call in [effect for effect in two.core.handle(Wake(), 1) if isinstance(effect, CommitLedger)]:
-        two.tell(two.commit(call))
+    for again in [effect for effect in two.core.handle(Wake(), 1) if isinstance(effect, CommitLedger)]:
+        two.tell(two.commit(again))
     assert two.held_mcpu() == 3_000 <= CAPACITY_MCPU
 
 
