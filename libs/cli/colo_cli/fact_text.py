@@ -14,14 +14,20 @@ _SHOWN_MOST: Final = 3
 
 def fact_text(body: dict[str, Any]) -> str:
     """Its fields as "name=value", at most 300 characters: who leads, lists say whom they name, the envelope is left out."""
+    job = f"{body.get('job', '')}/"
     parts = []
     for key, value in body.items():
-        if key in _LEFT_OUT or value in ("", None, [], {}, False):
+        if key in _LEFT_OUT or value is False or value in ("", None, [], {}):
+            continue
+        if key == "job" and str(body.get("replica", "")).startswith(job):
+            # The replica's id begins with it.
             continue
         if key == "nearest":
             parts.append(f"nearest: {never_text(value) if body.get('never') else nearest_text(value)}")
         elif isinstance(value, list):
-            parts.append(f"{key}: {_several(value, _MEMBERS.get(key))}")
+            parts.append(
+                f"{key}: {_moves_text(value, job) if key == 'changes' else _several(value, _MEMBERS.get(key))}"
+            )
         elif isinstance(value, dict):
             parts.append(_proposal_text(value) if key == "proposal" else f"{key}[{len(value)}]")
         else:
@@ -35,6 +41,15 @@ def _several(members: list[Any], text: Callable[[Any], str] | None) -> str:
         return str(len(members))
     more = len(members) - _SHOWN_MOST
     return ", ".join(map(text, members[:_SHOWN_MOST])) + (f" and {more} more" if more > 0 else "")
+
+
+def _moves_text(changes: list[dict[str, Any]], job: str) -> str:
+    """ "main/0 Pending -> Assigned -> Running, main/1 Pending -> Assigned": each replica's moves in one."""
+    paths: dict[str, list[str]] = {}
+    for change in changes:
+        path = paths.setdefault(change["replica"].removeprefix(job), [change["previous"]])
+        path.append(change["state"])
+    return _several(list(paths.items()), lambda item: f"{item[0]} {' -> '.join(item[1])}")
 
 
 def _attempt_text(pair: list[Any]) -> str:
@@ -60,7 +75,6 @@ def _replica_text(member: dict[str, Any]) -> str:
 
 _MEMBERS: Final[dict[str, Callable[[Any], str]]] = {
     "attempts": _attempt_text,
-    "changes": lambda change: f"{change['replica']} {change['previous']} -> {change['state']}",
     "counts": lambda count: f"{count['nodes']} {count['reason']}",
     "knobs": lambda knob: f"{knob['path']}={knob['value']}",
     "nodes": _release_text,

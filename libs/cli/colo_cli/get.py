@@ -48,7 +48,7 @@ def jobs(
     print_table(header, rows, "no jobs")
     more = answer["total"] - len(rows)
     if more > 0:
-        print(f"and {more} more; --limit tells so many")
+        print(f"and {more} more (--limit shows up to 1000)")
     return 0
 
 

@@ -10,7 +10,7 @@ from colo_cli.failure import Failure
 from colo_cli.output import Format, bytes_text, counted, cpu_text, print_data, print_table
 from colo_cli.submit import read_job_file
 
-__all__ = ["devices_text", "nearest_text", "never_text", "plan", "reason_text"]
+__all__ = ["devices_text", "nearest_text", "never_text", "plan", "print_refusals", "reason_text"]
 
 _NODES_SHOWN = 10
 _PLACES_SHOWN = 10
@@ -59,10 +59,7 @@ def _print(answer: dict[str, Any]) -> None:
             more = len(task["nodes"]) - len(shown)
             print("  " + ", ".join(shown) + (f" and {more} nodes more" if more else ""))
         _print_devices(task["task"], answer["places"])
-        if task["never"] and task["nearest"] is not None:
-            print(f"  {never_text(task['nearest'])}")
-        else:
-            _print_reasons(task)
+        print_refusals(task)
         # Where nothing goes there is nothing that the scores explain.
         if task["placed"]:
             _print_scores(task["scores"])
@@ -86,12 +83,18 @@ def devices_text(shares: list[dict[str, Any]]) -> str:
     )
 
 
-def _print_reasons(task: dict[str, Any]) -> None:
-    for count in task["counts"]:
+def print_refusals(told: dict[str, Any]) -> None:
+    """Why nodes refuse: that none could ever hold it, or how many do for which reason and which of them comes nearest."""
+    nearest = told["nearest"]
+    if told["never"] and nearest is not None:
+        # Why each node refuses it at this moment does not matter then.
+        print(f"  {never_text(nearest)}")
+        return
+    for count in told["counts"]:
         print(f"  {counted(count['nodes'], 'node')}: {reason_text(count['reason'])} ({count['reason']})")
     # What is no amount was said by its reason.
-    if task["nearest"] is not None and task["nearest"]["unit"] != "condition":
-        print(f"  nearest: {nearest_text(task['nearest'])}")
+    if nearest is not None and nearest["unit"] != "condition":
+        print(f"  nearest: {nearest_text(nearest)}")
 
 
 def _print_scores(scores: list[dict[str, Any]]) -> None:

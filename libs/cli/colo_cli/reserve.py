@@ -9,8 +9,8 @@ from cyclopts import Parameter
 
 from colo_cli.client import Client
 from colo_cli.holds import holds_text
-from colo_cli.output import Format, bytes_text, counted, cpu_text, print_data, print_table, span_text
-from colo_cli.plan import nearest_text, never_text, reason_text
+from colo_cli.output import Format, bytes_text, cpu_text, print_data, print_table, span_text
+from colo_cli.plan import print_refusals
 from colo_cli.submit import read_file
 
 __all__ = ["reservation", "reservations", "reserve", "unreserve"]
@@ -120,12 +120,7 @@ def reservation(name: str, /, *, output: Output = "table", api: str | None = Non
     for use in answer["owners"]:
         amounts = f"{cpu_text(use['cpu_mcpu'])} CPU, {bytes_text(use['memory_bytes'])}"
         print(f"  used by {use['replica']} (attempt {use['attempt']}): {amounts}")
-    for count in answer["counts"]:
-        print(f"  {counted(count['nodes'], 'node')}: {reason_text(count['reason'])} ({count['reason']})")
-    if answer["never"]:
-        print(f"  {never_text(answer['nearest'])}")
-    elif answer["nearest"] is not None and answer["nearest"]["unit"] != "condition":
-        print(f"  nearest: {nearest_text(answer['nearest'])}")
+    print_refusals(answer)
     return 0
 
 

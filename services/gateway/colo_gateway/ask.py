@@ -22,7 +22,7 @@ class Asker:
         owner = question_of(type(body)).owner
         try:
             return await ask(self._bus, body, self._timeout_s, traceparent=traceparent)
-        except Unavailable as error:
-            return Refusal(code=503, field=owner, rule="does not answer now, try again", got=str(error))
+        except Unavailable:
+            return Refusal(code=503, field=owner, rule="does not answer now, try again")
         except Refused as error:
             return Refusal(code=502, field=owner, rule="gave an answer that makes no sense", got=str(error))

@@ -25,9 +25,17 @@ HEAD = {"at_ms": 5, "producer": "jobs", "boot_id": "b", "seq": 1, "sent_us": 7, 
             "placements: j/main/0 on n1 zone 0,1, j/main/1 on n1 zone 0,1, j/main/2 on n1 zone 0,1 and 2 more",
         ),
         (
-            {"job": "j", "changes": [{"replica": "j/main/0", "previous": "Pending", "state": "Running"}]},
-            "job=j changes: j/main/0 Pending -> Running",
+            {
+                "job": "j",
+                "changes": [
+                    {"replica": "j/main/0", "previous": "Pending", "state": "Assigned"},
+                    {"replica": "j/main/1", "previous": "Running", "state": "Failed"},
+                    {"replica": "j/main/0", "previous": "Assigned", "state": "Running"},
+                ],
+            },
+            "job=j changes: main/0 Pending -> Assigned -> Running, main/1 Running -> Failed",
         ),
+        ({"replica": "j/main/0", "job": "j", "exit_code": 0, "eviction": ""}, "replica=j/main/0 exit_code=0"),
         (
             {"nodes": [{"node": "n1", "attempts": [["j/main/0", 1], ["j/main/1", 2]]}]},
             "nodes: j/main/0, j/main/1 on n1",
@@ -47,7 +55,18 @@ HEAD = {"at_ms": 5, "producer": "jobs", "boot_id": "b", "seq": 1, "sent_us": 7, 
         ({"wants": [{"replica": "j/main/0"}], "zones": [{}, {}], "spec": {"a": 1}}, "wants: j/main/0 zones: 2 spec[1]"),
         ({"detail": "x" * 400}, f"detail={'x' * 290}..."),
     ],
-    ids=["fields", "placements", "changes", "releases", "a refusal", "never", "a preemption", "other lists", "long"],
+    ids=[
+        "fields",
+        "placements",
+        "changes",
+        "an end",
+        "releases",
+        "a refusal",
+        "never",
+        "a preemption",
+        "other lists",
+        "long",
+    ],
 )
 def test_a_fact_says_whom_it_is_about(body: dict[str, Any], text: str) -> None:
     assert fact_text({**HEAD, **body}) == text

@@ -146,3 +146,27 @@ def test_what_no_node_could_ever_hold_is_told_by_what_machines_have(
     out = planned(monkeypatch, capsys, a_task(never=True, nearest=None, counts=counts))
     assert "empty" not in out
     assert "  3 nodes: the node admits no work of this QoS class (qos-not-admitted)\n" in out
+
+
+def test_quantities_are_told_as_they_are(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    request = {"cpu_mcpu": 50, "memory_bytes": 64 << 20}
+    left = {**RESERVATION["left"], "cpu_mcpu": 12, "memory_bytes": 512 << 10}
+    place = {"zones": [{"zone": 0, **request}], "cpus": "", "devices": []}
+    spec = {**RESERVATION["spec"], "request": request}
+    one, row = told(monkeypatch, capsys, spec=spec, place=place, left=left)
+    assert "  reserved: zone 0: 0.05 CPU, 64Mi\n" in one
+    assert row.split()[3:7] == ["0.05", "64Mi", "0.012", "512Ki"]
+
+
+def test_a_refusal_is_told_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    nearest = {"node": "n1", "zone": None, "need": 1, "have": 0, "unit": "condition", "reason": "labels-differ"}
+    counts = [{"reason": "labels-differ", "nodes": 1}]
+    waits = {"phase": "Pending", "node": "", "nearest": nearest, "counts": counts}
+    one, _ = told(monkeypatch, capsys, **waits)
+    sentence = "the node's labels are not those that the request asks for"
+    assert one.endswith(f"\n  1 node: {sentence} (labels-differ)\n")
+    assert one.count(sentence) == 1
+    # What can never be is told by what machines are, not by what each of them lacks now.
+    one, _ = told(monkeypatch, capsys, **waits, never=True)
+    assert one.endswith(f"\n  no node could hold one even when empty: {sentence} (n1, and all others)\n")
+    assert "1 node:" not in one
