@@ -81,7 +81,7 @@ class Answers:
             return None, [Reply(request=asked.request, body=refusal)]
         job = Job.new(body.job, body.spec, now_ms, trace_of(asked.traceparent))
         turn = Turn(job, now_ms, self._counters, self._policy.retry)
-        turn.tell(f"submitted: {job.size} replicas in {len(job.spec.tasks)} tasks")
+        turn.tell(f"submitted: {_counted(job.size, 'replica')} in {_counted(len(job.spec.tasks), 'task')}")
         turn.fire_job("admit", {"quota_ok": True})
         turn.wanted.extend(range(job.size))
         self._index.attach(job)
@@ -123,6 +123,10 @@ class Answers:
         version = job.version + turn.is_job_dirty
         body = JobAccepted(job=job.id, state=job.record.state, version=version)
         return turn, [Reply(request=asked.request, body=body)]
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _accepted(asked: Asked, job: Job) -> Reply:

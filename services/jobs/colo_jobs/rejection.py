@@ -4,7 +4,7 @@ from msgspec import structs
 
 from colo_common.events.placement import PlacementRejected
 from colo_common.model.reasons import SENTENCES, Reason
-from colo_common.model.shortage import most_text, shortage_text
+from colo_common.model.shortage import CONDITION, most_text, shortage_text
 
 __all__ = ["sentence_of"]
 
@@ -21,7 +21,9 @@ def sentence_of(event: PlacementRejected) -> str:
     if event.nearest is not None:
         miss = structs.asdict(event.nearest)
         if event.never:
-            sentence += f"; no node could hold it even when empty: {most_text(**miss)}"
-        else:
+            # Why each node refuses it at this moment does not matter then.
+            return f"no node could hold it even when empty: {most_text(**miss)}"
+        if event.nearest.unit != CONDITION:
+            # What is no amount was said by its reason.
             sentence += f"; nearest: {shortage_text(**miss)}"
     return sentence

@@ -29,7 +29,7 @@ class Line(Struct, frozen=True, array_like=True):
 
 def add_line(story: list[Line], most: int, line: Line) -> None:
     """Append a line, cut to 240 characters, and forget the oldest above `most`; the first (how it began) always stays."""
-    story.append(Line(line.at_ms, line.seq, line.what[:_CHARACTERS]))
+    story.append(Line(line.at_ms, line.seq, _cut(line.what)))
     if len(story) > most:
         del story[1 : len(story) - most + 1]
 
@@ -48,3 +48,7 @@ def merged(stories: Iterable[list[Line]]) -> tuple[StoryLine, ...]:
 def tail(story: list[Line]) -> str:
     """The newest lines as one text."""
     return "\n".join(f"  {line.at_ms} {line.what}" for line in story[-_TAIL_LINES:])
+
+
+def _cut(what: str) -> str:
+    return what if len(what) <= _CHARACTERS else what[: _CHARACTERS - 3] + "..."

@@ -202,7 +202,7 @@ def test_a_story_is_bounded_and_keeps_its_beginning(world: JobsWorld) -> None:
         world.feed(world.ended(attempt=attempt, cause=EndCause.EVICTED, code=143))
         world.at(world.now_ms + 60_000)
     story = world.job().story
-    assert story[0].what == "submitted: 1 replicas in 1 tasks"
+    assert story[0].what == "submitted: 1 replica in 1 task"
     assert len(story) <= 84
 
 
