@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from colo_common.events.enforcement import PlacementRefused, ReplicaEnded, ReplicaStarted
@@ -22,7 +22,7 @@ from colo_common.model.reasons import Reason
 from colo_evictor.policy import Policy as EvictorPolicy
 from colo_executor.suppress import bounds_mcpu
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.ledger import LedgerAnswered
+from colo_scheduler.ledger import NodeAnswer
 from colo_sim.online_rules import check_online
 from colo_sim.world_ledger import WorldLedger
 from colo_sim.world_node import ExecutorRole, Node
@@ -51,6 +51,7 @@ class Referee:
         self._queued: set[Attempt] = set()
         self._wanted: dict[Attempt, str] = {}
         self._over: set[Attempt] = set()
+        self._committed: set[Attempt] = set()
         self._online: set[str] = set()
         self._evicting: dict[str, EvictionRequested] = {}
         self._last_eviction: dict[str, EvictionRequested] = {}
@@ -188,11 +189,14 @@ class Referee:
             if promise.batch_cpu_mcpu < share.cpu_mcpu or promise.batch_memory_bytes < share.memory_bytes:
                 raise InvariantBroken("less is promised than is held", node=fact.node, zone=promise, held=share)
 
-    def committed(self, core: SchedulerCore, answered: LedgerAnswered) -> None:
+    def committed(self, core: SchedulerCore, answers: Sequence[NodeAnswer]) -> None:
         """Where something new is held, all that is held fits what the scheduler was told may be promised."""
-        for answer in answered.answers:
-            if not answer.accepted:
+        for answer in answers:
+            # A call that is made again because its answer was lost writes nothing.
+            accepted = set(answer.accepted) - self._committed
+            if not accepted:
                 continue
+            self._committed |= accepted
             self.counts["commits"] += 1
             known = core.cluster.node(answer.node)
             if known.allocatable is None or known.freshness is not Freshness.FRESH:
@@ -204,7 +208,7 @@ class Referee:
                 self.counts["online_held"] += check_online(answer.node, known.topology, placements)
             # Online work takes of the machine itself, not of what batch work is promised.
             batch = [r for r in row.reservations if r.placement.band is not PriorityBand.PROD]
-            new = {share.zone for r in batch if r.attempt in answer.accepted for share in r.placement.zones}
+            new = {share.zone for r in batch if r.attempt in accepted for share in r.placement.zones}
             for zone in sorted(new):
                 shares = [s for r in batch for s in r.placement.zones if s.zone == zone]
                 cpu_mcpu = sum(share.cpu_mcpu for share in shares)

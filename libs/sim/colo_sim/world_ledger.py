@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from colo_common.ports import PortError, Unavailable
 from colo_scheduler.ledger import Attempt, NodeAnswer, NodeReserve, NodeRow, Released
@@ -13,6 +13,8 @@ from colo_sim.world_bus import WorldBus
 
 __all__ = ["WorldLedger"]
 
+Written = Callable[[Sequence[NodeAnswer]], None]
+
 
 class WorldLedger:
     """While `fault` is set every call raises it. In rough weather a call is done and raises Unavailable all the same."""
@@ -22,10 +24,13 @@ class WorldLedger:
         self.fault: PortError | None = None
         self._bus = bus
 
-    def commit(self, reserves: Sequence[NodeReserve], fences: Sequence[Fence], owner: str) -> tuple[NodeAnswer, ...]:
-        """See Ledger.commit."""
+    def commit(
+        self, reserves: Sequence[NodeReserve], fences: Sequence[Fence], owner: str, written: Written
+    ) -> tuple[NodeAnswer, ...]:
+        """See Ledger.commit. `written` is called at once, also where the answer is lost then."""
         self._check()
         answers = at_once(self.truth.commit(reserves, fences, owner))
+        written(answers)
         self._lose()
         return answers
 

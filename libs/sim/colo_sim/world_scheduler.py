@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, cast
 
 from msgspec import Struct, structs
@@ -26,6 +27,7 @@ from colo_scheduler.ledger import (
     LedgerRefused,
     LedgerRows,
     LoadRows,
+    NodeAnswer,
     RefreshLedger,
     ReleaseHolds,
 )
@@ -37,8 +39,8 @@ from colo_sim.world_process import Process, ask
 
 __all__ = ["SchedulerRole"]
 
-#: An answer of the ledger, and the core that is about to hear it.
-Committed = Callable[[SchedulerCore, LedgerAnswered], None]
+#: Answers of the ledger, and the core that is about to hear them, unless they are lost.
+Committed = Callable[[SchedulerCore, Sequence[NodeAnswer]], None]
 _PAGE: Final = 7
 _PAGE_ROUNDS: Final = 3
 _ASK_AGAIN_MS: Final = 500
@@ -48,7 +50,7 @@ _ROTATIONS: Final = 1_000
 
 
 class SchedulerRole:
-    """The scheduler. `committed` is called with every answer of the ledger before the core hears it.
+    """The scheduler. `committed` is called with every answer of the ledger, also with one that is lost.
 
     With `shards` above 0 it holds some of them by a lease, under a name that is new at each start.
     """
@@ -108,9 +110,8 @@ class SchedulerRole:
         if self._process.agenda.now_ms > self._process.decided_at_ms + _COMMIT_WITHIN_MS:
             self._process.note("commits   too late")
             return LedgerRefused(effect=effect, is_late=True)
-        answered = LedgerAnswered(answers=self._ledger.commit(effect.reserves, effect.fences, self._owner))
-        self._committed(self.scheduler, answered)
-        return answered
+        written = partial(self._committed, self.scheduler)
+        return LedgerAnswered(answers=self._ledger.commit(effect.reserves, effect.fences, self._owner, written))
 
     def begin(self) -> Sequence[Work]:
         """Ask for the waiting replicas whenever that is due, and keep the leases."""
