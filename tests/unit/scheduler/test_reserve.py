@@ -416,7 +416,7 @@ def test_a_reservation_that_no_node_could_hold_says_so_and_one_that_waits_for_ro
             QosClass.LS,
             1_000,
             {"huge_pages": (HugePages(page_bytes=2 << 20, total_bytes=4 << 20),)},
-            "4Mi of huge pages short in n1 (0 bytes of 4Mi)",
+            "4Mi of huge pages short in n1 (0 of 4Mi)",
         ),
         (QosClass.LS, 3_000, {}, "1 CPU short in n1 (2 of 3)"),
     ],
