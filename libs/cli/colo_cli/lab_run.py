@@ -19,7 +19,7 @@ from colo_cli.lab_options import LabOptions
 from colo_cli.lab_processes import LabProcesses, log_notices
 from colo_cli.lab_real import REAL_RESERVED_MCPU, RealNode
 from colo_cli.lab_real_feed import RealFeed
-from colo_cli.lab_screen import lab_picture
+from colo_cli.lab_screen import lab_picture, say_where
 from colo_cli.lab_servers import LabServers
 from colo_cli.lab_start import finished_before
 from colo_cli.lab_verdict import LabFigures, verdict_of
@@ -191,13 +191,7 @@ class _Lab:
     @contextlib.contextmanager
     def _screen(self):  # type: ignore[no-untyped-def]
         if self._options.json or not sys.stderr.isatty():
-            if not self._options.json:
-                # Where nobody sees the picture somebody reads a file: it says where to ask.
-                print(
-                    f"colo lab runs; ask it: COLO_API={self._servers.gateway_url} colo get jobs",
-                    file=sys.stderr,
-                    flush=True,
-                )
+            say_where(self._servers.gateway_url, sys.stderr, is_json=self._options.json)
             yield lambda _picture: None
             return
         from rich.console import Console

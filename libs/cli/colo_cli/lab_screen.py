@@ -1,5 +1,7 @@
 """The live picture of a running lab: one line a node, totals, and the newest interesting facts."""
 
+from typing import TextIO
+
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -8,7 +10,7 @@ from rich.text import Text
 from colo_cli.lab_observe import LabObserver, NodeView, percentile
 from colo_cli.output import span_text
 
-__all__ = ["lab_picture"]
+__all__ = ["lab_picture", "say_where"]
 
 _BAR = 40
 _NODES_SHOWN = 16
@@ -39,6 +41,13 @@ def lab_picture(seen: LabObserver, *, wall_s: float, simulated_s: float, api: st
     foot = f"ask it: COLO_API={api} colo get jobs | colo explain overcommit {min(seen.nodes, default='NODE')} | Ctrl-C ends"
     parts.append(Text(note or foot, style="italic", no_wrap=True, overflow="ellipsis"))
     return Panel(Group(*parts), title="colo lab", title_align="left", padding=(0, 1))
+
+
+def say_where(api: str, stream: TextIO, *, is_json: bool) -> None:
+    """Where nobody sees the picture somebody reads a file: it says once where to ask. Programs, which read JSON, chose the port."""
+    if not is_json:
+        stream.write(f"colo lab runs; ask it: COLO_API={api} colo get jobs\n")
+        stream.flush()
 
 
 def _row(name: str, view: NodeView) -> tuple[RenderableType, ...]:
