@@ -13,7 +13,7 @@ def cancel(job: str, /, *, api: str | None = None) -> int:
     """Stop a job for good: waiting replicas are withdrawn, running ones get SIGTERM, grace, SIGKILL.
 
     Args:
-        job: The job's id, the beginning of it, or its name.
+        job: The job's id, its name, or the name with the beginning of what its id has beside that.
         api: Address of the gateway.
     """
     if "/" in job:

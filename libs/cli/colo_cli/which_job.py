@@ -25,16 +25,17 @@ def ask_job(client: Client, job: str, part: str = "", *, method: str = "GET", re
     except Refused as refused:
         if refused.code != _NOT_FOUND or refused.field != "job":
             raise
-        found = find_job(client, job)
+        found = find_job(client, job, whole_name=method != "GET")
         if found is None:
             raise
     return _ask(client, found, part, method, _replica_of(found, job, replica))
 
 
-def find_job(client: Client, text: str) -> str | None:
+def find_job(client: Client, text: str, *, whole_name: bool = False) -> str | None:
     """The id of the only job of this name, or of the only one of them that is not over; else of the only id that begins so.
 
-    None when there is none. Raises Failure (2) that lists the jobs when several may be meant.
+    `whole_name`: the beginning of an id counts only where it has all of the job's name, as for what cannot be undone: "train" is
+    not to mean the job "train-all" because no other is left. None when there is none. Raises Failure (2) that lists the jobs when several may be meant.
     """
     named = _list(client, name=text)
     if named["total"] > 1:
@@ -50,6 +51,8 @@ def find_job(client: Client, text: str) -> str | None:
         named = _list(client, prefix=text)
         if named["total"] > 1:
             raise _several(f'{named["total"]} ids begin with "{text}"', named)
+        if whole_name and named["total"] and not text.startswith(f"{named['jobs'][0]['name']}-"):
+            return None
     return str(named["jobs"][0]["job"]) if named["total"] else None
 
 

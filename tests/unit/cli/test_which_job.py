@@ -49,7 +49,10 @@ class Gateway(Client):
             and (not query.get("state") or known.state in states)
         ]
         shown = found[: int(query["limit"] or 0)]
-        return {"jobs": [{"job": each.job, "state": each.state} for each in shown], "total": len(found)}
+        return {
+            "jobs": [{"job": each.job, "name": each.name, "state": each.state} for each in shown],
+            "total": len(found),
+        }
 
 
 OVER = ("Completed", "Failed", "Terminated")
@@ -113,6 +116,19 @@ def test_a_word_that_may_mean_several_jobs_lists_them(jobs: list[Known], text: s
         find_job(Gateway(*jobs), text)
     assert refused.value.status == 2
     assert str(refused.value).endswith(says)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_meant"), [("train-all", True), ("train-all-1", True), ("train", False), ("tr", False)]
+)
+def test_what_cannot_be_undone_is_not_done_to_a_job_of_another_name(text: str, is_meant: bool) -> None:
+    gateway = Gateway(Known("train-all-11", "train-all"))
+    if is_meant:
+        assert ask_job(gateway, text, method="DELETE")["job"] == "train-all-11"
+        return
+    with pytest.raises(Refused):
+        ask_job(gateway, text, method="DELETE")
+    assert ask_job(gateway, text)["job"] == "train-all-11"
 
 
 def test_an_exact_id_is_asked_for_as_it_is_whatever_else_it_could_mean() -> None:
