@@ -35,7 +35,8 @@ def find_job(client: Client, text: str, *, whole_name: bool = False) -> str | No
     """The id of the only job of this name, or of the only one of them that is not over; else of the only id that begins so.
 
     `whole_name`: the beginning of an id counts only where it has all of the job's name, as for what cannot be undone: "train" is
-    not to mean the job "train-all" because no other is left. None when there is none. Raises Failure (2) that lists the jobs when several may be meant.
+    not to mean the job "train-all" because no other is left. None when there is none. Raises Failure (2) that lists the jobs when
+    several may be meant.
     """
     named = _list(client, name=text)
     if named["total"] > 1:
