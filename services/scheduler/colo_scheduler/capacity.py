@@ -43,11 +43,10 @@ def too_large(cluster: Cluster, view: View, request: RequestClass) -> NearestMis
 
 
 def _too_large_whole(cluster: Cluster, request: RequestClass) -> NearestMiss | None:
+    """By what is not kept back of the nodes for good."""
     capacity_cpu, capacity_memory = cluster.capacity()
     cpu, memory = capacity_cpu.sum(axis=1), capacity_memory.sum(axis=1)
-    known = np.flatnonzero(cpu > 0)
-    if known.size == 0:
-        return None
+    known = np.array([node.row for node in cluster.nodes if node.topology is not None], dtype=np.int64)
     if int(cpu.max()) < request.cpu_mcpu:
         return _most(cluster.nodes, known, cpu[known], Reason.BATCH_CPU_SHORT, request.cpu_mcpu, "mcpu")
     if int(memory.max()) < request.memory_bytes:

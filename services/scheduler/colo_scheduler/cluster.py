@@ -17,7 +17,7 @@ from colo_common.model.qos import QosClass
 from colo_scheduler.facts import BoolArray, NodeFacts
 from colo_scheduler.foreign import claimed_of, leaves_more, room_of, shared_cpus_of
 from colo_scheduler.held_levels import HeldLevels, Importance
-from colo_scheduler.inventory import Holding, NodeInventory, amplified, reserved_shares
+from colo_scheduler.inventory import Holding, NodeInventory, amplified, batch_capacity, reserved_shares
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.merits import Merits
 from colo_scheduler.node import Node, gives_more
@@ -336,15 +336,19 @@ class Cluster:
         self._pools[name].promise(node.row, *promised)
 
     def _batch_of(self, node: Node) -> tuple[list[int], list[int]]:
-        """What overcommit promises, by column, and no CPU of LSE's or of the node's own."""
+        """What overcommit promises, by column, but no CPU of LSE's and nothing that the node's rules keep back."""
         inventory = self._stock.of(node.row)
+        capacity_cpu, capacity_memory = (
+            each[node.row].tolist() for each in (self._capacity_cpu, self._capacity_memory)
+        )
         cpu, memory = [0] * len(node.zone_ids), [0] * len(node.zone_ids)
         for zone in node.allocatable.zones if node.allocatable else ():
             if zone.zone in node.zone_ids:
                 slot = node.zone_ids.index(zone.zone)
                 most_mcpu = inventory.batch_most_mcpu(zone.zone) if inventory else None
-                cpu[slot] = min(max(0, zone.batch_cpu_mcpu), CPU_MAX_MCPU if most_mcpu is None else most_mcpu)
-                memory[slot] = min(max(0, zone.batch_memory_bytes), MEMORY_MAX_BYTES)
+                most_mcpu = capacity_cpu[slot] if most_mcpu is None else min(most_mcpu, capacity_cpu[slot])
+                cpu[slot] = min(max(0, zone.batch_cpu_mcpu), most_mcpu)
+                memory[slot] = min(max(0, zone.batch_memory_bytes), capacity_memory[slot])
         return cpu, memory
 
     def _prod_of(self, node: Node) -> tuple[list[int], list[int]]:
@@ -367,10 +371,10 @@ class Cluster:
         self._facts.socket[row] = NO_SOCKET
         self._facts.split_score[row] = fewest_zones(split_cost(node.sockets))
         self._capacity_cpu[row] = self._capacity_memory[row] = 0
-        for slot, zone in enumerate(node.topology.zones if node.topology else ()):
-            self._facts.socket[row, slot] = zone.socket
-            self._capacity_cpu[row, slot] = min(zone.cpu_capacity_mcpu, CPU_MAX_MCPU)
-            self._capacity_memory[row, slot] = min(zone.memory_bytes, MEMORY_MAX_BYTES)
+        self._facts.socket[row, : len(node.sockets)] = node.sockets
+        for slot, (cpu, memory) in enumerate(batch_capacity(node.said.topology, node.said.rules) if node.said else ()):
+            self._capacity_cpu[row, slot] = min(cpu, CPU_MAX_MCPU)
+            self._capacity_memory[row, slot] = min(memory, MEMORY_MAX_BYTES)
 
     def _write_facts(self, node: Node) -> None:
         self._facts.write(
@@ -432,13 +436,14 @@ class Cluster:
             self._rank_count = count
 
     def capacity(self) -> tuple[IntArray, IntArray]:
-        """CPU and memory capacity of every zone of every node: shape (nodes, columns)."""
+        """CPU and memory of every zone of every node that batch work could be promised at most: shape (nodes, columns)."""
         count = len(self.nodes)
         return self._capacity_cpu[:count], self._capacity_memory[:count]
 
     def could_hold(self, cpu_mcpu: int, memory_bytes: int) -> bool:
-        """Whether some machine could hold so much if nothing else were there. Remembered until a machine changes, as is what
-        `capacity` says in `too_large` of CPU and memory that none could hold.
+        """Whether some machine could hold so much batch work if nothing else were there.
+
+        Remembered until a machine changes, as is what `capacity` says in `too_large` of CPU and memory that none could hold.
         """
         wanted = (cpu_mcpu, memory_bytes)
         if self._could_hold_at != self.capacity_changes or len(self._could_hold) > _ANSWERS_MAX:

@@ -31,6 +31,7 @@ __all__ = [
     "Holding",
     "NodeInventory",
     "amplified",
+    "batch_capacity",
     "holding_of",
     "reserved_shares",
     "told_of",
@@ -134,6 +135,25 @@ def reserved_shares(topology: NodeTopology, rules: NodeRules) -> tuple[ZoneShare
             zone=zone.zone,
             cpu_mcpu=len(index.cpus_of_zone(zone.zone) & withheld) * CPU_MCPU,
             memory_bytes=memory_bytes,
+        )
+        for zone in topology.zones
+    )
+
+
+def batch_capacity(topology: NodeTopology, rules: NodeRules) -> tuple[tuple[int, int], ...]:
+    """CPU and memory of each zone that batch work could be promised if nothing else were there: all that is not kept back for good.
+
+    An upper bound: who makes the promise may keep back more.
+    """
+    if rules == UNRULED:
+        return tuple((zone.cpu_capacity_mcpu, zone.memory_bytes) for zone in topology.zones)
+    index = _index_of(topology.cpus)
+    open_cpus = CpuSet(index.all_mask) - withheld_cpus(_lasting(rules), index)
+    kept_bytes = divide_by_zones(rules.reserved_memory_bytes, len(topology.zones))
+    return tuple(
+        (
+            min(zone.cpu_capacity_mcpu, len(index.cpus_of_zone(zone.zone) & open_cpus) * CPU_MCPU),
+            max(0, zone.memory_bytes - kept_bytes),
         )
         for zone in topology.zones
     )

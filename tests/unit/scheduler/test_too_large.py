@@ -197,3 +197,34 @@ def test_whole_cores_that_no_machine_can_make_of_a_number_of_cpus_are_never_wait
     waits = answer(bench, 3_000, QosClass.LSR, "b", **bound)
     assert isinstance(waits, PlacementRejected)
     assert not waits.never
+
+
+KEPT = NodeRules(reserved_cpus="0,1", reserved_memory_bytes=2 * GIB)
+"""Two CPUs of zone 0 and one GiB of each zone are the node's own."""
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "memory_gib", "place", "says"),
+    [
+        (6_000, 1, {}, ""),
+        (6_001, 1, {}, "a machine has 6 CPU at most (n1), it needs 6.001"),
+        (1_000, 126, {}, ""),
+        (1_000, 127, {}, "a machine has 126Gi of memory at most (n1), it needs 127Gi"),
+        (4_000, 1, {"numa_policy": NumaPolicy.SINGLE_NUMA_NODE}, ""),
+        (4_001, 1, {"numa_policy": NumaPolicy.SINGLE_NUMA_NODE}, "a NUMA node has 4 CPU at most (zone 1 of n1)"),
+        (1_000, 64, {"numa_policy": NumaPolicy.SINGLE_NUMA_NODE}, "a NUMA node has 63Gi of memory at most"),
+    ],
+)
+def test_what_a_node_keeps_for_itself_is_never_batch(
+    mcpu: int, memory_gib: int, place: dict[str, Any], says: str
+) -> None:
+    bench = a_bench(SMALL, rules=KEPT)
+    want = a_want("a/t/0", mcpu=mcpu, memory_bytes=memory_gib * GIB, constraints=Constraints(**place))
+    fact = answer_in(bench.say(ReplicasWanted(wants=(want,))))
+    assert told(fact).startswith(says)
+    assert isinstance(fact, Placement) is (says == "")
+
+
+def test_a_machine_that_keeps_everything_for_itself_never_runs_batch_work() -> None:
+    fact = answer(a_bench(SMALL, rules=NodeRules(system_cpus="0-7")))
+    assert told(fact) == "no machine has any CPU, it needs 1"
