@@ -80,7 +80,7 @@ async def test_the_same_key_and_job_again_is_the_same_submission(colo: RunningCo
 
 async def test_jobs_are_listed_newest_first_by_state_and_by_queue(colo: RunningColo) -> None:
     waiting = [await colo.submit(TOO_WIDE), await colo.submit(TOO_WIDE | {"queue": "tiny"})]
-    listed = await colo.get("/v1/jobs?state=Inqueue,Pending")
+    listed = await colo.get("/v1/jobs?state=inqueue,PENDING")
     assert [job["job"] for job in listed["jobs"]] == waiting[::-1]
     assert listed["total"] == 2
     assert [job["job"] for job in (await colo.get("/v1/jobs?queue=tiny"))["jobs"]] == waiting[1:]
@@ -238,6 +238,8 @@ async def test_a_body_above_the_limit_is_refused_and_the_gateway_goes_on(colo: R
         ("GET", "/v1/jobs?limit=many", 400, "limit"),
         ("GET", "/v1/jobs?state=Gone", 400, "states"),
         ("GET", "/v1/stream?since=-1", 400, "since"),
+        ("GET", "/v1/stream?types=JobSubmitted,JobEaten", 400, "types"),
+        ("GET", "/v1/reservations?phase=gone", 400, "phases"),
         ("GET", "/v1/nodes/a%2Fb/explain", 400, "node"),
         ("GET", "/v1/jobs/none", 404, "job"),
         ("DELETE", "/v1/jobs/none", 404, "job"),
@@ -300,7 +302,7 @@ async def test_a_stream_is_resumed_after_the_last_event_that_was_seen(colo: Runn
 
 
 async def test_a_stream_without_a_position_shows_what_comes_and_only_what_is_wanted(colo: RunningColo) -> None:
-    async with colo.http.get(f"{colo.api}/v1/stream?types=JobSubmitted,JobStateChanged") as reply:
+    async with colo.http.get(f"{colo.api}/v1/stream?types=JobSubmitted,jobstatechanged") as reply:
         reader = Reader(reply.content)
         job = await colo.submit(JOB)
         position, kind, body = await reader.next()

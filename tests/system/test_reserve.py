@@ -112,7 +112,10 @@ async def test_what_waits_says_why_and_what_is_wrong_is_refused_by_field(colo: R
     assert (await reserve(colo, "huge", cpu="900", owners=[{"anyone": True}])).code == 0
 
     async def says_why() -> bool:
-        return "no node could hold one even when empty" in (await colo_command("explain", "reservation", "huge", api=colo.api)).out
+        return (
+            "no node could hold one even when empty"
+            in (await colo_command("explain", "reservation", "huge", api=colo.api)).out
+        )
 
     await eventually(says_why, "it says why it waits", limit_s=LIMIT_S)
     again = await reserve(colo, "huge", cpu="900", owners=[{"anyone": True}])

@@ -25,7 +25,7 @@ def jobs(
     """List jobs, newest first.
 
     Args:
-        state: Only these states, separated by commas.
+        state: Only these states, separated by commas, in any case.
         queue: Only this queue.
         limit: At most so many, 1 to 1000.
         output: table, json or yaml.

@@ -19,7 +19,7 @@ from msgspec import Struct
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
-from colo_common.model.qos import LEGAL_BANDS, PriorityBand, QosClass
+from colo_common.model.qos import PriorityBand, QosClass, check_pair
 from colo_common.model.reasons import Reason
 from colo_executor.desired import DesiredPolicy, Machine, huge_page_knobs, huge_page_zones
 from colo_executor.knobs import Knob, weight_v1
@@ -77,9 +77,10 @@ def not_admitted(placement: Placement) -> str:
     """Empty when an executor may run work of this class and band, else one sentence."""
     if placement.qos is QosClass.SYSTEM:
         return "qos: SYSTEM work is the node's own and is not placed"
-    if placement.band not in LEGAL_BANDS[placement.qos]:
-        allowed = " ".join(LEGAL_BANDS[placement.qos])
-        return f"band: QoS class {placement.qos.value} may only have the bands {allowed} (got {placement.band.value})"
+    try:
+        check_pair(placement.qos, placement.band, "band")
+    except InvalidInput as error:
+        return str(error)
     return ""
 
 

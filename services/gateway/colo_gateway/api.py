@@ -22,7 +22,7 @@ from colo_gateway.explain import explain_replicas
 from colo_gateway.openapi import openapi
 from colo_gateway.replies import JobExplained, JobTrace, Submitted, VersionReply
 from colo_gateway.reservations import ReservationRoutes
-from colo_gateway.responses import answer_of, integer_of, invalid_of, json_of, problem_of
+from colo_gateway.responses import answer_of, integer_of, invalid_of, json_of, names_of, problem_of
 from colo_gateway.sse import stream_events
 from colo_gateway.streams import Streams
 from colo_gateway.traces import span_tree
@@ -110,7 +110,7 @@ class Api:
             limit = integer_of(request.query, "limit", 100, 1, 1000)
         except InvalidInput as error:
             return invalid_of(error)
-        states = tuple(state for state in request.query.get("state", "").split(",") if state)
+        states = names_of(request.query, "state")
         given = {name: request.query.get(name, "")[:_NAME_MAX] for name in ("queue", "name", "prefix")}
         return answer_of(await self._asker.ask(rq.ListJobs(states=states, limit=limit, **given)))
 
@@ -201,9 +201,9 @@ class Api:
         try:
             since = request.headers.get("Last-Event-ID") or request.query.get("since")
             position = None if since is None else integer_of({"since": since}, "since", 0, 0, 2**62)
+            stream = await stream_events(request, self._core.tape, self._streams, position)
         except InvalidInput as error:
             return invalid_of(error)
-        stream = await stream_events(request, self._core.tape, self._streams, position)
         return stream if stream is not None else problem_of(503, "stream", "as many streams are open as there may be")
 
     async def get_version(self, request: web.Request) -> web.Response:

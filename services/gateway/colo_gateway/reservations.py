@@ -9,7 +9,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.reservation_file import reservation_from_mapping
 from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX, TooLarge, read_mapping
-from colo_gateway.responses import answer_of, integer_of, invalid_of, json_of, problem_of
+from colo_gateway.responses import answer_of, integer_of, invalid_of, json_of, names_of, problem_of
 
 __all__ = ["ReservationRoutes"]
 
@@ -49,7 +49,7 @@ class ReservationRoutes:
             limit = integer_of(request.query, "limit", 100, 1, 1000)
         except InvalidInput as error:
             return invalid_of(error)
-        phases = tuple(phase for phase in request.query.get("phase", "").split(",") if phase)
+        phases = names_of(request.query, "phase")
         return answer_of(await self._asker.ask(rq.ListReservations(phases=phases, offset=offset, limit=limit)))
 
     async def get_one(self, request: web.Request) -> web.Response:

@@ -10,7 +10,7 @@ from colo_common.events import requests as rq
 from colo_common.model.invalid import InvalidInput
 from colo_gateway.replies import Problem
 
-__all__ = ["answer_of", "integer_of", "invalid_of", "json_of", "problem_of"]
+__all__ = ["answer_of", "integer_of", "invalid_of", "json_of", "names_of", "problem_of"]
 
 
 def integer_of(query: Mapping[str, str], name: str, default: int, lowest: int, highest: int) -> int:
@@ -21,6 +21,11 @@ def integer_of(query: Mapping[str, str], name: str, default: int, lowest: int, h
     if not (text.isascii() and text.isdigit() and len(text) <= 19 and lowest <= int(text) <= highest):
         raise InvalidInput(name, f"must be a whole number from {lowest} to {highest}", text)
     return int(text)
+
+
+def names_of(query: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """The names of the query, separated by commas; none when absent."""
+    return tuple(each for part in query.get(name, "").split(",") if (each := part.strip()))
 
 
 def json_of(body: Struct, status: int = 200) -> web.Response:

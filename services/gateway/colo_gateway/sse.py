@@ -6,24 +6,28 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
+from colo_common.events.registry import EVENTS
+from colo_common.model.plain_values import name_among
+from colo_gateway.responses import names_of
 from colo_gateway.streams import Filter, Streams
 from colo_gateway.tape import Tape, TapeEntry
 
 __all__ = ["stream_events"]
 
 _HEARTBEAT_S: Final = 15.0
+_TYPES: Final = tuple(row.body.__name__ for row in EVENTS)
 
 
 async def stream_events(
     request: web.Request, tape: Tape, streams: Streams, position: int | None
 ) -> web.StreamResponse | None:
-    """Serve one reader until it leaves; None when no more streams may be open.
+    """Serve one reader until it leaves; None when no more streams may be open. Raises InvalidInput for a type that there is not.
 
     `position` None: only what comes from now on. When facts after `position` are no longer kept, the first event is
     `gap` with the first position that is. A reader that is too slow gets the event `overrun` and is disconnected.
     """
     wanted = Filter(
-        types=tuple(name for name in request.query.get("types", "").split(",") if name),
+        types=tuple(name_among(name, _TYPES, "types") for name in names_of(request.query, "types")),
         node=request.query.get("node", ""),
         job=request.query.get("job", ""),
     )

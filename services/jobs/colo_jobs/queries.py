@@ -16,7 +16,9 @@ from colo_common.events.requests import (
     ReplicaDetail,
 )
 from colo_common.events.trace import placement_trace, trace_of
+from colo_common.model.invalid import InvalidInput
 from colo_common.model.lifecycle import JOB, REPLICA
+from colo_common.model.plain_values import name_among
 from colo_jobs.index import Index
 from colo_jobs.job import HOLDING, WAITING, Job
 from colo_jobs.story import merged
@@ -46,14 +48,14 @@ def list_jobs(jobs: Mapping[str, Job], asked: ListJobs) -> JobList | Refusal:
     """The newest jobs in the states and queue, and with the name or beginning of an id asked for; `total` counts all of them."""
     if not 1 <= asked.limit <= LIST_MAX:
         return Refusal(code=400, field="limit", rule=f"must be from 1 to {LIST_MAX}", got=str(asked.limit))
-    for state in asked.states:
-        if state not in JOB.state_names:
-            known = " ".join(JOB.state_names)
-            return Refusal(code=400, field="states", rule=f"must be of {known}", got=state[:80])
+    try:
+        states = {name_among(state, JOB.state_names, "states") for state in asked.states}
+    except InvalidInput as error:
+        return Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
     found = [
         job
         for job in jobs.values()
-        if (not asked.states or job.record.state in asked.states)
+        if (not states or job.record.state in states)
         and (not asked.queue or job.spec.queue == asked.queue)
         and (not asked.name or job.spec.name == asked.name)
         and job.id.startswith(asked.prefix)

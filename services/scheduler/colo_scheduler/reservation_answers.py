@@ -20,7 +20,9 @@ from colo_common.events.requests import (
 )
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
+from colo_common.model.plain_values import name_among
 from colo_scheduler.records import Records
+from colo_scheduler.reservation.book import NO_SUCH_RESERVATION
 from colo_scheduler.reservation.expiry import last_ms
 from colo_scheduler.reservation.held_place import Reservation, attempt_of
 from colo_scheduler.reservation.lifecycle import Phase
@@ -78,23 +80,20 @@ def _listed(
     if offset < 0 or not 1 <= limit <= _PAGE_MAX:
         rule = f"offset is at least 0 and limit from 1 to {_PAGE_MAX}"
         raise InvalidInput("limit", rule, f"offset {offset}, limit {limit}")
-    known = [phase.value for phase in Phase]
-    for phase in phases:
-        if phase not in known:
-            raise InvalidInput("phases", f"must be among {' '.join(known)}", phase)
-    found = [row for row in reserve.book.rows() if not phases or row.phase.value in phases]
+    wanted = {name_among(phase, Phase, "phases") for phase in phases}
+    found = [row for row in reserve.book.rows() if not wanted or row.phase in wanted]
     page = found[offset : offset + limit]
     return ReservationList(reservations=tuple(_detail(reserve, records, row, now_ms) for row in page), total=len(found))
 
 
 def _unknown(name: str) -> Refusal:
-    return Refusal(code=404, field="reservation", rule="must be the name of a reservation", got=name[:63])
+    return Refusal(code=404, field="reservation", rule=NO_SUCH_RESERVATION, got=name[:63])
 
 
 def _demand(reserve: Reserve, name: str) -> Reservation:
     found = reserve.book.find(name)
     if found is None:
-        raise InvalidInput("reservation", "must be the name of a reservation", name)
+        raise InvalidInput("reservation", NO_SUCH_RESERVATION, name)
     return found
 
 

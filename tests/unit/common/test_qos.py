@@ -91,4 +91,6 @@ def test_best_effort_is_never_prod_and_reserved_cpus_are_always_prod() -> None:
     assert {band for qos, band in legal if qos in ("LSE", "LSR", "SYSTEM")} == {"prod"}
     with pytest.raises(InvalidInput, match="band: QoS class BE may only have the priority bands mid batch free"):
         check_pair(QosClass.BE, PriorityBand.PROD, "band")
+    with pytest.raises(InvalidInput, match="band: QoS class LSR may only have the priority band prod "):
+        check_pair(QosClass.LSR, PriorityBand.BATCH, "band")
     check_pair(QosClass.LS, PriorityBand.FREE, "band")

@@ -11,7 +11,7 @@ import yaml
 
 from colo_common.model.constraints import Constraints
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.moment import parse_moment_ms
+from colo_common.model.moment import moment_text, parse_moment_ms
 from colo_common.model.reservation import (
     DEFAULT_TTL_MS,
     AllocatePolicy,
@@ -133,4 +133,20 @@ def test_what_is_needed_is_named(missing: str) -> None:
 )
 def test_moments_are_those_of_the_calendar(text: str) -> None:
     expected = datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
-    assert parse_moment_ms(text, "at") == round(expected.timestamp() * 1000)
+    at_ms = round(expected.timestamp() * 1000)
+    assert parse_moment_ms(text, "at") == at_ms
+    assert datetime.fromisoformat(moment_text(at_ms)) == expected
+    assert parse_moment_ms(moment_text(at_ms), "at") == at_ms
+
+
+def test_a_moment_is_told_to_the_millisecond() -> None:
+    assert moment_text(1_893_456_000_000) == "2030-01-01T00:00:00Z"
+    assert moment_text(1_893_456_000_007) == "2030-01-01T00:00:00.007Z"
+
+
+def test_a_refused_end_is_told_as_a_moment() -> None:
+    now_ms = parse_moment_ms("2026-11-22T08:00:00Z", "now")
+    with pytest.raises(InvalidInput, match=r"expires: must not be in the past.*\(got '2019-12-31T23:00:00Z'\)"):
+        reservation_from_mapping({**LEAST, "expires": "2020-01-01T00:00:00+01:00"}, now_ms)
+    with pytest.raises(InvalidInput, match=r"expires: must be absent when ttl is 0.*\(got '2030-01-01T00:00:00Z'\)"):
+        reservation_from_mapping({**LEAST, "ttl": 0, "expires": "2030-01-01T00:00:00Z"})

@@ -15,6 +15,7 @@ from colo_common.events.requests import (
     Refusal,
 )
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.lifecycle import JOB
 from colo_common.model.workload import ResourceRequest
 from colo_jobs.admission import QueueLimits
 from colo_jobs.policies import Policy, action_for, with_default
@@ -103,7 +104,8 @@ def test_jobs_are_listed_newest_first_and_counted(world: JobsWorld) -> None:
     answer = world.ask(ListJobs(limit=2))
     assert [job.job for job in answer.jobs] == ["j3", "j2"]
     assert answer.total == 4
-    assert [job.job for job in world.ask(ListJobs(states=("Terminated",))).jobs] == ["j3"]
+    for given in ("Terminated", "terminated", "TERMINATED"):
+        assert [job.job for job in world.ask(ListJobs(states=(given,))).jobs] == ["j3"]
     assert world.ask(ListJobs(queue="night")).total == 0
 
 
@@ -120,6 +122,12 @@ def test_jobs_are_listed_by_the_name_in_their_file_and_by_the_beginning_of_their
 @pytest.mark.parametrize("asked", [ListJobs(limit=0), ListJobs(limit=1_001), ListJobs(states=("Lost",))])
 def test_a_list_that_makes_no_sense_is_refused(world: JobsWorld, asked: ListJobs) -> None:
     assert world.ask(asked).code == 400
+
+
+def test_a_state_that_there_is_not_is_refused_with_those_that_there_are(world: JobsWorld) -> None:
+    refused = world.ask(ListJobs(states=("running", "lost")))
+    assert (refused.field, refused.rule) == ("states", f"must be among {' '.join(JOB.state_names)}")
+    assert refused.got == "'lost'"
 
 
 def test_queues_tell_how_long_the_oldest_waits(world: JobsWorld) -> None:

@@ -213,7 +213,7 @@ def test_deleting_gives_the_place_back_and_leaves_owners_alone() -> None:
     book.use(a_claimant(), an_owner(), 1)
     assert book.delete("r1") == (a_hold(),)
     assert book.leave(("web/task/0", 1)) == ()
-    with pytest.raises(InvalidInput, match="reservation: must be the name of a reservation"):
+    with pytest.raises(InvalidInput, match="reservation: there is no reservation of this name"):
         book.delete("r1")
     book.check()
 
@@ -297,7 +297,7 @@ def test_a_use_must_be_the_owners_own_and_on_the_node_of_the_reservation() -> No
         book.use(a_claimant(job="other"), an_owner(), 1)
     with pytest.raises(InvalidInput, match="placement.node: must be the reservation's node n1"):
         book.use(a_claimant(), an_owner(node="n2"), 1)
-    with pytest.raises(InvalidInput, match="reservation: must be the name of a reservation"):
+    with pytest.raises(InvalidInput, match="reservation: there is no reservation of this name"):
         book.use(a_claimant(), an_owner(of="r9"), 1)
     book.use(a_claimant(), an_owner(), 1)
     with pytest.raises(InvalidInput, match="placement: must not change the place of an attempt"):

@@ -101,7 +101,7 @@ class GetJob(Struct, frozen=True, kw_only=True):
 
 
 class ListJobs(Struct, frozen=True, kw_only=True):
-    """Newest first, at most `limit` (1..1000) in the given states (empty: all) and queue (empty: all).
+    """Newest first, at most `limit` (1..1000) in the given states (empty: all, in any case) and queue (empty: all).
 
     `name`: only jobs whose file names them so (empty: all); `prefix`: only those whose id begins with it. Another limit, and a
     state that there is not, is refused (400).

@@ -13,6 +13,7 @@ from colo_common.events.requests import Refusal
 from colo_common.events.subjects import PREFIX
 from colo_common.events.trace import trace_of
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.moment import date_and_time
 
 __all__ = [
     "decode",
@@ -185,19 +186,4 @@ def _decoded(subject: str, decoder: _Decoder, data: bytes) -> Any:
 def _rfc3339(at_us: int) -> str:
     """Unix microseconds as RFC 3339 UTC text."""
     seconds, micros = divmod(at_us, 1_000_000)
-    return f"{_date_and_time(seconds)}.{micros:06d}Z"
-
-
-@lru_cache(maxsize=16)
-def _date_and_time(seconds: int) -> str:
-    """Unix seconds as RFC 3339 text up to the seconds; days become dates as in Howard Hinnant's `civil_from_days`."""
-    days, second_of_day = divmod(seconds, 86_400)
-    era, day_of_era = divmod(days + 719_468, 146_097)
-    year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
-    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    month_from_march = (5 * day_of_year + 2) // 153
-    day = day_of_year - (153 * month_from_march + 2) // 5 + 1
-    month = month_from_march + 3 if month_from_march < 10 else month_from_march - 9
-    year = year_of_era + era * 400 + (1 if month <= 2 else 0)
-    hour, rest = divmod(second_of_day, 3_600)
-    return f"{year:04d}-{month:02d}-{day:02d}T{hour:02d}:{rest // 60:02d}:{rest % 60:02d}"
+    return f"{date_and_time(seconds)}.{micros:06d}Z"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["parse_moment_ms"]
+__all__ = ["date_and_time", "moment_text", "parse_moment_ms"]
 
 _MOMENT: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2}))?(Z|[+-][0-9]{2}:[0-9]{2})", re.ASCII
@@ -32,6 +33,27 @@ def parse_moment_ms(value: object, field: str) -> int:
     if seconds < 0:
         raise InvalidInput(field, _RULE, value)
     return seconds * 1_000
+
+
+def moment_text(at_ms: int) -> str:
+    """Unix milliseconds as RFC 3339 text in UTC, with its milliseconds where they are not 0."""
+    seconds, ms = divmod(at_ms, 1_000)
+    return f"{date_and_time(seconds)}{f'.{ms:03d}' if ms else ''}Z"
+
+
+@lru_cache(maxsize=16)
+def date_and_time(seconds: int) -> str:
+    """Unix seconds as RFC 3339 text up to the seconds; days become dates as in Howard Hinnant's `civil_from_days`."""
+    days, second_of_day = divmod(seconds, 86_400)
+    era, day_of_era = divmod(days + 719_468, 146_097)
+    year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    month_from_march = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * month_from_march + 2) // 5 + 1
+    month = month_from_march + 3 if month_from_march < 10 else month_from_march - 9
+    year = year_of_era + era * 400 + (1 if month <= 2 else 0)
+    hour, rest = divmod(second_of_day, 3_600)
+    return f"{year:04d}-{month:02d}-{day:02d}T{hour:02d}:{rest // 60:02d}:{rest % 60:02d}"
 
 
 def _offset_s(zone: str, field: str, value: object) -> int:

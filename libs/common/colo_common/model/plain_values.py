@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["mapping_of", "text_of"]
+__all__ = ["mapping_of", "name_among", "text_of"]
 
 _SHOWN_MOST: Final = 63
 
@@ -20,6 +20,14 @@ def text_of(value: object, field: str) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= 64:
         return str(value)
     raise InvalidInput(field, "must be text; put it in quotes", value)
+
+
+def name_among(text: str, known: Iterable[str], field: str) -> str:
+    """The known name that the text is in capital or small letters; the refusal of any other lists those that are known."""
+    names = {name.lower(): name for name in known}
+    if text.lower() not in names:
+        raise InvalidInput(field, f"must be among {' '.join(names.values())}", text)
+    return names[text.lower()]
 
 
 def mapping_of(

@@ -136,5 +136,6 @@ def is_legal_pair(qos: QosClass, band: PriorityBand) -> bool:
 def check_pair(qos: QosClass, band: PriorityBand, field: str) -> None:
     """Raise InvalidInput when the class may not have the band; the rule lists the bands it may have."""
     if not is_legal_pair(qos, band):
-        allowed = " ".join(LEGAL_BANDS[qos])
-        raise InvalidInput(field, f"QoS class {qos.value} may only have the priority bands {allowed}", band.value)
+        allowed = LEGAL_BANDS[qos]
+        bands = f"band{'' if len(allowed) == 1 else 's'} {' '.join(allowed)}"
+        raise InvalidInput(field, f"QoS class {qos.value} may only have the priority {bands}", band.value)

@@ -7,6 +7,7 @@ import msgspec
 from colo_common.model.constraints import CpuPolicy, NumaPolicy
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_rules import LIMITS, check_name
+from colo_common.model.moment import moment_text
 from colo_common.model.place_rules import check_constraints
 from colo_common.model.qos import check_pair
 from colo_common.model.reservation import (
@@ -63,9 +64,12 @@ def _check_time(spec: ReservationSpec, now_ms: int) -> None:
     if spec.expires_ms is None:
         return
     if spec.ttl_ms == 0:
-        raise InvalidInput("expires", "must be absent when ttl is 0, which means for ever", spec.expires_ms)
+        raise InvalidInput(
+            "expires", "must be absent when ttl is 0, which means for ever", moment_text(spec.expires_ms)
+        )
     if not now_ms <= spec.expires_ms <= now_ms + TTL_MOST_MS:
-        raise InvalidInput("expires", "must not be in the past, nor more than ten years ahead", spec.expires_ms)
+        rule = "must not be in the past, nor more than ten years ahead"
+        raise InvalidInput("expires", rule, moment_text(spec.expires_ms))
 
 
 def _check_policy(spec: ReservationSpec) -> None:

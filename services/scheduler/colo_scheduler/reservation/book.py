@@ -51,10 +51,11 @@ from colo_scheduler.reservation.remainder import Remainder, remainder_of
 from colo_scheduler.reservation.timers import Timers
 from colo_scheduler.reservation.use import check_use
 
-__all__ = ["KEEP_ENDED_MS", "RESERVATIONS_MOST", "ReservationBook"]
+__all__ = ["KEEP_ENDED_MS", "NO_SUCH_RESERVATION", "RESERVATIONS_MOST", "ReservationBook"]
 
 RESERVATIONS_MOST: Final = 10_000
 """The most reservations in the book, ended ones included."""
+NO_SUCH_RESERVATION: Final = "there is no reservation of this name"
 _NOBODY: Final[Mapping[Attempt, Sequence[Attempt]]] = {}
 KEEP_ENDED_MS: Final = 86_400_000
 """How long an ended reservation can still be asked for."""
@@ -346,7 +347,7 @@ class ReservationBook:
     def _demand(self, name: str) -> Reservation:
         reservation = self._reservations.get(name)
         if reservation is None:
-            raise InvalidInput("reservation", "must be the name of a reservation", name)
+            raise InvalidInput("reservation", NO_SUCH_RESERVATION, name)
         return reservation
 
     def _offer(self, name: str) -> Offer:
