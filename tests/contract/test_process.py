@@ -92,6 +92,14 @@ async def started(*flags: str, **environ: str) -> AsyncIterator[Running]:
         await process.wait()
 
 
+async def answered(bus: NatsBus) -> bool:
+    """Whether the service listens to questions already: it says that it started a moment before it does."""
+    try:
+        return await ask(bus, GetJob(job="a")) == Refusal(code=404, field="job", rule="is not known")
+    except Unavailable:
+        return False
+
+
 async def refused(*flags: str, **environ: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", PROGRAM, *flags, env={**os.environ, **environ}, stderr=asyncio.subprocess.PIPE
@@ -123,7 +131,7 @@ async def test_a_process_serves_tells_of_itself_and_leaves_on_sigterm(nats_url: 
         bus = NatsBus(nats_url, name="contract")
         bus.start()
         await bus.connected(10)
-        assert await ask(bus, GetJob(job="a")) == Refusal(code=404, field="job", rule="is not known")
+        await eventually(lambda: answered(bus), "the service answers", limit_s=10)
         await bus.close()
         before_s = time.monotonic()
         running.process.send_signal(signal.SIGTERM)
@@ -137,6 +145,7 @@ async def test_a_defect_ends_the_process_with_code_one_and_a_line(nats_url: str,
         bus = NatsBus(nats_url, name="contract")
         bus.start()
         await bus.connected(10)
+        await eventually(lambda: answered(bus), "the service answers", limit_s=10)
         with pytest.raises(Unavailable):
             await ask(bus, GetJob(job="defect"))
         await bus.close()
