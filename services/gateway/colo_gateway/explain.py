@@ -62,8 +62,10 @@ def _waiting(decision: DecisionRecord | None) -> str:
     nearest = decision.nearest
     text = f"0 of {decision.nodes} nodes fit" + (f": {counts}" if counts else "")
     miss = {} if nearest is None else structs.asdict(nearest)
+    if decision.never and miss:
+        return f"no node could hold it even when empty: {most_text(**miss)}; now {text}"
     if decision.never:
-        return text + (f"; no node could hold it even when empty: {most_text(**miss)}" if miss else "")
+        return text
     return text + (f"; nearest miss: {shortage_text(**miss)}" if miss else "") + _preemption(decision.preemption)
 
 

@@ -73,8 +73,8 @@ OWNER = structs.replace(
         (
             a_replica("Pending"),
             NEVER,
-            "0 of 12 nodes fit: 7 node-not-fresh, 5 batch-cpu-short; no node could hold it even when empty:"
-            " a machine has 16 CPU at most (node-07), it needs 60",
+            "no node could hold it even when empty: a machine has 16 CPU at most (node-07), it needs 60; now 0 of 12 nodes"
+            " fit: 7 node-not-fresh, 5 batch-cpu-short",
         ),
         (a_replica("Pending"), NOT_PLACED, "0 of 12 nodes fit: 12 qos-not-admitted"),
         (
