@@ -2,6 +2,8 @@
 
 import json
 import os
+import sys
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -14,19 +16,41 @@ __all__ = ["DEFAULT_API", "Client"]
 
 DEFAULT_API: Final = "http://127.0.0.1:8088"
 _TIMEOUT_S: Final = 10.0
+_PATIENCE_S: Final = 10.0
+_PAUSE_S: Final = 0.25
+_UNAVAILABLE: Final = 503
 
 
 class Client:
-    """Calls `api`, or COLO_API, or the address of a lab on this machine."""
+    """Calls `api`, or COLO_API, or the address of a lab on this machine.
 
-    def __init__(self, api: str | None = None) -> None:
+    While the gateway says that a service does not answer yet it asks again, for `patience_s` at most, and says so on stderr; what
+    takes something away is asked once.
+    """
+
+    def __init__(self, api: str | None = None, *, patience_s: float = _PATIENCE_S) -> None:
         self.api = (api or os.environ.get("COLO_API") or DEFAULT_API).rstrip("/")
         if not self.api.startswith(("http://", "https://")):
             raise Failure(f"api: must begin with http:// or https:// (got {self.api!r})", 2)
+        self._patience_s = patience_s
 
     def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Any:
         """The reply as plain values. Raises Failure: status 2 for a refused input (400, 413), else 1;
         it is a Refused when the gateway said no."""
+        until_s: float | None = None
+        while True:
+            try:
+                return self._call_once(method, path, body, headers)
+            except Refused as refused:
+                now_s = time.monotonic()
+                if refused.code != _UNAVAILABLE or method == "DELETE" or (until_s is not None and now_s >= until_s):
+                    raise
+                if until_s is None:
+                    print(f"{refused}; waiting for it, {self._patience_s:g} s at most", file=sys.stderr)
+                    until_s = now_s + self._patience_s
+            time.sleep(_PAUSE_S)
+
+    def _call_once(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Any:
         request = urllib.request.Request(self.api + path, data=body, method=method, headers=headers)
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:

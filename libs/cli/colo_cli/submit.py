@@ -1,6 +1,7 @@
 """`colo submit -f job.yaml`."""
 
 import json
+import secrets
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -33,9 +34,9 @@ def submit(
         api: Address of the gateway.
     """
     mapping = read_job_file(file)
-    headers = {"Content-Type": "application/json"}
-    if idempotency_key:
-        headers["Idempotency-Key"] = idempotency_key
+    # With a key it is one job, however often it has to be asked for.
+    key = idempotency_key or secrets.token_hex(16)
+    headers = {"Content-Type": "application/json", "Idempotency-Key": key}
     answer = Client(api).call("POST", "/v1/jobs", json.dumps(mapping).encode(), **headers)
     if output != "table":
         print_data(answer, output)

@@ -23,6 +23,6 @@ class Asker:
         try:
             return await ask(self._bus, body, self._timeout_s, traceparent=traceparent)
         except Unavailable:
-            return Refusal(code=503, field=owner, rule="does not answer now, try again")
+            return Refusal(code=503, field=owner, rule="does not answer now")
         except Refused as error:
             return Refusal(code=502, field=owner, rule="gave an answer that makes no sense", got=str(error))

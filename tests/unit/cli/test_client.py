@@ -1,0 +1,113 @@
+"""How the command line bears with a gateway whose services do not answer yet."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from colo_cli.client import Client
+from colo_cli.failure import Failure, Refused
+from colo_cli.submit import submit
+
+pytestmark = pytest.mark.enable_socket
+
+STARTING = {"status": 503, "field": "scheduler", "rule": "does not answer now", "got": ""}
+ACCEPTED = {"job": "a-1", "state": "Inqueue"}
+
+
+class Gateway:
+    """Answers 503 so many times, then what is asked for; keeps what it was asked."""
+
+    def __init__(self, unavailable: int) -> None:
+        self.unavailable = unavailable
+        self.asked: list[tuple[str, str, str]] = []
+        self.api = ""
+
+    def answer(self, method: str, path: str, key: str) -> tuple[int, dict[str, Any]]:
+        self.asked.append((method, path, key))
+        return (503, STARTING) if len(self.asked) <= self.unavailable else (200, ACCEPTED)
+
+
+@contextmanager
+def a_gateway(unavailable: int) -> Iterator[Gateway]:
+    gateway = Gateway(unavailable)
+
+    class Door(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            status, body = gateway.answer(self.command, self.path, self.headers.get("Idempotency-Key", ""))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(body).encode())
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def do_DELETE(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Door) as server:
+        gateway.api = f"http://127.0.0.1:{server.server_port}"
+        serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        serving.start()
+        try:
+            yield gateway
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+def test_a_service_that_does_not_answer_yet_is_waited_for_and_that_is_said_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with a_gateway(unavailable=2) as gateway:
+        assert Client(gateway.api).get("/v1/plan") == ACCEPTED
+    assert len(gateway.asked) == 3
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "scheduler: does not answer now; waiting for it, 10 s at most\n")
+
+
+def test_after_the_time_it_is_refused_as_before(capsys: pytest.CaptureFixture[str]) -> None:
+    with (
+        a_gateway(unavailable=100) as gateway,
+        pytest.raises(Refused, match="scheduler: does not answer now") as caught,
+    ):
+        Client(gateway.api, patience_s=0.3).get("/v1/plan")
+    assert (caught.value.code, caught.value.status) == (503, 1)
+    assert len(gateway.asked) in (2, 3)
+    assert "0.3 s at most" in capsys.readouterr().err
+
+
+def test_what_takes_something_away_is_asked_for_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with a_gateway(unavailable=100) as gateway, pytest.raises(Refused):
+        Client(gateway.api).call("DELETE", "/v1/jobs/a")
+    assert len(gateway.asked) == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_a_gateway_that_is_not_there_is_not_waited_for() -> None:
+    with a_gateway(unavailable=0) as gateway:
+        pass
+    with pytest.raises(Failure, match="no gateway answers at"):
+        Client(gateway.api).get("/v1/jobs")
+
+
+@pytest.mark.parametrize("given", ["", "mine"])
+def test_a_job_that_had_to_be_submitted_again_is_one_job(tmp_path: Any, given: str) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("{name: a, tasks: [{name: main, replicas: 1, command: [sleep, '1'], cpu: 1, memory: 1Gi}]}")
+    with a_gateway(unavailable=1) as gateway:
+        assert submit(file=str(file), idempotency_key=given, api=gateway.api) == 0
+    keys = {key for _, _, key in gateway.asked}
+    assert len(gateway.asked) == 2
+    assert len(keys) == 1
+    assert keys == {given} if given else len(keys.pop()) == 32
