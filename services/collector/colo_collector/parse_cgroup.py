@@ -14,26 +14,14 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 
 __all__ = [
-    "CpuStat",
     "GroupFiles",
     "GroupMemory",
     "cpuset_of_group",
     "group_files",
-    "parse_cpu_stat",
     "parse_cpu_usage_ns",
     "parse_group_memory",
+    "parse_throttled_us",
 ]
-
-
-class CpuStat(Struct, frozen=True, kw_only=True):
-    """Bandwidth counters since the group exists. `usage_us` is None on v1, where cpuacct.usage has it."""
-
-    periods: int = 0
-    throttled_periods: int = 0
-    throttled_us: int = 0
-    bursts: int = 0
-    burst_us: int = 0
-    usage_us: int | None = None
 
 
 class GroupMemory(Struct, frozen=True, kw_only=True):
@@ -91,25 +79,13 @@ def _in(directory: str, name: str) -> str:
     return f"{directory.rstrip('/')}/{name}" if directory else ""
 
 
-def parse_cpu_stat(path: str, text: str) -> CpuStat:
-    """The counters of cpu.stat in microseconds; keys that the kernel lacks are 0, others are ignored.
+def parse_throttled_us(path: str, text: str) -> int:
+    """How long the kernel stopped the group since it exists, from cpu.stat; 0 where the kernel does not say.
 
-    v1 counts `throttled_time` and `burst_time` in nanoseconds, rounded down here; v2 has `throttled_usec` and
-    `burst_usec`.
+    v1 counts `throttled_time` in nanoseconds, rounded down here; v2 has `throttled_usec`.
     """
     found = flat_keyed(path, text)
-    return CpuStat(
-        periods=found.get("nr_periods", 0),
-        throttled_periods=found.get("nr_throttled", 0),
-        throttled_us=_us(found, "throttled_usec", "throttled_time"),
-        bursts=found.get("nr_bursts", 0),
-        burst_us=_us(found, "burst_usec", "burst_time"),
-        usage_us=found.get("usage_usec"),
-    )
-
-
-def _us(found: dict[str, int], v2_key: str, v1_key: str) -> int:
-    return found[v2_key] if v2_key in found else found.get(v1_key, 0) // 1000
+    return found["throttled_usec"] if "throttled_usec" in found else found.get("throttled_time", 0) // 1000
 
 
 def parse_cpu_usage_ns(path: str, text: str) -> int:

@@ -78,10 +78,6 @@ class Meminfo(Struct, frozen=True, kw_only=True):
     total_bytes: int
     free_bytes: int
     available_bytes: int
-    buffers_bytes: int = 0
-    cached_bytes: int = 0
-    swap_total_bytes: int = 0
-    swap_free_bytes: int = 0
 
     @property
     def used_bytes(self) -> int:
@@ -176,10 +172,6 @@ def parse_meminfo(text: str, path: str = "/proc/meminfo") -> Meminfo:
         total_bytes=_needed(found, "MemTotal", path),
         free_bytes=free_bytes,
         available_bytes=found.get("MemAvailable", free_bytes),
-        buffers_bytes=found.get("Buffers", 0),
-        cached_bytes=found.get("Cached", 0),
-        swap_total_bytes=found.get("SwapTotal", 0),
-        swap_free_bytes=found.get("SwapFree", 0),
     )
 
 

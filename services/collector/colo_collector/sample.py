@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from colo_collector.parse_cgroup import GroupFiles, parse_cpu_stat, parse_cpu_usage_ns, parse_group_memory
+from colo_collector.parse_cgroup import GroupFiles, parse_cpu_usage_ns, parse_group_memory, parse_throttled_us
 from colo_collector.parse_proc import Meminfo, parse_boot_id, parse_meminfo, parse_stat, parse_zone_meminfo
 from colo_collector.parse_psi import Pressure, parse_pressure
 from colo_collector.stall import Resource
@@ -163,7 +163,7 @@ def _group(
     counters = GroupCounters(
         workload=group.workload,
         cpu_usage_ns=parse_cpu_usage_ns(files.cpu_usage, usage),
-        throttled_us=0 if stat is None else parse_cpu_stat(files.cpu_stat, stat).throttled_us,
+        throttled_us=0 if stat is None else parse_throttled_us(files.cpu_stat, stat),
         identity=inodes.get(files.cpu_usage, 0),
     )
     read = parse_group_memory(files.memory_usage, memory, files.memory_stat, texts.get(files.memory_stat))

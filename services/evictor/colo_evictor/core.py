@@ -63,7 +63,6 @@ class EvictorCore:
         self.policy = policy
         self.nodes: dict[str, WatchedNode] = {}
         self.budget = Budget(policy.cluster_per_minute)
-        self.overdue = 0
         self.fenced = 0
         self.too_many_nodes = 0
         self._forget_ms = forget_node_ms
@@ -236,7 +235,6 @@ class EvictorCore:
             node = self.nodes[name]
             for key in sorted(key for key, leaving in node.leaving.items() if leaving.due_ms <= now_ms):
                 leaving = node.leaving.pop(key)
-                self.overdue += 1
                 effects.extend(self._finish(name, node, leaving, EndCause.LOST, now_ms))
         return effects
 

@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 
 from colo_collector.hierarchy import parse_controllers, parse_hierarchy, parse_self_cgroup, unified_point
 from colo_collector.parse_cgroup import (
-    CpuStat,
     cpuset_of_group,
     group_files,
-    parse_cpu_stat,
     parse_cpu_usage_ns,
     parse_group_memory,
+    parse_throttled_us,
 )
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
@@ -22,10 +21,9 @@ from tests.unit.collector.machine import hierarchy_of
 
 
 def test_throttled_time_is_microseconds_from_both_versions() -> None:
-    v1 = parse_cpu_stat("a", "nr_periods 5\nnr_throttled 2\nthrottled_time 1999\nnr_bursts 1\nburst_time 5000\n")
-    assert v1 == CpuStat(periods=5, throttled_periods=2, throttled_us=1, bursts=1, burst_us=5)
-    v2 = parse_cpu_stat("a", "usage_usec 77\nuser_usec 7\nnr_periods 5\nnr_throttled 2\nthrottled_usec 1999\n")
-    assert v2 == CpuStat(periods=5, throttled_periods=2, throttled_us=1999, usage_us=77)
+    assert parse_throttled_us("a", "nr_periods 5\nnr_throttled 2\nthrottled_time 1999\nburst_time 5000\n") == 1
+    assert parse_throttled_us("a", "usage_usec 77\nnr_periods 5\nnr_throttled 2\nthrottled_usec 1999\n") == 1999
+    assert parse_throttled_us("a", "usage_usec 77\n") == 0
 
 
 def test_cpu_usage_is_nanoseconds_from_both_versions() -> None:

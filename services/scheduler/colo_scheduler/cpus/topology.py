@@ -46,8 +46,7 @@ class CpuTopology(Struct, frozen=True, kw_only=True):
     zone_masks: tuple[int, ...]
     socket_masks: tuple[int, ...]
     core_of_cpu: tuple[int, ...]
-    """By CPU id: the index of its core, -1 where no such CPU exists; so also the next three."""
-    l3_of_cpu: tuple[int, ...]
+    """By CPU id: the index of its core, -1 where no such CPU exists; so also the next two."""
     zone_of_cpu: tuple[int, ...]
     socket_of_cpu: tuple[int, ...]
     zone_of_core: tuple[int, ...]
@@ -171,7 +170,6 @@ def _index(rows: list[CpuRow], field: str) -> CpuTopology:
         zone_masks=_masks(of_cpu["zone"], len(zone_ids)),
         socket_masks=_masks(of_cpu["socket"], len(socket_ids)),
         core_of_cpu=tuple(of_cpu["core"]),
-        l3_of_cpu=tuple(of_cpu["l3"]),
         zone_of_cpu=tuple(of_cpu["zone"]),
         socket_of_cpu=tuple(of_cpu["socket"]),
         zone_of_core=zone_of_core,

@@ -1,4 +1,4 @@
-"""What a Kubernetes pod says about its class: labels, annotations, priority and the resources of its containers.
+"""What a Kubernetes pod says about its class: labels, priority and the resources of its containers.
 
 For comparing with what others decide: a job of colo names its class and its band.
 """
@@ -53,7 +53,6 @@ class Pod(Struct, frozen=True, kw_only=True):
     """A pod as far as its class goes. `status_qos` is what the API server recorded, None before it did."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
     priority: int | None = None
     containers: tuple[Container, ...] = ()
     status_qos: KubernetesQos | None = None
