@@ -9,7 +9,7 @@ from msgspec import Struct
 from colo_collector.discover import Workload
 from colo_collector.readings import Measured, Skip, Unreadable
 from colo_collector.sample import Sample
-from colo_collector.stall import stalls_between
+from colo_collector.stall import Stall, stalls_between
 from colo_collector.usage import GroupRate, MachineRates, Rate, Unknown, rates_between
 from colo_common.events.node import PressureReading, WorkloadUsage, ZoneUsage
 from colo_common.model.cpuset import CpuSet
@@ -69,22 +69,27 @@ def measure(
         memory_used_bytes=current.memory_used_bytes,
         zones=zones,
         workloads=listed,
-        pressure=tuple(
-            PressureReading(
-                resource=stall.resource,
-                some_us=stall.some_us,
-                full_us=stall.full_us,
-                some_avg10_centipct=stall.some_avg10_centipct,
-                full_avg10_centipct=stall.full_avg10_centipct,
-            )
-            for stall in stalls
-            if stall.some_us is not None and stall.full_us is not None
-        ),
+        pressure=_pressure(stalls),
         system_cpu_used_mcpu=max(used_mcpu - sum(one.cpu_used_mcpu for one in listed), 0),
         system_memory_used_bytes=max(current.memory_used_bytes - sum(one.memory_used_bytes for one in listed), 0),
         steal_mcpu=_known(rates.steal),
     )
     return Measurement(event=event, left_out=left_out)
+
+
+def _pressure(stalls: Sequence[Stall]) -> tuple[PressureReading, ...]:
+    """The stalls that have a rate."""
+    return tuple(
+        PressureReading(
+            resource=stall.resource,
+            some_us=stall.some_us,
+            full_us=stall.full_us,
+            some_avg10_centipct=stall.some_avg10_centipct,
+            full_avg10_centipct=stall.full_avg10_centipct,
+        )
+        for stall in stalls
+        if stall.some_us is not None and stall.full_us is not None
+    )
 
 
 def _unknown(rates: MachineRates) -> Unknown | None:

@@ -6,6 +6,7 @@ per zone first; the value of a node is the sum of its zones, so that zones and n
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -119,16 +120,12 @@ def zone_inputs(
     when the sample's zones are not the topology's.
     """
     zones = topology.zones
-    if [zone.zone for zone in sample.zones] != [zone.zone for zone in zones]:
-        raise InvalidInput(
-            "zones", "the sample must have exactly the zones of the topology", [z.zone for z in sample.zones]
-        )
-    count = len(zones)
-    batch_mcpu, batch_bytes = _batch_use([zone.zone for zone in zones], sample.workloads)
-    system_mcpu = ceil_div(max(sample.system_cpu_used_mcpu, 0), count)
-    system_bytes = ceil_div(max(sample.system_memory_used_bytes, 0), count)
-    reserved_mcpu = ceil_div(policy.node_reserved_cpu_mcpu, count)
-    reserved_bytes = ceil_div(policy.node_reserved_memory_bytes, count)
+    numbers = [zone.zone for zone in zones]
+    if [used.zone for used in sample.zones] != numbers:
+        rule = "the sample must have exactly the zones of the topology"
+        raise InvalidInput("zones", rule, [used.zone for used in sample.zones])
+    batch_mcpu, batch_bytes = _batch_use(numbers, sample.workloads)
+    part = _part_of_zone(sample, policy, len(zones))
     limit = Limit.POLICY if is_colocated else Limit.RULES
     cpu_pct, memory_pct = (policy.cpu_reclaim_pct, policy.memory_reclaim_pct) if is_colocated else (0, 0)
     inputs = []
@@ -143,9 +140,9 @@ def zone_inputs(
                 cpu=Resource(
                     capacity=zone.cpu_capacity_mcpu,
                     reclaim_pct=cpu_pct,
-                    reserved=max(reserved_mcpu, own.cpu_mcpu),
-                    system_used=system_mcpu,
-                    online_used=max(used.cpu_used_mcpu - batch_mcpu[number] - system_mcpu, 0),
+                    reserved=max(part.reserved_mcpu, own.cpu_mcpu),
+                    system_used=part.system_mcpu,
+                    online_used=max(used.cpu_used_mcpu - batch_mcpu[number] - part.system_mcpu, 0),
                     held=share.cpu_mcpu if share else 0,
                     lse_requested=lse.requested_mcpu,
                     lse_used=lse.used_mcpu,
@@ -153,15 +150,34 @@ def zone_inputs(
                 memory=Resource(
                     capacity=zone.memory_bytes,
                     reclaim_pct=memory_pct,
-                    reserved=max(reserved_bytes, own.memory_bytes),
-                    system_used=system_bytes,
-                    online_used=max(used.memory_used_bytes - batch_bytes[number] - system_bytes, 0),
+                    reserved=max(part.reserved_bytes, own.memory_bytes),
+                    system_used=part.system_bytes,
+                    online_used=max(used.memory_used_bytes - batch_bytes[number] - part.system_bytes, 0),
                     held=share.memory_bytes if share else 0,
                 ),
                 limit=limit,
             )
         )
     return tuple(inputs)
+
+
+class _Part(NamedTuple):
+    """One zone's part of what is known of the node only."""
+
+    system_mcpu: int
+    system_bytes: int
+    reserved_mcpu: int
+    reserved_bytes: int
+
+
+def _part_of_zone(sample: NodeUsageSampled, policy: Policy, count: int) -> _Part:
+    """Rounded up."""
+    return _Part(
+        ceil_div(max(sample.system_cpu_used_mcpu, 0), count),
+        ceil_div(max(sample.system_memory_used_bytes, 0), count),
+        ceil_div(policy.node_reserved_cpu_mcpu, count),
+        ceil_div(policy.node_reserved_memory_bytes, count),
+    )
 
 
 def _batch_use(known: list[int], workloads: Iterable[WorkloadUsage]) -> tuple[dict[int, int], dict[int, int]]:

@@ -31,7 +31,7 @@ from colo_scheduler.eligibility.colocation import ruled
 from colo_scheduler.evictions_heard import EvictionsHeard
 from colo_scheduler.explain import Report, full_report
 from colo_scheduler.forgetting import Forgetting
-from colo_scheduler.heard import AskPending, Event
+from colo_scheduler.heard import AskPending, Event, LedgerEvent
 from colo_scheduler.holds_asked import HoldsAsked
 from colo_scheduler.ledger import (
     CALL_MAX,
@@ -154,6 +154,22 @@ class SchedulerCore:
                     for attempt in release.attempts:
                         self._over.add(attempt)
                         self.commits.forget(attempt)
+            case LedgerAnswered() | HoldsReleased() | LedgerRows() | LedgerLoaded() | LedgerChanges() | LedgerRefused():
+                return self._from_ledger(event, now_ms)
+            case Asked():
+                return self._asked(event, now_ms)
+            case ReservationsLoaded() | ReservationChanged() | JobsOver():
+                pass
+            case Conflict():
+                self.counts["conflicts"] += 1
+            case Wake():
+                return self._wake(now_ms)
+            case _:
+                assert_never(event)
+        return []
+
+    def _from_ledger(self, event: LedgerEvent, now_ms: int) -> list[Effect]:
+        match event:
             case LedgerAnswered():
                 return self.commits.answered(event, now_ms)
             case HoldsReleased():
@@ -166,29 +182,15 @@ class SchedulerCore:
             case LedgerChanges():
                 nodes = self.commits.changed_nodes(event.changes, event.floor)
                 return [*load_rows(nodes), *self._holds_asked.changed(nodes)]
-            case LedgerRefused():
+            case LedgerRefused(effect=effect):
                 self._denied.note(event, now_ms)
-                if isinstance(event.effect, (LoadRows, RefreshLedger)):
+                if isinstance(effect, (LoadRows, RefreshLedger)):
                     return self._holds_asked.refused()
-                if isinstance(event.effect, CommitLedger):
-                    return self.commits.answered(as_answered(event.effect), now_ms, is_late=event.is_late)
-            case Asked():
-                if is_question(event.body):
-                    return self._answer_reservations(event, now_ms)
-                if isinstance(event.body, ListHolds):
-                    return self._holds_asked.ask(event.request, event.body)
-                if isinstance(event.body, PlanJob):
-                    return self._plan(event.request, event.body)
-                return [Reply(request=event.request, body=self._answer(event))]
-            case ReservationsLoaded() | ReservationChanged() | JobsOver():
-                pass
-            case Conflict():
-                self.counts["conflicts"] += 1
-            case Wake():
-                return self._wake(now_ms)
+                if isinstance(effect, CommitLedger):
+                    return self.commits.answered(as_answered(effect), now_ms, is_late=event.is_late)
+                return []
             case _:
                 assert_never(event)
-        return []
 
     def deadline_ms(self) -> int | None:
         """Now (just after now, after a Wake) while there is something to do; else the next backoff or refresh."""
@@ -453,18 +455,22 @@ class SchedulerCore:
 
     # ---- questions
 
-    def _answer(self, asked: Asked) -> Struct:
+    def _asked(self, asked: Asked, now_ms: int) -> list[Effect]:
+        if is_question(asked.body):
+            return self._answer_reservations(asked, now_ms)
+        reply: Struct
         match asked.body:
+            case ListHolds():
+                return self._holds_asked.ask(asked.request, asked.body)
+            case PlanJob():
+                return self._plan(asked.request, asked.body)
             case ExplainPlacement(job=job, replica=replica):
-                return PlacementsExplained(decisions=self._records.explain(job, replica, self.queue.find(replica)))
+                reply = PlacementsExplained(decisions=self._records.explain(job, replica, self.queue.find(replica)))
             case _:
-                name = type(asked.body).__name__
-                return Refusal(
-                    code=404,
-                    field="request",
-                    rule="the scheduler answers ExplainPlacement, ListHolds and PlanJob",
-                    got=name,
+                reply = Refusal(
+                    code=404, field="request", rule="is not for the scheduler", got=type(asked.body).__name__
                 )
+        return [Reply(request=asked.request, body=reply)]
 
     def _answer_reservations(self, asked: Asked, now_ms: int) -> list[Effect]:
         if not self._reserves:

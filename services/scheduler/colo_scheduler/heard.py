@@ -21,12 +21,14 @@ from colo_scheduler.ledger import (
 from colo_scheduler.reservation_rows import JobsOver, ReservationsLoaded
 from colo_scheduler.shards import ShardsHeld
 
-__all__ = ["AskPending", "Event"]
+__all__ = ["AskPending", "Event", "LedgerEvent"]
 
 
 class AskPending(Struct, frozen=True, kw_only=True):
     """Local effect: ask the jobs service for the waiting replicas again; some did not find room in the queue."""
 
+
+LedgerEvent = LedgerAnswered | HoldsReleased | LedgerRows | LedgerLoaded | LedgerChanges | LedgerRefused
 
 Event = (
     NodeTopologyReported
@@ -41,12 +43,7 @@ Event = (
     | NodeRecovered
     | PendingReply
     | PlacementsReleased
-    | LedgerAnswered
-    | HoldsReleased
-    | LedgerRows
-    | LedgerLoaded
-    | LedgerChanges
-    | LedgerRefused
+    | LedgerEvent
     | ShardsHeld
     | ReservationsLoaded
     | ReservationChanged
