@@ -111,7 +111,8 @@ class SchedulerRole:
             self._process.note("commits   too late")
             return LedgerRefused(effect=effect, is_late=True)
         written = partial(self._committed, self.scheduler)
-        return LedgerAnswered(answers=self._ledger.commit(effect.reserves, effect.fences, self._owner, written))
+        owner = effect.written_by(self._owner)
+        return LedgerAnswered(answers=self._ledger.commit(effect.reserves, effect.fences, owner, written))
 
     def begin(self) -> Sequence[Work]:
         """Ask for the waiting replicas whenever that is due, and keep the leases."""

@@ -25,6 +25,11 @@ class Held(Struct, eq=False, gc=False):
     is_evicted: bool = False
 
     @property
+    def attempt(self) -> Attempt:
+        """The attempt that holds it."""
+        return (self.placement.replica, self.placement.attempt)
+
+    @property
     def is_assumed(self) -> bool:
         """Whether the ledger has not answered yet."""
         return self.want is not None

@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec import Struct
-
 from colo_common.events.effects import Effect
 from colo_common.events.job import ReplicaWant
 from colo_common.model.constraints import CpuExclusive
@@ -17,7 +15,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import Reason
-from colo_scheduler.announce import announce, order, released
+from colo_scheduler.announce import announce, released
 from colo_scheduler.attempts import Held, Over
 from colo_scheduler.cluster import Cluster, Node
 from colo_scheduler.decide import Choice
@@ -41,20 +39,14 @@ from colo_scheduler.ledger import (
 from colo_scheduler.policy import Policy
 from colo_scheduler.pool import pool_of
 from colo_scheduler.queue import WantQueue
+from colo_scheduler.recoveries import Recoveries, Recovery
 from colo_scheduler.reservation.held_place import name_of
 from colo_scheduler.shards import Shards
 from colo_scheduler.untold import TOLD_WITHIN_MS, Untold
 
-__all__ = ["Commits", "Recovery", "load_rows"]
+__all__ = ["Commits", "load_rows"]
 
 _ROW_MOVED: Final = frozenset({Reason.LEDGER_CONFLICT, Reason.LEDGER_DISAGREES})
-
-
-class Recovery(Struct, frozen=True, kw_only=True):
-    """An executor came back: what runs there, and a name of that event."""
-
-    running: frozenset[Attempt]
-    name: str
 
 
 class Commits:
@@ -69,9 +61,10 @@ class Commits:
         self._over = over
         self._counts = counts
         self._shards = shards
+        self._rounds = 0
         self._lost_commits: dict[Attempt, int] = {}
         self._late: dict[Attempt, ReplicaWant] = {}
-        self._recoveries: dict[str, Recovery] = {}
+        self._recoveries = Recoveries(over)
         # What is assumed, and since when; the oldest first.
         self._assumed: dict[Attempt, int] = {}
         self.held: dict[Attempt, Held] = {}
@@ -118,6 +111,7 @@ class Commits:
 
     def calls(self, reserves: Sequence[NodeReserve]) -> list[Effect]:
         """Ask the ledger for all of this, in its order, in as few calls as may be: at most RESERVATIONS_MAX in each."""
+        self._rounds += 1
         effects: list[Effect] = []
         call: list[NodeReserve] = []
         room = RESERVATIONS_MAX
@@ -134,7 +128,7 @@ class Commits:
 
     def _call(self, reserves: Sequence[NodeReserve]) -> CommitLedger:
         jobs = (one.placement.job for reserve in reserves for one in reserve.reservations)
-        return CommitLedger(reserves=tuple(reserves), fences=self._shards.fences_of(jobs))
+        return CommitLedger(reserves=tuple(reserves), fences=self._shards.fences_of(jobs), round=self._rounds)
 
     def _reserve(self, node: Node, members: Sequence[tuple[ReplicaWant, Choice]], now_ms: int) -> NodeReserve:
         if node.name in self.unmet:
@@ -203,8 +197,7 @@ class Commits:
         self.forget(attempt)
         self._counts["commits_late" if is_late else f"commits_refused_{refused.reason.value}"] += 1
         stale = {node.name} if refused.reason in _ROW_MOVED else {refused.held_on} - {""}
-        is_others = refused.reason is Reason.SHARD_LOST and not self._shards.owns(want.job)
-        if refused.reason is Reason.OLDER_ATTEMPT or attempt in self._over or is_others:
+        if refused.reason is Reason.OLDER_ATTEMPT or attempt in self._over or not self._shards.owns(want.job):
             self._lost_commits.pop(attempt, None)
             return sorted(stale)
         lost = self._lost_commits.get(attempt, 0) + 1
@@ -223,9 +216,11 @@ class Commits:
         """Give the capacity back and tell it."""
         for gone in event.released:
             node = self._cluster.find(gone.node)
+            # One that was over before is named again without a write: what was written since may be another scheduler's.
+            is_news = any(attempt in self.held for attempt in gone.attempts)
             for attempt in gone.attempts:
                 self.forget(attempt)
-            if node is not None and gone.changes == node.changes + 1:
+            if node is not None and is_news and gone.changes == node.changes + 1:
                 node.changes = gone.changes
             self._counts["holds_released"] += len(gone.attempts)
         return list(released(event.released, now_ms))
@@ -308,7 +303,7 @@ class Commits:
             stale.add(node.name)
             self.forget(attempt)
             self._counts["assumptions_expired"] += 1
-            if held.want is not None and attempt not in self._over:
+            if held.want is not None and attempt not in self._over and self._shards.owns(held.want.job):
                 self._queue.put_back([held.want])
         return self.reload(sorted(stale))
 
@@ -327,7 +322,7 @@ class Commits:
 
     def recover(self, node: str, recovery: Recovery) -> list[Effect]:
         """An executor came back: once its row is read, what it holds and does not run is ordered again."""
-        self._recoveries[node] = recovery
+        self._recoveries.note(node, recovery)
         return self.reload([node])
 
     def rows(self, event: LedgerRows, now_ms: int) -> list[Effect]:
@@ -344,13 +339,10 @@ class Commits:
             node = self._cluster.node(row.node)
             found.extend(self._take_row(node, row))
             if self._untold.take(row.node):
-                untold = [held for held in self._holds_of(node) if self._is_untold(_attempt(held), now_ms)]
+                untold = [held for held in self._holds_of(node) if self._is_untold(held.attempt, now_ms)]
                 self._counts["placements_told_again"] += len(untold)
                 found.extend(held for held in untold if held not in found)
-            recovery = self._recoveries.pop(row.node, None)
-            if recovery is not None:
-                missing = [h for h in self._holds_of(node) if not h.is_assumed and _attempt(h) not in recovery.running]
-                again.extend(order(missing, now_ms, again=f"recovered:{recovery.name}"))
+            again.extend(self._recoveries.order_missing(row.node, self._holds_of(node), now_ms))
         return [*announce(found, now_ms), *again]
 
     def _delay_late(self, now_ms: int) -> None:
@@ -369,8 +361,8 @@ class Commits:
         node.revision, node.changes = row.revision, row.changes
         in_row = {reservation.attempt for reservation in row.reservations}
         for held in self._holds_of(node):
-            if not held.is_assumed and _attempt(held) not in in_row:
-                self.forget(_attempt(held))
+            if not held.is_assumed and held.attempt not in in_row:
+                self.forget(held.attempt)
         confirmed = set(row.confirmed)
         waited_for = []
         for reservation in row.reservations:
@@ -481,9 +473,11 @@ def load_rows(nodes: Sequence[str]) -> list[Effect]:
 
 
 def _note_changes(node: Node, answer: NodeAnswer) -> None:
-    # A larger step means that another scheduler wrote too: the old number stays, and the next refresh reads the row. Both counters
-    # of a row that is the first since the floor are equal.
-    is_first = not node.changes and answer.changes == answer.revision and len(answer.accepted) > 0
+    # Who wrote nothing learns nothing of what others did, and a larger step means that another scheduler wrote too: the old number
+    # stays, and the next refresh reads the row. Both counters of a row that is the first since the floor are equal.
+    if not answer.accepted:
+        return
+    is_first = not node.changes and answer.changes == answer.revision
     if is_first or answer.changes == node.changes + 1:
         node.changes = answer.changes
 
@@ -491,7 +485,3 @@ def _note_changes(node: Node, answer: NodeAnswer) -> None:
 def _importance_of(work: ReplicaWant | Placement) -> Importance | None:
     """How important what holds a place is; None for what stands for a reservation, which nobody asks to leave."""
     return None if name_of(work.replica) else importance_of(work.band, work.priority)
-
-
-def _attempt(held: Held) -> Attempt:
-    return (held.placement.replica, held.placement.attempt)

@@ -24,7 +24,7 @@ from colo_common.events.reservation import ReservationChanged
 from colo_common.model.freshness import FORGET_NODE_MS
 from colo_scheduler.attempts import Over
 from colo_scheduler.cluster import Cluster, View
-from colo_scheduler.commit import Commits, Recovery, load_rows
+from colo_scheduler.commit import Commits, load_rows
 from colo_scheduler.decide import ClassDecision, Stages, Unwatched
 from colo_scheduler.denied import Denied, as_answered
 from colo_scheduler.eligibility.colocation import ruled
@@ -57,6 +57,7 @@ from colo_scheduler.pool import pool_of
 from colo_scheduler.proposals import Proposals
 from colo_scheduler.queue import Parked, WantQueue
 from colo_scheduler.records import Records
+from colo_scheduler.recoveries import Recovery
 from colo_scheduler.request import RequestClass
 from colo_scheduler.reservation.held_place import name_of
 from colo_scheduler.reservation_answers import answer, is_question
@@ -153,6 +154,8 @@ class SchedulerCore:
                 for release in event.nodes:
                     for attempt in release.attempts:
                         self._over.add(attempt)
+                        self.queue.remove(attempt)
+                        self.commits.gave_up(attempt)
                         self.commits.forget(attempt)
             case LedgerAnswered() | HoldsReleased() | LedgerRows() | LedgerLoaded() | LedgerChanges() | LedgerRefused():
                 return self._from_ledger(event, now_ms)

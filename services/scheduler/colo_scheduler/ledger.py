@@ -75,7 +75,7 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class NodeReserve(Struct, frozen=True, kw_only=True):
     """Reservations on one node, decided on its revision `expect`.
 
-    `is_chained`: that revision is what calls of the same scheduler, which are still under way, were going to write. The number
+    `is_chained`: that revision is what calls of the same round, which are still under way, were going to write. The number
     alone does not say so: where another scheduler came before them, its revisions have the same numbers.
     """
 
@@ -130,10 +130,18 @@ class NodeRow(Struct, frozen=True, kw_only=True):
 
 
 class CommitLedger(Struct, frozen=True, kw_only=True):
-    """Reserve; answered by LedgerAnswered. At most RESERVATIONS_MAX reservations. `fences`: of the shards that they are for."""
+    """Reserve; answered by LedgerAnswered. At most RESERVATIONS_MAX reservations. `fences`: of the shards that they are for.
+
+    `round`: the calls of one round count on each other, and on no call of an earlier one, which was given up and may still come.
+    """
 
     reserves: tuple[NodeReserve, ...]
     fences: tuple[Fence, ...] = ()
+    round: int = 0
+
+    def written_by(self, scheduler: str) -> str:
+        """The owner of what this call writes."""
+        return f"{scheduler}:{self.round}"
 
 
 class ReleaseHolds(Struct, frozen=True, kw_only=True):
@@ -218,7 +226,7 @@ class Ledger(Protocol):
 
         When a fence is not the newest of its shard the whole call gets nothing (shard-lost), unless it was accepted before.
         A node with another revision gets nothing (ledger-conflict), nor one that is chained and whose revision was not written by
-        `owner`, who is the scheduler that calls. Otherwise each reservation stands alone: already-held when the
+        `owner`, who is this round of the scheduler that calls. Otherwise each reservation stands alone: already-held when the
         attempt is held anywhere, older-attempt when a newer one is held or this one or a newer one is over. The revision rises
         by one when anything was accepted. The same call again, byte for byte, is accepted again and changes nothing.
         Raises InvalidInput above RESERVATIONS_MAX reservations.

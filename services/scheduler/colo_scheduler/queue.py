@@ -105,9 +105,12 @@ class WantQueue:
         heapq.heappush(self._delayed, (until_ms, want.replica, want.attempt))
 
     def put_back(self, wants: list[ReplicaWant]) -> None:
-        """Take wants back that were taken out to be decided; the limit does not count for them."""
+        """Take wants back that were taken out to be decided; the limit does not count for them, and a newer attempt stays."""
         for want in wants:
             kept = self._wants.get(want.replica)
+            if kept is not None and kept.attempt < want.attempt:
+                self.remove((kept.replica, kept.attempt))
+                kept = None
             if kept is None:
                 self._insert(want)
 

@@ -258,7 +258,7 @@ class SchedulerShell:
         async def commit() -> Sequence[NodeAnswer]:
             if loop.time() > by_s:
                 raise _TooLateError(self._patience.problem or "other calls took too long")
-            return await self._ledger.commit(effect.reserves, effect.fences, self._owner)
+            return await self._ledger.commit(effect.reserves, effect.fences, effect.written_by(self._owner))
 
         # A call whose answer was lost is sent again: the ledger accepts the same bytes twice and changes nothing.
         answers = await self._asked(commit)

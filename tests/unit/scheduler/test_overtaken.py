@@ -6,14 +6,17 @@ import pytest
 
 from colo_common.events.effects import Effect, Publish, Wake
 from colo_common.events.enforcement import NodeRecovered, ReplicaStarted
-from colo_common.events.job import ReplicasWanted
-from colo_common.events.placement import ApplyPlacements, PlacementsDecided
+from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
+from colo_common.events.placement import ApplyPlacements, NodeRelease, PlacementsDecided, PlacementsReleased
 from colo_common.model.reasons import Reason
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger import (
     CommitLedger,
+    HoldsReleased,
     LedgerAnswered,
+    LedgerChanges,
     LedgerLoaded,
+    LedgerRefused,
     LedgerRows,
     LoadRows,
     NodeAnswer,
@@ -57,9 +60,18 @@ class Two:
 
     def commit(self, call: CommitLedger) -> LedgerAnswered:
         """The answer, which nobody has heard yet."""
-        return LedgerAnswered(answers=now(self.ledger.commit(call.reserves, call.fences, "own")))
+        return LedgerAnswered(answers=now(self.ledger.commit(call.reserves, call.fences, call.written_by("own"))))
 
-    def tell(self, answer: LedgerAnswered) -> list[Effect]:
+    def release(self, replica: str) -> HoldsReleased:
+        """The answer to the end of a replica's first attempt, which nobody has heard yet."""
+        return HoldsReleased(released=now(self.ledger.release([(replica, 1)])))
+
+    def refresh(self) -> list[tuple[str, ...]]:
+        """The rows that are read after a look at what changed."""
+        changes = tuple(sorted(now(self.ledger.changes()).items()))
+        return loaded(self.core.handle(LedgerChanges(changes=changes), 0))
+
+    def tell(self, answer: LedgerAnswered | LedgerRefused) -> list[Effect]:
         """The core hears it, and the rows that it asks for."""
         effects = self.core.handle(answer, 0)
         for nodes in loaded(effects):
@@ -97,6 +109,64 @@ def test_what_counts_on_an_earlier_decision_does_not_pass_because_a_rival_wrote_
     for again in [effect for effect in two.core.handle(Wake(), 1) if isinstance(effect, CommitLedger)]:
         two.tell(two.commit(again))
     assert two.held_mcpu() == 3_000 <= CAPACITY_MCPU
+
+
+def test_what_counts_on_an_earlier_decision_does_not_pass_because_an_own_call_came_late() -> None:
+    """It was given up: its bytes were somewhere on the way, and the row that was read then said nothing of it."""
+    two = Two()
+    (late,) = two.decide(("g/t/0", 3_000))
+    two.tell(LedgerRefused(effect=late, is_late=True))
+    (call,) = two.decide(("j/t/0", 1_000), ("k/t/0", 3_000))
+    assert [reserve.is_chained for reserve in call.reserves] == [False, True]
+    assert [each.accepted for each in two.commit(late).answers] == [(("g/t/0", 1),)]
+    two.tell(two.commit(call))
+    assert two.held_mcpu() == 3_000
+    (again,) = [effect for effect in two.core.handle(Wake(), 1) if isinstance(effect, CommitLedger)]
+    two.tell(two.commit(again))
+    assert two.held_mcpu() == CAPACITY_MCPU
+
+
+def test_a_release_that_was_asked_again_does_not_hide_what_a_rival_took() -> None:
+    """The answer names the node again, and its changes are one more: but that one was the rival's."""
+    two = Two()
+    (call,) = two.decide(("j/t/0", 1_000))
+    two.tell(two.commit(call))
+    two.core.handle(two.release("j/t/0"), 0)
+    assert two.refresh() == []
+    two.rival("r/t/0", 1_000)
+    two.core.handle(two.release("j/t/0"), 0)
+    assert two.refresh() == [("n1",)]
+
+
+def test_a_refusal_does_not_hide_what_a_rival_released() -> None:
+    two = Two()
+    two.rival("r/t/0", 1_000)
+    two.core.handle(LedgerRows(rows=now(two.ledger.rows(["n1"]))), 0)
+    # Over in the ledger, and nobody has said so here.
+    two.release("j/t/0")
+    (call,) = two.decide(("j/t/0", 1_000))
+    two.release("r/t/0")
+    two.tell(two.commit(call))
+    assert two.refresh() == [("n1",)]
+
+
+def test_a_want_that_a_rival_served_to_its_end_waits_no_more() -> None:
+    """It fits nowhere here, so that no commit would find out."""
+    two = Two()
+    assert two.decide(("j/t/0", 2 * CAPACITY_MCPU)) == []
+    gone = NodeRelease(node="n9", attempts=(("j/t/0", 1),))
+    two.core.handle(PlacementsReleased(at_ms=0, nodes=(gone,)), 0)
+    assert len(two.core.queue) == 0
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["refused", "too late"])
+def test_a_want_whose_shard_was_lost_meanwhile_is_left_to_others_whatever_the_refusal_was(is_late: bool) -> None:
+    two = Two(shards=1)
+    two.core.handle(ShardsHeld(fences=((0, 1),)), 0)
+    (call,) = two.decide(("j/t/0", 1_000))
+    two.core.handle(ShardsHeld(fences=()), 0)
+    two.tell(LedgerRefused(effect=call, is_late=is_late))
+    assert len(two.core.queue) == 0
 
 
 def test_a_call_that_was_sent_again_after_a_rival_wrote_does_not_hide_what_the_rival_took() -> None:
@@ -137,6 +207,18 @@ def test_what_is_ordered_again_for_a_node_that_came_back_is_told_before_where_no
     assert isinstance(ordered, ApplyPlacements)
     assert [placement.replica for placement in told.placements] == ["j/t/1"]
     assert [placement.replica for placement in ordered.placements] == ["j/t/0", "j/t/1"]
+
+
+def test_what_is_over_is_not_ordered_again_although_its_row_was_read_before_it_was_released() -> None:
+    two = Two()
+    (call,) = two.decide(("j/t/0", 1_000), ("k/t/0", 1_000))
+    two.tell(two.commit(call))
+    core = two.core
+    core.handle(ReplicasWithdrawn(attempts=(("j/t/0", 1),), reason=Reason.CANCELLED), 10)
+    core.handle(NodeRecovered(node="n1", running=(), boot_id="b", seq=1), 10)
+    effects = core.handle(LedgerRows(rows=now(two.ledger.rows(["n1"]))), 10)
+    (ordered,) = [e.fact for e in effects if isinstance(e, Publish) and isinstance(e.fact, ApplyPlacements)]
+    assert [placement.replica for placement in ordered.placements] == ["k/t/0"]
 
 
 def test_a_place_that_another_scheduler_took_for_the_same_attempt_is_held_where_the_row_says_so() -> None:

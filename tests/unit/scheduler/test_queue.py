@@ -56,6 +56,16 @@ def test_equal_requests_are_taken_together_at_most_a_quantum() -> None:
     assert drained(queue, quantum=2) == ["a/t/0", "a/t/1", "b/t/0", "a/t/2", "a/t/3"]
 
 
+def test_a_newer_attempt_that_is_put_back_replaces_an_older_one_that_was_listed_late() -> None:
+    queue = a_queue(a_want("a/t/0", attempt=1))
+    queue.delay(a_want("a/t/0", attempt=2, mcpu=2), 100)
+    queue.wake_due(100)
+    assert ("a/t/0", 2) in queue
+    assert ("a/t/0", 1) not in queue
+    queue.put_back([a_want("a/t/0", attempt=1)])
+    assert drained(queue) == ["a/t/0"]
+
+
 def test_a_newer_attempt_replaces_the_one_that_waits() -> None:
     queue = a_queue(a_want("a/t/0", attempt=1), a_want("a/t/0", attempt=3), a_want("a/t/0", attempt=2))
     assert len(queue) == 1
