@@ -68,7 +68,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         about="Jobs, newest first.",
         reply=rq.JobList,
         parameters=(
-            _query("state", "only jobs in these states, separated by commas"),
+            _query("state", "only jobs in these states, in any case, separated by commas"),
             _query("queue", "only jobs of this queue"),
             _query("name", "only jobs with this name in their files"),
             _query("prefix", "only jobs whose id begins so"),

@@ -105,16 +105,3 @@ def test_two_rows_that_can_both_hold_are_refused() -> None:
     rows.append(Transition(id="L5", sources=("On",), event="press", target="Broken", guard=("old",)))
     with pytest.raises(InvalidInput, match="rows L3, L5 can both hold"):
         _lamp(transitions=tuple(rows))
-
-
-def test_the_diagram_has_one_edge_per_source_and_row() -> None:
-    assert _lamp().to_mermaid().splitlines() == [
-        "stateDiagram-v2",
-        "    [*] --> Off",
-        "    Off --> On: press [power]",
-        "    Off --> Off: press [!power]",
-        "    On --> Off: press [!stuck]",
-        "    Off --> Broken: hit",
-        "    On --> Broken: hit",
-        "    Broken --> [*]",
-    ]

@@ -7,6 +7,7 @@ import pytest
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import DeviceShare, ZoneHugePages, ZoneShare
 from colo_common.model.reservation import DEFAULT_TTL_MS, AllocatePolicy, ObjectTerm, OwnerTerm
+from colo_common.model.transitions import Fired
 from colo_scheduler.reservation.book import KEEP_ENDED_MS, ReservationBook
 from colo_scheduler.reservation.held_place import PhaseChanged, attempt_of, name_of
 from colo_scheduler.reservation.lifecycle import RESERVATION, Phase
@@ -367,4 +368,6 @@ def test_timers_of_forgotten_reservations_do_not_pile_up() -> None:
 def test_the_table_of_phases_is_closed() -> None:
     assert RESERVATION.terminal == {"Succeeded", "Failed"}
     assert {phase.value for phase in Phase} == set(RESERVATION.state_names)
-    assert "Pending --> Failed: expired" in RESERVATION.to_mermaid()
+    waited = RESERVATION.fire("Pending", "expired", {})
+    assert isinstance(waited, Fired)
+    assert waited.state == "Failed"

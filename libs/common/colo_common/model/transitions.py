@@ -203,17 +203,6 @@ class Machine:
             raise InvalidTransition(self.name, state, event, outcome, story)
         return outcome
 
-    def to_mermaid(self) -> str:
-        """Return the table as a Mermaid state diagram, one edge per source and row, in table order."""
-        lines = ["stateDiagram-v2", f"    [*] --> {self.initial}"]
-        for row in self.transitions:
-            condition = f" [{', '.join(row.guard)}]" if row.guard else ""
-            for source in row.sources:
-                target = source if row.target == SAME else row.target
-                lines.append(f"    {source} --> {target}: {row.event}{condition}")
-        lines += [f"    {state.name} --> [*]" for state in self.states if state.is_terminal]
-        return "\n".join(lines) + "\n"
-
     def _fired(self, state: str, rows: tuple[Transition, ...], guards: Mapping[str, bool]) -> Outcome:
         for row in rows:
             if _holds(row.guard, guards):
