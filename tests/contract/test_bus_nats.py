@@ -161,6 +161,28 @@ async def test_a_consumer_that_somebody_deletes_is_made_again(server: NatsServer
     await bus.close()
 
 
+async def test_an_unnamed_consumer_that_is_made_again_goes_on_where_it_began_although_it_heard_nothing_yet(
+    server: NatsServer,
+) -> None:
+    bus = await connected(server.url)
+    operator = await nats.connect(server.url)
+    heard = Heard()
+    subject = "colo.v1.evt.job.changed"
+    await bus.publish([kept(subject, "before")])
+
+    async def names() -> list[str]:
+        return [info.name for info in await operator.jetstream().consumers_info(Stream.EVT.value)]
+
+    async with listening(bus, Source(subject=subject, stream=Stream.EVT.value), heard):
+        (first,) = await eventually(names, "the consumer")
+        await operator.jetstream().delete_consumer(Stream.EVT.value, first)
+        await bus.publish([kept(subject, "between")])
+        await heard.until(lambda: "between" in heard.texts)
+    assert heard.texts == ["between"]
+    await operator.close()
+    await bus.close()
+
+
 async def test_a_second_process_finds_the_streams_of_the_first(server: NatsServer) -> None:
     first = await connected(server.url)
     second = await connected(server.url)

@@ -85,7 +85,7 @@ class PullConsumer:
         self._busy = False
         self._seen_s = 0.0
         self._end: asyncio.Future[None] | None = None
-        self._last_seq = 0
+        self._last_seq: int | None = None
         self._request = json.dumps(
             {
                 "batch": source.batch,
@@ -180,24 +180,28 @@ class PullConsumer:
             info = await self._connection.client.jetstream(timeout=5).add_consumer(source.stream, config)
         except NATS_ERRORS as error:
             raise port_error(error, f"consumer of {source.subject}") from error
+        if self._last_seq is None and not source.durable:
+            # Made again it goes on from here, also when nothing came before it was lost.
+            self._last_seq = info.delivered.stream_seq if info.delivered else 0
         return info.name
 
     async def _begin(self) -> dict[str, Any]:
         """Where an unnamed consumer begins."""
         if self._source.last_per_subject:
             return {"deliver_policy": DeliverPolicy.LAST_PER_SUBJECT}
-        if not self._last_seq:
+        if self._last_seq is None:
             return {"deliver_policy": DeliverPolicy.NEW}
         # The last one was lost with its connection or its server: go on after what it had delivered.
-        return {"deliver_policy": DeliverPolicy.BY_START_SEQUENCE, "opt_start_seq": await self._resume_seq()}
+        start_seq = await self._resume_seq(self._last_seq)
+        return {"deliver_policy": DeliverPolicy.BY_START_SEQUENCE, "opt_start_seq": start_seq}
 
-    async def _resume_seq(self) -> int:
+    async def _resume_seq(self, last_seq: int) -> int:
         """The sequence after the last one seen, or the first one of a stream that began anew."""
         try:
             info = await self._connection.client.jetstream(timeout=5).stream_info(self._source.stream)
         except NATS_ERRORS as error:
             raise port_error(error, f"stream {self._source.stream}") from error
-        return self._last_seq + 1 if info.state.last_seq >= self._last_seq else 1
+        return last_seq + 1 if info.state.last_seq >= last_seq else 1
 
     async def _pull(self) -> None:
         self._open = self._source.batch
@@ -235,7 +239,7 @@ class PullConsumer:
             await self._sink(delivery)
         finally:
             self._busy = False
-        self._last_seq = max(self._last_seq, delivery.stream_seq)
+        self._last_seq = max(self._last_seq or 0, delivery.stream_seq)
         self._said = ""
         if self._open <= 0:
             await self._pull()
