@@ -410,7 +410,7 @@ def test_cpus_that_a_kubelet_pins_are_reserved_from_the_look_on_that_sees_it(tmp
     assert bench.second().inspected is None
     # A file that is half written, or none at all, frees nothing.
     broken = pin("{")
-    assert broken.inspected is None or broken.inspected.rules.kubelet_reserved_cpus == "0,2-3"
+    assert broken.inspected is None
     after = pin(none)
     assert after.inspected is not None
     assert after.inspected.rules == NodeRules(kubelet_reserved_cpus="0")

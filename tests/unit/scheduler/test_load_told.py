@@ -66,6 +66,7 @@ def a_bench(told: list[AllocatableChanged], policy: Policy) -> Bench:
 
 
 def test_overcommit_tells_every_metric_that_a_policy_may_name(told: list[AllocatableChanged]) -> None:
+    assert {fact.node for fact in told} == {"calm", "was-busy", "spiky"}
     for fact in told:
         assert fact.load is not None
         assert None not in [source.amount(fact.load) for source in METRICS.values()]
