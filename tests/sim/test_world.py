@@ -25,6 +25,7 @@ pytestmark = pytest.mark.sim
 ROOT = Path(__file__).parents[2]
 SEEDS = range(1, 17)
 SHARED_SEEDS = (1, 5, 13, 22, 34, 43, 58, 105)
+STOPPED_SEEDS = (1, 4, 9, 26)
 NO_FAULTS = FaultPlan(weather=CALM, quiet_after_ms=0, weights=())
 MINUTE_MS = 60_000
 
@@ -63,6 +64,17 @@ def test_schedulers_that_share_the_work_never_promise_a_place_twice(seed: int) -
         assert outcome.judged[judged] > 10, f"the referee saw too little: {outcome.judged}"
     # More than one of them decided.
     assert len([core for core in world.scheduler_cores.values() if core.counts["shards_taken"]]) > 1
+
+
+@pytest.mark.parametrize("seed", STOPPED_SEEDS)
+def test_schedulers_that_stand_still_for_longer_than_their_leases_break_no_promise(seed: int) -> None:
+    plan = FaultPlan()
+    faults = replace(plan, every_ms=(500, 6_000), weights=(*plan.weights, ("stop-scheduler", 15)))
+    world, outcome = live(WorldSettings(seed=seed, schedulers=2, shards=4, faults=faults))
+    for judged in ("commits", "launches", "promises", "ReplicaEnded", "ReplicasChanged"):
+        assert outcome.judged[judged] > 10, f"the referee saw too little: {outcome.judged}"
+    # Somebody else had the shards meanwhile, and their owner took new ones when it went on.
+    assert all(core.counts["shards_taken"] for core in world.scheduler_cores.values())
 
 
 def test_the_seeds_together_see_everything_the_referee_judges() -> None:

@@ -44,6 +44,7 @@ ROUGH = Weather(
 FaultKind = Literal[
     "crash-jobs",
     "crash-scheduler",
+    "stop-scheduler",
     "crash-overcommit",
     "crash-evictor",
     "crash-executor",
@@ -61,7 +62,8 @@ class FaultPlan(Struct, frozen=True, kw_only=True):
     """Faults strike every `every_ms` (two of them: least and most) until `quiet_after_ms`, of these kinds with these weights.
 
     A crashed service is back after at most `down_most_ms`; a cut, a lost node and a server that is away last up to `away_most_ms`,
-    now and then (`long_permille`) up to ten times that.
+    now and then (`long_permille`) up to ten times that; so does the rest of a scheduler that is stopped, and then goes on with what
+    it knew.
     """
 
     weather: Weather = ROUGH

@@ -52,6 +52,8 @@ class Havoc:
                 self.kill(world.jobs)
             case "crash-scheduler":
                 self.kill(world.schedulers[0] if len(world.schedulers) == 1 else rng.choice(world.schedulers))
+            case "stop-scheduler":
+                self._stop(rng.choice(world.schedulers), self._away_ms())
             case "crash-overcommit":
                 self.kill(world.overcommit)
             case "crash-evictor":
@@ -92,7 +94,7 @@ class Havoc:
         rng, boots = self._world.rng, process.boots
         wait_ms = rng.randint(1, self._plan.down_most_ms) if down_ms is None else down_ms
         process.crashes_in = rng.randint(0, _STEPS_MOST)
-        process.crashed = lambda one: self._world.agenda.after(wait_ms, self._revive, one)
+        process.crashed = lambda one: self._world.agenda.after(wait_ms, self.revive, one)
         self._world.agenda.after(_ARMED_MS, self._kill_idle, process, boots)
 
     def _kill_idle(self, process: Process, boots: int) -> None:
@@ -100,10 +102,23 @@ class Havoc:
             process.crash()
             process.crashed(process)
 
-    def _revive(self, process: Process) -> None:
+    def revive(self, process: Process) -> None:
+        """Start it, unless it is up or its node is off."""
         is_off = any(process in node.processes and node.is_off for node in self._world.nodes.values())
         if not process.is_up and not is_off:
             process.start()
+
+    def _stop(self, process: Process, span_ms: int) -> None:
+        if not process.is_up or process.is_stopped:
+            return
+        process.stop()
+        boots = process.boots
+
+        def go_on() -> None:
+            if process.boots == boots and process.is_stopped:
+                process.go_on()
+
+        self._world.agenda.after(span_ms, go_on)
 
     def _cut(self, processes: tuple[Process, ...], span_ms: int) -> None:
         if any(process.is_cut for process in processes):

@@ -122,8 +122,12 @@ class World:
         plans += plan_online_jobs(self.rng, settings.online_jobs, settings.jobs_within_ms)
         self.client = Client(self.bus, self.jobs, plans)
         for process in self.processes():
-            self.agenda.after(self.rng.randint(0, 2_000), process.start)
+            self.agenda.after(self.rng.randint(0, 2_000), self._begin, process)
         self.havoc = Havoc(self, settings.faults, may_lose_for_good=settings.seed % 4 == 0)
+
+    def _begin(self, process: Process) -> None:
+        """A node may have lost its power before its processes began."""
+        self.havoc.revive(process)
 
     # ------------------------------------------------------------ parts
 

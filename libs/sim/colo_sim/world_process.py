@@ -97,6 +97,7 @@ class Process:
         self.clock = clock
         self.is_up = False
         self.is_cut = False
+        self.is_stopped = False
         self.is_answering = False
         self.crashes_in: int | None = None
         self.crashed: Callable[[Process], None] = lambda _process: None
@@ -107,6 +108,7 @@ class Process:
         self._chronicle = chronicle
         self._watcher = watcher
         self._fibers: list[Fiber] = []
+        self._continues = Signal()
 
     # ------------------------------------------------------------ life
 
@@ -136,7 +138,7 @@ class Process:
         if not self.is_up:
             return
         self.note("dies")
-        self.is_up = False
+        self.is_up = self.is_stopped = False
         self.is_answering = False
         self.crashes_in = None
         for fiber in self._fibers:
@@ -155,9 +157,31 @@ class Process:
         self.note("is heard again")
         self.bus.resume(self)
 
+    def stop(self) -> None:
+        """Do nothing, not even die, while time and everybody else go on; what comes waits."""
+        self.is_stopped = True
+        self.note("is stopped")
+
+    def go_on(self) -> None:
+        """Go on where it was stopped, with what it knew then."""
+        self.is_stopped = False
+        self.note("goes on")
+        self._continues.give()
+
     def spawn(self, work: Work) -> None:
         """Let work go on until the process dies."""
-        self._fibers.append(Fiber(self.agenda, work, self._failed))
+        self._fibers.append(Fiber(self.agenda, self._unless_stopped(work), self._failed))
+
+    def _unless_stopped(self, work: Work) -> Work:
+        value: Any = None
+        while True:
+            try:
+                wanted = work.send(value)
+            except StopIteration:
+                return
+            value = yield wanted
+            while self.is_stopped:
+                yield Until(self._continues)
 
     def note(self, what: str) -> None:
         """A line of the chronicle."""

@@ -22,6 +22,7 @@ from colo_common.events.requests import (
 )
 from colo_common.events.reservation import ReservationChanged
 from colo_common.model.freshness import FORGET_NODE_MS
+from colo_scheduler.asking import Asking
 from colo_scheduler.attempts import Over
 from colo_scheduler.cluster import Cluster, View
 from colo_scheduler.commit import Commits, load_rows
@@ -108,9 +109,8 @@ class SchedulerCore:
         self._reserves = reserves
         self._plans = Plans(self.cluster, self.policy)
         self._proposals = Proposals(self.cluster, self.commits, self.queue, self._records, self.counts)
-        self._has_overflowed = False
+        self._asking = Asking(self.policy, self.commits, self.queue)
         self._refresh_at_ms: int | None = None
-        self._ask_again_at_ms: int | None = None
         self._soon_ms = 0
 
     # ---- the door
@@ -208,7 +208,7 @@ class SchedulerCore:
             for moment in (
                 self.queue.deadline_ms(),
                 self._refresh_at_ms,
-                self._ask_again_at_ms,
+                self._asking.deadline_ms(),
                 self._denied.deadline_ms,
                 self.commits.expiry_ms(),
                 self.reserve.deadline_ms(),
@@ -239,7 +239,7 @@ class SchedulerCore:
                 self.counts["wants_repeated"] += 1
             elif not self.queue.add(want):
                 self.counts["wants_left_out"] += 1
-                self._has_overflowed = True
+                self._asking.left_out()
             elif (request := self.queue.parked_class(want)) is not None:
                 effects.extend(self._records.joined(request, want, now_ms))
         return effects
@@ -256,17 +256,14 @@ class SchedulerCore:
         return effects + self.commits.tell_again([(want.replica, want.attempt) for want in wants], now_ms)
 
     def _shards_held(self, event: ShardsHeld, now_ms: int) -> list[Effect]:
-        """Leave to others what is theirs now; of what is new here, ask what others placed and what waits.
-
-        Asked twice: what was said between their last and our first listening is in the second answer.
-        """
+        """Leave to others what is theirs now; of what is new here, ask what others placed and what waits."""
         new, lost = self.shards.take(event)
+        self._asking.shared(event, has_new=bool(new), now_ms=now_ms)
         if lost:
             self.queue.remove_where(lambda want: not self.shards.owns(want.job))
         if not new:
             return []
         self.counts["shards_taken"] += len(new)
-        self._ask_again_at_ms = now_ms + self.policy.ask_again_ms
         return [RefreshLedger(), AskPending()]
 
     def _ended(self, attempt: Attempt) -> None:
@@ -334,13 +331,7 @@ class SchedulerCore:
             effects.append(RefreshLedger())
             effects.extend(self.commits.tell_untold(now_ms, is_all=False))
         effects.extend(self._decide(now_ms))
-        if self._ask_again_at_ms is not None and now_ms >= self._ask_again_at_ms:
-            self._ask_again_at_ms = None
-            effects.append(AskPending())
-            effects.extend(self.commits.tell_untold(now_ms, is_all=True))
-        if self._has_overflowed and len(self.queue) * 2 <= self.policy.waiting_max:
-            self._has_overflowed = False
-            effects.append(AskPending())
+        effects.extend(self._asking.wake(now_ms))
         if self.queue.next_class() is None and not len(self._plans):
             effects.extend(self._proposals.step(now_ms))
         effects.extend(self._plans.step(partial(self._ground, now_ms)))

@@ -29,6 +29,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     ledger_refresh_ms: how often to look for rows that other schedulers changed (0: never).
     assume_ms: a place that was decided and that the ledger has not answered for so long is decided again.
     ask_again_ms: what waits is asked for once more so long after a shard was taken.
+    ask_every_ms: who shares the work asks so often for what waits, lest a want that was missed waits for ever (0: never).
     reject_again_ms: the same reasons with other numbers are said again after this time, then after twice that, up to 16 times.
     score_rows: how many of the best nodes are kept for the explanation of a decision.
     weights, prod_weights: how much each scorer counts, for work below prod and for prod work.
@@ -51,6 +52,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     reject_again_ms: int = 60_000
     assume_ms: int = 30_000
     ask_again_ms: int = 3_000
+    ask_every_ms: int = 300_000
     score_rows: int = 5
     prod_room_pct: int = PROD_ROOM_PCT
     tie_rotation: int = 0
@@ -90,6 +92,7 @@ _AT_LEAST_ONE = (
     "ask_again_ms",
 )
 _AT_LEAST_ZERO = (
+    "ask_every_ms",
     "commit_tries",
     "facts_max_age_ms",
     "ledger_refresh_ms",

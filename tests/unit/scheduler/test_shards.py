@@ -80,6 +80,16 @@ def test_taking_a_shard_asks_what_others_placed_and_what_waits_and_asks_again_la
     assert core.handle(ShardsHeld(fences=((0, 1), (1, 2))), 9_000) == []
 
 
+def test_what_waits_is_asked_for_now_and_then_by_who_holds_shards() -> None:
+    """A want that was missed is said by nobody else."""
+    core = a_core((0, 1))
+    core.handle(Wake(), core.policy.ask_again_ms)
+    asked = [at_ms for at_ms in range(0, 1_000_000, 1_000) if AskPending() in core.handle(Wake(), at_ms)]
+    assert asked == [300_000, 600_000, 900_000]
+    core.handle(ShardsHeld(fences=()), 1_000_000)
+    assert AskPending() not in core.handle(Wake(), 2_000_000)
+
+
 def test_wants_of_a_shard_that_is_lost_wait_here_no_more() -> None:
     core = a_core((0, 1), (1, 2))
     core.handle(wanted(*JOBS), 0)
