@@ -40,7 +40,7 @@ def told(cluster: Cluster, now_ms: int) -> dict[str, object]:
             [pool.free_cpu[row, :columns].tolist() for pool in pools.values()],
             [pool.free_memory[row, :columns].tolist() for pool in pools.values()],
             [int(pool.allocatable_cpu[row]) for pool in pools.values()],
-            [array[row, :columns].tolist() for array in cluster.capacity()],
+            [amounts[:columns] for amounts in cluster.batch_capacity.of_row(row)],
         )
     order = sorted(view.rows, key=lambda name: int(facts.rank[view.rows[name]]))
     return {**found, "order": order, "limited": view.stock.limited, "strict": view.stock.strict}

@@ -30,11 +30,11 @@ def too_large(cluster: Cluster, view: View, request: RequestClass) -> NearestMis
     found = None
     if request.is_prod:
         found = _too_large_online(view, request, np.flatnonzero(view.facts.known[: view.count]))
-    elif not cluster.could_hold(request.cpu_mcpu, request.memory_bytes):
-        amounts = (request.cpu_mcpu, request.memory_bytes)
-        if amounts not in cluster.too_large:
-            cluster.too_large[amounts] = _too_large_whole(cluster, request)
-        found = cluster.too_large[amounts]
+    elif not cluster.batch_capacity.could_hold(request.cpu_mcpu, request.memory_bytes):
+        amounts, answers = (request.cpu_mcpu, request.memory_bytes), cluster.batch_capacity.too_large
+        if amounts not in answers:
+            answers[amounts] = _too_large_whole(cluster, request)
+        found = answers[amounts]
     if found is None and request.is_detailed:
         known = np.flatnonzero(view.facts.known[: view.count])
         found = _too_large_for_a_zone(cluster, view, request, known) if request.is_in_one_zone else None
@@ -44,7 +44,7 @@ def too_large(cluster: Cluster, view: View, request: RequestClass) -> NearestMis
 
 def _too_large_whole(cluster: Cluster, request: RequestClass) -> NearestMiss | None:
     """By what is not kept back of the nodes for good."""
-    capacity_cpu, capacity_memory = cluster.capacity()
+    capacity_cpu, capacity_memory = cluster.batch_capacity.of_rows(len(cluster.nodes))
     cpu, memory = capacity_cpu.sum(axis=1), capacity_memory.sum(axis=1)
     known = np.array([node.row for node in cluster.nodes if node.topology is not None], dtype=np.int64)
     if int(cpu.max()) < request.cpu_mcpu:
@@ -95,7 +95,7 @@ def _too_large_for_a_zone(cluster: Cluster, view: View, request: RequestClass, k
         cpu = np.array([row.allocatable_cpu for row in rows], dtype=np.int64)
         memory = np.array([row.allocatable_memory for row in rows], dtype=np.int64)
     else:
-        cpu, memory = (capacity[known] for capacity in cluster.capacity())
+        cpu, memory = (capacity[known] for capacity in cluster.batch_capacity.of_rows(view.count))
     has_memory = memory >= request.memory_bytes
     if not has_memory.any():
         return _most_in_a_zone(view, known, memory, Reason.ZONE_FIT_SHORT, request.memory_bytes, "bytes")

@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
-from colo_common.events.placement import NearestMiss
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import QosClass
+from colo_scheduler.batch_capacity import BatchCapacity
 from colo_scheduler.facts import BoolArray, NodeFacts
 from colo_scheduler.foreign import claimed_of, leaves_more, room_of, shared_cpus_of
 from colo_scheduler.held_levels import HeldLevels, Importance
@@ -27,13 +27,12 @@ from colo_scheduler.scorers.placement import fewest_zones
 from colo_scheduler.shapes import Shapes
 from colo_scheduler.stocktaking import Stocktaking
 from colo_scheduler.view import View, costs_of, move_shares
-from colo_scheduler.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES, NO_SOCKET, IntArray, rows_holding, split_cost
+from colo_scheduler.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES, NO_SOCKET, IntArray, split_cost
 
 __all__ = ["MAX_NODES", "MAX_ZONES", "BoolArray", "Cluster", "Node", "View"]
 
 MAX_NODES: Final = 100_000
 MAX_ZONES: Final = 64
-_ANSWERS_MAX: Final = 10_000
 
 
 class Cluster:
@@ -51,9 +50,7 @@ class Cluster:
         self.capacity_changes = 0
         self._tie_rotation = tie_rotation
         self._size, self._columns = 64, 2
-        self._rank_count = self._could_hold_at = -1
-        self._could_hold: dict[tuple[int, int], bool] = {}
-        self.too_large: dict[tuple[int, int], NearestMiss | None] = {}
+        self._rank_count = -1
         self._facts = NodeFacts(self._size, self._columns, facts_max_age_ms)
         self._shapes = Shapes()
         self._pools = {name: Pool(self._size, self._columns) for name in PoolName}
@@ -63,8 +60,7 @@ class Cluster:
         self._refusals = Refusals()
         self.disagreeing: dict[str, tuple[str, ...]] = {}
         """The nodes with which the ledger does not agree, and why not."""
-        self._capacity_cpu: IntArray = np.zeros((self._size, self._columns), dtype=np.int64, order="F")
-        self._capacity_memory: IntArray = np.zeros((self._size, self._columns), dtype=np.int64, order="F")
+        self.batch_capacity = BatchCapacity(self._size, self._columns)
 
     def _resize(self, size: int, columns: int) -> None:
         """Make every array (size, columns) and write all nodes again."""
@@ -75,8 +71,7 @@ class Cluster:
             pool.resize(size, columns)
         for levels in self.levels.values():
             levels.resize(size)
-        self._capacity_cpu = np.zeros((size, columns), dtype=np.int64, order="F")
-        self._capacity_memory = np.zeros((size, columns), dtype=np.int64, order="F")
+        self.batch_capacity.allocate(size, columns)
         self._rank_count = -1
         for node in self.nodes:
             self._write_topology(node)
@@ -122,7 +117,7 @@ class Cluster:
         self.merits.forget_row(row, last, moved.holds if moved is not node else ())
         self._facts.forget_row(row)
         self._facts.forget_row(last)
-        self._capacity_cpu[last] = self._capacity_memory[last] = 0
+        self.batch_capacity.write(last, ())
         if moved is not node:
             self.nodes[row], self.rows[moved.name], moved.row = moved, row, row
             self._write_topology(moved)
@@ -338,9 +333,7 @@ class Cluster:
     def _batch_of(self, node: Node) -> tuple[list[int], list[int]]:
         """What overcommit promises, by column, but no CPU of LSE's and nothing that the node's rules keep back."""
         inventory = self._stock.of(node.row)
-        capacity_cpu, capacity_memory = (
-            each[node.row].tolist() for each in (self._capacity_cpu, self._capacity_memory)
-        )
+        capacity_cpu, capacity_memory = self.batch_capacity.of_row(node.row)
         cpu, memory = [0] * len(node.zone_ids), [0] * len(node.zone_ids)
         for zone in node.allocatable.zones if node.allocatable else ():
             if zone.zone in node.zone_ids:
@@ -370,11 +363,8 @@ class Cluster:
             self._facts.describe(row, node.said)
         self._facts.socket[row] = NO_SOCKET
         self._facts.split_score[row] = fewest_zones(split_cost(node.sockets))
-        self._capacity_cpu[row] = self._capacity_memory[row] = 0
         self._facts.socket[row, : len(node.sockets)] = node.sockets
-        for slot, (cpu, memory) in enumerate(batch_capacity(node.said.topology, node.said.rules) if node.said else ()):
-            self._capacity_cpu[row, slot] = min(cpu, CPU_MAX_MCPU)
-            self._capacity_memory[row, slot] = min(memory, MEMORY_MAX_BYTES)
+        self.batch_capacity.write(row, batch_capacity(node.said.topology, node.said.rules) if node.said else ())
 
     def _write_facts(self, node: Node) -> None:
         self._facts.write(
@@ -434,25 +424,6 @@ class Cluster:
             for pool in self._pools.values():
                 pool.rank(self._facts.rank[:count])
             self._rank_count = count
-
-    def capacity(self) -> tuple[IntArray, IntArray]:
-        """CPU and memory of every zone of every node that batch work could be promised at most: shape (nodes, columns)."""
-        count = len(self.nodes)
-        return self._capacity_cpu[:count], self._capacity_memory[:count]
-
-    def could_hold(self, cpu_mcpu: int, memory_bytes: int) -> bool:
-        """Whether some machine could hold so much batch work if nothing else were there.
-
-        Remembered until a machine changes, as is what `capacity` says in `too_large` of CPU and memory that none could hold.
-        """
-        wanted = (cpu_mcpu, memory_bytes)
-        if self._could_hold_at != self.capacity_changes or len(self._could_hold) > _ANSWERS_MAX:
-            self._could_hold, self.too_large, self._could_hold_at = {}, {}, self.capacity_changes
-        if wanted not in self._could_hold:
-            everyone = np.arange(len(self.nodes), dtype=np.int64)
-            holds = rows_holding(cpu_mcpu, memory_bytes, self._capacity_cpu, self._capacity_memory, everyone)
-            self._could_hold[wanted] = bool(holds.any())
-        return self._could_hold[wanted]
 
     def take_grown(self) -> dict[PoolName, tuple[IntArray, IntArray]]:
         """Free CPU and memory, shape (rows,), of the nodes that may hold more of each pool than when this was last asked."""
