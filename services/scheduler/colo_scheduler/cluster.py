@@ -333,15 +333,16 @@ class Cluster:
     def _batch_of(self, node: Node) -> tuple[list[int], list[int]]:
         """What overcommit promises, by column, but no CPU of LSE's and nothing that the node's rules keep back."""
         inventory = self._stock.of(node.row)
-        capacity_cpu, capacity_memory = self.batch_capacity.of_row(node.row)
+        most_bytes = self.batch_capacity.of_row(node.row)[1] if node.reserved else None
         cpu, memory = [0] * len(node.zone_ids), [0] * len(node.zone_ids)
         for zone in node.allocatable.zones if node.allocatable else ():
             if zone.zone in node.zone_ids:
                 slot = node.zone_ids.index(zone.zone)
                 most_mcpu = inventory.batch_most_mcpu(zone.zone) if inventory else None
-                most_mcpu = capacity_cpu[slot] if most_mcpu is None else min(most_mcpu, capacity_cpu[slot])
-                cpu[slot] = min(max(0, zone.batch_cpu_mcpu), most_mcpu)
-                memory[slot] = min(max(0, zone.batch_memory_bytes), capacity_memory[slot])
+                cpu[slot] = min(max(0, zone.batch_cpu_mcpu), CPU_MAX_MCPU if most_mcpu is None else most_mcpu)
+                memory[slot] = min(
+                    max(0, zone.batch_memory_bytes), most_bytes[slot] if most_bytes else MEMORY_MAX_BYTES
+                )
         return cpu, memory
 
     def _prod_of(self, node: Node) -> tuple[list[int], list[int]]:
