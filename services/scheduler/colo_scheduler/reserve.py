@@ -70,9 +70,8 @@ class Reserve:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing at all to do here."""
-        state = self._state
-        under_way = self._seeking or state.unread or state.unloaded or self.places.under_way
-        return self._rows.is_idle and not (state.versions or state.unwritten or under_way or len(self.book))
+        is_under_way = bool(self._seeking or self.places.under_way or self.is_hurried)
+        return self._rows.is_idle and not (self._state.versions or is_under_way or len(self.book))
 
     @property
     def has_places(self) -> bool:

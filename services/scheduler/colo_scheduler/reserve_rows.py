@@ -106,11 +106,10 @@ class ReserveRows:
     def read(self, event: ReservationsLoaded, now_ms: int) -> None:
         """Take rows as they are now, with what the ledger holds for them."""
         for row in event.rows:
-            found = row.reservation
-            if (
-                self._state.book.find(found.spec.name) is None
-                or self._state.versions.get(found.spec.name, 0) < row.version
-            ):
+            found, known = row.reservation, self._state.book.find(row.reservation.spec.name)
+            # A row that was removed and written anew counts its versions from the beginning; attempts only rise.
+            is_later = known is None or found.attempt > known.attempt
+            if is_later or self._state.versions.get(found.spec.name, 0) < row.version:
                 self._state.versions[found.spec.name] = row.version
                 self._state.unwritten.pop(found.spec.name, None)
                 self._take_row(found, now_ms)
