@@ -1,4 +1,4 @@
-"""`python -m tests.sim.replay --seed N [--until MS] [--nodes K] [--online-jobs M] [--schedulers S --shards H]`
+"""`python -m tests.sim.replay --seed N [--until MS] [--nodes K] [--online-jobs M] [--schedulers S --shards H] [--stopping]`
 
 Lives a world and prints what happens in it.
 """
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from msgspec import json
 
 from colo_common.model.invalid import InvariantBroken
+from colo_sim.faults import STOPPING, FaultPlan
 from colo_sim.world import World, WorldSettings
 
 
@@ -26,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--online-jobs", type=int, default=0)
     parser.add_argument("--schedulers", type=int, default=1)
     parser.add_argument("--shards", type=int, default=0)
+    parser.add_argument("--stopping", action="store_true", help="schedulers also stand still, and go on")
     parser.add_argument("--grep", default="", metavar="WORD", help="only lines with this word")
     parser.add_argument("--quiet", action="store_true", help="only the outcome")
     wanted = parser.parse_args(argv)
@@ -41,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         online_jobs=wanted.online_jobs,
         schedulers=wanted.schedulers,
         shards=wanted.shards,
+        faults=STOPPING if wanted.stopping else FaultPlan(),
     )
     world = World(settings, None if wanted.quiet else tell)
     started_s = time.perf_counter()

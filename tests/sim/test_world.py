@@ -16,7 +16,7 @@ from colo_common.events.enforcement import NodeRecovered
 from colo_common.events.fact import Fact
 from colo_common.model.invalid import InvariantBroken
 from colo_executor.suppress import SuppressPolicy, bounds_mcpu
-from colo_sim.faults import CALM, FaultPlan
+from colo_sim.faults import CALM, STOPPING, FaultPlan
 from colo_sim.rest import differences
 from colo_sim.world import Outcome, World, WorldSettings
 
@@ -39,6 +39,7 @@ def live(settings: WorldSettings) -> tuple[World, Outcome]:
         last = "\n".join(world.chronicle.last(40))
         size = f"--nodes {settings.nodes} --jobs {settings.jobs} --online-jobs {settings.online_jobs}"
         size += f" --schedulers {settings.schedulers} --shards {settings.shards}"
+        size += " --stopping" if settings.faults == STOPPING else ""
         until = f"python -m tests.sim.replay --seed {settings.seed} {size} --until {world.elapsed_ms}"
         pytest.fail(f"{error}\n{last}\n{until}")
 
@@ -68,9 +69,7 @@ def test_schedulers_that_share_the_work_never_promise_a_place_twice(seed: int) -
 
 @pytest.mark.parametrize("seed", STOPPED_SEEDS)
 def test_schedulers_that_stand_still_for_longer_than_their_leases_break_no_promise(seed: int) -> None:
-    plan = FaultPlan()
-    faults = replace(plan, every_ms=(500, 6_000), weights=(*plan.weights, ("stop-scheduler", 15)))
-    world, outcome = live(WorldSettings(seed=seed, schedulers=2, shards=4, faults=faults))
+    world, outcome = live(WorldSettings(seed=seed, schedulers=2, shards=4, faults=STOPPING))
     for judged in ("commits", "launches", "promises", "ReplicaEnded", "ReplicasChanged"):
         assert outcome.judged[judged] > 10, f"the referee saw too little: {outcome.judged}"
     # Somebody else had the shards meanwhile, and their owner took new ones when it went on.

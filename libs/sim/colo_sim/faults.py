@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-__all__ = ["CALM", "ROUGH", "FaultKind", "FaultPlan", "Weather"]
+__all__ = ["CALM", "ROUGH", "STOPPING", "FaultKind", "FaultPlan", "Weather"]
 
 
 class Weather(Struct, frozen=True, kw_only=True):
@@ -86,3 +86,7 @@ class FaultPlan(Struct, frozen=True, kw_only=True):
         ("store-away", 2),
         ("ledger-away", 2),
     )
+
+
+STOPPING = FaultPlan(every_ms=(500, 6_000), weights=(*FaultPlan().weights, ("stop-scheduler", 15)))
+"""More of everything, and schedulers that stand still, often for longer than their leases."""
