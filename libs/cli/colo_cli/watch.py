@@ -42,5 +42,6 @@ def watch(
             else:
                 print(f"{name:<22} {fact_text(body)}", flush=True)
     except KeyboardInterrupt:
+        # This is how one stops to watch: no fault.
         pass
     return 0
