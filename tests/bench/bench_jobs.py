@@ -1,0 +1,230 @@
+"""Microseconds and bytes that the jobs core costs a replica, from the submission of its job to its end. No servers.
+
+Run: python -m tests.bench jobs [--replicas 1 10 50] [--total 6000] [--open 400] [--batch 64] [--rate 1500] [--profile]
+
+Jobs go through submit, one PlacementsDecided for all replicas of a job, ReplicaStarted and ReplicaEnded for each. At most --open
+replicas are on their way at a time, and what comes of different jobs comes mixed, as from many nodes. After each batch of events
+the core is woken when its deadline has come, and what it says is sorted, stamped and encoded as the generic shell does; the clock
+runs as if --rate replicas came a second. `handle` and `wake` hold the encoding of the job's own rows, which the core does. Times
+are CPU times, and the garbage collector is set as in a service, so that other work on the machine disturbs little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import gc
+import pstats
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.events.effects import Asked, Effect, Wake
+from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
+from colo_common.events.placement import PlacementsDecided
+from colo_common.events.requests import SubmitJob
+from colo_common.model.placement import Placement, ZoneShare
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.reasons import EndCause
+from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
+from colo_common.runtime.batch import decision_from_effects, parts_of, units_of
+from colo_common.runtime.stamp import Stamp
+from colo_jobs.core import JobsCore
+from colo_jobs.policy import JobsPolicy
+
+GIB: Final = 1 << 30
+BOOT: Final = "0123456789ab"
+NODES: Final = 5_000
+BEGUN_MS: Final = 1_700_000_000_000
+#: As every service sets it.
+COLLECT_AFTER: Final = (10_000, 50, 200)
+
+
+class StillClock:
+    """A clock that stands where it is put."""
+
+    def __init__(self) -> None:
+        self.at_ms = BEGUN_MS
+
+    def now_ms(self) -> int:
+        return self.at_ms
+
+    def wall_us(self) -> int:
+        return self.at_ms * 1_000
+
+    def real_s(self, ms: int) -> float:
+        return ms / 1_000
+
+
+class Spent:
+    """Seconds and bytes by what they were spent on."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = dict.fromkeys(("handle", "wake", "encode"), 0.0)
+        self.bytes: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+
+
+class Run:
+    """One core and the shell's encoding beside it."""
+
+    def __init__(self) -> None:
+        self.core = JobsCore(JobsPolicy(trace_ratio=0.01))
+        self.clock = StillClock()
+        self.stamp = Stamp("jobs", BOOT, self.clock)
+        self.spent = Spent()
+        self._outbox = 0
+
+    def batch(self, events: Sequence[Struct], at_ms: int) -> None:
+        """Handle, wake when due, encode: what one turn of the shell costs without its servers."""
+        self.clock.at_ms = at_ms
+        began_s = time.process_time()
+        said = [effects for event in events if (effects := self.core.handle(event, at_ms))]  # type: ignore[arg-type]
+        handled_s = time.process_time()
+        due_ms = self.core.deadline_ms()
+        if due_ms is not None and due_ms <= at_ms:
+            said.append(self.core.handle(Wake(), at_ms))
+        woken_s = time.process_time()
+        for effects in said:
+            self._encode(effects)
+        ended_s = time.process_time()
+        seconds = self.spent.seconds
+        seconds["handle"] += handled_s - began_s
+        seconds["wake"] += woken_s - handled_s
+        seconds["encode"] += ended_s - woken_s
+
+    def _encode(self, effects: Sequence[Effect]) -> None:
+        for part in parts_of(effects):
+            decision = decision_from_effects(part, self.stamp)
+            self._outbox += 1
+            units = units_of(decision, "outbox-jobs", f"{self._outbox:020d}-{BOOT}")
+            for unit in units:
+                for write in unit:
+                    self.spent.bytes[write.kind] += len(write.value or b"")
+                    self.spent.counts["rows"] += 1
+            self.spent.bytes["messages"] += sum(len(message.data) for message in decision.messages)
+            self.spent.counts["messages"] += len(decision.messages)
+
+
+def life_of(number: int, replicas: int, at_ms: int, seed: random.Random) -> Iterator[list[Struct]]:
+    """The stages of one job: each a list of events that follow from the stage before it."""
+    job = f"full-{number}"
+    request = ResourceRequest(cpu_mcpu=500, memory_bytes=GIB // 2)
+    run = RunSpec(work_mcpu_ms=1_000)
+    spec = JobSpec(name=job, tasks=(TaskSpec(name="main", replicas=replicas, request=request, run=run),))
+    yield [Asked(request=f"r{number}", body=SubmitJob(job=job, spec=spec))]
+    names = [f"{job}/main/{index}" for index in range(replicas)]
+    nodes = [f"node-{seed.randrange(NODES):05}" for _ in names]
+    head = {"at_ms": at_ms, "producer": "executor", "boot_id": BOOT, "seq": 1}
+    share = ZoneShare(zone=0, cpu_mcpu=500, memory_bytes=GIB // 2)
+    yield [
+        PlacementsDecided(
+            at_ms=at_ms,
+            placements=tuple(
+                Placement(
+                    replica=name,
+                    job=job,
+                    attempt=1,
+                    node=node,
+                    zones=(share,),
+                    cpu_mcpu=500,
+                    memory_bytes=GIB // 2,
+                    qos=QosClass.BE,
+                    band=PriorityBand.BATCH,
+                    run=run,
+                )
+                for name, node in zip(names, nodes, strict=True)
+            ),
+        )
+    ]
+    yield [
+        ReplicaStarted(node=node, replica=name, job=job, attempt=1, **head)  # type: ignore[arg-type]
+        for name, node in zip(names, nodes, strict=True)
+    ]
+    yield [
+        ReplicaEnded(node=node, replica=name, job=job, attempt=1, cause=EndCause.EXITED, exit_code=0, **head)  # type: ignore[arg-type]
+        for name, node in zip(names, nodes, strict=True)
+    ]
+
+
+def batches_of(replicas: int, total: int, open_replicas: int, batch: int) -> Iterator[list[Struct]]:
+    """Events of many jobs, mixed, in batches. A stage of a job comes in some batch after the stage before it was all taken."""
+    seed = random.Random(1)
+    jobs = max(1, total // replicas)
+    most = max(1, open_replicas // replicas)
+    begun = 0
+    left: dict[int, list[Struct]] = {}
+    lives: dict[int, Iterator[list[Struct]]] = {}
+    while begun < jobs or lives:
+        while begun < jobs and len(lives) < most:
+            lives[begun] = life_of(begun, replicas, BEGUN_MS, seed)
+            left[begun] = next(lives[begun])
+            begun += 1
+        taken: list[Struct] = []
+        while len(taken) < batch and (ready := [number for number in left if left[number]]):
+            taken += [left[number].pop() for number in seed.sample(ready, min(len(ready), batch - len(taken)))]
+        yield taken
+        for number in [number for number in left if not left[number]]:
+            stage = next(lives[number], None)
+            if stage is None:
+                del lives[number], left[number]
+            else:
+                left[number] = stage
+
+
+def measure(replicas: int, asked: argparse.Namespace) -> None:
+    """Print what a replica costs in jobs of that many."""
+    batches = list(batches_of(replicas, asked.total, asked.open, asked.batch))
+    count = max(1, asked.total // replicas) * replicas
+    events = sum(len(batch) for batch in batches)
+    run = Run()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT_AFTER)
+    profile = cProfile.Profile() if asked.profile else None
+    if profile is not None:
+        profile.enable()
+    handled = 0
+    for batch in batches:
+        handled += len(batch)
+        # The clock goes on as the whole run takes as long as its replicas do at that rate.
+        run.batch(batch, BEGUN_MS + handled * count * 1_000 // (events * asked.rate))
+    if profile is not None:
+        profile.disable()
+        pstats.Stats(profile).sort_stats("tottime").print_stats(35)
+    ended = sum(run.core.counters.jobs_ended.values())
+    if run.core.counters.jobs_ended != {"Completed": count // replicas}:
+        print(f"  not all jobs were completed: {run.core.counters.jobs_ended}")
+    spent = run.spent
+    us = {name: seconds * 1e6 / count for name, seconds in spent.seconds.items()}
+    row_bytes = sum(size for kind, size in spent.bytes.items() if kind not in ("messages", "outbox-jobs"))
+    pages = spent.bytes["replica-page"]
+    print(
+        f"{replicas:>3} replicas a job, {events / len(batches):3.0f} events a batch: {sum(us.values()):6.1f} us a replica"
+        f" (handle {us['handle']:5.1f}, wake {us['wake']:5.1f}, encode {us['encode']:5.1f});"
+        f" bytes: rows {row_bytes / count:,.0f} (pages {pages / count:,.0f}), outbox {spent.bytes['outbox-jobs'] / count:,.0f},"
+        f" messages {spent.bytes['messages'] / count:,.0f};"
+        f" {spent.counts['rows'] / count:.2f} rows and {spent.counts['messages'] / count:.2f} messages; {ended} jobs",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--replicas", type=int, nargs="+", default=[1, 10, 50], help="of each job")
+    parser.add_argument("--total", type=int, default=6_000, help="replicas of each measurement")
+    parser.add_argument("--open", type=int, default=400, help="replicas on their way at a time")
+    parser.add_argument("--batch", type=int, default=64, help="events before the core is woken")
+    parser.add_argument("--rate", type=int, default=1_500, help="replicas a second by the core's clock")
+    parser.add_argument("--profile", action="store_true", help="print where the time goes, which costs time itself")
+    asked = parser.parse_args()
+    for replicas in asked.replicas:
+        measure(replicas, asked)
+
+
+if __name__ == "__main__":
+    main()
