@@ -88,6 +88,11 @@ class Refused:
 
 Outcome = Fired | Ignored | Refused
 
+#: The guards of a row, each with the value that it must have.
+_Conditions = tuple[tuple[str, bool], ...]
+#: The answer to a pair, or its rows with what each of them answers when its guards hold.
+_Answer = Fired | Ignored | tuple[tuple[_Conditions, Fired], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -140,6 +145,8 @@ class Machine:
     terminal: frozenset[str] = field(init=False, repr=False, compare=False)
     _rows: Mapping[tuple[str, str], tuple[Transition, ...]] = field(init=False, repr=False, compare=False)
     _ignored_why: Mapping[tuple[str, str], str] = field(init=False, repr=False, compare=False)
+    #: What `fire` answers to a pair: made once, because it is asked millions of times.
+    _answers: Mapping[tuple[str, str], _Answer] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         rows: dict[tuple[str, str], list[Transition]] = {}
@@ -158,6 +165,10 @@ class Machine:
         self._check_names()
         self._check_coverage()
         self._check_guards()
+        answers: dict[tuple[str, str], _Answer] = {pair: Ignored(why) for pair, why in ignored_why.items()}
+        for pair, found in rows.items():
+            answers[pair] = _answer(pair[0], found)
+        object.__setattr__(self, "_answers", answers)
 
     @property
     def initial(self) -> str:
@@ -181,13 +192,9 @@ class Machine:
         `guards` says which conditions hold. One that is not given is unknown: rows that need it, plain or negated,
         do not fire, so a forgotten guard refuses instead of guessing.
         """
-        pair = (state, event)
-        rows = self._rows.get(pair)
-        if rows is not None:
-            return self._fired(state, rows, guards or {})
-        why = self._ignored_why.get(pair)
-        if why is not None:
-            return Ignored(why)
+        answer = self._answers.get((state, event))
+        if answer is not None:
+            return answer if not isinstance(answer, tuple) else self._guarded(state, event, answer, guards or {})
         if event not in self.events:
             return Refused(Refusal.ILLEGAL, f"{self.name} knows no event {event!r}")
         if state not in self.state_names:
@@ -203,16 +210,16 @@ class Machine:
             raise InvalidTransition(self.name, state, event, outcome, story)
         return outcome
 
-    def _fired(self, state: str, rows: tuple[Transition, ...], guards: Mapping[str, bool]) -> Outcome:
-        for row in rows:
-            if _holds(row.guard, guards):
-                target = state if row.target == SAME else row.target
-                return Fired(target, row.actions, row.hook, row.id)
-        needed = self.guards_for(state, rows[0].event)
-        missing = [guard for guard in needed if guard not in guards]
+    def _guarded(
+        self, state: str, event: str, rows: tuple[tuple[_Conditions, Fired], ...], guards: Mapping[str, bool]
+    ) -> Outcome:
+        for conditions, fired in rows:
+            if _hold(conditions, guards):
+                return fired
+        missing = [guard for guard in self.guards_for(state, event) if guard not in guards]
         if missing:
             return Refused(Refusal.GUARD, f"guards not given: {', '.join(missing)}")
-        tried = "; ".join(f"{row.id} needs {', '.join(row.guard)}" for row in rows)
+        tried = "; ".join(f"{row.id} needs {', '.join(row.guard)}" for row in self._rows[state, event])
         return Refused(Refusal.GUARD, tried)
 
     def _check_names(self) -> None:
@@ -257,7 +264,7 @@ class Machine:
                 raise self._invalid(f"pair {(state, event)} has more than {_MAX_GUARDS_PER_PAIR} guards")
             for values in product((False, True), repeat=len(names)):
                 guards = dict(zip(names, values, strict=True))
-                holding = [row.id for row in rows if _holds(row.guard, guards)]
+                holding = [row.id for row in rows if _hold(_conditions(row.guard), guards)]
                 if len(holding) > 1:
                     raise self._invalid(f"rows {', '.join(holding)} can both hold in {(state, event)}")
 
@@ -265,10 +272,22 @@ class Machine:
         return InvalidInput(f"machine {self.name}", rule, self.name)
 
 
-def _holds(guard: tuple[str, ...], guards: Mapping[str, bool]) -> bool:
-    for condition in guard:
-        wanted = not condition.startswith("!")
-        value = guards.get(condition.removeprefix("!"))
+def _answer(state: str, rows: Iterable[Transition]) -> _Answer:
+    """What the rows of a pair make of its state: one row without guards answers by itself."""
+    known = tuple(
+        (_conditions(row.guard), Fired(state if row.target == SAME else row.target, row.actions, row.hook, row.id))
+        for row in rows
+    )
+    return known[0][1] if len(known) == 1 and not known[0][0] else known
+
+
+def _conditions(guard: tuple[str, ...]) -> _Conditions:
+    return tuple((condition.removeprefix("!"), not condition.startswith("!")) for condition in guard)
+
+
+def _hold(conditions: _Conditions, guards: Mapping[str, bool]) -> bool:
+    for name, wanted in conditions:
+        value = guards.get(name)
         if value is None or bool(value) is not wanted:
             return False
     return True
