@@ -95,6 +95,40 @@ async def test_the_machine_reaches_the_servers_named_and_nothing_else() -> None:
     assert done.stdout == "heard: hello from inside\nclosed\nclosed\nclosed\n", done.stderr
 
 
+FREEZE = """
+import signal, socket, sys
+with socket.create_connection(("10.0.2.100", 4222), 20) as server:
+    server.sendall(b"which boot?")
+    boot = server.recv(100)
+print(boot.decode(), flush=True)
+if boot == b"first":
+    with open("/dev/console", "w") as console:
+        print("rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:", file=console)
+    signal.pause()
+sys.exit(5)
+"""
+
+
+async def test_a_machine_that_freezes_is_booted_once_more_and_the_command_begins_again() -> None:
+    boots = iter((b"first", b"second"))
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(next(boots, b"one too many"))
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        arguments = ("--nats", f"127.0.0.1:{port}", "--frozen-after", "5", "python", "-c", FREEZE)
+        done = await asyncio.to_thread(lab, *arguments)
+    assert done.stdout == "first\nsecond\n", done.stderr
+    assert done.returncode == 5
+    assert "the emulated machine froze: its own kernel reported a stall, and nothing was heard for 5 s" in done.stderr
+    assert "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:\n----\n" in done.stderr
+    assert "booting it once more; the command begins again" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

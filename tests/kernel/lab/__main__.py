@@ -7,25 +7,25 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tests.kernel.lab.boots import BOOTS, FAILED, FROZEN, TIMED_OUT, status_of
+from tests.kernel.lab.frozen import SILENCE_S
 from tests.kernel.lab.image import build_image, need_tools
 from tests.kernel.lab.kernel import Kernel, find_kernel
 from tests.kernel.lab.machine import GUEST_SERVERS, Server, boot
 from tests.kernel.lab.packages import need_emulator, say
-from tests.kernel.lab.refused import LabRefused, MachineFailed
+from tests.kernel.lab.refused import LabRefused
 from tests.kernel.lab.systemd import need_systemd
 from tests.kernel.lab.variants import DEFAULT, VARIANTS, Variant, variant_named
 
 __all__ = ["main"]
 
-TIMED_OUT: Final = 124
-FAILED: Final = 125
 NATS_PORT: Final = 4222
 REDIS_PORT: Final = 6379
 _FIRST_TASTE: Final = ("lscpu",)
@@ -43,7 +43,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
 def main(argv: Sequence[str] | None = None) -> int:
     """Boot each machine that is asked for; the status of the command, the first that is not 0 when there are several.
 
-    124: the time limit; 125: no machine was booted, or it ended without a status.
+    123: the emulated machine froze or did not come up, and booting it once more did not help or was not allowed; 124: the time
+    limit; 125: no machine was booted, or it ended without a status.
     """
     options = _parser().parse_args(argv)
     if options.list:
@@ -110,30 +111,13 @@ def _run(
                 limit_s=limit_s,
                 scratch=scratch,
                 out=sys.stdout.buffer,
+                frozen_after_s=options.frozen_after,
             )
 
-        status = _status_of(once, options.timeout)
-        left_s = options.timeout - round(time.monotonic() - started_s)
-        if status is None and left_s > 0:
-            say("booting it once more")
-            status = _status_of(once, left_s)
-        status = TIMED_OUT if status is None else status
+        status = status_of(once, limit_s=options.timeout, boots=options.boots)
         seconds = time.monotonic() - started_s
         say(f"{variant.name} ended with {status} after {seconds:.0f} s")
         return Outcome(variant=variant, status=status, seconds=seconds)
-
-
-def _status_of(once: Callable[[float], int], limit_s: float) -> int | None:
-    """The status of the command, or the lab's own; None if the machine never came up, so that nothing of the command has run."""
-    try:
-        return once(limit_s)
-    except MachineFailed as failure:
-        if failure.console_tail:
-            sys.stderr.write(f"---- the last lines of the console\n{failure.console_tail}\n----\n")
-        say(str(failure))
-        if failure.timed_out:
-            return TIMED_OUT if failure.began else None
-        return FAILED
 
 
 def _server(guest_port: int, address: str) -> Server:
@@ -154,6 +138,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kernel-lab",
         description="Run a command in a virtual machine with the topology of a real server; its exit status is returned.",
+        epilog=f"Statuses of the lab's own: {FROZEN} the machine froze or did not come up, in its last boot; {TIMED_OUT} the time"
+        f" limit; {FAILED} refused, or a machine that ended without the command's status.",
     )
     parser.add_argument(
         "--variant", action="append", metavar="NAME", help=f"the machine, repeatable (default: {DEFAULT})"
@@ -164,7 +150,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--check", action="store_true", help="fetch what the lab needs, and boot nothing")
     parser.add_argument("--list", action="store_true", help="say which machines there are")
     parser.add_argument(
-        "--timeout", type=float, default=300.0, metavar="S", help="end the machine after so long (default: 300)"
+        "--timeout",
+        type=float,
+        default=300.0,
+        metavar="S",
+        help="end the machine after so long, all boots together (default: 300)",
+    )
+    parser.add_argument(
+        "--boots",
+        type=int,
+        choices=range(1, BOOTS + 1),
+        default=BOOTS,
+        help=f"1: end with {FROZEN} when the machine froze; 2: boot it once more, and the command begins again (default: {BOOTS})",
+    )
+    parser.add_argument(
+        "--frozen-after",
+        type=_seconds,
+        default=SILENCE_S,
+        metavar="S",
+        help=f"it froze when its kernel reported a stall and nothing was heard for so long after (default: {SILENCE_S:g})",
     )
     parser.add_argument(
         "--nats", default=f"127.0.0.1:{NATS_PORT}", metavar="HOST:PORT", help="the NATS server of this machine"
@@ -176,6 +180,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--refresh", action="store_true", help="fetch the packages again")
     parser.add_argument("command", nargs=argparse.REMAINDER, help="what to run inside (default: lscpu)")
     return parser
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not seconds > 0:
+        raise argparse.ArgumentTypeError(f"more than 0 seconds, not {text}")
+    return seconds
 
 
 def _leave(number: int, _frame: object) -> NoReturn:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -14,6 +15,7 @@ from typing import BinaryIO, Final
 from msgspec import Struct
 
 from colo_cli.server_process import tied_command
+from tests.kernel.lab.frozen import SILENCE_S, STALL_S, FrozenRule, stalls_in
 from tests.kernel.lab.refused import MachineFailed
 from tests.kernel.lab.variants import Variant
 
@@ -25,6 +27,7 @@ GUEST_SERVERS: Final = "10.0.2.100"
 _TAIL_LINES: Final = 25
 _PANIC: Final = "Kernel panic - not syncing"
 _PUMP_S: Final = 5.0
+_LOOK_S: Final = 1.0
 _UP: Final = "up\n"
 _BOOT_S: Final = 90.0
 """It takes ten; an emulator that is in everybody's way may take many times that."""
@@ -33,6 +36,7 @@ _DISTANCES: Final = (10, 11, 21)
 _KERNEL: Final = (
     "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic psi=1 mitigations=off random.trust_cpu=on tsc=nowatchdog"
     " apparmor=0 audit=0 net.ifnames=0 cgroup_no_v1=none"
+    f" rcupdate.rcu_cpu_stall_timeout={STALL_S}"
 )
 
 
@@ -42,6 +46,14 @@ class Server(Struct, frozen=True, kw_only=True):
     guest_port: int
     host: str
     port: int
+
+
+class Files(Struct, frozen=True, kw_only=True):
+    """What one boot leaves behind: the kernel's console, the status port, the emulator's complaints."""
+
+    console: Path
+    status: Path
+    complaints: Path
 
 
 def boot(
@@ -54,15 +66,20 @@ def boot(
     limit_s: float,
     scratch: Path,
     out: BinaryIO,
+    frozen_after_s: float = SILENCE_S,
 ) -> int:
     """Run the machine until it is off; the status of the command inside, whose output goes to `out` as it comes.
 
-    No machine stays: it dies with this process, and at the time limit, which is that of booting until the command begins.
+    No machine stays: it dies with this process, when it does not come up, when it freezes (see frozen.py), and at the time limit.
     Raises MachineFailed when there is no status.
     """
-    console, status, complaints = (scratch / name for name in ("console", "status", "complaints"))
-    command = emulator_command(emulator, kernel, image, variant, servers=servers, console=console, status=status)
-    with complaints.open("wb") as said:
+    files = Files(**{name: scratch / name for name in ("console", "status", "complaints")})
+    for left_by_another_boot in (files.console, files.status):
+        left_by_another_boot.unlink(missing_ok=True)
+    command = emulator_command(
+        emulator, kernel, image, variant, servers=servers, console=files.console, status=files.status
+    )
+    with files.complaints.open("wb") as said:
         # Ends with this process even when that is killed, so that no machine is left behind.
         process = subprocess.Popen(
             tied_command(command),
@@ -70,31 +87,44 @@ def boot(
             stdout=subprocess.PIPE,
             stderr=said,
         )
-    pump = threading.Thread(target=_copy, args=(process.stdout, out), daemon=True)
+    pump = _Pump(process.stdout, out)
     pump.start()
     try:
-        _wait(process, status, console, limit_s)
+        _wait(process, pump, files, limit_s, frozen_after_s)
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
         pump.join(_PUMP_S)
-    return _status(status, console, complaints.read_text(errors="replace").strip(), process.returncode)
+    return _status(files, process.returncode)
 
 
-def _wait(process: subprocess.Popen[bytes], status: Path, console: Path, limit_s: float) -> None:
-    boot_s = min(limit_s, _BOOT_S)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(boot_s)
-        return
-    if not _began(status):
-        sentence = f"the machine did not come up within {boot_s:g} s; it was ended"
-        raise MachineFailed(sentence, _tail(console), timed_out=True, began=False)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(limit_s - boot_s)
-        return
-    sentence = f"the command did not end within {limit_s:g} s; the machine was ended"
-    raise MachineFailed(sentence, _tail(console), timed_out=True)
+def _wait(process: subprocess.Popen[bytes], pump: _Pump, files: Files, limit_s: float, frozen_after_s: float) -> None:
+    """Return when the machine is off. Raises MachineFailed when it is not to be waited for any longer."""
+    begun_s = time.monotonic()
+    rule = FrozenRule(frozen_after_s)
+    while True:
+        left_s = begun_s + limit_s - time.monotonic()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, min(_LOOK_S, left_s)))
+            return
+        now_s = time.monotonic()
+        status = _text(files.status)
+        began, over = status.startswith(_UP), now_s - begun_s >= limit_s
+        frozen = rule.look(now_s, stalls=stalls_in(_text(files.console)), heard=pump.copied_bytes + len(status))
+        # Booting is quiet, so that a stall which passes could not be told from one that lasts: it has a limit of its own.
+        if began and frozen:
+            sentence = (
+                f"the emulated machine froze: its own kernel reported a stall, and nothing was heard for {frozen_after_s:g} s"
+                " after that; it was ended"
+            )
+            raise MachineFailed(sentence, _tail(files.console), machine_broke=True)
+        if began and over:
+            sentence = f"the command did not end within {limit_s:g} s; the machine was ended"
+            raise MachineFailed(sentence, _tail(files.console), timed_out=True)
+        if not began and (over or now_s - begun_s >= _BOOT_S):
+            sentence = f"the machine did not come up within {min(limit_s, _BOOT_S):g} s; it was ended"
+            raise MachineFailed(sentence, _tail(files.console), timed_out=over, machine_broke=not over, began=False)
 
 
 def emulator_command(
@@ -150,33 +180,44 @@ def _network(servers: Sequence[Server]) -> str:
     return "user,id=net,restrict=on" + "".join(forwards)
 
 
-def _status(status: Path, console: Path, complaints: str, returned: int) -> int:
-    text = status.read_text().removeprefix(_UP) if status.exists() else ""
+def _status(files: Files, returned: int) -> int:
+    text = _text(files.status).removeprefix(_UP)
     if text.endswith("\n") and text.strip().isdigit():
         return int(text)
-    said = console.read_text(errors="replace") if console.exists() else ""
+    said, tail = _text(files.console), _tail(files.console)
     if _PANIC in said:
         panic = next(line for line in said.splitlines() if _PANIC in line)
-        raise MachineFailed(f"the kernel panicked: {panic.partition(_PANIC)[2].lstrip(': ')}", _tail(console))
+        raise MachineFailed(f"the kernel panicked: {panic.partition(_PANIC)[2].lstrip(': ')}", tail)
     if returned != 0:
-        raise MachineFailed(f"the emulator ended with {returned}: {complaints or 'no message'}", _tail(console))
-    raise MachineFailed("the machine went off before the command had ended", _tail(console))
-
-
-def _began(status: Path) -> bool:
-    return status.exists() and status.read_text().startswith(_UP)
+        complaints = _text(files.complaints).strip()
+        raise MachineFailed(f"the emulator ended with {returned}: {complaints or 'no message'}", tail)
+    raise MachineFailed("the machine went off before the command had ended", tail)
 
 
 def _tail(console: Path) -> str:
+    return "\n".join(_text(console).splitlines()[-_TAIL_LINES:])
+
+
+def _text(path: Path) -> str:
+    """What is in a file by now; nothing if it is not there yet."""
     with contextlib.suppress(OSError):
-        return "\n".join(console.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+        return path.read_text(errors="replace")
     return ""
 
 
-def _copy(source: BinaryIO | None, target: BinaryIO) -> None:
-    if source is None:
-        return
-    with source:
-        while data := os.read(source.fileno(), 65_536):
-            target.write(data)
-            target.flush()
+class _Pump(threading.Thread):
+    """Carries the command's output from the emulator to its reader, and counts it."""
+
+    def __init__(self, source: BinaryIO | None, target: BinaryIO) -> None:
+        super().__init__(daemon=True)
+        self._source, self._target = source, target
+        self.copied_bytes = 0
+
+    def run(self) -> None:
+        if self._source is None:
+            return
+        with self._source as source:
+            while data := os.read(source.fileno(), 65_536):
+                self._target.write(data)
+                self._target.flush()
+                self.copied_bytes += len(data)

@@ -12,11 +12,21 @@ class LabRefused(Exception):
 class MachineFailed(Exception):
     """The machine ended without the command's status. `console_tail` are the last lines that its kernel said.
 
+    `timed_out`: the time limit was over. `machine_broke`: the machine itself failed, not what ran in it, and another may do better.
     `began` tells whether the command had begun.
     """
 
-    def __init__(self, sentence: str, console_tail: str, *, timed_out: bool = False, began: bool = True) -> None:
+    def __init__(
+        self,
+        sentence: str,
+        console_tail: str,
+        *,
+        timed_out: bool = False,
+        machine_broke: bool = False,
+        began: bool = True,
+    ) -> None:
         super().__init__(sentence)
         self.console_tail = console_tail
         self.timed_out = timed_out
+        self.machine_broke = machine_broke
         self.began = began

@@ -11,6 +11,7 @@ import pytest
 
 from tests.kernel.lab import packages
 from tests.kernel.lab.archive import directory, file, link, write_archive
+from tests.kernel.lab.boots import FAILED, FROZEN, TIMED_OUT, status_of
 from tests.kernel.lab.machine import Server, boot, emulator_command
 from tests.kernel.lab.refused import LabRefused, MachineFailed
 from tests.kernel.lab.variants import VARIANTS, Variant, variant_named
@@ -100,18 +101,20 @@ def test_a_missing_emulator_is_refused_with_what_to_do(
 
 
 def emulator(directory: Path, does: str) -> Path:
-    """A program in the emulator's place, which does this with the file for the status."""
+    """A program in the emulator's place, which does this with the files for status and console."""
     path = directory / "emulator"
     path.write_text(
         "#!/bin/sh\n"
-        'for word in "$@"; do case "$word" in file,id=status,path=*) status=${word##*=} ;; esac; done\n'
+        'for word in "$@"; do case "$word" in\n'
+        "file,id=status,path=*) status=${word##*=} ;; file,id=console,path=*) console=${word##*=} ;;\n"
+        "esac; done\n"
         f"{does}\n"
     )
     path.chmod(0o755)
     return path
 
 
-def booted(directory: Path, does: str, limit_s: float) -> int:
+def booted(directory: Path, does: str, limit_s: float, out: io.BytesIO | None = None) -> int:
     return boot(
         emulator(directory, does),
         directory,
@@ -120,7 +123,8 @@ def booted(directory: Path, does: str, limit_s: float) -> int:
         servers=(),
         limit_s=limit_s,
         scratch=directory,
-        out=io.BytesIO(),
+        out=out or io.BytesIO(),
+        frozen_after_s=1.0,
     )
 
 
@@ -148,3 +152,91 @@ def test_a_machine_without_a_status_says_how_far_it_came(
         booted(tmp_path, does, limit_s)
     assert str(failed.value) == says
     assert failed.value.began is began
+
+
+STALLS = 'echo "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:" > "$console"'
+
+
+def test_a_machine_that_reports_a_stall_and_goes_silent_is_ended_long_before_the_limit(tmp_path: Path) -> None:
+    with pytest.raises(MachineFailed, match="the emulated machine froze: its own kernel reported a stall") as failed:
+        booted(tmp_path, f'echo up > "$status"; {STALLS}; exec sleep 60', 30)
+    assert failed.value.machine_broke
+    assert not failed.value.timed_out
+    assert "detected stalls" in failed.value.console_tail
+
+
+def test_a_machine_that_is_booted_once_more_is_not_taken_for_the_one_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = io.BytesIO()
+    mark = tmp_path / "booted"
+    does = (
+        f"if [ -e {mark} ]; then echo second; printf 'up\\n5\\n' > \"$status\"; exit; fi\n"
+        f'touch {mark}; echo first; echo up > "$status"; {STALLS}; exec sleep 60'
+    )
+    assert status_of(lambda left_s: booted(tmp_path, does, left_s, out), limit_s=30) == 5
+    assert out.getvalue() == b"first\nsecond\n"
+    said = capsys.readouterr().err
+    assert "booting it once more; the command begins again, and what it has said stays" in said
+
+
+FROZE = MachineFailed("it froze", "", machine_broke=True)
+NEVER_UP = MachineFailed("it did not come up", "", machine_broke=True, began=False)
+LATE = MachineFailed("too late", "", timed_out=True)
+PANICKED = MachineFailed("it panicked", "")
+
+
+@pytest.mark.parametrize(
+    ("happens", "boots", "status"),
+    [
+        ((0,), 2, 0),
+        ((FROZE, 7), 2, 7),
+        ((NEVER_UP, 7), 2, 7),
+        ((FROZE, FROZE), 2, FROZEN),
+        ((NEVER_UP, FROZE), 2, FROZEN),
+        ((FROZE, LATE), 2, TIMED_OUT),
+        ((FROZE,), 1, FROZEN),
+        ((NEVER_UP,), 1, FROZEN),
+        ((LATE,), 2, TIMED_OUT),
+        ((PANICKED,), 2, FAILED),
+        ((FROZE, PANICKED), 2, FAILED),
+    ],
+    ids=[
+        "well",
+        "froze once",
+        "up late",
+        "froze twice",
+        "up late and froze",
+        "froze and then late",
+        "froze, one boot",
+        "not up, one boot",
+        "late",
+        "panic",
+        "froze and then panic",
+    ],
+)
+def test_only_a_machine_that_broke_is_booted_once_more(
+    happens: tuple[int | MachineFailed, ...], boots: int, status: int
+) -> None:
+    coming = iter(happens)
+
+    def boot_once(left_s: float) -> int:
+        assert 0 < left_s <= 60
+        outcome = next(coming)
+        if isinstance(outcome, MachineFailed):
+            raise outcome
+        return outcome
+
+    assert status_of(boot_once, limit_s=60, boots=boots) == status
+    assert next(coming, None) is None
+
+
+def test_no_machine_is_booted_when_no_time_is_left() -> None:
+    asked = []
+
+    def boot_once(left_s: float) -> int:
+        asked.append(left_s)
+        raise FROZE
+
+    assert status_of(boot_once, limit_s=0) == FROZEN
+    assert len(asked) == 1
