@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -14,10 +15,13 @@ import aiohttp
 import pytest
 
 from colo_cli.lab_processes import LabProcesses
+from tests.kernel.lab.boots import FROZEN
+from tests.kernel.lab.frozen import SILENCE_S, STALL_S
 from tests.kernel.node_story import NODE, REPLICAS
+from tests.support.servers import nats_server, redis_server
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.lab, pytest.mark.server, pytest.mark.enable_socket, pytest.mark.timeout(600)]
 
 SERVICES: Final = ("overcommit", "jobs", "scheduler", "evictor", "gateway")
 JOB: Final = {
@@ -32,6 +36,14 @@ JOB: Final = {
         }
     ],
 }
+
+
+TOGETHER_S: Final = 540
+NOTICED_S: Final = STALL_S + SILENCE_S + 15
+
+
+class MachineFroze(Exception):
+    """The emulator broke the machine in the middle of the story: nothing of colo is at fault."""
 
 
 class Outside:
@@ -104,27 +116,8 @@ async def outside(directory: Path, nats_url: str, redis_url: str) -> AsyncIterat
         await processes.stop()
 
 
-async def test_batch_gives_way_to_a_spike_and_to_a_silent_control_plane_and_comes_back(
-    tmp_path: Path, nats_url: str, redis_url: str
-) -> None:
-    told: list[dict[str, Any]] = []
-    async with outside(tmp_path, nats_url, redis_url) as world:
-        lab = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.kernel.lab", "--timeout", "500", "--nats", nats_url.rpartition("/")[2]),
-            *("python", "-m", "tests.kernel.node_story"),
-            stdout=asyncio.subprocess.PIPE,
-        )
-        assert lab.stdout is not None
-        try:
-            async for line in lab.stdout:
-                told.append(turn := _turn(line))
-                if "ask" in turn:
-                    await world.do(turn["ask"])
-            assert await lab.wait() == 0, told[-20:]
-        finally:
-            if lab.returncode is None:
-                lab.terminate()
-                await lab.wait()
+async def test_batch_gives_way_to_a_spike_and_to_a_silent_control_plane_and_comes_back(tmp_path: Path) -> None:
+    told = await _told(tmp_path)
     phases = {turn["phase"]: turn for turn in told if "phase" in turn}
     _print_table(phases)
     assert list(phases) == ["alone", "with batch", "spike", "outage", "healed"]
@@ -136,6 +129,110 @@ async def test_batch_gives_way_to_a_spike_and_to_a_silent_control_plane_and_come
     assert {"same_processes": True} in told
     assert {"exits": [0, 0]} in told
     assert {"left": []} in told
+
+
+@pytest.mark.parametrize(
+    ("machine", "outside", "expected"),
+    [
+        ("exit 0", "follows", 0),
+        ("exit 7", "follows", 7),
+        ("exit 123", "waits", MachineFroze),
+        ("sleep 0.5; exit 123", "fails", MachineFroze),
+        ("sleep 0.5; exit 7", "fails", AssertionError),
+        ("exec sleep 60", "fails", AssertionError),
+    ],
+    ids=[
+        "well",
+        "failed",
+        "froze",
+        "froze, as outside noticed first",
+        "failed, and so did outside",
+        "only outside failed",
+    ],
+)
+async def test_only_a_machine_that_froze_is_told_apart(
+    monkeypatch: pytest.MonkeyPatch, machine: str, outside: str, expected: int | type[Exception]
+) -> None:
+    monkeypatch.setitem(globals(), "NOTICED_S", 2.0)
+    lab = await asyncio.create_subprocess_exec("sh", "-c", machine)
+
+    async def follow() -> None:
+        if outside == "waits":
+            await asyncio.Event().wait()
+        assert outside == "follows", "the job is not Running"
+
+    try:
+        if isinstance(expected, int):
+            assert await _status(lab, asyncio.create_task(follow())) == expected
+        else:
+            with pytest.raises(expected):
+                await _status(lab, asyncio.create_task(follow()))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            lab.kill()
+        await lab.wait()
+
+
+async def _told(directory: Path) -> list[dict[str, Any]]:
+    """What the story tells. The rest of colo has seen the half of it when the machine freezes: then all begins anew, once."""
+    deadline_s = time.monotonic() + TOGETHER_S
+    try:
+        return await _told_in_a_world(directory / "first", deadline_s)
+    except MachineFroze as froze:
+        sys.stdout.write(f"{froze}; servers, services and story begin anew\n")
+    return await _told_in_a_world(directory / "second", deadline_s)
+
+
+async def _told_in_a_world(directory: Path, deadline_s: float) -> list[dict[str, Any]]:
+    """One machine, servers and services of its own. Raises MachineFroze."""
+    directory.mkdir()
+    told: list[dict[str, Any]] = []
+    with nats_server() as nats, redis_server() as redis:
+        async with outside(directory, nats.url, redis.url) as world:
+            limit_s = round(deadline_s - time.monotonic())
+            # The machine is booted once: what the story has done outside would still be there when it began again.
+            lab = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "tests.kernel.lab", "--boots", "1", "--timeout", str(limit_s)),
+                *("--nats", nats.url.rpartition("/")[2], "python", "-m", "tests.kernel.node_story"),
+                stdout=asyncio.subprocess.PIPE,
+            )
+            try:
+                status = await _status(lab, asyncio.create_task(_follow(lab, world, told)))
+            finally:
+                if lab.returncode is None:
+                    lab.terminate()
+                    await lab.wait()
+            assert status == 0, told[-20:]
+    return told
+
+
+async def _follow(lab: asyncio.subprocess.Process, world: Outside, told: list[dict[str, Any]]) -> None:
+    """Keep each turn of the story, and do what it wants."""
+    assert lab.stdout is not None
+    async for line in lab.stdout:
+        told.append(turn := _turn(line))
+        if "ask" in turn:
+            await world.do(turn["ask"])
+
+
+async def _status(lab: asyncio.subprocess.Process, following: asyncio.Task[None]) -> int:
+    """The lab's status when the story is over. Raises MachineFroze, or what went wrong outside for no such reason."""
+    ended = asyncio.create_task(lab.wait())
+    try:
+        await asyncio.wait((following, ended), return_when=asyncio.FIRST_COMPLETED)
+        if following.done() and following.exception() is not None:
+            # A node that says nothing is noticed outside before the lab can be sure that it froze.
+            await asyncio.wait((ended,), timeout=NOTICED_S)
+        elif following.done():
+            await ended
+        if ended.done() and ended.result() == FROZEN:
+            raise MachineFroze("the emulated machine froze")
+        await following
+        return await ended
+    finally:
+        for task in (following, ended):
+            task.cancel()
+        await asyncio.gather(following, ended, return_exceptions=True)
 
 
 def _turn(line: bytes) -> dict[str, Any]:
