@@ -153,6 +153,7 @@ def test_a_refused_record_comes_back_as_conflict_and_what_it_would_have_said_is_
         world.lines.clear()
         await world.bus.say(*(message(withdrawn(name)) for name in ("one", "two", "three")))
         async with world.running(world.service([WITHDRAWN])):
+            await asyncio.sleep(1)
             assert Conflict(kind="job", id="two", expected=0, found=1) in world.core.handled
             assert [fact.queue for fact in world.facts(QueueChanged)] == ["one", "three", "again two"]
             assert world.lines == [

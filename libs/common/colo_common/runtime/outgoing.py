@@ -27,6 +27,8 @@ _OUTBOX_LEFT_MOST = 10_000
 # One is being stored, the next one waits behind it. More would only be smaller ones: it is calls and batches that cost.
 _FLIGHTS_MOST = 2
 _LOOK_AGAIN_S = 0.5
+# Rows of the outbox whose messages are stored are removed together: until then a crash publishes them again, which harms nobody.
+_CLEAR_EVERY_S = 0.25
 
 
 @dataclass(slots=True)
@@ -66,6 +68,7 @@ class Sender:
         self._flights: deque[tuple[asyncio.Task[None], Sequence[Parcel]]] = deque()
         self._changed = asyncio.Event()
         self._outbox_left: list[Write] = []
+        self._clearing = asyncio.Lock()
         self._log = structlog.get_logger(source="service")
 
     def put(self, parcel: Parcel) -> None:
@@ -88,9 +91,10 @@ class Sender:
                     await self._next_change()
 
     async def drained(self) -> None:
-        """Return when everything is sent."""
+        """Return when everything is sent, and the outbox is empty if the store can be reached."""
         while self._parcels or self._flights:
             await self._next_change()
+        await self._clear_outbox()
 
     async def run(self) -> None:
         """Send until cancelled. Raises GaveUp when the service leaves and the bus is away.
@@ -100,6 +104,7 @@ class Sender:
         """
         landing = asyncio.create_task(self._land())
         landing.add_done_callback(lambda _task: self._note())
+        clearing = asyncio.create_task(self._keep_clearing())
         try:
             while not landing.done():
                 if self._parcels and self._may_depart():
@@ -108,7 +113,7 @@ class Sender:
                     await self._next_change()
             landing.result()
         finally:
-            tasks = [landing, *(flight for flight, _ in self._flights)]
+            tasks = [landing, clearing, *(flight for flight, _ in self._flights)]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -153,7 +158,6 @@ class Sender:
                 for delivery in parcel.dead:
                     await delivery.term()
             self._outbox_left += parcel.outbox
-        await self._clear_outbox()
 
     async def _publish(self, messages: list[Outgoing]) -> None:
         """Send what can be sent; returns when every durable message is stored or refused for good."""
@@ -208,22 +212,30 @@ class Sender:
         self._backlog -= len(parcel.messages)
         self._metrics.dropped.labels("backlog").inc(len(parcel.messages))
 
+    async def _keep_clearing(self) -> None:
+        """Remove rows of what was published now and then, until cancelled. What fails is tried when more was published."""
+        while True:
+            await self._next_change()
+            if self._outbox_left:
+                await asyncio.sleep(_CLEAR_EVERY_S)
+                await self._clear_outbox()
+
     async def _clear_outbox(self) -> None:
-        """Remove rows of what was published. What fails is tried with the next parcel; a row that stays is published again."""
-        if self._store is None or not self._outbox_left:
-            return
-        try:
-            while self._outbox_left:
-                try:
-                    await self._store.write(self._outbox_left[:ROWS_A_CALL])
-                except StoreConflict as conflict:
-                    # Another instance that started meanwhile published and removed this one.
-                    self._outbox_left = [write for write in self._outbox_left if write.id != conflict.id]
-                else:
-                    del self._outbox_left[:ROWS_A_CALL]
-        except PortError as error:
-            del self._outbox_left[:-_OUTBOX_LEFT_MOST]
-            self._log.info("outbox-kept", rows=len(self._outbox_left), error=str(error))
+        """Remove rows of what was published; a row that stays is published again after a crash."""
+        async with self._clearing:
+            try:
+                while self._store is not None and self._outbox_left:
+                    rows = self._outbox_left[:ROWS_A_CALL]
+                    try:
+                        await self._store.write(rows)
+                    except StoreConflict as conflict:
+                        # Another instance that started meanwhile published and removed this one.
+                        self._outbox_left = [write for write in self._outbox_left if write.id != conflict.id]
+                    else:
+                        del self._outbox_left[: len(rows)]
+            except PortError as error:
+                del self._outbox_left[:-_OUTBOX_LEFT_MOST]
+                self._log.info("outbox-kept", rows=len(self._outbox_left), error=str(error))
 
     def _note(self) -> None:
         self._metrics.outgoing_messages.set(self._backlog)
