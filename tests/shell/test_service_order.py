@@ -14,6 +14,7 @@ from colo_common.events.placement import PlacementsReleased
 from colo_common.events.requests import CancelJob, JobAccepted
 from colo_common.model.invalid import InvariantBroken
 from colo_common.runtime.ask import ask
+from colo_common.runtime.core import Hearing
 from tests.shell.told import (
     START_MS,
     WITHDRAWN,
@@ -37,7 +38,7 @@ def test_a_message_is_recorded_then_published_then_acknowledged() -> None:
         world = World(ToldCore(lambda event: [changed(), row("a")] if isinstance(event, ReplicasWithdrawn) else []))
         async with world.running(world.service([WITHDRAWN])):
             await world.bus.say(message(withdrawn()))
-            await settled()
+            await asyncio.sleep(1)
             assert world.lines == [
                 "record job/a outbox-told/row",
                 "publish evt.queue.changed",
@@ -56,6 +57,7 @@ def test_a_batch_is_one_write_one_publish_and_then_all_acknowledgements() -> Non
         world = World(ToldCore(react))
         await world.bus.say(*(message(withdrawn(f"j/t/{index}")) for index in range(3)))
         async with world.running(world.service([WITHDRAWN])):
+            await asyncio.sleep(1)
             assert world.lines == [
                 "record job/j/t/0 outbox-told/row job/j/t/1 outbox-told/row job/j/t/2 outbox-told/row",
                 "publish evt.queue.changed evt.queue.changed evt.queue.changed",
@@ -64,6 +66,73 @@ def test_a_batch_is_one_write_one_publish_and_then_all_acknowledgements() -> Non
                 "ack evt.replica.withdrawn",
                 "record -outbox-told/row -outbox-told/row -outbox-told/row",
             ]
+
+    run_virtual(story())
+
+
+def test_what_was_published_leaves_the_outbox_together() -> None:
+    def react(event: Struct) -> Sequence[Effect]:
+        return [row(event.attempts[0][0]), changed()] if isinstance(event, ReplicasWithdrawn) else []
+
+    async def story() -> None:
+        world = World(ToldCore(react))
+        async with world.running(world.service([WITHDRAWN])):
+            for index in range(3):
+                await world.bus.say(message(withdrawn(f"j/t/{index}")))
+                await settled()
+            assert len(world.facts(QueueChanged)) == 3
+            assert len(await world.store.load("outbox-told")) == 3
+            await asyncio.sleep(1)
+            assert await world.store.load("outbox-told") == ()
+            removals = [line for line in world.lines if "-outbox-told/row" in line.split()]
+            assert removals == ["record -outbox-told/row -outbox-told/row -outbox-told/row"]
+
+    run_virtual(story())
+
+
+def test_a_service_that_stops_leaves_no_published_row_in_the_outbox() -> None:
+    def react(event: Struct) -> Sequence[Effect]:
+        return [row(event.attempts[0][0]), changed()] if isinstance(event, ReplicasWithdrawn) else []
+
+    async def story() -> None:
+        world = World(ToldCore(react))
+        async with world.running(world.service([WITHDRAWN])):
+            await world.bus.say(message(withdrawn()))
+            await settled()
+            assert len(await world.store.load("outbox-told")) == 1
+        assert await world.store.load("outbox-told") == ()
+
+    run_virtual(story())
+
+
+def test_what_may_wait_is_handled_together_and_behind_what_may_not() -> None:
+    async def story() -> None:
+        world = World()
+        service = world.service([Hearing(type=ReplicasWithdrawn, may_wait_ms=50)])
+        async with world.running(service):
+            for index in range(3):
+                await world.bus.say(message(withdrawn(f"j/t/{index}")))
+                await asyncio.sleep(0.01)
+            assert world.core.handled == []
+            await service.inject(Local())
+            await settled()
+            assert world.core.handled == [Local()]
+            await asyncio.sleep(0.02)
+            assert world.core.handled[1:] == [withdrawn(f"j/t/{index}") for index in range(3)]
+            assert len({*world.core.times_ms[1:]}) == 1
+
+    run_virtual(story())
+
+
+def test_what_may_wait_is_handled_at_once_when_the_service_stops() -> None:
+    async def story() -> None:
+        world = World()
+        async with world.running(world.service([Hearing(type=ReplicasWithdrawn, may_wait_ms=60_000)])):
+            await world.bus.say(message(withdrawn()))
+            await settled()
+            assert world.core.handled == []
+        assert world.core.handled == [withdrawn()]
+        assert world.lines == ["ack evt.replica.withdrawn"]
 
     run_virtual(story())
 
@@ -108,7 +177,7 @@ def test_own_effects_are_done_after_the_record_and_before_the_publish_and_their_
 
         async with world.running(world.service([WITHDRAWN], perform=perform)):
             await world.bus.say(message(withdrawn()))
-            await settled()
+            await asyncio.sleep(1)
             assert world.lines == [
                 "record job/a outbox-told/row",
                 "perform do",

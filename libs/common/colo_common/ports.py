@@ -81,7 +81,8 @@ class Source(Struct, frozen=True, kw_only=True):
     `durable` named: continues where it stopped, explicit acknowledgement, redelivery after `ack_wait_s`, at most
     `max_deliver` times; unnamed: from now, or, with `last_per_subject`, the last message of each subject first, then live,
     each once, and acknowledging does nothing. `also` are further subjects of the same stream, none overlapping another and best
-    without wildcards: one consumer delivers all of them in the order of the stream.
+    without wildcards: one consumer delivers all of them in the order of the stream. `may_wait_ms` is not the bus's affair: so long
+    the one who listens lets a message wait for others, see Inbox.
     """
 
     subject: str
@@ -92,6 +93,7 @@ class Source(Struct, frozen=True, kw_only=True):
     ack_wait_s: int = 30
     max_deliver: int = 20
     batch: int = 200
+    may_wait_ms: int = 0
 
     @property
     def subjects(self) -> tuple[str, ...]:

@@ -27,18 +27,12 @@ from colo_jobs.records import JOB_KIND, PAGE_KIND, SPEC_KIND, decode_spec, page_
 
 __all__ = ["ANSWERS", "HEARS", "JobsShell", "jobs_service"]
 
+# Reports come by the thousand: those of one moment are stored and told together, and behind what people wait for.
+_REPORTS_WAIT_MS: Final = 25
+
 HEARS: Final = (
-    *(
-        Hearing(type=heard)
-        for heard in (
-            PlacementsDecided,
-            PlacementRejected,
-            PlacementRefused,
-            ReplicaStarted,
-            ReplicaEnded,
-            NodeRecovered,
-        )
-    ),
+    *(Hearing(type=heard) for heard in (PlacementsDecided, PlacementRejected, PlacementRefused, NodeRecovered)),
+    *(Hearing(type=heard, may_wait_ms=_REPORTS_WAIT_MS) for heard in (ReplicaStarted, ReplicaEnded)),
     # Which nodes are lost is kept in memory only, and a placement on one of them may be heard after a restart.
     Hearing(type=FreshnessChanged, durable=False, replay=True),
 )

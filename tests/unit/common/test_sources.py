@@ -7,7 +7,15 @@ import pytest
 from colo_common.adapters.stream_memory import matches
 from colo_common.events.enforcement import NodeRecovered, ReplicaEnded, ReplicaStarted
 from colo_common.events.eviction import EvictReplica
-from colo_common.events.job import JobSubmitted, ReplicasChanged, ReplicasWanted, ReplicasWithdrawn, StopReplicas
+from colo_common.events.job import (
+    JobStateChanged,
+    JobSubmitted,
+    QueueChanged,
+    ReplicasChanged,
+    ReplicasWanted,
+    ReplicasWithdrawn,
+    StopReplicas,
+)
 from colo_common.events.node import AllocatableChanged, LeaseRenewed, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import ApplyPlacements
 from colo_common.events.registry import EVENTS, Stream
@@ -121,3 +129,30 @@ def test_what_is_heard_is_what_was_asked_for_whatever_is_left_out() -> None:
 def test_a_parameter_that_the_subject_lacks_is_refused() -> None:
     with pytest.raises(InvalidInput, match="node"):
         sources_of("jobs", [Hearing(type=NodeRecovered), Hearing(type=ReplicaStarted, parameters={"zone": "1"})])
+
+
+def test_what_may_wait_has_a_source_of_its_own() -> None:
+    hearings = (
+        Hearing(type=ReplicaStarted),
+        Hearing(type=LeaseRenewed, may_wait_ms=7),
+        Hearing(type=NodeTopologyReported, durable=False, replay=True, may_wait_ms=5),
+        Hearing(type=AllocatableChanged, durable=False, replay=True),
+    )
+    assert {source.subject: source.may_wait_ms for source in sources_of("jobs", hearings)} == {
+        f"{ENFORCED}.started": 0,
+        "colo.v1.tlm.node.*.lease": 7,
+        "colo.v1.evt.node.*.topology": 5,
+        "colo.v1.evt.node.*.allocatable": 0,
+    }
+
+
+def test_one_durable_consumer_cannot_wait_in_two_ways() -> None:
+    hearings = (
+        Hearing(type=ReplicasWanted, may_wait_ms=5),
+        Hearing(type=JobSubmitted),
+        Hearing(type=ReplicasChanged),
+        Hearing(type=QueueChanged, may_wait_ms=5),
+        Hearing(type=JobStateChanged, may_wait_ms=5),
+    )
+    with pytest.raises(InvalidInput, match=r"hearing.may_wait_ms.*must be equal.*colo-jobs-evt"):
+        sources_of("jobs", hearings)

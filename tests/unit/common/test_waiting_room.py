@@ -73,6 +73,94 @@ def test_an_inbox_returns_empty_handed_after_the_timeout_or_an_interrupt() -> No
     run_virtual(story())
 
 
+def test_what_may_wait_comes_when_its_time_is_up() -> None:
+    async def story() -> None:
+        inbox = Inbox(10)
+        loop = asyncio.get_running_loop()
+        await inbox.put(Local(Number(1)), may_wait_s=5)
+        await inbox.put(Local(Number(2)), may_wait_s=9)
+        assert numbers(list(await inbox.take(9, None))) == [1, 2]
+        assert loop.time() == pytest.approx(5)
+        assert await inbox.take(9, 3) == []
+        assert loop.time() == pytest.approx(8)
+
+    run_virtual(story())
+
+
+def test_a_shorter_wait_behind_a_longer_one_is_kept() -> None:
+    async def story() -> None:
+        inbox = Inbox(10)
+        loop = asyncio.get_running_loop()
+        await inbox.put(Local(Number(1)), may_wait_s=9)
+        taking = asyncio.ensure_future(inbox.take(9, None))
+        await asyncio.sleep(1)
+        await inbox.put(Local(Number(2)), may_wait_s=2)
+        assert numbers(list(await taking)) == [1, 2]
+        assert loop.time() == pytest.approx(3)
+
+    run_virtual(story())
+
+
+def test_enough_of_what_may_wait_does_not_wait() -> None:
+    async def story() -> None:
+        inbox = Inbox(10, enough=3)
+        taking = asyncio.ensure_future(inbox.take(2, None))
+        for value in range(2):
+            await inbox.put(Local(Number(value)), may_wait_s=60)
+            await asyncio.sleep(1)
+        assert not taking.done()
+        await inbox.put(Local(Number(2)), may_wait_s=60)
+        assert numbers(list(await taking)) == [0, 1]
+        # What did not fit into the batch has waited as long, nearly; it is not alone for another minute.
+        assert asyncio.get_running_loop().time() == pytest.approx(2)
+
+    run_virtual(story())
+
+
+def test_what_may_wait_stands_behind_everything_until_it_is_overdue() -> None:
+    async def story() -> None:
+        inbox = Inbox(10)
+        await inbox.put(Local(Number(1)), may_wait_s=2)
+        await asyncio.sleep(3)
+        await inbox.put(Local(Number(2)))
+        assert numbers(list(await inbox.take(9, None))) == [2]
+        await asyncio.sleep(1)
+        await inbox.put(Local(Number(3)))
+        assert numbers(list(await inbox.take(9, None))) == [3, 1]
+        assert len(inbox) == 0
+
+    run_virtual(story())
+
+
+def test_what_may_wait_counts_for_the_limit_and_does_not_wait_any_more_in_a_hurry() -> None:
+    async def story() -> None:
+        inbox = Inbox(2)
+        await inbox.put(Local(Number(1)), may_wait_s=60)
+        await inbox.put(Local(Number(2)), may_wait_s=60)
+        assert inbox.full
+        assert await inbox.take(9, 0) == []
+        taking = asyncio.ensure_future(inbox.take(9, None))
+        await asyncio.sleep(1)
+        inbox.hurry()
+        assert numbers(list(await taking)) == [1, 2]
+        await inbox.put(Local(Number(3)), may_wait_s=60)
+        assert numbers(list(await inbox.take(9, 0))) == [3]
+        assert asyncio.get_running_loop().time() == pytest.approx(1)
+
+    run_virtual(story())
+
+
+def test_an_interrupt_ends_a_take_although_something_lies_there_that_may_wait() -> None:
+    async def story() -> None:
+        inbox = Inbox(2)
+        await inbox.put(Local(Number(1)), may_wait_s=60)
+        asyncio.get_running_loop().call_later(3, inbox.interrupt)
+        assert await inbox.take(1, None) == []
+        assert asyncio.get_running_loop().time() == pytest.approx(3)
+
+    run_virtual(story())
+
+
 async def test_the_newest_buffer_takes_subjects_in_turn_and_drops_the_oldest_of_each() -> None:
     buffer = Newest[int](depth=2)
     for value in range(4):

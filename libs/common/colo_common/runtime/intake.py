@@ -38,8 +38,8 @@ class Intake:
         self._closed = ""
         self._waiting: dict[str, asyncio.Future[bytes]] = {}
 
-    def sink(self, source: Source) -> Sink:
-        """Where a listener brings its messages; a full inbox makes it wait."""
+    def sink(self, source: Source, may_wait_s: float = 0.0) -> Sink:
+        """Where a listener brings its messages; a full inbox makes it wait. `may_wait_s`: they may lie there so long."""
 
         async def put(delivery: Delivery) -> None:
             if is_whole(source) and not _is_registered(delivery.subject):
@@ -47,7 +47,7 @@ class Intake:
                 with suppress(PortError):
                     await delivery.ack()
                 return
-            await self._inbox.put(Heard(delivery, source.max_deliver))
+            await self._inbox.put(Heard(delivery, source.max_deliver), may_wait_s)
 
         return put
 

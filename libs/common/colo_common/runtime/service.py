@@ -88,7 +88,8 @@ class Service:
         self._leaving = asyncio.Event()
         self._bus_patience = Patience("bus", rng, self._metrics.retries, self._leaving)
         self._store_patience = Patience("store", rng, self._metrics.retries, self._leaving)
-        self._inbox = Inbox(inbox)
+        self._clock = clock
+        self._inbox = Inbox(inbox, batch)
         self._intake = Intake(self._inbox, self._boot_id, self._metrics)
         recorder = Recorder(store, self._store_patience, self._metrics) if store is not None else None
         stamp = Stamp(name, self._boot_id, clock)
@@ -163,6 +164,7 @@ class Service:
         """See to it that the service leaves in time, whatever it waits for."""
         await stop.wait()
         self._end_s = asyncio.get_running_loop().time() + self._drain_s
+        self._inbox.hurry()
         self._inbox.interrupt()
         if self._loaded:
             await asyncio.sleep(self._drain_s)
@@ -180,7 +182,8 @@ class Service:
             return False
         self._loaded = True
         for source in sources_of(self.name, self._hears):
-            self._listeners.append(self._spawn(self._bus.listen(source, self._intake.sink(source))))
+            sink = self._intake.sink(source, self._clock.real_s(source.may_wait_ms))
+            self._listeners.append(self._spawn(self._bus.listen(source, sink)))
         if self._answers or self._discoverable:
             self._spawn(self._bus.answer(self.name, self._intake.answerers(self._answers)))
         self._log.info("service-started", boot_id=self._boot_id, hears=len(self._hears), answers=len(self._answers))

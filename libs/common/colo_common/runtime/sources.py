@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import structs
 
 from colo_common.events.registry import EVENTS
+from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Source
 from colo_common.runtime.core import Hearing, given_of, source_of
 
@@ -22,15 +23,23 @@ def sources_of(service: str, hearings: Sequence[Hearing]) -> tuple[Source, ...]:
     - otherwise concrete subjects share one source, and one with "*" is a source by itself: a server that filters by several
       subjects looks through all that fit for each message, and there are some for every node.
 
+    Hearings share a source only if their messages may wait equally long.
+
     A shared durable consumer is named colo-<service>[-<node>]-<evt, cmd or node>, whatever it hears, the others as source_of
-    does. What a later version adds to one is heard from where it stands. Raises InvalidInput as source_of does.
+    does. What a later version adds to one is heard from where it stands. Raises InvalidInput as source_of does, and when two
+    sources would be one durable consumer.
     """
     groups: dict[tuple[Any, ...], list[Hearing]] = {}
     for hearing in hearings:
         source = source_of(service, hearing)
-        key = source.stream or source.subject, bool(source.durable), source.last_per_subject, *given_of(hearing)
-        groups.setdefault(key, []).append(hearing)
-    return tuple(source for group in groups.values() for source in _shared(service, group))
+        kind = bool(source.durable), source.last_per_subject, source.may_wait_ms
+        groups.setdefault((source.stream or source.subject, *kind, *given_of(hearing)), []).append(hearing)
+    sources = tuple(source for group in groups.values() for source in _shared(service, group))
+    names = [source.durable for source in sources if source.durable]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidInput("hearing.may_wait_ms", "must be equal where messages share a durable consumer", twice)
+    return sources
 
 
 def is_whole(source: Source) -> bool:
