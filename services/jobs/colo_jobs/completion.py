@@ -4,7 +4,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from colo_common.model.lifecycle import REPLICA
 from colo_common.model.reasons import Reason
 from colo_jobs.job import Job
 from colo_jobs.policies import TaskEvent, action_for
@@ -15,7 +14,6 @@ __all__ = ["TaskCounts", "cancel", "rule_result", "settle"]
 
 _WAITING_FOR_END: Final = frozenset({"Completing", "Failing", "Terminating"})
 _TASK_ENDS: Final = frozenset({"Succeeded", "Failed", "Stopped"})
-_REPLICA_ENDS: Final = tuple(sorted(REPLICA.terminal))
 _UNBOUND: Final = frozenset({"Pending", "Stopped"})
 
 
@@ -46,19 +44,19 @@ def rule_result(counts: TaskCounts, min_succeeded: int | None, max_failed: int |
 def counts_of(job: Job, task: int) -> TaskCounts:
     """The counts of a task as they are now."""
     counts = job.counts[task]
-    return TaskCounts(
-        replicas=job.spec.tasks[task].replicas,
-        succeeded=counts["Succeeded"],
-        failed=counts["Failed"],
-        live=job.spec.tasks[task].replicas - sum(counts[state] for state in _REPLICA_ENDS),
-    )
+    replicas, succeeded, failed = job.spec.tasks[task].replicas, counts["Succeeded"], counts["Failed"]
+    live = replicas - succeeded - failed - counts["Stopped"]
+    return TaskCounts(replicas=replicas, succeeded=succeeded, failed=failed, live=live)
 
 
 def settle(turn: Turn) -> None:
     """Draw the conclusions from the replicas that moved: first for their tasks, in order, then for the job."""
     job = turn.job
-    for task in sorted({job.task_of(index) for index in turn.before}):
-        _settle_task(turn, task)
+    if len(job.spec.tasks) > 1:
+        for task in sorted({job.task_of(index) for index in turn.before}):
+            _settle_task(turn, task)
+    elif turn.before:
+        _settle_task(turn, 0)
     _settle_job(turn)
 
 
@@ -121,11 +119,11 @@ def _settle_job(turn: Turn) -> None:
     job = turn.job
     if job.record.state == "Inqueue" and job.count(*_UNBOUND) < job.size:
         turn.fire_job("gang_bound", {"gang_ok": True})
-    states = [task.state for task in job.record.tasks]
-    if any(state not in _TASK_ENDS for state in states):
-        return
+    for task in job.record.tasks:
+        if task.state not in _TASK_ENDS:
+            return
     if job.record.state == "Running":
-        turn.fire_job("tasks_done", {"ok": all(state == "Succeeded" for state in states)})
+        turn.fire_job("tasks_done", {"ok": all(task.state == "Succeeded" for task in job.record.tasks)})
     elif job.record.state in _WAITING_FOR_END:
         turn.fire_job("all_gone")
 

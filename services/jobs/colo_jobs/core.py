@@ -145,7 +145,7 @@ class JobsCore:
                 self.counters.unknown_replica += 1
                 continue
             job, index = place
-            turn = turns.setdefault(job.id, self._turn(job, now_ms))
+            turn = turns.get(job.id) or turns.setdefault(job.id, self._turn(job, now_ms))
             zones = tuple(share.zone for share in placement.zones)
             replicas.on_placed(turn, index, placement.attempt, placement.node, zones)
             if self.lost.is_lost(placement.node) and job.replica(index).node == placement.node:
@@ -210,7 +210,7 @@ class JobsCore:
         turns: dict[str, Turn] = {}
         for job, index in keys:
             if job in self.index.jobs:
-                turn = turns.setdefault(job, self._turn(self.index.jobs[job], now_ms))
+                turn = turns.get(job) or turns.setdefault(job, self._turn(self.index.jobs[job], now_ms))
                 react(turn, index)
         return [effect for job in turns for effect in self._finish(turns[job])]
 
@@ -260,10 +260,15 @@ class JobsCore:
         return effects
 
     def _turn(self, job: Job, now_ms: int) -> Turn:
-        return Turn(job, now_ms, self.counters, self.policy.retry)
+        """The turn of the job that is not said yet goes on; without one it begins."""
+        turn = self._unsaid.get(job.id)
+        if turn is None:
+            return Turn(job, now_ms, self.counters, self.policy.retry)
+        turn.go_on(now_ms)
+        return turn
 
     def _finish(self, turn: Turn) -> list[Effect]:
-        """Conclude a turn: settle it, take it into the lookups, and keep what it changed for the end of the batch."""
+        """Conclude one event of a turn: settle it, tell the lookups, and keep what it changed for the end of the batch."""
         settle(turn)
         job = turn.job
         self.index.update(turn)
@@ -271,11 +276,7 @@ class JobsCore:
             self._fresh[job.id, index] = job.replica(index).attempt
         if job.is_ended:
             self._ended.add(job)
-        before = self._unsaid.get(job.id)
-        if before is None:
-            self._unsaid[job.id] = turn
-        else:
-            before.take_in(turn)
+        self._unsaid[job.id] = turn
         return [LogRefused(machine=m, state=s, event=e, story=story) for m, s, e, story in turn.refused]
 
     def _say_job(self, job: str) -> list[Effect]:

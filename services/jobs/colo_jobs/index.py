@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from colo_common.model.invalid import InvalidInput, InvariantBroken
-from colo_common.model.workload import ReplicaId
 from colo_jobs.admission import Queue, QueueLimits
 from colo_jobs.job import HOLDING, WAITING, Job
 from colo_jobs.timers import Timers
@@ -55,12 +54,12 @@ class Index:
         job = turn.job
         queue = self.queue(job)
         queue.jobs -= job.is_ended and not turn.was_ended
-        for index, before in turn.before.items():
+        for index, (state, node, due_ms) in turn.before.items():
             replica = job.replica(index)
-            if (before.state, before.node) != (replica.state, replica.node):
-                self._leave(job.id, index, before.state, before.node, queue)
-                self._enter(job.id, index, replica.state, replica.node, queue)
-            self.timers.change(job.id, index, before.due_ms, replica.due_ms)
+            if state != replica.state or node != replica.node:
+                self._change(job.id, index, (state, node), (replica.state, replica.node), queue)
+            if due_ms != replica.due_ms:
+                self.timers.change(job.id, index, due_ms, replica.due_ms)
 
     def queue(self, job: Job) -> Queue:
         """The job's queue; one that the settings no longer name gets the default limits."""
@@ -72,11 +71,12 @@ class Index:
     def find(self, replica: str) -> tuple[Job, int] | None:
         """The replica of that id, or None when there is no such job. Raises InvalidInput when it is no replica's id."""
         try:
-            id_ = ReplicaId.parse(replica)
+            job_id, task, member = replica.split("/")
+            number = int(member)
         except ValueError as error:
             raise InvalidInput("replica", 'must be "job/task/index"', replica) from error
-        job = self.jobs.get(id_.job)
-        index = job.index_of(id_.task, id_.index) if job is not None else None
+        job = self.jobs.get(job_id)
+        index = job.index_of(task, number) if job is not None else None
         return (job, index) if job is not None and index is not None else None
 
     def pending(self) -> Iterator[tuple[Job, int]]:
@@ -132,6 +132,12 @@ class Index:
         for name, queue in self.queues.items():
             if [queue.waiting, queue.running, queue.jobs] != counts[name]:
                 raise InvariantBroken("a queue's counts are not those of its jobs", queue=name, want=counts[name])
+
+    def _change(self, job: str, index: int, before: tuple[str, str], now: tuple[str, str], queue: Queue) -> None:
+        """A replica's state and node went from `before` to `now`. One that only goes on where it is moves nothing."""
+        if before[1] != now[1] or before[0] not in HOLDING or now[0] not in HOLDING:
+            self._leave(job, index, *before, queue)
+            self._enter(job, index, *now, queue)
 
     def _enter(self, job: str, index: int, state: str, node: str, queue: Queue) -> None:
         if state in WAITING:

@@ -1,16 +1,17 @@
 """A job in memory: its records, which replica is which, and how many of each task are in which state."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import Final
 
+from colo_common.events.requests import StoryLine
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.lifecycle import JOB, REPLICA
 from colo_common.model.workload import JobSpec, TaskSpec
 from colo_jobs.policies import DEFAULT_POLICIES, Policy
 from colo_jobs.records import PAGE_REPLICAS, JobRecord, PageRecord, ReplicaRecord, TaskRecord, page_count
-from colo_jobs.story import next_seq
+from colo_jobs.story import merged, next_seq
 
 __all__ = ["HOLDING", "WAITING", "Job"]
 
@@ -27,8 +28,8 @@ class Job:
     """
 
     __slots__ = (
-        "_begins", "counts", "id", "main_tasks", "notes", "page_versions", "pages", "policies", "record", "spec", "story_seq",
-        "version",
+        "_begins", "_prefixes", "_replicas", "_tasks", "counts", "id", "main_tasks", "notes", "page_versions", "pages",
+        "policies", "record", "spec", "story_seq", "version",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +54,9 @@ class Job:
         self.notes: dict[int, str] = {}
         self.story_seq = next_seq((record.story, *(page.story for page in pages)))
         self._begins = tuple(accumulate((task.replicas for task in spec.tasks), initial=0))
+        self._replicas = [replica for page in pages for replica in page.replicas]
+        self._prefixes = tuple(f"{self.id}/{task.name}/" for task in spec.tasks)
+        self._tasks = {task.name: number for number, task in enumerate(spec.tasks)}
         self.counts: list[dict[str, int]] = [dict.fromkeys(REPLICA.state_names, 0) for _ in spec.tasks]
         for index, replica in self.replicas():
             self.counts[self.task_of(index)][replica.state] += 1
@@ -82,15 +86,15 @@ class Job:
 
     def replica(self, index: int) -> ReplicaRecord:
         """The replica of that number."""
-        return self.pages[index // PAGE_REPLICAS].replicas[index % PAGE_REPLICAS]
+        return self._replicas[index]
 
     def replicas(self) -> Iterator[tuple[int, ReplicaRecord]]:
         """All replicas with their numbers, in order."""
-        return enumerate(replica for page in self.pages for replica in page.replicas)
+        return enumerate(self._replicas)
 
     def task_of(self, index: int) -> int:
         """The number of the task that a replica belongs to."""
-        return bisect_right(self._begins, index) - 1
+        return bisect_right(self._begins, index) - 1 if len(self._prefixes) > 1 else 0
 
     def task_spec(self, index: int) -> TaskSpec:
         """The specification of the task that a replica belongs to."""
@@ -103,22 +107,31 @@ class Job:
     def name(self, index: int) -> str:
         """The replica's id "job/task/index"."""
         task = self.task_of(index)
-        return f"{self.id}/{self.spec.tasks[task].name}/{index - self._begins[task]}"
+        return f"{self._prefixes[task]}{index - self._begins[task]}"
 
     def index_of(self, task_name: str, member: int) -> int | None:
         """The number of the replica with that task and index, or None when the job has none."""
-        for task, spec in enumerate(self.spec.tasks):
-            if spec.name == task_name:
-                return self._begins[task] + member if 0 <= member < spec.replicas else None
-        return None
+        task = self._tasks.get(task_name)
+        if task is None or not 0 <= member < self._begins[task + 1] - self._begins[task]:
+            return None
+        return self._begins[task] + member
 
     def waits_since_ms(self, index: int) -> int:
         """When the replica's present attempt began to want a place."""
         return self.replica(index).queued_at_ms or self.record.submitted_at_ms
 
+    def told(self) -> tuple[StoryLine, ...]:
+        """The story of the job and its replicas, the newest lines of it."""
+        pages = ((page.story, self.naming(number)) for number, page in enumerate(self.pages))
+        return merged(((self.record.story, self.name), *pages))
+
+    def naming(self, page: int) -> Callable[[int], str]:
+        """Names a replica of a page by its number there."""
+        return lambda member: self.name(page * PAGE_REPLICAS + member)
+
     def move(self, index: int, state: str) -> None:
         """Set a replica's state and keep the counts."""
-        replica = self.replica(index)
+        replica = self._replicas[index]
         counts = self.counts[self.task_of(index)]
         counts[replica.state] -= 1
         counts[state] += 1
@@ -130,7 +143,7 @@ class Job:
 
     def check(self) -> None:
         """Raise InvariantBroken when counts, sizes or states contradict one another."""
-        if sum(len(page.replicas) for page in self.pages) != self.size:
+        if sum(len(page.replicas) for page in self.pages) != self.size or len(self._replicas) != self.size:
             raise InvariantBroken("a job has not the replicas of its specification", job=self.id)
         again: list[dict[str, int]] = [dict.fromkeys(REPLICA.state_names, 0) for _ in self.spec.tasks]
         for index, replica in self.replicas():

@@ -21,7 +21,6 @@ from colo_common.model.lifecycle import JOB, REPLICA
 from colo_common.model.plain_values import name_among
 from colo_jobs.index import Index
 from colo_jobs.job import HOLDING, WAITING, Job
-from colo_jobs.story import merged
 
 __all__ = ["get_job", "list_jobs", "list_queues", "summary_of"]
 
@@ -40,7 +39,7 @@ def get_job(jobs: Mapping[str, Job], asked: GetJob) -> JobDetail | Refusal:
         spec=job.spec,
         version=job.version,
         replicas=tuple(_replica(job, index) for index in _shown(job)),
-        story=merged((job.record.story, *(page.story for page in job.pages))),
+        story=job.told(),
     )
 
 

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.lifecycle import JOB, REPLICA, TASK
 from colo_common.model.workload import JobSpec
-from colo_jobs.story import Line
+from colo_jobs.story import Line, check_moves
 
 __all__ = [
     "JOB_KIND",
@@ -36,6 +36,8 @@ PAGE_KIND: Final = "replica-page"
 PAGE_REPLICAS: Final = 32
 
 _SCHEMA: Final = 1
+# 1 had all lines of its story as sentences; such pages are read as well.
+_PAGE_SCHEMA: Final = 2
 _T = TypeVar("_T")
 
 
@@ -88,7 +90,7 @@ class PageRecord(Struct, kw_only=True):
 
     replicas: list[ReplicaRecord]
     story: list[Line] = field(default_factory=list)
-    schema: int = _SCHEMA
+    schema: int = _PAGE_SCHEMA
 
 
 _ENCODER: Final = msgspec.json.Encoder()
@@ -105,7 +107,8 @@ def encode(record: JobRecord | PageRecord | JobSpec) -> bytes:
 def decode_job(value: bytes, id_: str) -> JobRecord:
     """The job of a row. Raises InvalidInput when it is not one, or one of a schema or state that this version does not know."""
     record = _decoded(_JOB_DECODER, value, JOB_KIND, id_)
-    _known_schema(record.schema, JOB_KIND, id_)
+    _known_schema(record.schema, (_SCHEMA,), JOB_KIND, id_)
+    check_moves(record.story, 0, f"{JOB_KIND}/{id_}")
     if record.job != id_:
         raise InvalidInput(f"{JOB_KIND}/{id_}", "must hold the job of that id", record.job)
     _known_state(record.state, JOB.state_names, f"{JOB_KIND}/{id_}")
@@ -117,9 +120,12 @@ def decode_job(value: bytes, id_: str) -> JobRecord:
 def decode_page(value: bytes, id_: str) -> PageRecord:
     """The page of a row. Raises InvalidInput as `decode_job` does."""
     record = _decoded(_PAGE_DECODER, value, PAGE_KIND, id_)
-    _known_schema(record.schema, PAGE_KIND, id_)
+    _known_schema(record.schema, (_SCHEMA, _PAGE_SCHEMA), PAGE_KIND, id_)
     for replica in record.replicas:
         _known_state(replica.state, REPLICA.state_names, f"{PAGE_KIND}/{id_}")
+    check_moves(record.story, len(record.replicas), f"{PAGE_KIND}/{id_}")
+    # It is written as this version writes pages.
+    record.schema = _PAGE_SCHEMA
     return record
 
 
@@ -145,9 +151,10 @@ def _decoded(decoder: msgspec.json.Decoder[_T], value: bytes, kind: str, id_: st
         raise InvalidInput(f"{kind}/{id_}", f"cannot be read: {error}", value) from error
 
 
-def _known_schema(schema: int, kind: str, id_: str) -> None:
-    if schema != _SCHEMA:
-        raise InvalidInput(f"{kind}/{id_}", f"has a schema that this version does not know; it knows {_SCHEMA}", schema)
+def _known_schema(schema: int, known: tuple[int, ...], kind: str, id_: str) -> None:
+    if schema not in known:
+        names = " and ".join(map(str, known))
+        raise InvalidInput(f"{kind}/{id_}", f"has a schema that this version does not know; it knows {names}", schema)
 
 
 def _known_state(state: str, known: tuple[str, ...], field_: str) -> None:

@@ -1,13 +1,26 @@
 """What happened to a job, in sentences, newest kept: for people who ask why, and for the text of a refused transition."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
 
 from colo_common.events.requests import StoryLine
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.lifecycle import REPLICA
 
-__all__ = ["JOB_LINES", "PAGE_LINES", "SHOWN_LINES", "Line", "add_line", "merged", "next_seq", "tail"]
+__all__ = [
+    "JOB_LINES",
+    "PAGE_LINES",
+    "SHOWN_LINES",
+    "Line",
+    "Moved",
+    "add_line",
+    "check_moves",
+    "merged",
+    "next_seq",
+    "tail",
+]
 
 # Lines kept of the job and its tasks, and of the replicas of one page. They are stored with the row they belong to.
 JOB_LINES: Final = 60
@@ -19,17 +32,49 @@ _TAIL_LINES: Final = 12
 _CHARACTERS: Final = 240
 
 
-class Line(Struct, frozen=True, array_like=True):
+#: What a row of the replica table leads to, and on which event.
+_ROWS: Final = {row.id: (row.target, row.event) for row in REPLICA.transitions}
+
+#: Names the replica with a number in a page.
+Naming = Callable[[int], str]
+
+
+class Moved(Struct, frozen=True, array_like=True, gc=False):
+    """A move of a replica, which becomes a sentence when somebody reads it: most lines are such and nobody ever reads them.
+
+    `member` is the replica's number in its page, `row` the id of the row of the replica table, `why` what stands after the place.
+    """
+
+    member: int
+    attempt: int
+    row: str
+    previous: str
+    node: str
+    why: str
+
+    def sentence(self, name: Naming) -> str:
+        """The move in words."""
+        state, event = _ROWS[self.row]
+        place = f" on {self.node}" if self.node else ""
+        return f"{name(self.member)}#{self.attempt} {self.previous} -> {state} ({event}{place}{self.why})"
+
+
+class Line(Struct, frozen=True, array_like=True, gc=False):
     """One line; `seq` counts the lines of the job and orders those of one moment."""
 
     at_ms: int
     seq: int
-    what: str
+    what: str | Moved
+
+    def sentence(self, name: Naming) -> str:
+        """What happened, in at most 240 characters."""
+        what = self.what if isinstance(self.what, str) else self.what.sentence(name)
+        return what if len(what) <= _CHARACTERS else what[: _CHARACTERS - 3] + "..."
 
 
 def add_line(story: list[Line], most: int, line: Line) -> None:
-    """Append a line, cut to 240 characters, and forget the oldest above `most`; the first (how it began) always stays."""
-    story.append(Line(line.at_ms, line.seq, _cut(line.what)))
+    """Append a line and forget the oldest above `most`; the first (how it began) always stays."""
+    story.append(line)
     if len(story) > most:
         del story[1 : len(story) - most + 1]
 
@@ -39,16 +84,23 @@ def next_seq(stories: Iterable[list[Line]]) -> int:
     return max((line.seq for story in stories for line in story), default=-1) + 1
 
 
-def merged(stories: Iterable[list[Line]]) -> tuple[StoryLine, ...]:
-    """All lines as they happened, the newest SHOWN_LINES of them."""
-    lines = sorted((line for story in stories for line in story), key=lambda line: line.seq)
-    return tuple(StoryLine(at_ms=line.at_ms, what=line.what) for line in lines[-SHOWN_LINES:])
+def merged(stories: Iterable[tuple[Sequence[Line], Naming]]) -> tuple[StoryLine, ...]:
+    """All lines as they happened, the newest SHOWN_LINES of them. Each story comes with the names of its replicas."""
+    lines = sorted(((line.seq, line, name) for story, name in stories for line in story), key=lambda entry: entry[0])
+    return tuple(StoryLine(at_ms=line.at_ms, what=line.sentence(name)) for _, line, name in lines[-SHOWN_LINES:])
 
 
-def tail(story: list[Line]) -> str:
+def tail(story: Sequence[Line], name: Naming) -> str:
     """The newest lines as one text."""
-    return "\n".join(f"  {line.at_ms} {line.what}" for line in story[-_TAIL_LINES:])
+    return "\n".join(f"  {line.at_ms} {line.sentence(name)}" for line in story[-_TAIL_LINES:])
 
 
-def _cut(what: str) -> str:
-    return what if len(what) <= _CHARACTERS else what[: _CHARACTERS - 3] + "..."
+def check_moves(story: Iterable[Line], members: int, field: str) -> None:
+    """Raise InvalidInput for a move of a replica that the page has not, or along a row that the table has not."""
+    for line in story:
+        if isinstance(line.what, str):
+            continue
+        if line.what.row not in _ROWS:
+            raise InvalidInput(field, "has a line of an unknown transition", line.what.row)
+        if not 0 <= line.what.member < members:
+            raise InvalidInput(field, f"has a line of a replica that is not among its {members}", line.what.member)

@@ -1,6 +1,7 @@
-"""One turn of one job: every change of its machines that one event leads to, and what has to be said about it afterwards."""
+"""The turn of one job: every change of its machines that events of one batch lead to, and what has to be said about it then."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -12,9 +13,9 @@ from colo_jobs.job import Job
 from colo_jobs.policies import Action, TaskEvent
 from colo_jobs.records import PAGE_REPLICAS
 from colo_jobs.requeue import RetryPolicy
-from colo_jobs.story import JOB_LINES, PAGE_LINES, Line, add_line, tail
+from colo_jobs.story import JOB_LINES, PAGE_LINES, Line, Moved, add_line, tail
 
-__all__ = ["Before", "Counters", "Move", "Stop", "Turn"]
+__all__ = ["Counters", "Move", "Stop", "Turn"]
 
 _NOTHING: Final[Mapping[str, bool]] = {}
 
@@ -37,7 +38,7 @@ class Counters(Struct):
     jobs_ended: dict[str, int] = {}
 
 
-class Move(Struct, frozen=True, kw_only=True):
+class Move(Struct, frozen=True, kw_only=True, gc=False):
     """One change of state, in the order in which it happened. `index` is the task's or the replica's number."""
 
     machine: str
@@ -62,14 +63,6 @@ class Stop(Struct, frozen=True, kw_only=True):
     trigger: str = ""
 
 
-class Before(Struct, frozen=True, kw_only=True):
-    """A replica as it was when the turn began."""
-
-    state: str
-    node: str
-    due_ms: int
-
-
 class Turn:
     """Fires the tables for one job. Nothing changes a state but `fire_job`, `fire_task` and `fire_replica`."""
 
@@ -85,7 +78,8 @@ class Turn:
         self.withdrawn: list[tuple[int, int, Reason]] = []
         self.stops: list[Stop] = []
         self.wanted: list[int] = []
-        self.before: dict[int, Before] = {}
+        #: State, node and timer of each replica that the present event touched, as they were before it.
+        self.before: dict[int, tuple[str, str, int]] = {}
         self.dirty_pages: set[int] = set()
         self.is_job_dirty = False
         #: Machine, state, event and the story of each refused transition.
@@ -96,21 +90,20 @@ class Turn:
         """Whether a row has to be written."""
         return self.is_job_dirty or bool(self.dirty_pages)
 
-    def take_in(self, later: "Turn") -> None:
-        """Add what a later turn of the same job changed, so that both are written and said as one."""
-        self.now_ms = later.now_ms
-        self.moves += later.moves
-        self.withdrawn += later.withdrawn
-        self.stops += later.stops
-        self.dirty_pages |= later.dirty_pages
-        self.is_job_dirty = self.is_job_dirty or later.is_job_dirty
+    def go_on(self, now_ms: int) -> None:
+        """Take the next event of the batch: what is written and said stays together, what the lookups are told begins anew."""
+        self.now_ms = now_ms
+        self.was_ended = self.job.is_ended
+        self.before.clear()
+        self.wanted.clear()
+        self.refused.clear()
 
     def touch(self, index: int) -> None:
         """Note that a replica's record is about to change."""
         if index not in self.before:
             replica = self.job.replica(index)
-            self.before[index] = Before(state=replica.state, node=replica.node, due_ms=replica.due_ms)
-        self.dirty_pages.add(index // PAGE_REPLICAS)
+            self.before[index] = (replica.state, replica.node, replica.due_ms)
+            self.dirty_pages.add(index // PAGE_REPLICAS)
 
     def fire_job(self, event: str, guards: Mapping[str, bool] = _NOTHING) -> bool:
         """Move the job along its table; False when the event was ignored or refused."""
@@ -156,13 +149,15 @@ class Turn:
         reason: Reason | None = None,
     ) -> bool:
         """Move a replica along its table; False when the event was ignored or refused."""
-        replica = self.job.replica(index)
+        job = self.job
+        replica = job.replica(index)
         previous = replica.state
         fired = self._fired(REPLICA, event, REPLICA.fire(previous, event, guards), previous, index)
         if fired is None:
             return False
         self.touch(index)
-        self.job.move(index, fired.state)
+        job.move(index, fired.state)
+        attempt, node = replica.attempt, replica.node
         self.moves.append(
             Move(
                 machine="replica",
@@ -170,20 +165,17 @@ class Turn:
                 previous=previous,
                 state=fired.state,
                 transition=fired.transition_id,
-                attempt=replica.attempt,
-                node=replica.node,
+                attempt=attempt,
+                node=node,
                 cause=cause,
                 exit_code=exit_code,
                 reason=reason,
             )
         )
-        place = f" on {replica.node}" if replica.node else ""
-        why = "".join(f", {part.value}" for part in (cause, reason) if part is not None)
-        code = f", exit code {exit_code}" if exit_code is not None else ""
-        self.tell_of(
-            index,
-            f"{self.job.name(index)}#{replica.attempt} {previous} -> {fired.state} ({event}{place}{why}{code})",
-        )
+        why = _why(cause, exit_code, reason)
+        page, member = divmod(index, PAGE_REPLICAS)
+        moved = Moved(member, attempt, fired.transition_id, previous, node, why)
+        add_line(job.pages[page].story, PAGE_LINES, self._line(moved))
         return True
 
     def say(self, event: TaskEvent, task: str) -> None:
@@ -218,15 +210,15 @@ class Turn:
         """A line in the story of the replica's page. It is stored when the page is written next."""
         add_line(self.job.pages[index // PAGE_REPLICAS].story, PAGE_LINES, self._line(what))
 
-    def _line(self, what: str) -> Line:
+    def _line(self, what: str | Moved) -> Line:
         line = Line(self.now_ms, self.job.story_seq, what)
         self.job.story_seq += 1
         return line
 
     def _fired(self, machine: Machine, event: str, outcome: Outcome, state: str, index: int) -> Fired | None:
+        if isinstance(outcome, Fired):
+            return outcome
         match outcome:
-            case Fired():
-                return outcome
             case Ignored():
                 self.counters.ignored[machine.name] = self.counters.ignored.get(machine.name, 0) + 1
             case Refused(refusal=Refusal.GUARD):
@@ -234,6 +226,19 @@ class Turn:
             case Refused(why=why):
                 key = (machine.name, state, event)
                 self.counters.illegal[key] = self.counters.illegal.get(key, 0) + 1
-                story = self.job.record.story if index < 0 else self.job.pages[index // PAGE_REPLICAS].story
-                self.refused.append((*key, f"{self.job.id}: {why}\n{tail(story)}"))
+                self.refused.append((*key, f"{self.job.id}: {why}\n{self._tail(index)}"))
         return None
+
+    def _tail(self, index: int) -> str:
+        """The newest lines of the job's story, or of that of a replica's page."""
+        if index < 0:
+            return tail(self.job.record.story, self.job.name)
+        page = index // PAGE_REPLICAS
+        return tail(self.job.pages[page].story, self.job.naming(page))
+
+
+@lru_cache(maxsize=1_024)
+def _why(cause: EndCause | None, exit_code: int | None, reason: Reason | None) -> str:
+    """What a line says after the place."""
+    why = "".join(f", {part.value}" for part in (cause, reason) if part is not None)
+    return f"{why}, exit code {exit_code}" if exit_code is not None else why
