@@ -23,7 +23,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from colo_common.events.effects import Asked, Effect, Wake
+from colo_common.events.effects import Asked, Effect, Wake, Write
 from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
 from colo_common.events.placement import PlacementsDecided
 from colo_common.events.requests import SubmitJob
@@ -31,7 +31,7 @@ from colo_common.model.placement import Placement, ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause
 from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
-from colo_common.runtime.batch import decision_from_effects, parts_of, units_of
+from colo_common.runtime.batch import Decision, decision_from_effects, parts_of, units_of
 from colo_common.runtime.stamp import Stamp
 from colo_jobs.core import JobsCore
 from colo_jobs.policy import JobsPolicy
@@ -89,25 +89,27 @@ class Run:
         if due_ms is not None and due_ms <= at_ms:
             said.append(self.core.handle(Wake(), at_ms))
         woken_s = time.process_time()
-        for effects in said:
-            self._encode(effects)
+        done = [self._encoded(part) for effects in said for part in parts_of(effects)]
         ended_s = time.process_time()
         seconds = self.spent.seconds
         seconds["handle"] += handled_s - began_s
         seconds["wake"] += woken_s - handled_s
         seconds["encode"] += ended_s - woken_s
+        for decision, units in done:
+            self._count(decision, units)
 
-    def _encode(self, effects: Sequence[Effect]) -> None:
-        for part in parts_of(effects):
-            decision = decision_from_effects(part, self.stamp)
-            self._outbox += 1
-            units = units_of(decision, "outbox-jobs", f"{self._outbox:020d}-{BOOT}")
-            for unit in units:
-                for write in unit:
-                    self.spent.bytes[write.kind] += len(write.value or b"")
-                    self.spent.counts["rows"] += 1
-            self.spent.bytes["messages"] += sum(len(message.data) for message in decision.messages)
-            self.spent.counts["messages"] += len(decision.messages)
+    def _encoded(self, effects: Sequence[Effect]) -> tuple[Decision, list[tuple[Write, ...]]]:
+        decision = decision_from_effects(effects, self.stamp)
+        self._outbox += 1
+        return decision, units_of(decision, "outbox-jobs", f"{self._outbox:020d}-{BOOT}")
+
+    def _count(self, decision: Decision, units: Sequence[Sequence[Write]]) -> None:
+        for unit in units:
+            for write in unit:
+                self.spent.bytes[write.kind] += len(write.value or b"")
+                self.spent.counts["rows"] += 1
+        self.spent.bytes["messages"] += sum(len(message.data) for message in decision.messages)
+        self.spent.counts["messages"] += len(decision.messages)
 
 
 def life_of(number: int, replicas: int, at_ms: int, seed: random.Random) -> Iterator[list[Struct]]:
