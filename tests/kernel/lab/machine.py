@@ -28,6 +28,8 @@ _TAIL_LINES: Final = 25
 _PANIC: Final = "Kernel panic - not syncing"
 _PUMP_S: Final = 5.0
 _LOOK_S: Final = 1.0
+_OFF_S: Final = 20.0
+"""For a machine to go off once the command has ended; it takes two, and nothing of it is needed any more."""
 _UP: Final = "up\n"
 _BOOT_S: Final = 90.0
 """It takes ten; an emulator that is in everybody's way may take many times that."""
@@ -100,7 +102,7 @@ def boot(
 
 
 def _wait(process: subprocess.Popen[bytes], pump: _Pump, files: Files, limit_s: float, frozen_after_s: float) -> None:
-    """Return when the machine is off. Raises MachineFailed when it is not to be waited for any longer."""
+    """Return when the machine is off, or should be since the command has ended. Raises MachineFailed when it is given up."""
     begun_s = time.monotonic()
     rule = FrozenRule(frozen_after_s)
     while True:
@@ -110,6 +112,10 @@ def _wait(process: subprocess.Popen[bytes], pump: _Pump, files: Files, limit_s: 
             return
         now_s = time.monotonic()
         status = _text(files.status)
+        if _command_status(status) is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, min(_OFF_S, begun_s + limit_s - now_s)))
+            return
         began, over = status.startswith(_UP), now_s - begun_s >= limit_s
         frozen = rule.look(now_s, stalls=stalls_in(_text(files.console)), heard=pump.copied_bytes + len(status))
         # Booting is quiet, so that a stall which passes could not be told from one that lasts: it has a limit of its own.
@@ -181,9 +187,9 @@ def _network(servers: Sequence[Server]) -> str:
 
 
 def _status(files: Files, returned: int) -> int:
-    text = _text(files.status).removeprefix(_UP)
-    if text.endswith("\n") and text.strip().isdigit():
-        return int(text)
+    status = _command_status(_text(files.status))
+    if status is not None:
+        return status
     said, tail = _text(files.console), _tail(files.console)
     if _PANIC in said:
         panic = next(line for line in said.splitlines() if _PANIC in line)
@@ -192,6 +198,12 @@ def _status(files: Files, returned: int) -> int:
         complaints = _text(files.complaints).strip()
         raise MachineFailed(f"the emulator ended with {returned}: {complaints or 'no message'}", tail)
     raise MachineFailed("the machine went off before the command had ended", tail)
+
+
+def _command_status(said: str) -> int | None:
+    """The number on the status port, once its line is whole."""
+    text = said.removeprefix(_UP)
+    return int(text) if text.endswith("\n") and text.strip().isdigit() else None
 
 
 def _tail(console: Path) -> str:

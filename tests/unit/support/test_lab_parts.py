@@ -154,6 +154,10 @@ def test_a_machine_without_a_status_says_how_far_it_came(
     assert failed.value.began is began
 
 
+def test_a_machine_that_does_not_go_off_takes_no_status_away(tmp_path: Path) -> None:
+    assert booted(tmp_path, 'printf "up\\n7\\n" > "$status"; exec sleep 60', 3) == 7
+
+
 STALLS = 'echo "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:" > "$console"'
 
 
