@@ -2,19 +2,27 @@
 
 import hashlib
 from collections.abc import Sequence
+from typing import Final
 
-from msgspec import msgpack, structs
+from msgspec import ValidationError, msgpack, structs
 
 from colo_common.events.effects import Publish
 from colo_common.events.registry import event_of, subject_of
 from colo_common.events.service import DeadLettered
-from colo_common.events.wire import encode, headers_of
+from colo_common.events.wire import decode, encode, headers_of
+from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Clock, Outgoing
 
 __all__ = ["Stamp", "outgoing_from_row", "row_from_outgoing"]
 
 _PAYLOAD_CHARACTERS = 2_048
 _ID_CHARACTERS = 512
+
+# Subject, body, id and traceparent. The headers follow from them, so they are not kept a second time in every row.
+_Kept = tuple[str, bytes, str, str]
+_ENCODER: Final = msgpack.Encoder()
+# Rows of an earlier version hold whole messages.
+_DECODER: Final = msgpack.Decoder(tuple[_Kept | Outgoing, ...])
 
 
 class Stamp:
@@ -74,10 +82,24 @@ def _header_text(id_: str) -> str:
 
 
 def row_from_outgoing(messages: Sequence[Outgoing]) -> bytes:
-    """The value of an outbox row."""
-    return msgpack.encode(messages)
+    """The value of an outbox row: durable messages, as a Stamp made them."""
+    return _ENCODER.encode(
+        [
+            (message.subject, message.data, message.msg_id, message.headers.get("traceparent", ""))
+            for message in messages
+        ]
+    )
 
 
 def outgoing_from_row(value: bytes) -> tuple[Outgoing, ...]:
-    """The messages of an outbox row. Raises msgspec.DecodeError when it is not one."""
-    return msgpack.decode(value, type=tuple[Outgoing, ...])
+    """The messages of an outbox row, the same to the byte. Raises msgspec.DecodeError when it is not one."""
+    return tuple(kept if isinstance(kept, Outgoing) else _message(*kept) for kept in _DECODER.decode(value))
+
+
+def _message(subject: str, data: bytes, msg_id: str, traceparent: str) -> Outgoing:
+    try:
+        fact = decode(subject, data)
+    except InvalidInput as error:
+        raise ValidationError(str(error)) from error
+    headers = headers_of(fact, msg_id, traceparent)
+    return Outgoing(subject=subject, data=data, durable=True, msg_id=msg_id, headers=headers)

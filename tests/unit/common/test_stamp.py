@@ -1,0 +1,72 @@
+"""What an outbox row keeps of a message, and the message that comes out of it again."""
+
+import pytest
+from msgspec import DecodeError, Struct, msgpack, structs
+
+from colo_common.events.effects import Publish
+from colo_common.events.fact import Fact
+from colo_common.events.registry import EVENTS
+from colo_common.events.trace import placement_trace
+from colo_common.ports import Clock, Outgoing
+from colo_common.runtime.stamp import Stamp, outgoing_from_row, row_from_outgoing
+from tests.support.examples import example_of
+
+DURABLE = [event.body for event in EVENTS if event.stream is not None]
+
+
+class StillClock(Clock):
+    """Always the same moment."""
+
+    def now_ms(self) -> int:
+        return 1_000
+
+    def wall_us(self) -> int:
+        return 1_234_567
+
+    def real_s(self, span_ms: int) -> float:
+        return span_ms / 1_000
+
+
+def stamped(kind: type[Struct], id_: str = "", traceparent: str = "") -> Outgoing:
+    fact: Fact = example_of(kind)
+    return Stamp("jobs", "b1", StillClock()).outgoing(Publish(fact=fact, id=id_, traceparent=traceparent))
+
+
+@pytest.mark.parametrize("kind", DURABLE, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("traceparent", ["", placement_trace("j/t/0", 1), "no traceparent"])
+def test_a_message_comes_out_of_its_row_as_it_went_in(kind: type[Struct], traceparent: str) -> None:
+    messages = (stamped(kind, "jobs:an:id", traceparent), stamped(kind))
+    assert outgoing_from_row(row_from_outgoing(messages)) == messages
+
+
+def test_a_row_keeps_the_headers_only_once() -> None:
+    message = stamped(DURABLE[0], "jobs:an:id")
+    row = row_from_outgoing([message])
+    assert len(row) < len(message.subject) + len(message.data) + len(message.msg_id) + 16
+
+
+def test_a_row_of_an_earlier_version_is_read() -> None:
+    messages = (stamped(DURABLE[0], "jobs:an:id"), stamped(DURABLE[1]))
+    assert outgoing_from_row(msgpack.encode(messages)) == messages
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"\xc1",
+        msgpack.encode({"subject": "x"}),
+        msgpack.encode([("colo.v1.evt.queue.changed", b"{}")]),
+        msgpack.encode([("colo.v1.evt.no.such", b"{}", "id", "")]),
+        msgpack.encode([("colo.v1.evt.queue.changed", b"{", "id", "")]),
+    ],
+)
+def test_what_is_no_outbox_row_is_refused(value: bytes) -> None:
+    with pytest.raises(DecodeError):
+        outgoing_from_row(value)
+
+
+def test_the_head_of_a_message_is_the_stamp_s() -> None:
+    fact = structs.replace(example_of(DURABLE[0]), at_ms=0, seq=99)
+    first, second = (Stamp("jobs", "b1", StillClock()).outgoing(Publish(fact=fact)) for _ in range(2))
+    assert first == second
+    assert first.headers["ce-id"] == first.msg_id == "jobs:b1:1"
