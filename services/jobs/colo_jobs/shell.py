@@ -27,12 +27,16 @@ from colo_jobs.records import JOB_KIND, PAGE_KIND, SPEC_KIND, decode_spec, page_
 
 __all__ = ["ANSWERS", "HEARS", "JobsShell", "jobs_service"]
 
-# Reports come by the thousand: those of one moment are stored and told together, and behind what people wait for.
-_REPORTS_WAIT_MS: Final = 25
+# What became of replicas comes by the thousand, and nobody waits for it as people wait for the answer to a submission: what came in
+# one moment is stored and told together, and a job that was placed and started in it is written once.
+_WAIT_MS: Final = 25
 
 HEARS: Final = (
-    *(Hearing(type=heard) for heard in (PlacementsDecided, PlacementRejected, PlacementRefused, NodeRecovered)),
-    *(Hearing(type=heard, may_wait_ms=_REPORTS_WAIT_MS) for heard in (ReplicaStarted, ReplicaEnded)),
+    *(Hearing(type=heard) for heard in (PlacementRefused, NodeRecovered)),
+    *(
+        Hearing(type=heard, may_wait_ms=_WAIT_MS)
+        for heard in (PlacementsDecided, PlacementRejected, ReplicaStarted, ReplicaEnded)
+    ),
     # Which nodes are lost is kept in memory only, and a placement on one of them may be heard after a restart.
     Hearing(type=FreshnessChanged, durable=False, replay=True),
 )
