@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -98,7 +99,8 @@ def _run(
         scratch = Path(directory)
         image = scratch / "image"
         size_bytes = build_image(image, kernel, variant, command, environ, refresh=options.refresh)
-        say(f"booting {variant.name}: {variant.says} (image {size_bytes >> 20} MiB)")
+        what = f"image {size_bytes >> 20} MiB, {kernel.image.name}, {_version(emulator)}"
+        say(f"booting {variant.name}: {variant.says} ({what})")
         started_s = time.monotonic()
 
         def once(limit_s: float) -> int:
@@ -118,6 +120,12 @@ def _run(
         seconds = time.monotonic() - started_s
         say(f"{variant.name} ended with {status} after {seconds:.0f} s")
         return Outcome(variant=variant, status=status, seconds=seconds)
+
+
+def _version(emulator: Path) -> str:
+    """What a report of a frozen machine must name beside the kernel."""
+    said = subprocess.run([str(emulator), "--version"], capture_output=True, text=True, check=False).stdout
+    return said.partition("\n")[0] or emulator.name
 
 
 def _server(guest_port: int, address: str) -> Server:
