@@ -17,17 +17,18 @@ from colo_scheduler.batch_capacity import BatchCapacity
 from colo_scheduler.facts import BoolArray, NodeFacts
 from colo_scheduler.foreign import claimed_of, leaves_more, room_of, shared_cpus_of
 from colo_scheduler.held_levels import HeldLevels, Importance
-from colo_scheduler.inventory import Holding, NodeInventory, amplified, batch_capacity, reserved_shares
+from colo_scheduler.inventory import Holding, NodeInventory, batch_capacity, reserved_shares
 from colo_scheduler.ledger import Attempt
 from colo_scheduler.merits import Merits
 from colo_scheduler.node import Node, gives_more
 from colo_scheduler.pool import Pool, PoolName
+from colo_scheduler.promised import Promised, batch_of, free_of, prod_of
 from colo_scheduler.refusals import Refusals
 from colo_scheduler.scorers.placement import fewest_zones
 from colo_scheduler.shapes import Shapes
 from colo_scheduler.stocktaking import Stocktaking
 from colo_scheduler.view import View, costs_of, move_shares
-from colo_scheduler.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES, NO_SOCKET, IntArray, split_cost
+from colo_scheduler.zones import NO_SOCKET, IntArray, split_cost
 
 __all__ = ["MAX_NODES", "MAX_ZONES", "BoolArray", "Cluster", "Node", "View"]
 
@@ -327,36 +328,13 @@ class Cluster:
             move_shares(node, pool, claimed_of(node.room, node.said), 1)
 
     def _promise(self, node: Node, name: PoolName) -> None:
-        promised = self._batch_of(node) if name is PoolName.BATCH else self._prod_of(node)
-        self._pools[name].promise(node.row, *promised)
+        self._pools[name].promise(node.row, *self._promised(node, name))
 
-    def _batch_of(self, node: Node) -> tuple[list[int], list[int]]:
-        """What overcommit promises, by column, but no CPU of LSE's and nothing that the node's rules keep back."""
-        inventory = self._stock.of(node.row)
+    def _promised(self, node: Node, name: PoolName) -> Promised:
+        if name is PoolName.PROD:
+            return prod_of(node)
         most_bytes = self.batch_capacity.of_row(node.row)[1] if node.reserved else None
-        cpu, memory = [0] * len(node.zone_ids), [0] * len(node.zone_ids)
-        for zone in node.allocatable.zones if node.allocatable else ():
-            if zone.zone in node.zone_ids:
-                slot = node.zone_ids.index(zone.zone)
-                most_mcpu = inventory.batch_most_mcpu(zone.zone) if inventory else None
-                cpu[slot] = min(max(0, zone.batch_cpu_mcpu), CPU_MAX_MCPU if most_mcpu is None else most_mcpu)
-                memory[slot] = min(
-                    max(0, zone.batch_memory_bytes), most_bytes[slot] if most_bytes else MEMORY_MAX_BYTES
-                )
-        return cpu, memory
-
-    def _prod_of(self, node: Node) -> tuple[list[int], list[int]]:
-        """What the machine has and is not reserved, by column; CPU as the node claims it."""
-        zones = node.topology.zones if node.topology else ()
-        cpu = [zone.cpu_capacity_mcpu for zone in zones]
-        memory = [min(zone.memory_bytes, MEMORY_MAX_BYTES) for zone in zones]
-        for share in node.reserved if zones else ():
-            slot = node.slot(share.zone)
-            cpu[slot] = max(0, cpu[slot] - share.cpu_mcpu)
-            memory[slot] = max(0, memory[slot] - share.memory_bytes)
-        if node.said is not None:
-            cpu = [min(amplified(mcpu, node.said.rules), CPU_MAX_MCPU) for mcpu in cpu]
-        return cpu, memory
+        return batch_of(node, self._stock.of(node.row), most_bytes)
 
     def _write_topology(self, node: Node) -> None:
         row = node.row
@@ -438,23 +416,35 @@ class Cluster:
         return found
 
     def check(self) -> None:
-        """Raise InvariantBroken unless every row equals what its facts and holds give, in lists and arrays."""
-        for node in self.nodes:
-            inventory = self._stock.of(node.row)
+        """`check_rows` of all rows, and that no job is counted where it is not."""
+        self.check_rows(range(len(self.nodes)))
+        for _ in self.merits.check_jobs(self.nodes):
+            pass
+
+    def check_rows(self, rows: range) -> None:
+        """Raise InvariantBroken unless each of these rows equals what its facts and holds give, in lists and arrays."""
+        nodes = self.nodes[rows.start : rows.stop]
+        for row, node in zip(rows, nodes, strict=True):
+            if node.row != row or self.rows.get(node.name) != row:
+                raise InvariantBroken("a node is not in its row", node=node.name, row=row)
+            inventory = self._stock.of(row)
             if inventory is not None and (node.holdings or inventory.holdings):
                 inventory.check(node.name)
                 self._check_own(node, inventory)
-        self.merits.check(self.nodes)
-        for name, pool in self._pools.items():
-            pool.check()
-            kept = [(row.cpu[:], row.memory[:]) for row in pool.rows]
-            for node in self.nodes:
-                self._promise(node, name)
-                self._hold_again(node, name, pool)
-                row = pool.rows[node.row]
-                if kept[node.row] != (row.cpu, row.memory):
-                    rule = "free differs from allocatable less held"
-                    raise InvariantBroken(rule, node=node.name, pool=name.value, kept=kept[node.row])
+            for name, pool in self._pools.items():
+                self._check_free(node, name, pool)
+        for pool in self._pools.values():
+            pool.check(rows)
+        self.merits.check_rows(nodes, rows)
+
+    def _check_free(self, node: Node, name: PoolName, pool: Pool) -> None:
+        kept = pool.rows[node.row]
+        promised = pool.padded(*self._promised(node, name))
+        if promised != (kept.allocatable_cpu, kept.allocatable_memory):
+            raise InvariantBroken("a promise differs from the facts", node=node.name, pool=name.value)
+        if (kept.cpu, kept.memory) != free_of(node, name, promised):
+            rule = "free differs from allocatable less held"
+            raise InvariantBroken(rule, node=node.name, pool=name.value, kept=(kept.cpu[:], kept.memory[:]))
 
     def _check_own(self, node: Node, inventory: NodeInventory) -> None:
         """Own CPUs are in nobody else's set, and no device gives more than it has, but where the ledger says so."""

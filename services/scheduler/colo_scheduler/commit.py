@@ -44,7 +44,7 @@ from colo_scheduler.reservation.held_place import name_of
 from colo_scheduler.shards import Shards
 from colo_scheduler.untold import TOLD_WITHIN_MS, Untold
 
-__all__ = ["Commits", "load_rows"]
+__all__ = ["Commits", "importance_of_work", "load_rows"]
 
 _ROW_MOVED: Final = frozenset({Reason.LEDGER_CONFLICT, Reason.LEDGER_DISAGREES})
 
@@ -91,7 +91,7 @@ class Commits:
             pool_of(want.band),
             choice.holding,
             is_choice=True,
-            importance=_importance_of(want),
+            importance=importance_of_work(want),
         )
 
     def placements(self, wants: Sequence[ReplicaWant]) -> list[Placement]:
@@ -265,7 +265,7 @@ class Commits:
             return False
         held.placement = placement
         pool, holding = pool_of(placement.band), holding_of(placement)
-        importance, at_ms = _importance_of(placement), placement.decided_at_ms
+        importance, at_ms = importance_of_work(placement), placement.decided_at_ms
         self._cluster.hold(node, attempt, placement.zones, pool, holding, at_ms=at_ms, importance=importance)
         self._compare(node)
         return True
@@ -286,7 +286,7 @@ class Commits:
         if held is not None:
             node = self._cluster.find(held.placement.node)
             if node is not None:
-                self._cluster.drop(node, attempt, _importance_of(held.placement))
+                self._cluster.drop(node, attempt, importance_of_work(held.placement))
 
     def expire(self, now_ms: int) -> list[Effect]:
         """Assume no longer what the ledger has not answered for `assume_ms`: the wants are decided again once the rows are read.
@@ -380,7 +380,7 @@ class Commits:
             if not is_confirmed:
                 self._untold.add(attempt)
             pool, holding = pool_of(place.band), holding_of(place)
-            importance, at_ms = _importance_of(place), place.decided_at_ms
+            importance, at_ms = importance_of_work(place), place.decided_at_ms
             self._cluster.hold(node, attempt, place.zones, pool, holding, at_ms=at_ms, importance=importance)
             if self._queue.remove(attempt) is not None or known is not None:
                 self._lost_commits.pop(attempt, None)
@@ -418,24 +418,6 @@ class Commits:
         """Whether nothing here or in the ledger is known to depend on the node."""
         is_busy = node.in_flight or node.is_reloading or node.name in self._recoveries or node.name in self.unreadable
         return not node.holds and not is_busy
-
-    def check(self) -> None:
-        """Raise InvariantBroken unless cluster and holds agree and nothing that is held waits."""
-        for attempt, held in self.held.items():
-            node = self._cluster.find(held.placement.node)
-            if node is None or node.holds.get(attempt) != held.placement.zones:
-                raise InvariantBroken("a hold is not in its node", replica=attempt[0], attempt=attempt[1])
-            if attempt in self._queue:
-                raise InvariantBroken("an attempt both waits and holds a place", replica=attempt[0], attempt=attempt[1])
-        for name, levels in self._cluster.levels.items():
-            levels.check(
-                (self._cluster.rows[place.node], importance, place.zones)
-                for place in (held.placement for held in self.held.values())
-                if pool_of(place.band) is name and (importance := _importance_of(place)) is not None
-            )
-        total = sum(len(node.holds) for node in self._cluster.nodes)
-        if total != len(self.held):
-            raise InvariantBroken("an attempt is held twice", in_nodes=total, held=len(self.held))
 
     def _holds_of(self, node: Node) -> list[Held]:
         return [self.held[attempt] for attempt in sorted(node.holds)]
@@ -482,6 +464,6 @@ def _note_changes(node: Node, answer: NodeAnswer) -> None:
         node.changes = answer.changes
 
 
-def _importance_of(work: ReplicaWant | Placement) -> Importance | None:
+def importance_of_work(work: ReplicaWant | Placement) -> Importance | None:
     """How important what holds a place is; None for what stands for a reservation, which nobody asks to leave."""
     return None if name_of(work.replica) else importance_of(work.band, work.priority)

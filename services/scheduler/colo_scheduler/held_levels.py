@@ -7,9 +7,11 @@ So nobody is ever counted in a level above its importance. A level that nobody i
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import ZoneShare
@@ -21,6 +23,7 @@ __all__ = ["LEVELS_MOST", "HeldLevels", "Importance", "Level", "importance_of"]
 LEVELS_MOST: Final = 16
 _REMEMBERED: Final = 1_024
 
+CountArray = npt.NDArray[np.int32]
 Importance = tuple[int, int]
 """Rank of the band, then priority: what is higher is more important."""
 
@@ -33,16 +36,23 @@ def importance_of(band: PriorityBand, priority: int) -> Importance:
 class Level:
     """What is held at one importance or somewhat above: mcpu and bytes by row, int64 of shape (size,).
 
-    `least`: nobody in it is less important. `apart`: how many of its `holds` are of another importance than that.
+    `least`: nobody in it is less important. `apart`: how many of its `holds` are of another importance than that. `holds_on` and
+    `apart_on`: the same by row, int32.
     """
 
-    __slots__ = ("apart", "cpu", "holds", "least", "memory")
+    __slots__ = ("apart", "apart_on", "cpu", "holds", "holds_on", "least", "memory")
 
     def __init__(self, least: Importance, size: int) -> None:
         self.least = least
         self.cpu: IntArray = np.zeros(size, dtype=np.int64)
         self.memory: IntArray = np.zeros(size, dtype=np.int64)
         self.holds = self.apart = 0
+        self.holds_on: CountArray = np.zeros(size, dtype=np.int32)
+        self.apart_on: CountArray = np.zeros(size, dtype=np.int32)
+
+    def by_row(self) -> tuple[IntArray, IntArray, CountArray, CountArray]:
+        """What is known of each row."""
+        return self.cpu, self.memory, self.holds_on, self.apart_on
 
 
 class HeldLevels:
@@ -62,15 +72,17 @@ class HeldLevels:
 
     def resize(self, size: int) -> None:
         """Make room for `size` rows."""
-        more = np.zeros(size - self._size, dtype=np.int64)
+        more, none = np.zeros(size - self._size, dtype=np.int64), np.zeros(size - self._size, dtype=np.int32)
         for level in self._levels:
             level.cpu, level.memory = np.concatenate([level.cpu, more]), np.concatenate([level.memory, more])
+            level.holds_on = np.concatenate([level.holds_on, none])
+            level.apart_on = np.concatenate([level.apart_on, none])
         self._size = size
 
     def forget_row(self, row: int, last: int) -> None:
         """The last row takes the place of this one, of which nothing is held."""
         for level in self._levels:
-            for held in (level.cpu, level.memory):
+            for held in level.by_row():
                 held[row] = held[last]
                 held[last] = 0
 
@@ -81,6 +93,7 @@ class HeldLevels:
             copy = Level(level.least, 0)
             copy.cpu, copy.memory = level.cpu.copy(), level.memory.copy()
             copy.holds, copy.apart = level.holds, level.apart
+            copy.holds_on, copy.apart_on = level.holds_on.copy(), level.apart_on.copy()
             other._levels.append(copy)
         other.largest_mcpu, other.largest_bytes = self.largest_mcpu, self.largest_bytes
         other.price_pct = self.price_pct
@@ -95,7 +108,10 @@ class HeldLevels:
         level.cpu[row] += mcpu
         level.memory[row] += size_bytes
         level.holds += 1
-        level.apart += importance != level.least
+        level.holds_on[row] += 1
+        if importance != level.least:
+            level.apart += 1
+            level.apart_on[row] += 1
         if mcpu > self.largest_mcpu:
             self.largest_mcpu = mcpu
         if size_bytes > self.largest_bytes:
@@ -110,7 +126,10 @@ class HeldLevels:
         level.cpu[row] -= mcpu
         level.memory[row] -= size_bytes
         level.holds -= 1
-        level.apart -= importance != level.least
+        level.holds_on[row] -= 1
+        if importance != level.least:
+            level.apart -= 1
+            level.apart_on[row] -= 1
         if level.holds == 0:
             self._levels.remove(level)
             self._of.clear()
@@ -129,7 +148,7 @@ class HeldLevels:
             elif level is None:
                 # Less important than everybody: the lowest level reaches down to it.
                 level = self._levels[0]
-                level.least, level.apart = importance, level.holds
+                level.least, level.apart, level.apart_on = importance, level.holds, level.holds_on.copy()
                 self._of.clear()
         if len(self._of) >= _REMEMBERED:
             self._of.clear()
@@ -148,27 +167,40 @@ class HeldLevels:
         return tuple(level for level in self._levels if level.least < importance)
 
     def check(self, expected: Iterable[tuple[int, Importance, tuple[ZoneShare, ...]]]) -> None:
-        """Raise InvariantBroken unless the levels are what these holds (row, importance, shares) give."""
-        left = {id(level): (level.cpu.copy(), level.memory.copy()) for level in self._levels}
-        holds = {id(level): 0 for level in self._levels}
-        apart = dict(holds)
+        """`check_rows` of all rows, and `check_sums`."""
+        self.check_rows(range(self._size), expected)
+        self.check_sums()
+
+    def check_rows(self, rows: range, expected: Iterable[tuple[int, Importance, tuple[ZoneShare, ...]]]) -> None:
+        """Raise InvariantBroken unless these rows are what the holds of these rows (row, importance, shares) give."""
+        sums = {id(level): tuple([0] * len(rows) for _ in level.by_row()) for level in self._levels}
+        found: dict[Importance, Level | None] = {}
         for row, importance, shares in expected:
-            level = self._find(importance)
+            level = found[importance] if importance in found else found.setdefault(importance, self._find(importance))
             if level is None:
                 raise InvariantBroken("somebody is in no level", importance=importance)
             mcpu, size_bytes = _amounts(shares)
-            cpu, memory = left[id(level)]
-            cpu[row] -= mcpu
-            memory[row] -= size_bytes
-            holds[id(level)] += 1
-            apart[id(level)] += importance != level.least
+            cpu, memory, holds, apart = sums[id(level)]
+            at = row - rows.start
+            cpu[at] += mcpu
+            memory[at] += size_bytes
+            holds[at] += 1
+            apart[at] += importance != level.least
             if mcpu > self.largest_mcpu or size_bytes > self.largest_bytes:
                 raise InvariantBroken("a hold is larger than the largest", mcpu=mcpu, size_bytes=size_bytes)
         for level in self._levels:
-            cpu, memory = left[id(level)]
-            is_same = (level.holds, level.apart) == (holds[id(level)], apart[id(level)])
-            if cpu.any() or memory.any() or not is_same:
+            kept = tuple(each[rows.start : rows.stop].tolist() for each in level.by_row())
+            if kept != sums[id(level)]:
                 raise InvariantBroken("a level differs from what is held", least=level.least)
+
+    def check_sums(self) -> None:
+        """Raise InvariantBroken unless the levels are in order, somebody is in each, and its counts are those of its rows."""
+        for level in self._levels:
+            sums = (int(level.holds_on.sum()), int(level.apart_on.sum()))
+            if (level.holds, level.apart) != sums or level.holds < 1:
+                raise InvariantBroken("a level counts others than its rows do", least=level.least, in_rows=sums)
+        if any(low.least >= high.least for low, high in pairwise(self._levels)):
+            raise InvariantBroken("levels are out of order")
 
 
 def _least(level: Level) -> Importance:

@@ -3,7 +3,7 @@
 One object for all nodes, which the cluster keeps up to date. Nobody pays for what no policy and no request asks for.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -159,14 +159,18 @@ class Merits:
         self.loads.forget_row(row, last)
         self.dynamic.forget_row(row, last, moved)
 
-    def check(self, nodes: list[Node]) -> None:
-        """Raise InvariantBroken unless jobs are counted, and loads added up, as doing it anew would."""
-        self.jobs.check(nodes)
-        if self.dynamic.is_followed and (astray := self.dynamic.check()):
+    def check_rows(self, nodes: Sequence[Node], rows: range) -> None:
+        """Raise InvariantBroken unless jobs are counted, and loads added up, for these nodes and rows as doing it anew would."""
+        self.jobs.check_rows(nodes)
+        if self.dynamic.is_followed and (astray := self.dynamic.check_rows(nodes)):
             raise InvariantBroken("averages, maxima or arrivals differ from what was heard", rows=astray[:3])
-        wrong = self.loads.check()
+        wrong = self.loads.check(rows)
         if wrong:
             raise InvariantBroken("a load differs from its report and what came since", rows=wrong[:3])
+
+    def check_jobs(self, nodes: Sequence[Node]) -> Iterator[int]:
+        """Look for jobs that are counted where nothing of them is held, some at a time. Raises InvariantBroken for one."""
+        return self.jobs.check_jobs(nodes)
 
 
 def kind_of(band: PriorityBand, qos: QosClass, cpu_mcpu: int, memory_bytes: int) -> str:

@@ -140,14 +140,18 @@ class Pool:
     def promise(self, number: int, cpu: Sequence[int], memory: Sequence[int]) -> None:
         """What may be held of a row from now on, a number for each of its zones."""
         row = self._mine(number)
-        pad = (0,) * (self.columns - len(cpu))
         before_cpu, before_memory = row.allocatable_cpu, row.allocatable_memory
-        row.allocatable_cpu, row.allocatable_memory = (*cpu, *pad), (*memory, *pad)
+        row.allocatable_cpu, row.allocatable_memory = self.padded(cpu, memory)
         row.whole_cpu, row.whole_memory = sum(cpu), sum(memory)
         # What is held stays.
         row.cpu[:] = map(_moved, row.cpu, before_cpu, row.allocatable_cpu)
         row.memory[:] = map(_moved, row.memory, before_memory, row.allocatable_memory)
         self._promised.add(number)
+
+    def padded(self, cpu: Sequence[int], memory: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The same with nothing in the columns for which the node has no zones."""
+        pad = (0,) * (self.columns - len(cpu))
+        return (*cpu, *pad), (*memory, *pad)
 
     def take(self, number: int, column: int, cpu_mcpu: int, memory_bytes: int) -> None:
         """Hold so much of a column; negative amounts give back."""
@@ -191,7 +195,10 @@ class Pool:
     def sync(self) -> None:
         """Bring the arrays up to date with the rows."""
         if self._promised:
-            self._write_promised()
+            numbers = sorted(self._promised)
+            self._promised.clear()
+            self.dirty.update(numbers)
+            self._write_promised(numbers)
         if not self.dirty:
             return
         numbers = sorted(self.dirty)
@@ -200,6 +207,9 @@ class Pool:
             for number in numbers:
                 self._write_one(number)
             return
+        self._write_free(numbers)
+
+    def _write_free(self, numbers: Sequence[int]) -> None:
         rows = [self.rows[number] for number in numbers]
         at = np.array(numbers, dtype=np.int64)
         cpu = np.array([row.cpu for row in rows], dtype=np.int64)
@@ -223,10 +233,7 @@ class Pool:
         self.cpu_pct[number] = node_cpu * float(self._cpu_unit[number]) + _ROUNDING
         self.memory_pct[number] = node_memory * float(self._memory_unit[number]) + _ROUNDING
 
-    def _write_promised(self) -> None:
-        numbers = sorted(self._promised)
-        self._promised.clear()
-        self.dirty.update(numbers)
+    def _write_promised(self, numbers: Sequence[int]) -> None:
         at = np.array(numbers, dtype=np.int64)
         rows = [self.rows[number] for number in numbers]
         for whole, unit, unit_pct, sums in (
@@ -237,16 +244,26 @@ class Pool:
             unit[at] = np.where(whole[at] > 0, 100.0 / np.maximum(whole[at], 1), 0.0)
             unit_pct[at] = unit[at]
 
-    def check(self) -> None:
-        """Raise InvariantBroken unless the arrays say what the rows say."""
-        self.sync()
-        count = len(self.rows)
-        kept = {name: value[:count].copy() for name, value in vars(self).items() if isinstance(value, np.ndarray)}
-        self._promised.update(range(count))
-        self.sync()
-        for name, before in kept.items():
-            if (before != vars(self)[name][:count]).any():
-                raise InvariantBroken("an array differs from its rows", array=name)
+    def check(self, rows: range) -> None:
+        """Raise InvariantBroken unless the arrays say of these rows what the rows say. Only these are brought up to date."""
+        if not rows:
+            return
+        late = [number for number in rows if number in self._promised or number in self.dirty]
+        self._promised.difference_update(late)
+        self.dirty.difference_update(late)
+        if late:
+            self._write_promised(late)
+            self._write_free(late)
+        part = slice(rows.start, rows.stop)
+        arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        kept = {name: value[part].copy() for name, value in arrays.items()}
+        self._write_promised(rows)
+        self._write_free(rows)
+        wrong = [name for name, before in kept.items() if (before != arrays[name][part]).any()]
+        for name in wrong:
+            arrays[name][part] = kept[name]
+        if wrong:
+            raise InvariantBroken("an array differs from its rows", array=wrong[0])
 
 
 def _moved(free: int, before: int, after: int) -> int:

@@ -6,7 +6,7 @@ returns after its backoff, or as soon as a node has grown enough that it might f
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from msgspec import Struct
@@ -20,6 +20,10 @@ __all__ = ["Backoff", "Parked", "WantQueue"]
 
 _Place = tuple[int, str, int]
 _DOUBLINGS_MAX: Final = 20
+# So many wants are checked in a piece, and so many places of them gathered. A class of more places is large.
+_LOOKED_AT: Final = 150
+_LOOKED_AT_QUICKLY: Final = 1_500
+_LARGE: Final = 150
 
 
 class Backoff(Struct, frozen=True, kw_only=True):
@@ -242,17 +246,74 @@ class WantQueue:
         return list(found.values())
 
     def check(self) -> None:
-        """Raise InvariantBroken unless the classes hold exactly the wants."""
-        for waiting in self._classes.values():
+        """`pieces`, all of them."""
+        for _ in self.pieces():
+            pass
+
+    def pieces(self) -> Iterator[int]:
+        """Raise InvariantBroken unless the classes hold exactly the wants; a piece each time, and how many wants that is worth."""
+        if len(self._wants) != len(self._class_of):
+            raise InvariantBroken("classes and wants differ", classes=len(self._class_of), wants=len(self._wants))
+        wants = list(self._wants.values())
+        for start in range(0, len(wants), _LOOKED_AT):
+            yield _LOOKED_AT
+            for want in wants[start : start + _LOOKED_AT]:
+                if self._wants.get(want.replica) is want:
+                    self._check_want(want)
+        looked_at = 1
+        for waiting in list(self._classes.values()):
+            # What was placed or withdrawn since is forgotten.
+            if self._classes.get(waiting.request) is not waiting:
+                continue
             if waiting.live < 1:
                 raise InvariantBroken("an empty class is kept", request=waiting.request)
-        members = sum(waiting.live for waiting in self._classes.values())
-        if members != len(self._wants):
-            raise InvariantBroken("classes and wants differ", classes=members, wants=len(self._wants))
-        for want in self._wants.values():
-            waiting = self._classes[class_of(want)]
-            if self._class_of[want.replica] is not waiting or _place_of(want) not in waiting.heap:
-                raise InvariantBroken("a want is in no class", replica=want.replica, attempt=want.attempt)
+            if len(waiting.heap) > _LARGE:
+                yield from self._large_pieces(waiting)
+            elif self._members(waiting) != waiting.live:
+                raise InvariantBroken("a class counts others than wait in it", request=waiting.request)
+            looked_at += 1 + len(waiting.heap) // 4
+            if looked_at >= _LOOKED_AT:
+                yield looked_at
+                looked_at = 0
+        yield 1 + looked_at
+
+    def _check_want(self, want: ReplicaWant) -> None:
+        waiting = self._class_of.get(want.replica)
+        if waiting is None or self._classes.get(waiting.request) is not waiting or class_of(want) != waiting.request:
+            raise InvariantBroken("a want is in no class", replica=want.replica, attempt=want.attempt)
+        # A large heap is looked through once for all who are in it.
+        if len(waiting.heap) <= _LARGE and _place_of(want) not in waiting.heap:
+            raise InvariantBroken("a want has no place", replica=want.replica, attempt=want.attempt)
+
+    def _members(self, waiting: _Class) -> int:
+        """How many wants a class has the places of; a place may be there twice, or of one who is gone."""
+        found: set[str] = set()
+        for queued_at_ms, replica, attempt in waiting.heap:
+            want = self._wants.get(replica)
+            if want is not None and (want.attempt, want.queued_at_ms) == (attempt, queued_at_ms):
+                found.add(replica)
+        return len(found)
+
+    def _large_pieces(self, waiting: _Class) -> Iterator[int]:
+        """The same of a large class, piece by piece: everything is as it was at one moment, for wants and places never change."""
+        heap, live = waiting.heap[:], waiting.live
+        # Both have the same keys in the same order: a want enters and leaves them together.
+        wants, classes = list(self._wants.values()), list(self._class_of.values())
+        places: set[_Place] = set()
+        for start in range(0, len(heap), _LOOKED_AT_QUICKLY):
+            yield _LOOKED_AT_QUICKLY // 20
+            places.update(heap[start : start + _LOOKED_AT_QUICKLY])
+        members = 0
+        for start in range(0, len(wants), _LOOKED_AT_QUICKLY):
+            end = start + _LOOKED_AT_QUICKLY
+            own = [want for want, kept in zip(wants[start:end], classes[start:end], strict=True) if kept is waiting]
+            members += len(own)
+            for want in own:
+                if _place_of(want) not in places:
+                    raise InvariantBroken("a want has no place", replica=want.replica, attempt=want.attempt)
+            yield _LOOKED_AT_QUICKLY // 50 + len(own) // 4
+        if members != live:
+            raise InvariantBroken("a class counts others than wait in it", request=waiting.request)
 
     def _insert(self, want: ReplicaWant) -> None:
         request = class_of(want)

@@ -16,7 +16,7 @@ from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import PlacementsReleased
 from colo_common.events.reservation import ReservationChanged
 from colo_common.model.freshness import Freshness
-from colo_common.model.invalid import InvalidInput, InvariantBroken
+from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
 from colo_common.model.reservation import ReservationSpec
 from colo_scheduler.cluster import View
@@ -381,13 +381,3 @@ class Reserve:
         found = self.book.find(name)
         if found is not None and attempt_of(found) == attempt and found.phase is Phase.PENDING:
             self._state.apply(self.book.renew(name, now_ms))
-
-    def check(self) -> None:
-        """Raise InvariantBroken unless the book agrees with itself and with what is held."""
-        self.book.check()
-        for found in self.book.rows():
-            if found.phase is not Phase.AVAILABLE:
-                continue
-            held, placement = self._state.commits.held.get(attempt_of(found)), self.places.placement(found.spec.name)
-            if held is None or held.placement != placement:
-                raise InvariantBroken("a reservation does not hold what its owners leave", reservation=found.spec.name)

@@ -23,6 +23,7 @@ from colo_scheduler.load.dynamic import (
 from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
 from colo_scheduler.load.hot_value import Arrivals
 from colo_scheduler.load.policy import CPU, MEMORY
+from colo_scheduler.node import Node
 from colo_scheduler.zones import IntArray
 
 __all__ = ["DynamicLoads"]
@@ -121,19 +122,22 @@ class DynamicLoads:
             amount, whole = source.amount(load), capacity[source.resource]
             self._value[name][row] = math.nan if amount is None or whole <= 0 else amount / whole
 
-    def check(self) -> list[int]:
-        """The rows whose metrics differ from what writing them anew gives (right afterwards); -1: arrivals are miscounted."""
-        before = {name: value.copy() for name, value in self._value.items()}
-        for row in self._reports:
+    def check_rows(self, nodes: Iterable[Node]) -> list[int]:
+        """The rows of these nodes whose metrics differ from what writing them anew gives (right afterwards), or whose arrivals are
+        not counted as they came.
+        """
+        wrong = []
+        for node in nodes:
+            row = node.row
+            before = [float(self._value[name][row]) for name in self._names if row in self._reports]
             self._write(row)
-        wrong = {
-            row
-            for name, old in before.items()
-            for row in np.flatnonzero(
-                (self._value[name] != old) & ~(np.isnan(self._value[name]) & np.isnan(old))
-            ).tolist()
-        }
-        return [*([] if self._arrivals.is_right() else [-1]), *sorted(wrong)]
+            after = [float(self._value[name][row]) for name in self._names if row in self._reports]
+            is_same = all(
+                old == new or (math.isnan(old) and math.isnan(new)) for old, new in zip(before, after, strict=True)
+            )
+            if not is_same or not self._arrivals.is_right(row, node.holds):
+                wrong.append(row)
+        return wrong
 
     # ---- reads
 

@@ -141,15 +141,14 @@ class Arrivals:
             self._came.pop(guest, None)
         self._seen_ms = max(self._seen_ms, now_ms)
 
-    def is_right(self) -> bool:
-        """Whether the counts are those of who is there."""
-        for policy, counts in zip(self._policies, self._counts, strict=True):
-            anew = np.zeros_like(counts)
-            for (row, _), (at_ms, _) in self._came.items():
-                anew[row] += at_ms + policy.range_ms > self._seen_ms
-            if not np.array_equal(anew, counts):
-                return False
-        return True
+    def is_right(self, row: int, attempts: Iterable[tuple[str, int]]) -> bool:
+        """Whether the counts of a row are those of these attempts, which are all that may have come there."""
+        came = [self._came[row, attempt][0] for attempt in attempts if (row, attempt) in self._came]
+        return all(
+            sum([at_ms + policy.range_ms > self._seen_ms for at_ms in came])
+            == (counts[row] if row < len(counts) else 0)
+            for policy, counts in zip(self._policies, self._counts, strict=True)
+        )
 
     def hot_value_of(self, row: int, now_ms: int, more: int = 0) -> int:
         """`hot_value` of one row, with `more` that come now."""

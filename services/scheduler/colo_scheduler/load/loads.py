@@ -228,34 +228,40 @@ class Loads:
 
     def _sync(self) -> None:
         for row in sorted(self._dirty):
-            report = self._reports.get(row)
-            load = None if report is None else load_of_summary(*report)
-            sums = Sums({}, {}, {})
-            if report is not None:
-                summary = report[0]
-                add(sums.prod, {CPU: summary.prod_cpu_used_mcpu, MEMORY: summary.prod_memory_used_bytes})
-            for new in self._new.get(row, {}).values():
-                amounts = self._estimate(new)[0]
-                for part in (sums.delta, sums.full, sums.prod)[: 3 if new.is_prod else 2]:
-                    add(part, amounts)
-            self._table.write_sums(row, load, sums, self._capacity.get(row, {}))
+            self._write(row)
         self._dirty.clear()
 
-    def check(self) -> list[tuple[int, str]]:
-        """The rows and columns that differ from what writing them anew gives; they are right afterwards."""
-        self._sync()
-        count = min(self._table.size, 1 + max(self._reports, default=-1))
-        kept = {
-            name: np.array(getattr(self._table.rows(count), name))
-            for name in ("filter_used", "score_used", "prod_used")
-        }
-        self._dirty = set(range(count)) & self._reports.keys()
-        self._sync()
-        rows = self._table.rows(count)
+    def _write(self, row: int) -> None:
+        report = self._reports.get(row)
+        load = None if report is None else load_of_summary(*report)
+        sums = Sums({}, {}, {})
+        if report is not None:
+            summary = report[0]
+            add(sums.prod, {CPU: summary.prod_cpu_used_mcpu, MEMORY: summary.prod_memory_used_bytes})
+        for new in self._new.get(row, {}).values():
+            amounts = self._estimate(new)[0]
+            for part in (sums.delta, sums.full, sums.prod)[: 3 if new.is_prod else 2]:
+                add(part, amounts)
+        self._table.write_sums(row, load, sums, self._capacity.get(row, {}))
+
+    def check(self, rows: range) -> list[tuple[int, str]]:
+        """The rows, of these, and columns that differ from what writing them anew gives; they are right afterwards."""
+        heard = [row for row in rows if row in self._reports]
+        for row in heard:
+            if row in self._dirty:
+                self._dirty.discard(row)
+                self._write(row)
+        if not heard:
+            return []
+        names = ("filter_used", "score_used", "prod_used")
+        table = self._table.rows(self._table.size)
+        kept = {name: np.array(getattr(table, name)[heard]) for name in names}
+        for row in heard:
+            self._write(row)
         return [
-            (int(row), name)
+            (heard[int(at)], name)
             for name, old in kept.items()
-            for row in np.flatnonzero((getattr(rows, name) != old).any(1))
+            for at in np.flatnonzero((getattr(table, name)[heard] != old).any(1))
         ]
 
 

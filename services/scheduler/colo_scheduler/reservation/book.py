@@ -114,6 +114,10 @@ class ReservationBook:
         """Whether the attempt is among them."""
         return attempt in self._used_by
 
+    def names(self) -> tuple[str, ...]:
+        """The names of all reservations, the oldest first."""
+        return tuple(self._reservations)
+
     def rows(self) -> tuple[Reservation, ...]:
         """All reservations by name: with the ledger's placements, all that `load` needs."""
         return tuple(self._reservations[name] for name in sorted(self._reservations))
@@ -466,18 +470,31 @@ class ReservationBook:
         return (HoldChanged(name=name, node=placement.node, attempt=attempt_of(reservation)),)
 
     def check(self) -> None:
-        """Raise InvariantBroken unless the indexes agree and every place that is held is named."""
-        for name, reservation in self._reservations.items():
-            node = reservation.place.node if reservation.place else ""
-            is_on_node = name in self._on_node.get(node, ())
-            if is_on_node != (reservation.phase is Phase.AVAILABLE):
-                raise InvariantBroken(
-                    "a reservation is not where it says", reservation=name, phase=reservation.phase.value
-                )
-            if reservation.phase is Phase.AVAILABLE and reservation.spec.allocate_once and self._owners[name]:
-                raise InvariantBroken("a reservation for one use is used and still held", reservation=name)
-            if self._timers.at(name) != self._due_ms(reservation):
-                raise InvariantBroken("a reservation has no timer", reservation=name)
-        used = {attempt: name for name, owners in self._owners.items() for attempt in owners}
-        if used != self._used_by:
-            raise InvariantBroken("owners and their reservations disagree", owners=used, used_by=self._used_by)
+        """`check_one` of all, and `check_sums`."""
+        for name in self._reservations:
+            self.check_one(name)
+        self.check_sums()
+
+    def check_one(self, name: str) -> int:
+        """Raise InvariantBroken unless the indexes agree with a reservation; how many own it. 0 for one that is gone."""
+        reservation = self._reservations.get(name)
+        if reservation is None:
+            return 0
+        node = reservation.place.node if reservation.place else ""
+        is_on_node = name in self._on_node.get(node, ())
+        if is_on_node != (reservation.phase is Phase.AVAILABLE):
+            raise InvariantBroken("a reservation is not where it says", reservation=name, phase=reservation.phase.value)
+        owners = self._owners.get(name, {})
+        if reservation.phase is Phase.AVAILABLE and reservation.spec.allocate_once and owners:
+            raise InvariantBroken("a reservation for one use is used and still held", reservation=name)
+        if self._timers.at(name) != self._due_ms(reservation):
+            raise InvariantBroken("a reservation has no timer", reservation=name)
+        if any(self._used_by.get(attempt) != name for attempt in owners):
+            raise InvariantBroken("owners and their reservations disagree", reservation=name)
+        return len(owners)
+
+    def check_sums(self) -> None:
+        """Raise InvariantBroken unless every use is of a reservation: with `check_one` of all, each of one and the right one."""
+        owners = sum([len(owners) for owners in self._owners.values()])
+        if owners != len(self._used_by) or not self._owners.keys() <= self._reservations.keys():
+            raise InvariantBroken("owners and their reservations disagree", owners=owners, used_by=len(self._used_by))

@@ -1,0 +1,112 @@
+"""Whether the scheduler's state keeps its promises: all of a small one at once, a large one piece by piece, in turn.
+
+A piece is some rows of nodes with all that is held there, some wants of the queue, some reservations. What is a sum over everything
+is kept by row as well, or is a sum of few numbers a row: the rows are compared piece by piece, and the sums whole.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from colo_common.model.audit import Audit
+from colo_common.model.invalid import InvariantBroken
+from colo_common.model.placement import ZoneShare
+from colo_scheduler.attempts import Held
+from colo_scheduler.cluster import Cluster
+from colo_scheduler.commit import importance_of_work
+from colo_scheduler.held_levels import Importance
+from colo_scheduler.ledger import Attempt
+from colo_scheduler.pool import PoolName, pool_of
+from colo_scheduler.queue import WantQueue
+from colo_scheduler.reservation.held_place import attempt_of
+from colo_scheduler.reservation.lifecycle import Phase
+from colo_scheduler.reserve import Reserve
+
+__all__ = ["CHECKED_AT_ONCE", "StateAudit"]
+
+CHECKED_AT_ONCE: Final = 600
+"""How much is checked in one call, in holds: about 4 ms."""
+# What other things cost, in holds. A node with CPUs or devices by number is looked at much more closely.
+_NODE: Final = 4
+_HOLDING: Final = 6
+_RESERVATION: Final = 4
+_ROWS_MOST: Final = 32
+_PIECE: Final = 150
+_SUMMED: Final = 20_000
+"""So many nodes or reservations are summed up in the time of a piece."""
+
+
+class StateAudit:
+    """Looks at all parts of the state together. `held`: every place that is held, by attempt."""
+
+    def __init__(self, cluster: Cluster, queue: WantQueue, held: Mapping[Attempt, Held], reserve: Reserve) -> None:
+        self._cluster = cluster
+        self._queue = queue
+        self._held = held
+        self._reserve = reserve
+        self._audit = Audit(self._pieces, CHECKED_AT_ONCE)
+
+    def check(self) -> None:
+        """Raise InvariantBroken unless free is allocatable less held, nothing is held twice, and nothing that is held waits."""
+        nodes = _NODE * len(self._cluster.nodes)
+        self._audit.check(nodes + len(self._held) + len(self._queue) + _RESERVATION * len(self._reserve.book))
+
+    def _pieces(self) -> Iterator[int]:
+        start, nodes = 0, self._cluster.nodes
+        self._check_sums()
+        yield _PIECE * (1 + len(nodes) // _SUMMED)
+        while start < len(nodes):
+            stop, cost = start, 0
+            while stop < len(nodes) and stop - start < _ROWS_MOST and cost < _PIECE:
+                cost += _NODE + len(nodes[stop].holds) + _HOLDING * len(nodes[stop].holdings)
+                stop += 1
+            self._cluster.check_rows(range(start, stop))
+            self._check_holds(range(start, stop))
+            yield cost
+            start = stop
+        yield from self._cluster.merits.check_jobs(nodes)
+        yield from self._queue.pieces()
+        yield from self._reservations()
+
+    def _check_holds(self, rows: range) -> None:
+        """What these nodes hold is held, there and with that importance, and does not wait."""
+        expected: dict[PoolName, list[tuple[int, Importance, tuple[ZoneShare, ...]]]] = {name: [] for name in PoolName}
+        for node in self._cluster.nodes[rows.start : rows.stop]:
+            for attempt, shares in node.holds.items():
+                held = self._held.get(attempt)
+                place = held.placement if held is not None else None
+                if place is None or place.node != node.name or place.zones != shares:
+                    raise InvariantBroken("a node holds what is not held there", node=node.name, attempt=attempt)
+                if attempt in self._queue:
+                    raise InvariantBroken("an attempt both waits and holds a place", node=node.name, attempt=attempt)
+                importance = importance_of_work(place)
+                if importance is not None:
+                    expected[pool_of(place.band)].append((node.row, importance, shares))
+        for name, levels in self._cluster.levels.items():
+            levels.check_rows(rows, expected[name])
+
+    def _check_sums(self) -> None:
+        """Everything that is held is in a node; when its holds are held there, too, each is in one and in the right one."""
+        in_nodes = sum([len(node.holds) for node in self._cluster.nodes])
+        if in_nodes != len(self._held):
+            raise InvariantBroken("a hold is not in its node", in_nodes=in_nodes, held=len(self._held))
+        for levels in self._cluster.levels.values():
+            levels.check_sums()
+
+    def _reservations(self) -> Iterator[int]:
+        """The book agrees with itself, and what is held of each reservation is what its owners leave."""
+        book = self._reserve.book
+        book.check_sums()
+        names = book.names()
+        yield 1 + _PIECE * len(names) // _SUMMED
+        cost = 0
+        for name in names:
+            cost += _RESERVATION + book.check_one(name)
+            found = book.find(name)
+            if found is not None and found.phase is Phase.AVAILABLE:
+                held = self._held.get(attempt_of(found))
+                if held is None or held.placement != self._reserve.places.placement(name):
+                    raise InvariantBroken("a reservation does not hold what its owners leave", reservation=name)
+            if cost >= _PIECE:
+                yield cost
+                cost = 0
+        yield 1 + cost
