@@ -12,6 +12,8 @@ from colo_common.model.reasons import SENTENCES, Reason
 __all__ = ["DEFAULT_QUEUE", "Queue", "QueueLimits", "quota_refusal", "validate_queues"]
 
 DEFAULT_QUEUE: Final = "default"
+# Counts of a queue are a report; nobody decides by them.
+QUEUE_SAID_EVERY_MS: Final = 250
 
 
 class QueueLimits(Struct, frozen=True, kw_only=True):
@@ -22,7 +24,7 @@ class QueueLimits(Struct, frozen=True, kw_only=True):
 
 
 class Queue(Struct, kw_only=True):
-    """A queue's counts. `said` is what QueueChanged said last."""
+    """A queue's counts. `said` is what QueueChanged said last, and `said_at_ms` when."""
 
     name: str
     limits: QueueLimits
@@ -30,6 +32,17 @@ class Queue(Struct, kw_only=True):
     running: int = 0
     jobs: int = 0
     said: tuple[int, int] = (0, 0)
+    said_at_ms: int = -QUEUE_SAID_EVERY_MS
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the counts are not those that were said."""
+        return self.said != (self.waiting, self.running)
+
+    @property
+    def due_ms(self) -> int:
+        """When a change may be said."""
+        return self.said_at_ms + QUEUE_SAID_EVERY_MS
 
 
 def quota_refusal(queue: Queue, replicas: int) -> Refusal | None:

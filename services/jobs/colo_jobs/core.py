@@ -100,10 +100,12 @@ class JobsCore:
                 assert_never(event)
 
     def deadline_ms(self) -> int | None:
-        """Now when something waits to be said together, else the next timer."""
-        if self._unsaid or self._fresh or self._ended.has_surplus or self._changed_queues():
+        """Now when something waits to be said together, else the next timer or when a queue's counts may be said again."""
+        if self._unsaid or self._fresh or self._ended.has_surplus:
             return self._now_ms
-        return self.index.timers.next_ms()
+        timer_ms = self.index.timers.next_ms()
+        dues_ms = [queue.due_ms for queue in self.index.queues.values() if queue.is_changed]
+        return min(dues_ms if timer_ms is None else [*dues_ms, timer_ms], default=None)
 
     def check(self) -> None:
         """Raise InvariantBroken when counts or lookups are not what the jobs say."""
@@ -241,14 +243,13 @@ class JobsCore:
         said = WantsSaid(wants=tuple(wants), submit_traces=tuple(traces))
         return [*publish_wants(wants, now_ms), said]
 
-    def _changed_queues(self) -> list[str]:
-        return [name for name, queue in self.index.queues.items() if queue.said != (queue.waiting, queue.running)]
-
     def _say_queues(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
-        for name in self._changed_queues():
-            queue = self.index.queues[name]
+        for name, queue in self.index.queues.items():
+            if not queue.is_changed or queue.due_ms > now_ms:
+                continue
             queue.said = (queue.waiting, queue.running)
+            queue.said_at_ms = now_ms
             fact = QueueChanged(
                 at_ms=now_ms,
                 queue=name,

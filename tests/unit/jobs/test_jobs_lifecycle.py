@@ -17,6 +17,7 @@ from colo_common.events.placement import PlacementRejected, PlacementsDecided, R
 from colo_common.events.requests import Refusal
 from colo_common.model.freshness import Freshness
 from colo_common.model.reasons import EndCause, Reason
+from colo_jobs.admission import QueueLimits
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.requeue import RetryPolicy
 from tests.support.jobs_world import JobsWorld, a_spec, a_task, stops_of, wants_of
@@ -49,6 +50,36 @@ def test_a_submitted_job_is_recorded_told_and_wanted(world: JobsWorld) -> None:
     assert wants_of(facts) == [("j1/main/0", 1), ("j1/main/1", 1), ("j1/main/2", 1)]
     assert only(facts, QueueChanged)[0].waiting == 3
     assert {kind for kind, _ in world.rows} == {"job", "job-spec", "replica-page"}
+
+
+def test_a_queue_s_counts_are_said_four_times_a_second_and_in_the_end_as_they_are(world: JobsWorld) -> None:
+    world.submit(a_spec(a_task(replicas=40)))
+    for index in range(40):
+        world.at(world.now_ms + 10)
+        world.run(f"j1/main/{index}")
+    world.at(world.now_ms + 1_000)
+    said = only([publish.fact for publish in world.published], QueueChanged)
+    assert [(fact.at_ms, fact.waiting, fact.running) for fact in said] == [
+        (1_000, 40, 0),
+        (1_250, 16, 24),
+        (1_500, 0, 40),
+    ]
+    assert world.core.deadline_ms() is None
+
+
+def test_each_queue_s_counts_are_said_by_themselves() -> None:
+    world = JobsWorld(JobsPolicy(queues={"default": QueueLimits(), "night": QueueLimits()}))
+    world.submit()
+    world.at(1_100)
+    world.submit(a_spec(queue="night"), job="j2")
+    world.submit(job="j3")
+    world.at(5_000)
+    said = only([publish.fact for publish in world.published], QueueChanged)
+    assert [(fact.queue, fact.at_ms, fact.waiting) for fact in said] == [
+        ("default", 1_000, 1),
+        ("night", 1_100, 1),
+        ("default", 1_250, 2),
+    ]
 
 
 def test_a_want_says_everything_that_a_decision_needs(world: JobsWorld) -> None:
@@ -86,7 +117,7 @@ def test_a_failure_waits_and_tries_again_until_no_retry_is_left(world: JobsWorld
         world.run(attempt=attempt)
         assert wants_of(world.feed(world.ended(attempt=attempt, code=1))) == []
         assert world.replica().state == "Backoff"
-        assert world.at(world.now_ms + wait_ms - 1) == []
+        assert {type(fact) for fact in world.at(world.now_ms + wait_ms - 1)} <= {QueueChanged}
         assert wants_of(world.at(world.now_ms + 1)) == [("j1/main/0", attempt + 1)]
     world.run(attempt=3)
     world.feed(world.ended(attempt=3, code=7))
@@ -266,6 +297,7 @@ def test_an_end_reported_by_a_lost_node_counts(world: JobsWorld) -> None:
     world.feed(world.freshness())
     world.feed(world.ended())
     assert world.state() == "Completed"
+    assert [type(fact) for fact in world.at(world.now_ms + 250)] == [QueueChanged]
     assert world.core.deadline_ms() is None
 
 
