@@ -31,8 +31,10 @@ def effects_of(turn: Turn) -> list[Effect]:
     if turn.is_changed:
         effects.append(_record(turn))
     effects.extend(_changes(turn))
-    effects.extend(_withdrawals(turn))
-    effects.extend(_stops(turn))
+    if turn.withdrawn:
+        effects.extend(_withdrawals(turn))
+    if turn.stops:
+        effects.extend(_stops(turn))
     return effects
 
 
@@ -94,7 +96,7 @@ def _changes(turn: Turn) -> Iterator[Publish]:
 
 def _replicas_changed(turn: Turn, moves: list[Move], number: int) -> Publish:
     job = turn.job
-    changes = tuple(
+    changes = [
         ReplicaChange(
             replica=job.name(move.index),
             attempt=move.attempt,
@@ -107,11 +109,11 @@ def _replicas_changed(turn: Turn, moves: list[Move], number: int) -> Publish:
             reason=move.reason,
         )
         for move in moves
-    )
+    ]
     # The page of the first is written with this, so its version is another one each time; `number` counts what is said of it.
     page = moves[0].index // PAGE_REPLICAS
     return Publish(
-        fact=ReplicasChanged(at_ms=turn.now_ms, job=job.id, changes=changes),
+        fact=ReplicasChanged(at_ms=turn.now_ms, job=job.id, changes=tuple(changes)),
         id=f"jobs:replicas:{page_id(job.id, page)}:{job.page_versions[page]}:{number}",
     )
 

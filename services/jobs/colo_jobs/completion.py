@@ -71,16 +71,20 @@ def _settle_task(turn: Turn, task: int) -> None:
     job = turn.job
     record = job.record.tasks[task]
     spec = job.spec.tasks[task]
-    if record.state == "Waiting" and job.counts[task]["Running"]:
+    counts = job.counts[task]
+    if record.state == "Waiting" and counts["Running"]:
         turn.fire_task(task, "replica_running")
     if record.state in ("Waiting", "Running"):
-        result = rule_result(counts_of(job, task), spec.min_succeeded, spec.max_failed)
+        # No rule holds before a replica has ended.
+        has_ends = counts["Succeeded"] or counts["Failed"] or counts["Stopped"]
+        result = rule_result(counts_of(job, task), spec.min_succeeded, spec.max_failed) if has_ends else ""
         if result and turn.fire_task(task, "rule_met"):
             record.result = result
             stop_replicas(turn, task, Reason.TASK_DONE)
-        elif record.state == "Running" and not job.counts[task]["Running"]:
+        elif record.state == "Running" and not counts["Running"]:
             turn.fire_task(task, "none_running")
-    _finish_task(turn, task)
+    if record.state == "Cleaning":
+        _finish_task(turn, task)
 
 
 def _finish_task(turn: Turn, task: int) -> None:

@@ -18,18 +18,19 @@ __all__ = ["HOLDING", "WAITING", "Job"]
 # States in which a replica wants capacity, and in which it holds some (or may).
 WAITING: Final = frozenset({"Pending", "Backoff"})
 HOLDING: Final = frozenset({"Assigned", "Starting", "Running", "Unknown", "Stopping"})
+_ENDED: Final = JOB.terminal
 
 
 class Job:
-    """Replicas are numbered from 0 over all tasks in order; `pages` hold them in that order.
+    """Replicas are numbered from 0 over all tasks in order; `pages` hold their records in that order, `records` all of them.
 
     `version` and `page_versions` are those of the rows as last written; `notes` say why replicas of a task wait and are not stored.
     `main_tasks` are indices of tasks whose success raises MainTaskEvent.
     """
 
     __slots__ = (
-        "_begins", "_prefixes", "_replicas", "_tasks", "counts", "id", "main_tasks", "notes", "page_versions", "pages",
-        "policies", "record", "spec", "story_seq", "version",
+        "_begins", "_prefixes", "_tasks", "counts", "id", "main_tasks", "notes", "page_versions", "pages", "policies", "record",
+        "records", "spec", "story_seq", "version",
     )  # fmt: skip
 
     def __init__(
@@ -54,7 +55,7 @@ class Job:
         self.notes: dict[int, str] = {}
         self.story_seq = next_seq((record.story, *(page.story for page in pages)))
         self._begins = tuple(accumulate((task.replicas for task in spec.tasks), initial=0))
-        self._replicas = [replica for page in pages for replica in page.replicas]
+        self.records = [replica for page in pages for replica in page.replicas]
         self._prefixes = tuple(f"{self.id}/{task.name}/" for task in spec.tasks)
         self._tasks = {task.name: number for number, task in enumerate(spec.tasks)}
         self.counts: list[dict[str, int]] = [dict.fromkeys(REPLICA.state_names, 0) for _ in spec.tasks]
@@ -77,7 +78,7 @@ class Job:
     @property
     def is_ended(self) -> bool:
         """Whether the job is in a state without a way out."""
-        return self.record.state in JOB.terminal
+        return self.record.state in _ENDED
 
     @property
     def size(self) -> int:
@@ -86,11 +87,11 @@ class Job:
 
     def replica(self, index: int) -> ReplicaRecord:
         """The replica of that number."""
-        return self._replicas[index]
+        return self.records[index]
 
     def replicas(self) -> Iterator[tuple[int, ReplicaRecord]]:
         """All replicas with their numbers, in order."""
-        return enumerate(self._replicas)
+        return enumerate(self.records)
 
     def task_of(self, index: int) -> int:
         """The number of the task that a replica belongs to."""
@@ -107,7 +108,7 @@ class Job:
     def name(self, index: int) -> str:
         """The replica's id "job/task/index"."""
         task = self.task_of(index)
-        return f"{self._prefixes[task]}{index - self._begins[task]}"
+        return f"{self._prefixes[task]}{index - self._begins[task]}" if task else f"{self._prefixes[0]}{index}"
 
     def index_of(self, task_name: str, member: int) -> int | None:
         """The number of the replica with that task and index, or None when the job has none."""
@@ -131,8 +132,8 @@ class Job:
 
     def move(self, index: int, state: str) -> None:
         """Set a replica's state and keep the counts."""
-        replica = self._replicas[index]
-        counts = self.counts[self.task_of(index)]
+        replica = self.records[index]
+        counts = self.counts[self.task_of(index)] if len(self.counts) > 1 else self.counts[0]
         counts[replica.state] -= 1
         counts[state] += 1
         replica.state = state
@@ -143,7 +144,7 @@ class Job:
 
     def check(self) -> None:
         """Raise InvariantBroken when counts, sizes or states contradict one another."""
-        if sum(len(page.replicas) for page in self.pages) != self.size or len(self._replicas) != self.size:
+        if sum(len(page.replicas) for page in self.pages) != self.size or len(self.records) != self.size:
             raise InvariantBroken("a job has not the replicas of its specification", job=self.id)
         again: list[dict[str, int]] = [dict.fromkeys(REPLICA.state_names, 0) for _ in self.spec.tasks]
         for index, replica in self.replicas():

@@ -35,13 +35,16 @@ PAGE_KIND: Final = "replica-page"
 # fits into one write of the store (500 rows), so a job is always stored whole or not at all.
 PAGE_REPLICAS: Final = 32
 
+# Of most jobs; an id is asked for at every write.
+_PAGE_NUMBERS: Final = tuple(f"/{page:04d}" for page in range(32))
+
 _SCHEMA: Final = 1
 # 1 had all lines of its story as sentences; such pages are read as well.
 _PAGE_SCHEMA: Final = 2
 _T = TypeVar("_T")
 
 
-class ReplicaRecord(Struct, kw_only=True, omit_defaults=True):
+class ReplicaRecord(Struct, kw_only=True, omit_defaults=True, gc=False):
     """One replica. A replica that was never placed is stored as {}.
 
     `attempt` fences: reports of a lower one are late. `due_ms` is the one timer that its state may have: the retry of Backoff,
@@ -65,14 +68,14 @@ class ReplicaRecord(Struct, kw_only=True, omit_defaults=True):
     avoid: tuple[tuple[str, int], ...] = ()
 
 
-class TaskRecord(Struct, kw_only=True, omit_defaults=True):
+class TaskRecord(Struct, kw_only=True, omit_defaults=True, gc=False):
     """One task. `result` is fixed when its rule is met or it is stopped: succeeded, failed or stopped."""
 
     state: str = TASK.initial
     result: str = ""
 
 
-class JobRecord(Struct, kw_only=True):
+class JobRecord(Struct, kw_only=True, gc=False):
     """The state of a job and its tasks. `submit_trace` is the trace id of the request that brought it."""
 
     job: str
@@ -85,7 +88,7 @@ class JobRecord(Struct, kw_only=True):
     schema: int = _SCHEMA
 
 
-class PageRecord(Struct, kw_only=True):
+class PageRecord(Struct, kw_only=True, gc=False):
     """Up to PAGE_REPLICAS consecutive replicas of a job, counted over its tasks in order, and what happened to them."""
 
     replicas: list[ReplicaRecord]
@@ -141,7 +144,7 @@ def page_count(replicas: int) -> int:
 
 def page_id(job: str, page: int) -> str:
     """The id of a page row; four digits keep a job's pages in order."""
-    return f"{job}/{page:04d}"
+    return job + _PAGE_NUMBERS[page] if page < len(_PAGE_NUMBERS) else f"{job}/{page:04d}"
 
 
 def _decoded(decoder: msgspec.json.Decoder[_T], value: bytes, kind: str, id_: str) -> _T:

@@ -199,7 +199,8 @@ def _place(turn: Turn, index: int, node: str, zones: tuple[int, ...]) -> None:
     replica.zones = zones
     replica.reason = ""
     turn.fire_replica(index, "place")
-    turn.job.notes.pop(turn.job.task_of(index), None)
+    if turn.job.notes:
+        turn.job.notes.pop(turn.job.task_of(index), None)
 
 
 def _come_back(turn: Turn, index: int) -> None:

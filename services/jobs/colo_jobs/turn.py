@@ -53,7 +53,7 @@ class Move(Struct, frozen=True, kw_only=True, gc=False):
     reason: Reason | None = None
 
 
-class Stop(Struct, frozen=True, kw_only=True):
+class Stop(Struct, frozen=True, kw_only=True, gc=False):
     """One attempt that a node has to stop. `trigger` makes the order's id another one than that of an earlier order."""
 
     index: int
@@ -150,12 +150,14 @@ class Turn:
     ) -> bool:
         """Move a replica along its table; False when the event was ignored or refused."""
         job = self.job
-        replica = job.replica(index)
+        replica = job.records[index]
         previous = replica.state
-        fired = self._fired(REPLICA, event, REPLICA.fire(previous, event, guards), previous, index)
-        if fired is None:
+        fired = REPLICA.fire(previous, event, guards)
+        if not isinstance(fired, Fired):
+            self._fired(REPLICA, event, fired, previous, index)
             return False
-        self.touch(index)
+        if index not in self.before:
+            self.touch(index)
         job.move(index, fired.state)
         attempt, node = replica.attempt, replica.node
         self.moves.append(
@@ -172,10 +174,10 @@ class Turn:
                 reason=reason,
             )
         )
-        why = _why(cause, exit_code, reason)
+        why = _why(cause, exit_code, reason) if cause is not None or reason is not None else ""
         page, member = divmod(index, PAGE_REPLICAS)
         moved = Moved(member, attempt, fired.transition_id, previous, node, why)
-        add_line(job.pages[page].story, PAGE_LINES, self._line(moved))
+        self._add(job.pages[page].story, PAGE_LINES, moved)
         return True
 
     def say(self, event: TaskEvent, task: str) -> None:
@@ -204,21 +206,20 @@ class Turn:
 
     def tell(self, what: str) -> None:
         """A line in the job's story."""
-        add_line(self.job.record.story, JOB_LINES, self._line(what))
+        self._add(self.job.record.story, JOB_LINES, what)
 
     def tell_of(self, index: int, what: str) -> None:
         """A line in the story of the replica's page. It is stored when the page is written next."""
-        add_line(self.job.pages[index // PAGE_REPLICAS].story, PAGE_LINES, self._line(what))
+        self._add(self.job.pages[index // PAGE_REPLICAS].story, PAGE_LINES, what)
 
-    def _line(self, what: str | Moved) -> Line:
-        line = Line(self.now_ms, self.job.story_seq, what)
+    def _add(self, story: list[Line], most: int, what: str | Moved) -> None:
+        add_line(story, most, Line(self.now_ms, self.job.story_seq, what))
         self.job.story_seq += 1
-        return line
 
     def _fired(self, machine: Machine, event: str, outcome: Outcome, state: str, index: int) -> Fired | None:
-        if isinstance(outcome, Fired):
-            return outcome
         match outcome:
+            case Fired():
+                return outcome
             case Ignored():
                 self.counters.ignored[machine.name] = self.counters.ignored.get(machine.name, 0) + 1
             case Refused(refusal=Refusal.GUARD):

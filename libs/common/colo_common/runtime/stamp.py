@@ -2,11 +2,12 @@
 
 import hashlib
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import ValidationError, msgpack, structs
 
 from colo_common.events.effects import Publish
+from colo_common.events.fact import Fact
 from colo_common.events.registry import event_of, subject_of
 from colo_common.events.service import DeadLettered
 from colo_common.events.wire import decode, encode, headers_of
@@ -25,6 +26,13 @@ _ENCODER: Final = msgpack.Encoder()
 _DECODER: Final = msgpack.Decoder(tuple[_Kept | Outgoing, ...])
 
 
+class _Kind(NamedTuple):
+    """What all messages of one type have in common; `subject` is empty where it names a node."""
+
+    durable: bool
+    subject: str
+
+
 class Stamp:
     """Numbers and dates the messages of one start of one service."""
 
@@ -33,29 +41,36 @@ class Stamp:
         self.boot_id = boot_id
         self._clock = clock
         self._seq = 0
+        self._kinds: dict[type[Fact], _Kind] = {}
 
     def outgoing(self, publish: Publish) -> Outgoing:
         """The message of an effect. `at_ms` is kept where the core set it. Raises KeyError for a type that is not registered."""
         self._seq += 1
-        row = event_of(type(publish.fact))
+        said = publish.fact
+        kind = self._kinds.get(type(said)) or self._kind_of(type(said))
         fact = structs.replace(
-            publish.fact,
-            at_ms=publish.fact.at_ms or self._clock.now_ms(),
+            said,
+            at_ms=said.at_ms or self._clock.now_ms(),
             producer=self._service,
             boot_id=self.boot_id,
             seq=self._seq,
             sent_us=self._clock.wall_us(),
         )
-        durable = row.stream is not None
         # Every durable message has an id, so that one that is sent again from the outbox or after a lost answer is dropped.
-        msg_id = _header_text(publish.id) or (f"{self._service}:{self.boot_id}:{self._seq}" if durable else "")
+        msg_id = _header_text(publish.id) or (f"{self._service}:{self.boot_id}:{self._seq}" if kind.durable else "")
         return Outgoing(
-            subject=subject_of(fact),
+            subject=kind.subject or subject_of(fact),
             data=encode(fact),
-            durable=durable,
+            durable=kind.durable,
             msg_id=msg_id,
             headers=headers_of(fact, msg_id, publish.traceparent),
         )
+
+    def _kind_of(self, body: type[Fact]) -> _Kind:
+        row = event_of(body)
+        subject = "" if row.subject.parameters else row.subject.of()
+        kind = self._kinds[body] = _Kind(row.stream is not None, subject)
+        return kind
 
     def dead_letter(self, subject: str, reason: str, payload: bytes) -> Outgoing:
         """The message that says that another one could not be decoded or handled."""
