@@ -33,7 +33,11 @@ class Core(Protocol):
         ...
 
     def check(self) -> None:
-        """Raise InvariantBroken when the state breaks a promise."""
+        """Raise InvariantBroken when the state breaks a promise. May be called after any event, and is called again and again.
+
+        A call takes a few milliseconds at most, whatever the size of the state: a small state is checked whole, of a large one each
+        call checks a part, all parts in turn (`colo_common.model.audit`).
+        """
         ...
 
 

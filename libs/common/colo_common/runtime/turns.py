@@ -27,8 +27,9 @@ __all__ = ["Turns", "outbox_kind", "outbox_removal"]
 
 # Results of effects lead to effects; what is left after so many rounds goes on in the next turn.
 _ROUNDS_MOST: Final = 16
-_CHECK_EVERY_S: Final = 10.0
-# A check that looks at much comes seldom enough to take no larger share of the time than this.
+_CHECK_EVERY_S: Final = 0.5
+# A check that looks at much comes seldom enough to take no larger share of the time than this. One call is short (`Core.check`),
+# and a state of 5,000 nodes has been gone through after a minute or two.
 _CHECK_SHARE: Final = 0.005
 
 
