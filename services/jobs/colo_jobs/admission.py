@@ -9,11 +9,13 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_rules import check_name
 from colo_common.model.reasons import SENTENCES, Reason
 
-__all__ = ["DEFAULT_QUEUE", "Queue", "QueueLimits", "quota_refusal", "validate_queues"]
+__all__ = ["DEFAULT_QUEUE", "UNSAID", "Queue", "QueueLimits", "quota_refusal", "validate_queues"]
 
 DEFAULT_QUEUE: Final = "default"
 # Counts of a queue are a report; nobody decides by them.
 QUEUE_SAID_EVERY_MS: Final = 250
+#: No counts are these: what a queue is set to whose counts have to be said, whatever they are.
+UNSAID: Final = (-1, -1)
 
 
 class QueueLimits(Struct, frozen=True, kw_only=True):

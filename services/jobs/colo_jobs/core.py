@@ -1,7 +1,8 @@
 """The jobs core: the business of work. It hears submissions and what became of replicas, and says what wants a place."""
 
 from collections.abc import Callable
-from typing import assert_never
+from functools import lru_cache
+from typing import TypeVar, assert_never
 
 from colo_common.events.effects import Asked, Conflict, Effect, Publish, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
@@ -11,9 +12,10 @@ from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
 from colo_common.events.requests import CancelJob
 from colo_common.events.subjects import encode_node
-from colo_common.model.placement import attempt_key
+from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.reasons import Reason
 from colo_jobs import replicas
+from colo_jobs.admission import UNSAID
 from colo_jobs.announce import deletion, effects_of
 from colo_jobs.answers import Answers
 from colo_jobs.completion import settle
@@ -48,6 +50,11 @@ Event = (
 _ROW_KINDS = frozenset({"job", "job-spec", "replica-page"})
 # An orphan's own grace is not known any more.
 _ORPHAN_GRACE_MS = 10_000
+# The same nodes are named again and again.
+_check_node = lru_cache(maxsize=65_536)(encode_node)
+
+# What a node tells of one replica.
+_Told = TypeVar("_Told", ReplicaStarted, ReplicaEnded, PlacementRefused)
 
 
 class JobsCore:
@@ -75,11 +82,11 @@ class JobsCore:
             case PlacementsDecided():
                 return self._placed(event, now_ms)
             case ReplicaStarted():
-                return self._of_replica(event, now_ms, lambda turn, index: replicas.on_started(turn, index, event))
+                return self._of_replica(event, now_ms, replicas.on_started)
             case ReplicaEnded():
-                return self._of_replica(event, now_ms, lambda turn, index: replicas.on_ended(turn, index, event))
+                return self._of_replica(event, now_ms, replicas.on_ended)
             case PlacementRefused():
-                return self._of_replica(event, now_ms, lambda turn, index: replicas.on_refused(turn, index, event))
+                return self._of_replica(event, now_ms, replicas.on_refused)
             case PlacementRejected():
                 return self._rejected(event, now_ms)
             case FreshnessChanged():
@@ -123,9 +130,7 @@ class JobsCore:
         said[at:at] = effects
         return before + said + logs
 
-    def _of_replica(
-        self, fact: ReplicaStarted | ReplicaEnded | PlacementRefused, now_ms: int, react: Callable[[Turn, int], None]
-    ) -> list[Effect]:
+    def _of_replica(self, fact: _Told, now_ms: int, react: Callable[[Turn, int, _Told], None]) -> list[Effect]:
         found = self.index.find(fact.replica)
         if found is None:
             self.counters.unknown_replica += 1
@@ -134,12 +139,12 @@ class JobsCore:
             return []
         job, index = found
         turn = self._turn(job, now_ms)
-        react(turn, index)
+        react(turn, index, fact)
         return self._finish(turn)
 
     def _placed(self, event: PlacementsDecided, now_ms: int) -> list[Effect]:
         for placement in event.placements:
-            encode_node(placement.node)
+            _check_node(placement.node)
         found = [(placement, self.index.find(placement.replica)) for placement in event.placements]
         turns: dict[str, Turn] = {}
         for placement, place in found:
@@ -148,7 +153,7 @@ class JobsCore:
                 continue
             job, index = place
             turn = turns.get(job.id) or turns.setdefault(job.id, self._turn(job, now_ms))
-            zones = tuple(share.zone for share in placement.zones)
+            zones = _zones_of(placement)
             replicas.on_placed(turn, index, placement.attempt, placement.node, zones)
             if self.lost.is_lost(placement.node) and job.replica(index).node == placement.node:
                 replicas.on_node_lost(turn, index)
@@ -278,6 +283,8 @@ class JobsCore:
         if job.is_ended:
             self._ended.add(job)
         self._unsaid[job.id] = turn
+        if not turn.refused:
+            return []
         return [LogRefused(machine=m, state=s, event=e, story=story) for m, s, e, story in turn.refused]
 
     def _say_job(self, job: str) -> list[Effect]:
@@ -323,7 +330,11 @@ class JobsCore:
     def _load(self, event: RowsLoaded) -> list[Effect]:
         if self.index.jobs:
             return []
-        return self._take_in(jobs_of_rows(event.specs, event.jobs, event.pages))
+        loaded = jobs_of_rows(event.specs, event.jobs, event.pages)
+        # The last counts may not have been said before the end.
+        for job in loaded.jobs:
+            self.index.queue(job).said = UNSAID
+        return self._take_in(loaded)
 
     def _take_in(self, loaded: Loaded) -> list[Effect]:
         """Hold these jobs; what waits in them is said again, for nobody knows whether it was said before."""
@@ -337,3 +348,8 @@ class JobsCore:
         self.index.sort_waiting()
         self.counters.unreadable_rows += len(loaded.unreadable)
         return [LogUnreadable(why=why) for why in loaded.unreadable]
+
+
+def _zones_of(placement: Placement) -> tuple[int, ...]:
+    zones = placement.zones
+    return (zones[0].zone,) if len(zones) == 1 else tuple(share.zone for share in zones)

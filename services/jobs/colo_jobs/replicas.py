@@ -31,7 +31,7 @@ _AVOID_AFTER: Final = frozenset({EndCause.EVICTED, EndCause.START_FAILED})
 
 def on_placed(turn: Turn, index: int, attempt: int, node: str, zones: tuple[int, ...]) -> None:
     """The scheduler committed a place for this attempt. A place for one that is over is given back by stopping it there."""
-    replica = turn.job.replica(index)
+    replica = turn.job.records[index]
     if _is_over(replica, attempt):
         turn.counters.late += 1
         turn.stop(index, node, attempt, _why_over(replica, attempt), "placed")
@@ -50,7 +50,7 @@ def on_placed(turn: Turn, index: int, attempt: int, node: str, zones: tuple[int,
 
 def on_started(turn: Turn, index: int, fact: ReplicaStarted) -> None:
     """The attempt runs on the node. What should not run any more is stopped there."""
-    replica = turn.job.replica(index)
+    replica = turn.job.records[index]
     is_stopping = fact.attempt == replica.attempt and replica.state == "Stopping"
     if _is_over(replica, fact.attempt) or is_stopping:
         turn.counters.late += 1
@@ -74,7 +74,7 @@ def on_started(turn: Turn, index: int, fact: ReplicaStarted) -> None:
 
 def on_ended(turn: Turn, index: int, fact: ReplicaEnded) -> None:
     """The attempt holds nothing on the node any more."""
-    replica = turn.job.replica(index)
+    replica = turn.job.records[index]
     if fact.attempt > replica.attempt:
         turn.counters.future += 1
         return
@@ -93,7 +93,7 @@ def on_ended(turn: Turn, index: int, fact: ReplicaEnded) -> None:
 
 def on_refused(turn: Turn, index: int, fact: PlacementRefused) -> None:
     """The node did not start the attempt: a failure of the replica when its command cannot run, else the node's."""
-    replica = turn.job.replica(index)
+    replica = turn.job.records[index]
     if fact.attempt > replica.attempt:
         turn.counters.future += 1
         return
@@ -115,7 +115,7 @@ def on_refused(turn: Turn, index: int, fact: PlacementRefused) -> None:
 
 def on_node_lost(turn: Turn, index: int) -> None:
     """Nothing is heard of the replica's node: what was not started yet is placed anew, what runs is waited for."""
-    replica = turn.job.replica(index)
+    replica = turn.job.records[index]
     match replica.state:
         case "Assigned":
             _fence(turn, index)
@@ -132,7 +132,7 @@ def on_node_lost(turn: Turn, index: int) -> None:
 
 def on_node_back(turn: Turn, index: int) -> None:
     """The node is heard again. A replica that it did not name when it recovered stays unknown."""
-    replica = turn.job.replica(index)
+    replica = turn.job.records[index]
     if replica.missing:
         return
     if replica.state == "Unknown":
@@ -147,7 +147,7 @@ def on_missing(turn: Turn, index: int, at_ms: int) -> None:
     An attempt that was started after that is not meant: the two facts came in the other order. Neither is one that was
     only placed: its order may still lie on the bus.
     """
-    replica = turn.job.replica(index)
+    replica = turn.job.records[index]
     if replica.missing or replica.state not in ("Starting", "Running", "Unknown", "Stopping"):
         return
     if replica.started_at_ms >= at_ms:
@@ -159,7 +159,7 @@ def on_missing(turn: Turn, index: int, at_ms: int) -> None:
 
 def on_still_running(turn: Turn, index: int, attempt: int, node: str, trigger: str) -> None:
     """An executor that recovered runs this attempt: good if it is the present one and wanted, else it is stopped."""
-    replica = turn.job.replica(index)
+    replica = turn.job.records[index]
     if attempt > replica.attempt:
         turn.counters.future += 1
     elif attempt < replica.attempt or replica.state in ("Stopping", "Backoff") or replica.state in REPLICA.terminal:
@@ -170,7 +170,7 @@ def on_still_running(turn: Turn, index: int, attempt: int, node: str, trigger: s
 
 def on_due(turn: Turn, index: int) -> None:
     """The replica's timer has come."""
-    replica = turn.job.replica(index)
+    replica = turn.job.records[index]
     turn.touch(index)
     replica.due_ms = 0
     match replica.state:
@@ -194,7 +194,7 @@ def on_due(turn: Turn, index: int) -> None:
 
 def _place(turn: Turn, index: int, node: str, zones: tuple[int, ...]) -> None:
     turn.touch(index)
-    replica = turn.job.replica(index)
+    replica = turn.job.records[index]
     replica.node = node
     replica.zones = zones
     replica.reason = ""
@@ -205,15 +205,16 @@ def _place(turn: Turn, index: int, node: str, zones: tuple[int, ...]) -> None:
 
 def _come_back(turn: Turn, index: int) -> None:
     if turn.fire_replica(index, "node_back"):
-        replica = turn.job.replica(index)
+        replica = turn.job.records[index]
         replica.due_ms = 0
         replica.missing = False
 
 
 def _end(turn: Turn, index: int, cause: EndCause, exit_code: int, reason: Reason | None) -> None:
-    replica = turn.job.replica(index)
+    replica = turn.job.records[index]
     is_well = cause is EndCause.EXITED and exit_code == 0
-    has_retry = not is_counted(cause) or replica.retries < turn.job.task_spec(index).max_retry
+    # What ended well needs no retry, whether it has one or not.
+    has_retry = not is_well and (not is_counted(cause) or replica.retries < turn.job.task_spec(index).max_retry)
     guards = {"zero": is_well, "retry": has_retry}
     if not turn.fire_replica(index, "exit", guards, cause=cause, exit_code=exit_code, reason=reason):
         return
@@ -242,7 +243,7 @@ def _end(turn: Turn, index: int, cause: EndCause, exit_code: int, reason: Reason
 
 
 def _end_stopping(turn: Turn, index: int, cause: EndCause, exit_code: int | None, reason: Reason | None) -> None:
-    replica = turn.job.replica(index)
+    replica = turn.job.records[index]
     if cause is EndCause.EXITED:
         turn.fire_replica(
             index, "exit", {"zero": exit_code == 0, "retry": False}, cause=cause, exit_code=exit_code, reason=reason
@@ -269,7 +270,7 @@ def _retry(turn: Turn, index: int) -> None:
 
 def _next_attempt(turn: Turn, index: int) -> None:
     """The replica wants a place again, under a new attempt: whatever the old one still does is told apart by its number."""
-    replica = turn.job.replica(index)
+    replica = turn.job.records[index]
     replica.attempt += 1
     replica.node = ""
     replica.zones = ()
@@ -282,7 +283,7 @@ def _next_attempt(turn: Turn, index: int) -> None:
 
 def _fence(turn: Turn, index: int) -> None:
     """The attempt is given up: its place is free, and its node stops it when it hears of this."""
-    replica = turn.job.replica(index)
+    replica = turn.job.records[index]
     turn.withdraw(index, replica.attempt, Reason.NODE_LOST)
     turn.stop(index, replica.node, replica.attempt, Reason.NODE_LOST, "fenced")
 
@@ -293,7 +294,7 @@ def _avoid(turn: Turn, replica: ReplicaRecord, node: str) -> None:
 
 def _arm(turn: Turn, index: int, wait_ms: int | None) -> None:
     turn.touch(index)
-    turn.job.replica(index).due_ms = 0 if wait_ms is None else turn.now_ms + wait_ms
+    turn.job.records[index].due_ms = 0 if wait_ms is None else turn.now_ms + wait_ms
 
 
 def _is_over(replica: ReplicaRecord, attempt: int) -> bool:

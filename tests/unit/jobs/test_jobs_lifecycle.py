@@ -67,6 +67,14 @@ def test_a_queue_s_counts_are_said_four_times_a_second_and_in_the_end_as_they_ar
     assert world.core.deadline_ms() is None
 
 
+def test_counts_that_were_not_said_before_the_end_are_said_after_the_next_start(world: JobsWorld) -> None:
+    world.submit()
+    world.cancel()
+    assert [fact.waiting for fact in only([publish.fact for publish in world.published], QueueChanged)] == [1]
+    assert [(fact.waiting, fact.running) for fact in only(world.restart(), QueueChanged)] == [(0, 0)]
+    assert only(world.restart(), JobStateChanged) == []
+
+
 def test_each_queue_s_counts_are_said_by_themselves() -> None:
     world = JobsWorld(JobsPolicy(queues={"default": QueueLimits(), "night": QueueLimits()}))
     world.submit()
