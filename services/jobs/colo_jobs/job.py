@@ -19,6 +19,7 @@ __all__ = ["HOLDING", "WAITING", "Job"]
 WAITING: Final = frozenset({"Pending", "Backoff"})
 HOLDING: Final = frozenset({"Assigned", "Starting", "Running", "Unknown", "Stopping"})
 _ENDED: Final = JOB.terminal
+_NONE: Final = dict.fromkeys(REPLICA.state_names, 0)
 
 
 class Job:
@@ -58,9 +59,7 @@ class Job:
         self.records = [replica for page in pages for replica in page.replicas]
         self._prefixes = tuple(f"{self.id}/{task.name}/" for task in spec.tasks)
         self._tasks = {task.name: number for number, task in enumerate(spec.tasks)}
-        self.counts: list[dict[str, int]] = [dict.fromkeys(REPLICA.state_names, 0) for _ in spec.tasks]
-        for index, replica in self.replicas():
-            self.counts[self.task_of(index)][replica.state] += 1
+        self.counts: list[dict[str, int]] = [self._counted(task) for task in range(len(spec.tasks))]
 
     @classmethod
     def new(cls, job: str, spec: JobSpec, now_ms: int, submit_trace: str = "") -> "Job":
@@ -146,9 +145,8 @@ class Job:
         """Raise InvariantBroken when counts, sizes or states contradict one another."""
         if sum(len(page.replicas) for page in self.pages) != self.size or len(self.records) != self.size:
             raise InvariantBroken("a job has not the replicas of its specification", job=self.id)
-        again: list[dict[str, int]] = [dict.fromkeys(REPLICA.state_names, 0) for _ in self.spec.tasks]
+        again = [self._counted(task) for task in range(len(self.spec.tasks))]
         for index, replica in self.replicas():
-            again[self.task_of(index)][replica.state] += 1
             if replica.state in HOLDING and not replica.node:
                 raise InvariantBroken("a replica holds a place on no node", replica=self.name(index))
             if replica.state in ("Backoff", "Unknown") and not replica.due_ms:
@@ -159,3 +157,10 @@ class Job:
             raise InvariantBroken("an ended job has live replicas", job=self.id, state=self.record.state)
         if self.is_ended != (self.record.ended_at_ms is not None):
             raise InvariantBroken("only an ended job has an end", job=self.id, state=self.record.state)
+
+    def _counted(self, task: int) -> dict[str, int]:
+        """How many replicas of a task are in each state, by their records."""
+        counts = _NONE.copy()
+        for replica in self.records[self._begins[task] : self._begins[task + 1]]:
+            counts[replica.state] += 1
+        return counts

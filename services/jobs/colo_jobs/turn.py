@@ -66,6 +66,11 @@ class Stop(Struct, frozen=True, kw_only=True, gc=False):
 class Turn:
     """Fires the tables for one job. Nothing changes a state but `fire_job`, `fire_task` and `fire_replica`."""
 
+    __slots__ = (
+        "before", "counters", "dirty_pages", "is_job_dirty", "job", "moves", "now_ms", "policy", "refused", "said", "stops",
+        "wanted", "was_ended", "withdrawn",
+    )  # fmt: skip
+
     def __init__(self, job: Job, now_ms: int, counters: Counters, policy: RetryPolicy) -> None:
         self.job = job
         self.now_ms = now_ms

@@ -41,7 +41,7 @@ def want_of(job: Job, index: int, wall: WallTime, trace_ratio: float) -> Replica
     replica = job.replica(index)
     task = job.task_spec(index)
     name = job.name(index)
-    queued_at_ms = job.waits_since_ms(index)
+    queued_at_ms = replica.queued_at_ms or job.record.submitted_at_ms
     return ReplicaWant(
         replica=name,
         job=job.id,
@@ -65,7 +65,7 @@ def want_of(job: Job, index: int, wall: WallTime, trace_ratio: float) -> Replica
 def publish_wants(wants: Iterable[ReplicaWant], now_ms: int) -> Iterator[Publish]:
     """The messages for these wants, in order; a message's id follows from the attempts in it."""
     for batch in _batches(wants):
-        keys = ",".join(attempt_key(want.replica, want.attempt) for want in batch)
+        keys = ",".join([attempt_key(want.replica, want.attempt) for want in batch])
         digest = hashlib.sha256(keys.encode()).hexdigest()[:32]
         yield Publish(fact=ReplicasWanted(at_ms=now_ms, wants=batch), id=f"jobs:wanted:{digest}")
 
@@ -89,9 +89,10 @@ def _batches(wants: Iterable[ReplicaWant]) -> Iterator[tuple[ReplicaWant, ...]]:
 def _want_bytes(want: ReplicaWant, sizes: dict[int, int]) -> int:
     """About how long a want is as JSON. `sizes` remembers what the replicas of one task have in common."""
     run = id(want.run)
-    if run not in sizes:
-        sizes[run] = len(msgspec.json.encode(want.run))
-    return sizes[run] + _WANT_HEAD_BYTES + _AVOID_BYTES * len(want.avoid)
+    size_bytes = sizes.get(run)
+    if size_bytes is None:
+        size_bytes = sizes[run] = len(msgspec.json.encode(want.run)) + _WANT_HEAD_BYTES
+    return size_bytes + _AVOID_BYTES * len(want.avoid) if want.avoid else size_bytes
 
 
 class Snapshot:

@@ -8,7 +8,7 @@ from colo_common.events.requests import Refusal
 __all__ = ["Asked", "Conflict", "Effect", "Publish", "Record", "Reply", "Wake", "Write"]
 
 
-class Write(Struct, frozen=True, kw_only=True):
+class Write(Struct, frozen=True, kw_only=True, gc=False):
     """One versioned row. `expect` is the version it must have now (0: it must not exist). `value` None deletes it."""
 
     kind: str
@@ -17,13 +17,13 @@ class Write(Struct, frozen=True, kw_only=True):
     expect: int
 
 
-class Record(Struct, frozen=True, kw_only=True):
+class Record(Struct, frozen=True, kw_only=True, gc=False):
     """Rows to write together or not at all. A refused compare-and-set comes back as Conflict."""
 
     writes: tuple[Write, ...]
 
 
-class Publish(Struct, frozen=True, kw_only=True):
+class Publish(Struct, frozen=True, kw_only=True, gc=False):
     """A message to send. `id` is a function of input and state, so that the bus drops the copy that a replay makes."""
 
     fact: Fact

@@ -42,7 +42,7 @@ class JobStateChanged(Fact, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class ReplicaChange(Struct, frozen=True, kw_only=True):
+class ReplicaChange(Struct, frozen=True, kw_only=True, gc=False):
     """One move of one replica along the replica table. `cause`, `exit_code` and `node` are set where they apply."""
 
     replica: ReplicaName
@@ -63,7 +63,7 @@ class ReplicasChanged(Fact, frozen=True, kw_only=True):
     changes: tuple[ReplicaChange, ...]
 
 
-class ReplicaWant(Struct, frozen=True, kw_only=True):
+class ReplicaWant(Struct, frozen=True, kw_only=True, gc=False):
     """One replica that wants a place, with everything that a decision needs.
 
     `avoid` names nodes to leave out until the given moment (Unix ms): it was refused or evicted there.

@@ -138,7 +138,7 @@ def headers_of(fact: Fact, message_id: str, traceparent: str = "") -> dict[str, 
         "ce-time": _rfc3339(fact.sent_us),
         "content-type": "application/json",
     }
-    if trace_of(traceparent):
+    if traceparent and trace_of(traceparent):
         headers["traceparent"] = traceparent
     return headers
 

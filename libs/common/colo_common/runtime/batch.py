@@ -32,20 +32,25 @@ class Decision:
 
 def decision_from_effects(effects: Sequence[Effect], stamp: Stamp) -> Decision:
     """Sort the effects by what is done with them; order within each kind is kept."""
-    decision = Decision()
+    records: list[tuple[Write, ...]] = []
+    said_before: list[int] = []
+    own: list[Effect] = []
+    messages: list[Outgoing] = []
+    replies: list[tuple[str, bytes]] = []
+    refusals = 0
     for effect in effects:
         match effect:
-            case Record():
-                decision.records.append(effect.writes)
-                decision.said_before.append(len(decision.messages))
             case Publish():
-                decision.messages.append(stamp.outgoing(effect))
+                messages.append(stamp.outgoing(effect))
+            case Record():
+                records.append(effect.writes)
+                said_before.append(len(messages))
             case Reply():
-                decision.replies.append((effect.request, encode_reply(effect.body)))
-                decision.refusals += isinstance(effect.body, Refusal)
+                replies.append((effect.request, encode_reply(effect.body)))
+                refusals += isinstance(effect.body, Refusal)
             case Struct():
-                decision.own.append(effect)
-    return decision
+                own.append(effect)
+    return Decision(records, said_before, own, messages, replies, refusals)
 
 
 def parts_of(effects: Sequence[Effect]) -> list[Sequence[Effect]]:
@@ -54,6 +59,8 @@ def parts_of(effects: Sequence[Effect]) -> list[Sequence[Effect]]:
     What comes before the first Record goes with it; what follows one, up to the next, was said because of it.
     """
     at = [number for number, effect in enumerate(effects) if isinstance(effect, Record)][1:]
+    if not at:
+        return [effects]
     return [effects[begin:end] for begin, end in zip([0, *at], [*at, len(effects)], strict=True)]
 
 
