@@ -44,7 +44,8 @@ class Index:
         queue.jobs += not job.is_ended
         for index, replica in job.replicas():
             self._enter(job.id, index, replica.state, replica.node, queue)
-            self.timers.change(job.id, index, 0, replica.due_ms)
+            if replica.due_ms:
+                self.timers.change(job.id, index, 0, replica.due_ms)
 
     def detach(self, job: Job) -> None:
         """Forget a job and all that was known of its replicas."""
@@ -60,11 +61,16 @@ class Index:
         """Take over what a turn changed."""
         job = turn.job
         queue = self.queue(job)
-        queue.jobs -= job.is_ended and not turn.was_ended
+        if not turn.was_ended and job.is_ended:
+            queue.jobs -= 1
+        records = job.records
         for index, (state, node, due_ms) in turn.before.items():
-            replica = job.replica(index)
-            if state != replica.state or node != replica.node:
-                self._change(job.id, index, (state, node), (replica.state, replica.node), queue)
+            replica = records[index]
+            now, place = replica.state, replica.node
+            # One that goes on where it is moves nothing.
+            if node != place or (state != now and (state not in HOLDING or now not in HOLDING)):
+                self._leave(job.id, index, state, node, queue)
+                self._enter(job.id, index, now, place, queue)
             if due_ms != replica.due_ms:
                 self.timers.change(job.id, index, due_ms, replica.due_ms)
 
@@ -83,8 +89,10 @@ class Index:
         except ValueError as error:
             raise InvalidInput("replica", 'must be "job/task/index"', replica) from error
         job = self.jobs.get(job_id)
-        index = job.index_of(task, number) if job is not None else None
-        return (job, index) if job is not None and index is not None else None
+        if job is None:
+            return None
+        index = job.index_of(task, number)
+        return None if index is None else (job, index)
 
     def pending(self) -> Iterator[tuple[Job, int]]:
         """Every replica that wants a place now, in the order in which they began to wait."""
@@ -181,12 +189,6 @@ class Index:
         for name, queue in self.queues.items():
             if [queue.waiting, queue.running, queue.jobs] != counts[name]:
                 raise InvariantBroken("a queue's counts are not those of its jobs", queue=name, want=counts[name])
-
-    def _change(self, job: str, index: int, before: tuple[str, str], now: tuple[str, str], queue: Queue) -> None:
-        """A replica's state and node went from `before` to `now`. One that only goes on where it is moves nothing."""
-        if before[1] != now[1] or before[0] not in HOLDING or now[0] not in HOLDING:
-            self._leave(job, index, *before, queue)
-            self._enter(job, index, *now, queue)
 
     def _enter(self, job: str, index: int, state: str, node: str, queue: Queue) -> None:
         if state in WAITING:
