@@ -1,6 +1,6 @@
 """Bytes of every message: encode by type, decode by subject. What does not fit is InvalidInput naming subject and path."""
 
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, Final
 
@@ -31,6 +31,8 @@ _JSON: Final = msgspec.json.Encoder()
 _MSGPACK: Final = msgspec.msgpack.Encoder()
 # One entry a concrete subject: 27 event types of a few thousand nodes fit; beyond that the oldest are computed again.
 _SUBJECTS_REMEMBERED: Final = 65_536
+# One entry a type and a producer.
+_PRODUCERS_REMEMBERED: Final = 1_024
 
 _Decoder = msgspec.json.Decoder[Any] | msgspec.msgpack.Decoder[Any]
 
@@ -127,27 +129,27 @@ def headers_of(fact: Fact, message_id: str, traceparent: str = "") -> dict[str, 
 
     Text that is no W3C traceparent is left out: it may come from a message of somebody else.
     """
-    type_ = _header_type(type(fact))
-    if not type_:
+    common = _common_headers(type(fact), fact.producer)
+    if not common:
         return {}
-    headers = {
-        "ce-specversion": "1.0",
-        "ce-id": message_id or f"{fact.boot_id}-{fact.seq}",
-        "ce-type": type_,
-        "ce-source": f"/colo/{fact.producer}",
-        "ce-time": _rfc3339(fact.sent_us),
-        "content-type": "application/json",
-    }
+    headers = {**common, "ce-id": message_id or f"{fact.boot_id}-{fact.seq}", "ce-time": _rfc3339(fact.sent_us)}
     if traceparent and trace_of(traceparent):
         headers["traceparent"] = traceparent
     return headers
 
 
-@cache
-def _header_type(body: type[Fact]) -> str:
-    """The CloudEvents type; empty for telemetry, which has no headers."""
+@lru_cache(maxsize=_PRODUCERS_REMEMBERED)
+def _common_headers(body: type[Fact], producer: str) -> dict[str, str]:
+    """The headers that all messages of a type and a producer have in common; none for telemetry. Nobody changes them."""
     event = event_of(body)
-    return "" if event.subject.kind == "tlm" else event_type(event)
+    if event.subject.kind == "tlm":
+        return {}
+    return {
+        "ce-specversion": "1.0",
+        "ce-type": event_type(event),
+        "ce-source": f"/colo/{producer}",
+        "content-type": "application/json",
+    }
 
 
 def _candidates(subject: str) -> tuple[Event, ...]:
