@@ -15,7 +15,6 @@ __all__ = [
     "SHOWN_LINES",
     "Line",
     "Moved",
-    "add_line",
     "check_moves",
     "merged",
     "next_seq",
@@ -70,13 +69,6 @@ class Line(Struct, frozen=True, array_like=True, gc=False):
         """What happened, in at most 240 characters."""
         what = self.what if isinstance(self.what, str) else self.what.sentence(name)
         return what if len(what) <= _CHARACTERS else what[: _CHARACTERS - 3] + "..."
-
-
-def add_line(story: list[Line], most: int, line: Line) -> None:
-    """Append a line and forget the oldest above `most`; the first (how it began) always stays."""
-    story.append(line)
-    if len(story) > most:
-        del story[1 : len(story) - most + 1]
 
 
 def next_seq(stories: Iterable[list[Line]]) -> int:

@@ -13,7 +13,7 @@ from colo_jobs.job import Job
 from colo_jobs.policies import Action, TaskEvent
 from colo_jobs.records import PAGE_REPLICAS
 from colo_jobs.requeue import RetryPolicy
-from colo_jobs.story import JOB_LINES, PAGE_LINES, Line, Moved, add_line, tail
+from colo_jobs.story import JOB_LINES, PAGE_LINES, Line, Moved, tail
 
 __all__ = ["Counters", "Move", "Stop", "Turn"]
 
@@ -218,8 +218,12 @@ class Turn:
         self._add(self.job.pages[index // PAGE_REPLICAS].story, PAGE_LINES, what)
 
     def _add(self, story: list[Line], most: int, what: str | Moved) -> None:
-        add_line(story, most, Line(self.now_ms, self.job.story_seq, what))
-        self.job.story_seq += 1
+        """Append a line and forget the oldest above `most`; the first (how it began) always stays."""
+        job = self.job
+        story.append(Line(self.now_ms, job.story_seq, what))
+        job.story_seq += 1
+        if len(story) > most:
+            del story[1 : len(story) - most + 1]
 
     def _fired(self, machine: Machine, event: str, outcome: Outcome, state: str, index: int) -> Fired | None:
         match outcome:
