@@ -24,7 +24,7 @@ from colo_scheduler.reserve import Reserve
 __all__ = ["CHECKED_AT_ONCE", "StateAudit"]
 
 CHECKED_AT_ONCE: Final = 600
-"""How much is checked in one call, in holds: about 4 ms."""
+"""How much is checked in one call, in holds: 2 to 4 ms."""
 # What other things cost, in holds. A node with CPUs or devices by number is looked at much more closely.
 _NODE: Final = 4
 _HOLDING: Final = 6

@@ -29,6 +29,7 @@ from colo_common.model.reservation import ReservationSpec
 from colo_common.model.reservation_rules import check_reservation
 from colo_common.model.transitions import Fired
 from colo_scheduler.ledger import Attempt
+from colo_scheduler.reservation.agreement import check_agreement
 from colo_scheduler.reservation.expiry import is_over, last_ms
 from colo_scheduler.reservation.fit import Offer, fits_reservation, policies_conflict
 from colo_scheduler.reservation.held_place import (
@@ -477,20 +478,12 @@ class ReservationBook:
 
     def check_one(self, name: str) -> int:
         """Raise InvariantBroken unless the indexes agree with a reservation; how many own it. 0 for one that is gone."""
-        reservation = self._reservations.get(name)
-        if reservation is None:
+        found, owners = self._reservations.get(name), self._owners.get(name, {})
+        if found is None:
             return 0
-        node = reservation.place.node if reservation.place else ""
-        is_on_node = name in self._on_node.get(node, ())
-        if is_on_node != (reservation.phase is Phase.AVAILABLE):
-            raise InvariantBroken("a reservation is not where it says", reservation=name, phase=reservation.phase.value)
-        owners = self._owners.get(name, {})
-        if reservation.phase is Phase.AVAILABLE and reservation.spec.allocate_once and owners:
-            raise InvariantBroken("a reservation for one use is used and still held", reservation=name)
-        if self._timers.at(name) != self._due_ms(reservation):
-            raise InvariantBroken("a reservation has no timer", reservation=name)
-        if any(self._used_by.get(attempt) != name for attempt in owners):
-            raise InvariantBroken("owners and their reservations disagree", reservation=name)
+        node = found.place.node if found.place else ""
+        is_on_node, has_timer = name in self._on_node.get(node, ()), self._timers.at(name) == self._due_ms(found)
+        check_agreement(found, owners, self._used_by, is_on_node=is_on_node, has_timer=has_timer)
         return len(owners)
 
     def check_sums(self) -> None:
