@@ -179,7 +179,7 @@ class Turn:
                 reason=reason,
             )
         )
-        why = _why(cause, exit_code, reason) if cause is not None or reason is not None else ""
+        why = "" if cause is None and reason is None and exit_code is None else _why(cause, exit_code, reason)
         page, member = divmod(index, PAGE_REPLICAS)
         moved = Moved(member, attempt, fired.transition_id, previous, node, why)
         self._add(job.pages[page].story, PAGE_LINES, moved)

@@ -18,6 +18,7 @@ from colo_common.events.requests import Refusal
 from colo_common.model.freshness import Freshness
 from colo_common.model.reasons import EndCause, Reason
 from colo_jobs.admission import QueueLimits
+from colo_jobs.effects import LogRefused
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.requeue import RetryPolicy
 from tests.support.jobs_world import JobsWorld, a_spec, a_task, stops_of, wants_of
@@ -388,6 +389,14 @@ def test_a_second_place_for_the_same_attempt_is_refused_counted_and_told_with_th
     assert (world.replica().state, world.replica().node) == ("Running", "n1")
     assert world.core.counters.illegal == {("replica", "Running", "place"): 1}
     assert "Starting -> Running (ready on n1)" in world.own[-1].story  # type: ignore[attr-defined]
+
+
+def test_a_refusal_is_told_once_whatever_follows_in_the_same_batch(world: JobsWorld) -> None:
+    world.submit()
+    world.run()
+    world.feed(world.placed(node="n2"), world.placed(node="n3"), world.ended())
+    assert [effect.event for effect in world.own if isinstance(effect, LogRefused)] == ["place", "place"]
+    assert world.state() == "Completed"
 
 
 def test_what_runs_for_no_known_job_is_stopped(world: JobsWorld) -> None:
