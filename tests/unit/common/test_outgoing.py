@@ -1,11 +1,20 @@
-"""Several calls of the bus are under way at once: what follows them keeps its order, and a failed one waits for those before it."""
+"""Several calls of the bus are under way at once: what follows them keeps its order, and a failed one waits for those before it.
+
+Rows of the outbox go once their messages are stored, whatever the store makes of that.
+"""
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+from structlog.testing import capture_logs
 
 from colo_common.adapters.bus_memory import MemoryBus
-from colo_common.ports import Outgoing, Unavailable
+from colo_common.adapters.store_memory import MemoryStore
+from colo_common.events.effects import Write
+from colo_common.ports import Outgoing, Refused, Row, Store, Unavailable
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.outgoing import Parcel, Sender
 from colo_common.runtime.patience import Patience
@@ -80,3 +89,113 @@ def test_while_one_is_tried_again_no_further_call_begins() -> None:
     assert run_virtual(sent(bus, "abcdef")) == list("abcdef")
     assert bus.begun[:2] == list("ab")
     assert bus.begun.index("c") > max(number for number, name in enumerate(bus.begun) if name == "a")
+
+
+# ---------------------------------------------------------------- outbox
+
+
+class CountingStore(MemoryStore):
+    """Counts calls; `defect` is what a write raises that no store should."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes = 0
+        self.defect: Exception | None = None
+
+    async def write(self, writes: Sequence[Write]) -> None:
+        self.writes += 1
+        if self.defect is not None:
+            raise self.defect
+        await super().write(writes)
+
+    async def load(self, kind: str) -> tuple[Row, ...]:
+        """What is written while the rows come is not among them."""
+        rows = await super().load(kind)
+        await asyncio.sleep(1)
+        return rows
+
+
+def outbox(begin: int, end: int, value: bytes | None = None) -> list[Write]:
+    expect = 0 if value is not None else 1
+    return [Write(kind="outbox-test", id=f"{number:06d}", value=value, expect=expect) for number in range(begin, end)]
+
+
+@asynccontextmanager
+async def sending(store: Store, bus: MemoryBus | None = None) -> AsyncIterator[tuple[Sender, asyncio.Task[None]]]:
+    metrics = ServiceMetrics(Metrics(), "test")
+    patience = Patience("bus", random.Random(1), metrics.retries, asyncio.Event())
+    sender = Sender(bus or MemoryBus(), store, patience, metrics, lambda _request, _body: None)
+    task = asyncio.create_task(sender.run())
+    try:
+        yield sender, task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def test_a_store_that_was_away_is_asked_again_although_nothing_more_is_published() -> None:
+    async def story() -> None:
+        store = CountingStore()
+        await store.write(outbox(0, 3, b"row"))
+        async with sending(store) as (sender, _task):
+            store.fault = Unavailable("away")
+            sender.put(Parcel(outbox=outbox(0, 3)))
+            await asyncio.sleep(60)
+            store.fault = None
+            await asyncio.sleep(3)
+            assert await store.load("outbox-test") == ()
+
+    run_virtual(story())
+
+
+def test_a_store_that_refuses_removals_is_told_of_once_and_asked_now_and_then() -> None:
+    async def story() -> None:
+        store = CountingStore()
+        store.fault = Refused("out of memory")
+        with capture_logs() as lines:
+            async with sending(store) as (sender, _task):
+                for number in range(600):
+                    sender.put(Parcel(outbox=outbox(number, number + 1)))
+                    await asyncio.sleep(0.1)
+                assert store.writes <= 32
+                store.fault = None
+                await asyncio.sleep(5)
+        assert [line["event"] for line in lines] == ["outbox-kept", "outbox-cleared"]
+
+    run_virtual(story())
+
+
+def test_rows_that_another_instance_removed_are_forgotten_together() -> None:
+    async def story() -> None:
+        store = CountingStore()
+        await store.write(outbox(900, 901, b"row"))
+        async with sending(store) as (sender, _task):
+            sender.put(Parcel(outbox=outbox(0, 901)))
+            await asyncio.sleep(0.5)
+            # Recorded and published while the store is asked which rows are left.
+            await store.write(outbox(901, 902, b"row"))
+            sender.put(Parcel(outbox=outbox(901, 902)))
+            await asyncio.sleep(5)
+            assert await store.load("outbox-test") == ()
+        assert store.writes <= 6
+
+    run_virtual(story())
+
+
+def test_what_no_store_should_raise_ends_the_sender_and_who_waits_for_it() -> None:
+    async def story() -> None:
+        store = CountingStore()
+        store.defect = ValueError("a defect")
+        async with sending(store, SlowBus({"a": 3600.0})) as (sender, task):
+            sender.put(Parcel(outbox=outbox(0, 1)))
+            await asyncio.sleep(0.1)
+            for _ in range(10):
+                sender.put(a_parcel("a"))
+            async with asyncio.timeout(60):
+                await sender.room()
+            with pytest.raises(ValueError, match="a defect"):
+                await task
+            with pytest.raises(ValueError, match="a defect"):
+                await sender.drained()
+
+    run_virtual(story())

@@ -29,6 +29,8 @@ _FLIGHTS_MOST = 2
 _LOOK_AGAIN_S = 0.5
 # Rows of the outbox whose messages are stored are removed together: until then a crash publishes them again, which harms nobody.
 _CLEAR_EVERY_S = 0.25
+# So often it is tried again while the store does not let them go.
+_CLEAR_AGAIN_S = 2.0
 
 
 @dataclass(slots=True)
@@ -69,6 +71,8 @@ class Sender:
         self._changed = asyncio.Event()
         self._outbox_left: list[Write] = []
         self._clearing = asyncio.Lock()
+        self._is_kept = False
+        self._is_over = False
         self._log = structlog.get_logger(source="service")
 
     def put(self, parcel: Parcel) -> None:
@@ -85,34 +89,37 @@ class Sender:
 
     async def room(self) -> None:
         """Return when the core may go on: the backlog is short, or the bus is away and waiting would help nobody."""
-        while self._backlog > _BACKLOG_WANTED and not self._patience.problem:
+        while self._backlog > _BACKLOG_WANTED and not self._patience.problem and not self._is_over:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_AGAIN_S):
                     await self._next_change()
 
     async def drained(self) -> None:
-        """Return when everything is sent, and the outbox is empty if the store can be reached."""
-        while self._parcels or self._flights:
+        """Return when everything is sent, and the outbox is empty if the store can be reached. At once when `run` has ended."""
+        while (self._parcels or self._flights) and not self._is_over:
             await self._next_change()
         await self._clear_outbox()
 
     async def run(self) -> None:
-        """Send until cancelled. Raises GaveUp when the service leaves and the bus is away.
+        """Send until cancelled. Raises GaveUp when the service leaves and the bus is away, and what bus or store should not raise.
 
         Up to _FLIGHTS_MOST calls of the bus wait for their acknowledgements at once. They begin in order, what follows each is done
         in order, and one that failed is tried again only when all before it are done.
         """
         landing = asyncio.create_task(self._land())
-        landing.add_done_callback(lambda _task: self._note())
         clearing = asyncio.create_task(self._keep_clearing())
+        for task in (landing, clearing):
+            task.add_done_callback(lambda _task: self._note())
         try:
-            while not landing.done():
+            while not (landing.done() or clearing.done()):
                 if self._parcels and self._may_depart():
                     self._depart(self._take())
                 else:
                     await self._next_change()
-            landing.result()
+            (landing if landing.done() else clearing).result()
         finally:
+            self._is_over = True
+            self._note()
             tasks = [landing, clearing, *(flight for flight, _ in self._flights)]
             for task in tasks:
                 task.cancel()
@@ -213,29 +220,41 @@ class Sender:
         self._metrics.dropped.labels("backlog").inc(len(parcel.messages))
 
     async def _keep_clearing(self) -> None:
-        """Remove rows of what was published now and then, until cancelled. What fails is tried when more was published."""
+        """Remove rows of what was published now and then, until cancelled; what could not be removed after a while again."""
         while True:
-            await self._next_change()
-            if self._outbox_left:
-                await asyncio.sleep(_CLEAR_EVERY_S)
-                await self._clear_outbox()
+            while not self._outbox_left:
+                await self._next_change()
+            await asyncio.sleep(_CLEAR_AGAIN_S if self._is_kept else _CLEAR_EVERY_S)
+            await self._clear_outbox()
 
     async def _clear_outbox(self) -> None:
         """Remove rows of what was published; a row that stays is published again after a crash."""
         async with self._clearing:
             try:
                 while self._store is not None and self._outbox_left:
-                    rows = self._outbox_left[:ROWS_A_CALL]
-                    try:
-                        await self._store.write(rows)
-                    except StoreConflict as conflict:
-                        # Another instance that started meanwhile published and removed this one.
-                        self._outbox_left = [write for write in self._outbox_left if write.id != conflict.id]
-                    else:
-                        del self._outbox_left[: len(rows)]
+                    await self._remove(self._store, self._outbox_left[:ROWS_A_CALL])
             except PortError as error:
                 del self._outbox_left[:-_OUTBOX_LEFT_MOST]
-                self._log.info("outbox-kept", rows=len(self._outbox_left), error=str(error))
+                if not self._is_kept:
+                    self._log.warning("outbox-kept", rows=len(self._outbox_left), error=str(error))
+                self._is_kept = True
+            else:
+                if self._is_kept:
+                    self._log.info("outbox-cleared")
+                self._is_kept = False
+
+    async def _remove(self, store: Store, rows: Sequence[Write]) -> None:
+        """Remove the first of the rows that are left."""
+        try:
+            await store.write(rows)
+        except StoreConflict as conflict:
+            # Another instance that started meanwhile published and removed this one, or the answer to our own removal was lost.
+            # Seldom it is the only one. What is published while the rows are read is not looked for among them.
+            asked = {write.id for write in self._outbox_left}
+            gone = asked - {row.id for row in await store.load(conflict.kind)} | {conflict.id}
+            self._outbox_left = [write for write in self._outbox_left if write.id not in gone]
+        else:
+            del self._outbox_left[: len(rows)]
 
     def _note(self) -> None:
         self._metrics.outgoing_messages.set(self._backlog)
