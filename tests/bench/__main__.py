@@ -25,6 +25,7 @@ QUICK: Final[dict[str, tuple[str, ...]]] = {
     "jobs": ("--total", "1500"),
     "machine": ("--seconds", "600"),
     "overcommit": ("--quick",),
+    "placement": ("--jobs", "200"),
     "reflex": ("--rounds", "4"),
     "scheduler": ("--quick",),
 }
