@@ -31,6 +31,7 @@ from colo_scheduler.ledger import (
     encode_reservation,
 )
 from colo_scheduler.ledger_scripts import COMMIT, CONFIRM, FORGET, RELEASE
+from colo_scheduler.script_calls import Argument, ScriptCalls
 from colo_scheduler.shards import Fence
 
 __all__ = ["RedisLedger"]
@@ -46,6 +47,7 @@ class RedisLedger:
     def __init__(self, client: redis.asyncio.Redis, *, prefix: str = _PREFIX) -> None:
         self._client = client
         self._prefix = prefix
+        self._calls = ScriptCalls(client)
         self._commit = client.register_script(COMMIT)
         self._release = client.register_script(RELEASE)
         self._confirm = client.register_script(CONFIRM)
@@ -65,7 +67,7 @@ class RedisLedger:
         if not reserves:
             return ()
         named = " ".join(f"{shard} {fence}" for shard, fence in fences)
-        arguments: list[str | bytes | int] = [self._prefix, named, owner]
+        arguments: list[Argument] = [self._prefix, named, owner]
         for reserve in reserves:
             arguments += [reserve.node, reserve.expect, int(reserve.is_chained), len(reserve.reservations)]
             for reservation in reserve.reservations:
@@ -78,28 +80,18 @@ class RedisLedger:
         _check_count(attempts)
         if not attempts:
             return ()
-        arguments: list[str | bytes | int] = [self._prefix, _OVER_KEPT_S]
+        arguments: list[Argument] = [self._prefix, _OVER_KEPT_S]
         for attempt in attempts:
             arguments += attempt
-        raw: list[bytes] = await self._run(self._release, arguments, "release in the ledger")
+        nodes, counts = await self._run(self._release, arguments, "release in the ledger")
         gone: dict[str, list[Attempt]] = {}
-        for attempt, node in zip(attempts, raw, strict=True):
+        changes: dict[str, int] = {}
+        for attempt, node, count in zip(attempts, nodes, counts, strict=True):
             if node:
-                gone.setdefault(node.decode(), []).append(attempt)
-        if not gone:
-            return ()
-        names = sorted(gone)
-        try:
-            counts = await self._client.hmget(f"{self._prefix}:changes", names)
-        except REDIS_ERRORS as error:
-            # Everything was let go: counts that cannot be read do not take that back.
-            if not str(error).startswith("WRONGTYPE"):
-                raise redis_error(error, "read the ledger's changes") from error
-            counts = [_UNREADABLE] * len(names)
-        return tuple(
-            Released(node=name, changes=_count(count), attempts=tuple(gone[name]))
-            for name, count in zip(names, counts, strict=True)
-        )
+                name = node.decode()
+                gone.setdefault(name, []).append(attempt)
+                changes[name] = _count(count)
+        return tuple(Released(node=name, changes=changes[name], attempts=tuple(gone[name])) for name in sorted(gone))
 
     async def lease(self, owner: str, ttl_ms: int, shards: int) -> tuple[Fence, ...]:
         """See Ledger.lease. The owner's name has no spaces."""
@@ -175,12 +167,13 @@ class RedisLedger:
 
     async def close(self) -> None:
         """Close the connections."""
+        await self._calls.close()
         await self._client.aclose()
         await self._client.connection_pool.disconnect()
 
-    async def _run(self, script: Any, arguments: Sequence[str | bytes | int], doing: str) -> Any:
+    async def _run(self, script: Any, arguments: Sequence[Argument], doing: str) -> Any:
         try:
-            return await script(args=arguments)
+            return await self._calls.run(script, arguments)
         except REDIS_ERRORS as error:
             raise redis_error(error, doing) from error
 

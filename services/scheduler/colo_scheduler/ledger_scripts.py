@@ -121,7 +121,8 @@ return out
 """
 )
 
-# ARGV: prefix, seconds to remember, then replica and attempt of each. Answer: node ("" where nothing was held) of each.
+# ARGV: prefix, seconds to remember, then replica and attempt of each. Answer: node ("" where nothing was held) of each, and how
+# often that node's row was written, afterwards ("" where nothing is counted, "?" where it cannot be read).
 # Releasing only frees, so what cannot be read of a replica's newest attempts is replaced.
 RELEASE: Final = """
 local prefix, kept = ARGV[1], ARGV[2]
@@ -153,7 +154,13 @@ for at = 3, #ARGV, 2 do
   end
   out[#out + 1] = node or ''
 end
-return out
+local counts = {}
+for at, node in ipairs(out) do
+  -- Everything was let go: counts that cannot be read do not take that back.
+  local count = node ~= '' and redis.pcall('HGET', changed, node) or ''
+  counts[at] = type(count) == 'table' and '?' or count
+end
+return {out, counts}
 """
 
 # ARGV: prefix, then the names of attempts.
