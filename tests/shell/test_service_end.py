@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec import Struct
 
-from colo_common.events.effects import Effect
+from colo_common.events.effects import Effect, Write
 from colo_common.events.job import JobSubmitted, QueueChanged, ReplicasWithdrawn
 from colo_common.events.node import LeaseRenewed
 from colo_common.events.requests import CancelJob, Refusal
@@ -22,6 +22,7 @@ from tests.shell.told import (
     Local,
     Own,
     ToldCore,
+    ToldStore,
     World,
     changed,
     message,
@@ -91,6 +92,41 @@ def test_a_service_leaves_within_ten_seconds_although_an_effect_never_ends() -> 
             before_s = asyncio.get_running_loop().time()
         assert asyncio.get_running_loop().time() - before_s < 10
         assert world.lines == []
+
+    run_virtual(story())
+
+
+def test_a_defect_beside_the_core_ends_the_service_although_nothing_more_comes() -> None:
+    async def story() -> None:
+        gate = asyncio.Event()
+
+        async def perform(effect: Effect) -> Sequence[Struct]:
+            await gate.wait()
+            return []
+
+        class Broken(ToldStore):
+            async def write(self, writes: Sequence[Write]) -> None:
+                if writes[0].value is None:
+                    raise ValueError("a defect")
+                await super().write(writes)
+
+        world = World(
+            ToldCore(lambda event: [row("a"), changed()] if isinstance(event, ReplicasWithdrawn) else [Own()])
+        )
+        world.store = Broken(world.lines)
+        service = world.service([WITHDRAWN], perform=perform)
+        running = asyncio.ensure_future(service.run(world.stop))
+        await settled()
+        await world.bus.say(message(withdrawn()))
+        await settled()
+        # The sender meets the defect while the core is in a turn.
+        await service.inject(Local())
+        await asyncio.sleep(5)
+        assert not running.done()
+        gate.set()
+        with pytest.raises(ValueError, match="a defect"):
+            async with asyncio.timeout(60):
+                await running
 
     run_virtual(story())
 

@@ -137,6 +137,17 @@ def test_what_may_wait_is_handled_at_once_when_the_service_stops() -> None:
     run_virtual(story())
 
 
+def test_nothing_waits_so_long_that_it_comes_again_however_slow_the_clock() -> None:
+    async def story() -> None:
+        world = World()
+        async with world.running(world.service([Hearing(type=ReplicasWithdrawn, may_wait_ms=60_000)])):
+            await world.bus.say(message(withdrawn()))
+            await asyncio.sleep(2)
+            assert world.lines == ["ack evt.replica.withdrawn"]
+
+    run_virtual(story())
+
+
 def test_a_request_is_answered_after_what_it_led_to_is_recorded_and_published() -> None:
     world_lines: list[str] = []
 

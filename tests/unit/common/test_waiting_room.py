@@ -132,12 +132,12 @@ def test_what_may_wait_stands_behind_everything_until_it_is_overdue() -> None:
     run_virtual(story())
 
 
-def test_what_may_wait_counts_for_the_limit_and_does_not_wait_any_more_in_a_hurry() -> None:
+def test_what_may_wait_does_not_wait_any_more_in_a_hurry() -> None:
     async def story() -> None:
-        inbox = Inbox(2)
+        inbox = Inbox(3)
         await inbox.put(Local(Number(1)), may_wait_s=60)
         await inbox.put(Local(Number(2)), may_wait_s=60)
-        assert inbox.full
+        assert len(inbox) == 2
         assert await inbox.take(9, 0) == []
         taking = asyncio.ensure_future(inbox.take(9, None))
         await asyncio.sleep(1)
@@ -157,6 +157,38 @@ def test_an_interrupt_ends_a_take_although_something_lies_there_that_may_wait() 
         asyncio.get_running_loop().call_later(3, inbox.interrupt)
         assert await inbox.take(1, None) == []
         assert asyncio.get_running_loop().time() == pytest.approx(3)
+
+    run_virtual(story())
+
+
+def test_an_interrupt_that_comes_before_a_take_is_not_lost() -> None:
+    async def story() -> None:
+        inbox = Inbox(2)
+        inbox.interrupt()
+        assert await inbox.take(1, None) == []
+        # It counts for one take only, and one that had something to give has returned at once.
+        inbox.interrupt()
+        await inbox.put(Local(Number(1)))
+        assert numbers(list(await inbox.take(1, None))) == [1]
+        assert asyncio.get_running_loop().time() == pytest.approx(0)
+        assert await inbox.take(1, 5) == []
+        assert asyncio.get_running_loop().time() == pytest.approx(5)
+
+    run_virtual(story())
+
+
+def test_a_full_inbox_makes_what_may_wait_give_way() -> None:
+    async def story() -> None:
+        inbox = Inbox(2, enough=200)
+        taking = asyncio.ensure_future(inbox.take(9, None))
+        await inbox.put(Local(Number(1)), may_wait_s=60)
+        await asyncio.sleep(1)
+        await inbox.put(Local(Number(2)), may_wait_s=60)
+        assert inbox.full
+        await inbox.put(Local(Number(3)))
+        assert numbers(list(await taking)) == [1, 2]
+        assert asyncio.get_running_loop().time() == pytest.approx(1)
+        assert numbers(list(await inbox.take(9, None))) == [3]
 
     run_virtual(story())
 

@@ -42,14 +42,14 @@ Item = Heard | Question | Local
 class Inbox:
     """At most `limit` items; who brings more waits. It gives them in order of arrival, and last what may wait.
 
-    What may wait is given once its time is up, or as soon as `enough` of it is there, and even then only when nothing else is
-    there: a decision that somebody waits for never stands behind a row of reports. A part of it that is overdue by as long again
-    goes along with the others, so that it comes through at any load.
+    What may wait is given once its time is up, or as soon as `enough` of it is there or nothing more has room, and even then only
+    when nothing else is there: a decision that somebody waits for never stands behind a row of reports. A part of it that is overdue
+    by as long again goes along with the others, so that it comes through at any load.
     """
 
     def __init__(self, limit: int, enough: int = 200) -> None:
         self._limit = limit
-        self._enough = enough
+        self._enough = min(enough, limit)
         self._items: deque[Item] = deque()
         self._later: deque[Item] = deque()
         # When the first of `_later` is due, and when it goes along with others.
@@ -87,7 +87,7 @@ class Inbox:
             self._filled.set()
 
     def interrupt(self) -> None:
-        """Let a waiting `take` return at once, empty-handed if need be."""
+        """Let the `take` that waits, or the next one, return at once, empty-handed if need be."""
         self._is_interrupted = True
         self._filled.set()
 
@@ -100,12 +100,16 @@ class Inbox:
         self._filled.set()
 
     async def take(self, limit: int, timeout_s: float | None) -> list[Item]:
-        """Up to `limit` items, as soon as there are any that may not wait; none after the timeout or an interrupt."""
+        """Up to `limit` items, as soon as there are any that may not wait; none after the timeout or an interrupt.
+
+        As many again of what is overdue go along with them.
+        """
         if timeout_s is not None and timeout_s <= 0:
             if not self._items:
                 await asyncio.sleep(0)
-        elif not self._is_ripe() and not await self._ripens(timeout_s):
-            return []
+        elif not self._is_ripe():
+            await self._ripens(timeout_s)
+        self._is_interrupted = False
         taken = [self._items.popleft() for _ in range(min(limit, len(self._items)))]
         if self._later and (self._is_ripe() if not taken else asyncio.get_running_loop().time() >= self._overdue_s):
             taken += self._take_later(limit)
@@ -125,11 +129,10 @@ class Inbox:
             return True
         return bool(self._later) and asyncio.get_running_loop().time() >= self._due_s
 
-    async def _ripens(self, timeout_s: float | None) -> bool:
-        """Wait until there is something to take; False after the timeout or an interrupt."""
+    async def _ripens(self, timeout_s: float | None) -> None:
+        """Wait until there is something to take, for the timeout or until an interrupt."""
         end_s = inf if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
-        self._is_interrupted = False
-        while not self._is_ripe():
+        while not (self._is_interrupted or self._is_ripe()):
             until_s = min(end_s, self._due_s)
             self._filled.clear()
             try:
@@ -137,7 +140,4 @@ class Inbox:
                     await self._filled.wait()
             except TimeoutError:
                 if until_s == end_s:
-                    return False
-            if self._is_interrupted:
-                return False
-        return True
+                    return

@@ -27,6 +27,8 @@ _INBOX: Final = 2_000
 _DRAIN_S: Final = 8.0
 # After the time to drain, what still waits for a server gives up at once; an effect that does not is cancelled.
 _GRACE_S: Final = 1.0
+# In real time, whatever the clock: a message that is not acknowledged in time (`Source.ack_wait_s`) comes again.
+_WAIT_MOST_S: Final = 1.0
 _LEAVES: Final = "leaves, ask again"
 
 
@@ -182,7 +184,7 @@ class Service:
             return False
         self._loaded = True
         for source in sources_of(self.name, self._hears):
-            sink = self._intake.sink(source, self._clock.real_s(source.may_wait_ms))
+            sink = self._intake.sink(source, min(self._clock.real_s(source.may_wait_ms), _WAIT_MOST_S))
             self._listeners.append(self._spawn(self._bus.listen(source, sink)))
         if self._answers or self._discoverable:
             self._spawn(self._bus.answer(self.name, self._intake.answerers(self._answers)))
