@@ -56,9 +56,9 @@ class Hearing(Struct, frozen=True, kw_only=True):
     hearing goes on where the service stopped, from the first message at its first start; otherwise it begins now, and with
     `replay` it first gets the last message of each subject.
 
-    `may_wait_ms`, of the service's clock: what nobody waits for lies in the inbox so long (at most a real second), behind everything
-    else, so that many messages are handled, stored and answered at once. A report costs a fraction of what it does alone. What must
-    not overtake one another may wait equally long.
+    `may_wait_ms`, of the service's clock: what nobody waits for lies in the inbox so long (at most a real second), behind
+    everything else, so that many messages are handled, stored and answered at once. A report costs a fraction of what it does
+    alone. What had better not overtake one another may wait equally long.
     """
 
     type: _FactType

@@ -43,8 +43,8 @@ class Inbox:
     """At most `limit` items; who brings more waits. It gives them in order of arrival, and last what may wait.
 
     What may wait is given once its time is up, or as soon as `enough` of it is there or nothing more has room, and even then only
-    when nothing else is there: a decision that somebody waits for never stands behind a row of reports. A part of it that is overdue
-    by as long again goes along with the others, so that it comes through at any load.
+    when nothing else is there: a decision that somebody waits for never stands behind a row of reports. A part of it that is
+    overdue by as long again goes along with the others, so that it comes through at any load.
     """
 
     def __init__(self, limit: int, enough: int = 200) -> None:
