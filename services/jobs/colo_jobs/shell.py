@@ -32,10 +32,17 @@ __all__ = ["ANSWERS", "HEARS", "JobsShell", "jobs_service"]
 _WAIT_MS: Final = 25
 
 HEARS: Final = (
-    *(Hearing(type=heard) for heard in (PlacementRefused, NodeRecovered)),
+    # All of them equally long: a refusal does not overtake its decision, nor a node's recovery the ends that it reported before.
     *(
         Hearing(type=heard, may_wait_ms=_WAIT_MS)
-        for heard in (PlacementsDecided, PlacementRejected, ReplicaStarted, ReplicaEnded)
+        for heard in (
+            PlacementsDecided,
+            PlacementRejected,
+            PlacementRefused,
+            ReplicaStarted,
+            ReplicaEnded,
+            NodeRecovered,
+        )
     ),
     # Which nodes are lost is kept in memory only, and a placement on one of them may be heard after a restart.
     Hearing(type=FreshnessChanged, durable=False, replay=True),

@@ -68,7 +68,8 @@ HEARS: Final = (
     Hearing(type=ReplicaStarted, durable=False, may_wait_ms=_REPORTS_WAIT_MS),
     Hearing(type=ReplicaEnded, may_wait_ms=_REPORTS_WAIT_MS),
     Hearing(type=PlacementRefused),
-    Hearing(type=NodeRecovered),
+    # As long as the ends that a node reported before it: what has ended is not ordered again.
+    Hearing(type=NodeRecovered, may_wait_ms=_REPORTS_WAIT_MS),
 )
 # Where several schedulers share the work each hears of all wants and leaves those of other shards; what ended is heard by one of
 # them, whichever, for whoever releases it frees it in the ledger.
