@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 from msgspec import Struct
 
-from colo_common.events.effects import Effect, Write
+from colo_common.events.effects import Asked, Effect, Reply, Write
 from colo_common.events.job import JobSubmitted, QueueChanged, ReplicasWithdrawn
 from colo_common.events.node import LeaseRenewed
-from colo_common.events.requests import CancelJob, Refusal
+from colo_common.events.requests import CancelJob, JobAccepted, Refusal
 from colo_common.events.wire import decode_reply, encode_request
 from colo_common.ports import Unavailable
 from colo_common.runtime.ask import ask
@@ -162,6 +162,42 @@ def test_a_full_inbox_refuses_requests_and_holds_messages_back() -> None:
             gate.set()
             await settled(200)
             assert len([event for event in world.core.handled if isinstance(event, ReplicasWithdrawn)]) == 20
+
+    run_virtual(story())
+
+
+def test_a_row_of_reports_refuses_no_request() -> None:
+    async def story() -> None:
+        gate = asyncio.Event()
+
+        async def perform(effect: Effect) -> Sequence[Struct]:
+            await gate.wait()
+            return []
+
+        def react(event: Struct) -> Sequence[Effect]:
+            match event:
+                case Local():
+                    return [Own()]
+                case Asked(request=request):
+                    return [Reply(request=request, body=JobAccepted(job="a", state="s", version=1))]
+                case _:
+                    return []
+
+        world = World(ToldCore(react))
+        service = world.service(
+            [Hearing(type=ReplicasWithdrawn, may_wait_ms=50)], answers=[CancelJob], perform=perform, inbox=8
+        )
+        async with world.running(service):
+            await service.inject(Local())
+            await world.bus.say(*(message(withdrawn(f"j/t/{index}")) for index in range(20)))
+            await settled()
+            asking = asyncio.ensure_future(ask(world.bus, CancelJob(job="a")))
+            await settled()
+            gate.set()
+            assert isinstance(await asking, JobAccepted)
+            await asyncio.sleep(1)
+            kinds = [type(event).__name__ for event in world.core.handled]
+            assert kinds == ["Local", "Asked"] + 20 * ["ReplicasWithdrawn"]
 
     run_virtual(story())
 

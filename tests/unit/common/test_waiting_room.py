@@ -177,7 +177,7 @@ def test_an_interrupt_that_comes_before_a_take_is_not_lost() -> None:
     run_virtual(story())
 
 
-def test_a_full_inbox_makes_what_may_wait_give_way() -> None:
+def test_an_inbox_without_room_for_more_makes_what_may_wait_give_way() -> None:
     async def story() -> None:
         inbox = Inbox(2, enough=200)
         taking = asyncio.ensure_future(inbox.take(9, None))
@@ -189,6 +189,24 @@ def test_a_full_inbox_makes_what_may_wait_give_way() -> None:
         assert numbers(list(await taking)) == [1, 2]
         assert asyncio.get_running_loop().time() == pytest.approx(1)
         assert numbers(list(await inbox.take(9, None))) == [3]
+
+    run_virtual(story())
+
+
+def test_what_may_wait_leaves_room_for_what_may_not() -> None:
+    async def story() -> None:
+        inbox = Inbox(8)
+        for value in range(6):
+            await inbox.put(Local(Number(value)), may_wait_s=60)
+        seventh = asyncio.ensure_future(inbox.put(Local(Number(6)), may_wait_s=60))
+        await asyncio.sleep(1)
+        assert not seventh.done()
+        assert not inbox.full
+        await inbox.put(Local(Number(10)))
+        assert numbers(list(await inbox.take(9, None))) == [10]
+        assert numbers(list(await inbox.take(9, None))) == [0, 1, 2, 3, 4, 5]
+        await seventh
+        assert asyncio.get_running_loop().time() == pytest.approx(1)
 
     run_virtual(story())
 

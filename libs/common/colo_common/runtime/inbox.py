@@ -44,12 +44,13 @@ class Inbox:
 
     What may wait is given once its time is up, or as soon as `enough` of it is there or nothing more has room, and even then only
     when nothing else is there: a decision that somebody waits for never stands behind a row of reports. A part of it that is
-    overdue by as long again goes along with the others, so that it comes through at any load.
+    overdue by as long again goes along with the others, so that it comes through at any load. A quarter of the room is not for it.
     """
 
     def __init__(self, limit: int, enough: int = 200) -> None:
         self._limit = limit
-        self._enough = min(enough, limit)
+        self._later_limit = max(1, limit - limit // 4)
+        self._enough = min(enough, self._later_limit)
         self._items: deque[Item] = deque()
         self._later: deque[Item] = deque()
         # When the first of `_later` is due, and when it goes along with others.
@@ -66,12 +67,12 @@ class Inbox:
 
     @property
     def full(self) -> bool:
-        """Whether the next `put` would wait."""
+        """Whether the next `put` of what may not wait would wait."""
         return len(self) >= self._limit
 
     async def put(self, item: Item, may_wait_s: float = 0.0) -> None:
         """Add at the end, as soon as there is room. `may_wait_s`: it may lie so long."""
-        while self.full:
+        while self.full or (may_wait_s > 0 and len(self._later) >= self._later_limit):
             self._room.clear()
             await self._room.wait()
         if may_wait_s <= 0 or self._is_hurried:
