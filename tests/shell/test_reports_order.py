@@ -5,17 +5,21 @@ import asyncio
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.fact import Fact
 from colo_common.events.job import ReplicasChanged, ReplicasWanted, StopReplicas
+from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import ApplyPlacements, PlacementsDecided
 from colo_common.events.requests import SubmitJob
+from colo_common.model.freshness import Freshness
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.runtime.ask import ask
 from tests.shell.test_jobs_shell import House as JobsHouse
 from tests.shell.test_scheduler_shell import House as SchedulerHouse
 from tests.shell.test_scheduler_shell import a_cluster
-from tests.support.builders import a_placement
+from tests.support.builders import GIB, a_placement
 from tests.support.jobs_world import a_spec, a_task
-from tests.support.scheduler_story import a_want
+from tests.support.scheduler_story import a_want, an_allocatable
 from tests.support.vloop import run_virtual
+
+FRESH, STALE = Freshness.FRESH, Freshness.STALE
 
 # From one report to the next: shorter than reports may wait.
 _NEXT_S = 0.005
@@ -77,5 +81,25 @@ def test_what_ended_before_its_executor_came_back_is_not_ordered_again() -> None
                 NodeRecovered(node="n1", running=()),
             )
             assert len(house.said(ApplyPlacements)) == 1
+
+    run_virtual(story())
+
+
+def test_a_node_that_is_heard_again_gives_what_is_promised_now() -> None:
+    async def story() -> None:
+        async with SchedulerHouse() as house:
+            await a_cluster(house)
+            now_ms = house.clock.now_ms()
+            await house.say(
+                FreshnessChanged(at_ms=now_ms, node="n1", freshness=STALE, previous=FRESH, sample_seq=1, age_ms=0)
+            )
+            await house.say(ReplicasWanted(wants=(a_want("j/t/0", mcpu=2000),)))
+            assert house.said(PlacementsDecided) == []
+            now_ms = house.clock.now_ms()
+            await house.say(
+                FreshnessChanged(at_ms=now_ms, node="n1", freshness=FRESH, previous=STALE, sample_seq=2, age_ms=0),
+                an_allocatable("n1", [(1000, 8 * GIB)], at_ms=now_ms),
+            )
+            assert house.said(PlacementsDecided) == []
 
     run_virtual(story())

@@ -61,7 +61,8 @@ _REPORTS_WAIT_MS: Final = 25
 HEARS: Final = (
     Hearing(type=NodeTopologyReported, durable=False, replay=True, may_wait_ms=_FACTS_WAIT_MS),
     Hearing(type=AllocatableChanged, durable=False, replay=True, may_wait_ms=_FACTS_WAIT_MS),
-    Hearing(type=FreshnessChanged, durable=False, replay=True),
+    # As long as the promise that is said with it: a node that is heard again is not to give what it was good for before.
+    Hearing(type=FreshnessChanged, durable=False, replay=True, may_wait_ms=_FACTS_WAIT_MS),
     Hearing(type=ReplicasWanted),
     Hearing(type=ReplicasWithdrawn),
     # One that is missed leaves its hold unconfirmed: the order is sent once more at the next start, and nothing else comes of it.
