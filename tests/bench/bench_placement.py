@@ -4,10 +4,11 @@ Run: python -m tests.bench placement [--nodes 5000] [--replicas 10] [--jobs 600]
 
 Each turn takes in what the bus would bring: one job of equal replicas that wants places, the starts and the ends of as many
 replicas of other jobs, as their nodes tell them one by one, and what the scheduler itself said of released places, which it
-hears as all others do. Then the core is woken, and the shell does what it asks of the ledger. `encode` is what the generic shell
-does with everything that is said: stamp, subject, bytes, headers. `ledger` is the shell's part and the ledger in memory, which
-stands for another process and is not counted in the whole; with --redis it is the client of a real server, which is counted, and
-still no more than this process's own CPU time. At most --open jobs are on their way at a time; the best of several rounds is told.
+hears as all others do; no trace is sampled. Then the core is woken, and the shell does what it asks of the ledger. `encode`
+is what the generic shell does with everything that is said: stamp, subject, bytes, headers. `ledger` is the shell's part and
+the ledger in memory, which stands for another process and is not counted in the whole; with --redis it is the client of a
+real server, which is counted, and still no more than this process's own CPU time. At most --open jobs are on their way at a
+time; the best of several rounds is told.
 """
 
 from __future__ import annotations
@@ -186,7 +187,14 @@ def wanted_of(number: int, replicas: int, at_ms: int) -> ReplicasWanted:
     return ReplicasWanted(
         at_ms=at_ms,
         wants=tuple(
-            a_want(f"full-{number}/main/{index}", mcpu=500, memory_bytes=GIB // 2, queued_at_ms=at_ms, run=WORK)
+            a_want(
+                f"full-{number}/main/{index}",
+                mcpu=500,
+                memory_bytes=GIB // 2,
+                queued_at_ms=at_ms,
+                run=WORK,
+                traceparent=f"00-{number:024x}{index:08x}-{index + 1:016x}-00",
+            )
             for index in range(replicas)
         ),
     )

@@ -12,7 +12,7 @@ from colo_common.events.effects import Publish
 from colo_common.events.placement import ApplyPlacements, NodeRelease, PlacementsDecided, PlacementsReleased
 from colo_common.model.placement import Placement, attempt_key
 from colo_scheduler.attempts import Held
-from colo_scheduler.ledger import Attempt, Released
+from colo_scheduler.ledger import Released
 from colo_scheduler.reservation.held_place import name_of
 
 __all__ = ["announce", "order", "released"]
@@ -52,7 +52,7 @@ def _facts(replicas: Sequence[Held], now_ms: int) -> list[Publish]:
     effects = []
     for start in range(0, len(decided), _DECIDED_MAX):
         placements = tuple(decided[start : start + _DECIDED_MAX])
-        digest = _digest((p.replica, p.attempt) for p in placements)
+        digest = _digest([attempt_key(p.replica, p.attempt) for p in placements])
         fact = PlacementsDecided(at_ms=now_ms, placements=placements)
         effects.append(Publish(fact=fact, id=f"scheduler:decided:{digest}", traceparent=placements[0].traceparent))
     return effects
@@ -70,7 +70,7 @@ def _orders(replicas: Sequence[Held], now_ms: int, again: str) -> list[Publish]:
         for start in range(0, len(members), _ORDERED_MAX):
             placements = tuple(members[start : start + _ORDERED_MAX])
             fact = ApplyPlacements(at_ms=now_ms, node=node, generation=generation, placements=placements)
-            digest = _digest((p.replica, p.attempt) for p in placements)
+            digest = _digest([attempt_key(p.replica, p.attempt) for p in placements])
             identity = f"scheduler:apply:{node}:{generation}:{digest}" + (f":{again}" if again else "")
             effects.append(Publish(fact=fact, id=identity, traceparent=placements[0].traceparent))
     return effects
@@ -82,10 +82,9 @@ def released(gone: Sequence[Released], now_ms: int) -> list[Publish]:
     nodes = tuple(NodeRelease(node=node, attempts=attempts) for node, attempts in members if attempts)
     if not nodes:
         return []
-    digest = _digest(attempt for one in nodes for attempt in one.attempts)
+    digest = _digest([attempt_key(replica, attempt) for one in nodes for replica, attempt in one.attempts])
     return [Publish(fact=PlacementsReleased(at_ms=now_ms, nodes=nodes), id=f"scheduler:released:{digest}")]
 
 
-def _digest(attempts: Iterable[Attempt]) -> str:
-    text = "\n".join(attempt_key(replica, attempt) for replica, attempt in attempts)
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
+def _digest(keys: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(keys).encode()).hexdigest()[:24]

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from colo_common.events.job import ReplicaWant
 from colo_common.model.placement import Placement
+from colo_scheduler.held_levels import Importance
 from colo_scheduler.ledger import Attempt
 
 __all__ = ["Held", "Over"]
@@ -15,6 +16,7 @@ class Held(Struct, eq=False, gc=False):
     """One attempt that holds a place. `want` is set while it is only assumed: decided here and not yet committed.
 
     `inside`: attempts whose places are part of this one, as it was committed. `is_evicted`: its eviction was heard of.
+    `importance`: how important it is held as; None: nobody asks it to leave.
     """
 
     placement: Placement
@@ -23,6 +25,7 @@ class Held(Struct, eq=False, gc=False):
     is_confirmed: bool = False
     inside: tuple[Attempt, ...] = ()
     is_evicted: bool = False
+    importance: Importance | None = None
 
     @property
     def attempt(self) -> Attempt:
@@ -48,10 +51,16 @@ class Over:
     def add(self, attempt: Attempt) -> None:
         """This attempt, and every older one, is over."""
         replica, number = attempt
-        self._highest[replica] = max(number, self._highest.get(replica, 0))
-        self._highest.move_to_end(replica)
-        if len(self._highest) > self._limit:
-            self._highest.popitem(last=False)
+        highest = self._highest
+        before = highest.get(replica)
+        if before is None:
+            highest[replica] = max(number, 0)
+        else:
+            highest.move_to_end(replica)
+            if number > before:
+                highest[replica] = number
+        if len(highest) > self._limit:
+            highest.popitem(last=False)
 
     def __contains__(self, attempt: Attempt) -> bool:
         return self._highest.get(attempt[0], 0) >= attempt[1]

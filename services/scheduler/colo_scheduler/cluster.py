@@ -404,16 +404,20 @@ class Cluster:
                 pool.rank(self._facts.rank[:count])
             self._rank_count = count
 
-    def take_grown(self) -> dict[PoolName, tuple[IntArray, IntArray]]:
-        """Free CPU and memory, shape (rows,), of the nodes that may hold more of each pool than when this was last asked."""
+    def grown_free(self) -> dict[PoolName, tuple[IntArray, IntArray]]:
+        """Free CPU and memory, shape (rows,), of the nodes that may hold more of each pool than when they were last forgotten."""
         found = {}
         for name, pool in self._pools.items():
             rows = np.array(sorted(self._grown[name]), dtype=np.int64)
-            self._grown[name].clear()
             rows = rows[self._facts.fresh[rows] & self._facts.settled[rows]]
             pool.sync()
             found[name] = pool.node_free_cpu[rows], pool.node_free_memory[rows]
         return found
+
+    def forget_grown(self) -> None:
+        """Whoever waits for a node to hold more was asked about all of these."""
+        for grown in self._grown.values():
+            grown.clear()
 
     def check(self) -> None:
         """`check_rows` of all rows, and that no job is counted where it is not."""

@@ -5,7 +5,7 @@ again. A conflict means that another scheduler was first: the node is left out o
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from colo_common.events.effects import Effect
@@ -40,6 +40,7 @@ from colo_scheduler.policy import Policy
 from colo_scheduler.pool import pool_of
 from colo_scheduler.queue import WantQueue
 from colo_scheduler.recoveries import Recoveries, Recovery
+from colo_scheduler.request import RequestClass
 from colo_scheduler.reservation.held_place import name_of
 from colo_scheduler.shards import Shards
 from colo_scheduler.untold import TOLD_WITHIN_MS, Untold
@@ -78,21 +79,21 @@ class Commits:
 
     # ---- forward
 
-    def take(self, wants: Sequence[ReplicaWant], number: int, choice: Choice) -> None:
-        """Hold one choice at once, so that the next one sees it; `assume` follows for all of them."""
-        want, node = wants[number], self._cluster.nodes[choice.row]
-        attempt = (want.replica, want.attempt)
-        if attempt in self.held:
-            raise InvariantBroken("an attempt was decided twice", replica=want.replica, attempt=want.attempt)
-        self._cluster.hold(
-            node,
-            attempt,
-            choice.shares,
-            pool_of(want.band),
-            choice.holding,
-            is_choice=True,
-            importance=importance_of_work(want),
-        )
+    def taker(self, request: RequestClass, wants: Sequence[ReplicaWant]) -> Callable[[int, Choice], None]:
+        """What holds a choice for one of these wants of a class at once, so that the next one sees it; `assume` follows for all."""
+        cluster, known = self._cluster, self.held
+        nodes, pool = cluster.nodes, pool_of(request.band)
+        importance = None if request.reserves else importance_of(request.band, request.priority)
+
+        def take(number: int, choice: Choice) -> None:
+            want = wants[number]
+            attempt = (want.replica, want.attempt)
+            if attempt in known:
+                raise InvariantBroken("an attempt was decided twice", replica=want.replica, attempt=want.attempt)
+            row, shares, holding, _, _ = choice
+            cluster.hold(nodes[row], attempt, shares, pool, holding, is_choice=True, importance=importance)
+
+        return take
 
     def placements(self, wants: Sequence[ReplicaWant]) -> list[Placement]:
         """What these wants, which hold places, were promised."""
@@ -101,10 +102,11 @@ class Commits:
     def assume(self, chosen: Sequence[tuple[ReplicaWant, Choice]], now_ms: int) -> list[NodeReserve]:
         """What to ask of the ledger for places that equal wants took: at most RESERVATIONS_MAX of a node together."""
         by_row: dict[int, list[tuple[ReplicaWant, Choice]]] = {}
-        for want, choice in chosen:
-            by_row.setdefault(choice.row, []).append((want, choice))
+        for each in chosen:
+            by_row.setdefault(each[1].row, []).append(each)
+        importance = importance_of_work(chosen[0][0])
         return [
-            self._reserve(self._cluster.nodes[row], members[start : start + RESERVATIONS_MAX], now_ms)
+            self._reserve(self._cluster.nodes[row], members[start : start + RESERVATIONS_MAX], importance, now_ms)
             for row, members in by_row.items()
             for start in range(0, len(members), RESERVATIONS_MAX)
         ]
@@ -130,7 +132,9 @@ class Commits:
         jobs = (one.placement.job for reserve in reserves for one in reserve.reservations)
         return CommitLedger(reserves=tuple(reserves), fences=self._shards.fences_of(jobs), round=self._rounds)
 
-    def _reserve(self, node: Node, members: Sequence[tuple[ReplicaWant, Choice]], now_ms: int) -> NodeReserve:
+    def _reserve(
+        self, node: Node, members: Sequence[tuple[ReplicaWant, Choice]], importance: Importance | None, now_ms: int
+    ) -> NodeReserve:
         if node.name in self.unmet:
             node.revision, node.changes = self.unmet.pop(node.name)
         if not node.changes and not node.in_flight:
@@ -138,14 +142,14 @@ class Commits:
         # Calls that are under way will be accepted one after the other, or this one is refused with them.
         expect, is_chained = node.revision + node.in_flight, node.in_flight > 0
         node.in_flight += 1
+        generation = expect + 1
         reservations = []
         for want, choice in members:
-            attempt = (want.replica, want.attempt)
-            held = Held(placement_of(want, node, choice, now_ms), expect + 1, want=want, inside=choice.inside)
-            self.held[attempt] = held
+            attempt, inside = (want.replica, want.attempt), choice.inside
+            place = placement_of(want, node, choice, now_ms)
+            self.held[attempt] = Held(place, generation, want=want, inside=inside, importance=importance)
             self._assumed[attempt] = now_ms
-            generation = held.generation
-            reservations.append(Reservation(placement=held.placement, generation=generation, inside=choice.inside))
+            reservations.append(Reservation(placement=place, generation=generation, inside=inside))
         return NodeReserve(node=node.name, expect=expect, reservations=tuple(reservations), is_chained=is_chained)
 
     # ---- answers
@@ -184,8 +188,14 @@ class Commits:
         """Whether all that the node holds at this revision is known here: nobody else wrote before this call, or after it."""
         if not answer.accepted:
             return answer.revision == node.revision
-        written = {held.generation for attempt in answer.accepted if (held := self.held.get(attempt)) is not None}
-        return written == {answer.revision}
+        is_known = False
+        for attempt in answer.accepted:
+            held = self.held.get(attempt)
+            if held is not None:
+                if held.generation != answer.revision:
+                    return False
+                is_known = True
+        return is_known
 
     def _give_back(self, node: Node, refused: ReservationRefused, now_ms: int, *, is_late: bool) -> list[str]:
         """Undo one assumption; the nodes whose rows are out of date come back."""
@@ -217,9 +227,9 @@ class Commits:
         for gone in event.released:
             node = self._cluster.find(gone.node)
             # One that was over before is named again without a write: what was written since may be another scheduler's.
-            is_news = any(attempt in self.held for attempt in gone.attempts)
+            is_news = False
             for attempt in gone.attempts:
-                self.forget(attempt)
+                is_news = self.forget(attempt) or is_news
             if node is not None and is_news and gone.changes == node.changes + 1:
                 node.changes = gone.changes
             self._counts["holds_released"] += len(gone.attempts)
@@ -278,15 +288,17 @@ class Commits:
             }
             self._cluster.compare(node, [attempt for attempt in node.holdings if attempt not in committed])
 
-    def forget(self, attempt: Attempt) -> None:
-        """The attempt holds nothing any more, as far as is known here."""
+    def forget(self, attempt: Attempt) -> bool:
+        """The attempt holds nothing any more, as far as is known here; whether it did."""
         held = self.held.pop(attempt, None)
+        if held is None:
+            return False
         self._assumed.pop(attempt, None)
         self._untold.remove(attempt)
-        if held is not None:
-            node = self._cluster.find(held.placement.node)
-            if node is not None:
-                self._cluster.drop(node, attempt, importance_of_work(held.placement))
+        node = self._cluster.find(held.placement.node)
+        if node is not None:
+            self._cluster.drop(node, attempt, held.importance)
+        return True
 
     def expire(self, now_ms: int) -> list[Effect]:
         """Assume no longer what the ledger has not answered for `assume_ms`: the wants are decided again once the rows are read.
@@ -375,12 +387,13 @@ class Commits:
             self.forget(attempt)
             place = reservation.placement
             is_confirmed = attempt in confirmed
-            held = Held(place, reservation.generation, is_confirmed=is_confirmed, inside=reservation.inside)
+            inside, importance = reservation.inside, importance_of_work(place)
+            held = Held(place, reservation.generation, is_confirmed=is_confirmed, inside=inside, importance=importance)
             self.held[attempt] = held
             if not is_confirmed:
                 self._untold.add(attempt)
             pool, holding = pool_of(place.band), holding_of(place)
-            importance, at_ms = importance_of_work(place), place.decided_at_ms
+            at_ms = place.decided_at_ms
             self._cluster.hold(node, attempt, place.zones, pool, holding, at_ms=at_ms, importance=importance)
             if self._queue.remove(attempt) is not None or known is not None:
                 self._lost_commits.pop(attempt, None)

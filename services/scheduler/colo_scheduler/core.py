@@ -55,9 +55,8 @@ from colo_scheduler.merits import Merits
 from colo_scheduler.plan import Ground
 from colo_scheduler.plans import Plans
 from colo_scheduler.policy import Policy
-from colo_scheduler.pool import pool_of
 from colo_scheduler.proposals import Proposals
-from colo_scheduler.queue import Parked, WantQueue
+from colo_scheduler.queue import WantQueue
 from colo_scheduler.records import Records
 from colo_scheduler.recoveries import Recovery
 from colo_scheduler.request import RequestClass
@@ -69,6 +68,7 @@ from colo_scheduler.reserve_state import ReserveState
 from colo_scheduler.search import SEARCH_COST, needs_search
 from colo_scheduler.shards import Shards, ShardsHeld
 from colo_scheduler.turn import decide_turn
+from colo_scheduler.waking import wake_by_capacity
 from colo_scheduler.want_rules import BadWant, letters_of, sorted_out
 
 __all__ = ["AskPending", "Event", "SchedulerCore"]
@@ -121,12 +121,21 @@ class SchedulerCore:
         """Take one event in. InvalidInput: the event breaks a rule and changed nothing."""
         self._soon_ms = now_ms
         effects = self._take(event, now_ms)
+        # Of the most frequent ones reservations need nothing: what an owner leaves the ledger tells when it is released.
+        if isinstance(event, (ReplicaStarted, ReplicaEnded)):
+            return effects
         if not self.reserve.is_empty or isinstance(event, (ReservationsLoaded, ReservationChanged, Conflict)):
             self.reserve.follow(event, now_ms)
         return effects
 
     def _take(self, event: Event, now_ms: int) -> list[Effect]:
         match event:
+            case ReplicaStarted():
+                if self.shards.owns(event.job):
+                    self._started((event.replica, event.attempt))
+            case ReplicaEnded() | PlacementRefused():
+                self._evictions.ended(event, now_ms)
+                self._ended((event.replica, event.attempt))
             case NodeTopologyReported():
                 self._note_heard(event.node, self.cluster.on_topology(ruled(event, self.policy.colocation)), now_ms)
             case AllocatableChanged():
@@ -142,14 +151,8 @@ class SchedulerCore:
             case ReplicasWithdrawn():
                 for attempt in event.attempts:
                     self._ended(attempt)
-            case ReplicaEnded() | PlacementRefused():
-                self._evictions.ended(event, now_ms)
-                self._ended((event.replica, event.attempt))
             case EvictionRequested():
                 return self._evictions.requested(event, now_ms)
-            case ReplicaStarted():
-                if self.shards.owns(event.job):
-                    self._started((event.replica, event.attempt))
             case NodeRecovered():
                 return self._recovered(event)
             case PlacementsReleased():
@@ -323,7 +326,7 @@ class SchedulerCore:
             return records
         forgotten = self._forgetting.wake(now_ms)
         self.queue.wake_due(now_ms)
-        self._wake_by_capacity()
+        wake_by_capacity(self.queue, self.cluster)
         effects += self._flush()
         effects += forgotten
         effects += self._denied.take_due(now_ms)
@@ -341,19 +344,6 @@ class SchedulerCore:
 
     def _next_refresh(self, now_ms: int) -> int | None:
         return now_ms + self.policy.ledger_refresh_ms if self.policy.ledger_refresh_ms > 0 else None
-
-    def _wake_by_capacity(self) -> None:
-        if not self.cluster.grown:
-            return
-        grown = self.cluster.take_grown()
-
-        def might_fit(request: RequestClass, parked: Parked) -> bool:
-            if parked.is_unresolvable:
-                return request.is_admitted and parked.capacity_changes != self.cluster.capacity_changes
-            free_cpu, free_memory = grown[pool_of(request.band)]
-            return bool(((free_cpu >= request.cpu_mcpu) & (free_memory >= request.memory_bytes)).any())
-
-        self.queue.wake_where(might_fit)
 
     def _flush(self) -> list[Effect]:
         """Write what ended and what started since the last Wake."""
@@ -390,7 +380,7 @@ class SchedulerCore:
                 asked,
                 len(wants),
                 self.policy,
-                partial(self.commits.take, wants),
+                self.commits.taker(request, wants),
                 best_rows=self.policy.score_rows,
                 stages=self._stages,
             )

@@ -45,11 +45,11 @@ class EvictionsHeard:
 
     def ended(self, event: ReplicaEnded | PlacementRefused, now_ms: int) -> None:
         """An attempt is over: an eviction, unless it was heard of already."""
+        if not isinstance(event, ReplicaEnded) or event.cause is not EndCause.EVICTED:
+            return
         attempt = (event.replica, event.attempt)
         held = self._held.get(attempt)
-        if held is None or attempt in self._over or not isinstance(event, ReplicaEnded):
-            return
-        if event.cause is EndCause.EVICTED:
+        if held is not None and attempt not in self._over:
             self._note(held, event.node, now_ms)
 
     def took(self, nodes: list[str], now_ms: int) -> None:

@@ -71,7 +71,8 @@ class RedisLedger:
         for reserve in reserves:
             arguments += [reserve.node, reserve.expect, int(reserve.is_chained), len(reserve.reservations)]
             for reservation in reserve.reservations:
-                arguments += [*reservation.attempt, encode_reservation(reservation)]
+                placement = reservation.placement
+                arguments += (placement.replica, placement.attempt, encode_reservation(reservation))
         raw: list[Any] = await self._run(self._commit, arguments, "reserve in the ledger")
         return tuple(_answer(reserve, *one) for reserve, one in zip(reserves, raw, strict=True))
 
@@ -184,10 +185,12 @@ def _check_count(items: Sequence[object]) -> None:
 
 
 def _answer(reserve: NodeReserve, revision: int, changes: int, verdicts: list[bytes]) -> NodeAnswer:
+    attempts = [reservation.attempt for reservation in reserve.reservations]
+    if all(verdict == b"ok" for verdict in verdicts[::2]):
+        return NodeAnswer(node=reserve.node, revision=revision, changes=changes, accepted=tuple(attempts))
     accepted: list[Attempt] = []
     refused: list[ReservationRefused] = []
-    for reservation, verdict, where in zip(reserve.reservations, verdicts[::2], verdicts[1::2], strict=True):
-        replica, attempt = reservation.attempt
+    for (replica, attempt), verdict, where in zip(attempts, verdicts[::2], verdicts[1::2], strict=True):
         if verdict == b"ok":
             accepted.append((replica, attempt))
         else:

@@ -161,7 +161,7 @@ class Reserve:
         place = place_over(view, request, found.spec, owners)
         if place is None:
             return None
-        self._state.commits.take([want], 0, place.more)
+        self._state.commits.taker(request, [want])(0, place.more)
         return place.whole
 
     def _resize_over(self) -> None:
@@ -182,7 +182,7 @@ class Reserve:
             self._claimants[(taken.want.replica, taken.want.attempt)] = claimant_of(taken.want)
             self.places.use(placement_of(taken.want, node, taken.choice, view.now_ms))
             self._state.resize(taken.reservation)
-            self._state.commits.take([taken.want], 0, taken.choice)
+            self._state.commits.taker(request, [taken.want])(0, taken.choice)
 
         return serve(self.places, view, request, wants, take)
 

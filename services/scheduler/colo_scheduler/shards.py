@@ -48,7 +48,7 @@ class Shards:
         """The fences that a commit for these jobs must name, in ascending shard."""
         if not self.count:
             return ()
-        shards = sorted({shard_of(job, self.count) for job in jobs})
+        shards = sorted({shard_of(job, self.count) for job in dict.fromkeys(jobs)})
         # One that was lost since the want was taken has no fence any more; 0 is never the newest.
         return tuple((shard, self._fences.get(shard, 0)) for shard in shards)
 

@@ -11,6 +11,7 @@ from colo_scheduler.ledger import Attempt
 __all__ = ["StageTimes"]
 
 _TIMED_MAX: Final = 10_000
+_ODD: Final = frozenset("13579bdfBDF")
 
 
 class _Timed(NamedTuple):
@@ -37,8 +38,15 @@ class StageTimes:
         """These wants were decided between the last marks. Unsampled ones cost nothing more; above the limit none is timed."""
         times = (self._marks["filter"], self._marks["score"], self._marks["done"])
         for want in wants:
-            if trace_is_sampled(want.traceparent) and len(self._timed) < _TIMED_MAX:
+            # The sampled bit makes the last digit odd: of most wants it is seen without reading all of the text.
+            maybe = want.traceparent[-1:] in _ODD
+            if maybe and trace_is_sampled(want.traceparent) and len(self._timed) < _TIMED_MAX:
                 self._timed[(want.replica, want.attempt)] = _Timed(want, *times)
+
+    @property
+    def is_timing(self) -> bool:
+        """Whether the commit of some decision is waited for."""
+        return bool(self._timed)
 
     def committed(self, attempt: Attempt, node: str, start_us: int, end_us: int, *, error: str = "") -> None:
         """The ledger answered: say queue.wait, decide with filter and score, and commit."""

@@ -76,8 +76,23 @@ def _dead_letter(want: ReplicaWant, error: InvalidInput, now_ms: int) -> Publish
     return Publish(fact=letter, traceparent=want.traceparent)
 
 
+def _is_plain(want: ReplicaWant) -> bool:
+    """Whether the want keeps all rules and has nothing that more rules are about, as most do."""
+    return (
+        want.attempt >= 1
+        and want.replica != ""
+        and not want.replica.startswith(RESERVATION_PREFIX)
+        and 1 <= want.request.cpu_mcpu <= CPU_MAX_MCPU
+        and 1 <= want.request.memory_bytes <= MEMORY_MAX_BYTES
+        and not want.qos.has_own_cpus
+        and want.constraints == UNCONSTRAINED
+    )
+
+
 def check_want(want: ReplicaWant, number: int) -> None:
     """Raise InvalidInput unless the want asks for something, and for no more than any machine could ever have."""
+    if _is_plain(want):
+        return
     where = f"wants[{number}]"
     if want.attempt < 1:
         raise InvalidInput(f"{where}.attempt", "must be at least 1", want.attempt)
