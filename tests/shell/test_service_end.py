@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 import pytest
 from msgspec import Struct
+from structlog.testing import capture_logs
 
 from colo_common.events.effects import Asked, Effect, Reply, Write
 from colo_common.events.job import JobSubmitted, QueueChanged, ReplicasWithdrawn
 from colo_common.events.node import LeaseRenewed
 from colo_common.events.requests import CancelJob, JobAccepted, Refusal
 from colo_common.events.wire import decode_reply, encode_request
-from colo_common.ports import Unavailable
+from colo_common.ports import Outgoing, Unavailable
 from colo_common.runtime.ask import ask
 from colo_common.runtime.core import Hearing
 from tests.shell.told import (
@@ -21,6 +22,7 @@ from tests.shell.told import (
     WITHDRAWN,
     Local,
     Own,
+    ToldBus,
     ToldCore,
     ToldStore,
     World,
@@ -127,6 +129,26 @@ def test_a_defect_beside_the_core_ends_the_service_although_nothing_more_comes()
         with pytest.raises(ValueError, match="a defect"):
             async with asyncio.timeout(60):
                 await running
+
+    run_virtual(story())
+
+
+def test_a_service_that_leaves_says_what_it_could_not_send_and_does_not_wait_for_it() -> None:
+    async def story() -> None:
+        class Broken(ToldBus):
+            async def publish(self, messages: Sequence[Outgoing]) -> None:
+                raise ValueError("a defect")
+
+        async def leave() -> Sequence[Struct]:
+            return [Local("bye")]
+
+        world = World(ToldCore(lambda event: [changed()]))
+        world.bus = Broken(world.lines)
+        with capture_logs() as lines:
+            async with world.running(world.service(leave=leave)):
+                before_s = asyncio.get_running_loop().time()
+        assert asyncio.get_running_loop().time() - before_s < 1
+        assert [line["why"] for line in lines if line["event"] == "left-unfinished"] == ["sending has failed"]
 
     run_virtual(story())
 

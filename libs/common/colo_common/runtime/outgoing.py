@@ -94,11 +94,12 @@ class Sender:
                 async with asyncio.timeout(_LOOK_AGAIN_S):
                     await self._next_change()
 
-    async def drained(self) -> None:
-        """Return when everything is sent, and the outbox is empty if the store can be reached. At once when `run` has ended."""
+    async def drained(self) -> bool:
+        """Return when everything is sent, and the outbox is empty if the store can be reached. False, at once: `run` has ended."""
         while (self._parcels or self._flights) and not self._is_over:
             await self._next_change()
         await self._clear_outbox()
+        return not (self._parcels or self._flights)
 
     async def run(self) -> None:
         """Send until cancelled. Raises GaveUp when the service leaves and the bus is away, and what bus or store should not raise.
