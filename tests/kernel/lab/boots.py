@@ -17,6 +17,8 @@ TIMED_OUT: Final = 124
 FAILED: Final = 125
 BOOTS: Final = 2
 """One more for a machine that the emulator broke: that is no fault of the command. Twice in a row is no accident."""
+_LEAST_S: Final = 1.0
+"""With less time left no machine is booted: it would only be ended, and the status would hide that the last one broke."""
 
 
 def status_of(boot: Callable[[float], int], *, limit_s: float, boots: int = BOOTS) -> int:
@@ -35,7 +37,7 @@ def status_of(boot: Callable[[float], int], *, limit_s: float, boots: int = BOOT
             say(str(failure))
             if not failure.machine_broke:
                 return TIMED_OUT if failure.timed_out else FAILED
-            if left == 0 or time.monotonic() >= deadline_s:
+            if left == 0 or time.monotonic() >= deadline_s - _LEAST_S:
                 break
             again = "; the command begins again, and what it has said stays" if failure.began else ""
             say(f"booting it once more{again}")

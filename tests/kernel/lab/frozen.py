@@ -46,6 +46,8 @@ class FrozenRule:
 
         A report and a word that come between two looks count as if the report had come last.
         """
+        # A report that the kernel takes back was none, also of those that had passed.
+        self._passed = min(self._passed, stalls)
         if heard != self._heard:
             self._heard, self._passed, self._quiet_since_s = heard, self._stalls, now_s
         elif self._stalls <= self._passed < stalls:

@@ -54,6 +54,7 @@ def test_reports_of_stalls_are_counted(console: str, count: int) -> None:
         ([(0, 0, 3), (10, 1, 3), (20, 2, 3), (29, 2, 3), (30, 2, 3)], 30),
         ([(0, 0, 3), (10, 1, 3), (11, 0, 3), (300, 0, 3)], None),
         ([(0, 0, 3), (10, 1, 3), (11, 0, 3), (50, 1, 3), (69, 1, 3), (70, 1, 3)], 70),
+        ([(0, 0, 3), (10, 1, 3), (15, 1, 4), (16, 0, 4), (50, 1, 4), (69, 1, 4), (70, 1, 4)], 70),
     ],
     ids=[
         "silence alone",
@@ -64,6 +65,7 @@ def test_reports_of_stalls_are_counted(console: str, count: int) -> None:
         "a stall that is reported again",
         "a report that was taken back",
         "a report that was taken back and one that stayed",
+        "a report that was taken back after it had passed and one that stayed",
     ],
 )
 def test_frozen_is_who_reports_a_stall_and_then_says_nothing(

@@ -235,12 +235,13 @@ def test_only_a_machine_that_broke_is_booted_once_more(
     assert next(coming, None) is None
 
 
-def test_no_machine_is_booted_when_no_time_is_left() -> None:
+@pytest.mark.parametrize("limit_s", [0, 0.9])
+def test_no_machine_is_booted_when_no_time_is_left(limit_s: float) -> None:
     asked = []
 
     def boot_once(left_s: float) -> int:
         asked.append(left_s)
         raise FROZE
 
-    assert status_of(boot_once, limit_s=0) == FROZEN
+    assert status_of(boot_once, limit_s=limit_s) == FROZEN
     assert len(asked) == 1
