@@ -416,8 +416,10 @@ class Cluster:
 
     def forget_grown(self) -> None:
         """Whoever waits for a node to hold more was asked about all of these."""
-        for grown in self._grown.values():
+        for name, grown in self._grown.items():
             grown.clear()
+            # Not left to the next decision, for which somebody will be waiting.
+            self._pools[name].sync()
 
     def check(self) -> None:
         """`check_rows` of all rows, and that no job is counted where it is not."""
