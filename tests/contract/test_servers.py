@@ -33,6 +33,20 @@ async def test_nats_keeps_a_stream_and_is_gone_after_stop() -> None:
         _ = server.url
 
 
+@pytest.mark.usefixtures("nats_url")
+@pytest.mark.parametrize("wish", ["", "3"], ids=["nothing said", "said"])
+async def test_nats_leaves_half_of_the_cpus_to_others_unless_told_otherwise(
+    wish: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GOMAXPROCS", raising=False)
+    if wish:
+        monkeypatch.setenv("GOMAXPROCS", wish)
+    async with NatsServer() as server:
+        told = Path(f"/proc/{server.pid}/environ").read_text().split("\0")
+    half = max(1, len(os.sched_getaffinity(0)) // 2)
+    assert f"GOMAXPROCS={wish or half}" in told
+
+
 @pytest.mark.usefixtures("redis_url")
 async def test_redis_runs_lua_on_a_unix_socket_and_is_gone_after_stop() -> None:
     async with RedisServer() as server:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -53,6 +53,8 @@ class Recipe(Struct, frozen=True, kw_only=True):
     arguments: Callable[[Path, int | None], list[str]]
     #: (directory, port or None, pid) -> address once connections are taken, before that None.
     ready_url: Callable[[Path, int | None, int], str | None]
+    #: -> environment variables of the server; those that this process has come first.
+    environment: Callable[[], Mapping[str, str]] = dict
 
 
 class ServerProcess:
@@ -167,6 +169,7 @@ class ServerProcess:
                     stdout=log,
                     stderr=log,
                     cwd=self._directory,
+                    env={**self._recipe.environment(), **os.environ},
                     start_new_session=True,
                 )
         except OSError as error:
