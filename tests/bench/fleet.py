@@ -31,8 +31,10 @@ from tests.support.servers import NatsServer, RedisServer
 __all__ = ["Cluster", "FleetCore", "SampleNodes", "running_cluster", "wait_until"]
 
 SERVICES: Final = ("jobs", "scheduler", "overcommit")
-#: How long a replica runs: short, so that the ledger does not fill.
+#: How long a replica runs at least: short, so that the ledger does not fill.
 RUN_MS: Final = 50
+#: What the stand-in does it does in steps of this: thousands of machines are not one process that is woken every millisecond.
+STEP_MS: Final = 10
 FRESH_LIMIT_S: Final = 60
 SLICE: Final = 100
 TOPOLOGY: Final = a_topology(sockets=2, zones_per_socket=1, cpus=32, memory_gib=128)
@@ -46,7 +48,7 @@ class SampleNodes(Struct, frozen=True, kw_only=True):
 
 
 class FleetCore:
-    """All collectors and executors of the fleet in one: replicas start at once and end well after RUN_MS."""
+    """All collectors and executors of the fleet in one: replicas start within STEP_MS and end well after RUN_MS."""
 
     def __init__(self) -> None:
         self.decided_us: dict[str, tuple[int, int]] = {}
@@ -93,12 +95,13 @@ class FleetCore:
 
     def _start(self, event: ApplyPlacements, now_ms: int) -> list[Effect]:
         started: list[Effect] = []
+        end_ms = -(-(now_ms + RUN_MS) // STEP_MS) * STEP_MS
         for placement in event.placements:
             key = placement.replica, placement.attempt
             if key in self._known:
                 continue
             self._known.add(key)
-            self._running.append((now_ms + RUN_MS, placement))
+            self._running.append((end_ms, placement))
             fact = ReplicaStarted(
                 node=placement.node, replica=placement.replica, job=placement.job, attempt=placement.attempt
             )
@@ -187,9 +190,9 @@ async def running_cluster(
             await processes.start(name, module, {"COLO_LOG_LEVEL": "info"})
         await processes.wait_ready(list(modules))
         hears = (
-            Hearing(type=ApplyPlacements),
+            Hearing(type=ApplyPlacements, may_wait_ms=STEP_MS),
             Hearing(type=PlacementsDecided, durable=False),
-            Hearing(type=AllocatableChanged, durable=False, replay=True),
+            Hearing(type=AllocatableChanged, durable=False, replay=True, may_wait_ms=STEP_MS),
         )
         fleet = Service(name="fleet", core=core, bus=bus, clock=SystemClock(), hears=hears, discoverable=False)
         tasks.append(asyncio.create_task(fleet.run(stop)))
