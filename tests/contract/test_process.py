@@ -16,6 +16,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from colo_cli.lab_processes import LabProcesses
 from colo_cli.servers import NatsServer
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.events.requests import GetJob, Refusal
@@ -137,6 +138,29 @@ async def test_a_process_serves_tells_of_itself_and_leaves_on_sigterm(nats_url: 
         running.process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(running.process.wait(), 10) == 0
         assert time.monotonic() - before_s < 5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels have no such policy")
+@pytest.mark.parametrize(
+    ("service", "policy"),
+    [(name, "SCHED_BATCH") for name in ("gateway", "jobs", "overcommit", "scheduler")] + [("evictor", "SCHED_OTHER")],
+)
+async def test_only_what_must_act_at_once_interrupts_others(
+    service: str, policy: str, nats_url: str, redis_url: str, tmp_path: Path
+) -> None:
+    environ = {
+        "COLO_NATS_URL": nats_url,
+        "COLO_REDIS_URL": redis_url,
+        "COLO_HTTP_PORT": "0",
+        "COLO_GATEWAY_HTTP_PORT": "0",
+    }
+    processes = LabProcesses(tmp_path, environ)
+    try:
+        await processes.start(service, f"colo_{service}")
+        await processes.wait_ready([service])
+        assert os.sched_getscheduler(processes.running[service].process.pid) == getattr(os, policy)
+    finally:
+        await processes.stop()
 
 
 async def test_a_defect_ends_the_process_with_code_one_and_a_line(nats_url: str, redis_url: str) -> None:

@@ -46,7 +46,7 @@ async def build(process: Process, settings: Settings) -> None:
 
 def main() -> int:
     """Run until SIGTERM; the exit code."""
-    return run("gateway", Settings, build)
+    return run("gateway", Settings, build, gives_way=True)
 
 
 if __name__ == "__main__":

@@ -25,4 +25,4 @@ async def build(process: Process, settings: Settings) -> None:
 
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
     """Run until a signal; the exit code."""
-    return run("jobs", Settings, build, argv, environ)
+    return run("jobs", Settings, build, argv, environ, gives_way=True)

@@ -59,7 +59,7 @@ def _possible(core: OvercommitCore) -> float:
 
 def main() -> int:
     """Run until SIGTERM; the exit code."""
-    return run("overcommit", Settings, build)
+    return run("overcommit", Settings, build, gives_way=True)
 
 
 if __name__ == "__main__":

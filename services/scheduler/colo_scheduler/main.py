@@ -115,7 +115,7 @@ def collect_rarely() -> None:
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
     """Run until a signal comes; the exit code."""
     collect_rarely()
-    return run(NAME, Settings, build, argv, environ)
+    return run(NAME, Settings, build, argv, environ, gives_way=True)
 
 
 if __name__ == "__main__":
