@@ -3,8 +3,8 @@
 `python -m tests.bench end_to_end [--nodes 5000] [--seconds 10] [--trace-ratio 0.01] [--sync-always] [--quick]`. First 200 jobs a
 second on 100 nodes; then as many placements as go through, on few nodes and on many, and the latency at half that load. Nodes are
 messages only: a stand-in answers every order with started and, after 50 to 60 ms, ended, so that the ledger does not fill. It and
-the load share the machine's cores with what is measured. The stand-in is one client: what it tells goes in batches where a machine's
-executor would send a message at a time.
+the load share the machine's cores with what is measured. The stand-in is one client: what it tells goes in batches where each
+machine's executor would send a message at a time.
 
 Without --sync-always NATS syncs its disk now and then and Redis keeps nothing on it. With it the largest cluster is measured again
 beside a NATS server that syncs before it acknowledges, and a Redis that syncs its append-only file as --appendfsync says.
