@@ -174,13 +174,19 @@ async def test_only_a_machine_that_froze_is_told_apart(
 
 
 async def _told(directory: Path) -> list[dict[str, Any]]:
-    """What the story tells. The rest of colo has seen the half of it when the machine freezes: then all begins anew, once."""
+    """What the story tells. The rest of colo has seen the half of it when the machine freezes: then all begins anew, once.
+
+    Nothing is judged when the machine freezes twice.
+    """
     deadline_s = time.monotonic() + TOGETHER_S
     try:
         return await _told_in_a_world(directory / "first", deadline_s)
     except MachineFroze as froze:
         sys.stdout.write(f"{froze}; servers, services and story begin anew\n")
-    return await _told_in_a_world(directory / "second", deadline_s)
+    try:
+        return await _told_in_a_world(directory / "second", deadline_s)
+    except MachineFroze as froze:
+        pytest.skip(f"the emulator broke the machine twice: {froze}")
 
 
 async def _told_in_a_world(directory: Path, deadline_s: float) -> list[dict[str, Any]]:
