@@ -20,11 +20,13 @@ elif [ "$checked" != 0 ]; then
 fi
 "$python" -m pytest -q -rs -m lab tests/system/test_kernel_lab.py
 # Twice as long as the suite takes on a busy machine, and what it takes to see that it froze.
-# It ends at the first failure, so when the machine froze, whatever ran before had passed.
+# It ends at the first failure, so when the machine froze, whatever ran before had passed. A third machine is not tried: the rest of
+# CI's time is for the rest of CI.
 suite=0
 "$python" -m tests.kernel.lab --timeout 330 pytest -q -x tests/kernel || suite=$?
 if [ "$suite" = 123 ]; then
     echo "kernel-lab: NOT JUDGED: the emulator broke the machine twice (its kernel says so, see above); no test had failed"
+    exit 0
 elif [ "$suite" != 0 ]; then
     exit "$suite"
 fi
