@@ -23,6 +23,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from colo_common.adapters.clock import ManualClock
 from colo_common.events.effects import Asked, Effect, Wake, Write
 from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
 from colo_common.events.placement import PlacementsDecided
@@ -44,22 +45,6 @@ BEGUN_MS: Final = 1_700_000_000_000
 COLLECT_AFTER: Final = (10_000, 50, 200)
 
 
-class StillClock:
-    """A clock that stands where it is put."""
-
-    def __init__(self) -> None:
-        self.at_ms = BEGUN_MS
-
-    def now_ms(self) -> int:
-        return self.at_ms
-
-    def wall_us(self) -> int:
-        return self.at_ms * 1_000
-
-    def real_s(self, ms: int) -> float:
-        return ms / 1_000
-
-
 class Spent:
     """Seconds and bytes by what they were spent on."""
 
@@ -74,14 +59,14 @@ class Run:
 
     def __init__(self) -> None:
         self.core = JobsCore(JobsPolicy(trace_ratio=0.01))
-        self.clock = StillClock()
+        self.clock = ManualClock(BEGUN_MS)
         self.stamp = Stamp("jobs", BOOT, self.clock)
         self.spent = Spent()
         self._outbox = 0
 
     def batch(self, events: Sequence[Struct], at_ms: int) -> None:
         """Handle, wake when due, encode: what one turn of the shell costs without its servers."""
-        self.clock.at_ms = at_ms
+        self.clock.advance(at_ms - self.clock.now_ms())
         began_s = time.process_time()
         said = [effects for event in events if (effects := self.core.handle(event, at_ms))]  # type: ignore[arg-type]
         handled_s = time.process_time()

@@ -27,6 +27,7 @@ from typing import Final
 from msgspec import Struct
 
 from colo_common.adapters.bus_memory import MemoryBus
+from colo_common.adapters.clock import ManualClock
 from colo_common.events.effects import Effect, Publish, Wake
 from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
 from colo_common.events.job import ReplicasWanted
@@ -68,22 +69,6 @@ HEAD: Final = {"at_ms": BEGUN_MS, "producer": "executor", "boot_id": BOOT, "seq"
 EXITED: Final = {"cause": EndCause.EXITED, "exit_code": 0}
 
 
-class StillClock:
-    """A clock that goes on when it is told to."""
-
-    def __init__(self) -> None:
-        self.at_ms = BEGUN_MS
-
-    def now_ms(self) -> int:
-        return self.at_ms
-
-    def wall_us(self) -> int:
-        return time.time_ns() // 1_000
-
-    def real_s(self, ms: int) -> float:
-        return ms / 1_000
-
-
 def no_span(*_: object, **__: object) -> str:
     """A tracer that is turned off."""
     return ""
@@ -93,7 +78,7 @@ class Run:
     """One scheduler: its core, its shell and the encoding beside it."""
 
     def __init__(self, nodes: int, ledger: Ledger) -> None:
-        self.clock = StillClock()
+        self.clock = ManualClock(BEGUN_MS)
         stages = StageTimes(self.clock.wall_us, no_span)
         self.core = SchedulerCore(Policy(), stages, shards=SHARDS, reserves=False)
         self.ledger = ledger
@@ -135,13 +120,13 @@ class Run:
 
     async def turn(self, wanted: Sequence[Struct], started: Sequence[Struct], ended: Sequence[Struct]) -> None:
         """All of this, and what the scheduler heard of itself, then what comes of it."""
-        self.clock.at_ms += 6
+        self.clock.advance(6)
         echo, self._echo = self._echo, []
         effects: list[Effect] = []
         for part, events in (("want", wanted), ("started", started), ("ended", ended), ("heard", echo)):
             effects += self._handle(part, events)
         due_ms = self.core.deadline_ms()
-        if due_ms is not None and due_ms <= self.clock.at_ms:
+        if due_ms is not None and due_ms <= self.clock.now_ms():
             effects += self._handle("decide", [Wake()])
         while effects:
             own = self._encode(effects)
@@ -157,7 +142,7 @@ class Run:
                     self.released += sum(len(one.attempts) for one in event.released)
 
     def _handle(self, part: str, events: Sequence[Struct]) -> list[Effect]:
-        handle, now_ms = self.core.handle, self.clock.at_ms
+        handle, now_ms = self.core.handle, self.clock.now_ms()
         effects: list[Effect] = []
         begun_s = time.process_time()
         for event in events:

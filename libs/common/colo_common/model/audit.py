@@ -23,16 +23,12 @@ class Audit:
 
         Raises InvariantBroken when the state breaks a promise.
         """
-        if size <= self._at_once:
-            self._pieces = None
-            for _ in self._begin():
-                pass
-            return
-        if self._pieces is None:
+        is_small = size <= self._at_once
+        if is_small or self._pieces is None:
             self._pieces = self._begin()
         left = self._at_once
         for looked_at in self._pieces:
             left -= looked_at
-            if left <= 0:
+            if left <= 0 and not is_small:
                 return
         self._pieces = None
