@@ -1,9 +1,11 @@
 """Microseconds and bytes that the jobs core costs a replica, from the submission of its job to its end. No servers.
 
-Run: python -m tests.bench jobs [--replicas 1 10 50] [--total 6000] [--open 400] [--batch 64] [--rate 1500] [--profile]
+Run: python -m tests.bench jobs [--replicas 1 10 50] [--total 6000] [--open 400] [--batch 64 | --small]
+     [--rate 1500] [--repeat 1] [--profile]
 
 Jobs go through submit, one PlacementsDecided for all replicas of a job, ReplicaStarted and ReplicaEnded for each. At most --open
-replicas are on their way at a time, and what comes of different jobs comes mixed, as from many nodes. After each batch of events
+replicas are on their way at a time, and what comes of different jobs comes mixed, as from many nodes. --small takes each submission
+and each decision alone and 30 to 80 reports together, as they come while little is to be done. After each batch of events
 the core is woken when its deadline has come, and what it says is sorted, stamped and encoded as the generic shell does; the clock
 runs as if --rate replicas came a second. `handle` and `wake` hold the encoding of the job's own rows, which the core does. Times
 are CPU times, and the garbage collector is set as in a service, so that other work on the machine disturbs little.
@@ -41,6 +43,9 @@ GIB: Final = 1 << 30
 BOOT: Final = "0123456789ab"
 NODES: Final = 5_000
 BEGUN_MS: Final = 1_700_000_000_000
+#: Reports that come together in a small turn.
+REPORTS: Final = (30, 80)
+_REPORT: Final = (ReplicaStarted, ReplicaEnded)
 #: As every service sets it.
 COLLECT_AFTER: Final = (10_000, 50, 200)
 
@@ -138,34 +143,72 @@ def life_of(number: int, replicas: int, at_ms: int, seed: random.Random) -> Iter
     ]
 
 
-def batches_of(replicas: int, total: int, open_replicas: int, batch: int) -> Iterator[list[Struct]]:
-    """Events of many jobs, mixed, in batches. A stage of a job comes in some batch after the stage before it was all taken."""
-    seed = random.Random(1)
-    jobs = max(1, total // replicas)
-    most = max(1, open_replicas // replicas)
-    begun = 0
-    left: dict[int, list[Struct]] = {}
-    lives: dict[int, Iterator[list[Struct]]] = {}
-    while begun < jobs or lives:
-        while begun < jobs and len(lives) < most:
-            lives[begun] = life_of(begun, replicas, BEGUN_MS, seed)
-            left[begun] = next(lives[begun])
-            begun += 1
-        taken: list[Struct] = []
-        while len(taken) < batch and (ready := [number for number in left if left[number]]):
-            taken += [left[number].pop() for number in seed.sample(ready, min(len(ready), batch - len(taken)))]
-        yield taken
-        for number in [number for number in left if not left[number]]:
-            stage = next(lives[number], None)
+class Stories:
+    """The lives of many jobs, mixed. A stage of a job comes in some batch after the stage before it was all taken."""
+
+    def __init__(self, replicas: int, total: int, open_replicas: int) -> None:
+        self.seed = random.Random(1)
+        self._replicas = replicas
+        self._jobs = max(1, total // replicas)
+        self._most = max(1, open_replicas // replicas)
+        self._begun = 0
+        self._left: dict[int, list[Struct]] = {}
+        self._lives: dict[int, Iterator[list[Struct]]] = {}
+
+    def go_on(self) -> bool:
+        """Begin jobs and stages that may begin now; False when all jobs are over."""
+        for number in [number for number, left in self._left.items() if not left]:
+            stage = next(self._lives[number], None)
             if stage is None:
-                del lives[number], left[number]
+                del self._lives[number], self._left[number]
             else:
-                left[number] = stage
+                self._left[number] = stage
+        while self._begun < self._jobs and len(self._lives) < self._most:
+            self._lives[self._begun] = life_of(self._begun, self._replicas, BEGUN_MS, self.seed)
+            self._left[self._begun] = next(self._lives[self._begun])
+            self._begun += 1
+        return bool(self._lives)
+
+    def count(self, kinds: tuple[type[Struct], ...]) -> int:
+        """How many events of these kinds may come now."""
+        return sum(len(left) for left in self._left.values() if left and isinstance(left[-1], kinds))
+
+    def take(self, most: int, kinds: tuple[type[Struct], ...]) -> list[Struct]:
+        """Up to that many of the events of these kinds that may come now, mixed."""
+        taken: list[Struct] = []
+        while len(taken) < most:
+            ready = [number for number, left in self._left.items() if left and isinstance(left[-1], kinds)]
+            if not ready:
+                break
+            chosen = self.seed.sample(ready, min(len(ready), most - len(taken)))
+            taken += [self._left[number].pop() for number in chosen]
+        return taken
+
+
+def batches_of(replicas: int, total: int, open_replicas: int, batch: int) -> Iterator[list[Struct]]:
+    """Events of all kinds in batches of that many."""
+    stories = Stories(replicas, total, open_replicas)
+    while stories.go_on():
+        yield stories.take(batch, (Struct,))
+
+
+def small_turns_of(replicas: int, total: int, open_replicas: int) -> Iterator[list[Struct]]:
+    """Each submission and each decision by itself, between batches of reports."""
+    stories = Stories(replicas, total, open_replicas)
+    while stories.go_on():
+        size = stories.seed.randint(*REPORTS)
+        if stories.count(_REPORT) < size and (alone := stories.take(1, (Asked, PlacementsDecided))):
+            yield alone
+        elif reports := stories.take(size, _REPORT):
+            yield reports
 
 
 def measure(replicas: int, asked: argparse.Namespace) -> None:
     """Print what a replica costs in jobs of that many."""
-    batches = list(batches_of(replicas, asked.total, asked.open, asked.batch))
+    if asked.small:
+        batches = list(small_turns_of(replicas, asked.total, asked.open))
+    else:
+        batches = list(batches_of(replicas, asked.total, asked.open, asked.batch))
     count = max(1, asked.total // replicas) * replicas
     events = sum(len(batch) for batch in batches)
     run = Run()
@@ -206,11 +249,18 @@ def main() -> None:
     parser.add_argument("--total", type=int, default=6_000, help="replicas of each measurement")
     parser.add_argument("--open", type=int, default=400, help="replicas on their way at a time")
     parser.add_argument("--batch", type=int, default=64, help="events before the core is woken")
+    parser.add_argument(
+        "--small", action="store_true", help="small turns: submissions and decisions alone, 30 to 80 reports"
+    )
     parser.add_argument("--rate", type=int, default=1_500, help="replicas a second by the core's clock")
+    parser.add_argument(
+        "--repeat", type=int, default=1, help="measure so often: the least is what other work disturbed least"
+    )
     parser.add_argument("--profile", action="store_true", help="print where the time goes, which costs time itself")
     asked = parser.parse_args()
     for replicas in asked.replicas:
-        measure(replicas, asked)
+        for _ in range(asked.repeat):
+            measure(replicas, asked)
 
 
 if __name__ == "__main__":
