@@ -47,6 +47,17 @@ async def test_nats_leaves_half_of_the_cpus_to_others_unless_told_otherwise(
     assert f"GOMAXPROCS={wish or half}" in told
 
 
+@pytest.mark.usefixtures("nats_url")
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux")
+async def test_the_timers_of_nats_need_not_be_sharp() -> None:
+    async with NatsServer() as server:
+        # Every thread has one of its own, which it gives to those that it starts.
+        threads = [int(path.name) for path in Path(f"/proc/{server.pid}/task").iterdir()]
+        slacks = {int(Path(f"/proc/{thread}/timerslack_ns").read_text()) for thread in threads}
+    assert len(threads) > 1
+    assert slacks == {1_000_000}
+
+
 @pytest.mark.usefixtures("redis_url")
 async def test_redis_runs_lua_on_a_unix_socket_and_is_gone_after_stop() -> None:
     async with RedisServer() as server:

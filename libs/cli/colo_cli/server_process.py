@@ -26,21 +26,28 @@ STOP_LIMIT_MS: Final = 5_000
 POLL_MS: Final = 10
 LOG_TAIL_LINES: Final = 3
 
-# The child asks the kernel for SIGTERM at the death of its parent, then becomes the server. A program of its own rather
-# than a preexec function, because a fork of a threaded process must not run Python before exec.
+# The child asks the kernel for SIGTERM at the death of its parent (option 1) and, if told to, for timers that need not be
+# sharp (option 29), then becomes the server. A program of its own rather than a preexec function, because a fork of a
+# threaded process must not run Python before exec.
 _TIED_TO_PARENT: Final = """
 import ctypes, os, sys
 if sys.platform == "linux":
-    ctypes.CDLL(None).prctl(1, 15, 0, 0, 0)
+    prctl = ctypes.CDLL(None).prctl
+    prctl(1, 15, 0, 0, 0)
+    if sys.argv[2] != "0":
+        prctl(29, ctypes.c_ulong(int(sys.argv[2])), 0, 0, 0)
 if os.getppid() != int(sys.argv[1]):
     sys.exit("the parent ended before the server began")
-os.execv(sys.argv[2], sys.argv[2:])
+os.execv(sys.argv[3], sys.argv[3:])
 """
 
 
-def tied_command(command: Sequence[str]) -> list[str]:
-    """The command line that runs `command` (an absolute path first) as a child that ends when its parent does."""
-    return [sys.executable, "-I", "-S", "-c", _TIED_TO_PARENT, str(os.getpid()), *command]
+def tied_command(command: Sequence[str], timer_slack_ns: int = 0) -> list[str]:
+    """The command line that runs `command` (an absolute path first) as a child that ends when its parent does.
+
+    `timer_slack_ns`: so much later than asked for the kernel may wake it from a sleep; 0: as it does for everybody.
+    """
+    return [sys.executable, "-I", "-S", "-c", _TIED_TO_PARENT, str(os.getpid()), str(timer_slack_ns), *command]
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
@@ -55,6 +62,8 @@ class Recipe(Struct, frozen=True, kw_only=True):
     ready_url: Callable[[Path, int | None, int], str | None]
     #: -> environment variables of the server; those that this process has come first.
     environment: Callable[[], Mapping[str, str]] = dict
+    #: How much later than asked for it may be woken from a sleep; 0: what the kernel gives everybody.
+    timer_slack_ns: int = 0
 
 
 class ServerProcess:
@@ -160,7 +169,7 @@ class ServerProcess:
         try:
             self._directory = self._make_directory()
             arguments = self._recipe.arguments(self._directory, self._port)
-            command = tied_command([str(program), *arguments])
+            command = tied_command([str(program), *arguments], self._recipe.timer_slack_ns)
             with self._log_path(self._directory).open("wb") as log:
                 # A session of its own: Ctrl-C in the terminal reaches colo, which then stops the servers last.
                 self._process = subprocess.Popen(
