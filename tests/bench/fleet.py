@@ -7,28 +7,35 @@ import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from uuid import uuid4
 
+import msgspec
 from msgspec import Struct
 
 from colo_cli.lab_processes import LabProcesses
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.adapters.clock import SystemClock
-from colo_common.events.effects import Effect, Publish, Wake
+from colo_common.events.effects import Publish
 from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
+from colo_common.events.fact import Fact
 from colo_common.events.node import AllocatableChanged
 from colo_common.events.placement import ApplyPlacements, PlacementsDecided
+from colo_common.events.registry import subject_of
+from colo_common.events.trace import trace_of
+from colo_common.events.wire import encode, headers_of
 from colo_common.model.freshness import Freshness
-from colo_common.model.placement import Placement
+from colo_common.model.placement import attempt_key
 from colo_common.model.reasons import EndCause
-from colo_common.runtime.core import Hearing
-from colo_common.runtime.service import Service
+from colo_common.ports import Delivery, Outgoing, PortError
+from colo_common.runtime.core import Hearing, source_of
+from colo_common.runtime.stamp import Stamp
 from tests.support.builders import a_node, a_sample, a_topology
 from tests.support.servers import NatsServer, RedisServer
 
-__all__ = ["Cluster", "FleetCore", "SampleNodes", "running_cluster", "wait_until"]
+__all__ = ["Allocatable", "Cluster", "FleetCore", "Order", "Ordered", "running_cluster", "wait_until"]
 
 SERVICES: Final = ("jobs", "scheduler", "overcommit")
 #: How long a replica runs at least: short, so that the ledger does not fill.
@@ -38,92 +45,243 @@ STEP_MS: Final = 10
 FRESH_LIMIT_S: Final = 60
 SLICE: Final = 100
 TOPOLOGY: Final = a_topology(sockets=2, zones_per_socket=1, cpus=32, memory_gib=128)
+NAME: Final = "fleet"
+#: Steps whose messages may wait for their acknowledgements at once; the next step waits for the first of them.
+FLIGHTS_MOST: Final = 2
+RETRY_S: Final = 0.2
+RETRIES_MOST: Final = 50
 
 
-class SampleNodes(Struct, frozen=True, kw_only=True):
-    """These nodes say what they do; at `seq` 1 also what they are."""
+class Ordered(Struct, frozen=True, kw_only=True, gc=False):
+    """Of a placement, what the stand-in needs."""
 
-    nodes: tuple[str, ...]
-    seq: int
+    replica: str
+    job: str
+    attempt: int
+    node: str
+    traceparent: str = ""
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """Of ApplyPlacements, what the stand-in needs."""
+
+    node: str
+    placements: tuple[Ordered, ...]
+
+
+class Decided(Struct, frozen=True, kw_only=True):
+    """Of PlacementsDecided, what the stand-in needs."""
+
+    sent_us: int
+    placements: tuple[Ordered, ...]
+
+
+class ZonePromise(Struct, frozen=True, kw_only=True, gc=False):
+    """What batch work may have of the CPUs of a zone."""
+
+    zone: int
+    batch_cpu_mcpu: int
+
+
+class Allocatable(Struct, frozen=True, kw_only=True):
+    """Of AllocatableChanged, what the stand-in needs."""
+
+    node: str
+    freshness: Freshness
+    zones: tuple[ZonePromise, ...]
+
+
+_ORDER: Final = msgspec.json.Decoder(Order)
+_DECIDED: Final = msgspec.json.Decoder(Decided)
+_ALLOCATABLE: Final = msgspec.json.Decoder(Allocatable)
 
 
 class FleetCore:
-    """All collectors and executors of the fleet in one: replicas start within STEP_MS and end well after RUN_MS."""
+    """What all collectors and executors of the fleet know: which replicas run and until when, and what was said of them."""
 
     def __init__(self) -> None:
         self.decided_us: dict[str, tuple[int, int]] = {}
         self.placed_twice = 0
         self.fresh: set[str] = set()
         self.ended = 0
-        self._running: deque[tuple[int, Placement]] = deque()
+        self.running: deque[tuple[int, Ordered]] = deque()
         self._known: set[tuple[str, int]] = set()
 
-    def handle(self, event: Struct, now_ms: int) -> list[Effect]:
-        match event:
-            case SampleNodes():
-                return self._sample(event)
-            case ApplyPlacements():
-                return self._start(event, now_ms)
-            case PlacementsDecided():
-                self._note(event)
-            case AllocatableChanged(freshness=Freshness.FRESH):
-                self.fresh.add(event.node)
-            case Wake():
-                return self._end(now_ms)
-        return []
-
-    def deadline_ms(self) -> int | None:
-        return self._running[0][0] if self._running else None
-
-    def check(self) -> None:
-        """Nothing to check."""
-
-    def _sample(self, event: SampleNodes) -> list[Effect]:
-        facts: list[Effect] = []
-        if event.seq == 1:
-            facts += [Publish(fact=a_node(node, TOPOLOGY, simulated=True)) for node in event.nodes]
-        return facts + [
-            Publish(fact=a_sample(node, seq=event.seq, zones=((4_000, 8), (4_000, 8)))) for node in event.nodes
-        ]
-
-    def _note(self, event: PlacementsDecided) -> None:
-        heard_us = time.time_ns() // 1_000
-        for placement in event.placements:
-            key = f"{placement.replica}#{placement.attempt}"
-            self.placed_twice += key in self.decided_us
-            self.decided_us[key] = event.sent_us, heard_us
-
-    def _start(self, event: ApplyPlacements, now_ms: int) -> list[Effect]:
-        started: list[Effect] = []
+    def start(self, order: Order, now_ms: int) -> list[Ordered]:
+        """What starts now: what was not ordered before. It ends after RUN_MS, at a whole step."""
         end_ms = -(-(now_ms + RUN_MS) // STEP_MS) * STEP_MS
-        for placement in event.placements:
+        started: list[Ordered] = []
+        for placement in order.placements:
             key = placement.replica, placement.attempt
-            if key in self._known:
-                continue
-            self._known.add(key)
-            self._running.append((end_ms, placement))
-            fact = ReplicaStarted(
-                node=placement.node, replica=placement.replica, job=placement.job, attempt=placement.attempt
-            )
-            started.append(Publish(fact=fact, id=f"fleet:started:{key}", traceparent=placement.traceparent))
+            if key not in self._known:
+                self._known.add(key)
+                self.running.append((end_ms, placement))
+                started.append(placement)
         return started
 
-    def _end(self, now_ms: int) -> list[Effect]:
-        ended: list[Effect] = []
-        while self._running and self._running[0][0] <= now_ms:
-            placement = self._running.popleft()[1]
-            fact = ReplicaEnded(
-                node=placement.node,
-                replica=placement.replica,
-                job=placement.job,
-                attempt=placement.attempt,
-                cause=EndCause.EXITED,
-                exit_code=0,
-                ran_ms=RUN_MS,
-            )
-            ended.append(Publish(fact=fact, id=f"fleet:ended:{placement.replica}#{placement.attempt}"))
+    def end(self, now_ms: int) -> list[Ordered]:
+        """What has run long enough."""
+        ended: list[Ordered] = []
+        while self.running and self.running[0][0] <= now_ms:
+            ended.append(self.running.popleft()[1])
         self.ended += len(ended)
         return ended
+
+    def note(self, decided: Decided, heard_us: int) -> None:
+        """When each was decided and heard; one that was decided before is counted."""
+        for one in decided.placements:
+            key = attempt_key(one.replica, one.attempt)
+            self.placed_twice += key in self.decided_us
+            self.decided_us[key] = decided.sent_us, heard_us
+
+    def promise(self, said: Allocatable) -> None:
+        """Which nodes are fresh."""
+        if said.freshness is Freshness.FRESH:
+            self.fresh.add(said.node)
+
+
+class _Letters:
+    """The messages of executors as a service of this name stamps them; `date` says when, for all that follow."""
+
+    def __init__(self) -> None:
+        self._seq = 0
+        self._boot_id = uuid4().hex[:12]
+        self._now_ms = 0
+        self._sent_us = 0
+        self._heads: dict[type[Fact], dict[str, str]] = {}
+        self._subjects: dict[tuple[type[Fact], str], str] = {}
+
+    def date(self, now_ms: int, sent_us: int) -> None:
+        self._now_ms, self._sent_us = now_ms, sent_us
+        self._heads.clear()
+
+    def started(self, one: Ordered) -> Outgoing:
+        return self._letter(ReplicaStarted, one, f"fleet:started:{(one.replica, one.attempt)}", one.traceparent)
+
+    def ended(self, one: Ordered) -> Outgoing:
+        id_ = f"fleet:ended:{attempt_key(one.replica, one.attempt)}"
+        return self._letter(ReplicaEnded, one, id_, cause=EndCause.EXITED, exit_code=0, ran_ms=RUN_MS)
+
+    def _letter(self, body: type[Fact], one: Ordered, id_: str, traceparent: str = "", **fields: Any) -> Outgoing:
+        self._seq += 1
+        fact = body(
+            at_ms=self._now_ms,
+            producer=NAME,
+            boot_id=self._boot_id,
+            seq=self._seq,
+            sent_us=self._sent_us,
+            node=one.node,
+            replica=one.replica,
+            job=one.job,
+            attempt=one.attempt,
+            **fields,
+        )
+        head = self._heads.get(body)
+        if head is None:
+            head = self._heads[body] = headers_of(fact, id_)
+        headers = {**head, "ce-id": id_}
+        if traceparent and trace_of(traceparent):
+            headers["traceparent"] = traceparent
+        subject = self._subjects.get((body, one.node))
+        if subject is None:
+            subject = self._subjects[body, one.node] = subject_of(fact)
+        return Outgoing(subject=subject, data=encode(fact), durable=True, msg_id=id_, headers=headers)
+
+
+class _Fleet:
+    """Brings to the core what it hears and tells what follows, a step at a time, without what a real service has besides."""
+
+    def __init__(self, bus: NatsBus, core: FleetCore, nodes: Sequence[str], period_s: float) -> None:
+        self._bus = bus
+        self._core = core
+        self._nodes = nodes
+        self._period_s = period_s
+        self._clock = SystemClock()
+        self._letters = _Letters()
+        self._orders: list[Delivery] = []
+        self._came = asyncio.Event()
+        self._room = asyncio.Semaphore(FLIGHTS_MOST)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        hears = (
+            (Hearing(type=ApplyPlacements), self._take_order),
+            (Hearing(type=PlacementsDecided, durable=False), self._take_decided),
+            (Hearing(type=AllocatableChanged, durable=False, replay=True), self._take_allocatable),
+        )
+        async with asyncio.TaskGroup() as group:
+            for hearing, sink in hears:
+                group.create_task(self._bus.listen(source_of(NAME, hearing), sink))
+            group.create_task(self._keep_sampling())
+            group.create_task(self._keep_stepping(group))
+
+    async def _take_order(self, delivery: Delivery) -> None:
+        # No more than the consumer lets be without an acknowledgement.
+        self._orders.append(delivery)
+        self._came.set()
+
+    async def _take_decided(self, delivery: Delivery) -> None:
+        self._core.note(_DECIDED.decode(delivery.data), self._clock.wall_us())
+
+    async def _take_allocatable(self, delivery: Delivery) -> None:
+        self._core.promise(_ALLOCATABLE.decode(delivery.data))
+
+    async def _keep_stepping(self, group: asyncio.TaskGroup) -> None:
+        before: asyncio.Task[None] | None = None
+        while True:
+            if not (self._orders or self._core.running):
+                self._came.clear()
+                await self._came.wait()
+            await asyncio.sleep((STEP_MS - self._clock.now_ms() % STEP_MS) / 1_000)
+            await self._room.acquire()
+            orders, self._orders = self._orders, []
+            before = group.create_task(self._fly(self._step(orders), orders, before))
+
+    def _step(self, orders: Sequence[Delivery]) -> list[Outgoing]:
+        now_ms = self._clock.now_ms()
+        self._letters.date(now_ms, self._clock.wall_us())
+        started = [one for order in orders for one in self._core.start(_ORDER.decode(order.data), now_ms)]
+        return [*map(self._letters.started, started), *map(self._letters.ended, self._core.end(now_ms))]
+
+    async def _fly(
+        self, messages: Sequence[Outgoing], orders: Sequence[Delivery], before: asyncio.Task[None] | None
+    ) -> None:
+        """Store, then acknowledge the orders, after those of the flight before."""
+        try:
+            await self._store(messages, before)
+            if before is not None:
+                await before
+            # An acknowledgement that is lost only means that the order comes again.
+            with suppress(PortError):
+                for order in orders:
+                    await order.ack()
+        finally:
+            self._room.release()
+
+    async def _store(self, messages: Sequence[Outgoing], before: asyncio.Task[None] | None = None) -> None:
+        """What fails is tried again when the flight before is done. Raises what the bus raises at last."""
+        for _ in range(RETRIES_MOST if messages else 0):
+            try:
+                return await self._bus.publish(messages)
+            except PortError:
+                if before is not None:
+                    await before
+                await asyncio.sleep(RETRY_S)
+        return await self._bus.publish(messages) if messages else None
+
+    async def _keep_sampling(self) -> None:
+        """Samples at once until all nodes are fresh, then one of every node each period, evenly spread; first what they are."""
+        stamp = Stamp(NAME, uuid4().hex[:12], self._clock)
+        slices = [self._nodes[start : start + SLICE] for start in range(0, len(self._nodes), SLICE)]
+        seq = 0
+        while True:
+            seq += 1
+            for part in slices:
+                facts: list[Fact] = [a_node(node, TOPOLOGY, simulated=True) for node in part] if seq == 1 else []
+                facts += [a_sample(node, seq=seq, zones=((4_000, 8), (4_000, 8))) for node in part]
+                await self._store([stamp.outgoing(Publish(fact=fact)) for fact in facts])
+                is_fresh = len(self._core.fresh) >= len(self._nodes)
+                await asyncio.sleep(self._period_s / len(slices) if is_fresh else 0.02)
 
 
 class Cluster:
@@ -178,8 +336,7 @@ async def running_cluster(
     )
     bus = NatsBus(nats.url, name="bench-fleet")
     core = core or FleetCore()
-    stop = asyncio.Event()
-    tasks: list[asyncio.Task[None]] = []
+    fleet: asyncio.Task[None] | None = None
     bus.start()
     try:
         await bus.connected(10)
@@ -189,26 +346,20 @@ async def running_cluster(
             # The address of the health page is said at level info.
             await processes.start(name, module, {"COLO_LOG_LEVEL": "info"})
         await processes.wait_ready(list(modules))
-        hears = (
-            Hearing(type=ApplyPlacements, may_wait_ms=STEP_MS),
-            Hearing(type=PlacementsDecided, durable=False),
-            Hearing(type=AllocatableChanged, durable=False, replay=True, may_wait_ms=STEP_MS),
-        )
-        fleet = Service(name="fleet", core=core, bus=bus, clock=SystemClock(), hears=hears, discoverable=False)
-        tasks.append(asyncio.create_task(fleet.run(stop)))
-        tasks.append(asyncio.create_task(_keep_sampling(fleet, core, nodes, period_s)))
+        fleet = asyncio.create_task(_Fleet(bus, core, nodes, period_s).run())
         if not await wait_until(lambda: len(core.fresh) >= len(nodes), FRESH_LIMIT_S):
             raise SystemExit(f"only {len(core.fresh)} of {len(nodes)} nodes were fresh after {FRESH_LIMIT_S} s")
         pids = {name: child.process.pid for name, child in processes.running.items()}
         pids |= {"nats-server": nats.pid, "redis-server": redis.pid, "the load": os.getpid()}
         yield Cluster(bus, core, pids, processes)
     finally:
-        stop.set()
-        for task in tasks[1:]:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if fleet is not None:
+            fleet.cancel()
+            await asyncio.wait((fleet,))
         await processes.stop()
         await bus.close()
+    if not fleet.cancelled():
+        fleet.result()
 
 
 async def wait_until(holds: Callable[[], bool], limit_s: float) -> bool:
@@ -219,14 +370,3 @@ async def wait_until(holds: Callable[[], bool], limit_s: float) -> bool:
             return False
         await asyncio.sleep(0.05)
     return True
-
-
-async def _keep_sampling(fleet: Service, core: FleetCore, nodes: Sequence[str], period_s: float) -> None:
-    """Samples at once until all nodes are fresh, then one of every node each period, evenly spread."""
-    slices = [tuple(nodes[start : start + SLICE]) for start in range(0, len(nodes), SLICE)]
-    seq = 0
-    while True:
-        seq += 1
-        for part in slices:
-            await fleet.inject(SampleNodes(nodes=part, seq=seq))
-            await asyncio.sleep(0.02 if len(core.fresh) < len(nodes) else period_s / len(slices))

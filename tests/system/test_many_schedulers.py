@@ -8,17 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from msgspec import Struct
 from redis.asyncio import Redis
 
 from colo_common.adapters.redis_client import redis_client
-from colo_common.events.effects import Effect
-from colo_common.events.node import AllocatableChanged
-from colo_common.events.placement import ApplyPlacements
 from colo_scheduler.ledger import NodeRow
 from colo_scheduler.ledger_redis import RedisLedger
 from tests.bench.bench_end_to_end import Load
-from tests.bench.fleet import Cluster, FleetCore, running_cluster
+from tests.bench.fleet import Allocatable, Cluster, FleetCore, Order, Ordered, running_cluster
 from tests.support.servers import nats_server, redis_server
 from tests.support.waiting import eventually
 
@@ -37,17 +33,15 @@ class NotedFleet(FleetCore):
         self.ordered: dict[tuple[str, int], set[str]] = {}
         self.promised: dict[tuple[str, int], int] = {}
 
-    def handle(self, event: Struct, now_ms: int) -> list[Effect]:
-        match event:
-            case ApplyPlacements():
-                for placement in event.placements:
-                    self.ordered.setdefault((placement.replica, placement.attempt), set()).add(event.node)
-            case AllocatableChanged():
-                for zone in event.zones:
-                    self.promised[event.node, zone.zone] = zone.batch_cpu_mcpu
-            case _:
-                pass
-        return super().handle(event, now_ms)
+    def start(self, order: Order, now_ms: int) -> list[Ordered]:
+        for placement in order.placements:
+            self.ordered.setdefault((placement.replica, placement.attempt), set()).add(order.node)
+        return super().start(order, now_ms)
+
+    def promise(self, said: Allocatable) -> None:
+        for zone in said.zones:
+            self.promised[said.node, zone.zone] = zone.batch_cpu_mcpu
+        super().promise(said)
 
 
 def overcommitted(core: NotedFleet, rows: tuple[NodeRow, ...]) -> list[str]:
