@@ -14,7 +14,6 @@ __all__ = ["TaskCounts", "cancel", "rule_result", "settle"]
 
 _WAITING_FOR_END: Final = frozenset({"Completing", "Failing", "Terminating"})
 _TASK_ENDS: Final = frozenset({"Succeeded", "Failed", "Stopped"})
-_UNBOUND: Final = frozenset({"Pending", "Stopped"})
 
 
 class TaskCounts(Struct, frozen=True, kw_only=True):
@@ -32,21 +31,25 @@ def rule_result(counts: TaskCounts, min_succeeded: int | None, max_failed: int |
     Enough replicas succeeded; too many failed (unset: one is too many); none is left, which is a success exactly when all
     succeeded.
     """
-    if min_succeeded is not None and counts.succeeded >= min_succeeded:
+    return _result(counts.replicas, counts.succeeded, counts.failed, counts.live, min_succeeded, max_failed)
+
+
+def _result(
+    replicas: int, succeeded: int, failed: int, live: int, min_succeeded: int | None, max_failed: int | None
+) -> str:
+    if min_succeeded is not None and succeeded >= min_succeeded:
         return "succeeded"
-    if counts.failed >= (1 if max_failed is None else max_failed):
+    if failed >= (1 if max_failed is None else max_failed):
         return "failed"
-    if counts.live == 0:
-        return "succeeded" if counts.succeeded == counts.replicas else "failed"
+    if live == 0:
+        return "succeeded" if succeeded == replicas else "failed"
     return ""
 
 
-def counts_of(job: Job, task: int) -> TaskCounts:
-    """The counts of a task as they are now."""
+def _live(job: Job, task: int) -> int:
+    """How many replicas of a task may still run."""
     counts = job.counts[task]
-    replicas, succeeded, failed = job.spec.tasks[task].replicas, counts["Succeeded"], counts["Failed"]
-    live = replicas - succeeded - failed - counts["Stopped"]
-    return TaskCounts(replicas=replicas, succeeded=succeeded, failed=failed, live=live)
+    return job.spec.tasks[task].replicas - counts["Succeeded"] - counts["Failed"] - counts["Stopped"]
 
 
 def settle(turn: Turn) -> None:
@@ -75,9 +78,12 @@ def _settle_task(turn: Turn, task: int) -> None:
     if record.state == "Waiting" and counts["Running"]:
         turn.fire_task(task, "replica_running")
     if record.state in ("Waiting", "Running"):
+        succeeded, failed, stopped = counts["Succeeded"], counts["Failed"], counts["Stopped"]
+        result = ""
         # No rule holds before a replica has ended.
-        has_ends = counts["Succeeded"] or counts["Failed"] or counts["Stopped"]
-        result = rule_result(counts_of(job, task), spec.min_succeeded, spec.max_failed) if has_ends else ""
+        if succeeded or failed or stopped:
+            live = spec.replicas - succeeded - failed - stopped
+            result = _result(spec.replicas, succeeded, failed, live, spec.min_succeeded, spec.max_failed)
         if result and turn.fire_task(task, "rule_met"):
             record.result = result
             stop_replicas(turn, task, Reason.TASK_DONE)
@@ -90,7 +96,7 @@ def _settle_task(turn: Turn, task: int) -> None:
 def _finish_task(turn: Turn, task: int) -> None:
     job = turn.job
     record = job.record.tasks[task]
-    if record.state != "Cleaning" or counts_of(job, task).live:
+    if record.state != "Cleaning" or _live(job, task):
         return
     guards = {"succeeded": record.result == "succeeded", "failed": record.result == "failed"}
     if not turn.fire_task(task, "all_final", guards):
@@ -121,9 +127,10 @@ def _obey(turn: Turn, event: TaskEvent, task: str) -> None:
 
 def _settle_job(turn: Turn) -> None:
     job = turn.job
-    if job.record.state == "Inqueue" and job.count(*_UNBOUND) < job.size:
+    record = job.record
+    if record.state == "Inqueue" and sum([counts["Pending"] + counts["Stopped"] for counts in job.counts]) < job.size:
         turn.fire_job("gang_bound", {"gang_ok": True})
-    for task in job.record.tasks:
+    for task in record.tasks:
         if task.state not in _TASK_ENDS:
             return
     if job.record.state == "Running":

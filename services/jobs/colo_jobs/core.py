@@ -28,7 +28,7 @@ from colo_jobs.policy import JobsPolicy
 from colo_jobs.rejection import sentence_of
 from colo_jobs.retention import Ended
 from colo_jobs.turn import Counters, Turn
-from colo_jobs.wants import publish_wants, want_of
+from colo_jobs.wants import publish_wants, wants_of
 
 __all__ = ["Event", "JobsCore"]
 
@@ -143,19 +143,23 @@ class JobsCore:
         return self._finish(turn)
 
     def _placed(self, event: PlacementsDecided, now_ms: int) -> list[Effect]:
+        found: list[tuple[Placement, tuple[Job, int] | None]] = []
         for placement in event.placements:
             _check_node(placement.node)
-        found = [(placement, self.index.find(placement.replica)) for placement in event.placements]
+            found.append((placement, self.index.find(placement.replica)))
         turns: dict[str, Turn] = {}
+        turn: Turn | None = None
         for placement, place in found:
             if place is None:
                 self.counters.unknown_replica += 1
                 continue
             job, index = place
-            turn = turns.get(job.id) or turns.setdefault(job.id, self._turn(job, now_ms))
-            zones = _zones_of(placement)
-            replicas.on_placed(turn, index, placement.attempt, placement.node, zones)
-            if self.lost.is_lost(placement.node) and job.replica(index).node == placement.node:
+            # Those of a job mostly come one after the other.
+            if turn is None or turn.job is not job:
+                turn = turns.get(job.id) or turns.setdefault(job.id, self._turn(job, now_ms))
+            node = placement.node
+            replicas.on_placed(turn, index, placement.attempt, node, _zones_of(placement))
+            if self.lost.is_lost(node) and job.records[index].node == node:
                 replicas.on_node_lost(turn, index)
         return [effect for job in sorted(turns) for effect in self._finish(turns[job])]
 
@@ -222,30 +226,35 @@ class JobsCore:
         return [effect for job in turns for effect in self._finish(turns[job])]
 
     def _wake(self, now_ms: int) -> list[Effect]:
-        effects = self._of_keys(self.index.timers.due(now_ms), now_ms, replicas.on_due)
-        for job_id in list(self._unsaid):
-            effects.extend(self._say_job(job_id))
+        due = self.index.timers.due(now_ms)
+        effects = self._of_keys(due, now_ms, replicas.on_due) if due else []
+        for turn in self._unsaid.values():
+            effects.extend(effects_of(turn))
+        self._unsaid.clear()
         effects.extend(self._say_wants(now_ms))
         effects.extend(self._say_queues(now_ms))
-        for job in self._ended.take_surplus():
-            effects.append(deletion(self.index.jobs[job]))
-            self.index.detach(self.index.jobs[job])
+        if self._ended.has_surplus:
+            for job in self._ended.take_surplus():
+                effects.append(deletion(self.index.jobs[job]))
+                self.index.detach(self.index.jobs[job])
         # What is left of a surplus is for the next Wake, in a moment.
         self._now_ms = now_ms + 1 if self._ended.has_surplus else self._now_ms
         return effects
 
     def _say_wants(self, now_ms: int) -> list[Effect]:
-        wants = []
-        traces = []
+        if not self._fresh:
+            return []
+        waiting: list[tuple[Job, int]] = []
         for (id_, index), attempt in self._fresh.items():
             job = self.index.jobs.get(id_)
-            if job is not None and job.replica(index).state == "Pending" and job.replica(index).attempt == attempt:
-                wants.append(want_of(job, index, self.policy.wall, self.policy.trace_ratio))
-                traces.append(job.record.submit_trace)
+            if job is not None and (replica := job.records[index]).state == "Pending" and replica.attempt == attempt:
+                waiting.append((job, index))
         self._fresh.clear()
-        if not wants:
+        if not waiting:
             return []
-        said = WantsSaid(wants=tuple(wants), submit_traces=tuple(traces))
+        wants = wants_of(waiting, self.policy.wall, self.policy.trace_ratio)
+        traces = tuple([job.record.submit_trace for job, _ in waiting])
+        said = WantsSaid(wants=tuple(wants), submit_traces=traces)
         return [*publish_wants(wants, now_ms), said]
 
     def _say_queues(self, now_ms: int) -> list[Effect]:
@@ -279,8 +288,8 @@ class JobsCore:
         job = turn.job
         self.index.update(turn)
         for index in turn.wanted:
-            self._fresh[job.id, index] = job.replica(index).attempt
-        if job.is_ended:
+            self._fresh[job.id, index] = job.records[index].attempt
+        if turn.has_ended:
             self._ended.add(job)
         self._unsaid[job.id] = turn
         if not turn.refused:

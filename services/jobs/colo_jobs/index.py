@@ -16,6 +16,8 @@ __all__ = ["Index", "Key"]
 # About 4 ms.
 _CHECKED_AT_ONCE: Final = 5_000
 _PIECE: Final = 1_000
+_REPLICA_RULE: Final = 'must be "job/task/index"'
+_NOWHERE: Final = (None, 0, 0)
 _JOB: Final = 8
 _WAITING_OF: Final = itemgetter(*sorted(WAITING))
 _HOLDING_OF: Final = itemgetter(*sorted(HOLDING))
@@ -32,6 +34,8 @@ class Index:
         self.queues = {name: Queue(name=name, limits=limit) for name, limit in sorted(limits.items())}
         self.waiting: dict[Key, None] = {}
         self.on_node: dict[str, dict[Key, None]] = {}
+        # By "job/task/": the job, the number of the task's first replica, and how many it has.
+        self._tasks: dict[str, tuple[Job, int, int]] = {}
         self.timers = Timers(self._due_of)
         self._replicas = 0
         self._audit = Audit(self._pieces, _CHECKED_AT_ONCE)
@@ -40,8 +44,17 @@ class Index:
         """Take in a job that was not there."""
         self.jobs[job.id] = job
         self._replicas += job.size
+        for prefix, members in job.tasks():
+            self._tasks[prefix] = (job, members.start, len(members))
         queue = self.queue(job)
         queue.jobs += not job.is_ended
+        if job.version == 0:
+            # It is new: all of it waits, and no timer runs.
+            queue.waiting += job.size
+            id_ = job.id
+            for index in range(job.size):
+                self.waiting[id_, index] = None
+            return
         for index, replica in job.replicas():
             self._enter(job.id, index, replica.state, replica.node, queue)
             if replica.due_ms:
@@ -54,14 +67,16 @@ class Index:
         for index, replica in job.replicas():
             self._leave(job.id, index, replica.state, replica.node, queue)
             self.timers.change(job.id, index, replica.due_ms, 0)
+        for prefix, _ in job.tasks():
+            del self._tasks[prefix]
         del self.jobs[job.id]
         self._replicas -= job.size
 
     def update(self, turn: Turn) -> None:
         """Take over what a turn changed."""
         job = turn.job
-        queue = self.queue(job)
-        if not turn.was_ended and job.is_ended:
+        queue = self.queues.get(job.spec.queue) or self.queue(job)
+        if turn.has_ended:
             queue.jobs -= 1
         records = job.records
         for index, (state, node, due_ms) in turn.before.items():
@@ -83,16 +98,21 @@ class Index:
 
     def find(self, replica: str) -> tuple[Job, int] | None:
         """The replica of that id, or None when there is no such job. Raises InvalidInput when it is no replica's id."""
+        begins = replica.rfind("/") + 1
+        known = self._tasks.get(replica[:begins])
+        if known is not None:
+            job, first, size = known
+            try:
+                member = int(replica[begins:])
+            except ValueError as error:
+                raise InvalidInput("replica", _REPLICA_RULE, replica) from error
+            return (job, first + member) if 0 <= member < size else None
         try:
-            job_id, task, member = replica.split("/")
-            number = int(member)
+            _, _, last = replica.split("/")
+            int(last)
         except ValueError as error:
-            raise InvalidInput("replica", 'must be "job/task/index"', replica) from error
-        job = self.jobs.get(job_id)
-        if job is None:
-            return None
-        index = job.index_of(task, number)
-        return None if index is None else (job, index)
+            raise InvalidInput("replica", _REPLICA_RULE, replica) from error
+        return None
 
     def pending(self) -> Iterator[tuple[Job, int]]:
         """Every replica that wants a place now, in the order in which they began to wait."""
@@ -166,6 +186,15 @@ class Index:
         held = sum(map(len, self.on_node.values()))
         if held != sum(count[1] for count in counts.values()):
             raise InvariantBroken("the replicas of the nodes are not those that hold a place", held=held)
+        self._check_tasks()
+
+    def _check_tasks(self) -> None:
+        """Every job is found by the ids of its replicas, and none that is not here."""
+        tasks = {prefix: job for job in self.jobs.values() for prefix, _ in job.tasks()}
+        if len(tasks) != len(self._tasks) or any(
+            self._tasks.get(prefix, _NOWHERE)[0] is not job for prefix, job in tasks.items()
+        ):
+            raise InvariantBroken("the tasks that replicas are found by are not those of the jobs")
 
     def _check_lookups(self) -> None:
         waiting: set[Key] = set()
@@ -182,6 +211,7 @@ class Index:
                     waiting.add((job.id, index))
                 if replica.state in HOLDING:
                     held.setdefault(replica.node, set()).add((job.id, index))
+        self._check_tasks()
         if waiting != set(self.waiting):
             raise InvariantBroken("the waiting replicas are not those that are Pending")
         if held != {node: set(keys) for node, keys in self.on_node.items()}:
@@ -197,7 +227,11 @@ class Index:
                 self.waiting[job, index] = None
         elif state in HOLDING:
             queue.running += 1
-            self.on_node.setdefault(node, {})[job, index] = None
+            keys = self.on_node.get(node)
+            if keys is None:
+                self.on_node[node] = {(job, index): None}
+            else:
+                keys[job, index] = None
 
     def _leave(self, job: str, index: int, state: str, node: str, queue: Queue) -> None:
         if state in WAITING:

@@ -100,6 +100,18 @@ class Job:
         """The specification of the task that a replica belongs to."""
         return self.spec.tasks[self.task_of(index)]
 
+    def move(self, index: int, state: str) -> None:
+        """Set a replica's state and keep the counts."""
+        replica = self.records[index]
+        counts = self.counts[self.task_of(index)] if len(self.counts) > 1 else self.counts[0]
+        counts[replica.state] -= 1
+        counts[state] += 1
+        replica.state = state
+
+    def tasks(self) -> Iterator[tuple[str, range]]:
+        """What the ids of each task's replicas begin with, "job/task/", and their numbers."""
+        return ((prefix, self.members(task)) for task, prefix in enumerate(self._prefixes))
+
     def members(self, task: int) -> range:
         """The numbers of a task's replicas."""
         return range(self._begins[task], self._begins[task + 1])
@@ -128,14 +140,6 @@ class Job:
     def naming(self, page: int) -> Callable[[int], str]:
         """Names a replica of a page by its number there."""
         return lambda member: self.name(page * PAGE_REPLICAS + member)
-
-    def move(self, index: int, state: str) -> None:
-        """Set a replica's state and keep the counts."""
-        replica = self.records[index]
-        counts = self.counts[self.task_of(index)] if len(self.counts) > 1 else self.counts[0]
-        counts[replica.state] -= 1
-        counts[state] += 1
-        replica.state = state
 
     def count(self, *states: str) -> int:
         """How many replicas are in one of the states."""

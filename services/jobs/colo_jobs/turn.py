@@ -18,6 +18,7 @@ from colo_jobs.story import JOB_LINES, PAGE_LINES, Line, Moved, tail
 __all__ = ["Counters", "Move", "Stop", "Turn"]
 
 _NOTHING: Final[Mapping[str, bool]] = {}
+_FREE: Final = REPLICA.free
 
 
 class Counters(Struct):
@@ -67,8 +68,8 @@ class Turn:
     """Fires the tables for one job. Nothing changes a state but `fire_job`, `fire_task` and `fire_replica`."""
 
     __slots__ = (
-        "before", "counters", "dirty_pages", "is_job_dirty", "job", "moves", "now_ms", "policy", "refused", "said", "stops",
-        "wanted", "was_ended", "withdrawn",
+        "before", "counters", "dirty_pages", "has_ended", "is_job_dirty", "job", "moves", "now_ms", "policy", "refused", "said",
+        "stops", "wanted", "withdrawn",
     )  # fmt: skip
 
     def __init__(self, job: Job, now_ms: int, counters: Counters, policy: RetryPolicy) -> None:
@@ -76,7 +77,8 @@ class Turn:
         self.now_ms = now_ms
         self.counters = counters
         self.policy = policy
-        self.was_ended = job.is_ended
+        #: Whether the job came to its end with the present event.
+        self.has_ended = False
         self.moves: list[Move] = []
         #: Task events and policy actions in order, as they were published: ("event", task, name) or ("action", name).
         self.said: list[tuple[str, ...]] = []
@@ -98,15 +100,17 @@ class Turn:
     def go_on(self, now_ms: int) -> None:
         """Take the next event of the batch: what is written and said stays together, what the lookups are told begins anew."""
         self.now_ms = now_ms
-        self.was_ended = self.job.is_ended
+        self.has_ended = False
         self.before.clear()
-        self.wanted.clear()
-        self.refused.clear()
+        if self.wanted:
+            self.wanted.clear()
+        if self.refused:
+            self.refused.clear()
 
     def touch(self, index: int) -> None:
         """Note that a replica's record is about to change."""
         if index not in self.before:
-            replica = self.job.replica(index)
+            replica = self.job.records[index]
             self.before[index] = (replica.state, replica.node, replica.due_ms)
             self.dirty_pages.add(index // PAGE_REPLICAS)
 
@@ -120,6 +124,7 @@ class Turn:
         record.state = fired.state
         self.is_job_dirty = True
         if self.job.is_ended:
+            self.has_ended = True
             record.ended_at_ms = self.now_ms
             self.counters.jobs_ended[fired.state] = self.counters.jobs_ended.get(fired.state, 0) + 1
         self.moves.append(
@@ -157,20 +162,25 @@ class Turn:
         job = self.job
         replica = job.records[index]
         previous = replica.state
-        fired = REPLICA.fire(previous, event, guards)
-        if not isinstance(fired, Fired):
-            self._fired(REPLICA, event, fired, previous, index)
-            return False
+        fired = _FREE.get((previous, event))
+        if fired is None:
+            outcome = REPLICA.fire(previous, event, guards)
+            if not isinstance(outcome, Fired):
+                self._fired(REPLICA, event, outcome, previous, index)
+                return False
+            fired = outcome
+        attempt, node, state = replica.attempt, replica.node, fired.state
+        page, member = divmod(index, PAGE_REPLICAS)
         if index not in self.before:
-            self.touch(index)
-        job.move(index, fired.state)
-        attempt, node = replica.attempt, replica.node
+            self.before[index] = (previous, node, replica.due_ms)
+            self.dirty_pages.add(page)
+        job.move(index, state)
         self.moves.append(
             Move(
                 machine="replica",
                 index=index,
                 previous=previous,
-                state=fired.state,
+                state=state,
                 transition=fired.transition_id,
                 attempt=attempt,
                 node=node,
@@ -180,9 +190,11 @@ class Turn:
             )
         )
         why = "" if cause is None and reason is None and exit_code is None else _why(cause, exit_code, reason)
-        page, member = divmod(index, PAGE_REPLICAS)
-        moved = Moved(member, attempt, fired.transition_id, previous, node, why)
-        self._add(job.pages[page].story, PAGE_LINES, moved)
+        story = job.pages[page].story
+        story.append(Line(self.now_ms, job.story_seq, Moved(member, attempt, fired.transition_id, previous, node, why)))
+        job.story_seq += 1
+        if len(story) > PAGE_LINES:
+            del story[1 : len(story) - PAGE_LINES + 1]
         return True
 
     def say(self, event: TaskEvent, task: str) -> None:

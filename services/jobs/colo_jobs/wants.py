@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from colo_common.events.effects import Publish
 from colo_common.events.job import ReplicasWanted, ReplicaWant
@@ -14,13 +14,14 @@ from colo_common.events.trace import placement_trace
 from colo_common.model.placement import attempt_key
 from colo_jobs.job import Job
 
-__all__ = ["WANTS_A_MESSAGE", "Snapshot", "WallTime", "publish_wants", "want_of"]
+__all__ = ["WANTS_A_MESSAGE", "Snapshot", "WallTime", "publish_wants", "want_of", "wants_of"]
 
 WANTS_A_MESSAGE: Final = 100
 PENDING_A_REPLY_MAX: Final = 1_000
 _MESSAGE_BYTES: Final = 512 << 10
 _WANT_HEAD_BYTES: Final = 600
 _AVOID_BYTES: Final = 280
+_replace: Final = structs.replace
 
 
 class WallTime(Struct, frozen=True, kw_only=True):
@@ -60,6 +61,28 @@ def want_of(job: Job, index: int, wall: WallTime, trace_ratio: float) -> Replica
         labels=tuple(sorted(job.spec.labels.items())) if job.spec.labels else (),
         job_name=job.spec.name,
     )
+
+
+def wants_of(waiting: Iterable[tuple[Job, int]], wall: WallTime, trace_ratio: float) -> list[ReplicaWant]:
+    """`want_of` each of these: equal replicas that follow one another differ in little, and only that is made anew."""
+    wants: list[ReplicaWant] = []
+    like: ReplicaWant | None = None
+    of: tuple[Job, int] | None = None
+    for job, index in waiting:
+        replica = job.records[index]
+        task = job.task_of(index)
+        if like is None or of is None or of[0] is not job or of[1] != task:
+            of = (job, task)
+            like = want_of(job, index, wall, trace_ratio)
+            wants.append(like)
+            continue
+        name, attempt = job.name(index), replica.attempt
+        queued_at_ms = replica.queued_at_ms or job.record.submitted_at_ms
+        if queued_at_ms != like.queued_at_ms:
+            like = _replace(like, queued_at_ms=queued_at_ms, queued_at_us=wall.wall_us(queued_at_ms))
+        trace = placement_trace(name, attempt, trace_ratio)
+        wants.append(_replace(like, replica=name, attempt=attempt, avoid=replica.avoid, traceparent=trace))
+    return wants
 
 
 def publish_wants(wants: Iterable[ReplicaWant], now_ms: int) -> Iterator[Publish]:

@@ -1,7 +1,7 @@
 """The trace of a placement: its ids follow from replica and attempt, so every service names the same trace unasked."""
 
-import hashlib
 import re
+from hashlib import sha256 as _sha256
 from typing import Final
 
 from colo_common.model.placement import attempt_key
@@ -18,10 +18,9 @@ def placement_trace(replica: str, attempt: int, sample_ratio: float = 1.0) -> st
     The trace id is the first 16 bytes of sha256("replica#attempt"), the root span id the next 8. The attempt is sampled
     when the first 32 bits of the trace id, as a share of 2^32, lie below `sample_ratio`: every service decides alike.
     """
-    digest = hashlib.sha256(attempt_key(replica, attempt).encode()).hexdigest()
-    trace_id, span_id = digest[:32], digest[32:48]
-    flags = "01" if int(trace_id[:8], 16) < sample_ratio * 4_294_967_296 else "00"
-    return f"00-{trace_id}-{span_id}-{flags}"
+    digest = _sha256(attempt_key(replica, attempt).encode()).hexdigest()
+    flags = "01" if int(digest[:8], 16) < sample_ratio * 4_294_967_296 else "00"
+    return f"00-{digest[:32]}-{digest[32:48]}-{flags}"
 
 
 def trace_of(traceparent: str) -> str:

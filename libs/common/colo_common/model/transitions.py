@@ -143,6 +143,8 @@ class Machine:
     illegal: tuple[tuple[str, str], ...] = ()
     #: The states without a way out.
     terminal: frozenset[str] = field(init=False, repr=False, compare=False)
+    #: What `fire` answers to the pairs that no guard is asked for: to be looked up where it is asked millions of times.
+    free: Mapping[tuple[str, str], Fired] = field(init=False, repr=False, compare=False)
     _rows: Mapping[tuple[str, str], tuple[Transition, ...]] = field(init=False, repr=False, compare=False)
     _ignored_why: Mapping[tuple[str, str], str] = field(init=False, repr=False, compare=False)
     #: What `fire` answers to a pair: made once, because it is asked millions of times.
@@ -169,6 +171,8 @@ class Machine:
         for pair, found in rows.items():
             answers[pair] = _answer(pair[0], found)
         object.__setattr__(self, "_answers", answers)
+        free = {pair: answer for pair, answer in answers.items() if isinstance(answer, Fired)}
+        object.__setattr__(self, "free", free)
 
     @property
     def initial(self) -> str:
@@ -194,7 +198,9 @@ class Machine:
         """
         answer = self._answers.get((state, event))
         if answer is not None:
-            return answer if not isinstance(answer, tuple) else self._guarded(state, event, answer, guards or {})
+            if not isinstance(answer, tuple):
+                return answer
+            return self._guarded(state, event, answer, {} if guards is None else guards)
         if event not in self.events:
             return Refused(Refusal.ILLEGAL, f"{self.name} knows no event {event!r}")
         if state not in self.state_names:
@@ -288,6 +294,7 @@ def _conditions(guard: tuple[str, ...]) -> _Conditions:
 def _hold(conditions: _Conditions, guards: Mapping[str, bool]) -> bool:
     for name, wanted in conditions:
         value = guards.get(name)
-        if value is None or bool(value) is not wanted:
+        # Nearly always it is a bool; what is not counts as its truth.
+        if value is not wanted and (value is None or bool(value) is not wanted):
             return False
     return True
