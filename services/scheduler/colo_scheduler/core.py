@@ -2,14 +2,14 @@
 
 from collections import Counter
 from functools import partial
-from typing import assert_never
+from typing import Final, assert_never
 
 from msgspec import Struct
 
 from colo_common.events.effects import Asked, Conflict, Effect, Reply, Wake
-from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
+from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
 from colo_common.events.eviction import EvictionRequested
-from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn, ReplicaWant
+from colo_common.events.job import ReplicasChanged, ReplicasWanted, ReplicasWithdrawn, ReplicaWant
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.placement import PlacementsReleased
 from colo_common.events.requests import (
@@ -73,6 +73,12 @@ from colo_scheduler.want_rules import BadWant, letters_of, sorted_out
 
 __all__ = ["AskPending", "Event", "SchedulerCore"]
 
+#: The state of a replica whose order was carried out: it need not be sent again.
+_RUNS: Final = "Running"
+#: What started is written so much later, many at once. What ended before that is released and needs nothing else; after a crash
+#: the orders of the others are sent once more, which changes nothing on their nodes.
+_CONFIRM_AFTER_MS: Final = 1_000
+
 
 class SchedulerCore:
     """Decides where waiting replicas go. `counts` are its counters, by name; `stages` is told about the stages of decisions.
@@ -104,6 +110,7 @@ class SchedulerCore:
         self._forgetting = Forgetting(forget_node_ms, self.cluster, self.commits, self.counts)
         self._releasing: dict[Attempt, None] = {}
         self._confirming: dict[Attempt, None] = {}
+        self._confirm_at_ms: int | None = None
         self._denied = Denied(self.policy, self.counts)
         reserved = ReserveState(self.cluster, self.queue, self.commits, self.counts, self.shards, self._end)
         self.reserve = Reserve(reserved)
@@ -122,7 +129,7 @@ class SchedulerCore:
         self._soon_ms = now_ms
         effects = self._take(event, now_ms)
         # Of the most frequent ones reservations need nothing: what an owner leaves the ledger tells when it is released.
-        if isinstance(event, (ReplicaStarted, ReplicaEnded)):
+        if isinstance(event, (ReplicasChanged, ReplicaEnded)):
             return effects
         if not self.reserve.is_empty or isinstance(event, (ReservationsLoaded, ReservationChanged, Conflict)):
             self.reserve.follow(event, now_ms)
@@ -130,9 +137,11 @@ class SchedulerCore:
 
     def _take(self, event: Event, now_ms: int) -> list[Effect]:
         match event:
-            case ReplicaStarted():
+            case ReplicasChanged():
                 if self.shards.owns(event.job):
-                    self._started((event.replica, event.attempt))
+                    for change in event.changes:
+                        if change.state == _RUNS:
+                            self._started((change.replica, change.attempt))
             case ReplicaEnded() | PlacementRefused():
                 self._evictions.ended(event, now_ms)
                 self._ended((event.replica, event.attempt))
@@ -204,7 +213,7 @@ class SchedulerCore:
         """Now (just after now, after a Wake) while there is something to do; else the next backoff or refresh."""
         if not self.commits.is_loaded:
             return None
-        if self._releasing or self._confirming or self.cluster.grown or self.reserve.is_hurried:
+        if self._releasing or self.cluster.grown or self.reserve.is_hurried:
             return self._soon_ms
         if self.queue.next_class() is not None or len(self._plans) or len(self._proposals):
             return self._soon_ms
@@ -213,6 +222,7 @@ class SchedulerCore:
             for moment in (
                 self.queue.deadline_ms(),
                 self._refresh_at_ms,
+                self._confirm_at_ms,
                 self._asking.deadline_ms(),
                 self._denied.deadline_ms,
                 self.commits.expiry_ms(),
@@ -291,6 +301,8 @@ class SchedulerCore:
             return
         if self.commits.started(attempt):
             self._confirming[attempt] = None
+            if self._confirm_at_ms is None:
+                self._confirm_at_ms = self._soon_ms + _CONFIRM_AFTER_MS
 
     def _recovered(self, event: NodeRecovered) -> list[Effect]:
         running = frozenset((replica, attempt) for replica, attempt in event.running)
@@ -327,7 +339,7 @@ class SchedulerCore:
         forgotten = self._forgetting.wake(now_ms)
         self.queue.wake_due(now_ms)
         wake_by_capacity(self.queue, self.cluster)
-        effects += self._flush()
+        effects += self._flush(now_ms)
         effects += forgotten
         effects += self._denied.take_due(now_ms)
         effects.extend(self.commits.expire(now_ms))
@@ -345,17 +357,20 @@ class SchedulerCore:
     def _next_refresh(self, now_ms: int) -> int | None:
         return now_ms + self.policy.ledger_refresh_ms if self.policy.ledger_refresh_ms > 0 else None
 
-    def _flush(self) -> list[Effect]:
-        """Write what ended and what started since the last Wake."""
-        ended, started = list(self._releasing), list(self._confirming)
+    def _flush(self, now_ms: int) -> list[Effect]:
+        """Write what ended since the last Wake and, now and then, what started and has not ended since."""
+        ended = list(self._releasing)
         self._releasing.clear()
-        self._confirming.clear()
         effects: list[Effect] = [
             ReleaseHolds(attempts=tuple(ended[at : at + CALL_MAX])) for at in range(0, len(ended), CALL_MAX)
         ]
-        effects += [
-            ConfirmHolds(attempts=tuple(started[at : at + CALL_MAX])) for at in range(0, len(started), CALL_MAX)
-        ]
+        if self._confirm_at_ms is not None and now_ms >= self._confirm_at_ms:
+            started = list(self._confirming)
+            self._confirming.clear()
+            self._confirm_at_ms = None
+            effects += [
+                ConfirmHolds(attempts=tuple(started[at : at + CALL_MAX])) for at in range(0, len(started), CALL_MAX)
+            ]
         return effects
 
     # ---- decisions
