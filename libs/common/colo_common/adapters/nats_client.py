@@ -6,7 +6,7 @@ and `send` takes messages that are bytes already. Everything else is the library
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import nats.aio.client
@@ -20,6 +20,8 @@ Receiver = Callable[[str, str, bytes, bytes], None]
 
 _VERSION: Final = b"NATS/1.0"
 _MESSAGES: Final = (b"HMSG ", b"MSG ")
+_H: Final = b"H"[0]
+_AROUND_HEADERS: Final = len(b"NATS/1.0\r\n\r\n\r\n")
 
 
 class DirectClient(nats.aio.client.Client):
@@ -41,18 +43,24 @@ class DirectClient(nats.aio.client.Client):
         self._demand_connection()
         self._pending.append(message)
         self._pending_data_size += len(message)
-        queue = self._flush_queue
-        if queue is not None and queue.empty():
-            queue.put_nowait(asyncio.get_running_loop().create_future())
+        self._flush_soon()
 
     async def send(self, messages: Iterable[bytes]) -> None:
         """Send messages of `message_bytes` or `ack_bytes`. Raises as `publish` of the library does."""
         self._demand_connection()
+        # Waits when more is pending than the library lets be.
         await self._send_command(b"".join(messages))
-        if self._flush_queue is not None and self._flush_queue.empty():
-            await self._flush_pending()
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        """Wake the library's flusher, unless it was woken already and has yet to look."""
+        queue = self._flush_queue
+        if queue is not None and queue.empty():
+            queue.put_nowait(asyncio.get_running_loop().create_future())
 
     def _demand_connection(self) -> None:
+        if self._status == self.CONNECTED:
+            return
         if self.is_closed:
             raise nats.errors.ConnectionClosedError
         if not self.is_connected:
@@ -80,7 +88,7 @@ class Subscription:
 
 
 class _DirectParser(Parser):
-    """Takes whole messages with direct receivers out of what is read; leaves everything else to the library's parser."""
+    """Takes whole messages out of what is read, whoever receives them; leaves everything else to the library's parser."""
 
     def __init__(self, client: DirectClient) -> None:
         super().__init__(client)
@@ -93,52 +101,59 @@ class _DirectParser(Parser):
         if self.buf:
             data = bytes(self.buf) + data
             self.buf.clear()
-        rest = data[self._take_whole(data) :]
-        if rest:
+        at, other = self._take_whole(data, 0)
+        while other is not None:
+            # The library's subscription: requests, and the answers to our own.
+            await self._client._process_msg(*other)
+            at, other = self._take_whole(data, at)
+        if at < len(data):
             # Of a part of a message that is to come the library's parser would only keep the bytes.
-            await super().parse(rest)
+            await super().parse(data[at:])
 
-    def _take_whole(self, data: bytes) -> int:
-        """Deliver the messages at the beginning of the bytes; where the first other thing begins."""
+    def _take_whole(self, data: bytes, at: int) -> tuple[int, tuple[int, bytes, bytes, bytes, bytes] | None]:
+        """Deliver the messages from there on; where the first other thing begins, or what follows a message to hand on."""
         direct = self._client.direct
-        at = 0
         while data.startswith(_MESSAGES, at):
             end = data.find(b"\r\n", at)
             if end < 0:
                 break
             # MSG subject sid [reply] bytes, HMSG subject sid [reply] header-bytes bytes
             words = data[at:end].split()
-            has_headers = words[0] == b"HMSG"
+            has_headers = data[at] == _H
             try:
-                receiver = direct.get(int(words[2]))
+                sid = int(words[2])
                 size = int(words[-1])
                 headers_size = int(words[-2]) if has_headers else 0
             except (IndexError, ValueError):
                 break  # the library's parser says what is wrong with it
             begin = end + 2
             after = begin + size + 2
-            if receiver is None or after > len(data):
+            if after > len(data):
                 break
-            reply = words[3].decode() if len(words) == (6 if has_headers else 5) else ""
-            headers = data[begin : begin + headers_size]
-            receiver(words[1].decode(), reply, data[begin + headers_size : begin + size], headers)
+            reply = words[3] if len(words) == (6 if has_headers else 5) else b""
+            body = begin + headers_size
+            receiver = direct.get(sid)
+            if receiver is None:
+                return after, (sid, words[1], reply, data[body : after - 2], data[begin:body])
+            receiver(words[1].decode(), reply.decode(), data[body : after - 2], data[begin:body])
             at = after
-        return at
+        return at, None
 
 
-def message_bytes(subject: str, reply: str, headers: Iterable[tuple[str, str]], data: bytes) -> bytes:
+def message_bytes(subject: str, reply: str, headers: Sequence[tuple[str, str]], data: bytes) -> bytes:
     """A message as it goes over the wire. Raises BadSubjectError or BadHeaderError of the library for what would break the line."""
     if not subject.isprintable() or " " in subject or not subject:
         raise nats.errors.BadSubjectError
-    lines = [f"{name}: {value}\r\n" for name, value in headers]
-    if not lines:
+    if not headers:
         return b"PUB %s %s %d\r\n%s\r\n" % (subject.encode(), reply.encode(), len(data), data)
-    text = "".join(lines)
-    if text.count("\n") != len(lines) or text.count("\r") != len(lines):
+    text = "\r\n".join(map(": ".join, headers))
+    if text.count("\n") != len(headers) - 1 or text.count("\r") != len(headers) - 1:
         raise nats.errors.BadHeaderError(text)
-    head = b"NATS/1.0\r\n%s\r\n" % text.encode()
-    size = len(head)
-    return b"HPUB %s %s %d %d\r\n%s%s\r\n" % (subject.encode(), reply.encode(), size, size + len(data), head, data)
+    lines = text.encode()
+    # The version line before them, the end of the last one and the empty line after it.
+    size = len(lines) + _AROUND_HEADERS
+    head = f"HPUB {subject} {reply} {size} {size + len(data)}\r\nNATS/1.0\r\n".encode()
+    return b"%s%s\r\n\r\n%s\r\n" % (head, lines, data)
 
 
 def ack_bytes(reply: str, word: bytes) -> bytes:

@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import nats.errors
@@ -52,6 +52,8 @@ _ACK: Final = msgspec.json.Decoder(_Ack)
 class _Flight:
     """Messages that were sent together and wait for their acknowledgements."""
 
+    __slots__ = ("failure", "landed", "refused", "waiting")
+
     def __init__(self) -> None:
         self.waiting: set[str] = set()
         self.failure: PortError | None = None
@@ -61,8 +63,26 @@ class _Flight:
     def settle(self, token: str, failure: PortError | None) -> None:
         self.waiting.discard(token)
         self.failure = self.failure or failure
-        if not self.waiting and not self.landed.done():
+        if not self.waiting:
+            self.end()
+
+    def end(self) -> None:
+        """Wait no longer, whatever was not acknowledged."""
+        if not self.landed.done():
             self.landed.set_result(None)
+
+    async def land(self) -> None:
+        """Return when all is acknowledged. Raises TimeoutError when that takes too long."""
+        if not self.waiting:
+            return
+        # One timer is a fraction of what asyncio.timeout costs, and most calls bring a few messages only.
+        timer = asyncio.get_running_loop().call_later(_ACK_TIMEOUT_S, self.end)
+        try:
+            await self.landed
+        finally:
+            timer.cancel()
+        if self.waiting:
+            raise TimeoutError
 
 
 @dataclass(slots=True)
@@ -77,8 +97,7 @@ class _Lot:
     messages: list[Outgoing] = field(default_factory=list)
 
 
-@dataclass(slots=True, frozen=True)
-class _Awaited:
+class _Awaited(NamedTuple):
     """What one acknowledgement is for."""
 
     flight: _Flight
@@ -135,19 +154,20 @@ class Publisher:
     async def _fly(self, messages: Sequence[Outgoing], lots: dict[str, _Lot]) -> list[Outgoing]:
         """Send and wait; the messages of the batches that were refused."""
         flight = _Flight()
-        doing = "publish"
+        subject = ""
         try:
             await self._open_inbox()
+            most_bytes = self._client.max_payload
             parts = []
             for message in messages:
-                doing = f"publish {message.subject}"
+                subject = message.subject
+                if len(message.data) > most_bytes:
+                    raise nats.errors.MaxPayloadError
                 parts.append(self._part(message, flight, lots))
             await self._client.send(parts)
-            if flight.waiting:
-                async with asyncio.timeout(_ACK_TIMEOUT_S):
-                    await flight.landed
+            await flight.land()
         except NATS_ERRORS as error:
-            raise port_error(error, doing) from error
+            raise port_error(error, f"publish {subject}".rstrip()) from error
         finally:
             for token in flight.waiting:
                 self._awaited.pop(token, None)
@@ -157,9 +177,7 @@ class Publisher:
 
     def _part(self, message: Outgoing, flight: _Flight, lots: dict[str, _Lot]) -> bytes:
         """The bytes of one message. A durable one, or the last of a batch, waits for its acknowledgement from now on."""
-        if len(message.data) > self._client.max_payload:
-            raise nats.errors.MaxPayloadError
-        headers: list[tuple[str, str]] = list(message.headers.items())
+        headers = list(message.headers.items())
         if not message.durable:
             return message_bytes(message.subject, "", headers, message.data)
         if message.msg_id:
