@@ -58,6 +58,8 @@ def parts_of(effects: Sequence[Effect]) -> list[Sequence[Effect]]:
 
     What comes before the first Record goes with it; what follows one, up to the next, was said because of it.
     """
+    if len(effects) == 1:
+        return [effects]
     at = [number for number, effect in enumerate(effects) if isinstance(effect, Record)][1:]
     if not at:
         return [effects]

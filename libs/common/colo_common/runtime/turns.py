@@ -177,7 +177,8 @@ class Turns:
                 events += await self._perform_one(effect)
             parcel.messages += decision.messages
             parcel.replies += decision.replies
-            self._metrics.refusals.inc(decision.refusals)
+            if decision.refusals:
+                self._metrics.refusals.inc(decision.refusals)
         return events
 
     async def _record(self, decisions: Sequence[Decision], parcel: Parcel) -> tuple[list[Struct], list[Decision]]:
@@ -185,6 +186,8 @@ class Turns:
         owners: list[Decision] = []
         units = []
         for decision in decisions:
+            if not decision.records:
+                continue
             for unit in units_of(decision, self._outbox_kind, self._next_outbox_id()):
                 owners.append(decision)
                 units.append(unit)
