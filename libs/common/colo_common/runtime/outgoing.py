@@ -67,13 +67,19 @@ class Sender:
         self._reply = reply
         self._parcels: deque[Parcel] = deque()
         self._backlog = 0
-        self._flights: deque[tuple[asyncio.Task[None], Sequence[Parcel]]] = deque()
-        self._changed = asyncio.Event()
+        self._flights: deque[asyncio.Task[None]] = deque()
+        # For `run`: a parcel came, a call ended, something failed. For whoever waits for less to be under way: some of it is done.
+        self._stirred = asyncio.Event()
+        self._is_following = False
+        self._done = asyncio.Event()
+        self._failure: BaseException | None = None
         self._outbox_left: list[Write] = []
+        self._has_left = asyncio.Event()
         self._clearing = asyncio.Lock()
         self._is_kept = False
         self._is_over = False
         self._log = structlog.get_logger(source="service")
+        metrics.outgoing_messages.set_function(lambda: self._backlog)
 
     def put(self, parcel: Parcel) -> None:
         """Add at the end; never waits. While the bus is away, what may be lost is lost now, not sent late in one burst."""
@@ -85,21 +91,21 @@ class Sender:
         self._backlog += len(parcel.messages)
         while self._backlog > _BACKLOG_MOST and self._parcels[0] is not parcel:
             self._give_up_oldest()
-        self._note()
+        self._stirred.set()
 
     async def room(self) -> None:
         """Return when the core may go on: the backlog is short, or the bus is away and waiting would help nobody."""
         while self._backlog > _BACKLOG_WANTED and not self._patience.problem and not self._is_over:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_AGAIN_S):
-                    await self._next_change()
+                    await self._next_done()
 
     async def drained(self) -> bool:
         """Return when everything is sent, and the outbox is empty if the store can be reached. False, at once: `run` has ended."""
-        while (self._parcels or self._flights) and not self._is_over:
-            await self._next_change()
+        while self._is_busy and not self._is_over:
+            await self._next_done()
         await self._clear_outbox()
-        return not (self._parcels or self._flights)
+        return not self._is_busy
 
     async def run(self) -> None:
         """Send until cancelled. Raises GaveUp when the service leaves and the bus is away, and what bus or store should not raise.
@@ -107,43 +113,60 @@ class Sender:
         Up to _FLIGHTS_MOST calls of the bus wait for their acknowledgements at once. They begin in order, what follows each is done
         in order, and one that failed is tried again only when all before it are done.
         """
-        landing = asyncio.create_task(self._land())
         clearing = asyncio.create_task(self._keep_clearing())
-        for task in (landing, clearing):
-            task.add_done_callback(lambda _task: self._note())
+        clearing.add_done_callback(self._note_failure)
         try:
-            while not (landing.done() or clearing.done()):
+            while self._failure is None:
                 if self._parcels and self._may_depart():
-                    self._depart(self._take())
+                    await self._depart(self._take())
                 else:
-                    await self._next_change()
-            (landing if landing.done() else clearing).result()
+                    self._stirred.clear()
+                    await self._stirred.wait()
+            raise self._failure
         finally:
             self._is_over = True
-            self._note()
-            tasks = [landing, clearing, *(flight for flight, _ in self._flights)]
+            self._note_done()
+            tasks = [clearing, *self._flights]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self._parcels or self._flights or self._is_following)
+
     def _may_depart(self) -> bool:
         return not self._flights or (len(self._flights) < _FLIGHTS_MOST and not self._patience.problem)
 
-    def _depart(self, parcels: Sequence[Parcel]) -> None:
+    async def _depart(self, parcels: Sequence[Parcel]) -> None:
+        """Begin a call; where there is nothing to say and nothing to wait for, only do what would follow it."""
         messages = [message for parcel in parcels for message in parcel.messages]
-        self._flights.append((asyncio.create_task(self._publish(messages)), parcels))
-        self._note()
-
-    async def _land(self) -> None:
-        """Follow the calls in their order."""
-        while True:
-            while not self._flights:
-                await self._next_change()
-            flight, parcels = self._flights[0]
-            await flight
+        if not messages and not self._flights:
+            self._is_following = True
             await self._follow(parcels)
-            self._flights.popleft()
-            self._note()
+            self._is_following = False
+            self._note_done()
+            return
+        flight = asyncio.create_task(self._fly(messages, parcels))
+        flight.add_done_callback(self._note_failure)
+        self._flights.append(flight)
+
+    async def _fly(self, messages: list[Outgoing], parcels: Sequence[Parcel]) -> None:
+        """One call and what follows it, when those before it are done; also a failure is told in its turn."""
+        try:
+            await self._publish(messages)
+        except Exception:
+            await self._first()
+            raise
+        await self._first()
+        await self._follow(parcels)
+        self._flights.popleft()
+        self._note_done()
+
+    def _note_failure(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self._failure = self._failure or task.exception()
+            self._stirred.set()
 
     def _take(self) -> list[Parcel]:
         taken = [self._parcels.popleft()]
@@ -165,7 +188,9 @@ class Sender:
                     await delivery.ack()
                 for delivery in parcel.dead:
                     await delivery.term()
-            self._outbox_left += parcel.outbox
+            if parcel.outbox:
+                self._outbox_left += parcel.outbox
+                self._has_left.set()
 
     async def _publish(self, messages: list[Outgoing]) -> None:
         """Send what can be sent; returns when every durable message is stored or refused for good."""
@@ -192,8 +217,8 @@ class Sender:
     async def _first(self) -> None:
         """Return when every call before this one is done."""
         own = asyncio.current_task()
-        while self._flights[0][0] is not own:
-            await self._next_change()
+        while self._flights[0] is not own:
+            await self._next_done()
 
     async def _one_by_one(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
         """Drop the messages that the bus refuses for themselves; what could not be tried is returned."""
@@ -224,7 +249,8 @@ class Sender:
         """Remove rows of what was published now and then, until cancelled; what could not be removed after a while again."""
         while True:
             while not self._outbox_left:
-                await self._next_change()
+                self._has_left.clear()
+                await self._has_left.wait()
             await asyncio.sleep(_CLEAR_AGAIN_S if self._is_kept else _CLEAR_EVERY_S)
             await self._clear_outbox()
 
@@ -257,11 +283,11 @@ class Sender:
         else:
             del self._outbox_left[: len(rows)]
 
-    def _note(self) -> None:
-        self._metrics.outgoing_messages.set(self._backlog)
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+    def _note_done(self) -> None:
+        self._stirred.set()
+        done, self._done = self._done, asyncio.Event()
+        done.set()
 
-    async def _next_change(self) -> None:
-        changed = self._changed
-        await changed.wait()
+    async def _next_done(self) -> None:
+        done = self._done
+        await done.wait()
