@@ -30,7 +30,8 @@ def effects_of(turn: Turn) -> list[Effect]:
     effects: list[Effect] = []
     if turn.is_changed:
         effects.append(_record(turn))
-    effects.extend(_changes(turn))
+    if turn.moves:
+        effects.extend(_changes(turn))
     if turn.withdrawn:
         effects.extend(_withdrawals(turn))
     if turn.stops:
@@ -52,7 +53,7 @@ def _record(turn: Turn) -> Record:
     writes = []
     is_new = job.version == 0
     if is_new:
-        writes.append(Write(kind=SPEC_KIND, id=job.id, value=encode(job.spec), expect=0))
+        writes.append(Write(kind=SPEC_KIND, id=job.id, value=turn.spec_value or encode(job.spec), expect=0))
     if is_new or turn.is_job_dirty:
         writes.append(Write(kind=JOB_KIND, id=job.id, value=encode(job.record), expect=job.version))
         job.version += 1
@@ -82,13 +83,17 @@ def _changes(turn: Turn) -> Iterator[Publish]:
     group: list[Move] = []
     number = 0
     for move in turn.moves:
-        if group and (move.machine == "job" or len(group) >= _CHANGES_A_MESSAGE):
+        machine = move.machine
+        if machine == "replica" and len(group) < _CHANGES_A_MESSAGE:
+            group.append(move)
+            continue
+        if group and (machine == "job" or len(group) >= _CHANGES_A_MESSAGE):
             yield _replicas_changed(turn, group, number)
             group = []
             number += 1
-        if move.machine == "job":
+        if machine == "job":
             yield _job_changed(turn, move)
-        elif move.machine == "replica":
+        elif machine == "replica":
             group.append(move)
     if group:
         yield _replicas_changed(turn, group, number)
@@ -96,9 +101,10 @@ def _changes(turn: Turn) -> Iterator[Publish]:
 
 def _replicas_changed(turn: Turn, moves: list[Move], number: int) -> Publish:
     job = turn.job
+    name = job.name
     changes = [
         ReplicaChange(
-            replica=job.name(move.index),
+            replica=name(move.index),
             attempt=move.attempt,
             state=move.state,
             previous=move.previous,

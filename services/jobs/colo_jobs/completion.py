@@ -55,11 +55,16 @@ def _live(job: Job, task: int) -> int:
 def settle(turn: Turn) -> None:
     """Draw the conclusions from the replicas that moved: first for their tasks, in order, then for the job."""
     job = turn.job
-    if len(job.spec.tasks) > 1:
+    tasks = job.record.tasks
+    if len(tasks) > 1:
         for task in sorted({job.task_of(index) for index in turn.before}):
             _settle_task(turn, task)
-    elif turn.before:
-        _settle_task(turn, 0)
+    else:
+        if turn.before:
+            _settle_task(turn, 0)
+        # Most events of a job are in the midst of its run.
+        if job.record.state == "Running" and tasks[0].state not in _TASK_ENDS:
+            return
     _settle_job(turn)
 
 
@@ -73,7 +78,6 @@ def cancel(turn: Turn) -> None:
 def _settle_task(turn: Turn, task: int) -> None:
     job = turn.job
     record = job.record.tasks[task]
-    spec = job.spec.tasks[task]
     counts = job.counts[task]
     if record.state == "Waiting" and counts["Running"]:
         turn.fire_task(task, "replica_running")
@@ -82,6 +86,7 @@ def _settle_task(turn: Turn, task: int) -> None:
         result = ""
         # No rule holds before a replica has ended.
         if succeeded or failed or stopped:
+            spec = job.spec.tasks[task]
             live = spec.replicas - succeeded - failed - stopped
             result = _result(spec.replicas, succeeded, failed, live, spec.min_succeeded, spec.max_failed)
         if result and turn.fire_task(task, "rule_met"):

@@ -138,7 +138,11 @@ class JobsCore:
                 return [self._stop_orphans(fact.node, ((fact.replica, fact.attempt),), fact, now_ms)]
             return []
         job, index = found
-        turn = self._turn(job, now_ms)
+        turn = self._unsaid.get(job.id)
+        if turn is None:
+            turn = Turn(job, now_ms, self.counters, self.policy.retry)
+        else:
+            turn.go_on(now_ms)
         react(turn, index, fact)
         return self._finish(turn)
 
@@ -260,7 +264,7 @@ class JobsCore:
     def _say_queues(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
         for name, queue in self.index.queues.items():
-            if not queue.is_changed or queue.due_ms > now_ms:
+            if queue.due_ms > now_ms or not queue.is_changed:
                 continue
             queue.said = (queue.waiting, queue.running)
             queue.said_at_ms = now_ms

@@ -20,13 +20,14 @@ WAITING: Final = frozenset({"Pending", "Backoff"})
 HOLDING: Final = frozenset({"Assigned", "Starting", "Running", "Unknown", "Stopping"})
 _ENDED: Final = JOB.terminal
 _NONE: Final = dict.fromkeys(REPLICA.state_names, 0)
+_INITIAL: Final = REPLICA.initial
 
 
 class Job:
     """Replicas are numbered from 0 over all tasks in order; `pages` hold their records in that order, `records` all of them.
 
     `version` and `page_versions` are those of the rows as last written; `notes` say why replicas of a task wait and are not stored.
-    `main_tasks` are indices of tasks whose success raises MainTaskEvent.
+    `main_tasks` are indices of tasks whose success raises MainTaskEvent. One that `is_new` has no story, and all of it is Pending.
     """
 
     __slots__ = (
@@ -44,6 +45,7 @@ class Job:
         page_versions: list[int] | None = None,
         policies: tuple[Policy, ...] = DEFAULT_POLICIES,
         main_tasks: frozenset[int] = frozenset(),
+        is_new: bool = False,
     ) -> None:
         self.id = record.job
         self.spec = spec
@@ -54,12 +56,15 @@ class Job:
         self.policies = policies
         self.main_tasks = main_tasks
         self.notes: dict[int, str] = {}
-        self.story_seq = next_seq((record.story, *(page.story for page in pages)))
+        self.story_seq = 0 if is_new else next_seq((record.story, *(page.story for page in pages)))
         self._begins = tuple(accumulate((task.replicas for task in spec.tasks), initial=0))
         self.records = [replica for page in pages for replica in page.replicas]
         self._prefixes = tuple(f"{self.id}/{task.name}/" for task in spec.tasks)
         self._tasks = {task.name: number for number, task in enumerate(spec.tasks)}
-        self.counts: list[dict[str, int]] = [self._counted(task) for task in range(len(spec.tasks))]
+        if is_new:
+            self.counts: list[dict[str, int]] = [{**_NONE, _INITIAL: task.replicas} for task in spec.tasks]
+        else:
+            self.counts = [self._counted(task) for task in range(len(spec.tasks))]
 
     @classmethod
     def new(cls, job: str, spec: JobSpec, now_ms: int, submit_trace: str = "") -> "Job":
@@ -72,7 +77,7 @@ class Job:
         record = JobRecord(
             job=job, submitted_at_ms=now_ms, tasks=[TaskRecord() for _ in spec.tasks], submit_trace=submit_trace
         )
-        return cls(spec, record, pages)
+        return cls(spec, record, pages, is_new=True)
 
     @property
     def is_ended(self) -> bool:

@@ -26,6 +26,8 @@ __all__ = [
 
 # As shells say it: the command could not be run.
 _NOT_STARTED_EXIT_CODE: Final = 127
+# What ended well needs no retry, whether it has one or not.
+_WELL: Final = {"zero": True, "retry": False}
 _AVOID_AFTER: Final = frozenset({EndCause.EVICTED, EndCause.START_FAILED})
 
 
@@ -51,6 +53,9 @@ def on_placed(turn: Turn, index: int, attempt: int, node: str, zones: tuple[int,
 def on_started(turn: Turn, index: int, fact: ReplicaStarted) -> None:
     """The attempt runs on the node. What should not run any more is stopped there."""
     replica = turn.job.records[index]
+    if replica.state == "Assigned" and fact.attempt == replica.attempt:
+        _run(turn, index, fact)
+        return
     is_stopping = fact.attempt == replica.attempt and replica.state == "Stopping"
     if _is_over(replica, fact.attempt) or is_stopping:
         turn.counters.late += 1
@@ -63,9 +68,7 @@ def on_started(turn: Turn, index: int, fact: ReplicaStarted) -> None:
     if replica.state == "Pending":
         _place(turn, index, fact.node, ())
     if replica.state == "Assigned":
-        turn.fire_replica(index, "started")
-        turn.fire_replica(index, "ready")
-        replica.started_at_ms = fact.at_ms
+        _run(turn, index, fact)
     elif replica.state == "Unknown":
         _come_back(turn, index)
     else:
@@ -192,6 +195,12 @@ def on_due(turn: Turn, index: int) -> None:
             return
 
 
+def _run(turn: Turn, index: int, fact: ReplicaStarted) -> None:
+    turn.fire_replica(index, "started")
+    turn.fire_replica(index, "ready")
+    turn.job.records[index].started_at_ms = fact.at_ms
+
+
 def _place(turn: Turn, index: int, node: str, zones: tuple[int, ...]) -> None:
     turn.touch(index)
     replica = turn.job.records[index]
@@ -213,19 +222,17 @@ def _come_back(turn: Turn, index: int) -> None:
 def _end(turn: Turn, index: int, cause: EndCause, exit_code: int, reason: Reason | None) -> None:
     replica = turn.job.records[index]
     is_well = cause is EndCause.EXITED and exit_code == 0
-    # What ended well needs no retry, whether it has one or not.
-    has_retry = not is_well and (not is_counted(cause) or replica.retries < turn.job.task_spec(index).max_retry)
-    guards = {"zero": is_well, "retry": has_retry}
+    guards = _WELL if is_well else {"zero": False, "retry": _has_retry(turn, index, cause)}
     if not turn.fire_replica(index, "exit", guards, cause=cause, exit_code=exit_code, reason=reason):
         return
     replica.exit_code = exit_code
     replica.reason = (reason or cause).value if not is_well else ""
     replica.due_ms = 0
     replica.missing = False
-    if cause in _AVOID_AFTER:
-        _avoid(turn, replica, replica.node)
     if is_well:
         return
+    if cause in _AVOID_AFTER:
+        _avoid(turn, replica, replica.node)
     if is_counted(cause):
         turn.counters.failures += 1
         if replica.state == "Backoff":
@@ -240,6 +247,10 @@ def _end(turn: Turn, index: int, cause: EndCause, exit_code: int, reason: Reason
         replica.losses += 1
         turn.counters.losses += 1
         _wait(turn, index, free_wait_ms(turn.policy, replica.losses))
+
+
+def _has_retry(turn: Turn, index: int, cause: EndCause) -> bool:
+    return not is_counted(cause) or turn.job.records[index].retries < turn.job.task_spec(index).max_retry
 
 
 def _end_stopping(turn: Turn, index: int, cause: EndCause, exit_code: int | None, reason: Reason | None) -> None:

@@ -69,7 +69,7 @@ class Turn:
 
     __slots__ = (
         "before", "counters", "dirty_pages", "has_ended", "is_job_dirty", "job", "moves", "now_ms", "policy", "refused", "said",
-        "stops", "wanted", "withdrawn",
+        "spec_value", "stops", "wanted", "withdrawn",
     )  # fmt: skip
 
     def __init__(self, job: Job, now_ms: int, counters: Counters, policy: RetryPolicy) -> None:
@@ -87,6 +87,8 @@ class Turn:
         self.wanted: list[int] = []
         #: State, node and timer of each replica that the present event touched, as they were before it.
         self.before: dict[int, tuple[str, str, int]] = {}
+        #: The specification of a new job as it is stored, when it is at hand.
+        self.spec_value: bytes | None = None
         self.dirty_pages: set[int] = set()
         self.is_job_dirty = False
         #: Machine, state, event and the story of each refused transition.
