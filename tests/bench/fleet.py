@@ -23,7 +23,7 @@ from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
 from colo_common.events.fact import Fact
 from colo_common.events.node import AllocatableChanged
 from colo_common.events.placement import ApplyPlacements, PlacementsDecided
-from colo_common.events.registry import subject_of
+from colo_common.events.registry import event_of
 from colo_common.events.trace import trace_of
 from colo_common.events.wire import encode, headers_of
 from colo_common.model.freshness import Freshness
@@ -141,51 +141,52 @@ class FleetCore:
 
 
 class _Letters:
-    """The messages of executors as a service of this name stamps them; `date` says when, for all that follow."""
+    """The messages of executors as a service of this name stamps them; `date` says when, for all that follow.
+
+    Those of one date and type differ in a few places only: they are made from one that went the way of every message.
+    """
 
     def __init__(self) -> None:
         self._seq = 0
         self._boot_id = uuid4().hex[:12]
-        self._now_ms = 0
-        self._sent_us = 0
-        self._heads: dict[type[Fact], dict[str, str]] = {}
-        self._subjects: dict[tuple[type[Fact], str], str] = {}
+        self._subjects: dict[tuple[str, str], str] = {}
+        self.date(0, 0)
 
     def date(self, now_ms: int, sent_us: int) -> None:
-        self._now_ms, self._sent_us = now_ms, sent_us
-        self._heads.clear()
+        head: dict[str, Any] = {"at_ms": now_ms, "producer": NAME, "boot_id": self._boot_id, "sent_us": sent_us}
+        # Names are DNS labels, "/" and ".", which JSON writes as they are.
+        place: dict[str, Any] = {"node": "%s", "replica": "%s", "job": "%s", "attempt": 0}
+        started = ReplicaStarted(**head, **place)
+        ended = ReplicaEnded(**head, **place, cause=EndCause.EXITED, exit_code=0, ran_ms=RUN_MS)
+        self._started, self._started_headers = _pattern(started), headers_of(started, "-")
+        self._ended, self._ended_headers = _pattern(ended), headers_of(ended, "-")
 
     def started(self, one: Ordered) -> Outgoing:
-        return self._letter(ReplicaStarted, one, f"fleet:started:{(one.replica, one.attempt)}", one.traceparent)
+        self._seq += 1
+        id_ = f"fleet:started:('{one.replica}', {one.attempt})"
+        headers = {**self._started_headers, "ce-id": id_}
+        if one.traceparent and trace_of(one.traceparent):
+            headers["traceparent"] = one.traceparent
+        data = self._started % (self._seq, one.node, one.replica, one.job, one.attempt)
+        subject = self._subjects.get(("started", one.node)) or self._subject("started", ReplicaStarted, one.node)
+        return Outgoing(subject=subject, data=data.encode(), durable=True, msg_id=id_, headers=headers)
 
     def ended(self, one: Ordered) -> Outgoing:
-        id_ = f"fleet:ended:{attempt_key(one.replica, one.attempt)}"
-        return self._letter(ReplicaEnded, one, id_, cause=EndCause.EXITED, exit_code=0, ran_ms=RUN_MS)
-
-    def _letter(self, body: type[Fact], one: Ordered, id_: str, traceparent: str = "", **fields: Any) -> Outgoing:
         self._seq += 1
-        fact = body(
-            at_ms=self._now_ms,
-            producer=NAME,
-            boot_id=self._boot_id,
-            seq=self._seq,
-            sent_us=self._sent_us,
-            node=one.node,
-            replica=one.replica,
-            job=one.job,
-            attempt=one.attempt,
-            **fields,
-        )
-        head = self._heads.get(body)
-        if head is None:
-            head = self._heads[body] = headers_of(fact, id_)
-        headers = {**head, "ce-id": id_}
-        if traceparent and trace_of(traceparent):
-            headers["traceparent"] = traceparent
-        subject = self._subjects.get((body, one.node))
-        if subject is None:
-            subject = self._subjects[body, one.node] = subject_of(fact)
-        return Outgoing(subject=subject, data=encode(fact), durable=True, msg_id=id_, headers=headers)
+        id_ = f"fleet:ended:{one.replica}#{one.attempt}"
+        headers = {**self._ended_headers, "ce-id": id_}
+        data = self._ended % (self._seq, one.node, one.replica, one.job, one.attempt)
+        subject = self._subjects.get(("ended", one.node)) or self._subject("ended", ReplicaEnded, one.node)
+        return Outgoing(subject=subject, data=data.encode(), durable=True, msg_id=id_, headers=headers)
+
+    def _subject(self, word: str, body: type[Fact], node: str) -> str:
+        subject = self._subjects[word, node] = event_of(body).subject.of(node=node)
+        return subject
+
+
+def _pattern(fact: Fact) -> str:
+    """The body, to be filled with seq, node, replica, job and attempt."""
+    return encode(fact).decode().replace('"seq":0,', '"seq":%d,').replace('"attempt":0,', '"attempt":%d,')
 
 
 class _Fleet:
