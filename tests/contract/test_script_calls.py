@@ -9,10 +9,11 @@ import redis.asyncio
 from redis.exceptions import RedisError, ResponseError
 
 from colo_common.adapters.redis_client import redis_client
-from colo_scheduler.script_calls import ScriptCalls
+from colo_common.adapters.redis_scripts import Script, ScriptCalls
 
-ADD = "return redis.call('RPUSH', ARGV[1], ARGV[2])"
-REFUSE = "return redis.error_reply('ERR no ' .. ARGV[1])"
+ADD_TEXT = "return redis.call('RPUSH', ARGV[1], ARGV[2])"
+REFUSE_TEXT = "return redis.error_reply('ERR no ' .. ARGV[1])"
+ADD, REFUSE = Script.of(ADD_TEXT), Script.of(REFUSE_TEXT)
 
 
 @pytest.fixture
@@ -27,22 +28,20 @@ async def test_what_is_asked_for_at_once_is_done_in_that_order_and_answered_to_e
     client: redis.asyncio.Redis,
 ) -> None:
     calls, key = ScriptCalls(client), uuid.uuid4().hex
-    add = client.register_script(ADD)
-    assert await asyncio.gather(*(calls.run(add, [key, number]) for number in range(20))) == list(range(1, 21))
+    assert await asyncio.gather(*(calls.run(ADD, [key, number]) for number in range(20))) == list(range(1, 21))
     assert await client.lrange(key, 0, -1) == [str(number).encode() for number in range(20)]
 
 
 async def test_a_call_that_is_refused_fails_alone(client: redis.asyncio.Redis) -> None:
     calls, key = ScriptCalls(client), uuid.uuid4().hex
-    add, refuse = client.register_script(ADD), client.register_script(REFUSE)
-    await calls.run(add, [key, "first"])
+    await calls.run(ADD, [key, "first"])
     with pytest.raises(ResponseError):
-        await calls.run(refuse, ["first"])
+        await calls.run(REFUSE, ["first"])
     answers = await asyncio.gather(
-        calls.run(add, [key, "a"]),
-        calls.run(refuse, ["one"]),
-        calls.run(add, [key, "b"]),
-        calls.run(refuse, ["two"]),
+        calls.run(ADD, [key, "a"]),
+        calls.run(REFUSE, ["one"]),
+        calls.run(ADD, [key, "b"]),
+        calls.run(REFUSE, ["two"]),
         return_exceptions=True,
     )
     assert (answers[0], answers[2]) == (2, 3)
@@ -52,7 +51,7 @@ async def test_a_call_that_is_refused_fails_alone(client: redis.asyncio.Redis) -
 async def test_scripts_that_the_server_does_not_know_are_brought_along(client: redis.asyncio.Redis) -> None:
     calls, key = ScriptCalls(client), uuid.uuid4().hex
     # Texts that nobody has sent before, as after a restart of the server.
-    add, refuse = client.register_script(f"{ADD} -- {key}"), client.register_script(f"{REFUSE} -- {key}")
+    add, refuse = Script.of(f"{ADD_TEXT} -- {key}"), Script.of(f"{REFUSE_TEXT} -- {key}")
     answers = await asyncio.gather(
         calls.run(add, [key, "a"]), calls.run(refuse, ["one"]), calls.run(add, [key, "b"]), return_exceptions=True
     )
@@ -62,30 +61,28 @@ async def test_scripts_that_the_server_does_not_know_are_brought_along(client: r
 
 async def test_who_is_cancelled_before_it_is_sent_leaves_the_others_alone(client: redis.asyncio.Redis) -> None:
     calls, key = ScriptCalls(client), uuid.uuid4().hex
-    add = client.register_script(ADD)
-    tasks = [asyncio.create_task(calls.run(add, [key, number])) for number in range(3)]
+    tasks = [asyncio.create_task(calls.run(ADD, [key, number])) for number in range(3)]
     await asyncio.sleep(0)
     tasks[1].cancel()
     found = await asyncio.gather(*tasks, return_exceptions=True)
     assert isinstance(found[1], asyncio.CancelledError)
     assert found[0] == 1
     assert found[2] in (2, 3)
-    assert await calls.run(add, [key, "after"]) == found[2] + 1
+    assert await calls.run(ADD, [key, "after"]) == found[2] + 1
 
 
 async def test_where_no_server_is_reached_every_call_fails() -> None:
     away = redis_client("unix:///nowhere/redis.sock", name="test")
     calls = ScriptCalls(away)
-    add = away.register_script(ADD)
     for count in (1, 3):
-        answers = await asyncio.gather(*(calls.run(add, ["k", n]) for n in range(count)), return_exceptions=True)
+        answers = await asyncio.gather(*(calls.run(ADD, ["k", n]) for n in range(count)), return_exceptions=True)
         assert [isinstance(answer, RedisError | OSError) for answer in answers] == [True] * count
     await away.aclose()
 
 
 async def test_closing_ends_every_wait(client: redis.asyncio.Redis) -> None:
     calls = ScriptCalls(client)
-    slow = client.register_script("while redis.call('TIME')[1] < ARGV[1] do end return 1")
+    slow = Script.of("while redis.call('TIME')[1] < ARGV[1] do end return 1")
     waits = [asyncio.create_task(calls.run(slow, ["0"])) for _ in range(2)]
     await asyncio.sleep(0)
     await calls.close()

@@ -13,6 +13,7 @@ import msgspec
 import redis.asyncio
 
 from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_error
+from colo_common.adapters.redis_scripts import Argument, Script, ScriptCalls
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import attempt_key
 from colo_common.model.reasons import Reason
@@ -31,7 +32,6 @@ from colo_scheduler.ledger import (
     encode_reservation,
 )
 from colo_scheduler.ledger_scripts import COMMIT, CONFIRM, FORGET, RELEASE
-from colo_scheduler.script_calls import Argument, ScriptCalls
 from colo_scheduler.shards import Fence
 
 __all__ = ["RedisLedger"]
@@ -39,6 +39,12 @@ __all__ = ["RedisLedger"]
 _PREFIX: Final = "colo:v1:ledger"
 _OVER_KEPT_S: Final = 86_400
 _UNREADABLE: Final = b"?"
+
+_COMMIT: Final = Script.of(COMMIT)
+_CONFIRM: Final = Script.of(CONFIRM)
+_FORGET: Final = Script.of(FORGET)
+_LEASE: Final = Script.of(LEASE)
+_RELEASE: Final = Script.of(RELEASE)
 
 
 class RedisLedger:
@@ -48,11 +54,6 @@ class RedisLedger:
         self._client = client
         self._prefix = prefix
         self._calls = ScriptCalls(client)
-        self._commit = client.register_script(COMMIT)
-        self._release = client.register_script(RELEASE)
-        self._confirm = client.register_script(CONFIRM)
-        self._lease = client.register_script(LEASE)
-        self._forget = client.register_script(FORGET)
 
     @classmethod
     def of(cls, url: str, *, name: str) -> "RedisLedger":
@@ -73,7 +74,7 @@ class RedisLedger:
             for reservation in reserve.reservations:
                 placement = reservation.placement
                 arguments += (placement.replica, placement.attempt, encode_reservation(reservation))
-        raw: list[Any] = await self._run(self._commit, arguments, "reserve in the ledger")
+        raw: list[Any] = await self._run(_COMMIT, arguments, "reserve in the ledger")
         return tuple(_answer(reserve, *one) for reserve, one in zip(reserves, raw, strict=True))
 
     async def release(self, attempts: Sequence[Attempt]) -> tuple[Released, ...]:
@@ -84,7 +85,7 @@ class RedisLedger:
         arguments: list[Argument] = [self._prefix, _OVER_KEPT_S]
         for attempt in attempts:
             arguments += attempt
-        nodes, counts = await self._run(self._release, arguments, "release in the ledger")
+        nodes, counts = await self._run(_RELEASE, arguments, "release in the ledger")
         gone: dict[str, list[Attempt]] = {}
         changes: dict[str, int] = {}
         for attempt, node, count in zip(attempts, nodes, counts, strict=True):
@@ -96,7 +97,7 @@ class RedisLedger:
 
     async def lease(self, owner: str, ttl_ms: int, shards: int) -> tuple[Fence, ...]:
         """See Ledger.lease. The owner's name has no spaces."""
-        raw: list[int] = await self._run(self._lease, [self._prefix, owner, ttl_ms, shards], "lease shards")
+        raw: list[int] = await self._run(_LEASE, [self._prefix, owner, ttl_ms, shards], "lease shards")
         return tuple(sorted(zip(raw[::2], raw[1::2], strict=True)))
 
     async def confirm(self, attempts: Sequence[Attempt]) -> None:
@@ -104,7 +105,7 @@ class RedisLedger:
         _check_count(attempts)
         if attempts:
             names = [attempt_key(replica, attempt) for replica, attempt in attempts]
-            await self._run(self._confirm, [self._prefix, *names], "confirm in the ledger")
+            await self._run(_CONFIRM, [self._prefix, *names], "confirm in the ledger")
 
     async def rows(self, nodes: Sequence[str]) -> tuple[NodeRow, ...]:
         """See Ledger.rows. Each row is of one moment; two rows may be of different ones."""
@@ -155,7 +156,7 @@ class RedisLedger:
         _check_count(nodes)
         if not nodes:
             return ()
-        raw: list[int] = await self._run(self._forget, [self._prefix, *nodes], "forget rows of the ledger")
+        raw: list[int] = await self._run(_FORGET, [self._prefix, *nodes], "forget rows of the ledger")
         return tuple(node for node, is_gone in zip(nodes, raw, strict=True) if is_gone)
 
     async def ready(self) -> str:
@@ -172,7 +173,7 @@ class RedisLedger:
         await self._client.aclose()
         await self._client.connection_pool.disconnect()
 
-    async def _run(self, script: Any, arguments: Sequence[Argument], doing: str) -> Any:
+    async def _run(self, script: Script, arguments: Sequence[Argument], doing: str) -> Any:
         try:
             return await self._calls.run(script, arguments)
         except REDIS_ERRORS as error:

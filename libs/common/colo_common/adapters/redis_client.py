@@ -10,13 +10,15 @@ from redis.backoff import NoBackoff
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import PortError, Refused, Unavailable
 
-__all__ = ["REDIS_ERRORS", "redis_client", "redis_error"]
+__all__ = ["ANSWER_WITHIN_S", "REDIS_ERRORS", "redis_client", "redis_error"]
 
 # What the library's calls raise when something outside goes wrong.
 REDIS_ERRORS: Final = (redis.exceptions.RedisError, OSError, TimeoutError)
 
+# The limit for a connection or an answer.
+ANSWER_WITHIN_S: Final = 5.0
+
 _CONNECTIONS_MAX: Final = 16
-_TIMEOUT_S: Final = 5.0
 _SCHEMES: Final = ("redis://", "rediss://", "unix://")
 
 
@@ -32,13 +34,13 @@ def redis_client(url: str, *, name: str) -> redis.asyncio.Redis:
     options: dict[str, Any] = {
         "client_name": name,
         "max_connections": _CONNECTIONS_MAX,
-        "timeout": _TIMEOUT_S,
-        "socket_timeout": _TIMEOUT_S,
+        "timeout": ANSWER_WITHIN_S,
+        "socket_timeout": ANSWER_WITHIN_S,
         "health_check_interval": 15,
         "retry": Retry(NoBackoff(), 0),
     }
     if not url.startswith("unix://"):
-        options |= {"socket_connect_timeout": _TIMEOUT_S, "socket_keepalive": True}
+        options |= {"socket_connect_timeout": ANSWER_WITHIN_S, "socket_keepalive": True}
     try:
         pool = redis.asyncio.BlockingConnectionPool.from_url(url, **options)
     except ValueError as error:

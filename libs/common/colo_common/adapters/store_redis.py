@@ -6,6 +6,7 @@ from typing import Final
 import redis.asyncio
 
 from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_error
+from colo_common.adapters.redis_scripts import Argument, Script, ScriptCalls
 from colo_common.adapters.store_limits import check_batch
 from colo_common.events.effects import Write
 from colo_common.ports import Refused, Row, StoreConflict
@@ -14,7 +15,8 @@ __all__ = ["RedisStore", "key_of_kind"]
 
 # A row is "<version>\n<value>" in the hash of its kind, under its id. `seen` holds what the call itself has written so
 # far, so that a row may be written twice in one call. The answer is {0} or {number of the refused write, version found}.
-_WRITE: Final = """
+_WRITE: Final = Script.of(
+    """
 local seen = {}
 local count = tonumber(ARGV[1])
 local plan = {}
@@ -51,6 +53,7 @@ for i = 1, count do
 end
 return {0}
 """
+)
 
 _SCAN_COUNT: Final = 1_000
 _PROBE_KEPT_S: Final = 60
@@ -66,7 +69,7 @@ class RedisStore:
 
     def __init__(self, client: redis.asyncio.Redis) -> None:
         self._client = client
-        self._write = client.register_script(_WRITE)
+        self._scripts = ScriptCalls(client)
 
     @classmethod
     def of(cls, url: str, *, name: str) -> "RedisStore":
@@ -94,18 +97,18 @@ class RedisStore:
         return tuple(rows[id_] for id_ in sorted(rows))
 
     async def write(self, writes: Sequence[Write]) -> None:
-        """Write all or nothing, in order, in one script."""
+        """Write all or nothing, in order, in one script. What is written at the same moment travels together."""
         check_batch(writes)
         if not writes:
             return
         numbers: dict[str, int] = {}
-        arguments: list[str | bytes | int] = [len(writes)]
+        arguments: list[Argument] = [len(writes)]
         for write in writes:
             number = numbers.setdefault(key_of_kind(write.kind), len(numbers) + 1)
             operation = "delete" if write.value is None else "set"
             arguments += [number, write.id, write.expect, operation, write.value or b""]
         try:
-            answer: list[int] = await self._write(keys=list(numbers), args=arguments)
+            answer: list[int] = await self._scripts.run(_WRITE, arguments, keys=tuple(numbers))
         except REDIS_ERRORS as error:
             raise redis_error(error, f"write {writes[0].kind}/{writes[0].id} and {len(writes) - 1} more") from error
         if answer[0]:
@@ -124,6 +127,7 @@ class RedisStore:
 
     async def close(self) -> None:
         """Close the connections."""
+        await self._scripts.close()
         await self._client.aclose()
         await self._client.connection_pool.disconnect()
 
