@@ -21,8 +21,9 @@ from colo_scheduler.facts import BoolArray
 from colo_scheduler.filters import STOCK_FILTERS
 from colo_scheduler.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, FloatArray, Pool, pool_of
 from colo_scheduler.request import RequestClass
-from colo_scheduler.scores import FitRows, Seen
+from colo_scheduler.scores import Seen
 from colo_scheduler.stack import Scoring, counts_of, score_rows, usable
+from colo_scheduler.standing import bounds_of, rows_in_one_zone, standing_of
 from colo_scheduler.stocktaking import UNLIMITED
 from colo_scheduler.zones import IntArray, Part, ZoneFree, choose_zones, cost_of, rows_holding_together, split_in_two
 
@@ -251,13 +252,19 @@ class Candidates:
         count = view.count
         if count == 0:
             return
+        standing = None if self._without else standing_of(view, request, pool, self._scoring)
+        if standing is not None:
+            self.counts, self._left = standing.counts, standing.fitting
+            # What was looked at is crossed out, here alone.
+            self._bounds = standing.bounds.copy()
+            return
         passing, refused = usable(view, request)
         fits: BoolArray = passing & (pool.node_free_cpu[:count] >= request.cpu_mcpu)
         usable_rows, with_cpu = count - sum(refused), int(np.count_nonzero(fits))
         fits &= pool.node_free_memory[:count] >= request.memory_bytes
         with_memory = fitting = int(np.count_nonzero(fits))
         if fitting:
-            single = self._in_one_zone(count)
+            single = rows_in_one_zone(pool, request, slice(0, count))
             is_split = int(np.count_nonzero(fits & single)) < fitting
             if is_split:
                 split = np.flatnonzero(fits & ~single)
@@ -285,19 +292,6 @@ class Candidates:
             numbers.append(before - fitting)
         return fitting
 
-    def _in_one_zone(self, count: int) -> BoolArray:
-        """The rows of which one zone holds the request."""
-        pool, request = self._pool, self._request
-        found: BoolArray = np.zeros(0, dtype=np.bool_)
-        for slot in range(pool.columns):
-            holds = pool.free_cpu[:count, slot] >= request.cpu_mcpu
-            holds &= pool.free_memory[:count, slot] >= request.memory_bytes
-            if slot == 0:
-                found = holds
-            else:
-                found |= holds
-        return found
-
     def _in_several(self, rows: IntArray) -> BoolArray:
         """Whether the zones of each of these rows hold the request together."""
         pool, request = self._pool, self._request
@@ -314,10 +308,7 @@ class Candidates:
             alone = single[rows].astype(np.float32)
             alone *= _ONE_ZONE
             zone_score = np.maximum(alone, self._view.facts.split_score[rows], out=alone)
-        bounds = self._scoring.above(FitRows(self._pool, rows, self._request, _no_cost), zone_score)
-        bounds <<= CPU_BITS + RANK_BITS
-        # Not cut as the key is: where CPU exceeds its bits the bound only grows.
-        bounds += self._pool.tie[rows]
+        bounds = bounds_of(self._pool, self._request, self._scoring, rows, zone_score)
         if self._left < bounds.size:
             # Who does not fit stays below everybody; each at a place of its own, as many equal numbers are slow to partition.
             sign = (~fits).astype(np.int64)
@@ -441,10 +432,6 @@ class Candidates:
         self._ahead.sort()
         self._left -= size
         bounds[at] = -1
-
-
-def _no_cost() -> IntArray:
-    raise InvariantBroken("a bound was asked how many zones are taken")
 
 
 def ranked(candidates: Candidates) -> Iterator[Ranked]:

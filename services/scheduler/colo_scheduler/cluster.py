@@ -4,6 +4,7 @@ A node is a row, a zone is a column; rows of nodes with fewer zones than the wid
 A hold takes from one of two pools (`pool.py`): held is what the ledger says plus what is decided here and not yet committed.
 """
 
+from collections import OrderedDict
 from collections.abc import Collection
 from typing import Final
 
@@ -24,6 +25,7 @@ from colo_scheduler.node import Node, gives_more
 from colo_scheduler.pool import Pool, PoolName
 from colo_scheduler.promised import Promised, batch_of, free_of, prod_of
 from colo_scheduler.refusals import Refusals
+from colo_scheduler.request import RequestClass
 from colo_scheduler.scorers.placement import fewest_zones
 from colo_scheduler.shapes import Shapes
 from colo_scheduler.stocktaking import Stocktaking
@@ -59,6 +61,7 @@ class Cluster:
         """What could come free if others left, by pool."""
         self._stock = Stocktaking(self._size)
         self._refusals = Refusals()
+        self._standings: OrderedDict[RequestClass, object] = OrderedDict()
         self.disagreeing: dict[str, tuple[str, ...]] = {}
         """The nodes with which the ledger does not agree, and why not."""
         self.batch_capacity = BatchCapacity(self._size, self._columns)
@@ -265,8 +268,10 @@ class Cluster:
         if node.holdings or self._stock.limited:
             self._stock.leave(name, node.row, attempt)
         holding = node.holdings.pop(attempt, None) if node.holdings else None
-        move_shares(node, self._pools[name], costs_of(node, name, shares, holding), -1)
-        if holding is not None:
+        if holding is None:
+            move_shares(node, self._pools[name], shares, -1)
+        else:
+            move_shares(node, self._pools[name], costs_of(node, name, shares, holding), -1)
             self._limit_batch(node, holding)
             if node.problems:
                 self.compare(node)
@@ -275,7 +280,7 @@ class Cluster:
     @property
     def grown(self) -> bool:
         """Whether some node may hold more than when that was last asked."""
-        return any(self._grown.values())
+        return bool(self._grown[PoolName.BATCH] or self._grown[PoolName.PROD])
 
     def _grow(self, node: Node) -> None:
         """The node may hold more than before."""
@@ -359,7 +364,7 @@ class Cluster:
 
     def view(self, now_ms: int) -> View:
         """The cluster now, and as it changes."""
-        return self._view(now_ms, self._pools, self.levels, self._stock, self._refusals, self.merits)
+        return self._view(now_ms, self._pools, self.levels, self._stock, self._refusals, self.merits, self._standings)
 
     def trial(self, now_ms: int) -> View:
         """A view to decide on without holding anything: `View.take` subtracts from copies."""
@@ -367,7 +372,7 @@ class Cluster:
         self._rank()
         pools = {name: pool.fork() for name, pool in self._pools.items()}
         levels = {name: held.fork() for name, held in self.levels.items()}
-        return self._view(now_ms, pools, levels, self._stock.fork(), Refusals(), self.merits.fork())
+        return self._view(now_ms, pools, levels, self._stock.fork(), Refusals(), self.merits.fork(), OrderedDict())
 
     def _view(
         self,
@@ -377,6 +382,7 @@ class Cluster:
         stock: Stocktaking,
         refusals: Refusals,
         merits: Merits,
+        standings: OrderedDict[RequestClass, object],
     ) -> View:
         self._facts.look(now_ms)
         self._rank()
@@ -392,6 +398,7 @@ class Cluster:
             stock=stock,
             refusals=refusals,
             merits=merits,
+            standings=standings,
         )
 
     def _rank(self) -> None:

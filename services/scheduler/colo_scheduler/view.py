@@ -1,5 +1,6 @@
 """The cluster as a decision sees it: the rows of all nodes at one moment, and what a trial takes of them."""
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +26,7 @@ _NOBODY: Final = ("", 0)
 class View:
     """The cluster at the moment of one decision. Nothing in it is a copy: what the cluster holds later is seen by the view.
 
+    `standings`: what is kept of request classes between turns (`standing.py`).
     A trial (`Cluster.trial`) has pools of its own instead: what is taken there is taken of nothing else. Arrays of shape (count,).
     """
 
@@ -39,6 +41,7 @@ class View:
     stock: Stocktaking
     refusals: Refusals
     merits: Merits
+    standings: OrderedDict[RequestClass, object]
 
     def pool(self, name: PoolName) -> Pool:
         """The pool with its arrays up to date."""
@@ -104,5 +107,6 @@ def costs_of(
 
 def move_shares(node: Node, pool: Pool, shares: tuple[ZoneShare, ...], sign: int) -> None:
     """Hold these shares of a pool (sign 1) or give them back (-1)."""
+    row = node.row
     for share in shares:
-        pool.take(node.row, node.slot(share.zone), sign * share.cpu_mcpu, sign * share.memory_bytes)
+        pool.take(row, node.slot(share.zone), sign * share.cpu_mcpu, sign * share.memory_bytes)
