@@ -5,7 +5,7 @@ What stands for a reservation is no replica: it is held like one, and nobody hea
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Final
 
 from colo_common.events.effects import Publish
@@ -13,13 +13,14 @@ from colo_common.events.placement import ApplyPlacements, NodeRelease, Placement
 from colo_common.model.placement import Placement, attempt_key
 from colo_scheduler.attempts import Held
 from colo_scheduler.ledger import Released
-from colo_scheduler.reservation.held_place import name_of
+from colo_scheduler.reservation.held_place import RESERVATION_PREFIX, name_of
 
 __all__ = ["announce", "order", "released"]
 
 _DECIDED_MAX = 50
 _ORDERED_MAX = 50
 _DECIDED_ORDER: Final = attrgetter("decided_at_ms", "node", "replica", "attempt")
+_COMMAND_ORDER: Final = itemgetter(0)
 _REPLICA_ORDER: Final = attrgetter("replica", "attempt")
 
 
@@ -44,7 +45,7 @@ def order(held: Sequence[Held], now_ms: int, again: str = "") -> list[Publish]:
 
 
 def _replicas(held: Iterable[Held]) -> list[Held]:
-    return [each for each in held if not name_of(each.placement.replica)]
+    return [each for each in held if not each.placement.replica.startswith(RESERVATION_PREFIX)]
 
 
 def _facts(replicas: Sequence[Held], now_ms: int) -> list[Publish]:
@@ -60,18 +61,24 @@ def _facts(replicas: Sequence[Held], now_ms: int) -> list[Publish]:
 
 def _orders(replicas: Sequence[Held], now_ms: int, again: str) -> list[Publish]:
     effects = []
+    suffix = f":{again}" if again else ""
     by_command: dict[tuple[str, int], list[Placement]] = {}
     for each in replicas:
-        by_command.setdefault((each.placement.node, each.generation), []).append(each.placement)
-    for node, generation in sorted(by_command):
-        members = by_command[node, generation]
+        placement = each.placement
+        command = (placement.node, each.generation)
+        members = by_command.get(command)
+        if members is None:
+            by_command[command] = [placement]
+        else:
+            members.append(placement)
+    for (node, generation), members in sorted(by_command.items(), key=_COMMAND_ORDER):
         if len(members) > 1:
             members.sort(key=_REPLICA_ORDER)
         for start in range(0, len(members), _ORDERED_MAX):
             placements = tuple(members[start : start + _ORDERED_MAX])
             fact = ApplyPlacements(at_ms=now_ms, node=node, generation=generation, placements=placements)
             digest = _digest([attempt_key(p.replica, p.attempt) for p in placements])
-            identity = f"scheduler:apply:{node}:{generation}:{digest}" + (f":{again}" if again else "")
+            identity = f"scheduler:apply:{node}:{generation}:{digest}{suffix}"
             effects.append(Publish(fact=fact, id=identity, traceparent=placements[0].traceparent))
     return effects
 

@@ -42,7 +42,10 @@ class Asking:
 
     def deadline_ms(self) -> int | None:
         """When `wake` has something to do, apart from room in the queue."""
-        return min((at for at in (self._again_at_ms, self._next_at_ms) if at is not None), default=None)
+        again_ms, next_ms = self._again_at_ms, self._next_at_ms
+        if again_ms is None or next_ms is None:
+            return next_ms if again_ms is None else again_ms
+        return min(again_ms, next_ms)
 
     def wake(self, now_ms: int) -> list[Effect]:
         """Ask where it is due. With the second question after shards were taken what is untold there is told again."""

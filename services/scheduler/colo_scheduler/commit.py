@@ -129,7 +129,7 @@ class Commits:
         return effects
 
     def _call(self, reserves: Sequence[NodeReserve]) -> CommitLedger:
-        jobs = (one.placement.job for reserve in reserves for one in reserve.reservations)
+        jobs = {one.placement.job: None for reserve in reserves for one in reserve.reservations}
         return CommitLedger(reserves=tuple(reserves), fences=self._shards.fences_of(jobs), round=self._rounds)
 
     def _reserve(
@@ -224,6 +224,7 @@ class Commits:
 
     def released(self, event: HoldsReleased, now_ms: int) -> list[Effect]:
         """Give the capacity back and tell it."""
+        count = 0
         for gone in event.released:
             node = self._cluster.find(gone.node)
             # One that was over before is named again without a write: what was written since may be another scheduler's.
@@ -232,7 +233,8 @@ class Commits:
                 is_news = self.forget(attempt) or is_news
             if node is not None and is_news and gone.changes == node.changes + 1:
                 node.changes = gone.changes
-            self._counts["holds_released"] += len(gone.attempts)
+            count += len(gone.attempts)
+        self._counts["holds_released"] += count
         return list(released(event.released, now_ms))
 
     def tell_again(self, attempts: Sequence[Attempt], now_ms: int) -> list[Effect]:

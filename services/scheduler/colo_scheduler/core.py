@@ -213,26 +213,26 @@ class SchedulerCore:
         """Now (just after now, after a Wake) while there is something to do; else the next backoff or refresh."""
         if not self.commits.is_loaded:
             return None
+        soon_ms = self._soon_ms
         if self._releasing or self.cluster.grown or self.reserve.is_hurried:
-            return self._soon_ms
+            return soon_ms
         if self.queue.next_class() is not None or len(self._plans) or len(self._proposals):
-            return self._soon_ms
-        moments = [
-            moment
-            for moment in (
-                self.queue.deadline_ms(),
-                self._refresh_at_ms,
-                self._confirm_at_ms,
-                self._asking.deadline_ms(),
-                self._denied.deadline_ms,
-                self.commits.expiry_ms(),
-                self.reserve.deadline_ms(),
-                self._forgetting.deadline_ms(),
-            )
-            if moment is not None
-        ]
+            return soon_ms
+        first_ms: int | None = None
+        for moment in (
+            self._refresh_at_ms,
+            self._confirm_at_ms,
+            self.commits.expiry_ms(),
+            self.queue.deadline_ms(),
+            self._asking.deadline_ms(),
+            self._denied.deadline_ms,
+            self.reserve.deadline_ms(),
+            self._forgetting.deadline_ms(),
+        ):
+            if moment is not None and (first_ms is None or moment < first_ms):
+                first_ms = moment
         # A moment that has passed without a Wake is due at once, and never before the event that was handled last.
-        return max(min(moments), self._soon_ms) if moments else None
+        return soon_ms if first_ms is not None and first_ms < soon_ms else first_ms
 
     def check(self) -> None:
         """Raise InvariantBroken unless free is allocatable less held, nothing is held twice, and nothing that is held waits.
@@ -246,16 +246,20 @@ class SchedulerCore:
     def _want(self, wants: tuple[ReplicaWant, ...], now_ms: int) -> list[Effect]:
         good, bad = sorted_out(wants)
         effects = self._refuse([each for each in bad if self.shards.owns(each.want.job)], now_ms)
+        over, held, queue = self._over, self.commits.held, self.queue
+        job, is_own = "", self.shards.owns("")
         for want in good:
             attempt = (want.replica, want.attempt)
-            if not self.shards.owns(want.job):
+            if want.job != job:
+                job, is_own = want.job, self.shards.owns(want.job)
+            if not is_own:
                 self.counts["wants_of_others"] += 1
-            elif attempt in self._over or attempt in self.commits.held:
+            elif attempt in over or attempt in held:
                 self.counts["wants_repeated"] += 1
-            elif not self.queue.add(want):
+            elif not queue.add(want):
                 self.counts["wants_left_out"] += 1
                 self._asking.left_out()
-            elif (request := self.queue.parked_class(want)) is not None:
+            elif (request := queue.parked_class(want)) is not None:
                 effects.extend(self._records.joined(request, want, now_ms))
         return effects
 

@@ -89,7 +89,11 @@ class Node:
 
     def slot(self, zone: int) -> int:
         """The column of a zone. A hold on a zone that the node lacks (its topology changed) counts against the first one."""
-        return self.zone_ids.index(zone) if zone in self.zone_ids else 0
+        ids = self.zone_ids
+        # Most machines number their zones from 0.
+        if 0 <= zone < len(ids) and ids[zone] == zone:
+            return zone
+        return ids.index(zone) if zone in ids else 0
 
 
 def gives_more(before: Iterable[ZoneAllocatable], now: Iterable[ZoneAllocatable]) -> bool:

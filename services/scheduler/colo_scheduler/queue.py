@@ -14,7 +14,7 @@ from msgspec import Struct
 from colo_common.events.job import ReplicaWant
 from colo_common.model.invalid import InvariantBroken
 from colo_scheduler.ledger import Attempt
-from colo_scheduler.request import RequestClass, class_of
+from colo_scheduler.request import RequestClass, class_of, is_alike
 
 __all__ = ["Backoff", "Parked", "WantQueue"]
 
@@ -72,6 +72,8 @@ class WantQueue:
         self._delayed: list[tuple[int, str, int]] = []
         self._delayed_wants: dict[Attempt, ReplicaWant] = {}
         self._delayed_until: dict[Attempt, int] = {}
+        # The want whose class was looked for last, and that class.
+        self._newest: tuple[ReplicaWant, _Class] | None = None
 
     def __len__(self) -> int:
         return len(self._wants) + len(self._delayed_wants)
@@ -89,9 +91,10 @@ class WantQueue:
             if kept.attempt >= want.attempt:
                 return True
             self.remove((kept.replica, kept.attempt))
-        if (want.replica, want.attempt) in self._delayed_wants:
+        delayed = self._delayed_wants
+        if delayed and (want.replica, want.attempt) in delayed:
             return True
-        if len(self) >= self._limit:
+        if len(self._wants) + len(delayed) >= self._limit:
             return False
         self._insert(want)
         return True
@@ -124,8 +127,10 @@ class WantQueue:
 
     def remove(self, attempt: Attempt) -> ReplicaWant | None:
         """The want of the attempt, which waits no more; None when it did not wait."""
-        delayed = self._delayed_wants.pop(attempt, None)
-        self._delayed_until.pop(attempt, None)
+        delayed: ReplicaWant | None = None
+        if self._delayed_wants:
+            delayed = self._delayed_wants.pop(attempt, None)
+            self._delayed_until.pop(attempt, None)
         want = self._wants.get(attempt[0])
         if want is None or want.attempt != attempt[1]:
             return delayed
@@ -162,12 +167,15 @@ class WantQueue:
         Say afterwards what became of them: `put_back` and `park`, or `placed`.
         """
         waiting = self._classes[request]
+        wants, class_at, heap = self._wants, self._class_of, waiting.heap
         taken: list[ReplicaWant] = []
-        while len(taken) < count and self._head(waiting) is not None:
-            _, replica, _ = heapq.heappop(waiting.heap)
-            taken.append(self._wants.pop(replica))
-            del self._class_of[replica]
-            waiting.live -= 1
+        while heap and len(taken) < count:
+            queued_at_ms, replica, attempt = heapq.heappop(heap)
+            want = wants.get(replica)
+            if want is not None and want.attempt == attempt and want.queued_at_ms == queued_at_ms:
+                taken.append(want)
+                del wants[replica], class_at[replica]
+        waiting.live -= len(taken)
         self._announce(waiting)
         return taken
 
@@ -223,6 +231,8 @@ class WantQueue:
 
     def deadline_ms(self) -> int | None:
         """When `wake_due` will have something to do."""
+        if not self._timers and not self._delayed:
+            return None
         while self._timers:
             at_ms, _, request = self._timers[0]
             waiting = self._classes.get(request)
@@ -316,19 +326,30 @@ class WantQueue:
             raise InvariantBroken("a class counts others than wait in it", request=waiting.request)
 
     def _insert(self, want: ReplicaWant) -> None:
-        request = class_of(want)
-        waiting = self._classes.get(request)
-        if waiting is None:
-            waiting = self._classes[request] = _Class(request)
+        waiting = self._class_for(want)
         self._wants[want.replica] = want
         self._class_of[want.replica] = waiting
-        place = _place_of(want)
+        place = (want.queued_at_ms, want.replica, want.attempt)
         heapq.heappush(waiting.heap, place)
         waiting.live += 1
         # A newcomer deserves its own answer, and a class that waits costs one search.
-        if waiting.parked is not None or self._head(waiting) == place:
+        if waiting.parked is not None or waiting.heap[0] is place or self._head(waiting) == place:
             waiting.parked = None
             self._announce(waiting)
+
+    def _class_for(self, want: ReplicaWant) -> _Class:
+        """The class of a want, made when it is new. The replicas of a job come one after the other and are mostly alike."""
+        newest = self._newest
+        if newest is not None and is_alike(want, newest[0]):
+            waiting = newest[1]
+            if self._classes.get(waiting.request) is waiting:
+                return waiting
+        request = class_of(want)
+        found = self._classes.get(request)
+        if found is None:
+            found = self._classes[request] = _Class(request)
+        self._newest = (want, found)
+        return found
 
     def _unpark(self, waiting: _Class) -> None:
         waiting.parked = None

@@ -6,9 +6,9 @@ from colo_common.events.job import ReplicaWant
 from colo_common.model.constraints import UNCONSTRAINED, Constraints, CpuPolicy, NumaPolicy
 from colo_common.model.qos import PriorityBand, QosClass, is_legal_pair
 from colo_common.model.reasons import Reason
-from colo_scheduler.reservation.held_place import name_of
+from colo_scheduler.reservation.held_place import RESERVATION_PREFIX, name_of
 
-__all__ = ["RequestClass", "class_of"]
+__all__ = ["RequestClass", "class_of", "is_alike"]
 
 _CPU_MCPU: Final = 1_000
 
@@ -94,16 +94,34 @@ _PLACED: Final = (*_FIXED, CpuPolicy.NUMA)
 def class_of(want: ReplicaWant) -> RequestClass:
     """The class that a want belongs to."""
     reserves = name_of(want.replica)
+    asked, run, constraints = want.request, want.run, want.constraints
     return RequestClass(
-        priority=want.priority,
-        cpu_mcpu=want.request.cpu_mcpu,
-        memory_bytes=want.request.memory_bytes,
-        qos=want.qos,
-        band=want.band,
-        avoid=tuple(sorted(want.avoid)) if want.avoid else (),
-        has_command=bool(want.run.command or reserves),
-        has_work=want.run.work_mcpu_ms >= 1 or bool(reserves),
-        constraints=None if want.constraints == UNCONSTRAINED else want.constraints,
-        reserves=reserves,
-        job=want.job if want.constraints.spread else "",
+        want.priority,
+        asked.cpu_mcpu,
+        asked.memory_bytes,
+        want.qos,
+        want.band,
+        tuple(sorted(want.avoid)) if want.avoid else (),
+        bool(run.command or reserves),
+        run.work_mcpu_ms >= 1 or bool(reserves),
+        None if constraints == UNCONSTRAINED else constraints,
+        reserves,
+        want.job if constraints.spread else "",
+    )
+
+
+def is_alike(want: ReplicaWant, other: ReplicaWant) -> bool:
+    """Whether two wants are known to be of one class; it is quicker to see than the classes are to find. False says nothing."""
+    return (
+        want.job == other.job
+        and want.request == other.request
+        and want.run == other.run
+        and want.priority == other.priority
+        and want.qos is other.qos
+        and want.band is other.band
+        and want.constraints == other.constraints
+        and want.avoid == other.avoid
+        # What stands for a reservation is of no job that has replicas, and each is a class of its own.
+        and not want.replica.startswith(RESERVATION_PREFIX)
+        and not other.replica.startswith(RESERVATION_PREFIX)
     )

@@ -46,7 +46,16 @@ def sorted_out(wants: Sequence[ReplicaWant]) -> tuple[list[ReplicaWant], list[Ba
     """The wants that can be decided, and the others. Raises InvalidInput when all are bad and nobody can be told of any."""
     good: list[ReplicaWant] = []
     bad: list[BadWant] = []
+    plain: ReplicaWant | None = None
     for number, want in enumerate(wants):
+        # Replicas of a job mostly ask for the same: then only who they are is still to be looked at.
+        if plain is not None and _asks_the_same(want, plain) and _is_named(want):
+            good.append(want)
+            continue
+        if _is_plain(want):
+            plain = want
+            good.append(want)
+            continue
         try:
             check_want(want, number)
         except InvalidInput as error:
@@ -76,12 +85,20 @@ def _dead_letter(want: ReplicaWant, error: InvalidInput, now_ms: int) -> Publish
     return Publish(fact=letter, traceparent=want.traceparent)
 
 
+def _is_named(want: ReplicaWant) -> bool:
+    """Whether the want says who it is as it has to."""
+    return want.attempt >= 1 and want.replica != "" and not want.replica.startswith(RESERVATION_PREFIX)
+
+
+def _asks_the_same(want: ReplicaWant, other: ReplicaWant) -> bool:
+    """Whether the rules about what is asked for answer both alike."""
+    return want.request == other.request and want.qos is other.qos and want.constraints == other.constraints
+
+
 def _is_plain(want: ReplicaWant) -> bool:
     """Whether the want keeps all rules and has nothing that more rules are about, as most do."""
     return (
-        want.attempt >= 1
-        and want.replica != ""
-        and not want.replica.startswith(RESERVATION_PREFIX)
+        _is_named(want)
         and 1 <= want.request.cpu_mcpu <= CPU_MAX_MCPU
         and 1 <= want.request.memory_bytes <= MEMORY_MAX_BYTES
         and not want.qos.has_own_cpus
