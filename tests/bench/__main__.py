@@ -28,6 +28,7 @@ QUICK: Final[dict[str, tuple[str, ...]]] = {
     "placement": ("--jobs", "200"),
     "reflex": ("--rounds", "4"),
     "scheduler": ("--quick",),
+    "store": ("--seconds", "0.5"),
 }
 NEEDS_ROOT: Final = ("executor", "reflex")
 
