@@ -101,10 +101,10 @@ def _changes(turn: Turn) -> Iterator[Publish]:
 
 def _replicas_changed(turn: Turn, moves: list[Move], number: int) -> Publish:
     job = turn.job
-    name = job.name
+    prefix = job.prefix
     changes = [
         ReplicaChange(
-            replica=name(move.index),
+            replica=f"{prefix}{move.index}" if prefix else job.name(move.index),
             attempt=move.attempt,
             state=move.state,
             previous=move.previous,

@@ -77,14 +77,15 @@ class JobsCore:
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """The only way in. Raises InvalidInput, before anything changed, for a fact that names no replica or no node."""
-        self._now_ms = max(self._now_ms, now_ms)
+        if now_ms > self._now_ms:
+            self._now_ms = now_ms
         match event:
-            case PlacementsDecided():
-                return self._placed(event, now_ms)
             case ReplicaStarted():
                 return self._of_replica(event, now_ms, replicas.on_started)
             case ReplicaEnded():
                 return self._of_replica(event, now_ms, replicas.on_ended)
+            case PlacementsDecided():
+                return self._placed(event, now_ms)
             case PlacementRefused():
                 return self._of_replica(event, now_ms, replicas.on_refused)
             case PlacementRejected():
@@ -148,9 +149,10 @@ class JobsCore:
 
     def _placed(self, event: PlacementsDecided, now_ms: int) -> list[Effect]:
         found: list[tuple[Placement, tuple[Job, int] | None]] = []
+        find = self.index.find
         for placement in event.placements:
             _check_node(placement.node)
-            found.append((placement, self.index.find(placement.replica)))
+            found.append((placement, find(placement.replica)))
         turns: dict[str, Turn] = {}
         turn: Turn | None = None
         for placement, place in found:
@@ -161,8 +163,9 @@ class JobsCore:
             # Those of a job mostly come one after the other.
             if turn is None or turn.job is not job:
                 turn = turns.get(job.id) or turns.setdefault(job.id, self._turn(job, now_ms))
-            node = placement.node
-            replicas.on_placed(turn, index, placement.attempt, node, _zones_of(placement))
+            node, zones = placement.node, placement.zones
+            numbers = (zones[0].zone,) if len(zones) == 1 else tuple([share.zone for share in zones])
+            replicas.on_placed(turn, index, placement.attempt, node, numbers)
             if self.lost.is_lost(node) and job.records[index].node == node:
                 replicas.on_node_lost(turn, index)
         return [effect for job in sorted(turns) for effect in self._finish(turns[job])]
@@ -291,8 +294,10 @@ class JobsCore:
         settle(turn)
         job = turn.job
         self.index.update(turn)
-        for index in turn.wanted:
-            self._fresh[job.id, index] = job.records[index].attempt
+        if turn.wanted:
+            id_, records = job.id, job.records
+            for index in turn.wanted:
+                self._fresh[id_, index] = records[index].attempt
         if turn.has_ended:
             self._ended.add(job)
         self._unsaid[job.id] = turn
@@ -361,8 +366,3 @@ class JobsCore:
         self.index.sort_waiting()
         self.counters.unreadable_rows += len(loaded.unreadable)
         return [LogUnreadable(why=why) for why in loaded.unreadable]
-
-
-def _zones_of(placement: Placement) -> tuple[int, ...]:
-    zones = placement.zones
-    return (zones[0].zone,) if len(zones) == 1 else tuple(share.zone for share in zones)

@@ -6,6 +6,7 @@ from typing import Final
 
 from colo_common.model.audit import Audit
 from colo_common.model.invalid import InvalidInput, InvariantBroken
+from colo_common.model.lifecycle import REPLICA
 from colo_jobs.admission import Queue, QueueLimits
 from colo_jobs.job import HOLDING, WAITING, Job
 from colo_jobs.timers import Timers
@@ -16,6 +17,7 @@ __all__ = ["Index", "Key"]
 # About 4 ms.
 _CHECKED_AT_ONCE: Final = 5_000
 _PIECE: Final = 1_000
+_OVER: Final = REPLICA.terminal
 _REPLICA_RULE: Final = 'must be "job/task/index"'
 _NOWHERE: Final = (None, 0, 0)
 _JOB: Final = 8
@@ -85,7 +87,8 @@ class Index:
             # One that goes on where it is moves nothing.
             if node != place or (state != now and (state not in HOLDING or now not in HOLDING)):
                 self._leave(job.id, index, state, node, queue)
-                self._enter(job.id, index, now, place, queue)
+                if now not in _OVER:
+                    self._enter(job.id, index, now, place, queue)
             if due_ms != replica.due_ms:
                 self.timers.change(job.id, index, due_ms, replica.due_ms)
 

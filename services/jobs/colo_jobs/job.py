@@ -85,6 +85,11 @@ class Job:
         return self.record.state in _ENDED
 
     @property
+    def prefix(self) -> str:
+        """What stands before a replica's number in its id, "job/task/"; "" when the job has more than one task."""
+        return self._prefixes[0] if len(self._prefixes) == 1 else ""
+
+    @property
     def size(self) -> int:
         """Replicas of all tasks."""
         return self._begins[-1]

@@ -34,13 +34,13 @@ _AVOID_AFTER: Final = frozenset({EndCause.EVICTED, EndCause.START_FAILED})
 def on_placed(turn: Turn, index: int, attempt: int, node: str, zones: tuple[int, ...]) -> None:
     """The scheduler committed a place for this attempt. A place for one that is over is given back by stopping it there."""
     replica = turn.job.records[index]
-    if _is_over(replica, attempt):
+    if replica.state == "Pending" and attempt == replica.attempt:
+        _place(turn, index, node, zones)
+    elif _is_over(replica, attempt):
         turn.counters.late += 1
         turn.stop(index, node, attempt, _why_over(replica, attempt), "placed")
     elif attempt > replica.attempt:
         turn.counters.future += 1
-    elif replica.state == "Pending":
-        _place(turn, index, node, zones)
     elif replica.node == node:
         # A duplicate, or the start was heard first and did not know the zones.
         if zones and replica.zones != zones:

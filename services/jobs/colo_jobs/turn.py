@@ -172,7 +172,7 @@ class Turn:
                 return False
             fired = outcome
         attempt, node, state = replica.attempt, replica.node, fired.state
-        page, member = divmod(index, PAGE_REPLICAS)
+        page, member = index // PAGE_REPLICAS, index % PAGE_REPLICAS
         if index not in self.before:
             self.before[index] = (previous, node, replica.due_ms)
             self.dirty_pages.add(page)
@@ -191,7 +191,12 @@ class Turn:
                 reason=reason,
             )
         )
-        why = "" if cause is None and reason is None and exit_code is None else _why(cause, exit_code, reason)
+        if cause is None and reason is None and exit_code is None:
+            why = ""
+        elif cause is EndCause.EXITED and exit_code == 0 and reason is None:
+            why = _WELL
+        else:
+            why = _why(cause, exit_code, reason)
         story = job.pages[page].story
         story.append(Line(self.now_ms, job.story_seq, Moved(member, attempt, fired.transition_id, previous, node, why)))
         job.story_seq += 1
@@ -266,3 +271,7 @@ def _why(cause: EndCause | None, exit_code: int | None, reason: Reason | None) -
     """What a line says after the place."""
     why = "".join(f", {part.value}" for part in (cause, reason) if part is not None)
     return f"{why}, exit code {exit_code}" if exit_code is not None else why
+
+
+#: Of most that end: an enumeration's members are dear to look up.
+_WELL: Final = _why(EndCause.EXITED, 0, None)

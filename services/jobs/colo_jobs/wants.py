@@ -11,7 +11,6 @@ from colo_common.events.effects import Publish
 from colo_common.events.job import ReplicasWanted, ReplicaWant
 from colo_common.events.requests import PendingReplicas, PendingReply
 from colo_common.events.trace import placement_trace
-from colo_common.model.placement import attempt_key
 from colo_jobs.job import Job
 
 __all__ = ["WANTS_A_MESSAGE", "Snapshot", "WallTime", "publish_wants", "want_of", "wants_of"]
@@ -64,20 +63,21 @@ def want_of(job: Job, index: int, wall: WallTime, trace_ratio: float) -> Replica
 
 
 def wants_of(waiting: Iterable[tuple[Job, int]], wall: WallTime, trace_ratio: float) -> list[ReplicaWant]:
-    """`want_of` each of these: equal replicas that follow one another differ in little, and only that is made anew."""
+    """`want_of` each of these: the replicas of a job with one task differ in little, and only that is made anew."""
     wants: list[ReplicaWant] = []
     like: ReplicaWant | None = None
-    of: tuple[Job, int] | None = None
+    of: Job | None = None
+    prefix = ""
+    submitted_at_ms = 0
     for job, index in waiting:
-        replica = job.records[index]
-        task = job.task_of(index)
-        if like is None or of is None or of[0] is not job or of[1] != task:
-            of = (job, task)
+        if like is None or of is not job or not prefix:
+            of, prefix, submitted_at_ms = job, job.prefix, job.record.submitted_at_ms
             like = want_of(job, index, wall, trace_ratio)
             wants.append(like)
             continue
-        name, attempt = job.name(index), replica.attempt
-        queued_at_ms = replica.queued_at_ms or job.record.submitted_at_ms
+        replica = job.records[index]
+        name, attempt = f"{prefix}{index}", replica.attempt
+        queued_at_ms = replica.queued_at_ms or submitted_at_ms
         if queued_at_ms != like.queued_at_ms:
             like = _replace(like, queued_at_ms=queued_at_ms, queued_at_us=wall.wall_us(queued_at_ms))
         trace = placement_trace(name, attempt, trace_ratio)
@@ -88,7 +88,8 @@ def wants_of(waiting: Iterable[tuple[Job, int]], wall: WallTime, trace_ratio: fl
 def publish_wants(wants: Iterable[ReplicaWant], now_ms: int) -> Iterator[Publish]:
     """The messages for these wants, in order; a message's id follows from the attempts in it."""
     for batch in _batches(wants):
-        keys = ",".join([attempt_key(want.replica, want.attempt) for want in batch])
+        # As `attempt_key` names each of them.
+        keys = ",".join([f"{want.replica}#{want.attempt}" for want in batch])
         digest = hashlib.sha256(keys.encode()).hexdigest()[:32]
         yield Publish(fact=ReplicasWanted(at_ms=now_ms, wants=batch), id=f"jobs:wanted:{digest}")
 
@@ -99,7 +100,7 @@ def _batches(wants: Iterable[ReplicaWant]) -> Iterator[tuple[ReplicaWant, ...]]:
     size_bytes = 0
     sizes: dict[int, int] = {}
     for want in wants:
-        want_bytes = _want_bytes(want, sizes)
+        want_bytes = _want_bytes(want, sizes) if want.avoid or id(want.run) not in sizes else sizes[id(want.run)]
         if batch and (len(batch) == WANTS_A_MESSAGE or size_bytes + want_bytes > _MESSAGE_BYTES):
             yield tuple(batch)
             batch, size_bytes = [], 0

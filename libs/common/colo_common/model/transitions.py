@@ -219,6 +219,13 @@ class Machine:
     def _guarded(
         self, state: str, event: str, rows: tuple[tuple[_Conditions, Fired], ...], guards: Mapping[str, bool]
     ) -> Outcome:
+        # Nearly always the guards are given as bools, and one comparison tells.
+        for conditions, fired in rows:
+            for name, wanted in conditions:
+                if guards.get(name) is not wanted:
+                    break
+            else:
+                return fired
         for conditions, fired in rows:
             if _hold(conditions, guards):
                 return fired
@@ -294,7 +301,6 @@ def _conditions(guard: tuple[str, ...]) -> _Conditions:
 def _hold(conditions: _Conditions, guards: Mapping[str, bool]) -> bool:
     for name, wanted in conditions:
         value = guards.get(name)
-        # Nearly always it is a bool; what is not counts as its truth.
-        if value is not wanted and (value is None or bool(value) is not wanted):
+        if value is None or bool(value) is not wanted:
             return False
     return True
