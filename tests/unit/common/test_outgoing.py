@@ -91,6 +91,29 @@ def test_while_one_is_tried_again_no_further_call_begins() -> None:
     assert bus.begun.index("c") > max(number for number, name in enumerate(bus.begun) if name == "a")
 
 
+def test_what_comes_before_a_call_has_run_goes_with_it() -> None:
+    async def story() -> tuple[list[str], list[str]]:
+        bus = SlowBus({"a": 1.0, "d": 1.0})
+        replied: list[str] = []
+        exposition = Metrics()
+        metrics = ServiceMetrics(exposition, "test")
+        patience = Patience("bus", random.Random(1), metrics.retries, asyncio.Event())
+        sender = Sender(bus, None, patience, metrics, lambda request, _body: replied.append(request))
+        task = asyncio.create_task(sender.run())
+        await asyncio.sleep(1)
+        for names in ("abc", "def"):
+            for name in names:
+                message = Outgoing(subject="colo.v1.evt.job.changed", data=b"{}", durable=True, msg_id=name)
+                sender.put(Parcel(messages=[message], replies=[(name, b"")]))
+            assert b"colo_test_outgoing_messages 3.0" in exposition.text()
+            await sender.drained()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return bus.begun, replied
+
+    assert run_virtual(story()) == (["a", "d"], list("abcdef"))
+
+
 # ---------------------------------------------------------------- outbox
 
 

@@ -68,11 +68,11 @@ class Sender:
         self._parcels: deque[Parcel] = deque()
         self._backlog = 0
         self._flights: deque[asyncio.Task[None]] = deque()
-        # For `run`: a parcel came, a call ended, something failed. For whoever waits for less to be under way: some of it is done.
-        self._stirred = asyncio.Event()
-        self._is_following = False
+        # A call was begun and has yet to take its parcels.
+        self._is_boarding = False
+        self._is_running = False
         self._done = asyncio.Event()
-        self._failure: BaseException | None = None
+        self._failure: asyncio.Future[None] | None = None
         self._outbox_left: list[Write] = []
         self._has_left = asyncio.Event()
         self._clearing = asyncio.Lock()
@@ -91,7 +91,7 @@ class Sender:
         self._backlog += len(parcel.messages)
         while self._backlog > _BACKLOG_MOST and self._parcels[0] is not parcel:
             self._give_up_oldest()
-        self._stirred.set()
+        self._begin()
 
     async def room(self) -> None:
         """Return when the core may go on: the backlog is short, or the bus is away and waiting would help nobody."""
@@ -102,10 +102,10 @@ class Sender:
 
     async def drained(self) -> bool:
         """Return when everything is sent, and the outbox is empty if the store can be reached. False, at once: `run` has ended."""
-        while self._is_busy and not self._is_over:
+        while (self._parcels or self._flights) and not self._is_over:
             await self._next_done()
         await self._clear_outbox()
-        return not self._is_busy
+        return not (self._parcels or self._flights)
 
     async def run(self) -> None:
         """Send until cancelled. Raises GaveUp when the service leaves and the bus is away, and what bus or store should not raise.
@@ -113,16 +113,13 @@ class Sender:
         Up to _FLIGHTS_MOST calls of the bus wait for their acknowledgements at once. They begin in order, what follows each is done
         in order, and one that failed is tried again only when all before it are done.
         """
+        self._failure = asyncio.get_running_loop().create_future()
         clearing = asyncio.create_task(self._keep_clearing())
         clearing.add_done_callback(self._note_failure)
+        self._is_running = True
+        self._begin()
         try:
-            while self._failure is None:
-                if self._parcels and self._may_depart():
-                    await self._depart(self._take())
-                else:
-                    self._stirred.clear()
-                    await self._stirred.wait()
-            raise self._failure
+            await self._failure
         finally:
             self._is_over = True
             self._note_done()
@@ -131,42 +128,37 @@ class Sender:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    @property
-    def _is_busy(self) -> bool:
-        return bool(self._parcels or self._flights or self._is_following)
-
     def _may_depart(self) -> bool:
         return not self._flights or (len(self._flights) < _FLIGHTS_MOST and not self._patience.problem)
 
-    async def _depart(self, parcels: Sequence[Parcel]) -> None:
-        """Begin a call; where there is nothing to say and nothing to wait for, only do what would follow it."""
-        messages = [message for parcel in parcels for message in parcel.messages]
-        if not messages and not self._flights:
-            self._is_following = True
-            await self._follow(parcels)
-            self._is_following = False
-            self._note_done()
-            return
-        flight = asyncio.create_task(self._fly(messages, parcels))
-        flight.add_done_callback(self._note_failure)
-        self._flights.append(flight)
+    def _begin(self) -> None:
+        """Begin a call if there is something for it. It takes what has come by the time it runs: more parcels, fewer calls."""
+        if self._parcels and self._may_depart() and self._is_running and not (self._is_boarding or self._is_over):
+            self._is_boarding = True
+            flight = asyncio.create_task(self._fly())
+            flight.add_done_callback(self._note_failure)
+            self._flights.append(flight)
 
-    async def _fly(self, messages: list[Outgoing], parcels: Sequence[Parcel]) -> None:
+    async def _fly(self) -> None:
         """One call and what follows it, when those before it are done; also a failure is told in its turn."""
+        self._is_boarding = False
+        parcels = self._take()
+        self._begin()
         try:
-            await self._publish(messages)
+            await self._publish([message for parcel in parcels for message in parcel.messages])
         except Exception:
             await self._first()
             raise
         await self._first()
         await self._follow(parcels)
         self._flights.popleft()
+        self._begin()
         self._note_done()
 
     def _note_failure(self, task: "asyncio.Task[None]") -> None:
-        if not task.cancelled() and task.exception() is not None:
-            self._failure = self._failure or task.exception()
-            self._stirred.set()
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._failure is not None and not self._failure.done():
+            self._failure.set_exception(error)
 
     def _take(self) -> list[Parcel]:
         taken = [self._parcels.popleft()]
@@ -284,7 +276,6 @@ class Sender:
             del self._outbox_left[: len(rows)]
 
     def _note_done(self) -> None:
-        self._stirred.set()
         done, self._done = self._done, asyncio.Event()
         done.set()
 
