@@ -31,7 +31,7 @@ class Job:
     """
 
     __slots__ = (
-        "_begins", "_prefixes", "_tasks", "counts", "id", "main_tasks", "notes", "page_versions", "pages", "policies", "record",
+        "_begins", "_prefixes", "counts", "id", "main_tasks", "notes", "page_versions", "pages", "policies", "record",
         "records", "spec", "story_seq", "version",
     )  # fmt: skip
 
@@ -57,10 +57,11 @@ class Job:
         self.main_tasks = main_tasks
         self.notes: dict[int, str] = {}
         self.story_seq = 0 if is_new else next_seq((record.story, *(page.story for page in pages)))
-        self._begins = tuple(accumulate((task.replicas for task in spec.tasks), initial=0))
-        self.records = [replica for page in pages for replica in page.replicas]
-        self._prefixes = tuple(f"{self.id}/{task.name}/" for task in spec.tasks)
-        self._tasks = {task.name: number for number, task in enumerate(spec.tasks)}
+        self._begins = tuple(accumulate([task.replicas for task in spec.tasks], initial=0))
+        self.records = (
+            [replica for page in pages for replica in page.replicas] if len(pages) > 1 else [*pages[0].replicas]
+        )
+        self._prefixes = tuple([f"{self.id}/{task.name}/" for task in spec.tasks])
         if is_new:
             self.counts: list[dict[str, int]] = [{**_NONE, _INITIAL: task.replicas} for task in spec.tasks]
         else:
@@ -133,7 +134,8 @@ class Job:
 
     def index_of(self, task_name: str, member: int) -> int | None:
         """The number of the replica with that task and index, or None when the job has none."""
-        task = self._tasks.get(task_name)
+        prefix = f"{self.id}/{task_name}/"
+        task = self._prefixes.index(prefix) if prefix in self._prefixes else None
         if task is None or not 0 <= member < self._begins[task + 1] - self._begins[task]:
             return None
         return self._begins[task] + member

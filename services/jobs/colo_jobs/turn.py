@@ -39,7 +39,7 @@ class Counters(Struct):
     jobs_ended: dict[str, int] = {}
 
 
-class Move(Struct, frozen=True, kw_only=True, gc=False):
+class Move(Struct, frozen=True, gc=False):
     """One change of state, in the order in which it happened. `index` is the task's or the replica's number."""
 
     machine: str
@@ -171,26 +171,13 @@ class Turn:
                 self._fired(REPLICA, event, outcome, previous, index)
                 return False
             fired = outcome
-        attempt, node, state = replica.attempt, replica.node, fired.state
+        attempt, node, state, row = replica.attempt, replica.node, fired.state, fired.transition_id
         page, member = index // PAGE_REPLICAS, index % PAGE_REPLICAS
         if index not in self.before:
             self.before[index] = (previous, node, replica.due_ms)
             self.dirty_pages.add(page)
         job.move(index, state)
-        self.moves.append(
-            Move(
-                machine="replica",
-                index=index,
-                previous=previous,
-                state=state,
-                transition=fired.transition_id,
-                attempt=attempt,
-                node=node,
-                cause=cause,
-                exit_code=exit_code,
-                reason=reason,
-            )
-        )
+        self.moves.append(Move("replica", index, previous, state, row, attempt, node, cause, exit_code, reason))
         if cause is None and reason is None and exit_code is None:
             why = ""
         elif cause is EndCause.EXITED and exit_code == 0 and reason is None:
@@ -198,7 +185,7 @@ class Turn:
         else:
             why = _why(cause, exit_code, reason)
         story = job.pages[page].story
-        story.append(Line(self.now_ms, job.story_seq, Moved(member, attempt, fired.transition_id, previous, node, why)))
+        story.append(Line(self.now_ms, job.story_seq, Moved(member, attempt, row, previous, node, why)))
         job.story_seq += 1
         if len(story) > PAGE_LINES:
             del story[1 : len(story) - PAGE_LINES + 1]

@@ -1,7 +1,9 @@
 """The trace of a placement: its ids follow from replica and attempt, so every service names the same trace unasked."""
 
 import re
+from functools import lru_cache
 from hashlib import sha256 as _sha256
+from math import ceil
 from typing import Final
 
 from colo_common.model.placement import attempt_key
@@ -19,8 +21,19 @@ def placement_trace(replica: str, attempt: int, sample_ratio: float = 1.0) -> st
     when the first 32 bits of the trace id, as a share of 2^32, lie below `sample_ratio`: every service decides alike.
     """
     digest = _sha256(attempt_key(replica, attempt).encode()).hexdigest()
-    flags = "01" if int(digest[:8], 16) < sample_ratio * 4_294_967_296 else "00"
+    flags = "01" if digest < _bar(sample_ratio) else "00"
     return f"00-{digest[:32]}-{digest[32:48]}-{flags}"
+
+
+@lru_cache(maxsize=16)
+def _bar(sample_ratio: float) -> str:
+    """What a digest in hex stands before, as text, exactly when its first 32 bits as a share of 2^32 lie below the ratio."""
+    if not sample_ratio > 0:
+        # No text stands before an empty one.
+        return ""
+    bar = ceil(min(sample_ratio, 1.0) * 4_294_967_296)
+    # Every digit stands before "g".
+    return f"{bar:08x}" if bar < 4_294_967_296 else "g"
 
 
 def trace_of(traceparent: str) -> str:
