@@ -331,16 +331,7 @@ class Candidates:
                 self._score_again(self._exact[heap[0][1]])
                 continue
             if self._ahead and self._ahead[-1][0] > top:
-                bound, row = self._ahead.pop()
-                room = self._view.room(row, self._request) if self._is_limited else UNLIMITED
-                # The last bits of a bound are those of the key.
-                candidate = Candidate(self.offer, self._view.nodes[row], bound & RANK_MAX, room)
-                if not candidate.fit(self.offer):
-                    name = candidate.name
-                    raise InvariantBroken("a node passed the filters and cannot hold the request", node=name)
-                self._exact[row] = candidate
-                self._too_high += candidate.key < bound
-                heapq.heappush(heap, (-candidate.key, row))
+                heapq.heappush(heap, self._scored())
             elif self._left and self._rest > top:
                 self._look_further(top)
             elif not heap:
@@ -349,6 +340,24 @@ class Candidates:
                 self._score_again(candidate)
             else:
                 return candidate
+
+    def _scored(self) -> tuple[int, int]:
+        """The next one of those ahead, scored: its entry for the heap."""
+        bound, row = self._ahead.pop()
+        offer = self.offer
+        room = self._view.room(row, self._request) if self._is_limited else UNLIMITED
+        # The last bits of a bound are those of the key.
+        candidate = Candidate(offer, self._view.nodes[row], bound & RANK_MAX, room)
+        if not candidate.fit(offer):
+            raise InvariantBroken("a node passed the filters and cannot hold the request", node=candidate.name)
+        self._exact[row] = candidate
+        self._too_high += candidate.key < bound
+        return -candidate.key, row
+
+    def _score_ahead(self, count: int) -> None:
+        """Score the first ones ahead, at most `count`: whoever wants so many of the best has to see them all."""
+        self._heap += [self._scored() for _ in range(min(count, len(self._ahead)))]
+        heapq.heapify(self._heap)
 
     def take(self) -> tuple[ZoneShare, ...]:
         """Put a replica on the best candidate, which is scored again before the next one is told."""
@@ -384,11 +393,15 @@ class Candidates:
 
     def top(self, count: int) -> list[Candidate]:
         """The best candidates, at most `count`, as they are now. They stay."""
+        heap = self._heap
+        if not heap and self._left:
+            self._look_further(-1)
+            self._score_ahead(count)
         found: list[tuple[int, int]] = []
         while len(found) < count and self.best() is not None:
-            found.append(heapq.heappop(self._heap))
-        for entry in found:
-            heapq.heappush(self._heap, entry)
+            found.append(heapq.heappop(heap))
+        heap += found
+        heapq.heapify(heap)
         return [self._exact[row] for _, row in found]
 
     def others(self, count: int) -> list[Candidate]:

@@ -210,5 +210,6 @@ def _least(level: Level) -> Importance:
 def _amounts(shares: tuple[ZoneShare, ...]) -> tuple[int, int]:
     """mcpu and bytes of all zones."""
     if len(shares) == 1:
-        return shares[0].cpu_mcpu, shares[0].memory_bytes
+        share = shares[0]
+        return share.cpu_mcpu, share.memory_bytes
     return sum(share.cpu_mcpu for share in shares), sum(share.memory_bytes for share in shares)

@@ -68,6 +68,11 @@ class Standing:
             before = self._codes[at]
             # While no facts change their verdict is known.
             admitted = before > 0 if passing is None else passing[at]
+            if passing is None and before.min() == _FITS and _all_in_one_zone(pool, request, rows):
+                # As most do, who fitted still does, and nothing is to be counted again.
+                self.bounds[at] = bounds_of(pool, request, self.scoring, at, _ONE_ZONE)
+                self._pool_at = pool.log.end
+                return True
             codes, self.bounds[at] = _judged(view, request, pool, self.scoring, admitted, at)
             if passing is not None or (codes != before).any():
                 self._codes[at] = codes
@@ -110,6 +115,22 @@ def standing_of(view: View, request: RequestClass, pool: Pool, scoring: Scoring)
     if len(classes) > _CLASSES_MAX:
         classes.popitem(last=False)
     return None
+
+
+def _all_in_one_zone(pool: Pool, request: RequestClass, rows: list[int]) -> bool:
+    """Whether one zone, and all of them together, hold the request in each of these rows; of a few it is quickly seen so."""
+    wanted_cpu, wanted_memory, kept = request.cpu_mcpu, request.memory_bytes, pool.rows
+    for number in rows:
+        row = kept[number]
+        cpu, memory = row.cpu, row.memory
+        if sum(cpu) < wanted_cpu or sum(memory) < wanted_memory:
+            return False
+        for slot, free_cpu in enumerate(cpu):
+            if free_cpu >= wanted_cpu and memory[slot] >= wanted_memory:
+                break
+        else:
+            return False
+    return True
 
 
 def _changed(pool: Pool, view: View, pool_at: int, facts_at: int) -> list[int] | None:
