@@ -36,10 +36,8 @@ from colo_scheduler.forgetting import Forgetting
 from colo_scheduler.heard import AskPending, Event, LedgerEvent
 from colo_scheduler.holds_asked import HoldsAsked
 from colo_scheduler.ledger import (
-    CALL_MAX,
     Attempt,
     CommitLedger,
-    ConfirmHolds,
     HoldsReleased,
     LedgerAnswered,
     LedgerChanges,
@@ -49,8 +47,8 @@ from colo_scheduler.ledger import (
     LoadRows,
     NodeReserve,
     RefreshLedger,
-    ReleaseHolds,
 )
+from colo_scheduler.ledger_notes import LedgerNotes
 from colo_scheduler.merits import Merits
 from colo_scheduler.plan import Ground
 from colo_scheduler.plans import Plans
@@ -75,9 +73,6 @@ __all__ = ["AskPending", "Event", "SchedulerCore"]
 
 #: The state of a replica whose order was carried out: it need not be sent again.
 _RUNS: Final = "Running"
-#: What started is written so much later, many at once. What ended before that is released and needs nothing else; after a crash
-#: the orders of the others are sent once more, which changes nothing on their nodes.
-_CONFIRM_AFTER_MS: Final = 1_000
 
 
 class SchedulerCore:
@@ -108,9 +103,7 @@ class SchedulerCore:
         self._evictions = EvictionsHeard(self.cluster, self.commits.held, self._over)
         self._holds_asked = HoldsAsked(self.commits, is_shared=shards > 0)
         self._forgetting = Forgetting(forget_node_ms, self.cluster, self.commits, self.counts)
-        self._releasing: dict[Attempt, None] = {}
-        self._confirming: dict[Attempt, None] = {}
-        self._confirm_at_ms: int | None = None
+        self._notes = LedgerNotes()
         self._denied = Denied(self.policy, self.counts)
         reserved = ReserveState(self.cluster, self.queue, self.commits, self.counts, self.shards, self._end)
         self.reserve = Reserve(reserved)
@@ -214,14 +207,14 @@ class SchedulerCore:
         if not self.commits.is_loaded:
             return None
         soon_ms = self._soon_ms
-        if self._releasing or self.cluster.grown or self.reserve.is_hurried:
+        if self._notes.is_hurried or self.cluster.grown or self.reserve.is_hurried:
             return soon_ms
         if self.queue.next_class() is not None or len(self._plans) or len(self._proposals):
             return soon_ms
         first_ms: int | None = None
         for moment in (
             self._refresh_at_ms,
-            self._confirm_at_ms,
+            self._notes.confirm_at_ms,
             self.commits.expiry_ms(),
             self.queue.deadline_ms(),
             self._asking.deadline_ms(),
@@ -297,16 +290,13 @@ class SchedulerCore:
         self._over.add(attempt)
         self.queue.remove(attempt)
         self.commits.gave_up(attempt)
-        self._confirming.pop(attempt, None)
-        self._releasing[attempt] = None
+        self._notes.ended(attempt)
 
     def _started(self, attempt: Attempt) -> None:
         if attempt in self._over or name_of(attempt[0]):
             return
         if self.commits.started(attempt):
-            self._confirming[attempt] = None
-            if self._confirm_at_ms is None:
-                self._confirm_at_ms = self._soon_ms + _CONFIRM_AFTER_MS
+            self._notes.started(attempt, self._soon_ms)
 
     def _recovered(self, event: NodeRecovered) -> list[Effect]:
         running = frozenset((replica, attempt) for replica, attempt in event.running)
@@ -321,7 +311,7 @@ class SchedulerCore:
             self._forgetting.note(row.node, now_ms)
             for reservation in row.reservations:
                 if reservation.attempt in self._over:
-                    self._releasing[reservation.attempt] = None
+                    self._notes.ended(reservation.attempt)
         nodes = [row.node for row in event.rows]
         self._evictions.took(nodes, now_ms)
         return [*effects, *self._holds_asked.took(nodes)]
@@ -343,7 +333,7 @@ class SchedulerCore:
         forgotten = self._forgetting.wake(now_ms)
         self.queue.wake_due(now_ms)
         wake_by_capacity(self.queue, self.cluster)
-        effects += self._flush(now_ms)
+        effects += self._notes.take(now_ms)
         effects += forgotten
         effects += self._denied.take_due(now_ms)
         effects.extend(self.commits.expire(now_ms))
@@ -360,22 +350,6 @@ class SchedulerCore:
 
     def _next_refresh(self, now_ms: int) -> int | None:
         return now_ms + self.policy.ledger_refresh_ms if self.policy.ledger_refresh_ms > 0 else None
-
-    def _flush(self, now_ms: int) -> list[Effect]:
-        """Write what ended since the last Wake and, now and then, what started and has not ended since."""
-        ended = list(self._releasing)
-        self._releasing.clear()
-        effects: list[Effect] = [
-            ReleaseHolds(attempts=tuple(ended[at : at + CALL_MAX])) for at in range(0, len(ended), CALL_MAX)
-        ]
-        if self._confirm_at_ms is not None and now_ms >= self._confirm_at_ms:
-            started = list(self._confirming)
-            self._confirming.clear()
-            self._confirm_at_ms = None
-            effects += [
-                ConfirmHolds(attempts=tuple(started[at : at + CALL_MAX])) for at in range(0, len(started), CALL_MAX)
-            ]
-        return effects
 
     # ---- decisions
 
