@@ -30,6 +30,8 @@ from tests.support.servers import nats_server, redis_server
 EVENTS: Final = 20_000
 REQUESTS: Final = 3_000
 AT_ONCE: Final = 100
+#: What takes longer will never end.
+LIMIT_S: Final = 120
 SUBJECT: Final = "colo.v1.evt.replica.withdrawn"
 BODY: Final = encode(ReplicasWithdrawn(attempts=(("job/main/0", 1),), reason=Reason.CANCELLED))
 
@@ -107,9 +109,10 @@ async def consume(bus: Bus) -> None:
             done.set()
 
     start_s = time.perf_counter()
-    source = Source(subject=SUBJECT, stream=Stream.EVT.value, durable="bench-consume")
+    source = Source(subject=SUBJECT, stream=Stream.ASK.value, durable="bench-consume")
     task = asyncio.create_task(bus.listen(source, sink))
-    await done.wait()
+    async with asyncio.timeout(LIMIT_S):
+        await done.wait()
     tell("deliver and acknowledge, durable consumer", 10_000, time.perf_counter() - start_s)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -123,7 +126,7 @@ async def loop(bus: Bus, name: str, label: str) -> None:
     hears = [Hearing(type=ReplicasWithdrawn)]
     service = Service(name=name, core=core, bus=bus, clock=SystemClock(), hears=hears, discoverable=False)
     start_s = time.perf_counter()
-    async with running(service):
+    async with running(service), asyncio.timeout(LIMIT_S):
         await core.done.wait()
     # Leaving the service waits until every message is published and every delivery acknowledged.
     tell(label, EVENTS, time.perf_counter() - start_s)
