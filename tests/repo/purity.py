@@ -30,7 +30,6 @@ IMPURE: Final = {
     "settings": "reads files and environment",
     "shell": "asyncio",
     "responses": "answers HTTP",
-    "script_calls": "speaks to Redis",
     "sse": "streams events over HTTP",
     "streams": "streams events over HTTP",
 }

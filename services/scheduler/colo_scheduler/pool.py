@@ -34,6 +34,8 @@ CPU_MAX: Final = (1 << CPU_BITS) - 1
 _ROUNDING: Final = 2**-14
 # Up to so many changed rows are written number by number, which is quicker then.
 _FEW: Final = 9
+# How often a row may be in the log of changes, on average, for the log to be looked through.
+_CHANGES_A_ROW: Final = 4
 
 
 class PoolName(StrEnum):
@@ -104,9 +106,10 @@ class ChangeLog:
         self._rows.clear()
 
     def since(self, position: int, most: int) -> set[int] | None:
-        """The rows that changed behind a position; None when they are more than `most`, or nobody knows any more."""
+        """The rows that changed behind a position; None when they are more than `most`, or may be, or nobody knows any more."""
         at = position - self._begin
-        if at < 0:
+        # Of so many changes it would take longer to see which rows they are than to look at all rows again.
+        if at < 0 or len(self._rows) - at > _CHANGES_A_ROW * most:
             return None
         rows = set(self._rows[at:]) if at else set(self._rows)
         return rows if len(rows) <= most else None

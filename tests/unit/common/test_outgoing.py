@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from colo_common.adapters.bus_memory import MemoryBus
 from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Write
+from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Outgoing, Refused, Row, Store, Unavailable
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.outgoing import Parcel, Sender
@@ -220,5 +221,28 @@ def test_what_no_store_should_raise_ends_the_sender_and_who_waits_for_it() -> No
                 await task
             with pytest.raises(ValueError, match="a defect"):
                 await sender.drained()
+
+    run_virtual(story())
+
+
+class LeavingBus(MemoryBus):
+    """Its calls are cancelled by nobody who waits for them."""
+
+    async def publish(self, messages: Sequence[Outgoing]) -> None:
+        raise asyncio.CancelledError
+
+
+def test_a_call_that_somebody_else_cancelled_is_told_and_nobody_waits_for_it() -> None:
+    async def story() -> None:
+        metrics = ServiceMetrics(Metrics(), "test")
+        patience = Patience("bus", random.Random(1), metrics.retries, asyncio.Event())
+        sender = Sender(LeavingBus(), None, patience, metrics, lambda _request, _body: None)
+        running = asyncio.ensure_future(sender.run())
+        for name in ("a", "b", "c"):
+            sender.put(a_parcel(name))
+        async with asyncio.timeout(10):
+            assert not await sender.drained()
+        with pytest.raises(InvariantBroken, match="cancelled"):
+            await running
 
     run_virtual(story())

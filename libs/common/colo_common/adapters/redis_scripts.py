@@ -3,7 +3,7 @@
 A script call is what the services do most. Through the library's client each one takes a connection from the pool, packs its
 arguments in Python, sets a timer for each step and gives the connection back; here the connection is kept, arguments are packed in
 C and one timer watches over everything that travels together. The server still runs each script as a step of its own, in the order
-asked.
+asked; only one that it does not know yet comes after those that went with it.
 """
 
 import asyncio

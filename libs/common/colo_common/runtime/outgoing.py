@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from colo_common.events.effects import Write
+from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Bus, Delivery, Outgoing, PortError, Refused, Store, StoreConflict, Unavailable
 from colo_common.runtime.metrics import ServiceMetrics
 from colo_common.runtime.patience import Patience
@@ -156,7 +157,12 @@ class Sender:
         self._note_done()
 
     def _note_failure(self, task: "asyncio.Task[None]") -> None:
-        error = None if task.cancelled() else task.exception()
+        error: BaseException | None
+        if task.cancelled():
+            # Not by us: what stands behind it would wait for ever.
+            error = None if self._is_over else InvariantBroken("a call was cancelled while the service works")
+        else:
+            error = task.exception()
         if error is not None and self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
 
