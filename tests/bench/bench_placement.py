@@ -22,7 +22,6 @@ import random
 import time
 from collections import deque
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Final
 
 from msgspec import Struct
@@ -30,7 +29,7 @@ from msgspec import Struct
 from colo_common.adapters.bus_memory import MemoryBus
 from colo_common.adapters.clock import ManualClock
 from colo_common.events.effects import Effect, Publish, Wake
-from colo_common.events.enforcement import ReplicaEnded
+from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
 from colo_common.events.job import ReplicasWanted
 from colo_common.events.placement import ApplyPlacements, PlacementsDecided, PlacementsReleased
 from colo_common.model.placement import Placement
@@ -56,7 +55,7 @@ from colo_scheduler.shards import ShardsHeld
 from colo_scheduler.shell import SchedulerShell
 from colo_scheduler.stages import StageTimes
 from tests.bench.openb import MACHINE, ZONE_CPUS, ZONE_GIB
-from tests.support.builders import GIB, a_node, runs
+from tests.support.builders import GIB, a_node
 from tests.support.scheduler_story import WORK, a_want, an_allocatable
 from tests.support.servers import redis_server
 
@@ -203,7 +202,7 @@ async def life(run: Run, first: int, jobs: int, replicas: int, most_open: int) -
             ended.append(running.pop())
         await run.turn(
             [deciding.pop()] if deciding else [],
-            [runs(*(p.replica for p in of_job), job=job) for job, of_job in groupby(started, lambda p: p.job)],
+            [ReplicaStarted(node=p.node, replica=p.replica, job=p.job, attempt=1, **HEAD) for p in started],  # type: ignore[arg-type]
             [
                 ReplicaEnded(node=p.node, replica=p.replica, job=p.job, attempt=1, **EXITED, **HEAD)  # type: ignore[arg-type]
                 for p in ended

@@ -14,7 +14,7 @@ from colo_common.runtime.ask import ask
 from tests.shell.test_jobs_shell import House as JobsHouse
 from tests.shell.test_scheduler_shell import House as SchedulerHouse
 from tests.shell.test_scheduler_shell import a_cluster
-from tests.support.builders import GIB, a_placement, runs
+from tests.support.builders import GIB, a_placement
 from tests.support.jobs_world import a_spec, a_task
 from tests.support.scheduler_story import a_want, an_allocatable
 from tests.support.vloop import run_virtual
@@ -73,7 +73,7 @@ def test_what_ended_before_its_executor_came_back_is_not_ordered_again() -> None
         async with SchedulerHouse() as house:
             await a_cluster(house)
             await house.say(ReplicasWanted(wants=(a_want("j/t/0"),)))
-            await house.say(runs("j/t/0"))
+            await house.say(ReplicaStarted(node="n1", replica="j/t/0", job="j", attempt=1))
             assert len(house.said(ApplyPlacements)) == 1
             await told_quickly(
                 house,

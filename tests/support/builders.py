@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from colo_common.events.job import ReplicaChange, ReplicasChanged
 from colo_common.events.node import Capability, NodeTopologyReported, NodeUsageSampled, WorkloadUsage, ZoneUsage
 from colo_common.events.placement import PlacementsDecided
 from colo_common.model.constraints import Taint
@@ -87,15 +86,6 @@ def a_sample(
         ),
         workloads=workloads,
     )
-
-
-def runs(*replicas: str, job: str = "j", attempt: int = 1, at_ms: int = 0) -> ReplicasChanged:
-    """What the jobs service says of replicas of one job that a node runs."""
-    changes = tuple(
-        ReplicaChange(replica=replica, attempt=attempt, state="Running", previous="Starting", transition="R04")
-        for replica in replicas
-    )
-    return ReplicasChanged(job=job, changes=changes, at_ms=at_ms)
 
 
 def a_placement(

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, structs
 
 from colo_common.events.effects import Asked, Effect, Publish, Reply, Wake
-from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
+from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn, ReplicaWant
 from colo_common.events.node import AllocatableChanged, Explanation, ForeignUse, FreshnessChanged, ZoneAllocatable
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
@@ -51,7 +51,7 @@ from colo_scheduler.ledger import (
 from colo_scheduler.ledger_memory import MemoryLedger
 from colo_scheduler.policy import Policy
 from colo_scheduler.pool import PoolName
-from tests.support.builders import GIB, a_node, a_placement, a_topology, runs
+from tests.support.builders import GIB, a_node, a_placement, a_topology
 from tests.support.scheduler_told import explained, shares, size, told
 from tests.support.scripts import Args, ScriptFailed
 
@@ -321,7 +321,8 @@ class Story:
     def do_started(self, args: Args) -> str:
         """started NODE REPLICA#1."""
         ((replica, attempt),) = attempts_of(args, 1)
-        return told(self.bench.say(runs(replica, job=replica.split("/")[0], attempt=attempt)))
+        fact = ReplicaStarted(node=args.word(0), replica=replica, job=replica.split("/")[0], attempt=attempt)
+        return told(self.bench.say(fact))
 
     def do_ended(self, args: Args) -> str:
         """ended NODE REPLICA#1."""

@@ -2,14 +2,14 @@
 
 from collections import Counter
 from functools import partial
-from typing import Final, assert_never
+from typing import assert_never
 
 from msgspec import Struct
 
 from colo_common.events.effects import Asked, Conflict, Effect, Reply, Wake
-from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
+from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.eviction import EvictionRequested
-from colo_common.events.job import ReplicasChanged, ReplicasWanted, ReplicasWithdrawn, ReplicaWant
+from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn, ReplicaWant
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.placement import PlacementsReleased
 from colo_common.events.requests import (
@@ -36,8 +36,10 @@ from colo_scheduler.forgetting import Forgetting
 from colo_scheduler.heard import AskPending, Event, LedgerEvent
 from colo_scheduler.holds_asked import HoldsAsked
 from colo_scheduler.ledger import (
+    CALL_MAX,
     Attempt,
     CommitLedger,
+    ConfirmHolds,
     HoldsReleased,
     LedgerAnswered,
     LedgerChanges,
@@ -47,8 +49,8 @@ from colo_scheduler.ledger import (
     LoadRows,
     NodeReserve,
     RefreshLedger,
+    ReleaseHolds,
 )
-from colo_scheduler.ledger_notes import LedgerNotes
 from colo_scheduler.merits import Merits
 from colo_scheduler.plan import Ground
 from colo_scheduler.plans import Plans
@@ -70,9 +72,6 @@ from colo_scheduler.waking import wake_by_capacity
 from colo_scheduler.want_rules import BadWant, letters_of, sorted_out
 
 __all__ = ["AskPending", "Event", "SchedulerCore"]
-
-#: The state of a replica whose order was carried out: it need not be sent again.
-_RUNS: Final = "Running"
 
 
 class SchedulerCore:
@@ -103,7 +102,8 @@ class SchedulerCore:
         self._evictions = EvictionsHeard(self.cluster, self.commits.held, self._over)
         self._holds_asked = HoldsAsked(self.commits, is_shared=shards > 0)
         self._forgetting = Forgetting(forget_node_ms, self.cluster, self.commits, self.counts)
-        self._notes = LedgerNotes()
+        self._releasing: dict[Attempt, None] = {}
+        self._confirming: dict[Attempt, None] = {}
         self._denied = Denied(self.policy, self.counts)
         reserved = ReserveState(self.cluster, self.queue, self.commits, self.counts, self.shards, self._end)
         self.reserve = Reserve(reserved)
@@ -122,7 +122,7 @@ class SchedulerCore:
         self._soon_ms = now_ms
         effects = self._take(event, now_ms)
         # Of the most frequent ones reservations need nothing: what an owner leaves the ledger tells when it is released.
-        if isinstance(event, (ReplicasChanged, ReplicaEnded)):
+        if isinstance(event, (ReplicaStarted, ReplicaEnded)):
             return effects
         if not self.reserve.is_empty or isinstance(event, (ReservationsLoaded, ReservationChanged, Conflict)):
             self.reserve.follow(event, now_ms)
@@ -130,11 +130,9 @@ class SchedulerCore:
 
     def _take(self, event: Event, now_ms: int) -> list[Effect]:
         match event:
-            case ReplicasChanged():
+            case ReplicaStarted():
                 if self.shards.owns(event.job):
-                    for change in event.changes:
-                        if change.state == _RUNS:
-                            self._started((change.replica, change.attempt))
+                    self._started((event.replica, event.attempt))
             case ReplicaEnded() | PlacementRefused():
                 self._evictions.ended(event, now_ms)
                 self._ended((event.replica, event.attempt))
@@ -207,14 +205,13 @@ class SchedulerCore:
         if not self.commits.is_loaded:
             return None
         soon_ms = self._soon_ms
-        if self._notes.is_hurried or self.cluster.grown or self.reserve.is_hurried:
+        if self._releasing or self._confirming or self.cluster.grown or self.reserve.is_hurried:
             return soon_ms
         if self.queue.next_class() is not None or len(self._plans) or len(self._proposals):
             return soon_ms
         first_ms: int | None = None
         for moment in (
             self._refresh_at_ms,
-            self._notes.confirm_at_ms,
             self.commits.expiry_ms(),
             self.queue.deadline_ms(),
             self._asking.deadline_ms(),
@@ -290,13 +287,14 @@ class SchedulerCore:
         self._over.add(attempt)
         self.queue.remove(attempt)
         self.commits.gave_up(attempt)
-        self._notes.ended(attempt)
+        self._confirming.pop(attempt, None)
+        self._releasing[attempt] = None
 
     def _started(self, attempt: Attempt) -> None:
         if attempt in self._over or name_of(attempt[0]):
             return
         if self.commits.started(attempt):
-            self._notes.started(attempt, self._soon_ms)
+            self._confirming[attempt] = None
 
     def _recovered(self, event: NodeRecovered) -> list[Effect]:
         running = frozenset((replica, attempt) for replica, attempt in event.running)
@@ -311,7 +309,7 @@ class SchedulerCore:
             self._forgetting.note(row.node, now_ms)
             for reservation in row.reservations:
                 if reservation.attempt in self._over:
-                    self._notes.ended(reservation.attempt)
+                    self._releasing[reservation.attempt] = None
         nodes = [row.node for row in event.rows]
         self._evictions.took(nodes, now_ms)
         return [*effects, *self._holds_asked.took(nodes)]
@@ -333,7 +331,7 @@ class SchedulerCore:
         forgotten = self._forgetting.wake(now_ms)
         self.queue.wake_due(now_ms)
         wake_by_capacity(self.queue, self.cluster)
-        effects += self._notes.take(now_ms)
+        effects += self._flush()
         effects += forgotten
         effects += self._denied.take_due(now_ms)
         effects.extend(self.commits.expire(now_ms))
@@ -350,6 +348,19 @@ class SchedulerCore:
 
     def _next_refresh(self, now_ms: int) -> int | None:
         return now_ms + self.policy.ledger_refresh_ms if self.policy.ledger_refresh_ms > 0 else None
+
+    def _flush(self) -> list[Effect]:
+        """Write what ended and what started since the last Wake."""
+        ended, started = list(self._releasing), list(self._confirming)
+        self._releasing.clear()
+        self._confirming.clear()
+        effects: list[Effect] = [
+            ReleaseHolds(attempts=tuple(ended[at : at + CALL_MAX])) for at in range(0, len(ended), CALL_MAX)
+        ]
+        effects += [
+            ConfirmHolds(attempts=tuple(started[at : at + CALL_MAX])) for at in range(0, len(started), CALL_MAX)
+        ]
+        return effects
 
     # ---- decisions
 

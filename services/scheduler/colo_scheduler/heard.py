@@ -3,9 +3,9 @@
 from msgspec import Struct
 
 from colo_common.events.effects import Asked, Conflict, Wake
-from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
+from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.eviction import EvictionRequested
-from colo_common.events.job import ReplicasChanged, ReplicasWanted, ReplicasWithdrawn
+from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.placement import PlacementsReleased
 from colo_common.events.requests import PendingReply
@@ -36,7 +36,7 @@ Event = (
     | FreshnessChanged
     | ReplicasWanted
     | ReplicasWithdrawn
-    | ReplicasChanged
+    | ReplicaStarted
     | ReplicaEnded
     | PlacementRefused
     | EvictionRequested

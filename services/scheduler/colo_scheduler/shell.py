@@ -11,9 +11,9 @@ import structlog
 from msgspec import Struct
 
 from colo_common.events.effects import Effect
-from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
+from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.eviction import EvictionRequested
-from colo_common.events.job import ReplicasChanged, ReplicasWanted, ReplicasWithdrawn
+from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.placement import PlacementsReleased
 from colo_common.events.requests import PendingReplicas, PendingReply, Refusal
@@ -65,9 +65,8 @@ HEARS: Final = (
     Hearing(type=FreshnessChanged, durable=False, replay=True, may_wait_ms=_FACTS_WAIT_MS),
     Hearing(type=ReplicasWanted),
     Hearing(type=ReplicasWithdrawn),
-    # Which ones run, of many at once. One that is missed leaves its hold unconfirmed: the order is sent once more at the next
-    # start, and nothing else comes of it.
-    Hearing(type=ReplicasChanged, durable=False, may_wait_ms=_REPORTS_WAIT_MS),
+    # One that is missed leaves its hold unconfirmed: the order is sent once more at the next start, and nothing else comes of it.
+    Hearing(type=ReplicaStarted, durable=False, may_wait_ms=_REPORTS_WAIT_MS),
     Hearing(type=ReplicaEnded, may_wait_ms=_REPORTS_WAIT_MS),
     Hearing(type=PlacementRefused),
     # As long as the ends that a node reported before it: what has ended is not ordered again.

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from colo_common.events.effects import Effect, Publish, Wake
-from colo_common.events.enforcement import ReplicaEnded
-from colo_common.events.job import ReplicaChange, ReplicasChanged
+from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
 from colo_common.events.placement import ApplyPlacements, PlacementsDecided
 from colo_common.events.requests import PendingReply
 from colo_common.model.reasons import EndCause
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.ledger import ConfirmHolds, LedgerLoaded, LedgerRows, LoadRows, NodeRow, Reservation
-from tests.support.builders import GIB, a_node, a_placement, runs
+from colo_scheduler.ledger import LedgerLoaded, LedgerRows, LoadRows, NodeRow, Reservation
+from tests.support.builders import GIB, a_node, a_placement
 from tests.support.scheduler_story import a_want, an_allocatable
 
 DECIDED_MS = 1_000
@@ -104,7 +103,8 @@ def test_what_no_node_starts_is_told_again_after_longer_and_longer_waits() -> No
 
 def test_what_a_node_started_is_not_told_again_although_the_others_are() -> None:
     core = a_core(*REPLICAS)
-    core.handle(runs(REPLICAS[1], at_ms=2_000), 2_000)
+    started = ReplicaStarted(node="n1", replica=REPLICAS[1], job="j", attempt=1, pid=7, at_ms=2_000)
+    core.handle(started, 2_000)
     core.handle(
         ReplicaEnded(
             node="n1", replica=REPLICAS[2], job="j", attempt=1, cause=EndCause.EXITED, exit_code=0, at_ms=3_000
@@ -122,34 +122,3 @@ def test_what_another_scheduler_heard_to_have_started_is_not_told_again() -> Non
     refresh(core, 60_000)
     assert orders(core.handle(a_row(REPLICAS[0], confirmed=[REPLICAS[0]]), 60_000)) == {}
     assert not any(isinstance(effect, LoadRows) for effect in refresh(core, 600_000))
-
-
-def confirmed(effects: Sequence[Effect]) -> list[str]:
-    """The replicas whose start is written."""
-    return [replica for effect in effects if isinstance(effect, ConfirmHolds) for replica, _ in effect.attempts]
-
-
-def test_what_started_is_written_a_second_later_unless_it_has_ended() -> None:
-    core = a_core(*REPLICAS)
-    core.handle(Wake(), 2_000)
-    core.handle(runs(*REPLICAS[:2], at_ms=2_000), 2_000)
-    assert core.deadline_ms() == 3_000
-    ended = ReplicaEnded(node="n1", replica=REPLICAS[0], job="j", attempt=1, cause=EndCause.EXITED, exit_code=0)
-    core.handle(ended, 2_500)
-    assert confirmed(core.handle(Wake(), 2_500)) == []
-    core.handle(runs(REPLICAS[2], at_ms=2_900), 2_900)
-    assert confirmed(core.handle(Wake(), 2_999)) == []
-    assert confirmed(core.handle(Wake(), 3_000)) == [REPLICAS[1], REPLICAS[2]]
-    core.handle(runs(REPLICAS[1], at_ms=3_500), 3_500)
-    assert confirmed(core.handle(Wake(), 9_000)) == []
-
-
-def test_a_replica_that_does_not_run_yet_is_still_told() -> None:
-    core = a_core(REPLICAS[0])
-    change = ReplicaChange(
-        replica=REPLICAS[0], attempt=1, state="Starting", previous="Assigned", transition="R03", node="n1"
-    )
-    core.handle(ReplicasChanged(job="j", changes=(change,), at_ms=2_000), 2_000)
-    assert confirmed(core.handle(Wake(), 9_000)) == []
-    refresh(core, 60_000)
-    assert list(orders(core.handle(a_row(REPLICAS[0]), 60_000)).values()) == [[REPLICAS[0]]]
