@@ -14,7 +14,8 @@ from colo_common.adapters.redis_client import redis_client
 from colo_scheduler.ledger import NodeRow
 from colo_scheduler.ledger_redis import RedisLedger
 from tests.bench.bench_end_to_end import Load
-from tests.bench.fleet import Allocatable, Cluster, FleetCore, Order, Ordered, running_cluster
+from tests.bench.fleet import Cluster, running_cluster
+from tests.bench.stand_in import Allocatable, FleetCore, Order, Ordered
 from tests.support.servers import nats_server, redis_server
 from tests.support.waiting import eventually
 
