@@ -1,8 +1,8 @@
 """Runs benchmarks, each in a process of its own: python -m tests.bench [--quick] [NAME...] [-- ARGUMENTS]
 
-NAME is what follows bench_ in the file's name, or its beginning (codec, loop finds service_loop); none: all of them, in less than
-five minutes. --quick measures less of everything, in less than one. Figures are printed beside their budgets; nothing fails
-because of them.
+NAME is what follows bench_ in the file's name, or its beginning (codec, loop finds service_loop, e2e is end_to_end); none: all of
+them, in some minutes. --quick measures less of everything, in less than two. Figures are printed beside their budgets; nothing
+fails because of them.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ QUICK: Final[dict[str, tuple[str, ...]]] = {
     "scheduler": ("--quick",),
     "store": ("--seconds", "0.5"),
 }
+#: How people call a benchmark besides.
+SHORT: Final = {"e2e": "end_to_end"}
 NEEDS_ROOT: Final = ("executor", "reflex")
 
 
@@ -43,7 +45,7 @@ def chosen(wanted: Sequence[str]) -> list[str]:
     known = names()
     found: list[str] = []
     for name in wanted:
-        exact = name.removeprefix("bench_")
+        exact = SHORT.get(name, name.removeprefix("bench_"))
         fitting = [exact] if exact in known else [each for each in known if exact in each.split("_")]
         fitting = fitting or [each for each in known if each.startswith(exact)]
         if not fitting:
