@@ -2,9 +2,10 @@
 
 Run: python -m tests.bench placement [--nodes 5000] [--replicas 10] [--jobs 600] [--open 100] [--redis] [--profile]
 
-Each turn takes in what the bus would bring: one job of equal replicas that wants places, the starts and the ends of as many
-replicas of other jobs, as their nodes tell them one by one, and what the scheduler itself said of released places, which it
-hears as all others do; no trace is sampled. Then the core is woken, and the shell does what it asks of the ledger. `encode`
+Each turn takes in what the bus would bring: one job of equal replicas that wants places, the ends of as many replicas of other
+jobs, as their nodes tell them one by one, what the jobs service says of as many that started (of what has not ended ten seconds
+after its decision; it is asked for more of them at once), and what the scheduler itself said of released places, which it hears as
+all others do; no trace is sampled. Then the core is woken, and the shell does what it asks of the ledger. `encode`
 is what the generic shell does with everything that is said: stamp, subject, bytes, headers. `ledger` is the shell's part and
 the ledger in memory, which stands for another process and is not counted in the whole; with --redis it is the client of a
 real server, which is counted, and still no more than this process's own CPU time. At most --open jobs are on their way at a
@@ -29,7 +30,7 @@ from msgspec import Struct
 from colo_common.adapters.bus_memory import MemoryBus
 from colo_common.adapters.clock import ManualClock
 from colo_common.events.effects import Effect, Publish, Wake
-from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
+from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.job import ReplicasWanted
 from colo_common.events.placement import ApplyPlacements, PlacementsDecided, PlacementsReleased
 from colo_common.model.placement import Placement
@@ -38,6 +39,7 @@ from colo_common.runtime.batch import decision_from_effects
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.stamp import Stamp
 from colo_scheduler.core import SchedulerCore
+from colo_scheduler.heard import StartedKnown
 from colo_scheduler.ledger import (
     CommitLedger,
     ConfirmHolds,
@@ -185,6 +187,12 @@ def wanted_of(number: int, replicas: int, at_ms: int) -> ReplicasWanted:
     )
 
 
+def known_of(started: Sequence[Placement]) -> StartedKnown:
+    """What the jobs service says of work that lives long."""
+    attempts = tuple((placement.replica, placement.attempt) for placement in started)
+    return StartedKnown(asked=attempts, started=attempts)
+
+
 async def life(run: Run, first: int, jobs: int, replicas: int, most_open: int) -> float:
     """So many jobs from want to release, mixed; the seconds of all that is counted."""
     seed = random.Random(first)
@@ -202,7 +210,7 @@ async def life(run: Run, first: int, jobs: int, replicas: int, most_open: int) -
             ended.append(running.pop())
         await run.turn(
             [deciding.pop()] if deciding else [],
-            [ReplicaStarted(node=p.node, replica=p.replica, job=p.job, attempt=1, **HEAD) for p in started],  # type: ignore[arg-type]
+            [known_of(started)] if started else [],
             [
                 ReplicaEnded(node=p.node, replica=p.replica, job=p.job, attempt=1, **EXITED, **HEAD)  # type: ignore[arg-type]
                 for p in ended

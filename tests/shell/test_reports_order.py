@@ -73,7 +73,6 @@ def test_what_ended_before_its_executor_came_back_is_not_ordered_again() -> None
         async with SchedulerHouse() as house:
             await a_cluster(house)
             await house.say(ReplicasWanted(wants=(a_want("j/t/0"),)))
-            await house.say(ReplicaStarted(node="n1", replica="j/t/0", job="j", attempt=1))
             assert len(house.said(ApplyPlacements)) == 1
             await told_quickly(
                 house,

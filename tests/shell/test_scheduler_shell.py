@@ -1,8 +1,12 @@
 """The scheduler as a service in virtual time: what leaves it, in which order, while its ledger and its neighbours come and go."""
 
 import asyncio
+import random
 from collections.abc import Sequence
 from typing import Any
+
+import pytest
+from msgspec import Struct
 
 from colo_common.adapters.bus_memory import MemoryBus
 from colo_common.adapters.store_memory import MemoryStore
@@ -11,21 +15,29 @@ from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.fact import Fact
 from colo_common.events.job import ReplicasWanted, ReplicaWant
 from colo_common.events.placement import ApplyPlacements, PlacementsDecided, PlacementsReleased
-from colo_common.events.requests import ExplainPlacement, ListHolds, PendingReply
+from colo_common.events.requests import (
+    ExplainPlacement,
+    ListHolds,
+    PendingReply,
+    Refusal,
+)
+from colo_common.events.started import StartedReplicas, StartedReply
 from colo_common.events.trace import placement_trace, span_of
-from colo_common.events.wire import decode, encode_reply
+from colo_common.events.wire import decode, decode_request, encode_reply
 from colo_common.model.reasons import EndCause
 from colo_common.ports import Refused, Row, Unavailable
 from colo_common.runtime.ask import ask
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.stamp import Stamp
 from colo_common.runtime.telemetry import Telemetry
+from colo_scheduler.heard import StartedKnown
 from colo_scheduler.ledger import Attempt, NodeAnswer, NodeReserve, NodeRow, Released
 from colo_scheduler.ledger_memory import MemoryLedger
 from colo_scheduler.main import scheduler_service
 from colo_scheduler.policy import Policy
 from colo_scheduler.reservation_rows import LoadReservations, ReservationsLoaded
 from colo_scheduler.shards import Fence
+from colo_scheduler.starts import PART, Starts
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import a_want, an_allocatable
 from tests.support.vloop import VirtualClock, run_virtual
@@ -81,6 +93,8 @@ class House:
         ids = iter(range(1, 1000))
         self.telemetry = Telemetry("scheduler", span_ids=lambda: f"{next(ids):016x}")
         self.pending: list[ReplicaWant] = []
+        self.started: set[tuple[str, int]] = set()
+        self.asked_starts: list[tuple[tuple[str, int], ...]] = []
         self.jobs_away = 0
         self.stop = asyncio.Event()
         self._stamp = Stamp("test", "boot", self.clock)
@@ -110,7 +124,15 @@ class House:
         self._tasks = [
             loop.create_task(service.run(self.stop)),
             loop.create_task(shell.run(self.stop, service.inject)),
-            loop.create_task(self.bus.answer("jobs", {"colo.v1.req.jobs.pending": self._answer_pending})),
+            loop.create_task(
+                self.bus.answer(
+                    "jobs",
+                    {
+                        "colo.v1.req.jobs.pending": self._answer_pending,
+                        "colo.v1.req.jobs.started": self._answer_started,
+                    },
+                )
+            ),
         ]
         await asyncio.sleep(0.1)
 
@@ -129,6 +151,15 @@ class House:
             self.jobs_away -= 1
             await asyncio.sleep(3600)
         return encode_reply(PendingReply(wants=tuple(self.pending), total=len(self.pending)))
+
+    async def _answer_started(self, data: bytes, _headers: Any) -> bytes:
+        asked = decode_request("colo.v1.req.jobs.started", data)
+        assert isinstance(asked, StartedReplicas)
+        self.asked_starts.append(asked.attempts)
+        if self.jobs_away:
+            self.jobs_away -= 1
+            await asyncio.sleep(3600)
+        return encode_reply(StartedReply(started=tuple(each for each in asked.attempts if each in self.started)))
 
     async def say(self, *facts: Fact) -> None:
         await self.bus.publish([self._stamp.outgoing(Publish(fact=fact)) for fact in facts])
@@ -257,6 +288,61 @@ def test_a_killed_scheduler_is_followed_by_one_that_says_what_was_not_confirmed(
         holds: Any = await ask(house.bus, ListHolds())
         assert [(h.node, h.replica, h.attempt) for h in holds.holds] == [("n1", "j/t/0", 1)]
         await house.leave()
+
+    run_virtual(story())
+
+
+def test_what_runs_is_asked_for_and_noted_in_the_ledger_also_when_the_jobs_service_was_away() -> None:
+    async def story() -> None:
+        async with House() as house:
+            await a_cluster(house)
+            await house.say(ReplicasWanted(wants=(a_want("j/t/0"), a_want("j/t/1"))))
+            await house.say(ended("j/t/1"))
+            house.started, house.jobs_away = {("j/t/0", 1)}, 2
+            await asyncio.sleep(60)
+            # Asked for until it was answered, and then no more.
+            assert house.asked_starts == [(("j/t/0", 1),)] * 3
+            (row,) = await house.ledger.rows(["n1"])
+            assert row.confirmed == (("j/t/0", 1),)
+            assert len(house.said(ApplyPlacements)) == 1
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize("is_refused", [False, True], ids=["answered", "refused"])
+def test_starts_are_asked_for_in_parts(is_refused: bool) -> None:
+    async def story() -> None:
+        bus = MemoryBus()
+        asked: list[int] = []
+        heard: list[StartedKnown] = []
+
+        async def answer(data: bytes, _headers: Any) -> bytes:
+            body = decode_request("colo.v1.req.jobs.started", data)
+            assert isinstance(body, StartedReplicas)
+            asked.append(len(body.attempts))
+            if is_refused:
+                return encode_reply(Refusal(code=400, field="attempts", rule="are too many"))
+            return encode_reply(StartedReply(started=body.attempts))
+
+        async def inject(event: Struct) -> None:
+            assert isinstance(event, StartedKnown)
+            heard.append(event)
+
+        starts = Starts(bus, random.Random(1))
+        attempts = tuple((f"j/t/{number}", 1) for number in range(PART * 2 + 3))
+        tasks = [
+            asyncio.create_task(bus.answer("jobs", {"colo.v1.req.jobs.started": answer})),
+            asyncio.create_task(starts.keep(inject)),
+        ]
+        starts.ask(attempts)
+        starts.ask(attempts[:5])
+        await asyncio.sleep(60)
+        assert asked == [PART, PART, 3]
+        assert tuple(each for event in heard for each in event.asked) == attempts
+        assert all(event.started == (() if is_refused else event.asked) for event in heard)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     run_virtual(story())
 

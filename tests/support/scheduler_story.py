@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, structs
 
 from colo_common.events.effects import Asked, Effect, Publish, Reply, Wake
-from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
+from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
 from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn, ReplicaWant
 from colo_common.events.node import AllocatableChanged, Explanation, ForeignUse, FreshnessChanged, ZoneAllocatable
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
@@ -32,7 +32,9 @@ from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.topology import Device, NodeTopology
 from colo_common.model.workload import ResourceRequest, RunSpec
 from colo_scheduler.core import AskPending, SchedulerCore
+from colo_scheduler.heard import AskStarted, StartedKnown
 from colo_scheduler.ledger import (
+    Attempt,
     CommitLedger,
     ConfirmHolds,
     ForgetRows,
@@ -141,7 +143,10 @@ def now(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class Bench:
-    """A core and the ledger it commits to; effects of its own are done at once, as the shell does them."""
+    """A core and the ledger it commits to; effects of its own are done at once, as the shell does them.
+
+    `started` are the attempts of which the jobs service knows that they were started.
+    """
 
     def __init__(
         self,
@@ -154,6 +159,7 @@ class Bench:
         self.core = SchedulerCore(policy, forget_node_ms=forget_node_ms)
         self.ledger = ledger or MemoryLedger()
         self.now_ms = 0
+        self.started: set[Attempt] = set()
         if is_loaded:
             self.load()
 
@@ -214,6 +220,8 @@ class Bench:
                 return LedgerRows(rows=now(self.ledger.rows(nodes)))
             case RefreshLedger():
                 return LedgerChanges(changes=tuple(now(self.ledger.changes()).items()), floor=now(self.ledger.floor()))
+            case AskStarted(attempts=attempts):
+                return StartedKnown(asked=attempts, started=tuple(each for each in attempts if each in self.started))
             case ForgetRows(nodes=gone):
                 now(self.ledger.forget(gone))
                 return None
@@ -319,10 +327,9 @@ class Story:
         return told(self.bench.say(ReplicasWithdrawn(attempts=attempts_of(args), reason=Reason.CANCELLED)))
 
     def do_started(self, args: Args) -> str:
-        """started NODE REPLICA#1."""
-        ((replica, attempt),) = attempts_of(args, 1)
-        fact = ReplicaStarted(node=args.word(0), replica=replica, job=replica.split("/")[0], attempt=attempt)
-        return told(self.bench.say(fact))
+        """started REPLICA#1: the jobs service knows that it runs, should it be asked."""
+        self.bench.started.update(attempts_of(args))
+        return "ok"
 
     def do_ended(self, args: Args) -> str:
         """ended NODE REPLICA#1."""

@@ -5,19 +5,23 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Final, cast
 
 from msgspec import Struct, structs
 
 from colo_common.events.effects import Effect
 from colo_common.events.requests import PendingReplicas, PendingReply
+from colo_common.events.started import StartedReplicas, StartedReply
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Unavailable
 from colo_common.runtime.core import Core, Hearing
 from colo_scheduler import policy as scheduler_policy
 from colo_scheduler.core import AskPending, SchedulerCore
+from colo_scheduler.heard import AskStarted, StartedKnown
 from colo_scheduler.ledger import (
     CALL_MAX,
+    Attempt,
     CommitLedger,
     ConfirmHolds,
     HoldsReleased,
@@ -76,6 +80,8 @@ class SchedulerRole:
         self._committed = committed
         self._ask = Signal()
         self._is_asking = not shards
+        self._starts: dict[Attempt, None] = {}
+        self._ask_starts = Signal()
 
     def load(self) -> list[Struct]:
         """Every row of the ledger."""
@@ -103,6 +109,10 @@ class SchedulerRole:
                 self._is_asking = True
                 self._ask.give()
                 return []
+            case AskStarted(attempts=attempts):
+                self._starts |= dict.fromkeys(attempts)
+                self._ask_starts.give()
+                return []
             case _:
                 raise InvariantBroken("the scheduler performs no such effect", effect=type(effect).__name__)
 
@@ -115,10 +125,10 @@ class SchedulerRole:
         return LedgerAnswered(answers=self._ledger.commit(effect.reserves, effect.fences, owner, written))
 
     def begin(self) -> Sequence[Work]:
-        """Ask for the waiting replicas whenever that is due, and keep the leases."""
+        """Ask for the waiting replicas and for what has started whenever that is due, and keep the leases."""
         if self.scheduler.shards.count:
-            return (self._keep_asking(), self._keep_leasing())
-        return (self._keep_asking(),)
+            return (self._keep_asking(), self._keep_asking_starts(), self._keep_leasing())
+        return (self._keep_asking(), self._keep_asking_starts())
 
     def _keep_leasing(self) -> Work:
         """Renew three times in the time of a lease; what could not be renewed in time is not ours any more."""
@@ -163,3 +173,16 @@ class SchedulerRole:
                     break
             if self._is_asking:
                 yield _ASK_AGAIN_MS
+
+    def _keep_asking_starts(self) -> Work:
+        while True:
+            if not self._starts:
+                yield Until(self._ask_starts)
+            part = tuple(islice(self._starts, _PAGE))
+            answer = yield ask(self._process.bus, self._process, (self._jobs,), StartedReplicas(attempts=part))
+            if not isinstance(answer, StartedReply):
+                yield _ASK_AGAIN_MS
+                continue
+            for attempt in part:
+                self._starts.pop(attempt, None)
+            self._process.inject(StartedKnown(asked=part, started=answer.started))

@@ -17,6 +17,7 @@ from colo_common.events.requests import (
     Refusal,
     SubmitJob,
 )
+from colo_common.events.started import StartedReplicas
 from colo_common.events.trace import trace_of
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_rules import check_job_id, check_name, validate_spec
@@ -26,7 +27,7 @@ from colo_jobs.completion import cancel
 from colo_jobs.index import Index
 from colo_jobs.job import Job
 from colo_jobs.policy import JobsPolicy
-from colo_jobs.queries import get_job, list_jobs, list_queues, no_such_job
+from colo_jobs.queries import get_job, list_jobs, list_queues, no_such_job, started_of
 from colo_jobs.records import encode
 from colo_jobs.turn import Counters, Turn
 from colo_jobs.wants import Snapshot
@@ -91,6 +92,8 @@ class Answers:
                     return Refusal(code=400, field="offset", rule="offset is at least 0 and limit at least 1")
                 waiting = tuple(self._index.pending()) if offset == 0 else ()
                 return self._snapshot.page(body, waiting, self._policy.wall, self._policy.trace_ratio)
+            case StartedReplicas():
+                return started_of(self._index, body)
             case _:
                 return Refusal(code=404, field="request", rule="is not answered here", got=type(body).__name__)
 

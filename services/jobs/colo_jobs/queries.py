@@ -15,6 +15,7 @@ from colo_common.events.requests import (
     Refusal,
     ReplicaDetail,
 )
+from colo_common.events.started import StartedReplicas, StartedReply
 from colo_common.events.trace import placement_trace, trace_of
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.lifecycle import JOB, REPLICA
@@ -22,11 +23,14 @@ from colo_common.model.plain_values import name_among
 from colo_jobs.index import Index
 from colo_jobs.job import HOLDING, WAITING, Job
 
-__all__ = ["get_job", "list_jobs", "list_queues", "summary_of"]
+__all__ = ["get_job", "list_jobs", "list_queues", "started_of", "summary_of"]
 
 LIST_MAX: Final = 1_000
 # More replicas would make a reply larger than a message may be; live and failed ones are shown first.
 REPLICAS_SHOWN_MAX: Final = 2_000
+STARTED_MAX: Final = 1_000
+# States of an attempt that no node has started.
+_BEFORE_START: Final = frozenset({"Pending", "Assigned", "Starting"})
 
 
 def get_job(jobs: Mapping[str, Job], asked: GetJob) -> JobDetail | Refusal:
@@ -85,6 +89,27 @@ def list_queues(index: Index, now_ms: int) -> QueueList:
             for name, queue in sorted(index.queues.items())
         )
     )
+
+
+def started_of(index: Index, asked: StartedReplicas) -> StartedReply | Refusal:
+    """Those of the attempts that were started, also if they are over by now."""
+    if not 1 <= len(asked.attempts) <= STARTED_MAX:
+        rule = f"must be 1 to {STARTED_MAX} attempts"
+        return Refusal(code=400, field="attempts", rule=rule, got=str(len(asked.attempts)))
+    return StartedReply(started=tuple([each for each in asked.attempts if _has_started(index, *each)]))
+
+
+def _has_started(index: Index, replica: str, attempt: int) -> bool:
+    try:
+        found = index.find(replica)
+    except InvalidInput:
+        # One strange name in the ledger of a scheduler must not hide what became of the others.
+        return False
+    if found is None:
+        return False
+    job, number = found
+    record = job.replica(number)
+    return record.attempt > attempt or (record.attempt == attempt and record.state not in _BEFORE_START)
 
 
 def summary_of(job: Job) -> JobSummary:

@@ -12,7 +12,15 @@ from colo_common.events.effects import Effect
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
-from colo_common.events.requests import CancelJob, GetJob, ListJobs, ListQueues, PendingReplicas, SubmitJob
+from colo_common.events.requests import (
+    CancelJob,
+    GetJob,
+    ListJobs,
+    ListQueues,
+    PendingReplicas,
+    SubmitJob,
+)
+from colo_common.events.started import StartedReplicas
 from colo_common.events.trace import trace_is_sampled
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Bus, Clock, Row, Store
@@ -47,7 +55,9 @@ HEARS: Final = (
     # Which nodes are lost is kept in memory only, and a placement on one of them may be heard after a restart.
     Hearing(type=FreshnessChanged, durable=False, replay=True),
 )
-ANSWERS: Final[tuple[type[Struct], ...]] = (SubmitJob, CancelJob, GetJob, ListJobs, ListQueues, PendingReplicas)
+ANSWERS: Final[tuple[type[Struct], ...]] = (
+    SubmitJob, CancelJob, GetJob, ListJobs, ListQueues, PendingReplicas, StartedReplicas,
+)  # fmt: skip
 
 
 class JobsShell:

@@ -10,6 +10,7 @@ from colo_scheduler.heard import AskPending
 from colo_scheduler.policy import Policy
 from colo_scheduler.queue import WantQueue
 from colo_scheduler.shards import ShardsHeld
+from colo_scheduler.untold import TOLD_WITHIN_MS
 
 __all__ = ["Asking"]
 
@@ -48,14 +49,14 @@ class Asking:
         return min(again_ms, next_ms)
 
     def wake(self, now_ms: int) -> list[Effect]:
-        """Ask where it is due. With the second question after shards were taken what is untold there is told again."""
+        """Ask where it is due. With the second question after shards were taken it asks what has started of all that is held."""
         is_again = self._again_at_ms is not None and now_ms >= self._again_at_ms
         is_next = self._next_at_ms is not None and now_ms >= self._next_at_ms
         has_room = self._has_overflowed and len(self._queue) * 2 <= self._policy.waiting_max
         effects: list[Effect] = [AskPending()] if is_again or is_next or has_room else []
         if is_again:
             self._again_at_ms = None
-            effects.extend(self._commits.tell_untold(now_ms, is_all=True))
+            effects.extend(self._commits.untold.ask_all(TOLD_WITHIN_MS, now_ms))
         if is_next:
             self._next_at_ms = now_ms + self._policy.ask_every_ms
         if has_room:

@@ -69,7 +69,7 @@ class Commits:
         # What is assumed, and since when; the oldest first.
         self._assumed: dict[Attempt, int] = {}
         self.held: dict[Attempt, Held] = {}
-        self._untold = Untold(self.held)
+        self.untold = Untold(self.held, over, shards)
         self.unreadable: dict[str, tuple[str, ...]] = {}
         self.unmet: dict[str, tuple[int, int]] = {}
         """Revision and changes of rows that hold nothing, of nodes that nothing was heard of."""
@@ -175,7 +175,7 @@ class Commits:
                     held.want = None
                     self._assumed.pop(attempt, None)
                     self._lost_commits.pop(attempt, None)
-                    self._untold.add(attempt)
+                    self.untold.add(attempt)
                     if attempt not in self._over:
                         accepted.append(held)
             for refused in answer.refused:
@@ -239,26 +239,20 @@ class Commits:
 
     def tell_again(self, attempts: Sequence[Attempt], now_ms: int) -> list[Effect]:
         """The jobs service does not know of places that were committed a while ago: whoever did it ended before it told them."""
-        found = [self.held[attempt] for attempt in attempts if self._is_untold(attempt, now_ms)]
+        found = [self.held[attempt] for attempt in attempts if self.untold.waits(attempt, TOLD_WITHIN_MS, now_ms)]
         self._counts["placements_told_again"] += len(found)
         return list(announce(found, now_ms))
 
-    def tell_untold(self, now_ms: int, *, is_all: bool) -> list[Effect]:
-        """Read the rows of what nobody has started for a while: what still is not started then is told again.
+    def not_started(self, attempts: Sequence[Attempt], now_ms: int) -> list[Effect]:
+        """Of these nobody has started those that are not known to run: read their rows, and tell again what is still held then.
 
-        Its scheduler may have ended between the fact and the order, and an order may be lost. The bus drops one that it has had.
-        `is_all`: also what was told again only just now.
+        Their scheduler may have ended between the fact and the order, and an order may be lost. The bus drops one that it has had.
         """
-        return load_rows(self._untold.all_nodes(now_ms) if is_all else self._untold.due_nodes(now_ms))
-
-    def _is_untold(self, attempt: Attempt, now_ms: int) -> bool:
-        if attempt in self._over or not self._untold.waits(attempt, TOLD_WITHIN_MS, now_ms):
-            return False
-        return self._shards.owns(self.held[attempt].placement.job)
+        return load_rows(self.untold.tell(attempts, now_ms))
 
     def started(self, attempt: Attempt) -> bool:
         """A node runs the attempt; whether that is news. What is not held here is held by another scheduler."""
-        self._untold.remove(attempt)
+        self.untold.remove(attempt)
         held = self.held.get(attempt)
         if held is None:
             return True
@@ -296,7 +290,7 @@ class Commits:
         if held is None:
             return False
         self._assumed.pop(attempt, None)
-        self._untold.remove(attempt)
+        self.untold.remove(attempt)
         node = self._cluster.find(held.placement.node)
         if node is not None:
             self._cluster.drop(node, attempt, held.importance)
@@ -352,10 +346,9 @@ class Commits:
             self.unmet.pop(row.node, None)
             node = self._cluster.node(row.node)
             found.extend(self._take_row(node, row))
-            if self._untold.take(row.node):
-                untold = [held for held in self._holds_of(node) if self._is_untold(held.attempt, now_ms)]
-                self._counts["placements_told_again"] += len(untold)
-                found.extend(held for held in untold if held not in found)
+            untold = self.untold.take(row.node, now_ms)
+            self._counts["placements_told_again"] += len(untold)
+            found.extend(held for held in untold if held not in found)
             again.extend(self._recoveries.order_missing(row.node, self._holds_of(node), now_ms))
         return [*announce(found, now_ms), *again]
 
@@ -393,7 +386,7 @@ class Commits:
             held = Held(place, reservation.generation, is_confirmed=is_confirmed, inside=inside, importance=importance)
             self.held[attempt] = held
             if not is_confirmed:
-                self._untold.add(attempt)
+                self.untold.add(attempt)
             pool, holding = pool_of(place.band), holding_of(place)
             at_ms = place.decided_at_ms
             self._cluster.hold(node, attempt, place.zones, pool, holding, at_ms=at_ms, importance=importance)
@@ -411,12 +404,10 @@ class Commits:
         return waited_for
 
     def loaded(self, floor: int, now_ms: int) -> list[Effect]:
-        """All rows were read: tell again what no node has confirmed. Who shares the work does so as it takes its shards."""
+        """All rows were read: ask about what nobody has confirmed. Who shares the work does so as it takes its shards."""
         self.is_loaded = True
         self.floor = floor
-        if self._shards.count:
-            return []
-        return list(announce([h for h in self.held.values() if not h.is_confirmed and not h.is_assumed], now_ms))
+        return [] if self._shards.count else [*self.untold.ask_all(0, now_ms)]
 
     def changed_nodes(self, changes: Sequence[tuple[str, int]], floor: int) -> list[str]:
         """The nodes whose rows were changed by others, also those whose rows were forgotten."""

@@ -2,12 +2,13 @@
 
 from collections import Counter
 from functools import partial
+from itertools import islice
 from typing import assert_never
 
 from msgspec import Struct
 
 from colo_common.events.effects import Asked, Conflict, Effect, Reply, Wake
-from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
+from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
 from colo_common.events.eviction import EvictionRequested
 from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn, ReplicaWant
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
@@ -33,7 +34,7 @@ from colo_scheduler.eligibility.colocation import ruled
 from colo_scheduler.evictions_heard import EvictionsHeard
 from colo_scheduler.explain import Report, full_report
 from colo_scheduler.forgetting import Forgetting
-from colo_scheduler.heard import AskPending, Event, LedgerEvent
+from colo_scheduler.heard import AskPending, Event, LedgerEvent, StartedKnown
 from colo_scheduler.holds_asked import HoldsAsked
 from colo_scheduler.ledger import (
     CALL_MAX,
@@ -121,8 +122,8 @@ class SchedulerCore:
         """Take one event in. InvalidInput: the event breaks a rule and changed nothing."""
         self._soon_ms = now_ms
         effects = self._take(event, now_ms)
-        # Of the most frequent ones reservations need nothing: what an owner leaves the ledger tells when it is released.
-        if isinstance(event, (ReplicaStarted, ReplicaEnded)):
+        # Of the most frequent one reservations need nothing: what an owner leaves the ledger tells when it is released.
+        if isinstance(event, ReplicaEnded):
             return effects
         if not self.reserve.is_empty or isinstance(event, (ReservationsLoaded, ReservationChanged, Conflict)):
             self.reserve.follow(event, now_ms)
@@ -130,9 +131,6 @@ class SchedulerCore:
 
     def _take(self, event: Event, now_ms: int) -> list[Effect]:
         match event:
-            case ReplicaStarted():
-                if self.shards.owns(event.job):
-                    self._started((event.replica, event.attempt))
             case ReplicaEnded() | PlacementRefused():
                 self._evictions.ended(event, now_ms)
                 self._ended((event.replica, event.attempt))
@@ -155,6 +153,10 @@ class SchedulerCore:
                 return self._evictions.requested(event, now_ms)
             case NodeRecovered():
                 return self._recovered(event)
+            case StartedKnown():
+                for attempt in event.started:
+                    self._started(attempt)
+                return self.commits.not_started(event.asked, now_ms)
             case PlacementsReleased():
                 for release in event.nodes:
                     for attempt in release.attempts:
@@ -213,6 +215,7 @@ class SchedulerCore:
         for moment in (
             self._refresh_at_ms,
             self.commits.expiry_ms(),
+            self.commits.untold.deadline_ms(),
             self.queue.deadline_ms(),
             self._asking.deadline_ms(),
             self._denied.deadline_ms,
@@ -338,9 +341,10 @@ class SchedulerCore:
         if self._refresh_at_ms is not None and now_ms >= self._refresh_at_ms:
             self._refresh_at_ms = self._next_refresh(now_ms)
             effects.append(RefreshLedger())
-            effects.extend(self.commits.tell_untold(now_ms, is_all=False))
+            effects.extend(self.commits.untold.ask_again(now_ms))
         effects.extend(self._decide(now_ms))
         effects.extend(self._asking.wake(now_ms))
+        effects.extend(self.commits.untold.ask(now_ms))
         if self.queue.next_class() is None and not len(self._plans):
             effects.extend(self._proposals.step(now_ms))
         effects.extend(self._plans.step(partial(self._ground, now_ms)))
@@ -350,16 +354,16 @@ class SchedulerCore:
         return now_ms + self.policy.ledger_refresh_ms if self.policy.ledger_refresh_ms > 0 else None
 
     def _flush(self) -> list[Effect]:
-        """Write what ended and what started since the last Wake."""
-        ended, started = list(self._releasing), list(self._confirming)
+        """Write what ended since the last Wake, and what is known to have started: one call of it, decisions wait for no more."""
+        ended, started = list(self._releasing), list(islice(self._confirming, CALL_MAX))
         self._releasing.clear()
-        self._confirming.clear()
+        for attempt in started:
+            del self._confirming[attempt]
         effects: list[Effect] = [
             ReleaseHolds(attempts=tuple(ended[at : at + CALL_MAX])) for at in range(0, len(ended), CALL_MAX)
         ]
-        effects += [
-            ConfirmHolds(attempts=tuple(started[at : at + CALL_MAX])) for at in range(0, len(started), CALL_MAX)
-        ]
+        if started:
+            effects.append(ConfirmHolds(attempts=tuple(started)))
         return effects
 
     # ---- decisions

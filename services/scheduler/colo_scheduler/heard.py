@@ -1,9 +1,9 @@
-"""What the scheduler's core hears, and the effect by which it asks to hear what waits."""
+"""What the scheduler's core hears, and the effects by which it asks the jobs service."""
 
 from msgspec import Struct
 
 from colo_common.events.effects import Asked, Conflict, Wake
-from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
+from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
 from colo_common.events.eviction import EvictionRequested
 from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
@@ -11,6 +11,7 @@ from colo_common.events.placement import PlacementsReleased
 from colo_common.events.requests import PendingReply
 from colo_common.events.reservation import ReservationChanged
 from colo_scheduler.ledger import (
+    Attempt,
     HoldsReleased,
     LedgerAnswered,
     LedgerChanges,
@@ -21,11 +22,24 @@ from colo_scheduler.ledger import (
 from colo_scheduler.reservation_rows import JobsOver, ReservationsLoaded
 from colo_scheduler.shards import ShardsHeld
 
-__all__ = ["AskPending", "Event", "LedgerEvent"]
+__all__ = ["AskPending", "AskStarted", "Event", "LedgerEvent", "StartedKnown"]
 
 
 class AskPending(Struct, frozen=True, kw_only=True):
     """Local effect: ask the jobs service for the waiting replicas again; some did not find room in the queue."""
+
+
+class AskStarted(Struct, frozen=True, kw_only=True):
+    """Local effect: ask the jobs service which of these a node has started; answered in parts by StartedKnown, some time later."""
+
+    attempts: tuple[Attempt, ...]
+
+
+class StartedKnown(Struct, frozen=True, kw_only=True):
+    """Event of the shell: of the attempts that were `asked` for these have `started`, or are over; the others wait for a node."""
+
+    asked: tuple[Attempt, ...]
+    started: tuple[Attempt, ...]
 
 
 LedgerEvent = LedgerAnswered | HoldsReleased | LedgerRows | LedgerLoaded | LedgerChanges | LedgerRefused
@@ -36,7 +50,6 @@ Event = (
     | FreshnessChanged
     | ReplicasWanted
     | ReplicasWithdrawn
-    | ReplicaStarted
     | ReplicaEnded
     | PlacementRefused
     | EvictionRequested
@@ -48,6 +61,7 @@ Event = (
     | ReservationsLoaded
     | ReservationChanged
     | JobsOver
+    | StartedKnown
     | Asked
     | Conflict
     | Wake

@@ -11,22 +11,21 @@ import structlog
 from msgspec import Struct
 
 from colo_common.events.effects import Effect
-from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
+from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
 from colo_common.events.eviction import EvictionRequested
 from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.placement import PlacementsReleased
-from colo_common.events.requests import PendingReplicas, PendingReply, Refusal
 from colo_common.events.reservation import ReservationChanged
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
-from colo_common.ports import Bus, Clock, PortError, Refused, Store, Unavailable
-from colo_common.runtime.ask import ask
+from colo_common.ports import Bus, Clock, PortError, Refused, Store
 from colo_common.runtime.backoff import Backoff
 from colo_common.runtime.core import Hearing
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.patience import Patience
 from colo_scheduler.core import AskPending, SchedulerCore
+from colo_scheduler.heard import AskStarted
 from colo_scheduler.ledger import (
     CALL_MAX,
     CommitLedger,
@@ -44,10 +43,12 @@ from colo_scheduler.ledger import (
     RefreshLedger,
     ReleaseHolds,
 )
+from colo_scheduler.pending import Pending
 from colo_scheduler.reservation_rows import AskJobs, JobsOver, LoadReservations
 from colo_scheduler.reservations_kept import jobs_over, load_reservations
 from colo_scheduler.shards import Fence, ShardsHeld
 from colo_scheduler.stages import StageTimes
+from colo_scheduler.starts import Starts
 
 __all__ = ["HEARS", "HEARS_SHARED", "SchedulerShell"]
 
@@ -65,8 +66,6 @@ HEARS: Final = (
     Hearing(type=FreshnessChanged, durable=False, replay=True, may_wait_ms=_FACTS_WAIT_MS),
     Hearing(type=ReplicasWanted),
     Hearing(type=ReplicasWithdrawn),
-    # One that is missed leaves its hold unconfirmed: the order is sent once more at the next start, and nothing else comes of it.
-    Hearing(type=ReplicaStarted, durable=False, may_wait_ms=_REPORTS_WAIT_MS),
     Hearing(type=ReplicaEnded, may_wait_ms=_REPORTS_WAIT_MS),
     Hearing(type=PlacementRefused),
     # As long as the ends that a node reported before it: what has ended is not ordered again.
@@ -84,9 +83,6 @@ HEARS_SHARED: Final = (
     Hearing(type=ReservationChanged, durable=False),
 )
 
-_PAGE: Final = 500
-_PAGES_MAX: Final = 1_000
-_ROUNDS: Final = 3
 _RESERVATIONS: Final = "reservations"
 _COUNT_EVERY_S: Final = 1.0
 _LEAVE_AFTER_S: Final = 6.0
@@ -133,7 +129,8 @@ class SchedulerShell:
         self._rng = rng
         self._leaving = asyncio.Event()
         self._patience = Patience("ledger", rng, ServiceMetrics(metrics, "scheduler").retries, self._leaving)
-        self._ask_pending = asyncio.Event()
+        self._pending = Pending(bus, rng)
+        self._starts = Starts(bus, rng)
         self._store = store
         self._decided_s = 0.0
         self._refused: dict[str, str] = {}
@@ -144,7 +141,7 @@ class SchedulerShell:
         self._owner = owner
         self._lease_ttl_ms = lease_ttl_ms
         if not core.shards.count:
-            self._ask_pending.set()
+            self._pending.ask()
         self._log = structlog.get_logger("scheduler")
         self._counted: Counter[str] = Counter()
         self._outcomes = metrics.counter(
@@ -199,7 +196,10 @@ class SchedulerShell:
             case CommitLedger() | ReleaseHolds() | ConfirmHolds() | LoadRows() | RefreshLedger() | ForgetRows():
                 return await self._call_or_give_up(effect)
             case AskPending():
-                self._ask_pending.set()
+                self._pending.ask()
+                return []
+            case AskStarted(attempts=attempts):
+                self._starts.ask(attempts)
                 return []
             case LoadReservations(names=names) if (store := self._store) is not None:
                 try:
@@ -337,7 +337,8 @@ class SchedulerShell:
         async with asyncio.TaskGroup() as tasks:
             if self._core.shards.count:
                 tasks.create_task(self._keep_leasing(stop, inject))
-            tasks.create_task(self._keep_asking(inject))
+            tasks.create_task(self._pending.keep(inject))
+            tasks.create_task(self._starts.keep(inject))
             tasks.create_task(self._keep_asking_jobs(inject))
             tasks.create_task(self._keep_reading(inject))
             tasks.create_task(self._keep_counting())
@@ -375,28 +376,6 @@ class SchedulerShell:
                 async with asyncio.timeout(ttl_s / 3):
                     await stop.wait()
 
-    async def _keep_asking(self, inject: Inject) -> None:
-        backoff = Backoff(self._rng)
-        is_away = False
-        while True:
-            await self._ask_pending.wait()
-            self._ask_pending.clear()
-            try:
-                pages = await self._pages()
-            except PortError as error:
-                if not is_away:
-                    self._log.warning("jobs-away", error=str(error))
-                is_away = True
-                self._ask_pending.set()
-                await asyncio.sleep(backoff.next_s())
-                continue
-            is_away = False
-            backoff.reset()
-            count = sum(len(page.wants) for page in pages)
-            self._log.info("pending-asked", wants=count)
-            for page in pages:
-                await inject(page)
-
     async def _keep_asking_jobs(self, inject: Inject) -> None:
         """Ask about jobs whenever that is due. Nobody waits for it: where the jobs service is away it is asked again later."""
         while True:
@@ -425,29 +404,6 @@ class SchedulerShell:
                 self._refused.pop(_RESERVATIONS, None)
             backoff.reset()
             await inject(loaded)
-
-    async def _pages(self) -> list[PendingReply]:
-        """All waiting replicas. Pages move while replicas are placed: when the total changed meanwhile, once more, a few times."""
-        pages: list[PendingReply] = []
-        for _ in range(_ROUNDS):
-            first = len(pages)
-            offset = 0
-            for _ in range(_PAGES_MAX):
-                page = await self._page(offset)
-                pages.append(page)
-                offset += len(page.wants)
-                if not page.wants or offset >= page.total:
-                    break
-            if pages[first].total == pages[-1].total:
-                break
-        return pages
-
-    async def _page(self, offset: int) -> PendingReply:
-        answer = await ask(self._bus, PendingReplicas(offset=offset, limit=_PAGE))
-        if isinstance(answer, PendingReply):
-            return answer
-        rule = str(answer) if isinstance(answer, Refusal) else f"answered with {type(answer).__name__}"
-        raise Unavailable(f"ask for the waiting replicas: {rule}")
 
     async def _keep_counting(self) -> None:
         while True:

@@ -14,6 +14,7 @@ from colo_common.events.requests import (
     PendingReplicas,
     Refusal,
 )
+from colo_common.events.started import StartedReplicas, StartedReply
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.lifecycle import JOB
 from colo_common.model.workload import ResourceRequest
@@ -168,6 +169,39 @@ def test_a_reader_that_pages_misses_nothing_while_others_find_a_place(world: Job
 
 def test_pending_needs_sensible_numbers(world: JobsWorld) -> None:
     assert world.ask(PendingReplicas(offset=-1)).code == 400
+
+
+def test_what_was_started_is_told_of_each_attempt(world: JobsWorld) -> None:
+    world.submit(a_spec(a_task(replicas=7, max_retry=3)))
+    for number in range(1, 7):
+        world.feed(world.placed(f"j1/main/{number}"))
+    for number in range(2, 7):
+        world.feed(world.started(f"j1/main/{number}"))
+    world.feed(world.ended("j1/main/3"))
+    world.feed(world.ended("j1/main/4", code=1))
+    world.feed(world.ended("j1/main/5", code=1))
+    world.at(world.now_ms + 1_000)
+    states = [replica.state for replica in world.job().replicas]
+    assert states == ["Pending", "Assigned", "Running", "Succeeded", "Pending", "Pending", "Running"]
+    asked = [*((f"j1/main/{number}", 1) for number in range(7)), ("j1/main/4", 2), ("j1/main/6", 2), ("j1/main/7", 1)]
+    reply = world.ask(StartedReplicas(attempts=(*asked, ("k/main/0", 1), ("no replica", 1))))
+    assert reply == StartedReply(started=tuple((f"j1/main/{number}", 1) for number in range(2, 7)))
+
+
+def test_an_attempt_that_has_failed_and_waits_for_the_next_one_is_no_order_to_be_sent_again(world: JobsWorld) -> None:
+    world.submit(a_spec(a_task(max_retry=3)))
+    world.run("j1/main/0")
+    world.feed(world.ended("j1/main/0", code=1))
+    assert world.job().replicas[0].state == "Backoff"
+    asked = (("j1/main/0", 1),)
+    assert world.ask(StartedReplicas(attempts=asked)) == StartedReply(started=asked)
+
+
+@pytest.mark.parametrize("count", [0, 1_001])
+def test_so_many_starts_are_asked_for_at_once(world: JobsWorld, count: int) -> None:
+    refused = world.ask(StartedReplicas(attempts=(("j1/main/0", 1),) * count))
+    assert (refused.code, refused.field, refused.rule) == (400, "attempts", "must be 1 to 1000 attempts")
+    assert refused.got == str(count)
 
 
 def test_a_large_job_is_shown_in_part_failed_and_placed_replicas_first(world: JobsWorld) -> None:

@@ -49,6 +49,7 @@ def test_the_least_important_and_as_few_as_will_do_are_named_with_the_revision_o
 
 def test_it_is_said_no_more_often_than_the_rejection() -> None:
     bench = a_bench("n1")
+    bench.started.add(("low/t/0", 1))
     say(bench, a_want("low/t/0", mcpu=4_000))
     first = say(bench, a_want("high/t/0", mcpu=2_000, priority=9))
     assert (len(first), len(proposals(first))) == (2, 1)

@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from colo_common.events.effects import Asked, Conflict, Effect, Publish, Reply
-from colo_common.events.enforcement import PlacementRefused, ReplicaEnded, ReplicaStarted
+from colo_common.events.enforcement import PlacementRefused, ReplicaEnded
 from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
 from colo_common.events.placement import ApplyPlacements, PlacementRejected, PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import (
@@ -25,6 +25,7 @@ from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.reservation import AllocatePolicy, ObjectTerm, OwnerTerm
 from colo_common.model.shortage import shortage_text
 from colo_scheduler.core import SchedulerCore
+from colo_scheduler.heard import StartedKnown
 from colo_scheduler.ledger import NodeReserve, Reservation
 from colo_scheduler.policy import Policy
 from tests.support.builders import GIB, a_node, a_topology
@@ -253,7 +254,7 @@ def test_nothing_that_is_heard_from_outside_touches_what_stands_for_a_reservatio
     for event in (
         ReplicasWithdrawn(attempts=(attempt,), reason=Reason.CANCELLED),
         ended(placement),
-        ReplicaStarted(node="n1", replica=replica, job="reservation:r1", attempt=number),
+        StartedKnown(asked=((replica, number),), started=((replica, number),)),
         PlacementRefused(node="n1", replica=replica, job="reservation:r1", attempt=number, reason=Reason.START_FAILED),
     ):
         bench.say(event)

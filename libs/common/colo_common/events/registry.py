@@ -43,6 +43,7 @@ from colo_common.events.placement import (
 )
 from colo_common.events.reservation import ReservationChanged
 from colo_common.events.service import DeadLettered, SpansFinished
+from colo_common.events.started import StartedReplicas, StartedReply
 from colo_common.events.subjects import PREFIX, Subject
 
 __all__ = ["EVENTS", "REQUESTS", "STREAMS", "Event", "Question", "Stream", "event_of", "question_of", "subject_of"]
@@ -229,6 +230,7 @@ REQUESTS: Final[tuple[Question, ...]] = (
     _question("req.jobs.list", rq.ListJobs, rq.JobList, "jobs", "jobs, newest first"),
     _question("req.jobs.queues", rq.ListQueues, rq.QueueList, "jobs", "queues with counts"),
     _question("req.jobs.pending", rq.PendingReplicas, rq.PendingReply, "jobs", "replicas that want a place"),
+    _question("req.jobs.started", StartedReplicas, StartedReply, "jobs", "which attempts a node has started"),
     _question("req.overcommit.nodes", rq.ListNodes, rq.NodeList, "overcommit", "nodes with usage and allocatable"),
     _question("req.overcommit.explain", rq.ExplainAllocatable, rq.NodeExplained, "overcommit", "why this allocatable"),
     _question(

@@ -1,0 +1,80 @@
+"""Asks the jobs service for the replicas that wait for a place: beside everything else, whenever it is due, until it answers."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+from msgspec import Struct
+
+from colo_common.events.requests import PendingReplicas, PendingReply, Refusal
+from colo_common.ports import Bus, PortError, Unavailable
+from colo_common.runtime.ask import ask
+from colo_common.runtime.backoff import Backoff
+
+__all__ = ["Pending"]
+
+_PAGE: Final = 500
+_PAGES_MAX: Final = 1_000
+_ROUNDS: Final = 3
+
+
+class Pending:
+    """What waits, as the jobs service lists it."""
+
+    def __init__(self, bus: Bus, rng: random.Random) -> None:
+        self._bus = bus
+        self._rng = rng
+        self._is_due = asyncio.Event()
+        self._log = structlog.get_logger("scheduler")
+
+    def ask(self) -> None:
+        """Ask soon; never waits."""
+        self._is_due.set()
+
+    async def keep(self, inject: Callable[[Struct], Awaitable[None]]) -> None:
+        """Ask whenever it is due, and bring the answers, until cancelled."""
+        backoff = Backoff(self._rng)
+        is_away = False
+        while True:
+            await self._is_due.wait()
+            self._is_due.clear()
+            try:
+                pages = await self._pages()
+            except PortError as error:
+                if not is_away:
+                    self._log.warning("jobs-away", error=str(error))
+                is_away = True
+                self._is_due.set()
+                await asyncio.sleep(backoff.next_s())
+                continue
+            is_away = False
+            backoff.reset()
+            count = sum(len(page.wants) for page in pages)
+            self._log.info("pending-asked", wants=count)
+            for page in pages:
+                await inject(page)
+
+    async def _pages(self) -> list[PendingReply]:
+        """All waiting replicas. Pages move while replicas are placed: when the total changed meanwhile, once more, a few times."""
+        pages: list[PendingReply] = []
+        for _ in range(_ROUNDS):
+            first = len(pages)
+            offset = 0
+            for _ in range(_PAGES_MAX):
+                page = await self._page(offset)
+                pages.append(page)
+                offset += len(page.wants)
+                if not page.wants or offset >= page.total:
+                    break
+            if pages[first].total == pages[-1].total:
+                break
+        return pages
+
+    async def _page(self, offset: int) -> PendingReply:
+        answer = await ask(self._bus, PendingReplicas(offset=offset, limit=_PAGE))
+        if isinstance(answer, PendingReply):
+            return answer
+        rule = str(answer) if isinstance(answer, Refusal) else f"answered with {type(answer).__name__}"
+        raise Unavailable(f"ask for the waiting replicas: {rule}")
