@@ -1,10 +1,15 @@
 """From submission to decision over a real NATS and a real Redis: jobs, scheduler and overcommit as processes of their own.
 
 `python -m tests.bench end_to_end [--nodes 5000] [--seconds 10] [--trace-ratio 0.01] [--sync-always] [--quick]`. First 200 jobs a
-second on 100 nodes; then as many placements as go through, on few nodes and on many, and the latency at half that load. Nodes are
-messages only: a stand-in answers every order with started and, after 50 to 60 ms, ended, so that the ledger does not fill. It and
-the load share the machine's cores with what is measured. The stand-in is one client: what it tells goes in batches where each
-machine's executor would send a message at a time.
+second on 100 nodes; then as many placements as go through, on few nodes and on many, and the latency at half that load: the same
+jobs, of 50 equal replicas each, half as many of them. On few nodes all ask for half a CPU. On many the jobs ask for what those of a
+real cluster asked for (`openb.py`; of its classes the ones that fit the fleet's machines), and then each for something else. Last
+comes the half load once more in smaller jobs, of which there are five times as many.
+
+Nodes are messages only: a stand-in answers every order with started and, after 50 to 60 ms, ended, so that the ledger does not
+fill. It and the load share the machine's cores with what is measured. The stand-in is one client: what it tells goes in batches
+where each machine's executor would send a message at a time. Work that lives so shortly is over before the scheduler asks for what
+has started (`placement` counts that); --run-s lets it live longer.
 
 Without --sync-always NATS syncs its disk now and then and Redis keeps nothing on it. With it the largest cluster is measured again
 beside a NATS server that syncs before it acknowledges, and a Redis that syncs its append-only file as --appendfsync says.
@@ -19,9 +24,10 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import repeat
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from colo_common.events.requests import JobAccepted, ListQueues, QueueList, SubmitJob
 from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
@@ -29,6 +35,8 @@ from colo_common.ports import PortError
 from colo_common.runtime import logs
 from colo_common.runtime.ask import ask
 from tests.bench.fleet import Cluster, running_cluster, wait_until
+from tests.bench.openb import different_requests, real_requests
+from tests.bench.stand_in import RUN_S, FleetCore
 from tests.support.builders import GIB
 from tests.support.servers import nats_server, redis_server
 
@@ -37,13 +45,19 @@ JOBS_A_S: Final = 200
 OPEN_REPLICAS: Final = 2_000
 SUBMITTERS: Final = 8
 REPLICAS: Final = 50
+SMALL_REPLICAS: Final = 10
 SETTLE_S: Final = 20
 BUDGET_A_S: Final = 3_000
 #: The share of placements that are traced, as in a large cluster.
 TRACE_RATIO: Final = 0.01
 #: Of the load's own objects: what it keeps is looked through seldom, as in the services.
 COLLECT_AFTER: Final = (50_000, 20, 200)
-LATENCY_BUDGET: Final = "budget p50 20 ms, p99 250 ms at half the sustained load"
+EQUAL: Final = ResourceRequest(cpu_mcpu=500, memory_bytes=GIB // 2)
+RATE_BUDGET: Final = f"budget {BUDGET_A_S:,} /s at 5,000 nodes"
+LATENCY_BUDGET: Final = "budget p50 20 ms, p99 250 ms at half that load"
+SEED: Final = 7
+#: So long the cluster is driven before what goes through is counted: batches grow, and what is used again and again is met first.
+WARM_S: Final = 2.0
 FIELD: Final = (
     "the field: kube-scheduler's CI floor 680 to 810 /s at 5,000 nodes; Koordinator 45.6 /s with p99 13 s at 100 nodes;"
     " Godel about 1,000 /s on 96 threads"
@@ -53,9 +67,11 @@ FIELD: Final = (
 class Load:
     """Submits jobs of equal replicas and knows when each was handed in."""
 
-    def __init__(self, cluster: Cluster, name: str) -> None:
+    def __init__(self, cluster: Cluster, name: str, requests: Iterator[ResourceRequest] | None = None) -> None:
+        """`requests` gives each job what its replicas ask for; None: all jobs ask for the same."""
         self._cluster = cluster
         self._name = name
+        self._requests = requests or repeat(EQUAL)
         self._count = 0
         self.submitted_us: dict[str, int] = {}
         self.refused: list[str] = []
@@ -67,7 +83,7 @@ class Load:
         task = TaskSpec(
             name="main",
             replicas=replicas,
-            request=ResourceRequest(cpu_mcpu=500, memory_bytes=GIB // 2),
+            request=next(self._requests),
             run=RunSpec(work_mcpu_ms=1_000),
         )
         handed_in_us = time.time_ns() // 1_000
@@ -88,7 +104,8 @@ class Load:
     async def settled(self) -> int:
         """Wait until everything is decided and has ended; how many replicas are not decided even so."""
         core = self._cluster.core
-        await wait_until(lambda: not self.open_replicas() and core.ended >= len(core.decided_us), SETTLE_S)
+        limit_s = SETTLE_S + core.run_ms / 1_000
+        await wait_until(lambda: not self.open_replicas() and core.ended >= len(core.decided_us), limit_s)
         return self.open_replicas()
 
     def tell_latency(self, what: str) -> str:
@@ -118,9 +135,16 @@ def at_share(ordered: Sequence[float], pct: int) -> float:
     return ordered[max(0, -(-len(ordered) * pct // 100) - 1)]
 
 
-async def steady(cluster: Cluster, name: str, jobs_a_s: float, replicas: int, seconds: float) -> Load:
+async def steady(
+    cluster: Cluster,
+    name: str,
+    jobs_a_s: float,
+    replicas: int,
+    seconds: float,
+    requests: Iterator[ResourceRequest] | None = None,
+) -> Load:
     """Hand in jobs at a fixed rate whatever becomes of them."""
-    load = Load(cluster, name)
+    load = Load(cluster, name, requests)
     tasks = set()
     begun_s = time.monotonic()
     for number in range(int(jobs_a_s * seconds)):
@@ -134,14 +158,16 @@ async def steady(cluster: Cluster, name: str, jobs_a_s: float, replicas: int, se
     return load
 
 
-async def full_speed(cluster: Cluster, name: str, seconds: float) -> tuple[float, Load, dict[str, float]]:
-    """Placements a second, with at most OPEN_REPLICAS undecided all the time; the first second does not count.
+async def full_speed(
+    cluster: Cluster, name: str, seconds: float, requests: Iterator[ResourceRequest] | None = None
+) -> tuple[float, Load, dict[str, float]]:
+    """Placements a second, with at most OPEN_REPLICAS undecided all the time; the first WARM_S do not count.
 
     Also the CPU microseconds of each process a placement.
     """
-    load = Load(cluster, name)
+    load = Load(cluster, name, requests)
     core = cluster.core
-    end_s = time.monotonic() + seconds + 1
+    end_s = time.monotonic() + seconds + WARM_S
     before = len(core.decided_us)
     handed_in = 0
     looking = asyncio.Lock()
@@ -162,7 +188,7 @@ async def full_speed(cluster: Cluster, name: str, seconds: float) -> tuple[float
             await load.submit(REPLICAS)
 
     submitters = [asyncio.create_task(submitter()) for _ in range(SUBMITTERS)]
-    await asyncio.sleep(1)
+    await asyncio.sleep(WARM_S)
     from_s, from_count, from_costs = time.monotonic(), len(core.decided_us), cluster.costs()
     await asyncio.sleep(max(0.0, end_s - time.monotonic()))
     count = len(core.decided_us) - from_count
@@ -172,8 +198,57 @@ async def full_speed(cluster: Cluster, name: str, seconds: float) -> tuple[float
     return rate, load, spent
 
 
+class Mix(NamedTuple):
+    """What the jobs of a load ask for, and what is said of it; None: all for the same. `label` begins their names."""
+
+    label: str
+    name: str
+    requests: Iterator[ResourceRequest] | None
+
+
+def mixes_of(cluster: Cluster, is_large: bool) -> list[Mix]:
+    """The loads that a cluster is measured with; the first one is judged. Of the real requests those that fit a node."""
+    if not is_large:
+        return [Mix("equal", "half a CPU each", None)]
+    core = cluster.core
+    real = real_requests(SEED, core.most_mcpu, core.most_bytes)
+    return [Mix("real", "requests of the openb trace", real), Mix("other", "all different", different_requests(SEED))]
+
+
+class Judged:
+    """What one cluster went through, one mix after the other."""
+
+    def __init__(self, cluster: Cluster, seconds: float) -> None:
+        self._cluster = cluster
+        self._seconds = seconds
+        self.undecided = 0
+        self.refused: list[str] = []
+
+    async def full_and_half(self, mix: Mix) -> str:
+        """As many of these as go through, then half as many; the figures, and in short."""
+        rate, load, spent = await full_speed(self._cluster, f"full-{mix.label}", self._seconds, mix.requests)
+        await self._over(load)
+        print(f"  sustained, durable, end to end, {mix.name}: {rate:,.0f} placements/s   {RATE_BUDGET}")
+        rows = [f"{name} {us:.0f}" for name, us in spent.items()]
+        print(f"    CPU us a placement: {', '.join(rows)}; together {sum(spent.values()):.0f}")
+        half_rate = min(rate, BUDGET_A_S) / 2
+        return f"{rate:,.0f} placements/s, {await self.steadily(mix, half_rate, REPLICAS)} at half"
+
+    async def steadily(self, mix: Mix, replicas_a_s: float, replicas: int) -> str:
+        """So many a second, in jobs of so many; the latency in short."""
+        name = f"half-{mix.label}-{replicas}"
+        load = await steady(self._cluster, name, replicas_a_s / replicas, replicas, self._seconds / 2, mix.requests)
+        await self._over(load)
+        return load.tell_latency(f"half of that or of the budget, {replicas_a_s:,.0f}/s in jobs of {replicas}")
+
+    async def _over(self, load: Load) -> None:
+        self.undecided += await load.settled()
+        self.refused += load.refused
+        await all_told(self._cluster)
+
+
 async def measure(
-    count: int, seconds: float, at_fixed_rate: bool, trace_ratio: float = TRACE_RATIO, *, appendfsync: str = ""
+    count: int, seconds: float, is_large: bool, trace_ratio: float = TRACE_RATIO, *, appendfsync: str = "", run_s: float
 ) -> str:
     """Print the figures of one cluster; the main ones in a sentence. `appendfsync`: NATS syncs always, and Redis as it says."""
     nodes = [f"node-{index:05}" for index in range(count)]
@@ -183,8 +258,10 @@ async def measure(
         tempfile.TemporaryDirectory(prefix="colo-bench-") as directory,
     ):
         began_s = time.monotonic()
-        period_s = max(2.0, count / 250)
-        async with running_cluster(nats, redis, Path(directory), nodes, period_s, trace_ratio) as cluster:
+        core = FleetCore(round(run_s * 1_000))
+        async with running_cluster(
+            nats, redis, Path(directory), nodes, max(2.0, count / 250), trace_ratio, core=core
+        ) as cluster:
             fresh_s = time.monotonic() - began_s
             print(
                 f"  {count:,} nodes: known and fresh {fresh_s:.1f} s after the start; {trace_ratio:.0%} traced;"
@@ -192,38 +269,26 @@ async def measure(
                 flush=True,
             )
             gc.freeze()
-            loads = [await steady(cluster, "warm-up", 20, 1, 0.5)]
-            await loads[0].settled()
-            if at_fixed_rate:
+            await (await steady(cluster, "warm-up", 20, 1, 0.5)).settled()
+            judged = Judged(cluster, seconds)
+            if not is_large:
                 load = await steady(cluster, "steady", JOBS_A_S, 1, seconds)
-                loads.append(load)
                 await load.settled()
                 load.tell_latency(f"{JOBS_A_S} jobs/s of one replica")
-                tell_costs(cluster)
-            rate, load, spent = await full_speed(cluster, "full", seconds)
-            loads.append(load)
-            await load.settled()
-            await all_told(cluster)
-            print(
-                f"  sustained, durable, end to end: {rate:,.0f} placements/s   budget {BUDGET_A_S:,} /s at 5,000 nodes"
-            )
-            rows = [f"{name} {us:.0f}" for name, us in spent.items()]
-            print(f"    CPU us a placement: {', '.join(rows)}; together {sum(spent.values()):.0f}")
-            print(f"    {FIELD}")
-            half_rate = min(rate, BUDGET_A_S) / 2
-            half = await steady(cluster, "half", half_rate / 10, 10, seconds / 2)
-            loads.append(half)
-            undecided = await half.settled()
-            latency = half.tell_latency(f"half of that or of the budget, {half_rate:,.0f} replicas/s")
+            first, *others = mixes_of(cluster, is_large)
+            told = await judged.full_and_half(first)
             print(f"    {LATENCY_BUDGET}")
+            print(f"    {FIELD}")
+            for mix in others:
+                await judged.full_and_half(mix)
+            await judged.steadily(first, BUDGET_A_S / 2, SMALL_REPLICAS)
             tell_costs(cluster)
-            refused = [why for load in loads for why in load.refused]
             print(
-                f"  placed twice: {cluster.core.placed_twice}; undecided at the end: {undecided};"
-                f" refused: {len(refused)} {refused[:1] or ''}",
+                f"  placed twice: {cluster.core.placed_twice}; undecided at the end: {judged.undecided};"
+                f" refused: {len(judged.refused)} {judged.refused[:1] or ''}",
                 flush=True,
             )
-            return f"{rate:,.0f} placements/s, {latency} at half"
+            return told
 
 
 async def all_told(cluster: Cluster) -> None:
@@ -249,6 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, default=5_000, help="nodes of the second, large cluster (default 5000)")
     parser.add_argument("--seconds", type=float, default=10.0, help="length of each measurement (default 10)")
     parser.add_argument("--trace-ratio", type=float, default=TRACE_RATIO, help="share of placements that are traced")
+    parser.add_argument("--run-s", type=float, default=RUN_S, help=f"how long a replica runs (default {RUN_S})")
     parser.add_argument("--sync-always", action="store_true", help="measure again with servers that sync their disks")
     parser.add_argument(
         "--appendfsync", choices=("everysec", "always"), default="everysec", help="of Redis then (default everysec)"
@@ -260,13 +326,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seconds = 3.0 if options.quick else options.seconds
     print(f"end to end on {os.cpu_count()} CPUs, shared with the servers and the load")
     count = 100
-    told = asyncio.run(measure(count, seconds, True, options.trace_ratio))
+    run_s = options.run_s
+    told = asyncio.run(measure(count, seconds, False, options.trace_ratio, run_s=run_s))
     if not options.quick:
         count = options.nodes
-        told = asyncio.run(measure(count, seconds, False, options.trace_ratio))
+        told = asyncio.run(measure(count, seconds, True, options.trace_ratio, run_s=run_s))
     if options.sync_always:
-        fsync = options.appendfsync
-        synced = asyncio.run(measure(count, seconds, False, options.trace_ratio, appendfsync=fsync))
+        fsync, is_large = options.appendfsync, not options.quick
+        synced = asyncio.run(measure(count, seconds, is_large, options.trace_ratio, appendfsync=fsync, run_s=run_s))
         print(f"  {count:,} nodes, NATS syncs now and then, Redis never: {told}")
         print(f"  {count:,} nodes, NATS syncs always, Redis {fsync}: {synced}")
     return 0

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from colo_common.events.job import ReplicaWant
+from colo_common.model.workload import ResourceRequest
 from tests.support.builders import GIB, a_topology
 from tests.support.scheduler_story import a_want
 
@@ -65,11 +66,29 @@ def real_mix(seed: int, prefix: str = "j", priorities: int = 1) -> Iterator[Repl
             number += 1
 
 
-def all_different(seed: int, prefix: str = "d") -> Iterator[ReplicaWant]:
-    """Wants without end, no two alike, about as large as the real ones."""
+def real_requests(seed: int, most_mcpu: int, most_bytes: int) -> Iterator[ResourceRequest]:
+    """Requests without end, drawn from the classes that ask for no more than this, as often as they were seen."""
     rng = random.Random(seed)
-    number = 0
+    fitting = [each for each in CLASSES if each[1] <= most_mcpu and each[2] * MIB <= most_bytes]
+    weights = [pods for pods, _, _ in fitting]
     while True:
-        mcpu, memory = rng.randrange(1_000, 20_000), rng.randrange(GIB, 80 * GIB)
-        yield a_want(f"{prefix}{number // 50}/t/{number}", mcpu=mcpu, memory_bytes=memory, queued_at_ms=number)
-        number += 1
+        for _, mcpu, mib in rng.choices(fitting, weights, k=1_000):
+            yield ResourceRequest(cpu_mcpu=mcpu, memory_bytes=max(mib, 1) * MIB)
+
+
+def different_requests(seed: int) -> Iterator[ResourceRequest]:
+    """Requests without end, no two alike, about as large as the real ones."""
+    rng = random.Random(seed)
+    while True:
+        yield ResourceRequest(cpu_mcpu=rng.randrange(1_000, 20_000), memory_bytes=rng.randrange(GIB, 80 * GIB))
+
+
+def all_different(seed: int, prefix: str = "d") -> Iterator[ReplicaWant]:
+    """Wants without end, each asking for something else."""
+    for number, request in enumerate(different_requests(seed)):
+        yield a_want(
+            f"{prefix}{number // 50}/t/{number}",
+            mcpu=request.cpu_mcpu,
+            memory_bytes=request.memory_bytes,
+            queued_at_ms=number,
+        )

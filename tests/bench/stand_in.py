@@ -28,16 +28,16 @@ from colo_common.model.reasons import EndCause
 from colo_common.ports import Delivery, Outgoing, PortError
 from colo_common.runtime.core import Hearing, source_of
 from colo_common.runtime.stamp import Stamp
-from tests.support.builders import a_node, a_sample, a_topology
+from tests.bench.openb import MACHINE
+from tests.support.builders import a_node, a_sample
 
 __all__ = ["Allocatable", "Fleet", "FleetCore", "Order", "Ordered"]
 
-#: How long a replica runs at least: short, so that the ledger does not fill.
-RUN_MS: Final = 50
+#: How long a replica runs at least unless told otherwise: short, so that the ledger does not fill.
+RUN_S: Final = 0.05
 #: What the stand-in does it does in steps of this: thousands of machines are not one process that is woken every millisecond.
 STEP_MS: Final = 10
 SLICE: Final = 100
-TOPOLOGY: Final = a_topology(sockets=2, zones_per_socket=1, cpus=32, memory_gib=128)
 NAME: Final = "fleet"
 #: Steps whose messages may wait for their acknowledgements at once; the next step waits for the first of them.
 FLIGHTS_MOST: Final = 2
@@ -70,10 +70,11 @@ class Decided(Struct, frozen=True, kw_only=True):
 
 
 class ZonePromise(Struct, frozen=True, kw_only=True, gc=False):
-    """What batch work may have of the CPUs of a zone."""
+    """What batch work may have of a zone."""
 
     zone: int
     batch_cpu_mcpu: int
+    batch_memory_bytes: int
 
 
 class Allocatable(Struct, frozen=True, kw_only=True):
@@ -92,17 +93,20 @@ _ALLOCATABLE: Final = msgspec.json.Decoder(Allocatable)
 class FleetCore:
     """What all collectors and executors of the fleet know: which replicas run and until when, and what was said of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, run_ms: int = round(RUN_S * 1_000)) -> None:
+        self.run_ms = run_ms
         self.decided_us: dict[str, tuple[int, int]] = {}
         self.placed_twice = 0
         self.fresh: set[str] = set()
+        self.most_mcpu = 0
+        self.most_bytes = 0
         self.ended = 0
         self.running: deque[tuple[int, Ordered]] = deque()
         self._known: set[tuple[str, int]] = set()
 
     def start(self, order: Order, now_ms: int) -> list[Ordered]:
-        """What starts now: what was not ordered before. It ends after RUN_MS, at a whole step."""
-        end_ms = -(-(now_ms + RUN_MS) // STEP_MS) * STEP_MS
+        """What starts now: what was not ordered before. It ends after the time that it runs, at a whole step."""
+        end_ms = -(-(now_ms + self.run_ms) // STEP_MS) * STEP_MS
         started: list[Ordered] = []
         for placement in order.placements:
             key = placement.replica, placement.attempt
@@ -128,9 +132,11 @@ class FleetCore:
             self.decided_us[key] = decided.sent_us, heard_us
 
     def promise(self, said: Allocatable) -> None:
-        """Which nodes are fresh."""
+        """Which nodes are fresh, and the most that one of them may give."""
         if said.freshness is Freshness.FRESH:
             self.fresh.add(said.node)
+            self.most_mcpu = max(self.most_mcpu, sum([zone.batch_cpu_mcpu for zone in said.zones]))
+            self.most_bytes = max(self.most_bytes, sum([zone.batch_memory_bytes for zone in said.zones]))
 
 
 class _Letters:
@@ -139,7 +145,8 @@ class _Letters:
     Those of one date and type differ in a few places only: they are made from one that went the way of every message.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, run_ms: int) -> None:
+        self._run_ms = run_ms
         self._seq = 0
         self._boot_id = uuid4().hex[:12]
         self._subjects: dict[tuple[str, str], str] = {}
@@ -150,7 +157,7 @@ class _Letters:
         # Names are DNS labels, "/" and ".", which JSON writes as they are.
         place: dict[str, Any] = {"node": "%s", "replica": "%s", "job": "%s", "attempt": 0}
         started = ReplicaStarted(**head, **place)
-        ended = ReplicaEnded(**head, **place, cause=EndCause.EXITED, exit_code=0, ran_ms=RUN_MS)
+        ended = ReplicaEnded(**head, **place, cause=EndCause.EXITED, exit_code=0, ran_ms=self._run_ms)
         self._started, self._started_headers = _pattern(started), headers_of(started, "-")
         self._ended, self._ended_headers = _pattern(ended), headers_of(ended, "-")
 
@@ -191,7 +198,7 @@ class Fleet:
         self._nodes = nodes
         self._period_s = period_s
         self._clock = SystemClock()
-        self._letters = _Letters()
+        self._letters = _Letters(core.run_ms)
         self._orders: list[Delivery] = []
         self._came = asyncio.Event()
         self._room = asyncio.Semaphore(FLIGHTS_MOST)
@@ -271,7 +278,7 @@ class Fleet:
         while True:
             seq += 1
             for part in slices:
-                facts: list[Fact] = [a_node(node, TOPOLOGY, simulated=True) for node in part] if seq == 1 else []
+                facts: list[Fact] = [a_node(node, MACHINE, simulated=True) for node in part] if seq == 1 else []
                 facts += [a_sample(node, seq=seq, zones=((4_000, 8), (4_000, 8))) for node in part]
                 await self._store([stamp.outgoing(Publish(fact=fact)) for fact in facts])
                 is_fresh = len(self._core.fresh) >= len(self._nodes)
