@@ -189,8 +189,7 @@ def wanted_of(number: int, replicas: int, at_ms: int) -> ReplicasWanted:
 
 def known_of(started: Sequence[Placement]) -> StartedKnown:
     """What the jobs service says of work that lives long."""
-    attempts = tuple((placement.replica, placement.attempt) for placement in started)
-    return StartedKnown(asked=attempts, started=attempts)
+    return StartedKnown(started=tuple((placement.replica, placement.attempt) for placement in started))
 
 
 async def life(run: Run, first: int, jobs: int, replicas: int, most_open: int) -> float:

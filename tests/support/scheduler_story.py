@@ -221,7 +221,8 @@ class Bench:
             case RefreshLedger():
                 return LedgerChanges(changes=tuple(now(self.ledger.changes()).items()), floor=now(self.ledger.floor()))
             case AskStarted(attempts=attempts):
-                return StartedKnown(asked=attempts, started=tuple(each for each in attempts if each in self.started))
+                started = tuple(each for each in attempts if each in self.started)
+                return StartedKnown(started=started, waiting=tuple(each for each in attempts if each not in started))
             case ForgetRows(nodes=gone):
                 now(self.ledger.forget(gone))
                 return None

@@ -185,4 +185,5 @@ class SchedulerRole:
                 continue
             for attempt in part:
                 self._starts.pop(attempt, None)
-            self._process.inject(StartedKnown(asked=part, started=answer.started))
+            known = StartedKnown(started=answer.started, over=answer.over, waiting=answer.waiting)
+            self._process.inject(known)

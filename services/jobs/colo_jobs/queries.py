@@ -29,7 +29,8 @@ LIST_MAX: Final = 1_000
 # More replicas would make a reply larger than a message may be; live and failed ones are shown first.
 REPLICAS_SHOWN_MAX: Final = 2_000
 STARTED_MAX: Final = 1_000
-# States of an attempt that no node has started.
+# States of an attempt that has ended, and of one that no node has started.
+_OVER: Final = frozenset(REPLICA.terminal) | {"Backoff"}
 _BEFORE_START: Final = frozenset({"Pending", "Assigned", "Starting"})
 
 
@@ -92,24 +93,30 @@ def list_queues(index: Index, now_ms: int) -> QueueList:
 
 
 def started_of(index: Index, asked: StartedReplicas) -> StartedReply | Refusal:
-    """Those of the attempts that were started, also if they are over by now."""
+    """What has become of the attempts; one whose name is no replica's is not known."""
     if not 1 <= len(asked.attempts) <= STARTED_MAX:
         rule = f"must be 1 to {STARTED_MAX} attempts"
         return Refusal(code=400, field="attempts", rule=rule, got=str(len(asked.attempts)))
-    return StartedReply(started=tuple([each for each in asked.attempts if _has_started(index, *each)]))
-
-
-def _has_started(index: Index, replica: str, attempt: int) -> bool:
-    try:
-        found = index.find(replica)
-    except InvalidInput:
-        # One strange name in the ledger of a scheduler must not hide what became of the others.
-        return False
-    if found is None:
-        return False
-    job, number = found
-    record = job.replica(number)
-    return record.attempt > attempt or (record.attempt == attempt and record.state not in _BEFORE_START)
+    started: list[tuple[str, int]] = []
+    over: list[tuple[str, int]] = []
+    waiting: list[tuple[str, int]] = []
+    for each in asked.attempts:
+        replica, attempt = each
+        try:
+            found = index.find(replica)
+        except InvalidInput:
+            # One strange name in the ledger of a scheduler must not hide what became of the others.
+            continue
+        if found is None:
+            continue
+        record = found[0].replica(found[1])
+        if record.attempt > attempt or (record.attempt == attempt and record.state in _OVER):
+            over.append(each)
+        elif record.attempt == attempt and record.state not in _BEFORE_START:
+            started.append(each)
+        else:
+            waiting.append(each)
+    return StartedReply(started=tuple(started), over=tuple(over), waiting=tuple(waiting))
 
 
 def summary_of(job: Job) -> JobSummary:

@@ -43,7 +43,7 @@ from colo_scheduler.recoveries import Recoveries, Recovery
 from colo_scheduler.request import RequestClass
 from colo_scheduler.reservation.held_place import name_of
 from colo_scheduler.shards import Shards
-from colo_scheduler.untold import TOLD_WITHIN_MS, Untold
+from colo_scheduler.untold import Untold
 
 __all__ = ["Commits", "importance_of_work", "load_rows"]
 
@@ -239,19 +239,19 @@ class Commits:
 
     def tell_again(self, attempts: Sequence[Attempt], now_ms: int) -> list[Effect]:
         """The jobs service does not know of places that were committed a while ago: whoever did it ended before it told them."""
-        found = [self.held[attempt] for attempt in attempts if self.untold.waits(attempt, TOLD_WITHIN_MS, now_ms)]
+        found = [self.held[attempt] for attempt in attempts if self.untold.waits_long(attempt, now_ms)]
         self._counts["placements_told_again"] += len(found)
         return list(announce(found, now_ms))
 
-    def not_started(self, attempts: Sequence[Attempt], now_ms: int) -> list[Effect]:
-        """Of these nobody has started those that are not known to run: read their rows, and tell again what is still held then.
+    def look_up(self, now_ms: int) -> list[Effect]:
+        """Ask which orders were carried out, where that is due, and read the rows of what is to be told again.
 
-        Their scheduler may have ended between the fact and the order, and an order may be lost. The bus drops one that it has had.
+        The scheduler of those may have ended between the fact and the order, or an order was lost.
         """
-        return load_rows(self.untold.tell(attempts, now_ms))
+        return [*self.untold.ask(now_ms), *load_rows(self.untold.read(now_ms))]
 
     def started(self, attempt: Attempt) -> bool:
-        """A node runs the attempt; whether that is news. What is not held here is held by another scheduler."""
+        """A node has started the attempt; whether that is news. What is not held here is held by another scheduler."""
         self.untold.remove(attempt)
         held = self.held.get(attempt)
         if held is None:
@@ -346,7 +346,7 @@ class Commits:
             self.unmet.pop(row.node, None)
             node = self._cluster.node(row.node)
             found.extend(self._take_row(node, row))
-            untold = self.untold.take(row.node, now_ms)
+            untold = self.untold.take(row.node)
             self._counts["placements_told_again"] += len(untold)
             found.extend(held for held in untold if held not in found)
             again.extend(self._recoveries.order_missing(row.node, self._holds_of(node), now_ms))
@@ -407,7 +407,7 @@ class Commits:
         """All rows were read: ask about what nobody has confirmed. Who shares the work does so as it takes its shards."""
         self.is_loaded = True
         self.floor = floor
-        return [] if self._shards.count else [*self.untold.ask_all(0, now_ms)]
+        return [] if self._shards.count else [*self.untold.ask_all(now_ms)]
 
     def changed_nodes(self, changes: Sequence[tuple[str, int]], floor: int) -> list[str]:
         """The nodes whose rows were changed by others, also those whose rows were forgotten."""

@@ -156,7 +156,9 @@ class SchedulerCore:
             case StartedKnown():
                 for attempt in event.started:
                     self._started(attempt)
-                return self.commits.not_started(event.asked, now_ms)
+                for attempt in event.over:
+                    self._ended(attempt)
+                self.commits.untold.not_started(event.waiting)
             case PlacementsReleased():
                 for release in event.nodes:
                     for attempt in release.attempts:
@@ -341,10 +343,9 @@ class SchedulerCore:
         if self._refresh_at_ms is not None and now_ms >= self._refresh_at_ms:
             self._refresh_at_ms = self._next_refresh(now_ms)
             effects.append(RefreshLedger())
-            effects.extend(self.commits.untold.ask_again(now_ms))
         effects.extend(self._decide(now_ms))
         effects.extend(self._asking.wake(now_ms))
-        effects.extend(self.commits.untold.ask(now_ms))
+        effects.extend(self.commits.look_up(now_ms))
         if self.queue.next_class() is None and not len(self._plans):
             effects.extend(self._proposals.step(now_ms))
         effects.extend(self._plans.step(partial(self._ground, now_ms)))

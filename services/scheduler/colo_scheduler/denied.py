@@ -36,7 +36,7 @@ class Denied:
 
     The wait is `conflict_wait_ms`, doubled with every no in a row, up to a minute.
 
-    A confirmation is not asked anew: an order that was carried out is then sent once more after a restart, and dropped. Nor is it
+    A confirmation is not asked anew: after a restart it is only asked for once more whether the order was carried out. Nor is it
     asked anew to forget rows: those that stay are met again.
     """
 

@@ -36,10 +36,14 @@ class AskStarted(Struct, frozen=True, kw_only=True):
 
 
 class StartedKnown(Struct, frozen=True, kw_only=True):
-    """Event of the shell: of the attempts that were `asked` for these have `started`, or are over; the others wait for a node."""
+    """Event of the shell: of what was asked for these have `started`, these are `over`, and these are `waiting` to be started.
 
-    asked: tuple[Attempt, ...]
-    started: tuple[Attempt, ...]
+    What the jobs service does not know is none of them.
+    """
+
+    started: tuple[Attempt, ...] = ()
+    over: tuple[Attempt, ...] = ()
+    waiting: tuple[Attempt, ...] = ()
 
 
 LedgerEvent = LedgerAnswered | HoldsReleased | LedgerRows | LedgerLoaded | LedgerChanges | LedgerRefused

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from colo_common.events.requests import Refusal
 from colo_common.events.started import StartedReplicas, StartedReply
-from colo_common.ports import Bus, PortError
+from colo_common.ports import Bus, PortError, Unavailable
 from colo_common.runtime.ask import ask
 from colo_common.runtime.backoff import Backoff
 from colo_scheduler.heard import StartedKnown
@@ -41,26 +41,29 @@ class Starts:
         self._has_some.set()
 
     async def keep(self, inject: Callable[[Struct], Awaitable[None]]) -> None:
-        """Ask, and bring the answers, until cancelled. What the jobs service refuses to answer counts as not started."""
+        """Ask, and bring the answers, until cancelled. Of what the jobs service refuses to answer nothing is known."""
         is_away = False
         while True:
             await self._has_some.wait()
             part = tuple(islice(self._attempts, PART))
             try:
                 answer = await ask(self._bus, StartedReplicas(attempts=part))
-            except PortError as error:
+            except Unavailable as error:
                 if not is_away:
                     self._log.info("starts-not-asked", error=str(error))
                 is_away = True
                 await asyncio.sleep(self._backoff.next_s())
                 continue
+            except PortError as error:
+                answer = Refusal(code=502, field="attempts", rule=str(error))
             is_away = False
-            self._backoff.reset()
             for attempt in part:
                 self._attempts.pop(attempt, None)
             if not self._attempts:
                 self._has_some.clear()
-            if isinstance(answer, Refusal):
+            if isinstance(answer, StartedReply):
+                self._backoff.reset()
+                await inject(StartedKnown(started=answer.started, over=answer.over, waiting=answer.waiting))
+            else:
                 self._log.warning("starts-refused", attempts=len(part), why=str(answer))
-            started = answer.started if isinstance(answer, StartedReply) else ()
-            await inject(StartedKnown(asked=part, started=started))
+                await asyncio.sleep(self._backoff.next_s())

@@ -185,16 +185,33 @@ def test_what_was_started_is_told_of_each_attempt(world: JobsWorld) -> None:
     assert states == ["Pending", "Assigned", "Running", "Succeeded", "Pending", "Pending", "Running"]
     asked = [*((f"j1/main/{number}", 1) for number in range(7)), ("j1/main/4", 2), ("j1/main/6", 2), ("j1/main/7", 1)]
     reply = world.ask(StartedReplicas(attempts=(*asked, ("k/main/0", 1), ("no replica", 1))))
-    assert reply == StartedReply(started=tuple((f"j1/main/{number}", 1) for number in range(2, 7)))
+    assert reply == StartedReply(
+        started=(("j1/main/2", 1), ("j1/main/6", 1)),
+        over=(("j1/main/3", 1), ("j1/main/4", 1), ("j1/main/5", 1)),
+        waiting=(("j1/main/0", 1), ("j1/main/1", 1), ("j1/main/4", 2), ("j1/main/6", 2)),
+    )
 
 
-def test_an_attempt_that_has_failed_and_waits_for_the_next_one_is_no_order_to_be_sent_again(world: JobsWorld) -> None:
+def test_an_attempt_that_has_failed_is_over_before_the_next_one_begins(world: JobsWorld) -> None:
     world.submit(a_spec(a_task(max_retry=3)))
     world.run("j1/main/0")
     world.feed(world.ended("j1/main/0", code=1))
     assert world.job().replicas[0].state == "Backoff"
     asked = (("j1/main/0", 1),)
-    assert world.ask(StartedReplicas(attempts=asked)) == StartedReply(started=asked)
+    assert world.ask(StartedReplicas(attempts=asked)) == StartedReply(started=(), over=asked, waiting=())
+
+
+def test_what_a_node_was_told_to_stop_is_not_to_be_started_again(world: JobsWorld) -> None:
+    world.submit(a_spec(a_task(replicas=2)))
+    world.feed(world.placed("j1/main/0"))
+    world.run("j1/main/1")
+    world.cancel()
+    asked = (("j1/main/0", 1), ("j1/main/1", 1))
+    assert {replica.replica: replica.state for replica in world.job().replicas} == {
+        "j1/main/0": "Stopped",
+        "j1/main/1": "Stopping",
+    }
+    assert world.ask(StartedReplicas(attempts=asked)) == StartedReply(started=asked[1:], over=asked[:1], waiting=())
 
 
 @pytest.mark.parametrize("count", [0, 1_001])

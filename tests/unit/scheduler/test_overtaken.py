@@ -200,7 +200,7 @@ def test_what_is_ordered_again_for_a_node_that_came_back_is_told_before_where_no
     reservations = tuple(Reservation(placement=a_placement(f"j/t/{n}"), generation=1) for n in range(2))
     row = NodeRow(node="n1", revision=1, changes=1, reservations=reservations)
     core.handle(LedgerRows(rows=(row,)), 0)
-    core.handle(StartedKnown(asked=(("j/t/0", 1),), started=(("j/t/0", 1),)), 0)
+    core.handle(StartedKnown(started=(("j/t/0", 1),)), 0)
     core.handle(NodeRecovered(node="n1", running=(), boot_id="b", seq=1), 10)
     said = [effect.fact for effect in core.handle(LedgerRows(rows=(row,)), 10) if isinstance(effect, Publish)]
     told, ordered = said

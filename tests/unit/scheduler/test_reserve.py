@@ -254,7 +254,7 @@ def test_nothing_that_is_heard_from_outside_touches_what_stands_for_a_reservatio
     for event in (
         ReplicasWithdrawn(attempts=(attempt,), reason=Reason.CANCELLED),
         ended(placement),
-        StartedKnown(asked=((replica, number),), started=((replica, number),)),
+        StartedKnown(started=((replica, number),), over=((replica, number),), waiting=((replica, number),)),
         PlacementRefused(node="n1", replica=replica, job="reservation:r1", attempt=number, reason=Reason.START_FAILED),
     ):
         bench.say(event)

@@ -139,7 +139,8 @@ def test_an_order_that_was_never_sent_is_sent_by_the_one_that_takes_over(is_star
     core.handle(ShardsHeld(fences=((0, 3),)), 10_000)
     effects = core.handle(Wake(), 10_000 + core.policy.ask_again_ms)
     assert [effect.attempts for effect in effects if isinstance(effect, AskStarted)] == [(attempt,)]
-    effects = core.handle(StartedKnown(asked=(attempt,), started=()), 15_000)
+    assert core.handle(StartedKnown(waiting=(attempt,)), 15_000) == []
+    effects = core.handle(Wake(), 15_000)
     assert [effect.nodes for effect in effects if isinstance(effect, LoadRows)] == [("n1",)]
     again = structs.replace(row, confirmed=(attempt,) if is_started else ())
     said = [effect.fact for effect in core.handle(LedgerRows(rows=(again,)), 16_000) if isinstance(effect, Publish)]

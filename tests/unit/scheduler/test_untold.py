@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Sequence
 
+import pytest
 from msgspec import structs
 
 from colo_common.events.effects import Effect, Publish, Wake
@@ -25,8 +26,10 @@ from colo_scheduler.ledger import (
     NodeAnswer,
     NodeRow,
     Released,
+    ReleaseHolds,
     Reservation,
 )
+from colo_scheduler.shards import ShardsHeld, shard_of
 from tests.support.builders import GIB, a_node, a_placement
 from tests.support.scheduler_story import a_want, an_allocatable
 
@@ -54,9 +57,11 @@ def a_core(*replicas: str, now_ms: int = DECIDED_MS) -> SchedulerCore:
     return core
 
 
-def placing(*replicas: str) -> SchedulerCore:
-    """It has decided and committed these places itself, just now."""
+def placing(*replicas: str, after: LedgerRows | None = None) -> SchedulerCore:
+    """It has decided and committed these places itself, just now, after it read these rows."""
     core = a_core()
+    if after is not None:
+        core.handle(after, DECIDED_MS)
     core.handle(ReplicasWanted(wants=tuple(a_want(each) for each in replicas)), DECIDED_MS)
     (commit,) = [each for each in core.handle(Wake(), DECIDED_MS) if isinstance(each, CommitLedger)]
     answers = tuple(
@@ -95,27 +100,34 @@ def asked_of(effects: Sequence[Effect]) -> list[Attempt]:
     return [attempt for effect in effects if isinstance(effect, AskStarted) for attempt in effect.attempts]
 
 
-def wake(core: SchedulerCore, now_ms: int) -> list[Attempt]:
-    """Wake it as long as it is due; what it asks for."""
-    asked: list[Attempt] = []
-    while (deadline_ms := core.deadline_ms()) is not None and deadline_ms <= now_ms:
-        asked += asked_of(core.handle(Wake(), now_ms))
-        core.check()
-    return asked
-
-
-def answer(core: SchedulerCore, asked: Sequence[Attempt], *started: str, now_ms: int) -> list[tuple[str, ...]]:
-    """The jobs service says that these have started and no others; the nodes whose rows are read for that, call by call."""
-    known = StartedKnown(asked=tuple(asked), started=tuple(each for each in asked if each[0] in started))
-    return [effect.nodes for effect in core.handle(known, now_ms) if isinstance(effect, LoadRows)]
-
-
-def confirmed_by(core: SchedulerCore, now_ms: int) -> list[Attempt]:
-    """What the ledger is told to have started, at the Wakes of this moment."""
+def woken(core: SchedulerCore, now_ms: int) -> list[Effect]:
+    """What comes of waking it as long as it is due."""
     effects: list[Effect] = []
     while (deadline_ms := core.deadline_ms()) is not None and deadline_ms <= now_ms:
         effects += core.handle(Wake(), now_ms)
-    return [attempt for effect in effects if isinstance(effect, ConfirmHolds) for attempt in effect.attempts]
+        core.check()
+        after_ms = core.deadline_ms()
+        assert after_ms is None or after_ms > now_ms
+    return effects
+
+
+def wake(core: SchedulerCore, now_ms: int) -> list[Attempt]:
+    """What it asks for at that moment."""
+    return asked_of(woken(core, now_ms))
+
+
+def read_at(core: SchedulerCore, now_ms: int) -> list[tuple[str, ...]]:
+    """The nodes whose rows it reads at that moment, call by call."""
+    return [effect.nodes for effect in woken(core, now_ms) if isinstance(effect, LoadRows)]
+
+
+def confirmed_by(core: SchedulerCore, now_ms: int) -> list[Attempt]:
+    """What the ledger is told at that moment to have started."""
+    return [one for effect in woken(core, now_ms) if isinstance(effect, ConfirmHolds) for one in effect.attempts]
+
+
+def attempts_of(*replicas: str) -> tuple[Attempt, ...]:
+    return tuple((each, 1) for each in replicas)
 
 
 def test_places_of_one_commit_are_ordered_together_when_the_jobs_service_does_not_know_them() -> None:
@@ -138,41 +150,45 @@ def test_the_same_order_has_the_same_id_whoever_sends_it() -> None:
 
 
 def test_what_no_node_starts_is_told_again_after_longer_and_longer_waits() -> None:
-    core = a_core(REPLICAS[0])
-    told = []
-    for now_ms in range(DECIDED_MS, 600_000, 1_000):
-        asked = wake(core, now_ms)
-        if not asked:
-            continue
-        assert answer(core, asked, now_ms=now_ms) == [("n1",)]
-        effects = core.handle(a_row(REPLICAS[0]), now_ms)
-        facts = [type(effect.fact) for effect in effects if isinstance(effect, Publish)]
-        assert facts == [PlacementsDecided, ApplyPlacements]
-        told.append(now_ms - DECIDED_MS)
-        core.check()
-    # It was asked for at the start. Then at the looks that follow 10 s, then twice the age.
-    waits = [later - earlier for earlier, later in itertools.pairwise(told)]
-    assert 10_000 <= told[0] <= 10_000 + core.policy.ledger_refresh_ms
-    assert len(told) == 5
-    assert all(wait >= age for wait, age in zip(waits, told, strict=False))
+    core = placing(REPLICAS[0])
+    asked_ms, told_ms = [], []
+    for age_ms in range(0, 600_000, 1_000):
+        now_ms = DECIDED_MS + age_ms
+        effects = woken(core, now_ms)
+        if asked := asked_of(effects):
+            asked_ms.append(age_ms)
+            core.handle(StartedKnown(waiting=tuple(asked)), now_ms)
+            effects += woken(core, now_ms + 1)
+        if ("n1",) in [effect.nodes for effect in effects if isinstance(effect, LoadRows)]:
+            said = core.handle(a_row(REPLICAS[0]), now_ms)
+            facts = [type(effect.fact) for effect in said if isinstance(effect, Publish)]
+            assert facts == [PlacementsDecided, ApplyPlacements]
+            told_ms.append(age_ms)
+    # At the first look it may be the jobs service that has not heard of it yet.
+    assert asked_ms[0] == 10_000
+    assert told_ms == asked_ms[1:]
+    assert len(told_ms) == 5
+    waits = [later - earlier for earlier, later in itertools.pairwise(asked_ms)]
+    assert all(age <= wait <= age + 30_000 for wait, age in zip(waits, asked_ms, strict=False))
 
 
-def test_at_its_start_it_asks_for_all_that_the_ledger_does_not_know_to_run() -> None:
+def test_at_its_start_it_asks_for_all_that_the_ledger_does_not_know_to_run_and_tells_it_again_at_once() -> None:
     core = SchedulerCore()
-    core.handle(a_row(*REPLICAS, confirmed=[REPLICAS[1]]), DECIDED_MS)
+    row = a_row(*REPLICAS, confirmed=[REPLICAS[1]])
+    core.handle(row, DECIDED_MS)
     assert asked_of(core.handle(LedgerLoaded(), DECIDED_MS)) == [(REPLICAS[0], 1), (REPLICAS[2], 1)]
+    core.handle(StartedKnown(started=attempts_of(REPLICAS[2]), waiting=attempts_of(REPLICAS[0])), DECIDED_MS)
+    assert read_at(core, DECIDED_MS + 1) == [("n1",)]
+    assert list(orders(core.handle(row, DECIDED_MS + 1)).values()) == [[REPLICAS[0]]]
 
 
 def test_what_was_committed_is_asked_for_once_it_is_ten_seconds_old() -> None:
     core = placing(*REPLICAS)
-    assert core.deadline_ms() == DECIDED_MS + 10_000
-    assert wake(core, DECIDED_MS + 9_999) == []
-    asked = wake(core, DECIDED_MS + 10_000)
-    assert asked == [(each, 1) for each in REPLICAS]
-    assert answer(core, asked, *REPLICAS, now_ms=DECIDED_MS + 10_001) == []
-    assert confirmed_by(core, DECIDED_MS + 10_001) == asked
+    asked_ms = [now_ms for now_ms in range(DECIDED_MS, 20_000, 500) if wake(core, now_ms)]
+    assert asked_ms == [DECIDED_MS + 10_000]
+    core.handle(StartedKnown(started=attempts_of(*REPLICAS)), 20_000)
+    assert confirmed_by(core, 20_001) == list(attempts_of(*REPLICAS))
     assert wake(core, 3_600_000) == []
-    core.check()
 
 
 def test_what_ended_in_ten_seconds_is_never_asked_for() -> None:
@@ -180,25 +196,97 @@ def test_what_ended_in_ten_seconds_is_never_asked_for() -> None:
     for replica in REPLICAS:
         core.handle(an_end(replica), 2_000)
     core.handle(Wake(), 2_000)
-    released = Released(node="n1", changes=2, attempts=tuple((each, 1) for each in REPLICAS))
+    released = Released(node="n1", changes=2, attempts=attempts_of(*REPLICAS))
     core.handle(HoldsReleased(released=(released,)), 2_000)
-    assert wake(core, 600_000) == []
+    assert [wake(core, now_ms) for now_ms in range(3_000, 100_000, 1_000)] == [[]] * 97
+
+
+def test_what_is_over_without_its_end_being_heard_is_released() -> None:
+    core = placing(*REPLICAS)
+    assert wake(core, 20_000)
+    core.handle(StartedKnown(over=attempts_of(REPLICAS[1])), 20_000)
+    released = [each.attempts for each in woken(core, 20_001) if isinstance(each, ReleaseHolds)]
+    assert released == [attempts_of(REPLICAS[1])]
+
+
+def test_what_the_jobs_service_does_not_know_is_neither_told_nor_confirmed_nor_released() -> None:
+    core = placing(REPLICAS[0])
+    assert wake(core, 20_000)
+    assert core.handle(StartedKnown(), 20_000) == []
+    own = (ReleaseHolds, ConfirmHolds, Publish)
+    assert [each for each in woken(core, 100_000) if isinstance(each, own)] == []
 
 
 def test_what_the_jobs_service_does_not_answer_is_asked_for_again_when_it_is_twice_as_old() -> None:
     core = placing(REPLICAS[0])
-    assert wake(core, 11_000) == [(REPLICAS[0], 1)]
-    asked_ms = [now_ms for now_ms in range(12_000, 200_000, 1_000) if wake(core, now_ms)]
-    assert asked_ms[0] >= 21_000
-    assert len(asked_ms) == 3
+    asked_ms = [now_ms for now_ms in range(DECIDED_MS, 200_000, 1_000) if wake(core, now_ms)]
+    ages_ms = [now_ms - DECIDED_MS for now_ms in asked_ms]
+    assert ages_ms[0] == 10_000
+    assert all(2 * age <= later <= 2 * age + 30_000 for age, later in itertools.pairwise(ages_ms))
+
+
+@pytest.mark.parametrize("at_ms", [3_600_000, 4_102_444_800_000], ids=["an hour ahead", "of the year 2100"])
+def test_a_place_that_another_clock_decided_keeps_no_other_from_being_asked_for(at_ms: int) -> None:
+    strange = structs.replace(a_placement("k/t/0", node="n2"), decided_at_ms=at_ms)
+    row = NodeRow(node="n2", revision=1, changes=1, reservations=(Reservation(placement=strange, generation=1),))
+    core = placing(REPLICAS[0], after=LedgerRows(rows=(row,)))
+    assert wake(core, DECIDED_MS + 9_000) == []
+    assert wake(core, DECIDED_MS + 10_000) == [(REPLICAS[0], 1)]
+    # Nobody knows its age: it is asked for at once.
+    core = SchedulerCore()
+    core.handle(LedgerLoaded(), DECIDED_MS)
+    core.handle(LedgerRows(rows=(row,)), DECIDED_MS)
+    assert wake(core, DECIDED_MS) == [("k/t/0", 1)]
+    core = SchedulerCore()
+    core.handle(LedgerRows(rows=(row,)), DECIDED_MS)
+    assert asked_of(core.handle(LedgerLoaded(), DECIDED_MS)) == [("k/t/0", 1)]
+
+
+def test_holds_of_another_scheduler_keep_none_of_ours_waiting() -> None:
+    core = SchedulerCore(shards=2)
+    core.handle(LedgerLoaded(), 0)
+    core.handle(ShardsHeld(fences=((0, 1),)), 0)
+    ours = next(f"j{number}/t/0" for number in range(100) if shard_of(f"j{number}", 2) == 0)
+    theirs = next(f"k{number}" for number in range(100) if shard_of(f"k{number}", 2) == 1)
+    assert wake(core, core.policy.ask_again_ms) == []
+    names = [*(f"{theirs}/t/{number}" for number in range(25_000)), ours]
+    placements = [structs.replace(a_placement(name, node="n1"), decided_at_ms=5_000) for name in names]
+    reservations = tuple(Reservation(placement=each, generation=1) for each in placements)
+    core.handle(LedgerRows(rows=(NodeRow(node="n1", revision=1, changes=1, reservations=reservations),)), 5_000)
+    asked = [(now_ms, wake(core, now_ms)) for now_ms in range(5_000, 70_000, 5_000)]
+    assert {tuple(each) for _, each in asked if each} == {((ours, 1),)}
+    assert dict(asked)[15_000]
+    # Whoever gets their shard asks for theirs.
+    core.handle(ShardsHeld(fences=((0, 1), (1, 1))), 70_000)
+    assert len(wake(core, 70_000 + core.policy.ask_again_ms)) == 25_001
+
+
+def test_very_much_that_was_not_started_is_told_a_little_at_a_time_each_node_once() -> None:
+    core = SchedulerCore()
+    rows = []
+    for node in range(250):
+        both = tuple(
+            Reservation(placement=a_placement(f"j/t/{2 * node + each}", node=f"n{node:03}"), generation=1)
+            for each in range(2)
+        )
+        rows.append(NodeRow(node=f"n{node:03}", revision=1, changes=1, reservations=both))
+    core.handle(LedgerRows(rows=tuple(rows)), DECIDED_MS)
+    asked = asked_of(core.handle(LedgerLoaded(), DECIDED_MS))
+    for part in (asked[:300], asked[250:]):
+        core.handle(StartedKnown(waiting=tuple(part)), DECIDED_MS)
+    read = [(now_ms, nodes) for now_ms in range(1_000, 4_000, 50) for nodes in read_at(core, DECIDED_MS + now_ms)]
+    assert [(now_ms, len(nodes)) for now_ms, nodes in read] == [(1_000, 100), (1_200, 100), (1_400, 50)]
+    assert sorted(node for _, nodes in read for node in nodes) == [f"n{node:03}" for node in range(250)]
+    said = core.handle(LedgerRows(rows=tuple(rows)), DECIDED_MS + 4_000)
+    assert sum(len(each) for each in orders(said).values()) == 500
+    assert orders(core.handle(LedgerRows(rows=tuple(rows)), DECIDED_MS + 4_000)) == {}
 
 
 def test_of_very_much_that_started_a_part_is_written_in_one_turn() -> None:
-    replicas = [f"j/t/{number}" for number in range(500)]
     core = SchedulerCore()
-    core.handle(a_row(*replicas), DECIDED_MS)
+    core.handle(a_row(*[f"j/t/{number}" for number in range(500)]), DECIDED_MS)
     asked = asked_of(core.handle(LedgerLoaded(), DECIDED_MS))
-    core.handle(StartedKnown(asked=tuple(asked), started=tuple(asked)), DECIDED_MS)
+    core.handle(StartedKnown(started=tuple(asked)), DECIDED_MS)
     parts = []
     while (deadline_ms := core.deadline_ms()) is not None and deadline_ms <= DECIDED_MS + 10:
         effects = core.handle(Wake(), deadline_ms)
@@ -206,27 +294,27 @@ def test_of_very_much_that_started_a_part_is_written_in_one_turn() -> None:
     assert [part for part in parts if part] == [[200], [200], [100]]
 
 
-def test_what_a_node_started_is_not_told_again_although_the_others_are() -> None:
+def test_what_ended_when_the_answer_comes_is_left_alone() -> None:
     core = a_core(*REPLICAS)
-    core.handle(an_end(REPLICAS[2]), 3_000)
-    asked = wake(core, 60_000)
-    assert asked == [(REPLICAS[0], 1), (REPLICAS[1], 1)]
-    assert answer(core, asked, REPLICAS[1], now_ms=60_000) == [("n1",)]
+    core.handle(an_end(REPLICAS[0]), DECIDED_MS)
+    core.handle(StartedKnown(started=attempts_of(REPLICAS[1]), waiting=attempts_of(REPLICAS[0])), DECIDED_MS)
+    assert confirmed_by(core, DECIDED_MS + 1) == list(attempts_of(REPLICAS[1]))
+    assert read_at(core, DECIDED_MS + 1_000) == []
+
+
+def test_what_started_while_the_row_was_read_is_not_told_again_although_the_others_are() -> None:
+    core = a_core(*REPLICAS)
+    core.handle(StartedKnown(waiting=attempts_of(*REPLICAS)), DECIDED_MS)
+    assert read_at(core, DECIDED_MS + 1) == [("n1",)]
+    core.handle(StartedKnown(started=attempts_of(REPLICAS[1])), DECIDED_MS + 1)
+    core.handle(an_end(REPLICAS[2]), DECIDED_MS + 1)
     # The row is of before the confirmation and the release.
-    assert list(orders(core.handle(a_row(*REPLICAS), 60_000)).values()) == [[REPLICAS[0]]]
+    assert list(orders(core.handle(a_row(*REPLICAS), DECIDED_MS + 1)).values()) == [[REPLICAS[0]]]
 
 
-def test_what_ended_or_is_not_held_when_the_answer_comes_is_left_alone() -> None:
-    core = a_core(*REPLICAS[:2])
-    asked = wake(core, 60_000)
-    core.handle(an_end(REPLICAS[0]), 60_000)
-    assert answer(core, [*asked, ("k/t/0", 1)], REPLICAS[1], now_ms=60_000) == []
-    assert confirmed_by(core, 60_000) == [(REPLICAS[1], 1)]
-
-
-def test_what_another_scheduler_heard_to_have_started_is_not_told_again() -> None:
+def test_what_another_scheduler_knows_to_have_started_is_not_told_again() -> None:
     core = a_core(REPLICAS[0])
-    asked = wake(core, 60_000)
-    assert answer(core, asked, now_ms=60_000) == [("n1",)]
-    assert orders(core.handle(a_row(REPLICAS[0], confirmed=[REPLICAS[0]]), 60_000)) == {}
+    core.handle(StartedKnown(waiting=attempts_of(REPLICAS[0])), DECIDED_MS)
+    assert read_at(core, DECIDED_MS + 1) == [("n1",)]
+    assert orders(core.handle(a_row(REPLICAS[0], confirmed=[REPLICAS[0]]), DECIDED_MS + 1)) == {}
     assert wake(core, 600_000) == []

@@ -12,9 +12,12 @@ class StartedReplicas(Struct, frozen=True, kw_only=True):
 
 
 class StartedReply(Struct, frozen=True, kw_only=True):
-    """Those of the attempts that were asked for that a node has started, in the order of the question; also what is over by now.
+    """What has become of the attempts that were asked for, each kind in the order of the question.
 
-    An attempt that waits for a place, or for its node, is not among them, nor is one that is not known.
+    `started`: a node has started it and it is not over; `over`: it has ended, or there is a later attempt; `waiting`: it waits for
+    a place, or for its node. One that is not known, as of a job that ended long ago, is none of them.
     """
 
     started: tuple[tuple[str, int], ...]
+    over: tuple[tuple[str, int], ...]
+    waiting: tuple[tuple[str, int], ...]
