@@ -237,7 +237,7 @@ class Judged:
     async def steadily(self, mix: Mix, replicas_a_s: float, replicas: int) -> str:
         """So many a second, in jobs of so many; the latency in short."""
         name = f"half-{mix.label}-{replicas}"
-        load = await steady(self._cluster, name, replicas_a_s / replicas, replicas, self._seconds / 2, mix.requests)
+        load = await steady(self._cluster, name, replicas_a_s / replicas, replicas, self._seconds, mix.requests)
         await self._over(load)
         return load.tell_latency(f"half of that or of the budget, {replicas_a_s:,.0f}/s in jobs of {replicas}")
 

@@ -47,7 +47,7 @@ BEGUN_MS: Final = 1_700_000_000_000
 REPORTS: Final = (30, 80)
 _REPORT: Final = (ReplicaStarted, ReplicaEnded)
 #: As every service sets it.
-COLLECT_AFTER: Final = (10_000, 50, 200)
+COLLECT_AFTER: Final = (10_000, 10, 1_000)
 
 
 class Spent:

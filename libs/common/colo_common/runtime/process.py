@@ -34,8 +34,9 @@ Settings = TypeVar("Settings", bound=Struct)
 _CONNECT_S: Final = 5.0
 _LAG_EVERY_S: Final = 0.25
 _CLOSE_S: Final = 3.0
-# New containers until the youngest are looked at, and how many looks until the next older generation.
-_COLLECT_AFTER: Final = (10_000, 50, 200)
+# New containers until the youngest are looked at, and how many looks until the next older generation: the middle one is looked
+# through a hundred thousand at a time, and everything waits for it.
+_COLLECT_AFTER: Final = (10_000, 10, 1_000)
 
 
 def build_version() -> str:
