@@ -8,8 +8,8 @@ comes the half load once more in smaller jobs, of which there are five times as 
 
 Nodes are messages only: a stand-in answers every order with started and, after 50 to 60 ms, ended, so that the ledger does not
 fill. It and the load share the machine's cores with what is measured. The stand-in is one client: what it tells goes in batches
-where each machine's executor would send a message at a time. Work that lives so shortly is over before the scheduler asks for what
-has started (`placement` counts that); --run-s lets it live longer.
+where each machine's executor would send a message at a time. Work that lives so shortly is over before the scheduler asks which of
+it was started, ten seconds after the decision; with --run-s it lives longer, as far as the fleet has room.
 
 Without --sync-always NATS syncs its disk now and then and Redis keeps nothing on it. With it the largest cluster is measured again
 beside a NATS server that syncs before it acknowledges, and a Redis that syncs its append-only file as --appendfsync says.
@@ -51,7 +51,7 @@ BUDGET_A_S: Final = 3_000
 #: The share of placements that are traced, as in a large cluster.
 TRACE_RATIO: Final = 0.01
 #: Of the load's own objects: what it keeps is looked through seldom, as in the services.
-COLLECT_AFTER: Final = (50_000, 20, 200)
+COLLECT_AFTER: Final = (10_000, 10, 1_000)
 EQUAL: Final = ResourceRequest(cpu_mcpu=500, memory_bytes=GIB // 2)
 RATE_BUDGET: Final = f"budget {BUDGET_A_S:,} /s at 5,000 nodes"
 LATENCY_BUDGET: Final = "budget p50 20 ms, p99 250 ms at half that load"
@@ -207,7 +207,7 @@ class Mix(NamedTuple):
 
 
 def mixes_of(cluster: Cluster, is_large: bool) -> list[Mix]:
-    """The loads that a cluster is measured with; the first one is judged. Of the real requests those that fit a node."""
+    """The loads that a cluster is measured with; the first one is course. Of the real requests those that fit a node."""
     if not is_large:
         return [Mix("equal", "half a CPU each", None)]
     core = cluster.core
@@ -215,24 +215,25 @@ def mixes_of(cluster: Cluster, is_large: bool) -> list[Mix]:
     return [Mix("real", "requests of the openb trace", real), Mix("other", "all different", different_requests(SEED))]
 
 
-class Judged:
+class Course:
     """What one cluster went through, one mix after the other."""
 
     def __init__(self, cluster: Cluster, seconds: float) -> None:
         self._cluster = cluster
         self._seconds = seconds
+        self.half_a_s = 0.0
         self.undecided = 0
         self.refused: list[str] = []
 
     async def full_and_half(self, mix: Mix) -> str:
-        """As many of these as go through, then half as many; the figures, and in short."""
+        """As many of these as go through, then half as many; the figures, and in short. `half_a_s` is how many those were."""
         rate, load, spent = await full_speed(self._cluster, f"full-{mix.label}", self._seconds, mix.requests)
         await self._over(load)
         print(f"  sustained, durable, end to end, {mix.name}: {rate:,.0f} placements/s   {RATE_BUDGET}")
         rows = [f"{name} {us:.0f}" for name, us in spent.items()]
         print(f"    CPU us a placement: {', '.join(rows)}; together {sum(spent.values()):.0f}")
-        half_rate = min(rate, BUDGET_A_S) / 2
-        return f"{rate:,.0f} placements/s, {await self.steadily(mix, half_rate, REPLICAS)} at half"
+        self.half_a_s = min(rate, BUDGET_A_S) / 2
+        return f"{rate:,.0f} placements/s, {await self.steadily(mix, self.half_a_s, REPLICAS)} at half"
 
     async def steadily(self, mix: Mix, replicas_a_s: float, replicas: int) -> str:
         """So many a second, in jobs of so many; the latency in short."""
@@ -265,27 +266,29 @@ async def measure(
             fresh_s = time.monotonic() - began_s
             print(
                 f"  {count:,} nodes: known and fresh {fresh_s:.1f} s after the start; {trace_ratio:.0%} traced;"
-                f" {f'NATS syncs always, Redis {appendfsync}' if appendfsync else 'NATS syncs now and then, Redis never'}",
+                f" {f'NATS syncs always, Redis {appendfsync}' if appendfsync else 'NATS syncs now and then, Redis never'};"
+                f" a replica runs {run_s} s",
                 flush=True,
             )
             gc.freeze()
             await (await steady(cluster, "warm-up", 20, 1, 0.5)).settled()
-            judged = Judged(cluster, seconds)
+            course = Course(cluster, seconds)
             if not is_large:
                 load = await steady(cluster, "steady", JOBS_A_S, 1, seconds)
                 await load.settled()
                 load.tell_latency(f"{JOBS_A_S} jobs/s of one replica")
             first, *others = mixes_of(cluster, is_large)
-            told = await judged.full_and_half(first)
+            told = await course.full_and_half(first)
+            half_a_s = course.half_a_s
             print(f"    {LATENCY_BUDGET}")
             print(f"    {FIELD}")
             for mix in others:
-                await judged.full_and_half(mix)
-            await judged.steadily(first, BUDGET_A_S / 2, SMALL_REPLICAS)
+                await course.full_and_half(mix)
+            await course.steadily(first, half_a_s, SMALL_REPLICAS)
             tell_costs(cluster)
             print(
-                f"  placed twice: {cluster.core.placed_twice}; undecided at the end: {judged.undecided};"
-                f" refused: {len(judged.refused)} {judged.refused[:1] or ''}",
+                f"  placed twice: {cluster.core.placed_twice}; undecided at the end: {course.undecided};"
+                f" refused: {len(course.refused)} {course.refused[:1] or ''}",
                 flush=True,
             )
             return told

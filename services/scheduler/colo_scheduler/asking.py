@@ -56,7 +56,7 @@ class Asking:
         effects: list[Effect] = [AskPending()] if is_again or is_next or has_room else []
         if is_again:
             self._again_at_ms = None
-            effects.extend(self._commits.untold.ask_all(now_ms, least_ms=TOLD_WITHIN_MS))
+            self._commits.untold.ask_all(now_ms, least_ms=TOLD_WITHIN_MS)
         if is_next:
             self._next_at_ms = now_ms + self._policy.ask_every_ms
         if has_room:

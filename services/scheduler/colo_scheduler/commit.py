@@ -340,15 +340,17 @@ class Commits:
         self._delay_late(now_ms)
         for row in event.rows:
             if self._is_unmet(row):
+                # Nothing is held there.
+                self.untold.take(row.node)
                 if row.changes:
                     self.unmet[row.node] = (row.revision, row.changes)
                 continue
             self.unmet.pop(row.node, None)
             node = self._cluster.node(row.node)
-            found.extend(self._take_row(node, row))
-            untold = self.untold.take(row.node)
+            waited_for = self._take_row(node, row)
+            untold = [held for held in self.untold.take(row.node) if held not in waited_for]
             self._counts["placements_told_again"] += len(untold)
-            found.extend(held for held in untold if held not in found)
+            found += [*waited_for, *untold]
             again.extend(self._recoveries.order_missing(row.node, self._holds_of(node), now_ms))
         return [*announce(found, now_ms), *again]
 
@@ -407,7 +409,9 @@ class Commits:
         """All rows were read: ask about what nobody has confirmed. Who shares the work does so as it takes its shards."""
         self.is_loaded = True
         self.floor = floor
-        return [] if self._shards.count else [*self.untold.ask_all(now_ms)]
+        if not self._shards.count:
+            self.untold.ask_all(now_ms)
+        return []
 
     def changed_nodes(self, changes: Sequence[tuple[str, int]], floor: int) -> list[str]:
         """The nodes whose rows were changed by others, also those whose rows were forgotten."""
