@@ -1,7 +1,7 @@
 """When the jobs service is asked for what waits: after shards were taken, where wants were left out, and now and then.
 
 Who shares the work hears wants live, and one that was missed is said by nobody else: it would wait for ever. So who holds shards
-asks once more every `ask_every_ms`.
+asks once more every `ask_every_ms`. What has started is asked for by `untold.py`.
 """
 
 from colo_common.events.effects import Effect
