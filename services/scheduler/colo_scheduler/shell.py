@@ -333,7 +333,7 @@ class SchedulerShell:
     # ---- beside the service
 
     async def run(self, stop: asyncio.Event, inject: Inject) -> None:
-        """Keep the leases, ask the jobs service what waits and what has started whenever that is due, and count, until cancelled."""
+        """Keep the leases, ask what waits and what has started whenever that is due, and keep the counters, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             if self._core.shards.count:
                 tasks.create_task(self._keep_leasing(stop, inject))
