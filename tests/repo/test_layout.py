@@ -21,14 +21,16 @@ from tests.repo.tree import (
 
 FIXED_MODULES = ("main", "settings", "core", "shell")
 README_HEADINGS = ["Hears", "Says", "Keeps", "Timers", "Settings"]
-MODULE_LINES_MAX = 500
+#: A cohesive core may have so many; everything else aims at 300.
+MODULE_LINES_MAX = 700
 FUNCTION_LINES_MAX = 70
 #: Words that say nothing about what is inside.
 EMPTY_NAMES = {
     "base", "common", "helper", "helpers", "manager", "managers", "misc", "types", "util", "utils",
 }  # fmt: skip
 PACKAGES = {
-    "libs": ("common", "sim", "cli"),
+    "apps": ("cli", "sim"),
+    "libs": ("common",),
     "services": SERVICES,
 }
 
@@ -61,14 +63,14 @@ def test_a_package_says_what_it_is_and_that_it_is_typed(folder: str) -> None:
 
 
 def test_no_module_is_too_long() -> None:
-    sizes = {shown(path): len(text_of(path).splitlines()) for path in modules("libs", "services", "tests")}
+    sizes = {shown(path): len(text_of(path).splitlines()) for path in modules("apps", "libs", "services", "tests")}
     assert not {name: lines for name, lines in sizes.items() if lines > MODULE_LINES_MAX}
 
 
 def test_no_function_is_too_long() -> None:
     found = [
         f"{shown(path, function.line)} {function.name}: {function.lines} lines"
-        for path in modules("libs", "services", "tests")
+        for path in modules("apps", "libs", "services", "tests")
         for function in functions_of(path)
         if function.lines > FUNCTION_LINES_MAX
     ]
@@ -78,7 +80,7 @@ def test_no_function_is_too_long() -> None:
 def test_no_module_has_an_empty_name() -> None:
     found = [
         shown(path)
-        for path in modules("libs", "services", "tests")
+        for path in modules("apps", "libs", "services", "tests")
         if path.stem in EMPTY_NAMES or path.parent.name in EMPTY_NAMES - {"common"}
     ]
     assert not found, found
@@ -87,7 +89,7 @@ def test_no_module_has_an_empty_name() -> None:
 def test_no_function_changes_a_global() -> None:
     found = [
         shown(path, node.lineno)
-        for path in mentioning("global ", modules("libs", "services"))
+        for path in mentioning("global ", modules("apps", "libs", "services"))
         for node in ast.walk(parsed(path))
         if isinstance(node, ast.Global)
     ]

@@ -17,7 +17,7 @@ REACHES_OUTSIDE = re.compile(rf"\b(?:{'|'.join(sorted(REFUSED_CALLS))})\b")
 
 def pure_paths() -> list[Path]:
     names = tuple(f"{name}." for name in pure_modules())
-    return [path for path in modules("libs", "services") if f"{dotted(path)}.".startswith(names)]
+    return [path for path in modules("apps", "libs", "services") if f"{dotted(path)}.".startswith(names)]
 
 
 def test_the_contract_names_every_pure_module() -> None:

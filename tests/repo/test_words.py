@@ -16,7 +16,7 @@ def test_subjects_are_spelt_only_in_the_wire_contract() -> None:
     contract = ROOT / "libs/common/colo_common/events"
     found = [
         shown(path, number)
-        for path in mentioning(f"{SUBJECT_ROOT}.", modules("libs", "services"))
+        for path in mentioning(f"{SUBJECT_ROOT}.", modules("apps", "libs", "services"))
         if not path.is_relative_to(contract)
         for number, line in enumerate(text_of(path).splitlines(), 1)
         if f"{SUBJECT_ROOT}." in line and re.search(rf"""["'`]{re.escape(SUBJECT_ROOT)}\.""", line)

@@ -37,7 +37,7 @@ def _is_left_out(path: Path) -> bool:
 
 @cache
 def modules(*folders: str) -> tuple[Path, ...]:
-    """Return the Python files under the folders ("libs", "services", "tests"), in order of name."""
+    """Return the Python files under the folders ("apps", "libs", "services", "tests"), in order of name."""
     roots = tuple(f"{ROOT / folder}/" for folder in folders)
     return tuple(path for path in files() if path.suffix == ".py" and str(path).startswith(roots))
 
@@ -113,6 +113,6 @@ def service_package(service: str) -> Path:
 
 
 def dotted(path: Path) -> str:
-    """Return the import name of a module under libs or services; a package for its __init__.py."""
+    """Return the import name of a module under apps, libs or services; a package for its __init__.py."""
     parts = path.relative_to(ROOT).with_suffix("").parts[2:]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
