@@ -39,8 +39,9 @@ from colo_common.runtime.batch import decision_from_effects
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.stamp import Stamp
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.heard import StartedKnown
-from colo_scheduler.ledger import (
+from colo_scheduler.events import StartedKnown
+from colo_scheduler.ledger.memory import MemoryLedger
+from colo_scheduler.ledger.port import (
     CommitLedger,
     ConfirmHolds,
     HoldsReleased,
@@ -49,13 +50,12 @@ from colo_scheduler.ledger import (
     LedgerLoaded,
     ReleaseHolds,
 )
-from colo_scheduler.ledger_memory import MemoryLedger
-from colo_scheduler.ledger_redis import RedisLedger
+from colo_scheduler.ledger.redis import RedisLedger
+from colo_scheduler.ledger.shards import ShardsHeld
 from colo_scheduler.main import collect_rarely
 from colo_scheduler.policy import Policy
-from colo_scheduler.shards import ShardsHeld
 from colo_scheduler.shell import SchedulerShell
-from colo_scheduler.stages import StageTimes
+from colo_scheduler.tracing import StageTimes
 from tests.bench.openb import MACHINE, ZONE_CPUS, ZONE_GIB
 from tests.support.builders import GIB, a_node
 from tests.support.scheduler_story import WORK, a_want, an_allocatable

@@ -25,9 +25,9 @@ from colo_common.events.effects import Effect, Publish, Wake
 from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn, ReplicaWant
 from colo_common.events.placement import PlacementsDecided
 from colo_common.model.reasons import Reason
+from colo_scheduler.cluster.pool import PoolName
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.explain import Report
-from colo_scheduler.ledger import (
+from colo_scheduler.ledger.port import (
     CommitLedger,
     HoldsReleased,
     LedgerAnswered,
@@ -37,9 +37,9 @@ from colo_scheduler.ledger import (
     ReleaseHolds,
 )
 from colo_scheduler.main import collect_rarely
+from colo_scheduler.placement.explain import Report
 from colo_scheduler.policy import Policy
-from colo_scheduler.pool import PoolName
-from colo_scheduler.request import RequestClass
+from colo_scheduler.requests.request_class import RequestClass
 from tests.bench.openb import MACHINE, MIB, ZONE_CPUS, ZONE_GIB, all_different, real_mix
 from tests.support.builders import GIB, a_node
 from tests.support.scheduler_story import a_want, an_allocatable

@@ -12,10 +12,10 @@ from colo_common.adapters.redis_client import redis_client
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
 from colo_common.ports import Refused
-from colo_scheduler.ledger import CALL_MAX, RESERVATIONS_MAX, Ledger, NodeReserve, Reservation, encode_reservation
-from colo_scheduler.ledger_memory import MemoryLedger
-from colo_scheduler.ledger_redis import RedisLedger
-from colo_scheduler.shards import Fence
+from colo_scheduler.ledger.memory import MemoryLedger
+from colo_scheduler.ledger.port import CALL_MAX, RESERVATIONS_MAX, Ledger, NodeReserve, Reservation, encode_reservation
+from colo_scheduler.ledger.redis import RedisLedger
+from colo_scheduler.ledger.shards import Fence
 from tests.support.builders import a_placement
 
 

@@ -9,9 +9,9 @@ import pytest
 from colo_common.adapters.redis_client import redis_client
 from colo_common.model.reasons import Reason
 from colo_common.ports import Refused
-from colo_scheduler.ledger import CALL_MAX, Ledger
-from colo_scheduler.ledger_memory import MemoryLedger
-from colo_scheduler.ledger_redis import RedisLedger
+from colo_scheduler.ledger.memory import MemoryLedger
+from colo_scheduler.ledger.port import CALL_MAX, Ledger
+from colo_scheduler.ledger.redis import RedisLedger
 from tests.contract.test_ledger import ledger_of, reservation, reserve
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES
+from colo_scheduler.numa.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES
 from tests.bench.openb import CLASSES, MIB
 
 __all__ = ["Ask", "Mix", "real_mix", "read_mix"]

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from colo_common.model.freshness import Freshness
 from colo_common.model.placement import ZoneShare
 from colo_common.model.reasons import Reason
-from colo_scheduler.candidates import Candidates, ranked
-from colo_scheduler.cluster import Cluster, View
-from colo_scheduler.decide import decide_class
-from colo_scheduler.pool import PoolName
-from colo_scheduler.request import RequestClass, class_of
+from colo_scheduler.cluster.cluster import Cluster, View
+from colo_scheduler.cluster.pool import PoolName
+from colo_scheduler.numa.zones import ZoneFree, choose_zones
+from colo_scheduler.placement.candidates import Candidates, ranked
+from colo_scheduler.placement.decide import decide_class
+from colo_scheduler.placement.stack import run_filters, scoring_of
+from colo_scheduler.requests.request_class import RequestClass, class_of
 from colo_scheduler.scorers.allocation import balanced_allocation, binpack, least_allocated, most_allocated
 from colo_scheduler.scorers.weights import ScorerWeights
-from colo_scheduler.stack import run_filters, scoring_of
-from colo_scheduler.zones import ZoneFree, choose_zones
 from tests.support.builders import GIB, a_node
 from tests.support.scheduler_story import COMMAND, EITHER, WORK, a_want, an_allocatable, topology_of
 from tests.support.scheduler_twin import TwinZone, fewest

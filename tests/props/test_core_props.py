@@ -40,7 +40,7 @@ from colo_overcommit.core import OvercommitCore
 from colo_overcommit.policy import Policy as OvercommitPolicy
 from colo_overcommit.shell import HEARS as OVERCOMMIT_HEARS
 from colo_scheduler.core import AskPending
-from colo_scheduler.ledger import LedgerLoaded
+from colo_scheduler.ledger.port import LedgerLoaded
 from colo_scheduler.shell import HEARS as SCHEDULER_HEARS
 from tests.support.executor_node import NodeExecutor
 from tests.support.hostile import hostile_fact, hostile_struct

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from colo_common.model.constraints import DeviceExclusive, DeviceRequest, DeviceScope, JointDevices
 from colo_common.model.placement import DeviceShare
 from colo_common.model.topology import Device, DevicePartition
-from colo_scheduler.device.choose import DeviceChoice, DeviceLocality, choose_devices
-from colo_scheduler.device.hints import BEST_SCORE, device_hints
-from colo_scheduler.device.inventory import WHOLE_PCT, DeviceInventory
-from colo_scheduler.device.kind import NoDevices
-from colo_scheduler.device.layout import DeviceAsk, DeviceLayout, never_holds
-from colo_scheduler.device.need import DeviceNeed, need_of
-from colo_scheduler.device.partition import GpuPartitions, choose_partition, partitions_of_model
+from colo_scheduler.devices.choose import DeviceChoice, DeviceLocality, choose_devices
+from colo_scheduler.devices.hints import BEST_SCORE, device_hints
+from colo_scheduler.devices.inventory import WHOLE_PCT, DeviceInventory
+from colo_scheduler.devices.kind import NoDevices
+from colo_scheduler.devices.layout import DeviceAsk, DeviceLayout, never_holds
+from colo_scheduler.devices.need import DeviceNeed, need_of
+from colo_scheduler.devices.partition import GpuPartitions, choose_partition, partitions_of_model
 
 MEMORY = 64
 

@@ -9,9 +9,9 @@ from colo_common.model.freshness import Freshness
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
-from colo_scheduler.cluster import Cluster
-from colo_scheduler.ledger import Attempt
-from colo_scheduler.pool import PoolName
+from colo_scheduler.cluster.cluster import Cluster
+from colo_scheduler.cluster.pool import PoolName
+from colo_scheduler.ledger.port import Attempt
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import Bench, a_want, an_allocatable
 

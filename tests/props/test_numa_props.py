@@ -19,7 +19,7 @@ from colo_scheduler.numa.mask import mask_of, masks_by_size, zones_of
 from colo_scheduler.numa.merge import Hint, HintList, merge_kubelet, merge_scored
 from colo_scheduler.numa.policies import NumaPolicy
 from colo_scheduler.numa.refusal import ZoneRefusal
-from colo_scheduler.zones import ZoneFree, choose_zones
+from colo_scheduler.numa.zones import ZoneFree, choose_zones
 from tests.support.scheduler_twin import TwinZone, fewest
 
 MIB = 1 << 20

@@ -14,7 +14,7 @@ from colo_scheduler.cpus.accumulate import Wish
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus
 from colo_scheduler.cpus.exclusive import HeldCpus
 from colo_scheduler.cpus.topology import CpuTopology
-from colo_scheduler.reservation.held_cpus import choose_reserved_cpus
+from colo_scheduler.reservations.held_cpus import choose_reserved_cpus
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.reserve_story import ReservingBench
 from tests.support.scheduler_story import an_allocatable

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import assume, given, settings
 
 from colo_common.model.reasons import Reason
-from colo_scheduler.explain import report_of
-from colo_scheduler.request import RequestClass
-from colo_scheduler.stack import ORDER
+from colo_scheduler.placement.explain import report_of
+from colo_scheduler.placement.stack import ORDER
+from colo_scheduler.requests.request_class import RequestClass
 from tests.props.test_candidates_props import MIB, NOW_MS, Dumb, Machine, cluster_of, fleets, wanted
 
 

@@ -12,14 +12,14 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import DeviceShare, Placement
 from colo_common.model.reservation import AllocatePolicy
-from colo_scheduler.reservation.accounting import Account, Use, books_of
-from colo_scheduler.reservation.book import KEEP_ENDED_MS, ReservationBook
-from colo_scheduler.reservation.expiry import is_over, last_ms, next_sync_ms
-from colo_scheduler.reservation.fit import NodeRoom, Offer, Refused, refusal_of
-from colo_scheduler.reservation.held_place import BookChange, HoldChanged
-from colo_scheduler.reservation.lifecycle import Phase
-from colo_scheduler.reservation.nominate import nominate, normalize, score
-from colo_scheduler.reservation.remainder import Remainder, remainder_of
+from colo_scheduler.reservations.accounting import Account, Use, books_of
+from colo_scheduler.reservations.book import KEEP_ENDED_MS, ReservationBook
+from colo_scheduler.reservations.expiry import is_over, last_ms, next_sync_ms
+from colo_scheduler.reservations.fit import NodeRoom, Offer, Refused, refusal_of
+from colo_scheduler.reservations.lifecycle import Phase
+from colo_scheduler.reservations.nominate import nominate, normalize, score
+from colo_scheduler.reservations.remainder import Remainder, remainder_of
+from colo_scheduler.reservations.reservation import BookChange, HoldChanged
 from tests.support.reservation_story import a_claimant, a_place, a_placement, a_spec, an_owner
 
 NAMES = ("r1", "r2", "r3")

@@ -13,9 +13,9 @@ from colo_common.events.requests import CreateReservation, DeleteReservation
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import EndCause
 from colo_common.model.reservation import AllocatePolicy
-from colo_scheduler.ledger import NodeReserve, Reservation
-from colo_scheduler.reservation.held_place import attempt_of, name_of
-from colo_scheduler.reservation.lifecycle import Phase
+from colo_scheduler.ledger.port import NodeReserve, Reservation
+from colo_scheduler.reservations.lifecycle import Phase
+from colo_scheduler.reservations.reservation import attempt_of, name_of
 from tests.support.builders import GIB, a_node, a_placement
 from tests.support.reserve_story import ReservingBench, a_claim, a_reservation
 from tests.support.scheduler_story import an_allocatable, now, topology_of

@@ -14,15 +14,15 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Placement, ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
-from colo_scheduler.cluster import View
-from colo_scheduler.fit import Fit
-from colo_scheduler.held_levels import LEVELS_MOST, HeldLevels, Importance
-from colo_scheduler.ledger import Attempt
-from colo_scheduler.pool import pool_of
-from colo_scheduler.preempt import Victims, VictimSearch, importance, take_place_of, victims_on
-from colo_scheduler.request import RequestClass, class_of
-from colo_scheduler.search import look_closely, needs_search
-from colo_scheduler.stack import run_filters
+from colo_scheduler.cluster.cluster import View
+from colo_scheduler.cluster.pool import pool_of
+from colo_scheduler.cluster.preemptible_index import LEVELS_MOST, HeldLevels, Importance
+from colo_scheduler.ledger.port import Attempt
+from colo_scheduler.placement.fit import Fit
+from colo_scheduler.placement.search import look_closely, needs_search
+from colo_scheduler.placement.stack import run_filters
+from colo_scheduler.preemption.search import Victims, VictimSearch, importance, take_place_of, victims_on
+from colo_scheduler.requests.request_class import RequestClass, class_of
 from tests.props.test_place_props import RULES, Machine, a_machine, batch, online
 from tests.support.builders import GIB, a_node
 from tests.support.scheduler_story import Bench, a_want, an_allocatable

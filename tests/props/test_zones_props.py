@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colo_scheduler.zones import (
+from colo_scheduler.numa.zones import (
     CPU_MAX_MCPU,
     MEMORY_MAX_BYTES,
     NO_SOCKET,

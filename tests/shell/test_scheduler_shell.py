@@ -30,14 +30,14 @@ from colo_common.runtime.ask import ask
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.stamp import Stamp
 from colo_common.runtime.telemetry import Telemetry
-from colo_scheduler.heard import StartedKnown
-from colo_scheduler.ledger import Attempt, NodeAnswer, NodeReserve, NodeRow, Released
-from colo_scheduler.ledger_memory import MemoryLedger
+from colo_scheduler.commit.starts import PART, Starts
+from colo_scheduler.events import StartedKnown
+from colo_scheduler.ledger.memory import MemoryLedger
+from colo_scheduler.ledger.port import Attempt, NodeAnswer, NodeReserve, NodeRow, Released
+from colo_scheduler.ledger.shards import Fence
 from colo_scheduler.main import scheduler_service
 from colo_scheduler.policy import Policy
-from colo_scheduler.reservation_rows import LoadReservations, ReservationsLoaded
-from colo_scheduler.shards import Fence
-from colo_scheduler.starts import PART, Starts
+from colo_scheduler.reservations.rows import LoadReservations, ReservationsLoaded
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import a_want, an_allocatable
 from tests.support.vloop import VirtualClock, run_virtual

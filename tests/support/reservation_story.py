@@ -8,9 +8,9 @@ from colo_common.model.placement import Placement, ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reservation import ControllerTerm, OwnerTerm, ReservationSpec
 from colo_common.model.workload import ResourceRequest, RunSpec
-from colo_scheduler.reservation.book import ReservationBook
-from colo_scheduler.reservation.held_place import HoldChanged
-from colo_scheduler.reservation.owners import Claimant, Controller
+from colo_scheduler.reservations.book import ReservationBook
+from colo_scheduler.reservations.owners import Claimant, Controller
+from colo_scheduler.reservations.reservation import HoldChanged
 
 GIB = 1 << 30
 FOR_WEB = (OwnerTerm(controller=ControllerTerm(name="web")),)

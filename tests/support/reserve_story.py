@@ -29,8 +29,8 @@ from colo_common.model.reservation import (
 )
 from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.ledger import LedgerLoaded, LedgerRows
-from colo_scheduler.reservation_rows import (
+from colo_scheduler.ledger.port import LedgerLoaded, LedgerRows
+from colo_scheduler.reservations.rows import (
     KIND,
     AskJobs,
     JobsOver,
@@ -40,8 +40,8 @@ from colo_scheduler.reservation_rows import (
     decode_row,
 )
 from tests.support.builders import GIB
+from tests.support.scheduler_explained import shares, told
 from tests.support.scheduler_story import COMMAND, Bench, Story, a_want, now
-from tests.support.scheduler_told import shares, told
 from tests.support.scripts import Args
 
 WAKES_MAX = 200

@@ -22,7 +22,7 @@ from colo_common.adapters.stream_memory import matches
 from colo_common.events.fact import Fact
 from colo_common.events.registry import STREAMS
 from colo_common.events.wire import decode
-from colo_scheduler.ledger_redis import RedisLedger
+from colo_scheduler.ledger.redis import RedisLedger
 from tests.support.servers import nats_server, redis_server
 from tests.support.waiting import eventually
 

@@ -31,9 +31,11 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.topology import Device, NodeTopology
 from colo_common.model.workload import ResourceRequest, RunSpec
+from colo_scheduler.cluster.pool import PoolName
 from colo_scheduler.core import AskPending, SchedulerCore
-from colo_scheduler.heard import AskStarted, StartedKnown
-from colo_scheduler.ledger import (
+from colo_scheduler.events import AskStarted, StartedKnown
+from colo_scheduler.ledger.memory import MemoryLedger
+from colo_scheduler.ledger.port import (
     Attempt,
     CommitLedger,
     ConfirmHolds,
@@ -50,11 +52,9 @@ from colo_scheduler.ledger import (
     ReleaseHolds,
     Reservation,
 )
-from colo_scheduler.ledger_memory import MemoryLedger
 from colo_scheduler.policy import Policy
-from colo_scheduler.pool import PoolName
 from tests.support.builders import GIB, a_node, a_placement, a_topology
-from tests.support.scheduler_told import explained, shares, size, told
+from tests.support.scheduler_explained import explained, shares, size, told
 from tests.support.scripts import Args, ScriptFailed
 
 T = TypeVar("T")

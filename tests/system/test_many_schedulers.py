@@ -11,8 +11,8 @@ import pytest
 from redis.asyncio import Redis
 
 from colo_common.adapters.redis_client import redis_client
-from colo_scheduler.ledger import NodeRow
-from colo_scheduler.ledger_redis import RedisLedger
+from colo_scheduler.ledger.port import NodeRow
+from colo_scheduler.ledger.redis import RedisLedger
 from tests.bench.bench_end_to_end import Load
 from tests.bench.fleet import Cluster, running_cluster
 from tests.bench.stand_in import Allocatable, FleetCore, Order, Ordered

@@ -22,7 +22,7 @@ from colo_common.model.reasons import Reason
 from colo_evictor.policy import Policy as EvictorPolicy
 from colo_executor.suppress import bounds_mcpu
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.ledger import NodeAnswer
+from colo_scheduler.ledger.port import NodeAnswer
 from colo_sim.online_rules import check_online
 from colo_sim.world_ledger import WorldLedger
 from colo_sim.world_node import ExecutorRole, Node

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from colo_common.ports import PortError, Unavailable
-from colo_scheduler.ledger import Attempt, NodeAnswer, NodeReserve, NodeRow, Released
-from colo_scheduler.ledger_memory import MemoryLedger
-from colo_scheduler.shards import Fence
+from colo_scheduler.ledger.memory import MemoryLedger
+from colo_scheduler.ledger.port import Attempt, NodeAnswer, NodeReserve, NodeRow, Released
+from colo_scheduler.ledger.shards import Fence
 from colo_sim.agenda import at_once
 from colo_sim.world_bus import WorldBus
 

@@ -18,8 +18,8 @@ from colo_common.ports import Unavailable
 from colo_common.runtime.core import Core, Hearing
 from colo_scheduler import policy as scheduler_policy
 from colo_scheduler.core import AskPending, SchedulerCore
-from colo_scheduler.heard import AskStarted, StartedKnown
-from colo_scheduler.ledger import (
+from colo_scheduler.events import AskStarted, StartedKnown
+from colo_scheduler.ledger.port import (
     CALL_MAX,
     Attempt,
     CommitLedger,
@@ -35,7 +35,7 @@ from colo_scheduler.ledger import (
     RefreshLedger,
     ReleaseHolds,
 )
-from colo_scheduler.shards import Fence, ShardsHeld
+from colo_scheduler.ledger.shards import Fence, ShardsHeld
 from colo_scheduler.shell import HEARS, HEARS_SHARED
 from colo_sim.agenda import Signal, Until, Work
 from colo_sim.world_ledger import WorldLedger

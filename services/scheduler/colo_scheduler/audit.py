@@ -10,16 +10,16 @@ from typing import Final
 from colo_common.model.audit import Audit
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import ZoneShare
-from colo_scheduler.attempts import Held
-from colo_scheduler.cluster import Cluster
-from colo_scheduler.commit import importance_of_work
-from colo_scheduler.held_levels import Importance
-from colo_scheduler.ledger import Attempt
-from colo_scheduler.pool import PoolName, pool_of
-from colo_scheduler.queue import WantQueue
-from colo_scheduler.reservation.held_place import attempt_of
-from colo_scheduler.reservation.lifecycle import Phase
-from colo_scheduler.reserve import Reserve
+from colo_scheduler.cluster.cluster import Cluster
+from colo_scheduler.cluster.pool import PoolName, pool_of
+from colo_scheduler.cluster.preemptible_index import Importance
+from colo_scheduler.commit.commit import importance_of_work
+from colo_scheduler.commit.held import Held
+from colo_scheduler.ledger.port import Attempt
+from colo_scheduler.requests.queue import WantQueue
+from colo_scheduler.reservations.controller import Reserve
+from colo_scheduler.reservations.lifecycle import Phase
+from colo_scheduler.reservations.reservation import attempt_of
 
 __all__ = ["CHECKED_AT_ONCE", "StateAudit"]
 

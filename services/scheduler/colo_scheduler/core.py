@@ -23,20 +23,20 @@ from colo_common.events.requests import (
 )
 from colo_common.events.reservation import ReservationChanged
 from colo_common.model.freshness import FORGET_NODE_MS
-from colo_scheduler.asking import Asking
-from colo_scheduler.attempts import Over
 from colo_scheduler.audit import StateAudit
-from colo_scheduler.cluster import Cluster, View
-from colo_scheduler.commit import Commits, load_rows
-from colo_scheduler.decide import ClassDecision, Stages, Unwatched
-from colo_scheduler.denied import Denied, as_answered
+from colo_scheduler.cluster.cluster import Cluster, View
+from colo_scheduler.cluster.signals import Merits
+from colo_scheduler.commit.commit import Commits, load_rows
+from colo_scheduler.commit.evictions import EvictionsHeard
+from colo_scheduler.commit.forgetting import Forgetting
+from colo_scheduler.commit.held import Over
+from colo_scheduler.commit.holds_listing import HoldsAsked
+from colo_scheduler.commit.ledger_retry import Denied, as_answered
+from colo_scheduler.commit.recoveries import Recovery
+from colo_scheduler.commit.relist import Asking
 from colo_scheduler.eligibility.colocation import ruled
-from colo_scheduler.evictions_heard import EvictionsHeard
-from colo_scheduler.explain import Report, full_report
-from colo_scheduler.forgetting import Forgetting
-from colo_scheduler.heard import AskPending, Event, LedgerEvent, StartedKnown
-from colo_scheduler.holds_asked import HoldsAsked
-from colo_scheduler.ledger import (
+from colo_scheduler.events import AskPending, Event, LedgerEvent, StartedKnown
+from colo_scheduler.ledger.port import (
     CALL_MAX,
     Attempt,
     CommitLedger,
@@ -52,25 +52,25 @@ from colo_scheduler.ledger import (
     RefreshLedger,
     ReleaseHolds,
 )
-from colo_scheduler.merits import Merits
-from colo_scheduler.plan import Ground
-from colo_scheduler.plans import Plans
+from colo_scheduler.ledger.shards import Shards, ShardsHeld
+from colo_scheduler.placement.decide import ClassDecision, Stages, Unwatched
+from colo_scheduler.placement.explain import Report, full_report
+from colo_scheduler.placement.records import Records
+from colo_scheduler.placement.search import SEARCH_COST, needs_search
+from colo_scheduler.placement.turn import decide_turn
+from colo_scheduler.placement.wake import wake_by_capacity
+from colo_scheduler.planning.plan import Ground
+from colo_scheduler.planning.plans import Plans
 from colo_scheduler.policy import Policy
-from colo_scheduler.proposals import Proposals
-from colo_scheduler.queue import WantQueue
-from colo_scheduler.records import Records
-from colo_scheduler.recoveries import Recovery
-from colo_scheduler.request import RequestClass
-from colo_scheduler.reservation.held_place import name_of
-from colo_scheduler.reservation_answers import answer, is_question
-from colo_scheduler.reservation_rows import JobsOver, ReservationsLoaded
-from colo_scheduler.reserve import Reserve
-from colo_scheduler.reserve_state import ReserveState
-from colo_scheduler.search import SEARCH_COST, needs_search
-from colo_scheduler.shards import Shards, ShardsHeld
-from colo_scheduler.turn import decide_turn
-from colo_scheduler.waking import wake_by_capacity
-from colo_scheduler.want_rules import BadWant, letters_of, sorted_out
+from colo_scheduler.preemption.proposals import Proposals
+from colo_scheduler.requests.queue import WantQueue
+from colo_scheduler.requests.request_class import RequestClass
+from colo_scheduler.requests.validation import BadWant, letters_of, sorted_out
+from colo_scheduler.reservations.api import answer, is_question
+from colo_scheduler.reservations.controller import Reserve
+from colo_scheduler.reservations.reservation import name_of
+from colo_scheduler.reservations.rows import JobsOver, ReservationsLoaded
+from colo_scheduler.reservations.state import ReserveState
 
 __all__ = ["AskPending", "Event", "SchedulerCore"]
 

@@ -16,12 +16,12 @@ from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.process import Process, run
 from colo_common.runtime.service import Service
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.ledger import Ledger
+from colo_scheduler.ledger.port import Ledger
 from colo_scheduler.policy import Policy
-from colo_scheduler.reservation_answers import QUESTIONS
+from colo_scheduler.reservations.api import QUESTIONS
 from colo_scheduler.settings import LEASE_TTL_MS, Settings
 from colo_scheduler.shell import HEARS, HEARS_SHARED, SchedulerShell
-from colo_scheduler.stages import StageTimes
+from colo_scheduler.tracing import StageTimes
 
 __all__ = ["NAME", "build", "collect_rarely", "main", "scheduler_service"]
 
@@ -86,7 +86,7 @@ def scheduler_service(
 
 async def build(process: Process, settings: Settings) -> None:
     """Add the scheduler to a process."""
-    from colo_scheduler.ledger_redis import RedisLedger
+    from colo_scheduler.ledger.redis import RedisLedger
 
     service, shell = scheduler_service(
         settings.policy,

@@ -3,13 +3,13 @@
 from msgspec import Struct, field
 
 from colo_common.model.invalid import InvalidInput
+from colo_scheduler.cluster.signals import MeritRules
+from colo_scheduler.cluster.unmanaged import PROD_ROOM_PCT
 from colo_scheduler.eligibility.colocation import ColocationRule, check_rules
-from colo_scheduler.foreign import PROD_ROOM_PCT
 from colo_scheduler.load.dynamic_rules import DynamicRules
 from colo_scheduler.load.rules import LoadRules
-from colo_scheduler.merits import MeritRules
-from colo_scheduler.queue import Backoff
-from colo_scheduler.request import RequestClass
+from colo_scheduler.requests.queue import Backoff
+from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.scorers.recent_eviction import EvictionPenaltyPolicy
 from colo_scheduler.scorers.weights import ScorerWeights
 

@@ -6,8 +6,8 @@ from msgspec import Struct, field
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.runtime.settings import Common
+from colo_scheduler.ledger.shards import check_shards
 from colo_scheduler.policy import Policy, check_policy
-from colo_scheduler.shards import check_shards
 
 __all__ = ["LEASE_TTL_MS", "Settings"]
 

@@ -24,9 +24,11 @@ from colo_common.runtime.backoff import Backoff
 from colo_common.runtime.core import Hearing
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.patience import Patience
+from colo_scheduler.commit.pending import Pending
+from colo_scheduler.commit.starts import Starts
 from colo_scheduler.core import AskPending, SchedulerCore
-from colo_scheduler.heard import AskStarted
-from colo_scheduler.ledger import (
+from colo_scheduler.events import AskStarted
+from colo_scheduler.ledger.port import (
     CALL_MAX,
     CommitLedger,
     ConfirmHolds,
@@ -43,12 +45,10 @@ from colo_scheduler.ledger import (
     RefreshLedger,
     ReleaseHolds,
 )
-from colo_scheduler.pending import Pending
-from colo_scheduler.reservation_rows import AskJobs, JobsOver, LoadReservations
-from colo_scheduler.reservations_kept import jobs_over, load_reservations
-from colo_scheduler.shards import Fence, ShardsHeld
-from colo_scheduler.stages import StageTimes
-from colo_scheduler.starts import Starts
+from colo_scheduler.ledger.shards import Fence, ShardsHeld
+from colo_scheduler.reservations.rows import AskJobs, JobsOver, LoadReservations
+from colo_scheduler.reservations.store import jobs_over, load_reservations
+from colo_scheduler.tracing import StageTimes
 
 __all__ = ["HEARS", "HEARS_SHARED", "SchedulerShell"]
 

@@ -26,17 +26,17 @@ from colo_executor.group_identity import (
     identity_rule,
 )
 from colo_scheduler.cpus.assignment import take_sockets_first
-from colo_scheduler.cpus.pools import CpuHold, SharedPool, compute_pools, union, without
-from colo_scheduler.cpus.topology import CpuRow, CpuTopology
-from colo_scheduler.qos.admission import refusals
-from colo_scheduler.qos.effective import effective, effective_of_pod, labelled_band, labelled_qos
-from colo_scheduler.qos.node_reservation import (
+from colo_scheduler.cpus.node_reservation import (
     NodeReservation,
     divide_by_zones,
     reserved_cpus,
     system_cpus,
     zones_less_reserved,
 )
+from colo_scheduler.cpus.pools import CpuHold, SharedPool, compute_pools, union, without
+from colo_scheduler.cpus.topology import CpuRow, CpuTopology
+from colo_scheduler.qos.admission import refusals
+from colo_scheduler.qos.effective import effective, effective_of_pod, labelled_band, labelled_qos
 from colo_scheduler.qos.pod import QOS_LABEL, Amounts, Container, KubernetesQos, Pod, kubernetes_qos
 from tests.parity.table import JsonObject, table_of_kinds
 

@@ -10,9 +10,9 @@ from colo_scheduler.cpus.accumulate import Wish
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
 from colo_scheduler.cpus.exclusive import HeldCpus
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
-from colo_scheduler.reservation.accounting import Account, Use, books_of
-from colo_scheduler.reservation.expiry import is_over, next_sync_ms
-from colo_scheduler.reservation.fit import (
+from colo_scheduler.reservations.accounting import Account, Use, books_of
+from colo_scheduler.reservations.expiry import is_over, next_sync_ms
+from colo_scheduler.reservations.fit import (
     Ignored,
     NodeRoom,
     Offer,
@@ -21,9 +21,9 @@ from colo_scheduler.reservation.fit import (
     refusal_of,
     restricted_names,
 )
-from colo_scheduler.reservation.held_cpus import choose_reserved_cpus
-from colo_scheduler.reservation.nominate import node_scores, nominate, normalize, order_of, score
-from colo_scheduler.reservation.owners import Claimant, Controller, is_exact_match, is_owner
+from colo_scheduler.reservations.held_cpus import choose_reserved_cpus
+from colo_scheduler.reservations.nominate import node_scores, nominate, normalize, order_of, score
+from colo_scheduler.reservations.owners import Claimant, Controller, is_exact_match, is_owner
 from tests.parity.table import JsonObject, table_of_kinds
 
 _POLICIES = {

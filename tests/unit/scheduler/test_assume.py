@@ -3,10 +3,18 @@
 from colo_common.events.effects import Effect, Publish, Wake
 from colo_common.events.job import ReplicasWanted
 from colo_common.events.placement import ApplyPlacements, PlacementsDecided
-from colo_scheduler.announce import order
-from colo_scheduler.attempts import Held
+from colo_scheduler.commit.held import Held
+from colo_scheduler.commit.publish import order
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.ledger import CommitLedger, LedgerAnswered, LedgerLoaded, LedgerRows, LoadRows, NodeAnswer, NodeRow
+from colo_scheduler.ledger.port import (
+    CommitLedger,
+    LedgerAnswered,
+    LedgerLoaded,
+    LedgerRows,
+    LoadRows,
+    NodeAnswer,
+    NodeRow,
+)
 from tests.support.builders import GIB, a_node, a_placement
 from tests.support.scheduler_story import a_want, an_allocatable
 

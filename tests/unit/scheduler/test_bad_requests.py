@@ -29,7 +29,7 @@ from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_common.model.workload import ResourceRequest
-from colo_scheduler.ledger import LedgerRows, NodeReserve, Reservation
+from colo_scheduler.ledger.port import LedgerRows, NodeReserve, Reservation
 from tests.support.builders import GIB, a_node, a_placement, a_topology
 from tests.support.scheduler_story import Bench, a_want, an_allocatable, gpus, now
 from tests.unit.scheduler.test_places import BAD as BAD_NODES

@@ -18,11 +18,11 @@ from colo_common.model.workload import ResourceRequest
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.policy import Policy as OvercommitPolicy
 from colo_scheduler.core import AskPending, SchedulerCore
-from colo_scheduler.explain import Report
-from colo_scheduler.ledger import RESERVATIONS_MAX, CommitLedger, LedgerLoaded
+from colo_scheduler.ledger.port import RESERVATIONS_MAX, CommitLedger, LedgerLoaded
+from colo_scheduler.placement.explain import Report
+from colo_scheduler.placement.records import Decisions, Spoken
 from colo_scheduler.policy import Policy
-from colo_scheduler.records import Decisions, Spoken
-from colo_scheduler.request import class_of
+from colo_scheduler.requests.request_class import class_of
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import Bench, a_want, an_allocatable
 

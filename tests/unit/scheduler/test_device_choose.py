@@ -18,14 +18,14 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import DeviceShare
 from colo_common.model.reasons import Reason
 from colo_common.model.topology import Device, DevicePartition
-from colo_scheduler.device.choose import DeviceChoice, DeviceLocality, choose_devices
-from colo_scheduler.device.hints import BEST_SCORE, DeviceHint, device_hints
-from colo_scheduler.device.inventory import DeviceInventory
-from colo_scheduler.device.kind import NoDevices
-from colo_scheduler.device.layout import DeviceAsk, DeviceLayout, never_holds
-from colo_scheduler.device.need import need_of
-from colo_scheduler.device.partition import GpuPartitions, choose_partition, partitions_of, partitions_of_model
-from colo_scheduler.device.scores import device_score, node_score
+from colo_scheduler.devices.choose import DeviceChoice, DeviceLocality, choose_devices
+from colo_scheduler.devices.hints import BEST_SCORE, DeviceHint, device_hints
+from colo_scheduler.devices.inventory import DeviceInventory
+from colo_scheduler.devices.kind import NoDevices
+from colo_scheduler.devices.layout import DeviceAsk, DeviceLayout, never_holds
+from colo_scheduler.devices.need import need_of
+from colo_scheduler.devices.partition import GpuPartitions, choose_partition, partitions_of, partitions_of_model
+from colo_scheduler.devices.scores import device_score, node_score
 
 GIB = 1 << 30
 MEMORY = 16 * GIB

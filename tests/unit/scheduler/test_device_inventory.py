@@ -7,7 +7,7 @@ import pytest
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import DeviceShare
 from colo_common.model.topology import Device
-from colo_scheduler.device.inventory import DeviceInventory
+from colo_scheduler.devices.inventory import DeviceInventory
 
 GIB = 1 << 30
 A, B = ("web/task/0", 1), ("web/task/1", 1)

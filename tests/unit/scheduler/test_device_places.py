@@ -30,10 +30,10 @@ from colo_common.model.reasons import Reason
 from colo_common.model.shortage import shortage_text
 from colo_common.model.topology import Device, DevicePartition, NodeTopology
 from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
-from colo_scheduler.device.inventory import DeviceInventory
-from colo_scheduler.device.node_scores import DeviceScores
-from colo_scheduler.device.scores import node_score
-from colo_scheduler.facts import NodeFacts
+from colo_scheduler.cluster.facts import NodeFacts
+from colo_scheduler.devices.inventory import DeviceInventory
+from colo_scheduler.devices.node_scores import DeviceScores
+from colo_scheduler.devices.scores import node_score
 from colo_scheduler.policy import Policy
 from colo_scheduler.scorers.weights import ScorerWeights
 from tests.support.builders import GIB, a_node, a_topology

@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colo_scheduler.facts import NodeFacts
-from colo_scheduler.filters import Shape
-from colo_scheduler.shapes import PASSES, Shapes
+from colo_scheduler.cluster.facts import NodeFacts
+from colo_scheduler.placement.filters import Shape
+from colo_scheduler.placement.static_filter_cache import PASSES, Shapes
 
 EITHER = Shape(has_command=True, has_work=True)
 

@@ -6,9 +6,9 @@ from colo_common.events.job import ReplicaWant
 from colo_common.model.freshness import Freshness
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import SENTENCES, Reason
-from colo_scheduler.cluster import Cluster
-from colo_scheduler.request import class_of
-from colo_scheduler.stack import ORDER, run_filters
+from colo_scheduler.cluster.cluster import Cluster
+from colo_scheduler.placement.stack import ORDER, run_filters
+from colo_scheduler.requests.request_class import class_of
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import COMMAND, EITHER, WORK, a_want, an_allocatable
 

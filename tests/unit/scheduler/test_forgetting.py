@@ -9,8 +9,8 @@ from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
 from colo_scheduler.eligibility.selector import LabelColumns, Selector
-from colo_scheduler.ledger import LedgerRows, NodeReserve, Reservation
-from colo_scheduler.ledger_memory import MemoryLedger
+from colo_scheduler.ledger.memory import MemoryLedger
+from colo_scheduler.ledger.port import LedgerRows, NodeReserve, Reservation
 from colo_scheduler.policy import Policy
 from tests.support.builders import GIB, a_node, a_placement
 from tests.support.scheduler_story import Bench, a_want, an_allocatable, now

@@ -4,8 +4,8 @@ from colo_common.events.effects import Effect, Publish, Wake
 from colo_common.events.job import ReplicasWanted
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.ledger import CommitLedger, LedgerAnswered, LedgerLoaded, LedgerRefused, LedgerRows, LoadRows
-from colo_scheduler.ledger_memory import MemoryLedger
+from colo_scheduler.ledger.memory import MemoryLedger
+from colo_scheduler.ledger.port import CommitLedger, LedgerAnswered, LedgerLoaded, LedgerRefused, LedgerRows, LoadRows
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import a_want, an_allocatable, now
 

@@ -20,10 +20,10 @@ from colo_scheduler.load.rules import LoadRules
 from colo_scheduler.policy import Policy
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import a_want, an_allocatable, gpus
-from tests.unit.scheduler.test_merits import a_bench as loaded_bench
-from tests.unit.scheduler.test_merits import a_load, online, place
 from tests.unit.scheduler.test_node_choice import rejection, used
 from tests.unit.scheduler.test_places import BE, LS, LSE, LSR, a_bench, placed, refused
+from tests.unit.scheduler.test_signals import a_bench as loaded_bench
+from tests.unit.scheduler.test_signals import a_load, online, place
 
 PAGE = 2 << 20
 ALIGNED = NumaPolicy.SINGLE_NUMA_NODE

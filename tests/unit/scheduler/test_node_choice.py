@@ -24,7 +24,7 @@ from colo_scheduler.policy import Policy, check_policy
 from colo_scheduler.scorers.weights import Scorer, ScorerWeights
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import Bench, a_want, an_allocatable
-from tests.unit.scheduler.test_merits import a_bench, a_load, online, place, told
+from tests.unit.scheduler.test_signals import a_bench, a_load, online, place, told
 
 CPUS = 16_000
 MEMORY = 64 * GIB

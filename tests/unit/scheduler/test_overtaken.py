@@ -10,8 +10,9 @@ from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
 from colo_common.events.placement import ApplyPlacements, NodeRelease, PlacementsDecided, PlacementsReleased
 from colo_common.model.reasons import Reason
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.heard import StartedKnown
-from colo_scheduler.ledger import (
+from colo_scheduler.events import StartedKnown
+from colo_scheduler.ledger.memory import MemoryLedger
+from colo_scheduler.ledger.port import (
     CommitLedger,
     HoldsReleased,
     LedgerAnswered,
@@ -26,8 +27,7 @@ from colo_scheduler.ledger import (
     Reservation,
     ReservationRefused,
 )
-from colo_scheduler.ledger_memory import MemoryLedger
-from colo_scheduler.shards import ShardsHeld
+from colo_scheduler.ledger.shards import ShardsHeld
 from tests.support.builders import GIB, a_node, a_placement, a_topology
 from tests.support.scheduler_story import a_want, an_allocatable, now
 

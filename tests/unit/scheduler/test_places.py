@@ -29,15 +29,15 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_common.model.topology import Cpu, NodeTopology, Zone
 from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
-from colo_scheduler import search
+from colo_scheduler.cluster.pool import PoolName
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.explain import Report
-from colo_scheduler.ledger import Ledger, LedgerRows, NodeReserve, NodeRow, Reservation
-from colo_scheduler.pool import PoolName
-from colo_scheduler.search import look_closely
+from colo_scheduler.ledger.port import Ledger, LedgerRows, NodeReserve, NodeRow, Reservation
+from colo_scheduler.placement import search
+from colo_scheduler.placement.explain import Report
+from colo_scheduler.placement.search import look_closely
 from tests.support.builders import GIB, a_node, a_placement, a_topology
+from tests.support.scheduler_explained import sentence
 from tests.support.scheduler_story import EITHER, Bench, a_want, an_allocatable, answer_in, gpus, now
-from tests.support.scheduler_told import sentence
 
 LSE, LSR, LS, BE = QosClass.LSE, QosClass.LSR, QosClass.LS, QosClass.BE
 PAGE = 2 << 20

@@ -17,8 +17,8 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.plan import STEP_REPLICAS
-from colo_scheduler.plans import PLANS_MOST
+from colo_scheduler.planning.plan import STEP_REPLICAS
+from colo_scheduler.planning.plans import PLANS_MOST
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import EITHER, Bench, a_want, an_allocatable
 

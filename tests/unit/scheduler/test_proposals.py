@@ -11,7 +11,7 @@ from colo_common.model.constraints import Constraints, DeviceRequest
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
-from colo_scheduler.pool import PoolName
+from colo_scheduler.cluster.pool import PoolName
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import Bench, a_want, an_allocatable, gpus
 

@@ -7,7 +7,7 @@ import pytest
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy
-from colo_scheduler.qos.bind import (
+from colo_scheduler.cpus.qos_binding import (
     AskedPolicy,
     Binding,
     NodeBindPolicy,

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.topology import uniform_topology
-from colo_scheduler.cpus.pools import union
-from colo_scheduler.cpus.topology import CpuTopology
-from colo_scheduler.qos.cpu_policy import (
+from colo_scheduler.cpus.cpu_policy import (
     CpuPolicy,
     PolicyHold,
     choose_fixed,
 )
+from colo_scheduler.cpus.pools import union
+from colo_scheduler.cpus.topology import CpuTopology
 
 MACHINE = CpuTopology.from_node(
     uniform_topology(sockets=1, zones_per_socket=2, cpus_per_zone=8, memory_bytes_per_zone=1)

@@ -16,9 +16,9 @@ from colo_scheduler.cpus.accumulate import Wish, take_cpus
 from colo_scheduler.cpus.binding import BindPolicy
 from colo_scheduler.cpus.exclusive import HeldCpus, sum_holders
 from colo_scheduler.cpus.pools import CpuHold, Pools, check_holds, compute_pools, union
+from colo_scheduler.cpus.qos_binding import AskedPolicy, ResourceSpec, bind
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from colo_scheduler.qos.admission import refusals
-from colo_scheduler.qos.bind import AskedPolicy, ResourceSpec, bind
 from colo_scheduler.qos.effective import effective_of_pod
 from colo_scheduler.qos.pod import PRIORITY_CLASS_LABEL, QOS_LABEL, Amounts, Container, Pod
 

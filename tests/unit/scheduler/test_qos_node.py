@@ -13,14 +13,14 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import QosClass
 from colo_common.model.topology import uniform_topology
-from colo_scheduler.cpus.topology import CpuTopology
-from colo_scheduler.qos.node_reservation import (
+from colo_scheduler.cpus.node_reservation import (
     NodeReservation,
     divide_by_zones,
     reserved_cpus,
     system_cpus,
     zones_less_reserved,
 )
+from colo_scheduler.cpus.topology import CpuTopology
 
 MACHINE = CpuTopology.from_node(
     uniform_topology(sockets=2, zones_per_socket=1, cpus_per_zone=4, memory_bytes_per_zone=1)

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colo_common.events.job import ReplicaWant
-from colo_scheduler.queue import Backoff, WantQueue
-from colo_scheduler.request import class_of
+from colo_scheduler.requests.queue import Backoff, WantQueue
+from colo_scheduler.requests.request_class import class_of
 from tests.support.scheduler_story import a_want
 
 

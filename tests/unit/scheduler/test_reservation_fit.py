@@ -12,8 +12,8 @@ from colo_scheduler.cpus.accumulate import Wish
 from colo_scheduler.cpus.binding import NOT_ENOUGH, BindPolicy, NoCpus, NumaStrategy
 from colo_scheduler.cpus.exclusive import HeldCpus
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
-from colo_scheduler.reservation.accounting import Account, Use, books_of
-from colo_scheduler.reservation.fit import (
+from colo_scheduler.reservations.accounting import Account, Use, books_of
+from colo_scheduler.reservations.fit import (
     NOTHING_MATCHES,
     NOTHING_MEETS,
     NodeRoom,
@@ -23,8 +23,8 @@ from colo_scheduler.reservation.fit import (
     policies_conflict,
     refusal_of,
 )
-from colo_scheduler.reservation.held_cpus import choose_reserved_cpus, cpus_left
-from colo_scheduler.reservation.nominate import (
+from colo_scheduler.reservations.held_cpus import choose_reserved_cpus, cpus_left
+from colo_scheduler.reservations.nominate import (
     first_by_order,
     node_scores,
     nominate,
@@ -32,7 +32,7 @@ from colo_scheduler.reservation.nominate import (
     order_of,
     pre_allocation_score,
 )
-from colo_scheduler.reservation.owners import is_exact_match, is_owner
+from colo_scheduler.reservations.owners import is_exact_match, is_owner
 from tests.support.reservation_story import a_claimant
 
 ROOM = NodeRoom(allocatable={"cpu": 10_000, "pods": 10}, requested={"cpu": 8_000})

@@ -12,9 +12,9 @@ from colo_common.model.job_rules import LIMITS
 from colo_common.model.placement import ZoneShare
 from colo_common.model.reasons import Reason
 from colo_common.model.reservation import TTL_MOST_MS, AllocatePolicy, ControllerTerm, LabelRule, ObjectTerm, OwnerTerm
-from colo_scheduler.reservation.book import ReservationBook
-from colo_scheduler.reservation.owner_room import room_for_owner
-from colo_scheduler.reservation.owners import claimant_of
+from colo_scheduler.reservations.book import ReservationBook
+from colo_scheduler.reservations.owner_room import room_for_owner
+from colo_scheduler.reservations.owners import claimant_of
 from tests.support.reservation_story import GIB, a_book, a_claimant, a_place, a_spec, an_owner
 
 

@@ -6,9 +6,9 @@ import msgspec
 
 from colo_common.model.constraints import Taint
 from colo_common.model.reservation import AllocatePolicy, LabelRule, ObjectTerm, OwnerTerm
-from colo_scheduler.reservation.book import ReservationBook
-from colo_scheduler.reservation.held_place import Reservation
-from colo_scheduler.reservation.lifecycle import Phase
+from colo_scheduler.reservations.book import ReservationBook
+from colo_scheduler.reservations.lifecycle import Phase
+from colo_scheduler.reservations.reservation import Reservation
 from tests.support.reservation_story import a_book, a_claimant, a_hold, a_place, a_placement, a_spec, an_owner
 
 

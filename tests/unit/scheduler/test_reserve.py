@@ -25,8 +25,8 @@ from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.reservation import AllocatePolicy, ObjectTerm, OwnerTerm
 from colo_common.model.shortage import shortage_text
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.heard import StartedKnown
-from colo_scheduler.ledger import NodeReserve, Reservation
+from colo_scheduler.events import StartedKnown
+from colo_scheduler.ledger.port import NodeReserve, Reservation
 from colo_scheduler.policy import Policy
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.reserve_story import ReservingBench, a_claim, a_reservation

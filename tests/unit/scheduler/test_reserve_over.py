@@ -14,8 +14,8 @@ from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reservation import AllocatePolicy, LabelRule, OwnerTerm
 from colo_common.model.reservation_file import reservation_from_mapping
-from colo_scheduler.ledger import LedgerRows, NodeReserve, Reservation
-from colo_scheduler.reservation.lifecycle import Phase
+from colo_scheduler.ledger.port import LedgerRows, NodeReserve, Reservation
+from colo_scheduler.reservations.lifecycle import Phase
 from tests.support.builders import GIB, a_node, a_placement, a_topology
 from tests.support.reserve_story import ReservingBench, a_claim
 from tests.support.scheduler_story import an_allocatable, now

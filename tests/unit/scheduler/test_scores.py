@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from colo_common.events.placement import NodeScore
+from colo_scheduler.placement.scores import most_free, most_free_of_rows
+from colo_scheduler.placement.stack import scoring_of, sort_keys
 from colo_scheduler.policy import Policy
 from colo_scheduler.scorers.weights import WEIGHT_MAX, Scorer, ScorerWeights
-from colo_scheduler.scores import most_free, most_free_of_rows
-from colo_scheduler.stack import scoring_of, sort_keys
 
 
 def weighted(cost: int, free: int, weights: ScorerWeights) -> int:

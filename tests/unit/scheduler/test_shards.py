@@ -10,8 +10,8 @@ from colo_common.events.requests import PendingReply
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
 from colo_scheduler.core import AskPending, SchedulerCore
-from colo_scheduler.heard import AskStarted, StartedKnown
-from colo_scheduler.ledger import (
+from colo_scheduler.events import AskStarted, StartedKnown
+from colo_scheduler.ledger.port import (
     CommitLedger,
     LedgerAnswered,
     LedgerLoaded,
@@ -23,8 +23,8 @@ from colo_scheduler.ledger import (
     Reservation,
     ReservationRefused,
 )
+from colo_scheduler.ledger.shards import Shards, ShardsHeld, fair_share, shard_of
 from colo_scheduler.policy import Policy
-from colo_scheduler.shards import Shards, ShardsHeld, fair_share, shard_of
 from tests.support.builders import GIB, a_node, a_placement
 from tests.support.scheduler_story import a_want, an_allocatable
 

@@ -7,10 +7,10 @@ from colo_common.events.job import ReplicasWanted
 from colo_common.events.requests import CreateReservation
 from colo_common.model.reasons import Reason
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.ledger import CommitLedger, LedgerAnswered, LedgerLoaded, NodeAnswer, ReservationRefused
-from colo_scheduler.reservation.held_place import Reservation
-from colo_scheduler.reservation.lifecycle import Phase
-from colo_scheduler.reservation_rows import KeptReservation, ReservationsLoaded
+from colo_scheduler.ledger.port import CommitLedger, LedgerAnswered, LedgerLoaded, NodeAnswer, ReservationRefused
+from colo_scheduler.reservations.lifecycle import Phase
+from colo_scheduler.reservations.reservation import Reservation
+from colo_scheduler.reservations.rows import KeptReservation, ReservationsLoaded
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.reserve_story import ReservingBench, a_claim, a_reservation
 from tests.support.scheduler_story import an_allocatable

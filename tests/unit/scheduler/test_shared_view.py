@@ -6,8 +6,10 @@ from colo_common.events.eviction import EvictionRequested
 from colo_common.events.requests import HoldsReply, ListHolds, Refusal
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
+from colo_scheduler.cluster.signals import kind_of
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.ledger import (
+from colo_scheduler.ledger.memory import MemoryLedger
+from colo_scheduler.ledger.port import (
     LedgerChanges,
     LedgerLoaded,
     LedgerRefused,
@@ -17,8 +19,6 @@ from colo_scheduler.ledger import (
     RefreshLedger,
     Reservation,
 )
-from colo_scheduler.ledger_memory import MemoryLedger
-from colo_scheduler.merits import kind_of
 from colo_scheduler.shell import HEARS, HEARS_SHARED
 from tests.support.builders import GIB, a_node, a_placement
 from tests.support.scheduler_story import an_allocatable, now

@@ -14,12 +14,12 @@ from colo_common.events.node import LoadPeak, LoadSummary, LoadWindow
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.qos import QosClass
 from colo_scheduler.audit import CHECKED_AT_ONCE
+from colo_scheduler.cluster.inventory import Holding
+from colo_scheduler.cluster.pool import PoolName
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.inventory import Holding
 from colo_scheduler.load.dynamic_rules import DynamicRules
 from colo_scheduler.policy import Policy
-from colo_scheduler.pool import PoolName
-from colo_scheduler.reservation.lifecycle import Phase
+from colo_scheduler.reservations.lifecycle import Phase
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.reserve_story import ReservingBench
 from tests.support.scheduler_story import a_want, an_allocatable

@@ -3,7 +3,7 @@
 from colo_common.events.effects import Wake
 from colo_common.events.job import ReplicasWanted
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.ledger import CommitLedger, LedgerLoaded, LedgerRows, NodeRow, Reservation
+from colo_scheduler.ledger.port import CommitLedger, LedgerLoaded, LedgerRows, NodeRow, Reservation
 from tests.support.builders import GIB, a_node, a_placement
 from tests.support.scheduler_story import a_want, an_allocatable
 

@@ -1,7 +1,7 @@
 """What a node says wakes the work that waits only where that may have room now."""
 
 from colo_common.events.job import ReplicasWanted
-from colo_scheduler.ledger import LedgerLoaded
+from colo_scheduler.ledger.port import LedgerLoaded
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import Bench, a_want, an_allocatable
 

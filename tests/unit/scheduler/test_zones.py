@@ -2,7 +2,7 @@
 
 import pytest
 
-from colo_scheduler.zones import Part, ZoneFree, choose_zones, cost_of
+from colo_scheduler.numa.zones import Part, ZoneFree, choose_zones, cost_of
 from tests.support.builders import GIB
 
 MIB = 1 << 20

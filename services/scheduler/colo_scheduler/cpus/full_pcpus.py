@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from colo_scheduler.cpus.accumulator import Stock
 from colo_scheduler.cpus.binding import ExclusivePolicy
-from colo_scheduler.cpus.stock import Stock
 from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
 
 __all__ = ["full_cores", "take_full_cores"]

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
+from colo_scheduler.cpus.accumulator import Stock
 from colo_scheduler.cpus.binding import ExclusivePolicy
-from colo_scheduler.cpus.stock import Stock
 from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
 
 __all__ = ["one_a_core", "spread_over_cores", "take_from_one_place", "take_single_cpus"]

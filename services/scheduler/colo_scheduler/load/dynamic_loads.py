@@ -10,8 +10,9 @@ import numpy as np
 
 from colo_common.events.node import LoadSummary
 from colo_common.model.topology import NodeTopology
-from colo_scheduler.facts import BoolArray
-from colo_scheduler.ledger import Attempt
+from colo_scheduler.cluster.facts import BoolArray
+from colo_scheduler.cluster.node import Node
+from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.load.dynamic import (
     FloatArray,
     Metric,
@@ -23,8 +24,7 @@ from colo_scheduler.load.dynamic import (
 from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
 from colo_scheduler.load.hot_value import Arrivals
 from colo_scheduler.load.policy import CPU, MEMORY
-from colo_scheduler.node import Node
-from colo_scheduler.zones import IntArray
+from colo_scheduler.numa.zones import IntArray
 
 __all__ = ["DynamicLoads"]
 

@@ -14,8 +14,9 @@ from colo_common.events.node import AllocatableChanged, LoadSummary, LoadWindow
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand
 from colo_common.model.topology import NodeTopology
-from colo_scheduler.facts import BoolArray
-from colo_scheduler.ledger import Attempt
+from colo_scheduler.cluster.facts import BoolArray
+from colo_scheduler.cluster.pool import PoolName
+from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.load.estimate import Sums, estimate_of
 from colo_scheduler.load.policy import CPU, MEMORY, LoadPolicy
 from colo_scheduler.load.rows import (
@@ -31,9 +32,8 @@ from colo_scheduler.load.rows import (
 )
 from colo_scheduler.load.rules import LoadRules
 from colo_scheduler.load.usage import Aggregate, Amounts, NodeLoad, Workload, add, resource_of
-from colo_scheduler.pool import PoolName
-from colo_scheduler.request import RequestClass
-from colo_scheduler.zones import IntArray
+from colo_scheduler.numa.zones import IntArray
+from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = ["Loads", "load_of_summary"]
 

@@ -1,0 +1,467 @@
+"""What the scheduler knows of every node: its facts, who holds what of it, and what is free, as rows of integer arrays.
+
+A node is a row, a zone is a column; rows of nodes with fewer zones than the widest are padded with columns that have nothing.
+A hold takes from one of two pools (`pool.py`): held is what the ledger says plus what is decided here and not yet committed.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection
+from typing import Final
+
+import numpy as np
+
+from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
+from colo_common.model.invalid import InvalidInput, InvariantBroken
+from colo_common.model.placement import ZoneShare
+from colo_common.model.qos import QosClass
+from colo_scheduler.cluster.batch_capacity import BatchCapacity
+from colo_scheduler.cluster.facts import BoolArray, NodeFacts
+from colo_scheduler.cluster.inventory import Holding, NodeInventory, batch_capacity, reserved_shares
+from colo_scheduler.cluster.inventory_index import Stocktaking
+from colo_scheduler.cluster.node import Node, gives_more
+from colo_scheduler.cluster.pool import Pool, PoolName
+from colo_scheduler.cluster.preemptible_index import HeldLevels, Importance
+from colo_scheduler.cluster.promise import Promised, batch_of, free_of, prod_of
+from colo_scheduler.cluster.signals import Merits
+from colo_scheduler.cluster.snapshot import View, costs_of, move_shares
+from colo_scheduler.cluster.unmanaged import claimed_of, leaves_more, room_of, shared_cpus_of
+from colo_scheduler.ledger.port import Attempt
+from colo_scheduler.numa.zones import NO_SOCKET, IntArray, split_cost
+from colo_scheduler.placement.fit_rejections import Refusals
+from colo_scheduler.placement.static_filter_cache import Shapes
+from colo_scheduler.requests.request_class import RequestClass
+from colo_scheduler.scorers.placement import fewest_zones
+
+__all__ = ["MAX_NODES", "MAX_ZONES", "BoolArray", "Cluster", "Node", "View"]
+
+MAX_NODES: Final = 100_000
+MAX_ZONES: Final = 64
+
+
+class Cluster:
+    """All nodes. An allocatable older than `facts_max_age_ms` counts as not fresh, whatever was said of it (0: never).
+
+    Equal nodes are taken in the order of their names, beginning `tie_rotation` names later (modulo their number): schedulers that
+    work beside one another choose different ones.
+    """
+
+    def __init__(self, facts_max_age_ms: int = 0, tie_rotation: int = 0, merits: Merits | None = None) -> None:
+        self.merits = merits or Merits()
+        self.nodes: list[Node] = []
+        self.rows: dict[str, int] = {}
+        self._grown: dict[PoolName, set[int]] = {name: set() for name in PoolName}
+        self.capacity_changes = 0
+        self._tie_rotation = tie_rotation
+        self._size, self._columns = 64, 2
+        self._rank_count = -1
+        self._facts = NodeFacts(self._size, self._columns, facts_max_age_ms)
+        self._shapes = Shapes()
+        self._pools = {name: Pool(self._size, self._columns) for name in PoolName}
+        self.levels = {name: HeldLevels(self._size) for name in PoolName}
+        """What could come free if others left, by pool."""
+        self._stock = Stocktaking(self._size)
+        self._refusals = Refusals()
+        self._standings: OrderedDict[RequestClass, object] = OrderedDict()
+        self.disagreeing: dict[str, tuple[str, ...]] = {}
+        """The nodes with which the ledger does not agree, and why not."""
+        self.batch_capacity = BatchCapacity(self._size, self._columns)
+
+    def _resize(self, size: int, columns: int) -> None:
+        """Make every array (size, columns) and write all nodes again."""
+        self._size, self._columns = size, columns
+        self._facts.allocate(size, columns)
+        self._stock.resize(size)
+        for pool in self._pools.values():
+            pool.resize(size, columns)
+        for levels in self.levels.values():
+            levels.resize(size)
+        self.batch_capacity.allocate(size, columns)
+        self._rank_count = -1
+        for node in self.nodes:
+            self._write_topology(node)
+            self._write_facts(node)
+
+    def node(self, name: str) -> Node:
+        """The node of that name, made when it is new. Raises InvalidInput above MAX_NODES nodes."""
+        row = self.rows.get(name)
+        if row is not None:
+            return self.nodes[row]
+        if len(self.nodes) >= MAX_NODES:
+            raise InvalidInput("node", f"at most {MAX_NODES} nodes are kept", name)
+        node = Node(name, len(self.nodes))
+        self.nodes.append(node)
+        self.rows[name] = node.row
+        for pool in self._pools.values():
+            pool.add()
+        self._stock.add()
+        if node.row >= self._size:
+            self._resize(self._size * 2, self._columns)
+        else:
+            self._write_facts(node)
+        return node
+
+    def find(self, name: str) -> Node | None:
+        """The node of that name, or None."""
+        row = self.rows.get(name)
+        return None if row is None else self.nodes[row]
+
+    def forget(self, node: Node) -> None:
+        """The node left for good: its row is the last node's from now on. Raises InvariantBroken while something is held there."""
+        if node.holds or node.in_flight:
+            raise InvariantBroken("a node that holds something is forgotten", node=node.name, in_flight=node.in_flight)
+        row, last = node.row, len(self.nodes) - 1
+        moved = self.nodes.pop()
+        del self.rows[node.name]
+        for pool in self._pools.values():
+            pool.forget_row(row)
+        for levels in self.levels.values():
+            levels.forget_row(row, last)
+        self._stock.forget_row(row)
+        self._refusals.forget_row(row, last)
+        self.merits.forget_row(row, last, moved.holds if moved is not node else ())
+        self._facts.forget_row(row)
+        self._facts.forget_row(last)
+        self.batch_capacity.write(last, ())
+        if moved is not node:
+            self.nodes[row], self.rows[moved.name], moved.row = moved, row, row
+            self._write_topology(moved)
+            self._write_facts(moved)
+        for grown in self._grown.values():
+            grown.discard(row)
+            if last in grown:
+                grown ^= {row, last}
+        self.disagreeing.pop(node.name, None)
+        self.capacity_changes += 1
+        self._rank_count = -1
+
+    # ---- facts
+
+    def on_topology(self, fact: NodeTopologyReported) -> bool:
+        """Take what a machine is; False when it is older than what is known. Raises InvalidInput for a topology that is none,
+        rules that do not go with it, and more labels or taints than are kept; nothing changes then.
+        """
+        known = self.find(fact.node)
+        if known is not None and known.is_said_again(fact):
+            known.topology_at_ms = max(known.topology_at_ms, fact.at_ms)
+            return True
+        fact.topology.validate()
+        if len(fact.topology.zones) > MAX_ZONES:
+            raise InvalidInput("topology.zones", f"at most {MAX_ZONES} zones", len(fact.topology.zones))
+        fact.rules.validate(fact.topology)
+        inventory = NodeInventory(fact.topology, fact.rules)
+        self._facts.check(fact)
+        node = self.node(fact.node)
+        if node.topology is not None and fact.at_ms < node.topology_at_ms:
+            return False
+        node.topology, node.topology_at_ms, node.said = fact.topology, fact.at_ms, fact
+        node.reserved = reserved_shares(fact.topology, fact.rules)
+        for attempt, holding in node.holdings.items():
+            inventory.hold(attempt, holding)
+        node.is_simulated = fact.simulated
+        node.zone_ids = tuple(zone.zone for zone in fact.topology.zones)
+        node.sockets = tuple(zone.socket for zone in fact.topology.zones)
+        self.capacity_changes += 1
+        if len(node.zone_ids) > self._columns:
+            self._resize(self._size, len(node.zone_ids))
+        self._write_topology(node)
+        self._write_facts(node)
+        prod = self.levels[PoolName.PROD]
+        prod.price_pct = max(prod.price_pct, fact.rules.amplification_pct)
+        self._stock.know(node.row, inventory, len(node.holds) - len(node.prod))
+        self.merits.know(node.row, fact.topology)
+        self.compare(node)
+        self._leave_room(node)
+        for name, pool in self._pools.items():
+            self._promise(node, name)
+            self._hold_again(node, name, pool)
+        self._grow(node)
+        return True
+
+    def on_allocatable(self, fact: AllocatableChanged) -> bool:
+        """Take what may be promised; False when it is older than what is known."""
+        node = self.node(fact.node)
+        if node.allocatable is not None and fact.at_ms < node.allocatable.at_ms:
+            return False
+        before, room, was_fresh = node.allocatable, node.room, self._facts.fresh[node.row]
+        node.allocatable = fact
+        if fact.at_ms >= node.freshness_at_ms:
+            node.freshness, node.freshness_at_ms = fact.freshness, fact.at_ms
+        self.merits.hear(node.row, fact)
+        is_promise_new = before is None or before.zones != fact.zones
+        if is_promise_new:
+            self._promise(node, PoolName.BATCH)
+        self._leave_room(node)
+        self._write_facts(node)
+        if before is None or not was_fresh:
+            self._grow(node)
+            return True
+        # Most facts say again what is known, or less: who waits is not woken for that.
+        if is_promise_new or room != node.room:
+            node.growth += 1
+        if self.merits.follows_load(PoolName.BATCH) or gives_more(before.zones, fact.zones):
+            self._grown[PoolName.BATCH].add(node.row)
+        if self.merits.follows_load(PoolName.PROD) or leaves_more(room, node.room):
+            self._grown[PoolName.PROD].add(node.row)
+        return True
+
+    def on_freshness(self, fact: FreshnessChanged) -> bool:
+        """Take how fresh a node's facts are; False when something newer is known."""
+        node = self.node(fact.node)
+        if fact.at_ms < node.freshness_at_ms:
+            return False
+        node.freshness, node.freshness_at_ms = fact.freshness, fact.at_ms
+        self._write_facts(node)
+        if fact.freshness.may_grow:
+            self._grow(node)
+        return True
+
+    # ---- holds
+
+    def hold(
+        self,
+        node: Node,
+        attempt: Attempt,
+        shares: tuple[ZoneShare, ...],
+        pool: PoolName = PoolName.BATCH,
+        holding: Holding | None = None,
+        *,
+        is_choice: bool = False,
+        at_ms: int | None = None,
+        importance: Importance | None = None,
+    ) -> None:
+        """Subtract what an attempt holds (since `at_ms`, or now); the same attempt again replaces what it held.
+
+        `importance`: of one that could be asked to leave; the same is told to `drop`.
+        Raises InvariantBroken for a choice of CPUs or devices that are not free. What the ledger says is taken as it is.
+        """
+        if attempt in node.holds:
+            self.drop(node, attempt, importance)
+        if importance is not None:
+            self.levels[pool].hold(node.row, importance, shares)
+        if holding is not None or self._stock.limited:
+            self._stock.take(pool, node.row, attempt, holding, is_choice=is_choice)
+        node.holds[attempt] = shares
+        if self.merits.follows[pool]:
+            self.merits.hold(node.row, pool, attempt, shares, self._facts.now_ms if at_ms is None else at_ms)
+        if pool is PoolName.PROD:
+            node.prod.add(attempt)
+        if holding is None:
+            move_shares(node, self._pools[pool], shares, 1)
+            return
+        node.holdings[attempt] = holding
+        # Who crosses zones makes room for others who do.
+        node.growth += 1
+        move_shares(node, self._pools[pool], costs_of(node, pool, shares, holding), 1)
+        self._limit_batch(node, holding)
+
+    def drop(self, node: Node, attempt: Attempt, importance: Importance | None = None) -> None:
+        """Give back what an attempt holds; nothing when it holds nothing here."""
+        shares = node.holds.pop(attempt, None)
+        if shares is None:
+            return
+        name = PoolName.PROD if attempt in node.prod else PoolName.BATCH
+        node.prod.discard(attempt)
+        if importance is not None:
+            self.levels[name].drop(node.row, importance, shares)
+        if self.merits.follows[name]:
+            self.merits.drop(node.row, attempt)
+        if node.holdings or self._stock.limited:
+            self._stock.leave(name, node.row, attempt)
+        holding = node.holdings.pop(attempt, None) if node.holdings else None
+        if holding is None:
+            move_shares(node, self._pools[name], shares, -1)
+        else:
+            move_shares(node, self._pools[name], costs_of(node, name, shares, holding), -1)
+            self._limit_batch(node, holding)
+            if node.problems:
+                self.compare(node)
+        self._grow(node)
+
+    @property
+    def grown(self) -> bool:
+        """Whether some node may hold more than when that was last asked."""
+        return bool(self._grown[PoolName.BATCH] or self._grown[PoolName.PROD])
+
+    def _grow(self, node: Node) -> None:
+        """The node may hold more than before."""
+        node.growth += 1
+        for grown in self._grown.values():
+            grown.add(node.row)
+
+    def _limit_batch(self, node: Node, holding: Holding) -> None:
+        """Batch work keeps off the CPUs of LSE."""
+        if holding.cpus and holding.qos is QosClass.LSE:
+            self._promise(node, PoolName.BATCH)
+
+    def compare(self, node: Node, assumed: Collection[Attempt] = ()) -> None:
+        """See whether what is held on a node, apart from what is only assumed, agrees with what the node is."""
+        inventory = self._stock.of(node.row)
+        if inventory is None:
+            return
+        node.problems = inventory.disagreements(assumed)
+        self._stock.agrees[node.row] = not node.problems
+        if node.problems:
+            self.disagreeing[node.name] = node.problems
+        else:
+            self.disagreeing.pop(node.name, None)
+
+    def settle(self, node: Node, is_reloading: bool) -> None:
+        """Leave a node out of decisions while its ledger row is read again, and take it back in afterwards."""
+        node.is_reloading = is_reloading
+        self._write_facts(node)
+        if not is_reloading:
+            self._grow(node)
+
+    def _hold_again(self, node: Node, name: PoolName, pool: Pool) -> None:
+        """Subtract all holds anew: the zones of the node may have moved to other columns."""
+        pool.forget(node.row)
+        if name is PoolName.PROD:
+            move_shares(node, pool, claimed_of(node.room, node.said), 1)
+        for attempt, shares in node.holds.items():
+            if (attempt in node.prod) == (name is PoolName.PROD):
+                move_shares(node, pool, costs_of(node, name, shares, node.holdings.get(attempt)), 1)
+
+    def _leave_room(self, node: Node) -> None:
+        """Prod work leaves others' online work what that uses now, and the shared pool the CPUs for it."""
+        before, node.room = node.room, room_of(node.said, node.allocatable, self.merits.rules.prod_room_pct)
+        inventory = self._stock.of(node.row)
+        if inventory is not None:
+            inventory.shared_cpus = shared_cpus_of(node.room)
+        if before != node.room:
+            pool = self._pools[PoolName.PROD]
+            move_shares(node, pool, claimed_of(before, node.said), -1)
+            move_shares(node, pool, claimed_of(node.room, node.said), 1)
+
+    def _promise(self, node: Node, name: PoolName) -> None:
+        self._pools[name].promise(node.row, *self._promised(node, name))
+
+    def _promised(self, node: Node, name: PoolName) -> Promised:
+        if name is PoolName.PROD:
+            return prod_of(node)
+        most_bytes = self.batch_capacity.of_row(node.row)[1] if node.reserved else None
+        return batch_of(node, self._stock.of(node.row), most_bytes)
+
+    def _write_topology(self, node: Node) -> None:
+        row = node.row
+        if node.said is not None:
+            self._facts.describe(row, node.said)
+        self._facts.socket[row] = NO_SOCKET
+        self._facts.split_score[row] = fewest_zones(split_cost(node.sockets))
+        self._facts.socket[row, : len(node.sockets)] = node.sockets
+        self.batch_capacity.write(row, batch_capacity(node.said.topology, node.said.rules) if node.said else ())
+
+    def _write_facts(self, node: Node) -> None:
+        self._facts.write(
+            node.row,
+            known=node.topology is not None,
+            settled=not node.is_reloading,
+            simulated=node.is_simulated,
+            may_grow=node.freshness.may_grow and node.allocatable is not None,
+            at_ms=node.allocatable.at_ms if node.allocatable else 0,
+        )
+
+    # ---- reads
+
+    def view(self, now_ms: int) -> View:
+        """The cluster now, and as it changes."""
+        return self._view(now_ms, self._pools, self.levels, self._stock, self._refusals, self.merits, self._standings)
+
+    def trial(self, now_ms: int) -> View:
+        """A view to decide on without holding anything: `View.take` subtracts from copies."""
+        # A fork keeps the ranks that it starts with.
+        self._rank()
+        pools = {name: pool.fork() for name, pool in self._pools.items()}
+        levels = {name: held.fork() for name, held in self.levels.items()}
+        return self._view(now_ms, pools, levels, self._stock.fork(), Refusals(), self.merits.fork(), OrderedDict())
+
+    def _view(
+        self,
+        now_ms: int,
+        pools: dict[PoolName, Pool],
+        levels: dict[PoolName, HeldLevels],
+        stock: Stocktaking,
+        refusals: Refusals,
+        merits: Merits,
+        standings: OrderedDict[RequestClass, object],
+    ) -> View:
+        self._facts.look(now_ms)
+        self._rank()
+        return View(
+            now_ms=now_ms,
+            nodes=self.nodes,
+            rows=self.rows,
+            count=len(self.nodes),
+            facts=self._facts,
+            shapes=self._shapes,
+            pools=pools,
+            levels=levels,
+            stock=stock,
+            refusals=refusals,
+            merits=merits,
+            standings=standings,
+        )
+
+    def _rank(self) -> None:
+        count = len(self.nodes)
+        if self._rank_count != count:
+            order = sorted(range(count), key=lambda row: self.nodes[row].name)
+            ranks = (np.arange(count, dtype=np.int64) - self._tie_rotation) % max(count, 1)
+            self._facts.rank[np.array(order, dtype=np.int64)] = ranks
+            for pool in self._pools.values():
+                pool.rank(self._facts.rank[:count])
+            self._rank_count = count
+
+    def grown_free(self) -> dict[PoolName, tuple[IntArray, IntArray]]:
+        """Free CPU and memory, shape (rows,), of the nodes that may hold more of each pool than when they were last forgotten."""
+        found = {}
+        for name, pool in self._pools.items():
+            rows = np.array(sorted(self._grown[name]), dtype=np.int64)
+            rows = rows[self._facts.fresh[rows] & self._facts.settled[rows]]
+            pool.sync()
+            found[name] = pool.node_free_cpu[rows], pool.node_free_memory[rows]
+        return found
+
+    def forget_grown(self) -> None:
+        """Whoever waits for a node to hold more was asked about all of these."""
+        for name, grown in self._grown.items():
+            grown.clear()
+            # Not left to the next decision, for which somebody will be waiting.
+            self._pools[name].sync()
+
+    def check(self) -> None:
+        """`check_rows` of all rows, and that no job is counted where it is not."""
+        self.check_rows(range(len(self.nodes)))
+        for _ in self.merits.check_jobs(self.nodes):
+            pass
+
+    def check_rows(self, rows: range) -> None:
+        """Raise InvariantBroken unless each of these rows equals what its facts and holds give, in lists and arrays."""
+        nodes = self.nodes[rows.start : rows.stop]
+        for row, node in zip(rows, nodes, strict=True):
+            if node.row != row or self.rows.get(node.name) != row:
+                raise InvariantBroken("a node is not in its row", node=node.name, row=row)
+            inventory = self._stock.of(row)
+            if inventory is not None and (node.holdings or inventory.holdings):
+                inventory.check(node.name)
+                self._check_own(node, inventory)
+            for name, pool in self._pools.items():
+                self._check_free(node, name, pool)
+        for pool in self._pools.values():
+            pool.check(rows)
+        self.merits.check_rows(nodes, rows)
+
+    def _check_free(self, node: Node, name: PoolName, pool: Pool) -> None:
+        kept = pool.rows[node.row]
+        promised = pool.padded(*self._promised(node, name))
+        if promised != (kept.allocatable_cpu, kept.allocatable_memory):
+            raise InvariantBroken("a promise differs from the facts", node=node.name, pool=name.value)
+        if (kept.cpu, kept.memory) != free_of(node, name, promised):
+            rule = "free differs from allocatable less held"
+            raise InvariantBroken(rule, node=node.name, pool=name.value, kept=(kept.cpu[:], kept.memory[:]))
+
+    def _check_own(self, node: Node, inventory: NodeInventory) -> None:
+        """Own CPUs are in nobody else's set, and no device gives more than it has, but where the ledger says so."""
+        if inventory.holdings != node.holdings:
+            raise InvariantBroken("an inventory holds something else than its node", node=node.name)
+        if not node.problems and node.in_flight == 0 and (problems := inventory.disagreements()):
+            raise InvariantBroken("something is held that cannot be held", node=node.name, problems=problems)

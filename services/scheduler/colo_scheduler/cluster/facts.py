@@ -1,0 +1,158 @@
+"""What is known of every node apart from free capacity, as arrays, and a log of the rows in which it changed.
+
+Whatever filters nodes by such facts (`static_filter_cache.py`) remembers where it was in the log and looks again only at the rows behind it.
+"""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from colo_common.events.node import NodeTopologyReported
+from colo_common.model.invalid import InvalidInput
+from colo_scheduler.cluster.pool import FloatArray
+from colo_scheduler.devices.layout import NO_DEVICES, DeviceLayout, layout_of
+from colo_scheduler.eligibility.selector import LabelColumns
+from colo_scheduler.eligibility.taints import TAINTS_MAX, TaintColumn
+from colo_scheduler.numa.zones import NO_SOCKET, IntArray
+
+__all__ = ["BoolArray", "NodeFacts"]
+
+BoolArray = npt.NDArray[np.bool_]
+
+_NEVER: Final = 1 << 62
+_LAYOUTS_LEAST: Final = 64
+_ONLINE: Final = "online"
+"""The capability of a node that runs online work and keeps it apart."""
+
+
+class NodeFacts:
+    """Arrays of shape (size,), `socket` (size, columns). `split_score`: what a node scores at most for few zones, as a
+    32-bit float, when it holds a request in more than one. `online`: the node runs online work; `colocated`: its operator admits
+    batch work. A fact older than `max_age_ms` counts as not fresh (0: never).
+    """
+
+    def __init__(self, size: int, columns: int, max_age_ms: int) -> None:
+        self._max_age_ms = max_age_ms
+        self._now_ms = 0
+        self._lapse_ms = _NEVER
+        self._log: list[int] = []
+        self._log_begin = 0
+        self.labels = LabelColumns(size)
+        self.taints = TaintColumn(size)
+        self.layouts: list[DeviceLayout] = [NO_DEVICES]
+        """The layouts of devices that nodes have; `layout` says which one a row has."""
+        self._layout_at: dict[DeviceLayout, int] = {NO_DEVICES: 0}
+        self.allocate(size, columns)
+
+    def allocate(self, size: int, columns: int) -> None:
+        """Make every array anew, empty; all rows are to be written again."""
+        self.known: BoolArray = np.zeros(size, dtype=np.bool_)
+        self.fresh: BoolArray = np.zeros(size, dtype=np.bool_)
+        self.settled: BoolArray = np.zeros(size, dtype=np.bool_)
+        self.simulated: BoolArray = np.zeros(size, dtype=np.bool_)
+        self.socket: IntArray = np.full((size, columns), NO_SOCKET, dtype=np.int64, order="F")
+        self.split_score: FloatArray = np.zeros(size, dtype=np.float32)
+        self.rank: IntArray = np.zeros(size, dtype=np.int64)
+        self.online: BoolArray = np.zeros(size, dtype=np.bool_)
+        self.colocated: BoolArray = np.ones(size, dtype=np.bool_)
+        self.layout: IntArray = np.zeros(size, dtype=np.int64)
+        self._may_grow: BoolArray = np.zeros(size, dtype=np.bool_)
+        self._at_ms: IntArray = np.zeros(size, dtype=np.int64)
+        self.start_log()
+
+    # ---- changes
+
+    def forget_row(self, row: int) -> None:
+        """Nothing is known of a row any more. Whoever reads the log looks at every row again."""
+        self.known[row] = self.fresh[row] = self.settled[row] = self.simulated[row] = self.online[row] = False
+        self.colocated[row] = True
+        self.socket[row] = NO_SOCKET
+        self.split_score[row] = self.layout[row] = self._at_ms[row] = 0
+        self._may_grow[row] = False
+        self.labels.forget(row)
+        self.taints.write(row, ())
+        self.start_log()
+
+    def check(self, said: NodeTopologyReported) -> None:
+        """Raise InvalidInput for what `describe` would refuse."""
+        self.labels.check(said.labels)
+        if len(said.taints) > TAINTS_MAX:
+            raise InvalidInput("taints", f"must be at most {TAINTS_MAX}", len(said.taints))
+
+    def describe(self, row: int, said: NodeTopologyReported) -> None:
+        """Take what a node says of itself beside its topology."""
+        self.labels.write(row, said.labels)
+        self.taints.write(row, said.taints)
+        layout = layout_of(said.topology, said.rules)
+        if layout not in self._layout_at:
+            if len(self.layouts) > _LAYOUTS_LEAST + 2 * self.layout.size:
+                self._forget_layouts()
+            self._layout_at[layout] = len(self.layouts)
+            self.layouts.append(layout)
+        self.layout[row] = self._layout_at[layout]
+        self.online[row] = any(each.name == _ONLINE and each.present for each in said.capabilities)
+        self.colocated[row] = said.rules.is_colocated
+        self.note(row)
+
+    def _forget_layouts(self) -> None:
+        """Keep only the layouts that some row has, and the empty one in its place."""
+        used, places = np.unique(np.append(0, self.layout), return_inverse=True)
+        self.layouts = [self.layouts[place] for place in used.tolist()]
+        self._layout_at = {layout: place for place, layout in enumerate(self.layouts)}
+        self.layout[:] = places[1:]
+
+    def write(self, row: int, *, known: bool, settled: bool, simulated: bool, may_grow: bool, at_ms: int) -> None:
+        """Take a node's facts. `may_grow`: they were fresh at `at_ms`."""
+        self._may_grow[row], self._at_ms[row] = may_grow, at_ms
+        fresh = may_grow and not self._is_old(at_ms)
+        if fresh:
+            self._lapse_ms = min(self._lapse_ms, at_ms + self._max_age_ms)
+        before = (self.known[row], self.fresh[row], self.settled[row], self.simulated[row])
+        if before != (known, fresh, settled, simulated):
+            self.known[row], self.fresh[row], self.settled[row], self.simulated[row] = known, fresh, settled, simulated
+            self.note(row)
+
+    def _is_old(self, at_ms: int) -> bool:
+        return 0 < self._max_age_ms < self._now_ms - at_ms
+
+    def look(self, now_ms: int) -> None:
+        """Let what is too old by now be not fresh."""
+        if self._max_age_ms <= 0 or self._now_ms <= now_ms <= self._lapse_ms:
+            self._now_ms = now_ms
+            return
+        self._now_ms = now_ms
+        fresh = self._may_grow & (now_ms - self._at_ms <= self._max_age_ms)
+        for row in np.flatnonzero(fresh != self.fresh).tolist():
+            self.note(row)
+        self.fresh[:] = fresh
+        self._lapse_ms = int(self._at_ms[fresh].min()) + self._max_age_ms if fresh.any() else _NEVER
+
+    # ---- the log
+
+    @property
+    def now_ms(self) -> int:
+        """When somebody last looked."""
+        return self._now_ms
+
+    @property
+    def log_end(self) -> int:
+        """The position behind the newest entry."""
+        return self._log_begin + len(self._log)
+
+    def note(self, row: int) -> None:
+        """Something that a filter looks at changed in this row."""
+        self._log.append(row)
+        if len(self._log) > 2 * self.known.size:
+            self.start_log()
+
+    def start_log(self) -> None:
+        """Forget the log: whoever has not read it to its end looks at every row again."""
+        self._log_begin = self.log_end + 1
+        self._log.clear()
+
+    def changed_since(self, position: int) -> IntArray | None:
+        """The rows that changed behind a position, ascending; None when the log does not reach back so far."""
+        if position < self._log_begin:
+            return None
+        return np.array(sorted(set(self._log[position - self._log_begin :])), dtype=np.int64)

@@ -1,0 +1,348 @@
+"""What a node has beside amounts of CPU and memory: its CPUs by number, huge pages and devices, and who holds which of them.
+
+The truth is what placements hold; everything here comes back from them and from what the node says it is. What the ledger says is
+taken as it is: where it does not agree with the node, `disagreements` tells, and nothing is given out twice.
+"""
+
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from msgspec import structs
+
+from colo_common.model.constraints import CpuExclusive
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput, InvariantBroken
+from colo_common.model.node_rules import UNRULED, NodeRules
+from colo_common.model.placement import DeviceShare, Placement, ZoneHugePages, ZoneShare, attempt_key
+from colo_common.model.qos import QosClass
+from colo_common.model.topology import Cpu, NodeTopology
+from colo_scheduler.cpus.binding import ExclusivePolicy
+from colo_scheduler.cpus.node_reservation import NodeReservation, divide_by_zones, reserved_cpus
+from colo_scheduler.cpus.topology import CpuRow, CpuTopology
+from colo_scheduler.devices.inventory import DeviceInventory
+from colo_scheduler.devices.layout import layout_of
+from colo_scheduler.devices.partition import NO_PARTITIONS, GpuPartitions
+from colo_scheduler.ledger.port import Attempt
+
+__all__ = [
+    "CPU_MCPU",
+    "EXCLUSIVE",
+    "Holding",
+    "NodeInventory",
+    "amplified",
+    "batch_capacity",
+    "holding_of",
+    "reserved_shares",
+    "told_of",
+    "withheld_cpus",
+]
+
+CPU_MCPU: Final = 1_000
+_NO_CPUS: Final = CpuSet()
+# Machines of a fleet are of few kinds.
+_KINDS_REMEMBERED: Final = 256
+
+
+EXCLUSIVE: Final = {
+    CpuExclusive.NONE: ExclusivePolicy.NONE,
+    CpuExclusive.PCPU_LEVEL: ExclusivePolicy.PCPU_LEVEL,
+    CpuExclusive.NUMA_NODE_LEVEL: ExclusivePolicy.NUMA_NODE_LEVEL,
+}
+_TOLD: Final = {policy: word for word, policy in EXCLUSIVE.items()}
+
+
+def told_of(policy: ExclusivePolicy) -> CpuExclusive:
+    """The contract's word for the policy."""
+    return _TOLD[policy]
+
+
+class Holding(NamedTuple):
+    """What one attempt holds beside amounts. `cpus` is a mask: LSE and LSR have them alone, for others they are only fixed.
+
+    `problem`: why what the ledger says of it cannot be read.
+    """
+
+    qos: QosClass
+    cpus: int = 0
+    devices: tuple[DeviceShare, ...] = ()
+    huge_pages: tuple[ZoneHugePages, ...] = ()
+    exclusive: ExclusivePolicy = ExclusivePolicy.NONE
+    problem: str = ""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether nobody else of a class above BE may run on the CPUs."""
+        return self.cpus != 0 and self.qos.has_own_cpus
+
+
+def holding_of(placement: Placement) -> Holding | None:
+    """What a placement holds beside amounts, None when that is nothing."""
+    if not (placement.cpus or placement.devices or placement.huge_pages):
+        return None
+    cpus, problem = 0, ""
+    try:
+        cpus = CpuSet.parse(placement.cpus).mask
+    except InvalidInput as error:
+        problem = str(error)
+    exclusive = EXCLUSIVE[placement.cpu_exclusive]
+    return Holding(placement.qos, cpus, placement.devices, placement.huge_pages, exclusive, problem)
+
+
+@lru_cache(maxsize=_KINDS_REMEMBERED)
+def _index_of(cpus: tuple[Cpu, ...]) -> CpuTopology:
+    try:
+        return CpuTopology.from_rows(CpuRow(row.cpu, row.core, row.zone, row.socket, row.l3) for row in cpus)
+    except InvalidInput as error:
+        if not error.field.endswith(".l3"):
+            raise
+        # Caches only order choices: a machine that tells them oddly is still a machine.
+        return CpuTopology.from_rows(CpuRow(row.cpu, row.core, row.zone, row.socket) for row in cpus)
+
+
+def _partitions_of(topology: NodeTopology, rules: NodeRules) -> GpuPartitions:
+    return layout_of(topology, rules).partitions if topology.devices else NO_PARTITIONS
+
+
+def withheld_cpus(rules: NodeRules, cpus: CpuTopology, *, amounts_only: bool = False) -> CpuSet:
+    """The CPUs that nobody is given; with `amounts_only` those that lessen what may be asked for, too."""
+    if rules == UNRULED:
+        return _NO_CPUS
+    kept = CpuSet.parse(rules.kubelet_reserved_cpus) | CpuSet.parse(rules.system_cpus)
+    if amounts_only and rules.reserved_cpus_only:
+        return kept
+    reserved = NodeReservation(cpus=rules.reserved_cpus, cpu_mcpu=rules.reserved_mcpu, is_spread=rules.reserved_spread)
+    return kept | reserved_cpus(cpus, reserved)
+
+
+def _lasting(rules: NodeRules) -> NodeRules:
+    """The rules as they are when all pods have ended to which the kubelet pinned CPUs."""
+    kept = CpuSet.parse(rules.kubelet_reserved_cpus) - CpuSet.parse(rules.kubelet_pinned_cpus)
+    return structs.replace(rules, kubelet_reserved_cpus=kept.format(), kubelet_pinned_cpus="")
+
+
+def reserved_shares(topology: NodeTopology, rules: NodeRules) -> tuple[ZoneShare, ...]:
+    """What a node's rules keep back from online work, zone by zone: 1000 for each CPU, each zone's part of the memory."""
+    if rules == UNRULED:
+        return ()
+    index = _index_of(topology.cpus)
+    withheld = withheld_cpus(rules, index, amounts_only=True)
+    memory_bytes = divide_by_zones(rules.reserved_memory_bytes, len(topology.zones))
+    if not withheld and not memory_bytes:
+        return ()
+    return tuple(
+        ZoneShare(
+            zone=zone.zone,
+            cpu_mcpu=len(index.cpus_of_zone(zone.zone) & withheld) * CPU_MCPU,
+            memory_bytes=memory_bytes,
+        )
+        for zone in topology.zones
+    )
+
+
+def batch_capacity(topology: NodeTopology, rules: NodeRules) -> tuple[tuple[int, int], ...]:
+    """CPU and memory of each zone that batch work could be promised if nothing else were there: all that is not kept back for good.
+
+    An upper bound: who makes the promise may keep back more.
+    """
+    if rules == UNRULED:
+        return tuple((zone.cpu_capacity_mcpu, zone.memory_bytes) for zone in topology.zones)
+    index = _index_of(topology.cpus)
+    open_cpus = CpuSet(index.all_mask) - withheld_cpus(_lasting(rules), index)
+    kept_bytes = divide_by_zones(rules.reserved_memory_bytes, len(topology.zones))
+    return tuple(
+        (
+            min(zone.cpu_capacity_mcpu, len(index.cpus_of_zone(zone.zone) & open_cpus) * CPU_MCPU),
+            max(0, zone.memory_bytes - kept_bytes),
+        )
+        for zone in topology.zones
+    )
+
+
+def amplified(mcpu: int, rules: NodeRules) -> int:
+    """CPU as the node claims it: times `amplification_pct`, rounded down."""
+    return mcpu * rules.amplification_pct // 100
+
+
+class NodeInventory:
+    """One node's. CPU sets are masks, as in CpuTopology."""
+
+    __slots__ = (
+        "_open",
+        "_pages",
+        "cpus",
+        "devices",
+        "fixed",
+        "holdings",
+        "lse",
+        "partitions",
+        "preferred",
+        "returning",
+        "rules",
+        "shared_cpus",
+        "topology",
+        "withheld",
+        "withheld_for_good",
+    )
+
+    def __init__(self, topology: NodeTopology, rules: NodeRules) -> None:
+        """Raises InvalidInput for CPUs that no machine can have: a core in two zones, an id twice."""
+        self.topology = topology
+        self.rules = rules
+        self.cpus = _index_of(topology.cpus)
+        self.withheld = withheld_cpus(rules, self.cpus).mask
+        self.withheld_for_good = self.withheld
+        self.returning = 0
+        """CPUs by which more may be asked for when the pods end to which the kubelet pinned them."""
+        if rules.kubelet_pinned_cpus:
+            lasting = _lasting(rules)
+            self.withheld_for_good = withheld_cpus(lasting, self.cpus).mask
+            kept = withheld_cpus(lasting, self.cpus, amounts_only=True).mask
+            self.returning = withheld_cpus(rules, self.cpus, amounts_only=True).mask & ~kept
+        # What is offered to one request may be less.
+        self._open = self.cpus.all_mask & ~self.withheld
+        self.devices = DeviceInventory(topology.devices)
+        self.partitions: GpuPartitions = _partitions_of(topology, rules)
+        self.holdings: dict[Attempt, Holding] = {}
+        self.fixed = 0
+        """CPUs that somebody holds by number."""
+        self.lse = 0
+        self.preferred = 0
+        """CPUs that whoever asks takes before others: those of its own reservation."""
+        self._pages: dict[tuple[int, int], int] = {}
+        self.shared_cpus: dict[int, int] = {}
+        """How many CPUs of each zone have to stay in nobody's own set, for online work that colo did not place."""
+
+    def copy(self) -> "NodeInventory":
+        """An inventory that changes for itself."""
+        other = NodeInventory(self.topology, self.rules)
+        other.shared_cpus = self.shared_cpus
+        for attempt, holding in self.holdings.items():
+            other.hold(attempt, holding)
+        return other
+
+    # ---- holds
+
+    def choose(self, attempt: Attempt, holding: Holding) -> None:
+        """`hold` of what was decided here. Raises InvariantBroken when it is not free."""
+        if holding.cpus & ~self.free_cpus:
+            taken = CpuSet(holding.cpus & ~self.free_cpus).format()
+            raise InvariantBroken("CPUs were chosen that are not free", replica=attempt[0], cpus=taken)
+        try:
+            self.devices.hold(attempt, holding.devices)
+        except InvalidInput as error:
+            raise InvariantBroken(
+                "devices were chosen that are not free", replica=attempt[0], why=str(error)
+            ) from error
+        self.hold(attempt, holding)
+
+    def hold(self, attempt: Attempt, holding: Holding) -> None:
+        """Take as held, whatever the node is; the same attempt again replaces what it held."""
+        if attempt in self.holdings:
+            self.drop(attempt)
+        self.holdings[attempt] = holding
+        self.fixed |= holding.cpus
+        if holding.qos is QosClass.LSE:
+            self.lse |= holding.cpus
+        self.devices.load(attempt, holding.devices)
+        self._move_pages(holding, 1)
+
+    def drop(self, attempt: Attempt) -> None:
+        """Give back what an attempt holds; nothing when it holds nothing."""
+        holding = self.holdings.pop(attempt, None)
+        if holding is None:
+            return
+        self.devices.release(attempt)
+        self._move_pages(holding, -1)
+        self.fixed = self.lse = 0
+        for other in self.holdings.values():
+            self.fixed |= other.cpus
+            if other.qos is QosClass.LSE:
+                self.lse |= other.cpus
+
+    def _move_pages(self, holding: Holding, sign: int) -> None:
+        for pages in holding.huge_pages:
+            key = (pages.zone, pages.page_bytes)
+            held = self._pages.get(key, 0) + sign * pages.total_bytes
+            if held:
+                self._pages[key] = held
+            else:
+                self._pages.pop(key, None)
+
+    # ---- reads
+
+    @property
+    def free_cpus(self) -> int:
+        """CPUs that may be given out by number."""
+        return self.cpus.all_mask & ~self.withheld & ~self.fixed
+
+    def own_most(self, qos: QosClass) -> int:
+        """The most CPUs that LSE or LSR work may take for its own, free or not, as the node's executor will have it.
+
+        LSE leaves one to the rest of the node. Amounts keep one for LS work where they leave out every CPU that is withheld; where
+        CPUs are withheld beside the amounts, one is kept here. The shared pool keeps `shared_cpus` in any case.
+        """
+        room = (self._open & ~self.lse).bit_count() - (qos is QosClass.LSE)
+        if self.rules.reserved_cpus_only or self.shared_cpus:
+            pool = (self._open & ~self._own).bit_count()
+            if self.rules.reserved_cpus_only:
+                room = min(room, pool - 1)
+            room = min(room, pool - sum(self.shared_cpus.values()))
+        return max(0, room)
+
+    def own_most_of(self, zone: int) -> int:
+        """The most CPUs of a zone that LSE or LSR work may take for its own beside who has some: `shared_cpus` stay."""
+        mask = self.cpus.cpus_of_zone(zone).mask
+        return max(0, (mask & self._open & ~self._own).bit_count() - self.shared_cpus.get(zone, 0))
+
+    @property
+    def _own(self) -> int:
+        own = 0
+        for holding in self.holdings.values():
+            own |= holding.cpus if holding.is_own else 0
+        return own
+
+    def zone_pages(self, zone: int, page_bytes: int) -> tuple[int, int]:
+        """Huge pages of one size in a zone, in bytes: free (at least 0), and all."""
+        known = self.topology.zone(zone)
+        total = sum(pages.total_bytes for pages in known.huge_pages if pages.page_bytes == page_bytes) if known else 0
+        return max(0, total - self._pages.get((zone, page_bytes), 0)), total
+
+    def batch_most_mcpu(self, zone: int) -> int | None:
+        """The most CPU that batch work may be promised in a zone: none of LSE's or of the node's own; None: no such limit."""
+        closed = (self.lse | self.withheld) & self.cpus.all_mask
+        if not closed:
+            return None
+        return (self.cpus.cpus_of_zone(zone).mask & ~closed).bit_count() * CPU_MCPU
+
+    def disagreements(self, assumed: Collection[Attempt] = ()) -> tuple[str, ...]:
+        """Where what is held, apart from what is only assumed, does not agree with the node or with itself, in sentences."""
+        found: list[str] = []
+        devices = DeviceInventory(self.topology.devices)
+        own, fixed = 0, 0
+        for attempt, holding in sorted(self.holdings.items()):
+            if attempt in assumed:
+                continue
+            name = attempt_key(*attempt)
+            absent = holding.cpus & ~self.cpus.all_mask
+            twice = holding.cpus & (fixed if holding.is_own else own)
+            if holding.problem:
+                found.append(f"{name}: {holding.problem}")
+            if absent:
+                found.append(f"{name} holds CPUs that the node lacks: {CpuSet(absent).format()}")
+            if twice:
+                found.append(f"{name} holds CPUs that another one has alone: {CpuSet(twice).format()}")
+            found.extend(f"{name}: {told}" for told in devices.load(attempt, holding.devices))
+            fixed |= holding.cpus
+            own |= holding.cpus if holding.is_own else 0
+        return tuple(found)
+
+    def check(self, node: str) -> None:
+        """Raise InvariantBroken unless what is kept is what the holdings give."""
+        self.devices.check()
+        again = NodeInventory(self.topology, self.rules)
+        for attempt, holding in self.holdings.items():
+            again.hold(attempt, holding)
+        for name in ("fixed", "lse", "_pages"):
+            if getattr(again, name) != getattr(self, name):
+                raise InvariantBroken("an inventory differs from its holdings", node=node, what=name)

@@ -1,0 +1,107 @@
+"""One node as the scheduler knows it, beside its row in the arrays."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from colo_common.events.fact import Fact
+from colo_common.events.node import AllocatableChanged, NodeTopologyReported, ZoneAllocatable
+from colo_common.model.freshness import Freshness
+from colo_common.model.placement import ZoneShare
+from colo_common.model.topology import NodeTopology
+from colo_scheduler.cluster.inventory import Holding
+from colo_scheduler.ledger.port import Attempt
+
+__all__ = ["Node", "gives_more"]
+
+_HEAD: Final = frozenset(Fact.__struct_fields__)
+
+
+class Node:
+    """One node beside its row in the arrays. `holds` is what each attempt holds here, committed or assumed.
+
+    `prod`: those of them that hold from the prod pool. `holdings`: what they hold beside amounts, if anything. `reserved`: what
+    nobody gets of the machine, by zone; `room`: what prod work leaves there to online work of others, in real CPU. `said`: the
+    node's own words. `problems`: where the ledger does not agree with it.
+    """
+
+    __slots__ = (
+        "allocatable",
+        "changes",
+        "freshness",
+        "freshness_at_ms",
+        "growth",
+        "holdings",
+        "holds",
+        "in_flight",
+        "is_reloading",
+        "is_simulated",
+        "name",
+        "problems",
+        "prod",
+        "reserved",
+        "revision",
+        "room",
+        "row",
+        "said",
+        "sockets",
+        "topology",
+        "topology_at_ms",
+        "zone_ids",
+    )
+
+    def __init__(self, name: str, row: int) -> None:
+        self.name = name
+        self.row = row
+        self.topology: NodeTopology | None = None
+        self.topology_at_ms = 0
+        self.is_simulated = False
+        self.allocatable: AllocatableChanged | None = None
+        self.freshness = Freshness.UNKNOWN
+        self.freshness_at_ms = 0
+        self.zone_ids: tuple[int, ...] = ()
+        self.sockets: tuple[int, ...] = ()
+        self.holds: dict[Attempt, tuple[ZoneShare, ...]] = {}
+        self.holdings: dict[Attempt, Holding] = {}
+        self.prod: set[Attempt] = set()
+        self.said: NodeTopologyReported | None = None
+        self.growth = 0
+        self.problems: tuple[str, ...] = ()
+        self.reserved: tuple[ZoneShare, ...] = ()
+        self.room: tuple[ZoneShare, ...] = ()
+        self.revision = 0
+        self.changes = 0
+        self.in_flight = 0
+        self.is_reloading = False
+
+    @property
+    def sample_seq(self) -> int:
+        """The sample that the allocatable was computed from, 0 before the first."""
+        return self.allocatable.sample_seq if self.allocatable else 0
+
+    def is_said_again(self, fact: NodeTopologyReported) -> bool:
+        """Whether the node is what it was when it last said what it is."""
+        said = self.said
+        return said is not None and all(
+            getattr(said, name) == getattr(fact, name)
+            for name in NodeTopologyReported.__struct_fields__
+            if name not in _HEAD
+        )
+
+    def slot(self, zone: int) -> int:
+        """The column of a zone. A hold on a zone that the node lacks (its topology changed) counts against the first one."""
+        ids = self.zone_ids
+        # Most machines number their zones from 0.
+        if 0 <= zone < len(ids) and ids[zone] == zone:
+            return zone
+        return ids.index(zone) if zone in ids else 0
+
+
+def gives_more(before: Iterable[ZoneAllocatable], now: Iterable[ZoneAllocatable]) -> bool:
+    """Whether some zone is promised more CPU or memory than before; one that was not there had nothing."""
+    known = {zone.zone: zone for zone in before}
+    for zone in now:
+        was = known.get(zone.zone)
+        cpu_mcpu, memory_bytes = (was.batch_cpu_mcpu, was.batch_memory_bytes) if was else (0, 0)
+        if zone.batch_cpu_mcpu > cpu_mcpu or zone.batch_memory_bytes > memory_bytes:
+            return True
+    return False

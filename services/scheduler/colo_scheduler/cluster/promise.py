@@ -1,0 +1,57 @@
+"""What may be held of a node, pool by pool, and what is left of it: an entry for each of its zones, in mcpu and bytes."""
+
+from collections.abc import Sequence
+
+from colo_scheduler.cluster.inventory import NodeInventory, amplified
+from colo_scheduler.cluster.node import Node
+from colo_scheduler.cluster.pool import PoolName
+from colo_scheduler.cluster.snapshot import costs_of
+from colo_scheduler.cluster.unmanaged import claimed_of
+from colo_scheduler.numa.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES
+
+__all__ = ["Promised", "batch_of", "free_of", "prod_of"]
+
+Promised = tuple[Sequence[int], Sequence[int]]
+"""mcpu and bytes by column."""
+
+
+def batch_of(node: Node, inventory: NodeInventory | None, most_bytes: Sequence[int] | None) -> Promised:
+    """What overcommit promises, but no CPU of LSE's and nothing that the node's rules keep back (they leave `most_bytes`)."""
+    cpu, memory = [0] * len(node.zone_ids), [0] * len(node.zone_ids)
+    for zone in node.allocatable.zones if node.allocatable else ():
+        if zone.zone in node.zone_ids:
+            slot = node.zone_ids.index(zone.zone)
+            most_mcpu = inventory.batch_most_mcpu(zone.zone) if inventory else None
+            cpu[slot] = min(max(0, zone.batch_cpu_mcpu), CPU_MAX_MCPU if most_mcpu is None else most_mcpu)
+            memory[slot] = min(max(0, zone.batch_memory_bytes), most_bytes[slot] if most_bytes else MEMORY_MAX_BYTES)
+    return cpu, memory
+
+
+def prod_of(node: Node) -> Promised:
+    """What the machine has and is not reserved; CPU as the node claims it."""
+    zones = node.topology.zones if node.topology else ()
+    cpu = [zone.cpu_capacity_mcpu for zone in zones]
+    memory = [min(zone.memory_bytes, MEMORY_MAX_BYTES) for zone in zones]
+    for share in node.reserved if zones else ():
+        slot = node.slot(share.zone)
+        cpu[slot] = max(0, cpu[slot] - share.cpu_mcpu)
+        memory[slot] = max(0, memory[slot] - share.memory_bytes)
+    if node.said is not None:
+        cpu = [min(amplified(mcpu, node.said.rules), CPU_MAX_MCPU) for mcpu in cpu]
+    return cpu, memory
+
+
+def free_of(node: Node, name: PoolName, promised: Promised) -> tuple[list[int], list[int]]:
+    """What is left of this when everything that is held of the pool is subtracted anew."""
+    cpu, memory = list(promised[0]), list(promised[1])
+    is_prod = name is PoolName.PROD
+    taken = list(claimed_of(node.room, node.said)) if is_prod else []
+    if len(node.prod) != (0 if is_prod else len(node.holds)):
+        for attempt, shares in node.holds.items():
+            if (attempt in node.prod) == is_prod:
+                taken += costs_of(node, name, shares, node.holdings.get(attempt))
+    for share in taken:
+        slot = node.slot(share.zone)
+        cpu[slot] -= share.cpu_mcpu
+        memory[slot] -= share.memory_bytes
+    return cpu, memory

@@ -1,0 +1,178 @@
+"""What speaks for or against a node beside what is free on it: replicas of the same job, evictions of late, real load.
+
+One object for all nodes, which the cluster keeps up to date. Nobody pays for what no policy and no request asks for.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct, field
+
+from colo_common.events.node import AllocatableChanged
+from colo_common.model.invalid import InvariantBroken
+from colo_common.model.placement import ZoneShare
+from colo_common.model.qos import PriorityBand, QosClass
+from colo_common.model.topology import NodeTopology
+from colo_scheduler.cluster.facts import BoolArray
+from colo_scheduler.cluster.job_counts import JobCounts
+from colo_scheduler.cluster.node import Node
+from colo_scheduler.cluster.pool import PoolName
+from colo_scheduler.cluster.unmanaged import PROD_ROOM_PCT
+from colo_scheduler.ledger.port import Attempt
+from colo_scheduler.load.dynamic_loads import DynamicLoads
+from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
+from colo_scheduler.load.loads import Loads
+from colo_scheduler.load.rules import LoadRules
+from colo_scheduler.requests.request_class import RequestClass
+from colo_scheduler.reservations.reservation import name_of
+from colo_scheduler.scorers.recent_eviction import EvictionPenalties, EvictionPenaltyPolicy
+
+__all__ = ["MeritRules", "Merits", "Overload", "kind_of"]
+
+
+class MeritRules(Struct, frozen=True, kw_only=True):
+    """The policy's part of it. `follows_batch`: the load of work below prod is of use, for its own sake. `follows_dynamic`: some
+    work is placed by averages, maxima and arrivals.
+
+    `prod_room_pct`: prod work leaves online work that others placed so many percent of what that uses.
+    """
+
+    evictions: EvictionPenaltyPolicy = field(default_factory=EvictionPenaltyPolicy)
+    load: LoadRules = field(default_factory=LoadRules)
+    dynamic: DynamicRules = field(default_factory=DynamicRules)
+    follows_batch: bool = False
+    follows_dynamic: bool = False
+    prod_room_pct: int = PROD_ROOM_PCT
+
+
+class Overload(NamedTuple):
+    """A load that is too high: what of, as `colo_common.model.shortage.LOAD_UNITS` names it, in percent, and the most allowed."""
+
+    unit: str
+    have_pct: int
+    most_pct: int
+
+
+class Merits:
+    """`follows[pool]`: holds of that pool have to be told. `is_told`: some load or eviction was heard of."""
+
+    def __init__(self, rules: MeritRules | None = None) -> None:
+        self.rules = rules or MeritRules()
+        self.jobs = JobCounts()
+        self.evictions = EvictionPenalties(self.rules.evictions)
+        self.loads = Loads(self.rules.load)
+        self.dynamic = DynamicLoads(self.rules.dynamic, is_scored=self.rules.follows_dynamic)
+        self.follows = {PoolName.BATCH: self._follows_batch or self.rules.follows_dynamic, PoolName.PROD: True}
+        self.is_told = False
+        self._base: Merits | None = None
+
+    @property
+    def _follows_batch(self) -> bool:
+        # All usage is what work below prod is judged by; what it adds to that counts for it alone.
+        return self.rules.follows_batch or bool(self.loads.policy.usage_pct)
+
+    def fork(self) -> "Merits":
+        """One that changes for itself, as a trial needs it."""
+        other = Merits(self.rules)
+        other.jobs, other.evictions, other.loads = JobCounts(self.jobs), self.evictions, self.loads.fork()
+        other.dynamic = self.dynamic.fork()
+        other.follows, other._base = dict.fromkeys(PoolName, True), self
+        other.is_told = self.is_told
+        return other
+
+    def hear(self, row: int, fact: AllocatableChanged) -> None:
+        """Take what a node uses."""
+        self.loads.hear(row, fact)
+        if fact.load is not None:
+            self.is_told = True
+            self.dynamic.hear(row, fact.load, fact.at_ms)
+
+    def know(self, row: int, topology: NodeTopology) -> None:
+        """Take how large a machine is."""
+        self.loads.know(row, topology)
+        self.dynamic.know(row, topology)
+
+    def evicted(self, kind: str, row: int, now_ms: int) -> None:
+        """A node evicted such work."""
+        self.is_told = True
+        self.evictions.evicted(kind, row, now_ms)
+
+    def follows_load(self, pool: PoolName) -> bool:
+        """Whether another load may admit work of the pool to a node that was too busy."""
+        return self.is_told and (self.dynamic.judges or self.loads.judges(is_prod=pool is PoolName.PROD))
+
+    def judges(self, request: RequestClass) -> bool:
+        """Whether nodes may be too busy for the request with what came before it."""
+        return self.is_told and self.loads.judges(is_prod=request.is_prod)
+
+    def refuses(self, request: RequestClass) -> bool:
+        """Whether nodes may be too busy for the request."""
+        return self.is_told and (self.dynamic.judges or self.loads.judges(is_prod=request.is_prod))
+
+    def passing(self, request: RequestClass, count: int, now_ms: int) -> BoolArray:
+        """Which of the first `count` rows are not too busy for one replica: bool, shape (count,)."""
+        if not self.dynamic.judges:
+            return self.loads.passing(request, count, now_ms)
+        calm = self.dynamic.passing(count, now_ms)
+        if self.loads.judges(is_prod=request.is_prod):
+            calm &= self.loads.passing(request, count, now_ms)
+        return calm
+
+    def overloads(self, request: RequestClass, count: int, now_ms: int) -> list[Overload | None]:
+        """Why each of the first `count` rows is too busy for one replica, None for one that is not."""
+        found: list[Overload | None] = [None] * count
+        if self.dynamic.judges:
+            told = self.dynamic.overloads(count, now_ms)
+            found = [None if each is None else Overload(METRICS[each[0]].unit, *each[1:]) for each in told]
+        if self.loads.judges(is_prod=request.is_prod):
+            for row, busy in enumerate(self.loads.overloads(request, count, now_ms)):
+                if busy is not None:
+                    found[row] = Overload(f"{busy[0]}-load-pct", *busy[1:])
+        return found
+
+    def count_jobs(self, nodes: list[Node]) -> None:
+        """From now on replicas are counted by job."""
+        if self._base is not None:
+            self._base.count_jobs(nodes)
+        self.jobs.begin(nodes)
+        self.follows = dict.fromkeys(PoolName, True)
+
+    def hold(self, row: int, pool: PoolName, attempt: Attempt, shares: tuple[ZoneShare, ...], at_ms: int) -> None:
+        """An attempt holds a place since `at_ms`."""
+        self.jobs.add(attempt, row, 1)
+        if pool is PoolName.PROD or self._follows_batch:
+            self.loads.hold(row, pool, attempt, shares, at_ms)
+        # What stands for a reservation uses nothing.
+        if self.rules.follows_dynamic and not name_of(attempt[0]):
+            self.dynamic.hold(row, attempt, at_ms)
+
+    def drop(self, row: int, attempt: Attempt) -> None:
+        """An attempt holds its place no longer."""
+        self.jobs.add(attempt, row, -1)
+        self.loads.drop(row, attempt)
+        self.dynamic.drop(row, attempt)
+
+    def forget_row(self, row: int, last: int, moved: Iterable[Attempt]) -> None:
+        """Nothing is held on a row, and its node is gone: the last row, with what is held there, takes its place."""
+        self.jobs.forget_row(row, last)
+        self.evictions.forget_row(row, last)
+        self.loads.forget_row(row, last)
+        self.dynamic.forget_row(row, last, moved)
+
+    def check_rows(self, nodes: Sequence[Node], rows: range) -> None:
+        """Raise InvariantBroken unless jobs are counted, and loads added up, for these nodes and rows as doing it anew would."""
+        self.jobs.check_rows(nodes)
+        if self.dynamic.is_followed and (astray := self.dynamic.check_rows(nodes)):
+            raise InvariantBroken("averages, maxima or arrivals differ from what was heard", rows=astray[:3])
+        wrong = self.loads.check(rows)
+        if wrong:
+            raise InvariantBroken("a load differs from its report and what came since", rows=wrong[:3])
+
+    def check_jobs(self, nodes: Sequence[Node]) -> Iterator[int]:
+        """Look for jobs that are counted where nothing of them is held, some at a time. Raises InvariantBroken for one."""
+        return self.jobs.check_jobs(nodes)
+
+
+def kind_of(band: PriorityBand, qos: QosClass, cpu_mcpu: int, memory_bytes: int) -> str:
+    """The name under which evictions of such work are remembered: equal band, class and amounts."""
+    return f"{band.value}.{qos.value}.{cpu_mcpu}.{memory_bytes}"

@@ -1,0 +1,112 @@
+"""The cluster as a decision sees it: the rows of all nodes at one moment, and what a trial takes of them."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from colo_common.model.placement import ZoneShare
+from colo_scheduler.cluster.facts import NodeFacts
+from colo_scheduler.cluster.inventory import Holding, amplified
+from colo_scheduler.cluster.inventory_index import UNLIMITED, Stocktaking
+from colo_scheduler.cluster.node import Node
+from colo_scheduler.cluster.pool import Pool, PoolName
+from colo_scheduler.cluster.preemptible_index import HeldLevels
+from colo_scheduler.cluster.signals import Merits
+from colo_scheduler.ledger.port import Attempt
+from colo_scheduler.placement.fit_rejections import Refusals
+from colo_scheduler.placement.static_filter_cache import Shapes
+from colo_scheduler.requests.request_class import RequestClass
+
+__all__ = ["View", "costs_of", "move_shares"]
+
+_NOBODY: Final = ("", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The cluster at the moment of one decision. Nothing in it is a copy: what the cluster holds later is seen by the view.
+
+    `standings`: what is kept of request classes between turns (`class_cache.py`).
+    A trial (`Cluster.trial`) has pools of its own instead: what is taken there is taken of nothing else. Arrays of shape (count,).
+    """
+
+    now_ms: int
+    nodes: list[Node]
+    rows: dict[str, int]
+    count: int
+    facts: NodeFacts
+    shapes: Shapes
+    pools: dict[PoolName, Pool]
+    levels: dict[PoolName, HeldLevels]
+    stock: Stocktaking
+    refusals: Refusals
+    merits: Merits
+    standings: OrderedDict[RequestClass, object]
+
+    def pool(self, name: PoolName) -> Pool:
+        """The pool with its arrays up to date."""
+        pool = self.pools[name]
+        pool.sync()
+        return pool
+
+    def limits(self, request: RequestClass) -> bool:
+        """Whether some node may admit less of the kind than fits there."""
+        return (self.stock.limited > 0 and not request.is_prod) or self.merits.judges(request)
+
+    def room(self, row: int, request: RequestClass) -> int:
+        """How many more replicas of the kind the rules of a node admit, and its load."""
+        most = UNLIMITED if request.is_prod or not self.stock.limited else int(self.stock.batch_left[row])
+        if self.merits.judges(request):
+            return self.merits.loads.room(row, request, self.now_ms, most)
+        return most
+
+    def take(
+        self,
+        name: PoolName,
+        row: int,
+        shares: tuple[ZoneShare, ...],
+        attempt: Attempt = _NOBODY,
+        holding: Holding | None = None,
+        *,
+        is_choice: bool = True,
+    ) -> None:
+        """Subtract a choice from a pool: for trials, in a view of the cluster itself `Cluster.hold` is the way.
+
+        Raises InvariantBroken for a choice of CPUs or devices that are not free. What was held before (not `is_choice`) is taken
+        as it is: the node may give out less by now.
+        """
+        node = self.nodes[row]
+        move_shares(node, self.pools[name], costs_of(node, name, shares, holding), 1)
+        self.stock.take(name, row, attempt, holding, is_choice=is_choice)
+        self.merits.hold(row, name, attempt, shares, self.now_ms)
+        if holding is not None:
+            self.refusals.forget(row)
+
+    def leave(self, name: PoolName, row: int, shares: tuple[ZoneShare, ...], attempt: Attempt) -> None:
+        """Give back what an attempt holds, in a trial."""
+        node = self.nodes[row]
+        inventory = self.stock.of(row)
+        holding = inventory.holdings.get(attempt) if inventory else None
+        move_shares(node, self.pools[name], costs_of(node, name, shares, holding), -1)
+        self.stock.leave(name, row, attempt)
+        self.merits.drop(row, attempt)
+        self.refusals.forget(row)
+
+
+def costs_of(
+    node: Node, name: PoolName, shares: tuple[ZoneShare, ...], holding: Holding | None
+) -> tuple[ZoneShare, ...]:
+    """What shares cost in a pool: CPUs by number as much as the machine claims them to be."""
+    if holding is None or not holding.cpus or name is PoolName.BATCH or node.said is None:
+        return shares
+    return tuple(
+        ZoneShare(zone=share.zone, cpu_mcpu=amplified(share.cpu_mcpu, node.said.rules), memory_bytes=share.memory_bytes)
+        for share in shares
+    )
+
+
+def move_shares(node: Node, pool: Pool, shares: tuple[ZoneShare, ...], sign: int) -> None:
+    """Hold these shares of a pool (sign 1) or give them back (-1)."""
+    row = node.row
+    for share in shares:
+        pool.take(row, node.slot(share.zone), sign * share.cpu_mcpu, sign * share.memory_bytes)

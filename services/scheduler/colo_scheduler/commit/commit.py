@@ -1,0 +1,479 @@
+"""From a decision to a held place: assume at once, reserve in the ledger, and take its answer, whatever it is.
+
+What is assumed subtracts from the node at once, so that the next decision sees it; a refusal gives it back and the want is decided
+again. A conflict means that another scheduler was first: the node is left out of decisions until its row is read again.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from colo_common.events.effects import Effect
+from colo_common.events.job import ReplicaWant
+from colo_common.model.constraints import CpuExclusive
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvariantBroken
+from colo_common.model.placement import Placement
+from colo_common.model.reasons import Reason
+from colo_scheduler.cluster.cluster import Cluster, Node
+from colo_scheduler.cluster.inventory import holding_of, told_of
+from colo_scheduler.cluster.pool import pool_of
+from colo_scheduler.cluster.preemptible_index import Importance, importance_of
+from colo_scheduler.commit.held import Held, Over
+from colo_scheduler.commit.publish import announce, released
+from colo_scheduler.commit.recoveries import Recoveries, Recovery
+from colo_scheduler.commit.redelivery import Untold
+from colo_scheduler.ledger.port import (
+    CALL_MAX,
+    RESERVATIONS_MAX,
+    Attempt,
+    CommitLedger,
+    HoldsReleased,
+    LedgerAnswered,
+    LedgerRows,
+    LoadRows,
+    NodeAnswer,
+    NodeReserve,
+    NodeRow,
+    Reservation,
+    ReservationRefused,
+)
+from colo_scheduler.ledger.shards import Shards
+from colo_scheduler.placement.decide import Choice
+from colo_scheduler.policy import Policy
+from colo_scheduler.requests.queue import WantQueue
+from colo_scheduler.requests.request_class import RequestClass
+from colo_scheduler.reservations.reservation import name_of
+
+__all__ = ["Commits", "importance_of_work", "load_rows"]
+
+_ROW_MOVED: Final = frozenset({Reason.LEDGER_CONFLICT, Reason.LEDGER_DISAGREES})
+
+
+class Commits:
+    """Every place that is held or assumed, and the only writer of holds in the cluster."""
+
+    def __init__(
+        self, policy: Policy, cluster: Cluster, queue: WantQueue, over: Over, counts: Counter[str], shards: Shards
+    ) -> None:
+        self._policy = policy
+        self._cluster = cluster
+        self._queue = queue
+        self._over = over
+        self._counts = counts
+        self._shards = shards
+        self._rounds = 0
+        self._lost_commits: dict[Attempt, int] = {}
+        self._late: dict[Attempt, ReplicaWant] = {}
+        self._recoveries = Recoveries(over)
+        # What is assumed, and since when; the oldest first.
+        self._assumed: dict[Attempt, int] = {}
+        self.held: dict[Attempt, Held] = {}
+        self.untold = Untold(self.held, over, shards)
+        self.unreadable: dict[str, tuple[str, ...]] = {}
+        self.unmet: dict[str, tuple[int, int]] = {}
+        """Revision and changes of rows that hold nothing, of nodes that nothing was heard of."""
+        self.floor = 0
+        """The revision of nodes that have no row, as far as is known here."""
+        self.is_loaded = False
+
+    # ---- forward
+
+    def taker(self, request: RequestClass, wants: Sequence[ReplicaWant]) -> Callable[[int, Choice], None]:
+        """What holds a choice for one of these wants of a class at once, so that the next one sees it; `assume` follows for all."""
+        cluster, known = self._cluster, self.held
+        nodes, pool = cluster.nodes, pool_of(request.band)
+        importance = None if request.reserves else importance_of(request.band, request.priority)
+
+        def take(number: int, choice: Choice) -> None:
+            want = wants[number]
+            attempt = (want.replica, want.attempt)
+            if attempt in known:
+                raise InvariantBroken("an attempt was decided twice", replica=want.replica, attempt=want.attempt)
+            row, shares, holding, _, _ = choice
+            cluster.hold(nodes[row], attempt, shares, pool, holding, is_choice=True, importance=importance)
+
+        return take
+
+    def placements(self, wants: Sequence[ReplicaWant]) -> list[Placement]:
+        """What these wants, which hold places, were promised."""
+        return [self.held[want.replica, want.attempt].placement for want in wants]
+
+    def assume(self, chosen: Sequence[tuple[ReplicaWant, Choice]], now_ms: int) -> list[NodeReserve]:
+        """What to ask of the ledger for places that equal wants took: at most RESERVATIONS_MAX of a node together."""
+        by_row: dict[int, list[tuple[ReplicaWant, Choice]]] = {}
+        for each in chosen:
+            by_row.setdefault(each[1].row, []).append(each)
+        importance = importance_of_work(chosen[0][0])
+        return [
+            self._reserve(self._cluster.nodes[row], members[start : start + RESERVATIONS_MAX], importance, now_ms)
+            for row, members in by_row.items()
+            for start in range(0, len(members), RESERVATIONS_MAX)
+        ]
+
+    def calls(self, reserves: Sequence[NodeReserve]) -> list[Effect]:
+        """Ask the ledger for all of this, in its order, in as few calls as may be: at most RESERVATIONS_MAX in each."""
+        self._rounds += 1
+        effects: list[Effect] = []
+        call: list[NodeReserve] = []
+        room = RESERVATIONS_MAX
+        for reserve in reserves:
+            count = len(reserve.reservations)
+            if count > room:
+                effects.append(self._call(call))
+                call, room = [], RESERVATIONS_MAX
+            call.append(reserve)
+            room -= count
+        if call:
+            effects.append(self._call(call))
+        return effects
+
+    def _call(self, reserves: Sequence[NodeReserve]) -> CommitLedger:
+        jobs = {one.placement.job: None for reserve in reserves for one in reserve.reservations}
+        return CommitLedger(reserves=tuple(reserves), fences=self._shards.fences_of(jobs), round=self._rounds)
+
+    def _reserve(
+        self, node: Node, members: Sequence[tuple[ReplicaWant, Choice]], importance: Importance | None, now_ms: int
+    ) -> NodeReserve:
+        if node.name in self.unmet:
+            node.revision, node.changes = self.unmet.pop(node.name)
+        if not node.changes and not node.in_flight:
+            node.revision = max(node.revision, self.floor)
+        # Calls that are under way will be accepted one after the other, or this one is refused with them.
+        expect, is_chained = node.revision + node.in_flight, node.in_flight > 0
+        node.in_flight += 1
+        generation = expect + 1
+        reservations = []
+        for want, choice in members:
+            attempt, inside = (want.replica, want.attempt), choice.inside
+            place = placement_of(want, node, choice, now_ms)
+            self.held[attempt] = Held(place, generation, want=want, inside=inside, importance=importance)
+            self._assumed[attempt] = now_ms
+            reservations.append(Reservation(placement=place, generation=generation, inside=inside))
+        return NodeReserve(node=node.name, expect=expect, reservations=tuple(reservations), is_chained=is_chained)
+
+    # ---- answers
+
+    def answered(self, event: LedgerAnswered, now_ms: int, *, is_late: bool = False) -> list[Effect]:
+        """Tell what was accepted; give back what was refused and read again the rows that moved.
+
+        `is_late`: the facts that the decisions rest on are old. They are decided again once those that came meanwhile were heard.
+        """
+        accepted: list[Held] = []
+        reload: set[str] = set()
+        for answer in event.answers:
+            node = self._cluster.node(answer.node)
+            node.in_flight = max(0, node.in_flight - 1)
+            if self._is_known(node, answer):
+                node.revision = answer.revision
+            else:
+                reload.add(node.name)
+            _note_changes(node, answer)
+            for attempt in answer.accepted:
+                held = self.held.get(attempt)
+                if held is not None:
+                    held.want = None
+                    self._assumed.pop(attempt, None)
+                    self._lost_commits.pop(attempt, None)
+                    self.untold.add(attempt)
+                    if attempt not in self._over:
+                        accepted.append(held)
+            for refused in answer.refused:
+                reload.update(self._give_back(node, refused, now_ms, is_late=is_late))
+        self._counts["placements_committed"] += len(accepted)
+        effects: list[Effect] = list(announce(accepted, now_ms))
+        return effects + self.reload(sorted(reload))
+
+    def _is_known(self, node: Node, answer: NodeAnswer) -> bool:
+        """Whether all that the node holds at this revision is known here: nobody else wrote before this call, or after it."""
+        if not answer.accepted:
+            return answer.revision == node.revision
+        is_known = False
+        for attempt in answer.accepted:
+            held = self.held.get(attempt)
+            if held is not None:
+                if held.generation != answer.revision:
+                    return False
+                is_known = True
+        return is_known
+
+    def _give_back(self, node: Node, refused: ReservationRefused, now_ms: int, *, is_late: bool) -> list[str]:
+        """Undo one assumption; the nodes whose rows are out of date come back."""
+        attempt = (refused.replica, refused.attempt)
+        held = self.held.get(attempt)
+        if held is None or held.want is None:
+            return []
+        want = held.want
+        self.forget(attempt)
+        self._counts["commits_late" if is_late else f"commits_refused_{refused.reason.value}"] += 1
+        stale = {node.name} if refused.reason in _ROW_MOVED else {refused.held_on} - {""}
+        if refused.reason is Reason.OLDER_ATTEMPT or attempt in self._over or not self._shards.owns(want.job):
+            self._lost_commits.pop(attempt, None)
+            return sorted(stale)
+        lost = self._lost_commits.get(attempt, 0) + 1
+        if is_late:
+            self._late[attempt] = want
+            self._queue.delay(want, now_ms + self._policy.conflict_wait_ms)
+        elif lost <= self._policy.commit_tries:
+            self._lost_commits[attempt] = lost
+            self._queue.put_back([want])
+        else:
+            self._lost_commits.pop(attempt, None)
+            self._queue.delay(want, now_ms + self._policy.conflict_wait_ms)
+        return sorted(stale)
+
+    def released(self, event: HoldsReleased, now_ms: int) -> list[Effect]:
+        """Give the capacity back and tell it."""
+        count = 0
+        for gone in event.released:
+            node = self._cluster.find(gone.node)
+            # One that was over before is named again without a write: what was written since may be another scheduler's.
+            is_news = False
+            for attempt in gone.attempts:
+                is_news = self.forget(attempt) or is_news
+            if node is not None and is_news and gone.changes == node.changes + 1:
+                node.changes = gone.changes
+            count += len(gone.attempts)
+        self._counts["holds_released"] += count
+        return list(released(event.released, now_ms))
+
+    def tell_again(self, attempts: Sequence[Attempt], now_ms: int) -> list[Effect]:
+        """The jobs service does not know of places that were committed a while ago: whoever did it ended before it told them."""
+        found = [self.held[attempt] for attempt in attempts if self.untold.waits_long(attempt, now_ms)]
+        self._counts["placements_told_again"] += len(found)
+        return list(announce(found, now_ms))
+
+    def look_up(self, now_ms: int) -> list[Effect]:
+        """Ask which orders were carried out, where that is due, and read the rows of what is to be told again.
+
+        The scheduler of those may have ended between the fact and the order, or an order was lost.
+        """
+        return [*self.untold.ask(now_ms), *load_rows(self.untold.read(now_ms))]
+
+    def started(self, attempt: Attempt) -> bool:
+        """A node has started the attempt; whether that is news. What is not held here is held by another scheduler."""
+        self.untold.remove(attempt)
+        held = self.held.get(attempt)
+        if held is None:
+            return True
+        is_news, held.is_confirmed = not held.is_confirmed, True
+        return is_news
+
+    def gave_up(self, attempt: Attempt) -> None:
+        """The attempt is wanted no more: lost commits of it count for nothing."""
+        self._lost_commits.pop(attempt, None)
+
+    def change(self, attempt: Attempt, placement: Placement) -> bool:
+        """An attempt that stands for a reservation holds this instead, as far as is known here; whether that is news."""
+        held = self.held.get(attempt)
+        node = self._cluster.find(placement.node)
+        if held is None or node is None or held.placement == placement:
+            return False
+        held.placement = placement
+        pool, holding = pool_of(placement.band), holding_of(placement)
+        importance, at_ms = importance_of_work(placement), placement.decided_at_ms
+        self._cluster.hold(node, attempt, placement.zones, pool, holding, at_ms=at_ms, importance=importance)
+        self._compare(node)
+        return True
+
+    def _compare(self, node: Node) -> None:
+        """See whether the node agrees, apart from what is assumed there or was only just taken."""
+        if node.holdings or node.problems:
+            committed = {
+                attempt for attempt in node.holdings if (held := self.held.get(attempt)) and not held.is_assumed
+            }
+            self._cluster.compare(node, [attempt for attempt in node.holdings if attempt not in committed])
+
+    def forget(self, attempt: Attempt) -> bool:
+        """The attempt holds nothing any more, as far as is known here; whether it did."""
+        held = self.held.pop(attempt, None)
+        if held is None:
+            return False
+        self._assumed.pop(attempt, None)
+        self.untold.remove(attempt)
+        node = self._cluster.find(held.placement.node)
+        if node is not None:
+            self._cluster.drop(node, attempt, held.importance)
+        return True
+
+    def expire(self, now_ms: int) -> list[Effect]:
+        """Assume no longer what the ledger has not answered for `assume_ms`: the wants are decided again once the rows are read.
+
+        Should the commit have been written after all, its row says so and the want counts as placed there.
+        """
+        stale: set[str] = set()
+        for attempt, since_ms in list(self._assumed.items()):
+            if now_ms - since_ms < self._policy.assume_ms:
+                break
+            held = self.held[attempt]
+            node = self._cluster.node(held.placement.node)
+            node.in_flight = 0
+            stale.add(node.name)
+            self.forget(attempt)
+            self._counts["assumptions_expired"] += 1
+            if held.want is not None and attempt not in self._over and self._shards.owns(held.want.job):
+                self._queue.put_back([held.want])
+        return self.reload(sorted(stale))
+
+    def expiry_ms(self) -> int | None:
+        """When the oldest assumption expires."""
+        since_ms = next(iter(self._assumed.values()), None)
+        return None if since_ms is None else since_ms + self._policy.assume_ms
+
+    # ---- rows
+
+    def reload(self, nodes: Sequence[str]) -> list[Effect]:
+        """Read these rows again; until they come nothing is placed there."""
+        for name in nodes:
+            self._cluster.settle(self._cluster.node(name), is_reloading=True)
+        return load_rows(nodes)
+
+    def recover(self, node: str, recovery: Recovery) -> list[Effect]:
+        """An executor came back: once its row is read, what it holds and does not run is ordered again."""
+        self._recoveries.note(node, recovery)
+        return self.reload([node])
+
+    def rows(self, event: LedgerRows, now_ms: int) -> list[Effect]:
+        """Take rows as the truth. A place that is new here and was waited for is told as if it had just been committed."""
+        found: list[Held] = []
+        again: list[Effect] = []
+        self._delay_late(now_ms)
+        for row in event.rows:
+            if self._is_unmet(row):
+                # Nothing is held there.
+                self.untold.take(row.node)
+                if row.changes:
+                    self.unmet[row.node] = (row.revision, row.changes)
+                continue
+            self.unmet.pop(row.node, None)
+            node = self._cluster.node(row.node)
+            waited_for = self._take_row(node, row)
+            untold = [held for held in self.untold.take(row.node) if held not in waited_for]
+            self._counts["placements_told_again"] += len(untold)
+            found += [*waited_for, *untold]
+            again.extend(self._recoveries.order_missing(row.node, self._holds_of(node), now_ms))
+        return [*announce(found, now_ms), *again]
+
+    def _delay_late(self, now_ms: int) -> None:
+        """The ledger is there again. Facts that came while it was away are heard before what was late is decided again."""
+        late, self._late = self._late, {}
+        for attempt, want in late.items():
+            if self._queue.remove(attempt) is not None:
+                self._queue.delay(want, now_ms + self._policy.conflict_wait_ms)
+
+    def _is_unmet(self, row: NodeRow) -> bool:
+        """Whether nobody but the ledger remembers the node: one that is gone for good takes no place among those that are kept."""
+        is_known = self._cluster.find(row.node) is not None or row.node in self._recoveries
+        return not is_known and not row.reservations and not row.unreadable
+
+    def _take_row(self, node: Node, row: NodeRow) -> list[Held]:
+        node.revision, node.changes = row.revision, row.changes
+        in_row = {reservation.attempt for reservation in row.reservations}
+        for held in self._holds_of(node):
+            if not held.is_assumed and held.attempt not in in_row:
+                self.forget(held.attempt)
+        confirmed = set(row.confirmed)
+        waited_for = []
+        for reservation in row.reservations:
+            attempt = reservation.attempt
+            known = self.held.get(attempt)
+            if known is not None and not known.is_assumed:
+                known.is_confirmed = known.is_confirmed or attempt in confirmed
+                continue
+            # Assumed here, perhaps elsewhere, and another scheduler was first, or the answer is not here yet: the row is right.
+            self.forget(attempt)
+            place = reservation.placement
+            is_confirmed = attempt in confirmed
+            inside, importance = reservation.inside, importance_of_work(place)
+            held = Held(place, reservation.generation, is_confirmed=is_confirmed, inside=inside, importance=importance)
+            self.held[attempt] = held
+            if not is_confirmed:
+                self.untold.add(attempt)
+            pool, holding = pool_of(place.band), holding_of(place)
+            at_ms = place.decided_at_ms
+            self._cluster.hold(node, attempt, place.zones, pool, holding, at_ms=at_ms, importance=importance)
+            if self._queue.remove(attempt) is not None or known is not None:
+                self._lost_commits.pop(attempt, None)
+                waited_for.append(held)
+        self._compare(node)
+        # Who knows what else is held there? Nothing more is placed on the node until somebody has put its row right.
+        self._cluster.settle(node, is_reloading=bool(row.unreadable))
+        if row.unreadable and node.name not in self.unreadable:
+            self._counts["rows_unreadable"] += 1
+        self.unreadable.pop(node.name, None)
+        if row.unreadable:
+            self.unreadable[node.name] = row.unreadable
+        return waited_for
+
+    def loaded(self, floor: int, now_ms: int) -> list[Effect]:
+        """All rows were read: ask about what nobody has confirmed. Who shares the work does so as it takes its shards."""
+        self.is_loaded = True
+        self.floor = floor
+        if not self._shards.count:
+            self.untold.ask_all(now_ms)
+        return []
+
+    def changed_nodes(self, changes: Sequence[tuple[str, int]], floor: int) -> list[str]:
+        """The nodes whose rows were changed by others, also those whose rows were forgotten."""
+        self.floor = max(self.floor, floor)
+        known = {name: count for name, (_, count) in self.unmet.items()}
+        known |= {node.name: node.changes for node in self._cluster.nodes if node.name not in known}
+        found = [name for name, count in changes if known.get(name, 0) != count]
+        listed = {name for name, _ in changes}
+        for name in sorted(self.unmet.keys() - listed):
+            del self.unmet[name]
+        return found + sorted(node.name for node in self._cluster.nodes if node.changes and node.name not in listed)
+
+    def may_forget(self, node: Node) -> bool:
+        """Whether nothing here or in the ledger is known to depend on the node."""
+        is_busy = node.in_flight or node.is_reloading or node.name in self._recoveries or node.name in self.unreadable
+        return not node.holds and not is_busy
+
+    def _holds_of(self, node: Node) -> list[Held]:
+        return [self.held[attempt] for attempt in sorted(node.holds)]
+
+
+def placement_of(want: ReplicaWant, node: Node, choice: Choice, now_ms: int) -> Placement:
+    """What is promised to the want on this node."""
+    held = choice.holding
+    return Placement(
+        replica=want.replica,
+        job=want.job,
+        attempt=want.attempt,
+        node=node.name,
+        zones=choice.shares,
+        cpu_mcpu=want.request.cpu_mcpu,
+        memory_bytes=want.request.memory_bytes,
+        qos=want.qos,
+        band=want.band,
+        run=want.run,
+        priority=want.priority,
+        sample_seq=node.sample_seq,
+        decided_at_ms=now_ms,
+        traceparent=want.traceparent,
+        cpus=CpuSet(held.cpus).format() if held else "",
+        cpu_exclusive=told_of(held.exclusive) if held else CpuExclusive.NONE,
+        devices=held.devices if held else (),
+        huge_pages=held.huge_pages if held else (),
+        reservation=choice.reservation,
+    )
+
+
+def load_rows(nodes: Sequence[str]) -> list[Effect]:
+    """Ask for these rows in calls of at most CALL_MAX."""
+    return [LoadRows(nodes=tuple(nodes[start : start + CALL_MAX])) for start in range(0, len(nodes), CALL_MAX)]
+
+
+def _note_changes(node: Node, answer: NodeAnswer) -> None:
+    # Who wrote nothing learns nothing of what others did, and a larger step means that another scheduler wrote too: the old number
+    # stays, and the next refresh reads the row. Both counters of a row that is the first since the floor are equal.
+    if not answer.accepted:
+        return
+    is_first = not node.changes and answer.changes == answer.revision
+    if is_first or answer.changes == node.changes + 1:
+        node.changes = answer.changes
+
+
+def importance_of_work(work: ReplicaWant | Placement) -> Importance | None:
+    """How important what holds a place is; None for what stands for a reservation, which nobody asks to leave."""
+    return None if name_of(work.replica) else importance_of(work.band, work.priority)

@@ -1,0 +1,85 @@
+"""Nodes that left for good: those that are lost for long and hold nothing are remembered no more, here and in the ledger.
+
+On a fleet that grows and shrinks nodes come and go for ever under new names. A node is forgotten `forget_node_ms` after it was
+lost, once its ledger row holds nothing; so is a name that only the ledger remembers. Should it come back it is a new node: what it
+is was forgotten as well, and its collector says it at its start and again every few hours.
+"""
+
+import heapq
+from collections import Counter
+from typing import Final
+
+from colo_common.events.effects import Effect
+from colo_common.model.freshness import Freshness
+from colo_scheduler.cluster.cluster import Cluster, Node
+from colo_scheduler.commit.commit import Commits
+from colo_scheduler.ledger.port import CALL_MAX, ForgetRows
+
+__all__ = ["Forgetting"]
+
+# What the bus replays at a start comes in any order: a node is not lost before there was time to hear everything of it.
+_HEARD_WITHIN_MS: Final = 60_000
+_AGAIN_MOST_MS: Final = 60_000
+_SPARE: Final = 64
+
+
+class Forgetting:
+    """When each node that seems to have left is due. `after_ms` 0: no node is ever forgotten."""
+
+    def __init__(self, after_ms: int, cluster: Cluster, commits: Commits, counts: Counter[str]) -> None:
+        self._after_ms = after_ms
+        self._again_ms = max(1, min(after_ms, _AGAIN_MOST_MS))
+        self._cluster = cluster
+        self._commits = commits
+        self._counts = counts
+        self._due_ms: dict[str, int] = {}
+        self._heap: list[tuple[int, str]] = []
+
+    def note(self, name: str, now_ms: int) -> None:
+        """Something was heard of a node, or its row was read."""
+        if not self._after_ms:
+            return
+        node = self._cluster.find(name)
+        if node is None:
+            seems_gone, since_ms = name in self._commits.unmet, now_ms
+        else:
+            seems_gone, since_ms = _seems_gone(node), min(now_ms, node.freshness_at_ms or now_ms)
+        if not seems_gone:
+            self._due_ms.pop(name, None)
+        elif name not in self._due_ms:
+            earliest_ms = now_ms + min(self._after_ms, _HEARD_WITHIN_MS)
+            self._put(name, max(since_ms + self._after_ms, earliest_ms))
+
+    def _put(self, name: str, due_ms: int) -> None:
+        self._due_ms[name] = due_ms
+        heapq.heappush(self._heap, (due_ms, name))
+        if len(self._heap) > 2 * len(self._due_ms) + _SPARE:
+            self._heap = sorted((due_ms, name) for name, due_ms in self._due_ms.items())
+
+    def deadline_ms(self) -> int | None:
+        """When the first one is due."""
+        while self._heap and self._due_ms.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def wake(self, now_ms: int) -> list[Effect]:
+        """Forget at most CALL_MAX of those that are due. One that something depends on is looked at again a while later."""
+        gone: list[str] = []
+        while len(gone) < CALL_MAX and (due_ms := self.deadline_ms()) is not None and due_ms <= now_ms:
+            _, name = heapq.heappop(self._heap)
+            del self._due_ms[name]
+            node = self._cluster.find(name)
+            if node is not None and not self._commits.may_forget(node):
+                self._put(name, now_ms + self._again_ms)
+                continue
+            self._commits.unmet.pop(name, None)
+            if node is not None:
+                self._cluster.forget(node)
+            gone.append(name)
+        self._counts["nodes_forgotten"] += len(gone)
+        return [ForgetRows(nodes=tuple(gone))] if gone else []
+
+
+def _seems_gone(node: Node) -> bool:
+    """Whether the node is lost, or nobody but the ledger has ever said anything of it."""
+    return node.freshness is Freshness.LOST or (node.topology is None and node.freshness is Freshness.UNKNOWN)

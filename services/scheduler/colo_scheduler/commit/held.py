@@ -1,0 +1,66 @@
+"""Attempts that hold a place, and attempts that are over."""
+
+from collections import OrderedDict
+
+from msgspec import Struct
+
+from colo_common.events.job import ReplicaWant
+from colo_common.model.placement import Placement
+from colo_scheduler.cluster.preemptible_index import Importance
+from colo_scheduler.ledger.port import Attempt
+
+__all__ = ["Held", "Over"]
+
+
+class Held(Struct, eq=False, gc=False):
+    """One attempt that holds a place. `want` is set while it is only assumed: decided here and not yet committed.
+
+    `inside`: attempts whose places are part of this one, as it was committed. `is_evicted`: its eviction was heard of.
+    `importance`: how important it is held as; None: nobody asks it to leave.
+    """
+
+    placement: Placement
+    generation: int
+    want: ReplicaWant | None = None
+    is_confirmed: bool = False
+    inside: tuple[Attempt, ...] = ()
+    is_evicted: bool = False
+    importance: Importance | None = None
+
+    @property
+    def attempt(self) -> Attempt:
+        """The attempt that holds it."""
+        return (self.placement.replica, self.placement.attempt)
+
+    @property
+    def is_assumed(self) -> bool:
+        """Whether the ledger has not answered yet."""
+        return self.want is not None
+
+
+class Over:
+    """The highest finished attempt of each replica, at most `limit` replicas; the one longest untouched is forgotten.
+
+    Wants, withdrawals and ends come over separate streams, so an end may be heard before the want it answers.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._highest: OrderedDict[str, int] = OrderedDict()
+
+    def add(self, attempt: Attempt) -> None:
+        """This attempt, and every older one, is over."""
+        replica, number = attempt
+        highest = self._highest
+        before = highest.get(replica)
+        if before is None:
+            highest[replica] = max(number, 0)
+        else:
+            highest.move_to_end(replica)
+            if number > before:
+                highest[replica] = number
+        if len(highest) > self._limit:
+            highest.popitem(last=False)
+
+    def __contains__(self, attempt: Attempt) -> bool:
+        return self._highest.get(attempt[0], 0) >= attempt[1]

@@ -1,0 +1,64 @@
+"""When the jobs service is asked for what waits: after shards were taken, where wants were left out, and now and then.
+
+Who shares the work hears wants live, and one that was missed is said by nobody else: it would wait for ever. So who holds shards
+asks once more every `ask_every_ms`. What has started is asked for by `redelivery.py`.
+"""
+
+from colo_common.events.effects import Effect
+from colo_scheduler.commit.commit import Commits
+from colo_scheduler.commit.redelivery import TOLD_WITHIN_MS
+from colo_scheduler.events import AskPending
+from colo_scheduler.ledger.shards import ShardsHeld
+from colo_scheduler.policy import Policy
+from colo_scheduler.requests.queue import WantQueue
+
+__all__ = ["Asking"]
+
+
+class Asking:
+    """The moments at which that is due."""
+
+    def __init__(self, policy: Policy, commits: Commits, queue: WantQueue) -> None:
+        self._policy = policy
+        self._commits = commits
+        self._queue = queue
+        self._has_overflowed = False
+        self._again_at_ms: int | None = None
+        self._next_at_ms: int | None = None
+
+    def shared(self, event: ShardsHeld, *, has_new: bool, now_ms: int) -> None:
+        """These shards are held now. What is new among them is asked for at once, by whoever calls, and once more later:
+        what was said between others' last and our first listening is in the second answer.
+        """
+        if has_new:
+            self._again_at_ms = now_ms + self._policy.ask_again_ms
+        if not event.fences:
+            self._next_at_ms = None
+        elif self._next_at_ms is None and self._policy.ask_every_ms:
+            self._next_at_ms = now_ms + self._policy.ask_every_ms
+
+    def left_out(self) -> None:
+        """A want found no room in the queue."""
+        self._has_overflowed = True
+
+    def deadline_ms(self) -> int | None:
+        """When `wake` has something to do, apart from room in the queue."""
+        again_ms, next_ms = self._again_at_ms, self._next_at_ms
+        if again_ms is None or next_ms is None:
+            return next_ms if again_ms is None else again_ms
+        return min(again_ms, next_ms)
+
+    def wake(self, now_ms: int) -> list[Effect]:
+        """Ask where it is due. With the second question after shards were taken it asks what has started of all that is held."""
+        is_again = self._again_at_ms is not None and now_ms >= self._again_at_ms
+        is_next = self._next_at_ms is not None and now_ms >= self._next_at_ms
+        has_room = self._has_overflowed and len(self._queue) * 2 <= self._policy.waiting_max
+        effects: list[Effect] = [AskPending()] if is_again or is_next or has_room else []
+        if is_again:
+            self._again_at_ms = None
+            self._commits.untold.ask_all(now_ms, least_ms=TOLD_WITHIN_MS)
+        if is_next:
+            self._next_at_ms = now_ms + self._policy.ask_every_ms
+        if has_room:
+            self._has_overflowed = False
+        return effects

@@ -1,0 +1,69 @@
+"""Asks the jobs service which attempts a node has started: beside everything else, in parts, until it answers."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
+from typing import Final
+
+import structlog
+from msgspec import Struct
+
+from colo_common.events.requests import Refusal
+from colo_common.events.started import StartedReplicas, StartedReply
+from colo_common.ports import Bus, PortError, Unavailable
+from colo_common.runtime.ask import ask
+from colo_common.runtime.backoff import Backoff
+from colo_scheduler.events import StartedKnown
+from colo_scheduler.ledger.port import Attempt
+
+__all__ = ["Starts"]
+
+#: So many are asked for in one request: an answer takes the jobs service less than a millisecond.
+PART: Final = 500
+#: So many wait to be asked for. Those that find no room are asked for by the core again when they are twice as old.
+_MOST: Final = 500_000
+
+
+class Starts:
+    """The attempts that are to be asked for."""
+
+    def __init__(self, bus: Bus, rng: random.Random) -> None:
+        self._bus = bus
+        self._backoff = Backoff(rng)
+        self._attempts: dict[Attempt, None] = {}
+        self._has_some = asyncio.Event()
+        self._log = structlog.get_logger("scheduler")
+
+    def ask(self, attempts: Sequence[Attempt]) -> None:
+        """Ask for these when it is their turn; never waits."""
+        self._attempts |= dict.fromkeys(attempts[: max(0, _MOST - len(self._attempts))])
+        self._has_some.set()
+
+    async def keep(self, inject: Callable[[Struct], Awaitable[None]]) -> None:
+        """Ask, and bring the answers, until cancelled. Of what the jobs service refuses to answer nothing is known."""
+        is_away = False
+        while True:
+            await self._has_some.wait()
+            part = tuple(islice(self._attempts, PART))
+            try:
+                answer = await ask(self._bus, StartedReplicas(attempts=part))
+            except Unavailable as error:
+                if not is_away:
+                    self._log.info("starts-not-asked", error=str(error))
+                is_away = True
+                await asyncio.sleep(self._backoff.next_s())
+                continue
+            except PortError as error:
+                answer = Refusal(code=502, field="attempts", rule=str(error))
+            is_away = False
+            for attempt in part:
+                self._attempts.pop(attempt, None)
+            if not self._attempts:
+                self._has_some.clear()
+            if isinstance(answer, StartedReply):
+                self._backoff.reset()
+                await inject(StartedKnown(started=answer.started, over=answer.over, waiting=answer.waiting))
+            else:
+                self._log.warning("starts-refused", attempts=len(part), why=str(answer))
+                await asyncio.sleep(self._backoff.next_s())

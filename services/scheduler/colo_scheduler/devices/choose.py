@@ -1,0 +1,162 @@
+"""Which devices a request gets.
+
+GPUs: in groups where the node has such, else as close to each other as possible; other devices: the ones that are left most free,
+or packed. Devices that are asked for jointly hang on the same PCIe switches where that is possible, or must. Figures and order
+are those of koordinator-sh/koordinator:pkg/scheduler/plugins/deviceshare/{device_allocator,allocator_gpu}.go, where the first of
+the joint kinds takes what it likes best and the others follow if they can. With `is_joint_sought` it takes what all can follow.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.model.constraints import DeviceRequest, JointDevices
+from colo_common.model.invalid import InvariantBroken
+from colo_common.model.placement import DeviceShare
+from colo_common.model.reasons import Reason
+from colo_scheduler.devices.inventory import DeviceInventory, DeviceRoom
+from colo_scheduler.devices.joint import choose_together, place_of
+from colo_scheduler.devices.kind import NoDevices, Stock, choose_kind, short
+from colo_scheduler.devices.need import DeviceNeed, check_device_requests, need_of
+from colo_scheduler.devices.partition import NO_PARTITIONS, GpuPartitions
+
+__all__ = ["ANYWHERE", "DeviceChoice", "DeviceLocality", "NoDevices", "choose_devices"]
+
+
+class DeviceLocality(Struct, frozen=True, kw_only=True):
+    """How devices of one request must lie. `packs`: rather devices that are used already."""
+
+    joint: JointDevices | None = None
+    is_joint_sought: bool = False
+    packs: bool = False
+
+
+ANYWHERE: Final = DeviceLocality()
+
+
+class DeviceChoice(Struct, frozen=True, kw_only=True):
+    """The shares to hold, by kind and number."""
+
+    shares: tuple[DeviceShare, ...]
+
+
+def choose_devices(
+    inventory: DeviceInventory,
+    requests: Sequence[DeviceRequest],
+    zones: Sequence[int] = (),
+    *,
+    only_in_zones: bool = False,
+    locality: DeviceLocality = ANYWHERE,
+    partitions: GpuPartitions = NO_PARTITIONS,
+    reusable: Sequence[DeviceShare] = (),
+    only_reusable: bool = False,
+) -> DeviceChoice | NoDevices:
+    """Devices for all requests together, or why there are none; nothing is held by choosing.
+
+    `zones` are those of the request's CPUs: devices there come first, and with `only_in_zones` no others. `reusable` is what a
+    reservation holds here for the one who asks: it is used first, and with `only_reusable` nothing else. Raises InvalidInput for
+    requests that contradict themselves.
+    """
+    check_device_requests(requests)
+    for request in requests:
+        if request.kind not in inventory.kinds:
+            known = ", ".join(inventory.kinds) or "none"
+            detail = f"the node has no device {request.kind!r}; it has {known}"
+            return _unknown(request, detail, request.kind)
+        if request.labels and not inventory.has(request.kind, request.labels):
+            labels = ", ".join(f"{name}={value}" for name, value in request.labels)
+            detail = f"the node has no device {request.kind!r} with {labels}"
+            return _unknown(request, detail, f"{request.kind} with {labels}")
+    needs = [need_of(request) for request in requests]
+    refused: NoDevices | None = None
+    for in_zones in ([True] if zones else []) + ([] if zones and only_in_zones else [False]):
+        for from_reusable in ([True] if reusable else []) + ([] if only_reusable else [False]):
+            rooms = {
+                need.kind: [
+                    room
+                    for room in inventory.rooms(need.kind, reusable)
+                    if (not in_zones or room.device.zone < 0 or room.device.zone in zones)
+                    and (not from_reusable or room.is_reusable)
+                    and need.labels.issubset(room.device.labels)
+                ]
+                for need in needs
+            }
+            if from_reusable and only_reusable:
+                rooms = {kind: _capped(found, reusable) for kind, found in rooms.items()}
+            stock = Stock(rooms=rooms, partitions=partitions, packs=locality.packs)
+            found = _choose_all(needs, stock, locality)
+            if isinstance(found, DeviceChoice):
+                return found
+            refused = found
+    return refused or NoDevices(reason=Reason.DEVICE_SHORT, kind="", detail="nothing is held for the one who asks")
+
+
+def _unknown(request: DeviceRequest, detail: str, unit: str) -> NoDevices:
+    return NoDevices(
+        reason=Reason.DEVICE_UNKNOWN, kind=request.kind, detail=detail, need=max(1, request.count), have=0, unit=unit
+    )
+
+
+def _capped(rooms: Sequence[DeviceRoom], reusable: Sequence[DeviceShare]) -> list[DeviceRoom]:
+    """The rooms cut down to what is held for the one who asks."""
+    held = {(share.kind, share.device): share for share in reusable}
+    return [
+        room._replace(
+            core_pct=min(room.core_pct, held[room.device.kind, room.number].core_pct),
+            memory_bytes=min(room.memory_bytes, held[room.device.kind, room.number].memory_bytes),
+        )
+        for room in rooms
+    ]
+
+
+def _choose_all(needs: Sequence[DeviceNeed], stock: Stock, locality: DeviceLocality) -> DeviceChoice | NoDevices:
+    by_kind = {need.kind: need for need in needs}
+    rule = locality.joint
+    joint = [by_kind[kind] for kind in rule.kinds if kind in by_kind] if rule and len(needs) > 1 else []
+    taken: dict[str, list[DeviceRoom]] = {}
+    if rule is not None and len(joint) > 1:
+        together: dict[str, list[DeviceRoom]] | NoDevices | None = None
+        if locality.is_joint_sought:
+            together = choose_together(joint, stock, rule.scope)
+        if together is None or (isinstance(together, NoDevices) and not rule.required):
+            together = _choose_following(joint, stock, rule)
+        if isinstance(together, NoDevices):
+            return together
+        taken.update(together)
+    for need in needs:
+        if need.kind not in taken:
+            found = choose_kind(need, stock, need.count, need.count)
+            if isinstance(found, NoDevices):
+                return found
+            taken[need.kind] = found
+    shares = [_share(by_kind[kind], room) for kind, found in taken.items() for room in found]
+    return DeviceChoice(shares=tuple(sorted(shares, key=lambda share: (share.kind, share.device))))
+
+
+def _choose_following(
+    joint: Sequence[DeviceNeed], stock: Stock, rule: JointDevices
+) -> dict[str, list[DeviceRoom]] | NoDevices:
+    """The first kind as it likes best, then the others where it is."""
+    first = joint[0]
+    taken: dict[str, list[DeviceRoom]] = {}
+    places: set[str] = set()
+    for need in joint:
+        least = max(need.count, len(places)) if rule.required else need.count
+        found = choose_kind(need, stock, least, max(least, len(places)), places)
+        if isinstance(found, NoDevices):
+            return found
+        here = {place_of(room, rule.scope) for room in found}
+        if need is first:
+            places = here
+        elif rule.required and here != places:
+            return short(need, f"must be where the {first.kind} is")
+        taken[need.kind] = found
+    return taken
+
+
+def _share(need: DeviceNeed, room: DeviceRoom) -> DeviceShare:
+    share = need.share_of(room)
+    if share is None:
+        raise InvariantBroken("a device was chosen that has too little", kind=need.kind, device=room.number)
+    return share

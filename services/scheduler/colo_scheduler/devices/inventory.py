@@ -1,0 +1,219 @@
+"""The devices of one node and who holds how much of each.
+
+A device has 100 % of its cores (units, for a NIC or an FPGA) and, when it is known, an amount of memory. Whoever holds a share
+holds both parts of it; what is left is never handed out twice. A device that is not healthy has nothing to give, and neither has
+one on a PCIe root that somebody keeps others of the kind away from.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from colo_common.model.constraints import DeviceExclusive
+from colo_common.model.invalid import InvalidInput, InvariantBroken
+from colo_common.model.placement import DeviceShare
+from colo_common.model.topology import Device
+from colo_scheduler.ledger.port import Attempt
+
+__all__ = ["WHOLE_PCT", "DeviceInventory", "DeviceKey", "DeviceRoom"]
+
+WHOLE_PCT: Final = 100
+DeviceKey = tuple[str, int]
+"""A kind and the device's number among those of its kind."""
+
+
+class DeviceRoom(NamedTuple):
+    """A healthy device and what is free of it. `is_reusable`: some of that is held for the one who asks.
+
+    `is_root_used`: somebody else holds a share of it, or of another device of the kind on the same PCIe root.
+    """
+
+    device: Device
+    core_pct: int
+    memory_bytes: int
+    is_reusable: bool = False
+    is_root_used: bool = False
+
+    @property
+    def number(self) -> int:
+        """The device's number among those of its kind."""
+        return self.device.device
+
+    @property
+    def is_used(self) -> bool:
+        """Whether somebody else holds a share of it."""
+        return self.core_pct < WHOLE_PCT or self.memory_bytes < self.device.memory_bytes
+
+
+class DeviceInventory:
+    """Equal devices and holds, taken in any order, answer alike."""
+
+    def __init__(self, devices: Sequence[Device]) -> None:
+        self._devices: dict[DeviceKey, Device] = {}
+        for device in devices:
+            key = (device.kind, device.device)
+            if key in self._devices:
+                raise InvalidInput(f"devices[{_shown(key)}]", "must appear once", device.device)
+            self._devices[key] = device
+        self._holds: dict[Attempt, tuple[DeviceShare, ...]] = {}
+        self._held: dict[DeviceKey, tuple[int, int]] = {}
+        self._alone: dict[DeviceKey, int] = {}
+        """How many shares of a device keep others away from its PCIe root."""
+        self._limits: dict[str, dict[int, DeviceShare]] = {}
+        self._rooms: dict[str, tuple[DeviceRoom, ...]] = {}
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of devices that the node has, healthy or not, sorted."""
+        return tuple(sorted({kind for kind, _ in self._devices}))
+
+    def held_by(self, attempt: Attempt) -> tuple[DeviceShare, ...]:
+        """What an attempt holds here."""
+        return self._holds.get(attempt, ())
+
+    def rooms(self, kind: str, reusable: Sequence[DeviceShare] = ()) -> tuple[DeviceRoom, ...]:
+        """The healthy devices of a kind by number. `reusable` shares are held for the one who asks and count as free."""
+        if not reusable:
+            if kind not in self._rooms:
+                self._rooms[kind] = self._rooms_of(kind, ())
+            return self._rooms[kind]
+        return self._rooms_of(kind, reusable)
+
+    def limit(self, kind: str, shares: Sequence[DeviceShare]) -> None:
+        """From now on offer nothing of a kind but these shares, as far as they are free."""
+        self._limits[kind] = {share.device: share for share in shares if share.kind == kind}
+        self._rooms.clear()
+
+    def has(self, kind: str, labels: Sequence[tuple[str, str]] = ()) -> bool:
+        """Whether the node has a device of the kind with all these labels, healthy or not."""
+        return any(key[0] == kind and set(labels) <= set(device.labels) for key, device in self._devices.items())
+
+    def _rooms_of(self, kind: str, reusable: Sequence[DeviceShare]) -> tuple[DeviceRoom, ...]:
+        rooms = [
+            self._room(device, [share for share in reusable if (share.kind, share.device) == key])
+            for key, device in sorted(self._devices.items())
+            if key[0] == kind
+        ]
+        used = {room.device.pcie for room in rooms if room.is_used}
+        alone = {self._devices[key].pcie for key in self._alone if key[0] == kind and key in self._devices} - {""}
+        found = []
+        for room in rooms:
+            if not room.device.is_healthy:
+                continue
+            pcie = room.device.pcie
+            if pcie in alone and (kind, room.number) not in self._alone:
+                found.append(room._replace(core_pct=0, memory_bytes=0, is_root_used=True))
+            elif room.is_used or (pcie and pcie in used):
+                found.append(room._replace(is_root_used=True))
+            else:
+                found.append(room)
+        return tuple(found) if kind not in self._limits else _limited(found, self._limits[kind])
+
+    def _room(self, device: Device, reusable: Sequence[DeviceShare]) -> DeviceRoom:
+        core_pct, memory_bytes = self._held.get((device.kind, device.device), (0, 0))
+        core_pct -= sum(share.core_pct for share in reusable)
+        memory_bytes -= sum(share.memory_bytes for share in reusable)
+        return DeviceRoom(
+            device,
+            core_pct=WHOLE_PCT - min(max(core_pct, 0), WHOLE_PCT),
+            memory_bytes=device.memory_bytes - min(max(memory_bytes, 0), device.memory_bytes),
+            is_reusable=bool(reusable),
+        )
+
+    def hold(self, attempt: Attempt, shares: Sequence[DeviceShare]) -> None:
+        """Give these shares to an attempt; the same attempt again replaces what it held.
+
+        Raises InvalidInput, and changes nothing, for a device that the node lacks or that has less left.
+        """
+        before = self._holds.get(attempt, ())
+        self._change(before, -1)
+        problem = self._problem_of(shares)
+        if problem is not None:
+            self._change(before, 1)
+            raise problem
+        self._keep(attempt, shares)
+
+    def load(self, attempt: Attempt, shares: Sequence[DeviceShare]) -> tuple[str, ...]:
+        """Take what the ledger says an attempt holds as the truth, whatever the node is; say in sentences where the two disagree.
+
+        What is held of a device that has too little counts in full: it is not handed out again.
+        """
+        self._change(self._holds.get(attempt, ()), -1)
+        problem = self._problem_of(shares)
+        self._keep(attempt, shares)
+        return () if problem is None else (str(problem),)
+
+    def release(self, attempt: Attempt) -> tuple[DeviceShare, ...]:
+        """Take back what an attempt holds, and say what it was."""
+        shares = self._holds.pop(attempt, ())
+        self._change(shares, -1)
+        return shares
+
+    def _keep(self, attempt: Attempt, shares: Sequence[DeviceShare]) -> None:
+        self._holds.pop(attempt, None)
+        if shares:
+            self._holds[attempt] = tuple(shares)
+            self._change(shares, 1)
+
+    def _change(self, shares: Sequence[DeviceShare], sign: int) -> None:
+        self._rooms.clear()
+        for share in shares:
+            key = (share.kind, share.device)
+            core_pct, memory_bytes = self._held.get(key, (0, 0))
+            held = (core_pct + sign * share.core_pct, memory_bytes + sign * share.memory_bytes)
+            if held == (0, 0):
+                self._held.pop(key, None)
+            else:
+                self._held[key] = held
+            if share.exclusive is DeviceExclusive.PCIE_LEVEL:
+                alone = self._alone.get(key, 0) + sign
+                if alone:
+                    self._alone[key] = alone
+                else:
+                    self._alone.pop(key, None)
+
+    def _problem_of(self, shares: Sequence[DeviceShare]) -> InvalidInput | None:
+        seen: set[DeviceKey] = set()
+        for share in shares:
+            key = (share.kind, share.device)
+            where = f"devices[{_shown(key)}]"
+            device = self._devices.get(key)
+            if device is None:
+                return InvalidInput(where, "must be a device of the node", _shown(key))
+            if key in seen:
+                return InvalidInput(where, "must appear once", _shown(key))
+            seen.add(key)
+            if not 0 <= share.core_pct <= WHOLE_PCT or share.memory_bytes < 0:
+                return InvalidInput(where, "must be a share from 0 to 100 %, of memory not below 0", share.core_pct)
+            held_pct, held_bytes = self._held.get(key, (0, 0))
+            if held_pct + share.core_pct > WHOLE_PCT:
+                return InvalidInput(f"{where}.core_pct", f"must be at most {WHOLE_PCT - held_pct}", share.core_pct)
+            if held_bytes + share.memory_bytes > device.memory_bytes:
+                left = device.memory_bytes - held_bytes
+                return InvalidInput(f"{where}.memory_bytes", f"must be at most {left}", share.memory_bytes)
+        return None
+
+    def check(self) -> None:
+        """Raise InvariantBroken unless what is held of every device is the sum of the holds."""
+        sums: dict[DeviceKey, tuple[int, int]] = {}
+        for shares in self._holds.values():
+            for share in shares:
+                core_pct, memory_bytes = sums.get((share.kind, share.device), (0, 0))
+                sums[share.kind, share.device] = (core_pct + share.core_pct, memory_bytes + share.memory_bytes)
+        kept: Mapping[DeviceKey, tuple[int, int]] = self._held
+        if {key: held for key, held in sums.items() if held != (0, 0)} != kept:
+            raise InvariantBroken("what is held of devices differs from the holds", kept=kept, computed=sums)
+
+
+def _limited(rooms: Sequence[DeviceRoom], limits: Mapping[int, DeviceShare]) -> tuple[DeviceRoom, ...]:
+    return tuple(
+        room._replace(
+            core_pct=min(room.core_pct, limits[room.number].core_pct),
+            memory_bytes=min(room.memory_bytes, limits[room.number].memory_bytes),
+        )
+        for room in rooms
+        if room.number in limits
+    )
+
+
+def _shown(key: DeviceKey) -> str:
+    return f"{key[0]}-{key[1]}"

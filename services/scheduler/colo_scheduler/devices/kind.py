@@ -1,0 +1,174 @@
+"""Devices of one kind: groups of GPUs, devices close to each other, or the ones that score best.
+
+The order is that of koordinator-sh/koordinator:pkg/scheduler/plugins/deviceshare/{device_allocator,allocator_gpu}.go.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+
+from msgspec import Struct
+
+from colo_common.model.constraints import PartitionPolicy
+from colo_common.model.reasons import Reason
+from colo_common.model.topology import DevicePartition
+from colo_scheduler.devices.inventory import DeviceRoom
+from colo_scheduler.devices.need import GPU, DeviceNeed
+from colo_scheduler.devices.partition import GpuPartitions, choose_partition, most_unused
+from colo_scheduler.devices.scope import Scope, choose_in_scopes, most_in_scope, pcie_of
+from colo_scheduler.devices.scores import device_score
+
+__all__ = ["NoDevices", "Stock", "by_turns", "choose_kind", "choose_plainly", "fitting_rooms", "is_within", "short"]
+
+
+class NoDevices(Struct, frozen=True, kw_only=True):
+    """Why the node cannot give the devices: which kind, and what is short, in words and, where `have` is below `need`, in numbers.
+
+    `unit` says what is counted: "gpu on one PCIe root".
+    """
+
+    reason: Reason
+    kind: str
+    detail: str
+    need: int = 1
+    have: int = 1
+    unit: str = "condition"
+
+
+class Stock(Struct, frozen=True, kw_only=True):
+    """What the devices are chosen from: the rooms of each kind asked for, and the node's groups. `packs`: the fullest first."""
+
+    rooms: dict[str, list[DeviceRoom]]
+    partitions: GpuPartitions
+    packs: bool = False
+
+
+_SCOPE_WORDS = {
+    Scope.ZONE: "in one NUMA node",
+    Scope.PCIE: "on one PCIe root",
+}
+
+
+def choose_kind(
+    need: DeviceNeed, stock: Stock, least: int, most: int, switches: Collection[str] = ()
+) -> list[DeviceRoom] | NoDevices:
+    """At least `least` devices of a kind that is no GPU, up to `most`, by turns on the `switches`; `need.count` GPUs."""
+    if need.kind == GPU:
+        return _choose_gpus(need, stock)
+    if need.scope is Scope.NODE:
+        return choose_plainly(need, stock, least, most, switches)
+    return _choose_close(need, stock, least)
+
+
+def _choose_gpus(need: DeviceNeed, stock: Stock) -> list[DeviceRoom] | NoDevices:
+    if not need.is_shared:
+        in_group = choose_group(need, stock, need.count)
+        if isinstance(in_group, list) or is_group_final(need, stock):
+            return in_group
+    if need.is_shared and need.count > 1:
+        if need.scope > Scope.NODE:
+            return short(need, "shares of several GPUs cannot be kept close to each other")
+        return choose_plainly(need, stock, need.count, need.count)
+    return _choose_close(need, stock, need.count)
+
+
+def is_group_final(need: DeviceNeed, stock: Stock) -> bool:
+    """Whether whole GPUs are given in groups or not at all."""
+    wish = need.partition
+    return stock.partitions.is_honored or (wish is not None and wish.policy is not PartitionPolicy.PREFER)
+
+
+def choose_group(
+    need: DeviceNeed, stock: Stock, count: int, suits: Callable[[Sequence[DeviceRoom]], bool] = lambda rooms: True
+) -> list[DeviceRoom] | NoDevices:
+    """`count` GPUs that are a group of the node, suit, and lie within the need's scope."""
+    rooms = {room.number: room for room in stock.rooms[need.kind]}
+    table = stock.partitions.by_size
+    if table is None:
+        return short(need, "the node has no table of GPU groups", have=0, unit="gpu in a group")
+
+    def is_good(part: DevicePartition) -> bool:
+        members = [rooms[number] for number in part.devices]
+        fit = all(need.share_of(room) is not None for room in members)
+        return fit and is_within(members, need.scope) and suits(members)
+
+    group = choose_partition(list(rooms.values()), count, table, need.partition, is_good)
+    if group is None:
+        unused = most_unused(list(rooms.values()), count, table, need.partition)
+        detail = f"no group of {count} is unused" if table.get(count) else f"the node has no groups of {count}"
+        return short(need, detail, have=unused, unit=f"gpu in a group of {count}", wanted=count)
+    return [rooms[number] for number in group.devices]
+
+
+def _choose_close(need: DeviceNeed, stock: Stock, count: int) -> list[DeviceRoom] | NoDevices:
+    rooms = stock.rooms[need.kind]
+
+    def fits(room: DeviceRoom) -> bool:
+        return need.share_of(room) is not None
+
+    # Of a share one device is taken, the best one; of whole ones those of the lowest numbers.
+    score = _scorer(need, packs=stock.packs) if need.is_shared and count == 1 else None
+    found = choose_in_scopes(rooms, count, fits=fits, score=score, required=need.scope)
+    if found is not None:
+        return list(found)
+    where = _SCOPE_WORDS.get(need.scope, "")
+    have = most_in_scope([room for room in rooms if fits(room)], need.scope)
+    return short(
+        need, f"{count} wanted {where}".rstrip() + f", {have} fit", have, f"{need.kind} {where}".rstrip(), count
+    )
+
+
+def choose_plainly(
+    need: DeviceNeed, stock: Stock, least: int, most: int, switches: Collection[str] = ()
+) -> list[DeviceRoom] | NoDevices:
+    """At least `least` devices, up to `most`, by reusability, score and number; first by turns on the `switches`."""
+    fitting = by_turns(fitting_rooms(need, stock), switches)
+    if len(fitting) < least:
+        return short(need, f"{least} wanted, {len(fitting)} fit", len(fitting), wanted=least)
+    return fitting[:most]
+
+
+def fitting_rooms(need: DeviceNeed, stock: Stock) -> list[DeviceRoom]:
+    """The devices that have enough, the best first."""
+    score = _scorer(need, packs=stock.packs)
+    fitting = [room for room in stock.rooms[need.kind] if need.share_of(room) is not None]
+    return sorted(fitting, key=lambda room: (not room.is_reusable, -score(room), room.number))
+
+
+def by_turns(
+    ranked: Sequence[DeviceRoom], places: Collection[str], place_of: Callable[[DeviceRoom], str] = pcie_of
+) -> list[DeviceRoom]:
+    """First one device of each preferred place, then their second ones, and so on; all other devices last."""
+    turns: dict[str, int] = {}
+    keyed: list[tuple[int, DeviceRoom]] = []
+    for room in ranked:
+        place = place_of(room)
+        if place in places:
+            turns[place] = turns.get(place, 0) + 1
+            keyed.append((turns[place], room))
+        else:
+            keyed.append((len(ranked) + 1, room))
+    return [room for _, room in sorted(keyed, key=lambda pair: pair[0])]
+
+
+def is_within(rooms: Sequence[DeviceRoom], scope: Scope) -> bool:
+    """Whether the devices lie no further apart than the scope says."""
+    match scope:
+        case Scope.NODE:
+            return True
+        case Scope.ZONE:
+            return len({room.device.zone for room in rooms}) <= 1
+        case Scope.PCIE:
+            return len({(room.device.zone, pcie_of(room)) for room in rooms}) <= 1
+
+
+def short(need: DeviceNeed, detail: str, have: int | None = None, unit: str = "", wanted: int = 0) -> NoDevices:
+    """Too few devices; without `have` that is told in words only."""
+    wanted = wanted or need.count
+    if have is None or have >= wanted:
+        return NoDevices(reason=Reason.DEVICE_SHORT, kind=need.kind, detail=detail)
+    return NoDevices(
+        reason=Reason.DEVICE_SHORT, kind=need.kind, detail=detail, need=wanted, have=have, unit=unit or need.kind
+    )
+
+
+def _scorer(need: DeviceNeed, *, packs: bool) -> Callable[[DeviceRoom], int]:
+    return lambda room: device_score(need, room, packs=packs)

@@ -1,0 +1,131 @@
+"""What a machine's devices could give if nobody held any: whether a request can ever have them there.
+
+Machines of a fleet are of few kinds, so an answer is worked out once for each kind of machine and each request.
+"""
+
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from msgspec import structs
+
+from colo_common.model.constraints import Constraints, CpuPolicy, DeviceRequest, DeviceScope, JointDevices, NumaPolicy
+from colo_common.model.node_rules import NodeRules
+from colo_common.model.reasons import Reason
+from colo_common.model.topology import Device, DevicePartition, NodeTopology
+from colo_scheduler.devices.choose import DeviceLocality, choose_devices
+from colo_scheduler.devices.inventory import DeviceInventory
+from colo_scheduler.devices.kind import NoDevices
+from colo_scheduler.devices.partition import GpuPartitions, partitions_of
+
+__all__ = [
+    "NO_DEVICES",
+    "NOTHING_ASKED",
+    "DeviceAsk",
+    "DeviceLayout",
+    "ask_of",
+    "layout_of",
+    "locality_of",
+    "never_holds",
+]
+
+_KINDS_REMEMBERED: Final = 4_096
+
+
+class DeviceLayout(NamedTuple):
+    """The devices of a machine, as healthy as they can be, and its GPU groups. `zones` are those that have CPUs."""
+
+    devices: tuple[Device, ...] = ()
+    table: tuple[DevicePartition, ...] = ()
+    is_honored: bool = False
+    zones: tuple[int, ...] = ()
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of devices there are."""
+        return frozenset(device.kind for device in self.devices)
+
+    @property
+    def partitions(self) -> GpuPartitions:
+        """The groups of its GPUs."""
+        return partitions_of(self.devices, self.table, is_honored=self.is_honored)
+
+
+NO_DEVICES: Final = DeviceLayout()
+
+
+class DeviceAsk(NamedTuple):
+    """All that a request wants of devices. `is_in_one_zone`: all of them in one zone."""
+
+    requests: tuple[DeviceRequest, ...] = ()
+    joint: JointDevices | None = None
+    is_in_one_zone: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether only kinds and counts are asked for, and shares: nothing about which devices, or how they lie."""
+        return self.joint is None and not any(
+            request.labels or request.partition is not None or request.scope is not DeviceScope.NODE
+            for request in self.requests
+        )
+
+
+NOTHING_ASKED: Final = DeviceAsk()
+
+
+def ask_of(place: Constraints) -> DeviceAsk:
+    """What constraints ask of devices."""
+    if not place.devices:
+        return NOTHING_ASKED
+    in_one = place.numa_policy is NumaPolicy.SINGLE_NUMA_NODE or place.cpu_policy is CpuPolicy.NUMA
+    return DeviceAsk(place.devices, place.joint_devices, in_one)
+
+
+def locality_of(joint: JointDevices | None, rules: NodeRules) -> DeviceLocality:
+    """How a node chooses devices: those that belong together are sought together."""
+    return DeviceLocality(joint=joint, is_joint_sought=True, packs=rules.device_allocate == "most-allocated")
+
+
+def layout_of(topology: NodeTopology, rules: NodeRules) -> DeviceLayout:
+    """The layout of a machine."""
+    if not topology.devices:
+        return NO_DEVICES
+    return DeviceLayout(
+        tuple(structs.replace(device, is_healthy=True) for device in topology.devices),
+        topology.gpu_partitions,
+        rules.gpu_partition_policy == "honor",
+        tuple(zone.zone for zone in topology.zones if zone.cpus),
+    )
+
+
+@lru_cache(maxsize=_KINDS_REMEMBERED)
+def never_holds(layout: DeviceLayout, ask: DeviceAsk) -> NoDevices | None:
+    """Why a machine of this layout can never give what is asked, None when it could if all of it were free.
+
+    The reason is DEVICE_UNKNOWN where no such device is there. Where only kinds and counts are asked for, and GPUs need not be
+    groups, nothing else is said: that is told by counting (DEVICE_SHORT). All else that cannot be is DEVICE_LAYOUT.
+    """
+    for request in ask.requests:
+        if request.kind not in layout.kinds:
+            return NoDevices(
+                reason=Reason.DEVICE_UNKNOWN,
+                kind=request.kind,
+                detail="the node has none",
+                need=max(1, request.count),
+                have=0,
+                unit=request.kind,
+            )
+    if ask.is_plain and not layout.is_honored:
+        return None
+    inventory = DeviceInventory(layout.devices)
+    locality = DeviceLocality(joint=ask.joint, is_joint_sought=True)
+    found = choose_devices(inventory, ask.requests, locality=locality, partitions=layout.partitions)
+    if not isinstance(found, NoDevices) and ask.is_in_one_zone:
+        for zone in layout.zones:
+            found = choose_devices(
+                inventory, ask.requests, (zone,), only_in_zones=True, locality=locality, partitions=layout.partitions
+            )
+            if not isinstance(found, NoDevices):
+                break
+    if not isinstance(found, NoDevices):
+        return None
+    return found if found.reason is Reason.DEVICE_UNKNOWN else structs.replace(found, reason=Reason.DEVICE_LAYOUT)

@@ -1,0 +1,116 @@
+"""What a request needs of each device, and the resource names of Kubernetes that ask for devices.
+
+The rules of names and combinations are those of koordinator-sh/koordinator:pkg/scheduler/plugins/deviceshare/utils.go.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.model.constraints import DeviceExclusive, DeviceRequest, DeviceScope, PartitionWish
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.placement import DeviceShare
+from colo_scheduler.devices.inventory import WHOLE_PCT, DeviceRoom
+from colo_scheduler.devices.scope import Scope
+
+__all__ = ["COUNT_MOST", "GPU", "DeviceNeed", "check_device_requests", "need_of"]
+
+GPU: Final = "gpu"
+COUNT_MOST: Final = 1_024
+"""The most devices of one kind in one request."""
+
+_SCOPES: Final = {
+    DeviceScope.NODE: Scope.NODE,
+    DeviceScope.NUMA_NODE: Scope.ZONE,
+    DeviceScope.PCIE: Scope.PCIE,
+}
+
+
+class DeviceNeed(Struct, frozen=True, kw_only=True):
+    """`count` devices of a kind, and the same share of each: `memory_pct` or `memory_bytes` of its memory, or neither.
+
+    A device whose memory is not known can be given as a whole, or without memory, but not in shares of memory. The devices have
+    all `labels`, and lie no further apart than `scope`.
+    """
+
+    kind: str
+    count: int
+    core_pct: int
+    memory_pct: int = 0
+    memory_bytes: int = 0
+    labels: frozenset[tuple[str, str]] = frozenset()
+    scope: Scope = Scope.NODE
+    exclusive: DeviceExclusive = DeviceExclusive.NONE
+    partition: PartitionWish | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of a device is left for others."""
+        return self.core_pct == WHOLE_PCT and self.memory_pct == WHOLE_PCT
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others can use the rest of a device: less than all of its memory, or of its cores when no memory is asked for."""
+        if self.memory_pct:
+            return self.memory_pct < WHOLE_PCT
+        return bool(self.memory_bytes) or self.core_pct < WHOLE_PCT
+
+    def share_of(self, room: DeviceRoom) -> DeviceShare | None:
+        """What the need takes of a device, None when that has too little. A percentage of memory is rounded down to bytes."""
+        total = room.device.memory_bytes
+        memory_bytes = self.memory_bytes or self.memory_pct * total // 100
+        is_unknown = total == 0 and (self.memory_bytes or self.memory_pct) and not self.is_whole
+        if is_unknown or self.core_pct > room.core_pct or memory_bytes > room.memory_bytes:
+            return None
+        if self.is_whole and room.is_used:
+            return None
+        if self.exclusive is DeviceExclusive.PCIE_LEVEL and room.is_root_used:
+            return None
+        device = room.device
+        return DeviceShare(
+            kind=device.kind,
+            device=device.device,
+            zone=device.zone,
+            core_pct=self.core_pct,
+            memory_bytes=memory_bytes,
+            exclusive=self.exclusive,
+        )
+
+
+def need_of(request: DeviceRequest) -> DeviceNeed:
+    """The need behind a request: without any share, and with devices of one's own, it asks for whole ones."""
+    has_share = bool(request.core_pct or request.memory_pct or request.memory_bytes)
+    is_whole = not has_share or request.exclusive is not DeviceExclusive.NONE
+    return DeviceNeed(
+        kind=request.kind,
+        count=request.count or 1,
+        core_pct=WHOLE_PCT if is_whole else request.core_pct,
+        memory_pct=WHOLE_PCT if is_whole else request.memory_pct,
+        memory_bytes=0 if is_whole else request.memory_bytes,
+        labels=frozenset(request.labels),
+        scope=_SCOPES[request.scope],
+        exclusive=request.exclusive,
+        partition=request.partition,
+    )
+
+
+def check_device_requests(requests: Sequence[DeviceRequest], field: str = "devices") -> None:
+    """Raise InvalidInput for the first request that breaks a rule."""
+    kinds: set[str] = set()
+    for index, request in enumerate(requests):
+        where = f"{field}[{index}]"
+        if not request.kind:
+            raise InvalidInput(f"{where}.kind", "must not be empty", request.kind)
+        if request.kind in kinds:
+            raise InvalidInput(f"{where}.kind", "must appear once", request.kind)
+        kinds.add(request.kind)
+        if not 0 <= request.count <= COUNT_MOST:
+            raise InvalidInput(f"{where}.count", f"must be from 0 to {COUNT_MOST}", request.count)
+        for name, value in (("core_pct", request.core_pct), ("memory_pct", request.memory_pct)):
+            if not 0 <= value <= WHOLE_PCT:
+                raise InvalidInput(f"{where}.{name}", f"must be from 0 to {WHOLE_PCT}", value)
+        if request.memory_bytes < 0:
+            raise InvalidInput(f"{where}.memory_bytes", "must not be below 0", request.memory_bytes)
+        if request.memory_bytes and request.memory_pct:
+            raise InvalidInput(f"{where}.memory_bytes", "must not stand beside memory_pct", request.memory_bytes)

@@ -1,0 +1,108 @@
+"""GPUs under the same PCIe switch, in the same zone, on the same node: the closest scope that holds a request.
+
+The deepest scope wins; between equally deep ones the one that lies in more scopes that are used already, so that empty ones stay
+empty; for a share of a GPU then the higher score (koordinator-sh/koordinator:deviceshare/allocator_gpu.go:357).
+"""
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from colo_scheduler.devices.inventory import DeviceRoom
+
+__all__ = ["Scope", "choose_in_scopes", "most_in_scope", "pcie_of"]
+
+
+class Scope(IntEnum):
+    """How close devices must be to each other; a larger one is closer."""
+
+    NODE = 1
+    ZONE = 2
+    PCIE = 3
+
+
+class _Place(NamedTuple):
+    scope: Scope
+    rooms: tuple[DeviceRoom, ...]
+    inner: tuple["_Place", ...]
+
+
+class _Found(NamedTuple):
+    depth: int
+    used_scopes: int
+    score: int
+    rooms: tuple[DeviceRoom, ...]
+
+
+def pcie_of(room: DeviceRoom) -> str:
+    """The switch of a device; one whose switch is not known stands alone."""
+    return room.device.pcie or f"{room.device.kind} {room.number}"
+
+
+def choose_in_scopes(
+    rooms: Sequence[DeviceRoom],
+    count: int,
+    *,
+    fits: Callable[[DeviceRoom], bool],
+    score: Callable[[DeviceRoom], int] | None,
+    required: Scope = Scope.NODE,
+) -> tuple[DeviceRoom, ...] | None:
+    """`count` devices that fit, in the closest scope and none wider than `required`; None when there is none.
+
+    In a scope the lowest numbers are taken; with `score`, which is for a share of a single device, the one of the highest score.
+    """
+    found = _search(_tree(rooms), count, fits, score, required, 0, 0)
+    return None if found is None else found.rooms
+
+
+def most_in_scope(rooms: Sequence[DeviceRoom], scope: Scope) -> int:
+    """How many of the devices lie together in the one place of that scope that has most of them."""
+    if scope is Scope.NODE:
+        return len(rooms)
+    counts: dict[tuple[object, ...], int] = {}
+    for room in rooms:
+        place = (room.device.zone, *((pcie_of(room),) if scope > Scope.ZONE else ()))
+        counts[place] = counts.get(place, 0) + 1
+    return max(counts.values(), default=0)
+
+
+def _tree(rooms: Sequence[DeviceRoom]) -> _Place:
+    ordered = tuple(sorted(rooms, key=lambda room: room.number))
+    zones = []
+    for zone in sorted({room.device.zone for room in ordered}):
+        in_zone = tuple(room for room in ordered if room.device.zone == zone)
+        switches = tuple(
+            _Place(Scope.PCIE, tuple(room for room in in_zone if pcie_of(room) == pcie), ())
+            for pcie in sorted({pcie_of(room) for room in in_zone})
+        )
+        zones.append(_Place(Scope.ZONE, in_zone, switches))
+    return _Place(Scope.NODE, ordered, tuple(zones))
+
+
+def _search(
+    place: _Place,
+    count: int,
+    fits: Callable[[DeviceRoom], bool],
+    score: Callable[[DeviceRoom], int] | None,
+    required: Scope,
+    depth: int,
+    used_scopes: int,
+) -> _Found | None:
+    if len(place.rooms) < count:
+        return None
+    depth += 1
+    used_scopes += any(room.is_used for room in place.rooms)
+    best: _Found | None = None
+    for inner in place.inner:
+        found = _search(inner, count, fits, score, required, depth, used_scopes)
+        if found is not None and (best is None or found[:3] > best[:3]):
+            best = found
+    if best is not None or place.scope < required:
+        return best
+    fitting = [room for room in place.rooms if fits(room)]
+    if len(fitting) < count:
+        return None
+    if score is None:
+        return _Found(depth, used_scopes, 0, tuple(fitting[:count]))
+    scored = max(fitting, key=score)
+    return _Found(depth, used_scopes, score(scored), (scored,))

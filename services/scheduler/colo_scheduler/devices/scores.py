@@ -1,0 +1,48 @@
+"""How well a device or a node suits a request, 0..100: more is left, or, when packing, less."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from colo_common.model.constraints import DeviceRequest
+from colo_scheduler.devices.inventory import WHOLE_PCT, DeviceInventory, DeviceRoom
+from colo_scheduler.devices.need import DeviceNeed, need_of
+
+__all__ = ["device_score", "node_score"]
+
+_MOST: Final = 100
+
+
+def device_score(need: DeviceNeed, room: DeviceRoom, *, packs: bool) -> int:
+    """The score of one device after it has given the share: by memory where that is known, else by cores.
+
+    least = (total - used) * 100 / total, most = used * 100 / total, rounded down
+    (koordinator-sh/koordinator:deviceshare/scoring.go). What would be more than all scores 0, or 100 when packing.
+    """
+    total, free, wanted = _figures(need, room)
+    return _score(total, total - free + wanted, packs=packs)
+
+
+def node_score(inventory: DeviceInventory, requests: Sequence[DeviceRequest], *, packs: bool) -> int:
+    """The score of a node after it has given all shares: the mean over the kinds asked for, rounded down; 0 without any."""
+    scores: list[int] = []
+    for need in (need_of(request) for request in requests):
+        figures = [_figures(need, room) for room in inventory.rooms(need.kind)]
+        total = sum(figure[0] for figure in figures)
+        if total == 0:
+            scores.append(0)
+            continue
+        wanted = need.count * max(figure[2] for figure in figures)
+        scores.append(_score(total, total - sum(figure[1] for figure in figures) + wanted, packs=packs))
+    return sum(scores) // len(scores) if scores else 0
+
+
+def _figures(need: DeviceNeed, room: DeviceRoom) -> tuple[int, int, int]:
+    """Total, free and wanted, of memory where the device has some and some is asked for, else of cores."""
+    total = room.device.memory_bytes
+    wanted = need.memory_bytes or need.memory_pct * total // 100
+    return (total, room.memory_bytes, wanted) if wanted else (WHOLE_PCT, room.core_pct, need.core_pct)
+
+
+def _score(total: int, used: int, *, packs: bool) -> int:
+    used = min(used, total)
+    return (used if packs else total - used) * _MOST // total

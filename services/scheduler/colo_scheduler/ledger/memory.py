@@ -1,0 +1,189 @@
+"""The ledger in memory: the same behaviour as the one in Redis, proven by the same contract suite. For simulation and tests."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from colo_common.model.placement import attempt_key
+from colo_common.model.reasons import Reason
+from colo_scheduler.ledger.port import (
+    Attempt,
+    NodeAnswer,
+    NodeReserve,
+    NodeRow,
+    Released,
+    Reservation,
+    ReservationRefused,
+    check_call,
+    decode_reservation,
+    encode_reservation,
+)
+from colo_scheduler.ledger.shards import Fence, fair_share
+
+__all__ = ["MemoryLedger"]
+
+
+class _Node:
+    def __init__(self, revision: int) -> None:
+        self.revision = revision
+        self.owner = ""
+        self.changes = 0
+        self.holds: dict[str, bytes] = {}
+        self.confirmed: set[str] = set()
+
+
+class MemoryLedger:
+    """Ledger of one process. What is over is remembered for ever. `now_ms` is the clock of leases."""
+
+    def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
+        self._now_ms = now_ms
+        self._alive: dict[str, int] = {}
+        self._shards: dict[int, tuple[str, int, int]] = {}
+        self._fence = 0
+        self._nodes: dict[str, _Node] = {}
+        self._held: dict[str, str] = {}
+        self._newest: dict[str, int] = {}
+        self._over: dict[str, tuple[int, str]] = {}
+        self._floor = 0
+
+    async def commit(
+        self, reserves: Sequence[NodeReserve], fences: Sequence[Fence] = (), owner: str = ""
+    ) -> tuple[NodeAnswer, ...]:
+        """See Ledger.commit."""
+        check_call(reserves)
+        is_fenced = any(self._shards.get(shard, ("", -1, 0))[1] != fence for shard, fence in fences)
+        return tuple(self._commit_node(reserve, is_fenced, owner) for reserve in reserves)
+
+    async def lease(self, owner: str, ttl_ms: int, shards: int) -> tuple[Fence, ...]:
+        """See Ledger.lease."""
+        now_ms = self._now_ms()
+        self._alive[owner] = now_ms + ttl_ms
+        if ttl_ms == 0:
+            del self._alive[owner]
+        self._alive = {who: until_ms for who, until_ms in self._alive.items() if until_ms >= now_ms}
+        most = fair_share(shards, len(self._alive)) if ttl_ms else 0
+        mine: dict[int, int] = {}
+        for shard in range(shards):
+            who, fence, _ = self._shards.get(shard, ("", 0, 0))
+            if who == owner and len(mine) < most:
+                mine[shard] = fence
+            elif who == owner:
+                del self._shards[shard]
+        for shard in range(shards):
+            who, _, until_ms = self._shards.get(shard, ("", 0, -1))
+            if who != owner and until_ms < now_ms and len(mine) < most:
+                self._fence += 1
+                mine[shard] = self._fence
+        self._shards |= {shard: (owner, fence, now_ms + ttl_ms) for shard, fence in mine.items()}
+        return tuple(sorted(mine.items()))
+
+    async def release(self, attempts: Sequence[Attempt]) -> tuple[Released, ...]:
+        """See Ledger.release."""
+        gone: dict[str, list[Attempt]] = {}
+        for replica, attempt in attempts:
+            key = attempt_key(replica, attempt)
+            name = self._held.pop(key, None)
+            over, over_node = self._over.get(replica, (0, ""))
+            if name is not None or attempt > over:
+                self._over[replica] = max((attempt, name or ""), (over, over_node))
+            if name is None:
+                if attempt == over and over_node:
+                    gone.setdefault(over_node, []).append((replica, attempt))
+                continue
+            if self._newest.get(replica) == attempt:
+                del self._newest[replica]
+            node = self._nodes[name]
+            del node.holds[key]
+            node.confirmed.discard(key)
+            node.changes += 1
+            gone.setdefault(name, []).append((replica, attempt))
+        counts = {name: self._nodes[name].changes if name in self._nodes else 0 for name in gone}
+        return tuple(Released(node=name, changes=counts[name], attempts=tuple(gone[name])) for name in sorted(gone))
+
+    async def confirm(self, attempts: Sequence[Attempt]) -> None:
+        """See Ledger.confirm."""
+        for replica, attempt in attempts:
+            key = attempt_key(replica, attempt)
+            name = self._held.get(key)
+            if name is not None:
+                self._nodes[name].confirmed.add(key)
+
+    async def rows(self, nodes: Sequence[str]) -> tuple[NodeRow, ...]:
+        """See Ledger.rows."""
+        return tuple(self._row(name) for name in nodes)
+
+    async def changes(self) -> Mapping[str, int]:
+        """See Ledger.changes."""
+        return {name: node.changes for name, node in sorted(self._nodes.items())}
+
+    async def floor(self) -> int:
+        """See Ledger.floor."""
+        return self._floor
+
+    async def forget(self, nodes: Sequence[str]) -> tuple[str, ...]:
+        """See Ledger.forget."""
+        for name in nodes:
+            node = self._nodes.get(name)
+            if node is not None and not node.holds:
+                self._floor = max(self._floor, node.revision, node.changes)
+                del self._nodes[name]
+        return tuple(name for name in nodes if name not in self._nodes)
+
+    async def ready(self) -> str:
+        """Always ready."""
+        return ""
+
+    def _commit_node(self, reserve: NodeReserve, is_fenced: bool, owner: str) -> NodeAnswer:
+        node = self._nodes.get(reserve.node) or _Node(self._floor)
+        keys = [attempt_key(*reservation.attempt) for reservation in reserve.reservations]
+        values = [encode_reservation(reservation) for reservation in reserve.reservations]
+        accepted: list[Attempt] = []
+        refused: list[ReservationRefused] = []
+        if keys and all(node.holds.get(key) == value for key, value in zip(keys, values, strict=True)):
+            accepted = [reservation.attempt for reservation in reserve.reservations]
+        elif is_fenced:
+            refused = [_refused(reservation, Reason.SHARD_LOST) for reservation in reserve.reservations]
+        elif node.revision != reserve.expect or (reserve.is_chained and node.owner != owner):
+            refused = [_refused(reservation, Reason.LEDGER_CONFLICT) for reservation in reserve.reservations]
+        else:
+            for reservation, key, value in zip(reserve.reservations, keys, values, strict=True):
+                verdict = self._verdict(reservation, key)
+                if verdict is not None:
+                    refused.append(verdict)
+                    continue
+                replica, attempt = reservation.attempt
+                node.holds[key] = value
+                self._held[key] = reserve.node
+                self._newest[replica] = attempt
+                accepted.append((replica, attempt))
+            if accepted:
+                node.revision += 1
+                node.owner = owner
+                node.changes += 1 if reserve.node in self._nodes else self._floor + 1
+                self._nodes[reserve.node] = node
+        return NodeAnswer(
+            node=reserve.node,
+            revision=node.revision,
+            changes=node.changes,
+            accepted=tuple(accepted),
+            refused=tuple(refused),
+        )
+
+    def _verdict(self, reservation: Reservation, key: str) -> ReservationRefused | None:
+        replica, attempt = reservation.attempt
+        if key in self._held:
+            return _refused(reservation, Reason.ALREADY_HELD, self._held[key])
+        if self._newest.get(replica, 0) > attempt or self._over.get(replica, (0, ""))[0] >= attempt:
+            return _refused(reservation, Reason.OLDER_ATTEMPT)
+        return None
+
+    def _row(self, name: str) -> NodeRow:
+        node = self._nodes.get(name) or _Node(self._floor)
+        reservations = tuple(decode_reservation(node.holds[key]) for key in sorted(node.holds))
+        confirmed = tuple(r.attempt for r in reservations if attempt_key(*r.attempt) in node.confirmed)
+        return NodeRow(
+            node=name, revision=node.revision, changes=node.changes, reservations=reservations, confirmed=confirmed
+        )
+
+
+def _refused(reservation: Reservation, reason: Reason, held_on: str = "") -> ReservationRefused:
+    replica, attempt = reservation.attempt
+    return ReservationRefused(replica=replica, attempt=attempt, reason=reason, held_on=held_on)

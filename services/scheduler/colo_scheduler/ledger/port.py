@@ -1,0 +1,298 @@
+"""The node ledger as the scheduler sees it: what is asked of it, what it answers, and the port that its two implementations share.
+
+The ledger is the truth about who holds what. It keeps one revision per node; a reservation names the revision it was decided on
+and is refused when another reservation came first. Releasing only frees, so it needs no revision and never makes another
+decision fail. A global index refuses an attempt that is held anywhere, and an attempt that is older than one that is held or over.
+
+The row of a node that left for good can be forgotten once it holds nothing. What is left of all of them is one number, the floor:
+no forgotten row had a higher revision, and a node without a row begins there, so that no revision of a name ever comes twice.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.placement import Placement
+from colo_common.model.reasons import Reason
+from colo_scheduler.ledger.shards import Fence
+
+__all__ = [
+    "CALL_MAX",
+    "RESERVATIONS_MAX",
+    "Attempt",
+    "CommitLedger",
+    "ConfirmHolds",
+    "ForgetRows",
+    "HoldsReleased",
+    "Ledger",
+    "LedgerAnswered",
+    "LedgerChanges",
+    "LedgerLoaded",
+    "LedgerRefused",
+    "LedgerRows",
+    "LoadRows",
+    "NodeAnswer",
+    "NodeReserve",
+    "NodeRow",
+    "RefreshLedger",
+    "ReleaseHolds",
+    "Released",
+    "Reservation",
+    "ReservationRefused",
+    "check_call",
+    "decode_reservation",
+    "encode_reservation",
+]
+
+RESERVATIONS_MAX: Final = 50
+"""The most reservations in one call: a call of this size keeps the server for about 2 ms."""
+CALL_MAX: Final = 200
+"""The most attempts in one release or confirmation, and the most rows in one load."""
+
+Attempt = tuple[str, int]
+"""A replica and one of its attempts."""
+
+
+class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one attempt holds. `generation` is the revision its node gets by accepting it, and names the command that starts it.
+
+    `inside`: attempts whose places are part of this one; only of what stands for a reservation over running owners.
+    """
+
+    placement: Placement
+    generation: int
+    inside: tuple[Attempt, ...] = ()
+
+    @property
+    def attempt(self) -> Attempt:
+        """The attempt that holds it."""
+        return (self.placement.replica, self.placement.attempt)
+
+
+class NodeReserve(Struct, frozen=True, kw_only=True):
+    """Reservations on one node, decided on its revision `expect`.
+
+    `is_chained`: that revision is what calls of the same round, which are still under way, were going to write. The number
+    alone does not say so: where another scheduler came before them, its revisions have the same numbers.
+    """
+
+    node: str
+    expect: int
+    reservations: tuple[Reservation, ...]
+    is_chained: bool = False
+
+
+class ReservationRefused(Struct, frozen=True, kw_only=True):
+    """One reservation was not written. `held_on` names the node where the attempt is held already."""
+
+    replica: str
+    attempt: int
+    reason: Reason
+    held_on: str = ""
+
+
+class NodeAnswer(Struct, frozen=True, kw_only=True):
+    """What became of one NodeReserve. `revision` and `changes` are those of the node afterwards."""
+
+    node: str
+    revision: int
+    changes: int
+    accepted: tuple[Attempt, ...] = ()
+    refused: tuple[ReservationRefused, ...] = ()
+
+
+class Released(Struct, frozen=True, kw_only=True):
+    """Attempts that held something on the node and hold nothing any more."""
+
+    node: str
+    changes: int
+    attempts: tuple[Attempt, ...]
+
+
+class NodeRow(Struct, frozen=True, kw_only=True):
+    """All that is held on one node. `changes` counts every write of the row, also releases.
+
+    `unreadable` says what of the row cannot be read, a sentence each; the rest of the row stands.
+    """
+
+    node: str
+    revision: int
+    changes: int
+    reservations: tuple[Reservation, ...] = ()
+    confirmed: tuple[Attempt, ...] = ()
+    unreadable: tuple[str, ...] = ()
+
+
+# ---- local effects of the core
+
+
+class CommitLedger(Struct, frozen=True, kw_only=True):
+    """Reserve; answered by LedgerAnswered. At most RESERVATIONS_MAX reservations. `fences`: of the shards that they are for.
+
+    `round`: the calls of one round count on each other, and on no call of an earlier one, which was given up and may still come.
+    """
+
+    reserves: tuple[NodeReserve, ...]
+    fences: tuple[Fence, ...] = ()
+    round: int = 0
+
+    def written_by(self, scheduler: str) -> str:
+        """The owner of what this call writes."""
+        return f"{scheduler}:{self.round}"
+
+
+class ReleaseHolds(Struct, frozen=True, kw_only=True):
+    """These attempts are over; answered by HoldsReleased. At most CALL_MAX."""
+
+    attempts: tuple[Attempt, ...]
+
+
+class ConfirmHolds(Struct, frozen=True, kw_only=True):
+    """These attempts were started: their commands need not be sent again. At most CALL_MAX; not answered."""
+
+    attempts: tuple[Attempt, ...]
+
+
+class LoadRows(Struct, frozen=True, kw_only=True):
+    """Read these nodes' rows; answered by LedgerRows. At most CALL_MAX."""
+
+    nodes: tuple[str, ...]
+
+
+class RefreshLedger(Struct, frozen=True, kw_only=True):
+    """Read which rows changed; answered by LedgerChanges."""
+
+
+class ForgetRows(Struct, frozen=True, kw_only=True):
+    """These nodes left for good: forget their rows, where they hold nothing. At most CALL_MAX; not answered."""
+
+    nodes: tuple[str, ...]
+
+
+# ---- local events of the shell
+
+
+class LedgerAnswered(Struct, frozen=True, kw_only=True):
+    """The answer to one CommitLedger, one entry a NodeReserve, in its order."""
+
+    answers: tuple[NodeAnswer, ...]
+
+
+class HoldsReleased(Struct, frozen=True, kw_only=True):
+    """The answer to ReleaseHolds; attempts that held nothing appear nowhere."""
+
+    released: tuple[Released, ...]
+
+
+class LedgerRows(Struct, frozen=True, kw_only=True):
+    """Rows as they are now."""
+
+    rows: tuple[NodeRow, ...]
+
+
+class LedgerLoaded(Struct, frozen=True, kw_only=True):
+    """Every row was read: decisions may begin. `floor`: see Ledger.floor."""
+
+    floor: int = 0
+
+
+class LedgerChanges(Struct, frozen=True, kw_only=True):
+    """The change counter of every node that has a row, in ascending name. `floor`: see Ledger.floor."""
+
+    changes: tuple[tuple[str, int], ...]
+    floor: int = 0
+
+
+class LedgerRefused(Struct, frozen=True, kw_only=True):
+    """The ledger is there and said no to this call, each time it was asked. Nothing of the call counts as done.
+
+    `is_late`: the ledger was away for so long that what was decided is not to be committed any more; it may have been all the same.
+    """
+
+    effect: CommitLedger | ReleaseHolds | ConfirmHolds | LoadRows | RefreshLedger | ForgetRows
+    is_late: bool = False
+
+
+class Ledger(Protocol):
+    """The port. Every method raises Unavailable or Refused of colo_common.ports and nothing else of the library below."""
+
+    async def commit(
+        self, reserves: Sequence[NodeReserve], fences: Sequence[Fence] = (), owner: str = ""
+    ) -> tuple[NodeAnswer, ...]:
+        """Write each node's reservations when its revision is the expected one; the whole call is one atomic step.
+
+        When a fence is not the newest of its shard the whole call gets nothing (shard-lost), unless it was accepted before.
+        A node with another revision gets nothing (ledger-conflict), nor one that is chained and whose revision was not written by
+        `owner`, who is this round of the scheduler that calls. Otherwise each reservation stands alone: already-held when the
+        attempt is held anywhere, older-attempt when a newer one is held or this one or a newer one is over. The revision rises
+        by one when anything was accepted. The same call again, byte for byte, is accepted again and changes nothing.
+        Raises InvalidInput above RESERVATIONS_MAX reservations.
+        """
+        ...
+
+    async def release(self, attempts: Sequence[Attempt]) -> tuple[Released, ...]:
+        """Let go of what these attempts hold, wherever it is, and remember them as over. The answer is in ascending node.
+
+        An attempt that never held anything is only remembered. The release of the newest finished attempt of a replica, asked
+        again, names the same node again: so nobody stays uninformed when the first answer was lost.
+        """
+        ...
+
+    async def lease(self, owner: str, ttl_ms: int, shards: int) -> tuple[Fence, ...]:
+        """Renew the owner's shards and take free ones, up to its fair share of all that are alive; those it holds afterwards.
+
+        Held for `ttl_ms` from now; free is what nobody holds or whose holder did not renew it in time. A shard that changes hands
+        gets a higher fence. `ttl_ms` 0 gives everything up.
+        """
+        ...
+
+    async def confirm(self, attempts: Sequence[Attempt]) -> None:
+        """Mark holds as started. Attempts that hold nothing are ignored."""
+        ...
+
+    async def rows(self, nodes: Sequence[str]) -> tuple[NodeRow, ...]:
+        """The rows of these nodes in the order asked; a node without one has revision `floor`, 0 changes, and holds nothing."""
+        ...
+
+    async def changes(self) -> Mapping[str, int]:
+        """The change counter of every node that has a row. A node's only rises, also where its row was forgotten meanwhile."""
+        ...
+
+    async def floor(self) -> int:
+        """The revision that a node without a row has: no row that was forgotten had a higher one, nor a higher change counter."""
+        ...
+
+    async def forget(self, nodes: Sequence[str]) -> tuple[str, ...]:
+        """Forget the rows of these nodes; those that have none afterwards, in the order asked.
+
+        A row that holds something stays, and one that cannot be read. Asked again it changes nothing.
+        """
+        ...
+
+    async def ready(self) -> str:
+        """Empty when the ledger answers, else one sentence that says why not."""
+        ...
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_DECODER: Final = msgspec.json.Decoder(Reservation)
+
+
+def encode_reservation(reservation: Reservation) -> bytes:
+    """The stored bytes; equal reservations give equal bytes."""
+    return _ENCODER.encode(reservation)
+
+
+def decode_reservation(value: bytes) -> Reservation:
+    """The reservation that was stored; msgspec.DecodeError or ValidationError when the bytes are not one."""
+    return _DECODER.decode(value)
+
+
+def check_call(reserves: Sequence[NodeReserve]) -> None:
+    """Raise InvalidInput when the call holds more reservations than one call may."""
+    count = sum(len(reserve.reservations) for reserve in reserves)
+    if count > RESERVATIONS_MAX:
+        raise InvalidInput("reserves", f"at most {RESERVATIONS_MAX} reservations in one call", count)

@@ -1,0 +1,244 @@
+"""The node ledger in Redis: one hash a node, a field for each hold, and one script that checks everything before it writes.
+
+Keys: `<prefix>:node:<node>` holds "rev", "by" (who wrote that revision), "h:<attempt>" (what it holds) and "c:<attempt>" (it was
+started); `<prefix>:held` tells which node an attempt is held on, `<prefix>:newest` the newest held attempt of a replica,
+`<prefix>:changes` how often a row was written; `<prefix>:over:<replica>` is "<attempt> <node>" of the newest finished attempt, for
+a day.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import redis.asyncio
+
+from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_error
+from colo_common.adapters.redis_scripts import Argument, Script, ScriptCalls
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.placement import attempt_key
+from colo_common.model.reasons import Reason
+from colo_scheduler.ledger.leases import LEASE
+from colo_scheduler.ledger.port import (
+    CALL_MAX,
+    Attempt,
+    NodeAnswer,
+    NodeReserve,
+    NodeRow,
+    Released,
+    Reservation,
+    ReservationRefused,
+    check_call,
+    decode_reservation,
+    encode_reservation,
+)
+from colo_scheduler.ledger.scripts import COMMIT, CONFIRM, FORGET, RELEASE
+from colo_scheduler.ledger.shards import Fence
+
+__all__ = ["RedisLedger"]
+
+_PREFIX: Final = "colo:v1:ledger"
+_OVER_KEPT_S: Final = 86_400
+_UNREADABLE: Final = b"?"
+
+_COMMIT: Final = Script.of(COMMIT)
+_CONFIRM: Final = Script.of(CONFIRM)
+_FORGET: Final = Script.of(FORGET)
+_LEASE: Final = Script.of(LEASE)
+_RELEASE: Final = Script.of(RELEASE)
+
+
+class RedisLedger:
+    """Ledger of all schedulers that share a Redis. `client` may be shared with others; `close` closes it."""
+
+    def __init__(self, client: redis.asyncio.Redis, *, prefix: str = _PREFIX) -> None:
+        self._client = client
+        self._prefix = prefix
+        self._calls = ScriptCalls(client)
+
+    @classmethod
+    def of(cls, url: str, *, name: str) -> "RedisLedger":
+        """A ledger with a client of its own. Raises InvalidInput for a bad address."""
+        return cls(redis_client(url, name=name))
+
+    async def commit(
+        self, reserves: Sequence[NodeReserve], fences: Sequence[Fence] = (), owner: str = ""
+    ) -> tuple[NodeAnswer, ...]:
+        """See Ledger.commit."""
+        check_call(reserves)
+        if not reserves:
+            return ()
+        named = " ".join(f"{shard} {fence}" for shard, fence in fences)
+        arguments: list[Argument] = [self._prefix, named, owner]
+        for reserve in reserves:
+            arguments += [reserve.node, reserve.expect, int(reserve.is_chained), len(reserve.reservations)]
+            for reservation in reserve.reservations:
+                placement = reservation.placement
+                arguments += (placement.replica, placement.attempt, encode_reservation(reservation))
+        raw: list[Any] = await self._run(_COMMIT, arguments, "reserve in the ledger")
+        return tuple(_answer(reserve, *one) for reserve, one in zip(reserves, raw, strict=True))
+
+    async def release(self, attempts: Sequence[Attempt]) -> tuple[Released, ...]:
+        """See Ledger.release."""
+        _check_count(attempts)
+        if not attempts:
+            return ()
+        arguments: list[Argument] = [self._prefix, _OVER_KEPT_S]
+        for attempt in attempts:
+            arguments += attempt
+        nodes, counts = await self._run(_RELEASE, arguments, "release in the ledger")
+        gone: dict[str, list[Attempt]] = {}
+        changes: dict[str, int] = {}
+        for attempt, node, count in zip(attempts, nodes, counts, strict=True):
+            if node:
+                name = node.decode()
+                gone.setdefault(name, []).append(attempt)
+                changes[name] = _count(count)
+        return tuple(Released(node=name, changes=changes[name], attempts=tuple(gone[name])) for name in sorted(gone))
+
+    async def lease(self, owner: str, ttl_ms: int, shards: int) -> tuple[Fence, ...]:
+        """See Ledger.lease. The owner's name has no spaces."""
+        raw: list[int] = await self._run(_LEASE, [self._prefix, owner, ttl_ms, shards], "lease shards")
+        return tuple(sorted(zip(raw[::2], raw[1::2], strict=True)))
+
+    async def confirm(self, attempts: Sequence[Attempt]) -> None:
+        """See Ledger.confirm."""
+        _check_count(attempts)
+        if attempts:
+            names = [attempt_key(replica, attempt) for replica, attempt in attempts]
+            await self._run(_CONFIRM, [self._prefix, *names], "confirm in the ledger")
+
+    async def rows(self, nodes: Sequence[str]) -> tuple[NodeRow, ...]:
+        """See Ledger.rows. Each row is of one moment; two rows may be of different ones."""
+        _check_count(nodes)
+        if not nodes:
+            return ()
+        try:
+            async with self._client.pipeline(transaction=True) as pipe:
+                for node in nodes:
+                    pipe.hgetall(f"{self._prefix}:node:{node}")
+                pipe.hmget(f"{self._prefix}:changes", list(nodes))
+                pipe.get(f"{self._prefix}:floor")
+                # A row that is no hash is a matter of its node alone.
+                *hashes, counts, floor = await pipe.execute(raise_on_error=False)
+                if isinstance(counts, Exception):
+                    if not str(counts).startswith("WRONGTYPE"):
+                        raise counts
+                    counts = [_UNREADABLE] * len(nodes)
+        except REDIS_ERRORS as error:
+            raise redis_error(error, "read the ledger") from error
+        # Without a readable floor a node that has no row has no revision either.
+        begin = b"0" if floor is None else floor if isinstance(floor, bytes) else _UNREADABLE
+        return tuple(
+            _row(node, fields, _count(count), begin) for node, fields, count in zip(nodes, hashes, counts, strict=True)
+        )
+
+    async def changes(self) -> Mapping[str, int]:
+        """See Ledger.changes."""
+        try:
+            raw: dict[Any, Any] = await self._client.hgetall(f"{self._prefix}:changes")
+        except REDIS_ERRORS as error:
+            raise redis_error(error, "read the ledger's changes") from error
+        counts = {name.decode(): _count(count) for name, count in raw.items()}
+        return dict(sorted(counts.items()))
+
+    async def floor(self) -> int:
+        """See Ledger.floor. -1, at which nothing is reserved, when it is no number."""
+        try:
+            raw: Any = await self._client.get(f"{self._prefix}:floor")
+        except REDIS_ERRORS as error:
+            if str(error).startswith("WRONGTYPE"):
+                return -1
+            raise redis_error(error, "read the ledger's floor") from error
+        return _count(raw)
+
+    async def forget(self, nodes: Sequence[str]) -> tuple[str, ...]:
+        """See Ledger.forget."""
+        _check_count(nodes)
+        if not nodes:
+            return ()
+        raw: list[int] = await self._run(_FORGET, [self._prefix, *nodes], "forget rows of the ledger")
+        return tuple(node for node, is_gone in zip(nodes, raw, strict=True) if is_gone)
+
+    async def ready(self) -> str:
+        """Empty when Redis answers, else one sentence that says why not."""
+        try:
+            await self._client.ping()
+        except REDIS_ERRORS as error:
+            return str(redis_error(error, "Redis"))
+        return ""
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._calls.close()
+        await self._client.aclose()
+        await self._client.connection_pool.disconnect()
+
+    async def _run(self, script: Script, arguments: Sequence[Argument], doing: str) -> Any:
+        try:
+            return await self._calls.run(script, arguments)
+        except REDIS_ERRORS as error:
+            raise redis_error(error, doing) from error
+
+
+def _check_count(items: Sequence[object]) -> None:
+    if len(items) > CALL_MAX:
+        raise InvalidInput("ledger", f"at most {CALL_MAX} entries in one call", len(items))
+
+
+def _answer(reserve: NodeReserve, revision: int, changes: int, verdicts: list[bytes]) -> NodeAnswer:
+    attempts = [reservation.attempt for reservation in reserve.reservations]
+    if all(verdict == b"ok" for verdict in verdicts[::2]):
+        return NodeAnswer(node=reserve.node, revision=revision, changes=changes, accepted=tuple(attempts))
+    accepted: list[Attempt] = []
+    refused: list[ReservationRefused] = []
+    for (replica, attempt), verdict, where in zip(attempts, verdicts[::2], verdicts[1::2], strict=True):
+        if verdict == b"ok":
+            accepted.append((replica, attempt))
+        else:
+            reason = Reason(verdict.decode())
+            refused.append(ReservationRefused(replica=replica, attempt=attempt, reason=reason, held_on=where.decode()))
+    return NodeAnswer(
+        node=reserve.node, revision=revision, changes=changes, accepted=tuple(accepted), refused=tuple(refused)
+    )
+
+
+def _count(raw: bytes | str | None) -> int:
+    """A change counter; one that is no number is different from every one that was read."""
+    return int(raw) if raw and raw.isdigit() else -1 if raw else 0
+
+
+def _row(node: str, fields: Mapping[bytes, bytes] | Exception, changes: int, floor: bytes) -> NodeRow:
+    if isinstance(fields, Exception):
+        return NodeRow(node=node, revision=-1, changes=changes, unreadable=(str(fields),))
+    reservations: list[Reservation] = []
+    confirmed: list[Attempt] = []
+    unreadable: list[str] = []
+    for name in sorted(name for name in fields if name.startswith(b"h:")):
+        try:
+            reservation = decode_reservation(fields[name])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            unreadable.append(f"{name.decode('utf-8', 'replace')}: {error}")
+            continue
+        if name[2:] != attempt_key(*reservation.attempt).encode() or reservation.placement.node != node:
+            held = f"{attempt_key(*reservation.attempt)} on {reservation.placement.node}"
+            unreadable.append(f"{name.decode('utf-8', 'replace')}: holds {held}")
+            continue
+        reservations.append(reservation)
+        if b"c:" + name[2:] in fields:
+            confirmed.append(reservation.attempt)
+    return NodeRow(
+        node=node,
+        revision=_revision(fields.get(b"rev", floor), unreadable),
+        changes=changes,
+        reservations=tuple(reservations),
+        confirmed=tuple(confirmed),
+        unreadable=tuple(unreadable),
+    )
+
+
+def _revision(value: bytes, unreadable: list[str]) -> int:
+    """The revision of a row; -1, which no reservation expects, when it is not a number."""
+    if value.isdigit():
+        return int(value)
+    unreadable.append(f"rev: {value[:40]!r} is not a revision")
+    return -1

@@ -1,0 +1,127 @@
+"""The scorers that look beside room: they see a node's merits for one request, and count only where these tell nodes apart.
+
+A scorer that gives all nodes the same would change no order, so it is left out: of a request that need not be spread, in a cluster
+without soft taints, evictions or reports of load, nobody looks at any of this. What is placed in the same turn counts as if it were
+held, and no score rises by it. Forms as in `scores.ScorerForms`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from colo_scheduler.cluster.cluster import View
+from colo_scheduler.cluster.signals import kind_of
+from colo_scheduler.numa.zones import IntArray
+from colo_scheduler.placement.scores import FitRows, OneFit, ScorerForms
+from colo_scheduler.requests.request_class import RequestClass
+from colo_scheduler.scorers.placement import soft_taints_of_rows, spread, spread_of_rows
+from colo_scheduler.scorers.weights import Scorer
+
+__all__ = ["APPRAISERS", "Appraiser"]
+
+
+class Appraiser(NamedTuple):
+    """Whether the scorer tells nodes apart for a request, and its forms then."""
+
+    tells: Callable[[View, RequestClass], bool]
+    forms: Callable[[View, RequestClass], ScorerForms]
+
+
+def _kind(request: RequestClass) -> str:
+    return kind_of(request.band, request.qos, request.cpu_mcpu, request.memory_bytes)
+
+
+def _fixed(scores: IntArray) -> ScorerForms:
+    """Forms of scores that no placement changes."""
+    return ScorerForms(lambda fit: int(scores[fit.row]), lambda fits: scores[fits.rows], kept=partial(_kept, scores))
+
+
+def _kept(scores: IntArray, rows: Sequence[int]) -> Callable[[OneFit], int]:
+    by_row = dict(zip(rows, scores[rows].tolist(), strict=True))
+    return lambda fit: by_row[fit.row]
+
+
+def _by_taken(by_row: Mapping[int, Callable[[int], int]]) -> Callable[[OneFit], int]:
+    """By how many of the same were put on a row."""
+    return lambda fit: by_row[fit.row](fit.taken)
+
+
+def _spread(view: View, request: RequestClass) -> ScorerForms:
+    job = request.job
+    view.merits.count_jobs(view.nodes)
+    counts = view.merits.jobs
+
+    def of_one(fit: OneFit) -> int:
+        return spread(counts.on(job, fit.row) + fit.taken)
+
+    def of_rows(fits: FitRows) -> IntArray:
+        return spread_of_rows(counts.column(job, view.count)[fits.rows])
+
+    def kept(rows: Sequence[int]) -> Callable[[OneFit], int]:
+        held = {row: counts.on(job, row) for row in rows}
+        return lambda fit: spread(held[fit.row] + fit.taken)
+
+    return ScorerForms(of_one, of_rows, kept=kept)
+
+
+def _soft_taints(view: View, request: RequestClass) -> ScorerForms:
+    return _fixed(soft_taints_of_rows(view.facts.taints.soft(request.place.tolerations, view.count)))
+
+
+def _evicted(view: View, request: RequestClass) -> bool:
+    evictions = view.merits.evictions
+    return not evictions.is_empty and evictions.is_remembered(_kind(request), view.now_ms)
+
+
+def _recent_eviction(view: View, request: RequestClass) -> ScorerForms:
+    return _fixed(view.merits.evictions.scores(_kind(request), view.count, view.now_ms))
+
+
+def _load_aware(view: View, request: RequestClass) -> ScorerForms:
+    loads = view.merits.loads
+
+    def of_one(fit: OneFit) -> int:
+        return loads.score(fit.row, request, view.now_ms, fit.taken)
+
+    def of_rows(fits: FitRows) -> IntArray:
+        return loads.scores(request, view.count, view.now_ms)[fits.rows]
+
+    def kept(rows: Sequence[int]) -> Callable[[OneFit], int]:
+        return _by_taken(loads.kept(rows, request, view.now_ms))
+
+    return ScorerForms(of_one, of_rows, kept=kept)
+
+
+def _dynamic_load(view: View, request: RequestClass) -> ScorerForms:
+    dynamic = view.merits.dynamic
+
+    def of_one(fit: OneFit) -> int:
+        return dynamic.score(fit.row, view.now_ms, fit.taken)
+
+    def of_rows(fits: FitRows) -> IntArray:
+        return dynamic.scores(view.count, view.now_ms)[fits.rows]
+
+    def kept(rows: Sequence[int]) -> Callable[[OneFit], int]:
+        return _by_taken({row: dynamic.kept(row, view.now_ms) for row in rows})
+
+    return ScorerForms(of_one, of_rows, kept=kept)
+
+
+def _wants_devices(view: View, request: RequestClass) -> bool:
+    return bool(request.place.devices)
+
+
+def _devices(view: View, request: RequestClass, *, packs: bool) -> ScorerForms:
+    # Who wants devices is decided one by one, so nothing is placed beside what the scores say.
+    return _fixed(view.stock.device_scores(request.place.devices, view.count, packs=packs))
+
+
+APPRAISERS: Final[dict[Scorer, Appraiser]] = {
+    Scorer.SPREAD: Appraiser(lambda view, request: bool(request.job), _spread),
+    Scorer.RECENT_EVICTION: Appraiser(_evicted, _recent_eviction),
+    Scorer.SOFT_TAINTS: Appraiser(lambda view, request: view.facts.taints.has_soft, _soft_taints),
+    Scorer.LOAD_AWARE: Appraiser(lambda view, request: view.merits.loads.is_heard, _load_aware),
+    Scorer.DEVICES_LEAST_ALLOCATED: Appraiser(_wants_devices, partial(_devices, packs=False)),
+    Scorer.DEVICES_MOST_ALLOCATED: Appraiser(_wants_devices, partial(_devices, packs=True)),
+    Scorer.DYNAMIC_LOAD: Appraiser(lambda view, request: view.merits.dynamic.is_heard, _dynamic_load),
+}

@@ -1,0 +1,111 @@
+"""Decides a request class: filters every node once, then takes the best node for one replica after the other.
+
+A score depends on its own node only, so after each choice only the chosen node is scored again. The result is the same as scoring
+all nodes anew for every replica.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from colo_common.events.job import ReplicaWant
+from colo_common.events.placement import NodeScore, ReasonCount
+from colo_common.model.placement import ZoneShare
+from colo_scheduler.cluster.cluster import View
+from colo_scheduler.cluster.inventory import Holding
+from colo_scheduler.ledger.port import Attempt
+from colo_scheduler.placement.candidates import Candidates
+from colo_scheduler.placement.fit import Misfit
+from colo_scheduler.placement.score_history import Matrix, together
+from colo_scheduler.placement.stack import scoring_for
+from colo_scheduler.requests.request_class import RequestClass
+from colo_scheduler.scorers.weights import ScorerWeights
+
+__all__ = ["Choice", "ClassDecision", "Stages", "Unwatched", "decide_class"]
+
+
+class Stages(Protocol):
+    """Told when a stage of a decision begins and ends; it measures, the core does not. It must change nothing the core sees."""
+
+    def mark(self, stage: str) -> None:
+        """A stage begins: "filter", "score"; "done" ends the class."""
+        ...
+
+    def decided(self, wants: Sequence[ReplicaWant]) -> None:
+        """These wants got a place in the decision that the last marks belong to."""
+        ...
+
+
+class Unwatched:
+    """Stages that nobody measures."""
+
+    def mark(self, stage: str) -> None:
+        """Nothing."""
+
+    def decided(self, wants: Sequence[ReplicaWant]) -> None:
+        """Nothing."""
+
+
+class Choice(NamedTuple):
+    """A node, what the replica takes of its zones, and beside that. `reservation` names the one whose place it takes.
+
+    `inside`: attempts that run there already and whose places are part of it; only of what stands for a reservation.
+    """
+
+    row: int
+    shares: tuple[ZoneShare, ...]
+    holding: Holding | None = None
+    reservation: str = ""
+    inside: tuple[Attempt, ...] = ()
+
+
+class ClassDecision(NamedTuple):
+    """Choices, one a replica in order. `counts`: how many nodes each reason refused before the first choice;
+    nobody is asked when no replica is to be placed.
+
+    `matrix`: how nodes scored at the moment of each choice; None where nobody compared scores. `refused`: what a closer look at a
+    node found against it.
+    """
+
+    choices: tuple[Choice, ...]
+    counts: tuple[ReasonCount, ...]
+    matrix: Matrix | None = None
+    refused: Mapping[int, Misfit] = {}
+
+    @property
+    def best(self) -> tuple[NodeScore, ...]:
+        """The top of the score matrix before the first choice."""
+        first = next(self.matrix.moments(), None) if self.matrix is not None else None
+        return first.scores if first is not None else ()
+
+
+def decide_class(
+    view: View,
+    request: RequestClass,
+    count: int,
+    weights: ScorerWeights,
+    *,
+    best_rows: int = 0,
+    stages: Stages | None = None,
+) -> ClassDecision:
+    """Choose a node for each of `count` equal replicas, in order. Nothing is subtracted: that is the caller's (`Cluster.hold`).
+
+    `best_rows` is how many rows of each choice's score matrix to tell at most, best first. So many are compared before the first
+    choice; at a later one they are as many as are known to be the best.
+    """
+    stages = stages or Unwatched()
+    stages.mark("filter")
+    if count == 0:
+        stages.mark("score")
+        stages.mark("done")
+        return ClassDecision((), ())
+    scoring = scoring_for(view, request, weights)
+    candidates = Candidates(view, request, scoring)
+    stages.mark("score")
+    candidates.expect(max(count, best_rows))
+    candidates.top(best_rows)
+    choices: list[Choice] = []
+    while len(choices) < count and (candidate := candidates.best()) is not None:
+        choices.append(Choice(candidate.row, candidates.take()))
+    matrix = together(view, request, candidates, choices, best_rows) if choices else None
+    stages.mark("done")
+    return ClassDecision(tuple(choices), candidates.counts, matrix)

@@ -1,0 +1,49 @@
+"""What a closer look at nodes found against requests, for as long as nothing has changed there that might help.
+
+A class that nobody takes is asked again whenever any node has more room; the nodes that did not change need not be looked at again.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from colo_scheduler.placement.fit import Misfit
+from colo_scheduler.requests.request_class import RequestClass
+
+__all__ = ["Refusals"]
+
+_CLASSES_MOST: Final = 64
+
+
+class Refusals:
+    """For the classes asked last, at most 64: row -> (the node's growth when it refused, why)."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[RequestClass, dict[int, tuple[int, Misfit]]] = OrderedDict()
+
+    def known(self, request: RequestClass, growth_of: Callable[[int], int]) -> dict[int, Misfit]:
+        """The refusals that still hold, by row; others are forgotten."""
+        kept = self._kept.get(request)
+        if kept is None:
+            return {}
+        for row in [row for row, (growth, _) in kept.items() if growth != growth_of(row)]:
+            del kept[row]
+        return {row: misfit for row, (_, misfit) in kept.items()}
+
+    def forget(self, row: int) -> None:
+        """Something changed on a node."""
+        for kept in self._kept.values():
+            kept.pop(row, None)
+
+    def forget_row(self, row: int, last: int) -> None:
+        """The last row takes the place of this one."""
+        self.forget(row)
+        self.forget(last)
+
+    def note(self, request: RequestClass, row: int, growth: int, misfit: Misfit) -> None:
+        """The node refused the class."""
+        kept = self._kept.setdefault(request, {})
+        self._kept.move_to_end(request)
+        if len(self._kept) > _CLASSES_MOST:
+            self._kept.popitem(last=False)
+        kept[row] = (growth, misfit)

@@ -1,0 +1,185 @@
+"""The score matrix of each choice of a turn, as it was at the moment of that choice.
+
+Few are asked about, so nothing is computed when it is decided. Of replicas that were chosen in one pass only the chosen nodes
+change, so these are kept as the pass left them, with the best of the others that it scored: who asks is told each moment by going
+through the choices again. A node that the pass did not score has less than each that was chosen, and than its bound, so whatever
+has more is known to be among the best, and is told. Of replicas that were searched for one by one the best are kept for each.
+"""
+
+from bisect import insort
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from colo_common.events.placement import NodeScore, ReasonCount
+from colo_common.model.placement import ZoneShare
+from colo_common.model.reasons import Reason
+from colo_scheduler.cluster.cluster import View
+from colo_scheduler.cluster.inventory_index import UNLIMITED
+from colo_scheduler.placement.candidates import Candidate, Candidates, Offer
+from colo_scheduler.placement.filters import free_reason
+from colo_scheduler.placement.scores import Seen
+from colo_scheduler.placement.stack import ORDER, Scoring
+from colo_scheduler.requests.request_class import RequestClass
+
+__all__ = ["Look", "Matrix", "Moment", "Searched", "Together", "look_at", "together"]
+
+
+class Moment(NamedTuple):
+    """What one replica found: the nodes that each reason refused, and the best of the others, its own first.
+
+    No node that is not among `scores` is better than one that is; they may be fewer than are told at most.
+    `fitting`: how many nodes could take it; None where not all were looked at closely. The rows are then those that pass the
+    filters, without those that a closer look at them refused.
+    """
+
+    counts: tuple[ReasonCount, ...]
+    scores: tuple[NodeScore, ...]
+    fitting: int | None = None
+
+
+class Placed(Protocol):
+    """A choice: its row, and what is taken of the zones there."""
+
+    @property
+    def row(self) -> int:
+        """Its row."""
+        ...
+
+    @property
+    def shares(self) -> tuple[ZoneShare, ...]:
+        """By zone."""
+        ...
+
+
+class Matrix(Protocol):
+    """What is kept of the choices of a turn."""
+
+    def moments(self) -> Iterator[Moment]:
+        """The moment of each choice, in order; each is computed when it is asked for."""
+        ...
+
+
+class Look(NamedTuple):
+    """A choice that was searched for: how many nodes each reason refused, the best others with its own first, and their scorers."""
+
+    counts: tuple[ReasonCount, ...]
+    seen: tuple[Seen, ...]
+    scoring: Scoring
+
+
+def look_at(candidates: Candidates, rows: int) -> Look:
+    """What to keep of candidates of which the best takes the request; as many as `rows` are told."""
+    seen = tuple([candidate.seen() for candidate in candidates.top(rows)])
+    return Look(candidates.counts, seen, candidates.offer.scoring.kept([each.row for each in seen]))
+
+
+class Searched(NamedTuple):
+    """Choices that were searched for one by one."""
+
+    looks: tuple[Look, ...]
+
+    def moments(self) -> Iterator[Moment]:
+        """The moment of each choice, in order."""
+        for counts, seen, scoring in self.looks:
+            yield Moment(counts, tuple([scoring.told(each.node, each) for each in seen]))
+
+
+class Together(NamedTuple):
+    """Choices of one pass: `chosen` are the nodes as the pass left them, `others` the best that nobody was put on.
+
+    `nodes`: how many were asked, `counts`: how many each reason refused before the first choice. `admits`: how many replicas a
+    chosen node's own rules admitted; no entry where they say nothing. `above`: no node that is not here has a higher key. `rows`:
+    how many are told at most.
+    """
+
+    offer: Offer
+    request: RequestClass
+    nodes: int
+    counts: tuple[ReasonCount, ...]
+    choices: Sequence[Placed]
+    chosen: Sequence[Candidate]
+    others: tuple[Seen, ...]
+    admits: Mapping[int, int]
+    above: int
+    rows: int
+
+    def moments(self) -> Iterator[Moment]:
+        """The moment of each choice, in order."""
+        offer, scoring = self.offer, self.offer.scoring
+        taken: dict[int, list[tuple[ZoneShare, ...]]] = {}
+        for choice in self.choices:
+            taken.setdefault(choice.row, []).append(choice.shares)
+        chosen = {candidate.row: candidate.before(offer, taken[candidate.row]) for candidate in self.chosen}
+        told = {each.row: scoring.told(each.node, each) for each in self.others}
+        order = sorted([(-offer.key_of(each), each.row) for each in self.others])
+        full: Counter[Reason] = Counter()
+        least = self.above
+
+        def enter(candidate: Candidate) -> None:
+            reason = self._refusal(candidate)
+            if reason is not None:
+                full[reason] += 1
+                return
+            insort(order, (-candidate.key, candidate.row))
+            told[candidate.row] = scoring.told(candidate.name, candidate)
+
+        for candidate in chosen.values():
+            enter(candidate)
+        fitting = self.nodes - sum(count.nodes for count in self.counts)
+        seen: list[tuple[list[tuple[int, int]], Moment]] = []
+        for choice in self.choices:
+            best = order[: self.rows]
+            moment = Moment(self._counts(full), tuple([told[at] for _, at in best]), fitting - full.total())
+            seen.append((best, moment))
+            candidate = chosen[choice.row]
+            least = min(least, candidate.key)
+            order.remove((-candidate.key, choice.row))
+            candidate.take(offer)
+            enter(candidate)
+        for best, moment in seen:
+            known = sum(-key >= least for key, _ in best)
+            yield moment._replace(scores=moment.scores[:known])
+
+    def _refusal(self, candidate: Candidate) -> Reason | None:
+        """Why the node takes no further replica, as the filters would say it; None when it does, and is scored then."""
+        if candidate.taken >= self.admits.get(candidate.row, UNLIMITED):
+            return Reason.BATCH_REPLICAS_MOST
+        if candidate.taken >= candidate.room:
+            return Reason.LOAD_OVER_THRESHOLD
+        if candidate.fit(self.offer):
+            return None
+        if candidate.left_cpu < 0:
+            return Reason.BATCH_CPU_SHORT
+        return Reason.BATCH_MEMORY_SHORT if candidate.left_memory < 0 else Reason.ZONE_FIT_SHORT
+
+    def _counts(self, full: Counter[Reason]) -> tuple[ReasonCount, ...]:
+        """The counts with the nodes that earlier choices filled."""
+        if not full:
+            return self.counts
+        before = {count.reason: count.nodes for count in self.counts}
+        told = [(free_reason(reason, self.request), full[reason]) for reason in ORDER]
+        return tuple([ReasonCount(reason=name, nodes=n) for name, more in told if (n := before.get(name, 0) + more)])
+
+
+def together(
+    view: View,
+    request: RequestClass,
+    candidates: Candidates,
+    choices: Sequence[Placed],
+    rows: int,
+) -> Together:
+    """What to keep of a pass over these candidates that made these choices; at most `rows` nodes are told of each.
+
+    Nothing is taken of the view yet.
+    """
+    chosen = candidates.chosen
+    others = tuple([candidate.seen() for candidate in candidates.others(max(rows - 1, 0))])
+    offer = candidates.offer
+    if not offer.scoring.is_of_room:
+        offer = offer.kept([*(each.row for each in chosen), *(each.row for each in others)])
+    admits = {}
+    if view.stock.limited and not request.is_prod:
+        admits = {candidate.row: int(view.stock.batch_left[candidate.row]) for candidate in chosen}
+    above = candidates.above()
+    return Together(offer, request, view.count, candidates.counts, choices, chosen, others, admits, above, rows)

@@ -1,0 +1,228 @@
+"""How good a node is for a request. Each scorer gives 0..100 from the node's own numbers, rounded down.
+
+A score depends on nothing but its node, so placing on one node changes no other score. Each scorer exists for one node, for many
+rows at once with the same numbers, and as a bound: cheap for all rows and never below the score.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+
+from colo_scheduler.cluster.pool import FloatArray, Pool
+from colo_scheduler.numa.zones import IntArray
+from colo_scheduler.requests.request_class import RequestClass
+from colo_scheduler.scorers.allocation import (
+    balanced_allocation,
+    balanced_allocation_of_rows,
+    binpack,
+    binpack_of_rows,
+    least_allocated,
+    least_allocated_of_rows,
+    most_allocated,
+    most_allocated_of_rows,
+)
+from colo_scheduler.scorers.placement import fewest_zones_of_rows
+from colo_scheduler.scorers.weights import Scorer
+
+__all__ = ["FitRows", "OneFit", "ScorerForms", "Seen", "most_free", "most_free_of_rows", "scorers_of"]
+
+# A request of both, for the scorer that only asks whether there is one.
+_BOTH: Final = (1, 1)
+_BOTH_ROW: Final = np.array(_BOTH, dtype=np.int64)
+
+
+class OneFit(Protocol):
+    """A node that can take a request: how scattered, and what stays free of how much."""
+
+    @property
+    def row(self) -> int:
+        """Its row."""
+        ...
+
+    @property
+    def taken(self) -> int:
+        """How many of the same were put there in this turn and are not held yet."""
+        ...
+
+    @property
+    def cost(self) -> int:
+        """How scattered the request would be (`zones.cost_of`)."""
+        ...
+
+    @property
+    def left_cpu(self) -> int:
+        """Free CPU of all zones less the request."""
+        ...
+
+    @property
+    def left_memory(self) -> int:
+        """Free memory of all zones less the request."""
+        ...
+
+    @property
+    def allocatable_cpu(self) -> int:
+        """Of all zones."""
+        ...
+
+    @property
+    def allocatable_memory(self) -> int:
+        """Of all zones."""
+        ...
+
+
+class Seen(NamedTuple):
+    """A node as it was at one moment, by name: a OneFit that stays as it is. `place`: where it stood among equals."""
+
+    node: str
+    row: int
+    taken: int
+    cost: int
+    left_cpu: int
+    left_memory: int
+    allocatable_cpu: int
+    allocatable_memory: int
+    place: int
+
+
+class FitRows:
+    """Rows that can take a request, each alike OneFit; arrays of shape (rows,), computed when asked for.
+
+    Where only bounds are wanted `cost` may be too low.
+    """
+
+    def __init__(
+        self, pool: Pool, rows: "slice | IntArray", request: RequestClass, cost: Callable[[], IntArray]
+    ) -> None:
+        self.pool = pool
+        self.rows = rows
+        self.request = request
+        self._cost = cost
+
+    @cached_property
+    def cost(self) -> IntArray:
+        """How scattered the request would be, at least 1."""
+        return self._cost()
+
+    @cached_property
+    def left_cpu(self) -> IntArray:
+        """Free CPU of all zones less the request."""
+        left: IntArray = self.pool.node_free_cpu[self.rows] - self.request.cpu_mcpu
+        return left
+
+    @cached_property
+    def left_memory(self) -> IntArray:
+        """Free memory of all zones less the request."""
+        left: IntArray = self.pool.node_free_memory[self.rows] - self.request.memory_bytes
+        return left
+
+    @property
+    def allocatable_cpu(self) -> IntArray:
+        """Of all zones."""
+        return self.pool.allocatable_cpu[self.rows]
+
+    @property
+    def allocatable_memory(self) -> IntArray:
+        """Of all zones."""
+        return self.pool.allocatable_memory[self.rows]
+
+    @cached_property
+    def allocatable(self) -> IntArray:
+        """CPU and memory of all zones: shape (rows, 2)."""
+        return np.stack([self.allocatable_cpu, self.allocatable_memory], axis=1)
+
+    @cached_property
+    def allocated(self) -> IntArray:
+        """What is held with the request: shape (rows, 2)."""
+        return self.allocatable - np.stack([self.left_cpu, self.left_memory], axis=1)
+
+
+class ScorerForms(NamedTuple):
+    """The forms of one scorer. `above` is whole and at least `of_rows` for rows that fit; None: `of_rows` itself.
+
+    `above` must not look at `cost`; the number of zones is bounded where the forms are put together. `kept`: `of_one` of these rows
+    for later, when other things may be true of them; None: `of_one` itself, which looks at nothing but what it is given.
+    """
+
+    of_one: Callable[[OneFit], int]
+    of_rows: Callable[[FitRows], IntArray]
+    above: "Callable[[FitRows], FloatArray] | None" = None
+    kept: "Callable[[Sequence[int]], Callable[[OneFit], int]] | None" = None
+
+
+def most_free(fit: OneFit) -> int:
+    """Share of the allocatable that stays free, mean of CPU and memory: floor((floor(100 c/C) + floor(100 m/M)) / 2)."""
+    cpu_pct = 100 * fit.left_cpu // fit.allocatable_cpu if fit.allocatable_cpu > 0 else 0
+    memory_pct = 100 * fit.left_memory // fit.allocatable_memory if fit.allocatable_memory > 0 else 0
+    mean = (cpu_pct + memory_pct) // 2
+    return 0 if mean < 0 else 100 if mean > 100 else mean
+
+
+def most_free_of_rows(
+    left_cpu: IntArray, left_memory: IntArray, allocatable_cpu: IntArray, allocatable_memory: IntArray
+) -> IntArray:
+    """`most_free` of every row; all shapes (rows,)."""
+    cpu_pct = np.where(allocatable_cpu > 0, 100 * left_cpu // np.maximum(allocatable_cpu, 1), 0)
+    memory_pct = np.where(allocatable_memory > 0, 100 * left_memory // np.maximum(allocatable_memory, 1), 0)
+    mean: IntArray = np.clip((cpu_pct + memory_pct) // 2, 0, 100)
+    return mean
+
+
+def _mean_free_above(fits: FitRows) -> FloatArray:
+    """The mean of both free shares in 32-bit floats: right but for shares just below a whole number, which count as it."""
+    pool, rows = fits.pool, fits.rows
+    cpu = pool.cpu_unit_pct[rows] * np.float32(-fits.request.cpu_mcpu)
+    cpu += pool.cpu_pct[rows]
+    memory = pool.memory_unit_pct[rows] * np.float32(-fits.request.memory_bytes)
+    memory += pool.memory_pct[rows]
+    both = np.floor(cpu, out=cpu)
+    both += np.floor(memory, out=memory)
+    both *= np.float32(0.5)
+    bound: FloatArray = np.floor(both, out=both)
+    return bound
+
+
+def _amounts(fit: OneFit) -> tuple[tuple[int, int], tuple[int, int]]:
+    """What is allocated with the request, and of how much: CPU and memory."""
+    allocated = (fit.allocatable_cpu - fit.left_cpu, fit.allocatable_memory - fit.left_memory)
+    return allocated, (fit.allocatable_cpu, fit.allocatable_memory)
+
+
+def _less(allocated: tuple[int, int]) -> tuple[int, int]:
+    # The scorer adds the request itself, and only asks whether there is one: 1 of each is as good as the true amounts.
+    return allocated[0] - 1, allocated[1] - 1
+
+
+def scorers_of(resources: tuple[int, int] = (1, 1)) -> dict[Scorer, ScorerForms]:
+    """The scorers of what is free; `resources`: how much CPU and memory count where a scorer weighs them.
+
+    Those that look beside what is free are in `appraise.APPRAISERS`.
+    """
+    row = np.array(resources, dtype=np.int64)
+    return {
+        Scorer.FEWEST_ZONES: ScorerForms(lambda fit: 100 // fit.cost, lambda fits: fewest_zones_of_rows(fits.cost)),
+        Scorer.MOST_FREE: ScorerForms(
+            most_free,
+            lambda fits: most_free_of_rows(
+                fits.left_cpu, fits.left_memory, fits.allocatable_cpu, fits.allocatable_memory
+            ),
+            _mean_free_above,
+        ),
+        Scorer.LEAST_ALLOCATED: ScorerForms(
+            lambda fit: least_allocated(*_amounts(fit), resources),
+            lambda fits: least_allocated_of_rows(fits.allocated, fits.allocatable, row),
+        ),
+        Scorer.MOST_ALLOCATED: ScorerForms(
+            lambda fit: most_allocated(*_amounts(fit), resources),
+            lambda fits: most_allocated_of_rows(fits.allocated, fits.allocatable, row),
+        ),
+        Scorer.BALANCED_ALLOCATION: ScorerForms(
+            lambda fit: balanced_allocation(*_amounts(fit)),
+            lambda fits: balanced_allocation_of_rows(fits.allocated, fits.allocatable),
+        ),
+        Scorer.BINPACK: ScorerForms(
+            lambda fit: binpack(_BOTH, _less(_amounts(fit)[0]), _amounts(fit)[1], resources),
+            lambda fits: binpack_of_rows(_BOTH_ROW, fits.allocated - 1, fits.allocatable, row),
+        ),
+    }

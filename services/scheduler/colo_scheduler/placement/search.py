@@ -1,0 +1,87 @@
+"""The best node for a request that wants more than amounts: nodes in the order of their scores, looked at until one takes it.
+
+What can be said of all nodes at once (`filters.STOCK_FILTERS`) is said first, so that few are looked at in vain. A node that
+refused stays refused as long as nothing leaves it, so equal replicas do not ask it again in one turn.
+"""
+
+from typing import Final, NamedTuple
+
+from colo_common.events.placement import ReasonCount
+from colo_common.model.reasons import Reason
+from colo_scheduler.cluster.cluster import View
+from colo_scheduler.cluster.pool import pool_of
+from colo_scheduler.placement.candidates import Candidates, ranked
+from colo_scheduler.placement.decide import Stages
+from colo_scheduler.placement.fit import Fit, Misfit, Site, fit_node
+from colo_scheduler.placement.score_history import Look, look_at
+from colo_scheduler.placement.stack import scoring_for
+from colo_scheduler.requests.request_class import RequestClass
+from colo_scheduler.scorers.weights import ScorerWeights
+
+__all__ = ["SEARCH_COST", "TRIES_MOST", "Found", "Search", "look_closely", "needs_search"]
+
+TRIES_MOST: Final = 1_000
+"""So many nodes are looked at closely for one replica, the best ones; the others are told as not tried."""
+
+SEARCH_COST: Final = 10
+"""One replica that needs a closer look at nodes counts as so many of the others in a batch."""
+
+
+class Found(NamedTuple):
+    """A node that takes the request, and what of it; `look`: how it and the best of the others scored then."""
+
+    row: int
+    fit: Fit
+    look: Look
+
+
+def needs_search(view: View, request: RequestClass) -> bool:
+    """Whether nodes have to be looked at one by one: for what the request wants, or for what a node rules for online work."""
+    return request.is_detailed or (request.is_prod and view.stock.strict > 0)
+
+
+def look_closely(view: View, row: int, request: RequestClass) -> Fit | Misfit:
+    """Whether this node, which passed all filters, takes the request."""
+    inventory = view.stock.of(row)
+    node = view.nodes[row]
+    if inventory is None:
+        return Misfit(Reason.TOPOLOGY_UNKNOWN)
+    return fit_node(Site(view.pools[pool_of(request.band)].rows[row], node.zone_ids, node.sockets, inventory), request)
+
+
+class Search:
+    """One turn of a request class. `refused` are the nodes that did not take it, as they were when they were asked.
+
+    `counts`: how many nodes each reason refused before the first choice. `rows`: how many of the best nodes are told of each.
+    """
+
+    def __init__(self, view: View, request: RequestClass, weights: ScorerWeights, rows: int, stages: Stages) -> None:
+        self._view = view
+        self._request = request
+        self._weights = weights
+        self._rows = rows
+        self._stages = stages
+        self._scoring = scoring_for(view, request, weights)
+        self.counts: tuple[ReasonCount, ...] | None = None
+        self.refused = view.refusals.known(request, lambda row: view.nodes[row].growth)
+
+    def next(self) -> Found | None:
+        """The best node now, None when none takes it among those that are tried. What is taken there is the caller's to take."""
+        view, request = self._view, self._request
+        if self.counts is not None and request.place.devices:
+            # The choice before this one took devices, which a node is scored by.
+            self._scoring = scoring_for(view, request, self._weights)
+        candidates = Candidates(view, request, self._scoring, tuple(self.refused))
+        if self.counts is None:
+            self.counts = candidates.counts
+            self._stages.mark("score")
+        for tries, candidate in enumerate(ranked(candidates)):
+            if tries == TRIES_MOST:
+                return None
+            found = look_closely(view, candidate.row, request)
+            if isinstance(found, Fit):
+                return Found(candidate.row, found, look_at(candidates, self._rows))
+            self.refused[candidate.row] = found
+            growth = view.nodes[candidate.row].growth
+            view.refusals.note(request, candidate.row, growth, found)
+        return None

@@ -1,0 +1,263 @@
+"""The order of filters and the weighing of scores: what makes a node the best one for a request."""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from colo_common.events.placement import NodeScore, ReasonCount
+from colo_common.model.reasons import Reason
+from colo_scheduler.cluster.cluster import View
+from colo_scheduler.cluster.facts import BoolArray
+from colo_scheduler.cluster.inventory_index import Stocktaking
+from colo_scheduler.cluster.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, FloatArray, Pool, PoolName, pool_of
+from colo_scheduler.numa.zones import IntArray, costs_of_rows
+from colo_scheduler.placement.context_scorers import APPRAISERS, Appraiser
+from colo_scheduler.placement.filters import (
+    FACT_FILTERS,
+    FREE_FILTERS,
+    STOCK_FILTERS,
+    FreeFilter,
+    StockFilter,
+    free_reason,
+    shape_of,
+)
+from colo_scheduler.placement.scores import FitRows, OneFit, ScorerForms, scorers_of
+from colo_scheduler.requests.request_class import RequestClass
+from colo_scheduler.scorers.weights import NEVER_RISING, Scorer, ScorerWeights
+
+__all__ = [
+    "ORDER",
+    "Filtered",
+    "Scoring",
+    "counts_of",
+    "run_filters",
+    "score_rows",
+    "scoring_for",
+    "scoring_of",
+    "sort_keys",
+    "usable",
+]
+
+_BEFORE_AVOID: Final = 2
+
+ORDER: Final = (
+    *(f.reason for f in FACT_FILTERS[:_BEFORE_AVOID]),
+    Reason.NODE_EXCLUDED,
+    Reason.QOS_NOT_ADMITTED,
+    *(f.reason for f in FACT_FILTERS[_BEFORE_AVOID:]),
+    Reason.BATCH_REPLICAS_MOST,
+    Reason.LOAD_OVER_THRESHOLD,
+    *(f.reason for f in FREE_FILTERS),
+    *(f.reason for f in STOCK_FILTERS),
+)
+"""The precedence of the reasons: a node is counted under the first that holds. What a closer look at a node finds comes behind."""
+
+# The place in ORDER of each verdict of the fact filters; behind its end for a node that passed.
+_FIRST_OF_CODE: Final = np.array([*(ORDER.index(f.reason) for f in FACT_FILTERS), len(ORDER)], dtype=np.int8)
+
+
+# ---- filters
+
+
+class Filtered(NamedTuple):
+    """The rows that passed all filters, ascending, and for each reason the rows it refused, in the order of precedence."""
+
+    rows: IntArray
+    refused: tuple[tuple[Reason, IntArray], ...]
+
+    @property
+    def counts(self) -> tuple[ReasonCount, ...]:
+        """How many nodes each reason refused; reasons that refused none are left out."""
+        return tuple(ReasonCount(reason=reason, nodes=int(rows.size)) for reason, rows in self.refused)
+
+
+def run_filters(view: View, request: RequestClass) -> Filtered:
+    """Ask every filter in order; a node is refused by the first that says no. A pass over all nodes: for rejections."""
+    codes = view.shapes.of(shape_of(request), view.facts, view.count).codes
+    first = _FIRST_OF_CODE[codes]
+    for row in _avoided(view, request):
+        first[row] = min(first[row], ORDER.index(Reason.NODE_EXCLUDED))
+    if not request.is_admitted:
+        np.minimum(first, ORDER.index(Reason.QOS_NOT_ADMITTED), out=first)
+    remaining = np.flatnonzero(first == len(ORDER))
+    name = pool_of(request.band)
+    pool = view.pool(name)
+    verdicts: list[tuple[Reason, Callable[[IntArray], BoolArray]]] = []
+    if name is PoolName.BATCH:
+        verdicts.append((Reason.BATCH_REPLICAS_MOST, lambda rows: np.asarray(view.stock.batch_left[rows] > 0)))
+    if view.merits.refuses(request):
+        idle = view.merits.passing(request, view.count, view.now_ms)
+        verdicts.append((Reason.LOAD_OVER_THRESHOLD, lambda rows: idle[rows]))
+    verdicts += [(f.reason, partial(_of_pool, f, pool, request)) for f in FREE_FILTERS]
+    if request.is_detailed:
+        verdicts += [(f.reason, partial(_of_stock, f, view.stock, request)) for f in STOCK_FILTERS]
+    for reason, passes in verdicts:
+        passing = passes(remaining)
+        first[remaining[~passing]] = ORDER.index(reason)
+        remaining = remaining[passing]
+    refused = ((free_reason(reason, request), np.flatnonzero(first == place)) for place, reason in enumerate(ORDER))
+    return Filtered(remaining, tuple((reason, rows) for reason, rows in refused if rows.size))
+
+
+def _of_pool(free_filter: FreeFilter, pool: Pool, request: RequestClass, rows: IntArray) -> BoolArray:
+    return free_filter.passes(pool, rows, request)
+
+
+def _of_stock(stock_filter: StockFilter, stock: Stocktaking, request: RequestClass, rows: IntArray) -> BoolArray:
+    return stock_filter.passes(stock, rows, request)
+
+
+def usable(view: View, request: RequestClass) -> tuple[BoolArray, list[int]]:
+    """The rows that facts and avoidance leave, and how many rows each reason of ORDER refused so far. The array is read only."""
+    verdicts = view.shapes.of(shape_of(request), view.facts, view.count)
+    facts = list(verdicts.counts)
+    passing = verdicts.passing
+    avoided = [row for row in _avoided(view, request) if verdicts.codes[row] >= _BEFORE_AVOID]
+    if avoided:
+        passing = passing.copy()
+        for row in avoided:
+            facts[verdicts.codes[row]] -= 1
+            passing[row] = False
+    full = 0
+    if view.stock.limited and not request.is_prod:
+        before = int(np.count_nonzero(passing))
+        passing = passing & (view.stock.batch_left[: view.count] > 0)
+        full = before - int(np.count_nonzero(passing))
+    busy = 0
+    if view.merits.refuses(request):
+        before = int(np.count_nonzero(passing))
+        passing = passing & view.merits.passing(request, view.count, view.now_ms)
+        busy = before - int(np.count_nonzero(passing))
+    return passing, [*facts[:_BEFORE_AVOID], len(avoided), 0, *facts[_BEFORE_AVOID:-1], full, busy]
+
+
+def counts_of(numbers: list[int], request: RequestClass) -> tuple[ReasonCount, ...]:
+    """How many nodes each reason of ORDER refused; reasons that refused none are left out."""
+    return tuple([ReasonCount(reason=free_reason(ORDER[at], request), nodes=n) for at, n in enumerate(numbers) if n])
+
+
+def _avoided(view: View, request: RequestClass) -> set[int]:
+    """The rows of the nodes that refused or evicted this replica a short while ago."""
+    return {view.rows[name] for name, until_ms in request.avoid if until_ms > view.now_ms and name in view.rows}
+
+
+# ---- scores
+
+
+_Weighed = tuple[int, Scorer, ScorerForms]
+
+
+class Scoring(NamedTuple):
+    """The scorers that count, each with its weight; the sum of the weights; and again with the form for one node, and their names.
+
+    `may_rise`: a node may score more after something was placed on it. `beside`: the scorers that look beside room and count where
+    they tell nodes apart. `is_of_room`: nothing else is among those that count, so a node's own numbers say all of its scores.
+    """
+
+    weighed: tuple[_Weighed, ...]
+    total: int
+    ones: tuple[tuple[int, Callable[[OneFit], int]], ...]
+    names: tuple[str, ...]
+    may_rise: bool
+    beside: tuple[tuple[int, Scorer, Appraiser], ...] = ()
+    is_of_room: bool = False
+
+    def of_one(self, fit: OneFit) -> int:
+        """The weighted sum of the scores, not yet divided: nodes are compared by it, so that rounding makes no ties."""
+        total = 0
+        for weight, score in self.ones:
+            total += weight * score(fit)
+        return total
+
+    def of_rows(self, fits: FitRows) -> IntArray:
+        """`of_one` of every row."""
+        total: IntArray = np.zeros(fits.left_cpu.shape, dtype=np.int64)
+        for weight, _, forms in self.weighed:
+            total = total + weight * forms.of_rows(fits)
+        return total
+
+    def above(self, fits: FitRows, zone_score: FloatArray | np.float32) -> IntArray:
+        """At least `of_rows`, for rows that hold the request. `zone_score`: at least their score for few zones, or that of all."""
+        # Whole numbers below 2^24 are exact in 32-bit floats, and the largest sum of weights and scores is below.
+        total: FloatArray | np.float32 = np.float32(0)
+        for weight, scorer, forms in self.weighed:
+            bound: FloatArray | np.float32
+            if scorer is Scorer.FEWEST_ZONES:
+                bound = zone_score
+            elif forms.above is not None:
+                bound = forms.above(fits)
+            else:
+                bound = forms.of_rows(fits).astype(np.float32)
+            part = bound if weight == 1 else bound * np.float32(weight)
+            total = total + part if isinstance(total, np.ndarray) or total else part
+        if not isinstance(total, np.ndarray):
+            return np.full(fits.left_cpu.shape, total, dtype=np.int64)
+        return total.astype(np.int64)
+
+    def kept(self, rows: Sequence[int]) -> "Scoring":
+        """The same scorers for these rows later, when other things may be true of them: for `of_one` and `told`."""
+        if self.is_of_room:
+            return self
+        ones = [(weight, forms.of_one if forms.kept is None else forms.kept(rows)) for weight, _, forms in self.weighed]
+        return Scoring((), self.total, tuple(ones), self.names, self.may_rise, is_of_room=True)
+
+    def told(self, node: str, fit: OneFit) -> NodeScore:
+        """One row of the score matrix as it is told."""
+        scores = {name: score(fit) for name, (_, score) in zip(self.names, self.ones, strict=True)}
+        weighted = sum([weight * score for (weight, _), score in zip(self.ones, scores.values(), strict=True)])
+        return NodeScore(node=node, total=weighted // self.total if self.total else 0, scores=scores)
+
+
+def _scoring(weighed: tuple[_Weighed, ...]) -> Scoring:
+    ones = tuple((weight, forms.of_one) for weight, _, forms in weighed)
+    names = tuple(scorer.value for _, scorer, _ in weighed)
+    may_rise = any(scorer not in NEVER_RISING for _, scorer, _ in weighed)
+    return Scoring(weighed, sum(weight for weight, _, _ in weighed), ones, names, may_rise)
+
+
+@lru_cache(maxsize=16)
+def scoring_of(weights: ScorerWeights) -> Scoring:
+    """The scorers of what is free on a node: for requests and clusters of which nothing else is to be said."""
+    active, forms = weights.active, scorers_of(weights.resources)
+    room = _scoring(tuple((weight, scorer, forms[scorer]) for scorer, weight in active if scorer in forms))
+    return room._replace(
+        beside=tuple((weight, scorer, APPRAISERS[scorer]) for scorer, weight in active if scorer in APPRAISERS),
+        is_of_room=True,
+    )
+
+
+def scoring_for(view: View, request: RequestClass, weights: ScorerWeights) -> Scoring:
+    """The scorers that count for a request now. `scoring_of` where nothing beside room tells nodes apart."""
+    room = scoring_of(weights)
+    if not (view.merits.is_told or request.job or view.facts.taints.has_soft or request.place.devices):
+        return room
+    beside = [each for each in room.beside if each[2].tells(view, request)]
+    if not beside:
+        return room
+    return _scoring((*room.weighed, *((weight, scorer, each.forms(view, request)) for weight, scorer, each in beside)))
+
+
+def sort_keys(weighted: IntArray, left_cpu: IntArray, rank: IntArray) -> IntArray:
+    """One integer a node to compare it by, higher is better: weighted sum, then free CPU left, then the earlier name.
+
+    `left_cpu` is cut at 2^24 - 1 milli-CPU; `rank` is below 2^17. Unequal for unequal ranks, so there are no ties.
+    """
+    keys: IntArray = (
+        (weighted << (CPU_BITS + RANK_BITS)) | (np.minimum(left_cpu, CPU_MAX) << RANK_BITS) | (RANK_MAX - rank)
+    )
+    return keys
+
+
+def score_rows(view: View, request: RequestClass, rows: IntArray, scoring: Scoring) -> IntArray:
+    """The key (`sort_keys`) of each of these rows, all of which passed the filters."""
+    pool = view.pool(pool_of(request.band))
+
+    def costs() -> IntArray:
+        sockets = view.facts.socket[rows]
+        free_cpu, free_memory = pool.free_cpu[rows], pool.free_memory[rows]
+        return costs_of_rows(request.cpu_mcpu, request.memory_bytes, free_cpu, free_memory, sockets)
+
+    fits = FitRows(pool, rows, request, costs)
+    return sort_keys(scoring.of_rows(fits), fits.left_cpu, view.facts.rank[rows])

@@ -1,0 +1,1 @@
+"""Where a job would go if it were submitted now."""

@@ -1,0 +1,338 @@
+"""Where a job would go if it were submitted now: the scheduler's own decision on a trial view, and nothing is kept of it.
+
+A plan is made in steps of bounded size, so that one of thousands of replicas keeps nobody waiting; `plans.py` gives
+them their turn.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import islice
+from typing import Final, NamedTuple
+
+from colo_common.events.job import ReplicaWant
+from colo_common.events.placement import NodeScore
+from colo_common.events.requests import JobPlanned, PlanJob, PlannedReplica, PlannedTask, PlannedVictim
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.job_rules import validate_spec
+from colo_common.model.placement import Placement
+from colo_common.model.workload import JobSpec, TaskSpec
+from colo_scheduler.cluster.cluster import Cluster, View
+from colo_scheduler.cluster.inventory import holding_of
+from colo_scheduler.cluster.pool import pool_of
+from colo_scheduler.commit.commit import placement_of
+from colo_scheduler.ledger.port import Attempt
+from colo_scheduler.placement.decide import Choice, ClassDecision
+from colo_scheduler.placement.explain import Report, full_report
+from colo_scheduler.placement.search import SEARCH_COST, needs_search
+from colo_scheduler.placement.turn import decide_turn
+from colo_scheduler.policy import Policy
+from colo_scheduler.preemption.search import Victims, VictimSearch, take_place_of
+from colo_scheduler.requests.queue import WantQueue
+from colo_scheduler.requests.request_class import RequestClass, class_of
+from colo_scheduler.reservations.book import ReservationBook
+from colo_scheduler.reservations.report import report_for_owner
+from colo_scheduler.reservations.reservation import attempt_of
+from colo_scheduler.reservations.snapshot import HeldPlaces, Taken, serve
+
+__all__ = ["PLACES_MOST", "STEP_REPLICAS", "Ground", "Plan", "check_plan"]
+
+PLACES_MOST: Final = 1_000
+STEP_REPLICAS: Final = 100
+"""So many replicas are decided in one step; one that needs a closer look at nodes counts as several."""
+_QUEUED_A_STEP: Final = 1_000
+# A search for victims counts as one replica for so many holds that are looked at.
+_HOLDS_FOR_ONE: Final = 10
+_NODES_TOLD: Final = 100
+_PREEMPTORS_MOST: Final = 20
+
+
+class Ground(NamedTuple):
+    """What a plan is made on: the trial view and `reserved` are used up by it. `placements`: what is held, `waiting`: who waits."""
+
+    view: View
+    placements: Mapping[Attempt, Placement]
+    waiting: int
+    reserved: HeldPlaces | None = None
+
+
+class _Turn(NamedTuple):
+    """The replicas of one turn that are still to be decided."""
+
+    request: RequestClass
+    wants: list[ReplicaWant]
+
+
+class Plan:
+    """One plan while it is made, step by step: decides as the core does, and takes from its own ground."""
+
+    def __init__(self, cluster: Cluster, ground: Ground, ask: PlanJob, policy: Policy) -> None:
+        self._cluster = cluster
+        self._view, self._placements, self._waiting, self._reserved = ground
+        self._ask = ask
+        self._policy = policy
+        self._coming = _wants_of(ask.spec, self._view.now_ms)
+        self._queue = WantQueue(ask.spec.replica_count, policy.backoff)
+        self._turn: _Turn | None = None
+        self._missing: list[tuple[RequestClass, list[ReplicaWant]]] = []
+        self._used_once: list[Placement] = []
+        self._is_placed = False
+        self._search: VictimSearch | None = None
+        self._gone: set[Attempt] = set()
+        self._leaving: list[Placement] = []
+        self._helped = 0
+        self._places: list[PlannedReplica] = []
+        self._reports: dict[RequestClass, Report] = {}
+        self._scores: dict[RequestClass, tuple[NodeScore, ...]] = {}
+        self._classes: dict[str, RequestClass] = {}
+
+    # ---- steps
+
+    def step(self) -> bool:
+        """Do a part of bounded size; whether all is done."""
+        if self._queue_some() == _QUEUED_A_STEP:
+            return False
+        budget = STEP_REPLICAS
+        while budget > 0 and not self._is_placed:
+            budget -= self._place_some(budget)
+        while budget > 0 and self._missing:
+            budget -= self._preempt_some(budget)
+        return self._is_placed and not self._missing
+
+    def _queue_some(self) -> int:
+        """Queue the next replicas of the job; how many."""
+        some = list(islice(self._coming, _QUEUED_A_STEP))
+        for want in some:
+            self._queue.add(want)
+            if (task := _task_of(_short(want))) not in self._classes:
+                self._classes[task] = class_of(want)
+        return len(some)
+
+    def _place_some(self, budget: int) -> int:
+        """Decide replicas of one class; how much of the budget that took."""
+        turn = self._turn or self._next_turn()
+        if turn is None:
+            self._is_placed = not self._try_what_is_left()
+            return 0
+        cost = SEARCH_COST if needs_search(self._view, turn.request) else 1
+        most = max(1, budget // cost)
+        now, rest = turn.wants[:most], turn.wants[most:]
+        self._turn = _Turn(turn.request, rest) if rest else None
+        self._decide(turn.request, now, rest)
+        return len(now) * cost
+
+    def _next_turn(self) -> _Turn | None:
+        """The class that is next, and as many of it as the core takes in one turn; owners get their reserved places at once."""
+        while (request := self._queue.next_class()) is not None:
+            wants = self._queue.take(request, self._policy.quantum)
+            if self._reserved is not None:
+                _, wants = serve(self._reserved, self._view, request, wants, self._take_reserved)
+            if wants:
+                return _Turn(request, wants)
+            self._queue.placed(request)
+        return None
+
+    def _try_what_is_left(self) -> bool:
+        """What an owner leaves of a place of one use is free once it holds its own: whoever found none tries again then."""
+        left, self._used_once = self._used_once, []
+        for place in left:
+            row = self._view.rows[place.node]
+            self._view.leave(pool_of(place.band), row, place.zones, (place.replica, place.attempt))
+        missing, self._missing = (self._missing, []) if left else ([], self._missing)
+        for request, wants in missing:
+            self._reports.pop(request, None)
+            for want in wants:
+                self._queue.add(want)
+        return bool(missing)
+
+    def _decide(self, request: RequestClass, wants: list[ReplicaWant], rest: list[ReplicaWant]) -> None:
+        decision = decide_turn(
+            self._view,
+            request,
+            len(wants),
+            self._policy,
+            partial(self._take, wants),
+            best_rows=0 if request in self._scores else self._policy.score_rows,
+        )
+        self._scores.setdefault(request, decision.best)
+        if len(decision.choices) < len(wants):
+            self._reports[request] = self._report(request, wants[0], decision)
+            others = self._queue.take(request, self._ask.spec.replica_count)
+            self._missing.append((request, [*wants[len(decision.choices) :], *rest, *others]))
+            self._turn = None
+        if self._turn is None:
+            self._queue.placed(request)
+
+    def _take(self, wants: list[ReplicaWant], number: int, choice: Choice) -> None:
+        want = wants[number]
+        # The same job may run already: what is planned is nobody's attempt.
+        self._view.take(pool_of(want.band), choice.row, choice.shares, (want.replica, 0), choice.holding)
+        held = choice.holding
+        self._places.append(
+            PlannedReplica(
+                replica=_short(want),
+                node=self._view.nodes[choice.row].name,
+                zones=choice.shares,
+                cpus=CpuSet(held.cpus).format() if held else "",
+                devices=held.devices if held else (),
+                reservation=choice.reservation,
+            )
+        )
+
+    def _take_reserved(self, taken: Taken) -> None:
+        """An owner's place: what stands for the reservation holds so much less."""
+        places = self._reserved
+        found = places.book.find(taken.reservation) if places else None
+        before = places.placement(taken.reservation) if places else None
+        if places is None or found is None or before is None:
+            return
+        name, row, attempt = pool_of(before.band), taken.choice.row, attempt_of(found)
+        places.use(placement_of(taken.want, self._view.nodes[row], taken.choice, self._view.now_ms))
+        left = places.placement(taken.reservation) or before
+        self._view.leave(name, row, before.zones, attempt)
+        self._view.take(name, row, left.zones, attempt, holding_of(left), is_choice=False)
+        if found.spec.allocate_once:
+            self._used_once.append(left)
+        self._take([taken.want], 0, taken.choice)
+
+    def _report(self, request: RequestClass, want: ReplicaWant, decision: ClassDecision) -> Report:
+        if request.place.reservation:
+            places = self._reserved or HeldPlaces(ReservationBook())
+            return report_for_owner(places, self._view, request, want)
+        return full_report(self._cluster, self._view, request, decision.refused)
+
+    def _preempt_some(self, budget: int) -> int:
+        """Search who would have to leave for the next of the missing replicas; how much of the budget that took.
+
+        None counts as missing when no further one is tried.
+        """
+        request, wants = self._missing[0]
+        if self._helped == _PREEMPTORS_MOST or not request.is_admitted:
+            self._missing.clear()
+            return 1
+        if self._search is None and self._gone and self._fits_now(request):
+            self._has_helped(wants)
+            return SEARCH_COST
+        search = self._search or VictimSearch(self._view, request, self._placements, frozenset(self._gone))
+        cost = 1 + search.step(self._view, budget * _HOLDS_FOR_ONE) // _HOLDS_FOR_ONE
+        self._search = None if search.is_done else search
+        if search.is_done:
+            self._give_way(request, wants, search.found)
+        return cost
+
+    def _give_way(self, request: RequestClass, wants: list[ReplicaWant], found: Victims | None) -> None:
+        """Let the victims leave and one replica take their place; where there are none, no further one is tried."""
+        if found is None or not take_place_of(self._view, request, found, ("", self._helped)):
+            self._missing.pop(0)
+            return
+        self._gone.update((placement.replica, placement.attempt) for placement in found.leaving)
+        self._leaving.extend(found.leaving)
+        self._has_helped(wants)
+
+    def _has_helped(self, wants: list[ReplicaWant]) -> None:
+        self._helped += 1
+        if len(wants) == 1:
+            self._missing.pop(0)
+        else:
+            wants.pop()
+
+    def _fits_now(self, request: RequestClass) -> bool:
+        """Whether one more has a place, which it takes, where those who left before it made room for several."""
+
+        def take(number: int, choice: Choice) -> None:
+            self._view.take(pool_of(request.band), choice.row, choice.shares, ("", self._helped), choice.holding)
+
+        return bool(decide_turn(self._view, request, 1, self._policy, take, best_rows=0).choices)
+
+    # ---- the answer
+
+    def told(self) -> JobPlanned:
+        """The plan, when all is done."""
+        spec = self._ask.spec
+        order = {task.name: number for number, task in enumerate(spec.tasks)}
+        on: dict[str, Counter[str]] = {task.name: Counter() for task in spec.tasks}
+        for place in self._places:
+            on[_task_of(place.replica)][place.node] += 1
+
+        def in_order(place: PlannedReplica) -> tuple[int, int]:
+            task, _, index = place.replica.partition("/")
+            return order[task], int(index)
+
+        return JobPlanned(
+            fits=len(self._places) == spec.replica_count,
+            at_ms=self._view.now_ms,
+            nodes=self._view.count,
+            replicas=spec.replica_count,
+            placed=len(self._places),
+            waiting=self._waiting,
+            tasks=tuple(self._task(task, on[task.name]) for task in spec.tasks),
+            places=tuple(sorted(self._places, key=in_order)[: self._ask.most]),
+            victims=tuple(_victim(placement) for placement in self._leaving),
+            by_preempting=self._helped,
+        )
+
+    def _task(self, task: TaskSpec, on: Counter[str]) -> PlannedTask:
+        request = self._classes[task.name]
+        nodes = sorted(on.items(), key=lambda pair: (-pair[1], pair[0]))[:_NODES_TOLD]
+        report = self._reports.get(request) if on.total() < task.replicas else None
+        return PlannedTask(
+            task=task.name,
+            replicas=task.replicas,
+            placed=on.total(),
+            nodes=tuple(nodes),
+            counts=report.counts if report else (),
+            nearest=report.nearest if report else None,
+            never=report is not None and report.is_unresolvable,
+            scores=self._scores.get(request, ()),
+        )
+
+
+def check_plan(ask: PlanJob) -> None:
+    """Raise InvalidInput for a job that breaks a rule and for a `most` out of range."""
+    if not 0 <= ask.most <= PLACES_MOST:
+        raise InvalidInput("most", f"must be from 0 to {PLACES_MOST}", ask.most)
+    validate_spec(ask.spec)
+
+
+def _wants_of(spec: JobSpec, now_ms: int) -> Iterator[ReplicaWant]:
+    labels = tuple(sorted(spec.labels.items()))
+    return (
+        ReplicaWant(
+            replica=f"{spec.name}/{task.name}/{index}",
+            job=spec.name,
+            queue=spec.queue,
+            attempt=1,
+            request=task.request,
+            run=task.run,
+            qos=spec.qos,
+            band=spec.band,
+            priority=spec.priority,
+            queued_at_ms=now_ms,
+            constraints=task.constraints,
+            labels=labels,
+        )
+        for task in spec.tasks
+        for index in range(task.replicas)
+    )
+
+
+def _victim(placement: Placement) -> PlannedVictim:
+    return PlannedVictim(
+        replica=placement.replica,
+        attempt=placement.attempt,
+        node=placement.node,
+        band=placement.band,
+        priority=placement.priority,
+        cpu_mcpu=placement.cpu_mcpu,
+        memory_bytes=placement.memory_bytes,
+    )
+
+
+def _short(want: ReplicaWant) -> str:
+    """ "task/index" of a replica."""
+    return want.replica.partition("/")[2]
+
+
+def _task_of(replica: str) -> str:
+    return replica.partition("/")[0]

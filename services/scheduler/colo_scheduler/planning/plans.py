@@ -1,0 +1,83 @@
+"""The plans that are under way: each gets its steps in turn, after the decisions that somebody waits for."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from colo_common.events.effects import Reply
+from colo_common.events.requests import PlanJob, Refusal
+from colo_common.model.invalid import InvalidInput
+from colo_scheduler.cluster.cluster import Cluster
+from colo_scheduler.planning.plan import Ground, Plan, check_plan
+from colo_scheduler.policy import Policy
+
+__all__ = ["PLANS_MOST", "Plans"]
+
+PLANS_MOST: Final = 8
+_BEGINNINGS_MOST: Final = 4
+
+
+class _Asked:
+    def __init__(self, request: str, ask: PlanJob) -> None:
+        self.request = request
+        self.ask = ask
+        self.plan: Plan | None = None
+        self.machines: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = []
+        self.changes = 0
+        self.beginnings = 0
+
+
+class Plans:
+    """At most PLANS_MOST; a step is one part of bounded size of the plan that was asked for first."""
+
+    def __init__(self, cluster: Cluster, policy: Policy) -> None:
+        self._cluster = cluster
+        self._policy = policy
+        self._asked: deque[_Asked] = deque()
+
+    def __len__(self) -> int:
+        """How many are under way."""
+        return len(self._asked)
+
+    def ask(self, request: str, ask: PlanJob) -> Refusal | None:
+        """Take a plan that `step` will answer; a refusal when it breaks a rule or too many are under way."""
+        if len(self._asked) >= PLANS_MOST:
+            return Refusal(code=503, field="plan", rule=f"{PLANS_MOST} plans are under way, ask again in a moment")
+        try:
+            check_plan(ask)
+        except InvalidInput as error:
+            return Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
+        self._asked.append(_Asked(request, ask))
+        return None
+
+    def step(self, ground: Callable[[], Ground]) -> list[Reply]:
+        """One step; the answer when that was the last one of a plan. `ground` gives what a plan that begins is made on.
+
+        The ground of a plan stays as it was when the plan began. Where nodes came, or have other zones than they had, it does not
+        go with them any more and the plan begins anew, a few times.
+        """
+        if not self._asked:
+            return []
+        asked = self._asked[0]
+        if asked.plan is None or self._has_changed(asked):
+            if asked.beginnings == _BEGINNINGS_MOST:
+                self._asked.popleft()
+                rule = "nodes came or changed again and again meanwhile, ask again"
+                return [Reply(request=asked.request, body=Refusal(code=503, field="plan", rule=rule))]
+            asked.beginnings += 1
+            asked.machines, asked.changes = self._machines(), self._cluster.capacity_changes
+            asked.plan = Plan(self._cluster, ground(), asked.ask, self._policy)
+        if not asked.plan.step():
+            return []
+        self._asked.popleft()
+        return [Reply(request=asked.request, body=asked.plan.told())]
+
+    def _has_changed(self, asked: _Asked) -> bool:
+        if len(asked.machines) == len(self._cluster.nodes) and asked.changes == self._cluster.capacity_changes:
+            return False
+        asked.changes = self._cluster.capacity_changes
+        return asked.machines != self._machines()
+
+    def _machines(self) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
+        """Every node in its row, its zones and the sockets that they are on."""
+        return [(node.name, node.zone_ids, node.sockets) for node in self._cluster.nodes]

@@ -1,0 +1,197 @@
+"""Who would have to leave so that a rejected replica fits: said beside its rejection, and nobody has to leave by it.
+
+A search looks at what many nodes hold, so it is no part of a decision: it is made only after a rejection that was said, when
+nothing waits to be decided or planned, and in steps of bounded size, one a Wake. What it found over several of them is looked at
+again before it is said; where it is not so any more the search begins anew, a few times.
+"""
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.events.effects import Effect, Publish
+from colo_common.events.placement import (
+    PlacementRejected,
+    PreemptionProposed,
+    ProposedPreemption,
+    ProposedVictim,
+)
+from colo_common.model.placement import Placement, attempt_key
+from colo_common.model.reasons import Reason
+from colo_scheduler.cluster.cluster import Cluster, View
+from colo_scheduler.commit.commit import Commits
+from colo_scheduler.commit.held import Held
+from colo_scheduler.ledger.port import Attempt
+from colo_scheduler.placement.explain import Report
+from colo_scheduler.placement.records import Records
+from colo_scheduler.preemption.search import Victims, VictimSearch, victims_on
+from colo_scheduler.requests.queue import WantQueue
+from colo_scheduler.requests.request_class import RequestClass
+from colo_scheduler.reservations.reservation import name_of
+
+__all__ = ["STEP_HOLDS", "Proposals"]
+
+_WAITING_MOST: Final = 64
+_BEGINNINGS_MOST: Final = 4
+STEP_HOLDS: Final = 200
+"""So many holds are looked at in one step, more or less."""
+
+
+class _Asked(Struct, frozen=True):
+    replica: str
+    attempt: int
+    job: str
+    reason: Reason
+    traceparent: str
+
+
+class _Placements(Mapping[Attempt, Placement]):
+    """What replicas hold by the ledger: what is only assumed, or stands for a reservation, cannot leave."""
+
+    def __init__(self, held: Mapping[Attempt, Held]) -> None:
+        self._held = held
+
+    def __getitem__(self, attempt: Attempt) -> Placement:
+        held = self._held[attempt]
+        if held.is_assumed or name_of(attempt[0]):
+            raise KeyError(attempt)
+        return held.placement
+
+    def __iter__(self) -> Iterator[Attempt]:
+        return (attempt for attempt in self._held if attempt in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class _UnderWay:
+    """The search that is made now. `machines`: what the nodes were when it began."""
+
+    def __init__(self, request: RequestClass, asked: _Asked) -> None:
+        self.request = request
+        self.asked = asked
+        self.search: VictimSearch | None = None
+        self.machines = (0, 0)
+        self.beginnings = self.steps = 0
+
+
+class Proposals:
+    """The classes for which a search is due, at most 64 beside that under way; of more the one that waits longest is left out."""
+
+    def __init__(
+        self, cluster: Cluster, commits: Commits, queue: WantQueue, records: Records, counts: Counter[str]
+    ) -> None:
+        self._cluster = cluster
+        self._queue = queue
+        self._placements = _Placements(commits.held)
+        self._records = records
+        self._counts = counts
+        self._asked: OrderedDict[RequestClass, _Asked] = OrderedDict()
+        self._under_way: _UnderWay | None = None
+
+    def __len__(self) -> int:
+        """How many searches are due or under way."""
+        return len(self._asked) + (self._under_way is not None)
+
+    def note(self, request: RequestClass, said: list[Effect], report: Report) -> None:
+        """These rejections of a class were said: a search for the first of them, unless no leaving could help."""
+        if not said or not request.is_admitted or request.reserves or request.place.reservation:
+            return
+        first = said[0]
+        if report.is_unresolvable or not isinstance(first, Publish) or not isinstance(first.fact, PlacementRejected):
+            return
+        most = max(report.counts, key=lambda count: count.nodes, default=None)
+        if most is None or not report.nodes:
+            return
+        fact = first.fact
+        self._asked[request] = _Asked(fact.replica, fact.attempt, fact.job, most.reason, first.traceparent)
+        if len(self._asked) > _WAITING_MOST:
+            self._asked.popitem(last=False)
+            self._counts["preemptions_left_out"] += 1
+
+    def step(self, now_ms: int) -> list[Effect]:
+        """Go on with one search; what came of it is said and kept for explanations."""
+        if self._under_way is not None and not self._waits(self._under_way.asked):
+            self._under_way = None
+        one = self._under_way or self._next()
+        if one is None:
+            return []
+        view = self._cluster.view(now_ms)
+        search = one.search if one.machines == self._machines() else None
+        search = search or self._begin(one, view)
+        if search is None:
+            return []
+        search.step(view, STEP_HOLDS)
+        one.steps += 1
+        if not search.is_done:
+            return []
+        found = search.found
+        if found is not None and one.steps > 1 and victims_on(view, one.request, self._placements, found.row) != found:
+            one.search = None
+            return []
+        self._under_way = None
+        return self._say(one, found, now_ms)
+
+    def _next(self) -> _UnderWay | None:
+        """The class that waits longest, and whose replica does so still."""
+        while self._asked:
+            request, asked = self._asked.popitem(last=False)
+            if self._waits(asked):
+                self._under_way = _UnderWay(request, asked)
+                return self._under_way
+        return None
+
+    def _begin(self, one: _UnderWay, view: View) -> VictimSearch | None:
+        """Begin to search, or give it up where the nodes change faster than they are looked at."""
+        if one.beginnings == _BEGINNINGS_MOST:
+            self._counts["preemptions_given_up"] += 1
+            self._under_way = None
+            return None
+        one.beginnings += 1
+        one.steps = 0
+        one.machines = self._machines()
+        one.search = VictimSearch(view, one.request, self._placements)
+        return one.search
+
+    def _waits(self, asked: _Asked) -> bool:
+        return (asked.replica, asked.attempt) in self._queue
+
+    def _machines(self) -> tuple[int, int]:
+        """Which nodes are in which rows, as far as a search has to know: how many there are, and how often one changed."""
+        return len(self._cluster.nodes), self._cluster.capacity_changes
+
+    def _say(self, one: _UnderWay, found: Victims | None, now_ms: int) -> list[Effect]:
+        request, asked = one.request, one.asked
+        if found is None:
+            self._records.propose(request, asked.replica, None)
+            return []
+        node = self._cluster.nodes[found.row]
+        victims = tuple(_told(placement) for placement in found.leaving)
+        proposal = ProposedPreemption(node=node.name, victims=victims, revision=node.revision, at_ms=now_ms)
+        self._records.propose(request, asked.replica, proposal)
+        self._counts["preemptions_proposed"] += 1
+        fact = PreemptionProposed(
+            at_ms=now_ms,
+            replica=asked.replica,
+            job=asked.job,
+            attempt=asked.attempt,
+            band=request.band,
+            priority=request.priority,
+            reason=asked.reason,
+            proposal=proposal,
+        )
+        identity = f"scheduler:preemption:{attempt_key(asked.replica, asked.attempt)}:{now_ms}"
+        return [Publish(fact=fact, id=identity, traceparent=asked.traceparent)]
+
+
+def _told(placement: Placement) -> ProposedVictim:
+    return ProposedVictim(
+        replica=placement.replica,
+        attempt=placement.attempt,
+        band=placement.band,
+        priority=placement.priority,
+        cpu_mcpu=placement.cpu_mcpu,
+        memory_bytes=placement.memory_bytes,
+    )

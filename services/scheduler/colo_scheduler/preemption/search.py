@@ -1,0 +1,303 @@
+"""Who would have to leave a node so that a replica fits there: the least important ones, and as few as will do.
+
+Only replicas of less importance than the request count: a lower band, or the same band and a lower priority. On each node all of
+them are taken away; where the request fits then, they are given back one after the other, the most important first, as long as it
+still fits. Among nodes the one is best whose most important victim matters least; then fewer victims; then the lower sum of
+priorities; then the node's rank.
+
+The least important level of what is held (`preemptible_index.py`) is passed first: a few array operations say on which nodes the
+leaving of those up to it could be enough, and how few of them at best. Only these are looked at, in that order, and none any more
+that could not be better than the best one found, so that the answer is that of a look at every node. Where NODES_MOST were looked
+at, the best of them is the answer.
+
+Not asked to leave: who only keeps a node at its most batch replicas, or over a threshold of load.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from colo_common.model.placement import Placement, ZoneShare
+from colo_scheduler.cluster.cluster import BoolArray, View
+from colo_scheduler.cluster.inventory import holding_of
+from colo_scheduler.cluster.pool import RANK_BITS, RANK_MAX, pool_of
+from colo_scheduler.cluster.preemptible_index import Importance, Level, importance_of
+from colo_scheduler.ledger.port import Attempt
+from colo_scheduler.numa.zones import IntArray, Part
+from colo_scheduler.placement.fit import Fit
+from colo_scheduler.placement.search import look_closely, needs_search
+from colo_scheduler.placement.stack import usable
+from colo_scheduler.preemption.what_if import Vacated
+from colo_scheduler.requests.request_class import RequestClass
+
+__all__ = ["NODES_MOST", "VictimSearch", "Victims", "importance", "take_place_of", "victims_on"]
+
+NODES_MOST: Final = 500
+"""So many nodes are looked at for one replica."""
+
+# What a pass over the nodes counts, in holds that are looked at: about as long as it takes.
+_ROWS_FOR_ONE: Final = 250
+_LOOK_COST: Final = 5
+_UNPRICED_PCT: Final = 100
+_COUNT_MOST: Final = 1 << 20
+_NOBODY: Final = np.zeros(0, dtype=np.int64)
+
+
+class Victims(NamedTuple):
+    """The row of a node, who has to leave it (least important first), and the parts of its zones that the request then takes."""
+
+    row: int
+    leaving: tuple[Placement, ...]
+    parts: tuple[Part, ...]
+
+
+class _Order(NamedTuple):
+    """By what nodes are compared: the most important victim, how many, the sum of their priorities, the node's rank."""
+
+    highest: Importance
+    leaving: int
+    priorities: int
+    rank: int
+
+
+def importance(placement: Placement) -> Importance:
+    """Band, then priority: what is higher is more important."""
+    return importance_of(placement.band, placement.priority)
+
+
+class VictimSearch:
+    """One search, in steps of bounded size. `found` is the answer once it `is_done`; None: no node would do.
+
+    Every step is given the view as it is then. `gone`: attempts that left it already. The rows have to be the same nodes from step
+    to step; what else changed between steps makes the answer one of several moments, so whoever acts on it looks again
+    (`victims_on`).
+    """
+
+    def __init__(
+        self,
+        view: View,
+        request: RequestClass,
+        placements: Mapping[Attempt, Placement],
+        gone: frozenset[Attempt] = frozenset(),
+    ) -> None:
+        self._request = request
+        self._placements = placements
+        self._gone = gone
+        self._best: tuple[_Order, Victims] | None = None
+        self._looks = 0
+        # Nodes of the level that was passed last, the first one last: the fewest victims at best and the rank in one, and the row.
+        self._queue: tuple[IntArray, IntArray] = (_NOBODY, _NOBODY)
+        self._queued = 0
+        self._least: Importance = (0, 0)
+        held = view.levels[pool_of(request.band)]
+        self._levels = list(reversed(held.below(_own(request))))
+        self._price_pct = held.price_pct
+        self._largest = max(1, held.largest_mcpu * held.price_pct // 100), max(1, held.largest_bytes)
+        self.is_done = not self._levels
+        if not self.is_done:
+            self._begin(view)
+
+    @property
+    def found(self) -> Victims | None:
+        """The best node so far and its victims."""
+        return None if self._best is None else self._best[1]
+
+    def step(self, view: View, budget: int) -> int:
+        """Go on until about `budget` holds were looked at, or it is done; how many it was."""
+        spent = 0
+        while spent < budget and not self.is_done:
+            spent += self._look(view) if self._queued else self._pass(view)
+            if not self._queued and not self._levels:
+                self.is_done = True
+        return spent
+
+    # ---- all nodes at once
+
+    def _begin(self, view: View) -> None:
+        request = self._request
+        rows = np.flatnonzero(_open_to(view, request))
+        pool = view.pool(pool_of(request.band))
+        self._rows: IntArray = rows
+        # What is short while all stay, and what is short once the levels that were passed have left.
+        self._short_cpu: IntArray = request.cpu_mcpu - pool.node_free_cpu[rows]
+        self._short_memory: IntArray = request.memory_bytes - pool.node_free_memory[rows]
+        self._rest_cpu, self._rest_memory = self._short_cpu.copy(), self._short_memory.copy()
+        self._has_held: BoolArray = np.zeros(rows.size, dtype=np.bool_)
+        self._enough: BoolArray | None = None
+
+    def _pass(self, view: View) -> int:
+        """Queue the nodes where it could be enough that the next level leaves, and those below it; what that counts."""
+        is_hopeless = bool(self._levels and self._best and self._best[0].highest < self._levels[-1].least)
+        if not self._levels or self._looks >= NODES_MOST or not self._rows.size or is_hopeless:
+            self.is_done = True
+            return 1
+        self._keep_others()
+        level = self._levels.pop()
+        self._least = level.least
+        enough = self._leave(level)
+        at = np.flatnonzero(enough)
+        if at.size:
+            self._enough = enough
+            self._enqueue(view, at)
+        return 1 + self._rows.size // _ROWS_FOR_ONE
+
+    def _keep_others(self) -> None:
+        """Go on without the nodes that were queued; often there is no need to."""
+        if self._enough is None:
+            return
+        others, self._enough = ~self._enough, None
+        self._rows, self._has_held = self._rows[others], self._has_held[others]
+        self._short_cpu, self._short_memory = self._short_cpu[others], self._short_memory[others]
+        self._rest_cpu, self._rest_memory = self._rest_cpu[others], self._rest_memory[others]
+
+    def _leave(self, level: Level) -> BoolArray:
+        cpu, memory = level.cpu[self._rows], level.memory[self._rows]
+        self._has_held |= (cpu > 0) | (memory > 0)
+        # Prices are rounded down for each hold; that of all of them together is no lower.
+        self._rest_cpu -= cpu if self._price_pct == _UNPRICED_PCT else cpu * self._price_pct // 100
+        self._rest_memory -= memory
+        enough: BoolArray = (self._rest_cpu <= 0) & (self._rest_memory <= 0) & self._has_held
+        return enough
+
+    def _enqueue(self, view: View, at: IntArray) -> None:
+        """Those that could do with the fewest victims first, then by rank; no more of them than are still looked at."""
+        rows = self._rows[at]
+        largest_mcpu, largest_bytes = self._largest
+        counts = np.maximum(-(-self._short_cpu[at] // largest_mcpu), -(-self._short_memory[at] // largest_bytes))
+        keys = (np.minimum(np.maximum(counts, 1), _COUNT_MOST) << RANK_BITS) + view.facts.rank[rows]
+        most = NODES_MOST - self._looks
+        if keys.size > most:
+            first = np.argpartition(keys, most - 1)[:most]
+            keys, rows = keys[first], rows[first]
+        order = np.argsort(-keys)
+        self._queue, self._queued = (keys[order], rows[order]), keys.size
+
+    # ---- one node
+
+    def _look(self, view: View) -> int:
+        """Look at the next node; what that counts."""
+        self._queued -= 1
+        key, row = int(self._queue[0][self._queued]), int(self._queue[1][self._queued])
+        best = self._best[0] if self._best is not None else None
+        if best is not None and not self._could_be_better(best, key >> RANK_BITS, key & RANK_MAX):
+            self._queued = 0
+            return 1
+        self._looks += 1
+        lesser = _lesser_on(view, self._request, self._placements, row, self._gone)
+        vacated = Vacated(view, row, self._request)
+        victims = _fewest(vacated, row, lesser, best)
+        if victims is not None:
+            order = _order_of(view, victims)
+            if best is None or order < best:
+                self._best = (order, victims)
+        return _LOOK_COST + len(view.nodes[row].holds) + vacated.cost
+
+    def _could_be_better(self, best: _Order, count: int, rank: int) -> bool:
+        """Whether a node of the level, with so many victims at best and of this rank, may come before the best one."""
+        if best.highest != self._least:
+            return best.highest > self._least
+        # Two single victims of one importance are of one priority.
+        return rank < best.rank if count == best.leaving == 1 else count <= best.leaving
+
+
+def victims_on(view: View, request: RequestClass, placements: Mapping[Attempt, Placement], row: int) -> Victims | None:
+    """The victims on this node as it is now; None where it would not do, or where nobody has to leave."""
+    if not _open_to(view, request)[row]:
+        return None
+    return _fewest(Vacated(view, row, request), row, _lesser_on(view, request, placements, row), None)
+
+
+def take_place_of(view: View, request: RequestClass, victims: Victims, attempt: Attempt) -> bool:
+    """Let the victims leave a trial view and take their place; False, and nothing changes, when that is not enough."""
+    name, row, node = pool_of(request.band), victims.row, view.nodes[victims.row]
+    for placement in victims.leaving:
+        view.leave(name, row, placement.zones, (placement.replica, placement.attempt))
+    if not needs_search(view, request):
+        shares = tuple(
+            ZoneShare(zone=node.zone_ids[part.slot], cpu_mcpu=part.cpu_mcpu, memory_bytes=part.memory_bytes)
+            for part in victims.parts
+        )
+        view.take(name, row, shares, attempt)
+        return True
+    found = look_closely(view, row, request)
+    if isinstance(found, Fit):
+        view.take(name, row, found.shares, attempt, found.holding)
+        return True
+    for placement in victims.leaving:
+        held = holding_of(placement)
+        view.take(name, row, placement.zones, (placement.replica, placement.attempt), held, is_choice=False)
+    return False
+
+
+def _own(request: RequestClass) -> Importance:
+    return importance_of(request.band, request.priority)
+
+
+def _open_to(view: View, request: RequestClass) -> BoolArray:
+    """The rows that may take the request if they only have what it asks for: bool, shape (count,)."""
+    passing = usable(view, request)[0][: view.count]
+    return passing & view.stock.agrees[: view.count] if needs_search(view, request) else passing
+
+
+def _order_of(view: View, victims: Victims) -> _Order:
+    return _Order(
+        max(importance(placement) for placement in victims.leaving),
+        len(victims.leaving),
+        sum(placement.priority for placement in victims.leaving),
+        int(view.facts.rank[victims.row]),
+    )
+
+
+def _lesser_on(
+    view: View,
+    request: RequestClass,
+    placements: Mapping[Attempt, Placement],
+    row: int,
+    gone: frozenset[Attempt] = frozenset(),
+) -> list[Placement]:
+    """Who is less important than the request on a node and holds from the same pool."""
+    name, own, node = pool_of(request.band), _own(request), view.nodes[row]
+    return [
+        placement
+        for attempt in node.holds
+        if attempt not in gone
+        and (placement := placements.get(attempt)) is not None
+        and importance(placement) < own
+        and placement.node == node.name
+        and pool_of(placement.band) is name
+    ]
+
+
+def _fewest(vacated: Vacated, row: int, lesser: list[Placement], best: _Order | None) -> Victims | None:
+    """Fewest victims on one node; None when all of them are not enough, when none is needed, or when `best` is better."""
+    if not lesser:
+        return None
+    for placement in lesser:
+        vacated.leave(placement)
+    parts = vacated.parts()
+    if parts is None:
+        return None
+    leaving: list[Placement] = []
+    # The most important first; of equals the larger, so that fewer have to leave.
+    ordered = sorted(lesser, key=lambda p: (importance(p), p.cpu_mcpu, p.memory_bytes, p.replica), reverse=True)
+    # Where many can stay they need not be asked one by one.
+    groups = [ordered]
+    while groups:
+        group = groups.pop()
+        for placement in group:
+            vacated.stay(placement)
+        now = vacated.parts()
+        if now is not None:
+            parts = now
+            continue
+        for placement in group:
+            vacated.leave(placement)
+        if len(group) > 1:
+            half = len(group) // 2
+            groups += [group[half:], group[:half]]
+            continue
+        leaving += group
+        if best is not None and (importance(leaving[0]), len(leaving)) > (best.highest, best.leaving):
+            return None
+    return Victims(row, tuple(reversed(leaving)), parts) if leaving else None

@@ -1,0 +1,375 @@
+"""The replicas that want a place, by request class: which class is next, who waits how long, and what wakes them.
+
+Order: priority, higher first; then `queued_at_ms`, older first; then the replica's id. Equal requests are taken together, at most a
+quantum in one turn, so that one search of the nodes serves many. A class that no node takes is parked as a whole: it
+returns after its backoff, or as soon as a node has grown enough that it might fit.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.events.job import ReplicaWant
+from colo_common.model.invalid import InvariantBroken
+from colo_scheduler.ledger.port import Attempt
+from colo_scheduler.requests.request_class import RequestClass, class_of, is_alike
+
+__all__ = ["Backoff", "Parked", "WantQueue"]
+
+_Place = tuple[int, str, int]
+_DOUBLINGS_MAX: Final = 20
+# So many wants are checked in a piece, and so many places of them gathered. A class of more places is large.
+_LOOKED_AT: Final = 150
+_LOOKED_AT_QUICKLY: Final = 1_500
+_LARGE: Final = 150
+
+
+class Backoff(Struct, frozen=True, kw_only=True):
+    """Waiting time after the n-th rejection in a row: `first_ms` doubled n-1 times, at most `most_ms`."""
+
+    first_ms: int = 1_000
+    most_ms: int = 60_000
+
+    def after(self, rejections: int) -> int:
+        """Milliseconds to wait; `rejections` is at least 1."""
+        doublings = min(rejections - 1, _DOUBLINGS_MAX)
+        return int(min(self.most_ms, self.first_ms << doublings))
+
+
+class Parked(Struct, frozen=True, kw_only=True):
+    """Why and until when a class waits. `retry_at_ms` None: only new capacity or a withdrawal changes anything."""
+
+    retry_at_ms: int | None
+    capacity_changes: int
+    is_unresolvable: bool
+
+
+class _Class:
+    def __init__(self, request: RequestClass) -> None:
+        self.request = request
+        self.heap: list[_Place] = []
+        self.live = 0
+        self.parked: Parked | None = None
+        self.rejections = 0
+
+
+class WantQueue:
+    """Wants keyed by replica and attempt, at most `limit`; of one replica only the newest attempt waits."""
+
+    def __init__(self, limit: int, backoff: Backoff) -> None:
+        self._limit = limit
+        self._backoff = backoff
+        self._wants: dict[str, ReplicaWant] = {}
+        # The class of each of them, so that it is found once.
+        self._class_of: dict[str, _Class] = {}
+        self._classes: dict[RequestClass, _Class] = {}
+        self._ready: list[tuple[int, _Place, int, RequestClass]] = []
+        self._timers: list[tuple[int, int, RequestClass]] = []
+        # Classes have no order of their own: entries of equal rank stay in the order in which they came.
+        self._ticket = 0
+        self._delayed: list[tuple[int, str, int]] = []
+        self._delayed_wants: dict[Attempt, ReplicaWant] = {}
+        self._delayed_until: dict[Attempt, int] = {}
+        # The want whose class was looked for last, and that class.
+        self._newest: tuple[ReplicaWant, _Class] | None = None
+
+    def __len__(self) -> int:
+        return len(self._wants) + len(self._delayed_wants)
+
+    def __contains__(self, attempt: object) -> bool:
+        if not isinstance(attempt, tuple) or len(attempt) != 2:
+            return False
+        want = self._wants.get(attempt[0])
+        return attempt in self._delayed_wants or (want is not None and want.attempt == attempt[1])
+
+    def add(self, want: ReplicaWant) -> bool:
+        """Take a want; False when the queue is full. An attempt not newer than the one that waits changes nothing."""
+        kept = self._wants.get(want.replica)
+        if kept is not None:
+            if kept.attempt >= want.attempt:
+                return True
+            self.remove((kept.replica, kept.attempt))
+        delayed = self._delayed_wants
+        if delayed and (want.replica, want.attempt) in delayed:
+            return True
+        if len(self._wants) + len(delayed) >= self._limit:
+            return False
+        self._insert(want)
+        return True
+
+    def parked_class(self, want: ReplicaWant) -> RequestClass | None:
+        """The class of the want, when it waits because no node takes it now."""
+        is_waiting = self._wants.get(want.replica) is want
+        waiting = self._class_of[want.replica] if is_waiting else self._classes.get(class_of(want))
+        return None if waiting is None or waiting.parked is None else waiting.request
+
+    def delay(self, want: ReplicaWant, until_ms: int) -> None:
+        """Take a want back that lost its place at commit too often: it is not decided before `until_ms`."""
+        self._delayed_wants[(want.replica, want.attempt)] = want
+        self._delayed_until[(want.replica, want.attempt)] = until_ms
+        heapq.heappush(self._delayed, (until_ms, want.replica, want.attempt))
+
+    def put_back(self, wants: list[ReplicaWant]) -> None:
+        """Take wants back that were taken out to be decided; the limit does not count for them, and a newer attempt stays."""
+        for want in wants:
+            kept = self._wants.get(want.replica)
+            if kept is not None and kept.attempt < want.attempt:
+                self.remove((kept.replica, kept.attempt))
+                kept = None
+            if kept is None:
+                self._insert(want)
+
+    def find(self, replica: str) -> ReplicaWant | None:
+        """The want of the replica that waits, or None."""
+        return self._wants.get(replica)
+
+    def remove(self, attempt: Attempt) -> ReplicaWant | None:
+        """The want of the attempt, which waits no more; None when it did not wait."""
+        delayed: ReplicaWant | None = None
+        if self._delayed_wants:
+            delayed = self._delayed_wants.pop(attempt, None)
+            self._delayed_until.pop(attempt, None)
+        want = self._wants.get(attempt[0])
+        if want is None or want.attempt != attempt[1]:
+            return delayed
+        waiting = self._class_of[want.replica]
+        is_head = self._head(waiting) == _place_of(want)
+        del self._wants[want.replica], self._class_of[want.replica]
+        waiting.live -= 1
+        if waiting.live == 0:
+            del self._classes[waiting.request]
+        elif is_head:
+            # A class is known to be ready by its head only.
+            self._announce(waiting)
+        return want
+
+    def remove_where(self, is_gone: Callable[[ReplicaWant], bool]) -> None:
+        """Remove every want, also a delayed one, for which this holds."""
+        found = [want for want in (*self._wants.values(), *self._delayed_wants.values()) if is_gone(want)]
+        for want in found:
+            self.remove((want.replica, want.attempt))
+
+    def next_class(self) -> RequestClass | None:
+        """The class whose head is first in order among those that may be decided; None when none may."""
+        while self._ready:
+            _, place, _, request = self._ready[0]
+            waiting = self._classes.get(request)
+            if waiting is not None and waiting.parked is None and self._head(waiting) == place:
+                return request
+            heapq.heappop(self._ready)
+        return None
+
+    def take(self, request: RequestClass, count: int) -> list[ReplicaWant]:
+        """Take at most `count` wants of the class out, in order.
+
+        Say afterwards what became of them: `put_back` and `park`, or `placed`.
+        """
+        waiting = self._classes[request]
+        wants, class_at, heap = self._wants, self._class_of, waiting.heap
+        taken: list[ReplicaWant] = []
+        while heap and len(taken) < count:
+            queued_at_ms, replica, attempt = heapq.heappop(heap)
+            want = wants.get(replica)
+            if want is not None and want.attempt == attempt and want.queued_at_ms == queued_at_ms:
+                taken.append(want)
+                del wants[replica], class_at[replica]
+        waiting.live -= len(taken)
+        self._announce(waiting)
+        return taken
+
+    def placed(self, request: RequestClass) -> None:
+        """All that were taken found a place: the class's backoff starts anew, and it is forgotten when nobody waits in it."""
+        waiting = self._classes[request]
+        waiting.rejections = 0
+        if waiting.live == 0:
+            del self._classes[request]
+
+    def park(
+        self,
+        request: RequestClass,
+        now_ms: int,
+        *,
+        capacity_changes: int,
+        is_unresolvable: bool,
+        sooner_ms: int | None = None,
+    ) -> Parked:
+        """Let a class wait that no node took. `sooner_ms` is a moment from which a filter will answer otherwise."""
+        waiting = self._classes[request]
+        waiting.rejections += 1
+        retry_at_ms = None
+        if not is_unresolvable:
+            retry_at_ms = now_ms + self._backoff.after(waiting.rejections)
+            if sooner_ms is not None and now_ms < sooner_ms < retry_at_ms:
+                retry_at_ms = sooner_ms
+            self._ticket += 1
+            heapq.heappush(self._timers, (retry_at_ms, self._ticket, request))
+        waiting.parked = Parked(
+            retry_at_ms=retry_at_ms, capacity_changes=capacity_changes, is_unresolvable=is_unresolvable
+        )
+        return waiting.parked
+
+    def wake_due(self, now_ms: int) -> None:
+        """Wake what has waited long enough."""
+        while self._timers and self._timers[0][0] <= now_ms:
+            at_ms, _, request = heapq.heappop(self._timers)
+            waiting = self._classes.get(request)
+            if waiting is not None and waiting.parked is not None and waiting.parked.retry_at_ms == at_ms:
+                self._unpark(waiting)
+        while self._delayed and self._delayed[0][0] <= now_ms:
+            until_ms, replica, attempt = heapq.heappop(self._delayed)
+            if self._delayed_until.get((replica, attempt)) == until_ms:
+                del self._delayed_until[(replica, attempt)]
+                self.put_back([self._delayed_wants.pop((replica, attempt))])
+
+    def wake_where(self, might_fit: Callable[[RequestClass, Parked], bool]) -> None:
+        """Wake the parked classes for which the answer may have changed."""
+        for waiting in self._classes.values():
+            if waiting.parked is not None and might_fit(waiting.request, waiting.parked):
+                self._unpark(waiting)
+
+    def deadline_ms(self) -> int | None:
+        """When `wake_due` will have something to do."""
+        if not self._timers and not self._delayed:
+            return None
+        while self._timers:
+            at_ms, _, request = self._timers[0]
+            waiting = self._classes.get(request)
+            if waiting is not None and waiting.parked is not None and waiting.parked.retry_at_ms == at_ms:
+                break
+            heapq.heappop(self._timers)
+        while self._delayed and self._delayed_until.get(self._delayed[0][1:]) != self._delayed[0][0]:
+            heapq.heappop(self._delayed)
+        moments = [timers[0][0] for timers in (self._timers, self._delayed) if timers]
+        return min(moments, default=None)
+
+    def waiting(self, request: RequestClass, limit: int) -> list[ReplicaWant]:
+        """At most `limit` wants of a class, one a job, the oldest of each job first."""
+        found: dict[str, ReplicaWant] = {}
+        for _, replica, attempt in sorted(self._classes[request].heap) if request in self._classes else ():
+            want = self._wants.get(replica)
+            if want is not None and want.attempt == attempt and want.job not in found:
+                found[want.job] = want
+                if len(found) >= limit:
+                    break
+        return list(found.values())
+
+    def check(self) -> None:
+        """`pieces`, all of them."""
+        for _ in self.pieces():
+            pass
+
+    def pieces(self) -> Iterator[int]:
+        """Raise InvariantBroken unless the classes hold exactly the wants; a piece each time, and how many wants that is worth."""
+        if len(self._wants) != len(self._class_of):
+            raise InvariantBroken("classes and wants differ", classes=len(self._class_of), wants=len(self._wants))
+        wants = list(self._wants.values())
+        for start in range(0, len(wants), _LOOKED_AT):
+            yield _LOOKED_AT
+            for want in wants[start : start + _LOOKED_AT]:
+                if self._wants.get(want.replica) is want:
+                    self._check_want(want)
+        looked_at = 1
+        for waiting in list(self._classes.values()):
+            # What was placed or withdrawn since is forgotten.
+            if self._classes.get(waiting.request) is not waiting:
+                continue
+            if waiting.live < 1:
+                raise InvariantBroken("an empty class is kept", request=waiting.request)
+            if len(waiting.heap) > _LARGE:
+                yield from self._large_pieces(waiting)
+            elif self._members(waiting) != waiting.live:
+                raise InvariantBroken("a class counts others than wait in it", request=waiting.request)
+            looked_at += 1 + len(waiting.heap) // 4
+            if looked_at >= _LOOKED_AT:
+                yield looked_at
+                looked_at = 0
+        yield 1 + looked_at
+
+    def _check_want(self, want: ReplicaWant) -> None:
+        waiting = self._class_of.get(want.replica)
+        if waiting is None or self._classes.get(waiting.request) is not waiting or class_of(want) != waiting.request:
+            raise InvariantBroken("a want is in no class", replica=want.replica, attempt=want.attempt)
+        # A large heap is looked through once for all who are in it.
+        if len(waiting.heap) <= _LARGE and _place_of(want) not in waiting.heap:
+            raise InvariantBroken("a want has no place", replica=want.replica, attempt=want.attempt)
+
+    def _members(self, waiting: _Class) -> int:
+        """How many wants a class has the places of; a place may be there twice, or of one who is gone."""
+        found: set[str] = set()
+        for queued_at_ms, replica, attempt in waiting.heap:
+            want = self._wants.get(replica)
+            if want is not None and (want.attempt, want.queued_at_ms) == (attempt, queued_at_ms):
+                found.add(replica)
+        return len(found)
+
+    def _large_pieces(self, waiting: _Class) -> Iterator[int]:
+        """The same of a large class, piece by piece: everything is as it was at one moment, for wants and places never change."""
+        heap, live = waiting.heap[:], waiting.live
+        # Both have the same keys in the same order: a want enters and leaves them together.
+        wants, classes = list(self._wants.values()), list(self._class_of.values())
+        places: set[_Place] = set()
+        for start in range(0, len(heap), _LOOKED_AT_QUICKLY):
+            yield _LOOKED_AT_QUICKLY // 20
+            places.update(heap[start : start + _LOOKED_AT_QUICKLY])
+        members = 0
+        for start in range(0, len(wants), _LOOKED_AT_QUICKLY):
+            end = start + _LOOKED_AT_QUICKLY
+            own = [want for want, kept in zip(wants[start:end], classes[start:end], strict=True) if kept is waiting]
+            members += len(own)
+            for want in own:
+                if _place_of(want) not in places:
+                    raise InvariantBroken("a want has no place", replica=want.replica, attempt=want.attempt)
+            yield _LOOKED_AT_QUICKLY // 50 + len(own) // 4
+        if members != live:
+            raise InvariantBroken("a class counts others than wait in it", request=waiting.request)
+
+    def _insert(self, want: ReplicaWant) -> None:
+        waiting = self._class_for(want)
+        self._wants[want.replica] = want
+        self._class_of[want.replica] = waiting
+        place = (want.queued_at_ms, want.replica, want.attempt)
+        heapq.heappush(waiting.heap, place)
+        waiting.live += 1
+        # A newcomer deserves its own answer, and a class that waits costs one search.
+        if waiting.parked is not None or waiting.heap[0] is place or self._head(waiting) == place:
+            waiting.parked = None
+            self._announce(waiting)
+
+    def _class_for(self, want: ReplicaWant) -> _Class:
+        """The class of a want, made when it is new. The replicas of a job come one after the other and are mostly alike."""
+        newest = self._newest
+        if newest is not None and is_alike(want, newest[0]):
+            waiting = newest[1]
+            if self._classes.get(waiting.request) is waiting:
+                return waiting
+        request = class_of(want)
+        found = self._classes.get(request)
+        if found is None:
+            found = self._classes[request] = _Class(request)
+        self._newest = (want, found)
+        return found
+
+    def _unpark(self, waiting: _Class) -> None:
+        waiting.parked = None
+        self._announce(waiting)
+
+    def _announce(self, waiting: _Class) -> None:
+        place = self._head(waiting)
+        if place is not None and waiting.parked is None:
+            self._ticket += 1
+            heapq.heappush(self._ready, (-waiting.request.priority, place, self._ticket, waiting.request))
+
+    def _head(self, waiting: _Class) -> _Place | None:
+        while waiting.heap:
+            place = waiting.heap[0]
+            want = self._wants.get(place[1])
+            if want is not None and want.attempt == place[2] and want.queued_at_ms == place[0]:
+                return place
+            heapq.heappop(waiting.heap)
+        return None
+
+
+def _place_of(want: ReplicaWant) -> _Place:
+    return (want.queued_at_ms, want.replica, want.attempt)

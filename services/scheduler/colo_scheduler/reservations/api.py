@@ -1,0 +1,150 @@
+"""Questions about reservations, answered from the book."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.events.effects import Effect, Reply
+from colo_common.events.requests import (
+    CreateReservation,
+    DecisionRecord,
+    DeleteReservation,
+    GetReservation,
+    ListReservations,
+    Refusal,
+    ReservationDetail,
+    ReservationHolds,
+    ReservationList,
+    ReservationUse,
+)
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.placement import Placement
+from colo_common.model.plain_values import name_among
+from colo_scheduler.placement.records import Records
+from colo_scheduler.reservations.book import NO_SUCH_RESERVATION
+from colo_scheduler.reservations.controller import Reserve
+from colo_scheduler.reservations.expiry import last_ms
+from colo_scheduler.reservations.lifecycle import Phase
+from colo_scheduler.reservations.reservation import Reservation, attempt_of
+
+__all__ = ["QUESTIONS", "answer", "is_question"]
+
+QUESTIONS: Final = (CreateReservation, DeleteReservation, GetReservation, ListReservations)
+_PAGE_MAX: Final = 1_000
+
+
+def is_question(body: Struct) -> bool:
+    """Whether this is asked about reservations."""
+    return isinstance(body, QUESTIONS)
+
+
+def answer(reserve: Reserve, records: Records, request: str, body: Struct, now_ms: int) -> list[Effect]:
+    """The reply, behind the Record of what it changed."""
+    try:
+        effects, reply = _answer(reserve, records, body, now_ms)
+    except InvalidInput as error:
+        effects, reply = [], Refusal(code=_code(error), field=error.field, rule=error.rule, got=error.value)
+    return [*effects, Reply(request=request, body=reply)]
+
+
+def _code(error: InvalidInput) -> int:
+    if error.rule == "must not be the name of another reservation":
+        return 409
+    return 429 if error.field == "reservation" and error.rule.startswith("at most") else 400
+
+
+def _answer(reserve: Reserve, records: Records, body: Struct, now_ms: int) -> tuple[list[Effect], Struct]:
+    match body:
+        case CreateReservation(spec=spec):
+            effects = reserve.create(spec, now_ms)
+            return effects, _detail(reserve, records, _demand(reserve, spec.name), now_ms)
+        case GetReservation(name=name):
+            found = reserve.book.find(name)
+            return [], _unknown(name) if found is None else _detail(reserve, records, found, now_ms)
+        case DeleteReservation(name=name):
+            found = reserve.book.find(name)
+            if found is None:
+                return [], _unknown(name)
+            before = _detail(reserve, records, found, now_ms)
+            return reserve.delete(name, now_ms), before
+        case ListReservations(phases=phases, offset=offset, limit=limit):
+            return [], _listed(reserve, records, phases, offset, limit, now_ms)
+        case _:
+            return [], Refusal(code=404, field="request", rule="is not about reservations", got=type(body).__name__)
+
+
+def _listed(
+    reserve: Reserve, records: Records, phases: Sequence[str], offset: int, limit: int, now_ms: int
+) -> ReservationList:
+    if offset < 0 or not 1 <= limit <= _PAGE_MAX:
+        rule = f"offset is at least 0 and limit from 1 to {_PAGE_MAX}"
+        raise InvalidInput("limit", rule, f"offset {offset}, limit {limit}")
+    wanted = {name_among(phase, Phase, "phases") for phase in phases}
+    found = [row for row in reserve.book.rows() if not wanted or row.phase in wanted]
+    page = found[offset : offset + limit]
+    return ReservationList(reservations=tuple(_detail(reserve, records, row, now_ms) for row in page), total=len(found))
+
+
+def _unknown(name: str) -> Refusal:
+    return Refusal(code=404, field="reservation", rule=NO_SUCH_RESERVATION, got=name[:63])
+
+
+def _demand(reserve: Reserve, name: str) -> Reservation:
+    found = reserve.book.find(name)
+    if found is None:
+        raise InvalidInput("reservation", NO_SUCH_RESERVATION, name)
+    return found
+
+
+def _detail(reserve: Reserve, records: Records, found: Reservation, now_ms: int) -> ReservationDetail:
+    name, why = found.spec.name, _why(records, found)
+    left = reserve.places.placement(name)
+    return ReservationDetail(
+        spec=found.spec,
+        phase=found.phase.value,
+        created_at_ms=found.created_ms,
+        reason=found.reason,
+        ended_at_ms=found.ended_ms if found.phase.is_ended else None,
+        expires_at_ms=last_ms(found.created_ms, found.spec.ttl_ms, found.spec.expires_ms),
+        node=found.place.node if found.place else "",
+        place=_holds(found.place),
+        left=_holds(left),
+        owners=tuple(
+            ReservationUse(
+                replica=owner.replica,
+                attempt=owner.attempt,
+                cpu_mcpu=owner.cpu_mcpu,
+                memory_bytes=owner.memory_bytes,
+            )
+            for owner in reserve.book.owners(name)
+        ),
+        nodes=why.nodes if why else 0,
+        counts=why.counts if why else (),
+        nearest=why.nearest if why else None,
+        retry_at_ms=why.retry_at_ms if why else 0,
+        now_ms=now_ms,
+        never=why is not None and why.never,
+    )
+
+
+def _why(records: Records, found: Reservation) -> DecisionRecord | None:
+    """The newest decision that found no place for it."""
+    if found.phase is not Phase.PENDING:
+        return None
+    replica, attempt = attempt_of(found)
+    decisions = records.explain("", replica, None)
+    return next((each for each in decisions if each.attempt == attempt and each.placement is None), None)
+
+
+def _holds(place: Placement | None) -> ReservationHolds:
+    if place is None:
+        return ReservationHolds()
+    return ReservationHolds(
+        cpu_mcpu=place.cpu_mcpu,
+        memory_bytes=place.memory_bytes,
+        zones=place.zones,
+        cpus=place.cpus,
+        devices=place.devices,
+        huge_pages=place.huge_pages,
+    )

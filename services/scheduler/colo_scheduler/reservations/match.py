@@ -1,0 +1,63 @@
+"""Whether a claimant may use a reservation at all, before any figure is compared.
+
+The order of the questions decides which answer is told. A reservation that is asked for by name only has to be the claimant's own
+and, where that is wanted, of the exact size. Without a name also its taints and whether it is handed out at present are looked at;
+taints count for every claimant (koordinator-sh/koordinator looks at them only when a claimant selects reservations).
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+from colo_common.model.constraints import Taint, Toleration
+from colo_common.model.reservation import ReservationSpec
+from colo_scheduler.reservations.amounts import CPU, MEMORY
+from colo_scheduler.reservations.owners import Claimant, is_exact_match, is_owner
+
+__all__ = ["UNSCHEDULABLE", "Mismatch", "mismatch_of", "reserved_amounts"]
+
+UNSCHEDULABLE: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+"""What a claimant must tolerate to use a reservation that is not handed out at present."""
+
+
+class Mismatch(StrEnum):
+    """Why a reservation is not for a claimant."""
+
+    NOT_OWNER = "not-owner"
+    OTHER_NAME = "other-name"
+    NOT_EXACT = "not-exact"
+    UNSCHEDULABLE = "unschedulable"
+    TAINTED = "tainted"
+
+
+def reserved_amounts(spec: ReservationSpec) -> dict[str, int]:
+    """What a reservation holds, by resource name."""
+    return {CPU: spec.request.cpu_mcpu, MEMORY: spec.request.memory_bytes}
+
+
+def mismatch_of(spec: ReservationSpec, claimant: Claimant) -> Mismatch | None:
+    """None when the claimant may use the reservation."""
+    if claimant.ignores_reservations:
+        return None
+    if not is_owner(claimant, spec.owners):
+        return Mismatch.NOT_OWNER
+    if claimant.reservation and claimant.reservation != spec.name:
+        return Mismatch.OTHER_NAME
+    if not claimant.reservation:
+        if spec.is_unschedulable and not _is_tolerated(UNSCHEDULABLE, claimant.tolerations):
+            return Mismatch.UNSCHEDULABLE
+        keeping_away = [taint for taint in spec.taints if taint.effect != "PreferNoSchedule"]
+        if not all(_is_tolerated(taint, claimant.tolerations) for taint in keeping_away):
+            return Mismatch.TAINTED
+    if not is_exact_match(claimant.request, reserved_amounts(spec), claimant.exact):
+        return Mismatch.NOT_EXACT
+    return None
+
+
+def _is_tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
+    return any(
+        toleration.key in ("", taint.key)
+        and toleration.value in (None, taint.value)
+        and toleration.effect in ("", taint.effect)
+        for toleration in tolerations
+    )

@@ -1,0 +1,130 @@
+"""One reservation as the book keeps it, and the words the book answers with."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from colo_common.events.job import ReplicaWant
+from colo_common.model.placement import Placement
+from colo_common.model.reservation import AllocatePolicy, ReservationSpec
+from colo_common.model.workload import RunSpec
+from colo_scheduler.ledger.port import Attempt
+from colo_scheduler.reservations.amounts import CPU, MEMORY, total_of
+from colo_scheduler.reservations.fit import Offer, restricted_names
+from colo_scheduler.reservations.lifecycle import Phase
+from colo_scheduler.reservations.match import reserved_amounts
+
+__all__ = [
+    "RESERVATION_PREFIX",
+    "BookChange",
+    "HoldChanged",
+    "Match",
+    "PhaseChanged",
+    "Reservation",
+    "attempt_of",
+    "name_of",
+    "offer_of",
+    "want_of",
+]
+
+RESERVATION_PREFIX: Final = "reservation:"
+"""Begins the names of what stands for reservations; of ":" there is none in a job's name."""
+_SUFFIX: Final = "/hold/0"
+
+
+class Reservation(Struct, frozen=True, kw_only=True):
+    """A reservation and what became of it. `place` is where it was held last, `over` the attempts that ran there
+    before it and are inside it. `ended_ms` is 0 while it lives.
+    `attempt` tells it from earlier reservations of its name.
+    """
+
+    spec: ReservationSpec
+    created_ms: int
+    attempt: int = 1
+    phase: Phase = Phase.PENDING
+    place: Placement | None = None
+    over: tuple[Attempt, ...] = ()
+    reason: str = ""
+    ended_ms: int = 0
+
+
+class PhaseChanged(Struct, frozen=True, kw_only=True):
+    """The reservation is in this phase now; `reason` says why it ended."""
+
+    name: str
+    phase: Phase
+    reason: str = ""
+    node: str = ""
+
+
+class HoldChanged(Struct, frozen=True, kw_only=True):
+    """What this attempt, which stands for the reservation, holds on the node is another now.
+
+    The book's `held` says what.
+    """
+
+    name: str
+    node: str
+    attempt: Attempt
+
+
+BookChange = PhaseChanged | HoldChanged
+
+
+class Match(Struct, frozen=True, kw_only=True):
+    """A place that a claimant may use."""
+
+    name: str
+    node: str
+    offer: Offer
+
+
+def attempt_of(reservation: Reservation) -> Attempt:
+    """The attempt under which a reservation stands in ledgers. No job can have such a name: of ":" there is none in a job's."""
+    return (f"{RESERVATION_PREFIX}{reservation.spec.name}{_SUFFIX}", reservation.attempt)
+
+
+def name_of(replica: str) -> str:
+    """The reservation that stands for this replica, "" when it is a replica of a job."""
+    if replica.startswith(RESERVATION_PREFIX) and replica.endswith(_SUFFIX):
+        return replica[len(RESERVATION_PREFIX) : -len(_SUFFIX)]
+    return ""
+
+
+def want_of(reservation: Reservation) -> ReplicaWant:
+    """The replica that stands for the reservation while a place is sought. It has nothing to run."""
+    spec = reservation.spec
+    replica, attempt = attempt_of(reservation)
+    return ReplicaWant(
+        replica=replica,
+        job=f"{RESERVATION_PREFIX}{spec.name}",
+        queue="",
+        attempt=attempt,
+        request=spec.request,
+        run=RunSpec(),
+        qos=spec.qos,
+        band=spec.band,
+        priority=spec.priority,
+        queued_at_ms=reservation.created_ms,
+        queued_at_us=reservation.created_ms * 1000,
+        constraints=spec.constraints,
+        labels=tuple(sorted(spec.labels.items())),
+    )
+
+
+def offer_of(spec: ReservationSpec, owners: Sequence[Placement]) -> Offer:
+    """The reservation in numbers. Owners count with all that they hold, whichever resources the policy restricts."""
+    reserved = reserved_amounts(spec)
+    names = tuple(reserved)
+    is_restricted = spec.policy is AllocatePolicy.RESTRICTED
+    return Offer(
+        name=spec.name,
+        policy=spec.policy,
+        names=restricted_names(names, spec.restricted) if is_restricted else names,
+        allocatable=reserved,
+        allocated=total_of({CPU: owner.cpu_mcpu, MEMORY: owner.memory_bytes} for owner in owners),
+        owners=len(owners),
+        allocate_once=spec.allocate_once,
+        order=spec.order,
+    )

@@ -1,0 +1,68 @@
+"""Times the stages of decisions on the wall clock and says them as spans of each placement's own trace."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from colo_common.events.job import ReplicaWant
+from colo_common.events.trace import trace_is_sampled
+from colo_common.ports import SpanSink
+from colo_scheduler.ledger.port import Attempt
+
+__all__ = ["StageTimes"]
+
+_TIMED_MAX: Final = 10_000
+_ODD: Final = frozenset("13579bdfBDF")
+
+
+class _Timed(NamedTuple):
+    want: ReplicaWant
+    filter_us: int
+    score_us: int
+    done_us: int
+
+
+class StageTimes:
+    """The stage observer of a core. A class of equal wants is decided at once: its wants share the times."""
+
+    def __init__(self, wall_us: Callable[[], int], span: SpanSink) -> None:
+        self._wall_us = wall_us
+        self._span = span
+        self._marks: dict[str, int] = {}
+        self._timed: dict[Attempt, _Timed] = {}
+
+    def mark(self, stage: str) -> None:
+        """A stage begins now."""
+        self._marks[stage] = self._wall_us()
+
+    def decided(self, wants: Sequence[ReplicaWant]) -> None:
+        """These wants were decided between the last marks. Unsampled ones cost nothing more; above the limit none is timed."""
+        times = (self._marks["filter"], self._marks["score"], self._marks["done"])
+        for want in wants:
+            # The sampled bit makes the last digit odd: of most wants it is seen without reading all of the text.
+            maybe = want.traceparent[-1:] in _ODD
+            if maybe and trace_is_sampled(want.traceparent) and len(self._timed) < _TIMED_MAX:
+                self._timed[(want.replica, want.attempt)] = _Timed(want, *times)
+
+    @property
+    def is_timing(self) -> bool:
+        """Whether the commit of some decision is waited for."""
+        return bool(self._timed)
+
+    def committed(self, attempt: Attempt, node: str, start_us: int, end_us: int, *, error: str = "") -> None:
+        """The ledger answered: say queue.wait, decide with filter and score, and commit."""
+        timed = self._timed.pop(attempt, None)
+        if timed is None:
+            return
+        parent = timed.want.traceparent
+        names = {"replica": timed.want.replica, "attempt": str(timed.want.attempt)}
+        if 0 < timed.want.queued_at_us <= timed.filter_us:
+            self._say("queue.wait", parent, timed.want.queued_at_us, timed.filter_us, names)
+        decide = self._say("decide", parent, timed.filter_us, timed.done_us, names | {"node": node})
+        self._say("filter", decide, timed.filter_us, timed.score_us, {})
+        self._say("score", decide, timed.score_us, timed.done_us, {})
+        self._say("commit", parent, start_us, end_us, names | {"node": node}, error)
+
+    def _say(
+        self, name: str, parent: str, start_us: int, end_us: int, attributes: dict[str, str], error: str = ""
+    ) -> str:
+        return self._span(name, parent=parent, start_us=start_us, end_us=end_us, attributes=attributes, error=error)
