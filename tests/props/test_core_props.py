@@ -28,8 +28,8 @@ from colo_evictor.core import EvictorCore
 from colo_evictor.policy import Policy as EvictorPolicy
 from colo_evictor.shell import HEARS as EVICTOR_HEARS
 from colo_executor.core import ExecutorPolicy
-from colo_executor.hears import executor_hears
 from colo_executor.local import LaunchFailed, LaunchReplica, ReplicaExited, ReplicaLaunched, SignalReplica
+from colo_executor.subscriptions import executor_hears
 from colo_gateway.core import GatewayCore
 from colo_gateway.shell import HEARS as GATEWAY_HEARS
 from colo_jobs.core import JobsCore

@@ -15,7 +15,7 @@ from colo_overcommit.allocatable import allocatable_of_zone, zone_inputs
 from colo_overcommit.exclusive import exclusive_by_zone
 from colo_overcommit.explain import explain, recompute
 from colo_overcommit.fleet import allocatable_of_fleet
-from colo_overcommit.known import KnownNode
+from colo_overcommit.known_node import KnownNode
 from colo_overcommit.policy import Policy
 from colo_overcommit.reserved import reserved_by_zone
 from tests.support.builders import a_sample, a_topology

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from colo_common.model.placement import DeviceShare, Placement, ZoneHugePages
 from colo_executor.attempt import refusal_of
-from colo_executor.stock import ShareRefused, Stock, check_shares
+from colo_executor.inventory import ShareRefused, Stock, check_shares
 from tests.support.builders import a_placement
 
 PAGE = 2 << 20

@@ -12,7 +12,7 @@ from colo_common.events.job import QueueChanged, ReplicasWithdrawn
 from colo_common.events.node import LeaseRenewed
 from colo_common.ports import Unavailable
 from colo_common.runtime.stamp import outgoing_from_row
-from tests.shell.told import (
+from tests.shell.scripted_core import (
     WITHDRAWN,
     Local,
     Own,

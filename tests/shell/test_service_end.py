@@ -17,7 +17,7 @@ from colo_common.events.wire import decode_reply, encode_request
 from colo_common.ports import Outgoing, Unavailable
 from colo_common.runtime.ask import ask
 from colo_common.runtime.core import Hearing
-from tests.shell.told import (
+from tests.shell.scripted_core import (
     LEASES,
     WITHDRAWN,
     Local,

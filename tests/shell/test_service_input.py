@@ -16,7 +16,7 @@ from colo_common.events.wire import decode_reply
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Outgoing
 from colo_common.runtime.ask import ask
-from tests.shell.told import (
+from tests.shell.scripted_core import (
     WITHDRAWN,
     Own,
     ToldCore,

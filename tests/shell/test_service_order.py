@@ -15,7 +15,7 @@ from colo_common.events.requests import CancelJob, JobAccepted
 from colo_common.model.invalid import InvariantBroken
 from colo_common.runtime.ask import ask
 from colo_common.runtime.core import Hearing
-from tests.shell.told import (
+from tests.shell.scripted_core import (
     START_MS,
     WITHDRAWN,
     Local,

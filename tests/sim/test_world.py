@@ -17,7 +17,7 @@ from colo_common.events.fact import Fact
 from colo_common.model.invalid import InvariantBroken
 from colo_executor.suppress import SuppressPolicy, bounds_mcpu
 from colo_sim.faults import CALM, STOPPING, FaultPlan
-from colo_sim.rest import differences
+from colo_sim.quiescence import differences
 from colo_sim.world import Outcome, World, WorldSettings
 
 pytestmark = pytest.mark.sim

@@ -16,9 +16,9 @@ from colo_common.ports import Clock
 from colo_common.runtime.process import Process, run
 from colo_common.runtime.service import Service
 from colo_executor.core import Executor, ExecutorPolicy
-from colo_executor.hears import executor_hears
 from colo_executor.shell import ExecutorShell
 from colo_executor.simulated import SimulatedRuntime
+from colo_executor.subscriptions import executor_hears
 from colo_sim.demand import NodeDemand
 from colo_sim.host_settings import Settings
 from colo_sim.machine import SimMachine

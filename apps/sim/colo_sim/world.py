@@ -23,20 +23,20 @@ from colo_overcommit.core import OvercommitCore
 from colo_overcommit.policy import Policy as OvercommitPolicy
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.policy import Policy as SchedulerPolicy
-from colo_sim.agenda import Agenda
-from colo_sim.chronicle import Chronicle
 from colo_sim.demand import NodeDemand, Spike
+from colo_sim.event_queue import Agenda
+from colo_sim.fault_injector import Havoc
 from colo_sim.faults import FaultPlan
-from colo_sim.havoc import Havoc
 from colo_sim.invariants import Referee
 from colo_sim.machine import SimMachine
 from colo_sim.machine_spec import GIB, MachineSpec
 from colo_sim.noise import PPM
-from colo_sim.rest import differences, unrest
+from colo_sim.quiescence import differences, unrest
 from colo_sim.synthetic import synthetic_day
 from colo_sim.world_bus import WorldBus
 from colo_sim.world_client import Client, plan_jobs, plan_online_jobs
 from colo_sim.world_ledger import WorldLedger
+from colo_sim.world_log import Chronicle
 from colo_sim.world_node import CollectorRole, ExecutorRole, Node
 from colo_sim.world_process import Process
 from colo_sim.world_role import LocalClock, Role

@@ -13,9 +13,9 @@ from colo_common.events.fact import Fact
 from colo_common.events.registry import STREAMS
 from colo_common.events.wire import decode
 from colo_common.ports import Outgoing, Source
-from colo_sim.agenda import Agenda
-from colo_sim.chronicle import Chronicle
+from colo_sim.event_queue import Agenda
 from colo_sim.faults import CALM, Weather
+from colo_sim.world_log import Chronicle
 
 __all__ = ["Consumer", "Endpoint", "Kept", "WorldBus"]
 

@@ -11,7 +11,7 @@ from colo_common.events.requests import CancelJob, JobAccepted, Refusal, SubmitJ
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
-from colo_sim.agenda import Fiber, Work
+from colo_sim.event_queue import Fiber, Work
 from colo_sim.world_bus import WorldBus
 from colo_sim.world_process import Process, ask
 

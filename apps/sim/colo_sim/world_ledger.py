@@ -8,7 +8,7 @@ from colo_common.ports import PortError, Unavailable
 from colo_scheduler.ledger.memory import MemoryLedger
 from colo_scheduler.ledger.port import Attempt, NodeAnswer, NodeReserve, NodeRow, Released
 from colo_scheduler.ledger.shards import Fence
-from colo_sim.agenda import at_once
+from colo_sim.event_queue import at_once
 from colo_sim.world_bus import WorldBus
 
 __all__ = ["WorldLedger"]

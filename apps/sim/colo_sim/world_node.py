@@ -14,7 +14,6 @@ from colo_common.events.effects import Effect, Wake
 from colo_common.model.invalid import InvariantBroken
 from colo_common.runtime.core import Core, Hearing
 from colo_executor.core import Executor, ExecutorPolicy
-from colo_executor.hears import executor_hears
 from colo_executor.journal_lines import JournalState
 from colo_executor.local import (
     CeilingMoved,
@@ -28,7 +27,8 @@ from colo_executor.local import (
 )
 from colo_executor.reflex import Reflex, ReflexEvent, ReflexPolicy
 from colo_executor.simulated import SimulatedRuntime
-from colo_sim.agenda import Work, at_once
+from colo_executor.subscriptions import executor_hears
+from colo_sim.event_queue import Work, at_once
 from colo_sim.machine import SimMachine
 from colo_sim.machine_reading import MachineCounters
 from colo_sim.node_measure import measured_between

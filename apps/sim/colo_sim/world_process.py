@@ -22,12 +22,12 @@ from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.ports import StoreConflict, Unavailable
 from colo_common.runtime.batch import Decision, decision_from_effects, units_of
 from colo_common.runtime.core import Hearing, source_of
+from colo_common.runtime.core_runner import outbox_kind, outbox_removal
 from colo_common.runtime.outgoing import Parcel
 from colo_common.runtime.stamp import Stamp, outgoing_from_row
-from colo_common.runtime.turns import outbox_kind, outbox_removal
-from colo_sim.agenda import Agenda, Fiber, Signal, Until, Work, at_once
-from colo_sim.chronicle import Chronicle
+from colo_sim.event_queue import Agenda, Fiber, Signal, Until, Work, at_once
 from colo_sim.world_bus import Consumer, WorldBus
+from colo_sim.world_log import Chronicle
 from colo_sim.world_role import Crashed, LocalClock, Role, Watcher
 
 __all__ = ["Process", "ask"]

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from colo_common.events.effects import Effect
 from colo_common.runtime.core import Core, Hearing
-from colo_sim.agenda import Agenda, Work
+from colo_sim.event_queue import Agenda, Work
 
 if TYPE_CHECKING:
     from colo_sim.world_process import Process

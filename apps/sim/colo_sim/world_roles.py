@@ -27,9 +27,9 @@ from colo_jobs.records import JOB_KIND, PAGE_KIND, SPEC_KIND
 from colo_jobs.shell import HEARS as JOBS_HEARS
 from colo_overcommit import core as overcommit
 from colo_overcommit import policy as overcommit_policy
-from colo_overcommit.held import HoldsListed
+from colo_overcommit.held_by_batch import HoldsListed
 from colo_overcommit.shell import HEARS as OVERCOMMIT_HEARS
-from colo_sim.agenda import Work, at_once
+from colo_sim.event_queue import Work, at_once
 from colo_sim.world_process import Process, ask
 
 __all__ = ["EvictorRole", "JobsRole", "OvercommitRole"]

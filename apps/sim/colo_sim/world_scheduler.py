@@ -37,7 +37,7 @@ from colo_scheduler.ledger.port import (
 )
 from colo_scheduler.ledger.shards import Fence, ShardsHeld
 from colo_scheduler.shell import HEARS, HEARS_SHARED
-from colo_sim.agenda import Signal, Until, Work
+from colo_sim.event_queue import Signal, Until, Work
 from colo_sim.world_ledger import WorldLedger
 from colo_sim.world_process import Process, ask
 

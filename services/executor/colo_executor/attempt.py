@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from colo_common.events.enforcement import KnobValue
 from colo_common.model.placement import Placement, parse_replica_token, replica_token
+from colo_executor.inventory import malformed_share
 from colo_executor.local import StopIntent
-from colo_executor.stock import malformed_share
 
 __all__ = ["KILLS_MOST", "KILL_RETRY_MS", "Attempt", "Phase", "job_of", "refusal_of"]
 

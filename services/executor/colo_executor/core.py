@@ -15,8 +15,8 @@ from colo_common.events.placement import ApplyPlacements
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.reasons import EndCause, Reason
-from colo_executor.announce import Announcer
 from colo_executor.attempt import KILL_RETRY_MS, KILLS_MOST, Attempt, Phase, job_of, refusal_of
+from colo_executor.ceiling_publisher import Announcer
 from colo_executor.drift import DriftTeller
 from colo_executor.ended import Ended
 from colo_executor.local import (

@@ -14,12 +14,12 @@ from colo_common.runtime.service import Service
 from colo_common.runtime.settings import load
 from colo_executor.cgroup import CgroupError
 from colo_executor.core import Executor
-from colo_executor.hears import executor_hears
 from colo_executor.journal import JournalBusy
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.runtime import Runtime
 from colo_executor.settings import Settings
 from colo_executor.shell import ExecutorShell, no_span
+from colo_executor.subscriptions import executor_hears
 
 __all__ = ["NAME", "build", "executor_service", "main", "open_runtime", "restore"]
 

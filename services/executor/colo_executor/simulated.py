@@ -10,6 +10,7 @@ from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.qos import QosClass
 from colo_common.model.reasons import Reason
 from colo_common.model.topology import NodeTopology
+from colo_executor.inventory import ShareRefused, Stock, check_shares, stock_of
 from colo_executor.journal_lines import Accepted, EndedEntry, JournalState, Launched, RefusedEntry, Stopping
 from colo_executor.local import (
     Adopted,
@@ -25,7 +26,6 @@ from colo_executor.local import (
     SignalReplica,
 )
 from colo_executor.online import is_online
-from colo_executor.stock import ShareRefused, Stock, check_shares, stock_of
 
 __all__ = ["MachineReading", "MachineReplica", "MachineUsage", "SimulatedExit", "SimulatedMachine", "SimulatedRuntime"]
 

@@ -9,7 +9,7 @@ from colo_common.events.fact import Fact
 from colo_common.events.registry import subject_of
 from colo_common.events.service import SpansFinished
 from colo_common.model.audit import Audit
-from colo_gateway.tape import Tape, TapeEntry
+from colo_gateway.event_log import Tape, TapeEntry
 from colo_gateway.traces import Traces
 
 __all__ = ["Event", "GatewayCore", "Shown"]

@@ -8,9 +8,9 @@ from aiohttp import web
 
 from colo_common.events.registry import EVENTS
 from colo_common.model.plain_values import name_among
+from colo_gateway.event_log import Tape, TapeEntry
 from colo_gateway.responses import names_of
 from colo_gateway.streams import Filter, Streams
-from colo_gateway.tape import Tape, TapeEntry
 
 __all__ = ["stream_events"]
 

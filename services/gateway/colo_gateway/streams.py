@@ -4,7 +4,7 @@ import asyncio
 
 from msgspec import Struct
 
-from colo_gateway.tape import TapeEntry
+from colo_gateway.event_log import TapeEntry
 
 __all__ = ["Filter", "OpenStream", "Streams"]
 

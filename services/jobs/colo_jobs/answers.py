@@ -26,11 +26,11 @@ from colo_jobs.admission import quota_refusal
 from colo_jobs.completion import cancel
 from colo_jobs.index import Index
 from colo_jobs.job import Job
+from colo_jobs.placement_requests import Snapshot
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.queries import get_job, list_jobs, list_queues, no_such_job, started_of
 from colo_jobs.records import encode
-from colo_jobs.turn import Counters, Turn
-from colo_jobs.wants import Snapshot
+from colo_jobs.transaction import Counters, Turn
 
 __all__ = ["Answers"]
 

@@ -8,7 +8,7 @@ from colo_common.model.reasons import Reason
 from colo_jobs.job import Job
 from colo_jobs.policies import TaskEvent, action_for
 from colo_jobs.stopping import stop_replicas
-from colo_jobs.turn import Turn
+from colo_jobs.transaction import Turn
 
 __all__ = ["TaskCounts", "cancel", "rule_result", "settle"]
 

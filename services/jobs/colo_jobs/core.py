@@ -16,7 +16,6 @@ from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.reasons import Reason
 from colo_jobs import replicas
 from colo_jobs.admission import UNSAID
-from colo_jobs.announce import deletion, effects_of
 from colo_jobs.answers import Answers
 from colo_jobs.completion import settle
 from colo_jobs.effects import JobReloaded, LogRefused, LogUnreadable, ReloadJob, RowsLoaded, WantsSaid
@@ -24,11 +23,12 @@ from colo_jobs.index import Index, Key
 from colo_jobs.job import Job
 from colo_jobs.load import Loaded, jobs_of_rows
 from colo_jobs.lost import LostNodes
+from colo_jobs.placement_requests import publish_wants, wants_of
 from colo_jobs.policy import JobsPolicy
+from colo_jobs.publish import deletion, effects_of
 from colo_jobs.rejection import sentence_of
 from colo_jobs.retention import Ended
-from colo_jobs.turn import Counters, Turn
-from colo_jobs.wants import publish_wants, wants_of
+from colo_jobs.transaction import Counters, Turn
 
 __all__ = ["Event", "JobsCore"]
 

@@ -10,7 +10,7 @@ from colo_common.model.lifecycle import REPLICA
 from colo_jobs.admission import Queue, QueueLimits
 from colo_jobs.job import HOLDING, WAITING, Job
 from colo_jobs.timers import Timers
-from colo_jobs.turn import Turn
+from colo_jobs.transaction import Turn
 
 __all__ = ["Index", "Key"]
 

@@ -5,9 +5,9 @@ from msgspec import Struct, field
 from colo_common.model.freshness import FORGET_NODE_MS
 from colo_common.model.invalid import InvalidInput
 from colo_jobs.admission import DEFAULT_QUEUE, QueueLimits, validate_queues
+from colo_jobs.placement_requests import WallTime
 from colo_jobs.requeue import RetryPolicy
 from colo_jobs.retention import RetentionPolicy
-from colo_jobs.wants import WallTime
 
 __all__ = ["JobsPolicy"]
 

@@ -10,7 +10,7 @@ from colo_common.model.reasons import EndCause, Reason
 from colo_jobs.completion import settle
 from colo_jobs.records import ReplicaRecord
 from colo_jobs.requeue import avoiding, failure_wait_ms, free_wait_ms, is_counted
-from colo_jobs.turn import Turn
+from colo_jobs.transaction import Turn
 
 __all__ = [
     "on_due",

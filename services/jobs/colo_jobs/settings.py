@@ -4,10 +4,10 @@ from msgspec import Struct, field
 
 from colo_common.runtime.settings import Common
 from colo_jobs.admission import DEFAULT_QUEUE, QueueLimits
+from colo_jobs.placement_requests import WallTime
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.requeue import RetryPolicy
 from colo_jobs.retention import RetentionPolicy
-from colo_jobs.wants import WallTime
 
 __all__ = ["Settings"]
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from colo_common.model.lifecycle import REPLICA
 from colo_common.model.reasons import Reason
-from colo_jobs.turn import Turn
+from colo_jobs.transaction import Turn
 
 __all__ = ["stop_replicas"]
 

@@ -23,9 +23,9 @@ from colo_common.model.placement import Placement, attempt_key
 from colo_overcommit.allocatable import ZoneInputs, allocatable_of_zone, zone_inputs
 from colo_overcommit.exclusive import exclusive_by_zone
 from colo_overcommit.explain import explain, recompute
-from colo_overcommit.held import Held, HoldsListed
+from colo_overcommit.held_by_batch import Held, HoldsListed
 from colo_overcommit.hysteresis import has_load_moved, moves_between, worth_saying
-from colo_overcommit.known import KnownNode
+from colo_overcommit.known_node import KnownNode
 from colo_overcommit.policy import Policy
 from colo_overcommit.queries import explain_node, list_nodes
 from colo_overcommit.reserved import reserved_by_zone

@@ -7,7 +7,7 @@ from msgspec import Struct
 from colo_common.events.node import WorkloadUsage
 from colo_common.model.qos import QosClass
 from colo_common.model.topology import NodeTopology
-from colo_overcommit.held import Held
+from colo_overcommit.held_by_batch import Held
 
 __all__ = ["Exclusive", "exclusive_by_zone"]
 

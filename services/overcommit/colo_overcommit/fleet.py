@@ -16,8 +16,8 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand
 from colo_common.model.topology import NodeTopology
 from colo_overcommit.exclusive import exclusive_by_zone
-from colo_overcommit.held import Held
-from colo_overcommit.known import KnownNode
+from colo_overcommit.held_by_batch import Held
+from colo_overcommit.known_node import KnownNode
 from colo_overcommit.policy import Policy
 
 __all__ = ["FleetAllocatable", "allocatable_of_fleet"]

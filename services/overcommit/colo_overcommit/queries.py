@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from colo_common.events.requests import NodeExplained, NodeList, NodeSummary, Refusal
 from colo_common.model.qos import PriorityBand
 from colo_overcommit.explain import explain
-from colo_overcommit.known import KnownNode
+from colo_overcommit.known_node import KnownNode
 
 __all__ = ["explain_node", "list_nodes"]
 

@@ -13,7 +13,7 @@ from colo_common.ports import Bus, Clock, PortError, Unavailable
 from colo_common.runtime.ask import ask
 from colo_common.runtime.core import Hearing
 from colo_common.runtime.service import Service
-from colo_overcommit.held import HoldsListed
+from colo_overcommit.held_by_batch import HoldsListed
 
 __all__ = ["ANSWERS", "HEARS", "keep_in_step"]
 

@@ -23,7 +23,7 @@ from colo_common.ports import Bus, Clock, PortError, Refused, Store
 from colo_common.runtime.backoff import Backoff
 from colo_common.runtime.core import Hearing
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
-from colo_common.runtime.patience import Patience
+from colo_common.runtime.retry import Patience
 from colo_scheduler.commit.pending import Pending
 from colo_scheduler.commit.starts import Starts
 from colo_scheduler.core import AskPending, SchedulerCore

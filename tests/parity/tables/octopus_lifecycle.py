@@ -15,7 +15,7 @@ from colo_jobs.completion import cancel, settle
 from colo_jobs.job import Job
 from colo_jobs.policies import Policy, with_default
 from colo_jobs.requeue import RetryPolicy
-from colo_jobs.turn import Counters, Move, Turn
+from colo_jobs.transaction import Counters, Move, Turn
 from tests.parity.table import JsonObject, Result, Table, UnknownSentence, difference
 
 _NODE = "n1"

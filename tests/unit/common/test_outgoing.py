@@ -18,7 +18,7 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Outgoing, Refused, Row, Store, Unavailable
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.outgoing import Parcel, Sender
-from colo_common.runtime.patience import Patience
+from colo_common.runtime.retry import Patience
 from tests.support.vloop import run_virtual
 
 

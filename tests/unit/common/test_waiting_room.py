@@ -12,7 +12,7 @@ import structlog
 from msgspec import Struct
 
 from colo_common.adapters.clock import ManualClock, SystemClock
-from colo_common.adapters.newest import Newest
+from colo_common.adapters.conflating_queue import Newest
 from colo_common.adapters.stream_memory import matches
 from colo_common.events.enforcement import ReplicaStarted
 from colo_common.events.job import StopReplicas

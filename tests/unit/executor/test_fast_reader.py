@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from colo_executor.process import fast
-from colo_executor.process.beside import OtherGroups
 from colo_executor.process.fast import FastReader
+from colo_executor.process.sibling_cgroups import OtherGroups
 
 
 class Files:

@@ -19,10 +19,10 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.lifecycle import JOB
 from colo_common.model.workload import ResourceRequest
 from colo_jobs.admission import QueueLimits
+from colo_jobs.placement_requests import WallTime
 from colo_jobs.policies import Policy, action_for, with_default
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.requeue import RetryPolicy
-from colo_jobs.wants import WallTime
 from tests.support.jobs_world import JobsWorld, a_spec, a_task
 
 

@@ -13,7 +13,7 @@ from colo_common.model.qos import PriorityBand, QosClass, default_band
 from colo_overcommit.allocatable import Resource, allocatable_of_zone, zone_inputs
 from colo_overcommit.exclusive import Exclusive, exclusive_by_zone
 from colo_overcommit.explain import explain, recompute
-from colo_overcommit.held import Held
+from colo_overcommit.held_by_batch import Held
 from colo_overcommit.policy import Policy
 from colo_overcommit.reserved import reserved_by_zone
 from tests.support.builders import GIB, a_batch_workload, a_sample, a_topology

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from colo_common.adapters.newest import Newest
+from colo_common.adapters.conflating_queue import Newest
 from colo_common.adapters.stream_memory import MemoryConsumer, MemoryStream, matches
 from colo_common.events.registry import STREAMS, Stream, StreamLimits
 from colo_common.ports import Answerer, Delivery, Outgoing, PortError, Refused, Sink, Source, Unavailable

@@ -9,12 +9,12 @@ from typing import Final
 import nats.micro.service
 from nats.micro.request import Handler, Request
 
+from colo_common.adapters.conflating_queue import Newest
 from colo_common.adapters.nats_client import headers_from
 from colo_common.adapters.nats_connection import NatsConnection
 from colo_common.adapters.nats_errors import NATS_ERRORS, port_error
 from colo_common.adapters.nats_publish import NoStream, Publisher
 from colo_common.adapters.nats_pull import PullConsumer
-from colo_common.adapters.newest import Newest
 from colo_common.adapters.stream_memory import matches
 from colo_common.events.registry import STREAMS, Stream, StreamLimits
 from colo_common.events.subjects import PREFIX

@@ -13,8 +13,8 @@ from colo_common.events.effects import Write
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Bus, Delivery, Outgoing, PortError, Refused, Store, StoreConflict, Unavailable
 from colo_common.runtime.metrics import ServiceMetrics
-from colo_common.runtime.patience import Patience
 from colo_common.runtime.record import ROWS_A_CALL
+from colo_common.runtime.retry import Patience
 
 __all__ = ["Parcel", "Sender"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from colo_common.events.effects import Write
 from colo_common.ports import PortError, Store, StoreConflict
 from colo_common.runtime.metrics import ServiceMetrics
-from colo_common.runtime.patience import Patience
+from colo_common.runtime.retry import Patience
 
 __all__ = ["ROWS_A_CALL", "Recorder"]
 

@@ -10,15 +10,15 @@ from msgspec import DecodeError, Struct
 
 from colo_common.ports import Bus, Clock, PortError, Store
 from colo_common.runtime.core import Core, Hearing, Loader, ManyPerformer, Performer
+from colo_common.runtime.core_runner import Turns, outbox_kind, outbox_removal
 from colo_common.runtime.inbox import Heard, Inbox, Item, Local
 from colo_common.runtime.intake import Intake
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.outgoing import Parcel, Sender
-from colo_common.runtime.patience import GaveUp, Patience
 from colo_common.runtime.record import Recorder
+from colo_common.runtime.retry import GaveUp, Patience
 from colo_common.runtime.sources import sources_of
 from colo_common.runtime.stamp import Stamp, outgoing_from_row
-from colo_common.runtime.turns import Turns, outbox_kind, outbox_removal
 
 __all__ = ["Service"]
 

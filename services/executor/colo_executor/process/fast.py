@@ -8,8 +8,8 @@ from typing import Final
 
 from colo_common.model.invalid import InvalidInput
 from colo_executor.local import FastReading
-from colo_executor.process.beside import OtherGroups
 from colo_executor.process.machine import interrupt_ticks, online_cpus
+from colo_executor.process.sibling_cgroups import OtherGroups
 
 __all__ = ["FastReader"]
 

@@ -15,6 +15,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement, replica_token
 from colo_common.model.reasons import Reason
 from colo_executor.cgroup import CgroupError, CgroupTree
+from colo_executor.inventory import ShareRefused, check_shares
 from colo_executor.journal import JournalFile
 from colo_executor.journal_lines import Accepted, Booted, EndedEntry, Launched, RefusedEntry, Stopping
 from colo_executor.local import (
@@ -32,7 +33,6 @@ from colo_executor.local import (
     SignalReplica,
 )
 from colo_executor.online import CpusRefused, is_online, online_group
-from colo_executor.process.beside import OtherGroups
 from colo_executor.process.fast import FastReader
 from colo_executor.process.launch import (
     attempt_dir,
@@ -45,8 +45,8 @@ from colo_executor.process.launch import (
 from colo_executor.process.machine import boot_id, is_same_process, start_ticks
 from colo_executor.process.online import OnlineTier
 from colo_executor.process.settings import ProcessPolicy
+from colo_executor.process.sibling_cgroups import OtherGroups
 from colo_executor.process.tier import Tier, group_of
-from colo_executor.stock import ShareRefused, check_shares
 
 __all__ = ["ProcessRuntime"]
 

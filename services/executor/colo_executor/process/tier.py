@@ -20,16 +20,16 @@ from colo_executor.desired import (
     replica_sets,
     tier_knobs,
 )
+from colo_executor.inventory import Stock
 from colo_executor.journal import JournalFile
 from colo_executor.journal_lines import Created, PreImage
 from colo_executor.knobs import PERIOD_US, UNLIMITED, WEIGHT_MOST, Knob, quota_us
 from colo_executor.local import CeilingRefused, CeilingWritten, Drift
 from colo_executor.order import KnobWrite, cpuset_writes, quota_writes
-from colo_executor.process.leaving import CONTROLLERS, SUFFIX, Leaving
+from colo_executor.process.kill_tier import CONTROLLERS, SUFFIX, Leaving
 from colo_executor.process.machine import huge_pages_bytes, machine_of
 from colo_executor.process.reconcile import put_back
 from colo_executor.process.settings import ProcessPolicy
-from colo_executor.stock import Stock
 
 __all__ = ["Tier", "group_of"]
 

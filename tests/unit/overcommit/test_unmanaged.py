@@ -9,8 +9,8 @@ from colo_common.events.placement import NodeRelease, PlacementsReleased
 from colo_common.model.freshness import FreshnessPolicy
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_overcommit.core import OvercommitCore
-from colo_overcommit.foreign import WINDOW_MS
 from colo_overcommit.policy import Policy
+from colo_overcommit.unmanaged import WINDOW_MS
 from tests.support.builders import GIB, a_batch_workload, a_node, a_placement, a_sample, decided
 
 WARM_AT_ONCE = Policy(freshness=FreshnessPolicy(stale_after_ms=10_000_000, lost_after_ms=20_000_000, warm_samples=1))

@@ -15,7 +15,7 @@ from colo_common.model.placement import attempt_key
 from colo_common.model.reasons import Reason
 from colo_jobs.job import Job
 from colo_jobs.records import JOB_KIND, PAGE_KIND, PAGE_REPLICAS, SPEC_KIND, encode, page_id
-from colo_jobs.turn import Move, Stop, Turn
+from colo_jobs.transaction import Move, Stop, Turn
 
 __all__ = ["deletion", "effects_of"]
 

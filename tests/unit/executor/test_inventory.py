@@ -9,9 +9,9 @@ from colo_common.model.placement import DeviceShare, Placement, ZoneHugePages
 from colo_common.model.reasons import Reason
 from colo_common.model.topology import Device, NodeTopology
 from colo_executor.attempt import refusal_of
+from colo_executor.inventory import ShareRefused, Stock, check_shares, stock_of
 from colo_executor.local import LaunchFailed, RememberEnd, ReplicaLaunched
 from colo_executor.simulated import SimulatedRuntime
-from colo_executor.stock import ShareRefused, Stock, check_shares, stock_of
 from colo_sim.demand import Demand
 from colo_sim.machine import SimMachine
 from colo_sim.machine_spec import MachineSpec

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from colo_common.model.lifecycle import JOB
-from colo_sim.agenda import at_once
+from colo_sim.event_queue import at_once
 
 if TYPE_CHECKING:
     from colo_sim.world import World

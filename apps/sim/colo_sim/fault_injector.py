@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Unavailable
-from colo_sim.agenda import Fiber, Work
+from colo_sim.event_queue import Fiber, Work
 from colo_sim.faults import CALM, FaultKind, FaultPlan
 from colo_sim.world_node import Node
 from colo_sim.world_process import Process

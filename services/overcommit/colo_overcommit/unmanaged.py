@@ -10,7 +10,7 @@ from typing import Final
 from colo_common.events.node import ForeignUse, NodeUsageSampled, WorkloadUsage
 from colo_common.model.qos import PriorityBand
 from colo_overcommit.allocatable import ZoneInputs
-from colo_overcommit.held import Held
+from colo_overcommit.held_by_batch import Held
 from colo_overcommit.load import STEP_MS, p95_of
 
 __all__ = ["WINDOW_MS", "ForeignHistory"]

@@ -8,11 +8,11 @@ from itertools import pairwise
 from typing import Any
 
 from colo_common.events.effects import Effect
+from colo_common.runtime.core_runner import Turns
 from colo_common.runtime.inbox import Inbox
 from colo_common.runtime.intake import Intake
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.stamp import Stamp
-from colo_common.runtime.turns import Turns
 from tests.support.vloop import VirtualClock, run_virtual
 
 TURN_S = 0.01

@@ -9,10 +9,10 @@ from colo_common.events.node import AllocatableChanged, NodeUsageSampled
 from colo_common.model.freshness import Freshness
 from colo_common.model.topology import NodeTopology
 from colo_overcommit.allocatable import Limit, ZoneInputs
-from colo_overcommit.foreign import ForeignHistory
-from colo_overcommit.held import Held
+from colo_overcommit.held_by_batch import Held
 from colo_overcommit.load import LoadHistory
 from colo_overcommit.reserved import Reserved
+from colo_overcommit.unmanaged import ForeignHistory
 
 __all__ = ["KnownNode"]
 
