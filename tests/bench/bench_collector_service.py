@@ -23,7 +23,7 @@ from colo_common.events.wire import decode
 from colo_common.model.placement import replica_token
 from colo_common.ports import Delivery
 from colo_common.runtime import logs
-from colo_common.runtime.core import Hearing, source_of
+from colo_common.runtime.core import Subscription, source_of
 from tests.support.machine_tree import V1_CONTROLLERS, FakeWorkload, MachineSpec, MachineTree
 from tests.support.servers import nats_server
 
@@ -106,7 +106,7 @@ async def measure(root: str, url: str, seconds: int, http: bool) -> bool:
     bus = NatsBus(url, name="bench")
     bus.start()
     await bus.connected(10)
-    source = source_of("bench", Hearing(type=NodeUsageSampled, parameters={"node": NODE}))
+    source = source_of("bench", Subscription(type=NodeUsageSampled, parameters={"node": NODE}))
     listening = asyncio.create_task(bus.listen(source, heard.hear))
     arguments = ["--node", NODE, "--root", root, "--subtree", SUBTREE, "--nats-url", url, "--period-ms", "1000"]
     began_s = time.monotonic()

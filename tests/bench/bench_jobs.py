@@ -26,7 +26,7 @@ from typing import Final
 from msgspec import Struct
 
 from colo_common.adapters.clock import ManualClock
-from colo_common.events.effects import Asked, Effect, Wake, Write
+from colo_common.events.effects import Effect, RequestReceived, Wake, Write
 from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
 from colo_common.events.placement import PlacementsDecided
 from colo_common.events.requests import SubmitJob
@@ -35,7 +35,7 @@ from colo_common.model.placement import Placement, ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause
 from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
-from colo_common.runtime.batch import Decision, decision_from_effects, parts_of, units_of
+from colo_common.runtime.batch import DecisionEffects, decision_from_effects, parts_of, units_of
 from colo_common.runtime.stamp import Stamp
 from colo_jobs.core import JobsCore
 from colo_jobs.policy import JobsPolicy
@@ -89,12 +89,12 @@ class Run:
         for decision, units in done:
             self._count(decision, units)
 
-    def _encoded(self, effects: Sequence[Effect]) -> tuple[Decision, list[tuple[Write, ...]]]:
+    def _encoded(self, effects: Sequence[Effect]) -> tuple[DecisionEffects, list[tuple[Write, ...]]]:
         decision = decision_from_effects(effects, self.stamp)
         self._outbox += 1
         return decision, units_of(decision, "outbox-jobs", f"{self._outbox:020d}-{BOOT}")
 
-    def _count(self, decision: Decision, units: Sequence[Sequence[Write]]) -> None:
+    def _count(self, decision: DecisionEffects, units: Sequence[Sequence[Write]]) -> None:
         for unit in units:
             for write in unit:
                 self.spent.bytes[write.kind] += len(write.value or b"")
@@ -109,7 +109,7 @@ def life_of(number: int, replicas: int, at_ms: int, seed: random.Random) -> Iter
     request = ResourceRequest(cpu_mcpu=500, memory_bytes=GIB // 2)
     run = RunSpec(work_mcpu_ms=1_000)
     spec = JobSpec(name=job, tasks=(TaskSpec(name="main", replicas=replicas, request=request, run=run),))
-    yield [Asked(request=f"r{number}", body=SubmitJob(job=job, spec=spec))]
+    yield [RequestReceived(request=f"r{number}", body=SubmitJob(job=job, spec=spec))]
     names = [f"{job}/main/{index}" for index in range(replicas)]
     nodes = [f"node-{seed.randrange(NODES):05}" for _ in names]
     head = {"at_ms": at_ms, "producer": "executor", "boot_id": BOOT, "seq": 1}
@@ -198,7 +198,7 @@ def small_turns_of(replicas: int, total: int, open_replicas: int) -> Iterator[li
     stories = Stories(replicas, total, open_replicas)
     while stories.go_on():
         size = stories.seed.randint(*REPORTS)
-        if stories.count(_REPORT) < size and (alone := stories.take(1, (Asked, PlacementsDecided))):
+        if stories.count(_REPORT) < size and (alone := stories.take(1, (RequestReceived, PlacementsDecided))):
             yield alone
         elif reports := stories.take(size, _REPORT):
             yield reports
@@ -212,7 +212,7 @@ def look_up_us(core: JobsCore, at_ms: int) -> float:
     parts = [tuple(attempts[at : at + 500]) for at in range(0, len(attempts), 500)]
     begun_s = time.process_time()
     for part in parts:
-        core.handle(Asked(request="r", body=StartedReplicas(attempts=part)), at_ms)
+        core.handle(RequestReceived(request="r", body=StartedReplicas(attempts=part)), at_ms)
     return (time.process_time() - begun_s) * 1e6 / len(attempts)
 
 

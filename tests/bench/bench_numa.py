@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Final
 
 from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
-from colo_scheduler.numa.fit import FitRule, Surroundings, ZoneAssignment, fit_zones
+from colo_scheduler.numa.fit import FitContext, NumaManager, ZoneAssignment, fit_zones
 from colo_scheduler.numa.merge import Hint
-from colo_scheduler.numa.policies import NumaPolicy
+from colo_scheduler.numa.policies import TopologyPolicy
 
 SECONDS_EACH: Final = 0.5
 MACHINES: Final = 200
@@ -46,22 +46,22 @@ def rate(decide: Callable[[list[ZoneAmounts]], object], fleet: list[list[ZoneAmo
 
 def main() -> None:
     small = {CPU: 4_000, MEMORY: 8 * GIB}
-    device = Surroundings(providers=({GPU: tuple(Hint(1 << zone, True, 500) for zone in (1,))},))
+    device = FitContext(providers=({GPU: tuple(Hint(1 << zone, True, 500) for zone in (1,))},))
     for zones in (2, 8):
         fleet = machines(MACHINES, zones)
         wide = {CPU: 10_000 * zones, MEMORY: 32 * zones * GIB}
         cases: list[tuple[str, Callable[[list[ZoneAmounts]], object]]] = [
-            ("best-effort, fits one zone", lambda at: fit_zones(NumaPolicy.BEST_EFFORT, at, small)),
-            ("best-effort, many zones", lambda at, wide=wide: fit_zones(NumaPolicy.BEST_EFFORT, at, wide)),  # type: ignore[misc]
-            ("single-numa-node, with a GPU", lambda at: fit_zones(NumaPolicy.SINGLE, at, {**small, GPU: 1})),
-            ("restricted, a device's hints", lambda at: fit_zones(NumaPolicy.RESTRICTED, at, small, device)),
+            ("best-effort, fits one zone", lambda at: fit_zones(TopologyPolicy.BEST_EFFORT, at, small)),
+            ("best-effort, many zones", lambda at, wide=wide: fit_zones(TopologyPolicy.BEST_EFFORT, at, wide)),  # type: ignore[misc]
+            ("single-numa-node, with a GPU", lambda at: fit_zones(TopologyPolicy.SINGLE, at, {**small, GPU: 1})),
+            ("restricted, a device's hints", lambda at: fit_zones(TopologyPolicy.RESTRICTED, at, small, device)),
             (
                 "restricted, as Koordinator",
-                lambda at: fit_zones(NumaPolicy.RESTRICTED, at, small, rule=FitRule.KOORDINATOR),
+                lambda at: fit_zones(TopologyPolicy.RESTRICTED, at, small, rule=NumaManager.KOORDINATOR),
             ),
             (
                 "restricted, as the kubelet",
-                lambda at: fit_zones(NumaPolicy.RESTRICTED, at, small, rule=FitRule.KUBELET),
+                lambda at: fit_zones(TopologyPolicy.RESTRICTED, at, small, rule=NumaManager.KUBELET),
             ),
         ]
         for name, decide in cases:

@@ -19,7 +19,7 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_overcommit.allocatable import allocatable_of_zone, zone_inputs
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.fleet import allocatable_of_fleet
-from colo_overcommit.policy import Policy
+from colo_overcommit.policy import OvercommitPolicy
 from tests.support.builders import GIB, a_batch_workload, a_node, a_placement, a_sample, a_topology, decided
 
 PERIOD_MS: Final = 1_000
@@ -50,7 +50,7 @@ def samples(nodes: Sequence[str], seq: int, used_mcpu: int) -> list[NodeUsageSam
 
 def a_fleet(nodes: Sequence[str]) -> OvercommitCore:
     """A core that knows the nodes and what six replicas hold on each, and finds their facts fresh."""
-    core = OvercommitCore(Policy())
+    core = OvercommitCore(OvercommitPolicy())
     for node in nodes:
         core.handle(a_node(node, TOPOLOGY), 0)
         core.handle(decided(*(a_placement(f"{node}/main/{index}", node=node, zone=index % 2) for index in range(6))), 0)

@@ -31,7 +31,7 @@ from colo_common.adapters.bus_memory import MemoryBus
 from colo_common.adapters.clock import ManualClock
 from colo_common.events.effects import Effect, Publish, Wake
 from colo_common.events.enforcement import ReplicaEnded
-from colo_common.events.job import ReplicasWanted
+from colo_common.events.job import PlacementsRequested
 from colo_common.events.placement import ApplyPlacements, PlacementsDecided, PlacementsReleased
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import EndCause
@@ -53,12 +53,12 @@ from colo_scheduler.ledger.port import (
 from colo_scheduler.ledger.redis import RedisLedger
 from colo_scheduler.ledger.shards import ShardsHeld
 from colo_scheduler.main import collect_rarely
-from colo_scheduler.policy import Policy
+from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.shell import SchedulerShell
 from colo_scheduler.tracing import StageTimes
 from tests.bench.openb import MACHINE, ZONE_CPUS, ZONE_GIB
 from tests.support.builders import GIB, a_node
-from tests.support.scheduler_story import WORK, a_want, an_allocatable
+from tests.support.scheduler_story import WORK, a_placement_request, an_allocatable
 from tests.support.servers import redis_server
 
 BOOT: Final = "0123456789ab"
@@ -82,7 +82,7 @@ class Run:
     def __init__(self, nodes: int, ledger: Ledger) -> None:
         self.clock = ManualClock(BEGUN_MS)
         stages = StageTimes(self.clock.wall_us, no_span)
-        self.core = SchedulerCore(Policy(), stages, shards=SHARDS, reserves=False)
+        self.core = SchedulerCore(SchedulerPolicy(), stages, shards=SHARDS, reserves=False)
         self.ledger = ledger
         self.shell = SchedulerShell(
             self.core,
@@ -169,12 +169,12 @@ class Run:
         return [each for each in decision.own if isinstance(each, CommitLedger | ReleaseHolds | ConfirmHolds)]
 
 
-def wanted_of(number: int, replicas: int, at_ms: int) -> ReplicasWanted:
+def wanted_of(number: int, replicas: int, at_ms: int) -> PlacementsRequested:
     """One job of equal replicas."""
-    return ReplicasWanted(
+    return PlacementsRequested(
         at_ms=at_ms,
-        wants=tuple(
-            a_want(
+        placement_requests=tuple(
+            a_placement_request(
                 f"full-{number}/main/{index}",
                 mcpu=500,
                 memory_bytes=GIB // 2,
@@ -196,7 +196,7 @@ async def life(run: Run, first: int, jobs: int, replicas: int, most_open: int) -
     """So many jobs from want to release, mixed; the seconds of all that is counted."""
     seed = random.Random(first)
     before = sum(run.seconds[part] for part in PARTS)
-    deciding: list[ReplicasWanted] = [wanted_of(first + number, replicas, BEGUN_MS) for number in range(jobs)]
+    deciding: list[PlacementsRequested] = [wanted_of(first + number, replicas, BEGUN_MS) for number in range(jobs)]
     deciding.reverse()
     starting: deque[Placement] = deque()
     running: list[Placement] = []

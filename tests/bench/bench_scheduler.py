@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 
 from colo_common.events.effects import Effect, Publish, Wake
-from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn, ReplicaWant
+from colo_common.events.job import PlacementRequest, PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.placement import PlacementsDecided
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.pool import PoolName
@@ -38,11 +38,11 @@ from colo_scheduler.ledger.port import (
 )
 from colo_scheduler.main import collect_rarely
 from colo_scheduler.placement.explain import Report
-from colo_scheduler.policy import Policy
+from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.request_class import RequestClass
 from tests.bench.openb import MACHINE, MIB, ZONE_CPUS, ZONE_GIB, all_different, real_mix
 from tests.support.builders import GIB, a_node
-from tests.support.scheduler_story import a_want, an_allocatable
+from tests.support.scheduler_story import a_placement_request, an_allocatable
 
 BATCH = 1_000
 ROUNDS = 4
@@ -66,7 +66,7 @@ class Turns:
         elif stage == "done":
             self.seconds.append(time.process_time() - self._begun)
 
-    def decided(self, wants: Sequence[ReplicaWant]) -> None:
+    def decided(self, placement_requests: Sequence[PlacementRequest]) -> None:
         """Nothing."""
 
 
@@ -75,7 +75,7 @@ class Bench:
 
     def __init__(self, nodes: int) -> None:
         self.turns = Turns()
-        self.core = SchedulerCore(Policy(facts_max_age_ms=0, ledger_refresh_ms=0), self.turns)
+        self.core = SchedulerCore(SchedulerPolicy(facts_max_age_ms=0, ledger_refresh_ms=0), self.turns)
         self.nodes = nodes
         self.held: list[tuple[str, int]] = []
         self._on: dict[tuple[str, int], str] = {}
@@ -87,9 +87,12 @@ class Bench:
             self.core.handle(an_allocatable(f"node-{number:05}", (zone, zone)), 0)
         self.core.handle(Wake(), 0)
 
-    def place(self, wants: Sequence[ReplicaWant]) -> tuple[int, float]:
+    def place(self, placement_requests: Sequence[PlacementRequest]) -> tuple[int, float]:
         """Offer these wants; how many found a place, and the seconds in the core."""
-        messages = [ReplicasWanted(wants=tuple(wants[at : at + 100])) for at in range(0, len(wants), 100)]
+        messages = [
+            PlacementsRequested(placement_requests=tuple(placement_requests[at : at + 100]))
+            for at in range(0, len(placement_requests), 100)
+        ]
         begun = time.process_time()
         for message in messages:
             self.core.handle(message, 1)
@@ -116,10 +119,10 @@ class Bench:
         pool = self.core.cluster.view(0).pool(PoolName.BATCH)
         return 1 - int(pool.node_free_cpu.sum()) / int(pool.allocatable_cpu.sum())
 
-    def fill(self, wants: Iterator[ReplicaWant], share: float) -> None:
+    def fill(self, placement_requests: Iterator[PlacementRequest], share: float) -> None:
         """Place until `share` of the CPU is held."""
         while self.held_share() < share:
-            self.place(list(islice(wants, BATCH)))
+            self.place(list(islice(placement_requests, BATCH)))
             self.withdraw_waiting()
 
     def drain(self, share: float) -> None:
@@ -136,7 +139,10 @@ class Bench:
 
     def withdraw_waiting(self) -> None:
         """Nobody waits any more."""
-        waiting = [(want.replica, want.attempt) for want in self.core.queue._wants.values()]
+        waiting = [
+            (placement_request.replica, placement_request.attempt)
+            for placement_request in self.core.queue._placement_requests.values()
+        ]
         self._end(waiting)
 
     def _end(self, attempts: list[tuple[str, int]]) -> None:
@@ -153,7 +159,7 @@ class Bench:
             self.core.handle(HoldsReleased(released=tuple(gone)), 1)
         self.core.handle(Wake(), 1)
 
-    def rate(self, wants: Iterator[ReplicaWant], count: int, share: float) -> tuple[float, float]:
+    def rate(self, placement_requests: Iterator[PlacementRequest], count: int, share: float) -> tuple[float, float]:
         """Placements per second (best of several rounds), and the 99th percentile of one decision in ms."""
         rates = []
         self.turns.seconds.clear()
@@ -161,7 +167,7 @@ class Bench:
             placed, seconds = 0, 0.0
             for at in range(0, count // ROUNDS, BATCH):
                 self.drain(share)
-                batch = list(islice(wants, min(BATCH, count // ROUNDS - at)))
+                batch = list(islice(placement_requests, min(BATCH, count // ROUNDS - at)))
                 more, took = self.place(batch)
                 placed, seconds = placed + more, seconds + took
                 self.withdraw_waiting()
@@ -180,7 +186,7 @@ def _yes(effect: CommitLedger) -> Iterator[NodeAnswer]:
         )
 
 
-def growth(sizes: Sequence[int], placements: int) -> None:
+def capacity_generation(sizes: Sequence[int], placements: int) -> None:
     """The table, and the ratios that have a budget."""
     rates: dict[tuple[str, int, str], float] = {}
     print(f"{'nodes':>6} {'held':>6} {'requests':>14} {'placements/s':>13} {'p99 of a decision':>18}")
@@ -225,9 +231,9 @@ class Searching(Bench):
 
         setattr(self.core._proposals, "note", noted)  # noqa: B010 - the core has no setting that turns it off
 
-    def place(self, wants: Sequence[ReplicaWant]) -> tuple[int, float]:
+    def place(self, placement_requests: Sequence[PlacementRequest]) -> tuple[int, float]:
         """Offer these wants and let every search come to its end; the seconds of all of it."""
-        placed, seconds = super().place(wants)
+        placed, seconds = super().place(placement_requests)
         while len(self.core._proposals):
             begun = time.process_time()
             self.core.handle(Wake(), 1)
@@ -245,8 +251,8 @@ def proposals(nodes: int, placements: int) -> None:
     for number in range(ROUNDS):
         for says in (True, False):
             bench.says = says
-            wants = real_mix(number, f"p{number}{says}", PRIORITIES)
-            rate, _ = bench.rate(wants, placements, 0.9)
+            placement_requests = real_mix(number, f"p{number}{says}", PRIORITIES)
+            rate, _ = bench.rate(placement_requests, placements, 0.9)
             rates[says].append(rate)
     counts = bench.core.counts
     wakes = sorted(1_000 * seconds for seconds in bench.wakes)
@@ -262,8 +268,10 @@ def proposals(nodes: int, placements: int) -> None:
 def peer() -> None:
     """The scenario that a peer published: 100 nodes, 1,000 pods at once."""
     bench = Bench(100)
-    wants = [a_want(f"k{n}/t/0", mcpu=500, memory_bytes=512 * MIB, queued_at_ms=n) for n in range(1_000)]
-    placed, seconds = bench.place(wants)
+    placement_requests = [
+        a_placement_request(f"k{n}/t/0", mcpu=500, memory_bytes=512 * MIB, queued_at_ms=n) for n in range(1_000)
+    ]
+    placed, seconds = bench.place(placement_requests)
     print(
         f"100 nodes, 1,000 pods at once: {placed} placed at {placed / seconds:.0f} /s, the last after {1_000 * seconds:.0f} ms "
         f"(core alone; published of Koordinator, whole system: {PEER_RATE} /s, p99 {PEER_P99_S} s)"
@@ -281,7 +289,12 @@ def memory() -> None:
     begin = resident_mib()
     for at in range(0, REPLICAS_OF_MEMORY, BATCH):
         numbers = range(at, at + BATCH)
-        bench.place([a_want(f"m{n // 50}/t/{n}", mcpu=4_000, memory_bytes=12 * GIB, queued_at_ms=n) for n in numbers])
+        bench.place(
+            [
+                a_placement_request(f"m{n // 50}/t/{n}", mcpu=4_000, memory_bytes=12 * GIB, queued_at_ms=n)
+                for n in numbers
+            ]
+        )
         bench.held.clear()
         bench._on.clear()
     held = len(bench.core.commits.held)
@@ -307,7 +320,7 @@ def main() -> None:
     if args.proposals:
         proposals(args.nodes[0], args.placements)
         return
-    growth([1_000] if args.quick else args.nodes, args.placements)
+    capacity_generation([1_000] if args.quick else args.nodes, args.placements)
     proposals(1_000 if args.quick else 10_000, args.placements)
     peer()
     if not args.quick:

@@ -14,7 +14,7 @@ from colo_common.adapters.bus_memory import MemoryBus
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.adapters.clock import SystemClock
 from colo_common.adapters.store_redis import RedisStore
-from colo_common.events.effects import Asked, Effect, Publish, Record, Reply, Write
+from colo_common.events.effects import Effect, Publish, Record, Reply, RequestReceived, Write
 from colo_common.events.job import QueueChanged, ReplicasWithdrawn
 from colo_common.events.registry import Stream
 from colo_common.events.requests import CancelJob, JobAccepted
@@ -23,7 +23,7 @@ from colo_common.model.reasons import Reason
 from colo_common.ports import Bus, Delivery, Outgoing, Source
 from colo_common.runtime import logs
 from colo_common.runtime.ask import ask
-from colo_common.runtime.core import Hearing
+from colo_common.runtime.core import Subscription
 from colo_common.runtime.service import Service
 from tests.support.servers import nats_server, redis_server
 
@@ -51,7 +51,7 @@ class Echo:
             self.done.set()
         said = Publish(fact=QueueChanged(queue="q", waiting=self.count, running=0, capacity=1, at_ms=now_ms))
         match event:
-            case Asked(request=request, body=CancelJob(job=job)):
+            case RequestReceived(request=request, body=CancelJob(job=job)):
                 version = self._versions.get(job, 0)
                 self._versions[job] = version + 1
                 row = Write(kind="bench", id=job, value=b"x" * 300, expect=version)
@@ -123,7 +123,7 @@ async def loop(bus: Bus, name: str, label: str) -> None:
     core = Echo(EVENTS)
     for start in range(0, EVENTS, 1_000):
         await bus.publish(messages(1_000, f"{name}{start}"))
-    hears = [Hearing(type=ReplicasWithdrawn)]
+    hears = [Subscription(type=ReplicasWithdrawn)]
     service = Service(name=name, core=core, bus=bus, clock=SystemClock(), hears=hears, discoverable=False)
     start_s = time.perf_counter()
     async with running(service), asyncio.timeout(LIMIT_S):

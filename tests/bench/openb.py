@@ -10,10 +10,10 @@ import random
 from collections.abc import Iterator
 from typing import Final
 
-from colo_common.events.job import ReplicaWant
+from colo_common.events.job import PlacementRequest
 from colo_common.model.workload import ResourceRequest
 from tests.support.builders import GIB, a_topology
-from tests.support.scheduler_story import a_want
+from tests.support.scheduler_story import a_placement_request
 
 MIB: Final = 1 << 20
 
@@ -48,7 +48,7 @@ CLASSES: Final = (
 # fmt: on
 
 
-def real_mix(seed: int, prefix: str = "j", priorities: int = 1) -> Iterator[ReplicaWant]:
+def real_mix(seed: int, prefix: str = "j", priorities: int = 1) -> Iterator[PlacementRequest]:
     """Wants without end, drawn from the classes as often as they were seen; each job is of one of so many priorities."""
     rng = random.Random(seed)
     weights = [pods for pods, _, _ in CLASSES]
@@ -56,7 +56,7 @@ def real_mix(seed: int, prefix: str = "j", priorities: int = 1) -> Iterator[Repl
     while True:
         for _, mcpu, mib in rng.choices(CLASSES, weights, k=1_000):
             replica = f"{prefix}{number // 50}/t/{number}"
-            yield a_want(
+            yield a_placement_request(
                 replica,
                 mcpu=mcpu,
                 memory_bytes=max(mib, 1) * MIB,
@@ -83,10 +83,10 @@ def different_requests(seed: int) -> Iterator[ResourceRequest]:
         yield ResourceRequest(cpu_mcpu=rng.randrange(1_000, 20_000), memory_bytes=rng.randrange(GIB, 80 * GIB))
 
 
-def all_different(seed: int, prefix: str = "d") -> Iterator[ReplicaWant]:
+def all_different(seed: int, prefix: str = "d") -> Iterator[PlacementRequest]:
     """Wants without end, each asking for something else."""
     for number, request in enumerate(different_requests(seed)):
-        yield a_want(
+        yield a_placement_request(
             f"{prefix}{number // 50}/t/{number}",
             mcpu=request.cpu_mcpu,
             memory_bytes=request.memory_bytes,

@@ -26,7 +26,7 @@ from colo_common.model.freshness import Freshness
 from colo_common.model.placement import attempt_key
 from colo_common.model.reasons import EndCause
 from colo_common.ports import Delivery, Outgoing, PortError
-from colo_common.runtime.core import Hearing, source_of
+from colo_common.runtime.core import Subscription, source_of
 from colo_common.runtime.stamp import Stamp
 from tests.bench.openb import MACHINE
 from tests.support.builders import a_node, a_sample
@@ -206,13 +206,13 @@ class Fleet:
     async def run(self) -> None:
         """Until cancelled."""
         hears = (
-            (Hearing(type=ApplyPlacements), self._take_order),
-            (Hearing(type=PlacementsDecided, durable=False), self._take_decided),
-            (Hearing(type=AllocatableChanged, durable=False, replay=True), self._take_allocatable),
+            (Subscription(type=ApplyPlacements), self._take_order),
+            (Subscription(type=PlacementsDecided, durable=False), self._take_decided),
+            (Subscription(type=AllocatableChanged, durable=False, replay=True), self._take_allocatable),
         )
         async with asyncio.TaskGroup() as group:
-            for hearing, sink in hears:
-                group.create_task(self._bus.listen(source_of(NAME, hearing), sink))
+            for subscription, sink in hears:
+                group.create_task(self._bus.listen(source_of(NAME, subscription), sink))
             group.create_task(self._keep_sampling())
             group.create_task(self._keep_stepping(group))
 

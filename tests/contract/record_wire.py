@@ -26,9 +26,9 @@ FOLDER: Final = Path(__file__).parent / "wire" / "v1"
 def types() -> dict[str, type[Struct]]:
     """Every type on the wire by the name of its recordings; a reply is recorded as its whole answer."""
     found: dict[str, type[Struct]] = {event.body.__name__: event.body for event in EVENTS}
-    for question in REQUESTS:
-        found[question.body.__name__] = question.body
-        found[f"{question.body.__name__}.reply"] = question.reply
+    for request_spec in REQUESTS:
+        found[request_spec.body.__name__] = request_spec.body
+        found[f"{request_spec.body.__name__}.reply"] = request_spec.reply
     return found
 
 

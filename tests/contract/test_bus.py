@@ -263,15 +263,15 @@ async def test_an_unnamed_listener_begins_now(bus: Bus, own: str) -> None:
 
 
 async def test_one_consumer_delivers_several_subjects_in_the_order_of_the_stream(bus: Bus, own: str) -> None:
-    sent = [(letter, str(number)) for number, letter in enumerate("abcabacb")]
+    sent = [(dead_letter, str(number)) for number, dead_letter in enumerate("abcabacb")]
     source = Source(subject=event(own, "a"), also=(event(own, "b"),), stream=Stream.EVT.value, durable=f"many-{own}")
-    await bus.publish([kept(event(own, letter), text) for letter, text in sent[:4]])
+    await bus.publish([kept(event(own, dead_letter), text) for dead_letter, text in sent[:4]])
     heard = Heard()
     async with listening(bus, source, heard):
         await heard.count(3)
-        await bus.publish([kept(event(own, letter), text) for letter, text in sent[4:]])
+        await bus.publish([kept(event(own, dead_letter), text) for dead_letter, text in sent[4:]])
         await heard.count(6)
-    assert heard.texts == [text for letter, text in sent if letter != "c"]
+    assert heard.texts == [text for dead_letter, text in sent if dead_letter != "c"]
 
 
 async def test_one_pattern_may_span_all_subjects_of_a_stream(bus: Bus, own: str) -> None:

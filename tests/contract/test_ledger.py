@@ -13,7 +13,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
 from colo_common.ports import Refused
 from colo_scheduler.ledger.memory import MemoryLedger
-from colo_scheduler.ledger.port import CALL_MAX, RESERVATIONS_MAX, Ledger, NodeReserve, Reservation, encode_reservation
+from colo_scheduler.ledger.port import CALL_MAX, HOLDS_MAX, Hold, Ledger, NodeCommit, encode_reservation
 from colo_scheduler.ledger.redis import RedisLedger
 from colo_scheduler.ledger.shards import Fence
 from tests.support.builders import a_placement
@@ -45,14 +45,12 @@ async def ledger(request: pytest.FixtureRequest) -> AsyncIterator[Ledger]:
         yield found
 
 
-def reservation(
-    replica: str, *, attempt: int = 1, node: str = "n1", generation: int = 1, mcpu: int = 1000
-) -> Reservation:
-    return Reservation(placement=a_placement(replica, node=node, attempt=attempt, mcpu=mcpu), generation=generation)
+def reservation(replica: str, *, attempt: int = 1, node: str = "n1", generation: int = 1, mcpu: int = 1000) -> Hold:
+    return Hold(placement=a_placement(replica, node=node, attempt=attempt, mcpu=mcpu), generation=generation)
 
 
-def reserve(node: str, expect: int, *reservations: Reservation) -> NodeReserve:
-    return NodeReserve(node=node, expect=expect, reservations=reservations)
+def reserve(node: str, expect: int, *reservations: Hold) -> NodeCommit:
+    return NodeCommit(node=node, expect=expect, reservations=reservations)
 
 
 async def test_a_node_without_a_row_has_revision_0_and_holds_nothing(ledger: Ledger) -> None:
@@ -241,7 +239,7 @@ async def test_rows_come_in_the_order_asked(ledger: Ledger) -> None:
 
 
 async def test_a_call_above_the_limit_is_refused_and_writes_nothing(ledger: Ledger) -> None:
-    many = [reservation(f"j/t/{i}") for i in range(RESERVATIONS_MAX + 1)]
+    many = [reservation(f"j/t/{i}") for i in range(HOLDS_MAX + 1)]
     with pytest.raises(InvalidInput, match="at most 50 reservations"):
         await ledger.commit([reserve("n1", 0, *many)])
     assert (await ledger.rows(["n1"]))[0].reservations == ()

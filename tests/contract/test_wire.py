@@ -58,12 +58,12 @@ def test_recorded_bytes_still_decode_and_keep_everything_they_said(path: Path) -
     kind = types()[name]
     data, then = path.read_bytes(), shown(path)
     if name.endswith(".reply"):
-        question = next(row for row in REQUESTS if f"{row.body.__name__}.reply" == name)
-        holds(json.loads(encode_reply(decode_reply(question.body, data))), then)
+        request_spec = next(row for row in REQUESTS if f"{row.body.__name__}.reply" == name)
+        holds(json.loads(encode_reply(decode_reply(request_spec.body, data))), then)
         return
-    question_row = next((row for row in REQUESTS if row.body is kind), None)
-    if question_row is not None:
-        holds(json.loads(encode_request(decode_request(question_row.subject.of(), data))), then)
+    request_row = next((row for row in REQUESTS if row.body is kind), None)
+    if request_row is not None:
+        holds(json.loads(encode_request(decode_request(request_row.subject.of(), data))), then)
         return
     assert issubclass(kind, Fact)
     row = event_of(kind)

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from colo_common.events.effects import Effect, Publish, Wake
-from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn, ReplicaWant
+from colo_common.events.job import PlacementRequest, PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.placement import PlacementsDecided
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import Reason
 from colo_scheduler.core import AskPending, Event, SchedulerCore
-from colo_scheduler.policy import Policy, check_policy
+from colo_scheduler.policy import SchedulerPolicy, check_policy
 from colo_scheduler.scorers.weights import ScorerWeights
 from tests.evidence.fleets import Fleet
 from tests.evidence.mix import Ask
 from tests.support.builders import a_node
-from tests.support.scheduler_story import Bench, a_want, an_allocatable
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable
 
 __all__ = ["COLO_WEIGHTS", "ByColo", "Placer", "Share", "Spot"]
 
@@ -75,7 +75,7 @@ class _Clock:
         elif stage == "done":
             self.seconds += time.process_time() - self._begun
 
-    def decided(self, wants: Sequence[ReplicaWant]) -> None:
+    def decided(self, placement_requests: Sequence[PlacementRequest]) -> None:
         """Nothing."""
 
 
@@ -86,7 +86,7 @@ class ByColo:
     """
 
     def __init__(self, fleet: Fleet, weights: ScorerWeights) -> None:
-        policy = Policy(facts_max_age_ms=0, ledger_refresh_ms=0, weights=weights)
+        policy = SchedulerPolicy(facts_max_age_ms=0, ledger_refresh_ms=0, weights=weights)
         check_policy(policy)
         self._clock = _Clock()
         self._bench = Bench(policy, is_loaded=False)
@@ -107,8 +107,10 @@ class ByColo:
 
     def place(self, number: int, ask: Ask) -> Spot | None:
         """See Placer."""
-        want = a_want(f"r{number}/t/0", mcpu=ask.cpu_mcpu, memory_bytes=ask.memory_bytes, queued_at_ms=number)
-        placements = [*self._tell(ReplicasWanted(wants=(want,))), *self._tell(Wake())]
+        placement_request = a_placement_request(
+            f"r{number}/t/0", mcpu=ask.cpu_mcpu, memory_bytes=ask.memory_bytes, queued_at_ms=number
+        )
+        placements = [*self._tell(PlacementsRequested(placement_requests=(placement_request,))), *self._tell(Wake())]
         if not placements:
             self._withdraw(number)
             return None

@@ -14,7 +14,7 @@ from typing import Final
 
 from colo_collector.discover import Workload
 from colo_collector.files import FileReader
-from colo_collector.machine import Look, Machine
+from colo_collector.machine import Machine, Observation
 from colo_common.adapters.clock import SystemClock
 from colo_common.events.node import Capability
 from colo_common.model.qos import PriorityBand, QosClass
@@ -73,7 +73,7 @@ def collector(*workloads: Workload, subtree: str = "colo") -> Iterator[Machine]:
 def inspected() -> tuple[NodeTopology, dict[str, Capability]]:
     """Topology and capabilities as the collector reads them here."""
     with collector() as machine:
-        look: Look = machine.look()
+        look: Observation = machine.look()
     assert look.inspected is not None, look
     return look.inspected.topology, {one.name: one for one in look.inspected.capabilities}
 

@@ -130,11 +130,11 @@ def test_quotas_of_parent_and_child_change_in_steps_that_the_kernel_accepts(tree
     tree.make("batch/a")
     have = {"batch": -1, "batch/a": -1}
     for parent, child in ((400_000, 200_000), (50_000, 50_000), (1_600_000, 800_000), (-1, 100_000), (-1, -1)):
-        want = {"batch": parent, "batch/a": child}
-        for write in quota_writes(have, want):
+        placement_request = {"batch": parent, "batch/a": child}
+        for write in quota_writes(have, placement_request):
             tree.write(write)
-        assert {path: tree.quota_us(path) for path in want} == want
-        have = want
+        assert {path: tree.quota_us(path) for path in placement_request} == placement_request
+        have = placement_request
 
 
 async def test_everything_is_put_back_byte_by_byte_even_in_a_group_that_was_there_before(policy: ProcessPolicy) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from colo_collector.readings import Measured
+from colo_collector.readings import SampleRead
 from colo_common.model.workload import RunSpec
 from colo_executor.cgroup import CgroupTree
 from colo_executor.knobs import Knob
@@ -77,7 +77,7 @@ def test_the_collector_measures_a_service_by_the_path_that_systemd_gave_it() -> 
         used_us = cpu_used_us(group)
         eventually_blocking(lambda: cpu_used_us(group) - used_us > 2_000_000, "two seconds of work", limit_s=50)
         look = machine.look()
-    assert isinstance(look.event, Measured), look
+    assert isinstance(look.event, SampleRead), look
     (workload,) = look.event.workloads
     # The service's one loop wants one CPU; how much of it there is depends on the machine that emulates this one.
     assert 300 < workload.cpu_used_mcpu < 1_100

@@ -13,7 +13,7 @@ from typing import IO
 import pytest
 
 from colo_collector.machine import Machine
-from colo_collector.readings import Measured
+from colo_collector.readings import SampleRead
 from colo_executor.cgroup import CgroupTree
 from colo_executor.knobs import Knob
 from colo_executor.order import KnobWrite
@@ -29,7 +29,7 @@ SPAN_US = 4_000_000
 Ticks = dict[int, int]
 
 
-def sample_over(machine: Machine, tree: CgroupTree, group: str, loops: int) -> tuple[Measured, Ticks, Ticks]:
+def sample_over(machine: Machine, tree: CgroupTree, group: str, loops: int) -> tuple[SampleRead, Ticks, Ticks]:
     """What the collector measures while the loops use SPAN_US each, and the ticks of each CPU that it must have seen, and may.
 
     It reads its files somewhere between the two readings of the kernel's ticks beside it, here and there.
@@ -44,7 +44,7 @@ def sample_over(machine: Machine, tree: CgroupTree, group: str, loops: int) -> t
     before_last = busy_ticks()
     look = machine.look()
     after_last = busy_ticks()
-    assert isinstance(look.event, Measured), look
+    assert isinstance(look.event, SampleRead), look
     least = {cpu: before_last[cpu] - ticks for cpu, ticks in after_first.items()}
     return look.event, least, {cpu: after_last[cpu] - ticks for cpu, ticks in before_first.items()}
 
@@ -127,7 +127,7 @@ def test_memory_of_a_group_is_what_its_process_holds(probe: CgroupTree) -> None:
             eventually_blocking(lambda: time.monotonic_ns() - before_ns > 200_000_000, "a span between two samples")
             look = machine.look()
         tell(holder.stdin, "end")
-    assert isinstance(look.event, Measured), look
+    assert isinstance(look.event, SampleRead), look
     (workload,) = look.event.workloads
     # The kernel charges a group in advance: up to 64 pages on each CPU that its processes have been on.
     in_advance_bytes = 64 * os.sysconf("SC_PAGESIZE") * (os.cpu_count() or 1)

@@ -20,7 +20,7 @@ from colo_scheduler.requests.request_class import RequestClass, class_of
 from colo_scheduler.scorers.allocation import balanced_allocation, binpack, least_allocated, most_allocated
 from colo_scheduler.scorers.weights import ScorerWeights
 from tests.support.builders import GIB, a_node
-from tests.support.scheduler_story import COMMAND, EITHER, WORK, a_want, an_allocatable, topology_of
+from tests.support.scheduler_story import COMMAND, EITHER, WORK, a_placement_request, an_allocatable, topology_of
 from tests.support.scheduler_twin import TwinZone, fewest
 
 MIB = 1 << 20
@@ -76,7 +76,7 @@ crowds = st.lists(
     max_size=4,
 ).flatmap(lambda few: st.lists(st.sampled_from(few), min_size=1, max_size=40))
 small = st.builds(
-    lambda cpu, memory: class_of(a_want(mcpu=cpu, memory_bytes=memory)),
+    lambda cpu, memory: class_of(a_placement_request(mcpu=cpu, memory_bytes=memory)),
     st.sampled_from([100, 500, 1000, 2000, 9000]),
     st.sampled_from([MIB, MIB, GIB, 2 * GIB, 9 * GIB]),
 )
@@ -95,7 +95,9 @@ weights = st.one_of(
 )
 wanted = st.builds(
     lambda cpu, memory, run, avoid: class_of(
-        a_want(mcpu=cpu, memory_bytes=memory, run=run, avoid=tuple((f"n{n:02}", NOW_MS + 1) for n in sorted(avoid)))
+        a_placement_request(
+            mcpu=cpu, memory_bytes=memory, run=run, avoid=tuple((f"n{n:02}", NOW_MS + 1) for n in sorted(avoid))
+        )
     ),
     st.one_of(st.sampled_from([1, 500, 1000, 4000, 12_000]), st.integers(1, 20_000)),
     st.one_of(st.sampled_from([1, MIB, GIB, 6 * GIB]), st.integers(1, 20 * GIB)),
@@ -279,15 +281,15 @@ def test_what_is_told_of_each_replica_is_what_scoring_all_nodes_at_its_own_momen
     for number in range(len(fleet)):
         # What the machines become later is not what was decided on.
         cluster.on_topology(a_node(f"n{number:02}", topology_of(2), at_ms=NOW_MS + 1))
-    moments = list(decision.matrix.moments()) if decision.matrix is not None else []
-    assert len(moments) == len(decision.choices)
-    for choice, moment in zip(decision.choices, moments, strict=True):
+    snapshots = list(decision.matrix.snapshots()) if decision.matrix is not None else []
+    assert len(snapshots) == len(decision.choices)
+    for choice, moment in zip(decision.choices, snapshots, strict=True):
         fitting = sorted(dumb.fitting(request), key=lambda row: dumb.key(row, request, by), reverse=True)
         assert moment.fitting == len(fitting)
         assert {each.reason: each.nodes for each in moment.counts} == dumb.counts(request)
         assert [each.node for each in moment.scores] == [f"n{row:02}" for row in fitting[: len(moment.scores)]]
         assert min(1, rows) <= len(moment.scores) <= rows
-        assert moment is not moments[0] or len(moment.scores) == min(rows, len(fitting))
+        assert moment is not snapshots[0] or len(moment.scores) == min(rows, len(fitting))
         for each, row in zip(moment.scores, fitting, strict=False):
             own = dumb.scores(row, request)
             assert each.total == dumb.key(row, request, by)[0] // scoring.total
@@ -302,7 +304,7 @@ def test_a_node_that_holds_millions_of_times_what_it_may_is_bounded_without_a_wa
         Machine(0, [promise, *rest], held, Freshness.FRESH, False, False, True)
         for promise, held in (((1000, GIB), []), ((0, 12), [(0, 0, 754_832_990)]))
     ]
-    request = class_of(a_want(mcpu=1, memory_bytes=1))
+    request = class_of(a_placement_request(mcpu=1, memory_bytes=1))
     candidates = Candidates(cluster_of(machines).view(NOW_MS), request, scoring_of(ScorerWeights()))
     candidates.check()
     assert [each.row for each in candidates.top(5)] == [0]

@@ -14,16 +14,16 @@ from colo_common.model.placement import ZoneShare
 from colo_scheduler.cluster.cluster import Cluster, View
 from colo_scheduler.cluster.pool import ChangeLog
 from colo_scheduler.placement.candidates import Candidates, ranked
-from colo_scheduler.placement.class_cache import Standing
+from colo_scheduler.placement.class_cache import ClassCache
 from colo_scheduler.placement.stack import scoring_of
 from colo_scheduler.requests.request_class import class_of
 from colo_scheduler.scorers.weights import ScorerWeights
 from tests.props.test_candidates_props import MACHINES, NOW_MS, Machine, cluster_of, fleets
 from tests.support.builders import GIB, a_node
-from tests.support.scheduler_story import a_want, an_allocatable
+from tests.support.scheduler_story import a_placement_request, an_allocatable
 
 REQUESTS = tuple(
-    class_of(a_want(mcpu=mcpu, memory_bytes=memory))
+    class_of(a_placement_request(mcpu=mcpu, memory_bytes=memory))
     for mcpu, memory in ((500, GIB // 2), (3_000, GIB), (9_000, 9 * GIB))
 )
 BOTH = (ScorerWeights(), ScorerWeights(fewest_zones=1, most_free=7, binpack=3))
@@ -98,7 +98,7 @@ def found(view: View, *, is_new: bool = False) -> list[object]:
     for request in REQUESTS:
         scoring = scoring_of(BOTH[request.cpu_mcpu == REQUESTS[1].cpu_mcpu])
         Candidates(view, request, scoring).check()
-        candidates = Candidates(replace(view, standings=OrderedDict()) if is_new else view, request, scoring)
+        candidates = Candidates(replace(view, class_caches=OrderedDict()) if is_new else view, request, scoring)
         top = [(each.row, each.key) for each in candidates.top(3)]
         bounds = candidates.above()
         scored.append((candidates.counts, top, bounds, list(ranked(candidates))))
@@ -119,7 +119,7 @@ def test_a_class_that_comes_again_finds_what_a_pass_over_all_nodes_finds(
     view = cluster.view(NOW_MS)
     found(view)
     # With nothing changed since, all of them are kept.
-    assert all(isinstance(view.standings[request], Standing) for request in REQUESTS)
+    assert all(isinstance(view.class_caches[request], ClassCache) for request in REQUESTS)
     cluster.check()
 
 

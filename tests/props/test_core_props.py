@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from colo_collector.core import CollectorCore
-from colo_collector.policy import Policy as CollectorPolicy
-from colo_collector.readings import Inspected, Measured, Unreadable
-from colo_common.events.effects import Asked, Wake
+from colo_collector.policy import CollectorPolicy
+from colo_collector.readings import SampleRead, TopologyRead, Unreadable
+from colo_common.events.effects import RequestReceived, Wake
 from colo_common.events.fact import Fact
 from colo_common.events.registry import REQUESTS
 from colo_common.events.requests import SubmitJob
@@ -22,10 +22,10 @@ from colo_common.events.wire import decode
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
 from colo_common.runtime.batch import decision_from_effects
-from colo_common.runtime.core import Core, Hearing
+from colo_common.runtime.core import Core, Subscription
 from colo_common.runtime.stamp import Stamp
 from colo_evictor.core import EvictorCore
-from colo_evictor.policy import Policy as EvictorPolicy
+from colo_evictor.policy import EvictorPolicy
 from colo_evictor.shell import HEARS as EVICTOR_HEARS
 from colo_executor.core import ExecutorPolicy
 from colo_executor.local import LaunchFailed, LaunchReplica, ReplicaExited, ReplicaLaunched, SignalReplica
@@ -37,7 +37,7 @@ from colo_jobs.effects import JobReloaded, ReloadJob
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.shell import HEARS as JOBS_HEARS
 from colo_overcommit.core import OvercommitCore
-from colo_overcommit.policy import Policy as OvercommitPolicy
+from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.shell import HEARS as OVERCOMMIT_HEARS
 from colo_scheduler.core import AskPending
 from colo_scheduler.ledger.port import LedgerLoaded
@@ -139,8 +139,8 @@ class Shell:
         return kept.getvalue()
 
 
-def facts_of(hears: Sequence[Hearing]) -> list[type[Fact]]:
-    return [hearing.type for hearing in hears]
+def facts_of(hears: Sequence[Subscription]) -> list[type[Fact]]:
+    return [subscription.type for subscription in hears]
 
 
 def play(shell: Shell, kinds: Sequence[type[Struct]], script: list[tuple[int, int, int]]) -> None:
@@ -155,7 +155,7 @@ def play(shell: Shell, kinds: Sequence[type[Struct]], script: list[tuple[int, in
 
 
 def asked_of(owner: str) -> list[type[Struct]]:
-    return [question.body for question in REQUESTS if question.owner == owner]
+    return [request_spec.body for request_spec in REQUESTS if request_spec.owner == owner]
 
 
 def play_asked(shell: Shell, owner: str, script: list[tuple[int, int, int]]) -> None:
@@ -164,7 +164,7 @@ def play_asked(shell: Shell, owner: str, script: list[tuple[int, int, int]]) -> 
     for number, seed, _ in script:
         body = hostile_struct(bodies[number % len(bodies)], seed)
         if body is not None:
-            shell.tell(Asked(request="r", body=body, traceparent="00-\r\nX: y"), seed)
+            shell.tell(RequestReceived(request="r", body=body, traceparent="00-\r\nX: y"), seed)
 
 
 @given(steps)
@@ -188,7 +188,7 @@ def test_jobs_takes_or_refuses(script: list[tuple[int, int, int]]) -> None:
     shell = Shell(JobsCore(JobsPolicy()), perform)
     for job in ("a", "b"):
         spec = a_spec(a_task("main", 2, max_retry=1))
-        shell.tell(Asked(request="r", body=SubmitJob(job=job, spec=spec)))
+        shell.tell(RequestReceived(request="r", body=SubmitJob(job=job, spec=spec)))
     play(shell, facts_of(JOBS_HEARS), script)
     play_asked(shell, "jobs", script)
 
@@ -233,7 +233,7 @@ def test_the_executor_takes_or_refuses(script: list[tuple[int, int, int]]) -> No
 @given(steps)
 def test_the_collector_takes_or_refuses(script: list[tuple[int, int, int]]) -> None:
     shell = Shell(CollectorCore("n1", CollectorPolicy()))
-    play(shell, [Inspected, Measured, Measured, Unreadable], script)
+    play(shell, [TopologyRead, SampleRead, SampleRead, Unreadable], script)
 
 
 @given(steps)

@@ -43,7 +43,7 @@ class Shape(NamedTuple):
         return CpuTopology.from_rows(CpuRow(*row) for row in self.rows())
 
 
-shapes = st.builds(
+static_filters = st.builds(
     Shape,
     sockets=st.integers(1, 3),
     zones_per_socket=st.integers(1, 3),
@@ -83,7 +83,7 @@ def subsets(shape: Shape) -> st.SearchStrategy[int]:
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[Shape, list[HeldCpus], int]:
     """A machine, holders of any of its CPUs, and reserved ones."""
-    shape = draw(shapes)
+    shape = draw(static_filters)
     holder = st.builds(HeldCpus, cpus=subsets(shape).map(CpuSet), exclusive=st.sampled_from(ExclusivePolicy))
     sparse = st.tuples(subsets(shape), subsets(shape)).map(lambda pair: pair[0] & pair[1])
     return shape, draw(st.lists(holder, max_size=3)), draw(sparse)
@@ -108,7 +108,7 @@ def test_the_accumulator_chooses_as_its_literal_twin(
     assert shown(found) == twin
 
 
-@given(st.data(), shapes, wishes)
+@given(st.data(), static_filters, wishes)
 def test_the_accumulator_counts_holders_as_its_literal_twin(data: st.DataObject, shape: Shape, wish: Wish) -> None:
     wish = wish._replace(max_ref_count=3)
     counts = data.draw(st.lists(st.integers(0, 2), min_size=len(shape.rows()), max_size=len(shape.rows())))
@@ -121,7 +121,7 @@ def test_the_accumulator_counts_holders_as_its_literal_twin(data: st.DataObject,
     assert shown(found) == cpu_twin.koordinator(shape.rows(), cpus_of_mask(free), (), need, twin_held, twin_wish)
 
 
-@given(st.data(), shapes, st.booleans())
+@given(st.data(), static_filters, st.booleans())
 def test_packing_chooses_as_its_literal_twin(data: st.DataObject, shape: Shape, is_across_cores: bool) -> None:
     free = data.draw(subsets(shape))
     need = data.draw(st.integers(0, free.bit_count() + 1))

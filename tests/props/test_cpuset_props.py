@@ -52,8 +52,8 @@ def test_a_mask_reads_back_as_a_number(ids: frozenset[int]) -> None:
 def test_a_pattern_takes_the_first_ids_of_each_group(start: int, length: int, used: int, group: int) -> None:
     used = min(used, group)
     end = start + length
-    want = [cpu for cpu in range(start, end + 1) if (cpu - start) % group < used]
-    assert list(CpuSet.parse(f"{start}-{end}:{used}/{group}", nr_cpus=64)) == want
+    placement_request = [cpu for cpu in range(start, end + 1) if (cpu - start) % group < used]
+    assert list(CpuSet.parse(f"{start}-{end}:{used}/{group}", nr_cpus=64)) == placement_request
 
 
 @given(_LIST_TEXT, st.integers(1, 64))

@@ -16,7 +16,7 @@ from colo_overcommit.exclusive import exclusive_by_zone
 from colo_overcommit.explain import explain, recompute
 from colo_overcommit.fleet import allocatable_of_fleet
 from colo_overcommit.known_node import KnownNode
-from colo_overcommit.policy import Policy
+from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.reserved import reserved_by_zone
 from tests.support.builders import a_sample, a_topology
 
@@ -93,7 +93,7 @@ def nodes(draw: st.DrawFn) -> KnownNode:
 
 
 policies = st.builds(
-    Policy,
+    OvercommitPolicy,
     cpu_reclaim_pct=st.integers(0, 100),
     memory_reclaim_pct=st.integers(0, 100),
     node_reserved_cpu_mcpu=mcpu,
@@ -132,13 +132,13 @@ def test_arrays_over_all_nodes_give_what_one_node_after_the_other_gives(known, p
 
 
 def test_a_fleet_of_nobody_has_no_numbers() -> None:
-    assert allocatable_of_fleet({}, Policy()).nodes == ()
+    assert allocatable_of_fleet({}, OvercommitPolicy()).nodes == ()
 
 
 def test_a_sample_of_other_zones_than_the_topology_is_refused() -> None:
     known = KnownNode(topology=a_topology(), sample=a_sample(zones=((1, 1),)))
     with pytest.raises(InvalidInput, match="zones: a sample must have exactly the zones of its node's topology"):
-        allocatable_of_fleet({"n": known}, Policy())
+        allocatable_of_fleet({"n": known}, OvercommitPolicy())
 
 
 def test_use_that_no_64_bits_hold_leaves_the_zone_without_online_use() -> None:
@@ -153,5 +153,5 @@ def test_use_that_no_64_bits_hold_leaves_the_zone_without_online_use() -> None:
     )
     topology, sample = a_topology(), a_sample(workloads=(one,) * 20_000)
     known = KnownNode(topology=topology, sample=sample)
-    expected = tuple(allocatable_of_zone(zone) for zone in zone_inputs(topology, sample, {}, Policy()))
-    assert allocatable_of_fleet({"n": known}, Policy()).of_node(0) == expected
+    expected = tuple(allocatable_of_zone(zone) for zone in zone_inputs(topology, sample, {}, OvercommitPolicy()))
+    assert allocatable_of_fleet({"n": known}, OvercommitPolicy()).of_node(0) == expected

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
+from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
 from colo_common.model.constraints import Constraints, Taint
 from colo_common.model.freshness import Freshness
 from colo_common.model.node_rules import NodeRules
@@ -13,7 +13,7 @@ from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.pool import PoolName
 from colo_scheduler.ledger.port import Attempt
 from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import Bench, a_want, an_allocatable
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable
 
 NAMES = tuple(f"n{number}" for number in range(7))
 
@@ -34,16 +34,16 @@ def told(cluster: Cluster, now_ms: int) -> dict[str, object]:
             bool(facts.online[row]),
             bool(facts.colocated[row]),
             facts.socket[row, :columns].tolist(),
-            int(view.stock.own_cpus[row]),
-            min(int(view.stock.batch_left[row]), 1_000),
-            bool(view.stock.agrees[row]),
+            int(view.inventory_index.own_cpus[row]),
+            min(int(view.inventory_index.batch_left[row]), 1_000),
+            bool(view.inventory_index.agrees[row]),
             [pool.free_cpu[row, :columns].tolist() for pool in pools.values()],
             [pool.free_memory[row, :columns].tolist() for pool in pools.values()],
             [int(pool.allocatable_cpu[row]) for pool in pools.values()],
             [amounts[:columns] for amounts in cluster.batch_capacity.of_row(row)],
         )
     order = sorted(view.rows, key=lambda name: int(facts.rank[view.rows[name]]))
-    return {**found, "order": order, "limited": view.stock.limited, "strict": view.stock.strict}
+    return {**found, "order": order, "limited": view.inventory_index.limited, "strict": view.inventory_index.strict}
 
 
 steps = st.lists(
@@ -83,8 +83,10 @@ def test_rows_of_nodes_that_stay_are_as_if_the_others_had_never_been(moves: list
                 said.setdefault(name, []).append(kind)
             case "want":
                 qos, band = ((QosClass.LSR, PriorityBand.PROD), (QosClass.BE, PriorityBand.BATCH))[kind % 2]
-                want = a_want(f"j{number}/t/0", mcpu=1_000 * (1 + kind), qos=qos, band=band, constraints=Constraints())
-                bench.say(ReplicasWanted(wants=(want,)))
+                placement_request = a_placement_request(
+                    f"j{number}/t/0", mcpu=1_000 * (1 + kind), qos=qos, band=band, constraints=Constraints()
+                )
+                bench.say(PlacementsRequested(placement_requests=(placement_request,)))
             case "lost" if node is not None:
                 zones = [(0, 0)] * len(node.zone_ids)
                 bench.say(an_allocatable(name, zones, at_ms=bench.now_ms, freshness=Freshness.LOST))

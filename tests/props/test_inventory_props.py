@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from colo_common.model.placement import DeviceShare, Placement, ZoneHugePages
 from colo_executor.attempt import refusal_of
-from colo_executor.inventory import ShareRefused, Stock, check_shares
+from colo_executor.inventory import MachineInventory, ShareRefused, check_shares
 from tests.support.builders import a_placement
 
 PAGE = 2 << 20
@@ -51,10 +51,10 @@ def fits(placement: Placement, held: list[Placement], *, knows_devices: bool) ->
     )
 
 
-def gives(placement: Placement, held: list[Placement], stock: Stock) -> bool:
+def gives(placement: Placement, held: list[Placement], inventory_index: MachineInventory) -> bool:
     """Whether the node would start it."""
     try:
-        check_shares(placement, held, stock)
+        check_shares(placement, held, inventory_index)
     except ShareRefused:
         return False
     return True
@@ -65,7 +65,7 @@ def gives(placement: Placement, held: list[Placement], stock: Stock) -> bool:
 def test_nothing_is_given_twice_and_nothing_is_refused_that_is_there(
     found: list[tuple[list[DeviceShare], list[ZoneHugePages]] | int], knows_devices: bool
 ) -> None:
-    stock = Stock(huge_pages=PAGES, devices=MEMORY if knows_devices else None)
+    inventory_index = MachineInventory(huge_pages=PAGES, devices=MEMORY if knows_devices else None)
     held: list[Placement] = []
     for number, step in enumerate(found):
         if isinstance(step, int):
@@ -76,7 +76,7 @@ def test_nothing_is_given_twice_and_nothing_is_refused_that_is_there(
         placement = replace(a_placement(f"job/main/{number}"), devices=tuple(shares), huge_pages=tuple(huge))
         if refusal_of(placement, "n1"):
             continue
-        is_given = gives(placement, held, stock)
+        is_given = gives(placement, held, inventory_index)
         assert is_given is fits(placement, held, knows_devices=knows_devices)
         if is_given:
             held.append(placement)

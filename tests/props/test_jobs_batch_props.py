@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from colo_common.events.effects import Asked
+from colo_common.events.effects import RequestReceived
 from colo_common.events.job import JobStateChanged, ReplicasChanged
 from colo_common.events.requests import CancelJob
 from colo_common.model.freshness import Freshness
@@ -45,7 +45,7 @@ def fact_of(world: JobsWorld, kind: str, replica: str, node: str, attempt: int, 
         case "recovered":
             return world.recovered(node, (replica, attempt))
         case _:
-            return Asked(request=f"{replica}-{attempt}", body=CancelJob(job=replica[0]))
+            return RequestReceived(request=f"{replica}-{attempt}", body=CancelJob(job=replica[0]))
 
 
 def a_world() -> JobsWorld:

@@ -9,14 +9,20 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from colo_common.events.fact import Fact
-from colo_common.events.job import JobStateChanged, ReplicasChanged, ReplicasWanted, ReplicasWithdrawn, StopReplicas
+from colo_common.events.job import (
+    JobStateChanged,
+    PlacementsRequested,
+    ReplicasChanged,
+    ReplicasWithdrawn,
+    StopReplicas,
+)
 from colo_common.model.freshness import Freshness
 from colo_common.model.lifecycle import JOB, REPLICA
 from colo_common.model.reasons import EndCause, Reason
 from colo_jobs.completion import TaskCounts, rule_result
 from colo_jobs.job import HOLDING
 from colo_jobs.requeue import RetryPolicy, avoiding, failure_wait_ms, free_wait_ms
-from colo_jobs.timers import Timers
+from colo_jobs.timers import JobTimers
 from tests.support.jobs_world import JobsWorld, a_spec, a_task
 
 NODES = ("n1", "n2", "n3")
@@ -95,10 +101,10 @@ class Fleet:
 
     def _observe_one(self, fact: Fact, id_: str) -> None:
         match fact:
-            case ReplicasWanted(wants=wants):
-                assert len(wants) <= 100
-                for want in wants:
-                    key = (want.replica, want.attempt)
+            case PlacementsRequested(placement_requests=placement_requests):
+                assert len(placement_requests) <= 100
+                for placement_request in placement_requests:
+                    key = (placement_request.replica, placement_request.attempt)
                     self.wanted[key] = self.wanted.get(key, 0) + 1
                     assert self.wanted[key] <= 1 + self.restarts
             case ReplicasChanged(changes=changes):
@@ -256,12 +262,14 @@ def test_the_list_of_avoided_nodes_is_bounded_and_holds_the_newest(nodes: list[t
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 50)), max_size=200))
 def test_timers_give_what_is_due_in_order_as_a_plain_list_would(changes: list[tuple[int, int]]) -> None:
     armed: dict[int, int] = {}
-    timers = Timers(lambda _job, index: armed.get(index, 0))
+    timers = JobTimers(lambda _job, index: armed.get(index, 0))
     for index, due_ms in changes:
         before_ms = armed.get(index, 0)
         armed[index] = due_ms
         timers.change("j", index, before_ms, due_ms)
         live = sorted((due, number) for number, due in armed.items() if due)
         assert timers.next_ms() == (live[0][0] if live else None)
-    want = [number for due, number in sorted((due, number) for number, due in armed.items() if 0 < due <= 25)]
-    assert [index for _, index in timers.due(25)] == want
+    placement_request = [
+        number for due, number in sorted((due, number) for number, due in armed.items() if 0 < due <= 25)
+    ]
+    assert [index for _, index in timers.due(25)] == placement_request

@@ -33,7 +33,7 @@ from colo_scheduler.load.rows import (
     scores_of_rows,
 )
 from colo_scheduler.load.score import load_score
-from colo_scheduler.load.usage import Aggregate, NodeLoad, Placed, Workload, WorkloadLoad, resource_of
+from colo_scheduler.load.usage import Aggregate, NodeLoad, PlacedWorkload, WorkloadLoad, WorkloadRequest, resource_of
 
 NOW_MS = 1_000_000
 RESOURCES = ("cpu", "memory")
@@ -46,17 +46,19 @@ windows = st.sampled_from([0, 5, 10])
 
 
 @st.composite
-def workloads(draw: st.DrawFn, name: str = "new") -> Workload:
+def workloads(draw: st.DrawFn, name: str = "new") -> WorkloadRequest:
     band = draw(bands)
-    wants = {resource_of(resource, band): amount for resource, amount in draw(amounts).items()}
+    placement_requests = {resource_of(resource, band): amount for resource, amount in draw(amounts).items()}
     limits = {resource_of(resource, band): amount for resource, amount in draw(amounts).items()}
-    return Workload(name=name, band=band, requests=wants, limits=limits, is_daemon=draw(st.booleans()))
+    return WorkloadRequest(
+        name=name, band=band, requests=placement_requests, limits=limits, is_daemon=draw(st.booleans())
+    )
 
 
 @st.composite
-def placed_lists(draw: st.DrawFn) -> list[Placed]:
+def placed_lists(draw: st.DrawFn) -> list[PlacedWorkload]:
     return [
-        Placed(workload=draw(workloads(f"w{number}")), placed_at_ms=NOW_MS - draw(st.integers(0, 120)))
+        PlacedWorkload(workload=draw(workloads(f"w{number}")), placed_at_ms=NOW_MS - draw(st.integers(0, 120)))
         for number in range(draw(st.integers(0, 3)))
     ]
 
@@ -101,8 +103,8 @@ nodes = st.tuples(loads, placed_lists(), amounts, owns)
 @given(policies, st.lists(nodes, min_size=1, max_size=4), workloads())
 def test_verdicts_and_scores_of_all_nodes_are_those_of_each(
     policy: LoadPolicy,
-    cluster: list[tuple[NodeLoad | None, list[Placed], dict[str, int], OwnThresholds | None]],
-    newcomer: Workload,
+    cluster: list[tuple[NodeLoad | None, list[PlacedWorkload], dict[str, int], OwnThresholds | None]],
+    newcomer: WorkloadRequest,
 ) -> None:
     table = LoadTable(policy, size=1)
     for row, (load, placed, capacity, own) in enumerate(cluster):
@@ -151,7 +153,7 @@ def test_verdicts_agree_next_to_every_threshold_and_at_expiry(
         expiration_ms=expiration_ms,
         place_when_expired=place_when_expired,
     )
-    newcomer = Workload(name="new", band=PriorityBand.PROD, requests={"cpu": asked, "memory": 21 - asked})
+    newcomer = WorkloadRequest(name="new", band=PriorityBand.PROD, requests={"cpu": asked, "memory": 21 - asked})
     table, capacity = LoadTable(policy), dict.fromkeys(RESOURCES, 40)
     reports = [NodeLoad(updated_at_ms=NOW_MS - age_ms, usage=usage) for usage, age_ms in cluster]
     for row, load in enumerate(reports):
@@ -170,8 +172,8 @@ def test_verdicts_agree_next_to_every_threshold_and_at_expiry(
 @given(policies, nodes, workloads("fresh"), st.integers(0, 3))
 def test_placing_newcomers_one_by_one_equals_writing_the_node_again(
     policy: LoadPolicy,
-    node: tuple[NodeLoad | None, list[Placed], dict[str, int], OwnThresholds | None],
-    newcomer: Workload,
+    node: tuple[NodeLoad | None, list[PlacedWorkload], dict[str, int], OwnThresholds | None],
+    newcomer: WorkloadRequest,
     count: int,
 ) -> None:
     load, placed, capacity, own = node
@@ -179,7 +181,7 @@ def test_placing_newcomers_one_by_one_equals_writing_the_node_again(
     table.write(0, load, placed, capacity, own)
     table.place(0, newcomer, count + 1)
     table.place(0, newcomer, -1)
-    more = [*placed, *(Placed(workload=newcomer, placed_at_ms=NOW_MS) for _ in range(count))]
+    more = [*placed, *(PlacedWorkload(workload=newcomer, placed_at_ms=NOW_MS) for _ in range(count))]
     again.write(0, load, more, capacity, own)
     for name in ("filter_used", "score_used", "prod_used"):
         assert getattr(table.rows(1), name).tolist() == getattr(again.rows(1), name).tolist()
@@ -188,8 +190,8 @@ def test_placing_newcomers_one_by_one_equals_writing_the_node_again(
 @given(policies, nodes, workloads())
 def test_a_score_never_rises_because_something_is_placed(
     policy: LoadPolicy,
-    node: tuple[NodeLoad | None, list[Placed], dict[str, int], OwnThresholds | None],
-    newcomer: Workload,
+    node: tuple[NodeLoad | None, list[PlacedWorkload], dict[str, int], OwnThresholds | None],
+    newcomer: WorkloadRequest,
 ) -> None:
     load, placed, capacity, own = node
     table = LoadTable(policy)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
 from colo_scheduler.numa.assign import spread_evenly
-from colo_scheduler.numa.exclusive import Exclusive, ZoneStatus
-from colo_scheduler.numa.fit import FitRule, Surroundings, ZoneAssignment, fit_zones
+from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus
+from colo_scheduler.numa.fit import FitContext, NumaManager, ZoneAssignment, fit_zones
 from colo_scheduler.numa.hints import least_allocated, most_allocated
 from colo_scheduler.numa.mask import mask_of, masks_by_size, zones_of
 from colo_scheduler.numa.merge import Hint, HintList, merge_kubelet, merge_scored
-from colo_scheduler.numa.policies import NumaPolicy
+from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.refusal import ZoneRefusal
 from colo_scheduler.numa.zones import ZoneFree, choose_zones
 from tests.support.scheduler_twin import TwinZone, fewest
@@ -49,9 +49,9 @@ def merged(choice: Sequence[Hint]) -> tuple[int, bool]:
     return mask, all(hint.preferred for hint in choice) and len(set(named)) <= 1
 
 
-@given(lists, st.sampled_from(Exclusive), statuses)
+@given(lists, st.sampled_from(ZoneExclusive), statuses)
 def test_the_scored_merge_is_the_best_of_every_combination(
-    found: list[HintList], exclusive: Exclusive, status: dict[int, ZoneStatus]
+    found: list[HintList], exclusive: ZoneExclusive, status: dict[int, ZoneStatus]
 ) -> None:
     best = (1, _ZONES, 0, _ALL, False)
     for choice in product(*(each.hints for each in found)):
@@ -59,7 +59,7 @@ def test_the_scored_merge_is_the_best_of_every_combination(
         if mask == 0:
             continue
         zones = zones_of(mask)
-        if exclusive is Exclusive.REQUIRED:
+        if exclusive is ZoneExclusive.REQUIRED:
             refused = ZoneStatus.SHARED if len(zones) == 1 else ZoneStatus.SINGLE
             preferred = preferred and refused not in [status[zone] for zone in zones]
         widest = max((hint.mask.bit_count() for hint in choice if hint.mask is not None), default=len(zones))
@@ -150,9 +150,9 @@ provider_lists = st.lists(
     max_size=2,
 ).map(tuple)
 arounds = st.builds(
-    Surroundings,
+    FitContext,
     provider_lists,
-    st.sampled_from(Exclusive),
+    st.sampled_from(ZoneExclusive),
     st.dictionaries(st.integers(0, 4), st.sampled_from(ZoneStatus)),
     node_free=st.just({}),
     distances=st.none(),
@@ -162,16 +162,20 @@ arounds = st.builds(
 
 
 @given(
-    st.sampled_from(NumaPolicy),
+    st.sampled_from(TopologyPolicy),
     machines(),
     requests,
-    st.one_of(st.just(Surroundings()), arounds),
-    st.sampled_from(FitRule),
+    st.one_of(st.just(FitContext()), arounds),
+    st.sampled_from(NumaManager),
 )
 def test_parts_sum_to_the_request_and_never_exceed_what_is_free(
-    policy: NumaPolicy, zones: list[ZoneAmounts], request: dict[str, int], around: Surroundings, rule: FitRule
+    policy: TopologyPolicy,
+    zones: list[ZoneAmounts],
+    request: dict[str, int],
+    fit_context: FitContext,
+    rule: NumaManager,
 ) -> None:
-    answer = fit_zones(policy, zones, request, around, rule)
+    answer = fit_zones(policy, zones, request, fit_context, rule)
     if isinstance(answer, ZoneRefusal):
         assert answer.misses or answer.details
         assert all(miss.lack > 0 for miss in answer.misses)
@@ -185,15 +189,15 @@ def test_parts_sum_to_the_request_and_never_exceed_what_is_free(
     assert [part.zone for part in answer.parts] == sorted({part.zone for part in answer.parts})
 
 
-@given(machines(), requests, st.one_of(st.just(Surroundings()), arounds), st.sampled_from(FitRule))
+@given(machines(), requests, st.one_of(st.just(FitContext()), arounds), st.sampled_from(NumaManager))
 def test_single_numa_node_answers_one_zone(
-    zones: list[ZoneAmounts], request: dict[str, int], around: Surroundings, rule: FitRule
+    zones: list[ZoneAmounts], request: dict[str, int], fit_context: FitContext, rule: NumaManager
 ) -> None:
-    answer = fit_zones(NumaPolicy.SINGLE, zones, request, around, rule)
+    answer = fit_zones(TopologyPolicy.SINGLE, zones, request, fit_context, rule)
     if isinstance(answer, ZoneAssignment):
         # A kubelet, and Katalyst's agent in its place, aligns only who has whole CPUs of its own; the others share all zones.
-        aligns_some = rule in (FitRule.KUBELET, FitRule.KATALYST)
-        assert len(answer.parts) == 1 or (aligns_some and not around.is_guaranteed)
+        aligns_some = rule in (NumaManager.KUBELET, NumaManager.KATALYST)
+        assert len(answer.parts) == 1 or (aligns_some and not fit_context.is_guaranteed)
         assert answer.is_preferred
 
 
@@ -238,7 +242,7 @@ def twin_holds(group: Sequence[ZoneAmounts], request: dict[str, int]) -> bool:
 def test_colo_takes_the_set_that_trying_all_of_them_finds(zones: list[ZoneAmounts], request: dict[str, int]) -> None:
     unknown = [name for name in request if not any(name in zone.free for zone in zones)]
     request = {name: amount for name, amount in request.items() if name not in unknown}
-    for policy in (NumaPolicy.NONE, NumaPolicy.BEST_EFFORT):
+    for policy in (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT):
         answer = fit_zones(policy, zones, request)
         best = least_size(zones, request)
         if isinstance(answer, ZoneRefusal):
@@ -252,24 +256,32 @@ def test_colo_takes_the_set_that_trying_all_of_them_finds(zones: list[ZoneAmount
         assert len(sockets) == 1 or on_one_socket == 99
 
 
-@given(machines(), requests, st.one_of(st.just(Surroundings()), arounds))
+@given(machines(), requests, st.one_of(st.just(FitContext()), arounds))
 def test_restricted_is_never_wider_than_the_empty_machine_would_need(
-    zones: list[ZoneAmounts], request: dict[str, int], around: Surroundings
+    zones: list[ZoneAmounts], request: dict[str, int], fit_context: FitContext
 ) -> None:
-    answer = fit_zones(NumaPolicy.RESTRICTED, zones, request, around)
+    answer = fit_zones(TopologyPolicy.RESTRICTED, zones, request, fit_context)
     known = {name: amount for name, amount in request.items() if any(name in zone.free for zone in zones)}
     least = least_size(whole_machine(zones), known)
     if isinstance(answer, ZoneAssignment):
         assert least is not None
         assert len(answer.parts) <= least[0]
-    elif not around.providers and around.exclusive is not Exclusive.REQUIRED and known == request and least:
+    elif (
+        not fit_context.providers and fit_context.exclusive is not ZoneExclusive.REQUIRED and known == request and least
+    ):
         now = least_size(zones, request)
         assert now is None or now[0] > least[0]
 
 
-@given(machines(), requests, st.sampled_from(NumaPolicy), st.sampled_from(FitRule), st.randoms(use_true_random=False))
+@given(
+    machines(),
+    requests,
+    st.sampled_from(TopologyPolicy),
+    st.sampled_from(NumaManager),
+    st.randoms(use_true_random=False),
+)
 def test_the_order_in_which_zones_and_resources_are_given_decides_nothing(
-    zones: list[ZoneAmounts], request: dict[str, int], policy: NumaPolicy, rule: FitRule, rng: random.Random
+    zones: list[ZoneAmounts], request: dict[str, int], policy: TopologyPolicy, rule: NumaManager, rng: random.Random
 ) -> None:
     shuffled = list(zones)
     rng.shuffle(shuffled)
@@ -286,7 +298,7 @@ def test_cpu_and_memory_alone_are_split_as_the_scheduler_splits_them(
     cpu, memory = request[CPU], request[MEMORY] + 1
     free = [ZoneFree(zone.zone, zone.socket, zone.free[CPU], zone.free[MEMORY]) for zone in zones]
     parts = choose_zones(cpu, memory, free)
-    answer = fit_zones(NumaPolicy.BEST_EFFORT, zones, {CPU: cpu, MEMORY: memory})
+    answer = fit_zones(TopologyPolicy.BEST_EFFORT, zones, {CPU: cpu, MEMORY: memory})
     if parts is None:
         assert isinstance(answer, ZoneRefusal)
         twins = [TwinZone(zone.slot, zone.socket, zone.free_cpu_mcpu, zone.free_memory_bytes) for zone in free]

@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colo_common.events.job import ReplicasWanted
+from colo_common.events.job import PlacementsRequested
 from colo_common.model.constraints import NumaPolicy
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.node_rules import NodeRules
@@ -17,14 +17,14 @@ from colo_common.model.topology import NodeTopology
 from colo_scheduler.cluster.pool import PoolName
 from colo_scheduler.numa.mask import mask_of
 from colo_scheduler.numa.merge import Hint
-from colo_scheduler.numa.policies import NumaPolicy as Policy
+from colo_scheduler.numa.policies import TopologyPolicy as Policy
 from colo_scheduler.numa.policies import decide_kubelet
-from colo_scheduler.placement.fit import Fit
-from colo_scheduler.placement.search import look_closely
+from colo_scheduler.placement.fit import NodeFit
+from colo_scheduler.placement.search import fit_node_exactly
 from colo_scheduler.requests.request_class import class_of
 from tests.props.test_scheduler_props import placements_of
 from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import Bench, a_want, an_allocatable
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable
 
 PROD = PriorityBand.PROD
 steps = st.lists(
@@ -52,8 +52,10 @@ def placed(
     bench.say(an_allocatable("n1", [(zone.cpu_capacity_mcpu, zone.memory_bytes) for zone in machine.zones]))
     held: list[Placement] = []
     for number, (qos, cpus, memory) in enumerate(story):
-        want = a_want(f"s{number}/t/0", mcpu=cpus * 1000, memory_bytes=memory * GIB, qos=qos, band=PROD)
-        held += placements_of(bench.say(ReplicasWanted(wants=(want,))))
+        placement_request = a_placement_request(
+            f"s{number}/t/0", mcpu=cpus * 1000, memory_bytes=memory * GIB, qos=qos, band=PROD
+        )
+        held += placements_of(bench.say(PlacementsRequested(placement_requests=(placement_request,))))
         bench.core.check()
     return bench, held
 
@@ -102,10 +104,10 @@ def test_a_node_admits_exactly_what_its_kubelet_would(
         [list(zone.distances) for zone in machine.zones] if is_closest else None,
     )
     enough = sum(free.values()) >= n and sum(max(0, each) for each in memory_free.values()) >= gib * GIB
-    request = class_of(a_want("x/t/0", mcpu=n * 1000, memory_bytes=gib * GIB, qos=QosClass.LSR, band=PROD))
-    found = look_closely(view, 0, request)
-    assert isinstance(found, Fit) == (enough and verdict.is_admitted)
-    if isinstance(found, Fit) and policy is not NumaPolicy.BEST_EFFORT and verdict.mask is not None:
+    request = class_of(a_placement_request("x/t/0", mcpu=n * 1000, memory_bytes=gib * GIB, qos=QosClass.LSR, band=PROD))
+    found = fit_node_exactly(view, 0, request)
+    assert isinstance(found, NodeFit) == (enough and verdict.is_admitted)
+    if isinstance(found, NodeFit) and policy is not NumaPolicy.BEST_EFFORT and verdict.mask is not None:
         assert mask_of(share.zone for share in found.shares) & ~verdict.mask == 0
 
 

@@ -7,17 +7,17 @@ from msgspec.structs import replace
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.topology import uniform_topology
-from colo_executor.desired import Machine
+from colo_executor.desired import MachineFacts
 from colo_executor.knobs import Knob
 from colo_executor.online import CpuHold, CpusRefused, given_cpus, online_sets, pools_of
-from colo_scheduler.cpus.pools import CpuHold as SchedulerHold
+from colo_scheduler.cpus.pools import PoolCpuHold as SchedulerHold
 from colo_scheduler.cpus.pools import compute_pools
 from colo_scheduler.cpus.topology import CpuTopology
 from tests.support.builders import a_placement
 
 COUNT = 16
 ALL = CpuSet((1 << COUNT) - 1)
-MACHINE = Machine(
+MACHINE = MachineFacts(
     cpus=ALL,
     mems=CpuSet.parse("0-1"),
     zones={0: CpuSet.parse("0-7"), 1: CpuSet.parse("8-15")},

@@ -44,13 +44,13 @@ def quota_trees(draw):
 
 
 @given(quota_trees(), quota_trees())
-def test_every_quota_write_is_one_the_kernel_accepts(have, want):
+def test_every_quota_write_is_one_the_kernel_accepts(have, placement_request):
     tree = dict(have)
-    for write in quota_writes(have, want):
+    for write in quota_writes(have, placement_request):
         assert tree[write.path] != write.value, "a write that changes nothing"
         tree[write.path] = write.value
         assert _quotas_are_legal(tree), f"refused at {write}"
-    assert tree == want
+    assert tree == placement_request
 
 
 @st.composite
@@ -64,11 +64,11 @@ def cpuset_trees(draw):
 
 
 @given(cpuset_trees(), cpuset_trees())
-def test_every_cpuset_write_keeps_children_inside_and_groups_filled(have, want):
+def test_every_cpuset_write_keeps_children_inside_and_groups_filled(have, placement_request):
     tree = dict(have)
-    for write in cpuset_writes(Knob.CPUSET_CPUS, have, want):
+    for write in cpuset_writes(Knob.CPUSET_CPUS, have, placement_request):
         tree[write.path] = CpuSet.parse(write.value)
         for path, cpus in tree.items():
             assert cpus, "an empty set with processes is refused"
             assert path == "" or cpus <= tree[_parent(path)], f"refused at {write}"
-    assert tree == want
+    assert tree == placement_request

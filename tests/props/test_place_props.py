@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from colo_common.events.effects import Effect
-from colo_common.events.job import ReplicasWanted, ReplicaWant
-from colo_common.events.node import ForeignUse
+from colo_common.events.job import PlacementRequest, PlacementsRequested
+from colo_common.events.node import UnmanagedUse
 from colo_common.model.constraints import (
     Constraints,
     CpuBind,
@@ -31,12 +31,12 @@ from colo_common.model.node_rules import NodeRules
 from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.topology import NodeTopology
-from colo_executor.desired import Machine as OnlineMachine
+from colo_executor.desired import MachineFacts as OnlineMachine
 from colo_executor.online import CpuHold, given_cpus
 from colo_scheduler.core import SchedulerCore
 from tests.props.test_scheduler_props import ended, placements_of
 from tests.support.builders import GIB, a_node
-from tests.support.scheduler_story import Bench, a_want, an_allocatable, gpus, topology_of
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, gpus, topology_of
 
 PAGE = 2 << 20
 RULES = (
@@ -141,7 +141,7 @@ class Life:
         self.held: dict[str, Placement] = {}
         self.bench = Bench()
         self.number = 0
-        self.foreign_mcpu, self.foreign_bytes = 0, 0
+        self.unmanaged_mcpu, self.unmanaged_bytes = 0, 0
         self.tell_cluster()
 
     def tell_cluster(self) -> list[Effect]:
@@ -149,21 +149,25 @@ class Life:
         for name, machine in self.cluster.items():
             effects += self.bench.tell(a_node(name, machine.topology, is_online=True, rules=machine.rules))
             free = [(3000, 6 * GIB) for _ in machine.topology.zones]
-            foreign = tuple(
-                ForeignUse(zone=zone.zone, cpu_mcpu=self.foreign_mcpu, memory_bytes=self.foreign_bytes)
+            unmanaged = tuple(
+                UnmanagedUse(zone=zone.zone, cpu_mcpu=self.unmanaged_mcpu, memory_bytes=self.unmanaged_bytes)
                 for zone in machine.topology.zones
             )
-            effects += self.bench.tell(an_allocatable(name, free, at_ms=self.bench.now_ms, foreign=foreign))
+            effects += self.bench.tell(an_allocatable(name, free, at_ms=self.bench.now_ms, unmanaged=unmanaged))
         return effects + self.bench.wake()
 
-    def want(self, about: tuple[QosClass, PriorityBand, int, Constraints], count: int) -> None:
+    def placement_request(self, about: tuple[QosClass, PriorityBand, int, Constraints], count: int) -> None:
         qos, band, mcpu, constraints = about
-        wants: list[ReplicaWant] = []
+        placement_requests: list[PlacementRequest] = []
         for _ in range(count):
             self.number += 1
             name = f"j{self.number:03}/t/0"
-            wants.append(a_want(name, mcpu=mcpu, qos=qos, band=band, constraints=constraints, queued_at_ms=self.number))
-        self.take(self.bench.say(ReplicasWanted(wants=tuple(wants))))
+            placement_requests.append(
+                a_placement_request(
+                    name, mcpu=mcpu, qos=qos, band=band, constraints=constraints, queued_at_ms=self.number
+                )
+            )
+        self.take(self.bench.say(PlacementsRequested(placement_requests=tuple(placement_requests))))
 
     def end(self, number: int) -> None:
         names = sorted(self.held)
@@ -173,7 +177,7 @@ class Life:
 
     def use(self, mcpu: int, gib: int) -> None:
         """Others' online work uses so much of every zone from now on."""
-        self.foreign_mcpu, self.foreign_bytes = mcpu, gib * GIB
+        self.unmanaged_mcpu, self.unmanaged_bytes = mcpu, gib * GIB
         self.bench.now_ms += 1
         self.take(self.tell_cluster())
 
@@ -209,10 +213,10 @@ class Life:
         zones = machine.topology.zones
         cpu_mcpu = sum(held.cpu_mcpu for held in here)
         capacity_mcpu = sum(zone.cpu_capacity_mcpu for zone in zones) * machine.rules.amplification_pct // 100
-        room_mcpu = (self.foreign_mcpu * 3 + 1) // 2
+        room_mcpu = (self.unmanaged_mcpu * 3 + 1) // 2
         assert cpu_mcpu + len(zones) * room_mcpu <= capacity_mcpu
         memory = sum(held.memory_bytes for held in here) + machine.rules.reserved_memory_bytes
-        assert memory + len(zones) * self.foreign_bytes * 3 // 2 <= sum(zone.memory_bytes for zone in zones)
+        assert memory + len(zones) * self.unmanaged_bytes * 3 // 2 <= sum(zone.memory_bytes for zone in zones)
         own = {cpu for held in here if held.qos.has_own_cpus for cpu in CpuSet.parse(held.cpus)}
         newest = here[-1]
         for zone in zones:
@@ -287,7 +291,7 @@ def live(cluster: Sequence[Machine], story: Sequence[tuple[object, ...]]) -> Lif
     for step in story:
         match step:
             case ("want", about, int(count)):
-                life.want(about, count)  # type: ignore[arg-type]
+                life.placement_request(about, count)  # type: ignore[arg-type]
             case ("end", int(number)):
                 life.end(number)
             case ("restart",):
@@ -317,7 +321,7 @@ def digest(seed: int) -> str:
         band = PriorityBand.BATCH if qos is QosClass.BE else PriorityBand.PROD
         gpu = (DeviceRequest(kind="gpu", count=1),) if rng.random() < 0.3 else ()
         place = Constraints(numa_policy=rng.choice(list(NumaPolicy)), devices=gpu)
-        life.want((qos, band, rng.randrange(1, 5) * 1000, place), 1)
+        life.placement_request((qos, band, rng.randrange(1, 5) * 1000, place), 1)
         if rng.random() < 0.4:
             life.end(rng.randrange(20))
     told = [f"{p.replica} {p.node} {p.zones} {p.cpus} {p.devices}" for _, p in sorted(life.held.items())]

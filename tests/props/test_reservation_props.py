@@ -15,8 +15,8 @@ from colo_common.model.reservation import AllocatePolicy
 from colo_scheduler.reservations.accounting import Account, Use, books_of
 from colo_scheduler.reservations.book import KEEP_ENDED_MS, ReservationBook
 from colo_scheduler.reservations.expiry import is_over, last_ms, next_sync_ms
-from colo_scheduler.reservations.fit import NodeRoom, Offer, Refused, refusal_of
-from colo_scheduler.reservations.lifecycle import Phase
+from colo_scheduler.reservations.fit import NodeRoom, ReservationCapacity, ReservationRefused, refusal_of
+from colo_scheduler.reservations.lifecycle import ReservationPhase
 from colo_scheduler.reservations.nominate import nominate, normalize, score
 from colo_scheduler.reservations.remainder import Remainder, remainder_of
 from colo_scheduler.reservations.reservation import BookChange, HoldChanged
@@ -103,7 +103,7 @@ def check_promises(book: ReservationBook) -> None:
     book.check()
     for name in NAMES:
         found = book.find(name)
-        if found is None or found.phase is not Phase.AVAILABLE:
+        if found is None or found.phase is not ReservationPhase.AVAILABLE:
             assert book.remainder(name) is None
             continue
         owners = book.owners(name)
@@ -152,7 +152,7 @@ def test_everything_that_was_held_is_given_back_in_the_end(steps: list[Step]) ->
         book.leave((f"web/task/{number}", 1))
     for name in NAMES:
         found = book.find(name)
-        if found is not None and found.phase is Phase.AVAILABLE:
+        if found is not None and found.phase is ReservationPhase.AVAILABLE:
             assert found.place is not None
             assert book.remainder(name) == remainder_of(found.place, ())
     while (due := book.deadline_ms()) is not None:
@@ -206,7 +206,7 @@ def test_a_reservation_is_over_at_the_promised_millisecond_in_every_phase(
     book.wake(last + 1)
     ended = book.find("r1")
     assert ended is not None
-    assert (ended.phase, ended.reason, ended.ended_ms) == (Phase.FAILED, "expired", last + 1)
+    assert (ended.phase, ended.reason, ended.ended_ms) == (ReservationPhase.FAILED, "expired", last + 1)
 
 
 @given(st.integers(0, 100_000), st.none() | st.integers(0, 50_000), st.none() | st.integers(0, 50_000))
@@ -280,7 +280,7 @@ def test_a_node_has_promised_the_larger_of_reservation_and_owners_and_nothing_tw
 
 OFFERS = st.lists(
     st.builds(
-        Offer,
+        ReservationCapacity,
         name=st.sampled_from(["a", "b", "c"]),
         policy=POLICIES,
         names=st.just(("cpu", "memory")),
@@ -291,7 +291,7 @@ OFFERS = st.lists(
         order=st.integers(-2, 2),
     ),
     max_size=3,
-    unique_by=lambda offer: offer.name,
+    unique_by=lambda context: context.name,
 )
 ROOMS = st.builds(
     NodeRoom,
@@ -302,7 +302,7 @@ ROOMS = st.builds(
 
 @given(AMOUNTS, ROOMS, OFFERS, st.booleans())
 def test_what_is_nominated_was_admitted_and_the_best_of_what_fits(
-    request: dict[str, int], room: NodeRoom, offers: list[Offer], has_affinity: bool
+    request: dict[str, int], room: NodeRoom, offers: list[ReservationCapacity], has_affinity: bool
 ) -> None:
     chosen = nominate(request, room, offers, has_affinity=has_affinity)
     if chosen is None or (has_affinity and len(offers) == 1):
@@ -310,27 +310,27 @@ def test_what_is_nominated_was_admitted_and_the_best_of_what_fits(
     assert refusal_of(request, room, offers, has_affinity=has_affinity) is None
     assert not (chosen.allocate_once and chosen.owners)
     usable = [
-        offer
-        for offer in offers
-        if not (offer.allocate_once and offer.owners)
-        and refusal_of(request, room, [offer], has_affinity=True) is None
-        and (has_affinity or any(name in request for name in offer.names))
+        context
+        for context in offers
+        if not (context.allocate_once and context.owners)
+        and refusal_of(request, room, [context], has_affinity=True) is None
+        and (has_affinity or any(name in request for name in context.names))
     ]
     assert chosen in usable
-    orders = [offer.order for offer in usable if offer.order]
+    orders = [context.order for context in usable if context.order]
     if orders and len(usable) > 1:
         assert chosen.order == min(orders)
     elif not orders:
-        assert score(request, chosen) == max(score(request, offer) for offer in usable)
+        assert score(request, chosen) == max(score(request, context) for context in usable)
 
 
 @given(AMOUNTS, ROOMS, OFFERS, st.booleans())
 def test_what_fits_a_smaller_request_never_fits_only_the_larger_one(
-    request: dict[str, int], room: NodeRoom, offers: list[Offer], has_affinity: bool
+    request: dict[str, int], room: NodeRoom, offers: list[ReservationCapacity], has_affinity: bool
 ) -> None:
     larger = {name: amount + 1 for name, amount in request.items()}
     if refusal_of(larger, room, offers, has_affinity=has_affinity) is None:
-        assert not isinstance(refusal_of(request, room, offers, has_affinity=has_affinity), Refused)
+        assert not isinstance(refusal_of(request, room, offers, has_affinity=has_affinity), ReservationRefused)
 
 
 @given(st.dictionaries(st.text(max_size=3), st.integers(0, 1_000)))

@@ -5,16 +5,16 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colo_common.events.effects import Asked, Effect, Publish
+from colo_common.events.effects import Effect, Publish, RequestReceived
 from colo_common.events.enforcement import ReplicaEnded
-from colo_common.events.job import ReplicasWanted
+from colo_common.events.job import PlacementsRequested
 from colo_common.events.placement import PlacementsDecided
 from colo_common.events.requests import CreateReservation, DeleteReservation
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import EndCause
 from colo_common.model.reservation import AllocatePolicy
-from colo_scheduler.ledger.port import NodeReserve, Reservation
-from colo_scheduler.reservations.lifecycle import Phase
+from colo_scheduler.ledger.port import Hold, NodeCommit
+from colo_scheduler.reservations.lifecycle import ReservationPhase
 from colo_scheduler.reservations.reservation import attempt_of, name_of
 from tests.support.builders import GIB, a_node, a_placement
 from tests.support.reserve_story import ReservingBench, a_claim, a_reservation
@@ -80,17 +80,17 @@ class Life:
                     pre_allocates=takes_over,
                     pre_allocates_several=takes_over and over == 2,
                 )
-                return bench.say(Asked(request="1", body=CreateReservation(spec=spec)))
+                return bench.say(RequestReceived(request="1", body=CreateReservation(spec=spec)))
             case ("delete", str(name)):
-                return bench.say(Asked(request="1", body=DeleteReservation(name=name)))
+                return bench.say(RequestReceived(request="1", body=DeleteReservation(name=name)))
             case ("claim", int(number), int(mcpu), str(reservation)):
                 replica = f"{'web' if number < 7 else 'batch'}/main/{number}"
                 if replica in self.held:
                     return []
-                want = a_claim(
+                placement_request = a_claim(
                     replica, mcpu=mcpu, attempt=self.attempts.setdefault(replica, 1), reservation=reservation
                 )
-                return bench.say(ReplicasWanted(wants=(want,)))
+                return bench.say(PlacementsRequested(placement_requests=(placement_request,)))
             case ("end", int(number)):
                 replica = f"{'web' if number < 7 else 'batch'}/main/{number}"
                 placement = self.held.pop(replica, None)
@@ -130,8 +130,8 @@ class Life:
         if whole + 100 > MCPU:
             return
         placement = a_placement(replica, node=node, mcpu=100, gib=1)
-        held = Reservation(placement=placement, generation=row.revision + 1)
-        now(self.bench.ledger.commit([NodeReserve(node=node, expect=row.revision, reservations=(held,))]))
+        held = Hold(placement=placement, generation=row.revision + 1)
+        now(self.bench.ledger.commit([NodeCommit(node=node, expect=row.revision, reservations=(held,))]))
 
     def note(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -164,12 +164,12 @@ class Life:
                 if name:
                     assert found is not None
                     assert attempt_of(found) == (placement.replica, placement.attempt)
-                    assert found.phase is Phase.AVAILABLE
+                    assert found.phase is ReservationPhase.AVAILABLE
             assert promised <= MCPU, holds
         for name in NAMES:
             found, kept = book.find(name), self.bench.rows.get(name)
             assert (found is None) == (kept is None), name
-            if found is not None and found.phase is Phase.AVAILABLE:
+            if found is not None and found.phase is ReservationPhase.AVAILABLE:
                 assert found.place is not None
                 (row,) = now(self.bench.ledger.rows([found.place.node]))
                 assert attempt_of(found) in [each.attempt for each in row.reservations]

@@ -5,15 +5,15 @@ from hypothesis import strategies as st
 
 from colo_common.events.effects import Effect, Publish
 from colo_common.events.enforcement import ReplicaEnded
-from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
+from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.placement import PlacementsDecided
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.topology import Zone
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.policy import Policy
+from colo_scheduler.policy import SchedulerPolicy
 from tests.support.builders import GIB, a_node
-from tests.support.scheduler_story import Bench, a_want, an_allocatable, topology_of
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, topology_of
 from tests.support.scheduler_twin import TwinNode, TwinZone, best_node
 
 MACHINES = {"small": topology_of(1), "two zones": topology_of(2), "two sockets": topology_of(4, sockets=2)}
@@ -62,12 +62,12 @@ def test_every_choice_is_what_an_exhaustive_search_would_choose(
     bench = Bench()
     told(bench, cluster, list(range(len(cluster))))
     nodes = twin_nodes(cluster)
-    weights = Policy().weights
+    weights = SchedulerPolicy().weights
     for number, (cpu, gib) in enumerate(asked):
         # The same shape may be wanted several times: with equal priority and age each is decided alone here.
-        want = a_want(f"j{number}/t/0", mcpu=cpu, memory_bytes=gib * GIB, queued_at_ms=number)
+        placement_request = a_placement_request(f"j{number}/t/0", mcpu=cpu, memory_bytes=gib * GIB, queued_at_ms=number)
         expected = best_node(cpu, gib * GIB, list(nodes.values()), weights.fewest_zones, weights.most_free)
-        placed = placements_of(bench.say(ReplicasWanted(wants=(want,))))
+        placed = placements_of(bench.say(PlacementsRequested(placement_requests=(placement_request,))))
         assert [placement.node for placement in placed] == ([] if expected is None else [expected])
         for placement in placed:
             nodes[placement.node] = less(nodes[placement.node], placement)
@@ -89,12 +89,18 @@ def test_a_class_decided_together_is_placed_as_its_replicas_one_by_one(
     cluster: list[tuple[str, list[tuple[int, int]]]], request: tuple[int, int], count: int
 ) -> None:
     cpu, gib = request
-    wants = [a_want(f"j/t/{n:02}", mcpu=cpu, memory_bytes=gib * GIB, queued_at_ms=n) for n in range(count)]
+    placement_requests = [
+        a_placement_request(f"j/t/{n:02}", mcpu=cpu, memory_bytes=gib * GIB, queued_at_ms=n) for n in range(count)
+    ]
     together, alone = Bench(), Bench()
     told(together, cluster, list(range(len(cluster))))
     told(alone, cluster, list(range(len(cluster))))
-    at_once = placements_of(together.say(ReplicasWanted(wants=tuple(wants))))
-    one_by_one = [p for want in wants for p in placements_of(alone.say(ReplicasWanted(wants=(want,))))]
+    at_once = placements_of(together.say(PlacementsRequested(placement_requests=tuple(placement_requests))))
+    one_by_one = [
+        p
+        for placement_request in placement_requests
+        for p in placements_of(alone.say(PlacementsRequested(placement_requests=(placement_request,))))
+    ]
     assert {p.replica: (p.node, p.zones) for p in at_once} == {p.replica: (p.node, p.zones) for p in one_by_one}
 
 
@@ -102,8 +108,9 @@ def test_a_class_decided_together_is_placed_as_its_replicas_one_by_one(
 def test_the_order_in_which_nodes_become_known_decides_nothing(
     cluster: list[tuple[str, list[tuple[int, int]]]], asked: list[tuple[int, int]], rng: object
 ) -> None:
-    wants = tuple(
-        a_want(f"j{n}/t/0", mcpu=cpu, memory_bytes=gib * GIB, queued_at_ms=n) for n, (cpu, gib) in enumerate(asked)
+    placement_requests = tuple(
+        a_placement_request(f"j{n}/t/0", mcpu=cpu, memory_bytes=gib * GIB, queued_at_ms=n)
+        for n, (cpu, gib) in enumerate(asked)
     )
     order = list(range(len(cluster)))
     first = Bench()
@@ -111,8 +118,8 @@ def test_the_order_in_which_nodes_become_known_decides_nothing(
     rng.shuffle(order)  # type: ignore[attr-defined]
     second = Bench()
     told(second, cluster, order)
-    assert placements_of(first.say(ReplicasWanted(wants=wants))) == placements_of(
-        second.say(ReplicasWanted(wants=wants))
+    assert placements_of(first.say(PlacementsRequested(placement_requests=placement_requests))) == placements_of(
+        second.say(PlacementsRequested(placement_requests=placement_requests))
     )
 
 
@@ -149,14 +156,14 @@ def test_whatever_happens_nothing_is_held_twice_or_above_what_was_allocatable(
             case ("want", int(number), (int(cpu), int(gib)), int(priority)):
                 if f"j/t/{number}" in held:
                     continue
-                want = a_want(
+                placement_request = a_placement_request(
                     f"j/t/{number}",
                     attempt=attempts.get(number, 1),
                     mcpu=cpu,
                     memory_bytes=gib * GIB,
                     priority=priority,
                 )
-                effects = bench.say(ReplicasWanted(wants=(want,)))
+                effects = bench.say(PlacementsRequested(placement_requests=(placement_request,)))
             case ("end", int(number)):
                 placement = held.pop(f"j/t/{number}", None)
                 if placement is not None:

@@ -14,16 +14,16 @@ from colo_scheduler.cluster.cluster import Cluster, View
 from colo_scheduler.cluster.pool import PoolName, pool_of
 from colo_scheduler.numa.zones import IntArray, costs_of_rows
 from colo_scheduler.placement.decide import Choice
-from colo_scheduler.placement.fit import Fit
+from colo_scheduler.placement.fit import NodeFit
 from colo_scheduler.placement.scores import FitRows
-from colo_scheduler.placement.search import look_closely
+from colo_scheduler.placement.search import fit_node_exactly
 from colo_scheduler.placement.stack import run_filters, score_rows, scoring_for
 from colo_scheduler.placement.turn import decide_turn
-from colo_scheduler.policy import Policy
+from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.request_class import RequestClass, class_of
 from colo_scheduler.scorers.weights import ScorerWeights
 from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import a_want, an_allocatable
+from tests.support.scheduler_story import a_placement_request, an_allocatable
 
 ROWS = 4
 nodes = st.lists(
@@ -38,7 +38,7 @@ nodes = st.lists(
 """CPUs a zone; what is held: zone, CPUs; GPUs."""
 requests = st.builds(
     lambda qos, cpus, gpus, spread: class_of(
-        a_want(
+        a_placement_request(
             mcpu=cpus * 1_000,
             qos=qos,
             band=PriorityBand.PROD,
@@ -106,7 +106,7 @@ def test_a_replica_that_was_searched_for_is_told_the_nodes_as_it_found_them(
         scores = scored(view, request, filtered.rows, by)
         order = [row for _, row in sorted(zip(keys, filtered.rows.tolist(), strict=True), reverse=True)]
         for row in order[: order.index(choice.row)]:
-            assert not isinstance(look_closely(view, row, request), Fit)
+            assert not isinstance(fit_node_exactly(view, row, request), NodeFit)
             refused.add(row)
         told = []
         for row in [row for row in order if row not in refused][:ROWS]:
@@ -117,10 +117,10 @@ def test_a_replica_that_was_searched_for_is_told_the_nodes_as_it_found_them(
         attempt = (f"{request.job or 'job'}/main/{number}", 1)
         cluster.hold(cluster.nodes[choice.row], attempt, choice.shares, PoolName.PROD, choice.holding, is_choice=True)
 
-    decision = decide_turn(view, request, count, Policy(prod_weights=by), take, best_rows=ROWS)
-    moments = list(decision.matrix.moments()) if decision.matrix is not None else []
-    assert len(moments) == len(decision.choices) == len(expected)
-    for moment, (counts, told) in zip(moments, expected, strict=True):
+    decision = decide_turn(view, request, count, SchedulerPolicy(prod_weights=by), take, best_rows=ROWS)
+    snapshots = list(decision.matrix.snapshots()) if decision.matrix is not None else []
+    assert len(snapshots) == len(decision.choices) == len(expected)
+    for moment, (counts, told) in zip(snapshots, expected, strict=True):
         assert moment.fitting is None
         assert {each.reason: each.nodes for each in moment.counts} == counts
         assert [(each.node, each.total, each.scores) for each in moment.scores] == told

@@ -17,7 +17,7 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.pool import PoolName, pool_of
-from colo_scheduler.cluster.signals import MeritRules, Merits, kind_of
+from colo_scheduler.cluster.signals import NodeSignals, SignalRules, kind_of
 from colo_scheduler.load.dynamic import Metric, dynamic_score, refused_by
 from colo_scheduler.load.dynamic_rules import DynamicRules
 from colo_scheduler.load.estimate import Sums
@@ -32,7 +32,7 @@ from colo_scheduler.requests.request_class import RequestClass, class_of
 from colo_scheduler.scorers.recent_eviction import EvictionPenaltyPolicy, decayed
 from colo_scheduler.scorers.weights import ScorerWeights
 from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import a_want, an_allocatable
+from tests.support.scheduler_story import a_placement_request, an_allocatable
 
 NOW_MS = 1_000_000
 CPUS = 8
@@ -111,7 +111,7 @@ weights = st.just(ScorerWeights()) | st.builds(
 )
 requests = st.builds(
     lambda job, mcpu, gib, spread, tolerates, is_prod: class_of(
-        a_want(
+        a_placement_request(
             f"{job}/main/0",
             mcpu=mcpu,
             memory_bytes=gib * GIB,
@@ -313,8 +313,8 @@ def load_of(machine: Machine) -> LoadSummary:
 
 
 def cluster_of(fleet: list[Machine], by: ScorerWeights, rule: LoadRules, dynamic: DynamicRules) -> Cluster:
-    merits = Merits(
-        MeritRules(
+    signals = NodeSignals(
+        SignalRules(
             evictions=EvictionPenaltyPolicy(),
             load=rule,
             dynamic=dynamic,
@@ -322,7 +322,7 @@ def cluster_of(fleet: list[Machine], by: ScorerWeights, rule: LoadRules, dynamic
             follows_dynamic=by.dynamic_load > 0,
         )
     )
-    cluster = Cluster(merits=merits)
+    cluster = Cluster(signals=signals)
     topology = a_topology(zones_per_socket=1, cpus=CPUS, memory_gib=CPUS)
     for number, machine in enumerate(fleet):
         name = f"n{number:02}"
@@ -334,7 +334,7 @@ def cluster_of(fleet: list[Machine], by: ScorerWeights, rule: LoadRules, dynamic
             cluster.hold(cluster.node(name), (f"{job}/held/{number}.{index}", 1), (share,), at_ms=NOW_MS - ago_ms)
         for ago_ms, is_prod in sorted(machine.evicted, reverse=True):
             band, qos = (PriorityBand.PROD, QosClass.LS) if is_prod else (PriorityBand.BATCH, QosClass.BE)
-            merits.evicted(kind_of(band, qos, 1_000, GIB), number, NOW_MS - ago_ms)
+            signals.evicted(kind_of(band, qos, 1_000, GIB), number, NOW_MS - ago_ms)
     return cluster
 
 
@@ -391,19 +391,19 @@ def test_what_is_told_of_each_replica_is_what_judging_all_nodes_at_its_own_momen
         # What is placed, evicted and reported later changes nothing that was decided.
         attempt = (f"{request.job or 'other'}/main/{number}", 1)
         cluster.hold(cluster.nodes[choice.row], attempt, choice.shares, pool_of(request.band), at_ms=NOW_MS)
-        cluster.merits.evicted(kind_of(request.band, request.qos, 1_000, GIB), choice.row, NOW_MS)
+        cluster.signals.evicted(kind_of(request.band, request.qos, 1_000, GIB), choice.row, NOW_MS)
         fact = an_allocatable(f"n{choice.row:02}", [WHOLE], at_ms=NOW_MS + 1)
         idle = structs.replace(load_of(fleet[choice.row]), cpu_used_mcpu=0, prod_cpu_used_mcpu=0)
         cluster.on_allocatable(structs.replace(fact, load=idle))
-    moments = list(decision.matrix.moments()) if decision.matrix is not None else []
-    for choice, moment in zip(decision.choices, moments, strict=True):
+    snapshots = list(decision.matrix.snapshots()) if decision.matrix is not None else []
+    for choice, moment in zip(decision.choices, snapshots, strict=True):
         fitting = twin.fitting(request)
         assert moment.fitting == len(fitting)
         refused = [reason for machine in fleet if (reason := twin.refusal(machine, request)) is not None]
         assert {each.reason: each.nodes for each in moment.counts} == {name: refused.count(name) for name in refused}
         assert [each.node for each in moment.scores] == [f"n{row:02}" for row in fitting[: len(moment.scores)]]
         assert moment.scores
-        assert moment is not moments[0] or len(moment.scores) == min(4, len(fitting))
+        assert moment is not snapshots[0] or len(moment.scores) == min(4, len(fitting))
         for each, row in zip(moment.scores, fitting, strict=False):
             own = {name: twin.scores(row, request)[name.replace("-", "_")] for name in scoring.names}
             assert each.scores == own
@@ -424,7 +424,7 @@ def test_a_trial_decides_the_same_and_leaves_no_trace(
 ) -> None:
     fleet = [Machine(**{**vars(machine), "more": []}) for machine in fleet]
     cluster, twin = cluster_of(fleet, by, rule, dynamic), Twin(fleet, by, rule, dynamic)
-    before = [cluster.merits.loads.scores(request, len(fleet), NOW_MS).tolist() for request, _ in turns]
+    before = [cluster.signals.loads.scores(request, len(fleet), NOW_MS).tolist() for request, _ in turns]
     trial = cluster.trial(NOW_MS)
     for number, (request, count) in enumerate(turns):
         job = request.job or "other"
@@ -432,10 +432,10 @@ def test_a_trial_decides_the_same_and_leaves_no_trace(
             assert choice.row == twin.best(request)
             fleet[choice.row].more.append((request.is_prod, job, request.cpu_mcpu, request.memory_bytes))
             trial.take(pool_of(request.band), choice.row, choice.shares, (f"{job}/main/{number}.{index}", 0))
-    assert before == [cluster.merits.loads.scores(request, len(fleet), NOW_MS).tolist() for request, _ in turns]
+    assert before == [cluster.signals.loads.scores(request, len(fleet), NOW_MS).tolist() for request, _ in turns]
     cluster.check()
     assert not any(node.holds for node in cluster.nodes if not fleet[node.row].held)
-    assert PoolName.BATCH in cluster.merits.follows
+    assert PoolName.BATCH in cluster.signals.follows
 
 
 tight = st.tuples(st.integers(0, 300), st.integers(0, 300))

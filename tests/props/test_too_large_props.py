@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from colo_common.events.job import ReplicasWanted, ReplicaWant
+from colo_common.events.job import PlacementRequest, PlacementsRequested
 from colo_common.events.placement import PlacementRejected
 from colo_common.model.constraints import Constraints, NumaPolicy
 from colo_common.model.cpuset import CpuSet
@@ -16,7 +16,7 @@ from colo_common.model.topology import NodeTopology
 from colo_overcommit.allocatable import Resource
 from colo_overcommit.reserved import reserved_by_zone
 from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import Bench, a_want, an_allocatable, answer_in
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, answer_in
 
 CPUS = 8
 """Of each machine: one zone, or two of four."""
@@ -64,8 +64,8 @@ def most_promised(machine: NodeTopology, rules: NodeRules) -> list[tuple[int, in
     ]
 
 
-def asked(bench: Bench, want: ReplicaWant) -> Placement | PlacementRejected:
-    return answer_in(bench.say(ReplicasWanted(wants=(want,))))
+def asked(bench: Bench, placement_request: PlacementRequest) -> Placement | PlacementRejected:
+    return answer_in(bench.say(PlacementsRequested(placement_requests=(placement_request,))))
 
 
 @given(
@@ -81,7 +81,7 @@ def test_batch_work_is_told_never_to_fit_only_where_no_machine_could_be_promised
     fleet: list[tuple[NodeTopology, NodeRules]], mcpu: int, half_gib: int, in_one_zone: bool
 ) -> None:
     place = Constraints(numa_policy=NumaPolicy.SINGLE_NUMA_NODE) if in_one_zone else Constraints()
-    want = a_want("a/t/0", mcpu=mcpu, memory_bytes=half_gib * GIB // 2, constraints=place)
+    placement_request = a_placement_request("a/t/0", mcpu=mcpu, memory_bytes=half_gib * GIB // 2, constraints=place)
     full, empty = Bench(), Bench()
     for number, (machine, rules) in enumerate(fleet):
         name, lasting = f"n{number}", when_pods_ended(rules)
@@ -89,7 +89,7 @@ def test_batch_work_is_told_never_to_fit_only_where_no_machine_could_be_promised
         full.say(an_allocatable(name, [(0, 0)] * len(machine.zones)))
         empty.say(a_node(name, machine, rules=lasting))
         empty.say(an_allocatable(name, most_promised(machine, lasting)))
-    now, one_day = asked(full, want), asked(empty, want)
+    now, one_day = asked(full, placement_request), asked(empty, placement_request)
     assert isinstance(now, PlacementRejected)
     could_fit = isinstance(one_day, Placement)
     assert not (now.never and could_fit)

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colo_common.model.lifecycle import MACHINES
-from colo_common.model.transitions import Fired, Ignored, Machine, Refusal, Refused
+from colo_common.model.transitions import Fired, StateMachine, TransitionIgnored, TransitionRefusal, TransitionRefused
 
 _MACHINES = st.sampled_from(sorted(MACHINES)).map(lambda name: MACHINES[name])
 
 
 @given(st.data(), _MACHINES)
-def test_a_walk_of_random_events_stays_in_the_table(data: st.DataObject, machine: Machine) -> None:
+def test_a_walk_of_random_events_stays_in_the_table(data: st.DataObject, machine: StateMachine) -> None:
     state = machine.initial
     for _ in range(data.draw(st.integers(0, 60))):
         event = data.draw(st.sampled_from(machine.events))
@@ -30,11 +30,11 @@ def test_a_walk_of_random_events_stays_in_the_table(data: st.DataObject, machine
 
 @given(_MACHINES, st.text(max_size=12), st.text(max_size=12), st.dictionaries(st.text(max_size=5), st.booleans()))
 def test_unknown_words_are_refused_and_never_raise(
-    machine: Machine, state: str, event: str, guards: dict[str, bool]
+    machine: StateMachine, state: str, event: str, guards: dict[str, bool]
 ) -> None:
     outcome = machine.fire(state, event, guards)
     if state not in machine.state_names or event not in machine.events:
-        assert isinstance(outcome, Refused)
-        assert outcome.refusal is Refusal.ILLEGAL
+        assert isinstance(outcome, TransitionRefused)
+        assert outcome.refusal is TransitionRefusal.ILLEGAL
     else:
-        assert isinstance(outcome, (Fired, Ignored, Refused))
+        assert isinstance(outcome, (Fired, TransitionIgnored, TransitionRefused))

@@ -9,23 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn, ReplicaWant
+from colo_common.events.job import PlacementRequest, PlacementsRequested, ReplicasWithdrawn
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Placement, ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.pool import pool_of
-from colo_scheduler.cluster.preemptible_index import LEVELS_MOST, HeldLevels, Importance
+from colo_scheduler.cluster.preemptible_index import LEVELS_MOST, Importance, PreemptibleIndex
 from colo_scheduler.ledger.port import Attempt
-from colo_scheduler.placement.fit import Fit
-from colo_scheduler.placement.search import look_closely, needs_search
+from colo_scheduler.placement.fit import NodeFit
+from colo_scheduler.placement.search import fit_node_exactly, needs_search
 from colo_scheduler.placement.stack import run_filters
 from colo_scheduler.preemption.search import Victims, VictimSearch, importance, take_place_of, victims_on
 from colo_scheduler.requests.request_class import RequestClass, class_of
 from tests.props.test_place_props import RULES, Machine, a_machine, batch, online
 from tests.support.builders import GIB, a_node
-from tests.support.scheduler_story import Bench, a_want, an_allocatable
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable
 
 ROWS = 5
 amounts = st.tuples(st.integers(1, 9) | st.just(0), st.integers(0, 9))
@@ -42,7 +42,7 @@ def shares_of(cpu_mcpu: int, memory_bytes: int) -> tuple[ZoneShare, ...]:
 def test_levels_are_what_is_held_and_nobody_is_in_one_above_its_importance(
     taken: list[tuple[int, Importance, tuple[int, int]]], data: st.DataObject
 ) -> None:
-    levels = HeldLevels(ROWS)
+    levels = PreemptibleIndex(ROWS)
     held: list[tuple[int, Importance, tuple[ZoneShare, ...]]] = []
     for row, one, size in taken:
         levels.hold(row, one, shares_of(*size))
@@ -69,7 +69,7 @@ def test_levels_are_what_is_held_and_nobody_is_in_one_above_its_importance(
 
 
 def test_rows_move_and_grow_with_their_levels() -> None:
-    levels = HeldLevels(2)
+    levels = PreemptibleIndex(2)
     levels.hold(1, (2, 0), shares_of(5, 7))
     levels.forget_row(0, 1)
     levels.resize(9)
@@ -84,7 +84,7 @@ def fits(view: View, request: RequestClass, row: int) -> bool:
     """Whether all filters and a closer look let the request onto the node of a trial view."""
     if row not in run_filters(view, request).rows.tolist():
         return False
-    return not needs_search(view, request) or isinstance(look_closely(view, row, request), Fit)
+    return not needs_search(view, request) or isinstance(fit_node_exactly(view, row, request), NodeFit)
 
 
 def looked_at_all(bench: Bench, request: RequestClass, placements: Mapping[Attempt, Placement]) -> list[Attempt] | None:
@@ -100,7 +100,7 @@ def looked_at_all(bench: Bench, request: RequestClass, placements: Mapping[Attem
         ]
         if fits(view, request, node.row):
             continue
-        holdings = dict(inventory.holdings) if (inventory := view.stock.of(node.row)) else {}
+        holdings = dict(inventory.holdings) if (inventory := view.inventory_index.of(node.row)) else {}
         name = pool_of(request.band)
         for p in lesser:
             view.leave(name, node.row, p.zones, (p.replica, p.attempt))
@@ -152,10 +152,12 @@ plain = st.builds(
 works = st.one_of(batch.map(lambda w: (*w[:3], 1, w[3])), online.map(lambda w: (*w[:3], 1, w[3])), plain)
 
 
-def want_of(replica: str, work: tuple[Any, ...], priority: int) -> ReplicaWant:
+def placement_request_of(replica: str, work: tuple[Any, ...], priority: int) -> PlacementRequest:
     qos, band, mcpu, gib, *place = work
     more = {"constraints": place[0]} if place else {}
-    return a_want(replica, mcpu=mcpu, memory_bytes=gib * GIB, qos=qos, band=band, priority=priority, **more)
+    return a_placement_request(
+        replica, mcpu=mcpu, memory_bytes=gib * GIB, qos=qos, band=band, priority=priority, **more
+    )
 
 
 def a_full_fleet(fleet: list[Machine], wanted: list[tuple[Any, int]], gone: set[int]) -> Bench:
@@ -166,7 +168,13 @@ def a_full_fleet(fleet: list[Machine], wanted: list[tuple[Any, int]], gone: set[
         bench.tell(an_allocatable(f"n{number}", [(2500, 5 * GIB)] * len(machine.topology.zones)))
     for at in range(0, len(wanted), 5):
         numbered = list(enumerate(wanted))[at : at + 5]
-        bench.say(ReplicasWanted(wants=tuple(want_of(f"j{n}/t/0", work, priority) for n, (work, priority) in numbered)))
+        bench.say(
+            PlacementsRequested(
+                placement_requests=tuple(
+                    placement_request_of(f"j{n}/t/0", work, priority) for n, (work, priority) in numbered
+                )
+            )
+        )
     bench.say(ReplicasWithdrawn(attempts=tuple((f"j{n}/t/0", 1) for n in sorted(gone)), reason=Reason.CANCELLED))
     return bench
 
@@ -184,7 +192,7 @@ def test_a_search_finds_whom_a_look_at_every_node_finds(
     bench = a_full_fleet(fleet, wanted, gone)
     placements = {attempt: held.placement for attempt, held in bench.core.commits.held.items()}
     for work, priority, budget in coming:
-        request = class_of(want_of("new/t/0", work, priority))
+        request = class_of(placement_request_of("new/t/0", work, priority))
         expected = looked_at_all(bench, request, placements)
         view = bench.core.cluster.view(bench.now_ms)
         found = searched(view, request, placements, budget)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colo_common.events import wire
-from colo_common.events.registry import EVENTS, REQUESTS, Event, Question, event_of, subject_of
+from colo_common.events.registry import EVENTS, REQUESTS, Event, RequestSpec, event_of, subject_of
 from colo_common.events.requests import Refusal
 from colo_common.model.invalid import InvalidInput
 from tests.support.examples import example_of
@@ -22,7 +22,7 @@ from tests.support.hostile import hostile_fact, hostile_value
 T = TypeVar("T")
 seeds = st.integers(0, 2**32)
 events = st.sampled_from(EVENTS)
-questions = st.sampled_from(REQUESTS)
+request_types = st.sampled_from(REQUESTS)
 # What breaks parsers: numbers beyond every type, deep nests, half characters, wrong encodings, keys twice.
 NASTY: Final[tuple[bytes, ...]] = (
     b"",
@@ -98,11 +98,11 @@ def test_noise_is_read_or_refused(event: Event, data: bytes) -> None:
 def test_what_breaks_parsers_is_refused_on_every_subject(data: bytes) -> None:
     for event in EVENTS:
         assert taken(wire.decode, subject_of(example_of(event.body)), data) is None
-    for question in REQUESTS:
-        asked = taken(wire.decode_request, question.subject.of(), data)
+    for request_spec in REQUESTS:
+        asked = taken(wire.decode_request, request_spec.subject.of(), data)
         # A question without required fields ignores what it does not know, as within v1 every reader must.
-        assert asked is None or asked == question.body()
-        assert taken(wire.decode_reply, question.body, data) is None
+        assert asked is None or asked == request_spec.body()
+        assert taken(wire.decode_reply, request_spec.body, data) is None
 
 
 @given(events, seeds)
@@ -112,21 +112,21 @@ def test_what_was_taken_can_be_said_again(event: Event, seed: int) -> None:
         assert wire.decode(subject_of(fact), wire.encode(fact)) == fact
 
 
-@given(questions, seeds)
-def test_a_harmed_question_and_answer_is_read_or_refused(question: Question, seed: int) -> None:
-    request = mutated(wire.encode_request(example_of(question.body)), seed)
-    reply = mutated(wire.encode_reply(example_of(question.reply)), seed)
-    asked = taken(wire.decode_request, question.subject.of(), request)
-    assert asked is None or isinstance(asked, question.body)
-    answer = taken(wire.decode_reply, question.body, reply)
-    assert answer is None or isinstance(answer, question.reply | Refusal)
+@given(request_types, seeds)
+def test_a_harmed_question_and_answer_is_read_or_refused(request_spec: RequestSpec, seed: int) -> None:
+    request = mutated(wire.encode_request(example_of(request_spec.body)), seed)
+    reply = mutated(wire.encode_reply(example_of(request_spec.reply)), seed)
+    asked = taken(wire.decode_request, request_spec.subject.of(), request)
+    assert asked is None or isinstance(asked, request_spec.body)
+    answer = taken(wire.decode_reply, request_spec.body, reply)
+    assert answer is None or isinstance(answer, request_spec.reply | Refusal)
 
 
-@given(questions, seeds)
-def test_a_senseless_question_is_read_or_refused(question: Question, seed: int) -> None:
-    data = json.dumps(hostile_value(question.body, seed)).encode()
-    asked = taken(wire.decode_request, question.subject.of(), data)
-    assert asked is None or isinstance(asked, question.body)
+@given(request_types, seeds)
+def test_a_senseless_question_is_read_or_refused(request_spec: RequestSpec, seed: int) -> None:
+    data = json.dumps(hostile_value(request_spec.body, seed)).encode()
+    asked = taken(wire.decode_request, request_spec.subject.of(), data)
+    assert asked is None or isinstance(asked, request_spec.body)
 
 
 @given(st.text(max_size=60) | st.from_regex(r"colo\.v[0-9]\.(evt|tlm|cmd|req)(\.[a-z*>{}]{1,8}){1,4}", fullmatch=True))

@@ -27,7 +27,7 @@ def is_told(key: str, text: str) -> bool:
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_service_readme_names_every_setting_of_its_own(service: str) -> None:
-    settings = importlib.import_module(f"colo_{service}.settings").Settings
+    settings = getattr(importlib.import_module(f"colo_{service}.settings"), f"{service.capitalize()}Settings")
     text = told(f"services/{service}/README.md")
     assert not [key for key in keys_of(settings) if key not in COMMON and not is_told(key, text)]
     assert "libs/common/README.md#settings" in text

@@ -19,15 +19,15 @@ from colo_common.events.wire import decode, encode
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
 from colo_common.ports import Delivery, Outgoing, Sink, Source, Unavailable
-from colo_common.runtime.core import Hearing
+from colo_common.runtime.core import Subscription
 from colo_common.runtime.service import Service
 from tests.support.vloop import VirtualClock
 
 START_MS = 1_700_000_000_000
 
 
-WITHDRAWN = Hearing(type=ReplicasWithdrawn)
-LEASES = Hearing(type=LeaseRenewed)
+WITHDRAWN = Subscription(type=ReplicasWithdrawn)
+LEASES = Subscription(type=LeaseRenewed)
 
 
 class Local(Struct, frozen=True):
@@ -54,7 +54,7 @@ def row(id_: str, expect: int = 0, value: bytes | None = b"v") -> Record:
     return Record(writes=(Write(kind="job", id=id_, value=value, expect=expect),))
 
 
-class ToldCore:
+class ScriptedCore:
     """Answers each event with what `react` says; everything it handled is in `handled`."""
 
     def __init__(self, react: Callable[[Struct], Sequence[Effect]] = lambda _event: ()) -> None:
@@ -78,7 +78,7 @@ class ToldCore:
         self.checked += 1
 
 
-class _ToldDelivery:
+class _RecordedDelivery:
     def __init__(self, lines: list[str], inner: Delivery) -> None:
         self._lines = lines
         self._inner = inner
@@ -100,7 +100,7 @@ class _ToldDelivery:
         await self._inner.term()
 
 
-class ToldBus(MemoryBus):
+class RecordingBus(MemoryBus):
     """Writes down publishes (one line a call) and what becomes of deliveries."""
 
     def __init__(self, lines: list[str]) -> None:
@@ -113,7 +113,7 @@ class ToldBus(MemoryBus):
 
     async def listen(self, source: Source, sink: Sink) -> None:
         async def told(delivery: Delivery) -> None:
-            await sink(_ToldDelivery(self.lines, delivery))
+            await sink(_RecordedDelivery(self.lines, delivery))
 
         await super().listen(source, told)
 
@@ -124,7 +124,7 @@ class ToldBus(MemoryBus):
         del self.sent[kept:]
 
 
-class ToldStore(MemoryStore):
+class RecordingStore(MemoryStore):
     """Writes down the rows of each call that went through; the answers of the next `lose_answers` calls get lost."""
 
     def __init__(self, lines: list[str]) -> None:
@@ -143,14 +143,14 @@ class ToldStore(MemoryStore):
 class World:
     """One service between a told bus and a told store."""
 
-    def __init__(self, core: ToldCore | None = None) -> None:
+    def __init__(self, core: ScriptedCore | None = None) -> None:
         self.lines: list[str] = []
-        self.bus = ToldBus(self.lines)
-        self.store = ToldStore(self.lines)
-        self.core = core or ToldCore()
+        self.bus = RecordingBus(self.lines)
+        self.store = RecordingStore(self.lines)
+        self.core = core or ScriptedCore()
         self.stop = asyncio.Event()
 
-    def service(self, hears: Sequence[Hearing] = (), **more: Any) -> Service:
+    def service(self, hears: Sequence[Subscription] = (), **more: Any) -> Service:
         defaults: dict[str, Any] = {
             "name": "told",
             "core": self.core,

@@ -9,9 +9,9 @@ import structlog
 from msgspec import Struct
 
 from colo_collector.core import CollectorCore
-from colo_collector.machine import Look
-from colo_collector.policy import Policy
-from colo_collector.readings import Inspected, Measured, Skip, Unreadable
+from colo_collector.machine import Observation
+from colo_collector.policy import CollectorPolicy
+from colo_collector.readings import SampleRead, Skip, TopologyRead, Unreadable
 from colo_collector.shell import CollectorShell
 from colo_collector.usage import Unknown
 from colo_common.adapters.bus_memory import MemoryBus
@@ -23,24 +23,24 @@ from colo_common.runtime.service import Service
 from tests.support.builders import a_topology
 from tests.support.vloop import VirtualClock, run_virtual
 
-MACHINE = Inspected(topology=a_topology())
-BROKEN = Look(event=Unreadable(reason=Skip.UNREADABLE, detail="/proc/stat: must be readable"))
+MACHINE = TopologyRead(topology=a_topology())
+BROKEN = Observation(event=Unreadable(reason=Skip.UNREADABLE, detail="/proc/stat: must be readable"))
 
 
-def good(faults: tuple[str, ...] = ()) -> Look:
+def good(faults: tuple[str, ...] = ()) -> Observation:
     zones = tuple(ZoneUsage(zone=zone, cpu_used_mcpu=100, memory_used_bytes=1) for zone in (0, 1))
-    event = Measured(at_ms=0, interval_ms=1_000, cpu_used_mcpu=200, memory_used_bytes=2, zones=zones)
-    return Look(event=event, faults=faults, workloads=3, left_out=(("w", Unknown.FIRST),))
+    event = SampleRead(at_ms=0, interval_ms=1_000, cpu_used_mcpu=200, memory_used_bytes=2, zones=zones)
+    return Observation(event=event, faults=faults, workloads=3, left_out=(("w", Unknown.FIRST),))
 
 
 class Script:
     """A machine that gives looks one after the other, the last one for ever, and notes when it was looked at."""
 
-    def __init__(self, *looks: Look) -> None:
+    def __init__(self, *looks: Observation) -> None:
         self.looks = list(looks)
         self.at_s: list[float] = []
 
-    def look(self) -> Look:
+    def look(self) -> Observation:
         self.at_s.append(round(asyncio.get_running_loop().time(), 6))
         return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
 
@@ -62,7 +62,7 @@ def watch(
     """Run the shell for some virtual seconds; what it injected (taking as long as `busy_s` says), metrics and log events."""
     told: list[Struct] = []
     metrics = Metrics()
-    core = CollectorCore("n1", Policy())
+    core = CollectorCore("n1", CollectorPolicy())
 
     async def inject(event: Struct) -> None:
         told.append(event)
@@ -85,10 +85,10 @@ def watch(
 
 
 def test_looks_come_at_once_and_then_once_a_period() -> None:
-    machine = Script(Look(event=Unreadable(reason=Skip.FIRST), inspected=MACHINE), good())
+    machine = Script(Observation(event=Unreadable(reason=Skip.FIRST), inspected=MACHINE), good())
     told, _, logs, shell = watch(machine)
     assert machine.at_s == [0.0, 1.0, 2.0, 3.0]
-    assert [type(event) for event in told] == [Inspected, Unreadable, Measured, Measured, Measured]
+    assert [type(event) for event in told] == [TopologyRead, Unreadable, SampleRead, SampleRead, SampleRead]
     assert logs == ["machine-inspected", "machine-readable"]
     assert shell.problem() == ""
 
@@ -108,7 +108,7 @@ def test_a_fast_clock_shortens_the_period_but_not_without_end() -> None:
 
 
 def test_the_log_tells_a_failing_read_once_and_its_end_once() -> None:
-    other = Look(event=Unreadable(reason=Skip.REBOOTED))
+    other = Observation(event=Unreadable(reason=Skip.REBOOTED))
     machine = Script(good(), BROKEN, BROKEN, BROKEN, other, good(), good())
     _, metrics, logs, shell = watch(machine, seconds=7.5)
     assert logs == ["machine-readable", "machine-unreadable", "machine-unreadable", "machine-readable"]
@@ -124,7 +124,7 @@ def test_a_machine_that_cannot_be_read_is_a_problem_that_says_why() -> None:
 
 
 def test_before_the_first_sample_the_machine_is_not_ready() -> None:
-    *_, shell = watch(Script(Look(event=Unreadable(reason=Skip.FIRST))))
+    *_, shell = watch(Script(Observation(event=Unreadable(reason=Skip.FIRST))))
     assert shell.problem() == "has not been read yet"
 
 
@@ -143,10 +143,10 @@ def test_service_and_shell_together_say_topology_and_numbered_samples() -> None:
     bus = MemoryBus(keep_sent=True)
 
     async def main() -> None:
-        core = CollectorCore("n1", Policy())
+        core = CollectorCore("n1", CollectorPolicy())
         clock = VirtualClock()
         service = Service(name="collector", core=core, bus=bus, clock=clock, hears=(), boot_id="b1", seed=1)
-        machine = Script(Look(event=Unreadable(reason=Skip.FIRST), inspected=MACHINE), good())
+        machine = Script(Observation(event=Unreadable(reason=Skip.FIRST), inspected=MACHINE), good())
         shell = CollectorShell(
             machine, inject=service.inject, skipped=core.skipped, clock=clock, period_ms=1_000, metrics=Metrics()
         )

@@ -27,9 +27,9 @@ from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.stamp import Stamp
 from colo_executor.local import Drift
 from colo_executor.main import executor_service
-from colo_executor.settings import Settings
+from colo_executor.settings import ExecutorSettings
 from colo_executor.simulated import SimulatedRuntime
-from colo_sim.demand import Demand
+from colo_sim.demand import OnlineDemand
 from colo_sim.machine import SimMachine
 from colo_sim.machine_spec import MachineSpec
 from tests.support.builders import a_placement
@@ -42,16 +42,16 @@ TRACE = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"
 class Node:
     """A simulated node of 16 CPUs, its executor, and whoever gives it orders."""
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: ExecutorSettings | None = None) -> None:
         self.clock = VirtualClock()
         self.bus = MemoryBus(keep_sent=True)
         self.online_mcpu = 2_000
-        self.settings = settings or Settings(period_ms=100)
+        self.settings = settings or ExecutorSettings(period_ms=100)
         self.machine = SimMachine(
             MachineSpec(sockets=1, zones_per_socket=2, cpus_per_zone=8, sub_step_ms=100),
             node=NODE,
             seed=1,
-            demand=lambda t_ms: Demand(self.online_mcpu, 0),
+            demand=lambda t_ms: OnlineDemand(self.online_mcpu, 0),
             start_ms=self.clock.now_ms(),
         )
         self.runtime = SimulatedRuntime(self.machine, capacity_mcpu=16_000)
@@ -133,7 +133,7 @@ def test_an_order_starts_the_replica_and_its_end_is_told_with_the_cpu_it_used() 
 
 def test_what_somebody_else_changed_is_put_back_at_every_look_and_told() -> None:
     async def story() -> None:
-        node = Node(Settings(period_ms=100, reconcile_ms=2_000))
+        node = Node(ExecutorSettings(period_ms=100, reconcile_ms=2_000))
         drifts = [Drift(knobs=(KnobValue(path="colo/cpu.idle", value="1", before="0"),)), None, Drift(failed=("busy",))]
         looks: list[float] = []
 

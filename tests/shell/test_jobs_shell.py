@@ -10,7 +10,7 @@ from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Publish, Write
 from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
 from colo_common.events.fact import Fact
-from colo_common.events.job import JobStateChanged, JobSubmitted, QueueChanged, ReplicasWanted, StopReplicas
+from colo_common.events.job import JobStateChanged, JobSubmitted, PlacementsRequested, QueueChanged, StopReplicas
 from colo_common.events.placement import PlacementsDecided
 from colo_common.events.requests import CancelJob, GetJob, JobAccepted, JobDetail, Refusal, SubmitJob
 from colo_common.events.service import DeadLettered
@@ -24,7 +24,7 @@ from colo_common.runtime.stamp import Stamp
 from colo_common.runtime.telemetry import Telemetry
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.records import decode_page
-from colo_jobs.settings import Settings
+from colo_jobs.settings import JobsSettings
 from colo_jobs.shell import jobs_service
 from tests.support.builders import a_placement
 from tests.support.jobs_world import a_spec, a_task
@@ -115,8 +115,10 @@ def test_a_job_goes_from_its_submission_to_its_end_over_the_bus() -> None:
             accepted = await ask(house.bus, SubmitJob(job="j", spec=a_spec(a_task(replicas=2))))
             assert accepted == JobAccepted(job="j", state="Inqueue", version=1)
             # Equal numbers are not said twice; the order of the first messages is that of the decision.
-            kinds = [type(fact) for fact in house.said(JobSubmitted, JobStateChanged, ReplicasWanted, QueueChanged)]
-            assert kinds == [JobSubmitted, JobStateChanged, ReplicasWanted, QueueChanged]
+            kinds = [
+                type(fact) for fact in house.said(JobSubmitted, JobStateChanged, PlacementsRequested, QueueChanged)
+            ]
+            assert kinds == [JobSubmitted, JobStateChanged, PlacementsRequested, QueueChanged]
             await house.say(placed(0), placed(1), started(0), started(1), ended(0), ended(1))
             assert await house.state() == "Completed"
             assert [fact.transition for fact in house.said(JobStateChanged)] == ["J01", "J04", "J14"]
@@ -138,7 +140,10 @@ def test_a_process_that_is_killed_goes_on_where_it_was() -> None:
         assert isinstance(detail, JobDetail)
         assert [replica.state for replica in detail.replicas] == ["Succeeded", "Running", "Pending"]
         # What still waits is said again by the new process, and nothing else is.
-        assert [[want.replica for want in fact.wants] for fact in house.said(ReplicasWanted)][1:] == [["j/main/2"]]
+        assert [
+            [placement_request.replica for placement_request in fact.placement_requests]
+            for fact in house.said(PlacementsRequested)
+        ][1:] == [["j/main/2"]]
         await house.leave()
 
     run_virtual(story())
@@ -151,10 +156,10 @@ def test_a_store_that_is_away_delays_the_answer_and_loses_nothing() -> None:
             asked = asyncio.create_task(ask(house.bus, SubmitJob(job="j", spec=a_spec()), 30))
             await asyncio.sleep(2)
             assert not asked.done()
-            assert house.said(JobSubmitted, ReplicasWanted) == []
+            assert house.said(JobSubmitted, PlacementsRequested) == []
             house.store.fault = None
             assert isinstance(await asked, JobAccepted)
-            assert len(house.said(ReplicasWanted)) == 1
+            assert len(house.said(PlacementsRequested)) == 1
 
     run_virtual(story())
 
@@ -212,10 +217,13 @@ def test_the_root_span_of_a_placement_names_the_request_that_brought_the_job() -
         async with House() as house:
             await ask(house.bus, SubmitJob(job="j", spec=a_spec()), traceparent=SUBMIT_TRACE)
             span = house.telemetry.take()[0]
-            want = house.said(ReplicasWanted)[0].wants[0]
-            assert want.traceparent == placement_trace("j/main/0", 1)
+            placement_request = house.said(PlacementsRequested)[0].placement_requests[0]
+            assert placement_request.traceparent == placement_trace("j/main/0", 1)
             assert (span.name, span.parent_id) == ("submit", "")
-            assert (span.trace_id, span.span_id) == (trace_of(want.traceparent), span_of(want.traceparent))
+            assert (span.trace_id, span.span_id) == (
+                trace_of(placement_request.traceparent),
+                span_of(placement_request.traceparent),
+            )
             assert span.attributes["submit_trace"] == trace_of(SUBMIT_TRACE)
             assert span.start_us <= span.end_us
 
@@ -240,16 +248,20 @@ def test_timers_run_while_nothing_is_heard() -> None:
         async with House() as house:
             await ask(house.bus, SubmitJob(job="j", spec=a_spec(a_task(max_retry=1))))
             await house.say(placed(), started(), ended(cause=EndCause.OOM))
-            assert len(house.said(ReplicasWanted)) == 1
+            assert len(house.said(PlacementsRequested)) == 1
             await asyncio.sleep(2)
-            assert [want.attempt for fact in house.said(ReplicasWanted) for want in fact.wants] == [1, 2]
+            assert [
+                placement_request.attempt
+                for fact in house.said(PlacementsRequested)
+                for placement_request in fact.placement_requests
+            ] == [1, 2]
             assert house.said(StopReplicas) == []
 
     run_virtual(story())
 
 
 def test_settings_become_the_policy_and_refuse_what_makes_no_sense() -> None:
-    policy = Settings(queues={"day": 5, "night": 7}, queue_jobs=3).policy()
+    policy = JobsSettings(queues={"day": 5, "night": 7}, queue_jobs=3).policy()
     assert {name: (limit.max_waiting, limit.max_jobs) for name, limit in policy.queues.items()} == {
         "day": (5, 3),
         "night": (7, 3),

@@ -4,7 +4,7 @@ import asyncio
 
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.fact import Fact
-from colo_common.events.job import ReplicasChanged, ReplicasWanted, StopReplicas
+from colo_common.events.job import PlacementsRequested, ReplicasChanged, StopReplicas
 from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import ApplyPlacements, PlacementsDecided
 from colo_common.events.requests import SubmitJob
@@ -16,7 +16,7 @@ from tests.shell.test_scheduler_shell import House as SchedulerHouse
 from tests.shell.test_scheduler_shell import a_cluster
 from tests.support.builders import GIB, a_placement
 from tests.support.jobs_world import a_spec, a_task
-from tests.support.scheduler_story import a_want, an_allocatable
+from tests.support.scheduler_story import a_placement_request, an_allocatable
 from tests.support.vloop import run_virtual
 
 FRESH, STALE = Freshness.FRESH, Freshness.STALE
@@ -42,7 +42,7 @@ def test_a_place_that_is_refused_at_once_needs_no_stop() -> None:
                 PlacementsDecided(placements=(a_placement("j/main/0"),)),
                 PlacementRefused(node="n1", replica="j/main/0", job="j", attempt=1, reason=Reason.CGROUP_REFUSED),
             )
-            assert [fact.wants[0].attempt for fact in house.said(ReplicasWanted)] == [1, 2]
+            assert [fact.placement_requests[0].attempt for fact in house.said(PlacementsRequested)] == [1, 2]
             assert house.said(StopReplicas) == []
 
     run_virtual(story())
@@ -72,7 +72,7 @@ def test_what_ended_before_its_executor_came_back_is_not_ordered_again() -> None
     async def story() -> None:
         async with SchedulerHouse() as house:
             await a_cluster(house)
-            await house.say(ReplicasWanted(wants=(a_want("j/t/0"),)))
+            await house.say(PlacementsRequested(placement_requests=(a_placement_request("j/t/0"),)))
             assert len(house.said(ApplyPlacements)) == 1
             await told_quickly(
                 house,
@@ -92,7 +92,7 @@ def test_a_node_that_is_heard_again_gives_what_is_promised_now() -> None:
             await house.say(
                 FreshnessChanged(at_ms=now_ms, node="n1", freshness=STALE, previous=FRESH, sample_seq=1, age_ms=0)
             )
-            await house.say(ReplicasWanted(wants=(a_want("j/t/0", mcpu=2000),)))
+            await house.say(PlacementsRequested(placement_requests=(a_placement_request("j/t/0", mcpu=2000),)))
             assert house.said(PlacementsDecided) == []
             now_ms = house.clock.now_ms()
             await house.say(

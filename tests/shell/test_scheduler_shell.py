@@ -13,7 +13,7 @@ from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Publish
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.fact import Fact
-from colo_common.events.job import ReplicasWanted, ReplicaWant
+from colo_common.events.job import PlacementRequest, PlacementsRequested
 from colo_common.events.placement import ApplyPlacements, PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import (
     ExplainPlacement,
@@ -33,13 +33,13 @@ from colo_common.runtime.telemetry import Telemetry
 from colo_scheduler.commit.starts import PART, Starts
 from colo_scheduler.events import StartedKnown
 from colo_scheduler.ledger.memory import MemoryLedger
-from colo_scheduler.ledger.port import Attempt, NodeAnswer, NodeReserve, NodeRow, Released
+from colo_scheduler.ledger.port import Attempt, NodeAnswer, NodeCommit, NodeRow, Released
 from colo_scheduler.ledger.shards import Fence
 from colo_scheduler.main import scheduler_service
-from colo_scheduler.policy import Policy
+from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.reservations.rows import LoadReservations, ReservationsLoaded
 from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import a_want, an_allocatable
+from tests.support.scheduler_story import a_placement_request, an_allocatable
 from tests.support.vloop import VirtualClock, run_virtual
 
 
@@ -55,7 +55,7 @@ class FlakyLedger(MemoryLedger):
         self.refused = 0
 
     async def commit(
-        self, reserves: Sequence[NodeReserve], fences: Sequence[Fence] = (), owner: str = ""
+        self, reserves: Sequence[NodeCommit], fences: Sequence[Fence] = (), owner: str = ""
     ) -> tuple[NodeAnswer, ...]:
         self._check_away("commit")
         self.commits += 1
@@ -92,7 +92,7 @@ class House:
         self.metrics = Metrics()
         ids = iter(range(1, 1000))
         self.telemetry = Telemetry("scheduler", span_ids=lambda: f"{next(ids):016x}")
-        self.pending: list[ReplicaWant] = []
+        self.pending: list[PlacementRequest] = []
         self.started: set[tuple[str, int]] = set()
         self.asked_starts: list[tuple[tuple[str, int], ...]] = []
         self.jobs_away = 0
@@ -110,7 +110,7 @@ class House:
     async def start(self) -> None:
         self.stop = asyncio.Event()
         service, shell = scheduler_service(
-            Policy(),
+            SchedulerPolicy(),
             self.ledger,
             self.bus,
             self.clock,
@@ -150,7 +150,7 @@ class House:
         if self.jobs_away:
             self.jobs_away -= 1
             await asyncio.sleep(3600)
-        return encode_reply(PendingReply(wants=tuple(self.pending), total=len(self.pending)))
+        return encode_reply(PendingReply(placement_requests=tuple(self.pending), total=len(self.pending)))
 
     async def _answer_started(self, data: bytes, _headers: Any) -> bytes:
         asked = decode_request("colo.v1.req.jobs.started", data)
@@ -189,7 +189,9 @@ def test_a_want_becomes_a_fact_for_all_and_an_order_for_its_node() -> None:
     async def story() -> None:
         async with House() as house:
             await a_cluster(house)
-            await house.say(ReplicasWanted(wants=(a_want("j/t/0"), a_want("j/t/1"))))
+            await house.say(
+                PlacementsRequested(placement_requests=(a_placement_request("j/t/0"), a_placement_request("j/t/1")))
+            )
             decided, order = house.said(PlacementsDecided, ApplyPlacements)
             assert [p.replica for p in decided.placements] == ["j/t/0", "j/t/1"]
             assert (order.node, order.generation, order.placements) == ("n1", 1, decided.placements)
@@ -206,7 +208,11 @@ def test_the_spans_of_a_placement_are_its_wait_its_decision_and_its_commit() -> 
             await a_cluster(house)
             trace = placement_trace("j/t/0", 1)
             queued_us = house.clock.wall_us() - 5_000_000
-            await house.say(ReplicasWanted(wants=(a_want("j/t/0", traceparent=trace, queued_at_us=queued_us),)))
+            await house.say(
+                PlacementsRequested(
+                    placement_requests=(a_placement_request("j/t/0", traceparent=trace, queued_at_us=queued_us),)
+                )
+            )
             spans = {span.name: span for span in house.telemetry.take()}
             assert list(spans) == ["queue.wait", "decide", "filter", "score", "commit"]
             root, decide = span_of(trace), spans["decide"].span_id
@@ -227,7 +233,7 @@ def test_a_commit_whose_answer_was_lost_is_sent_again_and_counts_once() -> None:
         ledger.lost_answers = 2
         async with House(ledger) as house:
             await a_cluster(house)
-            await house.say(ReplicasWanted(wants=(a_want("j/t/0"),)))
+            await house.say(PlacementsRequested(placement_requests=(a_placement_request("j/t/0"),)))
             assert ledger.commits == 3
             assert len(house.said(PlacementsDecided)) == 1
             (row,) = await ledger.rows(["n1"])
@@ -242,7 +248,10 @@ def test_while_the_ledger_is_away_nothing_is_lost() -> None:
         async with House(ledger) as house:
             await a_cluster(house)
             ledger.away = 4
-            await house.say(ReplicasWanted(wants=(a_want("j/t/0"),)), ReplicasWanted(wants=(a_want("k/t/0"),)))
+            await house.say(
+                PlacementsRequested(placement_requests=(a_placement_request("j/t/0"),)),
+                PlacementsRequested(placement_requests=(a_placement_request("k/t/0"),)),
+            )
             await asyncio.sleep(10)
             placed = [p.replica for fact in house.said(PlacementsDecided) for p in fact.placements]
             assert sorted(placed) == ["j/t/0", "k/t/0"]
@@ -258,7 +267,7 @@ def test_while_the_ledger_is_away_nothing_is_lost() -> None:
 def test_what_waited_before_the_start_is_asked_for_until_jobs_answers() -> None:
     async def story() -> None:
         house = House()
-        house.pending = [a_want(f"j/t/{n}") for n in range(3)]
+        house.pending = [a_placement_request(f"j/t/{n}") for n in range(3)]
         house.jobs_away = 3
         async with house:
             await a_cluster(house)
@@ -277,7 +286,7 @@ def test_a_killed_scheduler_is_followed_by_one_that_says_what_was_not_confirmed(
         house = House()
         await house.start()
         await a_cluster(house)
-        await house.say(ReplicasWanted(wants=(a_want("j/t/0"),)))
+        await house.say(PlacementsRequested(placement_requests=(a_placement_request("j/t/0"),)))
         first = [m.msg_id for m in house.bus.sent if m.msg_id.startswith(("scheduler:decided", "scheduler:apply"))]
         await house.kill()
         # Longer than the bus remembers ids, so that what is said again is seen again.
@@ -298,7 +307,9 @@ def test_what_runs_is_asked_for_and_noted_in_the_ledger_also_when_the_jobs_servi
     async def story() -> None:
         async with House() as house:
             await a_cluster(house)
-            await house.say(ReplicasWanted(wants=(a_want("j/t/0"), a_want("j/t/1"))))
+            await house.say(
+                PlacementsRequested(placement_requests=(a_placement_request("j/t/0"), a_placement_request("j/t/1")))
+            )
             await house.say(ended("j/t/1"))
             house.started, house.jobs_away = {("j/t/0", 1)}, 2
             await asyncio.sleep(60)
@@ -353,7 +364,7 @@ def test_questions_are_answered_from_the_newest_decision() -> None:
     async def story() -> None:
         async with House() as house:
             await a_cluster(house)
-            await house.say(ReplicasWanted(wants=(a_want("j/t/0", mcpu=9_000),)))
+            await house.say(PlacementsRequested(placement_requests=(a_placement_request("j/t/0", mcpu=9_000),)))
             explained: Any = await ask(house.bus, ExplainPlacement(job="j"))
             (record,) = explained.decisions
             assert (record.placement, record.counts[0].reason.value, record.nearest.have) == (
@@ -371,12 +382,12 @@ def test_a_ledger_that_says_no_to_one_kind_of_call_keeps_no_other_waiting() -> N
         ledger = FlakyLedger()
         async with House(ledger) as house:
             await a_cluster(house)
-            await house.say(ReplicasWanted(wants=(a_want("j/t/0"),)))
+            await house.say(PlacementsRequested(placement_requests=(a_placement_request("j/t/0"),)))
             ledger.refusing = frozenset({"release"})
             await house.say(ended("j/t/0"))
             await asyncio.sleep(10)
             assert house.said(PlacementsReleased) == []
-            await house.say(ReplicasWanted(wants=(a_want("j/t/1"),)))
+            await house.say(PlacementsRequested(placement_requests=(a_placement_request("j/t/1"),)))
             await asyncio.sleep(5)
             assert [p.replica for p in house.said(PlacementsDecided)[-1].placements] == ["j/t/1"]
             ledger.refusing = frozenset()
@@ -393,7 +404,7 @@ def test_a_place_whose_commit_is_refused_time_and_again_is_given_back_and_decide
         async with House(ledger) as house:
             await a_cluster(house)
             ledger.refusing = frozenset({"commit", "rows"})
-            await house.say(ReplicasWanted(wants=(a_want("j/t/0"),)))
+            await house.say(PlacementsRequested(placement_requests=(a_placement_request("j/t/0"),)))
             await asyncio.sleep(30)
             assert ledger.commits == 0
             ledger.refusing = frozenset()
@@ -410,7 +421,7 @@ def test_a_decision_that_waited_for_the_ledger_is_made_anew_on_what_may_be_promi
         async with House(ledger) as house:
             await a_cluster(house)
             ledger.away = 6
-            await house.say(ReplicasWanted(wants=(a_want("j/main/0", mcpu=3000),)))
+            await house.say(PlacementsRequested(placement_requests=(a_placement_request("j/main/0", mcpu=3000),)))
             assert ledger.away > 0
             await house.say(an_allocatable("n1", [(1000, 8 * GIB)], at_ms=house.clock.now_ms()))
             await asyncio.sleep(30)
@@ -443,7 +454,7 @@ def test_a_store_that_refuses_reads_is_asked_ever_more_rarely_told_and_heals_wit
         store = RefusingStore()
         clock, bus, telemetry = VirtualClock(), MemoryBus(), Telemetry("scheduler")
         service, shell = scheduler_service(
-            Policy(), MemoryLedger(), bus, clock, store=store, span=telemetry.span, metrics=Metrics(), seed=1
+            SchedulerPolicy(), MemoryLedger(), bus, clock, store=store, span=telemetry.span, metrics=Metrics(), seed=1
         )
         heard: list[Any] = []
 
@@ -476,7 +487,7 @@ def test_rows_that_the_ledger_refuses_are_asked_for_ever_more_rarely_and_told() 
         async with House(ledger) as house:
             await a_cluster(house)
             ledger.refusing = frozenset({"rows", "commit"})
-            await house.say(ReplicasWanted(wants=(a_want("j/main/0"),)))
+            await house.say(PlacementsRequested(placement_requests=(a_placement_request("j/main/0"),)))
             await asyncio.sleep(60)
             assert "WRONGTYPE" in (await house.service.problems())["ledger"]
             before = ledger.refused

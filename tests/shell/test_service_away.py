@@ -16,7 +16,7 @@ from tests.shell.scripted_core import (
     WITHDRAWN,
     Local,
     Own,
-    ToldCore,
+    ScriptedCore,
     World,
     changed,
     message,
@@ -34,7 +34,7 @@ def test_a_store_that_is_away_is_waited_for_and_nothing_is_lost() -> None:
         return [row(event.attempts[0][0]), changed()] if isinstance(event, ReplicasWithdrawn) else []
 
     async def story() -> None:
-        world = World(ToldCore(react))
+        world = World(ScriptedCore(react))
         service = world.service([WITHDRAWN])
         async with world.running(service):
             world.store.fault = Unavailable("Redis is away")
@@ -56,7 +56,7 @@ def test_a_store_that_is_away_is_waited_for_and_nothing_is_lost() -> None:
 
 def test_a_write_whose_answer_was_lost_is_recognised_and_is_no_conflict() -> None:
     async def story() -> None:
-        world = World(ToldCore(lambda event: [row("a"), changed()] if isinstance(event, ReplicasWithdrawn) else []))
+        world = World(ScriptedCore(lambda event: [row("a"), changed()] if isinstance(event, ReplicasWithdrawn) else []))
         async with world.running(world.service([WITHDRAWN])):
             world.store.lose_answers = 1
             await world.bus.say(message(withdrawn()))
@@ -71,7 +71,7 @@ def test_a_write_whose_answer_was_lost_is_recognised_and_is_no_conflict() -> Non
 def test_a_bus_that_is_away_holds_messages_and_acknowledgements_but_not_the_core() -> None:
     async def story() -> None:
         done: list[str] = []
-        world = World(ToldCore(lambda event: [Own(), changed()] if isinstance(event, Local) else []))
+        world = World(ScriptedCore(lambda event: [Own(), changed()] if isinstance(event, Local) else []))
 
         async def perform(effect: Effect) -> Sequence[Struct]:
             done.append("performed")
@@ -97,7 +97,7 @@ def test_a_bus_that_is_away_holds_messages_and_acknowledgements_but_not_the_core
 def test_lossy_messages_are_dropped_while_the_bus_is_away() -> None:
     async def story() -> None:
         lease = Publish(fact=LeaseRenewed(node="n1", sample_seq=1, batch_cpu_mcpu=0, lease_ms=1))
-        world = World(ToldCore(lambda _event: [lease]))
+        world = World(ScriptedCore(lambda _event: [lease]))
         service = world.service()
         async with world.running(service):
             world.bus.go_away()
@@ -114,7 +114,7 @@ def test_lossy_messages_are_dropped_while_the_bus_is_away() -> None:
 def test_lossy_messages_behind_a_waiting_durable_one_are_dropped_too() -> None:
     async def story() -> None:
         lease = Publish(fact=LeaseRenewed(node="n1", sample_seq=1, batch_cpu_mcpu=0, lease_ms=1))
-        world = World(ToldCore(lambda _event: [changed(), lease]))
+        world = World(ScriptedCore(lambda _event: [changed(), lease]))
         service = world.service()
         async with world.running(service):
             world.bus.go_away()
@@ -172,7 +172,7 @@ def test_a_second_delivery_is_handled_again_and_its_message_of_the_same_id_is_dr
         return [Publish(fact=said, id="told:q:1")] if isinstance(event, ReplicasWithdrawn) else []
 
     async def story() -> None:
-        world = World(ToldCore(react))
+        world = World(ScriptedCore(react))
         async with world.running(world.service([WITHDRAWN])):
             await world.bus.say(message(withdrawn()), message(withdrawn()))
             await settled()
@@ -188,7 +188,7 @@ def test_what_was_recorded_but_not_published_is_published_by_the_next_start() ->
         return [row(event.text), changed(event.text)] if isinstance(event, Local) else []
 
     async def story() -> None:
-        world = World(ToldCore(react))
+        world = World(ScriptedCore(react))
         first = world.service(boot_id="first")
         killed = asyncio.ensure_future(first.run(world.stop))
         await settled()
@@ -210,7 +210,7 @@ def test_what_was_recorded_but_not_published_is_published_by_the_next_start() ->
 
 def test_what_was_published_but_not_removed_from_the_outbox_is_said_once() -> None:
     async def story() -> None:
-        world = World(ToldCore(lambda event: [row("a"), changed()] if isinstance(event, Local) else []))
+        world = World(ScriptedCore(lambda event: [row("a"), changed()] if isinstance(event, Local) else []))
         first = world.service(boot_id="first")
         killed = asyncio.ensure_future(first.run(world.stop))
         await settled()

@@ -9,22 +9,22 @@ import pytest
 from msgspec import Struct
 from structlog.testing import capture_logs
 
-from colo_common.events.effects import Asked, Effect, Reply, Write
+from colo_common.events.effects import Effect, Reply, RequestReceived, Write
 from colo_common.events.job import JobSubmitted, QueueChanged, ReplicasWithdrawn
 from colo_common.events.node import LeaseRenewed
 from colo_common.events.requests import CancelJob, JobAccepted, Refusal
 from colo_common.events.wire import decode_reply, encode_request
 from colo_common.ports import Outgoing, Unavailable
 from colo_common.runtime.ask import ask
-from colo_common.runtime.core import Hearing
+from colo_common.runtime.core import Subscription
 from tests.shell.scripted_core import (
     LEASES,
     WITHDRAWN,
     Local,
     Own,
-    ToldBus,
-    ToldCore,
-    ToldStore,
+    RecordingBus,
+    RecordingStore,
+    ScriptedCore,
     World,
     changed,
     message,
@@ -37,7 +37,7 @@ from tests.support.vloop import run_virtual
 
 def test_draining_finishes_what_came_and_hands_nothing_back() -> None:
     async def story() -> None:
-        world = World(ToldCore(lambda event: [changed()] if isinstance(event, ReplicasWithdrawn) else []))
+        world = World(ScriptedCore(lambda event: [changed()] if isinstance(event, ReplicasWithdrawn) else []))
         service = world.service([WITHDRAWN], batch=1)
         async with world.running(service):
             await world.bus.say(*(message(withdrawn(f"j/t/{index}")) for index in range(5)))
@@ -49,7 +49,7 @@ def test_draining_finishes_what_came_and_hands_nothing_back() -> None:
 
 def test_the_last_events_are_handled_before_the_service_leaves() -> None:
     async def story() -> None:
-        world = World(ToldCore(lambda event: [changed(event.text)] if isinstance(event, Local) else []))
+        world = World(ScriptedCore(lambda event: [changed(event.text)] if isinstance(event, Local) else []))
 
         async def leave() -> Sequence[Struct]:
             return [Local("bye")]
@@ -64,7 +64,7 @@ def test_the_last_events_are_handled_before_the_service_leaves() -> None:
 @pytest.mark.parametrize("away", ["bus", "store"])
 def test_a_service_leaves_within_ten_seconds_although_a_server_is_away(away: str) -> None:
     async def story() -> None:
-        world = World(ToldCore(lambda event: [row("a"), changed()] if isinstance(event, ReplicasWithdrawn) else []))
+        world = World(ScriptedCore(lambda event: [row("a"), changed()] if isinstance(event, ReplicasWithdrawn) else []))
         service = world.service([WITHDRAWN])
         async with world.running(service):
             if away == "store":
@@ -87,7 +87,7 @@ def test_a_service_leaves_within_ten_seconds_although_an_effect_never_ends() -> 
             await asyncio.get_running_loop().create_future()
             return []
 
-        world = World(ToldCore(lambda event: [Own()]))
+        world = World(ScriptedCore(lambda event: [Own()]))
         async with world.running(world.service([WITHDRAWN], perform=perform)):
             await world.bus.say(message(withdrawn()))
             await settled()
@@ -106,14 +106,14 @@ def test_a_defect_beside_the_core_ends_the_service_although_nothing_more_comes()
             await gate.wait()
             return []
 
-        class Broken(ToldStore):
+        class Broken(RecordingStore):
             async def write(self, writes: Sequence[Write]) -> None:
                 if writes[0].value is None:
                     raise ValueError("a defect")
                 await super().write(writes)
 
         world = World(
-            ToldCore(lambda event: [row("a"), changed()] if isinstance(event, ReplicasWithdrawn) else [Own()])
+            ScriptedCore(lambda event: [row("a"), changed()] if isinstance(event, ReplicasWithdrawn) else [Own()])
         )
         world.store = Broken(world.lines)
         service = world.service([WITHDRAWN], perform=perform)
@@ -135,14 +135,14 @@ def test_a_defect_beside_the_core_ends_the_service_although_nothing_more_comes()
 
 def test_a_service_that_leaves_says_what_it_could_not_send_and_does_not_wait_for_it() -> None:
     async def story() -> None:
-        class Broken(ToldBus):
+        class Broken(RecordingBus):
             async def publish(self, messages: Sequence[Outgoing]) -> None:
                 raise ValueError("a defect")
 
         async def leave() -> Sequence[Struct]:
             return [Local("bye")]
 
-        world = World(ToldCore(lambda event: [changed()]))
+        world = World(ScriptedCore(lambda event: [changed()]))
         world.bus = Broken(world.lines)
         with capture_logs() as lines:
             async with world.running(world.service(leave=leave)):
@@ -155,7 +155,7 @@ def test_a_service_that_leaves_says_what_it_could_not_send_and_does_not_wait_for
 
 def test_requests_that_come_while_it_leaves_are_told_to_ask_again() -> None:
     async def story() -> None:
-        world = World(ToldCore())
+        world = World(ScriptedCore())
         async with world.running(world.service(answers=[CancelJob])):
             waiting = asyncio.ensure_future(ask(world.bus, CancelJob(job="a"), 20))
             await settled()
@@ -174,7 +174,7 @@ def test_a_full_inbox_refuses_requests_and_holds_messages_back() -> None:
             await gate.wait()
             return []
 
-        world = World(ToldCore(lambda event: [Own()] if isinstance(event, ReplicasWithdrawn) else []))
+        world = World(ScriptedCore(lambda event: [Own()] if isinstance(event, ReplicasWithdrawn) else []))
         service = world.service([WITHDRAWN], answers=[CancelJob], perform=perform, inbox=3)
         async with world.running(service):
             await world.bus.say(*(message(withdrawn(f"j/t/{index}")) for index in range(20)))
@@ -200,14 +200,14 @@ def test_a_row_of_reports_refuses_no_request() -> None:
             match event:
                 case Local():
                     return [Own()]
-                case Asked(request=request):
+                case RequestReceived(request=request):
                     return [Reply(request=request, body=JobAccepted(job="a", state="s", version=1))]
                 case _:
                     return []
 
-        world = World(ToldCore(react))
+        world = World(ScriptedCore(react))
         service = world.service(
-            [Hearing(type=ReplicasWithdrawn, may_wait_ms=50)], answers=[CancelJob], perform=perform, inbox=8
+            [Subscription(type=ReplicasWithdrawn, may_wait_ms=50)], answers=[CancelJob], perform=perform, inbox=8
         )
         async with world.running(service):
             await service.inject(Local())
@@ -219,14 +219,14 @@ def test_a_row_of_reports_refuses_no_request() -> None:
             assert isinstance(await asking, JobAccepted)
             await asyncio.sleep(1)
             kinds = [type(event).__name__ for event in world.core.handled]
-            assert kinds == ["Local", "Asked"] + 20 * ["ReplicasWithdrawn"]
+            assert kinds == ["Local", "RequestReceived"] + 20 * ["ReplicasWithdrawn"]
 
     run_virtual(story())
 
 
 def test_a_request_that_the_core_never_answers_is_given_up() -> None:
     async def story() -> None:
-        world = World(ToldCore())
+        world = World(ScriptedCore())
         async with world.running(world.service(answers=[CancelJob])):
             raw = await world.bus.ask("colo.v1.req.jobs.cancel", encode_request(CancelJob(job="a")), 60)
             refusal = decode_reply(CancelJob, raw)
@@ -252,7 +252,7 @@ def test_live_messages_are_handled_and_need_no_acknowledgement() -> None:
 def test_a_job_submitted_elsewhere_is_not_heard() -> None:
     async def story() -> None:
         world = World()
-        async with world.running(world.service([Hearing(type=JobSubmitted)])):
+        async with world.running(world.service([Subscription(type=JobSubmitted)])):
             await world.bus.say(message(withdrawn()))
             await settled()
             assert world.core.handled == []

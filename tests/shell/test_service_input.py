@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec import Struct
 
-from colo_common.events.effects import Asked, Conflict, Effect, Reply, Write
+from colo_common.events.effects import Conflict, Effect, Reply, RequestReceived, Write
 from colo_common.events.job import QueueChanged, ReplicasWithdrawn
 from colo_common.events.requests import CancelJob, GetJob, JobAccepted, Refusal
 from colo_common.events.service import DeadLettered
@@ -19,7 +19,7 @@ from colo_common.runtime.ask import ask
 from tests.shell.scripted_core import (
     WITHDRAWN,
     Own,
-    ToldCore,
+    ScriptedCore,
     World,
     changed,
     message,
@@ -43,11 +43,11 @@ def test_what_cannot_be_decoded_is_dead_lettered_and_the_next_message_is_handled
             bad = Outgoing(subject="colo.v1.evt.replica.withdrawn", data=data, durable=True)
             await world.bus.say(bad, message(withdrawn()))
             await settled()
-            (letter,) = world.facts(DeadLettered)
-            assert letter.service == "told"
-            assert letter.subject == "colo.v1.evt.replica.withdrawn"
-            assert letter.reason.startswith("colo.v1.evt.replica.withdrawn $")
-            assert letter.size_bytes == len(data)
+            (dead_letter,) = world.facts(DeadLettered)
+            assert dead_letter.service == "told"
+            assert dead_letter.subject == "colo.v1.evt.replica.withdrawn"
+            assert dead_letter.reason.startswith("colo.v1.evt.replica.withdrawn $")
+            assert dead_letter.size_bytes == len(data)
             assert world.core.handled == [withdrawn()]
             assert world.lines == [
                 "publish evt.dead-letter.told",
@@ -60,12 +60,12 @@ def test_what_cannot_be_decoded_is_dead_lettered_and_the_next_message_is_handled
 
 def test_what_the_core_refuses_is_dead_lettered_with_field_and_rule() -> None:
     async def story() -> None:
-        world = World(ToldCore(lambda event: refuse("attempts", "must be known")))
+        world = World(ScriptedCore(lambda event: refuse("attempts", "must be known")))
         async with world.running(world.service([WITHDRAWN])):
             await world.bus.say(message(withdrawn()))
             await settled()
-            (letter,) = world.facts(DeadLettered)
-            assert letter.reason == "attempts: must be known (got 'x')"
+            (dead_letter,) = world.facts(DeadLettered)
+            assert dead_letter.reason == "attempts: must be known (got 'x')"
             assert world.lines == ["publish evt.dead-letter.told", "term evt.replica.withdrawn"]
 
     run_virtual(story())
@@ -89,15 +89,15 @@ def test_a_message_that_came_too_often_is_dead_lettered_unhandled() -> None:
         async with world.running(world.service([WITHDRAWN])):
             await asyncio.sleep(source.ack_wait_s)
             assert world.core.handled == []
-            (letter,) = world.facts(DeadLettered)
-            assert "too often" in letter.reason
+            (dead_letter,) = world.facts(DeadLettered)
+            assert "too often" in dead_letter.reason
 
     run_virtual(story())
 
 
 def test_a_request_that_breaks_a_rule_is_refused_with_field_and_rule() -> None:
     async def story() -> None:
-        world = World(ToldCore(lambda event: refuse("job", "must be known")))
+        world = World(ScriptedCore(lambda event: refuse("job", "must be known")))
         async with world.running(world.service(answers=[CancelJob, GetJob])):
             assert await ask(world.bus, CancelJob(job="a")) == Refusal(
                 code=400, field="job", rule="must be known", got="'x'"
@@ -116,7 +116,7 @@ def test_a_defect_of_the_core_ends_the_run() -> None:
         raise InvariantBroken("two places for one replica", replica="j/t/0")
 
     async def story() -> None:
-        world = World(ToldCore(react))
+        world = World(ScriptedCore(react))
         await world.bus.say(message(withdrawn()))
         with pytest.raises(InvariantBroken, match="two places"):
             await world.service([WITHDRAWN]).run(world.stop)
@@ -127,7 +127,7 @@ def test_a_defect_of_the_core_ends_the_run() -> None:
 
 def test_an_effect_that_nobody_performs_ends_the_run() -> None:
     async def story() -> None:
-        world = World(ToldCore(lambda event: [Own()]))
+        world = World(ScriptedCore(lambda event: [Own()]))
         await world.bus.say(message(withdrawn()))
         with pytest.raises(InvariantBroken, match="performs"):
             await world.service([WITHDRAWN]).run(world.stop)
@@ -148,7 +148,7 @@ def test_a_refused_record_comes_back_as_conflict_and_what_it_would_have_said_is_
         return []
 
     async def story() -> None:
-        world = World(ToldCore(react))
+        world = World(ScriptedCore(react))
         await world.store.write([Write(kind="job", id="two", value=b"other", expect=0)])
         world.lines.clear()
         await world.bus.say(*(message(withdrawn(name)) for name in ("one", "two", "three")))
@@ -171,12 +171,12 @@ def test_a_refused_record_comes_back_as_conflict_and_what_it_would_have_said_is_
 
 def test_a_request_that_a_conflict_left_unanswered_is_refused_at_once() -> None:
     def react(event: Struct) -> Sequence[Effect]:
-        if isinstance(event, Asked):
+        if isinstance(event, RequestReceived):
             return [row("a", expect=7), Reply(request=event.request, body=JobAccepted(job="a", state="s", version=1))]
         return []
 
     async def story() -> None:
-        world = World(ToldCore(react))
+        world = World(ScriptedCore(react))
         async with world.running(world.service(answers=[CancelJob])):
             reply = await ask(world.bus, CancelJob(job="a"))
             assert isinstance(reply, Refusal)

@@ -8,19 +8,19 @@ from collections.abc import Sequence
 import pytest
 from msgspec import Struct
 
-from colo_common.events.effects import Asked, Effect, Publish, Reply, Wake
+from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, Wake
 from colo_common.events.job import QueueChanged, ReplicasWithdrawn
 from colo_common.events.placement import PlacementsReleased
 from colo_common.events.requests import CancelJob, JobAccepted
 from colo_common.model.invalid import InvariantBroken
 from colo_common.runtime.ask import ask
-from colo_common.runtime.core import Hearing
+from colo_common.runtime.core import Subscription
 from tests.shell.scripted_core import (
     START_MS,
     WITHDRAWN,
     Local,
     Own,
-    ToldCore,
+    ScriptedCore,
     World,
     changed,
     message,
@@ -35,7 +35,7 @@ from tests.support.vloop import run_virtual
 
 def test_a_message_is_recorded_then_published_then_acknowledged() -> None:
     async def story() -> None:
-        world = World(ToldCore(lambda event: [changed(), row("a")] if isinstance(event, ReplicasWithdrawn) else []))
+        world = World(ScriptedCore(lambda event: [changed(), row("a")] if isinstance(event, ReplicasWithdrawn) else []))
         async with world.running(world.service([WITHDRAWN])):
             await world.bus.say(message(withdrawn()))
             await asyncio.sleep(1)
@@ -54,7 +54,7 @@ def test_a_batch_is_one_write_one_publish_and_then_all_acknowledgements() -> Non
         return [row(event.attempts[0][0]), changed()] if isinstance(event, ReplicasWithdrawn) else []
 
     async def story() -> None:
-        world = World(ToldCore(react))
+        world = World(ScriptedCore(react))
         await world.bus.say(*(message(withdrawn(f"j/t/{index}")) for index in range(3)))
         async with world.running(world.service([WITHDRAWN])):
             await asyncio.sleep(1)
@@ -75,7 +75,7 @@ def test_what_was_published_leaves_the_outbox_together() -> None:
         return [row(event.attempts[0][0]), changed()] if isinstance(event, ReplicasWithdrawn) else []
 
     async def story() -> None:
-        world = World(ToldCore(react))
+        world = World(ScriptedCore(react))
         async with world.running(world.service([WITHDRAWN])):
             for index in range(3):
                 await world.bus.say(message(withdrawn(f"j/t/{index}")))
@@ -95,7 +95,7 @@ def test_a_service_that_stops_leaves_no_published_row_in_the_outbox() -> None:
         return [row(event.attempts[0][0]), changed()] if isinstance(event, ReplicasWithdrawn) else []
 
     async def story() -> None:
-        world = World(ToldCore(react))
+        world = World(ScriptedCore(react))
         async with world.running(world.service([WITHDRAWN])):
             await world.bus.say(message(withdrawn()))
             await settled()
@@ -108,7 +108,7 @@ def test_a_service_that_stops_leaves_no_published_row_in_the_outbox() -> None:
 def test_what_may_wait_is_handled_together_and_behind_what_may_not() -> None:
     async def story() -> None:
         world = World()
-        service = world.service([Hearing(type=ReplicasWithdrawn, may_wait_ms=50)])
+        service = world.service([Subscription(type=ReplicasWithdrawn, may_wait_ms=50)])
         async with world.running(service):
             for index in range(3):
                 await world.bus.say(message(withdrawn(f"j/t/{index}")))
@@ -127,7 +127,7 @@ def test_what_may_wait_is_handled_together_and_behind_what_may_not() -> None:
 def test_what_may_wait_is_handled_at_once_when_the_service_stops() -> None:
     async def story() -> None:
         world = World()
-        async with world.running(world.service([Hearing(type=ReplicasWithdrawn, may_wait_ms=60_000)])):
+        async with world.running(world.service([Subscription(type=ReplicasWithdrawn, may_wait_ms=60_000)])):
             await world.bus.say(message(withdrawn()))
             await settled()
             assert world.core.handled == []
@@ -140,7 +140,7 @@ def test_what_may_wait_is_handled_at_once_when_the_service_stops() -> None:
 def test_nothing_waits_so_long_that_it_comes_again_however_slow_the_clock() -> None:
     async def story() -> None:
         world = World()
-        async with world.running(world.service([Hearing(type=ReplicasWithdrawn, may_wait_ms=60_000)])):
+        async with world.running(world.service([Subscription(type=ReplicasWithdrawn, may_wait_ms=60_000)])):
             await world.bus.say(message(withdrawn()))
             await asyncio.sleep(2)
             assert world.lines == ["ack evt.replica.withdrawn"]
@@ -152,17 +152,17 @@ def test_a_request_is_answered_after_what_it_led_to_is_recorded_and_published() 
     world_lines: list[str] = []
 
     def react(event: Struct) -> Sequence[Effect]:
-        assert isinstance(event, Asked)
+        assert isinstance(event, RequestReceived)
         return [Reply(request=event.request, body=JobAccepted(job="a", state="s", version=1)), changed(), row("a")]
 
     async def story() -> None:
-        world = World(ToldCore(react))
+        world = World(ScriptedCore(react))
         async with world.running(world.service(answers=[CancelJob])):
             reply = await ask(world.bus, CancelJob(job="a"), traceparent="tp")
             world_lines.extend(world.lines)
             assert reply == JobAccepted(job="a", state="s", version=1)
             asked = world.core.handled[0]
-            assert isinstance(asked, Asked)
+            assert isinstance(asked, RequestReceived)
             assert (asked.body, asked.traceparent) == (CancelJob(job="a"), "tp")
         assert world_lines[:2] == ["record job/a outbox-told/row", "publish evt.queue.changed"]
 
@@ -179,7 +179,7 @@ def test_own_effects_are_done_after_the_record_and_before_the_publish_and_their_
         return []
 
     async def story() -> None:
-        world = World(ToldCore(react))
+        world = World(ScriptedCore(react))
 
         async def perform(effect: Effect) -> Sequence[Struct]:
             assert isinstance(effect, Own)
@@ -210,7 +210,7 @@ def test_messages_carry_producer_boot_sequence_times_and_headers() -> None:
             Publish(fact=PlacementsReleased(nodes=()), id="id-1", traceparent=traceparent),
             changed(),
         ]
-        world = World(ToldCore(lambda _event: effects))
+        world = World(ScriptedCore(lambda _event: effects))
         service = world.service()
         async with world.running(service):
             await asyncio.sleep(2)
@@ -253,7 +253,7 @@ def test_wake_comes_at_the_deadline_and_not_before() -> None:
 
 def test_a_deadline_that_has_come_wakes_once_after_the_whole_batch() -> None:
     async def story() -> None:
-        core = ToldCore()
+        core = ScriptedCore()
 
         def react(event: Struct) -> Sequence[Effect]:
             if isinstance(event, ReplicasWithdrawn):
@@ -270,7 +270,7 @@ def test_a_deadline_that_has_come_wakes_once_after_the_whole_batch() -> None:
 
 
 def test_a_deadline_that_stays_in_the_past_after_wake_is_a_defect() -> None:
-    class Stuck(ToldCore):
+    class Stuck(ScriptedCore):
         def deadline_ms(self) -> int | None:
             return START_MS - 1
 

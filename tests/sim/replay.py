@@ -58,7 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = 1
     took_s = time.perf_counter() - started_s
     sys.stdout.write(json.encode(world.outcome()).decode() + "\n")
-    sys.stderr.write(f"{world.agenda.done} events, {world.agenda.done / max(took_s, 1e-9):.0f}/s, {took_s:.1f} s\n")
+    sys.stderr.write(
+        f"{world.event_queue.done} events, {world.event_queue.done / max(took_s, 1e-9):.0f}/s, {took_s:.1f} s\n"
+    )
     return code
 
 

@@ -1,4 +1,4 @@
-"""The referee sees every kind of break: a judge that never condemns proves nothing."""
+"""The invariant_checker sees every kind of break: a judge that never condemns proves nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ import pytest
 from colo_common.events.enforcement import ReplicaStarted
 from colo_common.events.eviction import EvictionFinished, EvictionRequested
 from colo_common.events.fact import Fact
-from colo_common.events.job import JobStateChanged, ReplicaChange, ReplicasChanged, ReplicasWanted, ReplicaWant
+from colo_common.events.job import (
+    JobStateChanged,
+    PlacementRequest,
+    PlacementsRequested,
+    ReplicaChange,
+    ReplicasChanged,
+)
 from colo_common.events.node import AllocatableChanged, Explanation, ZoneAllocatable
 from colo_common.events.service import DeadLettered
 from colo_common.model.freshness import Freshness
@@ -16,20 +22,20 @@ from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import ResourceRequest, RunSpec
-from colo_evictor.policy import Policy
-from colo_sim.invariants import Referee
+from colo_evictor.policy import EvictorPolicy
+from colo_sim.invariants import InvariantChecker
 from colo_sim.world import World, WorldSettings
 from tests.support.builders import a_placement, decided
 
 pytestmark = pytest.mark.sim
 
 
-def judged(*facts: Fact) -> Referee:
+def judged(*facts: Fact) -> InvariantChecker:
     world = World(WorldSettings(seed=1, nodes=0, jobs=0))
-    referee = Referee({}, world.ledger, Policy())
+    invariant_checker = InvariantChecker({}, world.ledger, EvictorPolicy())
     for number, fact in enumerate(facts):
-        referee.stored(fact, f"id-{number}")
-    return referee
+        invariant_checker.stored(fact, f"id-{number}")
+    return invariant_checker
 
 
 def a_move(state: str, previous: str, attempt: int = 1) -> ReplicasChanged:
@@ -61,8 +67,8 @@ def a_finish(eviction: str) -> EvictionFinished:
     return EvictionFinished(eviction=eviction, node="n1", replica="j/t/0", attempt=1, cause=EndCause.EVICTED, took_ms=1)
 
 
-def a_want(attempt: int) -> ReplicasWanted:
-    want = ReplicaWant(
+def a_placement_request(attempt: int) -> PlacementsRequested:
+    placement_request = PlacementRequest(
         replica="j/t/0",
         job="j",
         queue="default",
@@ -72,7 +78,7 @@ def a_want(attempt: int) -> ReplicasWanted:
         qos=QosClass.BE,
         band=PriorityBand.BATCH,
     )
-    return ReplicasWanted(wants=(want,))
+    return PlacementsRequested(placement_requests=(placement_request,))
 
 
 def a_promise(*zones_mcpu: int, node_mcpu: int) -> AllocatableChanged:
@@ -107,7 +113,7 @@ BREAKS: dict[str, tuple[str, tuple[Fact, ...]]] = {
         "queued twice",
         (*QUEUED_AGAIN, a_move("Assigned", "Pending", 2), a_move("Pending", "Assigned", 2)),
     ),
-    "a want of an attempt that is not queued": ("never queued", (a_want(2),)),
+    "a want of an attempt that is not queued": ("never queued", (a_placement_request(2),)),
     "an ended job that goes on": (
         "goes on",
         (a_job_move("Completed", "Pending"), a_job_move("Running", "Completed")),
@@ -135,6 +141,6 @@ def test_the_referee_condemns_less_promised_than_held() -> None:
 
 
 def test_a_copy_is_no_break() -> None:
-    referee = judged(*QUEUED_AGAIN)
-    referee.stored(QUEUED_AGAIN[1], "id-1")
-    assert referee.counts["copies"] == 1
+    invariant_checker = judged(*QUEUED_AGAIN)
+    invariant_checker.stored(QUEUED_AGAIN[1], "id-1")
+    assert invariant_checker.counts["copies"] == 1

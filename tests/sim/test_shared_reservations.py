@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from colo_common.events.effects import Asked, Effect, Publish
+from colo_common.events.effects import Effect, Publish, RequestReceived
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.fact import Fact
-from colo_common.events.job import ReplicasWanted
+from colo_common.events.job import PlacementsRequested
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import CreateReservation, DeleteReservation
 from colo_common.events.reservation import ReservationChanged
@@ -26,7 +26,7 @@ from colo_scheduler.core import AskPending, SchedulerCore
 from colo_scheduler.ledger.memory import MemoryLedger
 from colo_scheduler.ledger.port import CommitLedger, LedgerAnswered, NodeRow
 from colo_scheduler.ledger.shards import ShardsHeld
-from colo_scheduler.policy import Policy
+from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.reservations.remainder import remainder_of
 from colo_scheduler.reservations.reservation import name_of
 from tests.support.builders import GIB, a_node
@@ -51,7 +51,7 @@ class Peer(ReservingBench):
         self.inbox: list[Any] = []
         self.heard_ms = 0
         self.is_busy = False
-        self.core = SchedulerCore(Policy(tie_rotation=world.rng.randint(0, 1)), shards=2)
+        self.core = SchedulerCore(SchedulerPolicy(tie_rotation=world.rng.randint(0, 1)), shards=2)
         self.load()
 
     def perform(self, effect: Effect) -> Struct | None:
@@ -138,18 +138,18 @@ class Shared:
         rng, peer = self.rng, self.rng.choice(self.peers)
         match rng.choices(("reserve", "delete", "claim", "end", "wait"), (20, 7, 38, 20, 15))[0]:
             case "reserve":
-                peer.inbox.append(Asked(request="1", body=CreateReservation(spec=self._spec())))
+                peer.inbox.append(RequestReceived(request="1", body=CreateReservation(spec=self._spec())))
             case "delete":
-                peer.inbox.append(Asked(request="1", body=DeleteReservation(name=rng.choice(NAMES))))
+                peer.inbox.append(RequestReceived(request="1", body=DeleteReservation(name=rng.choice(NAMES))))
             case "claim":
                 number = rng.randint(0, 9)
                 replica = f"{'web' if number < 7 else 'batch'}/main/{number}"
                 if replica not in self.placed:
                     attempt = self.attempts.setdefault(replica, 1)
                     mcpu, named = rng.choice([500, 1_500, 2_500]), rng.choice(["", *NAMES])
-                    want = a_claim(replica, mcpu=mcpu, attempt=attempt, reservation=named)
+                    placement_request = a_claim(replica, mcpu=mcpu, attempt=attempt, reservation=named)
                     for each in self.peers:
-                        each.inbox.append(ReplicasWanted(wants=(want,)))
+                        each.inbox.append(PlacementsRequested(placement_requests=(placement_request,)))
             case "end" if self.placed:
                 place = self.placed.pop(rng.choice(sorted(self.placed)))
                 self.attempts[place.replica] = place.attempt + 1

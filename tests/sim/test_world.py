@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 SEEDS = range(1, 17)
 SHARED_SEEDS = (1, 5, 13, 22, 34, 43, 58, 105)
 STOPPED_SEEDS = (1, 4, 9, 26)
-NO_FAULTS = FaultPlan(weather=CALM, quiet_after_ms=0, weights=())
+NO_FAULTS = FaultPlan(network_faults=CALM, quiet_after_ms=0, weights=())
 MINUTE_MS = 60_000
 
 
@@ -36,7 +36,7 @@ def live(settings: WorldSettings) -> tuple[World, Outcome]:
     try:
         return world, world.run()
     except InvariantBroken as error:
-        last = "\n".join(world.chronicle.last(40))
+        last = "\n".join(world.world_log.last(40))
         size = f"--nodes {settings.nodes} --jobs {settings.jobs} --online-jobs {settings.online_jobs}"
         size += f" --schedulers {settings.schedulers} --shards {settings.shards}"
         size += " --stopping" if settings.faults == STOPPING else ""
@@ -54,7 +54,7 @@ def outcome_of(seed: int) -> Outcome:
 def test_whatever_goes_wrong_every_promise_holds_and_every_job_ends_well(seed: int) -> None:
     outcome = outcome_of(seed)
     for judged in ("commits", "launches", "promises", "ReplicaEnded", "ReplicasChanged"):
-        assert outcome.judged[judged] > 10, f"the referee saw too little: {outcome.judged}"
+        assert outcome.judged[judged] > 10, f"the invariant_checker saw too little: {outcome.judged}"
 
 
 @pytest.mark.parametrize("seed", SHARED_SEEDS)
@@ -62,7 +62,7 @@ def test_schedulers_that_share_the_work_never_promise_a_place_twice(seed: int) -
     several = 2 + seed % 2
     world, outcome = live(WorldSettings(seed=seed, schedulers=several, shards=4 * several - 4))
     for judged in ("commits", "launches", "promises", "ReplicaEnded", "ReplicasChanged"):
-        assert outcome.judged[judged] > 10, f"the referee saw too little: {outcome.judged}"
+        assert outcome.judged[judged] > 10, f"the invariant_checker saw too little: {outcome.judged}"
     # More than one of them decided.
     assert len([core for core in world.scheduler_cores.values() if core.counts["shards_taken"]]) > 1
 
@@ -71,7 +71,7 @@ def test_schedulers_that_share_the_work_never_promise_a_place_twice(seed: int) -
 def test_schedulers_that_stand_still_for_longer_than_their_leases_break_no_promise(seed: int) -> None:
     world, outcome = live(WorldSettings(seed=seed, schedulers=2, shards=4, faults=STOPPING))
     for judged in ("commits", "launches", "promises", "ReplicaEnded", "ReplicasChanged"):
-        assert outcome.judged[judged] > 10, f"the referee saw too little: {outcome.judged}"
+        assert outcome.judged[judged] > 10, f"the invariant_checker saw too little: {outcome.judged}"
     # Somebody else had the shards meanwhile, and their owner took new ones when it went on.
     assert all(core.counts["shards_taken"] for core in world.scheduler_cores.values())
 
@@ -95,7 +95,7 @@ def test_another_seed_is_another_history() -> None:
     worlds = [World(WorldSettings(seed=seed)) for seed in (1, 2)]
     for world in worlds:
         world.run_until(MINUTE_MS)
-    assert worlds[0].chronicle.digest() != worlds[1].chronicle.digest()
+    assert worlds[0].world_log.digest() != worlds[1].world_log.digest()
 
 
 def test_without_faults_nothing_is_told_twice_and_everybody_agrees() -> None:
@@ -116,7 +116,7 @@ def test_batch_goes_to_the_floor_without_a_control_plane_and_comes_back() -> Non
     floor_mcpu, _ = bounds_mcpu(SuppressPolicy(), world.settings.spec.cpu_capacity_mcpu)
     assert set(_ceilings(world)) == {floor_mcpu}
     assert all(ceiling > floor_mcpu for ceiling in before)
-    assert world.referee.counts["lease_ended"] > 100
+    assert world.invariant_checker.counts["lease_ended"] > 100
     for process in world.services:
         process.start()
     world.run_until(7 * MINUTE_MS)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from colo_collector.core import CollectorCore, Event
-from colo_collector.policy import Policy
-from colo_collector.readings import Inspected, Measured, Skip, Unreadable
+from colo_collector.policy import CollectorPolicy
+from colo_collector.readings import SampleRead, Skip, TopologyRead, Unreadable
 from colo_common.events.effects import Effect, Publish
 from colo_common.events.node import (
     Capability,
@@ -30,7 +30,7 @@ class CollectorStory:
     """One node "n1" and its clock, which every `measure` moves on by its interval."""
 
     def __init__(self) -> None:
-        self._core = CollectorCore("n1", Policy())
+        self._core = CollectorCore("n1", CollectorPolicy())
         self._now_ms = 0
 
     def __call__(self, command: str, args: Args) -> str:
@@ -43,7 +43,7 @@ class CollectorStory:
     def do_start(self, args: Args) -> str:
         """A new process: windows, numbers and what was said are forgotten."""
         args.only("window")
-        self._core = CollectorCore("n1", Policy(window_ms=args.number("window", 10_000)))
+        self._core = CollectorCore("n1", CollectorPolicy(window_ms=args.number("window", 10_000)))
         return ""
 
     def do_machine(self, args: Args) -> str:
@@ -58,7 +58,9 @@ class CollectorStory:
         capabilities = tuple(Capability(name=name, present=True) for name in args.text("has", "").split(",") if name)
         labels = {"rack": args.named["rack"]} if "rack" in args.named else {}
         simulated = "simulated" in args.words
-        return self._tell(Inspected(topology=topology, capabilities=capabilities, labels=labels, simulated=simulated))
+        return self._tell(
+            TopologyRead(topology=topology, capabilities=capabilities, labels=labels, simulated=simulated)
+        )
 
     def do_measure(self, args: Args) -> str:
         """A period with a sample: mcpu by zone, replicas as name=mcpu lines, stall in percent of the interval."""
@@ -75,7 +77,7 @@ class CollectorStory:
             for stall_us in (args.number(resource) * span_ms * 10,)
         )
         return self._tell(
-            Measured(
+            SampleRead(
                 at_ms=self._now_ms,
                 interval_ms=span_ms,
                 cpu_used_mcpu=sum(used),

@@ -9,7 +9,7 @@ from colo_common.events.node import FreshnessChanged
 from colo_common.model.freshness import Freshness
 from colo_common.model.reasons import EndCause, Reason
 from colo_evictor.core import Event, EvictorCore
-from colo_evictor.policy import Policy
+from colo_evictor.policy import EvictorPolicy
 from tests.support.builders import a_batch_workload, a_node, a_placement, a_sample, decided
 from tests.support.scripts import Args, ScriptFailed
 
@@ -20,7 +20,7 @@ class EvictorStory:
     """One node "n1" of two zones with 16 CPUs and 64 GiB each."""
 
     def __init__(self) -> None:
-        self._core = EvictorCore(Policy())
+        self._core = EvictorCore(EvictorPolicy())
         self._now_ms = 0
         self._seq = 0
         self._core.handle(a_node(), 0)

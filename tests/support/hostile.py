@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
-from msgspec import inspect as shapes
+from msgspec import inspect as static_filters
 
 from colo_common.events.fact import Fact
 from colo_common.events.registry import event_of
@@ -75,7 +75,7 @@ def hostile_value(kind: type[Struct], seed: int) -> Any:
     """Plain values in the shape of the type."""
     rng = Random(seed)
     # Most messages have one or two senseless places; some are nothing else.
-    return _Maker(rng, absurd_pct=rng.choice((0, 2, 10, 50))).value(shapes.type_info(kind), "")
+    return _Maker(rng, absurd_pct=rng.choice((0, 2, 10, 50))).value(static_filters.type_info(kind), "")
 
 
 def _bytes_of(value: Any, encoding: str) -> bytes:
@@ -87,10 +87,10 @@ class _Maker:
         self._rng = rng
         self._absurd_pct = absurd_pct
 
-    def value(self, shape: shapes.Type, name: str) -> Any:
+    def value(self, shape: static_filters.Type, name: str) -> Any:
         rng = self._rng
         match shape:
-            case shapes.StructType(cls=cls, fields=fields):
+            case static_filters.StructType(cls=cls, fields=fields):
                 if cls.__name__ == "NodeTopology" and rng.randrange(8) < _SENSE_OF_8:
                     return self._topology()
                 return {
@@ -98,30 +98,30 @@ class _Maker:
                     for field in fields
                     if field.required or rng.randrange(8) < _SENSE_OF_8
                 }
-            case shapes.BoolType():
+            case static_filters.BoolType():
                 return rng.random() < 0.5
-            case shapes.IntType():
+            case static_filters.IntType():
                 return rng.choice(ABSURD if self._absurd() else SMALL)
-            case shapes.FloatType():
+            case static_filters.FloatType():
                 return rng.choice((0.0, -1.0, 0.5, 1e308))
-            case shapes.StrType():
+            case static_filters.StrType():
                 pool = BY_NAME.get(name, TEXTS)
                 return rng.choice(pool) if self._absurd() else pool[0 if name == "node" else rng.randrange(2)]
-            case shapes.LiteralType(values=values):
+            case static_filters.LiteralType(values=values):
                 return rng.choice(values)
-            case shapes.EnumType(cls=cls):
+            case static_filters.EnumType(cls=cls):
                 return rng.choice([each.value for each in cls])
-            case shapes.VarTupleType(item_type=item) | shapes.ListType(item_type=item):
+            case static_filters.VarTupleType(item_type=item) | static_filters.ListType(item_type=item):
                 return self._several(item, name)
-            case shapes.TupleType(item_types=items):
+            case static_filters.TupleType(item_types=items):
                 # The only pairs on the wire are a replica or a node with a number.
                 names = ("node" if name == "avoid" else "replica", "number")
                 return [self.value(each, part) for each, part in zip(items, names, strict=True)]
-            case shapes.DictType(key_type=key, value_type=value):
+            case static_filters.DictType(key_type=key, value_type=value):
                 return {str(self.value(key, "key")): self.value(value, "value") for _ in range(rng.choice((0, 1, 2)))}
-            case shapes.UnionType(types=types):
+            case static_filters.UnionType(types=types):
                 return self.value(rng.choice(types), name)
-            case shapes.NoneType():
+            case static_filters.NoneType():
                 return None
             case _:
                 raise TypeError(f"{name}: no hostile value for {shape!r}")
@@ -129,9 +129,9 @@ class _Maker:
     def _absurd(self) -> bool:
         return self._rng.randrange(100) < self._absurd_pct
 
-    def _several(self, item: shapes.Type, name: str) -> list[Any]:
+    def _several(self, item: static_filters.Type, name: str) -> list[Any]:
         count = self._rng.choice((0, 1, 1, 2, 2, 3, 70 if self._absurd() else 2))
-        if isinstance(item, shapes.StructType) and "zone" in item.cls.__struct_fields__ and not self._absurd():
+        if isinstance(item, static_filters.StructType) and "zone" in item.cls.__struct_fields__ and not self._absurd():
             # Zones in their order, so that what follows is more than a refusal.
             return [{**self.value(item, name), "zone": number} for number in range(2)]
         made = [self.value(item, name) for _ in range(count)]

@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from colo_common.events.effects import Asked, Effect, Publish, Record, Reply, Wake
+from colo_common.events.effects import Effect, Publish, Record, Reply, RequestReceived, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.fact import Fact
-from colo_common.events.job import ReplicasWanted, StopReplicas
+from colo_common.events.job import PlacementsRequested, StopReplicas
 from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import PlacementsDecided
 from colo_common.events.requests import CancelJob, GetJob, JobDetail, SubmitJob
@@ -19,7 +19,7 @@ from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
 from colo_common.ports import Row
 from colo_jobs.core import JobsCore
-from colo_jobs.effects import JobReloaded, ReloadJob, RowsLoaded
+from colo_jobs.effects import JobReloaded, JobRowsLoaded, ReloadJob
 from colo_jobs.policy import JobsPolicy
 
 GIB = 1 << 30
@@ -89,7 +89,7 @@ class JobsWorld:
         """The answer to a request."""
         self._requests += 1
         request = f"r{self._requests}"
-        self.feed(Asked(request=request, body=body, traceparent=traceparent))
+        self.feed(RequestReceived(request=request, body=body, traceparent=traceparent))
         return next(reply.body for reply in self.replies if reply.request == request)
 
     def restart(self) -> list[Fact]:
@@ -97,9 +97,11 @@ class JobsWorld:
         self.core = JobsCore(self.policy)
         return self.feed(self.all_rows())
 
-    def all_rows(self) -> RowsLoaded:
+    def all_rows(self) -> JobRowsLoaded:
         """The store as a starting service reads it."""
-        return RowsLoaded(specs=self.of_kind("job-spec"), jobs=self.of_kind("job"), pages=self.of_kind("replica-page"))
+        return JobRowsLoaded(
+            specs=self.of_kind("job-spec"), jobs=self.of_kind("job"), pages=self.of_kind("replica-page")
+        )
 
     def of_kind(self, kind: str) -> tuple[Row, ...]:
         """The rows of a kind in order of id."""
@@ -245,7 +247,12 @@ class JobsWorld:
 
 def wants_of(facts: list[Fact]) -> list[tuple[str, int]]:
     """The attempts that these messages want a place for."""
-    return [(want.replica, want.attempt) for fact in facts if isinstance(fact, ReplicasWanted) for want in fact.wants]
+    return [
+        (placement_request.replica, placement_request.attempt)
+        for fact in facts
+        if isinstance(fact, PlacementsRequested)
+        for placement_request in fact.placement_requests
+    ]
 
 
 def stops_of(facts: list[Fact]) -> list[tuple[str, str, int]]:

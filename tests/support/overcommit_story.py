@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from colo_common.events.effects import Asked, Effect, Publish, Reply, Wake
+from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, Wake
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, LeaseRenewed
 from colo_common.events.placement import NodeRelease, PlacementsReleased
 from colo_common.events.requests import ExplainAllocatable, NodeExplained, Refusal
@@ -13,7 +13,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.qos import PriorityBand, QosClass, default_band
 from colo_overcommit.core import Event, OvercommitCore
-from colo_overcommit.policy import Policy
+from colo_overcommit.policy import OvercommitPolicy
 from tests.support.builders import GIB, a_batch_workload, a_node, a_placement, a_sample, a_topology, decided
 from tests.support.scripts import Args, ScriptFailed
 
@@ -25,7 +25,7 @@ class OvercommitStory:
 
     def __init__(self) -> None:
         self._core = OvercommitCore(
-            Policy(freshness=FreshnessPolicy(stale_after_ms=10_000, lost_after_ms=60_000, warm_samples=2))
+            OvercommitPolicy(freshness=FreshnessPolicy(stale_after_ms=10_000, lost_after_ms=60_000, warm_samples=2))
         )
         self._now_ms = 0
         self._seq = 0
@@ -102,7 +102,9 @@ class OvercommitStory:
     def do_explain(self, args: Args) -> str:
         """Ask for the formula of a zone."""
         args.only("zone")
-        (reply,) = self._core.handle(Asked(request="r", body=ExplainAllocatable(node=args.word(0))), self._now_ms)
+        (reply,) = self._core.handle(
+            RequestReceived(request="r", body=ExplainAllocatable(node=args.word(0))), self._now_ms
+        )
         if not isinstance(reply, Reply):
             raise ScriptFailed("no reply")
         if isinstance(reply.body, Refusal):

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from colo_common.events.effects import Asked, Conflict, Effect, Publish, Record, Reply
-from colo_common.events.job import ReplicasWanted, ReplicaWant
+from colo_common.events.effects import Conflict, Effect, Publish, Record, Reply, RequestReceived
+from colo_common.events.job import PlacementRequest, PlacementsRequested
 from colo_common.events.requests import (
     CreateReservation,
     DeleteReservation,
@@ -41,7 +41,7 @@ from colo_scheduler.reservations.rows import (
 )
 from tests.support.builders import GIB
 from tests.support.scheduler_explained import shares, told
-from tests.support.scheduler_story import COMMAND, Bench, Story, a_want, now
+from tests.support.scheduler_story import COMMAND, Bench, Story, a_placement_request, now
 from tests.support.scripts import Args
 
 WAKES_MAX = 200
@@ -85,7 +85,7 @@ class ReservingBench(Bench):
 
     def ask(self, body: Struct) -> Any:
         """The answer to a question, and the Wakes after it."""
-        (reply,) = [each for each in self.say(Asked(request="1", body=body)) if isinstance(each, Reply)]
+        (reply,) = [each for each in self.say(RequestReceived(request="1", body=body)) if isinstance(each, Reply)]
         return reply.body
 
     def find(self, name: str) -> ReservationDetail:
@@ -147,11 +147,11 @@ def a_reservation(
 
 def a_claim(
     replica: str = "web/main/0", *, reservation: str = "", labels: Sequence[tuple[str, str]] = (), **more: Any
-) -> ReplicaWant:
+) -> PlacementRequest:
     """A want that may own a reservation."""
-    want = a_want(replica, **more)
-    constraints = structs.replace(want.constraints, reservation=reservation)
-    return structs.replace(want, constraints=constraints, labels=tuple(labels))
+    placement_request = a_placement_request(replica, **more)
+    constraints = structs.replace(placement_request.constraints, reservation=reservation)
+    return structs.replace(placement_request, constraints=constraints, labels=tuple(labels))
 
 
 class ReserveStory(Story):
@@ -213,7 +213,7 @@ class ReserveStory(Story):
         """claim REPLICA... cpu=1000 gib=1 attempt=1 reservation= label=k:v: want places that may be reserved."""
         args.only("cpu", "gib", "attempt", "reservation", "label")
         key, _, value = args.text("label", "").partition(":")
-        wants = [
+        placement_requests = [
             a_claim(
                 replica,
                 reservation=args.text("reservation", ""),
@@ -225,7 +225,7 @@ class ReserveStory(Story):
             )
             for replica in args.words
         ]
-        return told(self.bench.say(ReplicasWanted(wants=tuple(wants))))
+        return told(self.bench.say(PlacementsRequested(placement_requests=tuple(placement_requests))))
 
     def do_plan(self, args: Args) -> str:
         """plan JOB replicas=1 cpu=1000 gib=1 reservation=: where it would go."""
@@ -251,7 +251,7 @@ class ReserveStory(Story):
         return told(self.bench.say(JobsOver(jobs=tuple(args.words))))
 
     def _asked(self, body: Struct) -> str:
-        effects = self.bench.say(Asked(request="1", body=body))
+        effects = self.bench.say(RequestReceived(request="1", body=body))
         refusals = [each.body for each in effects if isinstance(each, Reply) and isinstance(each.body, Refusal)]
         others = told([each for each in effects if not isinstance(each, Reply)])
         return "\n".join([*(f"refused: {refusal}" for refusal in refusals), others]).strip()

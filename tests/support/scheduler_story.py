@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
-from colo_common.events.effects import Asked, Effect, Publish, Reply, Wake
+from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
-from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn, ReplicaWant
-from colo_common.events.node import AllocatableChanged, Explanation, ForeignUse, FreshnessChanged, ZoneAllocatable
+from colo_common.events.job import PlacementRequest, PlacementsRequested, ReplicasWithdrawn
+from colo_common.events.node import AllocatableChanged, Explanation, FreshnessChanged, UnmanagedUse, ZoneAllocatable
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
 from colo_common.events.requests import ExplainPlacement, HoldsReply, ListHolds, PlacementsExplained
 from colo_common.model.constraints import (
@@ -40,19 +40,19 @@ from colo_scheduler.ledger.port import (
     CommitLedger,
     ConfirmHolds,
     ForgetRows,
+    Hold,
     HoldsReleased,
     Ledger,
     LedgerAnswered,
     LedgerChanges,
     LedgerLoaded,
     LedgerRows,
-    LoadRows,
-    NodeReserve,
+    LoadLedgerRows,
+    NodeCommit,
     RefreshLedger,
     ReleaseHolds,
-    Reservation,
 )
-from colo_scheduler.policy import Policy
+from colo_scheduler.policy import SchedulerPolicy
 from tests.support.builders import GIB, a_node, a_placement, a_topology
 from tests.support.scheduler_explained import explained, shares, size, told
 from tests.support.scripts import Args, ScriptFailed
@@ -65,7 +65,7 @@ EITHER = RunSpec(command=("true",), work_mcpu_ms=1_000_000)
 RUNS = {"command": COMMAND, "work": WORK, "either": EITHER}
 
 
-def a_want(
+def a_placement_request(
     replica: str = "job/main/0",
     *,
     attempt: int = 1,
@@ -80,9 +80,9 @@ def a_want(
     queued_at_us: int = 0,
     run: RunSpec = EITHER,
     constraints: Constraints = UNCONSTRAINED,
-) -> ReplicaWant:
+) -> PlacementRequest:
     """A replica that wants a place, and can run on a real node as well as on a simulated one."""
-    return ReplicaWant(
+    return PlacementRequest(
         replica=replica,
         job=replica.split("/", maxsplit=1)[0],
         queue="default",
@@ -107,7 +107,7 @@ def an_allocatable(
     at_ms: int = 0,
     seq: int = 1,
     freshness: Freshness = Freshness.FRESH,
-    foreign: tuple[ForeignUse, ...] | None = (),
+    unmanaged: tuple[UnmanagedUse, ...] | None = (),
 ) -> AllocatableChanged:
     """`zones` are pairs of mcpu and bytes that may be promised."""
     return AllocatableChanged(
@@ -127,7 +127,7 @@ def an_allocatable(
             for i, (mcpu, memory) in enumerate(zones)
         ),
         explanation=Explanation(formula="test", terms=()),
-        foreign=foreign,
+        unmanaged=unmanaged,
     )
 
 
@@ -150,7 +150,7 @@ class Bench:
 
     def __init__(
         self,
-        policy: Policy | None = None,
+        policy: SchedulerPolicy | None = None,
         ledger: Ledger | None = None,
         *,
         is_loaded: bool = True,
@@ -216,7 +216,7 @@ class Bench:
             case ConfirmHolds(attempts=attempts):
                 now(self.ledger.confirm(attempts))
                 return None
-            case LoadRows(nodes=nodes):
+            case LoadLedgerRows(nodes=nodes):
                 return LedgerRows(rows=now(self.ledger.rows(nodes)))
             case RefreshLedger():
                 return LedgerChanges(changes=tuple(now(self.ledger.changes()).items()), floor=now(self.ledger.floor()))
@@ -298,15 +298,15 @@ class Story:
         )
         return told(self.bench.say(fact))
 
-    def do_want(self, args: Args) -> str:
-        """want REPLICA... cpu=1000 gib=1 attempt=1 priority=0 qos=BE band=batch queued=0 avoid=n1:5000 runs=either.
+    def do_request(self, args: Args) -> str:
+        """request REPLICA... cpu=1000 gib=1 attempt=1 priority=0 qos=BE band=batch queued=0 avoid=n1:5000 runs=either.
 
         label=k:v, tolerate=key, policy=numa, bind=full-pcpus, must-bind=1, align=single-numa-node, gpus=1, gpu-pct=50: constraints.
         """
         args.only("cpu", "gib", "attempt", "priority", "qos", "band", "queued", "avoid", "runs", *_PLACE)
         avoided = [pair.split(":") for pair in args.text("avoid", "").split(",") if pair]
-        wants = [
-            a_want(
+        placement_requests = [
+            a_placement_request(
                 replica,
                 attempt=args.number("attempt", 1),
                 mcpu=args.number("cpu", 1000),
@@ -321,7 +321,7 @@ class Story:
             )
             for replica in args.words
         ]
-        return told(self.bench.say(ReplicasWanted(wants=tuple(wants))))
+        return told(self.bench.say(PlacementsRequested(placement_requests=tuple(placement_requests))))
 
     def do_withdraw(self, args: Args) -> str:
         """withdraw REPLICA#1..."""
@@ -367,8 +367,8 @@ class Story:
         placement = a_placement(
             replica, node=node, attempt=attempt, mcpu=args.number("cpu", 1000), gib=args.number("gib", 1)
         )
-        reservation = Reservation(placement=placement, generation=row.revision + 1)
-        reserve = NodeReserve(node=node, expect=row.revision, reservations=(reservation,))
+        reservation = Hold(placement=placement, generation=row.revision + 1)
+        reserve = NodeCommit(node=node, expect=row.revision, reservations=(reservation,))
         (answer,) = now(self.bench.ledger.commit([reserve]))
         return f"revision {answer.revision}"
 
@@ -396,15 +396,15 @@ class Story:
     def do_explain(self, args: Args) -> str:
         """explain JOB or REPLICA: the newest decisions."""
         name = args.word(0)
-        question = ExplainPlacement(job=name.split("/")[0], replica=name if "/" in name else "")
-        (reply,) = self.bench.tell(Asked(request="1", body=question))
+        request_spec = ExplainPlacement(job=name.split("/")[0], replica=name if "/" in name else "")
+        (reply,) = self.bench.tell(RequestReceived(request="1", body=request_spec))
         assert isinstance(reply, Reply)
         assert isinstance(reply.body, PlacementsExplained)
         return "\n".join(explained(record) for record in reply.body.decisions) or "nothing is known of it"
 
     def do_holds(self, args: Args) -> str:
         """holds: everything the ledger holds, as overcommit asks for it."""
-        (reply,) = self.bench.tell(Asked(request="1", body=ListHolds()))
+        (reply,) = self.bench.tell(RequestReceived(request="1", body=ListHolds()))
         assert isinstance(reply, Reply)
         if not isinstance(reply.body, HoldsReply):
             return str(reply.body)

@@ -74,7 +74,7 @@ class _Step:
     args: Args
     #: Comments, command and separator as they stand in the file.
     head: list[str]
-    want: list[str]
+    placement_request: list[str]
 
 
 def script_files(folder: Path) -> list[Path]:
@@ -91,7 +91,7 @@ def play_script(path: Path, handler: Handler, *, rewrite: bool = False) -> None:
     written: list[str] = []
     for step in steps:
         got = _answer(path, step, handler)
-        if got != step.want and not rewrite:
+        if got != step.placement_request and not rewrite:
             raise ScriptFailed(_difference(path, step, got))
         written += [*step.head, *got, ""]
     if rewrite:
@@ -109,9 +109,9 @@ def _answer(path: Path, step: _Step, handler: Handler) -> list[str]:
 
 
 def _difference(path: Path, step: _Step, got: list[str]) -> str:
-    want_text = "\n".join(f"    {line}" for line in step.want)
+    request_text = "\n".join(f"    {line}" for line in step.placement_request)
     got_text = "\n".join(f"    {line}" for line in got)
-    return f"{path}:{step.line}: {step.command}\n  want:\n{want_text}\n  got:\n{got_text}"
+    return f"{path}:{step.line}: {step.command}\n  want:\n{request_text}\n  got:\n{got_text}"
 
 
 def _parse(path: Path) -> tuple[list[_Step], list[str]]:
@@ -149,7 +149,7 @@ def _parse_step(path: Path, lines: list[str], begin: int, head: list[str]) -> tu
     named = dict(word.split("=", 1) for word in words if "=" in word)
     plain = tuple(word for word in words if "=" not in word)
     args = Args(words=plain, named=named, body=tuple(lines[begin + 1 : separator]))
-    want = [line.rstrip() for line in lines[separator + 1 : end]]
-    step = _Step(begin + 1, command, args, [*head, *lines[begin : separator + 1]], want)
+    placement_request = [line.rstrip() for line in lines[separator + 1 : end]]
+    step = _Step(begin + 1, command, args, [*head, *lines[begin : separator + 1]], placement_request)
     # The empty line that ends an output belongs to it; play_script writes it back.
     return step, min(end + 1, len(lines))

@@ -22,7 +22,7 @@ from nats.aio.client import Client
 
 from colo_common.events import requests as rq
 from colo_common.events import wire
-from colo_common.events.registry import question_of
+from colo_common.events.registry import request_spec_of
 from tests.support.jobs_world import a_spec, a_task
 from tests.support.waiting import eventually
 
@@ -186,8 +186,8 @@ class Servers:
 
 async def ask(client: Client, body: msgspec.Struct, timeout_s: float = 10) -> Any:
     """The service's answer to a request that did not come through the gateway."""
-    question = question_of(type(body))
-    reply = await client.request(question.subject.of(), wire.encode_request(body), timeout=timeout_s)
+    request_spec = request_spec_of(type(body))
+    reply = await client.request(request_spec.subject.of(), wire.encode_request(body), timeout=timeout_s)
     return wire.decode_reply(type(body), reply.data)
 
 

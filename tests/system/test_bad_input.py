@@ -23,7 +23,7 @@ from colo_common.events import requests as rq
 from colo_common.events import wire
 from colo_common.events.fact import Fact
 from colo_common.events.node import FreshnessChanged
-from colo_common.events.registry import question_of, subject_of
+from colo_common.events.registry import request_spec_of, subject_of
 from colo_common.events.service import DeadLettered
 from colo_common.model.freshness import Freshness
 from tests.support.builders import a_node, a_sample
@@ -91,18 +91,18 @@ async def test_a_malformed_event_is_put_aside_and_the_next_one_is_handled(server
         # None of them is delivered again.
         for consumer in await js.consumers_info("COLO_EVT"):
             assert (consumer.num_ack_pending, consumer.num_redelivered) == (0, 0), consumer.name
-        letters = await letters_of(client, "jobs", len(MALFORMED))
-        assert [letter.reason for letter in letters] == [line["reason"] for line in said]
-        assert [letter.size_bytes for letter in letters] == [len(data) for _, data, _ in MALFORMED]
+        letters = await dead_letters_of(client, "jobs", len(MALFORMED))
+        assert [dead_letter.reason for dead_letter in letters] == [line["reason"] for line in said]
+        assert [dead_letter.size_bytes for dead_letter in letters] == [len(data) for _, data, _ in MALFORMED]
 
 
-async def letters_of(client: Client, service: str, count: int) -> list[DeadLettered]:
+async def dead_letters_of(client: Client, service: str, count: int) -> list[DeadLettered]:
     """The first dead letters of a service."""
     reader = await client.jetstream().pull_subscribe(f"colo.v1.evt.dead-letter.{service}", stream="COLO_EVT")
     found: list[Fact] = []
     while len(found) < count:
         found += [wire.decode(each.subject, each.data) for each in await reader.fetch(count - len(found), timeout=5)]
-    return [letter for letter in found if isinstance(letter, DeadLettered)]
+    return [dead_letter for dead_letter in found if isinstance(dead_letter, DeadLettered)]
 
 
 async def test_garbage_among_telemetry_costs_its_sample_and_no_more(servers: Servers) -> None:
@@ -208,7 +208,7 @@ async def test_an_absurd_job_is_refused_alike_past_the_gateway(servers: Servers)
     async with servers.service("jobs") as jobs, servers.client() as client:
         await jobs.ready()
         good = msgspec.to_builtins(submission("good"))
-        subject = question_of(rq.SubmitJob).subject.of()
+        subject = request_spec_of(rq.SubmitJob).subject.of()
         refused = 0
         for change, field in DIRECT_JOBS:
             bad = json.loads(json.dumps({**good, "job": "bad"}))

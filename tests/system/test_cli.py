@@ -25,7 +25,7 @@ STAGES = ["submit", "queue.wait", "decide", "filter", "score", "commit", "comman
 JOB = {"name": "typed", "replicas": 2, "cpu": "500m", "memory": "64Mi", "work": "10 cpu-min"}
 
 
-class Said(NamedTuple):
+class Printed(NamedTuple):
     """What a command left: its exit code and its two streams."""
 
     code: int
@@ -33,7 +33,7 @@ class Said(NamedTuple):
     err: str
 
 
-async def colo_command(*words: str, api: str = "", stdin: bytes = b"") -> Said:
+async def colo_command(*words: str, api: str = "", stdin: bytes = b"") -> Printed:
     environment = {**os.environ, "COLO_API": api} if api else {k: v for k, v in os.environ.items() if k != "COLO_API"}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -47,7 +47,7 @@ async def colo_command(*words: str, api: str = "", stdin: bytes = b"") -> Said:
     )
     async with asyncio.timeout(LIMIT_S):
         out, err = await process.communicate(stdin)
-    return Said(process.returncode or 0, out.decode(), err.decode())
+    return Printed(process.returncode or 0, out.decode(), err.decode())
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -290,7 +290,7 @@ async def test_a_stream_is_resumed_after_the_last_event_that_was_seen(colo: Runn
         while not whole or whole[-1][2].get("state") != "Completed":
             whole.append(await reader.next())
     kinds = [kind for _, kind, _ in whole]
-    assert {"JobSubmitted", "ReplicasWanted", "PlacementsDecided", "ReplicaStarted", "ReplicaEnded"} <= set(kinds)
+    assert {"JobSubmitted", "PlacementsRequested", "PlacementsDecided", "ReplicaStarted", "ReplicaEnded"} <= set(kinds)
     positions = [position for position, _, _ in whole]
     assert positions == sorted(set(positions))
     seen = whole[2][0]

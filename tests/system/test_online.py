@@ -19,7 +19,7 @@ from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
 from tests.support.running import RunningColo, running_colo
 from tests.support.waiting import eventually
-from tests.system.test_cli import Said, colo_command
+from tests.system.test_cli import Printed, colo_command
 
 pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="module")]
 
@@ -55,7 +55,7 @@ async def submitted(colo: RunningColo, text: bytes) -> str:
     return str(json.loads(said.out)["job"])
 
 
-async def planned(colo: RunningColo, text: bytes, *words: str) -> Said:
+async def planned(colo: RunningColo, text: bytes, *words: str) -> Printed:
     return await colo_command("plan", "-f", "-", *words, api=colo.api, stdin=text)
 
 

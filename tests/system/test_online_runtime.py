@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from colo_collector.files import FileReader
 from colo_collector.machine import Machine
-from colo_collector.readings import Measured
+from colo_collector.readings import SampleRead
 from colo_common.adapters.clock import ManualClock
 from colo_common.events.node import WorkloadUsage
 from colo_common.model.cpuset import CpuSet
@@ -197,7 +197,7 @@ async def test_the_collector_sees_online_work_with_its_class_and_zones(runtime, 
 
         async def look() -> tuple[WorkloadUsage, ...]:
             event = machine.look().event
-            return event.workloads if isinstance(event, Measured) else ()
+            return event.workloads if isinstance(event, SampleRead) else ()
 
         (seen,) = await eventually(look, "a sample with the replica")
     finally:

@@ -13,7 +13,7 @@ import yaml
 
 from tests.support.running import RunningColo, running_colo
 from tests.support.waiting import eventually
-from tests.system.test_cli import Said, colo_command
+from tests.system.test_cli import Printed, colo_command
 
 pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="module")]
 
@@ -25,14 +25,14 @@ async def colo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runnin
         yield running
 
 
-async def planned(colo: RunningColo, *words: str, **changes: Any) -> Said:
+async def planned(colo: RunningColo, *words: str, **changes: Any) -> Printed:
     job = {"name": "planned", "replicas": 2, "cpu": "500m", "memory": "64Mi", "work": "10 cpu-min", **changes}
     text = yaml.safe_dump({key: value for key, value in job.items() if value is not None}).encode()
     return await colo_command("plan", "-f", "-", *words, api=colo.api, stdin=text)
 
 
 async def test_a_job_that_fits_ends_with_0_and_says_where(colo: RunningColo) -> None:
-    said: list[Said] = []
+    said: list[Printed] = []
 
     async def fits() -> bool:
         said.append(await planned(colo))

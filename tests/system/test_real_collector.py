@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from colo_collector.core import CollectorCore
 from colo_collector.files import FileReader, Gathered
-from colo_collector.machine import Look, Machine
-from colo_collector.policy import Policy
+from colo_collector.machine import Machine, Observation
+from colo_collector.policy import CollectorPolicy
 from colo_collector.shell import CollectorShell
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.adapters.clock import SystemClock
@@ -27,7 +27,7 @@ from colo_common.events.wire import decode
 from colo_common.model.qos import PriorityBand
 from colo_common.model.workload import RunSpec
 from colo_common.ports import Delivery
-from colo_common.runtime.core import Hearing, source_of
+from colo_common.runtime.core import Subscription, source_of
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
 from colo_executor.local import ReplicaLaunched
@@ -72,7 +72,9 @@ class Ear:
         self._bus.start()
         await self._bus.connected(5)
         for kind, replay in ((NodeTopologyReported, True), (NodeUsageSampled, False)):
-            source = source_of("ear", Hearing(type=kind, parameters={"node": self._node}, durable=False, replay=replay))
+            source = source_of(
+                "ear", Subscription(type=kind, parameters={"node": self._node}, durable=False, replay=replay)
+            )
             self._tasks.append(asyncio.create_task(self._bus.listen(source, self._hear)))
         return self
 
@@ -138,7 +140,7 @@ class NotedMachine:
         self._machine = machine
         self._witness = witness
 
-    def look(self) -> Look:
+    def look(self) -> Observation:
         look = self._machine.look()
         assert self._witness.last is not None
         self.notes.append(self._witness.last)
@@ -167,7 +169,7 @@ async def test_a_replica_is_measured_within_two_percent_of_the_kernels_own_count
     clock = SystemClock()
     witness = Witness(*usage_file(subtree))
     machine = NotedMachine(Machine(witness, subtree=subtree, online=(), labels={}, clock=clock), witness)
-    core = CollectorCore(node, Policy())
+    core = CollectorCore(node, CollectorPolicy())
     bus = NatsBus(nats_url, name="collector")
     bus.start()
     await bus.connected(5)

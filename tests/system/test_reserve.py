@@ -13,7 +13,7 @@ import yaml
 
 from tests.support.running import RunningColo, running_colo
 from tests.support.waiting import eventually
-from tests.system.test_cli import Said, colo_command
+from tests.system.test_cli import Printed, colo_command
 
 pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="module")]
 
@@ -27,11 +27,11 @@ async def colo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runnin
         yield running
 
 
-async def with_file(colo: RunningColo, *words: str, **fields: Any) -> Said:
+async def with_file(colo: RunningColo, *words: str, **fields: Any) -> Printed:
     return await colo_command(*words, "-f", "-", api=colo.api, stdin=yaml.safe_dump(fields).encode())
 
 
-async def reserve(colo: RunningColo, name: str, **fields: Any) -> Said:
+async def reserve(colo: RunningColo, name: str, **fields: Any) -> Printed:
     return await with_file(colo, "reserve", name=name, **{"cpu": "2", "memory": "1Gi", **fields})
 
 

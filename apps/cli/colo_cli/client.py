@@ -10,13 +10,13 @@ import urllib.request
 from collections.abc import Iterator
 from typing import Any, Final
 
-from colo_cli.failure import Failure, Refused
+from colo_cli.failure import CommandRefused, Failure
 
 __all__ = ["DEFAULT_API", "Client"]
 
 DEFAULT_API: Final = "http://127.0.0.1:8088"
 _TIMEOUT_S: Final = 10.0
-_PATIENCE_S: Final = 10.0
+_RETRY_FOR_S: Final = 10.0
 _PAUSE_S: Final = 0.25
 _UNAVAILABLE: Final = 503
 
@@ -24,15 +24,15 @@ _UNAVAILABLE: Final = 503
 class Client:
     """Calls `api`, or COLO_API, or the address of a lab on this machine.
 
-    While the gateway says that a service does not answer yet it asks again, for `patience_s` at most, and says so on stderr; what
+    While the gateway says that a service does not answer yet it asks again, for `retry_for_s` at most, and says so on stderr; what
     takes something away is asked once.
     """
 
-    def __init__(self, api: str | None = None, *, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(self, api: str | None = None, *, retry_for_s: float = _RETRY_FOR_S) -> None:
         self.api = (api or os.environ.get("COLO_API") or DEFAULT_API).rstrip("/")
         if not self.api.startswith(("http://", "https://")):
             raise Failure(f"api: must begin with http:// or https:// (got {self.api!r})", 2)
-        self._patience_s = patience_s
+        self._retry_for_s = retry_for_s
 
     def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Any:
         """The reply as plain values. Raises Failure: status 2 for a refused input (400, 413), else 1;
@@ -41,13 +41,13 @@ class Client:
         while True:
             try:
                 return self._call_once(method, path, body, headers)
-            except Refused as refused:
+            except CommandRefused as refused:
                 now_s = time.monotonic()
                 if refused.code != _UNAVAILABLE or method == "DELETE" or (until_s is not None and now_s >= until_s):
                     raise
                 if until_s is None:
-                    print(f"{refused}; waiting for it, {self._patience_s:g} s at most", file=sys.stderr)
-                    until_s = now_s + self._patience_s
+                    print(f"{refused}; waiting for it, {self._retry_for_s:g} s at most", file=sys.stderr)
+                    until_s = now_s + self._retry_for_s
             time.sleep(_PAUSE_S)
 
     def _call_once(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Any:
@@ -87,7 +87,7 @@ class Client:
             raise Failure(f"the stream of {self.api} broke: {error}") from error
 
 
-def _refused(error: urllib.error.HTTPError) -> Refused:
+def _refused(error: urllib.error.HTTPError) -> CommandRefused:
     field = ""
     try:
         problem = json.loads(error.read())
@@ -95,4 +95,4 @@ def _refused(error: urllib.error.HTTPError) -> Refused:
         sentence = f"{problem['field']}: {problem['rule']}" + (f" (got {problem['got']})" if problem.get("got") else "")
     except (ValueError, KeyError, TypeError):
         sentence = f"the gateway answered {error.code} {error.reason}"
-    return Refused(sentence, 2 if error.code in (400, 413) else 1, error.code, field)
+    return CommandRefused(sentence, 2 if error.code in (400, 413) else 1, error.code, field)

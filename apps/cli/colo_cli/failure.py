@@ -1,6 +1,6 @@
 """How a command says no."""
 
-__all__ = ["Failure", "Refused"]
+__all__ = ["Failure", "CommandRefused"]
 
 
 class Failure(Exception):
@@ -11,7 +11,7 @@ class Failure(Exception):
         self.status = status
 
 
-class Refused(Failure):
+class CommandRefused(Failure):
     """The gateway said no: `code` is the HTTP status, `field` what broke a rule, empty where it did not say."""
 
     def __init__(self, sentence: str, status: int, code: int, field: str) -> None:

@@ -59,7 +59,7 @@ class LabObserver:
         self._places: dict[str, tuple[str, tuple[ZoneShare, ...]]] = {}
         self.told_again = 0
         self.placed_twice: list[str] = []
-        self.tape: deque[str] = deque(maxlen=_TAPE)
+        self.event_log: deque[str] = deque(maxlen=_TAPE)
         self.first_placement_us: int | None = None
         self._submitted_us: dict[str, int] = {}
         self._replicas: dict[str, int] = {}
@@ -113,15 +113,17 @@ class LabObserver:
             case EnforcementChanged():
                 self._view(fact.node).ceiling_mcpu = fact.ceiling_mcpu
                 before, after = fact.ceiling_before_mcpu / 1000, fact.ceiling_mcpu / 1000
-                self.tape.append(f"{fact.node}: batch ceiling {before:.1f} -> {after:.1f} CPU ({fact.reason.value})")
+                self.event_log.append(
+                    f"{fact.node}: batch ceiling {before:.1f} -> {after:.1f} CPU ({fact.reason.value})"
+                )
             case EvictionRequested():
                 sign = "<" if fact.reason is Reason.CPU_SATISFACTION else ">="
                 level = f"{fact.reason.value} {fact.value_pct}% {sign} {fact.threshold_pct}%"
-                self.tape.append(f"{fact.node}: evict {fact.replica}: {level}")
+                self.event_log.append(f"{fact.node}: evict {fact.replica}: {level}")
             case EvictionFinished():
-                self.tape.append(f"{fact.node}: {fact.replica} left after {fact.took_ms / 1000:.1f} s")
+                self.event_log.append(f"{fact.node}: {fact.replica} left after {fact.took_ms / 1000:.1f} s")
             case DeadLettered():
-                self.tape.append(f"dead letter in {fact.service}: {fact.reason}")
+                self.event_log.append(f"dead letter in {fact.service}: {fact.reason}")
             case _:
                 return
 

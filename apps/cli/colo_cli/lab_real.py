@@ -98,9 +98,9 @@ class RealNode:
             return
         from colo_common.runtime.settings import load
         from colo_executor.main import restore
-        from colo_executor.settings import Settings
+        from colo_executor.settings import ExecutorSettings
 
-        settings = load(Settings, "executor", (), {**os.environ, **self._environment("executor")})
+        settings = load(ExecutorSettings, "executor", (), {**os.environ, **self._environment("executor")})
         try:
             async with asyncio.timeout(_RESTORE_S):
                 await restore(settings)

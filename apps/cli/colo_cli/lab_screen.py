@@ -36,8 +36,8 @@ def lab_picture(seen: LabObserver, *, wall_s: float, simulated_s: float, api: st
     if hidden > 0:
         parts.append(Text(f"and {hidden} more nodes", style="dim"))
     parts.append(_totals(seen))
-    if seen.tape:
-        parts.append(Text("\n".join(seen.tape), style="dim", no_wrap=True, overflow="ellipsis"))
+    if seen.event_log:
+        parts.append(Text("\n".join(seen.event_log), style="dim", no_wrap=True, overflow="ellipsis"))
     foot = f"ask it: COLO_API={api} colo get jobs | colo explain overcommit {min(seen.nodes, default='NODE')} | Ctrl-C ends"
     parts.append(Text(note or foot, style="italic", no_wrap=True, overflow="ellipsis"))
     return Panel(Group(*parts), title="colo lab", title_align="left", padding=(0, 1))

@@ -9,7 +9,7 @@ from colo_common.events.effects import Effect
 from colo_common.events.fact import Fact
 from colo_common.events.registry import EVENTS, Stream
 from colo_common.events.service import SpansFinished
-from colo_common.runtime.core import Hearing
+from colo_common.runtime.core import Subscription
 
 __all__ = ["LabCore", "lab_hears"]
 
@@ -38,7 +38,7 @@ class LabCore:
         """Nothing to break: duplicates are reported by the verdict."""
 
 
-def lab_hears() -> tuple[Hearing, ...]:
+def lab_hears() -> tuple[Subscription, ...]:
     """Every event from now on, nodes' last facts first; commands are for their nodes alone and are not heard."""
     rows = (row for row in EVENTS if row.stream is not Stream.CMD and row.body is not SpansFinished)
-    return tuple(Hearing(type=row.body, durable=False, replay=row.stream is Stream.NODE) for row in rows)
+    return tuple(Subscription(type=row.body, durable=False, replay=row.stream is Stream.NODE) for row in rows)

@@ -25,7 +25,7 @@ def watch(
         types: Only these fact types, separated by commas (PlacementsDecided,EvictionRequested,...).
         node: Only facts of this node.
         job: Only facts of this job: its id, the beginning of it, or its name.
-        since: Resume after this position of the tape; 0 replays what is kept.
+        since: Resume after this position of the event_log; 0 replays what is kept.
         json_lines: One JSON object a line instead of text.
         api: Address of the gateway.
     """

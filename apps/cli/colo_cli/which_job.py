@@ -4,7 +4,7 @@ import urllib.parse
 from typing import Any, Final
 
 from colo_cli.client import Client
-from colo_cli.failure import Failure, Refused
+from colo_cli.failure import CommandRefused, Failure
 
 __all__ = ["ask_job", "find_job", "split_replica"]
 
@@ -22,7 +22,7 @@ def ask_job(client: Client, job: str, part: str = "", *, method: str = "GET", re
         raise Failure("job: must not be empty", 2)
     try:
         return _ask(client, job, part, method, _replica_of(job, job, replica))
-    except Refused as refused:
+    except CommandRefused as refused:
         if refused.code != _NOT_FOUND or refused.field != "job":
             raise
         found = find_job(client, job, whole_name=method != "GET")

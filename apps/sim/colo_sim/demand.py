@@ -15,7 +15,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_sim.noise import PPM, chance_ppm, key_of, mix, uniform
 from colo_sim.trace import LoadTrace
 
-__all__ = ["FLEET_NOISE", "MACHINE_NOISE", "NO_NOISE", "BurstNoise", "Demand", "NodeDemand", "Spike"]
+__all__ = ["FLEET_NOISE", "MACHINE_NOISE", "NO_NOISE", "BurstNoise", "OnlineDemand", "NodeDemand", "Spike"]
 
 _RIPPLE_STEP_MS: Final = 1_000
 _LEVEL_POSITION: Final = 2**40
@@ -75,7 +75,7 @@ class Spike:
             raise InvalidInput("spike", "start and shares must be at least 0", self)
 
 
-class Demand(NamedTuple):
+class OnlineDemand(NamedTuple):
     """What online services want now. CPU may exceed the machine (then they wait); memory never does."""
 
     cpu_mcpu: int
@@ -132,7 +132,7 @@ class NodeDemand:
         level = uniform(mix(self._key, _LEVEL_POSITION), -self._noise.level_ppm, self._noise.level_ppm)
         self._level_ppm = PPM + level
 
-    def at(self, t_ms: int) -> Demand:
+    def at(self, t_ms: int) -> OnlineDemand:
         """Return the demand at a simulated moment; every product of shares rounds down."""
         load = self._trace.at(self._copy, t_ms)
         noise = self._noise
@@ -154,4 +154,4 @@ class NodeDemand:
             if t_ms < spike.start_ms + spike.length_ms:
                 cpu_ppm += spike.cpu_ppm
                 mem_ppm += spike.mem_ppm
-        return Demand(cpu_ppm * self._capacity_mcpu // PPM, min(mem_ppm, PPM) * self._capacity_bytes // PPM)
+        return OnlineDemand(cpu_ppm * self._capacity_mcpu // PPM, min(mem_ppm, PPM) * self._capacity_bytes // PPM)

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from colo_common.model.invalid import InvariantBroken
 
-__all__ = ["Agenda", "Fiber", "Signal", "Until", "Work", "at_once"]
+__all__ = ["EventQueue", "Fiber", "Wakeup", "Until", "Work", "at_once"]
 
 _T = TypeVar("_T")
 
@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 class Until(Struct, frozen=True):
     """What a fiber yields to wait for a signal, `most_ms` at most (None: for ever). It goes on with the value, or with None."""
 
-    signal: Signal
+    signal: Wakeup
     most_ms: int | None = None
 
 
@@ -26,7 +26,7 @@ class Until(Struct, frozen=True):
 Work = Generator["int | Until", Any, None]
 
 
-class Agenda:
+class EventQueue:
     """What happens when. Things of one moment happen in the order in which they were put down."""
 
     def __init__(self, start_ms: int) -> None:
@@ -53,7 +53,7 @@ class Agenda:
         return True
 
 
-class Signal:
+class Wakeup:
     """Wakes the fibers that wait for it now; nobody is woken later by a signal that was given before."""
 
     def __init__(self) -> None:
@@ -73,13 +73,13 @@ class Signal:
 class Fiber:
     """Work that goes on by itself until it returns, is cancelled, or raises: then `failed` is told, and decides."""
 
-    def __init__(self, agenda: Agenda, work: Work, failed: Callable[[Exception], None] | None = None) -> None:
-        self._agenda = agenda
+    def __init__(self, event_queue: EventQueue, work: Work, failed: Callable[[Exception], None] | None = None) -> None:
+        self._event_queue = event_queue
         self._work = work
         self._failed = failed
         self._turn = 0
         self._is_over = False
-        agenda.after(0, self._go_on, 0, None)
+        event_queue.after(0, self._go_on, 0, None)
 
     def cancel(self) -> None:
         """Never go on. A fiber that runs right now must leave by itself."""
@@ -88,7 +88,7 @@ class Fiber:
     def wake(self, turn: int, value: Any) -> None:
         """Go on in this moment, if it still waits in that turn."""
         if not self._is_over and turn == self._turn:
-            self._agenda.after(0, self._go_on, turn, value)
+            self._event_queue.after(0, self._go_on, turn, value)
 
     def _go_on(self, turn: int, value: Any) -> None:
         if self._is_over or turn != self._turn:
@@ -108,9 +108,9 @@ class Fiber:
         if isinstance(wanted, Until):
             wanted.signal.add(self, self._turn)
             if wanted.most_ms is not None:
-                self._agenda.after(wanted.most_ms, self._go_on, self._turn, None)
+                self._event_queue.after(wanted.most_ms, self._go_on, self._turn, None)
         else:
-            self._agenda.after(wanted, self._go_on, self._turn, None)
+            self._event_queue.after(wanted, self._go_on, self._turn, None)
 
 
 def at_once(work: Coroutine[Any, Any, _T]) -> _T:

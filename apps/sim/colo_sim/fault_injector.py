@@ -8,20 +8,20 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Unavailable
 from colo_sim.event_queue import Fiber, Work
 from colo_sim.faults import CALM, FaultKind, FaultPlan
-from colo_sim.world_node import Node
-from colo_sim.world_process import Process
+from colo_sim.world_node import SimNode
+from colo_sim.world_process import SimProcess
 
 if TYPE_CHECKING:
     from colo_sim.world import World
 
-__all__ = ["Havoc"]
+__all__ = ["FaultInjector"]
 
 _STEPS_MOST: Final = 40
 _ARMED_MS: Final = 3_000
 _NODES_LEFT: Final = 2
 
 
-class Havoc:
+class FaultInjector:
     """Strikes a world by plan. `may_lose_for_good`: one node never comes back."""
 
     def __init__(self, world: World, plan: FaultPlan, *, may_lose_for_good: bool) -> None:
@@ -29,20 +29,20 @@ class Havoc:
         self._plan = plan
         self._may_lose_for_good = may_lose_for_good
         self._kinds: list[FaultKind] = [kind for kind, weight in plan.weights for _ in range(weight)]
-        world.bus.weather = plan.weather
-        Fiber(world.agenda, self._go_on())
+        world.bus.network_faults = plan.network_faults
+        Fiber(world.event_queue, self._go_on())
 
     def _go_on(self) -> Work:
         world, rng = self._world, self._world.rng
-        end_ms = world.agenda.now_ms + self._plan.quiet_after_ms
+        end_ms = world.event_queue.now_ms + self._plan.quiet_after_ms
         while self._kinds:
             wait_ms = rng.randint(*self._plan.every_ms)
-            if world.agenda.now_ms + wait_ms >= end_ms:
+            if world.event_queue.now_ms + wait_ms >= end_ms:
                 break
             yield wait_ms
             self._strike(rng.choice(self._kinds))
-        yield max(end_ms - world.agenda.now_ms, 0)
-        world.bus.weather = CALM
+        yield max(end_ms - world.event_queue.now_ms, 0)
+        world.bus.network_faults = CALM
         world.note("faults end")
 
     def _strike(self, kind: FaultKind) -> None:
@@ -77,7 +77,7 @@ class Havoc:
             case _:
                 raise InvariantBroken("an unknown fault", kind=kind)
 
-    def _node(self) -> Node:
+    def _node(self) -> SimNode:
         return self._world.rng.choice(list(self._world.nodes.values()))
 
     def _away_ms(self) -> int:
@@ -87,28 +87,28 @@ class Havoc:
 
     # ------------------------------------------------------------ processes
 
-    def kill(self, process: Process, down_ms: int | None = None) -> None:
+    def kill(self, process: SimProcess, down_ms: int | None = None) -> None:
         """Let the process die a few steps from now, wherever that is, and come back after a while."""
         if not process.is_up or process.crashes_in is not None:
             return
         rng, boots = self._world.rng, process.boots
         wait_ms = rng.randint(1, self._plan.down_most_ms) if down_ms is None else down_ms
         process.crashes_in = rng.randint(0, _STEPS_MOST)
-        process.crashed = lambda one: self._world.agenda.after(wait_ms, self.revive, one)
-        self._world.agenda.after(_ARMED_MS, self._kill_idle, process, boots)
+        process.crashed = lambda one: self._world.event_queue.after(wait_ms, self.revive, one)
+        self._world.event_queue.after(_ARMED_MS, self._kill_idle, process, boots)
 
-    def _kill_idle(self, process: Process, boots: int) -> None:
+    def _kill_idle(self, process: SimProcess, boots: int) -> None:
         if process.is_up and process.boots == boots:
             process.crash()
             process.crashed(process)
 
-    def revive(self, process: Process) -> None:
+    def revive(self, process: SimProcess) -> None:
         """Start it, unless it is up or its node is off."""
         is_off = any(process in node.processes and node.is_off for node in self._world.nodes.values())
         if not process.is_up and not is_off:
             process.start()
 
-    def _stop(self, process: Process, span_ms: int) -> None:
+    def _stop(self, process: SimProcess, span_ms: int) -> None:
         if not process.is_up or process.is_stopped:
             return
         process.stop()
@@ -118,23 +118,23 @@ class Havoc:
             if process.boots == boots and process.is_stopped:
                 process.go_on()
 
-        self._world.agenda.after(span_ms, go_on)
+        self._world.event_queue.after(span_ms, go_on)
 
-    def _cut(self, processes: tuple[Process, ...], span_ms: int) -> None:
+    def _cut(self, processes: tuple[SimProcess, ...], span_ms: int) -> None:
         if any(process.is_cut for process in processes):
             return
         for process in processes:
             process.cut()
-        self._world.agenda.after(span_ms, self._heal, processes)
+        self._world.event_queue.after(span_ms, self._heal, processes)
 
     @staticmethod
-    def _heal(processes: tuple[Process, ...]) -> None:
+    def _heal(processes: tuple[SimProcess, ...]) -> None:
         for process in processes:
             process.heal()
 
     # ------------------------------------------------------------ nodes
 
-    def _lose(self, node: Node) -> None:
+    def _lose(self, node: SimNode) -> None:
         if node.is_off:
             return
         world = self._world
@@ -150,16 +150,16 @@ class Havoc:
             node.is_gone = True
             world.note(f"{node.name} never comes back")
             return
-        world.agenda.after(self._away_ms(), self._power, node)
+        world.event_queue.after(self._away_ms(), self._power, node)
 
-    def _power(self, node: Node) -> None:
+    def _power(self, node: SimNode) -> None:
         self._world.note(f"{node.name} has power again")
         node.is_off = False
         node.advance()
         for process in node.processes:
             process.start()
 
-    def _crash_replica(self, node: Node) -> None:
+    def _crash_replica(self, node: SimNode) -> None:
         if node.is_off:
             return
         running = node.advance().replicas
@@ -179,7 +179,7 @@ class Havoc:
             store.fault = None
             self._world.note("the store is back")
 
-        self._world.agenda.after(span_ms, bring)
+        self._world.event_queue.after(span_ms, bring)
 
     def _take_ledger(self, span_ms: int) -> None:
         ledger = self._world.ledger
@@ -190,4 +190,4 @@ class Havoc:
             ledger.fault = None
             self._world.note("the ledger is back")
 
-        self._world.agenda.after(span_ms, bring)
+        self._world.event_queue.after(span_ms, bring)

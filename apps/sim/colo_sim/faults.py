@@ -6,10 +6,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-__all__ = ["CALM", "ROUGH", "STOPPING", "FaultKind", "FaultPlan", "Weather"]
+__all__ = ["CALM", "ROUGH", "STOPPING", "FaultKind", "FaultPlan", "NetworkFaults"]
 
 
-class Weather(Struct, frozen=True, kw_only=True):
+class NetworkFaults(Struct, frozen=True, kw_only=True):
     """Chances in permille of each message, and the longest delay (ms) of one that is late.
 
     `lost` strikes telemetry only. Messages of streams come at least once: late, twice, out of order; acknowledgements and the
@@ -28,8 +28,8 @@ class Weather(Struct, frozen=True, kw_only=True):
     pause_most_ms: int = 0
 
 
-CALM = Weather()
-ROUGH = Weather(
+CALM = NetworkFaults()
+ROUGH = NetworkFaults(
     lost=50,
     twice=20,
     late=60,
@@ -66,7 +66,7 @@ class FaultPlan(Struct, frozen=True, kw_only=True):
     it knew.
     """
 
-    weather: Weather = ROUGH
+    network_faults: NetworkFaults = ROUGH
     quiet_after_ms: int = 420_000
     every_ms: tuple[int, int] = (2_000, 14_000)
     down_most_ms: int = 6_000

@@ -10,17 +10,17 @@ import structlog
 from msgspec.structs import replace
 
 from colo_collector.core import CollectorCore
-from colo_collector.policy import Policy as CollectorPolicy
-from colo_collector.readings import Inspected
+from colo_collector.policy import CollectorPolicy
+from colo_collector.readings import TopologyRead
 from colo_common.ports import Clock
-from colo_common.runtime.process import Process, run
+from colo_common.runtime.process import ServiceProcess, run
 from colo_common.runtime.service import Service
 from colo_executor.core import Executor, ExecutorPolicy
 from colo_executor.shell import ExecutorShell
 from colo_executor.simulated import SimulatedRuntime
 from colo_executor.subscriptions import executor_hears
 from colo_sim.demand import NodeDemand
-from colo_sim.host_settings import Settings
+from colo_sim.host_settings import HostSettings
 from colo_sim.machine import SimMachine
 from colo_sim.machine_spec import MachineSpec
 from colo_sim.node_measure import measured_between
@@ -37,7 +37,7 @@ _LIVE_S = 0.02
 class SimulatedNode:
     """One machine, its collector and its executor."""
 
-    def __init__(self, process: Process, settings: Settings, index: int, trace: TraceRead) -> None:
+    def __init__(self, process: ServiceProcess, settings: HostSettings, index: int, trace: TraceRead) -> None:
         self.name = node_name(index, settings.nodes)
         spec = MachineSpec(
             sockets=settings.sockets,
@@ -93,7 +93,7 @@ class SimulatedNode:
         )
         self.executor = Service(
             name="executor",
-            core=Executor(self.name, ExecutorPolicy(announce_interval_ms=int(1_000 * process.common.clock_speed))),
+            core=Executor(self.name, ExecutorPolicy(publish_interval_ms=int(1_000 * process.common.clock_speed))),
             bus=process.bus,
             clock=process.clock,
             hears=executor_hears(self.name),
@@ -124,7 +124,7 @@ class SimulatedNode:
         """Say what the machine is, then what it does, every period on an absolute schedule, until cancelled."""
         spec = self._spec
         await self.collector.inject(
-            Inspected(topology=spec.topology(), capabilities=spec.capabilities(), simulated=True)
+            TopologyRead(topology=spec.topology(), capabilities=spec.capabilities(), simulated=True)
         )
         before = self.machine.counters()
         due_ms = self._clock.now_ms() + self._phase_ms
@@ -143,7 +143,7 @@ def node_name(index: int, nodes: int) -> str:
     return f"node-{index + 1:0{max(len(str(nodes)), 2)}d}"
 
 
-async def build(process: Process, settings: Settings) -> None:
+async def build(process: ServiceProcess, settings: HostSettings) -> None:
     """Put all nodes together."""
     trace = await asyncio.to_thread(_trace, settings)
     log = structlog.get_logger("sim")
@@ -176,13 +176,13 @@ def _write_report(nodes: list[SimulatedNode], path: Path) -> None:
     os.replace(fresh, path)
 
 
-def _trace(settings: Settings) -> TraceRead:
+def _trace(settings: HostSettings) -> TraceRead:
     return read_trace(Path(settings.trace)) if settings.trace else default_trace(settings.seed)
 
 
 def main() -> int:
     """Run until SIGTERM; the exit code."""
-    return run("sim", Settings, build)
+    return run("sim", HostSettings, build)
 
 
 if __name__ == "__main__":

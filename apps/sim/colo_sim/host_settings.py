@@ -6,12 +6,12 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.runtime.settings import Common
 from colo_executor.reflex import ReflexPolicy
 
-__all__ = ["Settings"]
+__all__ = ["HostSettings"]
 
 _DEVICES_MOST: Final = 64
 
 
-class Settings(Common, frozen=True, kw_only=True):
+class HostSettings(Common, frozen=True, kw_only=True):
     """`nodes` equal machines. Times are simulated ms. A machine's load changes every `sub_step_ms`; the executor's reflex sees
     it `reflex_ms` later (a real one reads every 20 ms and acts within 100 ms).
 

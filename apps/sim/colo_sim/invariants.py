@@ -9,7 +9,13 @@ from typing import Final
 from colo_common.events.enforcement import PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.eviction import EvictionFinished, EvictionRequested
 from colo_common.events.fact import Fact
-from colo_common.events.job import JobStateChanged, ReplicaChange, ReplicasChanged, ReplicasWanted, ReplicasWithdrawn
+from colo_common.events.job import (
+    JobStateChanged,
+    PlacementsRequested,
+    ReplicaChange,
+    ReplicasChanged,
+    ReplicasWithdrawn,
+)
 from colo_common.events.node import AllocatableChanged
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.events.service import DeadLettered
@@ -19,26 +25,26 @@ from colo_common.model.lifecycle import JOB, REPLICA
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import Reason
-from colo_evictor.policy import Policy as EvictorPolicy
+from colo_evictor.policy import EvictorPolicy
 from colo_executor.suppress import bounds_mcpu
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.port import NodeAnswer
 from colo_sim.online_rules import check_online
 from colo_sim.world_ledger import WorldLedger
-from colo_sim.world_node import ExecutorRole, Node
-from colo_sim.world_process import Process
+from colo_sim.world_node import ExecutorRole, SimNode
+from colo_sim.world_process import SimProcess
 
-__all__ = ["Referee"]
+__all__ = ["InvariantChecker"]
 
 Attempt = tuple[str, int]
 #: The reflex acts at its next tick, and a whole step of the lease's way down may lie before it.
 _TICKS_LATE: Final = 3
 
 
-class Referee:
+class InvariantChecker:
     """Raises InvariantBroken at the first break. `counts` say how much was judged, so that nobody mistakes silence for proof."""
 
-    def __init__(self, nodes: Mapping[str, Node], ledger: WorldLedger, policy: EvictorPolicy) -> None:
+    def __init__(self, nodes: Mapping[str, SimNode], ledger: WorldLedger, policy: EvictorPolicy) -> None:
         self.counts: Counter[str] = Counter()
         self.job_states: dict[str, str] = {}
         self.placed: dict[Attempt, str] = {}
@@ -85,9 +91,12 @@ class Referee:
                     self._replica(change)
             case JobStateChanged():
                 self._job(fact)
-            case ReplicasWanted():
-                for want in fact.wants:
-                    self._want((want.replica, want.attempt), f"{want.request} {want.queued_at_ms}")
+            case PlacementsRequested():
+                for placement_request in fact.placement_requests:
+                    self._placement_request(
+                        (placement_request.replica, placement_request.attempt),
+                        f"{placement_request.request} {placement_request.queued_at_ms}",
+                    )
             case EvictionRequested():
                 self._evict(fact)
             case EvictionFinished():
@@ -95,7 +104,7 @@ class Referee:
             case AllocatableChanged():
                 self._allocatable(fact)
             case DeadLettered():
-                raise InvariantBroken("a message of our own was dead-lettered", letter=fact)
+                raise InvariantBroken("a message of our own was dead-lettered", dead_letter=fact)
             case _:
                 pass
 
@@ -139,7 +148,7 @@ class Referee:
             raise InvariantBroken("an ended job goes on", job=fact.job, fact=fact)
         self.job_states[fact.job] = fact.state
 
-    def _want(self, attempt: Attempt, what: str) -> None:
+    def _placement_request(self, attempt: Attempt, what: str) -> None:
         if attempt[1] > 1 and attempt not in self._queued:
             raise InvariantBroken("an attempt is wanted that was never queued", attempt=attempt)
         if self._wanted.setdefault(attempt, what) != what:
@@ -224,7 +233,7 @@ class Referee:
 
     # ------------------------------------------------------------ machines
 
-    def launched(self, node: Node, replica: str, attempt: int) -> None:
+    def launched(self, node: SimNode, replica: str, attempt: int) -> None:
         """A replica's newest attempt lives once; an older one may still live only where its end was given up or told."""
         self.counts["launches"] += 1
         self.counts["online_launches"] += replica in self._online
@@ -244,7 +253,7 @@ class Referee:
                 # An order of before the loss may be carried out after it: for a moment, until the order to stop is heard.
                 self.counts["late_launches" if attempt == older else "overlaps"] += 1
 
-    def ticked(self, node: Node, role: ExecutorRole) -> None:
+    def ticked(self, node: SimNode, role: ExecutorRole) -> None:
         """A node that hears nobody for longer than its lease has taken batch down to the floor."""
         reflex, lease = role.reflex, role.policy.lease
         quota_mcpu = node.machine.batch_quota_mcpu
@@ -263,6 +272,6 @@ class Referee:
 
     # ------------------------------------------------------------ every turn
 
-    def turned(self, process: Process) -> None:
+    def turned(self, process: SimProcess) -> None:
         """A process finished a turn: its core's own invariants hold."""
         process.role.core.check()

@@ -15,7 +15,7 @@ import msgspec
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.qos import QosClass
-from colo_sim.demand import Demand
+from colo_sim.demand import OnlineDemand
 from colo_sim.machine_memory import grow_memory, memory_by_zone, memory_stall_permille
 from colo_sim.machine_online import OnlineReplica, OnlineReplicas, spread_beside
 from colo_sim.machine_reading import (
@@ -51,7 +51,7 @@ class SimMachine:
     """
 
     def __init__(
-        self, spec: MachineSpec, *, node: str, seed: int, demand: Callable[[int], Demand], start_ms: int = 0
+        self, spec: MachineSpec, *, node: str, seed: int, demand: Callable[[int], OnlineDemand], start_ms: int = 0
     ) -> None:
         if start_ms < 0:
             raise InvalidInput("start_ms", "must be at least 0", start_ms)
@@ -76,7 +76,7 @@ class SimMachine:
         self._online_replicas = OnlineReplicas(spec)
         self._exits: list[ReplicaExit] = []
         self._tally = Tally(spec.zones)
-        self._online = Demand(0, 0)
+        self._online = OnlineDemand(0, 0)
         self._online_zone_mcpu = [0] * spec.zones
         self._uncontended: Shares | None = None  # shares as if no online work were here; None after any change
         self._shares = Shares([], [0] * spec.zones)

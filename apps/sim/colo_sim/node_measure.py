@@ -1,6 +1,6 @@
 """Two counter readings of a simulated machine as the sample that a collector of a real one would make of it."""
 
-from colo_collector.readings import Measured
+from colo_collector.readings import SampleRead
 from colo_common.events.node import PressureReading, WorkloadUsage, ZoneUsage
 from colo_common.model.qos import PriorityBand, QosClass, default_band
 from colo_sim.machine_reading import MachineCounters, ReplicaCounters
@@ -8,7 +8,7 @@ from colo_sim.machine_reading import MachineCounters, ReplicaCounters
 __all__ = ["measured_between"]
 
 
-def measured_between(before: MachineCounters, now: MachineCounters) -> Measured | None:
+def measured_between(before: MachineCounters, now: MachineCounters) -> SampleRead | None:
     """Rates over the time between the readings, rounded down; None when no time passed or the machine rebooted.
 
     CPU time of replicas that ended in between belongs to batch work too: what the zones' batch counters show beyond the listed
@@ -31,7 +31,7 @@ def measured_between(before: MachineCounters, now: MachineCounters) -> Measured 
     listed = tuple(
         _replica_usage(r, (r.usage_ns - earlier.get((r.replica, r.attempt), 0)) // interval_us) for r in now.replicas
     )
-    return Measured(
+    return SampleRead(
         at_ms=now.at_ms,
         interval_ms=interval_ms,
         cpu_used_mcpu=sum(zone.cpu_used_mcpu for zone in zones),

@@ -11,7 +11,7 @@ from colo_sim.event_queue import at_once
 if TYPE_CHECKING:
     from colo_sim.world import World
 
-__all__ = ["differences", "unrest"]
+__all__ = ["differences", "pending_work"]
 
 
 def differences(world: World) -> list[str]:
@@ -49,13 +49,13 @@ def differences(world: World) -> list[str]:
     return found
 
 
-def unrest(world: World) -> list[str]:
+def pending_work(world: World) -> list[str]:
     """What is left to do, as sentences; empty when every job ended as it should and nobody holds or waits for anything."""
     if world.store.fault is not None:
         return [str(world.store.fault)]
     found = differences(world)
     stored = {row.id for row in at_once(world.store.load("job"))}
-    states = world.referee.job_states
+    states = world.invariant_checker.job_states
     for plan in world.client.plans:
         state = states.get(plan.job, "never stored")
         if plan.job not in world.client.accepted:
@@ -72,8 +72,8 @@ def unrest(world: World) -> list[str]:
         if queue.waiting or queue.running:
             found.append(f"queue {name}: {queue.waiting} wait, {queue.running} run")
     found += [f"{name}: a victim is on its way" for name, node in world.evictor_core.nodes.items() if node.leaving]
-    for attempt, node in world.referee.placed.items():
-        if attempt not in world.referee.told:
+    for attempt, node in world.invariant_checker.placed.items():
+        if attempt not in world.invariant_checker.told:
             found.append(f"{attempt} was placed on {node} and never heard of again")
     return found
 

@@ -1,6 +1,6 @@
 """A whole cluster in one thread and in virtual time: the real cores of all services, machines, bus, store, ledger, and faults.
 
-One seed gives one history, to the byte. The world is judged all the time (`Referee`) and at its end (`rest`).
+One seed gives one history, to the byte. The world is judged all the time (`InvariantChecker`) and at its end (`rest`).
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from msgspec import Struct
 from colo_common.adapters.store_memory import MemoryStore
 from colo_common.model.invalid import InvariantBroken
 from colo_evictor.core import EvictorCore
-from colo_evictor.policy import Policy as EvictorPolicy
+from colo_evictor.policy import EvictorPolicy
 from colo_executor.core import Executor
 from colo_executor.reflex import ReflexPolicy
 from colo_jobs.core import JobsCore
 from colo_jobs.policy import JobsPolicy
 from colo_overcommit.core import OvercommitCore
-from colo_overcommit.policy import Policy as OvercommitPolicy
+from colo_overcommit.policy import OvercommitPolicy
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.policy import Policy as SchedulerPolicy
+from colo_scheduler.policy import SchedulerPolicy
 from colo_sim.demand import NodeDemand, Spike
-from colo_sim.event_queue import Agenda
-from colo_sim.fault_injector import Havoc
+from colo_sim.event_queue import EventQueue
+from colo_sim.fault_injector import FaultInjector
 from colo_sim.faults import FaultPlan
-from colo_sim.invariants import Referee
+from colo_sim.invariants import InvariantChecker
 from colo_sim.machine import SimMachine
 from colo_sim.machine_spec import GIB, MachineSpec
 from colo_sim.noise import PPM
-from colo_sim.quiescence import differences, unrest
+from colo_sim.quiescence import differences, pending_work
 from colo_sim.synthetic import synthetic_day
 from colo_sim.world_bus import WorldBus
-from colo_sim.world_client import Client, plan_jobs, plan_online_jobs
+from colo_sim.world_client import SimClient, plan_jobs, plan_online_jobs
 from colo_sim.world_ledger import WorldLedger
-from colo_sim.world_log import Chronicle
-from colo_sim.world_node import CollectorRole, ExecutorRole, Node
-from colo_sim.world_process import Process
+from colo_sim.world_log import WorldLog
+from colo_sim.world_node import CollectorRole, ExecutorRole, SimNode
+from colo_sim.world_process import SimProcess
 from colo_sim.world_role import LocalClock, Role
 from colo_sim.world_roles import EvictorRole, JobsRole, OvercommitRole
 from colo_sim.world_scheduler import SchedulerRole
@@ -78,7 +78,7 @@ class WorldSettings(Struct, frozen=True, kw_only=True):
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What a world came to. `events` were done in `simulated_ms`; `judged` says how often the referee looked at what."""
+    """What a world came to. `events` were done in `simulated_ms`; `judged` says how often the invariant_checker looked at what."""
 
     seed: int
     digest: str
@@ -90,28 +90,28 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class World:
-    """Built from a seed; `run` lives it to its end. `tell` gets every line of the chronicle."""
+    """Built from a seed; `run` lives it to its end. `tell` gets every line of the world_log."""
 
     def __init__(self, settings: WorldSettings, tell: Callable[[str], None] | None = None) -> None:
         self.settings = settings
         self.rng = Random(settings.seed)
-        self.agenda = Agenda(START_MS)
-        self.chronicle = Chronicle(START_MS, tell)
-        self.bus = WorldBus(self.agenda, self.rng, self.chronicle)
+        self.event_queue = EventQueue(START_MS)
+        self.world_log = WorldLog(START_MS, tell)
+        self.bus = WorldBus(self.event_queue, self.rng, self.world_log)
         self.store = MemoryStore()
         self.ledger = WorldLedger(self.bus)
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, SimNode] = {}
         evictor_policy = EvictorPolicy()
-        self.referee = Referee(self.nodes, self.ledger, evictor_policy)
-        self.bus.stored = self.referee.stored
+        self.invariant_checker = InvariantChecker(self.nodes, self.ledger, evictor_policy)
+        self.bus.stored = self.invariant_checker.stored
         self.jobs = self._service("jobs", lambda p: JobsRole(p, self.store, JobsPolicy()), self.store)
         self.schedulers = tuple(
-            self._process(key, "scheduler", self._scheduler_role, LocalClock(self.agenda))
+            self._process(key, "scheduler", self._scheduler_role, LocalClock(self.event_queue))
             for key in _names("scheduler", settings.schedulers)
         )
         self.overcommit = self._service(
             "overcommit",
-            lambda p: OvercommitRole(p, self.schedulers, self.referee.promised, OvercommitPolicy()),
+            lambda p: OvercommitRole(p, self.schedulers, self.invariant_checker.promised, OvercommitPolicy()),
             None,
         )
         self.evictor = self._service("evictor", lambda _: EvictorRole(self.store, evictor_policy), self.store)
@@ -120,18 +120,18 @@ class World:
             self._add_node(f"node-{number + 1:02d}", number)
         plans = plan_jobs(self.rng, settings.jobs, settings.jobs_within_ms)
         plans += plan_online_jobs(self.rng, settings.online_jobs, settings.jobs_within_ms)
-        self.client = Client(self.bus, self.jobs, plans)
+        self.client = SimClient(self.bus, self.jobs, plans)
         for process in self.processes():
-            self.agenda.after(self.rng.randint(0, 2_000), self._begin, process)
-        self.havoc = Havoc(self, settings.faults, may_lose_for_good=settings.seed % 4 == 0)
+            self.event_queue.after(self.rng.randint(0, 2_000), self._begin, process)
+        self.fault_injector = FaultInjector(self, settings.faults, may_lose_for_good=settings.seed % 4 == 0)
 
-    def _begin(self, process: Process) -> None:
+    def _begin(self, process: SimProcess) -> None:
         """A node may have lost its power before its processes began."""
-        self.havoc.revive(process)
+        self.fault_injector.revive(process)
 
     # ------------------------------------------------------------ parts
 
-    def processes(self) -> list[Process]:
+    def processes(self) -> list[SimProcess]:
         """All that should be up: those of nodes that are gone for good are not."""
         nodes = [process for node in self.nodes.values() if not node.is_gone for process in node.processes]
         return [*self.services, *nodes]
@@ -157,36 +157,41 @@ class World:
         return cast(EvictorRole, self.evictor.role).evictor
 
     @staticmethod
-    def executor_core(node: Node) -> Executor:
+    def executor_core(node: SimNode) -> Executor:
         """The executor core of a node's present process."""
         return cast(ExecutorRole, node.executor.role).executor
 
-    def _scheduler_role(self, process: Process) -> SchedulerRole:
-        judge, shards = self.referee.committed, self.settings.shards
+    def _scheduler_role(self, process: SimProcess) -> SchedulerRole:
+        judge, shards = self.invariant_checker.committed, self.settings.shards
         return SchedulerRole(process, self.ledger, self.jobs, judge, SchedulerPolicy(), shards)
 
-    def _service(self, name: str, make: Callable[[Process], Role], store: MemoryStore | None) -> Process:
-        return self._process(name, name, make, LocalClock(self.agenda), store)
+    def _service(self, name: str, make: Callable[[SimProcess], Role], store: MemoryStore | None) -> SimProcess:
+        return self._process(name, name, make, LocalClock(self.event_queue), store)
 
     def _process(
-        self, key: str, name: str, make: Callable[[Process], Role], clock: LocalClock, store: MemoryStore | None = None
-    ) -> Process:
-        return Process(
+        self,
+        key: str,
+        name: str,
+        make: Callable[[SimProcess], Role],
+        clock: LocalClock,
+        store: MemoryStore | None = None,
+    ) -> SimProcess:
+        return SimProcess(
             key=key,
             name=name,
             make=make,
-            agenda=self.agenda,
+            event_queue=self.event_queue,
             bus=self.bus,
             store=store,
             clock=clock,
-            chronicle=self.chronicle,
-            watcher=self.referee,
+            world_log=self.world_log,
+            watcher=self.invariant_checker,
         )
 
     def _add_node(self, name: str, number: int) -> None:
         settings, spec = self.settings, self.settings.spec
         skew_ms = self.rng.randint(-settings.skew_most_ms, settings.skew_most_ms)
-        clock = LocalClock(self.agenda, skew_ms)
+        clock = LocalClock(self.event_queue, skew_ms)
         origin_ms = clock.now_ms()
         demand = NodeDemand(
             synthetic_day(settings.seed),
@@ -204,7 +209,7 @@ class World:
             demand=lambda at_ms: demand.at(max(at_ms - origin_ms, 0)),
             start_ms=origin_ms,
         )
-        node = Node(name, machine)
+        node = SimNode(name, machine)
         reflex = ReflexPolicy(blind_ms=10 * settings.reflex_ms)
         node.collector = self._process(
             f"collector@{name}", "collector", lambda p: CollectorRole(p, node, settings.sample_ms), clock
@@ -212,7 +217,7 @@ class World:
         node.executor = self._process(
             f"executor@{name}",
             "executor",
-            lambda p: ExecutorRole(p, node, self.referee, reflex, settings.reflex_ms),
+            lambda p: ExecutorRole(p, node, self.invariant_checker, reflex, settings.reflex_ms),
             clock,
         )
         self.nodes[name] = node
@@ -234,16 +239,16 @@ class World:
 
     def note(self, what: str) -> None:
         """A line about the world itself."""
-        self.chronicle.add(self.agenda.now_ms, "world", what)
+        self.world_log.add(self.event_queue.now_ms, "world", what)
 
     @property
     def elapsed_ms(self) -> int:
         """Time since the beginning."""
-        return self.agenda.now_ms - START_MS
+        return self.event_queue.now_ms - START_MS
 
     def run_until(self, elapsed_ms: int) -> None:
         """Live to this moment, counted from the beginning."""
-        while self.agenda.step(START_MS + elapsed_ms):
+        while self.event_queue.step(START_MS + elapsed_ms):
             pass
 
     def run(self) -> Outcome:
@@ -253,7 +258,7 @@ class World:
         self.note("settling")
         self._run_while(differences, quiet_ms + self.settings.settle_most_ms, "the views never agree")
         self.note("settled")
-        self._run_while(unrest, self.elapsed_ms + self.settings.rest_most_ms, "the world does not come to rest")
+        self._run_while(pending_work, self.elapsed_ms + self.settings.rest_most_ms, "the world does not come to rest")
         self.note("at rest")
         return self.outcome()
 
@@ -267,12 +272,12 @@ class World:
         """What the world came to so far."""
         return Outcome(
             seed=self.settings.seed,
-            digest=self.chronicle.digest(),
-            events=self.agenda.done,
-            lines=self.chronicle.lines,
+            digest=self.world_log.digest(),
+            events=self.event_queue.done,
+            lines=self.world_log.lines,
             messages=self.bus.messages,
             simulated_ms=self.elapsed_ms,
-            judged=dict(sorted(self.referee.counts.items())),
+            judged=dict(sorted(self.invariant_checker.counts.items())),
         )
 
 

@@ -13,9 +13,9 @@ from colo_common.events.fact import Fact
 from colo_common.events.registry import STREAMS
 from colo_common.events.wire import decode
 from colo_common.ports import Outgoing, Source
-from colo_sim.event_queue import Agenda
-from colo_sim.faults import CALM, Weather
-from colo_sim.world_log import Chronicle
+from colo_sim.event_queue import EventQueue
+from colo_sim.faults import CALM, NetworkFaults
+from colo_sim.world_log import WorldLog
 
 __all__ = ["Consumer", "Endpoint", "Kept", "WorldBus"]
 
@@ -45,7 +45,7 @@ class Endpoint(Protocol):
     def hear(self, fact: Fact, consumer: Consumer | None, seq: int, deliveries: int) -> None: ...
 
 
-class Stream:
+class SimStream:
     """Messages in order of arrival within the limits of the registry."""
 
     def __init__(self, name: str) -> None:
@@ -78,7 +78,7 @@ class Consumer:
     `open` are messages that were not acknowledged, with their deliveries so far.
     """
 
-    def __init__(self, bus: WorldBus, stream: Stream, source: Source) -> None:
+    def __init__(self, bus: WorldBus, stream: SimStream, source: Source) -> None:
         self.source = source
         self.stream = stream
         self.open: dict[int, int] = {}
@@ -108,7 +108,7 @@ class Consumer:
         for seq in unsent:
             self._send(seq)
 
-    def offer(self, seq: int, subject: str) -> None:
+    def context(self, seq: int, subject: str) -> None:
         """A message came to the stream."""
         if _fits(self.source.subject, subject):
             self.open[seq] = 0
@@ -126,20 +126,20 @@ class Consumer:
         if not heard:
             self._unsent[seq] = None
             return
-        bus, agenda = self._bus, self._bus.agenda
+        bus, event_queue = self._bus, self._bus.event_queue
         endpoint = heard[0] if len(heard) == 1 else bus.rng.choice(heard)
         epoch = self._epochs[endpoint.key]
         delay_ms = bus.way_ms()
-        if bus.strikes(bus.weather.late):
-            delay_ms += bus.rng.randint(1, bus.weather.late_most_ms)
+        if bus.strikes(bus.network_faults.late):
+            delay_ms += bus.rng.randint(1, bus.network_faults.late_most_ms)
         else:
             # Without trouble a consumer gets its messages in their order.
-            self._due_ms = max(self._due_ms, agenda.now_ms + delay_ms)
-            delay_ms = self._due_ms - agenda.now_ms
-        agenda.after(delay_ms, self._arrive, seq, endpoint, epoch)
-        agenda.after(delay_ms + self.source.ack_wait_s * 1_000, self._again, seq)
-        if bus.strikes(bus.weather.twice):
-            agenda.after(delay_ms + bus.rng.randint(0, 2_000), self._arrive, seq, endpoint, epoch)
+            self._due_ms = max(self._due_ms, event_queue.now_ms + delay_ms)
+            delay_ms = self._due_ms - event_queue.now_ms
+        event_queue.after(delay_ms, self._arrive, seq, endpoint, epoch)
+        event_queue.after(delay_ms + self.source.ack_wait_s * 1_000, self._again, seq)
+        if bus.strikes(bus.network_faults.twice):
+            event_queue.after(delay_ms + bus.rng.randint(0, 2_000), self._arrive, seq, endpoint, epoch)
 
     def _arrive(self, seq: int, endpoint: Endpoint, epoch: int) -> None:
         kept = self.stream.messages.get(seq)
@@ -159,16 +159,16 @@ class Consumer:
 class WorldBus:
     """Everything between processes. `stored` is called with every message that a stream newly keeps."""
 
-    def __init__(self, agenda: Agenda, rng: Random, chronicle: Chronicle) -> None:
-        self.agenda = agenda
+    def __init__(self, event_queue: EventQueue, rng: Random, world_log: WorldLog) -> None:
+        self.event_queue = event_queue
         self.rng = rng
-        self.weather: Weather = CALM
-        self.streams = {stream.value: Stream(stream.value) for stream in STREAMS}
+        self.network_faults: NetworkFaults = CALM
+        self.streams = {stream.value: SimStream(stream.value) for stream in STREAMS}
         self.durables: dict[str, Consumer] = {}
         self.stored: Callable[[Fact, str], None] = lambda _fact, _id: None
         self.messages = 0
         self.deliveries = 0
-        self._chronicle = chronicle
+        self._world_log = world_log
         self._consumers: dict[str, list[Consumer]] = {name: [] for name in self.streams}
         self._live: list[tuple[str, Endpoint]] = []
 
@@ -192,31 +192,31 @@ class WorldBus:
             self._send_live(endpoint.key, message)
             return True
         self._store(endpoint.key, message)
-        return not self.strikes(self.weather.publish_unsure)
+        return not self.strikes(self.network_faults.publish_unsure)
 
     def _store(self, who: str, message: Outgoing) -> None:
         name = next(n for n, s in self.streams.items() if any(_fits(p, message.subject) for p in s.limits.subjects))
-        kept = self.streams[name].append(message, self.agenda.now_ms)
+        kept = self.streams[name].append(message, self.event_queue.now_ms)
         if kept is None:
-            self._chronicle.add(self.agenda.now_ms, who, f"again     {message.msg_id}")
+            self._world_log.add(self.event_queue.now_ms, who, f"again     {message.msg_id}")
             return
         self.messages += 1
-        self._chronicle.add(self.agenda.now_ms, who, f"publishes {message.msg_id}", message.data)
+        self._world_log.add(self.event_queue.now_ms, who, f"publishes {message.msg_id}", message.data)
         self.stored(kept.fact, kept.id)
         for consumer in self._consumers[name]:
-            consumer.offer(kept.seq, kept.subject)
+            consumer.context(kept.seq, kept.subject)
 
     def _send_live(self, who: str, message: Outgoing) -> None:
         fact = None
-        self._chronicle.add(self.agenda.now_ms, who, f"says      {message.subject}", message.data)
+        self._world_log.add(self.event_queue.now_ms, who, f"says      {message.subject}", message.data)
         for pattern, endpoint in self._live:
-            if not _fits(pattern, message.subject) or self.strikes(self.weather.lost):
+            if not _fits(pattern, message.subject) or self.strikes(self.network_faults.lost):
                 continue
             fact = decode(message.subject, message.data) if fact is None else fact
             delay_ms = self.way_ms()
-            if self.strikes(self.weather.late):
-                delay_ms += self.rng.randint(1, self.weather.late_most_ms)
-            self.agenda.after(delay_ms, self._arrive_live, endpoint, fact)
+            if self.strikes(self.network_faults.late):
+                delay_ms += self.rng.randint(1, self.network_faults.late_most_ms)
+            self.event_queue.after(delay_ms, self._arrive_live, endpoint, fact)
 
     def _arrive_live(self, endpoint: Endpoint, fact: Fact) -> None:
         if endpoint.is_up and not endpoint.is_cut:
@@ -243,7 +243,7 @@ class WorldBus:
             consumer.attach(endpoint)
             for seq in first:
                 if seq in stream.messages:
-                    consumer.offer(seq, stream.messages[seq].subject)
+                    consumer.context(seq, stream.messages[seq].subject)
             return
         consumer.attach(endpoint)
 
@@ -265,7 +265,7 @@ class WorldBus:
 
     def acknowledge(self, endpoint: Endpoint, consumer: Consumer, seq: int) -> None:
         """The process is done with a message; the word of it may get lost."""
-        if endpoint in consumer.endpoints and not endpoint.is_cut and not self.strikes(self.weather.ack_lost):
+        if endpoint in consumer.endpoints and not endpoint.is_cut and not self.strikes(self.network_faults.ack_lost):
             consumer.ack(seq)
 
     def undelivered(self) -> Mapping[str, int]:

@@ -13,9 +13,9 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
 from colo_sim.event_queue import Fiber, Work
 from colo_sim.world_bus import WorldBus
-from colo_sim.world_process import Process, ask
+from colo_sim.world_process import SimProcess, ask
 
-__all__ = ["Client", "JobPlan", "plan_jobs", "plan_online_jobs"]
+__all__ = ["SimClient", "JobPlan", "plan_jobs", "plan_online_jobs"]
 
 _AGAIN_MS: Final = (300, 3_000)
 _MIB: Final = 1 << 20
@@ -78,17 +78,17 @@ def plan_online_jobs(rng: Random, count: int, within_ms: int) -> tuple[JobPlan, 
     return tuple(plans)
 
 
-class Client:
+class SimClient:
     """`accepted` are jobs whose acceptance was heard, `cancelled` those whose cancellation was asked for."""
 
-    def __init__(self, bus: WorldBus, jobs: Process, plans: tuple[JobPlan, ...]) -> None:
+    def __init__(self, bus: WorldBus, jobs: SimProcess, plans: tuple[JobPlan, ...]) -> None:
         self.plans = plans
         self.accepted: set[str] = set()
         self.cancelled: set[str] = set()
         self._bus = bus
         self._jobs = jobs
         for plan in plans:
-            Fiber(bus.agenda, self._carry(plan))
+            Fiber(bus.event_queue, self._carry(plan))
 
     def _carry(self, plan: JobPlan) -> Work:
         yield plan.at_ms

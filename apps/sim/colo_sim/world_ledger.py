@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from colo_common.ports import PortError, Unavailable
 from colo_scheduler.ledger.memory import MemoryLedger
-from colo_scheduler.ledger.port import Attempt, NodeAnswer, NodeReserve, NodeRow, Released
+from colo_scheduler.ledger.port import Attempt, NodeAnswer, NodeCommit, NodeRow, Released
 from colo_scheduler.ledger.shards import Fence
 from colo_sim.event_queue import at_once
 from colo_sim.world_bus import WorldBus
@@ -17,15 +17,15 @@ Written = Callable[[Sequence[NodeAnswer]], None]
 
 
 class WorldLedger:
-    """While `fault` is set every call raises it. In rough weather a call is done and raises Unavailable all the same."""
+    """While `fault` is set every call raises it. In rough network_faults a call is done and raises Unavailable all the same."""
 
     def __init__(self, bus: WorldBus) -> None:
-        self.truth = MemoryLedger(lambda: bus.agenda.now_ms)
+        self.truth = MemoryLedger(lambda: bus.event_queue.now_ms)
         self.fault: PortError | None = None
         self._bus = bus
 
     def commit(
-        self, reserves: Sequence[NodeReserve], fences: Sequence[Fence], owner: str, written: Written
+        self, reserves: Sequence[NodeCommit], fences: Sequence[Fence], owner: str, written: Written
     ) -> tuple[NodeAnswer, ...]:
         """See Ledger.commit. `written` is called at once, also where the answer is lost then."""
         self._check()
@@ -75,5 +75,5 @@ class WorldLedger:
             raise self.fault
 
     def _lose(self) -> None:
-        if self._bus.strikes(self._bus.weather.ledger_unsure):
+        if self._bus.strikes(self._bus.network_faults.ledger_unsure):
             raise Unavailable("the ledger's answer was lost")

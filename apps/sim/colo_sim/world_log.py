@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Callable
 from hashlib import blake2b
 
-__all__ = ["Chronicle"]
+__all__ = ["WorldLog"]
 
 _KEPT = 400
 
 
-class Chronicle:
+class WorldLog:
     """`digest` is that of every line so far. The last lines are kept for reports; `tell` gets every one."""
 
     def __init__(self, start_ms: int, tell: Callable[[str], None] | None = None) -> None:

@@ -8,11 +8,11 @@ from typing import Final, Protocol, cast
 from msgspec import Struct
 
 from colo_collector.core import CollectorCore
-from colo_collector.policy import Policy as CollectorPolicy
-from colo_collector.readings import Inspected
+from colo_collector.policy import CollectorPolicy
+from colo_collector.readings import TopologyRead
 from colo_common.events.effects import Effect, Wake
 from colo_common.model.invalid import InvariantBroken
-from colo_common.runtime.core import Core, Hearing
+from colo_common.runtime.core import Core, Subscription
 from colo_executor.core import Executor, ExecutorPolicy
 from colo_executor.journal_lines import JournalState
 from colo_executor.local import (
@@ -32,9 +32,9 @@ from colo_sim.event_queue import Work, at_once
 from colo_sim.machine import SimMachine
 from colo_sim.machine_reading import MachineCounters
 from colo_sim.node_measure import measured_between
-from colo_sim.world_process import Process
+from colo_sim.world_process import SimProcess
 
-__all__ = ["CollectorRole", "ExecutorRole", "Node", "NodeWatcher"]
+__all__ = ["CollectorRole", "ExecutorRole", "SimNode", "NodeWatcher"]
 
 _STOP_STEPS: Final = 64
 
@@ -42,11 +42,11 @@ _STOP_STEPS: Final = 64
 class NodeWatcher(Protocol):
     """Is shown what nodes do."""
 
-    def launched(self, node: Node, replica: str, attempt: int) -> None: ...
-    def ticked(self, node: Node, role: ExecutorRole) -> None: ...
+    def launched(self, node: SimNode, replica: str, attempt: int) -> None: ...
+    def ticked(self, node: SimNode, role: ExecutorRole) -> None: ...
 
 
-class Node:
+class SimNode:
     """What outlives processes: the machine and the executor's journal. `is_off`: it has no power."""
 
     def __init__(self, name: str, machine: SimMachine) -> None:
@@ -55,11 +55,11 @@ class Node:
         self.journal = JournalState()
         self.is_off = False
         self.is_gone = False
-        self.collector: Process
-        self.executor: Process
+        self.collector: SimProcess
+        self.executor: SimProcess
 
     @property
-    def processes(self) -> tuple[Process, Process]:
+    def processes(self) -> tuple[SimProcess, SimProcess]:
         """Both, the collector first."""
         return self.collector, self.executor
 
@@ -72,9 +72,9 @@ class Node:
 class CollectorRole:
     """Measures the machine every period."""
 
-    hears: Sequence[Hearing] = ()
+    hears: Sequence[Subscription] = ()
 
-    def __init__(self, process: Process, node: Node, period_ms: int) -> None:
+    def __init__(self, process: SimProcess, node: SimNode, period_ms: int) -> None:
         self.core = cast(Core, CollectorCore(node.name, CollectorPolicy()))
         self._process = process
         self._node = node
@@ -83,7 +83,7 @@ class CollectorRole:
     def load(self) -> list[Struct]:
         """What the machine is."""
         spec = self._node.machine.spec
-        return [Inspected(topology=spec.topology(), capabilities=spec.capabilities(), simulated=True)]
+        return [TopologyRead(topology=spec.topology(), capabilities=spec.capabilities(), simulated=True)]
 
     def perform(self, effect: Effect) -> Sequence[Struct]:
         """There are no effects of its own."""
@@ -109,11 +109,11 @@ class ExecutorRole:
     """The executor core, the reflex and the runtime, joined as the executor's shell joins them."""
 
     def __init__(
-        self, process: Process, node: Node, watcher: NodeWatcher, policy: ReflexPolicy, period_ms: int
+        self, process: SimProcess, node: SimNode, watcher: NodeWatcher, policy: ReflexPolicy, period_ms: int
     ) -> None:
         self.executor = Executor(node.name, ExecutorPolicy())
         self.core = cast(Core, self.executor)
-        self.hears: Sequence[Hearing] = executor_hears(node.name)
+        self.hears: Sequence[Subscription] = executor_hears(node.name)
         self.node = node
         self.policy = policy
         self.runtime = SimulatedRuntime(

@@ -13,24 +13,24 @@ from typing import Any, Final
 from msgspec import Struct
 
 from colo_common.adapters.store_memory import MemoryStore
-from colo_common.events.effects import Asked, Effect, Wake, Write
+from colo_common.events.effects import Effect, RequestReceived, Wake, Write
 from colo_common.events.fact import Fact
-from colo_common.events.registry import question_of
+from colo_common.events.registry import request_spec_of
 from colo_common.events.requests import Refusal
 from colo_common.events.wire import decode_reply, decode_request, encode_reply, encode_request
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.ports import StoreConflict, Unavailable
-from colo_common.runtime.batch import Decision, decision_from_effects, units_of
-from colo_common.runtime.core import Hearing, source_of
+from colo_common.runtime.batch import DecisionEffects, decision_from_effects, units_of
+from colo_common.runtime.core import Subscription, source_of
 from colo_common.runtime.core_runner import outbox_kind, outbox_removal
-from colo_common.runtime.outgoing import Parcel
+from colo_common.runtime.outgoing import OutgoingBatch
 from colo_common.runtime.stamp import Stamp, outgoing_from_row
-from colo_sim.event_queue import Agenda, Fiber, Signal, Until, Work, at_once
+from colo_sim.event_queue import EventQueue, Fiber, Until, Wakeup, Work, at_once
 from colo_sim.world_bus import Consumer, WorldBus
-from colo_sim.world_log import Chronicle
+from colo_sim.world_log import WorldLog
 from colo_sim.world_role import Crashed, LocalClock, Role, Watcher
 
-__all__ = ["Process", "ask"]
+__all__ = ["SimProcess", "ask"]
 
 _BATCH: Final = 200
 _ROUNDS: Final = 16
@@ -40,16 +40,16 @@ _ASK_MS: Final = 2_000
 _LISTEN_MS: Final = 30
 
 
-def ask(bus: WorldBus, asker: Process | None, answerers: Sequence[Process], body: Struct) -> Until:
+def ask(bus: WorldBus, asker: SimProcess | None, answerers: Sequence[SimProcess], body: Struct) -> Until:
     """Ask one of the processes of a service: yield this; the answer, or None when none came in time.
 
     `asker` None: somebody who is never cut off. Which of several is asked is chance, as long as it listens.
     """
-    signal = Signal()
+    signal = Wakeup()
     if asker is None or not asker.is_cut:
         listening = [one for one in answerers if one.is_answering] or answerers
         answerer = listening[0] if len(listening) == 1 else bus.rng.choice(listening)
-        bus.agenda.after(bus.way_ms(), answerer.asked, asker, body, encode_request(body), signal)
+        bus.event_queue.after(bus.way_ms(), answerer.asked, asker, body, encode_request(body), signal)
     return Until(signal, _ASK_MS)
 
 
@@ -60,7 +60,7 @@ class _Heard(Struct):
     deliveries: int
 
 
-class _Question(Struct):
+class _Request(Struct):
     request: str
     body: Struct
 
@@ -68,30 +68,30 @@ class _Question(Struct):
 class _Delivery:
     """Acknowledges as the sender of the generic shell does."""
 
-    def __init__(self, process: Process, heard: _Heard) -> None:
+    def __init__(self, process: SimProcess, heard: _Heard) -> None:
         self.process = process
         self.heard = heard
 
 
-class Process:
-    """One process. `make` builds its role; `key` names it in the chronicle, `name` is the service's."""
+class SimProcess:
+    """One process. `make` builds its role; `key` names it in the world_log, `name` is the service's."""
 
     def __init__(
         self,
         *,
         key: str,
         name: str,
-        make: Callable[[Process], Role],
-        agenda: Agenda,
+        make: Callable[[SimProcess], Role],
+        event_queue: EventQueue,
         bus: WorldBus,
         store: MemoryStore | None,
         clock: LocalClock,
-        chronicle: Chronicle,
+        world_log: WorldLog,
         watcher: Watcher,
     ) -> None:
         self.key = key
         self.name = name
-        self.agenda = agenda
+        self.event_queue = event_queue
         self.bus = bus
         self.store = store
         self.clock = clock
@@ -100,15 +100,15 @@ class Process:
         self.is_stopped = False
         self.is_answering = False
         self.crashes_in: int | None = None
-        self.crashed: Callable[[Process], None] = lambda _process: None
+        self.crashed: Callable[[SimProcess], None] = lambda _process: None
         self.boots = 0
         self.decided_at_ms = 0
         self.heard = 0
         self._make = make
-        self._chronicle = chronicle
+        self._world_log = world_log
         self._watcher = watcher
         self._fibers: list[Fiber] = []
-        self._continues = Signal()
+        self._continues = Wakeup()
 
     # ------------------------------------------------------------ life
 
@@ -123,10 +123,10 @@ class Process:
         self._started_us = self.clock.wall_us()
         self._inbox: deque[Any] = deque()
         self._left_over: list[Struct] = []
-        self._parcels: deque[Parcel] = deque()
-        self._asked: dict[str, tuple[Process | None, type[Struct], Signal]] = {}
-        self._poke = Signal()
-        self._has_parcels = Signal()
+        self._outgoing_batches: deque[OutgoingBatch] = deque()
+        self._asked: dict[str, tuple[SimProcess | None, type[Struct], Wakeup]] = {}
+        self._poke = Wakeup()
+        self._has_outgoing_batches = Wakeup()
         self._outbox_count = 0
         self._outbox_kind = outbox_kind(self.name)
         self.note(f"starts    {boot_id}")
@@ -170,7 +170,7 @@ class Process:
 
     def spawn(self, work: Work) -> None:
         """Let work go on until the process dies."""
-        self._fibers.append(Fiber(self.agenda, self._unless_stopped(work), self._failed))
+        self._fibers.append(Fiber(self.event_queue, self._unless_stopped(work), self._failed))
 
     def _unless_stopped(self, work: Work) -> Work:
         value: Any = None
@@ -184,8 +184,8 @@ class Process:
                 yield Until(self._continues)
 
     def note(self, what: str) -> None:
-        """A line of the chronicle."""
-        self._chronicle.add(self.agenda.now_ms, self.key, what)
+        """A line of the world_log."""
+        self._world_log.add(self.event_queue.now_ms, self.key, what)
 
     def _failed(self, error: Exception) -> None:
         if not isinstance(error, Crashed):
@@ -210,18 +210,18 @@ class Process:
         """An event of the service's own."""
         self._put(event)
 
-    def asked(self, asker: Process | None, body: Struct, data: bytes, signal: Signal) -> None:
+    def asked(self, asker: SimProcess | None, body: Struct, data: bytes, signal: Wakeup) -> None:
         """A question arrives; where nobody listens nobody answers."""
         if not self.is_answering or self.is_cut:
             return
         request = f"{self._boot_id}-q{len(self._asked) + 1}"
         self._asked[request] = (asker, type(body), signal)
-        self._put(_Question(request, decode_request(question_of(type(body)).subject.of(), data)))
+        self._put(_Request(request, decode_request(request_spec_of(type(body)).subject.of(), data)))
 
     def _answer(self, request: str, data: bytes) -> None:
         asker, asked, signal = self._asked[request]
         if not self.is_cut and not (asker is not None and asker.is_cut):
-            self.agenda.after(self.bus.way_ms(), signal.give, decode_reply(asked, data))
+            self.event_queue.after(self.bus.way_ms(), signal.give, decode_reply(asked, data))
 
     def _put(self, item: Any) -> None:
         if self.is_up:
@@ -238,8 +238,8 @@ class Process:
                 break
             except Unavailable:
                 yield self.bus.rng.randint(*_RETRY_MS)
-        for hearing in self.role.hears:
-            self.spawn(self._listen(hearing))
+        for subscription in self.role.hears:
+            self.spawn(self._listen(subscription))
         self.is_answering = True
         for work in self.role.begin():
             self.spawn(work)
@@ -251,12 +251,12 @@ class Process:
             yield from self._turn(items)
             self._watcher.turned(self)
 
-    def _listen(self, hearing: Hearing) -> Work:
+    def _listen(self, subscription: Subscription) -> Work:
         """Making a consumer is a call over the network: it takes a moment, and works only while there is one."""
         yield self.bus.rng.randint(1, _LISTEN_MS)
         while self.is_cut:
             yield self.bus.rng.randint(*_RETRY_MS)
-        self.bus.listen(self, source_of(self.name, hearing))
+        self.bus.listen(self, source_of(self.name, subscription))
 
     def _wait_ms(self) -> int | None:
         if self._left_over:
@@ -265,47 +265,47 @@ class Process:
         return None if deadline_ms is None else max(deadline_ms - self.clock.now_ms(), 0)
 
     def _turn(self, items: Sequence[Any]) -> Work:
-        parcel = Parcel()
+        outgoing_batch = OutgoingBatch()
         events, self._left_over = self._left_over, []
         decisions = [self._handle(event) for event in events]
         for item in items:
-            self._take_in(item, decisions, parcel)
+            self._take_in(item, decisions, outgoing_batch)
         for _ in range(_ROUNDS):
             self._wake_if_due(decisions)
             if not decisions:
                 break
-            events = yield from self._carry_out(decisions, parcel)
+            events = yield from self._carry_out(decisions, outgoing_batch)
             decisions = [self._handle(event) for event in events]
         if decisions:
-            self._left_over += yield from self._carry_out(decisions, parcel)
-        if not parcel.is_empty:
-            self._parcels.append(parcel)
-            self._has_parcels.give()
+            self._left_over += yield from self._carry_out(decisions, outgoing_batch)
+        if not outgoing_batch.is_empty:
+            self._outgoing_batches.append(outgoing_batch)
+            self._has_outgoing_batches.give()
 
-    def _take_in(self, item: Any, decisions: list[Decision], parcel: Parcel) -> None:
+    def _take_in(self, item: Any, decisions: list[DecisionEffects], outgoing_batch: OutgoingBatch) -> None:
         match item:
             case _Heard():
                 self.heard += 1
                 if item.consumer is not None:
                     if item.deliveries >= item.consumer.source.max_deliver:
                         raise InvariantBroken("a message was delivered too often", who=self.key, fact=item.fact)
-                    parcel.done.append(_Delivery(self, item))  # type: ignore[arg-type]
+                    outgoing_batch.done.append(_Delivery(self, item))  # type: ignore[arg-type]
                 self.note(f"hears     {type(item.fact).__name__}")
                 decisions.append(self._handle(item.fact))
-            case _Question():
+            case _Request():
                 self.note(f"is asked  {type(item.body).__name__}")
                 try:
-                    decisions.append(self._handle(Asked(request=item.request, body=item.body)))
+                    decisions.append(self._handle(RequestReceived(request=item.request, body=item.body)))
                 except InvalidInput as error:
                     refusal = Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
-                    parcel.replies.append((item.request, encode_reply(refusal)))
+                    outgoing_batch.replies.append((item.request, encode_reply(refusal)))
             case _:
                 decisions.append(self._handle(item))
 
-    def _handle(self, event: Struct) -> Decision:
+    def _handle(self, event: Struct) -> DecisionEffects:
         return decision_from_effects(self.role.core.handle(event, self.clock.now_ms()), self._stamp)
 
-    def _wake_if_due(self, decisions: list[Decision]) -> None:
+    def _wake_if_due(self, decisions: list[DecisionEffects]) -> None:
         core, now_ms = self.role.core, self.clock.now_ms()
         deadline_ms = core.deadline_ms()
         if deadline_ms is None or deadline_ms > now_ms:
@@ -317,20 +317,22 @@ class Process:
                 "the deadline after Wake is not later", who=self.key, deadline_ms=after_ms, now_ms=now_ms
             )
 
-    def _carry_out(self, decisions: Sequence[Decision], parcel: Parcel) -> Generator[int | Until, Any, list[Struct]]:
-        if self.bus.strikes(self.bus.weather.pause):
-            yield self.bus.rng.randint(1, self.bus.weather.pause_most_ms)
+    def _carry_out(
+        self, decisions: Sequence[DecisionEffects], outgoing_batch: OutgoingBatch
+    ) -> Generator[int | Until, Any, list[Struct]]:
+        if self.bus.strikes(self.bus.network_faults.pause):
+            yield self.bus.rng.randint(1, self.bus.network_faults.pause_most_ms)
         events: list[Struct] = []
         for decision in decisions:
             for unit in units_of(decision, self._outbox_kind, self._next_outbox_id()):
                 yield from self._write(unit)
-            parcel.outbox += [outbox_removal(row.kind, row.id) for row in decision.outbox]
-        self.decided_at_ms = self.agenda.now_ms
+            outgoing_batch.outbox += [outbox_removal(row.kind, row.id) for row in decision.outbox]
+        self.decided_at_ms = self.event_queue.now_ms
         for decision in decisions:
             for effect in decision.own:
                 events += yield from self._perform(effect)
-            parcel.messages += decision.messages
-            parcel.replies += decision.replies
+            outgoing_batch.messages += decision.messages
+            outgoing_batch.replies += decision.replies
         self.point()
         return events
 
@@ -373,38 +375,40 @@ class Process:
                 yield self.bus.rng.randint(*_RETRY_MS)
         for row in rows:
             removal = outbox_removal(self._outbox_kind, row.id)
-            self._parcels.append(Parcel(messages=list(outgoing_from_row(row.value)), outbox=[removal]))
-        self._has_parcels.give()
+            self._outgoing_batches.append(OutgoingBatch(messages=list(outgoing_from_row(row.value)), outbox=[removal]))
+        self._has_outgoing_batches.give()
 
     def _send(self) -> Work:
         outbox: list[Write] = []
         while True:
-            if not self._parcels:
-                yield Until(self._has_parcels)
-            if self.bus.strikes(self.bus.weather.pause):
-                yield self.bus.rng.randint(1, self.bus.weather.pause_most_ms)
-            parcels = self._take_parcels()
-            yield from self._publish(parcels)
-            for parcel in parcels:
-                for request, data in parcel.replies:
+            if not self._outgoing_batches:
+                yield Until(self._has_outgoing_batches)
+            if self.bus.strikes(self.bus.network_faults.pause):
+                yield self.bus.rng.randint(1, self.bus.network_faults.pause_most_ms)
+            outgoing_batches = self._take_outgoing_batches()
+            yield from self._publish(outgoing_batches)
+            for outgoing_batch in outgoing_batches:
+                for request, data in outgoing_batch.replies:
                     self.point()
                     self._answer(request, data)
-                for delivery in parcel.done:
+                for delivery in outgoing_batch.done:
                     self._acknowledge(delivery)
-                outbox += parcel.outbox
+                outbox += outgoing_batch.outbox
             outbox = self._clear(outbox)
 
-    def _take_parcels(self) -> list[Parcel]:
-        taken: list[Parcel] = []
+    def _take_outgoing_batches(self) -> list[OutgoingBatch]:
+        taken: list[OutgoingBatch] = []
         count = 0
-        while self._parcels and (not taken or count + len(self._parcels[0].messages) <= _MESSAGES_A_CALL):
-            taken.append(self._parcels.popleft())
+        while self._outgoing_batches and (
+            not taken or count + len(self._outgoing_batches[0].messages) <= _MESSAGES_A_CALL
+        ):
+            taken.append(self._outgoing_batches.popleft())
             count += len(taken[-1].messages)
         return taken
 
-    def _publish(self, parcels: Sequence[Parcel]) -> Work:
+    def _publish(self, outgoing_batches: Sequence[OutgoingBatch]) -> Work:
         """A call that fails is made again with all its durable messages, as the generic shell does."""
-        messages = [message for parcel in parcels for message in parcel.messages]
+        messages = [message for outgoing_batch in outgoing_batches for message in outgoing_batch.messages]
         while messages:
             is_known = True
             for message in messages:

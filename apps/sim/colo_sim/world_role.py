@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from colo_common.events.effects import Effect
-from colo_common.runtime.core import Core, Hearing
-from colo_sim.event_queue import Agenda, Work
+from colo_common.runtime.core import Core, Subscription
+from colo_sim.event_queue import EventQueue, Work
 
 if TYPE_CHECKING:
-    from colo_sim.world_process import Process
+    from colo_sim.world_process import SimProcess
 
 __all__ = ["Crashed", "LocalClock", "Role", "Watcher"]
 
@@ -24,13 +24,13 @@ class Crashed(Exception):
 class LocalClock:
     """The clock of one machine: the world's, off by `skew_ms`."""
 
-    def __init__(self, agenda: Agenda, skew_ms: int = 0) -> None:
-        self._agenda = agenda
+    def __init__(self, event_queue: EventQueue, skew_ms: int = 0) -> None:
+        self._event_queue = event_queue
         self.skew_ms = skew_ms
 
     def now_ms(self) -> int:
         """Unix milliseconds on this machine."""
-        return self._agenda.now_ms + self.skew_ms
+        return self._event_queue.now_ms + self.skew_ms
 
     def wall_us(self) -> int:
         """The same in microseconds."""
@@ -45,7 +45,7 @@ class Role(Protocol):
     """What makes a process this or that service: made anew at every start, so that nothing survives a crash."""
 
     core: Core
-    hears: Sequence[Hearing]
+    hears: Sequence[Subscription]
 
     def load(self) -> list[Struct]:
         """Events before anything is heard. Raises Unavailable."""
@@ -63,4 +63,4 @@ class Role(Protocol):
 class Watcher(Protocol):
     """Is shown every turn of every process."""
 
-    def turned(self, process: Process) -> None: ...
+    def turned(self, process: SimProcess) -> None: ...

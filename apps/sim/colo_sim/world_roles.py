@@ -15,13 +15,13 @@ from colo_common.events.requests import Hold, HoldsReply, ListHolds
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import ZoneShare
 from colo_common.ports import Row
-from colo_common.runtime.core import Core, Hearing
+from colo_common.runtime.core import Core, Subscription
 from colo_evictor import core as evictor
 from colo_evictor import policy as evictor_policy
 from colo_evictor.shell import HEARS as EVICTOR_HEARS
-from colo_evictor.watched import NodeRow as EvictorRow
+from colo_evictor.watched import EvictorRow
 from colo_jobs.core import JobsCore
-from colo_jobs.effects import JobReloaded, LogRefused, LogUnreadable, ReloadJob, RowsLoaded, WantsSaid
+from colo_jobs.effects import JobReloaded, JobRowsLoaded, LogRefused, LogUnreadable, ReloadJob, RequestsPublished
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.records import JOB_KIND, PAGE_KIND, SPEC_KIND
 from colo_jobs.shell import HEARS as JOBS_HEARS
@@ -30,7 +30,7 @@ from colo_overcommit import policy as overcommit_policy
 from colo_overcommit.held_by_batch import HoldsListed
 from colo_overcommit.shell import HEARS as OVERCOMMIT_HEARS
 from colo_sim.event_queue import Work, at_once
-from colo_sim.world_process import Process, ask
+from colo_sim.world_process import SimProcess, ask
 
 __all__ = ["EvictorRole", "JobsRole", "OvercommitRole"]
 
@@ -45,9 +45,9 @@ _LIST_AGAIN_MS: Final = 60_000
 class JobsRole:
     """The jobs service."""
 
-    hears: Sequence[Hearing] = JOBS_HEARS
+    hears: Sequence[Subscription] = JOBS_HEARS
 
-    def __init__(self, process: Process, store: MemoryStore, policy: JobsPolicy) -> None:
+    def __init__(self, process: SimProcess, store: MemoryStore, policy: JobsPolicy) -> None:
         self.jobs = JobsCore(policy)
         self.core = cast(Core, self.jobs)
         self.refused: list[LogRefused] = []
@@ -57,12 +57,12 @@ class JobsRole:
     def load(self) -> list[Struct]:
         """Every row."""
         specs, jobs, pages = (at_once(self._store.load(kind)) for kind in (SPEC_KIND, JOB_KIND, PAGE_KIND))
-        return [RowsLoaded(specs=specs, jobs=jobs, pages=pages)]
+        return [JobRowsLoaded(specs=specs, jobs=jobs, pages=pages)]
 
     def perform(self, effect: Effect) -> Sequence[Struct]:
         """Tell, or read a job again."""
         match effect:
-            case WantsSaid():
+            case RequestsPublished():
                 return []
             case LogRefused():
                 self.refused.append(effect)
@@ -106,10 +106,14 @@ class _Judged:
 class OvercommitRole:
     """The overcommit service. `judge` is shown every promise beside what is held of each zone."""
 
-    hears: Sequence[Hearing] = OVERCOMMIT_HEARS
+    hears: Sequence[Subscription] = OVERCOMMIT_HEARS
 
     def __init__(
-        self, process: Process, schedulers: Sequence[Process], judge: Promises, policy: overcommit_policy.Policy
+        self,
+        process: SimProcess,
+        schedulers: Sequence[SimProcess],
+        judge: Promises,
+        policy: overcommit_policy.OvercommitPolicy,
     ) -> None:
         self.overcommit = overcommit.OvercommitCore(policy)
         self.core = cast(Core, _Judged(self.overcommit, judge))
@@ -126,9 +130,9 @@ class OvercommitRole:
 
     def begin(self) -> Sequence[Work]:
         """Ask for what is held."""
-        return (self._keep_in_step(),)
+        return (self._reconcile(),)
 
-    def _keep_in_step(self) -> Work:
+    def _reconcile(self) -> Work:
         while True:
             asked_at_ms = self._process.clock.now_ms()
             holds: list[Hold] = []
@@ -152,9 +156,9 @@ class OvercommitRole:
 class EvictorRole:
     """The evictor."""
 
-    hears: Sequence[Hearing] = EVICTOR_HEARS
+    hears: Sequence[Subscription] = EVICTOR_HEARS
 
-    def __init__(self, store: MemoryStore, policy: evictor_policy.Policy) -> None:
+    def __init__(self, store: MemoryStore, policy: evictor_policy.EvictorPolicy) -> None:
         self.evictor = evictor.EvictorCore(policy)
         self.core = cast(Core, self.evictor)
         self._store = store
@@ -165,7 +169,7 @@ class EvictorRole:
             evictor.StoredNode(node=row.id, version=row.version, row=msgspec.json.decode(row.value, type=EvictorRow))
             for row in at_once(self._store.load(evictor.ROW_KIND))
         ]
-        return [evictor.RowsLoaded(rows=tuple(stored))]
+        return [evictor.EvictorRowsLoaded(rows=tuple(stored))]
 
     def perform(self, effect: Effect) -> Sequence[Struct]:
         """There are no effects of its own."""

@@ -15,7 +15,7 @@ from colo_common.events.requests import PendingReplicas, PendingReply
 from colo_common.events.started import StartedReplicas, StartedReply
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Unavailable
-from colo_common.runtime.core import Core, Hearing
+from colo_common.runtime.core import Core, Subscription
 from colo_scheduler import policy as scheduler_policy
 from colo_scheduler.core import AskPending, SchedulerCore
 from colo_scheduler.events import AskStarted, StartedKnown
@@ -30,16 +30,16 @@ from colo_scheduler.ledger.port import (
     LedgerLoaded,
     LedgerRefused,
     LedgerRows,
-    LoadRows,
+    LoadLedgerRows,
     NodeAnswer,
     RefreshLedger,
     ReleaseHolds,
 )
 from colo_scheduler.ledger.shards import Fence, ShardsHeld
 from colo_scheduler.shell import HEARS, HEARS_SHARED
-from colo_sim.event_queue import Signal, Until, Work
+from colo_sim.event_queue import Until, Wakeup, Work
 from colo_sim.world_ledger import WorldLedger
-from colo_sim.world_process import Process, ask
+from colo_sim.world_process import SimProcess, ask
 
 __all__ = ["SchedulerRole"]
 
@@ -61,14 +61,14 @@ class SchedulerRole:
 
     def __init__(
         self,
-        process: Process,
+        process: SimProcess,
         ledger: WorldLedger,
-        jobs: Process,
+        jobs: SimProcess,
         committed: Committed,
-        policy: scheduler_policy.Policy,
+        policy: scheduler_policy.SchedulerPolicy,
         shards: int,
     ) -> None:
-        self.hears: Sequence[Hearing] = HEARS_SHARED if shards else HEARS
+        self.hears: Sequence[Subscription] = HEARS_SHARED if shards else HEARS
         self._owner = f"{process.key}-{process.boots}"
         if shards:
             policy = structs.replace(policy, tie_rotation=1 + zlib.crc32(self._owner.encode()) % _ROTATIONS)
@@ -78,10 +78,10 @@ class SchedulerRole:
         self._ledger = ledger
         self._jobs = jobs
         self._committed = committed
-        self._ask = Signal()
+        self._ask = Wakeup()
         self._is_asking = not shards
         self._starts: dict[Attempt, None] = {}
-        self._ask_starts = Signal()
+        self._ask_starts = Wakeup()
 
     def load(self) -> list[Struct]:
         """Every row of the ledger."""
@@ -100,7 +100,7 @@ class SchedulerRole:
             case ConfirmHolds(attempts=attempts):
                 self._ledger.confirm(attempts)
                 return []
-            case LoadRows(nodes=nodes):
+            case LoadLedgerRows(nodes=nodes):
                 return [LedgerRows(rows=self._ledger.rows(nodes))]
             case RefreshLedger():
                 floor = self._ledger.floor()
@@ -117,7 +117,7 @@ class SchedulerRole:
                 raise InvariantBroken("the scheduler performs no such effect", effect=type(effect).__name__)
 
     def _commit(self, effect: CommitLedger) -> LedgerAnswered | LedgerRefused:
-        if self._process.agenda.now_ms > self._process.decided_at_ms + _COMMIT_WITHIN_MS:
+        if self._process.event_queue.now_ms > self._process.decided_at_ms + _COMMIT_WITHIN_MS:
             self._process.note("commits   too late")
             return LedgerRefused(effect=effect, is_late=True)
         written = partial(self._committed, self.scheduler)
@@ -132,15 +132,15 @@ class SchedulerRole:
 
     def _keep_leasing(self) -> Work:
         """Renew three times in the time of a lease; what could not be renewed in time is not ours any more."""
-        agenda, lost_at_ms = self._process.agenda, 0
+        event_queue, lost_at_ms = self._process.event_queue, 0
         held: tuple[Fence, ...] = ()
         fences: tuple[Fence, ...]
         while True:
-            asked_at_ms = agenda.now_ms
+            asked_at_ms = event_queue.now_ms
             try:
                 fences = self._ledger.lease(self._owner, _LEASE_MS, self.scheduler.shards.count)
             except Unavailable:
-                fences = held if agenda.now_ms < lost_at_ms else ()
+                fences = held if event_queue.now_ms < lost_at_ms else ()
             else:
                 lost_at_ms = asked_at_ms + _LEASE_MS
             if fences != held:
@@ -166,8 +166,8 @@ class SchedulerRole:
                         break
                     self._process.inject(page)
                     totals.append(page.total)
-                    offset += len(page.wants)
-                    if not page.wants or offset >= page.total:
+                    offset += len(page.placement_requests)
+                    if not page.placement_requests or offset >= page.total:
                         break
                 if self._is_asking or totals[0] == totals[-1]:
                     break

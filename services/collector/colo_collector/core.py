@@ -8,8 +8,8 @@ from typing import Final, assert_never
 import msgspec
 
 from colo_collector.crossing import Gauge
-from colo_collector.policy import Policy
-from colo_collector.readings import Inspected, Measured, Skip, Unreadable
+from colo_collector.policy import CollectorPolicy
+from colo_collector.readings import SampleRead, Skip, TopologyRead, Unreadable
 from colo_common.events.effects import Effect, Publish, Wake
 from colo_common.events.node import NodeTopologyReported, NodeUsageSampled, PressureCrossed, PressureReading
 from colo_common.events.subjects import encode_node
@@ -18,13 +18,13 @@ from colo_common.model.units import check_units
 
 __all__ = ["CollectorCore", "Event", "content_hash"]
 
-Event = Inspected | Measured | Unreadable | Wake
+Event = TopologyRead | SampleRead | Unreadable | Wake
 
 _WORKLOADS_MAX: Final = 10_000
 _HASH_CHARACTERS: Final = 16
 
 
-def content_hash(inspected: Inspected) -> str:
+def content_hash(inspected: TopologyRead) -> str:
     """Sixteen hex digits that are equal for equal content, whatever the order of the labels."""
     content = msgspec.json.encode(inspected, order="sorted")
     return hashlib.sha256(content).hexdigest()[:_HASH_CHARACTERS]
@@ -36,7 +36,7 @@ class CollectorCore:
     `skipped` counts periods without a sample by reason; the shell exports it.
     """
 
-    def __init__(self, node: str, policy: Policy) -> None:
+    def __init__(self, node: str, policy: CollectorPolicy) -> None:
         """Raises InvalidInput for a bad node name or policy."""
         encode_node(node)
         policy.validate()
@@ -44,16 +44,16 @@ class CollectorCore:
         self.policy = policy
         self.skipped: dict[Skip, int] = {}
         self.sample_seq = 0
-        self.inspected: Inspected | None = None
+        self.inspected: TopologyRead | None = None
         self._said_ms = 0
         self._gauges = tuple(Gauge(threshold, policy.window_ms) for threshold in policy.thresholds)
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """The only way in. Raises InvalidInput, before anything changed, for an event that contradicts itself."""
         match event:
-            case Measured():
+            case SampleRead():
                 return self._measured(event, now_ms)
-            case Inspected():
+            case TopologyRead():
                 return self._inspected(event, now_ms)
             case Unreadable():
                 self._skip(event.reason)
@@ -74,7 +74,7 @@ class CollectorCore:
         for gauge in self._gauges:
             gauge.check()
 
-    def _inspected(self, event: Inspected, now_ms: int) -> list[Effect]:
+    def _inspected(self, event: TopologyRead, now_ms: int) -> list[Effect]:
         check_units(event, "inspected")
         event.topology.validate()
         event.rules.validate(event.topology)
@@ -83,7 +83,7 @@ class CollectorCore:
         self.inspected = event
         return [self._topology(event, now_ms)]
 
-    def _topology(self, event: Inspected, now_ms: int) -> Publish:
+    def _topology(self, event: TopologyRead, now_ms: int) -> Publish:
         self._said_ms = now_ms
         fact = NodeTopologyReported(
             at_ms=now_ms,
@@ -98,7 +98,7 @@ class CollectorCore:
         # The time is in the id because a machine may become again what it was within the bus's memory for copies.
         return Publish(fact=fact, id=f"collector:topology:{self.node}:{content_hash(event)}:{now_ms}")
 
-    def _measured(self, event: Measured, now_ms: int) -> list[Effect]:
+    def _measured(self, event: SampleRead, now_ms: int) -> list[Effect]:
         if self.inspected is None:
             self._skip(Skip.NO_TOPOLOGY)
             return []
@@ -124,7 +124,7 @@ class CollectorCore:
         effects.append(Publish(fact=sample))
         return effects
 
-    def _crossings(self, event: Measured) -> list[Publish]:
+    def _crossings(self, event: SampleRead) -> list[Publish]:
         """Feed every watched signal whose resource the sample has. One that it lacks keeps its state: unknown is not zero."""
         found: list[Publish] = []
         readings = {reading.resource: reading for reading in event.pressure}
@@ -157,7 +157,7 @@ class CollectorCore:
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
 
-def _check(event: Measured, machine: Inspected) -> None:
+def _check(event: SampleRead, machine: TopologyRead) -> None:
     """Raise InvalidInput for a sample that cannot be: other zones than the machine's, absurd numbers, a name twice."""
     if event.interval_ms < 1:
         raise InvalidInput("measured.interval_ms", "must be at least 1", event.interval_ms)

@@ -28,7 +28,7 @@ from colo_collector.files import FileReader, Gathered
 from colo_collector.hierarchy import Hierarchy, parse_hierarchy, unified_point
 from colo_collector.kubelet import pinned_cpus
 from colo_collector.measure import measure
-from colo_collector.readings import Inspected, Measured, Skip, Unreadable
+from colo_collector.readings import SampleRead, Skip, TopologyRead, Unreadable
 from colo_collector.rules import fitting_rules
 from colo_collector.sample import Sample, WatchedGroup, read_sample, sample_paths
 from colo_collector.topology import read_topology, topology_paths
@@ -41,7 +41,7 @@ from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.topology import Device, DevicePartition, NodeTopology
 from colo_common.ports import Clock
 
-__all__ = ["Look", "Machine"]
+__all__ = ["Observation", "Machine"]
 
 _ONLINE_PATHS: Final = ("/sys/devices/system/cpu/online", "/sys/devices/system/node/online")
 _TOPOLOGY_ROUNDS: Final = 4
@@ -53,14 +53,14 @@ _CPUSET_PERIODS: Final = 16
 """Cpusets of older groups are read again in turn, each once in so many periods: they change seldom and cost a file each."""
 
 
-class Look(Struct, frozen=True, kw_only=True):
+class Observation(Struct, frozen=True, kw_only=True):
     """What one look at the machine gave. `inspected` is None when the machine is what it was at the last look.
 
     `faults` has one sentence for each file or group that could not be read; the sample, if any, is without it.
     """
 
-    event: Measured | Unreadable
-    inspected: Inspected | None = None
+    event: SampleRead | Unreadable
+    inspected: TopologyRead | None = None
     left_out: tuple[tuple[str, Unknown], ...] = ()
     faults: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
@@ -110,8 +110,8 @@ class Machine:
         self._clock = clock
         self._user_hz = user_hz or os.sysconf("SC_CLK_TCK")
         self._turn = threading.Lock()
-        self._inspected: Inspected | None = None
-        self._told: Inspected | None = None
+        self._inspected: TopologyRead | None = None
+        self._told: TopologyRead | None = None
         self._assumed: tuple[str, ...] = ()
         self._kubelet_state = kubelet_state
         self._pinned = CpuSet()
@@ -123,15 +123,15 @@ class Machine:
         self._previous: Sample | None = None
         self._looks = 0
 
-    def look(self) -> Look:
+    def look(self) -> Observation:
         """Read everything once. Files that cannot be read or break a rule come back as Unreadable, never as an error."""
         with self._turn:
             try:
                 look = self._look()
             except InvalidInput as error:
-                look = Look(event=Unreadable(reason=Skip.UNREADABLE, detail=str(error)))
+                look = Observation(event=Unreadable(reason=Skip.UNREADABLE, detail=str(error)))
             except OSError as error:
-                look = Look(event=Unreadable(reason=Skip.UNREADABLE, detail=f"{type(error).__name__}: {error}"))
+                look = Observation(event=Unreadable(reason=Skip.UNREADABLE, detail=f"{type(error).__name__}: {error}"))
             if self._inspected is self._told:
                 return look
             # Told even when the sample after it failed: the next look will not read it again.
@@ -145,7 +145,7 @@ class Machine:
 
     # ------------------------------------------------------------ inside
 
-    def _look(self) -> Look:
+    def _look(self) -> Observation:
         if self._inspected is None:
             self._inspect()
         elif self._sees_tier() != self._has_tier:
@@ -177,7 +177,7 @@ class Machine:
             user_hz=self._user_hz,
         )
         self._previous = current
-        return Look(
+        return Observation(
             event=measurement.event,
             left_out=measurement.left_out,
             faults=tuple(faults),
@@ -219,7 +219,7 @@ class Machine:
             self._pin(self._moving_texts[-1], assumed)
         rules = fitting_rules(self._rules, topology, assumed, self._pinned)
         self._memory_total_bytes = 0
-        inspected = Inspected(
+        inspected = TopologyRead(
             topology=topology,
             capabilities=self._capabilities or (),
             labels=self._labels,

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from colo_collector.core import CollectorCore
 from colo_collector.files import FileReader
 from colo_collector.machine import Machine
-from colo_collector.settings import Settings
+from colo_collector.settings import CollectorSettings
 from colo_collector.shell import CollectorShell
-from colo_common.runtime.process import Process, run
+from colo_common.runtime.process import ServiceProcess, run
 from colo_common.runtime.service import Service
 
 __all__ = ["build", "main"]
@@ -27,7 +27,7 @@ class _Collector(Service):
         return {**await super().problems(), "machine": machine}
 
 
-async def build(process: Process, settings: Settings) -> None:
+async def build(process: ServiceProcess, settings: CollectorSettings) -> None:
     """Add the service of one node and the shell that feeds it."""
     machine = Machine(
         FileReader(settings.root),
@@ -62,4 +62,4 @@ async def build(process: Process, settings: Settings) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until a signal comes; the exit code."""
-    return run("collector", Settings, build, argv)
+    return run("collector", CollectorSettings, build, argv)

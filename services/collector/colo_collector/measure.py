@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from colo_collector.discover import Workload
-from colo_collector.readings import Measured, Skip, Unreadable
+from colo_collector.readings import SampleRead, Skip, Unreadable
 from colo_collector.sample import Sample
 from colo_collector.stall import Stall, stalls_between
 from colo_collector.usage import GroupRate, MachineRates, Rate, Unknown, rates_between
@@ -23,7 +23,7 @@ _NS_PER_MS = 1_000_000
 class Measurement(Struct, frozen=True, kw_only=True):
     """`left_out` has the workloads that are there but have no rate in this sample; what they use counts as system's."""
 
-    event: Measured | Unreadable
+    event: SampleRead | Unreadable
     left_out: tuple[tuple[str, Unknown], ...] = ()
 
 
@@ -62,7 +62,7 @@ def measure(
     stalls = stalls_between(() if previous is None else previous.pressure, current.pressure, rates.interval_ns)
     # Not the sum line of /proc/stat: it is rounded by itself, and node and zones of one sample must agree.
     used_mcpu = sum(zone.cpu_used_mcpu for zone in zones)
-    event = Measured(
+    event = SampleRead(
         at_ms=at_ms,
         interval_ms=max((rates.interval_ns + _NS_PER_MS // 2) // _NS_PER_MS, 1),
         cpu_used_mcpu=used_mcpu,

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["Policy", "Signal", "Threshold"]
+__all__ = ["CollectorPolicy", "Signal", "Threshold"]
 
 Signal = Literal["cpu_some", "cpu_full", "memory_some", "memory_full", "io_some", "io_full"]
 
@@ -25,7 +25,7 @@ class Threshold(Struct, frozen=True, kw_only=True):
     below_pct: int
 
 
-class Policy(Struct, frozen=True, kw_only=True):
+class CollectorPolicy(Struct, frozen=True, kw_only=True):
     """The signals that are watched, each at most once, over one window.
 
     What the machine is is said again every `topology_again_ms`: who forgot a node that was away for long learns it anew, and the

@@ -13,7 +13,7 @@ from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.topology import NodeTopology
 from colo_common.model.units import Bytes, Mcpu, Ms
 
-__all__ = ["Inspected", "Measured", "Skip", "Unreadable"]
+__all__ = ["TopologyRead", "SampleRead", "Skip", "Unreadable"]
 
 
 class Skip(StrEnum):
@@ -31,7 +31,7 @@ class Skip(StrEnum):
     NO_TOPOLOGY = "no-topology"
 
 
-class Inspected(Struct, frozen=True, kw_only=True):
+class TopologyRead(Struct, frozen=True, kw_only=True):
     """What the machine is now. Comes before the first Measured, and again whenever something of it may have changed."""
 
     topology: NodeTopology
@@ -42,7 +42,7 @@ class Inspected(Struct, frozen=True, kw_only=True):
     rules: NodeRules = UNRULED
 
 
-class Measured(Struct, frozen=True, kw_only=True):
+class SampleRead(Struct, frozen=True, kw_only=True):
     """One coherent sample: what NodeUsageSampled says, read at `at_ms` (the service's clock), rates over `interval_ms`.
 
     `zones` has exactly the zones of the last Inspected. Stall times (us) and `interval_ms` (at least 1) are of one clock, that of

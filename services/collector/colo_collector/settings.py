@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from colo_collector.device_rules import DeviceLabel, parse_device_labels, parse_gpu_partitions
 from colo_collector.discover import Workload, parse_online_groups
-from colo_collector.policy import Policy, Threshold
+from colo_collector.policy import CollectorPolicy, Threshold
 from colo_collector.rules import check_rules, parse_taints
 from colo_common.events.subjects import encode_node
 from colo_common.model.constraints import Taint
@@ -19,7 +19,7 @@ from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.topology import DevicePartition
 from colo_common.runtime.settings import Common
 
-__all__ = ["PERIOD_MS_MIN", "Settings", "node_name"]
+__all__ = ["PERIOD_MS_MIN", "CollectorSettings", "node_name"]
 
 PERIOD_MS_MIN: Final = 100
 _PERIOD_MS_MAX: Final = 60_000
@@ -38,7 +38,7 @@ def _this_host() -> str:
     return node_name(socket.gethostname())
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class CollectorSettings(Struct, frozen=True, kw_only=True):
     """`period_ms` is in the service's clock, but never below 100 ms of real time. `root` stands for "/" of the machine.
 
     `subtree` is the executor's group below every controller. `online_groups` are "name=/path" or "name=/path:CLASS", the path
@@ -109,14 +109,14 @@ class Settings(Struct, frozen=True, kw_only=True):
         """The online groups. Raises InvalidInput that names the entry."""
         return parse_online_groups(self.online_groups, self.subtree)
 
-    def policy(self) -> Policy:
+    def policy(self) -> CollectorPolicy:
         """The pressure marks."""
         marks = (
             Threshold(signal="cpu_some", above_pct=self.cpu_some_above_pct, below_pct=self.cpu_some_below_pct),
             Threshold(signal="memory_full", above_pct=self.memory_full_above_pct, below_pct=self.memory_full_below_pct),
             Threshold(signal="io_full", above_pct=self.io_full_above_pct, below_pct=self.io_full_below_pct),
         )
-        return Policy(
+        return CollectorPolicy(
             window_ms=self.pressure_window_ms,
             topology_again_ms=self.topology_again_ms,
             thresholds=tuple(one for one in marks if one.above_pct != 0),

@@ -9,22 +9,22 @@ from typing import Final, Protocol
 import structlog
 from msgspec import Struct
 
-from colo_collector.machine import Look
-from colo_collector.readings import Inspected, Skip, Unreadable
+from colo_collector.machine import Observation
+from colo_collector.readings import Skip, TopologyRead, Unreadable
 from colo_common.ports import Clock
 from colo_common.runtime.metrics import Metrics
 
-__all__ = ["CollectorShell", "Looker"]
+__all__ = ["CollectorShell", "Sampler"]
 
 _PERIOD_S_MIN: Final = 0.1
 """A fast clock must not make a real machine be read all the time: /proc/stat counts in hundredths of a second."""
 _FAULTS_TOLD: Final = 20
 
 
-class Looker(Protocol):
+class Sampler(Protocol):
     """Something that can be looked at; blocks, and never raises for what it sees."""
 
-    def look(self) -> Look: ...
+    def look(self) -> Observation: ...
 
 
 class CollectorShell:
@@ -32,7 +32,7 @@ class CollectorShell:
 
     def __init__(
         self,
-        machine: Looker,
+        machine: Sampler,
         *,
         inject: Callable[[Struct], Awaitable[None]],
         skipped: Mapping[Skip, int],
@@ -83,7 +83,7 @@ class CollectorShell:
                 self._missed.inc(due - turn - 1)
             turn = max(due, turn + 1)
 
-    async def _tell(self, look: Look) -> None:
+    async def _tell(self, look: Observation) -> None:
         if look.inspected is not None:
             self._say_inspected(look.inspected, look.assumed)
             await self._inject(look.inspected)
@@ -98,7 +98,7 @@ class CollectorShell:
             self._skips.labels(skip.value).inc(count - self._exported.get(skip, 0))
             self._exported[skip] = count
 
-    def _say_inspected(self, inspected: Inspected, assumed: tuple[str, ...]) -> None:
+    def _say_inspected(self, inspected: TopologyRead, assumed: tuple[str, ...]) -> None:
         topology = inspected.topology
         self._log.info(
             "machine-inspected",
@@ -108,7 +108,7 @@ class CollectorShell:
             assumed=list(assumed),
         )
 
-    def _say_readable(self, look: Look) -> None:
+    def _say_readable(self, look: Observation) -> None:
         """Tell the log when the machine became readable or unreadable, and when the reason changed."""
         problem = ""
         if isinstance(look.event, Unreadable):

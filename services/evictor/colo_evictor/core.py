@@ -18,12 +18,12 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import attempt_key
 from colo_common.model.reasons import EndCause
 from colo_evictor.budget import Budget
-from colo_evictor.policy import Policy
+from colo_evictor.policy import EvictorPolicy
 from colo_evictor.signals import Level, Signal, levels
 from colo_evictor.victims import rank_victims
-from colo_evictor.watched import Leaving, NodeRow, WatchedNode
+from colo_evictor.watched import EvictorRow, TerminatingReplica, WatchedNode
 
-__all__ = ["ROW_KIND", "Event", "EvictorCore", "RowsLoaded", "StoredNode"]
+__all__ = ["ROW_KIND", "Event", "EvictorCore", "EvictorRowsLoaded", "StoredNode"]
 
 ROW_KIND = "evictor-node"
 _NODES_MAX = 50_000
@@ -37,10 +37,10 @@ class StoredNode(Struct, frozen=True, kw_only=True):
 
     node: str
     version: int
-    row: NodeRow
+    row: EvictorRow
 
 
-class RowsLoaded(Struct, frozen=True, kw_only=True):
+class EvictorRowsLoaded(Struct, frozen=True, kw_only=True):
     """What the store held at the start."""
 
     rows: tuple[StoredNode, ...]
@@ -53,7 +53,7 @@ Event = (
     | PlacementsDecided
     | PlacementsReleased
     | ReplicaEnded
-    | RowsLoaded
+    | EvictorRowsLoaded
     | Conflict
     | Wake
 )
@@ -62,7 +62,7 @@ Event = (
 class EvictorCore:
     """Keeps, for each node, its placements, the holds of its signals, its victims on their way out and its cool-down."""
 
-    def __init__(self, policy: Policy, forget_node_ms: int = FORGET_NODE_MS) -> None:
+    def __init__(self, policy: EvictorPolicy, forget_node_ms: int = FORGET_NODE_MS) -> None:
         """A node that is lost for `forget_node_ms`, and has nothing placed or leaving, is forgotten (0: never)."""
         policy.validate()
         self.policy = policy
@@ -106,7 +106,7 @@ class EvictorCore:
                 elif event.node in self.nodes and event.node not in self._gone:
                     self._gone[event.node] = now_ms
                 return []
-            case RowsLoaded():
+            case EvictorRowsLoaded():
                 self._load(event)
                 return []
             case Conflict():
@@ -180,7 +180,7 @@ class EvictorCore:
         placement = node.placed.get(key)
         eviction = f"{sample.node}:{sample.boot_id}:{sample.sample_seq}:{key}"
         grace_ms = min(placement.run.grace_ms, self.policy.grace_ms) if placement else self.policy.grace_ms
-        node.leaving[key] = Leaving(
+        node.leaving[key] = TerminatingReplica(
             eviction=eviction,
             replica=victim.replica,
             attempt=victim.attempt,
@@ -232,7 +232,9 @@ class EvictorCore:
             return []
         return self._finish(event.node, node, leaving, event.cause, now_ms)
 
-    def _finish(self, name: str, node: WatchedNode, leaving: Leaving, cause: EndCause, now_ms: int) -> list[Effect]:
+    def _finish(
+        self, name: str, node: WatchedNode, leaving: TerminatingReplica, cause: EndCause, now_ms: int
+    ) -> list[Effect]:
         finished = EvictionFinished(
             at_ms=now_ms,
             eviction=leaving.eviction,
@@ -268,7 +270,7 @@ class EvictorCore:
                 effects.append(Record(writes=(Write(kind=ROW_KIND, id=name, value=None, expect=node.version),)))
         return effects
 
-    def _load(self, event: RowsLoaded) -> None:
+    def _load(self, event: EvictorRowsLoaded) -> None:
         for stored in event.rows:
             node = self._node(stored.node)
             node.version = stored.version

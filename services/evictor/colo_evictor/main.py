@@ -2,16 +2,16 @@
 
 import sys
 
-from colo_common.runtime.process import Process, run
+from colo_common.runtime.process import ServiceProcess, run
 from colo_common.runtime.service import Service
 from colo_evictor.core import EvictorCore
-from colo_evictor.settings import Settings
+from colo_evictor.settings import EvictorSettings
 from colo_evictor.shell import HEARS, load_rows
 
 __all__ = ["main"]
 
 
-async def build(process: Process, settings: Settings) -> None:
+async def build(process: ServiceProcess, settings: EvictorSettings) -> None:
     """Put the service together."""
     core = EvictorCore(settings.policy, settings.forget_node_ms)
     process.add(
@@ -36,7 +36,7 @@ async def build(process: Process, settings: Settings) -> None:
 
 def main() -> int:
     """Run until SIGTERM; the exit code."""
-    return run("evictor", Settings, build)
+    return run("evictor", EvictorSettings, build)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,10 @@ from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["Policy"]
+__all__ = ["EvictorPolicy"]
 
 
-class Policy(Struct, frozen=True, kw_only=True):
+class EvictorPolicy(Struct, frozen=True, kw_only=True):
     """A signal must stay at or above its `*_pct` for its hold, and is over only below its `*_lower_pct`.
 
     `satisfaction_pct`: batch work that gets less than this share of what it requested, on a node whose CPUs are at least

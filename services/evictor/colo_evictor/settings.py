@@ -2,15 +2,15 @@
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.runtime.settings import Common
-from colo_evictor.policy import Policy
+from colo_evictor.policy import EvictorPolicy
 
-__all__ = ["Settings"]
+__all__ = ["EvictorSettings"]
 
 
-class Settings(Common, frozen=True, kw_only=True):
+class EvictorSettings(Common, frozen=True, kw_only=True):
     """The policy's values as COLO_EVICTOR_POLICY_...; see Policy for what they mean."""
 
-    policy: Policy = Policy()
+    policy: EvictorPolicy = EvictorPolicy()
 
     def validate(self) -> None:
         """Raise InvalidInput when the policy contradicts itself, or a time is negative."""

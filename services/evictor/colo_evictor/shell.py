@@ -11,19 +11,19 @@ from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.node import FreshnessChanged, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
 from colo_common.ports import Store
-from colo_common.runtime.core import Hearing
-from colo_evictor.core import ROW_KIND, RowsLoaded, StoredNode
-from colo_evictor.watched import NodeRow
+from colo_common.runtime.core import Subscription
+from colo_evictor.core import ROW_KIND, EvictorRowsLoaded, StoredNode
+from colo_evictor.watched import EvictorRow
 
 __all__ = ["HEARS", "load_rows"]
 
 HEARS: Final = (
-    Hearing(type=NodeTopologyReported, replay=True),
-    Hearing(type=NodeUsageSampled),
-    Hearing(type=FreshnessChanged, durable=False),
-    Hearing(type=PlacementsDecided, durable=False),
-    Hearing(type=PlacementsReleased, durable=False),
-    Hearing(type=ReplicaEnded),
+    Subscription(type=NodeTopologyReported, replay=True),
+    Subscription(type=NodeUsageSampled),
+    Subscription(type=FreshnessChanged, durable=False),
+    Subscription(type=PlacementsDecided, durable=False),
+    Subscription(type=PlacementsReleased, durable=False),
+    Subscription(type=ReplicaEnded),
 )
 
 
@@ -32,7 +32,9 @@ async def load_rows(store: Store) -> Sequence[Struct]:
     rows = []
     for row in await store.load(ROW_KIND):
         try:
-            rows.append(StoredNode(node=row.id, version=row.version, row=msgspec.json.decode(row.value, type=NodeRow)))
+            rows.append(
+                StoredNode(node=row.id, version=row.version, row=msgspec.json.decode(row.value, type=EvictorRow))
+            )
         except msgspec.MsgspecError as error:
             structlog.get_logger("evictor").error("row-unreadable", row=row.id, error=str(error))
-    return [RowsLoaded(rows=tuple(rows))]
+    return [EvictorRowsLoaded(rows=tuple(rows))]

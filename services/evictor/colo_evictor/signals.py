@@ -6,7 +6,7 @@ from colo_common.events.node import NodeUsageSampled
 from colo_common.model.qos import PriorityBand
 from colo_common.model.reasons import Reason
 from colo_common.model.topology import NodeTopology
-from colo_evictor.policy import Policy
+from colo_evictor.policy import EvictorPolicy
 
 __all__ = ["Level", "Signal", "levels"]
 
@@ -40,7 +40,11 @@ class Signal(Struct, kw_only=True):
 
 
 def levels(
-    topology: NodeTopology, sample: NodeUsageSampled, credited: tuple[int, int], requested_mcpu: int, policy: Policy
+    topology: NodeTopology,
+    sample: NodeUsageSampled,
+    credited: tuple[int, int],
+    requested_mcpu: int,
+    policy: EvictorPolicy,
 ) -> tuple[Level, ...]:
     """Readings in the order in which they are acted on. `credited` (mcpu, bytes) is what leaving victims will free.
 

@@ -7,10 +7,10 @@ from colo_common.model.reasons import Reason
 from colo_common.model.topology import NodeTopology
 from colo_evictor.signals import Signal
 
-__all__ = ["Leaving", "NodeRow", "WatchedNode"]
+__all__ = ["TerminatingReplica", "EvictorRow", "WatchedNode"]
 
 
-class Leaving(Struct, frozen=True, kw_only=True):
+class TerminatingReplica(Struct, frozen=True, kw_only=True):
     """A victim on its way out. What it used at the request is credited until it is gone."""
 
     eviction: str
@@ -22,10 +22,10 @@ class Leaving(Struct, frozen=True, kw_only=True):
     due_ms: int
 
 
-class NodeRow(Struct, frozen=True, kw_only=True):
+class EvictorRow(Struct, frozen=True, kw_only=True):
     """What is stored of a node, so that a restart neither forgets a victim nor a cool-down."""
 
-    leaving: tuple[Leaving, ...] = ()
+    leaving: tuple[TerminatingReplica, ...] = ()
     cool_until_ms: int = 0
 
 
@@ -34,7 +34,7 @@ class WatchedNode(Struct, kw_only=True):
 
     topology: NodeTopology | None = None
     placed: dict[str, Placement] = field(default_factory=dict)
-    leaving: dict[str, Leaving] = field(default_factory=dict)
+    leaving: dict[str, TerminatingReplica] = field(default_factory=dict)
     signals: dict[Reason, Signal] = field(default_factory=dict)
     cool_until_ms: int = 0
     version: int = 0
@@ -46,8 +46,8 @@ class WatchedNode(Struct, kw_only=True):
         """CPU requested by the placements that are not leaving."""
         return sum(p.cpu_mcpu for key, p in self.placed.items() if key not in self.leaving)
 
-    def row(self) -> NodeRow:
+    def row(self) -> EvictorRow:
         """What to store now."""
-        return NodeRow(
+        return EvictorRow(
             leaving=tuple(self.leaving[key] for key in sorted(self.leaving)), cool_until_ms=self.cool_until_ms
         )

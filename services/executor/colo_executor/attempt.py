@@ -10,7 +10,7 @@ from colo_common.model.placement import Placement, parse_replica_token, replica_
 from colo_executor.inventory import malformed_share
 from colo_executor.local import StopIntent
 
-__all__ = ["KILLS_MOST", "KILL_RETRY_MS", "Attempt", "Phase", "job_of", "refusal_of"]
+__all__ = ["KILLS_MOST", "KILL_RETRY_MS", "ReplicaAttempt", "AttemptPhase", "job_of", "refusal_of"]
 
 KILL_RETRY_MS: Final = 1_000
 """SIGKILL is repeated this much later when the attempt is still there."""
@@ -19,7 +19,7 @@ KILLS_MOST: Final = 10
 """After so many SIGKILLs nothing more is sent: a process that ignores them waits for a device, and its exit is still heard."""
 
 
-class Phase(StrEnum):
+class AttemptPhase(StrEnum):
     """launching -> running -> stopping; an attempt that ended is remembered elsewhere."""
 
     LAUNCHING = "launching"
@@ -27,11 +27,11 @@ class Phase(StrEnum):
     STOPPING = "stopping"
 
 
-class Attempt(Struct, frozen=True, kw_only=True):
+class ReplicaAttempt(Struct, frozen=True, kw_only=True):
     """What the core knows of an attempt that holds something here. `next_kill_ms` None: no more SIGKILL is due."""
 
     placement: Placement
-    phase: Phase
+    phase: AttemptPhase
     since_ms: int
     pid: int = 0
     knobs: tuple[KnobValue, ...] = ()

@@ -7,12 +7,12 @@ from colo_common.events.enforcement import EnforcementChanged
 from colo_common.model.reasons import Reason
 from colo_executor.local import CeilingMoved
 
-__all__ = ["Announcer"]
+__all__ = ["CeilingPublisher"]
 
 _OF_LOAD: Final = frozenset({Reason.ONLINE_LOAD, Reason.ONLINE_LOAD_FELL})
 
 
-class Announcer:
+class CeilingPublisher:
     """Keeps the newest move of the ceiling until it may be told: at most once an interval, only beyond the band."""
 
     def __init__(self, node: str, *, band_pct: int, interval_ms: int) -> None:

@@ -19,7 +19,7 @@ from colo_common.events.enforcement import KnobValue
 from colo_executor.knobs import UNLIMITED, Knob, agrees, file_of, page_bytes_of, text_of
 from colo_executor.order import KnobWrite
 
-__all__ = ["CgroupError", "CgroupTree", "Drifted", "Hierarchy", "find_hierarchy"]
+__all__ = ["CgroupError", "CgroupTree", "Drifted", "CgroupHierarchy", "find_hierarchy"]
 
 _T = TypeVar("_T")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,230}")
@@ -33,7 +33,7 @@ class CgroupError(Exception):
     """The kernel refused a control group operation; the text is one sentence with file, value and error name."""
 
 
-class Hierarchy(Struct, frozen=True, kw_only=True):
+class CgroupHierarchy(Struct, frozen=True, kw_only=True):
     """`version` 1: one mounted directory a controller; 2: the same directory for all."""
 
     version: int
@@ -51,7 +51,7 @@ class Drifted(Struct, frozen=True, kw_only=True):
     shown: str
 
 
-def find_hierarchy(root: str) -> Hierarchy:
+def find_hierarchy(root: str) -> CgroupHierarchy:
     """The cgroup hierarchy below `root`. Raises CgroupError when a needed controller is lacking."""
     unified = os.path.join(root, "cgroup.controllers")
     if os.path.exists(unified):
@@ -60,13 +60,13 @@ def find_hierarchy(root: str) -> Hierarchy:
         mounts = {name: os.path.realpath(root) for name in _CONTROLLERS if name in names}
         if "cpu" in mounts:
             mounts["cpuacct"] = mounts["cpu"]
-        hierarchy = Hierarchy(version=2, mounts=mounts)
+        hierarchy = CgroupHierarchy(version=2, mounts=mounts)
     else:
         found = ((name, os.path.join(root, name)) for name in _CONTROLLERS)
         mounts = {
             name: os.path.realpath(path) for name, path in found if os.path.exists(os.path.join(path, "cgroup.procs"))
         }
-        hierarchy = Hierarchy(version=1, mounts=mounts)
+        hierarchy = CgroupHierarchy(version=1, mounts=mounts)
     lacking = [name for name in _NEEDED[hierarchy.version] if name not in hierarchy.mounts]
     if lacking:
         raise CgroupError(f"cgroup v{hierarchy.version} below {root} lacks the controllers {', '.join(lacking)}")
@@ -97,7 +97,7 @@ class CgroupTree:
         self.version = self.hierarchy.version
         if controllers is not None:
             mounts = {name: mount for name, mount in self.hierarchy.mounts.items() if name in controllers[self.version]}
-            self.hierarchy = Hierarchy(version=self.version, mounts=mounts)
+            self.hierarchy = CgroupHierarchy(version=self.version, mounts=mounts)
         self._created = created
         self._changing = changing
         self._own: set[str] = set()

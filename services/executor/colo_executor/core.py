@@ -15,9 +15,9 @@ from colo_common.events.placement import ApplyPlacements
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.reasons import EndCause, Reason
-from colo_executor.attempt import KILL_RETRY_MS, KILLS_MOST, Attempt, Phase, job_of, refusal_of
-from colo_executor.ceiling_publisher import Announcer
-from colo_executor.drift import DriftTeller
+from colo_executor.attempt import KILL_RETRY_MS, KILLS_MOST, AttemptPhase, ReplicaAttempt, job_of, refusal_of
+from colo_executor.ceiling_publisher import CeilingPublisher
+from colo_executor.drift import DriftReporter
 from colo_executor.ended import Ended
 from colo_executor.local import (
     Adopted,
@@ -62,8 +62,8 @@ class ExecutorPolicy(Struct, frozen=True, kw_only=True):
     replicas_most: int = 1_000
     grace_most_ms: int = 600_000
     ended_kept: int = 4_096
-    announce_band_pct: int = 2
-    announce_interval_ms: int = 1_000
+    publish_band_pct: int = 2
+    publish_interval_ms: int = 1_000
     command_lease_ms: int = 15_000
     retell_ms: int = 600_000
 
@@ -74,11 +74,13 @@ class Executor:
     def __init__(self, node: str, policy: ExecutorPolicy) -> None:
         self.node = node
         self.policy = policy
-        self.active: dict[str, Attempt] = {}
+        self.active: dict[str, ReplicaAttempt] = {}
         self.waiting: dict[str, Placement] = {}
         self.ended = Ended(policy.ended_kept)
-        self._drifts = DriftTeller(node)
-        self._announcer = Announcer(node, band_pct=policy.announce_band_pct, interval_ms=policy.announce_interval_ms)
+        self._drifts = DriftReporter(node)
+        self._publisher = CeilingPublisher(
+            node, band_pct=policy.publish_band_pct, interval_ms=policy.publish_interval_ms
+        )
 
     def handle(self, event: ExecutorEvent, now_ms: int) -> list[Effect]:
         """The only way in. A command for another node raises InvalidInput and changes nothing."""
@@ -104,23 +106,23 @@ class Executor:
             case ReplicaExited():
                 return self._exited(event, now_ms)
             case CeilingMoved():
-                self._announcer.note(event)
-                return [*self._announcer.tell(self._has_batch(), now_ms)]
+                self._publisher.note(event)
+                return [*self._publisher.tell(self._has_batch(), now_ms)]
             case Drift():
                 return [*self._drifts.tell(event, now_ms)]
             case Adopted():
                 return self._adopt(event, now_ms)
             case Wake():
-                return [*self._kill_due(now_ms), *self._announcer.tell(self._has_batch(), now_ms)]
+                return [*self._kill_due(now_ms), *self._publisher.tell(self._has_batch(), now_ms)]
             case _:
                 assert_never(event)
 
     def deadline_ms(self) -> int | None:
         """The next SIGKILL or the next announcement."""
         due = [attempt.next_kill_ms for attempt in self.active.values() if attempt.next_kill_ms is not None]
-        announce_ms = self._announcer.due_ms(self._has_batch())
-        if announce_ms is not None:
-            due.append(announce_ms)
+        publish_ms = self._publisher.due_ms(self._has_batch())
+        if publish_ms is not None:
+            due.append(publish_ms)
         return min(due, default=None)
 
     def check(self) -> None:
@@ -134,7 +136,7 @@ class Executor:
         for replica, attempt in sorted(self.active.items()):
             if self.ended.fact(replica, attempt.placement.attempt) is not None:
                 raise InvariantBroken("an ended attempt is active", replica=replica, attempt=attempt.placement.attempt)
-            if attempt.phase is Phase.STOPPING and attempt.stop is None:
+            if attempt.phase is AttemptPhase.STOPPING and attempt.stop is None:
                 raise InvariantBroken("an attempt stops without a cause", replica=replica)
 
     def _has_batch(self) -> bool:
@@ -167,7 +169,7 @@ class Executor:
         waiting = self.waiting.get(placement.replica)
         # What is here already stays, even when this copy of its order contradicts the first one.
         if active is not None and active.placement.attempt == placement.attempt:
-            return [] if active.phase is Phase.LAUNCHING else [self._started(active)]
+            return [] if active.phase is AttemptPhase.LAUNCHING else [self._started(active)]
         if waiting is not None and waiting.attempt == placement.attempt:
             return []
         refusal = refusal_of(placement, self.node)
@@ -182,7 +184,9 @@ class Executor:
             return self._launch(placement, sent_us, now_ms)
         return self._supersede(active, waiting, placement, now_ms)
 
-    def _supersede(self, active: Attempt, waiting: Placement | None, placement: Placement, now_ms: int) -> list[Effect]:
+    def _supersede(
+        self, active: ReplicaAttempt, waiting: Placement | None, placement: Placement, now_ms: int
+    ) -> list[Effect]:
         """A newer attempt of a replica that is still here: the old one leaves first."""
         effects: list[Effect] = []
         if waiting is not None:
@@ -197,7 +201,9 @@ class Executor:
         if len(self.active) >= self.policy.replicas_most:
             detail = f"the node runs {len(self.active)} replicas already, as many as it may"
             return self._refuse(placement, Reason.START_FAILED, detail, now_ms)
-        self.active[placement.replica] = Attempt(placement=placement, phase=Phase.LAUNCHING, since_ms=now_ms)
+        self.active[placement.replica] = ReplicaAttempt(
+            placement=placement, phase=AttemptPhase.LAUNCHING, since_ms=now_ms
+        )
         return [LaunchReplica(placement=placement, sent_us=sent_us)]
 
     def _stop(self, replica: str, number: int, intent: StopIntent, now_ms: int) -> list[Effect]:
@@ -214,7 +220,7 @@ class Executor:
             return self._end(self._over(replica, number, intent, "it was not on this node"), now_ms)
         return self._stop_active(replica, active, intent)
 
-    def _stop_active(self, replica: str, active: Attempt, intent: StopIntent) -> list[Effect]:
+    def _stop_active(self, replica: str, active: ReplicaAttempt, intent: StopIntent) -> list[Effect]:
         known = active.stop
         if known is not None:
             # The first cause stays, the earlier SIGKILL wins, and an eviction is named so that it is told as finished.
@@ -225,11 +231,11 @@ class Executor:
             )
             if intent == known:
                 return []
-        if active.phase is Phase.LAUNCHING:
+        if active.phase is AttemptPhase.LAUNCHING:
             self.active[replica] = replace(active, stop=intent)
             return []
         next_kill_ms = intent.kill_at_ms if active.kills == 0 else active.next_kill_ms
-        self.active[replica] = replace(active, phase=Phase.STOPPING, stop=intent, next_kill_ms=next_kill_ms)
+        self.active[replica] = replace(active, phase=AttemptPhase.STOPPING, stop=intent, next_kill_ms=next_kill_ms)
         return [SignalReplica(replica=replica, attempt=active.placement.attempt, signal="term", intent=intent)]
 
     def _kill_due(self, now_ms: int) -> list[Effect]:
@@ -249,17 +255,19 @@ class Executor:
 
     def _launched(self, event: ReplicaLaunched, now_ms: int) -> list[Effect]:
         active = self.active.get(event.replica)
-        if active is None or active.placement.attempt != event.attempt or active.phase is not Phase.LAUNCHING:
+        if active is None or active.placement.attempt != event.attempt or active.phase is not AttemptPhase.LAUNCHING:
             return []
         intent = active.stop
-        active = replace(active, phase=Phase.RUNNING, since_ms=now_ms, pid=event.pid, knobs=event.knobs, stop=None)
+        active = replace(
+            active, phase=AttemptPhase.RUNNING, since_ms=now_ms, pid=event.pid, knobs=event.knobs, stop=None
+        )
         self.active[event.replica] = active
         effects: list[Effect] = [self._started(active)]
         return effects if intent is None else effects + self._stop_active(event.replica, active, intent)
 
     def _launch_failed(self, event: LaunchFailed, now_ms: int) -> list[Effect]:
         active = self.active.get(event.replica)
-        if active is None or active.placement.attempt != event.attempt or active.phase is not Phase.LAUNCHING:
+        if active is None or active.placement.attempt != event.attempt or active.phase is not AttemptPhase.LAUNCHING:
             return []
         del self.active[event.replica]
         return self._refuse(active.placement, event.reason, event.detail, now_ms) + self._next(event.replica, now_ms)
@@ -287,7 +295,7 @@ class Executor:
         return self._end(fact, now_ms) + self._next(event.replica, now_ms)
 
     @staticmethod
-    def _cause(event: ReplicaExited, active: Attempt) -> EndCause:
+    def _cause(event: ReplicaExited, active: ReplicaAttempt) -> EndCause:
         if active.stop is not None:
             return active.stop.cause
         if event.oom:
@@ -306,7 +314,9 @@ class Executor:
                 effects.append(self._tell(fact))
         for found in event.replicas:
             placement = found.placement
-            active = Attempt(placement=placement, phase=Phase.RUNNING, since_ms=found.launched_at_ms, pid=found.pid)
+            active = ReplicaAttempt(
+                placement=placement, phase=AttemptPhase.RUNNING, since_ms=found.launched_at_ms, pid=found.pid
+            )
             self.active[placement.replica] = active
             if found.alive:
                 effects.append(self._started(active))
@@ -321,7 +331,7 @@ class Executor:
 
     # ------------------------------------------------------------ facts
 
-    def _started(self, active: Attempt) -> Publish:
+    def _started(self, active: ReplicaAttempt) -> Publish:
         placement = active.placement
         fact = ReplicaStarted(
             at_ms=active.since_ms,

@@ -13,7 +13,7 @@ from colo_executor.order import KnobWrite
 __all__ = [
     "BATCH",
     "DesiredPolicy",
-    "Machine",
+    "MachineFacts",
     "huge_page_knobs",
     "huge_page_zones",
     "replica_knobs",
@@ -40,7 +40,7 @@ class DesiredPolicy(Struct, frozen=True, kw_only=True):
     huge_pages_only_asked: bool = True
 
 
-class Machine(Struct, frozen=True, kw_only=True):
+class MachineFacts(Struct, frozen=True, kw_only=True):
     """What knobs depend on: all CPUs and memory zones the executor may use, the CPUs of each zone, and which files exist.
 
     `huge_page_sizes`: sizes in bytes that the kernel can limit.
@@ -53,7 +53,7 @@ class Machine(Struct, frozen=True, kw_only=True):
     huge_page_sizes: tuple[int, ...] = ()
 
 
-def tier_knobs(policy: DesiredPolicy, machine: Machine, ceiling_mcpu: int | None) -> tuple[KnobWrite, ...]:
+def tier_knobs(policy: DesiredPolicy, machine: MachineFacts, ceiling_mcpu: int | None) -> tuple[KnobWrite, ...]:
     """Knobs of the executor's own group ("") and the tier, parent before child, each file after those it depends on.
 
     The weight stands on the own group, because that one competes with everything else; setting idle forbids to set the weight,
@@ -73,7 +73,7 @@ def tier_knobs(policy: DesiredPolicy, machine: Machine, ceiling_mcpu: int | None
 
 
 def replica_knobs(
-    policy: DesiredPolicy, machine: Machine, placement: Placement, path: str, ceiling_mcpu: int | None
+    policy: DesiredPolicy, machine: MachineFacts, placement: Placement, path: str, ceiling_mcpu: int | None
 ) -> tuple[KnobWrite, ...]:
     """Knobs of one replica's group: sets, weight by request within the tier, memory limit = request, processes.
 
@@ -96,7 +96,9 @@ def replica_knobs(
     return tuple(write for write in writes if write.knob in machine.has)
 
 
-def huge_page_knobs(policy: DesiredPolicy, machine: Machine, placement: Placement, path: str) -> tuple[KnobWrite, ...]:
+def huge_page_knobs(
+    policy: DesiredPolicy, machine: MachineFacts, placement: Placement, path: str
+) -> tuple[KnobWrite, ...]:
     """Limits of huge pages of one replica: for every size the sum over its zones, 0 for what it did not ask for.
 
     Both what may be touched and what may be mapped: a mapping that nobody touches keeps pages from everybody else all the same.
@@ -116,7 +118,7 @@ def huge_page_zones(placement: Placement) -> CpuSet:
     return CpuSet.from_iterable(pages.zone for pages in placement.huge_pages)
 
 
-def replica_sets(machine: Machine, placement: Placement) -> tuple[CpuSet, CpuSet]:
+def replica_sets(machine: MachineFacts, placement: Placement) -> tuple[CpuSet, CpuSet]:
     """CPUs and memory zones of a batch replica: those of its zones, or all where the machine lacks one or has none free there."""
     zones = [share.zone for share in placement.zones if share.zone in machine.zones]
     if zones and len(zones) == len(placement.zones):

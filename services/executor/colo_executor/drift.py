@@ -6,13 +6,13 @@ from colo_common.events.effects import Publish
 from colo_common.events.enforcement import DriftCorrected
 from colo_executor.local import Drift
 
-__all__ = ["DriftTeller"]
+__all__ = ["DriftReporter"]
 
 _NAMED_MOST: Final = 100
 _SENTENCE_MOST: Final = 500
 
 
-class DriftTeller:
+class DriftReporter:
     """Tells every drift that was put back, and one that could not be once, until it is another one."""
 
     def __init__(self, node: str) -> None:

@@ -12,7 +12,7 @@ from colo_common.model.placement import DeviceShare, Placement
 from colo_common.model.reasons import Reason
 from colo_common.model.topology import NodeTopology
 
-__all__ = ["Stock", "ShareRefused", "check_shares", "malformed_share", "stock_of"]
+__all__ = ["MachineInventory", "ShareRefused", "check_shares", "malformed_share", "inventory_of"]
 
 _WHOLE_PCT: Final = 100
 
@@ -25,7 +25,7 @@ class ShareRefused(Exception):
         self.reason = reason
 
 
-class Stock(Struct, frozen=True, kw_only=True):
+class MachineInventory(Struct, frozen=True, kw_only=True):
     """`huge_pages`: bytes set aside by zone and page size. `devices`: memory (0: not known) by kind and number.
 
     `devices` None: which there are is not known here. `limits_huge_pages` False: the machine cannot hold anybody to a share of
@@ -37,9 +37,9 @@ class Stock(Struct, frozen=True, kw_only=True):
     limits_huge_pages: bool = True
 
 
-def stock_of(topology: NodeTopology) -> Stock:
+def inventory_of(topology: NodeTopology) -> MachineInventory:
     """All that a topology tells of. A device that is not healthy is there."""
-    return Stock(
+    return MachineInventory(
         huge_pages={
             (zone.zone, pages.page_bytes): pages.total_bytes for zone in topology.zones for pages in zone.huge_pages
         },
@@ -66,12 +66,12 @@ def malformed_share(placement: Placement) -> str:
     return ""
 
 
-def check_shares(placement: Placement, held: Iterable[Placement], stock: Stock) -> None:
+def check_shares(placement: Placement, held: Iterable[Placement], inventory: MachineInventory) -> None:
     """Raise ShareRefused when devices or huge pages of the placement are not on the machine or are held by others there."""
     others = tuple(held)
     for share in placement.devices:
-        _check_device(share, others, stock)
-    if placement.huge_pages and not stock.limits_huge_pages:
+        _check_device(share, others, inventory)
+    if placement.huge_pages and not inventory.limits_huge_pages:
         detail = "huge_pages: this node cannot limit them (the hugetlb controller is lacking), so none can be given"
         raise ShareRefused(Reason.RUNTIME_ABSENT, detail)
     for pages in placement.huge_pages:
@@ -81,16 +81,16 @@ def check_shares(placement: Placement, held: Iterable[Placement], stock: Stock) 
             for each in other.huge_pages
             if (each.zone, each.page_bytes) == (pages.zone, pages.page_bytes)
         )
-        left_bytes = stock.huge_pages.get((pages.zone, pages.page_bytes), 0) - taken
+        left_bytes = inventory.huge_pages.get((pages.zone, pages.page_bytes), 0) - taken
         if pages.total_bytes > left_bytes:
             left = f"zone {pages.zone} has {max(left_bytes, 0)} bytes left in pages of {pages.page_bytes}"
             raise ShareRefused(Reason.HUGE_PAGES_SHORT, f"huge_pages: {left}, {pages.total_bytes} are asked for")
 
 
-def _check_device(share: DeviceShare, others: Iterable[Placement], stock: Stock) -> None:
+def _check_device(share: DeviceShare, others: Iterable[Placement], inventory: MachineInventory) -> None:
     key, name = (share.kind, share.device), _name(share)
-    if stock.devices is not None and key not in stock.devices:
-        kinds = {kind for kind, _ in stock.devices}
+    if inventory.devices is not None and key not in inventory.devices:
+        kinds = {kind for kind, _ in inventory.devices}
         reason = Reason.DEVICE_SHORT if share.kind in kinds else Reason.DEVICE_UNKNOWN
         raise ShareRefused(reason, f"devices: this node has no {name}")
     taken = [(each, other.replica) for other in others for each in other.devices if (each.kind, each.device) == key]
@@ -99,7 +99,7 @@ def _check_device(share: DeviceShare, others: Iterable[Placement], stock: Stock)
     if share.core_pct > left_pct:
         detail = f"devices: {name} has {max(left_pct, 0)} % left, {share.core_pct} % are asked for"
         raise ShareRefused(Reason.DEVICE_SHORT, f"{detail}; the rest is held by {owners}")
-    total_bytes = 0 if stock.devices is None else stock.devices[key]
+    total_bytes = 0 if inventory.devices is None else inventory.devices[key]
     left_bytes = total_bytes - sum(each.memory_bytes for each, _ in taken)
     if total_bytes and share.memory_bytes > left_bytes:
         detail = f"devices: {name} has {max(left_bytes, 0)} bytes of memory left, {share.memory_bytes} are asked for"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Bus, Clock, SpanSink
 from colo_common.runtime.metrics import Metrics
-from colo_common.runtime.process import Process, run
+from colo_common.runtime.process import ServiceProcess, run
 from colo_common.runtime.service import Service
 from colo_common.runtime.settings import load
 from colo_executor.cgroup import CgroupError
@@ -17,7 +17,7 @@ from colo_executor.core import Executor
 from colo_executor.journal import JournalBusy
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.runtime import Runtime
-from colo_executor.settings import Settings
+from colo_executor.settings import ExecutorSettings
 from colo_executor.shell import ExecutorShell, no_span
 from colo_executor.subscriptions import executor_hears
 
@@ -31,7 +31,7 @@ def executor_service(
     runtime: Runtime,
     bus: Bus,
     clock: Clock,
-    settings: Settings,
+    settings: ExecutorSettings,
     *,
     metrics: Metrics,
     span: SpanSink = no_span,
@@ -66,7 +66,7 @@ def executor_service(
     return service, shell
 
 
-async def build(process: Process, settings: Settings) -> None:
+async def build(process: ServiceProcess, settings: ExecutorSettings) -> None:
     """Add the executor of this machine to a process. Raises InvalidInput when the machine cannot run it."""
     runtime = open_runtime(settings)
     process.at_close(runtime.close)
@@ -85,7 +85,7 @@ async def build(process: Process, settings: Settings) -> None:
     process.background(shell.run_reconcile(service.inject))
 
 
-def open_runtime(settings: Settings) -> ProcessRuntime:
+def open_runtime(settings: ExecutorSettings) -> ProcessRuntime:
     """The process runtime. Raises InvalidInput that names the setting where the machine or another executor is in the way."""
     try:
         return ProcessRuntime(settings.process, admits_online=settings.online, withheld=settings.withheld_cpus())
@@ -97,7 +97,7 @@ def open_runtime(settings: Settings) -> ProcessRuntime:
         raise InvalidInput("process_state_dir", f"must be writable: {error}", settings.process.state_dir) from error
 
 
-async def restore(settings: Settings) -> int:
+async def restore(settings: ExecutorSettings) -> int:
     """End what an executor left on this machine and put the kernel back; how many replicas were ended."""
     runtime = open_runtime(settings)
     try:
@@ -112,9 +112,9 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     """Run until a signal comes; the exit code. `restore` as first word puts the machine back instead."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] != ["restore"]:
-        return run(NAME, Settings, build, words, environ)
+        return run(NAME, ExecutorSettings, build, words, environ)
     try:
-        asyncio.run(restore(load(Settings, NAME, words[1:], os.environ if environ is None else environ)))
+        asyncio.run(restore(load(ExecutorSettings, NAME, words[1:], os.environ if environ is None else environ)))
     except InvalidInput as error:
         sys.stderr.write(f"colo {NAME} restore: {error}\n")
         return 2

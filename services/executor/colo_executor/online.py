@@ -21,7 +21,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass, check_pair
 from colo_common.model.reasons import Reason
-from colo_executor.desired import DesiredPolicy, Machine, huge_page_knobs, huge_page_zones
+from colo_executor.desired import DesiredPolicy, MachineFacts, huge_page_knobs, huge_page_zones
 from colo_executor.knobs import Knob, weight_v1
 from colo_executor.order import KnobWrite
 
@@ -101,7 +101,7 @@ def pools_of(cpus: CpuSet, holds: Iterable[CpuHold], withheld: CpuSet) -> CpuPoo
 
 
 def given_cpus(
-    placement: Placement, owner: str, machine: Machine, holds: Sequence[CpuHold], withheld: CpuSet
+    placement: Placement, owner: str, machine: MachineFacts, holds: Sequence[CpuHold], withheld: CpuSet
 ) -> CpuHold:
     """The hold that the placement is. Raises CpusRefused when it cannot have its CPUs, or would leave others without any."""
     try:
@@ -121,7 +121,7 @@ def given_cpus(
     return hold
 
 
-def _check_own(hold: CpuHold, machine: Machine, holds: Iterable[CpuHold], withheld: CpuSet) -> None:
+def _check_own(hold: CpuHold, machine: MachineFacts, holds: Iterable[CpuHold], withheld: CpuSet) -> None:
     if not hold.cpus:
         raise CpusRefused(Reason.CPUS_SHORT, f"cpus: {hold.qos.value} work needs CPUs of its own, and was given none")
     absent = hold.cpus - machine.cpus
@@ -138,7 +138,7 @@ def _shared(hold: CpuHold, pools: CpuPools) -> CpuSet:
     return hold.cpus & pools.ls if hold.cpus else pools.ls
 
 
-def online_sets(hold: CpuHold, machine: Machine, pools: CpuPools) -> tuple[CpuSet, CpuSet]:
+def online_sets(hold: CpuHold, machine: MachineFacts, pools: CpuPools) -> tuple[CpuSet, CpuSet]:
     """CPUs and memory zones of the hold: its own CPUs and the zones they are in, or the LS pool and all zones.
 
     Own CPUs whose zones have no memory may use all memory.
@@ -149,7 +149,7 @@ def online_sets(hold: CpuHold, machine: Machine, pools: CpuPools) -> tuple[CpuSe
     return hold.cpus, near & machine.mems or machine.mems
 
 
-def online_top_knobs(machine: Machine, holds: Iterable[CpuHold]) -> tuple[KnobWrite, ...]:
+def online_top_knobs(machine: MachineFacts, holds: Iterable[CpuHold]) -> tuple[KnobWrite, ...]:
     """Knobs of the online tier's top group: all CPUs and zones, and beside other groups the weight of all its requests."""
     writes = (
         KnobWrite(path="", knob=Knob.CPUSET_CPUS, value=machine.cpus.format()),
@@ -160,7 +160,7 @@ def online_top_knobs(machine: Machine, holds: Iterable[CpuHold]) -> tuple[KnobWr
 
 
 def online_knobs(
-    policy: DesiredPolicy, machine: Machine, placement: Placement, hold: CpuHold, pools: CpuPools, path: str
+    policy: DesiredPolicy, machine: MachineFacts, placement: Placement, hold: CpuHold, pools: CpuPools, path: str
 ) -> tuple[KnobWrite, ...]:
     """Knobs of one online replica: sets, weight by request, memory limit = request, processes, huge pages.
 

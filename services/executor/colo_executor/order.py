@@ -34,35 +34,43 @@ def _depth(path: str) -> tuple[int, str]:
     return (path.count("/") + 1 if path else 0, path)
 
 
-def quota_writes(have: Mapping[str, int], want: Mapping[str, int]) -> tuple[KnobWrite, ...]:
-    """Writes that lead the quotas `have` to `want` (same paths, one period, UNLIMITED for none); both trees must be legal.
+def quota_writes(have: Mapping[str, int], placement_request: Mapping[str, int]) -> tuple[KnobWrite, ...]:
+    """Writes that lead the quotas `have` to `placement_request` (same paths, one period, UNLIMITED for none); both trees must
+    be legal.
 
     After each write every group's quota is at most that of its nearest limited ancestor, as v1 demands.
     """
-    changed = [path for path in want if have[path] != want[path]]
-    grows = sorted((path for path in changed if _size(want[path]) > _size(have[path])), key=_depth)
-    shrinks = sorted((path for path in changed if _size(want[path]) < _size(have[path])), key=_depth, reverse=True)
-    return tuple(KnobWrite(path=path, knob=Knob.CPU_QUOTA, value=want[path]) for path in (*grows, *shrinks))
+    changed = [path for path in placement_request if have[path] != placement_request[path]]
+    grows = sorted((path for path in changed if _size(placement_request[path]) > _size(have[path])), key=_depth)
+    shrinks = sorted(
+        (path for path in changed if _size(placement_request[path]) < _size(have[path])), key=_depth, reverse=True
+    )
+    return tuple(
+        KnobWrite(path=path, knob=Knob.CPU_QUOTA, value=placement_request[path]) for path in (*grows, *shrinks)
+    )
 
 
 def _size(quota: int) -> int:
     return _INFINITE if quota == UNLIMITED else quota
 
 
-def cpuset_writes(knob: Knob, have: Mapping[str, CpuSet], want: Mapping[str, CpuSet]) -> tuple[KnobWrite, ...]:
-    """Writes that lead the sets `have` to `want` (same paths): unions from the top down, then the wanted sets from the bottom up.
+def cpuset_writes(
+    knob: Knob, have: Mapping[str, CpuSet], placement_request: Mapping[str, CpuSet]
+) -> tuple[KnobWrite, ...]:
+    """Writes that lead the sets `have` to `placement_request` (same paths): unions from the top down, then the wanted sets from
+    the bottom up.
 
     After each write every group's set lies in its parent's and contains its children's.
     """
     writes = []
     now = dict(have)
-    for path in sorted(want, key=_depth):
-        union = have[path] | want[path]
+    for path in sorted(placement_request, key=_depth):
+        union = have[path] | placement_request[path]
         if union != now[path]:
             writes.append(KnobWrite(path=path, knob=knob, value=union.format()))
             now[path] = union
-    for path in sorted(want, key=_depth, reverse=True):
-        if want[path] != now[path]:
-            writes.append(KnobWrite(path=path, knob=knob, value=want[path].format()))
-            now[path] = want[path]
+    for path in sorted(placement_request, key=_depth, reverse=True):
+        if placement_request[path] != now[path]:
+            writes.append(KnobWrite(path=path, knob=knob, value=placement_request[path].format()))
+            now[path] = placement_request[path]
     return tuple(writes)

@@ -13,7 +13,7 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
 from colo_executor.lease import Lease, LeasePhase, LeasePolicy, expired_at, limit_mcpu, next_step_ms, phase_of, renewed
 from colo_executor.local import CeilingMoved, CeilingRefused, CeilingWritten, FastReading, RenewLease, SetCeiling
-from colo_executor.suppress import Decision, Suppress, SuppressPolicy, bounds_mcpu, decide
+from colo_executor.suppress import Suppress, SuppressDecision, SuppressPolicy, bounds_mcpu, decide
 
 __all__ = ["Reflex", "ReflexEffect", "ReflexEvent", "ReflexPolicy"]
 
@@ -129,7 +129,7 @@ class Reflex:
         self._note_reason(decision)
         return self._write(now_ms)
 
-    def _note_reason(self, decision: Decision) -> None:
+    def _note_reason(self, decision: SuppressDecision) -> None:
         match decision.change:
             case "none":
                 return

@@ -13,10 +13,10 @@ from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.suppress import SuppressPolicy
 
-__all__ = ["Settings"]
+__all__ = ["ExecutorSettings"]
 
 
-class Settings(Common, frozen=True, kw_only=True):
+class ExecutorSettings(Common, frozen=True, kw_only=True):
     """`node` is the name under which the node is known ("": this machine's host name).
 
     `period_ms` is the time between two fast readings while batch work is here. `reconcile_ms`: how often all values that were

@@ -10,7 +10,7 @@ from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.qos import QosClass
 from colo_common.model.reasons import Reason
 from colo_common.model.topology import NodeTopology
-from colo_executor.inventory import ShareRefused, Stock, check_shares, stock_of
+from colo_executor.inventory import MachineInventory, ShareRefused, check_shares, inventory_of
 from colo_executor.journal_lines import Accepted, EndedEntry, JournalState, Launched, RefusedEntry, Stopping
 from colo_executor.local import (
     Adopted,
@@ -27,7 +27,14 @@ from colo_executor.local import (
 )
 from colo_executor.online import is_online
 
-__all__ = ["MachineReading", "MachineReplica", "MachineUsage", "SimulatedExit", "SimulatedMachine", "SimulatedRuntime"]
+__all__ = [
+    "SimulatedReading",
+    "MachineReplica",
+    "SimulatedUsage",
+    "SimulatedExit",
+    "SimulatedMachine",
+    "SimulatedRuntime",
+]
 
 _MCPU_MS_PER_CPU_MS = 1_000
 
@@ -56,7 +63,7 @@ class MachineReplica(Protocol):
     def attempt(self) -> int: ...
 
 
-class MachineUsage(Protocol):
+class SimulatedUsage(Protocol):
     """CPU time used since the machine's `boot`, at one moment: what the reflex reads, many times a second."""
 
     @property
@@ -69,7 +76,7 @@ class MachineUsage(Protocol):
     def batch_usage_ns(self) -> int: ...
 
 
-class MachineReading(Protocol):
+class SimulatedReading(Protocol):
     """What runs on a machine at one moment."""
 
     @property
@@ -86,8 +93,8 @@ class SimulatedMachine(Protocol):
     @property
     def batch_quota_mcpu(self) -> int | None: ...
     def advance(self, now_ms: int) -> None: ...
-    def counters(self) -> MachineReading: ...
-    def usage(self) -> MachineUsage: ...
+    def counters(self) -> SimulatedReading: ...
+    def usage(self) -> SimulatedUsage: ...
     def set_batch_quota_mcpu(self, quota_mcpu: int | None) -> None: ...
     def start_replica(
         self, replica: str, attempt: int, zones: tuple[int, ...], cpu_mcpu: int, memory_bytes: int, work_mcpu_ms: int
@@ -124,13 +131,13 @@ class SimulatedRuntime:
         admits_online: bool = True,
         topology: NodeTopology | None = None,
     ) -> None:
-        self._stock = Stock(devices={}) if topology is None else stock_of(topology)
+        self._inventory = MachineInventory(devices={}) if topology is None else inventory_of(topology)
         self.journal = JournalState() if journal is None else journal
         self._admits_online = admits_online
         self._machine = machine
         self._capacity_mcpu = capacity_mcpu
         self._boot = 0
-        self._last: MachineUsage | None = None
+        self._last: SimulatedUsage | None = None
         self._exits: deque[ReplicaExited] = deque()
 
     @property
@@ -186,7 +193,7 @@ class SimulatedRuntime:
             refusal, reason = "the operator of this node admits no online work", Reason.RUNTIME_ABSENT
         else:
             try:
-                check_shares(placement, [entry.placement for entry in self.journal.launched.values()], self._stock)
+                check_shares(placement, [entry.placement for entry in self.journal.launched.values()], self._inventory)
                 self._start(placement)
             except ShareRefused as error:
                 refusal, reason = str(error), error.reason
@@ -297,7 +304,7 @@ class SimulatedRuntime:
                 )
             )
 
-    def _rebooted(self, reading: MachineReading) -> None:
+    def _rebooted(self, reading: SimulatedReading) -> None:
         """The machine lost power: what it ran is gone without a word."""
         self._boot = reading.boot
         alive = {(found.replica, found.attempt) for found in reading.replicas}

@@ -4,14 +4,14 @@ from colo_common.events.eviction import EvictReplica
 from colo_common.events.job import StopReplicas
 from colo_common.events.node import LeaseRenewed
 from colo_common.events.placement import ApplyPlacements
-from colo_common.runtime.core import Hearing
+from colo_common.runtime.core import Subscription
 
 __all__ = ["executor_hears"]
 
 
-def executor_hears(node: str) -> tuple[Hearing, ...]:
+def executor_hears(node: str) -> tuple[Subscription, ...]:
     """The node's orders, which go on where an earlier executor stopped, and its lease."""
     return tuple(
-        Hearing(type=body, parameters={"node": node})
+        Subscription(type=body, parameters={"node": node})
         for body in (ApplyPlacements, StopReplicas, EvictReplica, LeaseRenewed)
     )

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["Decision", "Suppress", "SuppressPolicy", "bounds_mcpu", "decide", "target_mcpu"]
+__all__ = ["SuppressDecision", "Suppress", "SuppressPolicy", "bounds_mcpu", "decide", "target_mcpu"]
 
 
 class SuppressPolicy(Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ class Suppress(Struct, frozen=True, kw_only=True):
     lowest_before_mcpu: int | None = None
 
 
-class Decision(Struct, frozen=True, kw_only=True):
+class SuppressDecision(Struct, frozen=True, kw_only=True):
     """The state after a reading. `change` says what happened to the ceiling; "lease" is a shrink that the limit alone caused."""
 
     state: Suppress
@@ -91,7 +91,7 @@ def decide(
     system_used_mcpu: int,
     now_ms: int,
     limit_mcpu: int | None = None,
-) -> Decision:
+) -> SuppressDecision:
     """The next ceiling. `limit_mcpu` (an expired lease) caps it further and forbids growth.
 
     Shrink: whenever the target is at least the band below the ceiling (or is the floor): at once, by any amount, always.
@@ -118,7 +118,7 @@ def decide(
     return _grown(policy, state, capacity_mcpu, target, band, now_ms)
 
 
-def _shrunk(state: Suppress, ceiling: int, target: int, limit: int | None, floor: int, now_ms: int) -> Decision:
+def _shrunk(state: Suppress, ceiling: int, target: int, limit: int | None, floor: int, now_ms: int) -> SuppressDecision:
     if limit is not None:
         ceiling = max(floor, min(ceiling, limit))
     reverses = state.moved == "grow"
@@ -132,7 +132,9 @@ def _shrunk(state: Suppress, ceiling: int, target: int, limit: int | None, floor
     return _decided(state, target, "shrink")
 
 
-def _grown(policy: SuppressPolicy, state: Suppress, capacity: int, target: int, band: int, now_ms: int) -> Decision:
+def _grown(
+    policy: SuppressPolicy, state: Suppress, capacity: int, target: int, band: int, now_ms: int
+) -> SuppressDecision:
     ceiling = state.ceiling_mcpu or 0
     _, cap = bounds_mcpu(policy, capacity)
     safe = min(known for known in (target, state.lowest_now_mcpu, state.lowest_before_mcpu) if known is not None)
@@ -171,5 +173,7 @@ def _rolled(policy: SuppressPolicy, state: Suppress, target: int, now_ms: int) -
     return replace(state, lowest_now_mcpu=min(state.lowest_now_mcpu, target))
 
 
-def _decided(state: Suppress, target: int, change: Literal["none", "first", "shrink", "grow", "lease"]) -> Decision:
-    return Decision(state=state, ceiling_mcpu=state.ceiling_mcpu or 0, target_mcpu=target, change=change)
+def _decided(
+    state: Suppress, target: int, change: Literal["none", "first", "shrink", "grow", "lease"]
+) -> SuppressDecision:
+    return SuppressDecision(state=state, ceiling_mcpu=state.ceiling_mcpu or 0, target_mcpu=target, change=change)

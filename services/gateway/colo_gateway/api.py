@@ -201,7 +201,7 @@ class Api:
         try:
             since = request.headers.get("Last-Event-ID") or request.query.get("since")
             position = None if since is None else integer_of({"since": since}, "since", 0, 0, 2**62)
-            stream = await stream_events(request, self._core.tape, self._streams, position)
+            stream = await stream_events(request, self._core.event_log, self._streams, position)
         except InvalidInput as error:
             return invalid_of(error)
         return stream if stream is not None else problem_of(503, "stream", "as many streams are open as there may be")

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from colo_common.events.registry import question_of
+from colo_common.events.registry import request_spec_of
 from colo_common.events.requests import Refusal
 from colo_common.ports import Bus, Refused, Unavailable
 from colo_common.runtime.ask import ask
@@ -19,7 +19,7 @@ class Asker:
 
     async def ask(self, body: Struct, traceparent: str = "") -> Struct:
         """The reply, or a Refusal: the service's own, or 503 when nobody answers, or 502 when the answer makes no sense."""
-        owner = question_of(type(body)).owner
+        owner = request_spec_of(type(body)).owner
         try:
             return await ask(self._bus, body, self._timeout_s, traceparent=traceparent)
         except Unavailable:

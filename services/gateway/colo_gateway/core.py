@@ -9,7 +9,7 @@ from colo_common.events.fact import Fact
 from colo_common.events.registry import subject_of
 from colo_common.events.service import SpansFinished
 from colo_common.model.audit import Audit
-from colo_gateway.event_log import Tape, TapeEntry
+from colo_gateway.event_log import EventLog, EventLogEntry
 from colo_gateway.traces import Traces
 
 __all__ = ["Event", "GatewayCore", "Shown"]
@@ -22,20 +22,20 @@ _CHECKED_AT_ONCE = 10_000
 class Shown(Struct, frozen=True, kw_only=True):
     """Local effect: hand this entry to the open streams."""
 
-    entry: TapeEntry
+    entry: EventLogEntry
 
 
 class GatewayCore:
-    """Keeps the tape, the traces and a count of each type of fact."""
+    """Keeps the event_log, the traces and a count of each type of fact."""
 
     def __init__(self, *, tape_size: int, trace_size: int) -> None:
-        self.tape = Tape(tape_size)
+        self.event_log = EventLog(tape_size)
         self.traces = Traces(trace_size)
-        self._audit = Audit(self.tape.pieces, _CHECKED_AT_ONCE)
+        self._audit = Audit(self.event_log.pieces, _CHECKED_AT_ONCE)
         self.heard: Counter[str] = Counter()
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
-        """The only way in. Spans go to the traces, every other fact to the tape and to the open streams."""
+        """The only way in. Spans go to the traces, every other fact to the event_log and to the open streams."""
         del now_ms
         if isinstance(event, Wake):
             return []
@@ -44,12 +44,12 @@ class GatewayCore:
         if isinstance(event, SpansFinished):
             self.traces.keep(event.spans)
             return []
-        return [Shown(entry=self.tape.append(name, subject_of(event), event))]
+        return [Shown(entry=self.event_log.append(name, subject_of(event), event))]
 
     def deadline_ms(self) -> int | None:
         """The gateway has no timer."""
         return None
 
     def check(self) -> None:
-        """Raise InvariantBroken when the tape is out of order. Of a long one each call checks a part, all parts in turn."""
-        self._audit.check(len(self.tape))
+        """Raise InvariantBroken when the event_log is out of order. Of a long one each call checks a part, all parts in turn."""
+        self._audit.check(len(self.event_log))

@@ -1,4 +1,4 @@
-"""The event tape: the newest facts in order, so that a stream can be resumed after a break."""
+"""The event event_log: the newest facts in order, so that a stream can be resumed after a break."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ from msgspec import Struct
 from colo_common.events.fact import Fact
 from colo_common.model.invalid import InvariantBroken
 
-__all__ = ["Tape", "TapeEntry"]
+__all__ = ["EventLog", "EventLogEntry"]
 
 _PIECE: Final = 5_000
 
 
-class TapeEntry(Struct, frozen=True, kw_only=True):
+class EventLogEntry(Struct, frozen=True, kw_only=True):
     """One fact as the stream shows it. `position` counts from 1 in the order in which the gateway heard them."""
 
     position: int
@@ -23,25 +23,25 @@ class TapeEntry(Struct, frozen=True, kw_only=True):
     fact: Fact
 
 
-class Tape:
+class EventLog:
     """A ring of the newest `size` facts."""
 
     def __init__(self, size: int) -> None:
-        self._entries: deque[TapeEntry] = deque(maxlen=size)
+        self._entries: deque[EventLogEntry] = deque(maxlen=size)
         self.position = 0
 
     def __len__(self) -> int:
         """How many facts are kept."""
         return len(self._entries)
 
-    def append(self, type_: str, subject: str, fact: Fact) -> TapeEntry:
+    def append(self, type_: str, subject: str, fact: Fact) -> EventLogEntry:
         """Keep the fact; the oldest one leaves when the ring is full."""
         self.position += 1
-        entry = TapeEntry(position=self.position, type=type_, subject=subject, fact=fact)
+        entry = EventLogEntry(position=self.position, type=type_, subject=subject, fact=fact)
         self._entries.append(entry)
         return entry
 
-    def after(self, position: int) -> list[TapeEntry]:
+    def after(self, position: int) -> list[EventLogEntry]:
         """Kept facts with a higher position, oldest first."""
         return [entry for entry in self._entries if entry.position > position]
 
@@ -56,5 +56,5 @@ class Tape:
         for start in range(0, len(entries), _PIECE):
             piece = entries[start : start + _PIECE]
             if [entry.position for entry in piece] != list(range(at + start + 1, at + start + len(piece) + 1)):
-                raise InvariantBroken("the tape is out of order", position=at + start)
+                raise InvariantBroken("the event_log is out of order", position=at + start)
             yield len(piece)

@@ -57,7 +57,7 @@ def _waiting(decision: DecisionRecord | None) -> str:
     if decision.placement is not None:
         return f"was placed on {decision.placement.node} before and waits for a new place"
     if decision.broken_rule:
-        return f"is not tried, {SENTENCES[Reason.WANT_MALFORMED]}: {decision.broken_rule}; it waits until the job is cancelled"
+        return f"is not tried, {SENTENCES[Reason.REQUEST_MALFORMED]}: {decision.broken_rule}; it waits until the job is cancelled"
     counts = ", ".join(f"{count.nodes} {count.reason.value}" for count in decision.counts)
     nearest = decision.nearest
     text = f"0 of {decision.nodes} nodes fit" + (f": {counts}" if counts else "")

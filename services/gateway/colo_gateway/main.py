@@ -4,20 +4,20 @@ import sys
 
 from aiohttp import web
 
-from colo_common.runtime.process import Process, build_version, run
+from colo_common.runtime.process import ServiceProcess, build_version, run
 from colo_common.runtime.service import Service
 from colo_gateway.api import Api, refuse_as_problem
 from colo_gateway.ask import Asker
 from colo_gateway.body import BODY_BYTES_MAX
 from colo_gateway.core import GatewayCore
-from colo_gateway.settings import Settings
+from colo_gateway.settings import GatewaySettings
 from colo_gateway.shell import HEARS, performer
 from colo_gateway.streams import Streams
 
 __all__ = ["main"]
 
 
-async def build(process: Process, settings: Settings) -> None:
+async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
     """Put the service together; its pages are served beside the health pages."""
     core = GatewayCore(tape_size=settings.tape_size, trace_size=settings.trace_size)
     streams = Streams(limit=settings.streams_max, queue_size=settings.stream_queue)
@@ -46,7 +46,7 @@ async def build(process: Process, settings: Settings) -> None:
 
 def main() -> int:
     """Run until SIGTERM; the exit code."""
-    return run("gateway", Settings, build, gives_way=True)
+    return run("gateway", GatewaySettings, build, is_sched_batch=True)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
 from colo_common.model.invalid import InvalidInput
 from colo_common.runtime.settings import Common
 
-__all__ = ["Settings"]
+__all__ = ["GatewaySettings"]
 
 
-class Settings(Common, frozen=True, kw_only=True):
+class GatewaySettings(Common, frozen=True, kw_only=True):
     """`http_port` serves the API beside the health pages. `ask_timeout_s` bounds every question to another service.
 
     `tape_size` facts and `trace_size` traces are kept; `streams_max` readers may follow, each with `stream_queue` facts waiting.

@@ -8,15 +8,15 @@ from msgspec import Struct
 from colo_common.events.effects import Effect
 from colo_common.events.registry import EVENTS, Stream
 from colo_common.model.invalid import InvariantBroken
-from colo_common.runtime.core import Hearing, Performer
+from colo_common.runtime.core import Performer, Subscription
 from colo_gateway.core import Shown
 from colo_gateway.streams import Streams
 
 __all__ = ["HEARS", "performer"]
 
-# Telemetry samples would crowd everything else out of the tape; of it only spans are heard.
+# Telemetry samples would crowd everything else out of the event_log; of it only spans are heard.
 HEARS: Final = tuple(
-    Hearing(type=row.body, durable=False, replay=row.stream is Stream.NODE)
+    Subscription(type=row.body, durable=False, replay=row.stream is Stream.NODE)
     for row in EVENTS
     if row.stream not in (None, Stream.CMD) or row.subject.parameters == ("service",)
 )

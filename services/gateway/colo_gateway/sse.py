@@ -1,4 +1,4 @@
-"""Server-sent events: what the tape still holds after the reader's position, then live, with a comment line as heartbeat."""
+"""Server-sent events: what the event_log still holds after the reader's position, then live, with a comment line as heartbeat."""
 
 import asyncio
 from typing import Final
@@ -8,7 +8,7 @@ from aiohttp import web
 
 from colo_common.events.registry import EVENTS
 from colo_common.model.plain_values import name_among
-from colo_gateway.event_log import Tape, TapeEntry
+from colo_gateway.event_log import EventLog, EventLogEntry
 from colo_gateway.responses import names_of
 from colo_gateway.streams import Filter, Streams
 
@@ -19,7 +19,7 @@ _TYPES: Final = tuple(row.body.__name__ for row in EVENTS)
 
 
 async def stream_events(
-    request: web.Request, tape: Tape, streams: Streams, position: int | None
+    request: web.Request, event_log: EventLog, streams: Streams, position: int | None
 ) -> web.StreamResponse | None:
     """Serve one reader until it leaves; None when no more streams may be open. Raises InvalidInput for a type that there is not.
 
@@ -35,17 +35,17 @@ async def stream_events(
     if stream is None:
         return None
     try:
-        kept = [] if position is None else tape.after(position)
-        shown = tape.position
+        kept = [] if position is None else event_log.after(position)
+        shown = event_log.position
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         )
         await response.prepare(request)
-        first = tape.first_position()
+        first = event_log.first_position()
         if position is not None and first > position + 1:
             await response.write(f"event: gap\ndata: {first}\n\n".encode())
         for entry in kept:
-            if wanted.wants(entry):
+            if wanted.placement_requests(entry):
                 await response.write(_event(entry))
         while not stream.overrun:
             try:
@@ -54,7 +54,7 @@ async def stream_events(
             except TimeoutError:
                 await response.write(b": alive\n\n")
                 continue
-            # Entries up to `shown` were in the tape when it was replayed.
+            # Entries up to `shown` were in the event_log when it was replayed.
             if position is None or entry.position > shown:
                 await response.write(_event(entry))
         await response.write(b"event: overrun\ndata: resume from your last id\n\n")
@@ -63,6 +63,6 @@ async def stream_events(
         streams.close(stream)
 
 
-def _event(entry: TapeEntry) -> bytes:
+def _event(entry: EventLogEntry) -> bytes:
     body = msgspec.json.encode(entry.fact)
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (entry.position, entry.type.encode(), body)

@@ -4,7 +4,7 @@ import asyncio
 
 from msgspec import Struct
 
-from colo_gateway.event_log import TapeEntry
+from colo_gateway.event_log import EventLogEntry
 
 __all__ = ["Filter", "OpenStream", "Streams"]
 
@@ -16,7 +16,7 @@ class Filter(Struct, frozen=True, kw_only=True):
     node: str = ""
     job: str = ""
 
-    def wants(self, entry: TapeEntry) -> bool:
+    def placement_requests(self, entry: EventLogEntry) -> bool:
         """Whether the entry passes."""
         if self.types and entry.type not in self.types:
             return False
@@ -37,12 +37,12 @@ class OpenStream:
 
     def __init__(self, wanted: Filter, size: int) -> None:
         self.wanted = wanted
-        self.queue: asyncio.Queue[TapeEntry] = asyncio.Queue(size)
+        self.queue: asyncio.Queue[EventLogEntry] = asyncio.Queue(size)
         self.overrun = False
 
-    def offer(self, entry: TapeEntry) -> None:
+    def offer(self, entry: EventLogEntry) -> None:
         """Queue the entry if the reader wants it."""
-        if self.overrun or not self.wanted.wants(entry):
+        if self.overrun or not self.wanted.placement_requests(entry):
             return
         try:
             self.queue.put_nowait(entry)
@@ -70,7 +70,7 @@ class Streams:
         """The reader left."""
         self._open.remove(stream)
 
-    def show(self, entry: TapeEntry) -> None:
+    def show(self, entry: EventLogEntry) -> None:
         """Offer the entry to every stream."""
         for stream in self._open:
             stream.offer(entry)

@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from colo_common.events.effects import Asked, Effect, Publish, Reply
+from colo_common.events.effects import Effect, Publish, Reply, RequestReceived
 from colo_common.events.job import JobSubmitted
 from colo_common.events.requests import (
     CancelJob,
@@ -30,7 +30,7 @@ from colo_jobs.placement_requests import Snapshot
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.queries import get_job, list_jobs, list_queues, no_such_job, started_of
 from colo_jobs.records import encode
-from colo_jobs.transaction import Counters, Turn
+from colo_jobs.transaction import Counters, JobTransaction
 
 __all__ = ["Answers"]
 
@@ -69,7 +69,7 @@ class Answers:
         self._snapshot = Snapshot()
         self._rules = _Rules()
 
-    def answer(self, asked: Asked, now_ms: int) -> tuple[Turn | None, list[Effect]]:
+    def answer(self, asked: RequestReceived, now_ms: int) -> tuple[JobTransaction | None, list[Effect]]:
         """The turn that the request led to, if any, and the effects of the request itself, its reply among them."""
         match asked.body:
             case SubmitJob() as body:
@@ -97,7 +97,9 @@ class Answers:
             case _:
                 return Refusal(code=404, field="request", rule="is not answered here", got=type(body).__name__)
 
-    def _submit(self, asked: Asked, body: SubmitJob, now_ms: int) -> tuple[Turn | None, list[Effect]]:
+    def _submit(
+        self, asked: RequestReceived, body: SubmitJob, now_ms: int
+    ) -> tuple[JobTransaction | None, list[Effect]]:
         known = self._index.jobs.get(body.job)
         if known is not None and known.spec == body.spec:
             return None, [_accepted(asked, known)]
@@ -106,7 +108,7 @@ class Answers:
             self._counters.queue_full += checked.code == 429
             return None, [Reply(request=asked.request, body=checked)]
         job = Job.new(body.job, body.spec, now_ms, trace_of(asked.traceparent))
-        turn = Turn(job, now_ms, self._counters, self._policy.retry)
+        turn = JobTransaction(job, now_ms, self._counters, self._policy.retry)
         turn.spec_value = checked
         turn.tell(f"submitted: {_counted(job.size, 'replica')} in {_counted(len(job.spec.tasks), 'task')}")
         turn.fire_job("admit", _ADMITTED)
@@ -139,14 +141,14 @@ class Answers:
             return Refusal(code=400, field="queue", rule=rule, got=spec.queue)
         return quota_refusal(queue, spec.replica_count) or value
 
-    def _cancel(self, asked: Asked, id_: str, now_ms: int) -> tuple[Turn | None, list[Effect]]:
+    def _cancel(self, asked: RequestReceived, id_: str, now_ms: int) -> tuple[JobTransaction | None, list[Effect]]:
         job = self._index.jobs.get(id_)
         if job is None:
             return None, [Reply(request=asked.request, body=no_such_job(id_))]
         if job.is_ended:
             rule = f"the job has ended already: {job.record.state}"
             return None, [Reply(request=asked.request, body=Refusal(code=409, field="job", rule=rule, got=id_))]
-        turn = Turn(job, now_ms, self._counters, self._policy.retry)
+        turn = JobTransaction(job, now_ms, self._counters, self._policy.retry)
         cancel(turn)
         version = job.version + turn.is_job_dirty
         body = JobAccepted(job=job.id, state=job.record.state, version=version)
@@ -157,5 +159,5 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _accepted(asked: Asked, job: Job) -> Reply:
+def _accepted(asked: RequestReceived, job: Job) -> Reply:
     return Reply(request=asked.request, body=JobAccepted(job=job.id, state=job.record.state, version=job.version))

@@ -8,7 +8,7 @@ from colo_common.model.reasons import Reason
 from colo_jobs.job import Job
 from colo_jobs.policies import TaskEvent, action_for
 from colo_jobs.stopping import stop_replicas
-from colo_jobs.transaction import Turn
+from colo_jobs.transaction import JobTransaction
 
 __all__ = ["TaskCounts", "cancel", "rule_result", "settle"]
 
@@ -52,7 +52,7 @@ def _live(job: Job, task: int) -> int:
     return job.spec.tasks[task].replicas - counts["Succeeded"] - counts["Failed"] - counts["Stopped"]
 
 
-def settle(turn: Turn) -> None:
+def settle(turn: JobTransaction) -> None:
     """Draw the conclusions from the replicas that moved: first for their tasks, in order, then for the job."""
     job = turn.job
     tasks = job.record.tasks
@@ -68,14 +68,14 @@ def settle(turn: Turn) -> None:
     _settle_job(turn)
 
 
-def cancel(turn: Turn) -> None:
+def cancel(turn: JobTransaction) -> None:
     """The user ends the job: what waits is stopped now, what runs is being stopped."""
     if turn.fire_job("terminate_job"):
         _stop_tasks(turn, Reason.CANCELLED)
         _settle_job(turn)
 
 
-def _settle_task(turn: Turn, task: int) -> None:
+def _settle_task(turn: JobTransaction, task: int) -> None:
     job = turn.job
     record = job.record.tasks[task]
     counts = job.counts[task]
@@ -98,7 +98,7 @@ def _settle_task(turn: Turn, task: int) -> None:
         _finish_task(turn, task)
 
 
-def _finish_task(turn: Turn, task: int) -> None:
+def _finish_task(turn: JobTransaction, task: int) -> None:
     job = turn.job
     record = job.record.tasks[task]
     if record.state != "Cleaning" or _live(job, task):
@@ -121,7 +121,7 @@ def _finish_task(turn: Turn, task: int) -> None:
             _obey(turn, event, name)
 
 
-def _obey(turn: Turn, event: TaskEvent, task: str) -> None:
+def _obey(turn: JobTransaction, event: TaskEvent, task: str) -> None:
     action = action_for(turn.job.policies, event, task)
     if action is None:
         return
@@ -130,7 +130,7 @@ def _obey(turn: Turn, event: TaskEvent, task: str) -> None:
         _stop_tasks(turn, Reason.CANCELLED if action == "terminate_job" else Reason.TASK_DONE)
 
 
-def _settle_job(turn: Turn) -> None:
+def _settle_job(turn: JobTransaction) -> None:
     job = turn.job
     record = job.record
     if record.state == "Inqueue" and sum([counts["Pending"] + counts["Stopped"] for counts in job.counts]) < job.size:
@@ -144,7 +144,7 @@ def _settle_job(turn: Turn) -> None:
         turn.fire_job("all_gone")
 
 
-def _stop_tasks(turn: Turn, reason: Reason) -> None:
+def _stop_tasks(turn: JobTransaction, reason: Reason) -> None:
     for task, record in enumerate(turn.job.record.tasks):
         if record.state in ("Waiting", "Running") and turn.fire_task(task, "stop"):
             record.result = "stopped"

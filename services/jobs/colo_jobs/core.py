@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeVar, assert_never
 
-from colo_common.events.effects import Asked, Conflict, Effect, Publish, Wake
+from colo_common.events.effects import Conflict, Effect, Publish, RequestReceived, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.job import QueueChanged, StopReplicas
 from colo_common.events.job import ReplicaStop as Order
@@ -18,7 +18,7 @@ from colo_jobs import replicas
 from colo_jobs.admission import UNSAID
 from colo_jobs.answers import Answers
 from colo_jobs.completion import settle
-from colo_jobs.effects import JobReloaded, LogRefused, LogUnreadable, ReloadJob, RowsLoaded, WantsSaid
+from colo_jobs.effects import JobReloaded, JobRowsLoaded, LogRefused, LogUnreadable, ReloadJob, RequestsPublished
 from colo_jobs.index import Index, Key
 from colo_jobs.job import Job
 from colo_jobs.load import Loaded, jobs_of_rows
@@ -27,8 +27,8 @@ from colo_jobs.placement_requests import publish_wants, wants_of
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.publish import deletion, effects_of
 from colo_jobs.rejection import sentence_of
-from colo_jobs.retention import Ended
-from colo_jobs.transaction import Counters, Turn
+from colo_jobs.retention import EndedJobs
+from colo_jobs.transaction import Counters, JobTransaction
 
 __all__ = ["Event", "JobsCore"]
 
@@ -40,9 +40,9 @@ Event = (
     | ReplicaEnded
     | NodeRecovered
     | FreshnessChanged
-    | Asked
+    | RequestReceived
     | Conflict
-    | RowsLoaded
+    | JobRowsLoaded
     | JobReloaded
     | Wake
 )
@@ -66,12 +66,12 @@ class JobsCore:
         self.index = Index(policy.queues)
         self.counters = Counters()
         self.lost = LostNodes(policy.forget_node_ms)
-        self._ended = Ended(policy.retention)
+        self._ended = EndedJobs(policy.retention)
         self._answers = Answers(policy, self.index, self.counters)
         # Attempts that want a place and were not said yet, in order.
         self._fresh: dict[Key, int] = {}
         # What turns since the last Wake changed, by job: written and said together, once.
-        self._unsaid: dict[str, Turn] = {}
+        self._unsaid: dict[str, JobTransaction] = {}
         self._reloading: set[str] = set()
         self._now_ms = 0
 
@@ -94,11 +94,11 @@ class JobsCore:
                 return self._freshness(event, now_ms)
             case NodeRecovered():
                 return self._recovered(event, now_ms)
-            case Asked():
+            case RequestReceived():
                 return self._answer(event, now_ms)
             case Conflict():
                 return self._conflict(event)
-            case RowsLoaded():
+            case JobRowsLoaded():
                 return self._load(event)
             case JobReloaded():
                 return self._reloaded(event)
@@ -119,7 +119,7 @@ class JobsCore:
         """Raise InvariantBroken when counts or lookups are not what the jobs say."""
         self.index.check()
 
-    def _answer(self, asked: Asked, now_ms: int) -> list[Effect]:
+    def _answer(self, asked: RequestReceived, now_ms: int) -> list[Effect]:
         """An answer goes with the rows that it speaks of, so what a job has not said yet is said before it."""
         before = self._say_job(asked.body.job) if isinstance(asked.body, CancelJob) else []
         turn, effects = self._answers.answer(asked, now_ms)
@@ -131,7 +131,9 @@ class JobsCore:
         said[at:at] = effects
         return before + said + logs
 
-    def _of_replica(self, fact: _Told, now_ms: int, react: Callable[[Turn, int, _Told], None]) -> list[Effect]:
+    def _of_replica(
+        self, fact: _Told, now_ms: int, react: Callable[[JobTransaction, int, _Told], None]
+    ) -> list[Effect]:
         found = self.index.find(fact.replica)
         if found is None:
             self.counters.unknown_replica += 1
@@ -141,7 +143,7 @@ class JobsCore:
         job, index = found
         turn = self._unsaid.get(job.id)
         if turn is None:
-            turn = Turn(job, now_ms, self.counters, self.policy.retry)
+            turn = JobTransaction(job, now_ms, self.counters, self.policy.retry)
         else:
             turn.go_on(now_ms)
         react(turn, index, fact)
@@ -153,8 +155,8 @@ class JobsCore:
         for placement in event.placements:
             _check_node(placement.node)
             found.append((placement, find(placement.replica)))
-        turns: dict[str, Turn] = {}
-        turn: Turn | None = None
+        turns: dict[str, JobTransaction] = {}
+        turn: JobTransaction | None = None
         for placement, place in found:
             if place is None:
                 self.counters.unknown_replica += 1
@@ -206,7 +208,7 @@ class JobsCore:
             else:
                 running[found[0].id, found[1]] = attempt
 
-        def react(turn: Turn, index: int) -> None:
+        def react(turn: JobTransaction, index: int) -> None:
             attempt = running.get((turn.job.id, index))
             replica = turn.job.replica(index)
             # What holds a place here under another attempt than the one that runs is missing as well.
@@ -221,11 +223,11 @@ class JobsCore:
             effects.append(self._stop_orphans(event.node, tuple(orphans), event, now_ms))
         return effects
 
-    def _of_node(self, node: str, now_ms: int, react: Callable[[Turn, int], None]) -> list[Effect]:
+    def _of_node(self, node: str, now_ms: int, react: Callable[[JobTransaction, int], None]) -> list[Effect]:
         return self._of_keys(self.index.held_on(node), now_ms, react)
 
-    def _of_keys(self, keys: list[Key], now_ms: int, react: Callable[[Turn, int], None]) -> list[Effect]:
-        turns: dict[str, Turn] = {}
+    def _of_keys(self, keys: list[Key], now_ms: int, react: Callable[[JobTransaction, int], None]) -> list[Effect]:
+        turns: dict[str, JobTransaction] = {}
         for job, index in keys:
             if job in self.index.jobs:
                 turn = turns.get(job) or turns.setdefault(job, self._turn(self.index.jobs[job], now_ms))
@@ -238,7 +240,7 @@ class JobsCore:
         for turn in self._unsaid.values():
             effects.extend(effects_of(turn))
         self._unsaid.clear()
-        effects.extend(self._say_wants(now_ms))
+        effects.extend(self._publish_requests(now_ms))
         effects.extend(self._say_queues(now_ms))
         if self._ended.has_surplus:
             for job in self._ended.take_surplus():
@@ -248,7 +250,7 @@ class JobsCore:
         self._now_ms = now_ms + 1 if self._ended.has_surplus else self._now_ms
         return effects
 
-    def _say_wants(self, now_ms: int) -> list[Effect]:
+    def _publish_requests(self, now_ms: int) -> list[Effect]:
         if not self._fresh:
             return []
         waiting: list[tuple[Job, int]] = []
@@ -259,10 +261,10 @@ class JobsCore:
         self._fresh.clear()
         if not waiting:
             return []
-        wants = wants_of(waiting, self.policy.wall, self.policy.trace_ratio)
+        placement_requests = wants_of(waiting, self.policy.wall, self.policy.trace_ratio)
         traces = tuple([job.record.submit_trace for job, _ in waiting])
-        said = WantsSaid(wants=tuple(wants), submit_traces=traces)
-        return [*publish_wants(wants, now_ms), said]
+        said = RequestsPublished(placement_requests=tuple(placement_requests), submit_traces=traces)
+        return [*publish_wants(placement_requests, now_ms), said]
 
     def _say_queues(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
@@ -281,15 +283,15 @@ class JobsCore:
             effects.append(Publish(fact=fact, id=f"jobs:queue:{name}:{now_ms}:{queue.waiting}:{queue.running}"))
         return effects
 
-    def _turn(self, job: Job, now_ms: int) -> Turn:
+    def _turn(self, job: Job, now_ms: int) -> JobTransaction:
         """The turn of the job that is not said yet goes on; without one it begins."""
         turn = self._unsaid.get(job.id)
         if turn is None:
-            return Turn(job, now_ms, self.counters, self.policy.retry)
+            return JobTransaction(job, now_ms, self.counters, self.policy.retry)
         turn.go_on(now_ms)
         return turn
 
-    def _finish(self, turn: Turn) -> list[Effect]:
+    def _finish(self, turn: JobTransaction) -> list[Effect]:
         """Conclude one event of a turn: settle it, tell the lookups, and keep what it changed for the end of the batch."""
         settle(turn)
         job = turn.job
@@ -345,7 +347,7 @@ class JobsCore:
         self._fresh = {key: attempt for key, attempt in self._fresh.items() if key[0] != event.job}
         return self._take_in(jobs_of_rows(event.specs, event.jobs, event.pages))
 
-    def _load(self, event: RowsLoaded) -> list[Effect]:
+    def _load(self, event: JobRowsLoaded) -> list[Effect]:
         if self.index.jobs:
             return []
         loaded = jobs_of_rows(event.specs, event.jobs, event.pages)

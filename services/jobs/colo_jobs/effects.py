@@ -2,13 +2,13 @@
 
 from msgspec import Struct
 
-from colo_common.events.job import ReplicaWant
+from colo_common.events.job import PlacementRequest
 from colo_common.ports import Row
 
-__all__ = ["JobReloaded", "LogRefused", "LogUnreadable", "ReloadJob", "RowsLoaded", "WantsSaid"]
+__all__ = ["JobReloaded", "LogRefused", "LogUnreadable", "ReloadJob", "JobRowsLoaded", "RequestsPublished"]
 
 
-class RowsLoaded(Struct, frozen=True, kw_only=True):
+class JobRowsLoaded(Struct, frozen=True, kw_only=True):
     """Event: every row that the store holds, at the start."""
 
     specs: tuple[Row, ...] = ()
@@ -46,8 +46,8 @@ class LogUnreadable(Struct, frozen=True, kw_only=True):
     why: str
 
 
-class WantsSaid(Struct, frozen=True, kw_only=True):
+class RequestsPublished(Struct, frozen=True, kw_only=True):
     """Effect: these wants are said now; `submit_traces` are the trace ids of the requests that brought their jobs."""
 
-    wants: tuple[ReplicaWant, ...]
+    placement_requests: tuple[PlacementRequest, ...]
     submit_traces: tuple[str, ...]

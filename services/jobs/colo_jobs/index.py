@@ -9,8 +9,8 @@ from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.lifecycle import REPLICA
 from colo_jobs.admission import Queue, QueueLimits
 from colo_jobs.job import HOLDING, WAITING, Job
-from colo_jobs.timers import Timers
-from colo_jobs.transaction import Turn
+from colo_jobs.timers import JobTimers
+from colo_jobs.transaction import JobTransaction
 
 __all__ = ["Index", "Key"]
 
@@ -38,7 +38,7 @@ class Index:
         self.on_node: dict[str, dict[Key, None]] = {}
         # By "job/task/": the job, the number of the task's first replica, and how many it has.
         self._tasks: dict[str, tuple[Job, int, int]] = {}
-        self.timers = Timers(self._due_of)
+        self.timers = JobTimers(self._due_of)
         self._replicas = 0
         self._audit = Audit(self._pieces, _CHECKED_AT_ONCE)
 
@@ -74,7 +74,7 @@ class Index:
         del self.jobs[job.id]
         self._replicas -= job.size
 
-    def update(self, turn: Turn) -> None:
+    def update(self, turn: JobTransaction) -> None:
         """Take over what a turn changed."""
         job = turn.job
         queue = self.queues.get(job.spec.queue) or self.queue(job)
@@ -183,7 +183,9 @@ class Index:
                     count[1] += sum(_HOLDING_OF(states))
         for name, queue in self.queues.items():
             if [queue.waiting, queue.running, queue.jobs] != counts[name]:
-                raise InvariantBroken("a queue's counts are not those of its jobs", queue=name, want=counts[name])
+                raise InvariantBroken(
+                    "a queue's counts are not those of its jobs", queue=name, placement_request=counts[name]
+                )
         if waiting != len(self.waiting):
             raise InvariantBroken("the waiting replicas are not those that are Pending", waiting=len(self.waiting))
         held = sum(map(len, self.on_node.values()))
@@ -221,7 +223,9 @@ class Index:
             raise InvariantBroken("the replicas of the nodes are not those that hold a place")
         for name, queue in self.queues.items():
             if [queue.waiting, queue.running, queue.jobs] != counts[name]:
-                raise InvariantBroken("a queue's counts are not those of its jobs", queue=name, want=counts[name])
+                raise InvariantBroken(
+                    "a queue's counts are not those of its jobs", queue=name, placement_request=counts[name]
+                )
 
     def _enter(self, job: str, index: int, state: str, node: str, queue: Queue) -> None:
         if state in WAITING:

@@ -9,7 +9,7 @@ from colo_common.events.requests import StoryLine
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.lifecycle import JOB, REPLICA
 from colo_common.model.workload import JobSpec, TaskSpec
-from colo_jobs.policies import DEFAULT_POLICIES, Policy
+from colo_jobs.policies import DEFAULT_POLICIES, LifecyclePolicy
 from colo_jobs.records import PAGE_REPLICAS, JobRecord, PageRecord, ReplicaRecord, TaskRecord, page_count
 from colo_jobs.story import merged, next_seq
 
@@ -43,7 +43,7 @@ class Job:
         *,
         version: int = 0,
         page_versions: list[int] | None = None,
-        policies: tuple[Policy, ...] = DEFAULT_POLICIES,
+        policies: tuple[LifecyclePolicy, ...] = DEFAULT_POLICIES,
         main_tasks: frozenset[int] = frozenset(),
         is_new: bool = False,
     ) -> None:

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 
-from colo_common.runtime.process import Process, run
-from colo_jobs.settings import Settings
+from colo_common.runtime.process import ServiceProcess, run
+from colo_jobs.settings import JobsSettings
 from colo_jobs.shell import jobs_service
 
 __all__ = ["build", "main"]
 
 
-async def build(process: Process, settings: Settings) -> None:
+async def build(process: ServiceProcess, settings: JobsSettings) -> None:
     """Add the service to the process."""
     process.add(
         jobs_service(
@@ -25,4 +25,4 @@ async def build(process: Process, settings: Settings) -> None:
 
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
     """Run until a signal; the exit code."""
-    return run("jobs", Settings, build, argv, environ, gives_way=True)
+    return run("jobs", JobsSettings, build, argv, environ, is_sched_batch=True)

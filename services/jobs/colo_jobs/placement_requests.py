@@ -8,17 +8,17 @@ import msgspec
 from msgspec import Struct, structs
 
 from colo_common.events.effects import Publish
-from colo_common.events.job import ReplicasWanted, ReplicaWant
+from colo_common.events.job import PlacementRequest, PlacementsRequested
 from colo_common.events.requests import PendingReplicas, PendingReply
 from colo_common.events.trace import placement_trace
 from colo_jobs.job import Job
 
-__all__ = ["WANTS_A_MESSAGE", "Snapshot", "WallTime", "publish_wants", "want_of", "wants_of"]
+__all__ = ["WANTS_A_MESSAGE", "Snapshot", "WallTime", "publish_wants", "placement_request_of", "wants_of"]
 
 WANTS_A_MESSAGE: Final = 100
 PENDING_A_REPLY_MAX: Final = 1_000
 _MESSAGE_BYTES: Final = 512 << 10
-_WANT_HEAD_BYTES: Final = 600
+_REQUEST_HEAD_BYTES: Final = 600
 _AVOID_BYTES: Final = 280
 _replace: Final = structs.replace
 
@@ -36,13 +36,13 @@ class WallTime(Struct, frozen=True, kw_only=True):
         return self.origin_ms * 1_000 + int((at_ms - self.origin_ms) * 1_000 / self.speed)
 
 
-def want_of(job: Job, index: int, wall: WallTime, trace_ratio: float) -> ReplicaWant:
+def placement_request_of(job: Job, index: int, wall: WallTime, trace_ratio: float) -> PlacementRequest:
     """Everything that a decision about the replica's present attempt needs."""
     replica = job.replica(index)
     task = job.task_spec(index)
     name = job.name(index)
     queued_at_ms = replica.queued_at_ms or job.record.submitted_at_ms
-    return ReplicaWant(
+    return PlacementRequest(
         replica=name,
         job=job.id,
         queue=job.spec.queue,
@@ -62,18 +62,18 @@ def want_of(job: Job, index: int, wall: WallTime, trace_ratio: float) -> Replica
     )
 
 
-def wants_of(waiting: Iterable[tuple[Job, int]], wall: WallTime, trace_ratio: float) -> list[ReplicaWant]:
-    """`want_of` each of these: the replicas of a job with one task differ in little, and only that is made anew."""
-    wants: list[ReplicaWant] = []
-    like: ReplicaWant | None = None
+def wants_of(waiting: Iterable[tuple[Job, int]], wall: WallTime, trace_ratio: float) -> list[PlacementRequest]:
+    """`placement_request_of` each of these: the replicas of a job with one task differ in little, and only that is made anew."""
+    placement_requests: list[PlacementRequest] = []
+    like: PlacementRequest | None = None
     of: Job | None = None
     prefix = ""
     submitted_at_ms = 0
     for job, index in waiting:
         if like is None or of is not job or not prefix:
             of, prefix, submitted_at_ms = job, job.prefix, job.record.submitted_at_ms
-            like = want_of(job, index, wall, trace_ratio)
-            wants.append(like)
+            like = placement_request_of(job, index, wall, trace_ratio)
+            placement_requests.append(like)
             continue
         replica = job.records[index]
         name, attempt = f"{prefix}{index}", replica.attempt
@@ -81,42 +81,46 @@ def wants_of(waiting: Iterable[tuple[Job, int]], wall: WallTime, trace_ratio: fl
         if queued_at_ms != like.queued_at_ms:
             like = _replace(like, queued_at_ms=queued_at_ms, queued_at_us=wall.wall_us(queued_at_ms))
         trace = placement_trace(name, attempt, trace_ratio)
-        wants.append(_replace(like, replica=name, attempt=attempt, avoid=replica.avoid, traceparent=trace))
-    return wants
+        placement_requests.append(_replace(like, replica=name, attempt=attempt, avoid=replica.avoid, traceparent=trace))
+    return placement_requests
 
 
-def publish_wants(wants: Iterable[ReplicaWant], now_ms: int) -> Iterator[Publish]:
+def publish_wants(placement_requests: Iterable[PlacementRequest], now_ms: int) -> Iterator[Publish]:
     """The messages for these wants, in order; a message's id follows from the attempts in it."""
-    for batch in _batches(wants):
+    for batch in _batches(placement_requests):
         # As `attempt_key` names each of them.
-        keys = ",".join([f"{want.replica}#{want.attempt}" for want in batch])
+        keys = ",".join([f"{placement_request.replica}#{placement_request.attempt}" for placement_request in batch])
         digest = hashlib.sha256(keys.encode()).hexdigest()[:32]
-        yield Publish(fact=ReplicasWanted(at_ms=now_ms, wants=batch), id=f"jobs:wanted:{digest}")
+        yield Publish(fact=PlacementsRequested(at_ms=now_ms, placement_requests=batch), id=f"jobs:wanted:{digest}")
 
 
-def _batches(wants: Iterable[ReplicaWant]) -> Iterator[tuple[ReplicaWant, ...]]:
+def _batches(placement_requests: Iterable[PlacementRequest]) -> Iterator[tuple[PlacementRequest, ...]]:
     """At most 100 wants and about half a mebibyte together: commands and environments may be long."""
-    batch: list[ReplicaWant] = []
+    batch: list[PlacementRequest] = []
     size_bytes = 0
     sizes: dict[int, int] = {}
-    for want in wants:
-        want_bytes = _want_bytes(want, sizes) if want.avoid or id(want.run) not in sizes else sizes[id(want.run)]
-        if batch and (len(batch) == WANTS_A_MESSAGE or size_bytes + want_bytes > _MESSAGE_BYTES):
+    for placement_request in placement_requests:
+        request_bytes = (
+            _request_bytes(placement_request, sizes)
+            if placement_request.avoid or id(placement_request.run) not in sizes
+            else sizes[id(placement_request.run)]
+        )
+        if batch and (len(batch) == WANTS_A_MESSAGE or size_bytes + request_bytes > _MESSAGE_BYTES):
             yield tuple(batch)
             batch, size_bytes = [], 0
-        batch.append(want)
-        size_bytes += want_bytes
+        batch.append(placement_request)
+        size_bytes += request_bytes
     if batch:
         yield tuple(batch)
 
 
-def _want_bytes(want: ReplicaWant, sizes: dict[int, int]) -> int:
+def _request_bytes(placement_request: PlacementRequest, sizes: dict[int, int]) -> int:
     """About how long a want is as JSON. `sizes` remembers what the replicas of one task have in common."""
-    run = id(want.run)
+    run = id(placement_request.run)
     size_bytes = sizes.get(run)
     if size_bytes is None:
-        size_bytes = sizes[run] = len(msgspec.json.encode(want.run)) + _WANT_HEAD_BYTES
-    return size_bytes + _AVOID_BYTES * len(want.avoid) if want.avoid else size_bytes
+        size_bytes = sizes[run] = len(msgspec.json.encode(placement_request.run)) + _REQUEST_HEAD_BYTES
+    return size_bytes + _AVOID_BYTES * len(placement_request.avoid) if placement_request.avoid else size_bytes
 
 
 class Snapshot:
@@ -140,17 +144,17 @@ class Snapshot:
         if asked.offset == 0:
             self._keys = tuple(sorted(waiting, key=_order))
         most = min(asked.limit, PENDING_A_REPLY_MAX)
-        wants: list[ReplicaWant] = []
+        placement_requests: list[PlacementRequest] = []
         size_bytes = 0
         sizes: dict[int, int] = {}
         for job, index in self._keys[asked.offset :]:
-            if len(wants) == most or size_bytes > _MESSAGE_BYTES:
+            if len(placement_requests) == most or size_bytes > _MESSAGE_BYTES:
                 break
             if job.replica(index).state == "Pending":
-                wants.append(want_of(job, index, wall, trace_ratio))
-                size_bytes += _want_bytes(wants[-1], sizes)
-        total = len(self._keys) if wants else min(asked.offset, len(self._keys))
-        return PendingReply(wants=tuple(wants), total=total)
+                placement_requests.append(placement_request_of(job, index, wall, trace_ratio))
+                size_bytes += _request_bytes(placement_requests[-1], sizes)
+        total = len(self._keys) if placement_requests else min(asked.offset, len(self._keys))
+        return PendingReply(placement_requests=tuple(placement_requests), total=total)
 
 
 def _order(key: tuple[Job, int]) -> tuple[int, int, str, int]:

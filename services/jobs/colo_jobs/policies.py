@@ -7,13 +7,13 @@ from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["DEFAULT_POLICIES", "Policy", "action_for", "with_default"]
+__all__ = ["DEFAULT_POLICIES", "LifecyclePolicy", "action_for", "with_default"]
 
 TaskEvent = Literal["TaskSucceeded", "TaskFailed", "TaskCompleted", "MainTaskEvent"]
 Action = Literal["complete_job", "fail_job", "terminate_job", "no_action"]
 
 
-class Policy(Struct, frozen=True, kw_only=True):
+class LifecyclePolicy(Struct, frozen=True, kw_only=True):
     """On `event`, of the task named (empty: of any), do `action` to the job."""
 
     event: TaskEvent
@@ -28,11 +28,11 @@ class Policy(Struct, frozen=True, kw_only=True):
             raise InvalidInput(f"{field}.action", f"must be one of {' '.join(get_args(Action))}", self.action)
 
 
-_FAIL_JOB: Final = Policy(event="TaskFailed", action="fail_job")
+_FAIL_JOB: Final = LifecyclePolicy(event="TaskFailed", action="fail_job")
 DEFAULT_POLICIES: Final = (_FAIL_JOB,)
 
 
-def with_default(policies: Sequence[Policy]) -> tuple[Policy, ...]:
+def with_default(policies: Sequence[LifecyclePolicy]) -> tuple[LifecyclePolicy, ...]:
     """The policies, after "TaskFailed -> fail_job" unless one for the whole job says what a failed or completed task does."""
     for index, policy in enumerate(policies):
         policy.validate(f"policies[{index}]")
@@ -41,7 +41,7 @@ def with_default(policies: Sequence[Policy]) -> tuple[Policy, ...]:
     return (*DEFAULT_POLICIES, *policies)
 
 
-def action_for(policies: Sequence[Policy], event: TaskEvent, task: str) -> Action | None:
+def action_for(policies: Sequence[LifecyclePolicy], event: TaskEvent, task: str) -> Action | None:
     """The action of the first policy that fits; those that name the task come first. None: no policy fits."""
     for policy in policies:
         if policy.task == task and policy.event == event:

@@ -15,7 +15,7 @@ from colo_common.model.placement import attempt_key
 from colo_common.model.reasons import Reason
 from colo_jobs.job import Job
 from colo_jobs.records import JOB_KIND, PAGE_KIND, PAGE_REPLICAS, SPEC_KIND, encode, page_id
-from colo_jobs.transaction import Move, Stop, Turn
+from colo_jobs.transaction import JobTransaction, Move, Stop
 
 __all__ = ["deletion", "effects_of"]
 
@@ -25,7 +25,7 @@ _CHANGES_A_MESSAGE = 100
 _STOPS_A_MESSAGE = 200
 
 
-def effects_of(turn: Turn) -> list[Effect]:
+def effects_of(turn: JobTransaction) -> list[Effect]:
     """The rows that changed, in one Record, then what is said about it. Takes the rows' new versions into the job."""
     effects: list[Effect] = []
     if turn.is_changed:
@@ -48,7 +48,7 @@ def deletion(job: Job) -> Record:
     return Record(writes=tuple(writes))
 
 
-def _record(turn: Turn) -> Record:
+def _record(turn: JobTransaction) -> Record:
     job = turn.job
     writes = []
     is_new = job.version == 0
@@ -64,7 +64,7 @@ def _record(turn: Turn) -> Record:
     return Record(writes=tuple(writes))
 
 
-def _job_changed(turn: Turn, move: Move) -> Publish:
+def _job_changed(turn: JobTransaction, move: Move) -> Publish:
     job = turn.job
     fact = JobStateChanged(
         at_ms=turn.now_ms,
@@ -78,7 +78,7 @@ def _job_changed(turn: Turn, move: Move) -> Publish:
     return Publish(fact=fact, id=f"jobs:job:{job.id}:{move.transition}:{job.version}")
 
 
-def _changes(turn: Turn) -> Iterator[Publish]:
+def _changes(turn: JobTransaction) -> Iterator[Publish]:
     """All moves in their order, those of replicas together as far as no move of the job lies between."""
     group: list[Move] = []
     number = 0
@@ -99,7 +99,7 @@ def _changes(turn: Turn) -> Iterator[Publish]:
         yield _replicas_changed(turn, group, number)
 
 
-def _replicas_changed(turn: Turn, moves: list[Move], number: int) -> Publish:
+def _replicas_changed(turn: JobTransaction, moves: list[Move], number: int) -> Publish:
     job = turn.job
     prefix = job.prefix
     changes = [
@@ -124,7 +124,7 @@ def _replicas_changed(turn: Turn, moves: list[Move], number: int) -> Publish:
     )
 
 
-def _withdrawals(turn: Turn) -> Iterator[Publish]:
+def _withdrawals(turn: JobTransaction) -> Iterator[Publish]:
     by_reason: dict[Reason, list[tuple[str, int]]] = {}
     for index, attempt, reason in turn.withdrawn:
         by_reason.setdefault(reason, []).append((turn.job.name(index), attempt))
@@ -138,7 +138,7 @@ def _withdrawals(turn: Turn) -> Iterator[Publish]:
             )
 
 
-def _stops(turn: Turn) -> Iterator[Publish]:
+def _stops(turn: JobTransaction) -> Iterator[Publish]:
     by_node: dict[str, list[Stop]] = {}
     for stop in turn.stops:
         by_node.setdefault(stop.node, []).append(stop)
@@ -147,7 +147,7 @@ def _stops(turn: Turn) -> Iterator[Publish]:
             yield _stop_order(turn, node, stops[begin : begin + _STOPS_A_MESSAGE])
 
 
-def _stop_order(turn: Turn, node: str, stops: list[Stop]) -> Publish:
+def _stop_order(turn: JobTransaction, node: str, stops: list[Stop]) -> Publish:
     job = turn.job
     orders = tuple(
         ReplicaStop(

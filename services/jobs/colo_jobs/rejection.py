@@ -15,7 +15,7 @@ def sentence_of(event: PlacementRejected) -> str:
     Of a request that breaks a rule, the rule: it is not tried, and waits for somebody to withdraw it.
     """
     if event.broken_rule:
-        return f"{SENTENCES[Reason.WANT_MALFORMED]}: {event.broken_rule}; it waits until the job is cancelled"
+        return f"{SENTENCES[Reason.REQUEST_MALFORMED]}: {event.broken_rule}; it waits until the job is cancelled"
     reasons = "; ".join(f"{count.nodes} x {SENTENCES[count.reason]}" for count in event.counts)
     sentence = f"none of {event.nodes} nodes: {reasons}" if reasons else f"none of {event.nodes} nodes"
     if event.nearest is not None:

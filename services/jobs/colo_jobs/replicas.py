@@ -10,7 +10,7 @@ from colo_common.model.reasons import EndCause, Reason
 from colo_jobs.completion import settle
 from colo_jobs.records import ReplicaRecord
 from colo_jobs.requeue import avoiding, failure_wait_ms, free_wait_ms, is_counted
-from colo_jobs.transaction import Turn
+from colo_jobs.transaction import JobTransaction
 
 __all__ = [
     "on_due",
@@ -31,7 +31,7 @@ _WELL: Final = {"zero": True, "retry": False}
 _AVOID_AFTER: Final = frozenset({EndCause.EVICTED, EndCause.START_FAILED})
 
 
-def on_placed(turn: Turn, index: int, attempt: int, node: str, zones: tuple[int, ...]) -> None:
+def on_placed(turn: JobTransaction, index: int, attempt: int, node: str, zones: tuple[int, ...]) -> None:
     """The scheduler committed a place for this attempt. A place for one that is over is given back by stopping it there."""
     replica = turn.job.records[index]
     if replica.state == "Pending" and attempt == replica.attempt:
@@ -50,7 +50,7 @@ def on_placed(turn: Turn, index: int, attempt: int, node: str, zones: tuple[int,
         turn.fire_replica(index, "place")
 
 
-def on_started(turn: Turn, index: int, fact: ReplicaStarted) -> None:
+def on_started(turn: JobTransaction, index: int, fact: ReplicaStarted) -> None:
     """The attempt runs on the node. What should not run any more is stopped there."""
     replica = turn.job.records[index]
     if replica.state == "Assigned" and fact.attempt == replica.attempt:
@@ -75,7 +75,7 @@ def on_started(turn: Turn, index: int, fact: ReplicaStarted) -> None:
         turn.fire_replica(index, "ready")
 
 
-def on_ended(turn: Turn, index: int, fact: ReplicaEnded) -> None:
+def on_ended(turn: JobTransaction, index: int, fact: ReplicaEnded) -> None:
     """The attempt holds nothing on the node any more."""
     replica = turn.job.records[index]
     if fact.attempt > replica.attempt:
@@ -94,7 +94,7 @@ def on_ended(turn: Turn, index: int, fact: ReplicaEnded) -> None:
         _end(turn, index, fact.cause, fact.exit_code, fact.reason)
 
 
-def on_refused(turn: Turn, index: int, fact: PlacementRefused) -> None:
+def on_refused(turn: JobTransaction, index: int, fact: PlacementRefused) -> None:
     """The node did not start the attempt: a failure of the replica when its command cannot run, else the node's."""
     replica = turn.job.records[index]
     if fact.attempt > replica.attempt:
@@ -116,7 +116,7 @@ def on_refused(turn: Turn, index: int, fact: PlacementRefused) -> None:
         _next_attempt(turn, index)
 
 
-def on_node_lost(turn: Turn, index: int) -> None:
+def on_node_lost(turn: JobTransaction, index: int) -> None:
     """Nothing is heard of the replica's node: what was not started yet is placed anew, what runs is waited for."""
     replica = turn.job.records[index]
     match replica.state:
@@ -133,7 +133,7 @@ def on_node_lost(turn: Turn, index: int) -> None:
             return
 
 
-def on_node_back(turn: Turn, index: int) -> None:
+def on_node_back(turn: JobTransaction, index: int) -> None:
     """The node is heard again. A replica that it did not name when it recovered stays unknown."""
     replica = turn.job.records[index]
     if replica.missing:
@@ -144,7 +144,7 @@ def on_node_back(turn: Turn, index: int) -> None:
         _arm(turn, index, None)
 
 
-def on_missing(turn: Turn, index: int, at_ms: int) -> None:
+def on_missing(turn: JobTransaction, index: int, at_ms: int) -> None:
     """An executor that recovered at `at_ms` (its clock) does not run the attempt. Its end may still be reported: wait for it.
 
     An attempt that was started after that is not meant: the two facts came in the other order. Neither is one that was
@@ -160,7 +160,7 @@ def on_missing(turn: Turn, index: int, at_ms: int) -> None:
     on_node_lost(turn, index)
 
 
-def on_still_running(turn: Turn, index: int, attempt: int, node: str, trigger: str) -> None:
+def on_still_running(turn: JobTransaction, index: int, attempt: int, node: str, trigger: str) -> None:
     """An executor that recovered runs this attempt: good if it is the present one and wanted, else it is stopped."""
     replica = turn.job.records[index]
     if attempt > replica.attempt:
@@ -171,7 +171,7 @@ def on_still_running(turn: Turn, index: int, attempt: int, node: str, trigger: s
         _come_back(turn, index)
 
 
-def on_due(turn: Turn, index: int) -> None:
+def on_due(turn: JobTransaction, index: int) -> None:
     """The replica's timer has come."""
     replica = turn.job.records[index]
     turn.touch(index)
@@ -195,13 +195,13 @@ def on_due(turn: Turn, index: int) -> None:
             return
 
 
-def _run(turn: Turn, index: int, fact: ReplicaStarted) -> None:
+def _run(turn: JobTransaction, index: int, fact: ReplicaStarted) -> None:
     turn.fire_replica(index, "started")
     turn.fire_replica(index, "ready")
     turn.job.records[index].started_at_ms = fact.at_ms
 
 
-def _place(turn: Turn, index: int, node: str, zones: tuple[int, ...]) -> None:
+def _place(turn: JobTransaction, index: int, node: str, zones: tuple[int, ...]) -> None:
     turn.touch(index)
     replica = turn.job.records[index]
     replica.node = node
@@ -212,14 +212,14 @@ def _place(turn: Turn, index: int, node: str, zones: tuple[int, ...]) -> None:
         turn.job.notes.pop(turn.job.task_of(index), None)
 
 
-def _come_back(turn: Turn, index: int) -> None:
+def _come_back(turn: JobTransaction, index: int) -> None:
     if turn.fire_replica(index, "node_back"):
         replica = turn.job.records[index]
         replica.due_ms = 0
         replica.missing = False
 
 
-def _end(turn: Turn, index: int, cause: EndCause, exit_code: int, reason: Reason | None) -> None:
+def _end(turn: JobTransaction, index: int, cause: EndCause, exit_code: int, reason: Reason | None) -> None:
     replica = turn.job.records[index]
     is_well = cause is EndCause.EXITED and exit_code == 0
     guards = _WELL if is_well else {"zero": False, "retry": _has_retry(turn, index, cause)}
@@ -249,11 +249,13 @@ def _end(turn: Turn, index: int, cause: EndCause, exit_code: int, reason: Reason
         _wait(turn, index, free_wait_ms(turn.policy, replica.losses))
 
 
-def _has_retry(turn: Turn, index: int, cause: EndCause) -> bool:
+def _has_retry(turn: JobTransaction, index: int, cause: EndCause) -> bool:
     return not is_counted(cause) or turn.job.records[index].retries < turn.job.task_spec(index).max_retry
 
 
-def _end_stopping(turn: Turn, index: int, cause: EndCause, exit_code: int | None, reason: Reason | None) -> None:
+def _end_stopping(
+    turn: JobTransaction, index: int, cause: EndCause, exit_code: int | None, reason: Reason | None
+) -> None:
     replica = turn.job.records[index]
     if cause is EndCause.EXITED:
         turn.fire_replica(
@@ -266,7 +268,7 @@ def _end_stopping(turn: Turn, index: int, cause: EndCause, exit_code: int | None
     replica.missing = False
 
 
-def _wait(turn: Turn, index: int, wait_ms: int) -> None:
+def _wait(turn: JobTransaction, index: int, wait_ms: int) -> None:
     """A replica in Backoff tries again after the wait; without one at once."""
     if wait_ms == 0:
         _retry(turn, index)
@@ -274,12 +276,12 @@ def _wait(turn: Turn, index: int, wait_ms: int) -> None:
         _arm(turn, index, wait_ms)
 
 
-def _retry(turn: Turn, index: int) -> None:
+def _retry(turn: JobTransaction, index: int) -> None:
     if turn.fire_replica(index, "retry_due"):
         _next_attempt(turn, index)
 
 
-def _next_attempt(turn: Turn, index: int) -> None:
+def _next_attempt(turn: JobTransaction, index: int) -> None:
     """The replica wants a place again, under a new attempt: whatever the old one still does is told apart by its number."""
     replica = turn.job.records[index]
     replica.attempt += 1
@@ -289,21 +291,21 @@ def _next_attempt(turn: Turn, index: int) -> None:
     replica.started_at_ms = 0
     replica.missing = False
     turn.moves[-1] = structs.replace(turn.moves[-1], attempt=replica.attempt)
-    turn.want(index)
+    turn.placement_request(index)
 
 
-def _fence(turn: Turn, index: int) -> None:
+def _fence(turn: JobTransaction, index: int) -> None:
     """The attempt is given up: its place is free, and its node stops it when it hears of this."""
     replica = turn.job.records[index]
     turn.withdraw(index, replica.attempt, Reason.NODE_LOST)
     turn.stop(index, replica.node, replica.attempt, Reason.NODE_LOST, "fenced")
 
 
-def _avoid(turn: Turn, replica: ReplicaRecord, node: str) -> None:
+def _avoid(turn: JobTransaction, replica: ReplicaRecord, node: str) -> None:
     replica.avoid = avoiding(replica.avoid, node, turn.now_ms + turn.policy.avoid_ms, turn.now_ms)
 
 
-def _arm(turn: Turn, index: int, wait_ms: int | None) -> None:
+def _arm(turn: JobTransaction, index: int, wait_ms: int | None) -> None:
     turn.touch(index)
     turn.job.records[index].due_ms = 0 if wait_ms is None else turn.now_ms + wait_ms
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from colo_jobs.job import Job
 
-__all__ = ["Ended", "RetentionPolicy"]
+__all__ = ["EndedJobs", "RetentionPolicy"]
 
 DELETIONS_A_WAKE: Final = 20
 
@@ -19,7 +19,7 @@ class RetentionPolicy(Struct, frozen=True, kw_only=True):
     max_ended_replicas: int = 200_000
 
 
-class Ended:
+class EndedJobs:
     """The ended jobs by the time of their end."""
 
     def __init__(self, policy: RetentionPolicy) -> None:

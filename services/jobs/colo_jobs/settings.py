@@ -9,14 +9,14 @@ from colo_jobs.policy import JobsPolicy
 from colo_jobs.requeue import RetryPolicy
 from colo_jobs.retention import RetentionPolicy
 
-__all__ = ["Settings"]
+__all__ = ["JobsSettings"]
 
 
 def _default_queues() -> dict[str, int]:
     return {DEFAULT_QUEUE: QueueLimits().max_waiting}
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class JobsSettings(Struct, frozen=True, kw_only=True):
     """`queues`: name of each queue and the most replicas that may wait in it ("default=100000,night=5000").
 
     `queue_jobs`: the most jobs of one queue that have not ended.

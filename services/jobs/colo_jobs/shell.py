@@ -24,12 +24,12 @@ from colo_common.events.started import StartedReplicas
 from colo_common.events.trace import trace_is_sampled
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Bus, Clock, Row, Store
-from colo_common.runtime.core import Core, Hearing
+from colo_common.runtime.core import Core, Subscription
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
 from colo_common.runtime.telemetry import Telemetry
 from colo_jobs.core import JobsCore
-from colo_jobs.effects import JobReloaded, LogRefused, LogUnreadable, ReloadJob, RowsLoaded, WantsSaid
+from colo_jobs.effects import JobReloaded, JobRowsLoaded, LogRefused, LogUnreadable, ReloadJob, RequestsPublished
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.records import JOB_KIND, PAGE_KIND, SPEC_KIND, decode_spec, page_count, page_id
 
@@ -42,7 +42,7 @@ _WAIT_MS: Final = 25
 HEARS: Final = (
     # All of them equally long: a refusal does not overtake its decision, nor a node's recovery the ends that it reported before.
     *(
-        Hearing(type=heard, may_wait_ms=_WAIT_MS)
+        Subscription(type=heard, may_wait_ms=_WAIT_MS)
         for heard in (
             PlacementsDecided,
             PlacementRejected,
@@ -53,7 +53,7 @@ HEARS: Final = (
         )
     ),
     # Which nodes are lost is kept in memory only, and a placement on one of them may be heard after a restart.
-    Hearing(type=FreshnessChanged, durable=False, replay=True),
+    Subscription(type=FreshnessChanged, durable=False, replay=True),
 )
 ANSWERS: Final[tuple[type[Struct], ...]] = (
     SubmitJob, CancelJob, GetJob, ListJobs, ListQueues, PendingReplicas, StartedReplicas,
@@ -75,12 +75,12 @@ class JobsShell:
         jobs = await self._store.load(JOB_KIND)
         pages = await self._store.load(PAGE_KIND)
         self._log.info("rows-loaded", jobs=len(jobs), pages=len(pages))
-        return [RowsLoaded(specs=specs, jobs=jobs, pages=pages)]
+        return [JobRowsLoaded(specs=specs, jobs=jobs, pages=pages)]
 
     async def perform(self, effect: Effect) -> Sequence[Struct]:
         """Do one effect of the core."""
         match effect:
-            case WantsSaid():
+            case RequestsPublished():
                 self._trace(effect)
             case ReloadJob(job=job):
                 self._log.error("another-writer", job=job)
@@ -99,21 +99,26 @@ class JobsShell:
                 raise InvariantBroken("the jobs service performs no such effect", effect=type(effect).__name__)
         return []
 
-    def _trace(self, said: WantsSaid) -> None:
+    def _trace(self, said: RequestsPublished) -> None:
         """The root span of each placement, `submit` or `requeue`: from when the attempt wanted a place until that is said."""
         if self._telemetry is None:
             return
         now_us = self._clock.wall_us()
-        for want, submit_trace in zip(said.wants, said.submit_traces, strict=True):
-            if not trace_is_sampled(want.traceparent):
+        for placement_request, submit_trace in zip(said.placement_requests, said.submit_traces, strict=True):
+            if not trace_is_sampled(placement_request.traceparent):
                 continue
-            attributes = {"job": want.job, "replica": want.replica, "attempt": str(want.attempt), "queue": want.queue}
+            attributes = {
+                "job": placement_request.job,
+                "replica": placement_request.replica,
+                "attempt": str(placement_request.attempt),
+                "queue": placement_request.queue,
+            }
             if submit_trace:
                 attributes["submit_trace"] = submit_trace
             self._telemetry.root(
-                "submit" if want.attempt == 1 else "requeue",
-                traceparent=want.traceparent,
-                start_us=min(want.queued_at_us, now_us),
+                "submit" if placement_request.attempt == 1 else "requeue",
+                traceparent=placement_request.traceparent,
+                start_us=min(placement_request.queued_at_us, now_us),
                 end_us=now_us,
                 attributes=attributes,
             )

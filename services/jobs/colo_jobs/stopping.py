@@ -4,7 +4,7 @@ from typing import Final
 
 from colo_common.model.lifecycle import REPLICA
 from colo_common.model.reasons import Reason
-from colo_jobs.transaction import Turn
+from colo_jobs.transaction import JobTransaction
 
 __all__ = ["stop_replicas"]
 
@@ -12,7 +12,7 @@ _MAY_BE_PLACED: Final = frozenset({"Pending", "Assigned"})
 _MAY_RUN: Final = frozenset({"Assigned", "Starting", "Running", "Unknown"})
 
 
-def stop_replicas(turn: Turn, task: int, reason: Reason) -> None:
+def stop_replicas(turn: JobTransaction, task: int, reason: Reason) -> None:
     """Stop the live replicas of a task, in order. A lost one keeps its timer: when nothing is heard, it counts as gone."""
     job = turn.job
     for index in job.members(task):

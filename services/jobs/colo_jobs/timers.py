@@ -4,12 +4,12 @@ import heapq
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Timers"]
+__all__ = ["JobTimers"]
 
 _STALE_MIN: Final = 1_000
 
 
-class Timers:
+class JobTimers:
     """A heap of (due, job, replica number). A timer that was changed or disarmed stays in the heap until it comes up or the
     heap has grown to twice what is armed; `due_of` tells which count."""
 

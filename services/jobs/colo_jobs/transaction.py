@@ -8,14 +8,21 @@ from msgspec import Struct
 
 from colo_common.model.lifecycle import JOB, REPLICA, TASK
 from colo_common.model.reasons import EndCause, Reason
-from colo_common.model.transitions import Fired, Ignored, Machine, Outcome, Refusal, Refused
+from colo_common.model.transitions import (
+    Fired,
+    Outcome,
+    StateMachine,
+    TransitionIgnored,
+    TransitionRefusal,
+    TransitionRefused,
+)
 from colo_jobs.job import Job
 from colo_jobs.policies import Action, TaskEvent
 from colo_jobs.records import PAGE_REPLICAS
 from colo_jobs.requeue import RetryPolicy
 from colo_jobs.story import JOB_LINES, PAGE_LINES, Line, Moved, tail
 
-__all__ = ["Counters", "Move", "Stop", "Turn"]
+__all__ = ["Counters", "Move", "Stop", "JobTransaction"]
 
 _NOTHING: Final[Mapping[str, bool]] = {}
 _FREE: Final = REPLICA.free
@@ -64,7 +71,7 @@ class Stop(Struct, frozen=True, kw_only=True, gc=False):
     trigger: str = ""
 
 
-class Turn:
+class JobTransaction:
     """Fires the tables for one job. Nothing changes a state but `fire_job`, `fire_task` and `fire_replica`."""
 
     __slots__ = (
@@ -207,7 +214,7 @@ class Turn:
         """The node has to stop the attempt."""
         self.stops.append(Stop(index=index, node=node, attempt=attempt, reason=reason, trigger=trigger))
 
-    def want(self, index: int) -> None:
+    def placement_request(self, index: int) -> None:
         """The replica's present attempt wants a place, from now on."""
         self.touch(index)
         replica = self.job.replica(index)
@@ -231,15 +238,15 @@ class Turn:
         if len(story) > most:
             del story[1 : len(story) - most + 1]
 
-    def _fired(self, machine: Machine, event: str, outcome: Outcome, state: str, index: int) -> Fired | None:
+    def _fired(self, machine: StateMachine, event: str, outcome: Outcome, state: str, index: int) -> Fired | None:
         match outcome:
             case Fired():
                 return outcome
-            case Ignored():
+            case TransitionIgnored():
                 self.counters.ignored[machine.name] = self.counters.ignored.get(machine.name, 0) + 1
-            case Refused(refusal=Refusal.GUARD):
+            case TransitionRefused(refusal=TransitionRefusal.GUARD):
                 self.counters.ignored[machine.name] = self.counters.ignored.get(machine.name, 0) + 1
-            case Refused(why=why):
+            case TransitionRefused(why=why):
                 key = (machine.name, state, event)
                 self.counters.illegal[key] = self.counters.illegal.get(key, 0) + 1
                 self.refused.append((*key, f"{self.job.id}: {why}\n{self._tail(index)}"))

@@ -16,15 +16,15 @@ from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand
 from colo_common.model.quantity import ceil_div
 from colo_common.model.topology import NodeTopology
-from colo_overcommit.exclusive import Exclusive
-from colo_overcommit.policy import Policy
+from colo_overcommit.exclusive import ExclusiveCpus
+from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.reserved import Reserved
 
 __all__ = ["Limit", "Resource", "ZoneInputs", "allocatable_of_zone", "zone_inputs"]
 
 _RECLAIMED = (PriorityBand.BATCH, PriorityBand.FREE)
 _NOTHING = Reserved()
-_NOBODY = Exclusive()
+_NOBODY = ExclusiveCpus()
 
 
 class Limit(StrEnum):
@@ -105,10 +105,10 @@ def zone_inputs(
     topology: NodeTopology,
     sample: NodeUsageSampled,
     held: Mapping[int, ZoneShare],
-    policy: Policy,
+    policy: OvercommitPolicy,
     *,
     reserved: Mapping[int, Reserved] | None = None,
-    exclusive: Mapping[int, Exclusive] | None = None,
+    exclusive: Mapping[int, ExclusiveCpus] | None = None,
     is_colocated: bool = True,
 ) -> tuple[ZoneInputs, ...]:
     """The terms of every zone, in the order of the topology; all CPU is real CPU, whatever the node claims to have.
@@ -170,7 +170,7 @@ class _Part(NamedTuple):
     reserved_bytes: int
 
 
-def _part_of_zone(sample: NodeUsageSampled, policy: Policy, count: int) -> _Part:
+def _part_of_zone(sample: NodeUsageSampled, policy: OvercommitPolicy, count: int) -> _Part:
     """Rounded up."""
     return _Part(
         ceil_div(max(sample.system_cpu_used_mcpu, 0), count),

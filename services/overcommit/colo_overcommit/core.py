@@ -5,7 +5,7 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from colo_common.events.effects import Asked, Effect, Publish, Reply, Wake
+from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, Wake
 from colo_common.events.node import (
     AllocatableChanged,
     FreshnessChanged,
@@ -23,10 +23,10 @@ from colo_common.model.placement import Placement, attempt_key
 from colo_overcommit.allocatable import ZoneInputs, allocatable_of_zone, zone_inputs
 from colo_overcommit.exclusive import exclusive_by_zone
 from colo_overcommit.explain import explain, recompute
-from colo_overcommit.held_by_batch import Held, HoldsListed
-from colo_overcommit.hysteresis import has_load_moved, moves_between, worth_saying
+from colo_overcommit.held_by_batch import HeldByBatch, HoldsListed
+from colo_overcommit.hysteresis import has_load_moved, moves_between, should_publish
 from colo_overcommit.known_node import KnownNode
-from colo_overcommit.policy import Policy
+from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.queries import explain_node, list_nodes
 from colo_overcommit.reserved import reserved_by_zone
 from colo_overcommit.watch import Watch
@@ -41,7 +41,7 @@ Event = (
     | ReservationChanged
     | HoldsReply
     | HoldsListed
-    | Asked
+    | RequestReceived
     | Wake
 )
 _NODES_MAX = 50_000
@@ -63,7 +63,7 @@ class Dropped(Struct):
 class OvercommitCore:
     """Keeps, for each node, its topology, its newest sample, what batch work holds there and what was last published."""
 
-    def __init__(self, policy: Policy, forget_node_ms: int = FORGET_NODE_MS) -> None:
+    def __init__(self, policy: OvercommitPolicy, forget_node_ms: int = FORGET_NODE_MS) -> None:
         """A node that is lost for `forget_node_ms` and holds nothing is forgotten (0: never)."""
         policy.validate()
         self.policy = policy
@@ -102,7 +102,7 @@ class OvercommitCore:
                 return []
             case NodeTopologyReported():
                 return self._topology(event, now_ms)
-            case Asked():
+            case RequestReceived():
                 return [Reply(request=event.request, body=self._answer(event, now_ms))]
             case Wake():
                 return self._late(now_ms)
@@ -203,8 +203,8 @@ class OvercommitCore:
             and last is not None
             and not known.is_changed
             and not (
-                worth_saying(last, fall_at_ms, moves, self.policy, now_ms)
-                or known.foreign.has_risen(last.foreign or (), inputs, self.policy.shrink_pct)
+                should_publish(last, fall_at_ms, moves, self.policy, now_ms)
+                or known.unmanaged.has_risen(last.unmanaged or (), inputs, self.policy.shrink_pct)
                 or has_load_moved(last, fall_at_ms, sample, topology, self.policy, now_ms)
             )
         ):
@@ -225,7 +225,7 @@ class OvercommitCore:
             zones=zones,
             explanation=explain(inputs),
             load=known.load.summary(sample),
-            foreign=known.foreign.told(inputs),
+            unmanaged=known.unmanaged.told(inputs),
         )
         identity = (
             f"overcommit:allocatable:{node}:{known.sample.boot_id}:{known.sample.sample_seq}:{known.freshness.value}"
@@ -279,7 +279,7 @@ class OvercommitCore:
             keys = {attempt_key(hold.replica, hold.attempt) for hold in listed.get(node, ())}
             self.dropped.unlisted_holds += known.held.keep(keys, event.asked_at_ms - _YOUNG_MS)
 
-    def _answer(self, asked: Asked, now_ms: int) -> Struct:
+    def _answer(self, asked: RequestReceived, now_ms: int) -> Struct:
         match asked.body:
             case ListNodes():
                 return list_nodes(self.nodes, now_ms)
@@ -302,6 +302,6 @@ class OvercommitCore:
         held = self._held(hold.node)
         held.take(hold.replica, hold.attempt, hold.zones, now_ms, qos=hold.qos, band=hold.band)
 
-    def _held(self, node: str) -> Held:
+    def _held(self, node: str) -> HeldByBatch:
         known = self._known(node)
-        return known.held if known is not None else Held()
+        return known.held if known is not None else HeldByBatch()

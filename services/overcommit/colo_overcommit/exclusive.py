@@ -7,12 +7,12 @@ from msgspec import Struct
 from colo_common.events.node import WorkloadUsage
 from colo_common.model.qos import QosClass
 from colo_common.model.topology import NodeTopology
-from colo_overcommit.held_by_batch import Held
+from colo_overcommit.held_by_batch import HeldByBatch
 
-__all__ = ["Exclusive", "exclusive_by_zone"]
+__all__ = ["ExclusiveCpus", "exclusive_by_zone"]
 
 
-class Exclusive(Struct, frozen=True, kw_only=True):
+class ExclusiveCpus(Struct, frozen=True, kw_only=True):
     """LSE work of one zone."""
 
     requested_mcpu: int = 0
@@ -20,8 +20,8 @@ class Exclusive(Struct, frozen=True, kw_only=True):
 
 
 def exclusive_by_zone(
-    held: Held, topology: NodeTopology, workloads: Iterable[WorkloadUsage]
-) -> Mapping[int, Exclusive]:
+    held: HeldByBatch, topology: NodeTopology, workloads: Iterable[WorkloadUsage]
+) -> Mapping[int, ExclusiveCpus]:
     """Zone -> requested and used by LSE work that holds something; empty when there is none.
 
     Use is divided evenly over the zones that a workload may use (all, where it names none), rounding down: too little use makes the
@@ -39,5 +39,7 @@ def exclusive_by_zone(
         for zone in zones:
             used[zone] += workload.cpu_used_mcpu // len(zones)
     return {
-        zone: Exclusive(requested_mcpu=mcpu, used_mcpu=used[zone]) for zone, mcpu in requested.items() if zone in used
+        zone: ExclusiveCpus(requested_mcpu=mcpu, used_mcpu=used[zone])
+        for zone, mcpu in requested.items()
+        if zone in used
     }

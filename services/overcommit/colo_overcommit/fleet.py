@@ -16,9 +16,9 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand
 from colo_common.model.topology import NodeTopology
 from colo_overcommit.exclusive import exclusive_by_zone
-from colo_overcommit.held_by_batch import Held
+from colo_overcommit.held_by_batch import HeldByBatch
 from colo_overcommit.known_node import KnownNode
-from colo_overcommit.policy import Policy
+from colo_overcommit.policy import OvercommitPolicy
 
 __all__ = ["FleetAllocatable", "allocatable_of_fleet"]
 
@@ -67,7 +67,7 @@ class _Fleet(NamedTuple):
     """Nodes of which a sample was heard, and the layout of their zones: `node` of each zone, `sizes` zones of each node."""
 
     known: list[KnownNode]
-    held: list[Held]
+    held: list[HeldByBatch]
     topologies: list[NodeTopology]
     samples: list[NodeUsageSampled]
     sizes: IntArray
@@ -76,7 +76,7 @@ class _Fleet(NamedTuple):
     zone: IntArray
 
 
-def allocatable_of_fleet(nodes: Mapping[str, KnownNode], policy: Policy) -> FleetAllocatable:
+def allocatable_of_fleet(nodes: Mapping[str, KnownNode], policy: OvercommitPolicy) -> FleetAllocatable:
     """What each node's newest sample allows under the policy, whether it is fresh or not; nodes without a sample are left out.
 
     Raises InvalidInput when the zones of a sample are not those of the node's topology any more.

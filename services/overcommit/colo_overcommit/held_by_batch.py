@@ -9,7 +9,7 @@ from colo_common.events.requests import Hold
 from colo_common.model.placement import ZoneShare, attempt_key
 from colo_common.model.qos import PriorityBand, QosClass
 
-__all__ = ["Held", "HoldsListed"]
+__all__ = ["HeldByBatch", "HoldsListed"]
 
 _DROPPED_KEPT: Final = 1_000
 
@@ -34,7 +34,7 @@ class _Sums:
             self.bytes[share.zone] = self.bytes.get(share.zone, 0) + sign * share.memory_bytes
 
 
-class Held:
+class HeldByBatch:
     """Shares by attempt; `by_zone` is the sum of batch work's. Taking the same attempt twice, or dropping an unknown one, changes
     nothing.
 

@@ -7,9 +7,9 @@ from msgspec import Struct
 from colo_common.events.node import AllocatableChanged, NodeUsageSampled, ZoneAllocatable
 from colo_common.model.topology import NodeTopology
 from colo_overcommit.allocatable import ZoneInputs
-from colo_overcommit.policy import Policy
+from colo_overcommit.policy import OvercommitPolicy
 
-__all__ = ["Moves", "has_load_moved", "moves_between", "worth_saying"]
+__all__ = ["Moves", "has_load_moved", "moves_between", "should_publish"]
 
 
 class Moves(Struct, frozen=True, kw_only=True):
@@ -41,8 +41,8 @@ def moves_between(
     return Moves(fell_centipct=fell, rose_centipct=rose)
 
 
-def worth_saying(
-    last: AllocatableChanged | None, last_fall_at_ms: int | None, moves: Moves, policy: Policy, now_ms: int
+def should_publish(
+    last: AllocatableChanged | None, last_fall_at_ms: int | None, moves: Moves, policy: OvercommitPolicy, now_ms: int
 ) -> bool:
     """First number, large enough fall, large enough rise after a quiet time, or an old publication."""
     if last is None or now_ms - last.at_ms >= policy.refresh_ms:
@@ -57,7 +57,7 @@ def has_load_moved(
     last_fall_at_ms: int | None,
     sample: NodeUsageSampled,
     topology: NodeTopology,
-    policy: Policy,
+    policy: OvercommitPolicy,
     now_ms: int,
 ) -> bool:
     """Whether the node's usage alone is worth saying: no oftener than every `load_hold_ms`, and not soon after a fall."""
@@ -71,5 +71,5 @@ def has_load_moved(
     return moved and _is_quiet(last_fall_at_ms, policy, now_ms)
 
 
-def _is_quiet(last_fall_at_ms: int | None, policy: Policy, now_ms: int) -> bool:
+def _is_quiet(last_fall_at_ms: int | None, policy: OvercommitPolicy, now_ms: int) -> bool:
     return last_fall_at_ms is None or now_ms - last_fall_at_ms >= policy.grow_hold_ms

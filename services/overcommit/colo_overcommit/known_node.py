@@ -9,10 +9,10 @@ from colo_common.events.node import AllocatableChanged, NodeUsageSampled
 from colo_common.model.freshness import Freshness
 from colo_common.model.topology import NodeTopology
 from colo_overcommit.allocatable import Limit, ZoneInputs
-from colo_overcommit.held_by_batch import Held
+from colo_overcommit.held_by_batch import HeldByBatch
 from colo_overcommit.load import LoadHistory
 from colo_overcommit.reserved import Reserved
-from colo_overcommit.unmanaged import ForeignHistory
+from colo_overcommit.unmanaged import UnmanagedHistory
 
 __all__ = ["KnownNode"]
 
@@ -39,9 +39,9 @@ class KnownNode(Struct, kw_only=True):
     freshness: Freshness = Freshness.UNKNOWN
     published: AllocatableChanged | None = None
     last_fall_at_ms: int | None = None
-    held: Held = field(default_factory=Held)
+    held: HeldByBatch = field(default_factory=HeldByBatch)
     load: LoadHistory = field(default_factory=LoadHistory)
-    foreign: ForeignHistory = field(default_factory=ForeignHistory)
+    unmanaged: UnmanagedHistory = field(default_factory=UnmanagedHistory)
 
     def is_old(self, sample: NodeUsageSampled) -> bool:
         """Whether a newer sample of the same boot of the collector was heard already."""
@@ -55,9 +55,9 @@ class KnownNode(Struct, kw_only=True):
         self.sample = sample
         if restarted:
             # Samples of two sequences are never joined.
-            self.load, self.foreign = LoadHistory(), ForeignHistory()
+            self.load, self.unmanaged = LoadHistory(), UnmanagedHistory()
         self.load.add(sample)
-        self.foreign.add(sample, inputs, self.held)
+        self.unmanaged.add(sample, inputs, self.held)
         self.inputs = inputs
         self.heard_at_ms = now_ms
 

@@ -5,16 +5,16 @@ from functools import partial
 from math import nan
 
 from colo_common.model.invalid import InvalidInput
-from colo_common.runtime.process import Process, run
+from colo_common.runtime.process import ServiceProcess, run
 from colo_common.runtime.service import Service
 from colo_overcommit.core import OvercommitCore
-from colo_overcommit.settings import Settings
-from colo_overcommit.shell import ANSWERS, HEARS, keep_in_step
+from colo_overcommit.settings import OvercommitSettings
+from colo_overcommit.shell import ANSWERS, HEARS, reconcile
 
 __all__ = ["main"]
 
 
-async def build(process: Process, settings: Settings) -> None:
+async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
     """Put the service together."""
     core = OvercommitCore(settings.policy(), settings.forget_node_ms)
     service = Service(
@@ -27,7 +27,7 @@ async def build(process: Process, settings: Settings) -> None:
         metrics=process.metrics,
     )
     process.add(service)
-    process.background(keep_in_step(process.bus, process.clock, service))
+    process.background(reconcile(process.bus, process.clock, service))
     nodes = process.metrics.gauge("colo_overcommit_known_nodes", "nodes that have said what they are")
     nodes.set_function(lambda: float(len(core.nodes)))
     promised = process.metrics.gauge(
@@ -59,7 +59,7 @@ def _possible(core: OvercommitCore) -> float:
 
 def main() -> int:
     """Run until SIGTERM; the exit code."""
-    return run("overcommit", Settings, build, gives_way=True)
+    return run("overcommit", OvercommitSettings, build, is_sched_batch=True)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@ from msgspec import Struct
 from colo_common.model.freshness import FreshnessPolicy
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["Policy"]
+__all__ = ["OvercommitPolicy"]
 
 
-class Policy(Struct, frozen=True, kw_only=True):
+class OvercommitPolicy(Struct, frozen=True, kw_only=True):
     """Reclaim percentages say which share of a zone online, system and batch work may use together; the rest is margin.
 
     `node_reserved_*` is kept for the machine itself where it uses less than that. A number is published at once when it fell by at

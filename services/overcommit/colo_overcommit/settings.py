@@ -3,15 +3,15 @@
 from colo_common.model.freshness import FreshnessPolicy
 from colo_common.model.invalid import InvalidInput
 from colo_common.runtime.settings import Common
-from colo_overcommit.policy import Policy
+from colo_overcommit.policy import OvercommitPolicy
 
-__all__ = ["Settings"]
+__all__ = ["OvercommitSettings"]
 
-_DEFAULT = Policy()
+_DEFAULT = OvercommitPolicy()
 _FRESHNESS = FreshnessPolicy()
 
 
-class Settings(Common, frozen=True, kw_only=True):
+class OvercommitSettings(Common, frozen=True, kw_only=True):
     """The policy's values, flat, as COLO_OVERCOMMIT_... or COLO_...; see Policy for what they mean."""
 
     cpu_reclaim_pct: int = _DEFAULT.cpu_reclaim_pct
@@ -29,9 +29,9 @@ class Settings(Common, frozen=True, kw_only=True):
     lost_after_ms: int = _FRESHNESS.lost_after_ms
     warm_samples: int = _FRESHNESS.warm_samples
 
-    def policy(self) -> Policy:
+    def policy(self) -> OvercommitPolicy:
         """The policy that these settings make."""
-        return Policy(
+        return OvercommitPolicy(
             cpu_reclaim_pct=self.cpu_reclaim_pct,
             memory_reclaim_pct=self.memory_reclaim_pct,
             node_reserved_cpu_mcpu=self.node_reserved_cpu_mcpu,

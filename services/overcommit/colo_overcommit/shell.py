@@ -11,21 +11,21 @@ from colo_common.events.requests import ExplainAllocatable, Hold, HoldsReply, Li
 from colo_common.events.reservation import ReservationChanged
 from colo_common.ports import Bus, Clock, PortError, Unavailable
 from colo_common.runtime.ask import ask
-from colo_common.runtime.core import Hearing
+from colo_common.runtime.core import Subscription
 from colo_common.runtime.service import Service
 from colo_overcommit.held_by_batch import HoldsListed
 
-__all__ = ["ANSWERS", "HEARS", "keep_in_step"]
+__all__ = ["ANSWERS", "HEARS", "reconcile"]
 
 # Nothing here is urgent beside a period of seconds, and what came in one moment is taken in, and told, at a fraction of the cost.
 _WAIT_MS: Final = 25
 
 HEARS: Final = (
-    Hearing(type=NodeTopologyReported, replay=True, may_wait_ms=_WAIT_MS),
-    Hearing(type=NodeUsageSampled, may_wait_ms=_WAIT_MS),
-    Hearing(type=PlacementsDecided, durable=False, may_wait_ms=_WAIT_MS),
-    Hearing(type=PlacementsReleased, durable=False, may_wait_ms=_WAIT_MS),
-    Hearing(type=ReservationChanged, durable=False, may_wait_ms=_WAIT_MS),
+    Subscription(type=NodeTopologyReported, replay=True, may_wait_ms=_WAIT_MS),
+    Subscription(type=NodeUsageSampled, may_wait_ms=_WAIT_MS),
+    Subscription(type=PlacementsDecided, durable=False, may_wait_ms=_WAIT_MS),
+    Subscription(type=PlacementsReleased, durable=False, may_wait_ms=_WAIT_MS),
+    Subscription(type=ReservationChanged, durable=False, may_wait_ms=_WAIT_MS),
 )
 ANSWERS: Final = (ListNodes, ExplainAllocatable)
 _PAGE: Final = 1_000
@@ -34,7 +34,7 @@ _RETRY_S: Final = 0.5
 _AGAIN_S: Final = 60.0
 
 
-async def keep_in_step(bus: Bus, clock: Clock, service: Service) -> None:
+async def reconcile(bus: Bus, clock: Clock, service: Service) -> None:
     """Ask the scheduler for everything that is held, at once and every minute, until cancelled.
 
     Between two lists placements are heard live, and some are missed: those of the moment before the consumer was made, and

@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from colo_common.events.node import ForeignUse, NodeUsageSampled, WorkloadUsage
+from colo_common.events.node import NodeUsageSampled, UnmanagedUse, WorkloadUsage
 from colo_common.model.qos import PriorityBand
 from colo_overcommit.allocatable import ZoneInputs
-from colo_overcommit.held_by_batch import Held
+from colo_overcommit.held_by_batch import HeldByBatch
 from colo_overcommit.load import STEP_MS, p95_of
 
-__all__ = ["WINDOW_MS", "ForeignHistory"]
+__all__ = ["WINDOW_MS", "UnmanagedHistory"]
 
 WINDOW_MS: Final = 300_000
 _RECLAIMED: Final = (PriorityBand.BATCH, PriorityBand.FREE)
@@ -22,7 +22,7 @@ _RECLAIMED: Final = (PriorityBand.BATCH, PriorityBand.FREE)
 _Usage = tuple[int, tuple[tuple[int, int], ...]]
 
 
-class ForeignHistory:
+class UnmanagedHistory:
     """Five minutes of one node, one sample for each step: its newest."""
 
     __slots__ = ("_samples",)
@@ -30,13 +30,13 @@ class ForeignHistory:
     def __init__(self) -> None:
         self._samples: deque[_Usage] = deque()
 
-    def add(self, sample: NodeUsageSampled, inputs: Sequence[ZoneInputs], held: Held) -> None:
+    def add(self, sample: NodeUsageSampled, inputs: Sequence[ZoneInputs], held: HeldByBatch) -> None:
         """Take the newest sample with its terms.
 
         Use is the online use of a zone less that of work that holds a place in the ledger, which is divided evenly over the zones
         it may use, rounding down: rather too much is foreign than too little.
         """
-        now = tuple(_foreign(inputs, sample.workloads, held))
+        now = tuple(_unmanaged(inputs, sample.workloads, held))
         samples, at_ms = self._samples, sample.at_ms
         if samples and (at_ms < samples[-1][0] or len(samples[-1][1]) != len(now)):
             # The clock was set back, or it is another machine: what was kept says nothing.
@@ -47,12 +47,12 @@ class ForeignHistory:
         while samples[0][0] <= at_ms - WINDOW_MS:
             samples.popleft()
 
-    def told(self, inputs: Sequence[ZoneInputs]) -> tuple[ForeignUse, ...]:
+    def told(self, inputs: Sequence[ZoneInputs]) -> tuple[UnmanagedUse, ...]:
         """What is told with the sample taken last, in the order of its terms. A percentile covers what there is."""
         samples = self._samples
         now = samples[-1][1]
         return tuple(
-            ForeignUse(
+            UnmanagedUse(
                 zone=zone.zone,
                 cpu_mcpu=now[slot][0],
                 memory_bytes=now[slot][1],
@@ -62,7 +62,7 @@ class ForeignHistory:
             for slot, zone in enumerate(inputs)
         )
 
-    def has_risen(self, last: Sequence[ForeignUse], inputs: Sequence[ZoneInputs], rise_pct: int) -> bool:
+    def has_risen(self, last: Sequence[UnmanagedUse], inputs: Sequence[ZoneInputs], rise_pct: int) -> bool:
         """Whether some zone uses more than was told last (now or p95) by at least `rise_pct` of its capacity."""
         if len(last) != len(inputs):
             return True
@@ -76,7 +76,9 @@ class ForeignHistory:
         return False
 
 
-def _foreign(inputs: Sequence[ZoneInputs], workloads: Iterable[WorkloadUsage], held: Held) -> Iterable[tuple[int, int]]:
+def _unmanaged(
+    inputs: Sequence[ZoneInputs], workloads: Iterable[WorkloadUsage], held: HeldByBatch
+) -> Iterable[tuple[int, int]]:
     """What of the online use of each zone is not of work that holds a place; at least 0."""
     known = [zone.zone for zone in inputs]
     placed = dict.fromkeys(known, (0, 0))

@@ -14,11 +14,11 @@ from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.pool import PoolName, pool_of
 from colo_scheduler.cluster.preemptible_index import Importance
 from colo_scheduler.commit.commit import importance_of_work
-from colo_scheduler.commit.held import Held
+from colo_scheduler.commit.held import HeldAttempt
 from colo_scheduler.ledger.port import Attempt
-from colo_scheduler.requests.queue import WantQueue
-from colo_scheduler.reservations.controller import Reserve
-from colo_scheduler.reservations.lifecycle import Phase
+from colo_scheduler.requests.queue import RequestQueue
+from colo_scheduler.reservations.controller import ReservationController
+from colo_scheduler.reservations.lifecycle import ReservationPhase
 from colo_scheduler.reservations.reservation import attempt_of
 
 __all__ = ["CHECKED_AT_ONCE", "StateAudit"]
@@ -38,7 +38,9 @@ _SUMMED: Final = 20_000
 class StateAudit:
     """Looks at all parts of the state together. `held`: every place that is held, by attempt."""
 
-    def __init__(self, cluster: Cluster, queue: WantQueue, held: Mapping[Attempt, Held], reserve: Reserve) -> None:
+    def __init__(
+        self, cluster: Cluster, queue: RequestQueue, held: Mapping[Attempt, HeldAttempt], reserve: ReservationController
+    ) -> None:
         self._cluster = cluster
         self._queue = queue
         self._held = held
@@ -63,7 +65,7 @@ class StateAudit:
             self._check_holds(range(start, stop))
             yield cost
             start = stop
-        yield from self._cluster.merits.check_jobs(nodes)
+        yield from self._cluster.signals.check_jobs(nodes)
         yield from self._queue.pieces()
         yield from self._reservations()
 
@@ -102,7 +104,7 @@ class StateAudit:
         for name in names:
             cost += _RESERVATION + book.check_one(name)
             found = book.find(name)
-            if found is not None and found.phase is Phase.AVAILABLE:
+            if found is not None and found.phase is ReservationPhase.AVAILABLE:
                 held = self._held.get(attempt_of(found))
                 if held is None or held.placement != self._reserve.places.placement(name):
                     raise InvariantBroken("a reservation does not hold what its owners leave", reservation=name)

@@ -7,10 +7,10 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from colo_common.events.effects import Asked, Conflict, Effect, Reply, Wake
+from colo_common.events.effects import Conflict, Effect, Reply, RequestReceived, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
 from colo_common.events.eviction import EvictionRequested
-from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn, ReplicaWant
+from colo_common.events.job import PlacementRequest, PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.placement import PlacementsReleased
 from colo_common.events.requests import (
@@ -25,13 +25,13 @@ from colo_common.events.reservation import ReservationChanged
 from colo_common.model.freshness import FORGET_NODE_MS
 from colo_scheduler.audit import StateAudit
 from colo_scheduler.cluster.cluster import Cluster, View
-from colo_scheduler.cluster.signals import Merits
+from colo_scheduler.cluster.signals import NodeSignals
 from colo_scheduler.commit.commit import Commits, load_rows
-from colo_scheduler.commit.evictions import EvictionsHeard
+from colo_scheduler.commit.evictions import EvictionHistory
 from colo_scheduler.commit.forgetting import Forgetting
 from colo_scheduler.commit.held import Over
-from colo_scheduler.commit.holds_listing import HoldsAsked
-from colo_scheduler.commit.ledger_retry import Denied, as_answered
+from colo_scheduler.commit.holds_listing import HoldsListing
+from colo_scheduler.commit.ledger_retry import LedgerRetry, as_answered
 from colo_scheduler.commit.recoveries import Recovery
 from colo_scheduler.commit.relist import Asking
 from colo_scheduler.eligibility.colocation import ruled
@@ -47,8 +47,8 @@ from colo_scheduler.ledger.port import (
     LedgerLoaded,
     LedgerRefused,
     LedgerRows,
-    LoadRows,
-    NodeReserve,
+    LoadLedgerRows,
+    NodeCommit,
     RefreshLedger,
     ReleaseHolds,
 )
@@ -59,18 +59,18 @@ from colo_scheduler.placement.records import Records
 from colo_scheduler.placement.search import SEARCH_COST, needs_search
 from colo_scheduler.placement.turn import decide_turn
 from colo_scheduler.placement.wake import wake_by_capacity
-from colo_scheduler.planning.plan import Ground
+from colo_scheduler.planning.plan import PlanInput
 from colo_scheduler.planning.plans import Plans
-from colo_scheduler.policy import Policy
+from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.preemption.proposals import Proposals
-from colo_scheduler.requests.queue import WantQueue
+from colo_scheduler.requests.queue import RequestQueue
 from colo_scheduler.requests.request_class import RequestClass
-from colo_scheduler.requests.validation import BadWant, letters_of, sorted_out
-from colo_scheduler.reservations.api import answer, is_question
-from colo_scheduler.reservations.controller import Reserve
+from colo_scheduler.requests.validation import InvalidRequest, dead_letters_of, sorted_out
+from colo_scheduler.reservations.api import answer, is_reservation_request
+from colo_scheduler.reservations.controller import ReservationController
 from colo_scheduler.reservations.reservation import name_of
 from colo_scheduler.reservations.rows import JobsOver, ReservationsLoaded
-from colo_scheduler.reservations.state import ReserveState
+from colo_scheduler.reservations.state import ReservationState
 
 __all__ = ["AskPending", "Event", "SchedulerCore"]
 
@@ -83,7 +83,7 @@ class SchedulerCore:
 
     def __init__(
         self,
-        policy: Policy | None = None,
+        policy: SchedulerPolicy | None = None,
         stages: Stages | None = None,
         *,
         shards: int = 0,
@@ -91,23 +91,23 @@ class SchedulerCore:
         forget_node_ms: int = FORGET_NODE_MS,
     ) -> None:
         """`reserves`: there is a store for reservations. `forget_node_ms`: see `forgetting.py`; 0: never."""
-        self.policy = policy or Policy()
+        self.policy = policy or SchedulerPolicy()
         self.counts: Counter[str] = Counter()
-        self.cluster = Cluster(self.policy.facts_max_age_ms, self.policy.tie_rotation, Merits(self.policy.merits))
+        self.cluster = Cluster(self.policy.facts_max_age_ms, self.policy.tie_rotation, NodeSignals(self.policy.signals))
         self.shards = Shards(shards)
-        self.queue = WantQueue(self.policy.waiting_max, self.policy.backoff)
+        self.queue = RequestQueue(self.policy.waiting_max, self.policy.backoff)
         self._stages = stages or Unwatched()
         self._over = Over(self.policy.over_max)
         self.commits = Commits(self.policy, self.cluster, self.queue, self._over, self.counts, self.shards)
         self._records = Records(self.policy)
-        self._evictions = EvictionsHeard(self.cluster, self.commits.held, self._over)
-        self._holds_asked = HoldsAsked(self.commits, is_shared=shards > 0)
+        self._evictions = EvictionHistory(self.cluster, self.commits.held, self._over)
+        self._holds_listing = HoldsListing(self.commits, is_shared=shards > 0)
         self._forgetting = Forgetting(forget_node_ms, self.cluster, self.commits, self.counts)
         self._releasing: dict[Attempt, None] = {}
         self._confirming: dict[Attempt, None] = {}
-        self._denied = Denied(self.policy, self.counts)
-        reserved = ReserveState(self.cluster, self.queue, self.commits, self.counts, self.shards, self._end)
-        self.reserve = Reserve(reserved)
+        self._ledger_retry = LedgerRetry(self.policy, self.counts)
+        reserved = ReservationState(self.cluster, self.queue, self.commits, self.counts, self.shards, self._end)
+        self.reserve = ReservationController(reserved)
         self._reserves = reserves
         self._audit = StateAudit(self.cluster, self.queue, self.commits.held, self.reserve)
         self._plans = Plans(self.cluster, self.policy)
@@ -140,10 +140,10 @@ class SchedulerCore:
                 self._note_heard(event.node, self.cluster.on_allocatable(event), now_ms)
             case FreshnessChanged():
                 self._note_heard(event.node, self.cluster.on_freshness(event), now_ms)
-            case ReplicasWanted():
-                return self._want(event.wants, now_ms)
+            case PlacementsRequested():
+                return self._placement_request(event.placement_requests, now_ms)
             case PendingReply():
-                return self._pending(event.wants, now_ms)
+                return self._pending(event.placement_requests, now_ms)
             case ShardsHeld():
                 return self._shards_held(event, now_ms)
             case ReplicasWithdrawn():
@@ -158,7 +158,7 @@ class SchedulerCore:
                     self._started(attempt)
                 for attempt in event.over:
                     self._ended(attempt)
-                self.commits.untold.not_started(event.waiting)
+                self.commits.redelivery.not_started(event.waiting)
             case PlacementsReleased():
                 for release in event.nodes:
                     for attempt in release.attempts:
@@ -168,7 +168,7 @@ class SchedulerCore:
                         self.commits.forget(attempt)
             case LedgerAnswered() | HoldsReleased() | LedgerRows() | LedgerLoaded() | LedgerChanges() | LedgerRefused():
                 return self._from_ledger(event, now_ms)
-            case Asked():
+            case RequestReceived():
                 return self._asked(event, now_ms)
             case ReservationsLoaded() | ReservationChanged() | JobsOver():
                 pass
@@ -193,11 +193,11 @@ class SchedulerCore:
                 return self.commits.loaded(event.floor, now_ms)
             case LedgerChanges():
                 nodes = self.commits.changed_nodes(event.changes, event.floor)
-                return [*load_rows(nodes), *self._holds_asked.changed(nodes)]
+                return [*load_rows(nodes), *self._holds_listing.changed(nodes)]
             case LedgerRefused(effect=effect):
-                self._denied.note(event, now_ms)
-                if isinstance(effect, (LoadRows, RefreshLedger)):
-                    return self._holds_asked.refused()
+                self._ledger_retry.note(event, now_ms)
+                if isinstance(effect, (LoadLedgerRows, RefreshLedger)):
+                    return self._holds_listing.refused()
                 if isinstance(effect, CommitLedger):
                     return self.commits.answered(as_answered(effect), now_ms, is_late=event.is_late)
                 return []
@@ -209,7 +209,7 @@ class SchedulerCore:
         if not self.commits.is_loaded:
             return None
         soon_ms = self._soon_ms
-        if self._releasing or self._confirming or self.cluster.grown or self.reserve.is_hurried:
+        if self._releasing or self._confirming or self.cluster.grown or self.reserve.has_pending_output:
             return soon_ms
         if self.queue.next_class() is not None or len(self._plans) or len(self._proposals):
             return soon_ms
@@ -217,10 +217,10 @@ class SchedulerCore:
         for moment in (
             self._refresh_at_ms,
             self.commits.expiry_ms(),
-            self.commits.untold.deadline_ms(),
+            self.commits.redelivery.deadline_ms(),
             self.queue.deadline_ms(),
             self._asking.deadline_ms(),
-            self._denied.deadline_ms,
+            self._ledger_retry.deadline_ms,
             self.reserve.deadline_ms(),
             self._forgetting.deadline_ms(),
         ):
@@ -238,43 +238,45 @@ class SchedulerCore:
 
     # ---- wants and ends
 
-    def _want(self, wants: tuple[ReplicaWant, ...], now_ms: int) -> list[Effect]:
-        good, bad = sorted_out(wants)
-        effects = self._refuse([each for each in bad if self.shards.owns(each.want.job)], now_ms)
+    def _placement_request(self, placement_requests: tuple[PlacementRequest, ...], now_ms: int) -> list[Effect]:
+        good, bad = sorted_out(placement_requests)
+        effects = self._refuse([each for each in bad if self.shards.owns(each.placement_request.job)], now_ms)
         over, held, queue = self._over, self.commits.held, self.queue
         job, is_own = "", self.shards.owns("")
-        for want in good:
-            attempt = (want.replica, want.attempt)
-            if want.job != job:
-                job, is_own = want.job, self.shards.owns(want.job)
+        for placement_request in good:
+            attempt = (placement_request.replica, placement_request.attempt)
+            if placement_request.job != job:
+                job, is_own = placement_request.job, self.shards.owns(placement_request.job)
             if not is_own:
                 self.counts["wants_of_others"] += 1
             elif attempt in over or attempt in held:
                 self.counts["wants_repeated"] += 1
-            elif not queue.add(want):
+            elif not queue.add(placement_request):
                 self.counts["wants_left_out"] += 1
                 self._asking.left_out()
-            elif (request := queue.parked_class(want)) is not None:
-                effects.extend(self._records.joined(request, want, now_ms))
+            elif (request := queue.parked_class(placement_request)) is not None:
+                effects.extend(self._records.joined(request, placement_request, now_ms))
         return effects
 
-    def _refuse(self, bad: list[BadWant], now_ms: int) -> list[Effect]:
+    def _refuse(self, bad: list[InvalidRequest], now_ms: int) -> list[Effect]:
         """Tell of wants that nobody can decide, to their jobs and to whoever reads dead letters."""
         self.counts["wants_refused"] += len(bad)
-        return [*letters_of(bad, now_ms), *(said for each in bad for said in self._records.refused(each, now_ms))]
+        return [*dead_letters_of(bad, now_ms), *(said for each in bad for said in self._records.refused(each, now_ms))]
 
-    def _pending(self, wants: tuple[ReplicaWant, ...], now_ms: int) -> list[Effect]:
+    def _pending(self, placement_requests: tuple[PlacementRequest, ...], now_ms: int) -> list[Effect]:
         """Wants as the jobs service listed them when it was asked."""
-        effects = self._want(wants, now_ms)
+        effects = self._placement_request(placement_requests, now_ms)
         # Together: the places of one commit share their orders.
-        return effects + self.commits.tell_again([(want.replica, want.attempt) for want in wants], now_ms)
+        return effects + self.commits.tell_again(
+            [(placement_request.replica, placement_request.attempt) for placement_request in placement_requests], now_ms
+        )
 
     def _shards_held(self, event: ShardsHeld, now_ms: int) -> list[Effect]:
         """Leave to others what is theirs now; of what is new here, ask what others placed and what waits."""
         new, lost = self.shards.take(event)
         self._asking.shared(event, has_new=bool(new), now_ms=now_ms)
         if lost:
-            self.queue.remove_where(lambda want: not self.shards.owns(want.job))
+            self.queue.remove_where(lambda placement_request: not self.shards.owns(placement_request.job))
         if not new:
             return []
         self.counts["shards_taken"] += len(new)
@@ -317,7 +319,7 @@ class SchedulerCore:
                     self._releasing[reservation.attempt] = None
         nodes = [row.node for row in event.rows]
         self._evictions.took(nodes, now_ms)
-        return [*effects, *self._holds_asked.took(nodes)]
+        return [*effects, *self._holds_listing.took(nodes)]
 
     def _note_heard(self, node: str, is_news: bool, now_ms: int) -> None:
         self._forgetting.note(node, now_ms)
@@ -338,7 +340,7 @@ class SchedulerCore:
         wake_by_capacity(self.queue, self.cluster)
         effects += self._flush()
         effects += forgotten
-        effects += self._denied.take_due(now_ms)
+        effects += self._ledger_retry.take_due(now_ms)
         effects.extend(self.commits.expire(now_ms))
         if self._refresh_at_ms is not None and now_ms >= self._refresh_at_ms:
             self._refresh_at_ms = self._next_refresh(now_ms)
@@ -348,7 +350,7 @@ class SchedulerCore:
         effects.extend(self.commits.look_up(now_ms))
         if self.queue.next_class() is None and not len(self._plans):
             effects.extend(self._proposals.step(now_ms))
-        effects.extend(self._plans.step(partial(self._ground, now_ms)))
+        effects.extend(self._plans.step(partial(self._plan_input, now_ms)))
         return effects
 
     def _next_refresh(self, now_ms: int) -> int | None:
@@ -372,69 +374,77 @@ class SchedulerCore:
     def _decide(self, now_ms: int) -> list[Effect]:
         """Decide at most `batch_max` wants, class by class; what is chosen is assumed at once and asked of the ledger."""
         effects: list[Effect] = []
-        reserves: list[NodeReserve] = []
+        reserves: list[NodeCommit] = []
         budget = self.policy.batch_max
         view: View | None = None
         while budget > 0 and (request := self.queue.next_class()) is not None:
             view = view or self.cluster.view(now_ms)
             # Who looks closely takes longer: the inbox is not to wait for it.
             cost = SEARCH_COST if needs_search(view, request) else 1
-            wants = self.queue.take(request, min(max(1, budget // cost), self.policy.quantum))
-            budget -= len(wants) * cost
+            placement_requests = self.queue.take(request, min(max(1, budget // cost), self.policy.quantum))
+            budget -= len(placement_requests) * cost
             if self.reserve.has_places and not request.reserves:
-                wants = self._serve_owners(view, request, wants, reserves)
+                placement_requests = self._serve_owners(view, request, placement_requests, reserves)
             asked = self.reserve.narrowed(request) if request.reserves else request
             decision = decide_turn(
                 view,
                 asked,
-                len(wants),
+                len(placement_requests),
                 self.policy,
-                self.commits.taker(request, wants),
+                self.commits.taker(request, placement_requests),
                 best_rows=self.policy.score_rows,
                 stages=self._stages,
             )
-            over = self.reserve.take_over(view, asked, wants[0]) if asked.reserves and not decision.choices else None
+            over = (
+                self.reserve.take_over(view, asked, placement_requests[0])
+                if asked.reserves and not decision.choices
+                else None
+            )
             if over is not None:
                 decision = decision._replace(choices=(over,))
-            chosen = list(zip(wants, decision.choices, strict=False))
+            chosen = list(zip(placement_requests, decision.choices, strict=False))
             if chosen:
-                self._stages.decided(wants[: len(chosen)])
+                self._stages.decided(placement_requests[: len(chosen)])
                 reserves += self.commits.assume(chosen, now_ms)
-                self._records.chosen(view, self.commits.placements(wants[: len(chosen)]), decision)
+                self._records.chosen(view, self.commits.placements(placement_requests[: len(chosen)]), decision)
                 if request.reserves:
                     self.reserve.chose(*chosen[0])
-            if len(chosen) < len(wants):
-                report = self._report(view, asked, wants, decision)
-                effects.extend(self._reject(request, wants[len(chosen) :], report, now_ms))
+            if len(chosen) < len(placement_requests):
+                report = self._report(view, asked, placement_requests, decision)
+                effects.extend(self._reject(request, placement_requests[len(chosen) :], report, now_ms))
             else:
                 self.queue.placed(request)
         return self.commits.calls(reserves) + effects
 
     def _serve_owners(
-        self, view: View, request: RequestClass, wants: list[ReplicaWant], reserves: list[NodeReserve]
-    ) -> list[ReplicaWant]:
+        self, view: View, request: RequestClass, placement_requests: list[PlacementRequest], reserves: list[NodeCommit]
+    ) -> list[PlacementRequest]:
         """Give owners the places of their reservations first; the wants that have none come back."""
         self._stages.mark("filter")
-        served, others = self.reserve.serve(view, request, wants)
+        served, others = self.reserve.serve(view, request, placement_requests)
         # Reservations are not scored with nodes: all of it is filtering.
         self._stages.mark("score")
         self._stages.mark("done")
         if served:
-            chosen = [(taken.want, taken.choice) for taken in served]
-            self._stages.decided([want for want, _ in chosen])
+            chosen = [(taken.placement_request, taken.choice) for taken in served]
+            self._stages.decided([placement_request for placement_request, _ in chosen])
             reserves += self.commits.assume(chosen, view.now_ms)
-            placements = self.commits.placements([want for want, _ in chosen])
+            placements = self.commits.placements([placement_request for placement_request, _ in chosen])
             self._records.chosen(view, placements, ClassDecision(tuple(choice for _, choice in chosen), ()))
         return others
 
-    def _report(self, view: View, request: RequestClass, wants: list[ReplicaWant], decision: ClassDecision) -> Report:
+    def _report(
+        self, view: View, request: RequestClass, placement_requests: list[PlacementRequest], decision: ClassDecision
+    ) -> Report:
         if request.place.reservation:
-            return self.reserve.report(view, request, wants[0])
+            return self.reserve.report(view, request, placement_requests[0])
         return full_report(self.cluster, view, request, decision.refused)
 
-    def _reject(self, request: RequestClass, wants: list[ReplicaWant], report: Report, now_ms: int) -> list[Effect]:
+    def _reject(
+        self, request: RequestClass, placement_requests: list[PlacementRequest], report: Report, now_ms: int
+    ) -> list[Effect]:
         """Put the wants back and let their class wait; say why where that is news."""
-        self.queue.put_back(wants)
+        self.queue.put_back(placement_requests)
         ends = [until_ms for _, until_ms in request.avoid if until_ms > now_ms]
         parked = self.queue.park(
             request,
@@ -444,19 +454,21 @@ class SchedulerCore:
             sooner_ms=min(ends, default=None),
         )
         self.counts["classes_rejected"] += 1
-        said = self._records.rejected(request, wants, report, retry_at_ms=parked.retry_at_ms or 0, now_ms=now_ms)
+        said = self._records.rejected(
+            request, placement_requests, report, retry_at_ms=parked.retry_at_ms or 0, now_ms=now_ms
+        )
         self._proposals.note(request, said, report)
         return said
 
     # ---- questions
 
-    def _asked(self, asked: Asked, now_ms: int) -> list[Effect]:
-        if is_question(asked.body):
+    def _asked(self, asked: RequestReceived, now_ms: int) -> list[Effect]:
+        if is_reservation_request(asked.body):
             return self._answer_reservations(asked, now_ms)
         reply: Struct
         match asked.body:
             case ListHolds():
-                return self._holds_asked.ask(asked.request, asked.body)
+                return self._holds_listing.ask(asked.request, asked.body)
             case PlanJob():
                 return self._plan(asked.request, asked.body)
             case ExplainPlacement(job=job, replica=replica):
@@ -467,7 +479,7 @@ class SchedulerCore:
                 )
         return [Reply(request=asked.request, body=reply)]
 
-    def _answer_reservations(self, asked: Asked, now_ms: int) -> list[Effect]:
+    def _answer_reservations(self, asked: RequestReceived, now_ms: int) -> list[Effect]:
         if not self._reserves:
             rule = "reservations need a store"
             return [Reply(request=asked.request, body=Refusal(code=503, field="reservations", rule=rule))]
@@ -482,8 +494,8 @@ class SchedulerCore:
             refusal = self._plans.ask(request, ask)
         return [Reply(request=request, body=refusal)] if refusal is not None else []
 
-    def _ground(self, now_ms: int) -> Ground:
+    def _plan_input(self, now_ms: int) -> PlanInput:
         """What a plan that begins now is made on."""
         placements = {attempt: held.placement for attempt, held in self.commits.held.items() if not name_of(attempt[0])}
         reserved = self.reserve.places.fork() if self.reserve.has_places else None
-        return Ground(self.cluster.trial(now_ms), placements, len(self.queue), reserved)
+        return PlanInput(self.cluster.trial(now_ms), placements, len(self.queue), reserved)

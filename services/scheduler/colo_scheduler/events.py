@@ -2,10 +2,10 @@
 
 from msgspec import Struct
 
-from colo_common.events.effects import Asked, Conflict, Wake
+from colo_common.events.effects import Conflict, RequestReceived, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
 from colo_common.events.eviction import EvictionRequested
-from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
+from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.placement import PlacementsReleased
 from colo_common.events.requests import PendingReply
@@ -52,7 +52,7 @@ Event = (
     NodeTopologyReported
     | AllocatableChanged
     | FreshnessChanged
-    | ReplicasWanted
+    | PlacementsRequested
     | ReplicasWithdrawn
     | ReplicaEnded
     | PlacementRefused
@@ -66,7 +66,7 @@ Event = (
     | ReservationChanged
     | JobsOver
     | StartedKnown
-    | Asked
+    | RequestReceived
     | Conflict
     | Wake
 )

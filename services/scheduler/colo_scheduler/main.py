@@ -13,13 +13,13 @@ from colo_common.events.requests import ExplainPlacement, ListHolds, PlanJob
 from colo_common.model.freshness import FORGET_NODE_MS
 from colo_common.ports import Bus, Clock, SpanSink, Store
 from colo_common.runtime.metrics import Metrics
-from colo_common.runtime.process import Process, run
+from colo_common.runtime.process import ServiceProcess, run
 from colo_common.runtime.service import Service
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.port import Ledger
-from colo_scheduler.policy import Policy
+from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.reservations.api import QUESTIONS
-from colo_scheduler.settings import LEASE_TTL_MS, Settings
+from colo_scheduler.settings import LEASE_TTL_MS, SchedulerSettings
 from colo_scheduler.shell import HEARS, HEARS_SHARED, SchedulerShell
 from colo_scheduler.tracing import StageTimes
 
@@ -31,7 +31,7 @@ _TIE_ROTATIONS: Final = 1_000_000
 
 
 def scheduler_service(
-    policy: Policy,
+    policy: SchedulerPolicy,
     ledger: Ledger,
     bus: Bus,
     clock: Clock,
@@ -84,7 +84,7 @@ def scheduler_service(
     return service, shell
 
 
-async def build(process: Process, settings: Settings) -> None:
+async def build(process: ServiceProcess, settings: SchedulerSettings) -> None:
     """Add the scheduler to a process."""
     from colo_scheduler.ledger.redis import RedisLedger
 
@@ -116,7 +116,7 @@ def collect_rarely() -> None:
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
     """Run until a signal comes; the exit code."""
     collect_rarely()
-    return run(NAME, Settings, build, argv, environ, gives_way=True)
+    return run(NAME, SchedulerSettings, build, argv, environ, is_sched_batch=True)
 
 
 if __name__ == "__main__":

@@ -3,20 +3,20 @@
 from msgspec import Struct, field
 
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.cluster.signals import MeritRules
+from colo_scheduler.cluster.signals import SignalRules
 from colo_scheduler.cluster.unmanaged import PROD_ROOM_PCT
 from colo_scheduler.eligibility.colocation import ColocationRule, check_rules
 from colo_scheduler.load.dynamic_rules import DynamicRules
 from colo_scheduler.load.rules import LoadRules
-from colo_scheduler.requests.queue import Backoff
+from colo_scheduler.requests.queue import BackoffPolicy
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.scorers.recent_eviction import EvictionPenaltyPolicy
 from colo_scheduler.scorers.weights import ScorerWeights
 
-__all__ = ["Policy", "check_policy"]
+__all__ = ["SchedulerPolicy", "check_policy"]
 
 
-class Policy(Struct, frozen=True, kw_only=True):
+class SchedulerPolicy(Struct, frozen=True, kw_only=True):
     """What the core decides by. Every limit names what happens there.
 
     batch_max: the most wants decided between two looks at the inbox; the rest follow at once.
@@ -56,7 +56,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     score_rows: int = 5
     prod_room_pct: int = PROD_ROOM_PCT
     tie_rotation: int = 0
-    backoff: Backoff = field(default_factory=Backoff)
+    backoff: BackoffPolicy = field(default_factory=BackoffPolicy)
     weights: ScorerWeights = field(default_factory=ScorerWeights)
     prod_weights: ScorerWeights = field(default_factory=lambda: ScorerWeights(load_aware=1))
     evictions: EvictionPenaltyPolicy = field(default_factory=EvictionPenaltyPolicy)
@@ -69,9 +69,9 @@ class Policy(Struct, frozen=True, kw_only=True):
         return self.prod_weights if request.is_prod else self.weights
 
     @property
-    def merits(self) -> MeritRules:
+    def signals(self) -> SignalRules:
         """What is to be known of nodes beside what is free on them."""
-        return MeritRules(
+        return SignalRules(
             evictions=self.evictions,
             load=self.load,
             dynamic=self.dynamic,
@@ -102,7 +102,7 @@ _AT_LEAST_ZERO = (
 )
 
 
-def check_policy(policy: Policy) -> None:
+def check_policy(policy: SchedulerPolicy) -> None:
     """Raise InvalidInput for the first value that breaks a rule."""
     for names, least in ((_AT_LEAST_ONE, 1), (_AT_LEAST_ZERO, 0)):
         for name in names:

@@ -7,15 +7,15 @@ from msgspec import Struct, field
 from colo_common.model.invalid import InvalidInput
 from colo_common.runtime.settings import Common
 from colo_scheduler.ledger.shards import check_shards
-from colo_scheduler.policy import Policy, check_policy
+from colo_scheduler.policy import SchedulerPolicy, check_policy
 
-__all__ = ["LEASE_TTL_MS", "Settings"]
+__all__ = ["LEASE_TTL_MS", "SchedulerSettings"]
 
 LEASE_TTL_MS: Final = 3_000
 _LEASE_TTL_LEAST_MS: Final = 300
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class SchedulerSettings(Struct, frozen=True, kw_only=True):
     """The common settings, how work is shared with other schedulers, and the policy (keys `policy_...`).
 
     Jobs fall into `shards`, each of which one scheduler holds by a lease of `lease_ttl_ms`; all schedulers of a cluster need the
@@ -25,7 +25,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     common: Common = field(default_factory=Common)
     shards: int = 16
     lease_ttl_ms: int = LEASE_TTL_MS
-    policy: Policy = field(default_factory=Policy)
+    policy: SchedulerPolicy = field(default_factory=SchedulerPolicy)
 
     def validate(self) -> None:
         """Raise InvalidInput for a value that breaks a rule."""

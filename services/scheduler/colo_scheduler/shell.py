@@ -13,7 +13,7 @@ from msgspec import Struct
 from colo_common.events.effects import Effect
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
 from colo_common.events.eviction import EvictionRequested
-from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
+from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTopologyReported
 from colo_common.events.placement import PlacementsReleased
 from colo_common.events.reservation import ReservationChanged
@@ -21,9 +21,9 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
 from colo_common.ports import Bus, Clock, PortError, Refused, Store
 from colo_common.runtime.backoff import Backoff
-from colo_common.runtime.core import Hearing
+from colo_common.runtime.core import Subscription
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
-from colo_common.runtime.retry import Patience
+from colo_common.runtime.retry import Retrier
 from colo_scheduler.commit.pending import Pending
 from colo_scheduler.commit.starts import Starts
 from colo_scheduler.core import AskPending, SchedulerCore
@@ -40,7 +40,7 @@ from colo_scheduler.ledger.port import (
     LedgerLoaded,
     LedgerRefused,
     LedgerRows,
-    LoadRows,
+    LoadLedgerRows,
     NodeAnswer,
     RefreshLedger,
     ReleaseHolds,
@@ -60,27 +60,27 @@ _FACTS_WAIT_MS: Final = 10
 _REPORTS_WAIT_MS: Final = 25
 
 HEARS: Final = (
-    Hearing(type=NodeTopologyReported, durable=False, replay=True, may_wait_ms=_FACTS_WAIT_MS),
-    Hearing(type=AllocatableChanged, durable=False, replay=True, may_wait_ms=_FACTS_WAIT_MS),
+    Subscription(type=NodeTopologyReported, durable=False, replay=True, may_wait_ms=_FACTS_WAIT_MS),
+    Subscription(type=AllocatableChanged, durable=False, replay=True, may_wait_ms=_FACTS_WAIT_MS),
     # As long as the promise that is said with it: a node that is heard again is not to give what it was good for before.
-    Hearing(type=FreshnessChanged, durable=False, replay=True, may_wait_ms=_FACTS_WAIT_MS),
-    Hearing(type=ReplicasWanted),
-    Hearing(type=ReplicasWithdrawn),
-    Hearing(type=ReplicaEnded, may_wait_ms=_REPORTS_WAIT_MS),
-    Hearing(type=PlacementRefused),
+    Subscription(type=FreshnessChanged, durable=False, replay=True, may_wait_ms=_FACTS_WAIT_MS),
+    Subscription(type=PlacementsRequested),
+    Subscription(type=ReplicasWithdrawn),
+    Subscription(type=ReplicaEnded, may_wait_ms=_REPORTS_WAIT_MS),
+    Subscription(type=PlacementRefused),
     # As long as the ends that a node reported before it: what has ended is not ordered again.
-    Hearing(type=NodeRecovered, may_wait_ms=_REPORTS_WAIT_MS),
+    Subscription(type=NodeRecovered, may_wait_ms=_REPORTS_WAIT_MS),
 )
 # Where several schedulers share the work each hears of all wants and leaves those of other shards; what ended is heard by one of
 # them, whichever, for whoever releases it frees it in the ledger.
 HEARS_SHARED: Final = (
-    *(hearing for hearing in HEARS if hearing.type is not ReplicasWanted),
-    Hearing(type=ReplicasWanted, durable=False),
-    Hearing(type=ReplicasWithdrawn, durable=False),
-    Hearing(type=PlacementsReleased, durable=False),
+    *(subscription for subscription in HEARS if subscription.type is not PlacementsRequested),
+    Subscription(type=PlacementsRequested, durable=False),
+    Subscription(type=ReplicasWithdrawn, durable=False),
+    Subscription(type=PlacementsReleased, durable=False),
     # Whoever evicted something is avoided by all of them; one that hears an end too late for that has heard of it here.
-    Hearing(type=EvictionRequested, durable=False),
-    Hearing(type=ReservationChanged, durable=False),
+    Subscription(type=EvictionRequested, durable=False),
+    Subscription(type=ReservationChanged, durable=False),
 )
 
 _RESERVATIONS: Final = "reservations"
@@ -128,7 +128,7 @@ class SchedulerShell:
         self._stages = stages
         self._rng = rng
         self._leaving = asyncio.Event()
-        self._patience = Patience("ledger", rng, ServiceMetrics(metrics, "scheduler").retries, self._leaving)
+        self._retrier = Retrier("ledger", rng, ServiceMetrics(metrics, "scheduler").retries, self._leaving)
         self._pending = Pending(bus, rng)
         self._starts = Starts(bus, rng)
         self._store = store
@@ -193,7 +193,7 @@ class SchedulerShell:
         What the ledger refuses _REFUSALS_MAX times comes back as LedgerRefused: asking alike would keep everything else waiting.
         """
         match effect:
-            case CommitLedger() | ReleaseHolds() | ConfirmHolds() | LoadRows() | RefreshLedger() | ForgetRows():
+            case CommitLedger() | ReleaseHolds() | ConfirmHolds() | LoadLedgerRows() | RefreshLedger() | ForgetRows():
                 return await self._call_or_give_up(effect)
             case AskPending():
                 self._pending.ask()
@@ -218,7 +218,7 @@ class SchedulerShell:
                 raise InvariantBroken("the scheduler has no such effect", effect=type(effect).__name__)
 
     async def _call_or_give_up(
-        self, effect: CommitLedger | ReleaseHolds | ConfirmHolds | LoadRows | RefreshLedger | ForgetRows
+        self, effect: CommitLedger | ReleaseHolds | ConfirmHolds | LoadLedgerRows | RefreshLedger | ForgetRows
     ) -> Sequence[Struct]:
         name = type(effect).__name__
         try:
@@ -234,7 +234,7 @@ class SchedulerShell:
         return events
 
     async def _call(
-        self, effect: CommitLedger | ReleaseHolds | ConfirmHolds | LoadRows | RefreshLedger | ForgetRows
+        self, effect: CommitLedger | ReleaseHolds | ConfirmHolds | LoadLedgerRows | RefreshLedger | ForgetRows
     ) -> Sequence[Struct]:
         match effect:
             case CommitLedger():
@@ -244,7 +244,7 @@ class SchedulerShell:
             case ConfirmHolds(attempts=attempts):
                 await self._asked(lambda: self._ledger.confirm(attempts))
                 return []
-            case LoadRows(nodes=nodes):
+            case LoadLedgerRows(nodes=nodes):
                 return [LedgerRows(rows=await self._asked(lambda: self._ledger.rows(nodes)))]
             case RefreshLedger():
                 # The floor is read first: a row that is forgotten after that is still among the changes or above the floor.
@@ -264,7 +264,7 @@ class SchedulerShell:
 
         async def commit() -> Sequence[NodeAnswer]:
             if loop.time() > by_s:
-                raise _TooLateError(self._patience.problem or "other calls took too long")
+                raise _TooLateError(self._retrier.problem or "other calls took too long")
             return await self._ledger.commit(effect.reserves, effect.fences, effect.written_by(self._owner))
 
         # A call whose answer was lost is sent again: the ledger accepts the same bytes twice and changes nothing.
@@ -285,7 +285,7 @@ class SchedulerShell:
         async def attempt() -> None:
             results.append(await call())
 
-        await self._patience.until_done(attempt)
+        await self._retrier.until_done(attempt)
         return results[0]
 
     async def _asked(self, call: Callable[[], Awaitable[T]]) -> T:
@@ -307,7 +307,7 @@ class SchedulerShell:
     def problems(self) -> Mapping[str, str]:
         """For ledger and reservations empty, or one sentence that says why they are not to be had."""
         ledger = next((why for call, why in sorted(self._refused.items()) if call != _RESERVATIONS), "")
-        return {"ledger": self._patience.problem or ledger, _RESERVATIONS: self._refused.get(_RESERVATIONS, "")}
+        return {"ledger": self._retrier.problem or ledger, _RESERVATIONS: self._refused.get(_RESERVATIONS, "")}
 
     # ---- start
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from colo_common.events.job import ReplicaWant
+from colo_common.events.job import PlacementRequest
 from colo_common.events.trace import trace_is_sampled
 from colo_common.ports import SpanSink
 from colo_scheduler.ledger.port import Attempt
@@ -15,7 +15,7 @@ _ODD: Final = frozenset("13579bdfBDF")
 
 
 class _Timed(NamedTuple):
-    want: ReplicaWant
+    placement_request: PlacementRequest
     filter_us: int
     score_us: int
     done_us: int
@@ -34,14 +34,14 @@ class StageTimes:
         """A stage begins now."""
         self._marks[stage] = self._wall_us()
 
-    def decided(self, wants: Sequence[ReplicaWant]) -> None:
+    def decided(self, placement_requests: Sequence[PlacementRequest]) -> None:
         """These wants were decided between the last marks. Unsampled ones cost nothing more; above the limit none is timed."""
         times = (self._marks["filter"], self._marks["score"], self._marks["done"])
-        for want in wants:
+        for placement_request in placement_requests:
             # The sampled bit makes the last digit odd: of most wants it is seen without reading all of the text.
-            maybe = want.traceparent[-1:] in _ODD
-            if maybe and trace_is_sampled(want.traceparent) and len(self._timed) < _TIMED_MAX:
-                self._timed[(want.replica, want.attempt)] = _Timed(want, *times)
+            maybe = placement_request.traceparent[-1:] in _ODD
+            if maybe and trace_is_sampled(placement_request.traceparent) and len(self._timed) < _TIMED_MAX:
+                self._timed[(placement_request.replica, placement_request.attempt)] = _Timed(placement_request, *times)
 
     @property
     def is_timing(self) -> bool:
@@ -53,10 +53,10 @@ class StageTimes:
         timed = self._timed.pop(attempt, None)
         if timed is None:
             return
-        parent = timed.want.traceparent
-        names = {"replica": timed.want.replica, "attempt": str(timed.want.attempt)}
-        if 0 < timed.want.queued_at_us <= timed.filter_us:
-            self._say("queue.wait", parent, timed.want.queued_at_us, timed.filter_us, names)
+        parent = timed.placement_request.traceparent
+        names = {"replica": timed.placement_request.replica, "attempt": str(timed.placement_request.attempt)}
+        if 0 < timed.placement_request.queued_at_us <= timed.filter_us:
+            self._say("queue.wait", parent, timed.placement_request.queued_at_us, timed.filter_us, names)
         decide = self._say("decide", parent, timed.filter_us, timed.done_us, names | {"node": node})
         self._say("filter", decide, timed.filter_us, timed.score_us, {})
         self._say("score", decide, timed.score_us, timed.done_us, {})

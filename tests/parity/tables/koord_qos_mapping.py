@@ -33,7 +33,7 @@ from colo_scheduler.cpus.node_reservation import (
     system_cpus,
     zones_less_reserved,
 )
-from colo_scheduler.cpus.pools import CpuHold, SharedPool, compute_pools, union, without
+from colo_scheduler.cpus.pools import PoolCpuHold, SharedPool, compute_pools, union, without
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from colo_scheduler.qos.admission import refusals
 from colo_scheduler.qos.effective import effective, effective_of_pod, labelled_band, labelled_qos
@@ -235,7 +235,7 @@ def _cpu_pools(case: JsonObject) -> object:
     pinned = pinned_pods(case.get("cpu_manager_entries") or {}, pods) if is_static else ()
     pools = compute_pools(
         topology,
-        [CpuHold(owner=pod.uid, cpus=pod.cpus, qos=pod.qos) for pod in pods if pod.cpus],
+        [PoolCpuHold(owner=pod.uid, cpus=pod.cpus, qos=pod.qos) for pod in pods if pod.cpus],
         kubelet=union(pod.cpus for pod in pinned),
         reserved=reserved_cpus(topology, NodeReservation(cpus=case.get("node_reserved_cpus") or "")),
         system=_system(case.get("system_qos")),

@@ -18,7 +18,7 @@ from colo_scheduler.load.estimate import estimate_of
 from colo_scheduler.load.filter import LoadRefusal, RefusalKind, refusal_of
 from colo_scheduler.load.policy import AggregateThresholds, LoadPolicy, OwnThresholds, UsageBasis
 from colo_scheduler.load.score import load_score
-from colo_scheduler.load.usage import Aggregate, NodeLoad, Placed, Workload, WorkloadLoad
+from colo_scheduler.load.usage import Aggregate, NodeLoad, PlacedWorkload, WorkloadLoad, WorkloadRequest
 from tests.parity.table import JsonObject, table_of_kinds
 
 _WISHES = ("estimated_seconds_after_pod_scheduled", "estimated_seconds_after_initialized")
@@ -44,8 +44,8 @@ def _own_wish(pod: JsonObject, wish: str) -> Any:
     return next((value for key, value in pod.items() if key.endswith(wish)), None)
 
 
-def _workload(pod: JsonObject) -> Workload:
-    return Workload(
+def _workload(pod: JsonObject) -> WorkloadRequest:
+    return WorkloadRequest(
         name=pod.get("name") or "",
         band=_band(pod),
         requests=pod.get("requests") or {},
@@ -57,8 +57,8 @@ def _workload(pod: JsonObject) -> Workload:
     )
 
 
-def _placed(pod: JsonObject) -> Placed:
-    return Placed(
+def _placed(pod: JsonObject) -> PlacedWorkload:
+    return PlacedWorkload(
         workload=_workload(pod),
         placed_at_ms=_ms(pod.get("timestamp")) or 0,
         started_at_ms=_ms(pod.get("initialized_time")),
@@ -142,7 +142,9 @@ def _sentence(refusal: LoadRefusal) -> str:
             return f"node(s) {refusal.resource} aggregated usage exceed threshold"
 
 
-def _parts(case: JsonObject) -> tuple[Workload, NodeLoad | None, list[Placed], dict[str, int], LoadPolicy, int]:
+def _parts(
+    case: JsonObject,
+) -> tuple[WorkloadRequest, NodeLoad | None, list[PlacedWorkload], dict[str, int], LoadPolicy, int]:
     placed = [_placed(pod) for pod in case.get("assigned_pods") or ()]
     now_ms = _ms(case.get("now")) or 0
     args = _policy(case["args"])

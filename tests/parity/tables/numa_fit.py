@@ -8,8 +8,8 @@ from typing import Any
 from colo_scheduler.numa.amounts import ZoneAmounts
 from colo_scheduler.numa.awareness import AwareNode, AwarePod, AwareZone, PodContainer, filter_aware
 from colo_scheduler.numa.least_zones import DistantZone, least_zones, score_least_zones, score_of_count
-from colo_scheduler.numa.policies import NumaPolicy
-from colo_scheduler.numa.zone_filter import KubeQos, PodRequest, Scope, refuse_pod
+from colo_scheduler.numa.policies import TopologyPolicy
+from colo_scheduler.numa.zone_filter import FilterScope, KubeQos, PodRequest, refuse_pod
 from colo_scheduler.numa.zone_scores import Strategy, score_node
 from tests.parity.table import JsonObject, Result, Table, difference, kind_of
 
@@ -23,8 +23,8 @@ def _pod(case: JsonObject) -> PodRequest:
     )
 
 
-def _policy(case: JsonObject) -> NumaPolicy:
-    return NumaPolicy(case.get("policy") or "none")
+def _policy(case: JsonObject) -> TopologyPolicy:
+    return TopologyPolicy(case.get("policy") or "none")
 
 
 def _zones(zones: list[Any]) -> list[ZoneAmounts]:
@@ -42,13 +42,13 @@ def _distant(zones: list[Any]) -> list[DistantZone]:
 
 def _filter(case: JsonObject) -> dict[str, object]:
     zones = None if case.get("zones") is None else _zones(case["zones"])
-    scope = Scope(case.get("scope") or "container")
+    scope = FilterScope(case.get("scope") or "container")
     refusal = refuse_pod(_policy(case), scope, _pod(case), zones, case["node_allocatable"])
     return {"fits": True} if refusal is None else {"fits": False, "reason": refusal}
 
 
 def _score(case: JsonObject) -> dict[str, object]:
-    policy, scope, strategy = _policy(case), Scope(case.get("scope") or "container"), Strategy(case["strategy"])
+    policy, scope, strategy = _policy(case), FilterScope(case.get("scope") or "container"), Strategy(case["strategy"])
     scores = {
         node["name"]: score_node(
             policy, scope, strategy, _pod(case), _zones(node.get("zones") or []), case.get("resource_weights", {})
@@ -66,7 +66,7 @@ def _score(case: JsonObject) -> dict[str, object]:
 def _least_numa_score(case: JsonObject) -> dict[str, object]:
     return {
         node["name"]: score_least_zones(
-            Scope(case["scope"]), _pod(case), _distant(node["zones"]), case.get("max_numa_nodes", 8)
+            FilterScope(case["scope"]), _pod(case), _distant(node["zones"]), case.get("max_numa_nodes", 8)
         )
         for node in case["nodes"]
     }

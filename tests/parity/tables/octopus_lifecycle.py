@@ -13,9 +13,9 @@ from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSp
 from colo_jobs import replicas
 from colo_jobs.completion import cancel, settle
 from colo_jobs.job import Job
-from colo_jobs.policies import Policy, with_default
+from colo_jobs.policies import LifecyclePolicy, with_default
 from colo_jobs.requeue import RetryPolicy
-from colo_jobs.transaction import Counters, Move, Turn
+from colo_jobs.transaction import Counters, JobTransaction, Move
 from tests.parity.table import JsonObject, Result, Table, UnknownSentence, difference
 
 _NODE = "n1"
@@ -28,7 +28,7 @@ class _Life:
     def __init__(self, case: JsonObject) -> None:
         tasks = tuple(_task(task) for task in case["tasks"])
         policies = [
-            Policy(event=policy["event"], action=policy["action"], task=policy.get("task", ""))
+            LifecyclePolicy(event=policy["event"], action=policy["action"], task=policy.get("task", ""))
             for policy in case.get("policies", ())
         ]
         fresh = Job.new("job", JobSpec(name="job", tasks=tasks), 0)
@@ -50,7 +50,7 @@ class _Life:
         settle(turn)
         self._take(turn)
 
-    def _do_to_replica(self, turn: Turn, index: int, event: JsonObject) -> None:
+    def _do_to_replica(self, turn: JobTransaction, index: int, event: JsonObject) -> None:
         replica = self.job.replica(index)
         match event["do"]:
             case "run":
@@ -81,11 +81,11 @@ class _Life:
             "hooks": self.hooks,
         }
 
-    def _turn(self) -> Turn:
+    def _turn(self) -> JobTransaction:
         self._now_ms += 1
-        return Turn(self.job, self._now_ms, Counters(), RetryPolicy())
+        return JobTransaction(self.job, self._now_ms, Counters(), RetryPolicy())
 
-    def _take(self, turn: Turn) -> None:
+    def _take(self, turn: JobTransaction) -> None:
         self.said += [list(words) for words in turn.said]
         for move in turn.moves:
             if move.state != move.previous:

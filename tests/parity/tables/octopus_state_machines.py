@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from colo_common.model.lifecycle import MACHINES
-from colo_common.model.transitions import Fired, Ignored, Machine, Outcome, Refused
+from colo_common.model.transitions import Fired, Outcome, StateMachine, TransitionIgnored, TransitionRefused
 from tests.parity.table import JsonObject, Result, Table, difference
 
 Pair = tuple[str, str]
@@ -33,7 +33,7 @@ def _run(document: JsonObject) -> Iterator[Result]:
             yield Result(name, f"malformed machine: {type(error).__name__} {error}")
 
 
-def _compare(name: str, wanted: JsonObject, machine: Machine) -> Iterator[Result]:
+def _compare(name: str, wanted: JsonObject, machine: StateMachine) -> Iterator[Result]:
     yield Result(f"{name} states", difference(_wanted_states(wanted), _our_states(machine)))
     events = sorted(event["name"] for event in wanted["events"])
     yield Result(f"{name} events", difference(events, sorted(machine.events)))
@@ -52,7 +52,7 @@ def _compare(name: str, wanted: JsonObject, machine: Machine) -> Iterator[Result
         yield Result(f"{name} {pair[0]} {pair[1]}", failure)
 
 
-def _compare_pair(pair: Pair, rows: list[Any], ignored_why: str | None, machine: Machine) -> str | None:
+def _compare_pair(pair: Pair, rows: list[Any], ignored_why: str | None, machine: StateMachine) -> str | None:
     state, event = pair
     names = {guard.removeprefix("!") for row in rows for guard in row.get("guard", ())}
     names.update(machine.guards_for(state, event))
@@ -90,9 +90,9 @@ def _shown(outcome: Outcome) -> object:
                 "hook": outcome.hook,
                 "id": outcome.transition_id,
             }
-        case Ignored():
+        case TransitionIgnored():
             return f"ignored: {outcome.why}"
-        case Refused():
+        case TransitionRefused():
             return f"refused: {outcome.refusal}"
 
 
@@ -100,7 +100,7 @@ def _wanted_states(wanted: JsonObject) -> object:
     return sorted([s["name"], bool(s.get("initial")), bool(s.get("terminal"))] for s in wanted["states"])
 
 
-def _our_states(machine: Machine) -> object:
+def _our_states(machine: StateMachine) -> object:
     return sorted([state.name, state.is_initial, state.is_terminal] for state in machine.states)
 
 
@@ -108,7 +108,7 @@ def _wanted_rows(wanted: JsonObject) -> object:
     return sorted([row["id"], sorted(row["from"]), row["event"]] for row in wanted["transitions"])
 
 
-def _our_rows(machine: Machine) -> object:
+def _our_rows(machine: StateMachine) -> object:
     return sorted([row.id, sorted(row.sources), row.event] for row in machine.transitions)
 
 

@@ -13,9 +13,9 @@ from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from colo_scheduler.reservations.accounting import Account, Use, books_of
 from colo_scheduler.reservations.expiry import is_over, next_sync_ms
 from colo_scheduler.reservations.fit import (
-    Ignored,
+    IgnoredReservations,
     NodeRoom,
-    Offer,
+    ReservationCapacity,
     fits_node,
     fits_reservation,
     refusal_of,
@@ -35,8 +35,8 @@ _ENDED = ("Failed", "Succeeded")
 _S = 1000
 
 
-def _offer(row: JsonObject) -> Offer:
-    return Offer(
+def _context(row: JsonObject) -> ReservationCapacity:
+    return ReservationCapacity(
         name=row["name"],
         policy=_POLICIES[row.get("policy") or ""],
         names=tuple(row.get("resource_names", row["allocatable"])),
@@ -60,8 +60,8 @@ def _room(case: JsonObject) -> NodeRoom:
     )
 
 
-def _ignored(case: JsonObject) -> Ignored:
-    return Ignored(
+def _ignored(case: JsonObject) -> IgnoredReservations:
+    return IgnoredReservations(
         names=frozenset(case.get("ignored_resources") or ()), groups=frozenset(case.get("ignored_groups") or ())
     )
 
@@ -70,7 +70,7 @@ def _filter(case: JsonObject) -> object:
     refused = refusal_of(
         case["pod_requests"],
         _room(case),
-        [_offer(row) for row in case["reservations"]],
+        [_context(row) for row in case["reservations"]],
         has_affinity=case["has_affinity"],
         only=case.get("requested_reservation_name") or "",
         skips_node=case.get("skip_fits_node", False),
@@ -80,7 +80,7 @@ def _filter(case: JsonObject) -> object:
 
 
 def _fits_node(case: JsonObject) -> object:
-    left = _offer(case["reservation"]).left if case.get("reservation") else {}
+    left = _context(case["reservation"]).left if case.get("reservation") else {}
     room = _room(case)
     short = fits_node(
         case["pod_requests"],
@@ -103,7 +103,7 @@ def _reusable_inside(case: JsonObject) -> dict[str, int]:
 def _fits_reservation(case: JsonObject) -> object:
     reusable = _reusable_inside(case)
     short = fits_reservation(
-        case["pod_requests"], _offer(case["reservation"]), reusable=reusable, ignored=_ignored(case)
+        case["pod_requests"], _context(case["reservation"]), reusable=reusable, ignored=_ignored(case)
     )
     return {"insufficient": bool(short)}
 
@@ -168,7 +168,7 @@ def _exact_match(case: JsonObject) -> object:
 
 
 def _score(case: JsonObject) -> object:
-    return {"score": score(case["pod_requests"], _offer(case["reservation"]), reusable=_reusable_inside(case))}
+    return {"score": score(case["pod_requests"], _context(case["reservation"]), reusable=_reusable_inside(case))}
 
 
 def _nominate(case: JsonObject) -> object:
@@ -176,7 +176,7 @@ def _nominate(case: JsonObject) -> object:
     chosen = nominate(
         case["pod_requests"],
         _room(case),
-        [_offer(row) for row in case["reservations"]],
+        [_context(row) for row in case["reservations"]],
         has_affinity=case["has_affinity"],
         kept=kept,
         only=case.get("requested_reservation_name") or "",

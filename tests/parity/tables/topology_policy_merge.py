@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from colo_scheduler.numa.exclusive import Exclusive, ZoneStatus, allows
+from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus, allows
 from colo_scheduler.numa.mask import mask_of, zones_of
 from colo_scheduler.numa.merge import Hint, ProviderHints
-from colo_scheduler.numa.policies import NumaPolicy, Verdict, decide_kubelet, decide_scored
+from colo_scheduler.numa.policies import PolicyVerdict, TopologyPolicy, decide_kubelet, decide_scored
 from tests.parity.table import JsonObject, Result, Table, difference
 
 
@@ -34,17 +34,17 @@ def _status(case: JsonObject) -> dict[int, ZoneStatus]:
     return {zone: ZoneStatus(status) for zone, status in enumerate(case.get("numa_node_status") or ())}
 
 
-def _told(verdict: Verdict) -> dict[str, object]:
+def _told(verdict: PolicyVerdict) -> dict[str, object]:
     affinity = None if verdict.mask is None else list(zones_of(verdict.mask))
     return {"affinity": affinity, "preferred": verdict.preferred, "admit": verdict.is_admitted}
 
 
 def _koordinator(case: JsonObject) -> dict[str, object]:
     verdict = decide_scored(
-        NumaPolicy(case["policy"]),
+        TopologyPolicy(case["policy"]),
         case["numa_nodes"],
         _providers(case),
-        Exclusive(case.get("exclusive_policy") or ""),
+        ZoneExclusive(case.get("exclusive_policy") or ""),
         _status(case),
     )
     return _told(verdict) | {"unsatisfied": verdict.unsatisfied, "score": verdict.score}
@@ -52,11 +52,11 @@ def _koordinator(case: JsonObject) -> dict[str, object]:
 
 def _kubelet(case: JsonObject) -> dict[str, object]:
     distances = case.get("distances") if case.get("prefer_closest_numa") else None
-    return _told(decide_kubelet(NumaPolicy(case["policy"]), case["numa_nodes"], _providers(case), distances))
+    return _told(decide_kubelet(TopologyPolicy(case["policy"]), case["numa_nodes"], _providers(case), distances))
 
 
 def _exclusive_check(case: JsonObject) -> dict[str, object]:
-    exclusive = Exclusive(case.get("exclusive_policy") or "")
+    exclusive = ZoneExclusive(case.get("exclusive_policy") or "")
     return {"allowed": allows(_mask(case.get("affinity")), exclusive, _status(case))}
 
 

@@ -9,9 +9,9 @@ from colo_common.events.fact import Fact
 from colo_common.events.job import (
     JobStateChanged,
     JobSubmitted,
+    PlacementsRequested,
     QueueChanged,
     ReplicasChanged,
-    ReplicasWanted,
     ReplicasWithdrawn,
     StopReplicas,
 )
@@ -141,12 +141,13 @@ def shown(publish: Publish) -> str:
                 + "".join(f" {part}" for part in (change.cause, change.reason) if part is not None)
                 for change in fact.changes
             )
-        case ReplicasWanted():
-            wants = (
-                f"{want.replica}#{want.attempt}" + "".join(f" avoid {node}" for node, _ in want.avoid)
-                for want in fact.wants
+        case PlacementsRequested():
+            placement_requests = (
+                f"{placement_request.replica}#{placement_request.attempt}"
+                + "".join(f" avoid {node}" for node, _ in placement_request.avoid)
+                for placement_request in fact.placement_requests
             )
-            return f"wanted {', '.join(wants)}"
+            return f"wanted {', '.join(placement_requests)}"
         case ReplicasWithdrawn():
             attempts = ", ".join(f"{replica}#{attempt}" for replica, attempt in fact.attempts)
             return f"withdrawn {attempts} ({fact.reason})"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from colo_cli.client import Client
-from colo_cli.failure import Failure, Refused
+from colo_cli.failure import CommandRefused, Failure
 from colo_cli.submit import submit
 
 pytestmark = pytest.mark.enable_socket
@@ -79,16 +79,16 @@ def test_a_service_that_does_not_answer_yet_is_waited_for_and_that_is_said_once(
 def test_after_the_time_it_is_refused_as_before(capsys: pytest.CaptureFixture[str]) -> None:
     with (
         a_gateway(unavailable=100) as gateway,
-        pytest.raises(Refused, match="scheduler: does not answer now") as caught,
+        pytest.raises(CommandRefused, match="scheduler: does not answer now") as caught,
     ):
-        Client(gateway.api, patience_s=0.3).get("/v1/plan")
+        Client(gateway.api, retry_for_s=0.3).get("/v1/plan")
     assert (caught.value.code, caught.value.status) == (503, 1)
     assert len(gateway.asked) in (2, 3)
     assert "0.3 s at most" in capsys.readouterr().err
 
 
 def test_what_takes_something_away_is_asked_for_once(capsys: pytest.CaptureFixture[str]) -> None:
-    with a_gateway(unavailable=100) as gateway, pytest.raises(Refused):
+    with a_gateway(unavailable=100) as gateway, pytest.raises(CommandRefused):
         Client(gateway.api).call("DELETE", "/v1/jobs/a")
     assert len(gateway.asked) == 1
     assert capsys.readouterr().err == ""

@@ -8,7 +8,7 @@ import pytest
 
 from colo_cli import cancel, explain, get, trace, watch
 from colo_cli.client import Client
-from colo_cli.failure import Failure, Refused
+from colo_cli.failure import CommandRefused, Failure
 from colo_cli.which_job import ask_job, find_job, split_replica
 
 
@@ -32,7 +32,7 @@ class Gateway(Client):
         self.asked.append(f"{method} {path}")
         job = path.removeprefix("/v1/jobs/").partition("?")[0].partition("/")[0]
         if all(known.job != job for known in self.jobs):
-            raise Refused(f"job: there is no such job (got {job})", 1, 404, "job")
+            raise CommandRefused(f"job: there is no such job (got {job})", 1, 404, "job")
         return {"job": job, "state": "Terminating"}
 
     def get(self, path: str, **query: str | int | None) -> Any:
@@ -126,7 +126,7 @@ def test_what_cannot_be_undone_is_not_done_to_a_job_of_another_name(text: str, i
     if is_meant:
         assert ask_job(gateway, text, method="DELETE")["job"] == "train-all-11"
         return
-    with pytest.raises(Refused):
+    with pytest.raises(CommandRefused):
         ask_job(gateway, text, method="DELETE")
     assert ask_job(gateway, text)["job"] == "train-all-11"
 
@@ -138,7 +138,7 @@ def test_an_exact_id_is_asked_for_as_it_is_whatever_else_it_could_mean() -> None
 
 
 def test_what_does_not_exist_is_refused_as_the_gateway_refuses_it() -> None:
-    with pytest.raises(Refused, match="there is no such job") as refused:
+    with pytest.raises(CommandRefused, match="there is no such job") as refused:
         ask_job(Gateway(), "web")
     assert refused.value.status == 1
     with pytest.raises(Failure, match="must not be empty"):

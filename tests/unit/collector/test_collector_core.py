@@ -10,8 +10,8 @@ from msgspec import structs
 
 from colo_collector.core import CollectorCore, Event, content_hash
 from colo_collector.crossing import Gauge
-from colo_collector.policy import Policy, Threshold
-from colo_collector.readings import Inspected, Measured, Skip, Unreadable
+from colo_collector.policy import CollectorPolicy, Threshold
+from colo_collector.readings import SampleRead, Skip, TopologyRead, Unreadable
 from colo_collector.usage import Unknown
 from colo_common.events.effects import Publish, Wake
 from colo_common.events.node import (
@@ -27,15 +27,15 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.topology import uniform_topology
 from tests.support.builders import GIB, a_batch_workload, a_topology
 
-MACHINE = Inspected(
+MACHINE = TopologyRead(
     topology=a_topology(), capabilities=(Capability(name="psi", present=True),), labels={"rack": "r1", "pool": "a"}
 )
 
 
-def measured(*, at_ms: int = 1_000, interval_ms: int = 1_000, cpu_some_us: int | None = None) -> Measured:
+def measured(*, at_ms: int = 1_000, interval_ms: int = 1_000, cpu_some_us: int | None = None) -> SampleRead:
     """A sample of the two zones of MACHINE."""
     readings = () if cpu_some_us is None else (PressureReading(resource="cpu", some_us=cpu_some_us, full_us=0),)
-    return Measured(
+    return SampleRead(
         at_ms=at_ms,
         interval_ms=interval_ms,
         cpu_used_mcpu=3_000,
@@ -60,14 +60,14 @@ def said(core: CollectorCore, event: Event, now_ms: int = 0) -> list[Publish]:
     return [effect for effect in effects if isinstance(effect, Publish)]
 
 
-def a_core(policy: Policy | None = None) -> CollectorCore:
-    core = CollectorCore("n1", policy or Policy())
+def a_core(policy: CollectorPolicy | None = None) -> CollectorCore:
+    core = CollectorCore("n1", policy or CollectorPolicy())
     said(core, MACHINE)
     return core
 
 
 def test_the_machine_is_said_at_the_start_and_not_again_while_it_is_the_same() -> None:
-    core = CollectorCore("n1", Policy())
+    core = CollectorCore("n1", CollectorPolicy())
     (first,) = said(core, MACHINE, 5)
     assert first.fact == NodeTopologyReported(
         at_ms=5,
@@ -89,7 +89,7 @@ def test_the_machine_is_said_at_the_start_and_not_again_while_it_is_the_same() -
         structs.replace(MACHINE, simulated=True),
     ],
 )
-def test_a_machine_that_changed_is_said_and_so_is_its_return_to_what_it_was(other: Inspected) -> None:
+def test_a_machine_that_changed_is_said_and_so_is_its_return_to_what_it_was(other: TopologyRead) -> None:
     core = a_core()
     (changed,) = said(core, other, 10)
     (back,) = said(core, MACHINE, 20)
@@ -142,21 +142,21 @@ def test_a_period_without_a_sample_is_counted_by_its_reason_and_takes_no_number(
 
 
 def test_a_sample_of_a_machine_that_is_not_known_is_counted_and_not_said() -> None:
-    core = CollectorCore("n1", Policy())
+    core = CollectorCore("n1", CollectorPolicy())
     assert said(core, measured()) == []
     assert core.skipped == {Skip.NO_TOPOLOGY: 1}
     assert core.sample_seq == 0
 
 
 def test_what_the_machine_is_is_said_again_now_and_then() -> None:
-    core = CollectorCore("n1", Policy(topology_again_ms=60_000))
+    core = CollectorCore("n1", CollectorPolicy(topology_again_ms=60_000))
     said(core, MACHINE, 0)
     assert [type(one.fact) for one in said(core, measured(), 59_999)] == [NodeUsageSampled]
     again = said(core, measured(), 60_000)
     assert [type(one.fact) for one in again] == [NodeTopologyReported, NodeUsageSampled]
     assert [type(one.fact) for one in said(core, measured(), 60_001)] == [NodeUsageSampled]
     with pytest.raises(InvalidInput, match="topology_again_ms"):
-        CollectorCore("n1", Policy(topology_again_ms=59_999))
+        CollectorCore("n1", CollectorPolicy(topology_again_ms=59_999))
 
 
 def test_a_wake_changes_nothing() -> None:
@@ -203,7 +203,7 @@ def test_a_machine_that_contradicts_itself_is_refused_and_the_known_one_stays() 
 @pytest.mark.parametrize("node", ["", "Node", "a b", "x" * 254, "-a"])
 def test_a_node_name_that_no_subject_takes_is_refused_at_the_start(node: str) -> None:
     with pytest.raises(InvalidInput):
-        CollectorCore(node, Policy())
+        CollectorCore(node, CollectorPolicy())
 
 
 # ------------------------------------------------------------ pressure
@@ -240,7 +240,7 @@ def test_a_single_bad_second_after_the_start_is_no_pressure() -> None:
 
 
 def test_the_fact_of_a_crossing_comes_before_its_sample_and_has_an_id_of_its_own() -> None:
-    core = a_core(Policy(window_ms=1_000))
+    core = a_core(CollectorPolicy(window_ms=1_000))
     crossed, sample = said(core, measured(cpu_some_us=900_000))
     assert isinstance(sample.fact, NodeUsageSampled)
     assert crossed.fact == PressureCrossed(
@@ -264,7 +264,7 @@ def test_a_resource_that_a_sample_lacks_keeps_its_state() -> None:
 
 
 def test_each_signal_has_its_own_line_and_marks() -> None:
-    core = a_core(Policy(window_ms=1_000))
+    core = a_core(CollectorPolicy(window_ms=1_000))
     readings = (
         PressureReading(resource="memory", some_us=900_000, full_us=100_000),
         PressureReading(resource="io", some_us=900_000, full_us=399_000),
@@ -281,13 +281,22 @@ def test_a_stall_longer_than_its_interval_counts_as_the_interval() -> None:
 @pytest.mark.parametrize(
     ("policy", "field"),
     [
-        (Policy(window_ms=999), "window_ms"),
-        (Policy(thresholds=(Threshold(signal="io_some", above_pct=0, below_pct=0),)), "thresholds.io_some.above_pct"),
-        (Policy(thresholds=(Threshold(signal="io_some", above_pct=9, below_pct=9),)), "thresholds.io_some.below_pct"),
-        (Policy(thresholds=(Threshold(signal="io_some", above_pct=9, below_pct=1),) * 2), "thresholds.io_some"),
+        (CollectorPolicy(window_ms=999), "window_ms"),
+        (
+            CollectorPolicy(thresholds=(Threshold(signal="io_some", above_pct=0, below_pct=0),)),
+            "thresholds.io_some.above_pct",
+        ),
+        (
+            CollectorPolicy(thresholds=(Threshold(signal="io_some", above_pct=9, below_pct=9),)),
+            "thresholds.io_some.below_pct",
+        ),
+        (
+            CollectorPolicy(thresholds=(Threshold(signal="io_some", above_pct=9, below_pct=1),) * 2),
+            "thresholds.io_some",
+        ),
     ],
 )
-def test_a_policy_that_contradicts_itself_names_the_field(policy: Policy, field: str) -> None:
+def test_a_policy_that_contradicts_itself_names_the_field(policy: CollectorPolicy, field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         CollectorCore("n1", policy)
     assert caught.value.field == field
@@ -329,7 +338,7 @@ def test_a_good_period_never_crosses_upwards_and_a_long_one_does_not_dilute() ->
         st.one_of(
             st.builds(measured, at_ms=st.integers(0, 10**6), cpu_some_us=st.none() | st.integers(0, 2 * 10**6)),
             st.sampled_from(list(Skip)).map(lambda reason: Unreadable(reason=reason)),
-            st.sampled_from([8, 16]).map(lambda cpus: Inspected(topology=a_topology(cpus=cpus))),
+            st.sampled_from([8, 16]).map(lambda cpus: TopologyRead(topology=a_topology(cpus=cpus))),
             st.just(Wake()),
         ),
         max_size=40,
@@ -340,7 +349,7 @@ def test_the_same_events_give_the_same_effects_and_ids_are_never_used_twice_at_d
 ) -> None:
     runs = []
     for _ in range(2):
-        core = CollectorCore("n1", Policy())
+        core = CollectorCore("n1", CollectorPolicy())
         effects = []
         for now_ms, event in enumerate(events):
             effects += core.handle(event, now_ms)
@@ -354,9 +363,9 @@ def test_the_same_events_give_the_same_effects_and_ids_are_never_used_twice_at_d
 
 
 def test_a_simulated_machine_is_said_as_one() -> None:
-    core = CollectorCore("sim-1", Policy())
+    core = CollectorCore("sim-1", CollectorPolicy())
     topology = uniform_topology(sockets=2, zones_per_socket=2, cpus_per_zone=16, memory_bytes_per_zone=64 * GIB)
-    (publish,) = said(core, Inspected(topology=topology, simulated=True))
+    (publish,) = said(core, TopologyRead(topology=topology, simulated=True))
     assert isinstance(publish.fact, NodeTopologyReported)
     assert publish.fact.simulated
 

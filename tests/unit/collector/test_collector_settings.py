@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colo_collector.settings import Settings, node_name
+from colo_collector.settings import CollectorSettings, node_name
 from colo_common.events.subjects import encode_node
 from colo_common.model.constraints import CpuBind, NumaPolicy, Taint
 from colo_common.model.invalid import InvalidInput
@@ -17,7 +17,7 @@ from colo_common.runtime.settings import load
 
 
 def test_the_defaults_are_valid_and_name_this_host() -> None:
-    settings = load(Settings, "collector")
+    settings = load(CollectorSettings, "collector")
     assert settings.node == node_name(socket.gethostname())
     assert (settings.period_ms, settings.root, settings.subtree) == (1_000, "/", "colo")
     assert [(one.signal, one.above_pct, one.below_pct) for one in settings.policy().thresholds] == [
@@ -59,7 +59,7 @@ def test_the_environment_and_flags_set_what_the_core_and_the_machine_use() -> No
         "COLO_COLLECTOR_LABELS": "rack=r1,pool=a",
         "COLO_COLLECTOR_IO_FULL_ABOVE_PCT": "0",
     }
-    settings = load(Settings, "collector", ["--period-ms", "500", "--subtree=tier"], environ)
+    settings = load(CollectorSettings, "collector", ["--period-ms", "500", "--subtree=tier"], environ)
     assert (settings.node, settings.period_ms, settings.subtree) == ("n7", 500, "tier")
     assert settings.labels == {"rack": "r1", "pool": "a"}
     assert [one.name for one in settings.watched()] == ["web", "db"]
@@ -95,7 +95,7 @@ def test_the_environment_and_flags_set_what_the_core_and_the_machine_use() -> No
 )
 def test_a_setting_that_breaks_its_rule_is_refused_by_its_name(flags: list[str], field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        load(Settings, "collector", flags)
+        load(CollectorSettings, "collector", flags)
     assert str(caught.value).startswith(f"{field}:")
 
 
@@ -112,7 +112,7 @@ def test_the_operators_words_about_the_node_come_from_the_environment() -> None:
         "COLO_COLLECTOR_RULES_IS_COLOCATED": "no",
         "COLO_ONLINE": "off",
     }
-    settings = load(Settings, "collector", [], environ)
+    settings = load(CollectorSettings, "collector", [], environ)
     assert settings.node_taints() == (
         Taint(key="team", value="films", effect="NoSchedule"),
         Taint(key="spot", effect="NoExecute"),
@@ -137,13 +137,13 @@ def test_a_node_of_a_kubelet_is_said_with_the_options_of_that_kubelet() -> None:
         "COLO_COLLECTOR_RULES_NUMA_CLOSEST": "yes",
         "COLO_COLLECTOR_RULES_KUBELET_OPTIONS": "full-pcpus-only,distribute-cpus-across-numa",
     }
-    assert load(Settings, "collector", [], environ).rules == NodeRules(
+    assert load(CollectorSettings, "collector", [], environ).rules == NodeRules(
         numa_rule="kubelet",
         numa_policy=NumaPolicy.RESTRICTED,
         numa_closest=True,
         kubelet_options=("full-pcpus-only", "distribute-cpus-across-numa"),
     )
     with pytest.raises(InvalidInput, match=r"rules\.kubelet_options: must be among align-by-socket"):
-        load(Settings, "collector", [], environ | {"COLO_COLLECTOR_RULES_KUBELET_OPTIONS": "fast"})
+        load(CollectorSettings, "collector", [], environ | {"COLO_COLLECTOR_RULES_KUBELET_OPTIONS": "fast"})
     with pytest.raises(InvalidInput, match=r"rules\.cpu_bind: must be default where numa_rule is kubelet"):
-        load(Settings, "collector", [], environ | {"COLO_COLLECTOR_RULES_CPU_BIND": "full-pcpus"})
+        load(CollectorSettings, "collector", [], environ | {"COLO_COLLECTOR_RULES_CPU_BIND": "full-pcpus"})

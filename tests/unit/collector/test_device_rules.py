@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from colo_collector.device_rules import DeviceLabel, parse_device_labels, parse_gpu_partitions, with_declared
-from colo_collector.settings import Settings
+from colo_collector.settings import CollectorSettings
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.topology import Device, DevicePartition, uniform_topology
 
@@ -87,11 +87,11 @@ def test_a_machine_carries_what_is_declared_and_what_it_lacks_is_named() -> None
 
 
 def test_settings_check_both() -> None:
-    Settings(node="n1", device_labels=("gpu:model=H100",), gpu_partitions=("0-3",)).validate()
+    CollectorSettings(node="n1", device_labels=("gpu:model=H100",), gpu_partitions=("0-3",)).validate()
     with pytest.raises(InvalidInput):
-        Settings(node="n1", device_labels=("gpu",)).validate()
+        CollectorSettings(node="n1", device_labels=("gpu",)).validate()
     with pytest.raises(InvalidInput):
-        Settings(node="n1", gpu_partitions=("x",)).validate()
+        CollectorSettings(node="n1", gpu_partitions=("x",)).validate()
 
 
 @given(st.text(max_size=30))

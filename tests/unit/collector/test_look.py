@@ -14,9 +14,9 @@ from colo_collector.core import CollectorCore
 from colo_collector.device_rules import parse_device_labels, parse_gpu_partitions
 from colo_collector.discover import parse_online_groups
 from colo_collector.files import FileReader, Gathered
-from colo_collector.machine import Look, Machine
-from colo_collector.policy import Policy
-from colo_collector.readings import Measured, Skip, Unreadable
+from colo_collector.machine import Machine, Observation
+from colo_collector.policy import CollectorPolicy
+from colo_collector.readings import SampleRead, Skip, Unreadable
 from colo_collector.usage import Unknown
 from colo_common.adapters.clock import ManualClock
 from colo_common.model.constraints import HugePages, Taint
@@ -74,9 +74,9 @@ class Bench:
             clock=self.clock,
             user_hz=100,
         )
-        self.core = CollectorCore("n1", Policy())
+        self.core = CollectorCore("n1", CollectorPolicy())
 
-    def look(self) -> Look:
+    def look(self) -> Observation:
         """One look a second after the last; what it says is always something that the core takes."""
         look = self.machine.look()
         self.reader.now_ns += 1_000_000_000
@@ -87,7 +87,7 @@ class Bench:
         self.core.check()
         return look
 
-    def second(self, **use: int) -> Look:
+    def second(self, **use: int) -> Observation:
         """A second in which zone 0 is half busy and each workload uses what is given; then a look."""
         self.tree.advance(1_000, zone_pct={0: 50}, workload_mcpu=use)
         self.tree.write()
@@ -102,8 +102,8 @@ class Bench:
         (self.root / path.lstrip("/")).write_text(text)
 
 
-def sample(look: Look) -> Measured:
-    assert isinstance(look.event, Measured), look
+def sample(look: Observation) -> SampleRead:
+    assert isinstance(look.event, SampleRead), look
     return look.event
 
 
@@ -374,7 +374,7 @@ def test_an_executor_that_comes_makes_online_work_possible(tmp_path: Path, monke
     bench = Bench(tmp_path, workloads=())
     monkeypatch.setattr(bench.reader, "is_writable", lambda path: False)
 
-    def can(look: Look) -> bool:
+    def can(look: Observation) -> bool:
         assert look.inspected is not None
         return look.inspected.capabilities[-1].present
 
@@ -393,7 +393,7 @@ def test_cpus_that_a_kubelet_pins_are_reserved_from_the_look_on_that_sees_it(tmp
     assert any(state in each and "no CPU counts as pinned" in each for each in first.assumed)
     (tmp_path / "var/lib/kubelet").mkdir(parents=True)
 
-    def pin(text: str) -> Look:
+    def pin(text: str) -> Observation:
         # As the kubelet does: another file takes the place of the old one.
         (tmp_path / "new").write_text(text)
         (tmp_path / "new").rename(tmp_path / state.lstrip("/"))

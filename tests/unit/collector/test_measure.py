@@ -13,7 +13,7 @@ from colo_collector.discover import Workload, batch_workloads
 from colo_collector.measure import Measurement, measure
 from colo_collector.parse_proc import CpuTicks, MachineCpuTicks
 from colo_collector.parse_psi import Pressure, PressureLine
-from colo_collector.readings import Measured, Skip, Unreadable
+from colo_collector.readings import SampleRead, Skip, Unreadable
 from colo_collector.sample import Sample
 from colo_collector.usage import GroupCounters, MachineReading, Unknown
 from colo_common.events.node import PressureReading, WorkloadUsage, ZoneUsage
@@ -73,8 +73,8 @@ def measured(previous: Sample | None, current: Sample, **changes: Any) -> Measur
     return measure(previous, current, **given_)
 
 
-def the_sample(measurement: Measurement) -> Measured:
-    assert isinstance(measurement.event, Measured), measurement
+def the_sample(measurement: Measurement) -> SampleRead:
+    assert isinstance(measurement.event, SampleRead), measurement
     return measurement.event
 
 
@@ -90,7 +90,7 @@ def test_every_number_of_a_sample_comes_from_its_own_counter() -> None:
     )
     result = measured(before, after)
     assert result.left_out == ()
-    assert result.event == Measured(
+    assert result.event == SampleRead(
         at_ms=5_000,
         interval_ms=2_000,
         cpu_used_mcpu=1_750,

@@ -4,7 +4,7 @@ from colo_common.events.effects import Effect, Publish, Record, Write
 from colo_common.events.job import QueueChanged
 from colo_common.events.node import LeaseRenewed
 from colo_common.ports import Clock
-from colo_common.runtime.batch import Decision, decision_from_effects, parts_of, units_of
+from colo_common.runtime.batch import DecisionEffects, decision_from_effects, parts_of, units_of
 from colo_common.runtime.stamp import Stamp, outgoing_from_row
 
 
@@ -29,7 +29,7 @@ def a_message(name: str) -> Publish:
     return Publish(fact=QueueChanged(queue=name, waiting=0, running=0, capacity=1), id=name)
 
 
-def decided(*effects: Effect) -> Decision:
+def decided(*effects: Effect) -> DecisionEffects:
     return decision_from_effects(effects, Stamp("jobs", "b1", StillClock()))
 
 

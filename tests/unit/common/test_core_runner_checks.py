@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from colo_common.events.effects import Effect
-from colo_common.runtime.core_runner import Turns
+from colo_common.runtime.core_runner import CoreRunner
 from colo_common.runtime.inbox import Inbox
 from colo_common.runtime.intake import Intake
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
@@ -45,7 +45,7 @@ def checked_at_s(core: Core, run_s: float) -> list[float]:
     async def run() -> None:
         clock, metrics = VirtualClock(), ServiceMetrics(Metrics(), "test")
         intake = Intake(Inbox(10), "b1", metrics)
-        turns = Turns("test", core, clock, Stamp("test", "b1", clock), None, None, intake, metrics)
+        turns = CoreRunner("test", core, clock, Stamp("test", "b1", clock), None, None, intake, metrics)
         for _ in range(round(run_s / TURN_S)):
             await turns.take([])
             await asyncio.sleep(TURN_S)

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from colo_common.model.lifecycle import JOB, MACHINES, PAIR, REPLICA, TASK
-from colo_common.model.transitions import Fired, Ignored, Refused
+from colo_common.model.transitions import Fired, TransitionIgnored, TransitionRefused
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_every_state_is_reachable_and_terminal_states_have_no_way_out(machine: o
 
 def test_a_job_that_waits_or_is_marked_cannot_be_marked_again() -> None:
     for state in ("Pending", "Inqueue", "Privileged", "WillEvicted", "Evicting"):
-        assert isinstance(JOB.fire(state, "mark", {"eligible": True}), Refused)
+        assert isinstance(JOB.fire(state, "mark", {"eligible": True}), TransitionRefused)
     marked = JOB.fire("Running", "mark", {"eligible": True})
     assert isinstance(marked, Fired)
     assert (marked.state, marked.hook) == ("WillEvicted", "job_will_evict(deadline)")
@@ -47,12 +47,12 @@ def test_an_evicted_job_is_requeued_and_keeps_its_submit_time() -> None:
     assert isinstance(requeued, Fired)
     assert requeued.state == "Pending"
     assert "keep submit time (ageing)" in requeued.actions
-    assert isinstance(JOB.fire("Running", "requeue", {"requeue": True}), Refused)
+    assert isinstance(JOB.fire("Running", "requeue", {"requeue": True}), TransitionRefused)
 
 
 def test_a_late_cancel_is_ignored() -> None:
-    assert isinstance(JOB.fire("Evicting", "unmark"), Ignored)
-    assert isinstance(PAIR.fire("Firing", "fit"), Ignored)
+    assert isinstance(JOB.fire("Evicting", "unmark"), TransitionIgnored)
+    assert isinstance(PAIR.fire("Firing", "fit"), TransitionIgnored)
 
 
 @pytest.mark.parametrize(

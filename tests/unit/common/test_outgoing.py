@@ -17,8 +17,8 @@ from colo_common.events.effects import Write
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Outgoing, Refused, Row, Store, Unavailable
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
-from colo_common.runtime.outgoing import Parcel, Sender
-from colo_common.runtime.retry import Patience
+from colo_common.runtime.outgoing import OutgoingBatch, Sender
+from colo_common.runtime.retry import Retrier
 from tests.support.vloop import run_virtual
 
 
@@ -45,20 +45,20 @@ class SlowBus(MemoryBus):
             raise Unavailable(f"{name} was not acknowledged")
 
 
-def a_parcel(name: str) -> Parcel:
+def an_outgoing_batch(name: str) -> OutgoingBatch:
     # Too large to share a call with another one.
     message = Outgoing(subject="colo.v1.evt.job.changed", data=b"{}", durable=True, msg_id=name)
-    return Parcel(messages=[message] * 600, replies=[(name, b"")])
+    return OutgoingBatch(messages=[message] * 600, replies=[(name, b"")])
 
 
 async def sent(bus: SlowBus, names: Sequence[str]) -> list[str]:
     """Send a parcel of each name; the order in which they were followed up."""
     replied: list[str] = []
     metrics = ServiceMetrics(Metrics(), "test")
-    patience = Patience("bus", random.Random(1), metrics.retries, asyncio.Event())
-    sender = Sender(bus, None, patience, metrics, lambda request, _body: replied.append(request))
+    retrier = Retrier("bus", random.Random(1), metrics.retries, asyncio.Event())
+    sender = Sender(bus, None, retrier, metrics, lambda request, _body: replied.append(request))
     for name in names:
-        sender.put(a_parcel(name))
+        sender.put(an_outgoing_batch(name))
     task = asyncio.create_task(sender.run())
     await sender.drained()
     task.cancel()
@@ -98,14 +98,14 @@ def test_what_comes_before_a_call_has_run_goes_with_it() -> None:
         replied: list[str] = []
         exposition = Metrics()
         metrics = ServiceMetrics(exposition, "test")
-        patience = Patience("bus", random.Random(1), metrics.retries, asyncio.Event())
-        sender = Sender(bus, None, patience, metrics, lambda request, _body: replied.append(request))
+        retrier = Retrier("bus", random.Random(1), metrics.retries, asyncio.Event())
+        sender = Sender(bus, None, retrier, metrics, lambda request, _body: replied.append(request))
         task = asyncio.create_task(sender.run())
         await asyncio.sleep(1)
         for names in ("abc", "def"):
             for name in names:
                 message = Outgoing(subject="colo.v1.evt.job.changed", data=b"{}", durable=True, msg_id=name)
-                sender.put(Parcel(messages=[message], replies=[(name, b"")]))
+                sender.put(OutgoingBatch(messages=[message], replies=[(name, b"")]))
             assert b"colo_test_outgoing_messages 3.0" in exposition.text()
             await sender.drained()
         task.cancel()
@@ -147,8 +147,8 @@ def outbox(begin: int, end: int, value: bytes | None = None) -> list[Write]:
 @asynccontextmanager
 async def sending(store: Store, bus: MemoryBus | None = None) -> AsyncIterator[tuple[Sender, asyncio.Task[None]]]:
     metrics = ServiceMetrics(Metrics(), "test")
-    patience = Patience("bus", random.Random(1), metrics.retries, asyncio.Event())
-    sender = Sender(bus or MemoryBus(), store, patience, metrics, lambda _request, _body: None)
+    retrier = Retrier("bus", random.Random(1), metrics.retries, asyncio.Event())
+    sender = Sender(bus or MemoryBus(), store, retrier, metrics, lambda _request, _body: None)
     task = asyncio.create_task(sender.run())
     try:
         yield sender, task
@@ -163,7 +163,7 @@ def test_a_store_that_was_away_is_asked_again_although_nothing_more_is_published
         await store.write(outbox(0, 3, b"row"))
         async with sending(store) as (sender, _task):
             store.fault = Unavailable("away")
-            sender.put(Parcel(outbox=outbox(0, 3)))
+            sender.put(OutgoingBatch(outbox=outbox(0, 3)))
             await asyncio.sleep(60)
             store.fault = None
             await asyncio.sleep(3)
@@ -179,7 +179,7 @@ def test_a_store_that_refuses_removals_is_told_of_once_and_asked_now_and_then() 
         with capture_logs() as lines:
             async with sending(store) as (sender, _task):
                 for number in range(600):
-                    sender.put(Parcel(outbox=outbox(number, number + 1)))
+                    sender.put(OutgoingBatch(outbox=outbox(number, number + 1)))
                     await asyncio.sleep(0.1)
                 assert store.writes <= 32
                 store.fault = None
@@ -194,11 +194,11 @@ def test_rows_that_another_instance_removed_are_forgotten_together() -> None:
         store = CountingStore()
         await store.write(outbox(900, 901, b"row"))
         async with sending(store) as (sender, _task):
-            sender.put(Parcel(outbox=outbox(0, 901)))
+            sender.put(OutgoingBatch(outbox=outbox(0, 901)))
             await asyncio.sleep(0.5)
             # Recorded and published while the store is asked which rows are left.
             await store.write(outbox(901, 902, b"row"))
-            sender.put(Parcel(outbox=outbox(901, 902)))
+            sender.put(OutgoingBatch(outbox=outbox(901, 902)))
             await asyncio.sleep(5)
             assert await store.load("outbox-test") == ()
         assert store.writes <= 6
@@ -211,10 +211,10 @@ def test_what_no_store_should_raise_ends_the_sender_and_who_waits_for_it() -> No
         store = CountingStore()
         store.defect = ValueError("a defect")
         async with sending(store, SlowBus({"a": 3600.0})) as (sender, task):
-            sender.put(Parcel(outbox=outbox(0, 1)))
+            sender.put(OutgoingBatch(outbox=outbox(0, 1)))
             await asyncio.sleep(0.1)
             for _ in range(10):
-                sender.put(a_parcel("a"))
+                sender.put(an_outgoing_batch("a"))
             async with asyncio.timeout(60):
                 await sender.room()
             with pytest.raises(ValueError, match="a defect"):
@@ -235,11 +235,11 @@ class LeavingBus(MemoryBus):
 def test_a_call_that_somebody_else_cancelled_is_told_and_nobody_waits_for_it() -> None:
     async def story() -> None:
         metrics = ServiceMetrics(Metrics(), "test")
-        patience = Patience("bus", random.Random(1), metrics.retries, asyncio.Event())
-        sender = Sender(LeavingBus(), None, patience, metrics, lambda _request, _body: None)
+        retrier = Retrier("bus", random.Random(1), metrics.retries, asyncio.Event())
+        sender = Sender(LeavingBus(), None, retrier, metrics, lambda _request, _body: None)
         running = asyncio.ensure_future(sender.run())
         for name in ("a", "b", "c"):
-            sender.put(a_parcel(name))
+            sender.put(an_outgoing_batch(name))
         async with asyncio.timeout(10):
             assert not await sender.drained()
         with pytest.raises(InvariantBroken, match="cancelled"):

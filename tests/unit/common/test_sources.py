@@ -10,9 +10,9 @@ from colo_common.events.eviction import EvictReplica
 from colo_common.events.job import (
     JobStateChanged,
     JobSubmitted,
+    PlacementsRequested,
     QueueChanged,
     ReplicasChanged,
-    ReplicasWanted,
     ReplicasWithdrawn,
     StopReplicas,
 )
@@ -21,21 +21,21 @@ from colo_common.events.placement import ApplyPlacements
 from colo_common.events.registry import EVENTS, Stream
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Source
-from colo_common.runtime.core import Hearing
+from colo_common.runtime.core import Subscription
 from colo_common.runtime.sources import is_whole, sources_of
 
 ENFORCED = "colo.v1.evt.enforcement.*"
 
 
-def of_node(body: type, node: str = "n1.example") -> Hearing:
-    return Hearing(type=body, parameters={"node": node})
+def of_node(body: type, node: str = "n1.example") -> Subscription:
+    return Subscription(type=body, parameters={"node": node})
 
 
 @pytest.mark.parametrize(
-    ("hearings", "sources"),
+    ("subscriptions", "sources"),
     [
         pytest.param(
-            [Hearing(type=LeaseRenewed), Hearing(type=NodeUsageSampled)],
+            [Subscription(type=LeaseRenewed), Subscription(type=NodeUsageSampled)],
             [Source(subject="colo.v1.tlm.node.*.lease"), Source(subject="colo.v1.tlm.node.*.usage")],
             id="telemetry is heard by subject",
         ),
@@ -62,11 +62,11 @@ def of_node(body: type, node: str = "n1.example") -> Hearing:
         ),
         pytest.param(
             [
-                Hearing(type=JobSubmitted),
-                Hearing(type=ReplicaStarted),
-                Hearing(type=ReplicasChanged),
-                Hearing(type=ReplicaEnded),
-                Hearing(type=ReplicaEnded),
+                Subscription(type=JobSubmitted),
+                Subscription(type=ReplicaStarted),
+                Subscription(type=ReplicasChanged),
+                Subscription(type=ReplicaEnded),
+                Subscription(type=ReplicaEnded),
             ],
             [
                 Source(
@@ -81,7 +81,11 @@ def of_node(body: type, node: str = "n1.example") -> Hearing:
             id="subjects with many nodes stay by themselves",
         ),
         pytest.param(
-            [Hearing(type=ReplicasWanted), Hearing(type=JobSubmitted), Hearing(type=ReplicasWithdrawn)],
+            [
+                Subscription(type=PlacementsRequested),
+                Subscription(type=JobSubmitted),
+                Subscription(type=ReplicasWithdrawn),
+            ],
             [
                 Source(subject="colo.v1.evt.replica.>", stream="COLO_ASK", durable="colo-jobs-ask"),
                 Source(subject="colo.v1.evt.job.submitted", stream="COLO_EVT", durable="colo-jobs-evt"),
@@ -89,12 +93,12 @@ def of_node(body: type, node: str = "n1.example") -> Hearing:
             id="streams are heard by themselves",
         ),
         pytest.param(
-            [Hearing(type=NodeTopologyReported, replay=True), Hearing(type=AllocatableChanged, replay=True)],
+            [Subscription(type=NodeTopologyReported, replay=True), Subscription(type=AllocatableChanged, replay=True)],
             [Source(subject="colo.v1.evt.node.*.>", stream="COLO_NODE", last_per_subject=True)],
             id="all facts of all nodes are one pattern",
         ),
         pytest.param(
-            [Hearing(type=NodeTopologyReported, replay=True), Hearing(type=JobSubmitted, durable=False)],
+            [Subscription(type=NodeTopologyReported, replay=True), Subscription(type=JobSubmitted, durable=False)],
             [
                 Source(subject="colo.v1.evt.node.*.topology", stream="COLO_NODE", last_per_subject=True),
                 Source(subject="colo.v1.evt.job.submitted", stream="COLO_EVT"),
@@ -103,14 +107,14 @@ def of_node(body: type, node: str = "n1.example") -> Hearing:
         ),
     ],
 )
-def test_hearings_become_as_few_sources_as_can_be(hearings: list[Hearing], sources: list[Source]) -> None:
-    assert list(sources_of("jobs", hearings)) == sources
+def test_hearings_become_as_few_sources_as_can_be(subscriptions: list[Subscription], sources: list[Source]) -> None:
+    assert list(sources_of("jobs", subscriptions)) == sources
 
 
 @pytest.mark.parametrize("stream", [Stream.EVT, Stream.ASK, Stream.RUN, Stream.NODE])
 def test_all_events_of_a_stream_are_one_consumer(stream: Stream) -> None:
     rows = [row for row in EVENTS if row.stream is stream]
-    (source,) = sources_of("gateway", [Hearing(type=row.body, durable=False) for row in rows])
+    (source,) = sources_of("gateway", [Subscription(type=row.body, durable=False) for row in rows])
     assert is_whole(source)
     assert all(matches(source.subject, row.subject.wildcard()) for row in rows)
 
@@ -119,7 +123,7 @@ def test_what_is_heard_is_what_was_asked_for_whatever_is_left_out() -> None:
     rows = [row for row in EVENTS if row.stream is not None]
     for left_out in rows:
         asked = [row for row in rows if row is not left_out]
-        sources = sources_of("gateway", [Hearing(type=row.body) for row in asked])
+        sources = sources_of("gateway", [Subscription(type=row.body) for row in asked])
         for row in rows:
             subject = row.subject.wildcard()
             patterns = [each for source in sources if source.stream == row.stream for each in source.subjects]
@@ -128,17 +132,19 @@ def test_what_is_heard_is_what_was_asked_for_whatever_is_left_out() -> None:
 
 def test_a_parameter_that_the_subject_lacks_is_refused() -> None:
     with pytest.raises(InvalidInput, match="node"):
-        sources_of("jobs", [Hearing(type=NodeRecovered), Hearing(type=ReplicaStarted, parameters={"zone": "1"})])
+        sources_of(
+            "jobs", [Subscription(type=NodeRecovered), Subscription(type=ReplicaStarted, parameters={"zone": "1"})]
+        )
 
 
 def test_what_may_wait_has_a_source_of_its_own() -> None:
-    hearings = (
-        Hearing(type=ReplicaStarted),
-        Hearing(type=LeaseRenewed, may_wait_ms=7),
-        Hearing(type=NodeTopologyReported, durable=False, replay=True, may_wait_ms=5),
-        Hearing(type=AllocatableChanged, durable=False, replay=True),
+    subscriptions = (
+        Subscription(type=ReplicaStarted),
+        Subscription(type=LeaseRenewed, may_wait_ms=7),
+        Subscription(type=NodeTopologyReported, durable=False, replay=True, may_wait_ms=5),
+        Subscription(type=AllocatableChanged, durable=False, replay=True),
     )
-    assert {source.subject: source.may_wait_ms for source in sources_of("jobs", hearings)} == {
+    assert {source.subject: source.may_wait_ms for source in sources_of("jobs", subscriptions)} == {
         f"{ENFORCED}.started": 0,
         "colo.v1.tlm.node.*.lease": 7,
         "colo.v1.evt.node.*.topology": 5,
@@ -147,12 +153,12 @@ def test_what_may_wait_has_a_source_of_its_own() -> None:
 
 
 def test_one_durable_consumer_cannot_wait_in_two_ways() -> None:
-    hearings = (
-        Hearing(type=ReplicasWanted, may_wait_ms=5),
-        Hearing(type=JobSubmitted),
-        Hearing(type=ReplicasChanged),
-        Hearing(type=QueueChanged, may_wait_ms=5),
-        Hearing(type=JobStateChanged, may_wait_ms=5),
+    subscriptions = (
+        Subscription(type=PlacementsRequested, may_wait_ms=5),
+        Subscription(type=JobSubmitted),
+        Subscription(type=ReplicasChanged),
+        Subscription(type=QueueChanged, may_wait_ms=5),
+        Subscription(type=JobStateChanged, may_wait_ms=5),
     )
     with pytest.raises(InvalidInput, match=r"hearing.may_wait_ms.*must be equal.*colo-jobs-evt"):
-        sources_of("jobs", hearings)
+        sources_of("jobs", subscriptions)

@@ -10,14 +10,14 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.transitions import (
     Fired,
     Ignore,
-    Ignored,
     InvalidTransition,
-    Machine,
-    Refusal,
-    Refused,
     State,
+    StateMachine,
     Step,
     Transition,
+    TransitionIgnored,
+    TransitionRefusal,
+    TransitionRefused,
 )
 
 _OFF = State(name="Off", is_initial=True)
@@ -25,7 +25,7 @@ _ON = State(name="On")
 _BROKEN = State(name="Broken", is_terminal=True)
 
 
-def _lamp(**changes: Any) -> Machine:
+def _lamp(**changes: Any) -> StateMachine:
     table: dict[str, Any] = {
         "name": "lamp",
         "states": (_OFF, _ON, _BROKEN),
@@ -39,7 +39,7 @@ def _lamp(**changes: Any) -> Machine:
         "ignored": (Ignore(states=("Broken",), events=("hit",), why="already broken"),),
         "illegal": (("Broken", "press"),),
     }
-    return Machine(**{**table, **changes})
+    return StateMachine(**{**table, **changes})
 
 
 def test_fire_answers_with_the_row_whose_guards_hold() -> None:
@@ -47,19 +47,21 @@ def test_fire_answers_with_the_row_whose_guards_hold() -> None:
     assert lamp.fire("Off", "press", {"power": True}) == Fired("On", ("glow",), None, "L1")
     assert lamp.fire("Off", "press", {"power": False}) == Fired("Off", (), None, "L2")
     assert lamp.fire("On", "hit") == Fired("Broken", (), "lamp_broken", "L4")
-    assert lamp.fire("Broken", "hit") == Ignored("already broken")
+    assert lamp.fire("Broken", "hit") == TransitionIgnored("already broken")
 
 
 def test_fire_refuses_and_says_why() -> None:
     lamp = _lamp()
-    assert lamp.fire("On", "press", {"stuck": True}) == Refused(Refusal.GUARD, "L3 needs !stuck")
-    assert lamp.fire("Broken", "press") == Refused(Refusal.ILLEGAL, "press must not happen to a lamp that is Broken")
-    assert lamp.fire("On", "kiss") == Refused(Refusal.ILLEGAL, "lamp knows no event 'kiss'")
-    assert lamp.fire("Lost", "hit") == Refused(Refusal.ILLEGAL, "lamp knows no state 'Lost'")
+    assert lamp.fire("On", "press", {"stuck": True}) == TransitionRefused(TransitionRefusal.GUARD, "L3 needs !stuck")
+    assert lamp.fire("Broken", "press") == TransitionRefused(
+        TransitionRefusal.ILLEGAL, "press must not happen to a lamp that is Broken"
+    )
+    assert lamp.fire("On", "kiss") == TransitionRefused(TransitionRefusal.ILLEGAL, "lamp knows no event 'kiss'")
+    assert lamp.fire("Lost", "hit") == TransitionRefused(TransitionRefusal.ILLEGAL, "lamp knows no state 'Lost'")
 
 
 def test_a_forgotten_guard_refuses_instead_of_guessing() -> None:
-    assert _lamp().fire("Off", "press") == Refused(Refusal.GUARD, "guards not given: power")
+    assert _lamp().fire("Off", "press") == TransitionRefused(TransitionRefusal.GUARD, "guards not given: power")
     assert _lamp().guards_for("Off", "press") == ("power",)
 
 
@@ -79,7 +81,7 @@ def test_demand_raises_with_the_story() -> None:
         "  On --hit--> Broken [L4]",
         "  Broken --hit--> ignored: already broken",
     ]
-    assert lamp.demand("Broken", "hit") == Ignored("already broken")
+    assert lamp.demand("Broken", "hit") == TransitionIgnored("already broken")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import structlog
 from msgspec import Struct
 
 from colo_common.adapters.clock import ManualClock, SystemClock
-from colo_common.adapters.conflating_queue import Newest
+from colo_common.adapters.conflating_queue import ConflatingQueue
 from colo_common.adapters.stream_memory import matches
 from colo_common.events.enforcement import ReplicaStarted
 from colo_common.events.job import StopReplicas
@@ -21,7 +21,7 @@ from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.ports import Source
 from colo_common.runtime import logs
 from colo_common.runtime.backoff import Backoff
-from colo_common.runtime.core import Hearing, source_of
+from colo_common.runtime.core import Subscription, source_of
 from colo_common.runtime.inbox import Inbox, Local
 from colo_common.runtime.metrics import Metrics
 from tests.support.vloop import run_virtual
@@ -212,7 +212,7 @@ def test_what_may_wait_leaves_room_for_what_may_not() -> None:
 
 
 async def test_the_newest_buffer_takes_subjects_in_turn_and_drops_the_oldest_of_each() -> None:
-    buffer = Newest[int](depth=2)
+    buffer = ConflatingQueue[int](depth=2)
     for value in range(4):
         buffer.put("a", value)
     buffer.put("b", 9)
@@ -221,7 +221,7 @@ async def test_the_newest_buffer_takes_subjects_in_turn_and_drops_the_oldest_of_
 
 
 async def test_the_newest_buffer_drops_the_longest_waiting_subject_at_its_limit() -> None:
-    buffer = Newest[int](subjects_max=2)
+    buffer = ConflatingQueue[int](subjects_max=2)
     for name, value in (("a", 1), ("b", 2), ("c", 3)):
         buffer.put(name, value)
     assert [await buffer.take() for _ in range(2)] == [2, 3]
@@ -307,10 +307,10 @@ def test_a_metric_asked_for_twice_is_the_same_and_of_one_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hearing", "source"),
+    ("subscription", "source"),
     [
         (
-            Hearing(type=ReplicaStarted),
+            Subscription(type=ReplicaStarted),
             Source(
                 subject="colo.v1.evt.enforcement.*.started",
                 stream="COLO_RUN",
@@ -318,7 +318,7 @@ def test_a_metric_asked_for_twice_is_the_same_and_of_one_kind() -> None:
             ),
         ),
         (
-            Hearing(type=StopReplicas, parameters={"node": "n1.example"}),
+            Subscription(type=StopReplicas, parameters={"node": "n1.example"}),
             Source(
                 subject="colo.v1.cmd.node.n1_example.stop",
                 stream="COLO_CMD",
@@ -326,23 +326,23 @@ def test_a_metric_asked_for_twice_is_the_same_and_of_one_kind() -> None:
             ),
         ),
         (
-            Hearing(type=AllocatableChanged, replay=True),
+            Subscription(type=AllocatableChanged, replay=True),
             Source(subject="colo.v1.evt.node.*.allocatable", stream="COLO_NODE", last_per_subject=True),
         ),
         (
-            Hearing(type=ReplicaStarted, durable=False),
+            Subscription(type=ReplicaStarted, durable=False),
             Source(subject="colo.v1.evt.enforcement.*.started", stream="COLO_RUN"),
         ),
-        (Hearing(type=LeaseRenewed, parameters={"node": "n1"}), Source(subject="colo.v1.tlm.node.n1.lease")),
+        (Subscription(type=LeaseRenewed, parameters={"node": "n1"}), Source(subject="colo.v1.tlm.node.n1.lease")),
     ],
 )
-def test_a_hearing_becomes_a_source(hearing: Hearing, source: Source) -> None:
-    assert source_of("jobs", hearing) == source
+def test_a_hearing_becomes_a_source(subscription: Subscription, source: Source) -> None:
+    assert source_of("jobs", subscription) == source
 
 
 def test_a_parameter_that_the_subject_lacks_is_refused() -> None:
     with pytest.raises(InvalidInput, match="node"):
-        source_of("jobs", Hearing(type=ReplicaStarted, parameters={"zone": "1"}))
+        source_of("jobs", Subscription(type=ReplicaStarted, parameters={"zone": "1"}))
 
 
 def test_a_log_line_is_one_json_object_with_what_is_always_said() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from colo_common.model.invalid import InvariantBroken
 from colo_evictor.core import EvictorCore
-from colo_evictor.policy import Policy
+from colo_evictor.policy import EvictorPolicy
 from tests.support.builders import a_node, a_topology
 
 MACHINE = a_topology(sockets=1, zones_per_socket=1, cpus=2)
@@ -14,7 +14,7 @@ MACHINE = a_topology(sockets=1, zones_per_socket=1, cpus=2)
 
 @pytest.mark.parametrize(("nodes", "calls"), [(3, 1), (30_000, 3)])
 def test_two_victims_on_the_last_node_are_found(nodes: int, calls: int) -> None:
-    core = EvictorCore(Policy())
+    core = EvictorCore(EvictorPolicy())
     for number in range(nodes):
         core.handle(a_node(f"n{number}", MACHINE), 0)
     for _ in range(calls):

@@ -6,11 +6,11 @@ from colo_common.events.eviction import EvictionFinished, EvictionRequested, Evi
 from colo_common.events.node import FreshnessChanged, NodeUsageSampled
 from colo_common.model.freshness import Freshness
 from colo_common.model.reasons import EndCause, Reason
-from colo_evictor.core import Event, EvictorCore, RowsLoaded
-from colo_evictor.policy import Policy
+from colo_evictor.core import Event, EvictorCore, EvictorRowsLoaded
+from colo_evictor.policy import EvictorPolicy
 from tests.support.builders import a_batch_workload, a_node, a_placement, a_sample, decided
 
-POLICY = Policy()
+POLICY = EvictorPolicy()
 LOW = a_batch_workload("low/main/0", mcpu=2000, gib=4)
 HIGH = a_batch_workload("high/main/0", mcpu=2000, gib=8)
 
@@ -19,7 +19,7 @@ def full(seq: int, *, gib: int = 60, workloads: tuple = (LOW, HIGH)) -> NodeUsag
     return a_sample(seq=seq, zones=((4000, gib), (4000, gib)), workloads=workloads)
 
 
-def a_core(policy: Policy = POLICY) -> EvictorCore:
+def a_core(policy: EvictorPolicy = POLICY) -> EvictorCore:
     core = EvictorCore(policy)
     core.handle(a_node(), 0)
     core.handle(decided(a_placement("low/main/0"), a_placement("high/main/0", priority=5)), 0)
@@ -111,7 +111,7 @@ def test_a_victim_that_does_not_end_is_no_longer_credited_after_a_while() -> Non
 
 
 def test_the_cluster_budget_stops_evictions() -> None:
-    core = a_core(Policy(cluster_per_minute=1))
+    core = a_core(EvictorPolicy(cluster_per_minute=1))
     core.handle(a_node("n2"), 0)
     for second in range(4):
         run(core, full(second), second * 1000)
@@ -156,12 +156,12 @@ def test_a_restart_remembers_victims_and_cool_down() -> None:
     import msgspec
 
     from colo_evictor.core import StoredNode
-    from colo_evictor.watched import NodeRow
+    from colo_evictor.watched import EvictorRow
 
     assert row.value is not None
-    stored = StoredNode(node=row.id, version=1, row=msgspec.json.decode(row.value, type=NodeRow))
+    stored = StoredNode(node=row.id, version=1, row=msgspec.json.decode(row.value, type=EvictorRow))
     again = EvictorCore(POLICY)
-    again.handle(RowsLoaded(rows=(stored,)), 3500)
+    again.handle(EvictorRowsLoaded(rows=(stored,)), 3500)
     again.handle(a_node(), 3500)
     assert again.nodes["n1"].leaving.keys() == {"low/main/0#1"}
     assert again.nodes["n1"].cool_until_ms == 7000

@@ -4,9 +4,9 @@ from colo_common.events.effects import Effect, Record, Wake, Write
 from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import NodeRelease, PlacementsDecided, PlacementsReleased
 from colo_common.model.freshness import Freshness
-from colo_evictor.core import ROW_KIND, EvictorCore, RowsLoaded, StoredNode
-from colo_evictor.policy import Policy
-from colo_evictor.watched import NodeRow
+from colo_evictor.core import ROW_KIND, EvictorCore, EvictorRowsLoaded, StoredNode
+from colo_evictor.policy import EvictorPolicy
+from colo_evictor.watched import EvictorRow
 from tests.support.builders import a_node, a_placement
 
 HOUR_MS = 3_600_000
@@ -26,9 +26,9 @@ def freshness(core: EvictorCore, state: Freshness, now_ms: int) -> None:
 
 
 def a_core(version: int = 0) -> EvictorCore:
-    core = EvictorCore(Policy(), HOUR_MS)
+    core = EvictorCore(EvictorPolicy(), HOUR_MS)
     if version:
-        core.handle(RowsLoaded(rows=(StoredNode(node="n1", version=version, row=NodeRow()),)), 0)
+        core.handle(EvictorRowsLoaded(rows=(StoredNode(node="n1", version=version, row=EvictorRow()),)), 0)
     core.handle(a_node("n1"), 0)
     freshness(core, Freshness.FRESH, 0)
     return core

@@ -5,12 +5,12 @@ from msgspec.structs import replace
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import ZoneShare
-from colo_executor.desired import DesiredPolicy, Machine, replica_knobs, tier_knobs
+from colo_executor.desired import DesiredPolicy, MachineFacts, replica_knobs, tier_knobs
 from colo_executor.knobs import UNLIMITED, Knob
 from tests.support.builders import GIB, a_placement
 
 ALL = frozenset(Knob)
-MACHINE = Machine(
+MACHINE = MachineFacts(
     cpus=CpuSet.parse("0-7"),
     mems=CpuSet.parse("0-1"),
     zones={0: CpuSet.parse("0-3"), 1: CpuSet.parse("4-7")},
@@ -36,7 +36,7 @@ def test_the_tier_gives_way_to_everything_and_is_filled_before_anything_joins():
 
 
 def test_files_that_the_kernel_lacks_are_left_out():
-    poor = Machine(cpus=MACHINE.cpus, mems=MACHINE.mems, zones=MACHINE.zones, has=frozenset({Knob.CPU_WEIGHT}))
+    poor = MachineFacts(cpus=MACHINE.cpus, mems=MACHINE.mems, zones=MACHINE.zones, has=frozenset({Knob.CPU_WEIGHT}))
     assert shown(tier_knobs(DesiredPolicy(), poor, None)) == [("", "cpu-weight", 2)]
 
 

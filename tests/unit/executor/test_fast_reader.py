@@ -8,7 +8,7 @@ import pytest
 
 from colo_executor.process import fast
 from colo_executor.process.fast import FastReader
-from colo_executor.process.sibling_cgroups import OtherGroups
+from colo_executor.process.sibling_cgroups import SiblingCgroups
 
 
 class Files:
@@ -37,7 +37,7 @@ class Files:
             window_ms=100,
             proc_root=str(self.directory / "proc"),
             sys_root=str(self.directory / "sys"),
-            others=OtherGroups(str(root), "colo"),
+            others=SiblingCgroups(str(root), "colo"),
         )
 
 

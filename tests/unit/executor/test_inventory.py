@@ -9,10 +9,10 @@ from colo_common.model.placement import DeviceShare, Placement, ZoneHugePages
 from colo_common.model.reasons import Reason
 from colo_common.model.topology import Device, NodeTopology
 from colo_executor.attempt import refusal_of
-from colo_executor.inventory import ShareRefused, Stock, check_shares, stock_of
+from colo_executor.inventory import MachineInventory, ShareRefused, check_shares, inventory_of
 from colo_executor.local import LaunchFailed, RememberEnd, ReplicaLaunched
 from colo_executor.simulated import SimulatedRuntime
-from colo_sim.demand import Demand
+from colo_sim.demand import OnlineDemand
 from colo_sim.machine import SimMachine
 from colo_sim.machine_spec import MachineSpec
 from tests.support.builders import GIB, a_placement, a_topology
@@ -90,18 +90,18 @@ RULES = [
 @pytest.mark.parametrize(("placement", "held", "reason", "says"), RULES)
 def test_shares_are_given_as_long_as_there_are_any(placement, held, reason, says):
     if reason is None:
-        check_shares(placement, held, stock_of(a_machine()))
+        check_shares(placement, held, inventory_of(a_machine()))
         return
     with pytest.raises(ShareRefused) as refused:
-        check_shares(placement, held, stock_of(a_machine()))
+        check_shares(placement, held, inventory_of(a_machine()))
     assert (refused.value.reason, str(refused.value)) == (reason, says)
 
 
 def test_a_node_that_does_not_know_its_devices_still_gives_none_of_them_twice():
-    stock = Stock()
-    check_shares(with_devices(gpu(7)), (), stock)
+    inventory = MachineInventory()
+    check_shares(with_devices(gpu(7)), (), inventory)
     with pytest.raises(ShareRefused, match="gpu 7 has 0 % left"):
-        check_shares(with_devices(gpu(7, core_pct=1)), (with_devices(gpu(7), replica=OTHER),), stock)
+        check_shares(with_devices(gpu(7, core_pct=1)), (with_devices(gpu(7), replica=OTHER),), inventory)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_shares_without_a_meaning_are_refused_by_field_and_rule(placement, says)
 
 
 def a_runtime(topology: NodeTopology | None) -> SimulatedRuntime:
-    machine = SimMachine(MachineSpec(), node="n1", seed=1, demand=lambda _: Demand(0, 0))
+    machine = SimMachine(MachineSpec(), node="n1", seed=1, demand=lambda _: OnlineDemand(0, 0))
     return SimulatedRuntime(machine, capacity_mcpu=64_000, topology=topology)
 
 

@@ -8,7 +8,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import replica_token
 from colo_common.model.qos import LEGAL_BANDS, PriorityBand, QosClass
 from colo_common.model.reasons import Reason
-from colo_executor.desired import DesiredPolicy, Machine
+from colo_executor.desired import DesiredPolicy, MachineFacts
 from colo_executor.knobs import Knob
 from colo_executor.online import (
     CpuHold,
@@ -32,7 +32,7 @@ def cpus(text: str) -> CpuSet:
     return CpuSet.parse(text)
 
 
-MACHINE = Machine(
+MACHINE = MachineFacts(
     cpus=cpus("0-15"), mems=cpus("0-1"), zones={0: cpus("0-7"), 1: cpus("8-15")}, has=frozenset(Knob) - {Knob.CPU_IDLE}
 )
 

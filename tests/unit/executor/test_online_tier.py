@@ -188,8 +188,8 @@ def test_the_next_executor_never_lets_batch_work_onto_cpus_that_are_held(tmp_pat
     files.writes.clear()
     again = Bench(tmp_path, files)
     for token, placement in known.items():
-        again.online.expect(token, placement)
-    again.tier.expect("job.main.0@1", a_placement("job/main/0"))
+        again.online.reserve_adopted(token, placement)
+    again.tier.reserve_adopted("job.main.0@1", a_placement("job/main/0"))
     again.ready()
     again.online.remove_unknown(frozenset(known))
     assert files.writes == [], "nothing has changed, so nothing is written"

@@ -176,9 +176,9 @@ def test_attempts_of_an_earlier_executor_are_looked_after_as_well(tmp_path, file
     placement = a_placement("job/main/0", zone=0)
     later = Tier(policy, JournalFile(Path(policy.state_dir)))
     online = OnlineTier(later, DesiredPolicy(), is_on=True, withheld=CpuSet())
-    later.expect("job.main.0@1", placement)
+    later.reserve_adopted("job.main.0@1", placement)
     later.prepare(online.batch_cpus)
     # Changed while no executor lived.
     node.change(f"{GROUP}/memory.max", "max\n")
-    later.known("job.main.0@1", placement)
+    later.adopt("job.main.0@1", placement)
     assert [knob.path for knob in later.reconcile().knobs] == [f"{GROUP}/memory.max"]

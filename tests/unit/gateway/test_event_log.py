@@ -1,4 +1,4 @@
-"""The tape keeps the newest facts in order."""
+"""The event_log keeps the newest facts in order."""
 
 from colo_common.events.effects import Wake
 from colo_common.events.job import JobStateChanged
@@ -22,9 +22,9 @@ def test_positions_ascend_and_the_oldest_leaves() -> None:
         (effect,) = core.handle(a_change(f"j{number}"), 0)
         assert isinstance(effect, Shown)
         assert effect.entry.position == number + 1
-    assert [entry.position for entry in core.tape.after(0)] == [3, 4, 5]
-    assert [entry.position for entry in core.tape.after(4)] == [5]
-    assert core.tape.first_position() == 3
+    assert [entry.position for entry in core.event_log.after(0)] == [3, 4, 5]
+    assert [entry.position for entry in core.event_log.after(4)] == [5]
+    assert core.event_log.first_position() == 3
     core.check()
     assert core.handle(Wake(), 0) == []
     assert core.heard == {"JobStateChanged": 5}
@@ -35,7 +35,7 @@ def test_spans_go_to_the_traces_and_not_to_the_tape() -> None:
     span = SpanData(trace_id="t", span_id="s", parent_id="", name="submit", service="jobs", start_us=1, end_us=2)
     assert core.handle(SpansFinished(service="jobs", spans=(span, span)), 0) == []
     assert core.traces.spans("t") == (span,)
-    assert core.tape.position == 0
+    assert core.event_log.position == 0
 
 
 def test_the_least_recent_trace_leaves() -> None:
@@ -53,10 +53,10 @@ def test_a_filter_looks_at_type_node_and_job() -> None:
         (effect,) = core.handle(fact, 0)
         assert isinstance(effect, Shown)
         shown.append(effect.entry)
-    assert [entry.position for entry in shown if Filter(job="j1").wants(entry)] == [1, 3]
-    assert [entry.position for entry in shown if Filter(node="n7").wants(entry)] == [4]
-    assert [entry.position for entry in shown if Filter(types=("JobStateChanged",)).wants(entry)] == [1, 2]
-    assert [entry.position for entry in shown if Filter().wants(entry)] == [1, 2, 3, 4]
+    assert [entry.position for entry in shown if Filter(job="j1").placement_requests(entry)] == [1, 3]
+    assert [entry.position for entry in shown if Filter(node="n7").placement_requests(entry)] == [4]
+    assert [entry.position for entry in shown if Filter(types=("JobStateChanged",)).placement_requests(entry)] == [1, 2]
+    assert [entry.position for entry in shown if Filter().placement_requests(entry)] == [1, 2, 3, 4]
 
 
 def test_a_slow_reader_is_overrun_alone() -> None:

@@ -1,4 +1,4 @@
-"""A tape out of order is found: of a short one in one call, of a long one after enough calls."""
+"""A event_log out of order is found: of a short one in one call, of a long one after enough calls."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def check_all(core: GatewayCore, calls: int) -> None:
 def test_an_entry_that_is_not_in_its_place_is_found(facts: int, calls: int, at: int) -> None:
     core = a_core(facts)
     check_all(core, calls)
-    entries = core.tape._entries
+    entries = core.event_log._entries
     entries[at] = structs.replace(entries[at], position=7_000_000)
-    with pytest.raises(InvariantBroken, match="the tape is out of order"):
+    with pytest.raises(InvariantBroken, match="the event_log is out of order"):
         check_all(core, calls)
 
 

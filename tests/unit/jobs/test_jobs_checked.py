@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from colo_common.events.effects import Asked
+from colo_common.events.effects import RequestReceived
 from colo_common.events.requests import SubmitJob
 from colo_common.model.invalid import InvariantBroken
 from colo_jobs.core import JobsCore
-from colo_jobs.effects import RowsLoaded
+from colo_jobs.effects import JobRowsLoaded
 from colo_jobs.index import Index
 from colo_jobs.policy import JobsPolicy
 from tests.support.jobs_world import a_spec, a_task
@@ -22,10 +22,12 @@ CALLS_MOST = 20
 def an_index(jobs: int) -> Index:
     """Jobs of 50 replicas, the first of which hold places."""
     core = JobsCore(JobsPolicy())
-    core.handle(RowsLoaded(specs=(), jobs=(), pages=()), 1)
+    core.handle(JobRowsLoaded(specs=(), jobs=(), pages=()), 1)
     for number in range(jobs):
         spec = a_spec(a_task(replicas=50))
-        core.handle(Asked(request=f"r{number}", body=SubmitJob(job=f"j{number:04}", spec=spec)), 1_000 + number)
+        core.handle(
+            RequestReceived(request=f"r{number}", body=SubmitJob(job=f"j{number:04}", spec=spec)), 1_000 + number
+        )
     index = core.index
     assert len(index.jobs) == jobs
     for job in index.jobs.values():

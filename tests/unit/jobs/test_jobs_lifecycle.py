@@ -8,9 +8,9 @@ from colo_common.events.fact import Fact
 from colo_common.events.job import (
     JobStateChanged,
     JobSubmitted,
+    PlacementsRequested,
     QueueChanged,
     ReplicasChanged,
-    ReplicasWanted,
     ReplicasWithdrawn,
 )
 from colo_common.events.placement import PlacementRejected, PlacementsDecided, ReasonCount
@@ -47,7 +47,7 @@ def test_a_submitted_job_is_recorded_told_and_wanted(world: JobsWorld) -> None:
     answer = world.submit(a_spec(a_task(replicas=3)))
     assert (answer.job, answer.state, answer.version) == ("j1", "Inqueue", 1)
     facts = [publish.fact for publish in world.published]
-    assert [type(fact) for fact in facts] == [JobSubmitted, JobStateChanged, ReplicasWanted, QueueChanged]
+    assert [type(fact) for fact in facts] == [JobSubmitted, JobStateChanged, PlacementsRequested, QueueChanged]
     assert wants_of(facts) == [("j1/main/0", 1), ("j1/main/1", 1), ("j1/main/2", 1)]
     assert only(facts, QueueChanged)[0].waiting == 3
     assert {kind for kind, _ in world.rows} == {"job", "job-spec", "replica-page"}
@@ -93,10 +93,16 @@ def test_each_queue_s_counts_are_said_by_themselves() -> None:
 
 def test_a_want_says_everything_that_a_decision_needs(world: JobsWorld) -> None:
     world.submit(a_spec(priority=5))
-    want = only([publish.fact for publish in world.published], ReplicasWanted)[0].wants[0]
-    assert (want.queue, want.priority, want.request.cpu_mcpu) == ("default", 5, 1000)
-    assert (want.queued_at_ms, want.queued_at_us) == (1_000, 1_000_000)
-    assert want.traceparent.startswith("00-")
+    placement_request = only([publish.fact for publish in world.published], PlacementsRequested)[0].placement_requests[
+        0
+    ]
+    assert (placement_request.queue, placement_request.priority, placement_request.request.cpu_mcpu) == (
+        "default",
+        5,
+        1000,
+    )
+    assert (placement_request.queued_at_ms, placement_request.queued_at_us) == (1_000, 1_000_000)
+    assert placement_request.traceparent.startswith("00-")
 
 
 def test_a_job_runs_when_its_first_replica_has_a_place_and_completes_when_all_succeeded(world: JobsWorld) -> None:
@@ -152,8 +158,8 @@ def test_an_evicted_replica_is_wanted_again_at_once_elsewhere_and_uses_no_retry(
     world.run()
     facts = world.feed(world.ended(cause=EndCause.EVICTED, code=143))
     assert steps(facts) == ["Running-R06->Backoff", "Backoff-R17->Pending"]
-    want = only(facts, ReplicasWanted)[0].wants[0]
-    assert (want.attempt, want.avoid) == (2, (("n1", 61_000),))
+    placement_request = only(facts, PlacementsRequested)[0].placement_requests[0]
+    assert (placement_request.attempt, placement_request.avoid) == (2, (("n1", 61_000),))
     replica = world.job().replicas[0]
     assert (replica.evictions, replica.retries, replica.attempt) == (1, 0, 2)
     assert world.state() == "Running"
@@ -183,7 +189,7 @@ def test_an_expired_node_is_no_longer_avoided(world: JobsWorld) -> None:
     world.now_ms += 60_000
     world.run(node="n2", attempt=2)
     facts = world.feed(world.ended(node="n2", attempt=2, cause=EndCause.EVICTED, code=143)) + world.at(200_000)
-    assert only(facts, ReplicasWanted)[0].wants[0].avoid == (("n2", 121_000),)
+    assert only(facts, PlacementsRequested)[0].placement_requests[0].avoid == (("n2", 121_000),)
 
 
 def test_a_node_that_refuses_is_avoided_and_the_replica_wanted_under_a_new_attempt(world: JobsWorld) -> None:
@@ -429,7 +435,7 @@ def test_a_request_that_breaks_a_rule_waits_with_the_rule_until_it_is_cancelled(
             job="j1",
             attempt=1,
             nodes=0,
-            counts=(ReasonCount(reason=Reason.WANT_MALFORMED, nodes=0),),
+            counts=(ReasonCount(reason=Reason.REQUEST_MALFORMED, nodes=0),),
             never=True,
             broken_rule="request.cpu_mcpu: must be from 1 to 16777216 (got 0)",
         )

@@ -20,7 +20,7 @@ from colo_common.model.lifecycle import JOB
 from colo_common.model.workload import ResourceRequest
 from colo_jobs.admission import QueueLimits
 from colo_jobs.placement_requests import WallTime
-from colo_jobs.policies import Policy, action_for, with_default
+from colo_jobs.policies import LifecyclePolicy, action_for, with_default
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.requeue import RetryPolicy
 from tests.support.jobs_world import JobsWorld, a_spec, a_task
@@ -146,7 +146,11 @@ def test_pending_replicas_come_in_order_of_priority_and_waiting_time(world: Jobs
     world.submit(a_spec(), job="a")
     world.submit(a_spec(priority=3), job="c")
     reply = world.ask(PendingReplicas())
-    assert [want.replica for want in reply.wants] == ["c/main/0", "b/main/0", "a/main/0"]
+    assert [placement_request.replica for placement_request in reply.placement_requests] == [
+        "c/main/0",
+        "b/main/0",
+        "a/main/0",
+    ]
     assert reply.total == 3
 
 
@@ -156,10 +160,10 @@ def test_a_reader_that_pages_misses_nothing_while_others_find_a_place(world: Job
     offset = 0
     for number in range(100):
         page = world.ask(PendingReplicas(offset=offset, limit=10))
-        if not page.wants:
+        if not page.placement_requests:
             break
-        seen += [want.replica for want in page.wants]
-        offset += len(page.wants)
+        seen += [placement_request.replica for placement_request in page.placement_requests]
+        offset += len(page.placement_requests)
         world.run(f"j1/main/{number}")
         world.run(f"j1/main/{24 - number}")
     still = {job.name(index) for job, index in world.core.index.pending()}
@@ -265,11 +269,14 @@ def test_a_faster_clock_is_brought_back_to_the_wall() -> None:
 
 
 def test_a_policy_of_the_task_goes_before_one_of_the_job_and_the_default_is_first_among_those() -> None:
-    own = Policy(event="TaskFailed", task="helper", action="no_action")
-    whole = Policy(event="MainTaskEvent", action="complete_job")
+    own = LifecyclePolicy(event="TaskFailed", task="helper", action="no_action")
+    whole = LifecyclePolicy(event="MainTaskEvent", action="complete_job")
     assert action_for(with_default((own,)), "TaskFailed", "helper") == "no_action"
     assert action_for(with_default((own,)), "TaskFailed", "other") == "fail_job"
     assert action_for(with_default((whole,)), "MainTaskEvent", "any") == "complete_job"
-    assert action_for(with_default((Policy(event="TaskCompleted", action="no_action"),)), "TaskFailed", "x") is None
+    assert (
+        action_for(with_default((LifecyclePolicy(event="TaskCompleted", action="no_action"),)), "TaskFailed", "x")
+        is None
+    )
     with pytest.raises(InvalidInput, match="action"):
-        with_default((Policy(event="TaskFailed", action="explode"),))  # type: ignore[arg-type]
+        with_default((LifecyclePolicy(event="TaskFailed", action="explode"),))  # type: ignore[arg-type]

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from colo_common.events.effects import Asked, Conflict, Publish, Record, Reply, Wake
-from colo_common.events.job import ReplicasChanged, ReplicasWanted
+from colo_common.events.effects import Conflict, Publish, Record, Reply, RequestReceived, Wake
+from colo_common.events.job import PlacementsRequested, ReplicasChanged
 from colo_common.events.requests import CancelJob, SubmitJob
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.reasons import EndCause
@@ -29,7 +29,7 @@ def test_a_restart_finds_every_state_and_says_again_what_waits(world: JobsWorld)
     world.run("j1/main/1")
     world.feed(world.ended("j1/main/1", code=1))
     before = world.job()
-    first_ids = {publish.id for publish in world.published if isinstance(publish.fact, ReplicasWanted)}
+    first_ids = {publish.id for publish in world.published if isinstance(publish.fact, PlacementsRequested)}
     facts = world.restart()
     after = world.job()
     assert (after.summary, after.replicas, after.version) == (before.summary, before.replicas, before.version)
@@ -42,9 +42,9 @@ def test_a_restart_finds_every_state_and_says_again_what_waits(world: JobsWorld)
 
 def test_a_restart_with_nothing_changed_says_the_same_wants_under_the_same_id(world: JobsWorld) -> None:
     world.submit()
-    ids = [publish.id for publish in world.published if isinstance(publish.fact, ReplicasWanted)]
+    ids = [publish.id for publish in world.published if isinstance(publish.fact, PlacementsRequested)]
     world.restart()
-    again = [publish.id for publish in world.published if isinstance(publish.fact, ReplicasWanted)]
+    again = [publish.id for publish in world.published if isinstance(publish.fact, PlacementsRequested)]
     assert again == ids * 2
 
 
@@ -74,7 +74,7 @@ def test_what_a_batch_changes_is_written_and_said_once_for_each_job(world: JobsW
 def test_a_cancelled_job_says_first_what_it_had_not_said_yet(world: JobsWorld) -> None:
     world.submit()
     world.feed(world.placed("j1/main/0"), wake=False)
-    effects = world.core.handle(Asked(request="r", body=CancelJob(job="j1")), world.now_ms)
+    effects = world.core.handle(RequestReceived(request="r", body=CancelJob(job="j1")), world.now_ms)
     records = [effect for effect in effects if isinstance(effect, Record)]
     assert [write.expect for record in records for write in record.writes if write.kind == "replica-page"] == [1, 2]
     answer = next(effect.body for effect in effects if isinstance(effect, Reply))
@@ -85,16 +85,16 @@ def test_the_largest_job_fits_into_one_write_at_its_beginning_and_its_end(world:
     world.submit(a_spec(a_task(replicas=10_000)))
     assert len(world.rows) == 315
     assert world.cancel().state == "Terminated"
-    wants = [publish.fact for publish in world.published if isinstance(publish.fact, ReplicasWanted)]
-    assert {len(want.wants) for want in wants} == {100}
+    placement_requests = [publish.fact for publish in world.published if isinstance(publish.fact, PlacementsRequested)]
+    assert {len(placement_request.placement_requests) for placement_request in placement_requests} == {100}
 
 
 def test_wants_with_long_commands_are_split_over_messages(world: JobsWorld) -> None:
     task = a_task(replicas=50, run=RunSpec(command=("x" * 60_000,)))
     world.submit(a_spec(task))
-    wants = [publish.fact for publish in world.published if isinstance(publish.fact, ReplicasWanted)]
-    assert sum(len(want.wants) for want in wants) == 50
-    assert all(len(msgspec.json.encode(want)) < 700_000 for want in wants)
+    placement_requests = [publish.fact for publish in world.published if isinstance(publish.fact, PlacementsRequested)]
+    assert sum(len(placement_request.placement_requests) for placement_request in placement_requests) == 50
+    assert all(len(msgspec.json.encode(placement_request)) < 700_000 for placement_request in placement_requests)
 
 
 def test_a_conflict_makes_the_core_take_what_the_store_holds(world: JobsWorld) -> None:
@@ -189,7 +189,7 @@ def test_ended_jobs_are_limited_by_their_replicas_too() -> None:
 
 def test_the_same_events_give_the_same_effects(world: JobsWorld) -> None:
     other = JobsCore(world.policy)
-    asked = Asked(request="r", body=SubmitJob(job="j1", spec=a_spec(a_task(replicas=2))))
+    asked = RequestReceived(request="r", body=SubmitJob(job="j1", spec=a_spec(a_task(replicas=2))))
     assert world.core.handle(asked, 1_000) == other.handle(asked, 1_000)
     for event in (world.placed("j1/main/1"), world.started("j1/main/1"), world.ended("j1/main/1", code=3)):
         assert world.core.handle(event, 1_000) == other.handle(event, 1_000)

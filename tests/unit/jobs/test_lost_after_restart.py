@@ -9,8 +9,8 @@ from tests.support.jobs_world import JobsWorld
 
 
 def test_the_last_freshness_of_every_node_is_heard_again_at_every_start() -> None:
-    (hearing,) = [one for one in HEARS if one.type is FreshnessChanged]
-    source = source_of("jobs", hearing)
+    (subscription,) = [one for one in HEARS if one.type is FreshnessChanged]
+    source = source_of("jobs", subscription)
     assert source.last_per_subject
     assert source.durable == ""
 

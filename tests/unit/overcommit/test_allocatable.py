@@ -11,14 +11,14 @@ from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass, default_band
 from colo_overcommit.allocatable import Resource, allocatable_of_zone, zone_inputs
-from colo_overcommit.exclusive import Exclusive, exclusive_by_zone
+from colo_overcommit.exclusive import ExclusiveCpus, exclusive_by_zone
 from colo_overcommit.explain import explain, recompute
-from colo_overcommit.held_by_batch import Held
-from colo_overcommit.policy import Policy
+from colo_overcommit.held_by_batch import HeldByBatch
+from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.reserved import reserved_by_zone
 from tests.support.builders import GIB, a_batch_workload, a_sample, a_topology
 
-POLICY = Policy(
+POLICY = OvercommitPolicy(
     cpu_reclaim_pct=80, memory_reclaim_pct=75, node_reserved_cpu_mcpu=1000, node_reserved_memory_bytes=2 * GIB
 )
 
@@ -86,7 +86,7 @@ def test_online_use_is_never_negative_when_batch_use_is_overstated() -> None:
 
 
 def test_node_reservation_is_shared_by_the_zones_rounding_up() -> None:
-    policy = Policy(node_reserved_cpu_mcpu=1001, node_reserved_memory_bytes=3)
+    policy = OvercommitPolicy(node_reserved_cpu_mcpu=1001, node_reserved_memory_bytes=3)
     first, second = zone_inputs(a_topology(), a_sample(), {}, policy)
     assert (first.cpu.reserved, second.cpu.reserved, first.memory.reserved) == (501, 501, 2)
 
@@ -139,7 +139,7 @@ def an_lse_workload(replica: str, mcpu: int, zones: tuple[int, ...] = (0,)) -> W
 
 
 def test_of_lse_work_the_request_counts_and_use_only_of_what_holds_something() -> None:
-    held = Held()
+    held = HeldByBatch()
     share = ZoneShare(zone=0, cpu_mcpu=4000, memory_bytes=GIB)
     held.take("web/main/0", 1, (share,), 0, qos=QosClass.LSE, band=PriorityBand.PROD)
     held.take("web/main/1", 1, (share,), 0, qos=QosClass.LSR, band=PriorityBand.PROD)
@@ -147,7 +147,7 @@ def test_of_lse_work_the_request_counts_and_use_only_of_what_holds_something() -
     assert held.by_zone() == {0: share}
     workloads = (an_lse_workload("web/main/0", 1001, (0, 1)), an_lse_workload("web/main/9", 3000))
     exclusive = exclusive_by_zone(held, TOPOLOGY, workloads)
-    assert exclusive == {0: Exclusive(requested_mcpu=4000, used_mcpu=500)}
+    assert exclusive == {0: ExclusiveCpus(requested_mcpu=4000, used_mcpu=500)}
     first, second = zone_inputs(TOPOLOGY, a_sample(), {}, POLICY, exclusive=exclusive)
     assert (first.cpu.lse_idle, second.cpu.lse_idle, first.memory.lse_idle) == (3500, 0, 0)
     assert recompute(explain((first, second))) == (allocatable_of_zone(first), allocatable_of_zone(second))
@@ -164,7 +164,7 @@ def test_of_lse_work_the_request_counts_and_use_only_of_what_holds_something() -
     st.sampled_from(["", "0-3", "5,16-20"]),
 )
 def test_every_number_recomputes_and_never_falls_below_what_batch_work_holds(placed, used, reserved) -> None:
-    held = Held()
+    held = HeldByBatch()
     for index, (qos, zone, mcpu) in enumerate(placed):
         share = ZoneShare(zone=zone, cpu_mcpu=mcpu, memory_bytes=GIB)
         held.take(f"j/t/{index}", 1, (share,), 0, qos=qos, band=default_band(qos))

@@ -7,14 +7,14 @@ from msgspec import structs
 
 from colo_common.model.invalid import InvariantBroken
 from colo_overcommit.core import OvercommitCore
-from colo_overcommit.policy import Policy
+from colo_overcommit.policy import OvercommitPolicy
 from tests.support.builders import a_node, a_sample
 
 CALLS_MOST = 40
 
 
 def a_core(nodes: int) -> OvercommitCore:
-    core = OvercommitCore(Policy())
+    core = OvercommitCore(OvercommitPolicy())
     for number in range(nodes):
         core.handle(a_node(f"n{number:04}"), 0)
     for seq in range(1, 6):

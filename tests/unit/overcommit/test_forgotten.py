@@ -4,7 +4,7 @@ from colo_common.events.effects import Wake
 from colo_common.events.node import NodeUsageSampled, ZoneUsage
 from colo_common.events.placement import NodeRelease, PlacementsDecided, PlacementsReleased
 from colo_overcommit.core import OvercommitCore
-from colo_overcommit.policy import Policy
+from colo_overcommit.policy import OvercommitPolicy
 from tests.support.builders import a_node, a_placement
 
 HOUR_MS = 3_600_000
@@ -17,7 +17,7 @@ def at(core: OvercommitCore, now_ms: int) -> None:
 
 
 def a_core(forget_node_ms: int = HOUR_MS) -> OvercommitCore:
-    core = OvercommitCore(Policy(), forget_node_ms)
+    core = OvercommitCore(OvercommitPolicy(), forget_node_ms)
     core.handle(a_node("n1"), 0)
     return core
 
@@ -42,7 +42,7 @@ def test_one_that_holds_something_is_forgotten_when_it_holds_nothing() -> None:
 
 
 def test_a_name_that_was_only_spoken_of_is_forgotten_and_one_that_is_heard_is_not() -> None:
-    core = OvercommitCore(Policy(), HOUR_MS)
+    core = OvercommitCore(OvercommitPolicy(), HOUR_MS)
     core.handle(PlacementsReleased(nodes=(NodeRelease(node="n9", attempts=(("j/t/0", 1),)),)), 0)
     core.handle(PlacementsReleased(nodes=(NodeRelease(node="n1", attempts=(("j/t/0", 1),)),)), 0)
     node = a_node("n1")

@@ -10,7 +10,7 @@ from colo_common.events.node import AllocatableChanged, LoadSummary, WorkloadUsa
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.load import HOUR_MS, STEP_MS, WINDOWS_MS, LoadHistory, p95_of
-from colo_overcommit.policy import Policy
+from colo_overcommit.policy import OvercommitPolicy
 from tests.support.builders import GIB, a_batch_workload, a_node, a_sample, a_topology
 
 DAY_MS = 24 * HOUR_MS
@@ -80,11 +80,11 @@ def test_a_percentile_is_a_value_that_was_measured() -> None:
     assert p95_of([1, 2]) == 2
 
 
-class Told:
+class Published:
     """A core that knows one fresh node of 8 CPUs, and the loads that it tells."""
 
-    def __init__(self, policy: Policy | None = None) -> None:
-        self.core = OvercommitCore(policy or Policy())
+    def __init__(self, policy: OvercommitPolicy | None = None) -> None:
+        self.core = OvercommitCore(policy or OvercommitPolicy())
         self.core.handle(a_node("n1", a_topology(cpus=4)), 0)
         self.seq = 0
 
@@ -116,7 +116,7 @@ class Told:
 
 
 def test_the_load_is_the_samples_own_and_says_what_prod_work_uses() -> None:
-    told = Told()
+    told = Published()
     at_ms = told.warm()
     load = told.sample(at_ms + 20_000, 1_000, 2_000)
     assert load is not None
@@ -124,7 +124,7 @@ def test_the_load_is_the_samples_own_and_says_what_prod_work_uses() -> None:
 
 
 def test_load_that_moved_is_told_when_nothing_else_did_but_not_oftener_than_it_may() -> None:
-    told = Told()
+    told = Published()
     at_ms = told.warm()
     assert told.sample(at_ms + 1_000, 1_000, 2_000) is None
     assert told.sample(at_ms + 9_999, 1_000, 2_000) is None
@@ -135,13 +135,13 @@ def test_load_that_moved_is_told_when_nothing_else_did_but_not_oftener_than_it_m
 
 
 def test_load_is_not_told_by_itself_where_the_operator_wants_none_of_it() -> None:
-    told = Told(Policy(load_pct=0))
+    told = Published(OvercommitPolicy(load_pct=0))
     at_ms = told.warm()
     assert told.sample(at_ms + 30_000, 1_000, 6_000) is None
 
 
 def test_samples_before_a_restart_of_the_collector_do_not_count() -> None:
-    told = Told()
+    told = Published()
     told.warm()
     for at_ms in range(200_000, 300_000, 1_000):
         load = told.sample(at_ms, 3_000, boot_id="b2")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colo_common.events.effects import Asked, Publish, Reply, Wake
-from colo_common.events.job import ReplicasWanted
+from colo_common.events.effects import Publish, Reply, RequestReceived, Wake
+from colo_common.events.job import PlacementsRequested
 from colo_common.events.node import AllocatableChanged
 from colo_common.events.requests import ExplainAllocatable, NodeExplained
 from colo_common.model.node_rules import UNRULED, NodeRules
@@ -16,20 +16,20 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_overcommit.allocatable import Limit
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.explain import recompute
-from colo_overcommit.policy import Policy
+from colo_overcommit.policy import OvercommitPolicy
 from colo_scheduler.cluster.inventory import amplified
 from tests.support.builders import GIB, a_batch_workload, a_node, a_placement, a_sample, decided
-from tests.support.scheduler_story import Bench, a_want, an_allocatable
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable
 
 OFF = NodeRules(is_colocated=False)
 CAPACITY_MCPU = 16_000
 
 
-class Told:
+class Published:
     """A core with one node of two zones, 16 CPUs and 64 GiB each, that sends a sample every second."""
 
     def __init__(self, rules: NodeRules = UNRULED) -> None:
-        self.core = OvercommitCore(Policy())
+        self.core = OvercommitCore(OvercommitPolicy())
         self.now_ms = 0
         self.core.handle(a_node(rules=rules), 0)
 
@@ -57,15 +57,15 @@ def limits(said: AllocatableChanged) -> set[tuple[int, str]]:
 
 
 def test_a_node_without_batch_work_promises_nothing_and_says_why() -> None:
-    said = Told(OFF).promised()
+    said = Published(OFF).promised()
     assert (said.batch_cpu_mcpu, said.batch_memory_bytes) == (0, 0)
     assert limits(said) == {(0, Limit.RULES.value)}
     assert recompute(said.explanation) == said.zones
-    assert limits(Told().promised()) == {(75, "policy"), (85, "policy")}
+    assert limits(Published().promised()) == {(75, "policy"), (85, "policy")}
 
 
 def test_what_runs_there_already_stays_in_the_promise_until_it_is_released() -> None:
-    told = Told()
+    told = Published()
     told.promised()
     told.core.handle(decided(a_placement(mcpu=3000, gib=4)), told.now_ms)
     told.core.handle(a_node(rules=OFF, at_ms=1), told.now_ms)
@@ -77,7 +77,7 @@ def test_what_runs_there_already_stays_in_the_promise_until_it_is_released() -> 
 
 
 def test_a_rule_that_changes_is_said_with_the_next_sample_however_little_moved() -> None:
-    told = Told()
+    told = Published()
     busy = ((11_400, 8), (11_400, 8))
     first = told.promised(zones=busy)
     assert first.zones[0].batch_cpu_mcpu == 100, "less than what is worth saying by itself"
@@ -96,13 +96,13 @@ def test_a_rule_that_changes_is_said_with_the_next_sample_however_little_moved()
 
 @pytest.mark.parametrize(("rules", "limit"), [(UNRULED, Limit.AGE), (OFF, Limit.RULES)])
 def test_a_late_node_says_that_its_age_is_the_reason_unless_a_rule_is(rules: NodeRules, limit: Limit) -> None:
-    told = Told(rules)
+    told = Published(rules)
     told.promised()
     late_ms = told.core.deadline_ms()
     assert late_ms is not None
     told.core.handle(Wake(), late_ms)
     told.core.check()
-    (reply,) = told.core.handle(Asked(request="r", body=ExplainAllocatable(node="n1")), late_ms)
+    (reply,) = told.core.handle(RequestReceived(request="r", body=ExplainAllocatable(node="n1")), late_ms)
     assert isinstance(reply, Reply)
     assert isinstance(reply.body, NodeExplained)
     assert limits(reply.body.published) == {(0, limit.value)}
@@ -117,7 +117,7 @@ def test_no_promise_counts_cpu_that_a_node_only_claims_to_have(pct, placed, used
     """Real CPU on every side: what the machine has, what is used, what batch work holds, the CPUs of LSE."""
     found = []
     for rules in (UNRULED, NodeRules(amplification_pct=pct)):
-        told = Told(rules)
+        told = Published(rules)
         for index, (qos, zone, cpus) in enumerate(placed):
             share = ZoneShare(zone=zone, cpu_mcpu=1000 * cpus, memory_bytes=GIB)
             band = PriorityBand.BATCH if qos is QosClass.BE else PriorityBand.PROD
@@ -142,12 +142,12 @@ def test_the_cpus_that_lse_work_is_given_on_such_a_node_cost_what_they_are() -> 
     bench = Bench()
     bench.say(a_node(is_online=True, rules=rules))
     bench.say(an_allocatable("n1", [(8_000, 64 * GIB)] * 2))
-    want = a_want("web/main/0", qos=QosClass.LSE, band=PriorityBand.PROD, mcpu=4_000)
-    bench.say(ReplicasWanted(wants=(want,)))
+    placement_request = a_placement_request("web/main/0", qos=QosClass.LSE, band=PriorityBand.PROD, mcpu=4_000)
+    bench.say(PlacementsRequested(placement_requests=(placement_request,)))
     (held,) = bench.core.commits.held.values()
     assert sum(share.cpu_mcpu for share in held.placement.zones) == 4_000
     assert amplified(4_000, rules) == 6_000
-    told = Told(rules)
+    told = Published(rules)
     told.core.handle(decided(held.placement), 0)
     said = told.promised(zones=((0, 0), (0, 0)))
     idle = {term.zone: term.value for term in said.explanation.terms if term.name == "cpu_lse_requested"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from colo_common.events.effects import Asked, Publish, Reply, Wake
+from colo_common.events.effects import Publish, Reply, RequestReceived, Wake
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, LeaseRenewed
 from colo_common.events.placement import NodeRelease, PlacementsReleased
 from colo_common.events.requests import (
@@ -19,10 +19,10 @@ from colo_common.model.invalid import InvalidInput
 from colo_overcommit.core import Event, OvercommitCore
 from colo_overcommit.explain import recompute
 from colo_overcommit.held_by_batch import HoldsListed
-from colo_overcommit.policy import Policy
+from colo_overcommit.policy import OvercommitPolicy
 from tests.support.builders import a_node, a_placement, a_sample, decided
 
-POLICY = Policy(freshness=FreshnessPolicy(stale_after_ms=10_000, lost_after_ms=60_000, warm_samples=2))
+POLICY = OvercommitPolicy(freshness=FreshnessPolicy(stale_after_ms=10_000, lost_after_ms=60_000, warm_samples=2))
 
 
 def facts(core: OvercommitCore, event: Event, now_ms: int) -> list[object]:
@@ -135,7 +135,7 @@ def test_questions_are_answered() -> None:
     core = a_fresh_core()
 
     def ask(body: object) -> object:
-        (reply,) = core.handle(Asked(request="r1", body=body), 3000)  # type: ignore[arg-type]
+        (reply,) = core.handle(RequestReceived(request="r1", body=body), 3000)  # type: ignore[arg-type]
         assert isinstance(reply, Reply)
         return reply.body
 

@@ -9,11 +9,13 @@ from colo_common.events.placement import NodeRelease, PlacementsReleased
 from colo_common.model.freshness import FreshnessPolicy
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_overcommit.core import OvercommitCore
-from colo_overcommit.policy import Policy
+from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.unmanaged import WINDOW_MS
 from tests.support.builders import GIB, a_batch_workload, a_node, a_placement, a_sample, decided
 
-WARM_AT_ONCE = Policy(freshness=FreshnessPolicy(stale_after_ms=10_000_000, lost_after_ms=20_000_000, warm_samples=1))
+WARM_AT_ONCE = OvercommitPolicy(
+    freshness=FreshnessPolicy(stale_after_ms=10_000_000, lost_after_ms=20_000_000, warm_samples=1)
+)
 
 
 def own(mcpu: int, zones: tuple[int, ...] = (), attempt: int = 1) -> WorkloadUsage:
@@ -38,8 +40,8 @@ def told(core: OvercommitCore, sample: NodeUsageSampled) -> AllocatableChanged |
 
 def uses(fact: AllocatableChanged | None) -> list[tuple[int, int]]:
     assert fact is not None
-    assert fact.foreign is not None
-    return [(use.cpu_mcpu, use.memory_bytes) for use in fact.foreign]
+    assert fact.unmanaged is not None
+    return [(use.cpu_mcpu, use.memory_bytes) for use in fact.unmanaged]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_a_peak_counts_until_its_window_is_over() -> None:
     core, p95 = a_core(), []
     for step, mcpu in enumerate([8_000, 8_000, *[1_000] * 40]):
         core.handle(a_sample(seq=step + 1, at_ms=step * 10_000, zones=((mcpu, 8), (0, 8))), step * 10_000)
-        p95.append(core.nodes["n1"].foreign.told(core.nodes["n1"].inputs)[0].cpu_p95_mcpu)
+        p95.append(core.nodes["n1"].unmanaged.told(core.nodes["n1"].inputs)[0].cpu_p95_mcpu)
     steps = WINDOW_MS // 10_000
     assert p95 == [8_000] * steps + [1_000] * (42 - steps)
 

@@ -1,9 +1,9 @@
 """What is only assumed expires when the ledger never answers, and is asked for anew without being placed twice."""
 
 from colo_common.events.effects import Effect, Publish, Wake
-from colo_common.events.job import ReplicasWanted
+from colo_common.events.job import PlacementsRequested
 from colo_common.events.placement import ApplyPlacements, PlacementsDecided
-from colo_scheduler.commit.held import Held
+from colo_scheduler.commit.held import HeldAttempt
 from colo_scheduler.commit.publish import order
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.port import (
@@ -11,12 +11,12 @@ from colo_scheduler.ledger.port import (
     LedgerAnswered,
     LedgerLoaded,
     LedgerRows,
-    LoadRows,
+    LoadLedgerRows,
     NodeAnswer,
     NodeRow,
 )
 from tests.support.builders import GIB, a_node, a_placement
-from tests.support.scheduler_story import a_want, an_allocatable
+from tests.support.scheduler_story import a_placement_request, an_allocatable
 
 ATTEMPT = ("j/t/0", 1)
 
@@ -27,7 +27,7 @@ def assumed() -> tuple[SchedulerCore, CommitLedger]:
     core.handle(a_node("n1"), 0)
     core.handle(an_allocatable("n1", ((8_000, 32 * GIB), (8_000, 32 * GIB))), 0)
     core.handle(LedgerLoaded(), 0)
-    core.handle(ReplicasWanted(wants=(a_want(ATTEMPT[0]),)), 0)
+    core.handle(PlacementsRequested(placement_requests=(a_placement_request(ATTEMPT[0]),)), 0)
     (commit,) = commits(core.handle(Wake(), 0))
     return core, commit
 
@@ -40,7 +40,7 @@ def expired() -> tuple[SchedulerCore, CommitLedger]:
     core, commit = assumed()
     assert core.deadline_ms() == core.policy.assume_ms
     effects = core.handle(Wake(), core.policy.assume_ms)
-    assert [effect.nodes for effect in effects if isinstance(effect, LoadRows)] == [("n1",)]
+    assert [effect.nodes for effect in effects if isinstance(effect, LoadLedgerRows)] == [("n1",)]
     assert core.counts["assumptions_expired"] == 1
     assert ATTEMPT not in core.commits.held
     core.check()
@@ -76,7 +76,7 @@ def test_an_answer_in_time_leaves_nothing_to_expire() -> None:
 
 def test_orders_to_a_node_ascend_in_generation_and_none_is_longer_than_fifty() -> None:
     held = [
-        Held(a_placement(f"j/t/{number}", node=node), generation)
+        HeldAttempt(a_placement(f"j/t/{number}", node=node), generation)
         for node in ("n2", "n1")
         for generation, count in ((3, 2), (1, 120))
         for number in range(count)

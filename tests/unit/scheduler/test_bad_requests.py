@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from colo_common.events.effects import Effect, Publish
-from colo_common.events.job import ReplicasWanted, ReplicaWant
+from colo_common.events.job import PlacementRequest, PlacementsRequested
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
 from colo_common.events.service import DeadLettered
 from colo_common.model.constraints import (
@@ -29,9 +29,9 @@ from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_common.model.workload import ResourceRequest
-from colo_scheduler.ledger.port import LedgerRows, NodeReserve, Reservation
+from colo_scheduler.ledger.port import Hold, LedgerRows, NodeCommit
 from tests.support.builders import GIB, a_node, a_placement, a_topology
-from tests.support.scheduler_story import Bench, a_want, an_allocatable, gpus, now
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, gpus, now
 from tests.unit.scheduler.test_places import BAD as BAD_NODES
 
 PROD = PriorityBand.PROD
@@ -53,16 +53,16 @@ def placements(effects: list[Effect]) -> list[Placement]:
     return [placement for fact in facts if isinstance(fact, PlacementsDecided) for placement in fact.placements]
 
 
-def good(number: int) -> ReplicaWant:
+def good(number: int) -> PlacementRequest:
     qos = QosClass.LSR if number % 2 else QosClass.BE
     band = PROD if number % 2 else PriorityBand.BATCH
-    return a_want(f"good/t/{number}", mcpu=2000, qos=qos, band=band, queued_at_ms=number)
+    return a_placement_request(f"good/t/{number}", mcpu=2000, qos=qos, band=band, queued_at_ms=number)
 
 
 def places_of(bench: Bench) -> list[tuple[object, ...]]:
     """Where four good replicas go from now on."""
-    wants = tuple(good(number) for number in range(4))
-    found = placements(bench.say(ReplicasWanted(wants=wants)))
+    placement_requests = tuple(good(number) for number in range(4))
+    found = placements(bench.say(PlacementsRequested(placement_requests=placement_requests)))
     bench.core.check()
     return [(each.replica, each.node, each.zones, each.cpus) for each in found]
 
@@ -70,13 +70,15 @@ def places_of(bench: Bench) -> list[tuple[object, ...]]:
 UNDISTURBED = places_of(a_cluster())
 
 
-def lsr(mcpu: int = 2000, gib: int = 1, qos: QosClass = QosClass.LSR, **place: Any) -> ReplicaWant:
+def lsr(mcpu: int = 2000, gib: int = 1, qos: QosClass = QosClass.LSR, **place: Any) -> PlacementRequest:
     constraints = Constraints(**place)
-    return a_want("bad/t/0", mcpu=mcpu, memory_bytes=gib * GIB, qos=qos, band=PROD, constraints=constraints)
+    return a_placement_request(
+        "bad/t/0", mcpu=mcpu, memory_bytes=gib * GIB, qos=qos, band=PROD, constraints=constraints
+    )
 
 
-def batch(mcpu: int = 1000, gib: int = 1, **place: Any) -> ReplicaWant:
-    return a_want("bad/t/0", mcpu=mcpu, memory_bytes=gib * GIB, constraints=Constraints(**place))
+def batch(mcpu: int = 1000, gib: int = 1, **place: Any) -> PlacementRequest:
+    return a_placement_request("bad/t/0", mcpu=mcpu, memory_bytes=gib * GIB, constraints=Constraints(**place))
 
 
 # ---- wants that no scheduler may take: a dead letter names the field
@@ -109,12 +111,16 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize(("want", "field"), BROKEN.values(), ids=BROKEN.keys())
-def test_what_breaks_a_rule_is_named_by_its_field_and_the_others_are_placed(want: ReplicaWant, field: str) -> None:
+@pytest.mark.parametrize(("placement_request", "field"), BROKEN.values(), ids=BROKEN.keys())
+def test_what_breaks_a_rule_is_named_by_its_field_and_the_others_are_placed(
+    placement_request: PlacementRequest, field: str
+) -> None:
     bench = a_cluster()
-    effects = bench.say(ReplicasWanted(wants=(want, *(good(number) for number in range(4)))))
+    effects = bench.say(
+        PlacementsRequested(placement_requests=(placement_request, *(good(number) for number in range(4))))
+    )
     letters = [each.fact for each in effects if isinstance(each, Publish) and isinstance(each.fact, DeadLettered)]
-    assert [bool(re.search(re.escape(field), letter.reason)) for letter in letters] == [True]
+    assert [bool(re.search(re.escape(field), dead_letter.reason)) for dead_letter in letters] == [True]
     told = [(each.replica, each.node, each.zones, each.cpus) for each in placements(effects)]
     assert told == UNDISTURBED
     bench.core.check()
@@ -138,10 +144,12 @@ HOPELESS = {
 }
 
 
-@pytest.mark.parametrize(("want", "reason"), HOPELESS.values(), ids=HOPELESS.keys())
-def test_what_no_node_could_hold_is_said_at_once_and_the_others_are_placed(want: ReplicaWant, reason: Reason) -> None:
+@pytest.mark.parametrize(("placement_request", "reason"), HOPELESS.values(), ids=HOPELESS.keys())
+def test_what_no_node_could_hold_is_said_at_once_and_the_others_are_placed(
+    placement_request: PlacementRequest, reason: Reason
+) -> None:
     bench = a_cluster()
-    effects = bench.say(ReplicasWanted(wants=(want,)))
+    effects = bench.say(PlacementsRequested(placement_requests=(placement_request,)))
     (told,) = [each.fact for each in effects if isinstance(each, Publish) and isinstance(each.fact, PlacementRejected)]
     assert told.never
     assert told.nearest is not None
@@ -181,17 +189,17 @@ CONTRADICTING = {
 }
 
 
-@pytest.mark.parametrize(("rules", "want", "reason"), CONTRADICTING.values(), ids=CONTRADICTING.keys())
+@pytest.mark.parametrize(("rules", "placement_request", "reason"), CONTRADICTING.values(), ids=CONTRADICTING.keys())
 def test_what_contradicts_a_nodes_rules_is_a_conflict_there(
-    rules: NodeRules, want: ReplicaWant, reason: Reason
+    rules: NodeRules, placement_request: PlacementRequest, reason: Reason
 ) -> None:
     bench = Bench()
     bench.say(a_node("n1", a_topology(cpus=4, memory_gib=8), is_online=True, rules=rules))
     bench.say(an_allocatable("n1", [(4000, 8 * GIB)] * 2))
-    effects = bench.say(ReplicasWanted(wants=(want,)))
+    effects = bench.say(PlacementsRequested(placement_requests=(placement_request,)))
     (told,) = [each.fact for each in effects if isinstance(each, Publish) and isinstance(each.fact, PlacementRejected)]
     assert {count.reason for count in told.counts} == {reason}
-    assert len(placements(bench.say(ReplicasWanted(wants=(good(1),))))) == 1
+    assert len(placements(bench.say(PlacementsRequested(placement_requests=(good(1),))))) == 1
     bench.core.check()
 
 
@@ -210,13 +218,13 @@ def test_a_row_that_disagrees_with_its_node_leaves_the_other_node_as_it_was() ->
     bench = a_cluster()
     (row,) = now(bench.ledger.rows(["n1"]))
     nonsense = structs.replace(a_placement("x/t/0"), qos=QosClass.LSE, band=PROD, cpus="80", node="n1")
-    held = Reservation(placement=nonsense, generation=row.revision + 1)
-    now(bench.ledger.commit([NodeReserve(node="n1", expect=row.revision, reservations=(held,))]))
+    held = Hold(placement=nonsense, generation=row.revision + 1)
+    now(bench.ledger.commit([NodeCommit(node="n1", expect=row.revision, reservations=(held,))]))
     bench.tell(LedgerRows(rows=now(bench.ledger.rows(["n1"]))))
     assert list(bench.core.cluster.disagreeing) == ["n1"]
-    (own,) = placements(bench.say(ReplicasWanted(wants=(good(1),))))
+    (own,) = placements(bench.say(PlacementsRequested(placement_requests=(good(1),))))
     assert own.node == "n2"
-    assert len(placements(bench.say(ReplicasWanted(wants=(good(0), good(2)))))) == 2
+    assert len(placements(bench.say(PlacementsRequested(placement_requests=(good(0), good(2)))))) == 2
     bench.core.check()
 
 

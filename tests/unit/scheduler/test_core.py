@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from colo_common.events.effects import Asked, Publish, Reply, Wake
-from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
+from colo_common.events.effects import Publish, Reply, RequestReceived, Wake
+from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.placement import PlacementRejected, PlacementsDecided, ReasonCount
 from colo_common.events.requests import ExplainPlacement, HoldsReply, ListHolds, ListNodes, PlacementsExplained, Refusal
 from colo_common.events.service import DeadLettered
@@ -16,26 +16,28 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_common.model.workload import ResourceRequest
 from colo_overcommit.core import OvercommitCore
-from colo_overcommit.policy import Policy as OvercommitPolicy
+from colo_overcommit.policy import OvercommitPolicy
 from colo_scheduler.core import AskPending, SchedulerCore
-from colo_scheduler.ledger.port import RESERVATIONS_MAX, CommitLedger, LedgerLoaded
+from colo_scheduler.ledger.port import HOLDS_MAX, CommitLedger, LedgerLoaded
 from colo_scheduler.placement.explain import Report
-from colo_scheduler.placement.records import Decisions, Spoken
-from colo_scheduler.policy import Policy
+from colo_scheduler.placement.records import Decisions, RejectionThrottle
+from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.request_class import class_of
 from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import Bench, a_want, an_allocatable
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable
 
 
-def a_bench(policy: Policy | None = None, *, mcpu: int = 4000) -> Bench:
+def a_bench(policy: SchedulerPolicy | None = None, *, mcpu: int = 4000) -> Bench:
     bench = Bench(policy)
     bench.say(a_node("n1", a_topology(zones_per_socket=1, cpus=64)))
     bench.say(an_allocatable("n1", [(mcpu, 64 * GIB)]))
     return bench
 
 
-def wanted(count: int, **about: Any) -> ReplicasWanted:
-    return ReplicasWanted(wants=tuple(a_want(f"j/t/{n:03}", **about) for n in range(count)))
+def wanted(count: int, **about: Any) -> PlacementsRequested:
+    return PlacementsRequested(
+        placement_requests=tuple(a_placement_request(f"j/t/{n:03}", **about) for n in range(count))
+    )
 
 
 def test_nothing_is_decided_before_the_ledger_is_read() -> None:
@@ -51,7 +53,7 @@ def test_nothing_is_decided_before_the_ledger_is_read() -> None:
 
 
 def test_after_a_wake_the_deadline_is_later_even_when_work_is_left() -> None:
-    bench = a_bench(Policy(batch_max=2, ledger_refresh_ms=0))
+    bench = a_bench(SchedulerPolicy(batch_max=2, ledger_refresh_ms=0))
     core = bench.core
     core.handle(wanted(5, mcpu=100), 10)
     assert core.deadline_ms() == 10
@@ -64,7 +66,7 @@ def test_after_a_wake_the_deadline_is_later_even_when_work_is_left() -> None:
 
 
 def test_an_idle_core_only_waits_for_the_refresh() -> None:
-    bench = a_bench(Policy(ledger_refresh_ms=500))
+    bench = a_bench(SchedulerPolicy(ledger_refresh_ms=500))
     assert bench.core.deadline_ms() == 500
 
 
@@ -73,7 +75,7 @@ def test_one_commit_carries_at_most_50_reservations() -> None:
     bench.core.handle(wanted(120, mcpu=100, memory_bytes=1), 0)
     commits = [effect for effect in bench.core.handle(Wake(), 0) if isinstance(effect, CommitLedger)]
     sizes = [sum(len(reserve.reservations) for reserve in commit.reserves) for commit in commits]
-    assert sizes == [RESERVATIONS_MAX, RESERVATIONS_MAX, 20]
+    assert sizes == [HOLDS_MAX, HOLDS_MAX, 20]
     assert [commit.reserves[0].expect for commit in commits] == [0, 1, 2]
 
 
@@ -106,37 +108,45 @@ def test_a_want_withdrawn_while_its_commit_is_under_way_is_released_and_never_to
 
 
 BAD = {
-    "no CPU": (structs.replace(a_want(), request=ResourceRequest(cpu_mcpu=0, memory_bytes=1)), "request.cpu_mcpu"),
+    "no CPU": (
+        structs.replace(a_placement_request(), request=ResourceRequest(cpu_mcpu=0, memory_bytes=1)),
+        "request.cpu_mcpu",
+    ),
     "negative memory": (
-        structs.replace(a_want(), request=ResourceRequest(cpu_mcpu=1, memory_bytes=-1)),
+        structs.replace(a_placement_request(), request=ResourceRequest(cpu_mcpu=1, memory_bytes=-1)),
         "memory_bytes",
     ),
-    "absurd CPU": (structs.replace(a_want(), request=ResourceRequest(cpu_mcpu=1 << 25, memory_bytes=1)), "cpu_mcpu"),
-    "attempt 0": (a_want(attempt=0), "attempt"),
-    "no name": (a_want(""), "replica"),
+    "absurd CPU": (
+        structs.replace(a_placement_request(), request=ResourceRequest(cpu_mcpu=1 << 25, memory_bytes=1)),
+        "cpu_mcpu",
+    ),
+    "attempt 0": (a_placement_request(attempt=0), "attempt"),
+    "no name": (a_placement_request(""), "replica"),
 }
 
 
-@pytest.mark.parametrize(("want", "field"), BAD.values(), ids=BAD.keys())
-def test_a_want_that_breaks_a_rule_is_named_and_the_others_are_taken(want: Any, field: str) -> None:
+@pytest.mark.parametrize(("placement_request", "field"), BAD.values(), ids=BAD.keys())
+def test_a_want_that_breaks_a_rule_is_named_and_the_others_are_taken(placement_request: Any, field: str) -> None:
     core = a_bench().core
-    letter, *told = core.handle(ReplicasWanted(wants=(a_want("j/t/ok"), want)), 1)
-    assert isinstance(letter, Publish)
-    assert isinstance(letter.fact, DeadLettered)
-    assert re.match(rf"wants\[1\]\.\S*{field}", letter.fact.reason)
+    dead_letter, *told = core.handle(
+        PlacementsRequested(placement_requests=(a_placement_request("j/t/ok"), placement_request)), 1
+    )
+    assert isinstance(dead_letter, Publish)
+    assert isinstance(dead_letter.fact, DeadLettered)
+    assert re.match(rf"wants\[1\]\.\S*{field}", dead_letter.fact.reason)
     assert (len(core.queue), core.counts["wants_refused"]) == (1, 1)
     if field in ("attempt", "replica"):
         # Nobody can be told whose it is.
         assert told == []
         with pytest.raises(InvalidInput, match=rf"wants\[0\]\.\S*{field}"):
-            core.handle(ReplicasWanted(wants=(want,)), 2)
+            core.handle(PlacementsRequested(placement_requests=(placement_request,)), 2)
         return
     (said,) = told
     assert isinstance(said, Publish)
     assert isinstance(said.fact, PlacementRejected)
     assert re.match(rf"\S*{field}", said.fact.broken_rule)
     assert said.fact.never
-    (_, again) = core.handle(ReplicasWanted(wants=(want,)), 2)
+    (_, again) = core.handle(PlacementsRequested(placement_requests=(placement_request,)), 2)
     assert isinstance(again, Publish)
     assert isinstance(again.fact, PlacementRejected)
     assert len(core.queue) == 1
@@ -145,7 +155,7 @@ def test_a_want_that_breaks_a_rule_is_named_and_the_others_are_taken(want: Any, 
 
 
 def test_wants_above_the_limit_are_left_out_counted_and_asked_for_again() -> None:
-    bench = a_bench(Policy(waiting_max=2), mcpu=0)
+    bench = a_bench(SchedulerPolicy(waiting_max=2), mcpu=0)
     bench.say(wanted(3))
     assert bench.core.counts["wants_left_out"] == 1
     effects = bench.say(an_allocatable("n1", [(4000, 64 * GIB)], at_ms=1))
@@ -155,7 +165,9 @@ def test_wants_above_the_limit_are_left_out_counted_and_asked_for_again() -> Non
 def test_holds_are_paged_in_a_stable_order() -> None:
     bench = a_bench(mcpu=9000)
     bench.say(wanted(5))
-    replies = [bench.tell(Asked(request="r", body=ListHolds(offset=offset, limit=2)))[0] for offset in (0, 2, 4, 6)]
+    replies = [
+        bench.tell(RequestReceived(request="r", body=ListHolds(offset=offset, limit=2)))[0] for offset in (0, 2, 4, 6)
+    ]
     bodies = [reply.body for reply in replies if isinstance(reply, Reply)]
     assert [[h.replica for h in body.holds] for body in bodies if isinstance(body, HoldsReply)] == [
         ["j/t/000", "j/t/001"],
@@ -170,9 +182,19 @@ def test_holds_tell_class_and_band_so_that_online_work_is_not_counted_as_batch_w
     bench.say(a_node("n1", a_topology(zones_per_socket=1, cpus=16), is_online=True))
     bench.say(an_allocatable("n1", [(8_000, 64 * GIB)]))
     own = [(QosClass.LSE, 2_000), (QosClass.LSR, 2_000), (QosClass.LS, 1_500)]
-    online = [a_want(f"web/{qos.lower()}/0", qos=qos, band=PriorityBand.PROD, mcpu=mcpu) for qos, mcpu in own]
-    bench.say(ReplicasWanted(wants=(*online, a_want("batch/t/0", mcpu=700), a_want("mid/t/0", band=PriorityBand.MID))))
-    (reply,) = bench.tell(Asked(request="r", body=ListHolds()))
+    online = [
+        a_placement_request(f"web/{qos.lower()}/0", qos=qos, band=PriorityBand.PROD, mcpu=mcpu) for qos, mcpu in own
+    ]
+    bench.say(
+        PlacementsRequested(
+            placement_requests=(
+                *online,
+                a_placement_request("batch/t/0", mcpu=700),
+                a_placement_request("mid/t/0", band=PriorityBand.MID),
+            )
+        )
+    )
+    (reply,) = bench.tell(RequestReceived(request="r", body=ListHolds()))
     assert isinstance(reply, Reply)
     assert isinstance(reply.body, HoldsReply)
     assert {hold.replica: (hold.qos, hold.band) for hold in reply.body.holds} == {
@@ -194,16 +216,16 @@ def test_holds_tell_class_and_band_so_that_online_work_is_not_counted_as_batch_w
     [(ListHolds(limit=0), 400), (ListHolds(limit=1001), 400), (ListHolds(offset=-1), 400), (ListNodes(), 404)],
 )
 def test_a_question_that_cannot_be_answered_gets_a_refusal(body: Any, code: int) -> None:
-    (reply,) = a_bench().tell(Asked(request="r", body=body))
+    (reply,) = a_bench().tell(RequestReceived(request="r", body=body))
     assert isinstance(reply, Reply)
     assert isinstance(reply.body, Refusal)
     assert reply.body.code == code
 
 
 def test_a_replica_behind_the_head_of_its_class_is_explained_like_the_head() -> None:
-    bench = a_bench(Policy(quantum=1), mcpu=0)
+    bench = a_bench(SchedulerPolicy(quantum=1), mcpu=0)
     bench.say(wanted(2))
-    (reply,) = bench.tell(Asked(request="r", body=ExplainPlacement(job="j", replica="j/t/001")))
+    (reply,) = bench.tell(RequestReceived(request="r", body=ExplainPlacement(job="j", replica="j/t/001")))
     assert isinstance(reply, Reply)
     assert isinstance(reply.body, PlacementsExplained)
     (record,) = reply.body.decisions
@@ -220,9 +242,9 @@ def test_check_finds_a_hold_that_the_cluster_lost() -> None:
 
 
 def test_the_oldest_decision_is_forgotten_at_the_limit() -> None:
-    bench = a_bench(Policy(records_max=3), mcpu=60_000)
+    bench = a_bench(SchedulerPolicy(records_max=3), mcpu=60_000)
     bench.say(wanted(5))
-    (reply,) = bench.tell(Asked(request="r", body=ExplainPlacement(job="j")))
+    (reply,) = bench.tell(RequestReceived(request="r", body=ExplainPlacement(job="j")))
     assert isinstance(reply, Reply)
     assert isinstance(reply.body, PlacementsExplained)
     assert [record.replica for record in reply.body.decisions] == ["j/t/002", "j/t/003", "j/t/004"]
@@ -246,15 +268,15 @@ NEWS = {
 
 @pytest.mark.parametrize(("then", "now_ms", "expected"), NEWS.values(), ids=NEWS.keys())
 def test_a_rejection_is_said_when_it_is_news(then: Report, now_ms: int, expected: bool) -> None:
-    spoken = Spoken(10, 60_000)
-    request = class_of(a_want())
+    spoken = RejectionThrottle(10, 60_000)
+    request = class_of(a_placement_request())
     assert spoken.is_news(request, "j", report(1, Reason.BATCH_CPU_SHORT), 0)
     assert spoken.is_news(request, "j", then, now_ms) is expected
     assert spoken.is_news(request, "k", then, now_ms)
 
 
 def test_numbers_alone_are_said_again_ever_more_rarely_until_the_reasons_change() -> None:
-    spoken, request = Spoken(10, 60_000), class_of(a_want())
+    spoken, request = RejectionThrottle(10, 60_000), class_of(a_placement_request())
     said = []
     for minute in range(100):
         if spoken.is_news(request, "j", report(minute + 1, Reason.BATCH_CPU_SHORT), minute * 60_000):

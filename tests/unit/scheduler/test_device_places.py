@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from colo_common.events.effects import Asked, Publish, Reply
-from colo_common.events.job import ReplicasWanted
+from colo_common.events.effects import Publish, Reply, RequestReceived
+from colo_common.events.job import PlacementsRequested
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
 from colo_common.events.requests import CreateReservation, JobPlanned, PlanJob
 from colo_common.model.constraints import (
@@ -34,11 +34,11 @@ from colo_scheduler.cluster.facts import NodeFacts
 from colo_scheduler.devices.inventory import DeviceInventory
 from colo_scheduler.devices.node_scores import DeviceScores
 from colo_scheduler.devices.scores import node_score
-from colo_scheduler.policy import Policy
+from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.scorers.weights import ScorerWeights
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.reserve_story import ReservingBench, a_claim, a_reservation
-from tests.support.scheduler_story import EITHER, Bench, a_want, an_allocatable, answer_in
+from tests.support.scheduler_story import EITHER, Bench, a_placement_request, an_allocatable, answer_in
 
 LABELS = (("model", "H100"),)
 
@@ -53,7 +53,7 @@ def a_machine(gpus: int = 8, nics: int = 4, **more: Any) -> NodeTopology:
     return structs.replace(a_topology(cpus=16, memory_gib=64), devices=tuple(devices), **more)
 
 
-def a_bench(*machines: NodeTopology, rules: NodeRules | None = None, policy: Policy | None = None) -> Bench:
+def a_bench(*machines: NodeTopology, rules: NodeRules | None = None, policy: SchedulerPolicy | None = None) -> Bench:
     bench = Bench(policy=policy) if policy else Bench()
     for number, machine in enumerate(machines or (a_machine(),), 1):
         name = f"n{number}"
@@ -64,8 +64,8 @@ def a_bench(*machines: NodeTopology, rules: NodeRules | None = None, policy: Pol
 
 def asked(bench: Bench, name: str, *devices: DeviceRequest, **about: Any) -> Placement | PlacementRejected:
     place = Constraints(devices=tuple(sorted(devices, key=lambda each: each.kind)), **about)
-    want = a_want(f"{name}/t/0", mcpu=1000, constraints=place, queued_at_ms=bench.now_ms)
-    return answer_in(bench.say(ReplicasWanted(wants=(want,))))
+    placement_request = a_placement_request(f"{name}/t/0", mcpu=1000, constraints=place, queued_at_ms=bench.now_ms)
+    return answer_in(bench.say(PlacementsRequested(placement_requests=(placement_request,))))
 
 
 def got(bench: Bench, name: str, *devices: DeviceRequest, **about: Any) -> tuple[list[int], list[int]]:
@@ -262,7 +262,7 @@ def test_a_node_packs_devices_where_its_operator_wants_it() -> None:
 )
 def test_nodes_are_chosen_by_their_devices_where_the_weights_say_so(scorer: str, expected: list[str]) -> None:
     weights = ScorerWeights(**{"most_free": 0, f"devices_{scorer}_allocated": 100})
-    bench = a_bench(a_machine(), a_machine(), policy=Policy(weights=weights))
+    bench = a_bench(a_machine(), a_machine(), policy=SchedulerPolicy(weights=weights))
     nodes = []
     for name in "abcd":
         placement = asked(bench, name, gpu())
@@ -306,7 +306,9 @@ def test_a_plan_shows_the_devices_that_a_submission_then_gets() -> None:
     request = ResourceRequest(cpu_mcpu=1000, memory_bytes=GIB)
     task = TaskSpec(name="t", replicas=5, request=request, run=EITHER, constraints=place)
     spec = JobSpec(name="job", qos=QosClass.BE, band=PriorityBand.BATCH, tasks=(task,))
-    (reply,) = [each for each in bench.say(Asked(request="r", body=PlanJob(spec=spec))) if isinstance(each, Reply)]
+    (reply,) = [
+        each for each in bench.say(RequestReceived(request="r", body=PlanJob(spec=spec))) if isinstance(each, Reply)
+    ]
     plan = reply.body
     assert isinstance(plan, JobPlanned)
     assert (plan.placed, [count.reason for count in plan.tasks[0].counts]) == (4, [Reason.DEVICE_SHORT])
@@ -316,8 +318,14 @@ def test_a_plan_shows_the_devices_that_a_submission_then_gets() -> None:
         ([4, 5], [2]),
         ([6, 7], [3]),
     ]
-    wants = tuple(a_want(f"job/t/{number}", mcpu=1000, constraints=place) for number in range(5))
-    facts = [effect.fact for effect in bench.say(ReplicasWanted(wants=wants)) if isinstance(effect, Publish)]
+    placement_requests = tuple(
+        a_placement_request(f"job/t/{number}", mcpu=1000, constraints=place) for number in range(5)
+    )
+    facts = [
+        effect.fact
+        for effect in bench.say(PlacementsRequested(placement_requests=placement_requests))
+        if isinstance(effect, Publish)
+    ]
     done = {p.replica: p.devices for fact in facts if isinstance(fact, PlacementsDecided) for p in fact.placements}
     assert done == {f"job/{each.replica}": each.devices for each in plan.places}
 
@@ -343,8 +351,12 @@ def test_what_a_reservation_holds_beside_each_other_its_owner_gets_so(once: bool
     assert (placed.reservation, placed.devices) == ("r1", held)
 
 
-def decided(bench: ReservingBench, want: Any) -> list[Placement]:
-    facts = [effect.fact for effect in bench.say(ReplicasWanted(wants=(want,))) if isinstance(effect, Publish)]
+def decided(bench: ReservingBench, placement_request: Any) -> list[Placement]:
+    facts = [
+        effect.fact
+        for effect in bench.say(PlacementsRequested(placement_requests=(placement_request,)))
+        if isinstance(effect, Publish)
+    ]
     return [p for fact in facts if isinstance(fact, PlacementsDecided) for p in fact.placements]
 
 

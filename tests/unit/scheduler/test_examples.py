@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from colo_common.events.effects import Asked, Reply, Wake
+from colo_common.events.effects import Reply, RequestReceived, Wake
 from colo_common.events.requests import JobPlanned, PlanJob
 from colo_common.model.job_file import job_from_mapping
 from tests.support.builders import GIB, a_node, a_topology
@@ -21,7 +21,9 @@ def planned(path: Path) -> JobPlanned:
     bench = Bench()
     bench.say(a_node("n1", a_topology(cpus=16), is_online=True))
     bench.say(an_allocatable("n1", [(16_000, 64 * GIB)]))
-    effects = bench.tell(Asked(request="r", body=PlanJob(spec=job_from_mapping(yaml.safe_load(path.read_text())))))
+    effects = bench.tell(
+        RequestReceived(request="r", body=PlanJob(spec=job_from_mapping(yaml.safe_load(path.read_text()))))
+    )
     while not (replies := [each for each in effects if isinstance(each, Reply)]):
         effects = bench.tell(Wake())
     (reply,) = replies

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from colo_scheduler.cluster.facts import NodeFacts
 from colo_scheduler.placement.filters import Shape
-from colo_scheduler.placement.static_filter_cache import PASSES, Shapes
+from colo_scheduler.placement.static_filter_cache import PASSES, StaticFilterCache
 
 EITHER = Shape(has_command=True, has_work=True)
 
@@ -33,7 +33,7 @@ def write(facts: NodeFacts, row: int, *, settled: bool = True, may_grow: bool = 
     ),
 )
 def test_a_fact_is_fresh_while_it_is_not_older_than_the_limit(max_age_ms: int, steps: list[tuple[object, ...]]) -> None:
-    facts, shapes = facts_of(4, max_age_ms), Shapes()
+    facts, static_filters = facts_of(4, max_age_ms), StaticFilterCache()
     said = [(True, 0)] * 4
     now_ms = 0
     for step in steps:
@@ -47,7 +47,7 @@ def test_a_fact_is_fresh_while_it_is_not_older_than_the_limit(max_age_ms: int, s
         expected = [grow and (max_age_ms == 0 or now_ms - at_ms <= max_age_ms) for grow, at_ms in said]
         assert facts.fresh.tolist() == expected
         # The verdicts, which look only at what the log names, follow.
-        assert shapes.of(EITHER, facts, 4).passing.tolist() == expected
+        assert static_filters.of(EITHER, facts, 4).passing.tolist() == expected
 
 
 def test_only_rows_that_changed_are_looked_at_again() -> None:
@@ -59,21 +59,21 @@ def test_only_rows_that_changed_are_looked_at_again() -> None:
 
 
 def test_a_log_that_was_cut_makes_everybody_look_at_all_rows() -> None:
-    facts, shapes = facts_of(2), Shapes()
-    shapes.of(EITHER, facts, 2)
+    facts, static_filters = facts_of(2), StaticFilterCache()
+    static_filters.of(EITHER, facts, 2)
     position = facts.log_end
     for number in range(20):
         write(facts, 0, settled=number % 2 == 0)
     assert facts.changed_since(position) is None
-    assert shapes.of(EITHER, facts, 2).passing.tolist() == [False, True]
+    assert static_filters.of(EITHER, facts, 2).passing.tolist() == [False, True]
 
 
 def test_verdicts_that_were_given_away_do_not_change_any_more() -> None:
-    facts, shapes = facts_of(3), Shapes()
-    before = shapes.of(EITHER, facts, 3)
+    facts, static_filters = facts_of(3), StaticFilterCache()
+    before = static_filters.of(EITHER, facts, 3)
     write(facts, 1, settled=False)
-    after = shapes.of(EITHER, facts, 3)
+    after = static_filters.of(EITHER, facts, 3)
     assert before.codes.tolist() == [PASSES] * 3
     assert after.passing.tolist() == [True, False, True]
     assert sum(after.counts) == 3
-    assert np.shares_memory(shapes.of(EITHER, facts, 3).codes, after.codes)
+    assert np.shares_memory(static_filters.of(EITHER, facts, 3).codes, after.codes)

@@ -3,24 +3,24 @@
 import pytest
 
 from colo_common.events.enforcement import NodeRecovered
-from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
+from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.node import FreshnessChanged
 from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
 from colo_scheduler.eligibility.selector import LabelColumns, Selector
 from colo_scheduler.ledger.memory import MemoryLedger
-from colo_scheduler.ledger.port import LedgerRows, NodeReserve, Reservation
-from colo_scheduler.policy import Policy
+from colo_scheduler.ledger.port import Hold, LedgerRows, NodeCommit
+from colo_scheduler.policy import SchedulerPolicy
 from tests.support.builders import GIB, a_node, a_placement
-from tests.support.scheduler_story import Bench, a_want, an_allocatable, now
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, now
 
 HOUR_MS = 3_600_000
 ZONES = ((8_000, 32 * GIB), (8_000, 32 * GIB))
 
 
 def a_bench(*nodes: str, ledger: MemoryLedger | None = None, forget_node_ms: int = HOUR_MS) -> Bench:
-    bench = Bench(Policy(ledger_refresh_ms=0), ledger, forget_node_ms=forget_node_ms)
+    bench = Bench(SchedulerPolicy(ledger_refresh_ms=0), ledger, forget_node_ms=forget_node_ms)
     for name in nodes:
         bench.say(a_node(name))
         bench.say(an_allocatable(name, ZONES))
@@ -43,8 +43,8 @@ def at(bench: Bench, now_ms: int) -> None:
     bench.now_ms = now_ms
 
 
-def want(bench: Bench, *replicas: str) -> None:
-    bench.say(ReplicasWanted(wants=tuple(a_want(replica) for replica in replicas)))
+def placement_request(bench: Bench, *replicas: str) -> None:
+    bench.say(PlacementsRequested(placement_requests=tuple(a_placement_request(replica) for replica in replicas)))
 
 
 def end(bench: Bench, *replicas: str) -> None:
@@ -76,7 +76,7 @@ def test_a_node_that_came_back_in_time_is_not_forgotten() -> None:
 
 def test_what_holds_something_is_forgotten_once_it_holds_nothing_and_its_ledger_row_with_it() -> None:
     bench = a_bench("n1")
-    want(bench, "j/t/0")
+    placement_request(bench, "j/t/0")
     lose(bench, "n1")
     at(bench, 2 * HOUR_MS)
     assert bench.core.cluster.find("n1") is not None
@@ -95,12 +95,12 @@ def test_zero_means_that_no_node_is_ever_forgotten() -> None:
 
 def test_a_later_node_of_the_same_name_gets_higher_revisions_at_the_first_try() -> None:
     bench = a_bench("n1")
-    want(bench, "j/t/0")
+    placement_request(bench, "j/t/0")
     end(bench, "j/t/0")
     lose(bench, "n1")
     at(bench, HOUR_MS)
     again = a_bench("n1", ledger=bench.ledger)  # type: ignore[arg-type]
-    want(again, "j/t/1")
+    placement_request(again, "j/t/1")
     assert again.core.commits.held["j/t/1", 1].generation == 3
     assert again.core.counts["commits_refused_ledger-conflict"] == 0
     # The counter of its row is known: the next refresh reads nothing.
@@ -111,7 +111,7 @@ def test_a_later_node_of_the_same_name_gets_higher_revisions_at_the_first_try() 
 def test_who_forgot_a_node_while_another_scheduler_did_not_lets_that_one_find_it_out() -> None:
     ledger = MemoryLedger()
     one, two = a_bench("n1", ledger=ledger), a_bench("n1", ledger=ledger)
-    want(one, "j/t/0")
+    placement_request(one, "j/t/0")
     two.load()
     end(one, "j/t/0")
     lose(one, "n1")
@@ -126,7 +126,7 @@ def test_who_forgot_a_node_while_another_scheduler_did_not_lets_that_one_find_it
     # Its own next decision there begins at the floor, and so do those on nodes that never had a row.
     two.say(a_node("n0"))
     two.say(an_allocatable("n0", ZONES))
-    want(two, *(f"k/t/{number}" for number in range(12)))
+    placement_request(two, *(f"k/t/{number}" for number in range(12)))
     assert {held.generation for held in two.core.commits.held.values()} == {3}
     assert two.core.counts["commits_refused_ledger-conflict"] == 0
 
@@ -138,8 +138,8 @@ def now_rows(ledger: MemoryLedger, *nodes: str) -> LedgerRows:
 def test_rows_of_nodes_that_nobody_remembers_are_forgotten_too() -> None:
     ledger = MemoryLedger()
     placement = a_placement("j/t/0", node="old")
-    reservation = Reservation(placement=placement, generation=1)
-    now(ledger.commit([NodeReserve(node="old", expect=0, reservations=(reservation,))]))
+    reservation = Hold(placement=placement, generation=1)
+    now(ledger.commit([NodeCommit(node="old", expect=0, reservations=(reservation,))]))
     now(ledger.release([("j/t/0", 1)]))
     bench = a_bench("n1", ledger=ledger)
     assert bench.core.commits.unmet == {"old": (1, 2)}
@@ -157,7 +157,7 @@ def test_a_node_of_which_only_an_executor_ever_spoke_is_forgotten() -> None:
 
 
 def test_a_node_that_was_lost_long_before_the_start_is_given_time_to_be_heard() -> None:
-    bench = Bench(Policy(ledger_refresh_ms=0), forget_node_ms=HOUR_MS)
+    bench = Bench(SchedulerPolicy(ledger_refresh_ms=0), forget_node_ms=HOUR_MS)
     bench.now_ms = 10 * HOUR_MS
     bench.say(a_node("n1"))
     bench.say(an_allocatable("n1", ZONES, at_ms=HOUR_MS, freshness=Freshness.LOST))
@@ -178,7 +178,7 @@ def test_many_that_are_due_at_once_are_forgotten_in_steps() -> None:
     assert bench.core.cluster.nodes == []
     bench.say(a_node("n0"))
     bench.say(an_allocatable("n0", ZONES, at_ms=bench.now_ms))
-    want(bench, "j/t/0")
+    placement_request(bench, "j/t/0")
     assert bench.core.commits.held["j/t/0", 1].placement.node == "n0"
 
 
@@ -192,7 +192,7 @@ def test_a_node_that_comes_and_goes_leaves_no_trail_of_timers() -> None:
 
 def test_a_node_that_holds_something_cannot_be_taken_out_of_the_rows() -> None:
     bench = a_bench("n1")
-    want(bench, "j/t/0")
+    placement_request(bench, "j/t/0")
     with pytest.raises(InvariantBroken, match="holds something"):
         bench.core.cluster.forget(bench.core.cluster.node("n1"))
 

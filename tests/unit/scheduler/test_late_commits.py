@@ -1,13 +1,20 @@
 """What was decided and could not be committed for long is decided again, on what may be promised by then."""
 
 from colo_common.events.effects import Effect, Publish, Wake
-from colo_common.events.job import ReplicasWanted
+from colo_common.events.job import PlacementsRequested
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.memory import MemoryLedger
-from colo_scheduler.ledger.port import CommitLedger, LedgerAnswered, LedgerLoaded, LedgerRefused, LedgerRows, LoadRows
+from colo_scheduler.ledger.port import (
+    CommitLedger,
+    LedgerAnswered,
+    LedgerLoaded,
+    LedgerRefused,
+    LedgerRows,
+    LoadLedgerRows,
+)
 from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import a_want, an_allocatable, now
+from tests.support.scheduler_story import a_placement_request, an_allocatable, now
 
 
 class Talk:
@@ -37,7 +44,7 @@ class Talk:
             match effect:
                 case CommitLedger():
                     self.calls.append(effect)
-                case LoadRows(nodes=nodes):
+                case LoadLedgerRows(nodes=nodes):
                     self.tell(LedgerRows(rows=now(self.ledger.rows(nodes))), now_ms)
                 case Publish(fact=fact):
                     self.said.append(fact)
@@ -53,7 +60,12 @@ class Talk:
 
 
 def wanted(talk: Talk, count: int) -> None:
-    talk.tell(ReplicasWanted(wants=tuple(a_want(f"j/t/{number}", mcpu=1_000) for number in range(count))), 10)
+    talk.tell(
+        PlacementsRequested(
+            placement_requests=tuple(a_placement_request(f"j/t/{number}", mcpu=1_000) for number in range(count))
+        ),
+        10,
+    )
 
 
 def test_what_does_not_fit_any_more_is_not_committed_when_the_ledger_is_back() -> None:

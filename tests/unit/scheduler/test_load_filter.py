@@ -7,12 +7,12 @@ from colo_common.model.qos import PriorityBand
 from colo_scheduler.load.filter import LoadRefusal, RefusalKind, refusal_of, usage_pct
 from colo_scheduler.load.policy import AggregateThresholds, LoadPolicy, OwnThresholds, UsageBasis
 from colo_scheduler.load.score import least_used, load_score, weigh
-from colo_scheduler.load.usage import Aggregate, NodeLoad, Workload
+from colo_scheduler.load.usage import Aggregate, NodeLoad, WorkloadRequest
 
 NOW_MS = 1_000_000
 CAPACITY = {"cpu": 1000, "memory": 1000}
-PROD = Workload(name="p", band=PriorityBand.PROD, requests={"cpu": 1, "memory": 1})
-MID = Workload(name="m", band=PriorityBand.MID)
+PROD = WorkloadRequest(name="p", band=PriorityBand.PROD, requests={"cpu": 1, "memory": 1})
+MID = WorkloadRequest(name="m", band=PriorityBand.MID)
 
 
 def a_load(cpu: int = 0, memory: int = 0, age_ms: int = 0, **more: object) -> NodeLoad:
@@ -41,7 +41,7 @@ def test_a_node_exactly_at_its_threshold_passes_and_one_percent_above_does_not()
 
 def test_what_exceeds_already_is_named_before_what_would_with_the_newcomer() -> None:
     policy = LoadPolicy(usage_pct={"cpu": 50, "memory": 50}, factors_pct={"cpu": 100, "memory": 100})
-    big = Workload(name="b", band=PriorityBand.PROD, requests={"cpu": 900, "memory": 1})
+    big = WorkloadRequest(name="b", band=PriorityBand.PROD, requests={"cpu": 900, "memory": 1})
     refusal = refusal_of(big, a_load(memory=900), [], CAPACITY, policy, NOW_MS)
     assert refusal is not None
     assert refusal.resource == "memory"
@@ -100,7 +100,7 @@ def test_prod_work_is_judged_as_other_work_where_the_prod_thresholds_are_off() -
 
 
 def test_a_daemon_passes_whatever_the_load() -> None:
-    daemon = Workload(name="d", band=PriorityBand.PROD, is_daemon=True)
+    daemon = WorkloadRequest(name="d", band=PriorityBand.PROD, is_daemon=True)
     assert refusal_of(daemon, a_load(cpu=999), [], CAPACITY, LoadPolicy(), NOW_MS) is None
 
 

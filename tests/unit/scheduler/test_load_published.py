@@ -11,12 +11,12 @@ from colo_common.events.wire import decode, encode
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_overcommit.core import OvercommitCore
-from colo_overcommit.policy import Policy as OvercommitPolicy
+from colo_overcommit.policy import OvercommitPolicy
 from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
 from colo_scheduler.load.rules import LoadRules
-from colo_scheduler.policy import Policy
+from colo_scheduler.policy import SchedulerPolicy
 from tests.support.builders import GIB, a_node, a_sample, a_topology
-from tests.support.scheduler_story import Bench, a_want
+from tests.support.scheduler_story import Bench, a_placement_request
 from tests.unit.scheduler.test_node_choice import only, rejection, scores_of
 from tests.unit.scheduler.test_signals import place
 
@@ -56,7 +56,7 @@ def told() -> list[AllocatableChanged]:
     return [last[node] for node in nodes]
 
 
-def a_bench(told: list[AllocatableChanged], policy: Policy) -> Bench:
+def a_bench(told: list[AllocatableChanged], policy: SchedulerPolicy) -> Bench:
     bench = Bench(policy)
     bench.now_ms = LAST_MS
     for fact in told:
@@ -73,8 +73,8 @@ def test_overcommit_tells_every_metric_that_a_policy_may_name(told: list[Allocat
 
 
 def test_the_score_is_that_of_what_was_measured(told: list[AllocatableChanged]) -> None:
-    bench = a_bench(told, Policy(weights=only(dynamic_load=1)))
-    assert place(bench, a_want()) == ["calm"]
+    bench = a_bench(told, SchedulerPolicy(weights=only(dynamic_load=1)))
+    assert place(bench, a_placement_request()) == ["calm"]
     scores = {node: row["dynamic-load"] for node, row in scores_of(bench, "job/main/0").items()}
     # calm used 20 % of the CPU and 25 % of the memory all the time; was-busy peaked at 80 % within the hour and the day.
     assert scores["calm"] == 77
@@ -96,13 +96,13 @@ def test_the_score_is_that_of_what_was_measured(told: list[AllocatableChanged]) 
 def test_a_limit_refuses_the_nodes_that_were_above_it(
     told: list[AllocatableChanged], limits: dict[str, int], refused: list[str]
 ) -> None:
-    bench = a_bench(told, Policy(dynamic=DynamicRules(limits_pct=limits)))
+    bench = a_bench(told, SchedulerPolicy(dynamic=DynamicRules(limits_pct=limits)))
     huge = rejection(bench).counts if len(refused) == len(told) else ()
     if huge:
         assert [(each.reason, each.nodes) for each in huge] == [(Reason.LOAD_OVER_THRESHOLD, 3)]
         return
-    wants = [a_want(f"job/main/{n:02}", mcpu=2_000) for n in range(12)]
-    assert sorted({fact.node for fact in told} - set(place(bench, *wants))) == refused
+    placement_requests = [a_placement_request(f"job/main/{n:02}", mcpu=2_000) for n in range(12)]
+    assert sorted({fact.node for fact in told} - set(place(bench, *placement_requests))) == refused
 
 
 @pytest.mark.parametrize(
@@ -113,4 +113,4 @@ def test_a_node_of_short_peaks_is_busy_by_a_high_percentile_only(
 ) -> None:
     rules = LoadRules(cpu_pct=65, usage=usage)  # type: ignore[arg-type]
     spiky = [fact for fact in told if fact.node == "spiky"]
-    assert place(a_bench(spiky, Policy(load=rules)), a_want()) == [placed]
+    assert place(a_bench(spiky, SchedulerPolicy(load=rules)), a_placement_request()) == [placed]

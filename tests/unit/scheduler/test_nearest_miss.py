@@ -17,9 +17,9 @@ from colo_common.model.shortage import LOAD_UNITS, most_text, shortage_text
 from colo_common.model.topology import Device
 from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
 from colo_scheduler.load.rules import LoadRules
-from colo_scheduler.policy import Policy
+from colo_scheduler.policy import SchedulerPolicy
 from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import a_want, an_allocatable, gpus
+from tests.support.scheduler_story import a_placement_request, an_allocatable, gpus
 from tests.unit.scheduler.test_node_choice import rejection, used
 from tests.unit.scheduler.test_places import BE, LS, LSE, LSR, a_bench, placed, refused
 from tests.unit.scheduler.test_signals import a_bench as loaded_bench
@@ -131,7 +131,7 @@ def test_of_several_kinds_of_devices_the_one_that_is_short_there_is_told() -> No
 
 def test_memory_that_is_short_is_told_in_units_that_people_read() -> None:
     bench = loaded_bench({"n1": None})
-    place(bench, a_want("held/main/0", memory_bytes=63 * GIB + GIB // 2))
+    place(bench, a_placement_request("held/main/0", memory_bytes=63 * GIB + GIB // 2))
     assert told(rejection(bench)) == "512Mi of memory short in n1 (512Mi of 1Gi)"
 
 
@@ -142,7 +142,7 @@ def test_batch_replicas_are_told_by_how_many_there_are() -> None:
 
 
 def test_the_least_busy_of_busy_nodes_is_told_with_its_load() -> None:
-    rules = Policy(load=LoadRules(cpu_pct=65, memory_pct=50))
+    rules = SchedulerPolicy(load=LoadRules(cpu_pct=65, memory_pct=50))
     bench = loaded_bench({"a": a_load(12_000), "b": a_load(10_500), "c": a_load(14_000)}, rules)
     # 10.5 CPUs are in use, and the newcomer is expected to use 0.85 more; what is above the limit already is told as it is.
     assert told(rejection(bench)) == "CPU load 66 % of 65 % in b"
@@ -153,7 +153,7 @@ def test_the_least_busy_of_busy_nodes_is_told_with_its_load() -> None:
 
 
 def test_a_percentile_that_is_too_high_is_told_as_the_load_that_it_is() -> None:
-    rules = Policy(load=LoadRules(cpu_pct=65, usage="p95"))
+    rules = SchedulerPolicy(load=LoadRules(cpu_pct=65, usage="p95"))
     assert told(rejection(loaded_bench({"a": used(p95=80)}, rules))) == "CPU load 80 % of 65 % in a"
 
 
@@ -161,7 +161,7 @@ def test_a_percentile_that_is_too_high_is_told_as_the_load_that_it_is() -> None:
 def test_a_metric_above_its_limit_is_told_by_its_window(name: str) -> None:
     field = {"5m": "avg", "1h": "hour", "1d": "day"}[name.rpartition("_")[2]]
     loads: dict[str, LoadSummary | None] = {"a": used(**{field: 90}), "b": used(**{field: 71})}
-    fact = rejection(loaded_bench(loads, Policy(dynamic=DynamicRules(limits_pct={name: 65}))))
+    fact = rejection(loaded_bench(loads, SchedulerPolicy(dynamic=DynamicRules(limits_pct={name: 65}))))
     words = LOAD_UNITS[METRICS[name].unit]
     assert words.startswith("CPU" if name.startswith("cpu") else "memory")
     assert told(fact) == f"{words} 71 % of 65 % in b"
@@ -172,8 +172,8 @@ def test_online_work_with_cpus_of_its_own_is_judged_by_online_work_of_the_whole_
     busy = a_load(11_000, prod_mcpu=10_000, system_mcpu=900)
     for qos in (LSE, LSR):
         bench = loaded_bench({"a": busy})
-        want = structs.replace(online("web/main/0"), qos=qos)
-        assert place(bench, want) == ["-"]
+        placement_request = structs.replace(online("web/main/0"), qos=qos)
+        assert place(bench, placement_request) == ["-"]
     calm = a_load(15_000, prod_mcpu=1_000, system_mcpu=900)
     for qos in (LSE, LSR):
         assert place(loaded_bench({"a": calm}), structs.replace(online("web/main/0"), qos=qos)) == ["a"]

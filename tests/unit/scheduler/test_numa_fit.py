@@ -6,10 +6,10 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
 from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
 from colo_scheduler.numa.assign import ZonePart, spread_evenly
-from colo_scheduler.numa.exclusive import Exclusive, ZoneStatus
-from colo_scheduler.numa.fit import FitRule, Surroundings, ZoneAssignment, fit_zones
+from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus
+from colo_scheduler.numa.fit import FitContext, NumaManager, ZoneAssignment, fit_zones
 from colo_scheduler.numa.merge import Hint
-from colo_scheduler.numa.policies import NumaPolicy
+from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.refusal import Miss, ZoneRefusal
 from tests.support.builders import GIB
 
@@ -62,57 +62,59 @@ TABLE = {
 def test_colo_takes_the_zones(
     request_: dict[str, int], machine: list[ZoneAmounts], expected: list[tuple[int, int, int]]
 ) -> None:
-    assert taken(fit_zones(NumaPolicy.BEST_EFFORT, machine, request_)) == expected
+    assert taken(fit_zones(TopologyPolicy.BEST_EFFORT, machine, request_)) == expected
 
 
 def test_devices_are_taken_where_the_cpu_goes_first() -> None:
     machine = zones((0, 4000, 8), (0, 3000, 8), gpus=(1, 2))
-    answer = fit_zones(NumaPolicy.NONE, machine, {CPU: 6000, GPU: 2})
+    answer = fit_zones(TopologyPolicy.NONE, machine, {CPU: 6000, GPU: 2})
     assert answer == ZoneAssignment((ZonePart(0, {CPU: 4000, GPU: 1}), ZonePart(1, {CPU: 2000, GPU: 1})))
 
 
 def test_nine_zones_are_more_than_every_set_and_still_fit() -> None:
     machine = zones(*[(number % 2, 1000, 4) for number in range(9)], gpus=(0, 0, 0, 0, 1, 0, 0, 0, 1))
-    answer = fit_zones(NumaPolicy.RESTRICTED, machine, {CPU: 2000, GPU: 2})
+    answer = fit_zones(TopologyPolicy.RESTRICTED, machine, {CPU: 2000, GPU: 2})
     assert taken(answer) == [(4, 1000, 0), (8, 1000, 0)]
 
 
 class TestRefusals:
     def test_a_node_that_has_too_little_says_of_what(self) -> None:
-        answer = fit_zones(NumaPolicy.NONE, zones((0, 2000, 8), (1, 3000, 8)), {CPU: 6000, MEMORY: 17 * GIB})
+        answer = fit_zones(TopologyPolicy.NONE, zones((0, 2000, 8), (1, 3000, 8)), {CPU: 6000, MEMORY: 17 * GIB})
         assert answer == ZoneRefusal(
             Reason.CPU_SHORT, (Miss((0, 1), CPU, 6000, 5000), Miss((0, 1), MEMORY, 17 * GIB, 16 * GIB))
         )
 
     def test_single_names_the_zone_that_comes_closest(self) -> None:
-        answer = fit_zones(NumaPolicy.SINGLE, zones((0, 800, 8), (1, 1800, 8), (1, 900, 8)), {CPU: 3000, MEMORY: GIB})
+        answer = fit_zones(
+            TopologyPolicy.SINGLE, zones((0, 800, 8), (1, 1800, 8), (1, 900, 8)), {CPU: 3000, MEMORY: GIB}
+        )
         assert answer == ZoneRefusal(Reason.ZONE_FIT_SHORT, (Miss((1,), CPU, 3000, 1800),))
         assert isinstance(answer, ZoneRefusal)
         assert answer.misses[0].sentence() == "1200 cpu short in zone 1: 1800 of 3000"
 
     def test_memory_that_cannot_follow_its_cpu_says_how_much_cpu_could(self) -> None:
-        answer = fit_zones(NumaPolicy.BEST_EFFORT, zones((0, 4000, 0), (0, 1000, 8)), {CPU: 4000, MEMORY: 4 * GIB})
+        answer = fit_zones(TopologyPolicy.BEST_EFFORT, zones((0, 4000, 0), (0, 1000, 8)), {CPU: 4000, MEMORY: 4 * GIB})
         assert answer == ZoneRefusal(Reason.ZONE_FIT_SHORT, (Miss((0, 1), CPU, 4000, 1000),))
 
     def test_restricted_refuses_more_zones_than_the_empty_node_would_need(self) -> None:
         machine = [zone._replace(capacity={CPU: 8000}) for zone in zones((0, 2000, 8), (0, 2000, 8))]
-        assert taken(fit_zones(NumaPolicy.BEST_EFFORT, machine, {CPU: 3000})) == [(0, 2000, 0), (1, 1000, 0)]
-        answer = fit_zones(NumaPolicy.RESTRICTED, machine, {CPU: 3000})
+        assert taken(fit_zones(TopologyPolicy.BEST_EFFORT, machine, {CPU: 3000})) == [(0, 2000, 0), (1, 1000, 0)]
+        answer = fit_zones(TopologyPolicy.RESTRICTED, machine, {CPU: 3000})
         assert answer == ZoneRefusal(Reason.ZONE_FIT_SHORT, (Miss((0,), CPU, 3000, 2000),))
 
     def test_a_device_that_nobody_has_heard_of_is_unknown(self) -> None:
-        answer = fit_zones(NumaPolicy.NONE, zones((0, 2000, 8)), {GPU: 1})
+        answer = fit_zones(TopologyPolicy.NONE, zones((0, 2000, 8)), {GPU: 1})
         assert answer == ZoneRefusal(Reason.DEVICE_UNKNOWN, (Miss((), GPU, 1, 0),))
 
     def test_a_resource_of_the_node_as_a_whole_is_measured_there(self) -> None:
-        around = Surroundings(node_free={GPU: 1})
-        assert isinstance(fit_zones(NumaPolicy.SINGLE, zones((0, 2000, 8)), {GPU: 1}, around), ZoneAssignment)
-        answer = fit_zones(NumaPolicy.SINGLE, zones((0, 2000, 8)), {GPU: 2}, around)
+        fit_context = FitContext(node_free={GPU: 1})
+        assert isinstance(fit_zones(TopologyPolicy.SINGLE, zones((0, 2000, 8)), {GPU: 1}, fit_context), ZoneAssignment)
+        answer = fit_zones(TopologyPolicy.SINGLE, zones((0, 2000, 8)), {GPU: 2}, fit_context)
         assert answer == ZoneRefusal(Reason.DEVICE_SHORT, (Miss((), GPU, 2, 1),))
 
     def test_huge_pages_have_a_reason_of_their_own(self) -> None:
         machine = [ZoneAmounts(0, 0, {CPU: 1000, PAGES: 2 << 20})]
-        answer = fit_zones(NumaPolicy.NONE, machine, {PAGES: 4 << 20})
+        answer = fit_zones(TopologyPolicy.NONE, machine, {PAGES: 4 << 20})
         assert isinstance(answer, ZoneRefusal)
         assert answer.reason is Reason.HUGE_PAGES_SHORT
 
@@ -131,41 +133,41 @@ class TestRefusals:
         self, machine: list[ZoneAmounts], request_: dict[str, int], sentence: str
     ) -> None:
         with pytest.raises(InvalidInput, match=sentence):
-            fit_zones(NumaPolicy.NONE, machine, request_)
+            fit_zones(TopologyPolicy.NONE, machine, request_)
 
 
 class TestProviders:
     machine = zones((0, 4000, 8), (0, 3000, 8))
-    on_one = Surroundings(providers=({GPU: (Hint(0b10, True, 500),)},))
-    nowhere = Surroundings(providers=({GPU: ()},))
+    on_one = FitContext(providers=({GPU: (Hint(0b10, True, 500),)},))
+    nowhere = FitContext(providers=({GPU: ()},))
 
-    @pytest.mark.parametrize("policy", [NumaPolicy.BEST_EFFORT, NumaPolicy.RESTRICTED, NumaPolicy.SINGLE])
-    def test_a_device_pulls_the_request_to_its_zone(self, policy: NumaPolicy) -> None:
+    @pytest.mark.parametrize("policy", [TopologyPolicy.BEST_EFFORT, TopologyPolicy.RESTRICTED, TopologyPolicy.SINGLE])
+    def test_a_device_pulls_the_request_to_its_zone(self, policy: TopologyPolicy) -> None:
         assert taken(fit_zones(policy, self.machine, {CPU: 2000}, self.on_one)) == [(1, 2000, 0)]
 
     def test_without_a_policy_nobody_is_asked(self) -> None:
-        assert taken(fit_zones(NumaPolicy.NONE, self.machine, {CPU: 2000}, self.on_one)) == [(0, 2000, 0)]
+        assert taken(fit_zones(TopologyPolicy.NONE, self.machine, {CPU: 2000}, self.on_one)) == [(0, 2000, 0)]
 
     def test_best_effort_does_without_what_cannot_be_had(self) -> None:
-        answer = fit_zones(NumaPolicy.BEST_EFFORT, self.machine, {CPU: 2000}, self.nowhere)
+        answer = fit_zones(TopologyPolicy.BEST_EFFORT, self.machine, {CPU: 2000}, self.nowhere)
         assert taken(answer) == [(0, 2000, 0)]
         assert isinstance(answer, ZoneAssignment)
         assert not answer.is_preferred
 
-    @pytest.mark.parametrize("rule", [FitRule.COLO, FitRule.KOORDINATOR, FitRule.KUBELET])
-    def test_restricted_refuses_and_names_the_resource(self, rule: FitRule) -> None:
-        answer = fit_zones(NumaPolicy.RESTRICTED, self.machine, {CPU: 2000}, self.nowhere, rule)
+    @pytest.mark.parametrize("rule", [NumaManager.COLO, NumaManager.KOORDINATOR, NumaManager.KUBELET])
+    def test_restricted_refuses_and_names_the_resource(self, rule: NumaManager) -> None:
+        answer = fit_zones(TopologyPolicy.RESTRICTED, self.machine, {CPU: 2000}, self.nowhere, rule)
         assert isinstance(answer, ZoneRefusal)
         assert answer.reason is Reason.NUMA_NOT_ALIGNED
-        assert rule is FitRule.KUBELET or answer.details == (f"Unsatisfied NUMA {GPU}",)
+        assert rule is NumaManager.KUBELET or answer.details == (f"Unsatisfied NUMA {GPU}",)
 
     def test_a_shared_zone_is_passed_over_and_two_are_refused(self) -> None:
         shared = {0: ZoneStatus.SHARED, 1: ZoneStatus.IDLE}
-        around = Surroundings(exclusive=Exclusive.REQUIRED, status=shared)
-        assert taken(fit_zones(NumaPolicy.SINGLE, self.machine, {CPU: 2000}, around)) == [(1, 2000, 0)]
-        around = around._replace(status=shared | {1: ZoneStatus.SHARED})
-        for rule in (FitRule.COLO, FitRule.KOORDINATOR):
-            answer = fit_zones(NumaPolicy.SINGLE, self.machine, {CPU: 2000}, around, rule)
+        fit_context = FitContext(exclusive=ZoneExclusive.REQUIRED, status=shared)
+        assert taken(fit_zones(TopologyPolicy.SINGLE, self.machine, {CPU: 2000}, fit_context)) == [(1, 2000, 0)]
+        fit_context = fit_context._replace(status=shared | {1: ZoneStatus.SHARED})
+        for rule in (NumaManager.COLO, NumaManager.KOORDINATOR):
+            answer = fit_zones(TopologyPolicy.SINGLE, self.machine, {CPU: 2000}, fit_context, rule)
             assert isinstance(answer, ZoneRefusal)
             assert answer.reason is Reason.NUMA_EXCLUSIVE
 
@@ -174,29 +176,29 @@ class TestOtherRules:
     machine = zones((0, 4000, 8), (0, 3000, 8))
 
     def test_koordinator_spreads_evenly_over_the_affinity(self) -> None:
-        answer = fit_zones(NumaPolicy.RESTRICTED, self.machine, {CPU: 5000}, rule=FitRule.KOORDINATOR)
+        answer = fit_zones(TopologyPolicy.RESTRICTED, self.machine, {CPU: 5000}, rule=NumaManager.KOORDINATOR)
         assert taken(answer) == [(0, 2500, 0), (1, 2500, 0)]
 
     def test_the_kubelet_fills_the_freer_zone_first(self) -> None:
-        answer = fit_zones(NumaPolicy.RESTRICTED, self.machine, {CPU: 5000}, rule=FitRule.KUBELET)
+        answer = fit_zones(TopologyPolicy.RESTRICTED, self.machine, {CPU: 5000}, rule=NumaManager.KUBELET)
         assert taken(answer) == [(0, 4000, 0), (1, 1000, 0)]
 
-    @pytest.mark.parametrize("rule", [FitRule.KOORDINATOR, FitRule.KUBELET])
-    def test_best_effort_separates_memory_from_its_cpu_where_colo_refuses(self, rule: FitRule) -> None:
+    @pytest.mark.parametrize("rule", [NumaManager.KOORDINATOR, NumaManager.KUBELET])
+    def test_best_effort_separates_memory_from_its_cpu_where_colo_refuses(self, rule: NumaManager) -> None:
         machine = zones((0, 4000, 0), (0, 0, 8))
         request = {CPU: 4000, MEMORY: 4 * GIB}
-        assert taken(fit_zones(NumaPolicy.BEST_EFFORT, machine, request, rule=rule)) == [(0, 4000, 0), (1, 0, 4)]
-        assert isinstance(fit_zones(NumaPolicy.BEST_EFFORT, machine, request), ZoneRefusal)
+        assert taken(fit_zones(TopologyPolicy.BEST_EFFORT, machine, request, rule=rule)) == [(0, 4000, 0), (1, 0, 4)]
+        assert isinstance(fit_zones(TopologyPolicy.BEST_EFFORT, machine, request), ZoneRefusal)
 
     def test_bound_cpus_that_no_zone_can_take_whole_are_refused(self) -> None:
         machine = zones((0, 1500, 8), (0, 1500, 8))
-        around = Surroundings(cpu_unit_mcpu=1000)
-        answer = fit_zones(NumaPolicy.RESTRICTED, machine, {CPU: 3000}, around, FitRule.KOORDINATOR)
+        fit_context = FitContext(cpu_unit_mcpu=1000)
+        answer = fit_zones(TopologyPolicy.RESTRICTED, machine, {CPU: 3000}, fit_context, NumaManager.KOORDINATOR)
         assert isinstance(answer, ZoneRefusal)
 
     def test_single_names_the_nearest_zone_under_every_rule(self) -> None:
-        for rule in FitRule:
-            answer = fit_zones(NumaPolicy.SINGLE, self.machine, {CPU: 5000}, rule=rule)
+        for rule in NumaManager:
+            answer = fit_zones(TopologyPolicy.SINGLE, self.machine, {CPU: 5000}, rule=rule)
             assert isinstance(answer, ZoneRefusal)
             assert answer.misses == (Miss((0,), CPU, 5000, 4000),)
 

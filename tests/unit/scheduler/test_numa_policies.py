@@ -4,10 +4,10 @@ import pytest
 
 from colo_common.model.invalid import InvalidInput
 from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
-from colo_scheduler.numa.exclusive import Exclusive, ZoneStatus, allows, status_of_zones
+from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus, allows, status_of_zones
 from colo_scheduler.numa.hints import kubelet_hints, least_allocated, most_allocated, scored_hints
 from colo_scheduler.numa.merge import Hint, ProviderHints
-from colo_scheduler.numa.policies import NumaPolicy, decide_kubelet, decide_scored, exclusive_of, policy_of
+from colo_scheduler.numa.policies import TopologyPolicy, decide_kubelet, decide_scored, exclusive_of, policy_of
 from tests.support.builders import GIB
 
 GPU = "example.com/gpu"
@@ -37,46 +37,46 @@ class TestExclusive:
     @pytest.mark.parametrize(
         ("mask", "exclusive", "status", "allowed"),
         [
-            (0b01, Exclusive.REQUIRED, ZoneStatus.SHARED, False),
-            (0b01, Exclusive.REQUIRED, ZoneStatus.SINGLE, True),
-            (0b11, Exclusive.REQUIRED, ZoneStatus.SINGLE, False),
-            (0b11, Exclusive.REQUIRED, ZoneStatus.SHARED, True),
-            (0b01, Exclusive.PREFERRED, ZoneStatus.SHARED, True),
-            (0b11, Exclusive.NONE, ZoneStatus.SINGLE, True),
-            (None, Exclusive.NONE, ZoneStatus.IDLE, False),
+            (0b01, ZoneExclusive.REQUIRED, ZoneStatus.SHARED, False),
+            (0b01, ZoneExclusive.REQUIRED, ZoneStatus.SINGLE, True),
+            (0b11, ZoneExclusive.REQUIRED, ZoneStatus.SINGLE, False),
+            (0b11, ZoneExclusive.REQUIRED, ZoneStatus.SHARED, True),
+            (0b01, ZoneExclusive.PREFERRED, ZoneStatus.SHARED, True),
+            (0b11, ZoneExclusive.NONE, ZoneStatus.SINGLE, True),
+            (None, ZoneExclusive.NONE, ZoneStatus.IDLE, False),
         ],
     )
     def test_required_keeps_one_zone_and_several_zone_holders_apart(
-        self, mask: int | None, exclusive: Exclusive, status: ZoneStatus, allowed: bool
+        self, mask: int | None, exclusive: ZoneExclusive, status: ZoneStatus, allowed: bool
     ) -> None:
         assert allows(mask, exclusive, {0: status, 1: ZoneStatus.IDLE}) is allowed
 
     def test_a_request_with_a_policy_of_its_own_asks_for_required_unless_it_says(self) -> None:
-        assert exclusive_of(NumaPolicy.RESTRICTED, Exclusive.NONE) is Exclusive.REQUIRED
-        assert exclusive_of(NumaPolicy.RESTRICTED, Exclusive.PREFERRED) is Exclusive.PREFERRED
-        assert exclusive_of(NumaPolicy.NONE, Exclusive.NONE) is Exclusive.NONE
+        assert exclusive_of(TopologyPolicy.RESTRICTED, ZoneExclusive.NONE) is ZoneExclusive.REQUIRED
+        assert exclusive_of(TopologyPolicy.RESTRICTED, ZoneExclusive.PREFERRED) is ZoneExclusive.PREFERRED
+        assert exclusive_of(TopologyPolicy.NONE, ZoneExclusive.NONE) is ZoneExclusive.NONE
 
 
 class TestPolicyInForce:
     @pytest.mark.parametrize(
         ("node", "request_policy", "effective"),
         [
-            (NumaPolicy.NONE, NumaPolicy.SINGLE, NumaPolicy.SINGLE),
-            (NumaPolicy.SINGLE, NumaPolicy.NONE, NumaPolicy.SINGLE),
-            (NumaPolicy.SINGLE, NumaPolicy.SINGLE, NumaPolicy.SINGLE),
-            (NumaPolicy.SINGLE, NumaPolicy.RESTRICTED, None),
-            (NumaPolicy.NONE, NumaPolicy.NONE, NumaPolicy.NONE),
+            (TopologyPolicy.NONE, TopologyPolicy.SINGLE, TopologyPolicy.SINGLE),
+            (TopologyPolicy.SINGLE, TopologyPolicy.NONE, TopologyPolicy.SINGLE),
+            (TopologyPolicy.SINGLE, TopologyPolicy.SINGLE, TopologyPolicy.SINGLE),
+            (TopologyPolicy.SINGLE, TopologyPolicy.RESTRICTED, None),
+            (TopologyPolicy.NONE, TopologyPolicy.NONE, TopologyPolicy.NONE),
         ],
     )
     def test_a_request_may_fill_an_empty_policy_but_not_change_one(
-        self, node: NumaPolicy, request_policy: NumaPolicy, effective: NumaPolicy | None
+        self, node: TopologyPolicy, request_policy: TopologyPolicy, effective: TopologyPolicy | None
     ) -> None:
         assert policy_of(node, request_policy) is effective
 
 
 class TestScoredHints:
     def test_the_smallest_sets_that_hold_the_whole_request_are_preferred(self) -> None:
-        hints = scored_hints([zone(0, 4000, 8), zone(1, 2000, 8)], {CPU: 3000, MEMORY: GIB}, NumaPolicy.BEST_EFFORT)
+        hints = scored_hints([zone(0, 4000, 8), zone(1, 2000, 8)], {CPU: 3000, MEMORY: GIB}, TopologyPolicy.BEST_EFFORT)
         # Zone 0: CPU (8000 - (4000 + 3000)) * 100 // 8000 = 12, memory (16 - 9) * 100 // 16 = 43; both zones: 18 and 46.
         assert hints == {
             CPU: [Hint(0b01, True, 27), Hint(0b11, False, 32)],
@@ -84,22 +84,22 @@ class TestScoredHints:
         }
 
     def test_under_restricted_every_hint_is_preferred(self) -> None:
-        hints = scored_hints([zone(0, 4000, 8), zone(1, 2000, 8)], {CPU: 3000}, NumaPolicy.RESTRICTED)
+        hints = scored_hints([zone(0, 4000, 8), zone(1, 2000, 8)], {CPU: 3000}, TopologyPolicy.RESTRICTED)
         assert [hint.preferred for hint in hints[CPU]] == [True, True]
 
     def test_a_set_with_a_zone_that_has_nothing_of_a_resource_is_no_hint_for_it(self) -> None:
         zones = [zone(0, 4000, 8, gpu=2), zone(1, 4000, 8, gpu=0)]
-        hints = scored_hints(zones, {CPU: 1000, GPU: 1}, NumaPolicy.BEST_EFFORT)
+        hints = scored_hints(zones, {CPU: 1000, GPU: 1}, TopologyPolicy.BEST_EFFORT)
         assert [hint.mask for hint in hints[GPU]] == [0b01]
         assert [hint.mask for hint in hints[CPU]] == [0b01, 0b11]
 
     def test_a_resource_without_any_set_has_an_empty_list_and_one_nobody_has_is_left_out(self) -> None:
-        hints = scored_hints([zone(0, 4000, 8)], {CPU: 9000, "other": 1}, NumaPolicy.BEST_EFFORT)
+        hints = scored_hints([zone(0, 4000, 8)], {CPU: 9000, "other": 1}, TopologyPolicy.BEST_EFFORT)
         assert hints == {CPU: []}
 
     def test_more_zones_than_can_be_listed_are_refused(self) -> None:
         with pytest.raises(InvalidInput, match="at most 8 zones"):
-            scored_hints([zone(number, 1000, 1) for number in range(9)], {CPU: 1}, NumaPolicy.BEST_EFFORT)
+            scored_hints([zone(number, 1000, 1) for number in range(9)], {CPU: 1}, TopologyPolicy.BEST_EFFORT)
 
     def test_least_and_most_allocated_mirror_each_other_and_leave_out_what_has_no_capacity(self) -> None:
         assert least_allocated({CPU: 3000, MEMORY: 1}, {CPU: 8000, MEMORY: 0}) == 62
@@ -125,54 +125,54 @@ class TestVerdicts:
 
     def test_none_admits_without_an_affinity(self) -> None:
         for verdict in (
-            decide_scored(NumaPolicy.NONE, [0, 1], self.providers),
-            decide_kubelet(NumaPolicy.NONE, [0, 1], self.providers),
+            decide_scored(TopologyPolicy.NONE, [0, 1], self.providers),
+            decide_kubelet(TopologyPolicy.NONE, [0, 1], self.providers),
         ):
             assert verdict.is_admitted
             assert verdict.mask is None
 
     def test_a_resource_that_nobody_can_serve_is_named_when_restricted_refuses(self) -> None:
-        verdict = decide_scored(NumaPolicy.RESTRICTED, [0, 1], self.providers)
+        verdict = decide_scored(TopologyPolicy.RESTRICTED, [0, 1], self.providers)
         assert not verdict.is_admitted
         assert verdict.reasons == (f"Unsatisfied NUMA {GPU}",)
 
     def test_nothing_is_merged_when_a_resource_is_nowhere_and_the_policy_would_refuse(self) -> None:
         cpu = [Hint(0b01, True, 40), Hint(0b10, False, 60)]
         for zones in ([0, 1], [0]):
-            verdict = decide_scored(NumaPolicy.RESTRICTED, zones, [{CPU: cpu, GPU: []}])
+            verdict = decide_scored(TopologyPolicy.RESTRICTED, zones, [{CPU: cpu, GPU: []}])
             assert verdict[:5] == (sum(1 << zone for zone in zones), False, False, False, 0)
-        verdict = decide_scored(NumaPolicy.SINGLE, [0, 1], [{CPU: cpu, GPU: []}])
+        verdict = decide_scored(TopologyPolicy.SINGLE, [0, 1], [{CPU: cpu, GPU: []}])
         assert verdict[:5] == (None, False, False, False, 0)
 
     def test_a_clash_tells_what_each_resource_prefers(self) -> None:
-        verdict = decide_scored(NumaPolicy.SINGLE, [0, 1], [{CPU: [Hint(0b01, True)]}, {GPU: [Hint(0b10, True)]}])
+        verdict = decide_scored(TopologyPolicy.SINGLE, [0, 1], [{CPU: [Hint(0b01, True)]}, {GPU: [Hint(0b10, True)]}])
         assert not verdict.is_admitted
         assert verdict.reasons == (f"Unaligned NUMA hints: cpu prefers [0] among [0]; {GPU} prefers [1] among [1]",)
 
     def test_a_long_list_of_sets_is_cut_in_what_is_told(self) -> None:
         many = [Hint(mask, False) for mask in range(1, 16)]
-        (reason,) = decide_kubelet(NumaPolicy.RESTRICTED, [0, 1, 2, 3], [{CPU: many}]).reasons
+        (reason,) = decide_kubelet(TopologyPolicy.RESTRICTED, [0, 1, 2, 3], [{CPU: many}]).reasons
         assert reason.startswith("Unaligned NUMA hints: cpu prefers none among [0] [1] [0, 1] ")
         assert reason.endswith(" and 7 more")
 
     def test_the_score_decides_between_sets_of_equal_size(self) -> None:
         cpu = [Hint(0b01, True, 40), Hint(0b10, True, 60)]
         device = [Hint(0b01, True, 500), Hint(0b10, True, 0)]
-        assert decide_scored(NumaPolicy.BEST_EFFORT, [0, 1], [{CPU: cpu}]).mask == 0b10
-        assert decide_scored(NumaPolicy.BEST_EFFORT, [0, 1], [{CPU: cpu}, {GPU: device}]).mask == 0b01
+        assert decide_scored(TopologyPolicy.BEST_EFFORT, [0, 1], [{CPU: cpu}]).mask == 0b10
+        assert decide_scored(TopologyPolicy.BEST_EFFORT, [0, 1], [{CPU: cpu}, {GPU: device}]).mask == 0b01
 
     def test_zones_that_required_exclusiveness_refuses_are_passed_over(self) -> None:
         cpu = [Hint(0b01, True, 40), Hint(0b10, True, 60)]
         status = {0: ZoneStatus.IDLE, 1: ZoneStatus.SHARED}
-        verdict = decide_scored(NumaPolicy.SINGLE, [0, 1], [{CPU: cpu}], Exclusive.REQUIRED, status)
+        verdict = decide_scored(TopologyPolicy.SINGLE, [0, 1], [{CPU: cpu}], ZoneExclusive.REQUIRED, status)
         assert (verdict.mask, verdict.is_admitted) == (0b01, True)
 
     def test_eight_zones_and_four_full_lists_are_merged_without_trying_every_combination(self) -> None:
         # 255 ** 4 combinations; nothing agrees, so every merged set has to be weighed.
         full = [Hint(mask, False) for mask in range(1, 256)]
-        verdict = decide_kubelet(NumaPolicy.BEST_EFFORT, list(range(8)), [{name: full} for name in "abcd"])
+        verdict = decide_kubelet(TopologyPolicy.BEST_EFFORT, list(range(8)), [{name: full} for name in "abcd"])
         assert verdict.mask == 0b1
         assert not verdict.preferred
 
     def test_hints_for_zones_that_the_node_lacks_are_cut_to_the_node(self) -> None:
-        assert decide_scored(NumaPolicy.BEST_EFFORT, [0, 1], [{CPU: [Hint(0b110, True)]}]).mask == 0b10
+        assert decide_scored(TopologyPolicy.BEST_EFFORT, [0, 1], [{CPU: [Hint(0b110, True)]}]).mask == 0b10

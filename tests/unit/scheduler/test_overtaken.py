@@ -6,7 +6,7 @@ import pytest
 
 from colo_common.events.effects import Effect, Publish, Wake
 from colo_common.events.enforcement import NodeRecovered
-from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
+from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.placement import ApplyPlacements, NodeRelease, PlacementsDecided, PlacementsReleased
 from colo_common.model.reasons import Reason
 from colo_scheduler.core import SchedulerCore
@@ -14,22 +14,22 @@ from colo_scheduler.events import StartedKnown
 from colo_scheduler.ledger.memory import MemoryLedger
 from colo_scheduler.ledger.port import (
     CommitLedger,
+    Hold,
+    HoldRefused,
     HoldsReleased,
     LedgerAnswered,
     LedgerChanges,
     LedgerLoaded,
     LedgerRefused,
     LedgerRows,
-    LoadRows,
+    LoadLedgerRows,
     NodeAnswer,
-    NodeReserve,
+    NodeCommit,
     NodeRow,
-    Reservation,
-    ReservationRefused,
 )
 from colo_scheduler.ledger.shards import ShardsHeld
 from tests.support.builders import GIB, a_node, a_placement, a_topology
-from tests.support.scheduler_story import a_want, an_allocatable, now
+from tests.support.scheduler_story import a_placement_request, an_allocatable, now
 
 CAPACITY_MCPU = 4_000
 
@@ -44,18 +44,25 @@ class Two:
         self.core.handle(a_node("n1", a_topology(zones_per_socket=1)), 0)
         self.core.handle(an_allocatable("n1", [(CAPACITY_MCPU, 32 * GIB)]), 0)
 
-    def decide(self, *wants: tuple[str, int]) -> list[CommitLedger]:
+    def decide(self, *placement_requests: tuple[str, int]) -> list[CommitLedger]:
         """What the core asks of the ledger for these replicas of so much CPU."""
-        self.core.handle(ReplicasWanted(wants=tuple(a_want(replica, mcpu=mcpu) for replica, mcpu in wants)), 0)
+        self.core.handle(
+            PlacementsRequested(
+                placement_requests=tuple(
+                    a_placement_request(replica, mcpu=mcpu) for replica, mcpu in placement_requests
+                )
+            ),
+            0,
+        )
         return [effect for effect in self.core.handle(Wake(), 0) if isinstance(effect, CommitLedger)]
 
     def rival(self, replica: str, mcpu: int) -> None:
         """Somebody else takes this on the node, knowing what is held there."""
         (row,) = now(self.ledger.rows(["n1"]))
         generation = row.revision + 1
-        taken = Reservation(placement=a_placement(replica, mcpu=mcpu), generation=generation)
+        taken = Hold(placement=a_placement(replica, mcpu=mcpu), generation=generation)
         (answer,) = now(
-            self.ledger.commit([NodeReserve(node="n1", expect=row.revision, reservations=(taken,))], owner="rival")
+            self.ledger.commit([NodeCommit(node="n1", expect=row.revision, reservations=(taken,))], owner="rival")
         )
         assert answer.accepted == ((replica, 1),)
 
@@ -88,11 +95,11 @@ class Two:
 
 def loaded(effects: Sequence[Effect]) -> list[tuple[str, ...]]:
     """The rows that are asked for."""
-    return [effect.nodes for effect in effects if isinstance(effect, LoadRows)]
+    return [effect.nodes for effect in effects if isinstance(effect, LoadLedgerRows)]
 
 
-def refused(replica: str, reason: Reason) -> ReservationRefused:
-    return ReservationRefused(replica=replica, attempt=1, reason=reason)
+def refused(replica: str, reason: Reason) -> HoldRefused:
+    return HoldRefused(replica=replica, attempt=1, reason=reason)
 
 
 @pytest.mark.parametrize("is_apart", [False, True], ids=["in one call", "in two calls"])
@@ -197,7 +204,7 @@ def test_a_refusal_does_not_hide_what_a_rival_took(reason: Reason) -> None:
 
 def test_what_is_ordered_again_for_a_node_that_came_back_is_told_before_where_nobody_may_have_heard_of_it() -> None:
     core = Two().core
-    reservations = tuple(Reservation(placement=a_placement(f"j/t/{n}"), generation=1) for n in range(2))
+    reservations = tuple(Hold(placement=a_placement(f"j/t/{n}"), generation=1) for n in range(2))
     row = NodeRow(node="n1", revision=1, changes=1, reservations=reservations)
     core.handle(LedgerRows(rows=(row,)), 0)
     core.handle(StartedKnown(started=(("j/t/0", 1),)), 0)
@@ -230,7 +237,7 @@ def test_a_place_that_another_scheduler_took_for_the_same_attempt_is_held_where_
     (call,) = two.decide(("j/t/0", 3_000))
     (reserve,) = call.reserves
     elsewhere = "n2" if reserve.node == "n1" else "n1"
-    taken = Reservation(placement=a_placement("j/t/0", node=elsewhere, mcpu=3_000), generation=1)
+    taken = Hold(placement=a_placement("j/t/0", node=elsewhere, mcpu=3_000), generation=1)
     row = NodeRow(node=elsewhere, revision=1, changes=1, reservations=(taken,))
     said = two.core.handle(LedgerRows(rows=(row,)), 0)
     assert [type(effect.fact) for effect in said if isinstance(effect, Publish)] == [PlacementsDecided, ApplyPlacements]

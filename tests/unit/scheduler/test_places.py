@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from colo_common.events.effects import Asked, Publish, Reply
-from colo_common.events.job import ReplicasWanted
-from colo_common.events.node import ForeignUse
+from colo_common.events.effects import Publish, Reply, RequestReceived
+from colo_common.events.job import PlacementsRequested
+from colo_common.events.node import UnmanagedUse
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
 from colo_common.events.requests import JobPlanned, PlanJob
 from colo_common.model.constraints import (
@@ -31,13 +31,13 @@ from colo_common.model.topology import Cpu, NodeTopology, Zone
 from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
 from colo_scheduler.cluster.pool import PoolName
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.ledger.port import Ledger, LedgerRows, NodeReserve, NodeRow, Reservation
+from colo_scheduler.ledger.port import Hold, Ledger, LedgerRows, NodeCommit, NodeRow
 from colo_scheduler.placement import search
 from colo_scheduler.placement.explain import Report
-from colo_scheduler.placement.search import look_closely
+from colo_scheduler.placement.search import fit_node_exactly
 from tests.support.builders import GIB, a_node, a_placement, a_topology
 from tests.support.scheduler_explained import sentence
-from tests.support.scheduler_story import EITHER, Bench, a_want, an_allocatable, answer_in, gpus, now
+from tests.support.scheduler_story import EITHER, Bench, a_placement_request, an_allocatable, answer_in, gpus, now
 
 LSE, LSR, LS, BE = QosClass.LSE, QosClass.LSR, QosClass.LS, QosClass.BE
 PAGE = 2 << 20
@@ -58,8 +58,10 @@ def asked(bench: Bench, name: str, qos: QosClass = LSR, cpus: int = 2, **about: 
     """What becomes of one want."""
     band = PriorityBand.BATCH if qos is BE else PriorityBand.PROD
     place = Constraints(**about)
-    want = a_want(f"{name}/t/0", mcpu=cpus * 1000, qos=qos, band=band, constraints=place, queued_at_ms=bench.now_ms)
-    return answer_in(bench.say(ReplicasWanted(wants=(want,))))
+    placement_request = a_placement_request(
+        f"{name}/t/0", mcpu=cpus * 1000, qos=qos, band=band, constraints=place, queued_at_ms=bench.now_ms
+    )
+    return answer_in(bench.say(PlacementsRequested(placement_requests=(placement_request,))))
 
 
 def placed(bench: Bench, name: str, qos: QosClass = LSR, cpus: int = 2, **about: Any) -> Placement:
@@ -151,8 +153,12 @@ def test_a_node_that_binds_binds_the_shared_pool_too_and_refuses_parts_of_a_cpu(
     assert placed(bench, "a", LS, 2).cpus == "0-1"
     spread = refused(bench, "b", LSR, 2, cpu_bind=CpuBind.SPREAD_BY_PCPUS, cpu_bind_required=True)
     assert reasons(spread) == {Reason.CPU_BIND_CONFLICT: 1}
-    want = a_want("part/t/0", mcpu=1500, qos=LS, band=PriorityBand.PROD)
-    (fact,) = [effect.fact for effect in bench.say(ReplicasWanted(wants=(want,))) if isinstance(effect, Publish)]
+    placement_request = a_placement_request("part/t/0", mcpu=1500, qos=LS, band=PriorityBand.PROD)
+    (fact,) = [
+        effect.fact
+        for effect in bench.say(PlacementsRequested(placement_requests=(placement_request,)))
+        if isinstance(effect, Publish)
+    ]
     assert isinstance(fact, PlacementRejected)
     assert reasons(fact) == {Reason.CPU_BIND_CONFLICT: 1}
 
@@ -268,15 +274,21 @@ def test_a_limit_of_batch_replicas_holds_inside_one_turn_and_in_a_plan() -> None
     )
     plan = planned(bench, spec)
     assert (plan.placed, [count.reason for count in plan.tasks[0].counts]) == (2, [Reason.BATCH_REPLICAS_MOST])
-    wants = tuple(a_want(f"many/t/{number}") for number in range(3))
-    facts = [effect.fact for effect in bench.say(ReplicasWanted(wants=wants)) if isinstance(effect, Publish)]
+    placement_requests = tuple(a_placement_request(f"many/t/{number}") for number in range(3))
+    facts = [
+        effect.fact
+        for effect in bench.say(PlacementsRequested(placement_requests=placement_requests))
+        if isinstance(effect, Publish)
+    ]
     assert sum(len(fact.placements) for fact in facts if isinstance(fact, PlacementsDecided)) == 2
     assert [reasons(fact) for fact in facts if isinstance(fact, PlacementRejected)] == [{Reason.BATCH_REPLICAS_MOST: 1}]
     assert placed(bench, "online", LS, 1).node == "n1"
 
 
 def planned(bench: Bench, spec: JobSpec) -> JobPlanned:
-    (reply,) = [each for each in bench.say(Asked(request="r", body=PlanJob(spec=spec))) if isinstance(each, Reply)]
+    (reply,) = [
+        each for each in bench.say(RequestReceived(request="r", body=PlanJob(spec=spec))) if isinstance(each, Reply)
+    ]
     assert isinstance(reply.body, JobPlanned), reply.body
     return reply.body
 
@@ -294,10 +306,11 @@ def test_a_plan_names_the_cpus_and_devices_that_a_submission_then_gets() -> None
     )
     spec = JobSpec(name="job", qos=LSR, band=PriorityBand.PROD, tasks=(task,))
     plan = planned(bench, spec)
-    wants = tuple(
-        a_want(f"job/t/{number}", mcpu=2000, qos=LSR, band=PriorityBand.PROD, constraints=place) for number in range(3)
+    placement_requests = tuple(
+        a_placement_request(f"job/t/{number}", mcpu=2000, qos=LSR, band=PriorityBand.PROD, constraints=place)
+        for number in range(3)
     )
-    effects = bench.say(ReplicasWanted(wants=wants))
+    effects = bench.say(PlacementsRequested(placement_requests=placement_requests))
     facts = [effect.fact for effect in effects if isinstance(effect, Publish)]
     done = {p.replica: p for fact in facts if isinstance(fact, PlacementsDecided) for p in fact.placements}
     assert {f"job/{p.replica}": (p.zones, p.cpus, p.devices) for p in plan.places} == {
@@ -313,8 +326,10 @@ def test_nobody_has_to_leave_whose_place_would_not_do(bind: CpuBind, victims: li
     # The important one holds one CPU of each core: whoever leaves beside it, no whole core comes free.
     spread = Constraints(cpu_bind=CpuBind.SPREAD_BY_PCPUS, cpu_bind_required=True)
     for name, priority in (("fixed", 9), ("lesser", 0)):
-        want = a_want(f"{name}/t/0", mcpu=2000, qos=LSR, band=PriorityBand.PROD, priority=priority, constraints=spread)
-        bench.say(ReplicasWanted(wants=(want,)))
+        placement_request = a_placement_request(
+            f"{name}/t/0", mcpu=2000, qos=LSR, band=PriorityBand.PROD, priority=priority, constraints=spread
+        )
+        bench.say(PlacementsRequested(placement_requests=(placement_request,)))
     task = TaskSpec(
         name="t",
         replicas=1,
@@ -390,10 +405,10 @@ def test_a_row_that_disagrees_with_its_node_leaves_it_out_of_close_decisions_onl
     assert held.cpus == "0-1"
     placement = disagreeing()[problem]
     (row,) = now(bench.ledger.rows(["n1"]))
-    reserve = NodeReserve(
+    reserve = NodeCommit(
         node="n1",
         expect=row.revision,
-        reservations=(Reservation(placement=placement, generation=row.revision + 1),),
+        reservations=(Hold(placement=placement, generation=row.revision + 1),),
     )
     now(bench.ledger.commit([reserve]))
     bench.tell(LedgerRows(rows=now(bench.ledger.rows(["n1"]))))
@@ -428,9 +443,9 @@ def test_a_node_that_refused_is_looked_at_again_only_when_something_left_it(monk
 
     def watched(view: Any, row: int, request: Any) -> Any:
         looked.append(row)
-        return look_closely(view, row, request)
+        return fit_node_exactly(view, row, request)
 
-    monkeypatch.setattr(search, "look_closely", watched)
+    monkeypatch.setattr(search, "fit_node_exactly", watched)
     bench = a_bench()
     bench.say(a_node("n2", a_topology(cpus=4, memory_gib=8), is_online=True))
     bench.say(an_allocatable("n2", [(4000, 8 * GIB)] * 2))
@@ -440,9 +455,9 @@ def test_a_node_that_refused_is_looked_at_again_only_when_something_left_it(monk
     fact = refused(bench, "wide", LSR, 2, numa_policy=NumaPolicy.SINGLE_NUMA_NODE)
     assert (reasons(fact), sorted(looked)) == ({Reason.ZONE_FIT_SHORT: 2}, [0, 1])
     looked.clear()
-    use = (ForeignUse(zone=0, cpu_mcpu=100, memory_bytes=0),)
-    for at_ms, foreign in ((1, ()), (2, use)):
-        bench.say(an_allocatable("n2", [(4000, 8 * GIB)] * 2, at_ms=at_ms, foreign=foreign))
+    use = (UnmanagedUse(zone=0, cpu_mcpu=100, memory_bytes=0),)
+    for at_ms, unmanaged in ((1, ()), (2, use)):
+        bench.say(an_allocatable("n2", [(4000, 8 * GIB)] * 2, at_ms=at_ms, unmanaged=unmanaged))
         assert looked == [], "the same again, and less room, are no reason"
     bench.say(an_allocatable("n2", [(4000, 8 * GIB)] * 2, at_ms=3))
     assert looked == [1]

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from colo_common.events.effects import Asked, Publish, Reply, Wake
-from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
+from colo_common.events.effects import Publish, Reply, RequestReceived, Wake
+from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.placement import PlacementRejected, PlacementsDecided
 from colo_common.events.requests import ExplainPlacement, JobPlanned, PlacementsExplained, PlanJob, Refusal
 from colo_common.model.constraints import Constraints, NumaPolicy
@@ -20,7 +20,7 @@ from colo_scheduler.core import SchedulerCore
 from colo_scheduler.planning.plan import STEP_REPLICAS
 from colo_scheduler.planning.plans import PLANS_MOST
 from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import EITHER, Bench, a_want, an_allocatable
+from tests.support.scheduler_story import EITHER, Bench, a_placement_request, an_allocatable
 
 
 def a_bench(*zones_mcpu: tuple[int, ...]) -> Bench:
@@ -57,7 +57,7 @@ def planned(bench: Bench, spec: JobSpec, most: int = 100) -> JobPlanned:
 
 
 def asked(bench: Bench, body: PlanJob) -> object:
-    effects = bench.tell(Asked(request="r", body=body))
+    effects = bench.tell(RequestReceived(request="r", body=body))
     while not (replies := [each for each in effects if isinstance(each, Reply)]):
         assert bench.core.deadline_ms() is not None
         effects = bench.tell(Wake())
@@ -66,8 +66,8 @@ def asked(bench: Bench, body: PlanJob) -> object:
 
 
 def submitted(bench: Bench, spec: JobSpec) -> dict[str, tuple[str, object]]:
-    wants = tuple(
-        a_want(
+    placement_requests = tuple(
+        a_placement_request(
             f"{spec.name}/{task.name}/{index}",
             mcpu=task.request.cpu_mcpu,
             memory_bytes=task.request.memory_bytes,
@@ -79,7 +79,7 @@ def submitted(bench: Bench, spec: JobSpec) -> dict[str, tuple[str, object]]:
         for task in spec.tasks
         for index in range(task.replicas)
     )
-    effects = bench.say(ReplicasWanted(wants=wants))
+    effects = bench.say(PlacementsRequested(placement_requests=placement_requests))
     facts = [effect.fact for effect in effects if isinstance(effect, Publish)]
     placements = [p for fact in facts if isinstance(fact, PlacementsDecided) for p in fact.placements]
     return {p.replica.partition("/")[2]: (p.node, p.zones) for p in placements}
@@ -103,7 +103,11 @@ def test_a_submission_does_what_the_plan_said(seed: int) -> None:
     rng = random.Random(seed)
     bench = a_bench(*[tuple(rng.choices(range(0, 9000, 500), k=rng.choice([1, 2]))) for _ in range(rng.randint(0, 6))])
     for number in range(rng.randint(0, 6)):
-        bench.say(ReplicasWanted(wants=(a_want(f"old/t/{number}", mcpu=rng.choice([500, 1500, 3000])),)))
+        bench.say(
+            PlacementsRequested(
+                placement_requests=(a_placement_request(f"old/t/{number}", mcpu=rng.choice([500, 1500, 3000])),)
+            )
+        )
     spec = a_job(*[(name, rng.randint(1, 6), rng.choice([500, 1000, 2500, 4000])) for name in "abc"])
     before = planned(bench, spec, most=0)
     plan = planned(bench, spec)
@@ -128,7 +132,7 @@ def test_only_the_less_important_would_have_to_leave_and_no_more_than_needed() -
     bench = a_bench((4000,))
     running = [("x/t/0", 1000, 5), ("x/t/1", 1000, 1), ("x/t/2", 1500, 1), ("x/t/3", 500, 9)]
     for replica, mcpu, priority in running:
-        bench.say(ReplicasWanted(wants=(a_want(replica, mcpu=mcpu, priority=priority),)))
+        bench.say(PlacementsRequested(placement_requests=(a_placement_request(replica, mcpu=mcpu, priority=priority),)))
     plan = planned(bench, a_job(("a", 1, 1500), priority=5))
     assert not plan.fits
     assert [victim.replica for victim in plan.victims] == ["x/t/2"]
@@ -141,7 +145,11 @@ def test_only_the_less_important_would_have_to_leave_and_no_more_than_needed() -
 
 def test_whoever_leaves_makes_room_for_as_many_as_fit_there() -> None:
     bench = a_bench((4000,), (4000,))
-    bench.say(ReplicasWanted(wants=tuple(a_want(f"low/t/{number}", mcpu=2000) for number in range(4))))
+    bench.say(
+        PlacementsRequested(
+            placement_requests=tuple(a_placement_request(f"low/t/{number}", mcpu=2000) for number in range(4))
+        )
+    )
     plan = planned(bench, a_job(("a", 5, 1000), priority=5))
     assert (plan.placed, plan.by_preempting) == (0, 5)
     assert len(plan.victims) == 3
@@ -149,7 +157,11 @@ def test_whoever_leaves_makes_room_for_as_many_as_fit_there() -> None:
 
 def test_a_lower_band_is_less_important_whatever_its_priority() -> None:
     bench = a_bench((2000,))
-    bench.say(ReplicasWanted(wants=(a_want("x/t/0", mcpu=2000, priority=99, band=PriorityBand.FREE),)))
+    bench.say(
+        PlacementsRequested(
+            placement_requests=(a_placement_request("x/t/0", mcpu=2000, priority=99, band=PriorityBand.FREE),)
+        )
+    )
     assert [v.replica for v in planned(bench, a_job(("a", 1, 1000))).victims] == ["x/t/0"]
     assert planned(bench, a_job(("a", 1, 1000), priority=100, band=PriorityBand.FREE)).by_preempting == 1
     assert planned(bench, a_job(("a", 1, 1000), priority=99, band=PriorityBand.FREE)).by_preempting == 0
@@ -158,7 +170,7 @@ def test_a_lower_band_is_less_important_whatever_its_priority() -> None:
 def test_the_node_whose_victims_matter_least_is_chosen() -> None:
     bench = a_bench((2000,), (2000,))
     for replica, mcpu, priority in (("x/t/0", 2000, 3), ("y/t/0", 1000, 1), ("y/t/1", 1000, 1)):
-        bench.say(ReplicasWanted(wants=(a_want(replica, mcpu=mcpu, priority=priority),)))
+        bench.say(PlacementsRequested(placement_requests=(a_placement_request(replica, mcpu=mcpu, priority=priority),)))
     plan = planned(bench, a_job(("a", 1, 2000), priority=4))
     assert {victim.replica for victim in plan.victims} == {"y/t/0", "y/t/1"}
 
@@ -184,7 +196,7 @@ def test_a_plan_that_breaks_a_rule_is_refused_by_its_field(body: PlanJob, field:
 
 
 def test_nothing_is_planned_before_the_ledger_is_read() -> None:
-    (reply,) = SchedulerCore().handle(Asked(request="r", body=PlanJob(spec=a_job(("a", 1, 1000)))), 0)
+    (reply,) = SchedulerCore().handle(RequestReceived(request="r", body=PlanJob(spec=a_job(("a", 1, 1000)))), 0)
     assert isinstance(reply, Reply)
     assert isinstance(reply.body, Refusal)
     assert reply.body.code == 503
@@ -194,7 +206,7 @@ def whole(bench: Bench, *spec: JobSpec) -> tuple[list[object], int]:
     """The answers to plans asked for at once, and how often the core was woken for them."""
     out: list[object] = []
     for number, each in enumerate(spec):
-        effects = bench.tell(Asked(request=f"r{number}", body=PlanJob(spec=each)))
+        effects = bench.tell(RequestReceived(request=f"r{number}", body=PlanJob(spec=each)))
         out += [reply.body for reply in effects if isinstance(reply, Reply)]
     steps = 0
     while (due := bench.core.deadline_ms()) is not None and due <= bench.now_ms + 1:
@@ -243,10 +255,14 @@ def test_what_happens_while_a_plan_is_made_does_not_change_it(seed: int) -> None
     zones = [tuple(rng.choices(range(1000, 40_000, 500), k=2)) for _ in range(rng.randint(1, 5))]
     one, other = a_bench(*zones), a_bench(*zones)
     for bench in (one, other):
-        bench.say(ReplicasWanted(wants=tuple(a_want(f"old/t/{n}", mcpu=700, priority=-1) for n in range(20))))
+        bench.say(
+            PlacementsRequested(
+                placement_requests=tuple(a_placement_request(f"old/t/{n}", mcpu=700, priority=-1) for n in range(20))
+            )
+        )
     spec = a_job(("a", 250, rng.choice([100, 300, 900])), ("b", 120, 250))
     calm = planned(one, spec)
-    effects = other.tell(Asked(request="r", body=PlanJob(spec=spec)))
+    effects = other.tell(RequestReceived(request="r", body=PlanJob(spec=spec)))
     for step in range(100):
         if effects:
             break
@@ -258,7 +274,11 @@ def test_what_happens_while_a_plan_is_made_does_not_change_it(seed: int) -> None
                 node = rng.randrange(len(zones))
                 other.tell(an_allocatable(f"n{node}", [(mcpu // 2, 64 * GIB) for mcpu in zones[node]], at_ms=1, seq=2))
             case _:
-                other.tell(ReplicasWanted(wants=(a_want(f"new/t/{step}", mcpu=500, priority=9),)))
+                other.tell(
+                    PlacementsRequested(
+                        placement_requests=(a_placement_request(f"new/t/{step}", mcpu=500, priority=9),)
+                    )
+                )
     (reply,) = effects
     assert isinstance(reply, Reply)
     assert isinstance(reply.body, JobPlanned)
@@ -270,7 +290,7 @@ def test_what_happens_while_a_plan_is_made_does_not_change_it(seed: int) -> None
 @pytest.mark.parametrize(("comings", "expected"), [(1, JobPlanned), (5, Refusal)])
 def test_a_plan_begins_anew_when_nodes_come_and_is_refused_when_they_keep_coming(comings: int, expected: type) -> None:
     bench = a_bench((30_000,))
-    assert bench.tell(Asked(request="r", body=PlanJob(spec=a_job(("a", 900, 10))))) == []
+    assert bench.tell(RequestReceived(request="r", body=PlanJob(spec=a_job(("a", 900, 10))))) == []
     replies: list[Reply] = []
     for number in range(50):
         replies += [each for each in bench.core.handle(Wake(), 0) if isinstance(each, Reply)]
@@ -289,11 +309,11 @@ def test_a_plan_and_a_submission_agree_on_what_no_node_could_ever_hold() -> None
     spec = a_job(("a", 1, 90_000))
     (task,) = planned(bench, spec).tasks
     assert task.never
-    want = a_want("planned/a/0", mcpu=90_000)
-    effects = bench.say(ReplicasWanted(wants=(want,)))
+    placement_request = a_placement_request("planned/a/0", mcpu=90_000)
+    effects = bench.say(PlacementsRequested(placement_requests=(placement_request,)))
     (rejected,) = [e.fact for e in effects if isinstance(e, Publish) and isinstance(e.fact, PlacementRejected)]
     assert (rejected.never, rejected.counts, rejected.nearest) == (True, task.counts, task.nearest)
-    (reply,) = bench.tell(Asked(request="x", body=ExplainPlacement(job="planned", replica="planned/a/0")))
+    (reply,) = bench.tell(RequestReceived(request="x", body=ExplainPlacement(job="planned", replica="planned/a/0")))
     assert isinstance(reply, Reply)
     assert isinstance(reply.body, PlacementsExplained)
     (decision,) = reply.body.decisions

@@ -15,7 +15,7 @@ from colo_executor.cpuset_rule import CpusetRule, GivenCpus, ZonePool, cpus_of_w
 from colo_scheduler.cpus.accumulate import Wish, take_cpus
 from colo_scheduler.cpus.binding import BindPolicy
 from colo_scheduler.cpus.exclusive import HeldCpus, sum_holders
-from colo_scheduler.cpus.pools import CpuHold, Pools, check_holds, compute_pools, union
+from colo_scheduler.cpus.pools import PoolCpuHold, Pools, check_holds, compute_pools, union
 from colo_scheduler.cpus.qos_binding import AskedPolicy, ResourceSpec, bind
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from colo_scheduler.qos.admission import refusals
@@ -53,9 +53,9 @@ def unthreaded() -> CpuTopology:
     )
 
 
-def place(topology: CpuTopology) -> tuple[list[CpuHold], Pools]:
+def place(topology: CpuTopology) -> tuple[list[PoolCpuHold], Pools]:
     """Give every pod that needs them CPUs of its own, one pod after the other."""
-    holds: list[CpuHold] = []
+    holds: list[PoolCpuHold] = []
     for name, each in PODS.items():
         assert refusals(each) == ()
         found = effective_of_pod(each)
@@ -70,7 +70,7 @@ def place(topology: CpuTopology) -> tuple[list[CpuHold], Pools]:
         held = sum_holders(HeldCpus(cpus=hold.cpus) for hold in holds)
         taken = take_cpus(topology, free.mask, binding.cpus, wish, held)
         assert isinstance(taken, int)
-        holds.append(CpuHold(owner=name, cpus=CpuSet(taken), qos=found.qos))
+        holds.append(PoolCpuHold(owner=name, cpus=CpuSet(taken), qos=found.qos))
     check_holds(topology, holds)
     return holds, compute_pools(topology, holds)
 

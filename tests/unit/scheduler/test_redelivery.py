@@ -8,7 +8,7 @@ from msgspec import structs
 
 from colo_common.events.effects import Effect, Publish, Wake
 from colo_common.events.enforcement import ReplicaEnded
-from colo_common.events.job import ReplicasWanted
+from colo_common.events.job import PlacementsRequested
 from colo_common.events.placement import ApplyPlacements, PlacementsDecided
 from colo_common.events.requests import PendingReply
 from colo_common.model.reasons import EndCause
@@ -18,20 +18,20 @@ from colo_scheduler.ledger.port import (
     Attempt,
     CommitLedger,
     ConfirmHolds,
+    Hold,
     HoldsReleased,
     LedgerAnswered,
     LedgerLoaded,
     LedgerRows,
-    LoadRows,
+    LoadLedgerRows,
     NodeAnswer,
     NodeRow,
     Released,
     ReleaseHolds,
-    Reservation,
 )
 from colo_scheduler.ledger.shards import ShardsHeld, shard_of
 from tests.support.builders import GIB, a_node, a_placement
-from tests.support.scheduler_story import a_want, an_allocatable
+from tests.support.scheduler_story import a_placement_request, an_allocatable
 
 DECIDED_MS = 1_000
 REPLICAS = ("j/t/0", "j/t/1", "j/t/2")
@@ -40,8 +40,7 @@ REPLICAS = ("j/t/0", "j/t/1", "j/t/2")
 def a_row(*replicas: str, confirmed: Sequence[str] = ()) -> LedgerRows:
     """What one commit put on n1: all of it is of one generation."""
     reservations = tuple(
-        Reservation(placement=structs.replace(a_placement(each), decided_at_ms=DECIDED_MS), generation=4)
-        for each in replicas
+        Hold(placement=structs.replace(a_placement(each), decided_at_ms=DECIDED_MS), generation=4) for each in replicas
     )
     attempts = tuple((each, 1) for each in confirmed)
     return LedgerRows(rows=(NodeRow(node="n1", revision=4, changes=4, reservations=reservations, confirmed=attempts),))
@@ -62,7 +61,9 @@ def placing(*replicas: str, after: LedgerRows | None = None) -> SchedulerCore:
     core = a_core()
     if after is not None:
         core.handle(after, DECIDED_MS)
-    core.handle(ReplicasWanted(wants=tuple(a_want(each) for each in replicas)), DECIDED_MS)
+    core.handle(
+        PlacementsRequested(placement_requests=tuple(a_placement_request(each) for each in replicas)), DECIDED_MS
+    )
     (commit,) = [each for each in core.handle(Wake(), DECIDED_MS) if isinstance(each, CommitLedger)]
     answers = tuple(
         NodeAnswer(
@@ -92,7 +93,7 @@ def orders(effects: Sequence[Effect]) -> dict[str, list[str]]:
 
 def listed(*replicas: str) -> PendingReply:
     """The jobs service says that these wait."""
-    return PendingReply(wants=tuple(a_want(each) for each in replicas), total=len(replicas))
+    return PendingReply(placement_requests=tuple(a_placement_request(each) for each in replicas), total=len(replicas))
 
 
 def asked_of(effects: Sequence[Effect]) -> list[Attempt]:
@@ -124,7 +125,7 @@ def begun(core: SchedulerCore) -> list[Attempt]:
 
 def read_at(core: SchedulerCore, now_ms: int) -> list[tuple[str, ...]]:
     """The nodes whose rows it reads at that moment, call by call."""
-    return [effect.nodes for effect in woken(core, now_ms) if isinstance(effect, LoadRows)]
+    return [effect.nodes for effect in woken(core, now_ms) if isinstance(effect, LoadLedgerRows)]
 
 
 def confirmed_by(core: SchedulerCore, now_ms: int) -> list[Attempt]:
@@ -165,7 +166,7 @@ def test_what_no_node_starts_is_told_again_after_longer_and_longer_waits() -> No
             asked_ms.append(age_ms)
             core.handle(StartedKnown(waiting=tuple(asked)), now_ms)
             effects += woken(core, now_ms + 1)
-        if ("n1",) in [effect.nodes for effect in effects if isinstance(effect, LoadRows)]:
+        if ("n1",) in [effect.nodes for effect in effects if isinstance(effect, LoadLedgerRows)]:
             said = core.handle(a_row(REPLICAS[0]), now_ms)
             facts = [type(effect.fact) for effect in said if isinstance(effect, Publish)]
             assert facts == [PlacementsDecided, ApplyPlacements]
@@ -234,7 +235,7 @@ def test_what_the_jobs_service_does_not_answer_is_asked_for_again_when_it_is_twi
 @pytest.mark.parametrize("at_ms", [3_600_000, 4_102_444_800_000], ids=["an hour ahead", "of the year 2100"])
 def test_a_place_that_another_clock_decided_keeps_no_other_from_being_asked_for(at_ms: int) -> None:
     strange = structs.replace(a_placement("k/t/0", node="n2"), decided_at_ms=at_ms)
-    row = NodeRow(node="n2", revision=1, changes=1, reservations=(Reservation(placement=strange, generation=1),))
+    row = NodeRow(node="n2", revision=1, changes=1, reservations=(Hold(placement=strange, generation=1),))
     core = placing(REPLICAS[0], after=LedgerRows(rows=(row,)))
     assert (REPLICAS[0], 1) not in wake(core, DECIDED_MS + 9_000)
     assert (REPLICAS[0], 1) in wake(core, DECIDED_MS + 10_000)
@@ -257,7 +258,7 @@ def test_holds_of_another_scheduler_keep_none_of_ours_waiting() -> None:
     assert wake(core, core.policy.ask_again_ms) == []
     names = [*(f"{theirs}/t/{number}" for number in range(25_000)), ours]
     placements = [structs.replace(a_placement(name, node="n1"), decided_at_ms=5_000) for name in names]
-    reservations = tuple(Reservation(placement=each, generation=1) for each in placements)
+    reservations = tuple(Hold(placement=each, generation=1) for each in placements)
     core.handle(LedgerRows(rows=(NodeRow(node="n1", revision=1, changes=1, reservations=reservations),)), 5_000)
     asked = [(now_ms, each) for now_ms in range(5_000, 70_000, 50) for each in wake(core, now_ms)]
     assert {each for _, each in asked} == {(ours, 1)}
@@ -284,7 +285,7 @@ def rows_of(nodes: int, each: int) -> LedgerRows:
     rows = []
     for node in range(nodes):
         reservations = tuple(
-            Reservation(placement=a_placement(f"j/t/{each * node + number}", node=f"n{node:03}"), generation=1)
+            Hold(placement=a_placement(f"j/t/{each * node + number}", node=f"n{node:03}"), generation=1)
             for number in range(each)
         )
         rows.append(NodeRow(node=f"n{node:03}", revision=1, changes=1, reservations=reservations))

@@ -9,7 +9,7 @@ from colo_common.model.placement import DeviceShare, ZoneHugePages, ZoneShare
 from colo_common.model.reservation import DEFAULT_TTL_MS, AllocatePolicy, ObjectTerm, OwnerTerm
 from colo_common.model.transitions import Fired
 from colo_scheduler.reservations.book import KEEP_ENDED_MS, ReservationBook
-from colo_scheduler.reservations.lifecycle import RESERVATION, Phase
+from colo_scheduler.reservations.lifecycle import RESERVATION, ReservationPhase
 from colo_scheduler.reservations.reservation import PhaseChanged, attempt_of, name_of
 from tests.support.reservation_story import GIB, a_book, a_claimant, a_hold, a_place, a_spec, an_owner
 
@@ -21,11 +21,11 @@ def cpus_of(book: ReservationBook, name: str = "r1") -> int | None:
 
 def test_a_new_reservation_waits_and_its_want_looks_like_that_of_any_replica() -> None:
     book = a_book(bound=False)
-    assert book.wants() == ("r1",)
-    want = book.want("r1")
-    assert name_of(want.replica) == "r1"
-    assert (want.replica, want.attempt) == attempt_of(book.rows()[0]) == a_hold().attempt
-    assert want.request.cpu_mcpu == 4_000
+    assert book.placement_requests() == ("r1",)
+    placement_request = book.placement_request("r1")
+    assert name_of(placement_request.replica) == "r1"
+    assert (placement_request.replica, placement_request.attempt) == attempt_of(book.rows()[0]) == a_hold().attempt
+    assert placement_request.request.cpu_mcpu == 4_000
     assert book.remainder("r1") is None
 
 
@@ -88,7 +88,7 @@ def test_a_reservation_for_one_use_ends_with_its_first_owner() -> None:
     book = a_book(allocate_once=True)
     changes = book.use(a_claimant(), an_owner(), 5)
     assert changes == (
-        PhaseChanged(name="r1", phase=Phase.SUCCEEDED, reason="used", node="n1"),
+        PhaseChanged(name="r1", phase=ReservationPhase.SUCCEEDED, reason="used", node="n1"),
         a_hold(),
     )
     assert book.remainder("r1") is None
@@ -114,7 +114,7 @@ def test_a_reservation_ends_one_millisecond_after_its_last() -> None:
     assert len(book.matching(a_claimant(), 5_000)) == 1
     assert book.matching(a_claimant(), 5_001) == ()
     assert book.wake(5_001) == (
-        PhaseChanged(name="r1", phase=Phase.FAILED, reason="expired", node="n1"),
+        PhaseChanged(name="r1", phase=ReservationPhase.FAILED, reason="expired", node="n1"),
         a_hold(),
     )
     assert book.remainder("r1") is None
@@ -122,8 +122,8 @@ def test_a_reservation_ends_one_millisecond_after_its_last() -> None:
 
 def test_a_reservation_that_finds_no_place_expires_too() -> None:
     book = a_book(bound=False, ttl_ms=5_000)
-    assert book.wake(5_001) == (PhaseChanged(name="r1", phase=Phase.FAILED, reason="expired"),)
-    assert book.wants() == ()
+    assert book.wake(5_001) == (PhaseChanged(name="r1", phase=ReservationPhase.FAILED, reason="expired"),)
+    assert book.placement_requests() == ()
 
 
 def test_the_earlier_of_ttl_and_moment_counts_and_ttl_0_is_for_ever() -> None:
@@ -138,7 +138,7 @@ def test_nobody_gets_a_reservation_that_is_over_although_nobody_woke_the_book() 
     book = a_book(ttl_ms=5_000)
     with pytest.raises(InvalidInput, match="r1 is expired"):
         book.use(a_claimant(), an_owner(), 5_001)
-    assert book.wake(5_001)[0] == PhaseChanged(name="r1", phase=Phase.FAILED, reason="expired", node="n1")
+    assert book.wake(5_001)[0] == PhaseChanged(name="r1", phase=ReservationPhase.FAILED, reason="expired", node="n1")
 
 
 def test_a_place_that_comes_too_late_is_given_back() -> None:
@@ -154,20 +154,20 @@ def test_a_name_that_is_used_again_stands_under_a_later_attempt_at_once() -> Non
     book = a_book()
     assert book.delete("r1") == (a_hold(),)
     book.create(a_spec(), 0)
-    assert book.want("r1").attempt == 2
+    assert book.placement_request("r1").attempt == 2
     assert book.bind(a_place(), 0) == (a_hold(),)
-    assert book.wants() == ("r1",)
+    assert book.placement_requests() == ("r1",)
     (_, hold) = book.bind(a_place(attempt=2), 0)
     assert hold == a_hold(attempt=2)
     assert book.held(a_hold(attempt=2)) == book.remainder("r1")
     assert book.held(a_hold()) is None
     assert book.held(a_hold(node="n2", attempt=2)) is None
     book.create(a_spec("r2"), 9_000)
-    assert book.want("r2").attempt == 9_000
+    assert book.placement_request("r2").attempt == 9_000
     again = ReservationBook()
     again.load(book.rows(), (), 9_000)
     again.create(a_spec("r3"), 1)
-    assert again.want("r3").attempt == 9_001
+    assert again.placement_request("r3").attempt == 9_001
 
 
 def test_an_ended_reservation_is_forgotten_after_a_day() -> None:
@@ -194,8 +194,12 @@ def test_a_lost_node_ends_its_reservations_and_no_other() -> None:
     book.bind(a_place("r2", node="n2", attempt=2), 0)
     book.create(a_spec("r3"), 0)
     changes = book.node_gone("n1", 9)
-    assert changes[0] == PhaseChanged(name="r1", phase=Phase.FAILED, reason="node-gone", node="n1")
-    assert [book.find(name).phase for name in ("r1", "r2", "r3")] == [Phase.FAILED, Phase.AVAILABLE, Phase.PENDING]  # type: ignore[union-attr]
+    assert changes[0] == PhaseChanged(name="r1", phase=ReservationPhase.FAILED, reason="node-gone", node="n1")
+    assert [book.find(name).phase for name in ("r1", "r2", "r3")] == [
+        ReservationPhase.FAILED,
+        ReservationPhase.AVAILABLE,
+        ReservationPhase.PENDING,
+    ]  # type: ignore[union-attr]
 
 
 def test_a_job_that_is_over_takes_back_what_was_held_for_it_alone() -> None:
@@ -233,8 +237,8 @@ def test_a_name_in_use_is_refused_and_one_of_an_ended_reservation_is_free() -> N
     with pytest.raises(InvalidInput, match="name: must not be the name of another reservation"):
         book.create(a_spec(cpu_mcpu=1_000), 0)
     book.wake(1_001)
-    assert book.create(a_spec(cpu_mcpu=1_000), 2_000) == (PhaseChanged(name="r1", phase=Phase.PENDING),)
-    assert book.wants() == ("r1",)
+    assert book.create(a_spec(cpu_mcpu=1_000), 2_000) == (PhaseChanged(name="r1", phase=ReservationPhase.PENDING),)
+    assert book.placement_requests() == ("r1",)
     book.check()
 
 
@@ -247,7 +251,7 @@ def test_the_book_is_limited_and_forgets_ended_ones_first() -> None:
     book.wake(1_001)
     book.create(a_spec("r3", ttl_ms=1_000), 1_002)
     assert book.find("r1") is None
-    assert book.wants() == ("r2", "r3")
+    assert book.placement_requests() == ("r2", "r3")
     book.wake(2_003)
     book.create(a_spec("r4", ttl_ms=None, expires_ms=2_500), 2_004)
     assert book.find("r3") is None
@@ -353,7 +357,7 @@ def test_a_reservation_is_not_placed_over_owners_that_do_not_fit_inside(over: li
     book.create(a_spec(policy=AllocatePolicy.RESTRICTED, pre_allocates=True), 0)
     with pytest.raises(InvalidInput, match=rule):
         book.bind(a_place(cpus="0-3"), 0, over=over)  # type: ignore[arg-type]
-    assert book.wants() == ("r1",)
+    assert book.placement_requests() == ("r1",)
 
 
 def test_timers_of_forgotten_reservations_do_not_pile_up() -> None:
@@ -367,7 +371,7 @@ def test_timers_of_forgotten_reservations_do_not_pile_up() -> None:
 
 def test_the_table_of_phases_is_closed() -> None:
     assert RESERVATION.terminal == {"Succeeded", "Failed"}
-    assert {phase.value for phase in Phase} == set(RESERVATION.state_names)
+    assert {phase.value for phase in ReservationPhase} == set(RESERVATION.state_names)
     waited = RESERVATION.fire("Pending", "expired", {})
     assert isinstance(waited, Fired)
     assert waited.state == "Failed"

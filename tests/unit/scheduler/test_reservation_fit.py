@@ -17,8 +17,8 @@ from colo_scheduler.reservations.fit import (
     NOTHING_MATCHES,
     NOTHING_MEETS,
     NodeRoom,
-    Offer,
-    Refused,
+    ReservationCapacity,
+    ReservationRefused,
     fits_node,
     policies_conflict,
     refusal_of,
@@ -38,8 +38,8 @@ from tests.support.reservation_story import a_claimant
 ROOM = NodeRoom(allocatable={"cpu": 10_000, "pods": 10}, requested={"cpu": 8_000})
 
 
-def an_offer(name: str = "a", cpu: int = 4_000, **more: object) -> Offer:
-    return Offer(name=name, names=("cpu",), allocatable={"cpu": cpu}, allocate_once=False, **more)  # type: ignore[arg-type]
+def an_offer(name: str = "a", cpu: int = 4_000, **more: object) -> ReservationCapacity:
+    return ReservationCapacity(name=name, names=("cpu",), allocatable={"cpu": cpu}, allocate_once=False, **more)  # type: ignore[arg-type]
 
 
 def test_a_node_that_promised_too_much_cpu_takes_no_memory_either() -> None:
@@ -55,14 +55,16 @@ def test_a_node_takes_replicas_up_to_its_count_and_matched_reservations_do_not_c
 
 
 def test_what_is_short_is_told_in_one_order() -> None:
-    names = [f"acme.com/{letter}" for letter in "hgfedcba"]
+    names = [f"acme.com/{dead_letter}" for dead_letter in "hgfedcba"]
     room = NodeRoom(allocatable={}, requested={})
     assert fits_node({**dict.fromkeys(names, 1), "memory": 1, "cpu": 1}, room, 0) == ("cpu", "memory", *sorted(names))
 
 
 def test_a_request_that_must_use_a_reservation_is_told_when_there_is_none() -> None:
-    assert refusal_of({"cpu": 1}, ROOM, [], has_affinity=True) == Refused(reasons=(NOTHING_MATCHES,))
-    assert refusal_of({"cpu": 1}, ROOM, [an_offer()], has_affinity=True, only="b") == Refused(reasons=(NOTHING_MEETS,))
+    assert refusal_of({"cpu": 1}, ROOM, [], has_affinity=True) == ReservationRefused(reasons=(NOTHING_MATCHES,))
+    assert refusal_of({"cpu": 1}, ROOM, [an_offer()], has_affinity=True, only="b") == ReservationRefused(
+        reasons=(NOTHING_MEETS,)
+    )
 
 
 def test_without_affinity_the_node_alone_may_do() -> None:
@@ -72,13 +74,13 @@ def test_without_affinity_the_node_alone_may_do() -> None:
 
 
 def test_a_reservation_that_shares_no_resource_helps_only_who_must_use_it() -> None:
-    offer = Offer(name="a", names=("cpu",), allocatable={"cpu": 4, "memory": 4})
+    context = ReservationCapacity(name="a", names=("cpu",), allocatable={"cpu": 4, "memory": 4})
     room = NodeRoom(allocatable={"cpu": 9, "memory": 4}, requested={"cpu": 4, "memory": 4})
-    assert refusal_of({"memory": 4}, room, [offer], has_affinity=True) is None
-    assert refusal_of({"memory": 4}, room, [offer], has_affinity=False) == Refused(
+    assert refusal_of({"memory": 4}, room, [context], has_affinity=True) is None
+    assert refusal_of({"memory": 4}, room, [context], has_affinity=False) == ReservationRefused(
         reasons=("Insufficient memory by node",)
     )
-    assert nominate({"memory": 4}, room, [offer, offer], has_affinity=False) is None
+    assert nominate({"memory": 4}, room, [context, context], has_affinity=False) is None
 
 
 def test_only_the_default_policy_cannot_stand_beside_another() -> None:
@@ -121,7 +123,7 @@ def test_the_smallest_order_wins_over_the_fullest() -> None:
 
 
 def test_a_used_up_reservation_is_not_nominated() -> None:
-    used = Offer(name="a", names=("cpu",), allocatable={"cpu": 4_000}, owners=1)
+    used = ReservationCapacity(name="a", names=("cpu",), allocatable={"cpu": 4_000}, owners=1)
     assert nominate({"cpu": 1_000}, ROOM, [used, an_offer("b")], has_affinity=False) == an_offer("b")
 
 

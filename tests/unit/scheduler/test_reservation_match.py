@@ -22,7 +22,7 @@ def test_every_bound_of_a_reservation_is_inside() -> None:
     book = ReservationBook()
     book.create(a_spec("a", cpu_mcpu=1, ttl_ms=TTL_MOST_MS, priority=LIMITS.PRIORITY_MAX), 9)
     book.create(a_spec("b", cpu_mcpu=LIMITS.MCPU_MAX, priority=-LIMITS.PRIORITY_MAX, ttl_ms=None, expires_ms=9), 9)
-    assert book.wants() == ("a", "b")
+    assert book.placement_requests() == ("a", "b")
 
 
 def test_taints_and_a_stop_keep_owners_away_unless_they_tolerate_or_name_the_reservation() -> None:
@@ -89,12 +89,12 @@ def test_a_contradictory_reservation_is_refused_by_field_and_nothing_is_kept(
 
 
 def test_the_claimant_of_a_want_carries_its_job_its_labels_and_the_reservation_it_names() -> None:
-    want = a_book(bound=False, constraints=Constraints(tolerations=(Toleration(key="a"),)), labels={"k": "v"}).want(
-        "r1"
-    )
-    claimant = claimant_of(want)
+    placement_request = a_book(
+        bound=False, constraints=Constraints(tolerations=(Toleration(key="a"),)), labels={"k": "v"}
+    ).placement_request("r1")
+    claimant = claimant_of(placement_request)
     assert claimant.labels == {"k": "v"}
-    assert claimant.controllers[0].name == want.job
+    assert claimant.controllers[0].name == placement_request.job
     assert claimant.request == {"cpu": 4_000, "memory": 8 * GIB}
     assert claimant.tolerations == (Toleration(key="a"),)
 

@@ -7,7 +7,7 @@ import msgspec
 from colo_common.model.constraints import Taint
 from colo_common.model.reservation import AllocatePolicy, LabelRule, ObjectTerm, OwnerTerm
 from colo_scheduler.reservations.book import ReservationBook
-from colo_scheduler.reservations.lifecycle import Phase
+from colo_scheduler.reservations.lifecycle import ReservationPhase
 from colo_scheduler.reservations.reservation import Reservation
 from tests.support.reservation_story import a_book, a_claimant, a_hold, a_place, a_placement, a_spec, an_owner
 
@@ -41,7 +41,7 @@ def test_a_restart_follows_the_ledger_where_it_was_ahead_of_the_rows() -> None:
     changes = again.load(rows, [an_owner(), a_place(), a_place("gone", node="n3")], 7)
     found = again.find("r1")
     assert found is not None
-    assert found.phase is Phase.SUCCEEDED
+    assert found.phase is ReservationPhase.SUCCEEDED
     assert a_hold("gone", "n3") in changes
     assert again.load(again.rows(), [an_owner(of="gone"), an_owner(9, node="n7")], 8) == ()
     again.check()

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from colo_common.events.effects import Asked, Conflict, Effect, Publish, Reply
+from colo_common.events.effects import Conflict, Effect, Publish, Reply, RequestReceived
 from colo_common.events.enforcement import PlacementRefused, ReplicaEnded
-from colo_common.events.job import ReplicasWanted, ReplicasWithdrawn
+from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.placement import ApplyPlacements, PlacementRejected, PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import (
     CreateReservation,
@@ -26,8 +26,8 @@ from colo_common.model.reservation import AllocatePolicy, ObjectTerm, OwnerTerm
 from colo_common.model.shortage import shortage_text
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.events import StartedKnown
-from colo_scheduler.ledger.port import NodeReserve, Reservation
-from colo_scheduler.policy import Policy
+from colo_scheduler.ledger.port import Hold, NodeCommit
+from colo_scheduler.policy import SchedulerPolicy
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.reserve_story import ReservingBench, a_claim, a_reservation
 from tests.support.scheduler_story import an_allocatable, gpus, now, topology_of
@@ -59,7 +59,9 @@ def decided(effects: list[Effect]) -> list[Placement]:
 
 
 def claim(bench: ReservingBench, *replicas: str, **more: Any) -> list[Placement]:
-    return decided(bench.say(ReplicasWanted(wants=tuple(a_claim(replica, **more) for replica in replicas))))
+    return decided(
+        bench.say(PlacementsRequested(placement_requests=tuple(a_claim(replica, **more) for replica in replicas)))
+    )
 
 
 def ended(placement: Placement) -> ReplicaEnded:
@@ -75,10 +77,10 @@ def ended(placement: Placement) -> ReplicaEnded:
 
 def test_what_stands_for_a_reservation_is_never_announced_nor_sent_to_a_node() -> None:
     bench = a_bench()
-    effects = bench.say(Asked(request="1", body=CreateReservation(spec=a_reservation())))
-    effects += bench.say(Asked(request="2", body=CreateReservation(spec=a_reservation("r2", mcpu=900_000))))
+    effects = bench.say(RequestReceived(request="1", body=CreateReservation(spec=a_reservation())))
+    effects += bench.say(RequestReceived(request="2", body=CreateReservation(spec=a_reservation("r2", mcpu=900_000))))
     effects += bench.restart()
-    effects += bench.say(Asked(request="3", body=DeleteReservation(name="r1")))
+    effects += bench.say(RequestReceived(request="3", body=DeleteReservation(name="r1")))
     facts = [type(each.fact) for each in effects if isinstance(each, Publish)]
     assert not {PlacementsDecided, ApplyPlacements, PlacementsReleased, PlacementRejected} & set(facts)
     assert not bench.core.commits.held
@@ -95,8 +97,8 @@ def test_what_is_reserved_is_listed_as_held_less_what_owners_took() -> None:
 def test_an_owner_takes_its_place_by_the_name_in_the_jobs_file_too() -> None:
     bench = a_bench(mcpu=4000)
     reserve(bench, owners=(OwnerTerm(object=ObjectTerm(name="web/main/3")),))
-    want = structs.replace(a_claim("web-1a2b/main/3", mcpu=4000), job_name="web")
-    (placement,) = decided(bench.say(ReplicasWanted(wants=(want,))))
+    placement_request = structs.replace(a_claim("web-1a2b/main/3", mcpu=4000), job_name="web")
+    (placement,) = decided(bench.say(PlacementsRequested(placement_requests=(placement_request,))))
     assert placement.reservation == "r1"
 
 
@@ -132,12 +134,12 @@ def test_a_commit_that_another_scheduler_wins_gives_the_place_back_to_the_reserv
     assert bench.find("r1").left.cpu_mcpu == 3000
 
 
-def a_reservation_of_a_rival(replica: str, revision: int, *, mcpu: int = 500, reservation: str = "") -> NodeReserve:
+def a_reservation_of_a_rival(replica: str, revision: int, *, mcpu: int = 500, reservation: str = "") -> NodeCommit:
     from tests.support.builders import a_placement
 
     placement = structs.replace(a_placement(replica, node="n1", mcpu=mcpu, gib=1), reservation=reservation)
-    held = Reservation(placement=placement, generation=revision + 1)
-    return NodeReserve(node="n1", expect=revision, reservations=(held,))
+    held = Hold(placement=placement, generation=revision + 1)
+    return NodeCommit(node="n1", expect=revision, reservations=(held,))
 
 
 def test_a_use_by_another_scheduler_is_seen_before_anybody_uses_the_place_again() -> None:
@@ -163,15 +165,20 @@ def test_two_schedulers_with_one_ledger_and_one_store_come_to_the_same() -> None
                     listener.say(fact)
         return effects
 
-    both(one, Asked(request="1", body=CreateReservation(spec=a_reservation(allocate_once=False))))
+    both(one, RequestReceived(request="1", body=CreateReservation(spec=a_reservation(allocate_once=False))))
     assert other.find("r1").phase == "Available"
-    placed = decided(both(other, ReplicasWanted(wants=(a_claim("web/main/0", mcpu=3000),))))
+    placed = decided(both(other, PlacementsRequested(placement_requests=(a_claim("web/main/0", mcpu=3000),))))
     assert [placement.reservation for placement in placed] == ["r1"]
     # The first hears of it where it matters: when it wants the same place.
-    assert decided(both(one, ReplicasWanted(wants=(a_claim("web/main/1", mcpu=3000, reservation="r1"),)))) != []
+    assert (
+        decided(
+            both(one, PlacementsRequested(placement_requests=(a_claim("web/main/1", mcpu=3000, reservation="r1"),)))
+        )
+        != []
+    )
     for bench in (one, other):
         assert bench.find("r1").left.cpu_mcpu == 0
-    both(other, Asked(request="2", body=DeleteReservation(name="r1")))
+    both(other, RequestReceived(request="2", body=DeleteReservation(name="r1")))
     for bench in (one, other):
         assert isinstance(bench.ask(DeleteReservation(name="r1")), Refusal)
         assert [attempt for attempt in bench.core.commits.held if attempt[0].startswith("reservation:")] == []
@@ -182,7 +189,9 @@ def test_a_restart_anywhere_between_creation_and_place_loses_nothing() -> None:
     """The rows and the ledger are cut off after each write."""
     for cut in range(8):
         bench = a_bench()
-        effects = bench.core.handle(Asked(request="1", body=CreateReservation(spec=a_reservation())), bench.now_ms)
+        effects = bench.core.handle(
+            RequestReceived(request="1", body=CreateReservation(spec=a_reservation())), bench.now_ms
+        )
         for _ in range(cut):
             bench._settle(effects)
             due = bench.core.deadline_ms()
@@ -237,7 +246,7 @@ def test_expiry_comes_while_it_waits_and_while_it_holds_and_after_a_restart() ->
 def test_an_owner_that_commits_as_the_reservation_ends_keeps_its_place() -> None:
     bench = a_bench(mcpu=4000)
     reserve(bench, ttl_ms=1_000)
-    bench.tell(ReplicasWanted(wants=(a_claim("web/main/0", mcpu=4000),)))
+    bench.tell(PlacementsRequested(placement_requests=(a_claim("web/main/0", mcpu=4000),)))
     bench.now_ms = 1_001
     (placement,) = decided(bench.wake())
     # It expired before the owner was decided: nobody else was there, so the owner gets the node as anybody would.
@@ -334,8 +343,8 @@ def test_a_row_that_somebody_else_changed_is_read_and_the_ledger_decides() -> No
 
 
 def test_without_a_store_nothing_is_reserved() -> None:
-    core = SchedulerCore(Policy(), reserves=False)
-    (reply,) = core.handle(Asked(request="1", body=CreateReservation(spec=a_reservation())), 0)
+    core = SchedulerCore(SchedulerPolicy(), reserves=False)
+    (reply,) = core.handle(RequestReceived(request="1", body=CreateReservation(spec=a_reservation())), 0)
     assert isinstance(reply, Reply)
     assert isinstance(reply.body, Refusal)
     assert (reply.body.code, reply.body.field) == (503, "reservations")
@@ -386,9 +395,9 @@ def test_devices_are_reserved_and_given_to_the_owner() -> None:
     assert [share.device for share in bench.find("r1").place.devices] == [0, 1]
     one = Constraints(devices=(DeviceRequest(kind="gpu", count=1),))
     others = structs.replace(a_claim("batch/main/0"), constraints=one)
-    assert decided(bench.say(ReplicasWanted(wants=(others,)))) == []
+    assert decided(bench.say(PlacementsRequested(placement_requests=(others,)))) == []
     owner = structs.replace(a_claim("web/main/0"), constraints=one)
-    placed = decided(bench.say(ReplicasWanted(wants=(owner,))))
+    placed = decided(bench.say(PlacementsRequested(placement_requests=(owner,))))
     # One for the owner; the other is free again, the reservation was for one use.
     assert {placement.replica: placement.reservation for placement in placed} == {
         "web/main/0": "r1",
@@ -442,8 +451,10 @@ def test_what_a_reservation_lacks_for_its_owner_is_told_with_its_amount(
         allocate_once=False,
     )
     bench.wake()
-    want = a_claim(reservation="r1", mcpu=mcpu, qos=qos, band=PriorityBand.PROD, constraints=Constraints(**place))
-    said = bench.say(ReplicasWanted(wants=(want,)))
+    placement_request = a_claim(
+        reservation="r1", mcpu=mcpu, qos=qos, band=PriorityBand.PROD, constraints=Constraints(**place)
+    )
+    said = bench.say(PlacementsRequested(placement_requests=(placement_request,)))
     (fact,) = [each.fact for each in said if isinstance(each, Publish) and isinstance(each.fact, PlacementRejected)]
     assert fact.nearest is not None
     assert shortage_text(**structs.asdict(fact.nearest)) == text

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import structs
 
-from colo_common.events.job import ReplicasWanted
+from colo_common.events.job import PlacementsRequested
 from colo_common.model.constraints import Constraints, CpuBind, NumaPolicy
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.node_rules import NodeRules
@@ -14,8 +14,8 @@ from colo_common.model.placement import Placement
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reservation import AllocatePolicy, LabelRule, OwnerTerm
 from colo_common.model.reservation_file import reservation_from_mapping
-from colo_scheduler.ledger.port import LedgerRows, NodeReserve, Reservation
-from colo_scheduler.reservations.lifecycle import Phase
+from colo_scheduler.ledger.port import Hold, LedgerRows, NodeCommit
+from colo_scheduler.reservations.lifecycle import ReservationPhase
 from tests.support.builders import GIB, a_node, a_placement, a_topology
 from tests.support.reserve_story import ReservingBench, a_claim
 from tests.support.scheduler_story import an_allocatable, now
@@ -25,7 +25,7 @@ OVER: dict[str, Any] = {"allocate_once": False, "policy": AllocatePolicy.RESTRIC
 ONLINE: dict[str, Any] = {"qos": QosClass.LSR, "band": PriorityBand.PROD}
 
 
-def ledger_of(bench: ReservingBench, node: str = "n1") -> dict[str, Reservation]:
+def ledger_of(bench: ReservingBench, node: str = "n1") -> dict[str, Hold]:
     (row,) = now(bench.ledger.rows([node]))
     return {each.placement.replica: each for each in row.reservations}
 
@@ -185,7 +185,7 @@ def test_expiry_gives_back_what_no_owner_has_and_the_owner_stays() -> None:
     reserve(bench, mcpu=6000, gib=8, ttl_ms=5_000, **OVER)
     bench.now_ms += 6_000
     bench.wake()
-    assert phase(bench) == Phase.FAILED.value
+    assert phase(bench) == ReservationPhase.FAILED.value
     assert list(ledger_of(bench)) == [owner.replica]
     tell_nodes(bench)
     assert len(claim(bench, "batch/main/0", mcpu=3000)) == 1
@@ -196,8 +196,8 @@ def test_a_lost_commit_gives_everything_back_and_is_tried_again() -> None:
     bench = a_bench()
     (owner,) = claim(bench, "web/main/0", mcpu=5000)
     (row,) = now(bench.ledger.rows(["n1"]))
-    rival = Reservation(placement=a_placement("rival/main/0", mcpu=100), generation=row.revision + 1)
-    now(bench.ledger.commit([NodeReserve(node="n1", expect=row.revision, reservations=(rival,))]))
+    rival = Hold(placement=a_placement("rival/main/0", mcpu=100), generation=row.revision + 1)
+    now(bench.ledger.commit([NodeCommit(node="n1", expect=row.revision, reservations=(rival,))]))
     reserve(bench, mcpu=6000, gib=8, **OVER)
     bench.now_ms += 5_000
     bench.wake()
@@ -312,8 +312,10 @@ def test_the_reserved_cpus_come_first_although_another_zone_would_hold_all() -> 
 def test_an_owner_that_wants_one_zone_gets_one_zone_all_the_same() -> None:
     bench, kept, free = two_zones()
     one = Constraints(numa_policy=NumaPolicy.SINGLE_NUMA_NODE)
-    want = structs.replace(a_claim("web/main/0", mcpu=6000, memory_bytes=2 * GIB, **ONLINE), constraints=one)
-    (owner,) = decided(bench.say(ReplicasWanted(wants=(want,))))
+    placement_request = structs.replace(
+        a_claim("web/main/0", mcpu=6000, memory_bytes=2 * GIB, **ONLINE), constraints=one
+    )
+    (owner,) = decided(bench.say(PlacementsRequested(placement_requests=(placement_request,))))
     assert CpuSet.parse(owner.cpus) < free
     assert bench.find("r1").left.cpus == kept.format()
     bench.core.check()

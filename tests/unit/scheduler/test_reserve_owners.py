@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from colo_common.events.effects import Publish
-from colo_common.events.job import ReplicasWanted
+from colo_common.events.job import PlacementsRequested
 from colo_common.events.placement import PlacementRejected
 from colo_common.events.requests import JobPlanned, PlanJob
 from colo_common.model.qos import PriorityBand, QosClass
@@ -61,7 +61,7 @@ def test_where_the_ledger_disagrees_with_a_machine_owners_wait_and_the_disagreem
     bench.now_ms += 1
     say_machine(4)
     assert list(bench.core.cluster.disagreeing) == ["n1"]
-    effects = bench.say(ReplicasWanted(wants=(a_claim(mcpu=2000, reservation="r1", **online),)))
+    effects = bench.say(PlacementsRequested(placement_requests=(a_claim(mcpu=2000, reservation="r1", **online),)))
     (told,) = [each.fact for each in effects if isinstance(each, Publish)]
     assert isinstance(told, PlacementRejected)
     assert [count.reason for count in told.counts] == [Reason.LEDGER_DISAGREES]

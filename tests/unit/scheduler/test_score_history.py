@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from colo_common.events.effects import Asked, Reply
-from colo_common.events.job import ReplicasWanted
+from colo_common.events.effects import Reply, RequestReceived
+from colo_common.events.job import PlacementsRequested
 from colo_common.events.requests import CreateReservation, DecisionRecord, ExplainPlacement, PlacementsExplained
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.reasons import Reason
 from tests.support.builders import GIB, a_node
 from tests.support.reserve_story import ReservingBench, a_claim, a_reservation
-from tests.support.scheduler_story import Bench, a_want, an_allocatable, topology_of
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, topology_of
 
 
 def explained(bench: Bench, replica: str = "") -> tuple[DecisionRecord, ...]:
-    effects = bench.say(Asked(request="r", body=ExplainPlacement(job="job", replica=replica)))
+    effects = bench.say(RequestReceived(request="r", body=ExplainPlacement(job="job", replica=replica)))
     (answer,) = [each.body for each in effects if isinstance(each, Reply)]
     assert isinstance(answer, PlacementsExplained)
     return answer.decisions
 
 
 def place(bench: Bench, count: int, **how: int) -> None:
-    bench.say(ReplicasWanted(wants=tuple(a_want(f"job/main/{number}", **how) for number in range(count))))
+    bench.say(
+        PlacementsRequested(
+            placement_requests=tuple(a_placement_request(f"job/main/{number}", **how) for number in range(count))
+        )
+    )
 
 
 def test_a_replica_that_takes_two_zones_is_told_so_though_one_was_enough_before_it() -> None:
@@ -64,7 +68,9 @@ def test_an_owner_is_told_its_reservation_and_no_scores_for_none_were_compared()
         bench.say(a_node(name, topology_of(1)))
         bench.say(an_allocatable(name, [(8_000, 64 * GIB)]))
     bench.ask(CreateReservation(spec=a_reservation("night", mcpu=2_000, allocate_once=False)))
-    bench.say(ReplicasWanted(wants=tuple(a_claim(f"web/main/{number}", mcpu=1_000) for number in range(3))))
+    bench.say(
+        PlacementsRequested(placement_requests=tuple(a_claim(f"web/main/{number}", mcpu=1_000) for number in range(3)))
+    )
     answer = bench.ask(ExplainPlacement(job="web"))
     places = [record.placement for record in answer.decisions]
     assert [place.reservation for place in places if place] == ["night"] * 3

@@ -8,7 +8,7 @@ import pytest
 from colo_common.events.placement import NodeScore
 from colo_scheduler.placement.scores import most_free, most_free_of_rows
 from colo_scheduler.placement.stack import scoring_of, sort_keys
-from colo_scheduler.policy import Policy
+from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.scorers.weights import WEIGHT_MAX, Scorer, ScorerWeights
 
 
@@ -46,7 +46,7 @@ def test_what_stays_free_scores_its_share(numbers: tuple[int, int, int, int], sc
 
 
 def test_the_default_weights_put_one_zone_before_two_whatever_is_free() -> None:
-    assert weighted(1, 0, Policy().weights) > weighted(2, 100, Policy().weights)
+    assert weighted(1, 0, SchedulerPolicy().weights) > weighted(2, 100, SchedulerPolicy().weights)
 
 
 def test_the_told_total_is_a_whole_number_up_to_100() -> None:

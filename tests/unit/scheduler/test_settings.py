@@ -7,11 +7,11 @@ import pytest
 from colo_common.model.node_selector import Operator, Requirement
 from colo_common.runtime.settings import BadSettings, load
 from colo_scheduler.eligibility.colocation import ColocationRule
-from colo_scheduler.settings import Settings
+from colo_scheduler.settings import SchedulerSettings
 
 
 def test_the_defaults_are_valid() -> None:
-    assert load(Settings, "scheduler").policy.quantum == 100
+    assert load(SchedulerSettings, "scheduler").policy.quantum == 100
 
 
 @pytest.mark.parametrize(
@@ -41,12 +41,12 @@ def test_the_defaults_are_valid() -> None:
 )
 def test_a_value_that_breaks_a_rule_is_named(flag: str, says: str) -> None:
     with pytest.raises(BadSettings, match=says):
-        load(Settings, "scheduler", [flag])
+        load(SchedulerSettings, "scheduler", [flag])
 
 
 def test_limits_and_weights_of_metrics_are_given_by_name() -> None:
     flags = ["--policy-dynamic-limits-pct=cpu_usage_avg_5m=65,mem_usage_max_avg_1d=80", "--policy-load-usage=p99"]
-    policy = load(Settings, "scheduler", flags).policy
+    policy = load(SchedulerSettings, "scheduler", flags).policy
     assert policy.dynamic.limits_pct == {"cpu_usage_avg_5m": 65, "mem_usage_max_avg_1d": 80}
     assert policy.dynamic.policy().limits_ratio == {"cpu_usage_avg_5m": 0.65, "mem_usage_max_avg_1d": 0.8}
     assert policy.load.usage == "p99"
@@ -58,7 +58,7 @@ def test_some_resource_must_count() -> None:
         ["--policy-weights-resource-cpu=0", "--policy-weights-resource-memory=0"],
     ):
         with pytest.raises(BadSettings, match="must be above 0"):
-            load(Settings, "scheduler", flags)
+            load(SchedulerSettings, "scheduler", flags)
 
 
 def test_at_least_one_scorer_must_count() -> None:
@@ -67,7 +67,7 @@ def test_at_least_one_scorer_must_count() -> None:
         for name in ("most-free", "fewest-zones", "spread", "recent-eviction", "soft-taints")
     ]
     with pytest.raises(BadSettings, match="at least one weight must be above 0"):
-        load(Settings, "scheduler", flags)
+        load(SchedulerSettings, "scheduler", flags)
 
 
 def test_rules_of_colocation_come_from_the_file(tmp_path: Path) -> None:
@@ -81,13 +81,13 @@ scheduler:
       batch_replicas_most: 4
 """
     )
-    closed, mixed = load(Settings, "scheduler", file=file).policy.colocation
+    closed, mixed = load(SchedulerSettings, "scheduler", file=file).policy.colocation
     assert closed == ColocationRule(is_colocated=False)
     assert mixed.selector.requirements == (Requirement(key="cores", operator=Operator.GT, values=("16",)),)
     assert mixed.batch_replicas_most == 4
     file.write_text("scheduler: {policy_colocation: [{selector: {label: {a: b}}}]}")
     with pytest.raises(BadSettings, match="policy_colocation: .*`label`"):
-        load(Settings, "scheduler", file=file)
+        load(SchedulerSettings, "scheduler", file=file)
     file.write_text("scheduler: {policy_colocation: [{batch_replicas_most: -1}]}")
     with pytest.raises(BadSettings, match=r"policy_colocation\[0\].batch_replicas_most: must not be negative"):
-        load(Settings, "scheduler", file=file)
+        load(SchedulerSettings, "scheduler", file=file)

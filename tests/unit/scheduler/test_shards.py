@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from colo_common.events.effects import Effect, Publish, Wake
-from colo_common.events.job import ReplicasWanted
+from colo_common.events.job import PlacementsRequested
 from colo_common.events.placement import ApplyPlacements, NodeRelease, PlacementsDecided, PlacementsReleased
 from colo_common.events.requests import PendingReply
 from colo_common.model.invalid import InvalidInput
@@ -13,20 +13,20 @@ from colo_scheduler.core import AskPending, SchedulerCore
 from colo_scheduler.events import AskStarted, StartedKnown
 from colo_scheduler.ledger.port import (
     CommitLedger,
+    Hold,
+    HoldRefused,
     LedgerAnswered,
     LedgerLoaded,
     LedgerRows,
-    LoadRows,
+    LoadLedgerRows,
     NodeAnswer,
     NodeRow,
     RefreshLedger,
-    Reservation,
-    ReservationRefused,
 )
 from colo_scheduler.ledger.shards import Shards, ShardsHeld, fair_share, shard_of
-from colo_scheduler.policy import Policy
+from colo_scheduler.policy import SchedulerPolicy
 from tests.support.builders import GIB, a_node, a_placement
-from tests.support.scheduler_story import a_want, an_allocatable
+from tests.support.scheduler_story import a_placement_request, an_allocatable
 
 JOBS = tuple(f"j{number}" for number in range(12))
 
@@ -45,8 +45,8 @@ def commits(effects: list[Effect]) -> list[CommitLedger]:
     return [effect for effect in effects if isinstance(effect, CommitLedger)]
 
 
-def wanted(*jobs: str) -> ReplicasWanted:
-    return ReplicasWanted(wants=tuple(a_want(f"{job}/t/0", mcpu=100) for job in jobs))
+def wanted(*jobs: str) -> PlacementsRequested:
+    return PlacementsRequested(placement_requests=tuple(a_placement_request(f"{job}/t/0", mcpu=100) for job in jobs))
 
 
 def of_shard(shard: int, count: int = 2) -> str:
@@ -106,7 +106,7 @@ def test_a_fenced_commit_is_decided_again_only_where_the_shard_is_still_ours(is_
     core.handle(wanted(job), 0)
     (commit,) = commits(core.handle(Wake(), 0))
     core.handle(ShardsHeld(fences=((0, 5),) if is_kept else ()), 0)
-    refused = ReservationRefused(replica=f"{job}/t/0", attempt=1, reason=Reason.SHARD_LOST)
+    refused = HoldRefused(replica=f"{job}/t/0", attempt=1, reason=Reason.SHARD_LOST)
     core.handle(LedgerAnswered(answers=(NodeAnswer(node="n1", revision=0, changes=0, refused=(refused,)),)), 0)
     core.check()
     again = commits(core.handle(Wake(), 0))
@@ -119,9 +119,9 @@ def test_a_place_whose_scheduler_ended_before_it_told_is_told_by_the_one_that_ta
     core = a_core()
     core.handle(ShardsHeld(fences=((0, 3),)), 10_000)
     placement = a_placement(f"{job}/t/0", node="n1")
-    row = NodeRow(node="n1", revision=1, changes=1, reservations=(Reservation(placement=placement, generation=1),))
+    row = NodeRow(node="n1", revision=1, changes=1, reservations=(Hold(placement=placement, generation=1),))
     core.handle(LedgerRows(rows=(row,)), 10_000)
-    pending = PendingReply(wants=(a_want(f"{job}/t/0"),), total=1)
+    pending = PendingReply(placement_requests=(a_placement_request(f"{job}/t/0"),), total=1)
     said = [effect.fact for effect in core.handle(pending, 15_000) if isinstance(effect, Publish)]
     assert [type(fact) for fact in said] == [PlacementsDecided, ApplyPlacements]
     assert core.counts["placements_told_again"] == 1
@@ -132,16 +132,16 @@ def test_an_order_that_was_never_sent_is_sent_by_the_one_that_takes_over(is_star
     job = of_shard(0)
     core = a_core()
     attempt = (f"{job}/t/0", 1)
-    held = Reservation(placement=a_placement(attempt[0], node="n1"), generation=1)
-    foreign = Reservation(placement=a_placement(f"{of_shard(1)}/t/0", node="n1"), generation=1)
-    row = NodeRow(node="n1", revision=1, changes=1, reservations=(held, foreign))
+    held = Hold(placement=a_placement(attempt[0], node="n1"), generation=1)
+    unmanaged = Hold(placement=a_placement(f"{of_shard(1)}/t/0", node="n1"), generation=1)
+    row = NodeRow(node="n1", revision=1, changes=1, reservations=(held, unmanaged))
     core.handle(LedgerRows(rows=(row,)), 10_000)
     core.handle(ShardsHeld(fences=((0, 3),)), 10_000)
     effects = core.handle(Wake(), 10_000 + core.policy.ask_again_ms)
     assert [effect.attempts for effect in effects if isinstance(effect, AskStarted)] == [(attempt,)]
     assert core.handle(StartedKnown(waiting=(attempt,)), 15_000) == []
     effects = core.handle(Wake(), 15_000)
-    assert [effect.nodes for effect in effects if isinstance(effect, LoadRows)] == [("n1",)]
+    assert [effect.nodes for effect in effects if isinstance(effect, LoadLedgerRows)] == [("n1",)]
     again = structs.replace(row, confirmed=(attempt,) if is_started else ())
     said = [effect.fact for effect in core.handle(LedgerRows(rows=(again,)), 16_000) if isinstance(effect, Publish)]
     ordered = [p.replica for fact in said if isinstance(fact, ApplyPlacements) for p in fact.placements]
@@ -162,7 +162,7 @@ def test_what_another_scheduler_released_is_free_here_too() -> None:
 
 def test_schedulers_that_share_begin_at_other_nodes() -> None:
     def first_choice(tie_rotation: int) -> str:
-        core = SchedulerCore(Policy(tie_rotation=tie_rotation))
+        core = SchedulerCore(SchedulerPolicy(tie_rotation=tie_rotation))
         for name in ("n1", "n2", "n3"):
             core.handle(a_node(name), 0)
             core.handle(an_allocatable(name, ((16_000, 64 * GIB), (16_000, 64 * GIB))), 0)

@@ -3,12 +3,12 @@
 from msgspec import structs
 
 from colo_common.events.effects import Wake
-from colo_common.events.job import ReplicasWanted
+from colo_common.events.job import PlacementsRequested
 from colo_common.events.requests import CreateReservation
 from colo_common.model.reasons import Reason
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.ledger.port import CommitLedger, LedgerAnswered, LedgerLoaded, NodeAnswer, ReservationRefused
-from colo_scheduler.reservations.lifecycle import Phase
+from colo_scheduler.ledger.port import CommitLedger, HoldRefused, LedgerAnswered, LedgerLoaded, NodeAnswer
+from colo_scheduler.reservations.lifecycle import ReservationPhase
 from colo_scheduler.reservations.reservation import Reservation
 from colo_scheduler.reservations.rows import KeptReservation, ReservationsLoaded
 from tests.support.builders import GIB, a_node, a_topology
@@ -24,13 +24,13 @@ def read(core: SchedulerCore, *rows: KeptReservation, missing: tuple[str, ...] =
 def test_a_row_that_was_removed_and_written_anew_is_taken_although_its_versions_begin_again() -> None:
     core = SchedulerCore()
     core.handle(LedgerLoaded(), 0)
-    old = Reservation(spec=a_reservation("r1"), created_ms=0, attempt=5, phase=Phase.FAILED, ended_ms=1)
+    old = Reservation(spec=a_reservation("r1"), created_ms=0, attempt=5, phase=ReservationPhase.FAILED, ended_ms=1)
     read(core, KeptReservation(reservation=old, version=4))
     new = Reservation(spec=a_reservation("r1", mcpu=1_000), created_ms=9, attempt=9)
     read(core, KeptReservation(reservation=new, version=1))
     assert core.reserve.book.find("r1") == new
     # What is known is not replaced by what it was before.
-    read(core, KeptReservation(reservation=structs.replace(new, phase=Phase.FAILED, ended_ms=10), version=1))
+    read(core, KeptReservation(reservation=structs.replace(new, phase=ReservationPhase.FAILED, ended_ms=10), version=1))
     assert core.reserve.book.find("r1") == new
 
 
@@ -41,15 +41,15 @@ def test_nothing_is_hurried_when_the_last_reservation_went_while_an_owner_was_re
     bench.say(an_allocatable("n1", [(4_000, 32 * GIB)]))
     core = bench.core
     bench.ask(CreateReservation(spec=a_reservation("r1", mcpu=2_000, gib=2)))
-    core.handle(ReplicasWanted(wants=(a_claim(mcpu=1_000),)), bench.now_ms)
+    core.handle(PlacementsRequested(placement_requests=(a_claim(mcpu=1_000),)), bench.now_ms)
     (call,) = [effect for effect in core.handle(Wake(), bench.now_ms) if isinstance(effect, CommitLedger)]
     ((reserve,),) = [call.reserves]
     assert reserve.reservations[0].placement.reservation == "r1"
     bench.rows.clear()
     read(core, missing=("r1",))
-    refused = ReservationRefused(replica="web/main/0", attempt=1, reason=Reason.LEDGER_CONFLICT)
+    refused = HoldRefused(replica="web/main/0", attempt=1, reason=Reason.LEDGER_CONFLICT)
     answer = NodeAnswer(node="n1", revision=reserve.expect, changes=1, refused=(refused,))
     bench.tell(LedgerAnswered(answers=(answer,)))
     bench.wake()
     assert core.reserve.is_empty
-    assert not core.reserve.is_hurried
+    assert not core.reserve.has_pending_output

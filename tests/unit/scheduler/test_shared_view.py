@@ -1,6 +1,6 @@
 """What one of several schedulers says of the whole ledger, and what it hears of evictions that another one released."""
 
-from colo_common.events.effects import Asked, Effect, Reply
+from colo_common.events.effects import Effect, Reply, RequestReceived
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.eviction import EvictionRequested
 from colo_common.events.requests import HoldsReply, ListHolds, Refusal
@@ -10,14 +10,14 @@ from colo_scheduler.cluster.signals import kind_of
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.memory import MemoryLedger
 from colo_scheduler.ledger.port import (
+    Hold,
     LedgerChanges,
     LedgerLoaded,
     LedgerRefused,
     LedgerRows,
-    LoadRows,
-    NodeReserve,
+    LoadLedgerRows,
+    NodeCommit,
     RefreshLedger,
-    Reservation,
 )
 from colo_scheduler.shell import HEARS, HEARS_SHARED
 from tests.support.builders import GIB, a_node, a_placement
@@ -41,8 +41,8 @@ class Shared:
     def other_places(self, replica: str, node: str) -> None:
         (row,) = now(self.ledger.rows([node]))
         placement = a_placement(replica, node=node, mcpu=1_000, gib=1)
-        reservation = Reservation(placement=placement, generation=row.revision + 1)
-        now(self.ledger.commit([NodeReserve(node=node, expect=row.revision, reservations=(reservation,))]))
+        reservation = Hold(placement=placement, generation=row.revision + 1)
+        now(self.ledger.commit([NodeCommit(node=node, expect=row.revision, reservations=(reservation,))]))
 
     def do(self, effects: list[Effect], now_ms: int = 1) -> list[Effect]:
         """Perform what is read of the ledger; what else was said."""
@@ -52,7 +52,7 @@ class Shared:
                 case RefreshLedger():
                     changes = tuple(now(self.ledger.changes()).items())
                     said += self.do(self.core.handle(LedgerChanges(changes=changes), now_ms))
-                case LoadRows(nodes=nodes):
+                case LoadLedgerRows(nodes=nodes):
                     said += self.do(self.core.handle(LedgerRows(rows=now(self.ledger.rows(nodes))), now_ms))
                 case _:
                     said.append(effect)
@@ -61,12 +61,12 @@ class Shared:
 
     def penalties(self) -> list[int]:
         view = self.core.cluster.view(1)
-        scores = view.merits.evictions.scores(KIND, view.count, 1)
+        scores = view.signals.evictions.scores(KIND, view.count, 1)
         return [int(scores[view.rows[name]]) for name in ("n1", "n2")]
 
 
-def asked(name: str = "q", **fields: int) -> Asked:
-    return Asked(request=name, body=ListHolds(**fields))
+def asked(name: str = "q", **fields: int) -> RequestReceived:
+    return RequestReceived(request=name, body=ListHolds(**fields))
 
 
 def requested(replica: str, node: str) -> EvictionRequested:
@@ -105,7 +105,7 @@ def test_no_answer_is_given_before_every_changed_row_was_read() -> None:
     # Rows that somebody else asked for are no answer.
     assert shared.core.handle(LedgerRows(rows=now(shared.ledger.rows(["n2"]))), 1) == []
     changes = tuple(now(shared.ledger.changes()).items())
-    assert shared.core.handle(LedgerChanges(changes=changes), 1) == [LoadRows(nodes=("n1",))]
+    assert shared.core.handle(LedgerChanges(changes=changes), 1) == [LoadLedgerRows(nodes=("n1",))]
     assert shared.core.handle(asked("b"), 1) == [RefreshLedger()]
     replies = shared.core.handle(LedgerRows(rows=now(shared.ledger.rows(["n1"]))), 1)
     assert [reply.request for reply in replies if isinstance(reply, Reply)] == ["a"]
@@ -115,8 +115,8 @@ def test_no_answer_is_given_before_every_changed_row_was_read() -> None:
 
 def test_further_pages_are_answered_at_once_and_so_is_a_scheduler_that_is_alone() -> None:
     shared, alone = Shared(), Shared(shards=0)
-    for core, question in ((shared.core, asked(offset=1)), (alone.core, asked())):
-        (reply,) = core.handle(question, 1)
+    for core, request_spec in ((shared.core, asked(offset=1)), (alone.core, asked())):
+        (reply,) = core.handle(request_spec, 1)
         assert isinstance(reply, Reply)
         assert isinstance(reply.body, HoldsReply)
 
@@ -168,5 +168,5 @@ def test_what_was_gone_before_its_row_was_read_is_not_waited_for() -> None:
 
 
 def test_only_schedulers_that_share_the_work_listen_to_requests_of_evictions() -> None:
-    assert EvictionRequested in {hearing.type for hearing in HEARS_SHARED if not hearing.durable}
-    assert EvictionRequested not in {hearing.type for hearing in HEARS}
+    assert EvictionRequested in {subscription.type for subscription in HEARS_SHARED if not subscription.durable}
+    assert EvictionRequested not in {subscription.type for subscription in HEARS}

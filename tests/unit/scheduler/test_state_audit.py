@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from colo_common.events.job import ReplicasWanted
+from colo_common.events.job import PlacementsRequested
 from colo_common.events.node import LoadPeak, LoadSummary, LoadWindow
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.qos import QosClass
@@ -18,11 +18,11 @@ from colo_scheduler.cluster.inventory import Holding
 from colo_scheduler.cluster.pool import PoolName
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.load.dynamic_rules import DynamicRules
-from colo_scheduler.policy import Policy
-from colo_scheduler.reservations.lifecycle import Phase
+from colo_scheduler.policy import SchedulerPolicy
+from colo_scheduler.reservations.lifecycle import ReservationPhase
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.reserve_story import ReservingBench
-from tests.support.scheduler_story import a_want, an_allocatable
+from tests.support.scheduler_story import a_placement_request, an_allocatable
 from tests.unit.scheduler.test_node_choice import only
 from tests.unit.scheduler.test_reserve import reserve
 
@@ -47,7 +47,7 @@ Undo = Callable[[], None]
 
 def a_core(nodes: int) -> SchedulerCore:
     """Each node holds a replica, one also a reservation; as many wait: half of them in one class, the others in two."""
-    policy = Policy(
+    policy = SchedulerPolicy(
         weights=only(dynamic_load=1, load_aware=1), dynamic=DynamicRules(limits_pct={"cpu_usage_avg_5m": 90})
     )
     bench = ReservingBench(policy=policy)
@@ -55,13 +55,23 @@ def a_core(nodes: int) -> SchedulerCore:
     for number in range(nodes):
         core.handle(a_node(f"n{number:04}", MACHINE), 0)
         core.handle(structs.replace(an_allocatable(f"n{number:04}", [(MCPU, 16 * GIB)]), load=LOAD), 0)
-    core.cluster.merits.count_jobs(core.cluster.nodes)
+    core.cluster.signals.count_jobs(core.cluster.nodes)
     for start in range(0, nodes, 500):
         numbers = range(start, min(start + 500, nodes))
-        bench.say(ReplicasWanted(wants=tuple(a_want(f"held{n % 9}/t/{n}", mcpu=5_000) for n in numbers)))
-        bench.say(ReplicasWanted(wants=tuple(a_want(f"waits/t/{n}", mcpu=9_000 + n % 4 // 2 * n % 2) for n in numbers)))
+        bench.say(
+            PlacementsRequested(
+                placement_requests=tuple(a_placement_request(f"held{n % 9}/t/{n}", mcpu=5_000) for n in numbers)
+            )
+        )
+        bench.say(
+            PlacementsRequested(
+                placement_requests=tuple(
+                    a_placement_request(f"waits/t/{n}", mcpu=9_000 + n % 4 // 2 * n % 2) for n in numbers
+                )
+            )
+        )
     reserve(bench, mcpu=2_000, gib=1)
-    assert [row.phase for row in core.reserve.book.rows()] == [Phase.AVAILABLE]
+    assert [row.phase for row in core.reserve.book.rows()] == [ReservationPhase.AVAILABLE]
     assert len(core.commits.held) == nodes + 1
     assert len(core.queue) == nodes
     assert all(node.holds for node in core.cluster.nodes)
@@ -145,7 +155,7 @@ def row_of_a_node(core: SchedulerCore) -> Undo:
 
 
 def holdings_of_a_node(core: SchedulerCore) -> Undo:
-    inventory = core.cluster._stock.of(last(core))
+    inventory = core.cluster._inventory_index.of(last(core))
     assert inventory is not None
     return put(inventory.holdings, ("ghost/t/0", 1), Holding(qos=QosClass.LSE))
 
@@ -166,11 +176,11 @@ def hold_of_another_name(core: SchedulerCore) -> Undo:
 
 
 def hold_that_waits(core: SchedulerCore) -> Undo:
-    want = a_want(guest_of(core)[0])
-    core.queue.put_back([want])
+    placement_request = a_placement_request(guest_of(core)[0])
+    core.queue.put_back([placement_request])
 
     def undo() -> None:
-        core.queue.remove((want.replica, want.attempt))
+        core.queue.remove((placement_request.replica, placement_request.attempt))
 
     return undo
 
@@ -196,28 +206,28 @@ def apart_of_a_level_and_a_row(core: SchedulerCore) -> Undo:
 
 
 def count_of_a_job(core: SchedulerCore) -> Undo:
-    counts = core.cluster.merits.jobs._counts
+    counts = core.cluster.signals.jobs._counts
     return plus_one(counts[guest_of(core)[0].partition("/")[0]], last(core))
 
 
 def count_of_a_job_that_is_not_there(core: SchedulerCore) -> Undo:
-    return put(core.cluster.merits.jobs._counts, "ghost", {last(core): 1})
+    return put(core.cluster.signals.jobs._counts, "ghost", {last(core): 1})
 
 
 def load_of_a_row(core: SchedulerCore) -> Undo:
-    table = core.cluster.merits.loads._rows(len(core.cluster.nodes))
+    table = core.cluster.signals.loads._rows(len(core.cluster.nodes))
     return plus_one(table._all.filter_used, (last(core), 0))
 
 
 def metric_of_a_row(core: SchedulerCore) -> Undo:
-    return plus_one(core.cluster.merits.dynamic._value["cpu_usage_avg_5m"], last(core))
+    return plus_one(core.cluster.signals.dynamic._value["cpu_usage_avg_5m"], last(core))
 
 
 def arrivals_of_a_row(core: SchedulerCore) -> Undo:
-    return plus_one(core.cluster.merits.dynamic._arrivals._counts[0], last(core))
+    return plus_one(core.cluster.signals.dynamic._arrivals._counts[0], last(core))
 
 
-def class_of_a_want(core: SchedulerCore) -> Undo:
+def class_of_a_placement_request(core: SchedulerCore) -> Undo:
     classes = list(core.queue._classes.values())
     newest = list(core.queue._class_of)[-1]
     other = next(each for each in classes if each is not core.queue._class_of[newest])
@@ -283,7 +293,7 @@ BREAKERS = [
     (load_of_a_row, "a load differs from its report"),
     (metric_of_a_row, "averages, maxima or arrivals differ"),
     (arrivals_of_a_row, "averages, maxima or arrivals differ"),
-    (class_of_a_want, "a want is in no class"),
+    (class_of_a_placement_request, "a want is in no class"),
     (place_of_a_want_in_the_smallest_class, "a want has no place"),
     (place_of_a_want_in_the_largest_class, "a want has no place"),
     (count_of_a_class, "a class counts others than wait in it"),
@@ -323,10 +333,10 @@ def test_a_large_cluster_may_change_between_two_calls() -> None:
     core = a_core(LARGE // 4)
     for number in range(CALLS_MOST):
         core.check()
-        wants = core.queue.waiting(next(iter(core.queue._classes)), 1)
-        if wants:
-            core.queue.remove((wants[0].replica, wants[0].attempt))
-        core.queue.add(a_want(f"new/t/{number}", mcpu=9_000 + number % 5))
+        placement_requests = core.queue.waiting(next(iter(core.queue._classes)), 1)
+        if placement_requests:
+            core.queue.remove((placement_requests[0].replica, placement_requests[0].attempt))
+        core.queue.add(a_placement_request(f"new/t/{number}", mcpu=9_000 + number % 5))
         attempt = next(iter(core.commits.held))
         core._end(attempt)
         core.commits.forget(attempt)

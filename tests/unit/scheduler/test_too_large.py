@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from colo_common.events.job import ReplicasWanted
+from colo_common.events.job import PlacementsRequested
 from colo_common.events.placement import PlacementRejected
 from colo_common.model.constraints import Constraints, CpuBind, DeviceRequest, NumaPolicy
 from colo_common.model.node_rules import NodeRules
@@ -18,7 +18,7 @@ from colo_common.model.shortage import most_text
 from colo_common.model.topology import Device, NodeTopology, uniform_topology
 from tests.props.test_scheduler_props import placements_of
 from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import Bench, a_want, an_allocatable, answer_in
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, answer_in
 
 SMALL = a_topology(cpus=4)
 """Two zones of 4 CPUs: 0-3 and 4-7."""
@@ -52,8 +52,10 @@ def answer(
 ) -> Placement | PlacementRejected:
     band = PriorityBand.BATCH if qos is QosClass.BE else PriorityBand.PROD
     constraints = Constraints(**place)
-    want = a_want(f"{name}/t/0", mcpu=mcpu, qos=qos, band=band, constraints=constraints, queued_at_ms=bench.now_ms)
-    found = answer_in(bench.say(ReplicasWanted(wants=(want,))))
+    placement_request = a_placement_request(
+        f"{name}/t/0", mcpu=mcpu, qos=qos, band=band, constraints=constraints, queued_at_ms=bench.now_ms
+    )
+    found = answer_in(bench.say(PlacementsRequested(placement_requests=(placement_request,))))
     bench.core.check()
     return found
 
@@ -71,7 +73,7 @@ def gpu(**about: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("machines", "wants", "says"),
+    ("machines", "placement_requests", "says"),
     [
         (
             [with_gpus(16, 16)],
@@ -119,9 +121,9 @@ def gpu(**about: Any) -> dict[str, Any]:
     ],
 )
 def test_device_memory_that_no_machine_has_is_never_waited_for(
-    machines: list[NodeTopology], wants: dict[str, Any], says: str
+    machines: list[NodeTopology], placement_requests: dict[str, Any], says: str
 ) -> None:
-    fact = answer(a_bench(*machines), **wants)
+    fact = answer(a_bench(*machines), **placement_requests)
     assert told(fact) == says
     assert isinstance(fact, Placement) is (says == "")
 
@@ -219,8 +221,10 @@ def test_what_a_node_keeps_for_itself_is_never_batch(
     mcpu: int, memory_gib: int, place: dict[str, Any], says: str
 ) -> None:
     bench = a_bench(SMALL, rules=KEPT)
-    want = a_want("a/t/0", mcpu=mcpu, memory_bytes=memory_gib * GIB, constraints=Constraints(**place))
-    fact = answer_in(bench.say(ReplicasWanted(wants=(want,))))
+    placement_request = a_placement_request(
+        "a/t/0", mcpu=mcpu, memory_bytes=memory_gib * GIB, constraints=Constraints(**place)
+    )
+    fact = answer_in(bench.say(PlacementsRequested(placement_requests=(placement_request,))))
     assert told(fact).startswith(says)
     assert isinstance(fact, Placement) is (says == "")
 

@@ -1,13 +1,13 @@
 """A ledger row that cannot be read: nothing more is placed on its node, it is counted, and nothing else is disturbed."""
 
 from colo_common.events.effects import Wake
-from colo_common.events.job import ReplicasWanted
+from colo_common.events.job import PlacementsRequested
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.ledger.port import CommitLedger, LedgerLoaded, LedgerRows, NodeRow, Reservation
+from colo_scheduler.ledger.port import CommitLedger, Hold, LedgerLoaded, LedgerRows, NodeRow
 from tests.support.builders import GIB, a_node, a_placement
-from tests.support.scheduler_story import a_want, an_allocatable
+from tests.support.scheduler_story import a_placement_request, an_allocatable
 
-HELD = Reservation(placement=a_placement("old/t/0", node="n1"), generation=1)
+HELD = Hold(placement=a_placement("old/t/0", node="n1"), generation=1)
 
 
 def a_row(*unreadable: str) -> NodeRow:
@@ -25,7 +25,7 @@ def a_core(*nodes: str) -> SchedulerCore:
 
 
 def placed(core: SchedulerCore) -> list[str]:
-    core.handle(ReplicasWanted(wants=(a_want("j/t/0"),)), 0)
+    core.handle(PlacementsRequested(placement_requests=(a_placement_request("j/t/0"),)), 0)
     calls = [effect for effect in core.handle(Wake(), 0) if isinstance(effect, CommitLedger)]
     return [reserve.node for call in calls for reserve in call.reserves]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from colo_common.model.invalid import InvalidInput
-from colo_sim.demand import FLEET_NOISE, NO_NOISE, BurstNoise, Demand, NodeDemand, Spike
+from colo_sim.demand import FLEET_NOISE, NO_NOISE, BurstNoise, NodeDemand, OnlineDemand, Spike
 from colo_sim.synthetic import synthetic_day
 from colo_sim.trace import LoadSeries, LoadTrace
 
@@ -16,8 +16,8 @@ def a_demand(trace: LoadTrace = FLAT, *, node: str = "n-0", index: int = 0, seed
 
 
 def test_without_noise_demand_is_the_share_of_the_machine() -> None:
-    assert a_demand(noise=NO_NOISE).at(12_345) == Demand(25_600, 350_000)
-    assert a_demand(noise=NO_NOISE, memory_share_ppm=1_000_000).at(0) == Demand(25_600, 500_000)
+    assert a_demand(noise=NO_NOISE).at(12_345) == OnlineDemand(25_600, 350_000)
+    assert a_demand(noise=NO_NOISE, memory_share_ppm=1_000_000).at(0) == OnlineDemand(25_600, 500_000)
 
 
 def test_demand_does_not_depend_on_the_order_of_questions() -> None:
@@ -28,7 +28,7 @@ def test_demand_does_not_depend_on_the_order_of_questions() -> None:
 
 
 def test_nodes_and_seeds_differ() -> None:
-    def walk(**more) -> list[Demand]:
+    def walk(**more) -> list[OnlineDemand]:
         return [a_demand(synthetic_day(1), **more).at(t) for t in range(0, 60_000, 1_000)]
 
     assert walk() == walk()
@@ -55,10 +55,10 @@ def test_a_fleet_mean_gets_stronger_noise_and_a_level_of_its_own() -> None:
 def test_a_spike_adds_demand_while_it_lasts_and_may_exceed_the_machine() -> None:
     spike = Spike(start_ms=10_000, length_ms=5_000, cpu_ppm=900_000, mem_ppm=900_000)
     demand = a_demand(noise=NO_NOISE, spikes=(spike,))
-    assert demand.at(9_999) == Demand(25_600, 350_000)
-    assert demand.at(10_000) == Demand(83_200, 1_000_000)
+    assert demand.at(9_999) == OnlineDemand(25_600, 350_000)
+    assert demand.at(10_000) == OnlineDemand(83_200, 1_000_000)
     assert demand.at(14_999).cpu_mcpu == 83_200
-    assert demand.at(15_000) == Demand(25_600, 350_000)
+    assert demand.at(15_000) == OnlineDemand(25_600, 350_000)
 
 
 @pytest.mark.parametrize(

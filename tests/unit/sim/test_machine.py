@@ -3,7 +3,7 @@
 import pytest
 
 from colo_common.model.invalid import InvalidInput
-from colo_sim.demand import Demand
+from colo_sim.demand import OnlineDemand
 from colo_sim.machine import MAX_REPLICAS, SimMachine
 from colo_sim.machine_spec import GIB, Interference, MachineSpec
 
@@ -11,7 +11,7 @@ MINUTE = 60_000
 CPU = 1_000
 
 
-def a_machine(demand=Demand(0, 0), *, limits: Interference | None = None, **shape) -> SimMachine:
+def a_machine(demand=OnlineDemand(0, 0), *, limits: Interference | None = None, **shape) -> SimMachine:
     spec = MachineSpec(**shape, interference=limits or Interference())
     return SimMachine(spec, node="n-0", seed=1, demand=demand if callable(demand) else lambda _: demand)
 
@@ -44,7 +44,7 @@ def test_a_replica_alone_gets_its_limit_and_ends_when_its_work_is_done() -> None
 
 
 def test_the_quick_reading_of_the_reflex_equals_the_counters() -> None:
-    machine = started(a_machine(Demand(3 * CPU, GIB)))
+    machine = started(a_machine(OnlineDemand(3 * CPU, GIB)))
     for now_ms in (0, 1, 999, 2_500, 7_003):
         machine.advance(now_ms)
         quick, full = machine.usage(), machine.counters()
@@ -56,7 +56,7 @@ def test_the_quick_reading_of_the_reflex_equals_the_counters() -> None:
 
 
 def test_online_work_comes_first_and_batch_shares_the_rest_in_proportion() -> None:
-    machine = a_machine(Demand(56 * CPU, 0))
+    machine = a_machine(OnlineDemand(56 * CPU, 0))
     started(machine, "a", cpu_mcpu=12 * CPU)
     started(machine, "b", cpu_mcpu=4 * CPU)
     machine.advance(10_000)
@@ -82,7 +82,7 @@ def test_the_quota_holds_batch_down_at_once_and_lifting_it_gives_all_back() -> N
 
 
 def test_the_quota_left_by_a_full_zone_goes_to_replicas_elsewhere() -> None:
-    machine = a_machine(Demand(64 * CPU, 0), limits=Interference(batch_weight_permille=0))
+    machine = a_machine(OnlineDemand(64 * CPU, 0), limits=Interference(batch_weight_permille=0))
     started(machine, "a", cpu_mcpu=8 * CPU)
     machine.set_batch_quota_mcpu(10 * CPU)
     assert batch_mcpu(machine) == 0
@@ -112,7 +112,7 @@ def test_a_replica_of_two_zones_moves_to_the_one_with_room() -> None:
 
 
 def test_batch_yields_when_online_load_rises_and_gets_its_cpu_back_when_it_falls() -> None:
-    machine = started(a_machine(lambda t: Demand(60 * CPU if 10_000 <= t < 20_000 else 0, 0)), cpu_mcpu=16 * CPU)
+    machine = started(a_machine(lambda t: OnlineDemand(60 * CPU if 10_000 <= t < 20_000 else 0, 0)), cpu_mcpu=16 * CPU)
     machine.advance(10_000)
     assert batch_mcpu(machine, 10_000) < 3 * CPU
     assert batch_mcpu(machine, 10_000) == 16 * CPU
@@ -121,9 +121,9 @@ def test_batch_yields_when_online_load_rises_and_gets_its_cpu_back_when_it_falls
 def test_a_machine_built_inside_a_sub_step_reads_the_demand_of_that_sub_step() -> None:
     asked: list[int] = []
 
-    def demand(t_ms: int) -> Demand:
+    def demand(t_ms: int) -> OnlineDemand:
         asked.append(t_ms)
-        return Demand(CPU, 0)
+        return OnlineDemand(CPU, 0)
 
     machine = SimMachine(MachineSpec(), node="n-0", seed=1, demand=demand, start_ms=2_400)
     machine.advance(4_500)
@@ -133,7 +133,7 @@ def test_a_machine_built_inside_a_sub_step_reads_the_demand_of_that_sub_step() -
 
 def test_memory_that_is_there_at_once_counts_at_the_next_sub_step() -> None:
     for peeks in (False, True):
-        machine = a_machine(Demand(0, 250 * GIB), limits=Interference(memory_ramp_ms=0))
+        machine = a_machine(OnlineDemand(0, 250 * GIB), limits=Interference(memory_ramp_ms=0))
         machine.advance(1_000)
         started(machine, memory_bytes=8 * GIB)
         if peeks:
@@ -182,7 +182,7 @@ def test_killed_and_crashed_replicas_waste_their_work() -> None:
 
 
 def test_the_largest_batch_replica_is_killed_when_memory_runs_over() -> None:
-    grown = lambda t: Demand(0, 200 * GIB if t < 60_000 else 240 * GIB)  # noqa: E731
+    grown = lambda t: OnlineDemand(0, 200 * GIB if t < 60_000 else 240 * GIB)  # noqa: E731
     machine = a_machine(grown)
     for name, memory_bytes in (("a", 10 * GIB), ("b", 12 * GIB), ("c", 12 * GIB)):
         started(machine, name, memory_bytes=memory_bytes)
@@ -201,7 +201,7 @@ def test_the_largest_batch_replica_is_killed_when_memory_runs_over() -> None:
 
 def test_memory_pressure_starts_near_the_top() -> None:
     def stall(used_bytes: int) -> int:
-        machine = a_machine(Demand(0, used_bytes))
+        machine = a_machine(OnlineDemand(0, used_bytes))
         machine.advance(1_000)
         return machine.counters().memory_some_us
 
@@ -211,13 +211,13 @@ def test_memory_pressure_starts_near_the_top() -> None:
 
 
 def test_online_violations_are_counted_and_told_apart_from_those_without_batch() -> None:
-    quiet = a_machine(Demand(30 * CPU, 0))
+    quiet = a_machine(OnlineDemand(30 * CPU, 0))
     quiet.advance(MINUTE)
     assert quiet.ledger().violation_ms == 0
-    full = a_machine(Demand(64 * CPU, 0))
+    full = a_machine(OnlineDemand(64 * CPU, 0))
     full.advance(MINUTE)
     assert full.ledger().violation_ms == full.ledger().violation_alone_ms == MINUTE
-    crowded = a_machine(Demand(48 * CPU, 0))
+    crowded = a_machine(OnlineDemand(48 * CPU, 0))
     for zone in range(4):
         started(crowded, f"r-{zone}", zones=(zone,), cpu_mcpu=16 * CPU)
     crowded.advance(MINUTE)
@@ -229,7 +229,7 @@ def test_online_violations_are_counted_and_told_apart_from_those_without_batch()
 
 
 def test_batch_keeps_its_small_weight_on_a_full_machine_and_online_lacks_just_that() -> None:
-    machine = started(a_machine(Demand(64 * CPU, 0)), cpu_mcpu=16 * CPU)
+    machine = started(a_machine(OnlineDemand(64 * CPU, 0)), cpu_mcpu=16 * CPU)
     machine.advance(1_000)
     ledger = machine.ledger()
     assert ledger.batch_used_mcpu_ms == 32 * 1_000
@@ -237,7 +237,7 @@ def test_batch_keeps_its_small_weight_on_a_full_machine_and_online_lacks_just_th
 
 
 def test_counters_only_grow_until_a_reboot_and_the_ledger_goes_on() -> None:
-    machine = started(a_machine(Demand(20 * CPU, GIB)))
+    machine = started(a_machine(OnlineDemand(20 * CPU, GIB)))
     machine.set_batch_quota_mcpu(2 * CPU)
     machine.advance(10_000)
     before = machine.counters()
@@ -281,7 +281,7 @@ def test_the_topology_is_the_machine() -> None:
     ],
 )
 def test_a_wrong_command_is_refused_and_changes_nothing(act, field: str) -> None:
-    machine = started(a_machine(Demand(20 * CPU, GIB)))
+    machine = started(a_machine(OnlineDemand(20 * CPU, GIB)))
     machine.advance(10_000)
     digest = machine.digest()
     with pytest.raises(InvalidInput) as caught:

@@ -12,7 +12,7 @@ from colo_common.model.reasons import Reason
 from colo_common.model.workload import RunSpec
 from colo_executor.local import LaunchFailed, ReplicaLaunched
 from colo_executor.simulated import SimulatedRuntime
-from colo_sim.demand import Demand
+from colo_sim.demand import OnlineDemand
 from colo_sim.machine import SimMachine
 from colo_sim.machine_spec import GIB, Interference, MachineSpec
 from colo_sim.node_measure import measured_between
@@ -22,7 +22,7 @@ LSE, LSR, LS = QosClass.LSE, QosClass.LSR, QosClass.LS
 WORK = 10**12
 
 
-def a_machine(demand: Demand = Demand(0, 0)) -> SimMachine:
+def a_machine(demand: OnlineDemand = OnlineDemand(0, 0)) -> SimMachine:
     """Two zones of four CPUs, memory that is there at once."""
     spec = MachineSpec(
         sockets=1,
@@ -85,7 +85,7 @@ def test_the_quota_of_batch_work_does_not_hold_online_work() -> None:
 
 
 def test_services_run_on_what_nobody_owns_and_use_is_online_use() -> None:
-    machine = a_machine(Demand(6_000, 0))
+    machine = a_machine(OnlineDemand(6_000, 0))
     online(machine, "lsr", LSR, "0-3", mcpu=4_000)
     machine.advance(10_000)
     ledger = machine.ledger()
@@ -141,7 +141,7 @@ def test_what_cannot_be_given_is_refused_and_nothing_changes(qos: QosClass, cpus
 
 
 def test_a_sample_lists_online_replicas_by_their_class() -> None:
-    machine = a_machine(Demand(1_000, 0))
+    machine = a_machine(OnlineDemand(1_000, 0))
     online(machine, "web/main/0", LSE, "4-5")
     batch(machine, "job/main/0", mcpu=1_000)
     before = machine.counters()

@@ -1,6 +1,6 @@
 """A simulated machine's counters as a collector's sample."""
 
-from colo_sim.demand import Demand
+from colo_sim.demand import OnlineDemand
 from colo_sim.machine import SimMachine
 from colo_sim.machine_spec import MachineSpec
 from colo_sim.node_measure import measured_between
@@ -10,7 +10,7 @@ GIB = 1 << 30
 
 def a_machine() -> SimMachine:
     spec = MachineSpec(sockets=1, zones_per_socket=2, cpus_per_zone=8, memory_bytes_per_zone=32 * GIB)
-    return SimMachine(spec, node="n1", seed=1, demand=lambda _at_ms: Demand(4_000, 8 * GIB))
+    return SimMachine(spec, node="n1", seed=1, demand=lambda _at_ms: OnlineDemand(4_000, 8 * GIB))
 
 
 def test_a_sample_tells_online_from_batch_use() -> None:

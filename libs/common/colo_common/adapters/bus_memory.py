@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from colo_common.adapters.conflating_queue import Newest
+from colo_common.adapters.conflating_queue import ConflatingQueue
 from colo_common.adapters.stream_memory import MemoryConsumer, MemoryStream, matches
 from colo_common.events.registry import STREAMS, Stream, StreamLimits
 from colo_common.ports import Answerer, Delivery, Outgoing, PortError, Refused, Sink, Source, Unavailable
@@ -39,7 +39,7 @@ class MemoryBus:
 
     def __init__(self, streams: Mapping[Stream, StreamLimits] = STREAMS, *, keep_sent: bool = False) -> None:
         self._streams = {stream.value: MemoryStream(limits) for stream, limits in streams.items()}
-        self._live: list[tuple[str, Newest[Delivery]]] = []
+        self._live: list[tuple[str, ConflatingQueue[Delivery]]] = []
         self._answerers: dict[str, list[Answerer]] = {}
         self._fault: PortError | None = None
         self._flowing = asyncio.Event()
@@ -108,7 +108,7 @@ class MemoryBus:
         """Nothing to leave."""
 
     async def _listen_live(self, source: Source, sink: Sink) -> None:
-        entry = (source.subject, Newest[Delivery]())
+        entry = (source.subject, ConflatingQueue[Delivery]())
         self._live.append(entry)
         try:
             while True:

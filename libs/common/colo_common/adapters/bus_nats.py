@@ -9,7 +9,7 @@ from typing import Final
 import nats.micro.service
 from nats.micro.request import Handler, Request
 
-from colo_common.adapters.conflating_queue import Newest
+from colo_common.adapters.conflating_queue import ConflatingQueue
 from colo_common.adapters.nats_client import headers_from
 from colo_common.adapters.nats_connection import NatsConnection
 from colo_common.adapters.nats_errors import NATS_ERRORS, port_error
@@ -186,7 +186,7 @@ class NatsBus:
 
     async def _listen_live(self, source: Source, sink: Sink) -> None:
         await self._connection.wait_usable()
-        buffer = Newest[Delivery]()
+        buffer = ConflatingQueue[Delivery]()
 
         def put(subject: str, _reply: str, data: bytes, headers: bytes) -> None:
             buffer.put(subject, _Live(subject, data, headers))

@@ -4,12 +4,12 @@ import asyncio
 from collections import OrderedDict, deque
 from typing import Generic, TypeVar
 
-__all__ = ["Newest"]
+__all__ = ["ConflatingQueue"]
 
 Item = TypeVar("Item")
 
 
-class Newest(Generic[Item]):
+class ConflatingQueue(Generic[Item]):
     """Items by subject, taken in turn over the subjects, the oldest of a subject first.
 
     At most `depth` items a subject and `subjects_max` subjects are kept. At the limit of a subject its oldest item goes, at

@@ -122,7 +122,7 @@ class NatsConnection:
     async def _on_connected(self) -> None:
         self.generation += 1
         self._said = ""
-        self._announce()
+        self._publish()
         self._spawn(self._become_usable(self.generation))
 
     async def _become_usable(self, generation: int) -> None:
@@ -135,7 +135,7 @@ class NatsConnection:
             else:
                 self._usable.set()
                 self._is_away = False
-                self._announce()
+                self._publish()
                 self._log.info("nats-connected", generation=generation)
                 return
             await asyncio.sleep(_STREAMS_RETRY_S)
@@ -164,9 +164,9 @@ class NatsConnection:
         self._problem = problem
         if is_news:
             self._log.warning("nats-away", error=str(problem))
-        self._announce()
+        self._publish()
 
-    def _announce(self) -> None:
+    def _publish(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 

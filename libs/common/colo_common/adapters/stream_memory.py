@@ -22,7 +22,7 @@ def matches(pattern: str, subject: str) -> bool:
             return False
     elif len(tokens) != len(wanted):
         return False
-    return all(want in ("*", token) for want, token in zip(wanted, tokens, strict=False))
+    return all(placement_request in ("*", token) for placement_request, token in zip(wanted, tokens, strict=False))
 
 
 def _fits(patterns: Sequence[str], subject: str) -> bool:

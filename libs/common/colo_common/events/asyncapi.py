@@ -7,13 +7,13 @@ import msgspec
 from msgspec import Struct
 
 from colo_common.events.fact import Fact
-from colo_common.events.registry import EVENTS, REQUESTS, STREAMS, Event, Question
+from colo_common.events.registry import EVENTS, REQUESTS, STREAMS, Event, RequestSpec
 from colo_common.events.requests import Refusal
 from colo_common.events.wire import event_type
 
 __all__ = ["asyncapi_document", "event_tables"]
 
-_ROWS: Final[tuple[Event | Question, ...]] = (*EVENTS, *REQUESTS)
+_ROWS: Final[tuple[Event | RequestSpec, ...]] = (*EVENTS, *REQUESTS)
 _REF: Final = "#/components/schemas/{name}"
 
 _KINDS: Final = {
@@ -67,10 +67,11 @@ def event_tables() -> str:
             f"| `{event.subject.template}` | `{event.body.__name__}` | {event.owner} | {kept} | {event.says} |"
         )
     lines += ["", "| question | asked with | answered with | by | does |", "|---|---|---|---|---|"]
-    for question in REQUESTS:
+    for request_spec in REQUESTS:
         lines.append(
-            f"| `{question.subject.template}` | `{question.body.__name__}` | `{question.reply.__name__}` | {question.owner} "
-            f"| {question.says} |"
+            f"| `{request_spec.subject.template}` "
+            f"| `{request_spec.body.__name__}` | `{request_spec.reply.__name__}` | {request_spec.owner} "
+            f"| {request_spec.says} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -85,7 +86,7 @@ def _channels() -> dict[str, Any]:
         channel["messages"] = {name: {"$ref": f"#/components/messages/{name}"}}
         channel["tags"] = [{"name": row.subject.kind, "description": _KINDS[row.subject.kind]}]
         channels[name] = channel
-        if isinstance(row, Question):
+        if isinstance(row, RequestSpec):
             # The reply goes to the inbox that the asker named.
             reply = _reply_name(row)
             channels[reply] = {"address": None, "messages": {reply: {"$ref": f"#/components/messages/{reply}"}}}
@@ -97,18 +98,18 @@ def _operations() -> dict[str, Any]:
     for row in _ROWS:
         name = row.body.__name__
         operation: dict[str, Any] = {
-            "action": "receive" if isinstance(row, Question) else "send",
+            "action": "receive" if isinstance(row, RequestSpec) else "send",
             "channel": {"$ref": f"#/channels/{name}"},
             "summary": f"{row.owner}: {row.says}",
             "messages": [{"$ref": f"#/channels/{name}/messages/{name}"}],
         }
-        if isinstance(row, Question):
+        if isinstance(row, RequestSpec):
             reply = _reply_name(row)
             operation["reply"] = {
                 "channel": {"$ref": f"#/channels/{reply}"},
                 "messages": [{"$ref": f"#/channels/{reply}/messages/{reply}"}],
             }
-        operations[f"{'answer' if isinstance(row, Question) else 'send'}{name}"] = operation
+        operations[f"{'answer' if isinstance(row, RequestSpec) else 'send'}{name}"] = operation
     return operations
 
 
@@ -116,17 +117,17 @@ def _messages() -> dict[str, Any]:
     messages: dict[str, Any] = {}
     for event in EVENTS:
         messages[event.body.__name__] = _event_message(event)
-    for question in REQUESTS:
-        name = question.body.__name__
-        messages[name] = {"name": name, "summary": question.says, "payload": {"$ref": _REF.format(name=name)}}
-        reply = _reply_name(question)
+    for request_spec in REQUESTS:
+        name = request_spec.body.__name__
+        messages[name] = {"name": name, "summary": request_spec.says, "payload": {"$ref": _REF.format(name=name)}}
+        reply = _reply_name(request_spec)
         messages[reply] = {
             "name": reply,
             "summary": f"answers {name}: exactly one of `ok` and `refused`",
             "payload": {
                 "type": "object",
                 "properties": {
-                    "ok": {"$ref": _REF.format(name=question.reply.__name__)},
+                    "ok": {"$ref": _REF.format(name=request_spec.reply.__name__)},
                     "refused": {"$ref": _REF.format(name=Refusal.__name__)},
                 },
             },
@@ -152,7 +153,7 @@ def _event_message(event: Event) -> dict[str, Any]:
 
 def _schemas() -> dict[str, Any]:
     types: list[type[Struct]] = [event.body for event in EVENTS]
-    types += [each for question in REQUESTS for each in (question.body, question.reply)]
+    types += [each for request_spec in REQUESTS for each in (request_spec.body, request_spec.reply)]
     _, components = msgspec.json.schema_components([*types, Fact, Refusal], ref_template=_REF)
     for schema in components.values():
         if "description" in schema:
@@ -177,5 +178,5 @@ def _cloud_event_headers() -> dict[str, Any]:
     }
 
 
-def _reply_name(question: Question) -> str:
-    return f"{question.body.__name__}Reply"
+def _reply_name(request_spec: RequestSpec) -> str:
+    return f"{request_spec.body.__name__}Reply"

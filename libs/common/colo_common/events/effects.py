@@ -5,7 +5,7 @@ from msgspec import Struct
 from colo_common.events.fact import Fact
 from colo_common.events.requests import Refusal
 
-__all__ = ["Asked", "Conflict", "Effect", "Publish", "Record", "Reply", "Wake", "Write"]
+__all__ = ["RequestReceived", "Conflict", "Effect", "Publish", "Record", "Reply", "Wake", "Write"]
 
 
 class Write(Struct, frozen=True, kw_only=True, gc=False):
@@ -38,7 +38,7 @@ class Reply(Struct, frozen=True, kw_only=True):
     body: Struct | Refusal
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class RequestReceived(Struct, frozen=True, kw_only=True):
     """A request as a core hears it: answer it with Reply(request=...)."""
 
     request: str

@@ -15,9 +15,9 @@ __all__ = [
     "QueueChanged",
     "ReplicaChange",
     "ReplicaStop",
-    "ReplicaWant",
+    "PlacementRequest",
     "ReplicasChanged",
-    "ReplicasWanted",
+    "PlacementsRequested",
     "ReplicasWithdrawn",
     "StopReplicas",
 ]
@@ -63,7 +63,7 @@ class ReplicasChanged(Fact, frozen=True, kw_only=True):
     changes: tuple[ReplicaChange, ...]
 
 
-class ReplicaWant(Struct, frozen=True, kw_only=True, gc=False):
+class PlacementRequest(Struct, frozen=True, kw_only=True, gc=False):
     """One replica that wants a place, with everything that a decision needs.
 
     `avoid` names nodes to leave out until the given moment (Unix ms): it was refused or evicted there.
@@ -88,10 +88,10 @@ class ReplicaWant(Struct, frozen=True, kw_only=True, gc=False):
     job_name: str = ""
 
 
-class ReplicasWanted(Fact, frozen=True, kw_only=True):
+class PlacementsRequested(Fact, frozen=True, kw_only=True):
     """Replicas that want a place, oldest first; at most 100 in one message."""
 
-    wants: tuple[ReplicaWant, ...]
+    placement_requests: tuple[PlacementRequest, ...]
 
 
 class ReplicasWithdrawn(Fact, frozen=True, kw_only=True):

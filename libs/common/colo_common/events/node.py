@@ -16,7 +16,7 @@ __all__ = [
     "AllocatableChanged",
     "Capability",
     "Explanation",
-    "ForeignUse",
+    "UnmanagedUse",
     "FreshnessChanged",
     "LeaseRenewed",
     "LoadPeak",
@@ -187,7 +187,7 @@ class LoadSummary(Struct, frozen=True, kw_only=True):
     peaks: tuple[LoadPeak, ...] = ()
 
 
-class ForeignUse(Struct, frozen=True, kw_only=True):
+class UnmanagedUse(Struct, frozen=True, kw_only=True):
     """What online work that colo did not place uses of a zone: now, and the 95th percentile (nearest rank) of five minutes."""
 
     zone: Number
@@ -201,7 +201,7 @@ class AllocatableChanged(Fact, frozen=True, kw_only=True):
     """What may be promised on a node; node values are the sums of the zones. All numbers come from sample `sample_seq`.
 
     Never below what running batch replicas hold. The bus keeps the last one of each node. `load` is what the same sample says of
-    the node's usage, and the samples before it; `foreign` what of it is of online work that colo did not place, None when that is
+    the node's usage, and the samples before it; `unmanaged` what of it is of online work that colo did not place, None when that is
     not known: colo places no online work there then. Zones that it lacks have none.
     """
 
@@ -216,7 +216,7 @@ class AllocatableChanged(Fact, frozen=True, kw_only=True):
     zones: tuple[ZoneAllocatable, ...]
     explanation: Explanation
     load: LoadSummary | None = None
-    foreign: tuple[ForeignUse, ...] | None = None
+    unmanaged: tuple[UnmanagedUse, ...] | None = None
 
 
 class LeaseRenewed(Fact, frozen=True, kw_only=True):

@@ -20,9 +20,9 @@ from colo_common.events.fact import Fact
 from colo_common.events.job import (
     JobStateChanged,
     JobSubmitted,
+    PlacementsRequested,
     QueueChanged,
     ReplicasChanged,
-    ReplicasWanted,
     ReplicasWithdrawn,
     StopReplicas,
 )
@@ -46,7 +46,17 @@ from colo_common.events.service import DeadLettered, SpansFinished
 from colo_common.events.started import StartedReplicas, StartedReply
 from colo_common.events.subjects import PREFIX, Subject
 
-__all__ = ["EVENTS", "REQUESTS", "STREAMS", "Event", "Question", "Stream", "event_of", "question_of", "subject_of"]
+__all__ = [
+    "EVENTS",
+    "REQUESTS",
+    "STREAMS",
+    "Event",
+    "RequestSpec",
+    "Stream",
+    "event_of",
+    "request_spec_of",
+    "subject_of",
+]
 
 
 class Stream(StrEnum):
@@ -96,7 +106,7 @@ STREAMS: Final[dict[Stream, StreamLimits]] = {
     ),
     # After EVT, which had these subjects before: two streams must not keep the same one.
     Stream.ASK: StreamLimits(
-        subjects=tuple(f"{PREFIX}.evt.replica.{what}" for what in ("wanted", "withdrawn")), max_age_s=7 * 86_400
+        subjects=tuple(f"{PREFIX}.evt.replica.{what}" for what in ("requested", "withdrawn")), max_age_s=7 * 86_400
     ),
     Stream.RUN: StreamLimits(subjects=(f"{PREFIX}.evt.enforcement.>",), max_age_s=7 * 86_400),
     Stream.CMD: StreamLimits(subjects=(f"{PREFIX}.cmd.>",), max_age_s=86_400, work_queue=True),
@@ -118,7 +128,7 @@ class Event(Struct, frozen=True, kw_only=True):
         return "msgpack" if self.subject.kind == "tlm" else "json"
 
 
-class Question(Struct, frozen=True, kw_only=True):
+class RequestSpec(Struct, frozen=True, kw_only=True):
     """One request subject with its two types and the service that answers."""
 
     subject: Subject
@@ -132,8 +142,8 @@ def _event(template: str, body: type[Fact], owner: str, stream: Stream | None, s
     return Event(subject=Subject(template), body=body, owner=owner, stream=stream, says=says)
 
 
-def _question(template: str, body: type[Struct], reply: type[Struct], owner: str, says: str) -> Question:
-    return Question(subject=Subject(template), body=body, reply=reply, owner=owner, says=says)
+def _request_spec(template: str, body: type[Struct], reply: type[Struct], owner: str, says: str) -> RequestSpec:
+    return RequestSpec(subject=Subject(template), body=body, reply=reply, owner=owner, says=says)
 
 
 EVENTS: Final[tuple[Event, ...]] = (
@@ -156,7 +166,7 @@ EVENTS: Final[tuple[Event, ...]] = (
     ),
     _event("evt.job.submitted", JobSubmitted, "jobs", Stream.EVT, "a job was accepted"),
     _event("evt.job.changed", JobStateChanged, "jobs", Stream.EVT, "a job changed its state"),
-    _event("evt.replica.wanted", ReplicasWanted, "jobs", Stream.ASK, "replicas want a place"),
+    _event("evt.replica.requested", PlacementsRequested, "jobs", Stream.ASK, "replicas want a place"),
     _event("evt.replica.withdrawn", ReplicasWithdrawn, "jobs", Stream.ASK, "replicas no longer want a place"),
     _event("evt.replica.changed", ReplicasChanged, "jobs", Stream.EVT, "replicas of a job changed their states"),
     _event("evt.queue.changed", QueueChanged, "jobs", Stream.EVT, "counts of a queue"),
@@ -223,27 +233,29 @@ EVENTS: Final[tuple[Event, ...]] = (
     _event("evt.dead-letter.{service}", DeadLettered, "any", Stream.EVT, "a message could not be handled"),
 )
 
-REQUESTS: Final[tuple[Question, ...]] = (
-    _question("req.jobs.submit", rq.SubmitJob, rq.JobAccepted, "jobs", "accept a job"),
-    _question("req.jobs.cancel", rq.CancelJob, rq.JobAccepted, "jobs", "stop a job for good"),
-    _question("req.jobs.get", rq.GetJob, rq.JobDetail, "jobs", "one job with replicas and story"),
-    _question("req.jobs.list", rq.ListJobs, rq.JobList, "jobs", "jobs, newest first"),
-    _question("req.jobs.queues", rq.ListQueues, rq.QueueList, "jobs", "queues with counts"),
-    _question("req.jobs.pending", rq.PendingReplicas, rq.PendingReply, "jobs", "replicas that want a place"),
-    _question("req.jobs.started", StartedReplicas, StartedReply, "jobs", "which attempts a node has started"),
-    _question("req.overcommit.nodes", rq.ListNodes, rq.NodeList, "overcommit", "nodes with usage and allocatable"),
-    _question("req.overcommit.explain", rq.ExplainAllocatable, rq.NodeExplained, "overcommit", "why this allocatable"),
-    _question(
+REQUESTS: Final[tuple[RequestSpec, ...]] = (
+    _request_spec("req.jobs.submit", rq.SubmitJob, rq.JobAccepted, "jobs", "accept a job"),
+    _request_spec("req.jobs.cancel", rq.CancelJob, rq.JobAccepted, "jobs", "stop a job for good"),
+    _request_spec("req.jobs.get", rq.GetJob, rq.JobDetail, "jobs", "one job with replicas and story"),
+    _request_spec("req.jobs.list", rq.ListJobs, rq.JobList, "jobs", "jobs, newest first"),
+    _request_spec("req.jobs.queues", rq.ListQueues, rq.QueueList, "jobs", "queues with counts"),
+    _request_spec("req.jobs.pending", rq.PendingReplicas, rq.PendingReply, "jobs", "replicas that want a place"),
+    _request_spec("req.jobs.started", StartedReplicas, StartedReply, "jobs", "which attempts a node has started"),
+    _request_spec("req.overcommit.nodes", rq.ListNodes, rq.NodeList, "overcommit", "nodes with usage and allocatable"),
+    _request_spec(
+        "req.overcommit.explain", rq.ExplainAllocatable, rq.NodeExplained, "overcommit", "why this allocatable"
+    ),
+    _request_spec(
         "req.scheduler.explain", rq.ExplainPlacement, rq.PlacementsExplained, "scheduler", "why this place, or why none"
     ),
-    _question("req.scheduler.plan", rq.PlanJob, rq.JobPlanned, "scheduler", "where a job would go, and why not"),
-    _question("req.scheduler.holds", rq.ListHolds, rq.HoldsReply, "scheduler", "what the ledger holds"),
-    _question("req.scheduler.reserve", rq.CreateReservation, rq.ReservationDetail, "scheduler", "hold a place"),
-    _question(
+    _request_spec("req.scheduler.plan", rq.PlanJob, rq.JobPlanned, "scheduler", "where a job would go, and why not"),
+    _request_spec("req.scheduler.holds", rq.ListHolds, rq.HoldsReply, "scheduler", "what the ledger holds"),
+    _request_spec("req.scheduler.reserve", rq.CreateReservation, rq.ReservationDetail, "scheduler", "hold a place"),
+    _request_spec(
         "req.scheduler.unreserve", rq.DeleteReservation, rq.ReservationDetail, "scheduler", "forget a reservation"
     ),
-    _question("req.scheduler.reservation", rq.GetReservation, rq.ReservationDetail, "scheduler", "one reservation"),
-    _question(
+    _request_spec("req.scheduler.reservation", rq.GetReservation, rq.ReservationDetail, "scheduler", "one reservation"),
+    _request_spec(
         "req.scheduler.reservations", rq.ListReservations, rq.ReservationList, "scheduler", "reservations by name"
     ),
 )
@@ -251,7 +263,7 @@ REQUESTS: Final[tuple[Question, ...]] = (
 # One entry a concrete subject: every event type that names a node, of a few thousand nodes.
 _SUBJECTS_REMEMBERED: Final = 65_536
 _BY_TYPE: Final = {event.body: event for event in EVENTS}
-_BY_QUESTION: Final = {question.body: question for question in REQUESTS}
+_BY_REQUEST: Final = {request_spec.body: request_spec for request_spec in REQUESTS}
 
 
 def event_of(body: type[Fact]) -> Event:
@@ -259,9 +271,9 @@ def event_of(body: type[Fact]) -> Event:
     return _BY_TYPE[body]
 
 
-def question_of(body: type[Struct]) -> Question:
+def request_spec_of(body: type[Struct]) -> RequestSpec:
     """The row of a request type; KeyError when it is not registered."""
-    return _BY_QUESTION[body]
+    return _BY_REQUEST[body]
 
 
 def subject_of(fact: Fact) -> str:

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from colo_common.events.job import ReplicaWant
+from colo_common.events.job import PlacementRequest
 from colo_common.events.node import AllocatableChanged, Explanation
 from colo_common.events.placement import NearestMiss, NodeScore, ProposedPreemption, ReasonCount
 from colo_common.model.freshness import Freshness
@@ -216,7 +216,7 @@ class PendingReply(Struct, frozen=True, kw_only=True):
     `total` counts the waiting replicas as the first page found them. What found a place since then is left out.
     """
 
-    wants: tuple[ReplicaWant, ...]
+    placement_requests: tuple[PlacementRequest, ...]
     total: int
 
 

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from colo_common.events.fact import Fact
-from colo_common.events.registry import EVENTS, REQUESTS, Event, Question, event_of, question_of
+from colo_common.events.registry import EVENTS, REQUESTS, Event, RequestSpec, event_of, request_spec_of
 from colo_common.events.requests import Refusal
 from colo_common.events.subjects import PREFIX
 from colo_common.events.trace import trace_of
@@ -53,18 +53,18 @@ _EVENT_DECODERS: Final[dict[type[Fact], _Decoder]] = {
 _EVENTS_BY_SHAPE: Final[dict[tuple[int | str, ...], tuple[Event, ...]]] = {
     shape: tuple(events) for shape, events in groupby(sorted(EVENTS, key=_shape), key=_shape)
 }
-_REQUEST_DECODERS: Final[dict[str, tuple[Question, msgspec.json.Decoder[Any]]]] = {
-    question.subject.of(): (question, msgspec.json.Decoder(question.body)) for question in REQUESTS
+_REQUEST_DECODERS: Final[dict[str, tuple[RequestSpec, msgspec.json.Decoder[Any]]]] = {
+    request_spec.subject.of(): (request_spec, msgspec.json.Decoder(request_spec.body)) for request_spec in REQUESTS
 }
 _REPLY_DECODERS: Final[dict[type[Struct], msgspec.json.Decoder[Any]]] = {
-    question.body: msgspec.json.Decoder(
+    request_spec.body: msgspec.json.Decoder(
         msgspec.defstruct(
-            f"{question.body.__name__}Answer",
-            [("ok", question.reply | None, None), ("refused", Refusal | None, None)],
+            f"{request_spec.body.__name__}Answer",
+            [("ok", request_spec.reply | None, None), ("refused", Refusal | None, None)],
             forbid_unknown_fields=False,
         )
     )
-    for question in REQUESTS
+    for request_spec in REQUESTS
 }
 
 
@@ -99,13 +99,13 @@ def event_type(event: Event) -> str:
 
 def encode_request(body: Struct) -> bytes:
     """The bytes of a registered request; KeyError when its type is not registered."""
-    question_of(type(body))
+    request_spec_of(type(body))
     return _JSON.encode(body)
 
 
 def decode_request(subject: str, data: bytes) -> Struct:
     """The request that came on a subject. Raises InvalidInput as `decode` does."""
-    body: Struct = _decoded(subject, _question(subject)[1], data)
+    body: Struct = _decoded(subject, _request_spec(subject)[1], data)
     return body
 
 
@@ -116,7 +116,7 @@ def encode_reply(body: Struct) -> bytes:
 
 def decode_reply(asked: type[Struct], data: bytes) -> Struct:
     """The answer to a request of this type: its reply type or a Refusal. Raises InvalidInput when it is neither."""
-    subject = question_of(asked).subject.of()
+    subject = request_spec_of(asked).subject.of()
     answer = _decoded(subject, _REPLY_DECODERS[asked], data)
     if (answer.ok is None) == (answer.refused is None):
         raise InvalidInput(f"{subject} $", "an answer holds exactly one of `ok` and `refused`", data)
@@ -167,7 +167,7 @@ def _place(subject: str) -> tuple[Event, _Decoder, tuple[tuple[str, str], ...]]:
     raise InvalidInput("subject", f"must be a registered event subject of {PREFIX}", subject)
 
 
-def _question(subject: str) -> tuple[Question, msgspec.json.Decoder[Any]]:
+def _request_spec(subject: str) -> tuple[RequestSpec, msgspec.json.Decoder[Any]]:
     found = _REQUEST_DECODERS.get(subject)
     if found is None:
         raise InvalidInput("subject", f"must be a registered request subject of {PREFIX}", subject)

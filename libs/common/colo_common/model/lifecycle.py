@@ -10,10 +10,10 @@ from colo_common.model.lifecycle_job import JOB
 from colo_common.model.lifecycle_pair import PAIR
 from colo_common.model.lifecycle_replica import REPLICA
 from colo_common.model.lifecycle_task import TASK
-from colo_common.model.transitions import Machine
+from colo_common.model.transitions import StateMachine
 
 __all__ = ["JOB", "MACHINES", "PAIR", "REPLICA", "TASK"]
 
-MACHINES: Final[Mapping[str, Machine]] = MappingProxyType(
+MACHINES: Final[Mapping[str, StateMachine]] = MappingProxyType(
     {machine.name: machine for machine in (JOB, TASK, REPLICA, PAIR)}
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from colo_common.model.transitions import SAME, Ignore, Machine, State, Transition
+from colo_common.model.transitions import SAME, Ignore, State, StateMachine, Transition
 
 _STATES: Final = (
     State(name="Pending", is_initial=True, meaning="accepted, not admitted to the queue quota"),
@@ -473,7 +473,7 @@ _ILLEGAL: Final = {
     "WillEvicted": ("all_gone gang_bound mark plan plan_cancelled requeue reservation_expired resume_job victims_gone"),
 }
 
-JOB: Final = Machine(
+JOB: Final = StateMachine(
     name="job",
     states=_STATES,
     events=_EVENTS,

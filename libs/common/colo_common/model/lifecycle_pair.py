@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from colo_common.model.transitions import SAME, Ignore, Machine, State, Transition
+from colo_common.model.transitions import SAME, Ignore, State, StateMachine, Transition
 
 _STATES: Final = (
     State(name="Armed", is_initial=True, meaning="victims marked, timer runs"),
@@ -115,7 +115,7 @@ _IGNORED: Final = (
     ),
 )
 
-PAIR: Final = Machine(
+PAIR: Final = StateMachine(
     name="pair",
     states=_STATES,
     events=_EVENTS,

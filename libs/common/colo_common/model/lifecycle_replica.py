@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from colo_common.model.transitions import Ignore, Machine, State, Transition
+from colo_common.model.transitions import Ignore, State, StateMachine, Transition
 
 _STATES: Final = (
     State(name="Pending", is_initial=True, meaning="to be placed"),
@@ -157,7 +157,7 @@ _ILLEGAL: Final = {
     "Unknown": "gone place place_failed ready retry_due started",
 }
 
-REPLICA: Final = Machine(
+REPLICA: Final = StateMachine(
     name="replica",
     states=_STATES,
     events=_EVENTS,

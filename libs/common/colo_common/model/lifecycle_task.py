@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from colo_common.model.transitions import Ignore, Machine, State, Transition
+from colo_common.model.transitions import Ignore, State, StateMachine, Transition
 
 _STATES: Final = (
     State(name="Waiting", is_initial=True, meaning="no replica running"),
@@ -95,7 +95,7 @@ _ILLEGAL: Final = {
     "Waiting": "restart",
 }
 
-TASK: Final = Machine(
+TASK: Final = StateMachine(
     name="task",
     states=_STATES,
     events=_EVENTS,

@@ -59,7 +59,7 @@ DEFAULT_PRIORITIES: Final = {
     PriorityBand.FREE: 3500,
 }
 
-FOREIGN_QOS_NAMES: Final = {
+PEER_QOS_NAMES: Final = {
     "HLS": QosClass.LSR,  # openFuyao
     "dedicated_cores": QosClass.LSR,  # Katalyst; with exclusive NUMA nodes see qos_from_katalyst
     "shared_cores": QosClass.LS,
@@ -93,9 +93,9 @@ def parse_qos(text: object, field: str) -> QosClass:
     if isinstance(text, str):
         if text in QosClass.__members__:
             return QosClass[text]
-        if text in FOREIGN_QOS_NAMES:
-            return FOREIGN_QOS_NAMES[text]
-    known = " ".join([*QosClass.__members__, *FOREIGN_QOS_NAMES])
+        if text in PEER_QOS_NAMES:
+            return PEER_QOS_NAMES[text]
+    known = " ".join([*QosClass.__members__, *PEER_QOS_NAMES])
     raise InvalidInput(field, f"must be one of {known}", text)
 
 

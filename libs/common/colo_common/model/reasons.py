@@ -64,7 +64,7 @@ class Reason(StrEnum):
     # A submission waits or is refused.
     QUEUE_FULL = "queue-full"
     NO_NODES = "no-nodes"
-    WANT_MALFORMED = "want-malformed"
+    REQUEST_MALFORMED = "request-malformed"
 
 
 SENTENCES: dict[Reason, str] = {
@@ -118,7 +118,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.TASK_DONE: "the task's result was known before this replica ended",
     Reason.QUEUE_FULL: "the queue holds as many waiting replicas as it may",
     Reason.NO_NODES: "no node is known yet",
-    Reason.WANT_MALFORMED: "the request breaks a rule, so no node was asked",
+    Reason.REQUEST_MALFORMED: "the request breaks a rule, so no node was asked",
 }
 
 

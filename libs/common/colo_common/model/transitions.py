@@ -63,13 +63,13 @@ class Fired:
 
 
 @dataclass(frozen=True, slots=True)
-class Ignored:
+class TransitionIgnored:
     """The event is late or a duplicate: nothing changes, count it."""
 
     why: str
 
 
-class Refusal(StrEnum):
+class TransitionRefusal(StrEnum):
     """Why an event was refused."""
 
     ILLEGAL = "illegal"
@@ -79,19 +79,19 @@ class Refusal(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class TransitionRefused:
     """The event must not happen now: nothing changes."""
 
-    refusal: Refusal
+    refusal: TransitionRefusal
     why: str
 
 
-Outcome = Fired | Ignored | Refused
+Outcome = Fired | TransitionIgnored | TransitionRefused
 
 #: The guards of a row, each with the value that it must have.
 _Conditions = tuple[tuple[str, bool], ...]
 #: The answer to a pair, or its rows with what each of them answers when its guards hold.
-_Answer = Fired | Ignored | tuple[tuple[_Conditions, Fired], ...]
+_Answer = Fired | TransitionIgnored | tuple[tuple[_Conditions, Fired], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +106,18 @@ class Step:
         match self.outcome:
             case Fired(state=state, transition_id=row):
                 return f"{self.state} --{self.event}--> {state} [{row}]"
-            case Ignored(why=why):
+            case TransitionIgnored(why=why):
                 return f"{self.state} --{self.event}--> ignored: {why}"
-            case Refused(why=why):
+            case TransitionRefused(why=why):
                 return f"{self.state} --{self.event}--> refused: {why}"
 
 
 class InvalidTransition(Exception):
     """An event was refused where that is a defect. The text prints the story that led here, oldest line first."""
 
-    def __init__(self, machine: str, state: str, event: str, refused: Refused, story: Iterable[Step] = ()) -> None:
+    def __init__(
+        self, machine: str, state: str, event: str, refused: TransitionRefused, story: Iterable[Step] = ()
+    ) -> None:
         self.machine = machine
         self.state = state
         self.event = event
@@ -128,7 +130,7 @@ class InvalidTransition(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class StateMachine:
     """A closed table. Construction raises InvalidInput unless every (state, event) pair is covered exactly once.
 
     It also checks that names are known and unique, that exactly one state is initial, that terminal states have no
@@ -167,7 +169,7 @@ class Machine:
         self._check_names()
         self._check_coverage()
         self._check_guards()
-        answers: dict[tuple[str, str], _Answer] = {pair: Ignored(why) for pair, why in ignored_why.items()}
+        answers: dict[tuple[str, str], _Answer] = {pair: TransitionIgnored(why) for pair, why in ignored_why.items()}
         for pair, found in rows.items():
             answers[pair] = _answer(pair[0], found)
         object.__setattr__(self, "_answers", answers)
@@ -202,17 +204,17 @@ class Machine:
                 return answer
             return self._guarded(state, event, answer, {} if guards is None else guards)
         if event not in self.events:
-            return Refused(Refusal.ILLEGAL, f"{self.name} knows no event {event!r}")
+            return TransitionRefused(TransitionRefusal.ILLEGAL, f"{self.name} knows no event {event!r}")
         if state not in self.state_names:
-            return Refused(Refusal.ILLEGAL, f"{self.name} knows no state {state!r}")
-        return Refused(Refusal.ILLEGAL, f"{event} must not happen to a {self.name} that is {state}")
+            return TransitionRefused(TransitionRefusal.ILLEGAL, f"{self.name} knows no state {state!r}")
+        return TransitionRefused(TransitionRefusal.ILLEGAL, f"{event} must not happen to a {self.name} that is {state}")
 
     def demand(
         self, state: str, event: str, guards: Mapping[str, bool] | None = None, story: Iterable[Step] = ()
-    ) -> Fired | Ignored:
+    ) -> Fired | TransitionIgnored:
         """Return what `fire` returns, and raise InvalidTransition with the story where it would refuse."""
         outcome = self.fire(state, event, guards)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, TransitionRefused):
             raise InvalidTransition(self.name, state, event, outcome, story)
         return outcome
 
@@ -231,9 +233,9 @@ class Machine:
                 return fired
         missing = [guard for guard in self.guards_for(state, event) if guard not in guards]
         if missing:
-            return Refused(Refusal.GUARD, f"guards not given: {', '.join(missing)}")
+            return TransitionRefused(TransitionRefusal.GUARD, f"guards not given: {', '.join(missing)}")
         tried = "; ".join(f"{row.id} needs {', '.join(row.guard)}" for row in self._rows[state, event])
-        return Refused(Refusal.GUARD, tried)
+        return TransitionRefused(TransitionRefusal.GUARD, tried)
 
     def _check_names(self) -> None:
         names = self.state_names

@@ -11,11 +11,11 @@ from colo_common.events.wire import encode_reply
 from colo_common.ports import Outgoing
 from colo_common.runtime.stamp import Stamp, row_from_outgoing
 
-__all__ = ["Decision", "decision_from_effects", "parts_of", "units_of"]
+__all__ = ["DecisionEffects", "decision_from_effects", "parts_of", "units_of"]
 
 
 @dataclass(slots=True)
-class Decision:
+class DecisionEffects:
     """What one event led to: rows to record, own effects to perform, messages and replies to send.
 
     `said_before` counts, for each record, the messages that came before it. `outbox` are the outbox rows of its units.
@@ -30,7 +30,7 @@ class Decision:
     outbox: list[Write] = field(default_factory=list)
 
 
-def decision_from_effects(effects: Sequence[Effect], stamp: Stamp) -> Decision:
+def decision_from_effects(effects: Sequence[Effect], stamp: Stamp) -> DecisionEffects:
     """Sort the effects by what is done with them; order within each kind is kept."""
     records: list[tuple[Write, ...]] = []
     said_before: list[int] = []
@@ -50,7 +50,7 @@ def decision_from_effects(effects: Sequence[Effect], stamp: Stamp) -> Decision:
                 refusals += isinstance(effect.body, Refusal)
             case Struct():
                 own.append(effect)
-    return Decision(records, said_before, own, messages, replies, refusals)
+    return DecisionEffects(records, said_before, own, messages, replies, refusals)
 
 
 def parts_of(effects: Sequence[Effect]) -> list[Sequence[Effect]]:
@@ -66,7 +66,7 @@ def parts_of(effects: Sequence[Effect]) -> list[Sequence[Effect]]:
     return [effects[begin:end] for begin, end in zip([0, *at], [*at, len(effects)], strict=True)]
 
 
-def units_of(decision: Decision, outbox_kind: str, outbox_id: str) -> list[tuple[Write, ...]]:
+def units_of(decision: DecisionEffects, outbox_kind: str, outbox_id: str) -> list[tuple[Write, ...]]:
     """The rows to record. A record that is followed by messages carries them in an outbox row; the first also those before it.
 
     The state and what must be said about it are then durable together: a crash after any unit loses neither.

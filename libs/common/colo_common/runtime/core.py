@@ -12,7 +12,7 @@ from colo_common.events.subjects import encode_node
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Source
 
-__all__ = ["Core", "Hearing", "Loader", "ManyPerformer", "Performer", "given_of", "source_of"]
+__all__ = ["Core", "Subscription", "Loader", "ManyPerformer", "Performer", "given_of", "source_of"]
 
 _PREFIX_TOKENS: Final = 2
 _FactType = type[Fact]
@@ -49,7 +49,7 @@ ManyPerformer = Callable[[Sequence[Effect]], Awaitable[Sequence[Struct]]]
 Loader = Callable[[], Awaitable[Sequence[Struct]]]
 
 
-class Hearing(Struct, frozen=True, kw_only=True):
+class Subscription(Struct, frozen=True, kw_only=True):
     """One event type that a service hears.
 
     `parameters` narrow the subject (node="n1"). Telemetry is heard live and may be lost. Of a stream's events a `durable`
@@ -68,29 +68,29 @@ class Hearing(Struct, frozen=True, kw_only=True):
     may_wait_ms: int = 0
 
 
-def source_of(service: str, hearing: Hearing) -> Source:
+def source_of(service: str, subscription: Subscription) -> Source:
     """Where one hearing's messages come from by themselves. A durable consumer is named colo-<service>[-<node>]-<subject words>.
 
     Raises InvalidInput for a parameter that the subject lacks.
     """
-    row = event_of(hearing.type)
-    unknown = set(hearing.parameters) - set(row.subject.parameters)
+    row = event_of(subscription.type)
+    unknown = set(subscription.parameters) - set(row.subject.parameters)
     if unknown:
         raise InvalidInput(
             "hearing.parameters", f"{row.subject.template} has only {list(row.subject.parameters)}", sorted(unknown)
         )
-    subject = row.subject.wildcard(**hearing.parameters)
-    may_wait_ms = hearing.may_wait_ms
+    subject = row.subject.wildcard(**subscription.parameters)
+    may_wait_ms = subscription.may_wait_ms
     if row.stream is None:
         return Source(subject=subject, may_wait_ms=may_wait_ms)
     stream = row.stream.value
-    if hearing.replay or not hearing.durable:
-        return Source(subject=subject, stream=stream, last_per_subject=hearing.replay, may_wait_ms=may_wait_ms)
+    if subscription.replay or not subscription.durable:
+        return Source(subject=subject, stream=stream, last_per_subject=subscription.replay, may_wait_ms=may_wait_ms)
     words = [token for token in row.subject.template.split(".")[_PREFIX_TOKENS:] if not token.startswith("{")]
-    durable = "-".join(["colo", service, *given_of(hearing), *words])
+    durable = "-".join(["colo", service, *given_of(subscription), *words])
     return Source(subject=subject, stream=stream, durable=durable, may_wait_ms=may_wait_ms)
 
 
-def given_of(hearing: Hearing) -> list[str]:
+def given_of(subscription: Subscription) -> list[str]:
     """The parameters of a hearing as tokens of names, in order of the parameters' names."""
-    return [encode_node(value) if name == "node" else value for name, value in sorted(hearing.parameters.items())]
+    return [encode_node(value) if name == "node" else value for name, value in sorted(subscription.parameters.items())]

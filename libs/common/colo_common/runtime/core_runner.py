@@ -9,21 +9,21 @@ import structlog
 from msgspec import Struct
 from prometheus_client import Counter
 
-from colo_common.events.effects import Asked, Conflict, Effect, Wake, Write
+from colo_common.events.effects import Conflict, Effect, RequestReceived, Wake, Write
 from colo_common.events.requests import Refusal
 from colo_common.events.wire import decode
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.ports import Clock, Delivery, Outgoing
-from colo_common.runtime.batch import Decision, decision_from_effects, parts_of, units_of
+from colo_common.runtime.batch import DecisionEffects, decision_from_effects, parts_of, units_of
 from colo_common.runtime.core import Core, ManyPerformer, Performer
-from colo_common.runtime.inbox import Heard, Item, Local, Question
+from colo_common.runtime.inbox import Item, Local, Received, Request
 from colo_common.runtime.intake import Intake, refusal_of
 from colo_common.runtime.metrics import ServiceMetrics
-from colo_common.runtime.outgoing import Parcel
+from colo_common.runtime.outgoing import OutgoingBatch
 from colo_common.runtime.record import Recorder
 from colo_common.runtime.stamp import Stamp
 
-__all__ = ["Turns", "outbox_kind", "outbox_removal"]
+__all__ = ["CoreRunner", "outbox_kind", "outbox_removal"]
 
 # Results of effects lead to effects; what is left after so many rounds goes on in the next turn.
 _ROUNDS_MOST: Final = 16
@@ -43,7 +43,7 @@ def outbox_removal(kind: str, id_: str) -> Write:
     return Write(kind=kind, id=id_, value=None, expect=1)
 
 
-class Turns:
+class CoreRunner:
     """Drives one core. Everything here happens in one task; only recording and performing wait."""
 
     def __init__(
@@ -83,36 +83,36 @@ class Turns:
         deadline_ms = self._core.deadline_ms()
         return None if deadline_ms is None else self._clock.real_s(deadline_ms - self._clock.now_ms())
 
-    async def take(self, items: Sequence[Item]) -> Parcel:
+    async def take(self, items: Sequence[Item]) -> OutgoingBatch:
         """Handle a batch and do what it leads to; what must leave, in order. Raises GaveUp when the service leaves meanwhile."""
-        parcel = Parcel()
+        outgoing_batch = OutgoingBatch()
         events, self.left_over = self.left_over, []
         decisions = [decision for event in events for decision in self._decide(event)]
         for item in items:
-            self._take_in(item, decisions, parcel)
+            self._take_in(item, decisions, outgoing_batch)
         for _ in range(_ROUNDS_MOST):
             self._wake_if_due(decisions)
             if not decisions:
                 break
-            events = await self._carry_out(decisions, parcel)
+            events = await self._carry_out(decisions, outgoing_batch)
             decisions = [decision for event in events for decision in self._decide(event)]
         if decisions:
             # The last results were handled and must not be lost: their rows and messages go, further results wait.
-            self.left_over += await self._carry_out(decisions, parcel)
-        self._refuse_unanswered(parcel)
+            self.left_over += await self._carry_out(decisions, outgoing_batch)
+        self._refuse_unanswered(outgoing_batch)
         self._check_now_and_then()
-        return parcel
+        return outgoing_batch
 
-    def _take_in(self, item: Item, decisions: list[Decision], parcel: Parcel) -> None:
+    def _take_in(self, item: Item, decisions: list[DecisionEffects], outgoing_batch: OutgoingBatch) -> None:
         match item:
-            case Heard():
-                self._hear(item, decisions, parcel)
-            case Question():
+            case Received():
+                self._hear(item, decisions, outgoing_batch)
+            case Request():
                 self._ask(item, decisions)
             case Local():
                 decisions += self._decide(item.event)
 
-    def _hear(self, item: Heard, decisions: list[Decision], parcel: Parcel) -> None:
+    def _hear(self, item: Received, decisions: list[DecisionEffects], outgoing_batch: OutgoingBatch) -> None:
         delivery = item.delivery
         try:
             if delivery.deliveries >= item.max_deliver > 1:
@@ -121,18 +121,20 @@ class Turns:
         except InvalidInput as error:
             self._metrics.dead_letters.inc()
             self._log.warning("dead-letter", subject=delivery.subject, reason=str(error))
-            parcel.messages.append(self._dead_letter(delivery, str(error)))
-            parcel.dead.append(delivery)
+            outgoing_batch.messages.append(self._dead_letter(delivery, str(error)))
+            outgoing_batch.dead.append(delivery)
         else:
-            parcel.done.append(delivery)
+            outgoing_batch.done.append(delivery)
 
-    def _ask(self, item: Question, decisions: list[Decision]) -> None:
+    def _ask(self, item: Request, decisions: list[DecisionEffects]) -> None:
         try:
-            decisions += self._handle(Asked(request=item.request, body=item.body, traceparent=item.traceparent))
+            decisions += self._handle(
+                RequestReceived(request=item.request, body=item.body, traceparent=item.traceparent)
+            )
         except InvalidInput as error:
             self._intake.refuse(item.request, refusal_of(error))
 
-    def _decide(self, event: Struct) -> list[Decision]:
+    def _decide(self, event: Struct) -> list[DecisionEffects]:
         """The decisions on an event of our own; none when it breaks a rule, which is told and counted."""
         try:
             return self._handle(event)
@@ -141,7 +143,7 @@ class Turns:
             self._log.warning("event-refused", event_type=type(event).__name__, reason=str(error))
             return []
 
-    def _handle(self, event: Struct) -> list[Decision]:
+    def _handle(self, event: Struct) -> list[DecisionEffects]:
         started_s = time.perf_counter()
         effects = self._core.handle(event, self._clock.now_ms())
         self._metrics.handle_seconds.observe(time.perf_counter() - started_s)
@@ -153,7 +155,7 @@ class Turns:
             return []
         return [decision_from_effects(part, self._stamp) for part in parts_of(effects)]
 
-    def _wake_if_due(self, decisions: list[Decision]) -> None:
+    def _wake_if_due(self, decisions: list[DecisionEffects]) -> None:
         deadline_ms = self._core.deadline_ms()
         now_ms = self._clock.now_ms()
         if deadline_ms is None or deadline_ms > now_ms:
@@ -167,23 +169,25 @@ class Turns:
 
     # ------------------------------------------------------------ what a decision leads to
 
-    async def _carry_out(self, decisions: Sequence[Decision], parcel: Parcel) -> list[Struct]:
+    async def _carry_out(self, decisions: Sequence[DecisionEffects], outgoing_batch: OutgoingBatch) -> list[Struct]:
         """Record all, perform what was recorded, put messages and replies into the parcel; the events that came of it."""
-        events, kept = await self._record(decisions, parcel)
+        events, kept = await self._record(decisions, outgoing_batch)
         if self._perform_many is not None and any(decision.own for decision in kept):
             events += await self._perform_many([effect for decision in kept for effect in decision.own])
         for decision in kept:
             for effect in decision.own if self._perform_many is None else ():
                 events += await self._perform_one(effect)
-            parcel.messages += decision.messages
-            parcel.replies += decision.replies
+            outgoing_batch.messages += decision.messages
+            outgoing_batch.replies += decision.replies
             if decision.refusals:
                 self._metrics.refusals.inc(decision.refusals)
         return events
 
-    async def _record(self, decisions: Sequence[Decision], parcel: Parcel) -> tuple[list[Struct], list[Decision]]:
+    async def _record(
+        self, decisions: Sequence[DecisionEffects], outgoing_batch: OutgoingBatch
+    ) -> tuple[list[Struct], list[DecisionEffects]]:
         """Conflicts as events, and the decisions that stand."""
-        owners: list[Decision] = []
+        owners: list[DecisionEffects] = []
         units = []
         for decision in decisions:
             if not decision.records:
@@ -201,7 +205,7 @@ class Turns:
             if conflict is None:
                 # What a kept decision says is published first; what a refused one would have said must never be.
                 if unit[-1].kind == self._outbox_kind:
-                    parcel.outbox.append(outbox_removal(unit[-1].kind, unit[-1].id))
+                    outgoing_batch.outbox.append(outbox_removal(unit[-1].kind, unit[-1].id))
                 continue
             refused.add(id(owner))
             self._unanswered += [request for request, _body in owner.replies]
@@ -223,9 +227,9 @@ class Turns:
     def _dead_letter(self, delivery: Delivery, reason: str) -> Outgoing:
         return self._stamp.dead_letter(delivery.subject, reason, delivery.data)
 
-    def _refuse_unanswered(self, parcel: Parcel) -> None:
+    def _refuse_unanswered(self, outgoing_batch: OutgoingBatch) -> None:
         """Answers that a conflict took back and that the core did not give anew."""
-        answered = {request for request, _body in parcel.replies}
+        answered = {request for request, _body in outgoing_batch.replies}
         for request in self._unanswered:
             if request not in answered:
                 self._intake.refuse(

@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from colo_common.ports import Delivery
 
-__all__ = ["Heard", "Inbox", "Item", "Local", "Question"]
+__all__ = ["Received", "Inbox", "Item", "Local", "Request"]
 
 
-class Heard(NamedTuple):
+class Received(NamedTuple):
     """A message of the bus. There is one for every message, and a tuple is made in a third of the time."""
 
     delivery: Delivery
@@ -21,7 +21,7 @@ class Heard(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class Request:
     """A request with its decoded body; `request` is the key under which the answer is waited for."""
 
     request: str
@@ -36,7 +36,7 @@ class Local:
     event: Struct
 
 
-Item = Heard | Question | Local
+Item = Received | Request | Local
 
 
 class Inbox:

@@ -7,12 +7,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from colo_common.events.registry import question_of
+from colo_common.events.registry import request_spec_of
 from colo_common.events.requests import Refusal
 from colo_common.events.wire import decode_request, encode_reply, event_at
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Answerer, Delivery, PortError, Sink, Source
-from colo_common.runtime.inbox import Heard, Inbox, Question
+from colo_common.runtime.inbox import Inbox, Received, Request
 from colo_common.runtime.metrics import ServiceMetrics
 from colo_common.runtime.sources import is_whole
 
@@ -47,13 +47,16 @@ class Intake:
                 with suppress(PortError):
                     await delivery.ack()
                 return
-            await self._inbox.put(Heard(delivery, source.max_deliver), may_wait_s)
+            await self._inbox.put(Received(delivery, source.max_deliver), may_wait_s)
 
         return put
 
-    def answerers(self, questions: Sequence[type[Struct]]) -> dict[str, Answerer]:
+    def answerers(self, request_types: Sequence[type[Struct]]) -> dict[str, Answerer]:
         """An answerer for the subject of each request type. Raises KeyError for a type that is not registered."""
-        return {subject: self._answerer(subject) for subject in (question_of(body).subject.of() for body in questions)}
+        return {
+            subject: self._answerer(subject)
+            for subject in (request_spec_of(body).subject.of() for body in request_types)
+        }
 
     def reply(self, request: str, body: bytes) -> None:
         """Answer a request that still waits."""
@@ -96,7 +99,7 @@ class Intake:
         self._waiting[request] = future
         try:
             async with asyncio.timeout(_ANSWER_LIMIT_S):
-                await self._inbox.put(Question(request, body, traceparent))
+                await self._inbox.put(Request(request, body, traceparent))
                 return await future
         except TimeoutError:
             return encode_reply(_unavailable("did not come to an answer in time"))

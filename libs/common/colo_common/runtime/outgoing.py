@@ -14,9 +14,9 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Bus, Delivery, Outgoing, PortError, Refused, Store, StoreConflict, Unavailable
 from colo_common.runtime.metrics import ServiceMetrics
 from colo_common.runtime.record import ROWS_A_CALL
-from colo_common.runtime.retry import Patience
+from colo_common.runtime.retry import Retrier
 
-__all__ = ["Parcel", "Sender"]
+__all__ = ["OutgoingBatch", "Sender"]
 
 # Messages of one publish.
 _MESSAGES_A_CALL = 1_000
@@ -35,7 +35,7 @@ _CLEAR_AGAIN_S = 2.0
 
 
 @dataclass(slots=True)
-class Parcel:
+class OutgoingBatch:
     """What one batch sends: its messages, then its replies, then its acknowledgements; `outbox` are rows to remove when done."""
 
     messages: list[Outgoing] = field(default_factory=list)
@@ -57,16 +57,16 @@ class Sender:
         self,
         bus: Bus,
         store: Store | None,
-        patience: Patience,
+        retrier: Retrier,
         metrics: ServiceMetrics,
         reply: Callable[[str, bytes], None],
     ) -> None:
         self._bus = bus
         self._store = store
-        self._patience = patience
+        self._retrier = retrier
         self._metrics = metrics
         self._reply = reply
-        self._parcels: deque[Parcel] = deque()
+        self._outgoing_batches: deque[OutgoingBatch] = deque()
         self._backlog = 0
         self._flights: deque[asyncio.Task[None]] = deque()
         # A call was begun and has yet to take its parcels.
@@ -82,31 +82,31 @@ class Sender:
         self._log = structlog.get_logger(source="service")
         metrics.outgoing_messages.set_function(lambda: self._backlog)
 
-    def put(self, parcel: Parcel) -> None:
+    def put(self, outgoing_batch: OutgoingBatch) -> None:
         """Add at the end; never waits. While the bus is away, what may be lost is lost now, not sent late in one burst."""
-        if self._patience.problem:
-            parcel.messages = self._durable(parcel.messages)
-        if parcel.is_empty:
+        if self._retrier.problem:
+            outgoing_batch.messages = self._durable(outgoing_batch.messages)
+        if outgoing_batch.is_empty:
             return
-        self._parcels.append(parcel)
-        self._backlog += len(parcel.messages)
-        while self._backlog > _BACKLOG_MOST and self._parcels[0] is not parcel:
+        self._outgoing_batches.append(outgoing_batch)
+        self._backlog += len(outgoing_batch.messages)
+        while self._backlog > _BACKLOG_MOST and self._outgoing_batches[0] is not outgoing_batch:
             self._give_up_oldest()
         self._begin()
 
     async def room(self) -> None:
         """Return when the core may go on: the backlog is short, or the bus is away and waiting would help nobody."""
-        while self._backlog > _BACKLOG_WANTED and not self._patience.problem and not self._is_over:
+        while self._backlog > _BACKLOG_WANTED and not self._retrier.problem and not self._is_over:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_AGAIN_S):
                     await self._next_done()
 
     async def drained(self) -> bool:
         """Return when everything is sent, and the outbox is empty if the store can be reached. False, at once: `run` has ended."""
-        while (self._parcels or self._flights) and not self._is_over:
+        while (self._outgoing_batches or self._flights) and not self._is_over:
             await self._next_done()
         await self._clear_outbox()
-        return not (self._parcels or self._flights)
+        return not (self._outgoing_batches or self._flights)
 
     async def run(self) -> None:
         """Send until cancelled. Raises GaveUp when the service leaves and the bus is away, and what bus or store should not raise.
@@ -130,11 +130,16 @@ class Sender:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _may_depart(self) -> bool:
-        return not self._flights or (len(self._flights) < _FLIGHTS_MOST and not self._patience.problem)
+        return not self._flights or (len(self._flights) < _FLIGHTS_MOST and not self._retrier.problem)
 
     def _begin(self) -> None:
         """Begin a call if there is something for it. It takes what has come by the time it runs: more parcels, fewer calls."""
-        if self._parcels and self._may_depart() and self._is_running and not (self._is_boarding or self._is_over):
+        if (
+            self._outgoing_batches
+            and self._may_depart()
+            and self._is_running
+            and not (self._is_boarding or self._is_over)
+        ):
             self._is_boarding = True
             flight = asyncio.create_task(self._fly())
             flight.add_done_callback(self._note_failure)
@@ -143,15 +148,15 @@ class Sender:
     async def _fly(self) -> None:
         """One call and what follows it, when those before it are done; also a failure is told in its turn."""
         self._is_boarding = False
-        parcels = self._take()
+        outgoing_batches = self._take()
         self._begin()
         try:
-            await self._publish([message for parcel in parcels for message in parcel.messages])
+            await self._publish([message for outgoing_batch in outgoing_batches for message in outgoing_batch.messages])
         except Exception:
             await self._first()
             raise
         await self._first()
-        await self._follow(parcels)
+        await self._follow(outgoing_batches)
         self._flights.popleft()
         self._begin()
         self._note_done()
@@ -166,28 +171,28 @@ class Sender:
         if error is not None and self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
 
-    def _take(self) -> list[Parcel]:
-        taken = [self._parcels.popleft()]
+    def _take(self) -> list[OutgoingBatch]:
+        taken = [self._outgoing_batches.popleft()]
         count = len(taken[0].messages)
-        while self._parcels and count + len(self._parcels[0].messages) <= _MESSAGES_A_CALL:
-            count += len(self._parcels[0].messages)
-            taken.append(self._parcels.popleft())
+        while self._outgoing_batches and count + len(self._outgoing_batches[0].messages) <= _MESSAGES_A_CALL:
+            count += len(self._outgoing_batches[0].messages)
+            taken.append(self._outgoing_batches.popleft())
         return taken
 
-    async def _follow(self, parcels: Sequence[Parcel]) -> None:
+    async def _follow(self, outgoing_batches: Sequence[OutgoingBatch]) -> None:
         """What may only be done once the messages are stored."""
-        self._backlog -= sum(len(parcel.messages) for parcel in parcels)
-        for parcel in parcels:
-            for request, body in parcel.replies:
+        self._backlog -= sum(len(outgoing_batch.messages) for outgoing_batch in outgoing_batches)
+        for outgoing_batch in outgoing_batches:
+            for request, body in outgoing_batch.replies:
                 self._reply(request, body)
             # An acknowledgement that is lost only means that the message comes again.
             with suppress(PortError):
-                for delivery in parcel.done:
+                for delivery in outgoing_batch.done:
                     await delivery.ack()
-                for delivery in parcel.dead:
+                for delivery in outgoing_batch.dead:
                     await delivery.term()
-            if parcel.outbox:
-                self._outbox_left += parcel.outbox
+            if outgoing_batch.outbox:
+                self._outbox_left += outgoing_batch.outbox
                 self._has_left.set()
 
     async def _publish(self, messages: list[Outgoing]) -> None:
@@ -200,15 +205,15 @@ class Sender:
                 messages = self._durable(messages)
                 await self._first()
                 if messages:
-                    await self._patience.failed(error)
+                    await self._retrier.failed(error)
             except Refused as error:
                 await self._first()
                 if await self._bus.ready():
-                    await self._patience.failed(error)
+                    await self._retrier.failed(error)
                 else:
                     messages = await self._one_by_one(messages)
             else:
-                self._patience.worked()
+                self._retrier.worked()
                 self._metrics.publish_seconds.observe(time.perf_counter() - started_s)
                 return
 
@@ -239,9 +244,9 @@ class Sender:
         return kept
 
     def _give_up_oldest(self) -> None:
-        parcel = self._parcels.popleft()
-        self._backlog -= len(parcel.messages)
-        self._metrics.dropped.labels("backlog").inc(len(parcel.messages))
+        outgoing_batch = self._outgoing_batches.popleft()
+        self._backlog -= len(outgoing_batch.messages)
+        self._metrics.dropped.labels("backlog").inc(len(outgoing_batch.messages))
 
     async def _keep_clearing(self) -> None:
         """Remove rows of what was published now and then, until cancelled; what could not be removed after a while again."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import redis.asyncio
     from aiohttp import web
 
-__all__ = ["Process", "build_version", "run"]
+__all__ = ["ServiceProcess", "build_version", "run"]
 
 Settings = TypeVar("Settings", bound=Struct)
 
@@ -47,7 +47,7 @@ def build_version() -> str:
         return "0.0.0"
 
 
-class Process:
+class ServiceProcess:
     """What the services of one process share. Built before the services, closed after them."""
 
     def __init__(
@@ -145,15 +145,16 @@ class Process:
 def run(
     name: str,
     settings: type[Settings],
-    build: Callable[[Process, Settings], Awaitable[None]],
+    build: Callable[[ServiceProcess, Settings], Awaitable[None]],
     argv: Sequence[str] | None = None,
     environ: Mapping[str, str] | None = None,
     *,
-    gives_way: bool = False,
+    is_sched_batch: bool = False,
 ) -> int:
     """Run a service process; its exit code: 0 after a signal, 2 for bad settings or servers that cannot serve, 1 after a crash.
 
-    `build` makes the services out of the process and the settings and adds them. `gives_way`: where the kernel knows SCHED_BATCH,
+    `build` makes the services out of the process and the settings and adds them. `is_sched_batch`: where the kernel knows
+    SCHED_BATCH,
     the process interrupts nobody when it wakes, neither an online service beside it nor the servers that it waits for.
     """
     words = list(sys.argv[1:] if argv is None else argv)
@@ -162,7 +163,7 @@ def run(
         return 0
     try:
         loaded = load(settings, name, words, os.environ if environ is None else environ)
-        if gives_way:
+        if is_sched_batch:
             _give_way()
         return asyncio.run(_main(name, loaded, build))
     except (InvalidInput, Refused) as error:
@@ -188,7 +189,7 @@ def _calm_collector() -> None:
     gc.set_threshold(*_COLLECT_AFTER)
 
 
-async def _main(name: str, settings: Settings, build: Callable[[Process, Settings], Awaitable[None]]) -> int:
+async def _main(name: str, settings: Settings, build: Callable[[ServiceProcess, Settings], Awaitable[None]]) -> int:
     common = common_of(settings)
     logs.configure(common.log_level, common.log_format, service=name)
     log = structlog.get_logger(source="process")
@@ -199,7 +200,7 @@ async def _main(name: str, settings: Settings, build: Callable[[Process, Setting
     reached.set_function(lambda: float(bus.connections))
     telemetry = Telemetry(name, metrics=metrics, exporter=_exporter(common, name, version))
     clock = SystemClock(common.clock_speed, common.clock_origin_ms)
-    process = Process(name, common, bus=bus, clock=clock, metrics=metrics, telemetry=telemetry)
+    process = ServiceProcess(name, common, bus=bus, clock=clock, metrics=metrics, telemetry=telemetry)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, process.stop.set)
@@ -229,7 +230,7 @@ async def _main(name: str, settings: Settings, build: Callable[[Process, Setting
     return 0
 
 
-async def _close(process: Process, log: Any) -> None:
+async def _close(process: ServiceProcess, log: Any) -> None:
     try:
         async with asyncio.timeout(_CLOSE_S):
             await process.close()

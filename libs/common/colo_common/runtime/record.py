@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from colo_common.events.effects import Write
 from colo_common.ports import PortError, Store, StoreConflict
 from colo_common.runtime.metrics import ServiceMetrics
-from colo_common.runtime.retry import Patience
+from colo_common.runtime.retry import Retrier
 
 __all__ = ["ROWS_A_CALL", "Recorder"]
 
@@ -17,9 +17,9 @@ ROWS_A_CALL = 500
 class Recorder:
     """Writes units of rows in order. A store that is away is tried again until it is back or the service leaves."""
 
-    def __init__(self, store: Store, patience: Patience, metrics: ServiceMetrics) -> None:
+    def __init__(self, store: Store, retrier: Retrier, metrics: ServiceMetrics) -> None:
         self._store = store
-        self._patience = patience
+        self._retrier = retrier
         self._metrics = metrics
 
     async def record(self, units: Sequence[Sequence[Write]]) -> list[StoreConflict | None]:
@@ -56,7 +56,7 @@ class Recorder:
                 unsure = True
                 raise
 
-        await self._patience.until_done(attempt)
+        await self._retrier.until_done(attempt)
         if conflict is not None:
             self._metrics.conflicts.inc()
         return conflict

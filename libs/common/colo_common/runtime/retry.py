@@ -10,14 +10,14 @@ from prometheus_client import Counter
 from colo_common.ports import PortError
 from colo_common.runtime.backoff import Backoff
 
-__all__ = ["GaveUp", "Patience"]
+__all__ = ["ShuttingDown", "Retrier"]
 
 
-class GaveUp(Exception):
+class ShuttingDown(Exception):
     """The service leaves and there is no more time to try."""
 
 
-class Patience:
+class Retrier:
     """Retries of one port of one service. `problem` is empty while the port works, else the sentence of its last failure."""
 
     def __init__(self, port: str, rng: random.Random, retries: Counter, leaving: asyncio.Event) -> None:
@@ -46,13 +46,13 @@ class Patience:
             self._log.warning("port-away", error=str(error))
         self.problem = str(error) or type(error).__name__
         if self._leaving.is_set():
-            raise GaveUp(self.problem)
+            raise ShuttingDown(self.problem)
         try:
             async with asyncio.timeout(self._backoff.next_s()):
                 await self._leaving.wait()
         except TimeoutError:
             return
-        raise GaveUp(self.problem)
+        raise ShuttingDown(self.problem)
 
     def worked(self) -> None:
         """Note a success."""

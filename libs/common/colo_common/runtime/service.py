@@ -9,14 +9,14 @@ import structlog
 from msgspec import DecodeError, Struct
 
 from colo_common.ports import Bus, Clock, PortError, Store
-from colo_common.runtime.core import Core, Hearing, Loader, ManyPerformer, Performer
-from colo_common.runtime.core_runner import Turns, outbox_kind, outbox_removal
-from colo_common.runtime.inbox import Heard, Inbox, Item, Local
+from colo_common.runtime.core import Core, Loader, ManyPerformer, Performer, Subscription
+from colo_common.runtime.core_runner import CoreRunner, outbox_kind, outbox_removal
+from colo_common.runtime.inbox import Inbox, Item, Local, Received
 from colo_common.runtime.intake import Intake
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
-from colo_common.runtime.outgoing import Parcel, Sender
+from colo_common.runtime.outgoing import OutgoingBatch, Sender
 from colo_common.runtime.record import Recorder
-from colo_common.runtime.retry import GaveUp, Patience
+from colo_common.runtime.retry import Retrier, ShuttingDown
 from colo_common.runtime.sources import sources_of
 from colo_common.runtime.stamp import Stamp, outgoing_from_row
 
@@ -51,7 +51,7 @@ class Service:
         core: Core,
         bus: Bus,
         clock: Clock,
-        hears: Sequence[Hearing],
+        hears: Sequence[Subscription],
         store: Store | None = None,
         answers: Sequence[type[Struct]] = (),
         perform: Performer | None = None,
@@ -88,15 +88,15 @@ class Service:
         self._log = structlog.get_logger(source="service").bind(service=name)
         self._metrics = ServiceMetrics(metrics or Metrics(), name)
         self._leaving = asyncio.Event()
-        self._bus_patience = Patience("bus", rng, self._metrics.retries, self._leaving)
-        self._store_patience = Patience("store", rng, self._metrics.retries, self._leaving)
+        self._bus_retrier = Retrier("bus", rng, self._metrics.retries, self._leaving)
+        self._store_retrier = Retrier("store", rng, self._metrics.retries, self._leaving)
         self._clock = clock
         self._inbox = Inbox(inbox, batch)
         self._intake = Intake(self._inbox, self._boot_id, self._metrics)
-        recorder = Recorder(store, self._store_patience, self._metrics) if store is not None else None
+        recorder = Recorder(store, self._store_retrier, self._metrics) if store is not None else None
         stamp = Stamp(name, self._boot_id, clock)
-        self._turns = Turns(name, core, clock, stamp, recorder, perform, self._intake, self._metrics, perform_many)
-        self._sender = Sender(bus, store, self._bus_patience, self._metrics, self._intake.reply)
+        self._turns = CoreRunner(name, core, clock, stamp, recorder, perform, self._intake, self._metrics, perform_many)
+        self._sender = Sender(bus, store, self._bus_retrier, self._metrics, self._intake.reply)
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: list[asyncio.Task[None]] = []
         self._failure: BaseException | None = None
@@ -112,10 +112,10 @@ class Service:
         """For each part, empty or one sentence that says why it is not ready."""
         found = {
             self.name: "" if self._loaded else "is still loading",
-            "nats": self._bus_patience.problem or await self._bus.ready(),
+            "nats": self._bus_retrier.problem or await self._bus.ready(),
         }
         if self._store is not None:
-            found["redis"] = self._store_patience.problem or await self._store.ready()
+            found["redis"] = self._store_retrier.problem or await self._store.ready()
         if self._more_problems is not None:
             found |= self._more_problems()
         return found
@@ -129,7 +129,7 @@ class Service:
             if await self._start(stop):
                 await self._serve(stop)
                 await self._drain()
-        except GaveUp as error:
+        except ShuttingDown as error:
             self._log.warning("left-unfinished", why=str(error))
         except asyncio.CancelledError:
             if main is None or not self._overdue:
@@ -179,7 +179,7 @@ class Service:
     async def _start(self, stop: asyncio.Event) -> bool:
         """Send what an earlier run left, load, begin to listen. False when stopped meanwhile."""
         await self._send_leftovers()
-        await self._store_patience.until_done(self._load_events)
+        await self._store_retrier.until_done(self._load_events)
         if stop.is_set():
             return False
         self._loaded = True
@@ -209,9 +209,9 @@ class Service:
                 except DecodeError as error:
                     self._log.error("outbox-unreadable", row=row.id, error=str(error))
                     continue
-                self._sender.put(Parcel(messages=list(messages), outbox=[outbox_removal(kind, row.id)]))
+                self._sender.put(OutgoingBatch(messages=list(messages), outbox=[outbox_removal(kind, row.id)]))
 
-        await self._store_patience.until_done(attempt)
+        await self._store_retrier.until_done(attempt)
 
     async def _drain(self) -> None:
         """Stop listening, finish what came, send what is decided: for `drain_s` at most."""
@@ -236,7 +236,7 @@ class Service:
     async def _hand_back(self) -> None:
         """Let others have at once what this service did not come to."""
         for item in await self._inbox.take(len(self._inbox), 0) if len(self._inbox) else ():
-            if isinstance(item, Heard):
+            if isinstance(item, Received):
                 try:
                     await item.delivery.nak()
                 except PortError:

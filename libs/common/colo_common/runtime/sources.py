@@ -9,12 +9,12 @@ from msgspec import structs
 from colo_common.events.registry import EVENTS
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Source
-from colo_common.runtime.core import Hearing, given_of, source_of
+from colo_common.runtime.core import Subscription, given_of, source_of
 
 __all__ = ["is_whole", "sources_of"]
 
 
-def sources_of(service: str, hearings: Sequence[Hearing]) -> tuple[Source, ...]:
+def sources_of(service: str, subscriptions: Sequence[Subscription]) -> tuple[Source, ...]:
     """Where all hearings' messages come from.
 
     Of the hearings of one stream that begin alike and have the same parameters:
@@ -29,11 +29,11 @@ def sources_of(service: str, hearings: Sequence[Hearing]) -> tuple[Source, ...]:
     does. What a later version adds to one is heard from where it stands. Raises InvalidInput as source_of does, and when two
     sources would be one durable consumer.
     """
-    groups: dict[tuple[Any, ...], list[Hearing]] = {}
-    for hearing in hearings:
-        source = source_of(service, hearing)
+    groups: dict[tuple[Any, ...], list[Subscription]] = {}
+    for subscription in subscriptions:
+        source = source_of(service, subscription)
         kind = bool(source.durable), source.last_per_subject, source.may_wait_ms
-        groups.setdefault((source.stream or source.subject, *kind, *given_of(hearing)), []).append(hearing)
+        groups.setdefault((source.stream or source.subject, *kind, *given_of(subscription)), []).append(subscription)
     sources = tuple(source for group in groups.values() for source in _shared(service, group))
     names = [source.durable for source in sources if source.durable]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -47,18 +47,20 @@ def is_whole(source: Source) -> bool:
     return source.subject.endswith(".>")
 
 
-def _shared(service: str, hearings: Sequence[Hearing]) -> list[Source]:
+def _shared(service: str, subscriptions: Sequence[Subscription]) -> list[Source]:
     """The sources of hearings that begin alike, in the order of the hearings."""
     sources = list(
-        {source.subject: source for source in (source_of(service, hearing) for hearing in hearings)}.values()
+        {
+            source.subject: source for source in (source_of(service, subscription) for subscription in subscriptions)
+        }.values()
     )
     first = sources[0]
     if not first.stream:
         return sources
     name = ""
     if first.durable:
-        name = "-".join(["colo", service, *given_of(hearings[0]), first.stream.removeprefix("COLO_").lower()])
-    whole = _whole(first.stream, [source.subject for source in sources], hearings[0].parameters)
+        name = "-".join(["colo", service, *given_of(subscriptions[0]), first.stream.removeprefix("COLO_").lower()])
+    whole = _whole(first.stream, [source.subject for source in sources], subscriptions[0].parameters)
     if whole:
         return [structs.replace(first, subject=whole, durable=name)]
     concrete = [source.subject for source in sources if "*" not in source.subject]

@@ -78,7 +78,7 @@ class Stamp:
             text = payload.decode()
         except UnicodeDecodeError:
             text = payload.hex()
-        letter = DeadLettered(
+        dead_letter = DeadLettered(
             at_ms=self._clock.now_ms(),
             service=self._service,
             subject=subject,
@@ -86,7 +86,7 @@ class Stamp:
             payload=text[:_PAYLOAD_CHARACTERS],
             size_bytes=len(payload),
         )
-        return self.outgoing(Publish(fact=letter))
+        return self.outgoing(Publish(fact=dead_letter))
 
 
 def _header_text(id_: str) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 from colo_common.model.invalid import InvalidInput
 from colo_executor.local import FastReading
 from colo_executor.process.machine import interrupt_ticks, online_cpus
-from colo_executor.process.sibling_cgroups import OtherGroups
+from colo_executor.process.sibling_cgroups import SiblingCgroups
 
 __all__ = ["FastReader"]
 
@@ -34,7 +34,7 @@ class FastReader:
         window_ms: int,
         proc_root: str,
         sys_root: str,
-        others: OtherGroups | None = None,
+        others: SiblingCgroups | None = None,
     ) -> None:
         self._paths = (total_path, batch_path)
         self._fds: list[int] = []

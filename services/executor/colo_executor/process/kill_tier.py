@@ -7,7 +7,7 @@ from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.knobs import Knob
 from colo_executor.order import KnobWrite
 
-__all__ = ["CONTROLLERS", "SUFFIX", "Leaving"]
+__all__ = ["CONTROLLERS", "SUFFIX", "KillTier"]
 
 SUFFIX: Final = "-leaving"
 """What the name of the dying work's subtree has more than that of the batch work's."""
@@ -19,7 +19,7 @@ _ROUNDS: Final = 4
 _SETS: Final = (Knob.CPUSET_CPUS, Knob.CPUSET_MEMS)
 
 
-class Leaving:
+class KillTier:
     """Takes the processes of a batch replica out of the batch work's group, and kills them.
 
     Where all CPUs are wanted, the idle class gets a few thousandths of one and a spent ceiling nothing: a killed process would take

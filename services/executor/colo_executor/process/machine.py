@@ -4,7 +4,7 @@ import os
 import re
 
 from colo_common.model.cpuset import CpuSet
-from colo_executor.desired import Machine
+from colo_executor.desired import MachineFacts
 from colo_executor.knobs import Knob
 
 __all__ = [
@@ -26,7 +26,7 @@ def online_cpus(sys_root: str) -> CpuSet:
         return CpuSet.parse(file.read().strip(), "cpu/online")
 
 
-def machine_of(sys_root: str, has: frozenset[Knob], huge_page_sizes: tuple[int, ...] = ()) -> Machine:
+def machine_of(sys_root: str, has: frozenset[Knob], huge_page_sizes: tuple[int, ...] = ()) -> MachineFacts:
     """CPUs and memory zones; a machine without NUMA directories is one zone, 0, of all CPUs."""
     online = online_cpus(sys_root)
     directory = os.path.join(sys_root, "devices/system/node")
@@ -42,7 +42,9 @@ def machine_of(sys_root: str, has: frozenset[Knob], huge_page_sizes: tuple[int, 
         if os.path.exists(path):
             with open(path, encoding="ascii") as file:
                 with_memory = CpuSet.parse(file.read().strip(), "node/has_memory")
-    return Machine(cpus=online, mems=with_memory, zones=zones or {0: online}, has=has, huge_page_sizes=huge_page_sizes)
+    return MachineFacts(
+        cpus=online, mems=with_memory, zones=zones or {0: online}, has=has, huge_page_sizes=huge_page_sizes
+    )
 
 
 def huge_pages_bytes(sys_root: str, zone: int, page_bytes: int) -> int:

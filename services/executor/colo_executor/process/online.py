@@ -9,7 +9,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import Reason
 from colo_executor.cgroup import CgroupError
-from colo_executor.desired import DesiredPolicy, Machine
+from colo_executor.desired import DesiredPolicy, MachineFacts
 from colo_executor.knobs import Knob
 from colo_executor.local import Drift
 from colo_executor.online import (
@@ -47,14 +47,14 @@ class OnlineTier:
         self._turn = threading.Lock()
         self._holds: dict[str, CpuHold] = {}
 
-    def expect(self, token: str, placement: Placement) -> None:
+    def reserve_adopted(self, token: str, placement: Placement) -> None:
         """An attempt of an earlier executor, before the machine is looked at: its CPUs are its own from the first write on."""
         with contextlib.suppress(InvalidInput):
             cpus = CpuSet.parse(placement.cpus, "cpus")
             hold = CpuHold(owner=placement.replica, qos=placement.qos, cpus=cpus, cpu_mcpu=placement.cpu_mcpu)
             self._holds[token] = hold
 
-    def known(self, token: str, placement: Placement) -> None:
+    def adopt(self, token: str, placement: Placement) -> None:
         """An attempt of an earlier executor is adopted: its values are kept."""
         hold, machine = self._holds.get(token), self._tier.machine
         if hold is None or machine is None:
@@ -130,7 +130,7 @@ class OnlineTier:
             if self._tier.machine is not None:
                 self._settle(self._tier.machine)
 
-    def _able_machine(self) -> Machine:
+    def _able_machine(self) -> MachineFacts:
         if not self._is_on:
             raise CpusRefused(Reason.RUNTIME_ABSENT, "the operator of this node admits no online work (setting online)")
         machine = self._tier.machine
@@ -143,7 +143,7 @@ class OnlineTier:
             raise CpusRefused(Reason.RUNTIME_ABSENT, str(error)) from error
         return machine
 
-    def _settle(self, machine: Machine) -> CpuPools:
+    def _settle(self, machine: MachineFacts) -> CpuPools:
         """Write both pools as the holds are now."""
         pools = pools_of(machine.cpus, self._holds.values(), self._withheld)
         self._tier.set_batch_cpus(pools.be)
@@ -156,7 +156,7 @@ class OnlineTier:
                 self.tree.write(KnobWrite(path=group, knob=Knob.CPUSET_CPUS, value=cpus.format()))
         return pools
 
-    def _weigh(self, machine: Machine) -> None:
+    def _weigh(self, machine: MachineFacts) -> None:
         for write in online_top_knobs(machine, self._holds.values()):
             with contextlib.suppress(FileNotFoundError):
                 self.tree.write(write)

@@ -59,13 +59,17 @@ def _write_in_order(tree: CgroupTree, knob: Knob, failed: list[str]) -> None:
 
 
 def _set_writes(tree: CgroupTree, knob: Knob, kept: dict[str, KnobWrite]) -> tuple[KnobWrite, ...]:
-    want = {path: CpuSet.parse(str(write.value), path) for path, write in kept.items() if tree.exists(path)}
-    return cpuset_writes(knob, {path: CpuSet.parse(tree.value(knob, path), path) for path in want}, want)
+    placement_request = {
+        path: CpuSet.parse(str(write.value), path) for path, write in kept.items() if tree.exists(path)
+    }
+    return cpuset_writes(
+        knob, {path: CpuSet.parse(tree.value(knob, path), path) for path in placement_request}, placement_request
+    )
 
 
 def _quota_writes(tree: CgroupTree, kept: dict[str, KnobWrite]) -> tuple[KnobWrite, ...]:
-    want = {path: int(write.value) for path, write in kept.items() if tree.exists(path)}
-    return quota_writes({path: tree.quota_us(path) for path in want}, want)
+    placement_request = {path: int(write.value) for path, write in kept.items() if tree.exists(path)}
+    return quota_writes({path: tree.quota_us(path) for path in placement_request}, placement_request)
 
 
 def _write(tree: CgroupTree, writes: tuple[KnobWrite, ...], failed: list[str]) -> None:

@@ -45,7 +45,7 @@ from colo_executor.process.launch import (
 from colo_executor.process.machine import boot_id, is_same_process, start_ticks
 from colo_executor.process.online import OnlineTier
 from colo_executor.process.settings import ProcessPolicy
-from colo_executor.process.sibling_cgroups import OtherGroups
+from colo_executor.process.sibling_cgroups import SiblingCgroups
 from colo_executor.process.tier import Tier, group_of
 
 __all__ = ["ProcessRuntime"]
@@ -117,7 +117,7 @@ class ProcessRuntime:
             alive = same_boot and self._watch_again(running, entry.start_ticks)
             if alive:
                 tier = self._online if is_online(entry.placement) else self._tier
-                tier.known(running.token, entry.placement)
+                tier.adopt(running.token, entry.placement)
             if not alive:
                 self._spawn_collect(running)
             found.append(
@@ -286,7 +286,7 @@ class ProcessRuntime:
         self._journal.append(Booted(boot_id=boot))
         for running in left:
             tier = self._online if is_online(running.placement) else self._tier
-            tier.expect(running.token, running.placement)
+            tier.reserve_adopted(running.token, running.placement)
         self._tier.prepare(self._online.batch_cpus)
         tree = self._tier.tree
         self._fast = FastReader(
@@ -296,7 +296,7 @@ class ProcessRuntime:
             window_ms=self._policy.window_ms,
             proc_root=self._policy.proc_root,
             sys_root=self._policy.sys_root,
-            others=OtherGroups(tree.root, tree.name) if tree.version == 2 else None,
+            others=SiblingCgroups(tree.root, tree.name) if tree.version == 2 else None,
         )
 
     def _remove_unknown(self) -> None:
@@ -306,7 +306,7 @@ class ProcessRuntime:
 
     def _terminate(self, running: _Running) -> None:
         if not is_online(running.placement):
-            self._tier.hurry(running.token)
+            self._tier.boost_weight(running.token)
         running.tree.terminate(running.group)
 
     def _kill(self, running: _Running) -> bool:
@@ -318,7 +318,7 @@ class ProcessRuntime:
         self, placement: Placement, token: str, held: tuple[Placement, ...], now_ms: int
     ) -> tuple[_Running, ReplicaLaunched]:
         command = check_run(placement, self._policy.command_prefix, self._policy.path)
-        check_shares(placement, held, self._tier.stock(placement))
+        check_shares(placement, held, self._tier.inventory(placement))
         running = self._home_of(placement)
         knobs = self._add(running)
         gate = None

@@ -4,13 +4,13 @@ import contextlib
 import os
 from typing import Final
 
-__all__ = ["OtherGroups"]
+__all__ = ["SiblingCgroups"]
 
 _GROUPS_MOST: Final = 64
 _USED: Final = b"usage_usec "
 
 
-class OtherGroups:
+class SiblingCgroups:
     """A counter of what the other groups at the top of the hierarchy use, in ns.
 
     The root's own counter is made of timer ticks, and a virtual machine whose host is busy loses ticks: it then tells of less CPU

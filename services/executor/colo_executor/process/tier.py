@@ -14,19 +14,19 @@ from colo_executor.cgroup import CgroupError, CgroupTree
 from colo_executor.desired import (
     BATCH,
     DesiredPolicy,
-    Machine,
+    MachineFacts,
     replica_knobs,
     replica_quota_us,
     replica_sets,
     tier_knobs,
 )
-from colo_executor.inventory import Stock
+from colo_executor.inventory import MachineInventory
 from colo_executor.journal import JournalFile
 from colo_executor.journal_lines import Created, PreImage
 from colo_executor.knobs import PERIOD_US, UNLIMITED, WEIGHT_MOST, Knob, quota_us
 from colo_executor.local import CeilingRefused, CeilingWritten, Drift
 from colo_executor.order import KnobWrite, cpuset_writes, quota_writes
-from colo_executor.process.kill_tier import CONTROLLERS, SUFFIX, Leaving
+from colo_executor.process.kill_tier import CONTROLLERS, SUFFIX, KillTier
 from colo_executor.process.machine import huge_pages_bytes, machine_of
 from colo_executor.process.reconcile import put_back
 from colo_executor.process.settings import ProcessPolicy
@@ -59,11 +59,11 @@ class Tier:
         self._cpus = CpuSet()
         self._quotas: dict[str, int] = {}
         self._requests: dict[str, int] = {}
-        self.machine: Machine | None = None
+        self.machine: MachineFacts | None = None
         self.ceiling_mcpu: int | None = None
         self.tree = self._open(policy.subtree)
         self.online_tree = self._open(f"{policy.subtree}{_ONLINE_SUFFIX}")
-        self._leaving = Leaving(self._open(f"{policy.subtree}{SUFFIX}", CONTROLLERS))
+        self._leaving = KillTier(self._open(f"{policy.subtree}{SUFFIX}", CONTROLLERS))
 
     def _open(self, name: str, controllers: Mapping[int, Sequence[str]] | None = None) -> CgroupTree:
         tree = CgroupTree(
@@ -76,7 +76,7 @@ class Tier:
         tree.own(self._journal.state.created)
         return tree
 
-    def expect(self, token: str, placement: Placement) -> None:
+    def reserve_adopted(self, token: str, placement: Placement) -> None:
         """An attempt of an earlier executor, before the machine is prepared: it keeps its zones from the first write on."""
         self._placements[group_of(token)] = placement
 
@@ -99,12 +99,12 @@ class Tier:
         self._quotas = {BATCH: quota}
         self.ceiling_mcpu = None if quota == UNLIMITED else quota * 1_000 // PERIOD_US
 
-    def stock(self, placement: Placement) -> Stock:
+    def inventory(self, placement: Placement) -> MachineInventory:
         """What the machine has now of the huge pages that the placement asks for; devices are the collector's to know."""
         sizes = () if self.machine is None else self.machine.huge_page_sizes
         asked = [(pages.zone, pages.page_bytes) for pages in placement.huge_pages if pages.page_bytes in sizes]
         found = {each: huge_pages_bytes(self._policy.sys_root, *each) for each in asked}
-        return Stock(huge_pages=found, limits_huge_pages=bool(sizes))
+        return MachineInventory(huge_pages=found, limits_huge_pages=bool(sizes))
 
     def add(self, token: str, placement: Placement) -> tuple[KnobValue, ...]:
         """Make the attempt's group with all its values; on failure nothing is left."""
@@ -128,7 +128,7 @@ class Tier:
                 self._quotas[group] = replica_quota_us(self._desired, placement.cpu_mcpu, self.ceiling_mcpu)
         return knobs
 
-    def known(self, token: str, placement: Placement) -> None:
+    def adopt(self, token: str, placement: Placement) -> None:
         """An attempt of an earlier executor is adopted: its values are kept, and its quota follows the ceiling again."""
         if self.machine is not None:
             machine = replace(self.machine, cpus=self._cpus)
@@ -141,7 +141,7 @@ class Tier:
                 self._quotas[group] = self.tree.quota_us(group)
                 self._requests[group] = placement.cpu_mcpu
 
-    def hurry(self, token: str) -> None:
+    def boost_weight(self, token: str) -> None:
         """Let an attempt that was asked to end go before all other batch work; against online work it gives way as before."""
         with contextlib.suppress(CgroupError, OSError):
             self.tree.write(KnobWrite(path=group_of(token), knob=Knob.CPU_WEIGHT, value=WEIGHT_MOST))
@@ -189,23 +189,25 @@ class Tier:
         if self.machine is None or Knob.CPUSET_CPUS not in self.machine.has:
             return
         machine = replace(self.machine, cpus=self._cpus)
-        want = {"": self._cpus, BATCH: self._cpus}
+        placement_request = {"": self._cpus, BATCH: self._cpus}
         for token in self.tree.children(BATCH):
             placement = self._placements.get(group_of(token))
-            want[group_of(token)] = self._cpus if placement is None else replica_sets(machine, placement)[0]
+            placement_request[group_of(token)] = (
+                self._cpus if placement is None else replica_sets(machine, placement)[0]
+            )
         have = {}
-        for path in list(want):
+        for path in list(placement_request):
             try:
                 have[path] = CpuSet.parse(self.tree.value(Knob.CPUSET_CPUS, path), path)
             except FileNotFoundError:
                 # A replica's group that is just being removed.
-                del want[path]
-        for write in cpuset_writes(Knob.CPUSET_CPUS, have, want):
+                del placement_request[path]
+        for write in cpuset_writes(Knob.CPUSET_CPUS, have, placement_request):
             try:
                 self.tree.write(write)
             except FileNotFoundError:
                 continue
-        for path, cpus in want.items():
+        for path, cpus in placement_request.items():
             # Also where somebody else had written the very same before.
             self.tree.keep(KnobWrite(path=path, knob=Knob.CPUSET_CPUS, value=cpus.format()))
 
@@ -220,15 +222,15 @@ class Tier:
     def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
         """Write the tier's quota, and those of capped replicas that it would undercut, in an order that the kernel takes."""
         with self._turn:
-            want = {BATCH: quota_us(ceiling_mcpu)}
+            placement_request = {BATCH: quota_us(ceiling_mcpu)}
             for group, request_mcpu in self._requests.items():
-                want[group] = replica_quota_us(self._desired, request_mcpu, ceiling_mcpu)
-            have = {group: self._quotas.get(group, UNLIMITED) for group in want}
+                placement_request[group] = replica_quota_us(self._desired, request_mcpu, ceiling_mcpu)
+            have = {group: self._quotas.get(group, UNLIMITED) for group in placement_request}
             knobs = []
             try:
-                for write in quota_writes(have, want):
+                for write in quota_writes(have, placement_request):
                     knobs.append(self.tree.write(write))
-                    self._quotas[write.path] = want[write.path]
+                    self._quotas[write.path] = placement_request[write.path]
             except (CgroupError, OSError) as error:
                 return CeilingRefused(ceiling_mcpu=ceiling_mcpu, detail=str(error))
             self.ceiling_mcpu = ceiling_mcpu

@@ -17,18 +17,18 @@ from colo_common.model.qos import QosClass
 from colo_scheduler.cluster.batch_capacity import BatchCapacity
 from colo_scheduler.cluster.facts import BoolArray, NodeFacts
 from colo_scheduler.cluster.inventory import Holding, NodeInventory, batch_capacity, reserved_shares
-from colo_scheduler.cluster.inventory_index import Stocktaking
+from colo_scheduler.cluster.inventory_index import InventoryIndex
 from colo_scheduler.cluster.node import Node, gives_more
 from colo_scheduler.cluster.pool import Pool, PoolName
-from colo_scheduler.cluster.preemptible_index import HeldLevels, Importance
+from colo_scheduler.cluster.preemptible_index import Importance, PreemptibleIndex
 from colo_scheduler.cluster.promise import Promised, batch_of, free_of, prod_of
-from colo_scheduler.cluster.signals import Merits
+from colo_scheduler.cluster.signals import NodeSignals
 from colo_scheduler.cluster.snapshot import View, costs_of, move_shares
 from colo_scheduler.cluster.unmanaged import claimed_of, leaves_more, room_of, shared_cpus_of
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.numa.zones import NO_SOCKET, IntArray, split_cost
 from colo_scheduler.placement.fit_rejections import Refusals
-from colo_scheduler.placement.static_filter_cache import Shapes
+from colo_scheduler.placement.static_filter_cache import StaticFilterCache
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.scorers.placement import fewest_zones
 
@@ -45,8 +45,8 @@ class Cluster:
     work beside one another choose different ones.
     """
 
-    def __init__(self, facts_max_age_ms: int = 0, tie_rotation: int = 0, merits: Merits | None = None) -> None:
-        self.merits = merits or Merits()
+    def __init__(self, facts_max_age_ms: int = 0, tie_rotation: int = 0, signals: NodeSignals | None = None) -> None:
+        self.signals = signals or NodeSignals()
         self.nodes: list[Node] = []
         self.rows: dict[str, int] = {}
         self._grown: dict[PoolName, set[int]] = {name: set() for name in PoolName}
@@ -55,13 +55,13 @@ class Cluster:
         self._size, self._columns = 64, 2
         self._rank_count = -1
         self._facts = NodeFacts(self._size, self._columns, facts_max_age_ms)
-        self._shapes = Shapes()
+        self._static_filters = StaticFilterCache()
         self._pools = {name: Pool(self._size, self._columns) for name in PoolName}
-        self.levels = {name: HeldLevels(self._size) for name in PoolName}
+        self.levels = {name: PreemptibleIndex(self._size) for name in PoolName}
         """What could come free if others left, by pool."""
-        self._stock = Stocktaking(self._size)
+        self._inventory_index = InventoryIndex(self._size)
         self._refusals = Refusals()
-        self._standings: OrderedDict[RequestClass, object] = OrderedDict()
+        self._class_caches: OrderedDict[RequestClass, object] = OrderedDict()
         self.disagreeing: dict[str, tuple[str, ...]] = {}
         """The nodes with which the ledger does not agree, and why not."""
         self.batch_capacity = BatchCapacity(self._size, self._columns)
@@ -70,7 +70,7 @@ class Cluster:
         """Make every array (size, columns) and write all nodes again."""
         self._size, self._columns = size, columns
         self._facts.allocate(size, columns)
-        self._stock.resize(size)
+        self._inventory_index.resize(size)
         for pool in self._pools.values():
             pool.resize(size, columns)
         for levels in self.levels.values():
@@ -93,7 +93,7 @@ class Cluster:
         self.rows[name] = node.row
         for pool in self._pools.values():
             pool.add()
-        self._stock.add()
+        self._inventory_index.add()
         if node.row >= self._size:
             self._resize(self._size * 2, self._columns)
         else:
@@ -116,9 +116,9 @@ class Cluster:
             pool.forget_row(row)
         for levels in self.levels.values():
             levels.forget_row(row, last)
-        self._stock.forget_row(row)
+        self._inventory_index.forget_row(row)
         self._refusals.forget_row(row, last)
-        self.merits.forget_row(row, last, moved.holds if moved is not node else ())
+        self.signals.forget_row(row, last, moved.holds if moved is not node else ())
         self._facts.forget_row(row)
         self._facts.forget_row(last)
         self.batch_capacity.write(last, ())
@@ -167,8 +167,8 @@ class Cluster:
         self._write_facts(node)
         prod = self.levels[PoolName.PROD]
         prod.price_pct = max(prod.price_pct, fact.rules.amplification_pct)
-        self._stock.know(node.row, inventory, len(node.holds) - len(node.prod))
-        self.merits.know(node.row, fact.topology)
+        self._inventory_index.know(node.row, inventory, len(node.holds) - len(node.prod))
+        self.signals.know(node.row, fact.topology)
         self.compare(node)
         self._leave_room(node)
         for name, pool in self._pools.items():
@@ -186,7 +186,7 @@ class Cluster:
         node.allocatable = fact
         if fact.at_ms >= node.freshness_at_ms:
             node.freshness, node.freshness_at_ms = fact.freshness, fact.at_ms
-        self.merits.hear(node.row, fact)
+        self.signals.hear(node.row, fact)
         is_promise_new = before is None or before.zones != fact.zones
         if is_promise_new:
             self._promise(node, PoolName.BATCH)
@@ -197,10 +197,10 @@ class Cluster:
             return True
         # Most facts say again what is known, or less: who waits is not woken for that.
         if is_promise_new or room != node.room:
-            node.growth += 1
-        if self.merits.follows_load(PoolName.BATCH) or gives_more(before.zones, fact.zones):
+            node.capacity_generation += 1
+        if self.signals.follows_load(PoolName.BATCH) or gives_more(before.zones, fact.zones):
             self._grown[PoolName.BATCH].add(node.row)
-        if self.merits.follows_load(PoolName.PROD) or leaves_more(room, node.room):
+        if self.signals.follows_load(PoolName.PROD) or leaves_more(room, node.room):
             self._grown[PoolName.PROD].add(node.row)
         return True
 
@@ -238,11 +238,11 @@ class Cluster:
             self.drop(node, attempt, importance)
         if importance is not None:
             self.levels[pool].hold(node.row, importance, shares)
-        if holding is not None or self._stock.limited:
-            self._stock.take(pool, node.row, attempt, holding, is_choice=is_choice)
+        if holding is not None or self._inventory_index.limited:
+            self._inventory_index.take(pool, node.row, attempt, holding, is_choice=is_choice)
         node.holds[attempt] = shares
-        if self.merits.follows[pool]:
-            self.merits.hold(node.row, pool, attempt, shares, self._facts.now_ms if at_ms is None else at_ms)
+        if self.signals.follows[pool]:
+            self.signals.hold(node.row, pool, attempt, shares, self._facts.now_ms if at_ms is None else at_ms)
         if pool is PoolName.PROD:
             node.prod.add(attempt)
         if holding is None:
@@ -250,7 +250,7 @@ class Cluster:
             return
         node.holdings[attempt] = holding
         # Who crosses zones makes room for others who do.
-        node.growth += 1
+        node.capacity_generation += 1
         move_shares(node, self._pools[pool], costs_of(node, pool, shares, holding), 1)
         self._limit_batch(node, holding)
 
@@ -263,10 +263,10 @@ class Cluster:
         node.prod.discard(attempt)
         if importance is not None:
             self.levels[name].drop(node.row, importance, shares)
-        if self.merits.follows[name]:
-            self.merits.drop(node.row, attempt)
-        if node.holdings or self._stock.limited:
-            self._stock.leave(name, node.row, attempt)
+        if self.signals.follows[name]:
+            self.signals.drop(node.row, attempt)
+        if node.holdings or self._inventory_index.limited:
+            self._inventory_index.leave(name, node.row, attempt)
         holding = node.holdings.pop(attempt, None) if node.holdings else None
         if holding is None:
             move_shares(node, self._pools[name], shares, -1)
@@ -284,7 +284,7 @@ class Cluster:
 
     def _grow(self, node: Node) -> None:
         """The node may hold more than before."""
-        node.growth += 1
+        node.capacity_generation += 1
         for grown in self._grown.values():
             grown.add(node.row)
 
@@ -295,11 +295,11 @@ class Cluster:
 
     def compare(self, node: Node, assumed: Collection[Attempt] = ()) -> None:
         """See whether what is held on a node, apart from what is only assumed, agrees with what the node is."""
-        inventory = self._stock.of(node.row)
+        inventory = self._inventory_index.of(node.row)
         if inventory is None:
             return
         node.problems = inventory.disagreements(assumed)
-        self._stock.agrees[node.row] = not node.problems
+        self._inventory_index.agrees[node.row] = not node.problems
         if node.problems:
             self.disagreeing[node.name] = node.problems
         else:
@@ -323,8 +323,8 @@ class Cluster:
 
     def _leave_room(self, node: Node) -> None:
         """Prod work leaves others' online work what that uses now, and the shared pool the CPUs for it."""
-        before, node.room = node.room, room_of(node.said, node.allocatable, self.merits.rules.prod_room_pct)
-        inventory = self._stock.of(node.row)
+        before, node.room = node.room, room_of(node.said, node.allocatable, self.signals.rules.prod_room_pct)
+        inventory = self._inventory_index.of(node.row)
         if inventory is not None:
             inventory.shared_cpus = shared_cpus_of(node.room)
         if before != node.room:
@@ -339,7 +339,7 @@ class Cluster:
         if name is PoolName.PROD:
             return prod_of(node)
         most_bytes = self.batch_capacity.of_row(node.row)[1] if node.reserved else None
-        return batch_of(node, self._stock.of(node.row), most_bytes)
+        return batch_of(node, self._inventory_index.of(node.row), most_bytes)
 
     def _write_topology(self, node: Node) -> None:
         row = node.row
@@ -364,7 +364,9 @@ class Cluster:
 
     def view(self, now_ms: int) -> View:
         """The cluster now, and as it changes."""
-        return self._view(now_ms, self._pools, self.levels, self._stock, self._refusals, self.merits, self._standings)
+        return self._view(
+            now_ms, self._pools, self.levels, self._inventory_index, self._refusals, self.signals, self._class_caches
+        )
 
     def trial(self, now_ms: int) -> View:
         """A view to decide on without holding anything: `View.take` subtracts from copies."""
@@ -372,17 +374,19 @@ class Cluster:
         self._rank()
         pools = {name: pool.fork() for name, pool in self._pools.items()}
         levels = {name: held.fork() for name, held in self.levels.items()}
-        return self._view(now_ms, pools, levels, self._stock.fork(), Refusals(), self.merits.fork(), OrderedDict())
+        return self._view(
+            now_ms, pools, levels, self._inventory_index.fork(), Refusals(), self.signals.fork(), OrderedDict()
+        )
 
     def _view(
         self,
         now_ms: int,
         pools: dict[PoolName, Pool],
-        levels: dict[PoolName, HeldLevels],
-        stock: Stocktaking,
+        levels: dict[PoolName, PreemptibleIndex],
+        inventory_index: InventoryIndex,
         refusals: Refusals,
-        merits: Merits,
-        standings: OrderedDict[RequestClass, object],
+        signals: NodeSignals,
+        class_caches: OrderedDict[RequestClass, object],
     ) -> View:
         self._facts.look(now_ms)
         self._rank()
@@ -392,13 +396,13 @@ class Cluster:
             rows=self.rows,
             count=len(self.nodes),
             facts=self._facts,
-            shapes=self._shapes,
+            static_filters=self._static_filters,
             pools=pools,
             levels=levels,
-            stock=stock,
+            inventory_index=inventory_index,
             refusals=refusals,
-            merits=merits,
-            standings=standings,
+            signals=signals,
+            class_caches=class_caches,
         )
 
     def _rank(self) -> None:
@@ -431,7 +435,7 @@ class Cluster:
     def check(self) -> None:
         """`check_rows` of all rows, and that no job is counted where it is not."""
         self.check_rows(range(len(self.nodes)))
-        for _ in self.merits.check_jobs(self.nodes):
+        for _ in self.signals.check_jobs(self.nodes):
             pass
 
     def check_rows(self, rows: range) -> None:
@@ -440,7 +444,7 @@ class Cluster:
         for row, node in zip(rows, nodes, strict=True):
             if node.row != row or self.rows.get(node.name) != row:
                 raise InvariantBroken("a node is not in its row", node=node.name, row=row)
-            inventory = self._stock.of(row)
+            inventory = self._inventory_index.of(row)
             if inventory is not None and (node.holdings or inventory.holdings):
                 inventory.check(node.name)
                 self._check_own(node, inventory)
@@ -448,7 +452,7 @@ class Cluster:
                 self._check_free(node, name, pool)
         for pool in self._pools.values():
             pool.check(rows)
-        self.merits.check_rows(nodes, rows)
+        self.signals.check_rows(nodes, rows)
 
     def _check_free(self, node: Node, name: PoolName, pool: Pool) -> None:
         kept = pool.rows[node.row]

@@ -1,6 +1,7 @@
 """What is known of every node apart from free capacity, as arrays, and a log of the rows in which it changed.
 
-Whatever filters nodes by such facts (`static_filter_cache.py`) remembers where it was in the log and looks again only at the rows behind it.
+Whatever filters nodes by such facts (`static_filter_cache.py`) remembers where it was in the log and looks again only at the
+rows behind it.
 """
 
 from typing import Final

@@ -16,13 +16,13 @@ from colo_scheduler.devices.node_scores import DeviceScores
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.numa.zones import IntArray
 
-__all__ = ["UNLIMITED", "Stocktaking", "is_strict"]
+__all__ = ["UNLIMITED", "InventoryIndex", "is_strict"]
 
 UNLIMITED: Final = 1 << 53
 """How many batch replicas a node without a limit may hold."""
 
 
-class Stocktaking:
+class InventoryIndex:
     """Arrays int64 of shape (size,): `own_cpus` free to be given out by number, `batch_left` batch replicas that may still come.
 
     `agrees`: the ledger agrees with the node. `limited`: how many rows have a limit of batch replicas; `strict`: how many bind
@@ -53,9 +53,9 @@ class Stocktaking:
         """One more row, of which nothing is known."""
         self._inventories.append(None)
 
-    def fork(self) -> "Stocktaking":
+    def fork(self) -> "InventoryIndex":
         """One that changes for itself, as this one does: an inventory is copied when it changes on either side."""
-        other = Stocktaking(0)
+        other = InventoryIndex(0)
         other.own_cpus, other.batch_left = self.own_cpus.copy(), self.batch_left.copy()
         other.agrees, other.limited, other.strict = self.agrees, self.limited, self.strict
         other._inventories, other._own = list(self._inventories), set()
@@ -178,5 +178,5 @@ class Stocktaking:
 def is_strict(inventory: NodeInventory) -> bool:
     """Whether the node binds CPUs or aligns zones by a rule of its own, or another hands them out there."""
     rules = inventory.rules
-    is_foreign = rules.numa_rule != "colo"
-    return rules.cpu_bind is not CpuBind.DEFAULT or rules.numa_policy is not NumaPolicy.NONE or is_foreign
+    is_unmanaged = rules.numa_rule != "colo"
+    return rules.cpu_bind is not CpuBind.DEFAULT or rules.numa_policy is not NumaPolicy.NONE or is_unmanaged

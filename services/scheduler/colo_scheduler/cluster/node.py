@@ -26,10 +26,10 @@ class Node:
 
     __slots__ = (
         "allocatable",
+        "capacity_generation",
         "changes",
         "freshness",
         "freshness_at_ms",
-        "growth",
         "holdings",
         "holds",
         "in_flight",
@@ -64,7 +64,7 @@ class Node:
         self.holdings: dict[Attempt, Holding] = {}
         self.prod: set[Attempt] = set()
         self.said: NodeTopologyReported | None = None
-        self.growth = 0
+        self.capacity_generation = 0
         self.problems: tuple[str, ...] = ()
         self.reserved: tuple[ZoneShare, ...] = ()
         self.room: tuple[ZoneShare, ...] = ()

@@ -20,7 +20,7 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.model.qos import PriorityBand
 from colo_scheduler.numa.zones import IntArray
 
-__all__ = ["CPU_BITS", "CPU_MAX", "RANK_BITS", "RANK_MAX", "FloatArray", "Pool", "PoolName", "Row", "pool_of"]
+__all__ = ["CPU_BITS", "CPU_MAX", "RANK_BITS", "RANK_MAX", "FloatArray", "Pool", "PoolName", "PoolRow", "pool_of"]
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -50,7 +50,7 @@ def pool_of(band: PriorityBand) -> PoolName:
     return PoolName.PROD if band is PriorityBand.PROD else PoolName.BATCH
 
 
-class Row:
+class PoolRow:
     """One node's numbers, an entry for each column (zones first, padding after): mcpu and bytes; `whole_*` is allocatable in all.
 
     Never changed in place by anybody but its pool.
@@ -65,9 +65,9 @@ class Row:
         self.cpu = [0] * columns
         self.memory = [0] * columns
 
-    def copy(self) -> "Row":
+    def copy(self) -> "PoolRow":
         """A row that changes for itself."""
-        other = Row(0)
+        other = PoolRow(0)
         other.allocatable_cpu, other.allocatable_memory = self.allocatable_cpu, self.allocatable_memory
         other.whole_cpu, other.whole_memory = self.whole_cpu, self.whole_memory
         other.cpu, other.memory = self.cpu[:], self.memory[:]
@@ -119,7 +119,7 @@ class Pool:
     """Rows and arrays of one pool. All arrays are int64 of shape (size,) or (size, columns) unless said otherwise."""
 
     def __init__(self, size: int, columns: int) -> None:
-        self.rows: list[Row] = []
+        self.rows: list[PoolRow] = []
         self.dirty: set[int] = set()
         self._promised: set[int] = set()
         self._own: set[int] | None = None
@@ -155,7 +155,7 @@ class Pool:
 
     def add(self) -> None:
         """One more row, which has nothing."""
-        self.rows.append(Row(self.columns))
+        self.rows.append(PoolRow(self.columns))
         self._promised.add(len(self.rows) - 1)
 
     # ---- changes
@@ -205,7 +205,7 @@ class Pool:
         row.memory[:] = row.allocatable_memory
         self.dirty.add(number)
 
-    def _mine(self, number: int) -> Row:
+    def _mine(self, number: int) -> PoolRow:
         if self._own is not None and number not in self._own:
             self.rows[number] = self.rows[number].copy()
             self._own.add(number)

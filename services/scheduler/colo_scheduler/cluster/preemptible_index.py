@@ -18,7 +18,7 @@ from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand
 from colo_scheduler.numa.zones import IntArray
 
-__all__ = ["LEVELS_MOST", "HeldLevels", "Importance", "Level", "importance_of"]
+__all__ = ["LEVELS_MOST", "PreemptibleIndex", "Importance", "ImportanceLevel", "importance_of"]
 
 LEVELS_MOST: Final = 16
 _REMEMBERED: Final = 1_024
@@ -33,7 +33,7 @@ def importance_of(band: PriorityBand, priority: int) -> Importance:
     return (band.rank, priority)
 
 
-class Level:
+class ImportanceLevel:
     """What is held at one importance or somewhat above: mcpu and bytes by row, int64 of shape (size,).
 
     `least`: nobody in it is less important. `apart`: how many of its `holds` are of another importance than that. `holds_on` and
@@ -55,7 +55,7 @@ class Level:
         return self.cpu, self.memory, self.holds_on, self.apart_on
 
 
-class HeldLevels:
+class PreemptibleIndex:
     """The levels of one pool. `largest_*`: no hold was larger since the pool was last empty.
 
     `price_pct`: CPU that is held may cost the pool so many percent, at most.
@@ -63,8 +63,8 @@ class HeldLevels:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._levels: list[Level] = []
-        self._of: dict[Importance, Level] = {}
+        self._levels: list[ImportanceLevel] = []
+        self._of: dict[Importance, ImportanceLevel] = {}
         self.largest_mcpu = self.largest_bytes = 0
         self.price_pct = 100
 
@@ -86,11 +86,11 @@ class HeldLevels:
                 held[row] = held[last]
                 held[last] = 0
 
-    def fork(self) -> "HeldLevels":
+    def fork(self) -> "PreemptibleIndex":
         """One that changes for itself."""
-        other = HeldLevels(self._size)
+        other = PreemptibleIndex(self._size)
         for level in self._levels:
-            copy = Level(level.least, 0)
+            copy = ImportanceLevel(level.least, 0)
             copy.cpu, copy.memory = level.cpu.copy(), level.memory.copy()
             copy.holds, copy.apart = level.holds, level.apart
             copy.holds_on, copy.apart_on = level.holds_on.copy(), level.apart_on.copy()
@@ -136,13 +136,13 @@ class HeldLevels:
             if not self._levels:
                 self.largest_mcpu = self.largest_bytes = 0
 
-    def _level(self, importance: Importance) -> Level:
+    def _level(self, importance: Importance) -> ImportanceLevel:
         """The level that a hold of this importance counts in, a new one where there is room for it."""
         level = self._find(importance)
         # One that would come between a level and those who are apart in it would be theirs.
         if level is None or (level.least != importance and level.apart == 0):
             if len(self._levels) < LEVELS_MOST:
-                level = Level(importance, self._size)
+                level = ImportanceLevel(importance, self._size)
                 self._levels.insert(bisect_right(self._levels, importance, key=_least), level)
                 self._of.clear()
             elif level is None:
@@ -155,14 +155,14 @@ class HeldLevels:
         self._of[importance] = level
         return level
 
-    def _find(self, importance: Importance) -> Level | None:
+    def _find(self, importance: Importance) -> ImportanceLevel | None:
         """The nearest level that does not begin above the importance."""
         at = bisect_right(self._levels, importance, key=_least)
         return self._levels[at - 1] if at else None
 
     # ---- reads
 
-    def below(self, importance: Importance) -> tuple[Level, ...]:
+    def below(self, importance: Importance) -> tuple[ImportanceLevel, ...]:
         """The levels that somebody less important may be in, the least important first."""
         return tuple(level for level in self._levels if level.least < importance)
 
@@ -174,7 +174,7 @@ class HeldLevels:
     def check_rows(self, rows: range, expected: Iterable[tuple[int, Importance, tuple[ZoneShare, ...]]]) -> None:
         """Raise InvariantBroken unless these rows are what the holds of these rows (row, importance, shares) give."""
         sums = {id(level): tuple([0] * len(rows) for _ in level.by_row()) for level in self._levels}
-        found: dict[Importance, Level | None] = {}
+        found: dict[Importance, ImportanceLevel | None] = {}
         for row, importance, shares in expected:
             level = found[importance] if importance in found else found.setdefault(importance, self._find(importance))
             if level is None:
@@ -203,7 +203,7 @@ class HeldLevels:
             raise InvariantBroken("levels are out of order")
 
 
-def _least(level: Level) -> Importance:
+def _least(level: ImportanceLevel) -> Importance:
     return level.least
 
 

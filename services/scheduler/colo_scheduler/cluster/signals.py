@@ -27,10 +27,10 @@ from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.reservations.reservation import name_of
 from colo_scheduler.scorers.recent_eviction import EvictionPenalties, EvictionPenaltyPolicy
 
-__all__ = ["MeritRules", "Merits", "Overload", "kind_of"]
+__all__ = ["SignalRules", "NodeSignals", "Overload", "kind_of"]
 
 
-class MeritRules(Struct, frozen=True, kw_only=True):
+class SignalRules(Struct, frozen=True, kw_only=True):
     """The policy's part of it. `follows_batch`: the load of work below prod is of use, for its own sake. `follows_dynamic`: some
     work is placed by averages, maxima and arrivals.
 
@@ -53,27 +53,27 @@ class Overload(NamedTuple):
     most_pct: int
 
 
-class Merits:
+class NodeSignals:
     """`follows[pool]`: holds of that pool have to be told. `is_told`: some load or eviction was heard of."""
 
-    def __init__(self, rules: MeritRules | None = None) -> None:
-        self.rules = rules or MeritRules()
+    def __init__(self, rules: SignalRules | None = None) -> None:
+        self.rules = rules or SignalRules()
         self.jobs = JobCounts()
         self.evictions = EvictionPenalties(self.rules.evictions)
         self.loads = Loads(self.rules.load)
         self.dynamic = DynamicLoads(self.rules.dynamic, is_scored=self.rules.follows_dynamic)
         self.follows = {PoolName.BATCH: self._follows_batch or self.rules.follows_dynamic, PoolName.PROD: True}
         self.is_told = False
-        self._base: Merits | None = None
+        self._base: NodeSignals | None = None
 
     @property
     def _follows_batch(self) -> bool:
         # All usage is what work below prod is judged by; what it adds to that counts for it alone.
         return self.rules.follows_batch or bool(self.loads.policy.usage_pct)
 
-    def fork(self) -> "Merits":
+    def fork(self) -> "NodeSignals":
         """One that changes for itself, as a trial needs it."""
-        other = Merits(self.rules)
+        other = NodeSignals(self.rules)
         other.jobs, other.evictions, other.loads = JobCounts(self.jobs), self.evictions, self.loads.fork()
         other.dynamic = self.dynamic.fork()
         other.follows, other._base = dict.fromkeys(PoolName, True), self

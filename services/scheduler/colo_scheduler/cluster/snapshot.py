@@ -7,14 +7,14 @@ from typing import Final
 from colo_common.model.placement import ZoneShare
 from colo_scheduler.cluster.facts import NodeFacts
 from colo_scheduler.cluster.inventory import Holding, amplified
-from colo_scheduler.cluster.inventory_index import UNLIMITED, Stocktaking
+from colo_scheduler.cluster.inventory_index import UNLIMITED, InventoryIndex
 from colo_scheduler.cluster.node import Node
 from colo_scheduler.cluster.pool import Pool, PoolName
-from colo_scheduler.cluster.preemptible_index import HeldLevels
-from colo_scheduler.cluster.signals import Merits
+from colo_scheduler.cluster.preemptible_index import PreemptibleIndex
+from colo_scheduler.cluster.signals import NodeSignals
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.placement.fit_rejections import Refusals
-from colo_scheduler.placement.static_filter_cache import Shapes
+from colo_scheduler.placement.static_filter_cache import StaticFilterCache
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = ["View", "costs_of", "move_shares"]
@@ -26,7 +26,7 @@ _NOBODY: Final = ("", 0)
 class View:
     """The cluster at the moment of one decision. Nothing in it is a copy: what the cluster holds later is seen by the view.
 
-    `standings`: what is kept of request classes between turns (`class_cache.py`).
+    `class_caches`: what is kept of request classes between turns (`class_cache.py`).
     A trial (`Cluster.trial`) has pools of its own instead: what is taken there is taken of nothing else. Arrays of shape (count,).
     """
 
@@ -35,13 +35,13 @@ class View:
     rows: dict[str, int]
     count: int
     facts: NodeFacts
-    shapes: Shapes
+    static_filters: StaticFilterCache
     pools: dict[PoolName, Pool]
-    levels: dict[PoolName, HeldLevels]
-    stock: Stocktaking
+    levels: dict[PoolName, PreemptibleIndex]
+    inventory_index: InventoryIndex
     refusals: Refusals
-    merits: Merits
-    standings: OrderedDict[RequestClass, object]
+    signals: NodeSignals
+    class_caches: OrderedDict[RequestClass, object]
 
     def pool(self, name: PoolName) -> Pool:
         """The pool with its arrays up to date."""
@@ -51,13 +51,17 @@ class View:
 
     def limits(self, request: RequestClass) -> bool:
         """Whether some node may admit less of the kind than fits there."""
-        return (self.stock.limited > 0 and not request.is_prod) or self.merits.judges(request)
+        return (self.inventory_index.limited > 0 and not request.is_prod) or self.signals.judges(request)
 
     def room(self, row: int, request: RequestClass) -> int:
         """How many more replicas of the kind the rules of a node admit, and its load."""
-        most = UNLIMITED if request.is_prod or not self.stock.limited else int(self.stock.batch_left[row])
-        if self.merits.judges(request):
-            return self.merits.loads.room(row, request, self.now_ms, most)
+        most = (
+            UNLIMITED
+            if request.is_prod or not self.inventory_index.limited
+            else int(self.inventory_index.batch_left[row])
+        )
+        if self.signals.judges(request):
+            return self.signals.loads.room(row, request, self.now_ms, most)
         return most
 
     def take(
@@ -77,19 +81,19 @@ class View:
         """
         node = self.nodes[row]
         move_shares(node, self.pools[name], costs_of(node, name, shares, holding), 1)
-        self.stock.take(name, row, attempt, holding, is_choice=is_choice)
-        self.merits.hold(row, name, attempt, shares, self.now_ms)
+        self.inventory_index.take(name, row, attempt, holding, is_choice=is_choice)
+        self.signals.hold(row, name, attempt, shares, self.now_ms)
         if holding is not None:
             self.refusals.forget(row)
 
     def leave(self, name: PoolName, row: int, shares: tuple[ZoneShare, ...], attempt: Attempt) -> None:
         """Give back what an attempt holds, in a trial."""
         node = self.nodes[row]
-        inventory = self.stock.of(row)
+        inventory = self.inventory_index.of(row)
         holding = inventory.holdings.get(attempt) if inventory else None
         move_shares(node, self.pools[name], costs_of(node, name, shares, holding), -1)
-        self.stock.leave(name, row, attempt)
-        self.merits.drop(row, attempt)
+        self.inventory_index.leave(name, row, attempt)
+        self.signals.drop(row, attempt)
         self.refusals.forget(row)
 
 

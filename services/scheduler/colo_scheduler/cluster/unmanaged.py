@@ -28,7 +28,7 @@ def room_of(
     if said is None or allocatable is None:
         return ()
     zones = said.topology.zones
-    if allocatable.foreign is None:
+    if allocatable.unmanaged is None:
         return tuple(
             ZoneShare(zone=zone.zone, cpu_mcpu=zone.cpu_capacity_mcpu, memory_bytes=zone.memory_bytes) for zone in zones
         )
@@ -39,7 +39,7 @@ def room_of(
             cpu_mcpu=min(ceil_div(max(use.cpu_mcpu, use.cpu_p95_mcpu) * room_pct, 100), CPU_MAX_MCPU),
             memory_bytes=min(ceil_div(max(use.memory_bytes, use.memory_p95_bytes) * room_pct, 100), MEMORY_MAX_BYTES),
         )
-        for use in allocatable.foreign
+        for use in allocatable.unmanaged
         if use.zone in known
     )
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from colo_common.events.effects import Effect
-from colo_common.events.job import ReplicaWant
+from colo_common.events.job import PlacementRequest
 from colo_common.model.constraints import CpuExclusive
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvariantBroken
@@ -19,29 +19,29 @@ from colo_scheduler.cluster.cluster import Cluster, Node
 from colo_scheduler.cluster.inventory import holding_of, told_of
 from colo_scheduler.cluster.pool import pool_of
 from colo_scheduler.cluster.preemptible_index import Importance, importance_of
-from colo_scheduler.commit.held import Held, Over
-from colo_scheduler.commit.publish import announce, released
+from colo_scheduler.commit.held import HeldAttempt, Over
+from colo_scheduler.commit.publish import publish, released
 from colo_scheduler.commit.recoveries import Recoveries, Recovery
-from colo_scheduler.commit.redelivery import Untold
+from colo_scheduler.commit.redelivery import Redelivery
 from colo_scheduler.ledger.port import (
     CALL_MAX,
-    RESERVATIONS_MAX,
+    HOLDS_MAX,
     Attempt,
     CommitLedger,
+    Hold,
+    HoldRefused,
     HoldsReleased,
     LedgerAnswered,
     LedgerRows,
-    LoadRows,
+    LoadLedgerRows,
     NodeAnswer,
-    NodeReserve,
+    NodeCommit,
     NodeRow,
-    Reservation,
-    ReservationRefused,
 )
 from colo_scheduler.ledger.shards import Shards
 from colo_scheduler.placement.decide import Choice
-from colo_scheduler.policy import Policy
-from colo_scheduler.requests.queue import WantQueue
+from colo_scheduler.policy import SchedulerPolicy
+from colo_scheduler.requests.queue import RequestQueue
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.reservations.reservation import name_of
 
@@ -54,7 +54,13 @@ class Commits:
     """Every place that is held or assumed, and the only writer of holds in the cluster."""
 
     def __init__(
-        self, policy: Policy, cluster: Cluster, queue: WantQueue, over: Over, counts: Counter[str], shards: Shards
+        self,
+        policy: SchedulerPolicy,
+        cluster: Cluster,
+        queue: RequestQueue,
+        over: Over,
+        counts: Counter[str],
+        shards: Shards,
     ) -> None:
         self._policy = policy
         self._cluster = cluster
@@ -64,12 +70,12 @@ class Commits:
         self._shards = shards
         self._rounds = 0
         self._lost_commits: dict[Attempt, int] = {}
-        self._late: dict[Attempt, ReplicaWant] = {}
+        self._late: dict[Attempt, PlacementRequest] = {}
         self._recoveries = Recoveries(over)
         # What is assumed, and since when; the oldest first.
         self._assumed: dict[Attempt, int] = {}
-        self.held: dict[Attempt, Held] = {}
-        self.untold = Untold(self.held, over, shards)
+        self.held: dict[Attempt, HeldAttempt] = {}
+        self.redelivery = Redelivery(self.held, over, shards)
         self.unreadable: dict[str, tuple[str, ...]] = {}
         self.unmet: dict[str, tuple[int, int]] = {}
         """Revision and changes of rows that hold nothing, of nodes that nothing was heard of."""
@@ -79,62 +85,69 @@ class Commits:
 
     # ---- forward
 
-    def taker(self, request: RequestClass, wants: Sequence[ReplicaWant]) -> Callable[[int, Choice], None]:
+    def taker(
+        self, request: RequestClass, placement_requests: Sequence[PlacementRequest]
+    ) -> Callable[[int, Choice], None]:
         """What holds a choice for one of these wants of a class at once, so that the next one sees it; `assume` follows for all."""
         cluster, known = self._cluster, self.held
         nodes, pool = cluster.nodes, pool_of(request.band)
         importance = None if request.reserves else importance_of(request.band, request.priority)
 
         def take(number: int, choice: Choice) -> None:
-            want = wants[number]
-            attempt = (want.replica, want.attempt)
+            placement_request = placement_requests[number]
+            attempt = (placement_request.replica, placement_request.attempt)
             if attempt in known:
-                raise InvariantBroken("an attempt was decided twice", replica=want.replica, attempt=want.attempt)
+                raise InvariantBroken(
+                    "an attempt was decided twice", replica=placement_request.replica, attempt=placement_request.attempt
+                )
             row, shares, holding, _, _ = choice
             cluster.hold(nodes[row], attempt, shares, pool, holding, is_choice=True, importance=importance)
 
         return take
 
-    def placements(self, wants: Sequence[ReplicaWant]) -> list[Placement]:
+    def placements(self, placement_requests: Sequence[PlacementRequest]) -> list[Placement]:
         """What these wants, which hold places, were promised."""
-        return [self.held[want.replica, want.attempt].placement for want in wants]
+        return [
+            self.held[placement_request.replica, placement_request.attempt].placement
+            for placement_request in placement_requests
+        ]
 
-    def assume(self, chosen: Sequence[tuple[ReplicaWant, Choice]], now_ms: int) -> list[NodeReserve]:
+    def assume(self, chosen: Sequence[tuple[PlacementRequest, Choice]], now_ms: int) -> list[NodeCommit]:
         """What to ask of the ledger for places that equal wants took: at most RESERVATIONS_MAX of a node together."""
-        by_row: dict[int, list[tuple[ReplicaWant, Choice]]] = {}
+        by_row: dict[int, list[tuple[PlacementRequest, Choice]]] = {}
         for each in chosen:
             by_row.setdefault(each[1].row, []).append(each)
         importance = importance_of_work(chosen[0][0])
         return [
-            self._reserve(self._cluster.nodes[row], members[start : start + RESERVATIONS_MAX], importance, now_ms)
+            self._reserve(self._cluster.nodes[row], members[start : start + HOLDS_MAX], importance, now_ms)
             for row, members in by_row.items()
-            for start in range(0, len(members), RESERVATIONS_MAX)
+            for start in range(0, len(members), HOLDS_MAX)
         ]
 
-    def calls(self, reserves: Sequence[NodeReserve]) -> list[Effect]:
+    def calls(self, reserves: Sequence[NodeCommit]) -> list[Effect]:
         """Ask the ledger for all of this, in its order, in as few calls as may be: at most RESERVATIONS_MAX in each."""
         self._rounds += 1
         effects: list[Effect] = []
-        call: list[NodeReserve] = []
-        room = RESERVATIONS_MAX
+        call: list[NodeCommit] = []
+        room = HOLDS_MAX
         for reserve in reserves:
             count = len(reserve.reservations)
             if count > room:
                 effects.append(self._call(call))
-                call, room = [], RESERVATIONS_MAX
+                call, room = [], HOLDS_MAX
             call.append(reserve)
             room -= count
         if call:
             effects.append(self._call(call))
         return effects
 
-    def _call(self, reserves: Sequence[NodeReserve]) -> CommitLedger:
+    def _call(self, reserves: Sequence[NodeCommit]) -> CommitLedger:
         jobs = {one.placement.job: None for reserve in reserves for one in reserve.reservations}
         return CommitLedger(reserves=tuple(reserves), fences=self._shards.fences_of(jobs), round=self._rounds)
 
     def _reserve(
-        self, node: Node, members: Sequence[tuple[ReplicaWant, Choice]], importance: Importance | None, now_ms: int
-    ) -> NodeReserve:
+        self, node: Node, members: Sequence[tuple[PlacementRequest, Choice]], importance: Importance | None, now_ms: int
+    ) -> NodeCommit:
         if node.name in self.unmet:
             node.revision, node.changes = self.unmet.pop(node.name)
         if not node.changes and not node.in_flight:
@@ -144,13 +157,15 @@ class Commits:
         node.in_flight += 1
         generation = expect + 1
         reservations = []
-        for want, choice in members:
-            attempt, inside = (want.replica, want.attempt), choice.inside
-            place = placement_of(want, node, choice, now_ms)
-            self.held[attempt] = Held(place, generation, want=want, inside=inside, importance=importance)
+        for placement_request, choice in members:
+            attempt, inside = (placement_request.replica, placement_request.attempt), choice.inside
+            place = placement_of(placement_request, node, choice, now_ms)
+            self.held[attempt] = HeldAttempt(
+                place, generation, placement_request=placement_request, inside=inside, importance=importance
+            )
             self._assumed[attempt] = now_ms
-            reservations.append(Reservation(placement=place, generation=generation, inside=inside))
-        return NodeReserve(node=node.name, expect=expect, reservations=tuple(reservations), is_chained=is_chained)
+            reservations.append(Hold(placement=place, generation=generation, inside=inside))
+        return NodeCommit(node=node.name, expect=expect, reservations=tuple(reservations), is_chained=is_chained)
 
     # ---- answers
 
@@ -159,7 +174,7 @@ class Commits:
 
         `is_late`: the facts that the decisions rest on are old. They are decided again once those that came meanwhile were heard.
         """
-        accepted: list[Held] = []
+        accepted: list[HeldAttempt] = []
         reload: set[str] = set()
         for answer in event.answers:
             node = self._cluster.node(answer.node)
@@ -172,16 +187,16 @@ class Commits:
             for attempt in answer.accepted:
                 held = self.held.get(attempt)
                 if held is not None:
-                    held.want = None
+                    held.placement_request = None
                     self._assumed.pop(attempt, None)
                     self._lost_commits.pop(attempt, None)
-                    self.untold.add(attempt)
+                    self.redelivery.add(attempt)
                     if attempt not in self._over:
                         accepted.append(held)
             for refused in answer.refused:
                 reload.update(self._give_back(node, refused, now_ms, is_late=is_late))
         self._counts["placements_committed"] += len(accepted)
-        effects: list[Effect] = list(announce(accepted, now_ms))
+        effects: list[Effect] = list(publish(accepted, now_ms))
         return effects + self.reload(sorted(reload))
 
     def _is_known(self, node: Node, answer: NodeAnswer) -> bool:
@@ -197,29 +212,33 @@ class Commits:
                 is_known = True
         return is_known
 
-    def _give_back(self, node: Node, refused: ReservationRefused, now_ms: int, *, is_late: bool) -> list[str]:
+    def _give_back(self, node: Node, refused: HoldRefused, now_ms: int, *, is_late: bool) -> list[str]:
         """Undo one assumption; the nodes whose rows are out of date come back."""
         attempt = (refused.replica, refused.attempt)
         held = self.held.get(attempt)
-        if held is None or held.want is None:
+        if held is None or held.placement_request is None:
             return []
-        want = held.want
+        placement_request = held.placement_request
         self.forget(attempt)
         self._counts["commits_late" if is_late else f"commits_refused_{refused.reason.value}"] += 1
         stale = {node.name} if refused.reason in _ROW_MOVED else {refused.held_on} - {""}
-        if refused.reason is Reason.OLDER_ATTEMPT or attempt in self._over or not self._shards.owns(want.job):
+        if (
+            refused.reason is Reason.OLDER_ATTEMPT
+            or attempt in self._over
+            or not self._shards.owns(placement_request.job)
+        ):
             self._lost_commits.pop(attempt, None)
             return sorted(stale)
         lost = self._lost_commits.get(attempt, 0) + 1
         if is_late:
-            self._late[attempt] = want
-            self._queue.delay(want, now_ms + self._policy.conflict_wait_ms)
+            self._late[attempt] = placement_request
+            self._queue.delay(placement_request, now_ms + self._policy.conflict_wait_ms)
         elif lost <= self._policy.commit_tries:
             self._lost_commits[attempt] = lost
-            self._queue.put_back([want])
+            self._queue.put_back([placement_request])
         else:
             self._lost_commits.pop(attempt, None)
-            self._queue.delay(want, now_ms + self._policy.conflict_wait_ms)
+            self._queue.delay(placement_request, now_ms + self._policy.conflict_wait_ms)
         return sorted(stale)
 
     def released(self, event: HoldsReleased, now_ms: int) -> list[Effect]:
@@ -239,20 +258,20 @@ class Commits:
 
     def tell_again(self, attempts: Sequence[Attempt], now_ms: int) -> list[Effect]:
         """The jobs service does not know of places that were committed a while ago: whoever did it ended before it told them."""
-        found = [self.held[attempt] for attempt in attempts if self.untold.waits_long(attempt, now_ms)]
+        found = [self.held[attempt] for attempt in attempts if self.redelivery.waits_long(attempt, now_ms)]
         self._counts["placements_told_again"] += len(found)
-        return list(announce(found, now_ms))
+        return list(publish(found, now_ms))
 
     def look_up(self, now_ms: int) -> list[Effect]:
         """Ask which orders were carried out, where that is due, and read the rows of what is to be told again.
 
         The scheduler of those may have ended between the fact and the order, or an order was lost.
         """
-        return [*self.untold.ask(now_ms), *load_rows(self.untold.read(now_ms))]
+        return [*self.redelivery.ask(now_ms), *load_rows(self.redelivery.read(now_ms))]
 
     def started(self, attempt: Attempt) -> bool:
         """A node has started the attempt; whether that is news. What is not held here is held by another scheduler."""
-        self.untold.remove(attempt)
+        self.redelivery.remove(attempt)
         held = self.held.get(attempt)
         if held is None:
             return True
@@ -290,7 +309,7 @@ class Commits:
         if held is None:
             return False
         self._assumed.pop(attempt, None)
-        self.untold.remove(attempt)
+        self.redelivery.remove(attempt)
         node = self._cluster.find(held.placement.node)
         if node is not None:
             self._cluster.drop(node, attempt, held.importance)
@@ -311,8 +330,12 @@ class Commits:
             stale.add(node.name)
             self.forget(attempt)
             self._counts["assumptions_expired"] += 1
-            if held.want is not None and attempt not in self._over and self._shards.owns(held.want.job):
-                self._queue.put_back([held.want])
+            if (
+                held.placement_request is not None
+                and attempt not in self._over
+                and self._shards.owns(held.placement_request.job)
+            ):
+                self._queue.put_back([held.placement_request])
         return self.reload(sorted(stale))
 
     def expiry_ms(self) -> int | None:
@@ -335,38 +358,38 @@ class Commits:
 
     def rows(self, event: LedgerRows, now_ms: int) -> list[Effect]:
         """Take rows as the truth. A place that is new here and was waited for is told as if it had just been committed."""
-        found: list[Held] = []
+        found: list[HeldAttempt] = []
         again: list[Effect] = []
         self._delay_late(now_ms)
         for row in event.rows:
             if self._is_unmet(row):
                 # Nothing is held there.
-                self.untold.take(row.node)
+                self.redelivery.take(row.node)
                 if row.changes:
                     self.unmet[row.node] = (row.revision, row.changes)
                 continue
             self.unmet.pop(row.node, None)
             node = self._cluster.node(row.node)
             waited_for = self._take_row(node, row)
-            untold = [held for held in self.untold.take(row.node) if held not in waited_for]
-            self._counts["placements_told_again"] += len(untold)
-            found += [*waited_for, *untold]
+            redelivery = [held for held in self.redelivery.take(row.node) if held not in waited_for]
+            self._counts["placements_told_again"] += len(redelivery)
+            found += [*waited_for, *redelivery]
             again.extend(self._recoveries.order_missing(row.node, self._holds_of(node), now_ms))
-        return [*announce(found, now_ms), *again]
+        return [*publish(found, now_ms), *again]
 
     def _delay_late(self, now_ms: int) -> None:
         """The ledger is there again. Facts that came while it was away are heard before what was late is decided again."""
         late, self._late = self._late, {}
-        for attempt, want in late.items():
+        for attempt, placement_request in late.items():
             if self._queue.remove(attempt) is not None:
-                self._queue.delay(want, now_ms + self._policy.conflict_wait_ms)
+                self._queue.delay(placement_request, now_ms + self._policy.conflict_wait_ms)
 
     def _is_unmet(self, row: NodeRow) -> bool:
         """Whether nobody but the ledger remembers the node: one that is gone for good takes no place among those that are kept."""
         is_known = self._cluster.find(row.node) is not None or row.node in self._recoveries
         return not is_known and not row.reservations and not row.unreadable
 
-    def _take_row(self, node: Node, row: NodeRow) -> list[Held]:
+    def _take_row(self, node: Node, row: NodeRow) -> list[HeldAttempt]:
         node.revision, node.changes = row.revision, row.changes
         in_row = {reservation.attempt for reservation in row.reservations}
         for held in self._holds_of(node):
@@ -385,10 +408,12 @@ class Commits:
             place = reservation.placement
             is_confirmed = attempt in confirmed
             inside, importance = reservation.inside, importance_of_work(place)
-            held = Held(place, reservation.generation, is_confirmed=is_confirmed, inside=inside, importance=importance)
+            held = HeldAttempt(
+                place, reservation.generation, is_confirmed=is_confirmed, inside=inside, importance=importance
+            )
             self.held[attempt] = held
             if not is_confirmed:
-                self.untold.add(attempt)
+                self.redelivery.add(attempt)
             pool, holding = pool_of(place.band), holding_of(place)
             at_ms = place.decided_at_ms
             self._cluster.hold(node, attempt, place.zones, pool, holding, at_ms=at_ms, importance=importance)
@@ -410,7 +435,7 @@ class Commits:
         self.is_loaded = True
         self.floor = floor
         if not self._shards.count:
-            self.untold.ask_all(now_ms)
+            self.redelivery.ask_all(now_ms)
         return []
 
     def changed_nodes(self, changes: Sequence[tuple[str, int]], floor: int) -> list[str]:
@@ -429,28 +454,28 @@ class Commits:
         is_busy = node.in_flight or node.is_reloading or node.name in self._recoveries or node.name in self.unreadable
         return not node.holds and not is_busy
 
-    def _holds_of(self, node: Node) -> list[Held]:
+    def _holds_of(self, node: Node) -> list[HeldAttempt]:
         return [self.held[attempt] for attempt in sorted(node.holds)]
 
 
-def placement_of(want: ReplicaWant, node: Node, choice: Choice, now_ms: int) -> Placement:
+def placement_of(placement_request: PlacementRequest, node: Node, choice: Choice, now_ms: int) -> Placement:
     """What is promised to the want on this node."""
     held = choice.holding
     return Placement(
-        replica=want.replica,
-        job=want.job,
-        attempt=want.attempt,
+        replica=placement_request.replica,
+        job=placement_request.job,
+        attempt=placement_request.attempt,
         node=node.name,
         zones=choice.shares,
-        cpu_mcpu=want.request.cpu_mcpu,
-        memory_bytes=want.request.memory_bytes,
-        qos=want.qos,
-        band=want.band,
-        run=want.run,
-        priority=want.priority,
+        cpu_mcpu=placement_request.request.cpu_mcpu,
+        memory_bytes=placement_request.request.memory_bytes,
+        qos=placement_request.qos,
+        band=placement_request.band,
+        run=placement_request.run,
+        priority=placement_request.priority,
         sample_seq=node.sample_seq,
         decided_at_ms=now_ms,
-        traceparent=want.traceparent,
+        traceparent=placement_request.traceparent,
         cpus=CpuSet(held.cpus).format() if held else "",
         cpu_exclusive=told_of(held.exclusive) if held else CpuExclusive.NONE,
         devices=held.devices if held else (),
@@ -461,7 +486,7 @@ def placement_of(want: ReplicaWant, node: Node, choice: Choice, now_ms: int) -> 
 
 def load_rows(nodes: Sequence[str]) -> list[Effect]:
     """Ask for these rows in calls of at most CALL_MAX."""
-    return [LoadRows(nodes=tuple(nodes[start : start + CALL_MAX])) for start in range(0, len(nodes), CALL_MAX)]
+    return [LoadLedgerRows(nodes=tuple(nodes[start : start + CALL_MAX])) for start in range(0, len(nodes), CALL_MAX)]
 
 
 def _note_changes(node: Node, answer: NodeAnswer) -> None:
@@ -474,6 +499,6 @@ def _note_changes(node: Node, answer: NodeAnswer) -> None:
         node.changes = answer.changes
 
 
-def importance_of_work(work: ReplicaWant | Placement) -> Importance | None:
+def importance_of_work(work: PlacementRequest | Placement) -> Importance | None:
     """How important what holds a place is; None for what stands for a reservation, which nobody asks to leave."""
     return None if name_of(work.replica) else importance_of(work.band, work.priority)

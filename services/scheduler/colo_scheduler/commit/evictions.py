@@ -14,18 +14,18 @@ from colo_common.model.reasons import EndCause
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.signals import kind_of
 from colo_scheduler.commit.commit import load_rows
-from colo_scheduler.commit.held import Held, Over
+from colo_scheduler.commit.held import HeldAttempt, Over
 from colo_scheduler.ledger.port import Attempt
 
-__all__ = ["EvictionsHeard"]
+__all__ = ["EvictionHistory"]
 
 _UNKNOWN_MOST: Final = 1_000
 
 
-class EvictionsHeard:
+class EvictionHistory:
     """`held`: what is held, as far as is known here. Evictions of what another scheduler placed wait for its row, at most 1,000."""
 
-    def __init__(self, cluster: Cluster, held: Mapping[Attempt, Held], over: Over) -> None:
+    def __init__(self, cluster: Cluster, held: Mapping[Attempt, HeldAttempt], over: Over) -> None:
         self._cluster = cluster
         self._held = held
         self._over = over
@@ -60,10 +60,10 @@ class EvictionsHeard:
             if held is not None:
                 self._note(held, node, now_ms)
 
-    def _note(self, held: Held, node: str, now_ms: int) -> None:
+    def _note(self, held: HeldAttempt, node: str, now_ms: int) -> None:
         row, place = self._cluster.rows.get(node), held.placement
         if row is None or held.is_evicted:
             return
         held.is_evicted = True
         kind = kind_of(place.band, place.qos, place.cpu_mcpu, place.memory_bytes)
-        self._cluster.merits.evicted(kind, row, now_ms)
+        self._cluster.signals.evicted(kind, row, now_ms)

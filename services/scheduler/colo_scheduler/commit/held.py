@@ -4,16 +4,16 @@ from collections import OrderedDict
 
 from msgspec import Struct
 
-from colo_common.events.job import ReplicaWant
+from colo_common.events.job import PlacementRequest
 from colo_common.model.placement import Placement
 from colo_scheduler.cluster.preemptible_index import Importance
 from colo_scheduler.ledger.port import Attempt
 
-__all__ = ["Held", "Over"]
+__all__ = ["HeldAttempt", "Over"]
 
 
-class Held(Struct, eq=False, gc=False):
-    """One attempt that holds a place. `want` is set while it is only assumed: decided here and not yet committed.
+class HeldAttempt(Struct, eq=False, gc=False):
+    """One attempt that holds a place. `placement_request` is set while it is only assumed: decided here and not yet committed.
 
     `inside`: attempts whose places are part of this one, as it was committed. `is_evicted`: its eviction was heard of.
     `importance`: how important it is held as; None: nobody asks it to leave.
@@ -21,7 +21,7 @@ class Held(Struct, eq=False, gc=False):
 
     placement: Placement
     generation: int
-    want: ReplicaWant | None = None
+    placement_request: PlacementRequest | None = None
     is_confirmed: bool = False
     inside: tuple[Attempt, ...] = ()
     is_evicted: bool = False
@@ -35,7 +35,7 @@ class Held(Struct, eq=False, gc=False):
     @property
     def is_assumed(self) -> bool:
         """Whether the ledger has not answered yet."""
-        return self.want is not None
+        return self.placement_request is not None
 
 
 class Over:

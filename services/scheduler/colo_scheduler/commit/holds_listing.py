@@ -13,13 +13,13 @@ from colo_common.events.requests import Hold, HoldsReply, ListHolds, Refusal
 from colo_scheduler.commit.commit import Commits
 from colo_scheduler.ledger.port import RefreshLedger
 
-__all__ = ["HoldsAsked"]
+__all__ = ["HoldsListing"]
 
 _PAGE_MAX: Final = 1_000
 _WAITING_MOST: Final = 64
 
 
-class HoldsAsked:
+class HoldsListing:
     """The questions that wait for a refresh, at most 64; more are refused. `is_shared`: others write to the ledger."""
 
     def __init__(self, commits: Commits, *, is_shared: bool) -> None:

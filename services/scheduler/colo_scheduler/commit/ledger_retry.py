@@ -12,26 +12,26 @@ from colo_scheduler.ledger.port import (
     CommitLedger,
     ConfirmHolds,
     ForgetRows,
+    HoldRefused,
     LedgerAnswered,
     LedgerRefused,
-    LoadRows,
+    LoadLedgerRows,
     NodeAnswer,
-    NodeReserve,
+    NodeCommit,
     RefreshLedger,
     ReleaseHolds,
-    ReservationRefused,
 )
-from colo_scheduler.policy import Policy
-from colo_scheduler.requests.queue import Backoff
+from colo_scheduler.policy import SchedulerPolicy
+from colo_scheduler.requests.queue import BackoffPolicy
 
-__all__ = ["Denied", "as_answered"]
+__all__ = ["LedgerRetry", "as_answered"]
 
 _WAIT_MOST_MS: Final = 60_000
 # So long the shell asks before it takes a no for an answer, and longer.
 _CALL_MOST_MS: Final = 10_000
 
 
-class Denied:
+class LedgerRetry:
     """Releases, rows and refreshes that are asked anew a while after the last no; at most `over_max` releases.
 
     The wait is `conflict_wait_ms`, doubled with every no in a row, up to a minute.
@@ -40,9 +40,9 @@ class Denied:
     asked anew to forget rows: those that stay are met again.
     """
 
-    def __init__(self, policy: Policy, counts: Counter[str]) -> None:
+    def __init__(self, policy: SchedulerPolicy, counts: Counter[str]) -> None:
         first_ms = policy.conflict_wait_ms
-        self._backoff = Backoff(first_ms=first_ms, most_ms=max(first_ms, _WAIT_MOST_MS))
+        self._backoff = BackoffPolicy(first_ms=first_ms, most_ms=max(first_ms, _WAIT_MOST_MS))
         self._noes = 0
         self._forgiven_ms = 0
         self._most = policy.over_max
@@ -65,7 +65,7 @@ class Denied:
                 for attempt in list(islice(self._releases, max(0, len(self._releases) - self._most))):
                     del self._releases[attempt]
                     self._counts["releases_left_out"] += 1
-            case LoadRows():
+            case LoadLedgerRows():
                 self._nodes |= dict.fromkeys(effect.nodes)
             case RefreshLedger():
                 self._refreshes = True
@@ -84,7 +84,7 @@ class Denied:
             return []
         ended, nodes = list(self._releases), list(self._nodes)
         effects: list[Effect] = [RefreshLedger()] if self._refreshes else []
-        effects += [LoadRows(nodes=tuple(nodes[at : at + CALL_MAX])) for at in range(0, len(nodes), CALL_MAX)]
+        effects += [LoadLedgerRows(nodes=tuple(nodes[at : at + CALL_MAX])) for at in range(0, len(nodes), CALL_MAX)]
         effects += [ReleaseHolds(attempts=tuple(ended[at : at + CALL_MAX])) for at in range(0, len(ended), CALL_MAX)]
         self._releases, self._nodes, self._refreshes, self.deadline_ms = {}, {}, False, None
         return effects
@@ -95,9 +95,9 @@ def as_answered(effect: CommitLedger) -> LedgerAnswered:
     return LedgerAnswered(answers=tuple(_refusal(reserve) for reserve in effect.reserves))
 
 
-def _refusal(reserve: NodeReserve) -> NodeAnswer:
+def _refusal(reserve: NodeCommit) -> NodeAnswer:
     refused = tuple(
-        ReservationRefused(replica=replica, attempt=attempt, reason=Reason.LEDGER_DISAGREES)
+        HoldRefused(replica=replica, attempt=attempt, reason=Reason.LEDGER_DISAGREES)
         for replica, attempt in (reservation.attempt for reservation in reserve.reservations)
     )
     return NodeAnswer(node=reserve.node, revision=-1, changes=-1, refused=refused)

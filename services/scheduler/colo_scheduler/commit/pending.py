@@ -51,8 +51,8 @@ class Pending:
                 continue
             is_away = False
             backoff.reset()
-            count = sum(len(page.wants) for page in pages)
-            self._log.info("pending-asked", wants=count)
+            count = sum(len(page.placement_requests) for page in pages)
+            self._log.info("pending-asked", placement_requests=count)
             for page in pages:
                 await inject(page)
 
@@ -65,8 +65,8 @@ class Pending:
             for _ in range(_PAGES_MAX):
                 page = await self._page(offset)
                 pages.append(page)
-                offset += len(page.wants)
-                if not page.wants or offset >= page.total:
+                offset += len(page.placement_requests)
+                if not page.placement_requests or offset >= page.total:
                     break
             if pages[first].total == pages[-1].total:
                 break

@@ -11,11 +11,11 @@ from typing import Final
 from colo_common.events.effects import Publish
 from colo_common.events.placement import ApplyPlacements, NodeRelease, PlacementsDecided, PlacementsReleased
 from colo_common.model.placement import Placement, attempt_key
-from colo_scheduler.commit.held import Held
+from colo_scheduler.commit.held import HeldAttempt
 from colo_scheduler.ledger.port import Released
 from colo_scheduler.reservations.reservation import RESERVATION_PREFIX, name_of
 
-__all__ = ["announce", "order", "released"]
+__all__ = ["publish", "order", "released"]
 
 _DECIDED_MAX = 50
 _ORDERED_MAX = 50
@@ -24,7 +24,7 @@ _COMMAND_ORDER: Final = itemgetter(0)
 _REPLICA_ORDER: Final = attrgetter("replica", "attempt")
 
 
-def announce(held: Iterable[Held], now_ms: int) -> list[Publish]:
+def publish(held: Iterable[HeldAttempt], now_ms: int) -> list[Publish]:
     """The facts (at most 50 placements each) and then one order for each node and generation.
 
     The id of an order names node and generation, which the ledger keeps; ids of both have a digest of what they tell: told again
@@ -34,7 +34,7 @@ def announce(held: Iterable[Held], now_ms: int) -> list[Publish]:
     return _facts(replicas, now_ms) + _orders(replicas, now_ms, "")
 
 
-def order(held: Sequence[Held], now_ms: int, again: str = "") -> list[Publish]:
+def order(held: Sequence[HeldAttempt], now_ms: int, again: str = "") -> list[Publish]:
     """One order for each node and generation, a node's in ascending generation; at most 50 placements in one order.
 
     Before them the facts of what no node is known to have started: whoever decided that may not have lived to tell it, and nothing
@@ -44,11 +44,11 @@ def order(held: Sequence[Held], now_ms: int, again: str = "") -> list[Publish]:
     return _facts([each for each in replicas if not each.is_confirmed], now_ms) + _orders(replicas, now_ms, again)
 
 
-def _replicas(held: Iterable[Held]) -> list[Held]:
+def _replicas(held: Iterable[HeldAttempt]) -> list[HeldAttempt]:
     return [each for each in held if not each.placement.replica.startswith(RESERVATION_PREFIX)]
 
 
-def _facts(replicas: Sequence[Held], now_ms: int) -> list[Publish]:
+def _facts(replicas: Sequence[HeldAttempt], now_ms: int) -> list[Publish]:
     decided = sorted([each.placement for each in replicas], key=_DECIDED_ORDER)
     effects = []
     for start in range(0, len(decided), _DECIDED_MAX):
@@ -59,7 +59,7 @@ def _facts(replicas: Sequence[Held], now_ms: int) -> list[Publish]:
     return effects
 
 
-def _orders(replicas: Sequence[Held], now_ms: int, again: str) -> list[Publish]:
+def _orders(replicas: Sequence[HeldAttempt], now_ms: int, again: str) -> list[Publish]:
     effects = []
     suffix = f":{again}" if again else ""
     by_command: dict[tuple[str, int], list[Placement]] = {}

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from colo_common.events.effects import Publish
-from colo_scheduler.commit.held import Held, Over
+from colo_scheduler.commit.held import HeldAttempt, Over
 from colo_scheduler.commit.publish import order
 from colo_scheduler.ledger.port import Attempt
 
@@ -33,7 +33,7 @@ class Recoveries:
         """The node's row is being read."""
         self._waiting[node] = recovery
 
-    def order_missing(self, node: str, held: Iterable[Held], now_ms: int) -> list[Publish]:
+    def order_missing(self, node: str, held: Iterable[HeldAttempt], now_ms: int) -> list[Publish]:
         """The row was read, and this is held there: order what the executor does not run.
 
         What is over may be held a moment longer: it is released beside the reading of rows.

@@ -13,13 +13,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from colo_scheduler.commit.held import Held, Over
+from colo_scheduler.commit.held import HeldAttempt, Over
 from colo_scheduler.events import AskStarted
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.ledger.shards import Shards
 from colo_scheduler.reservations.reservation import name_of
 
-__all__ = ["TOLD_WITHIN_MS", "Untold"]
+__all__ = ["TOLD_WITHIN_MS", "Redelivery"]
 
 TOLD_WITHIN_MS: Final = 2_000
 """A place that was decided longer ago was told, or its scheduler did not live to tell it."""
@@ -45,10 +45,10 @@ class _Asked(Struct, gc=False):
     missing: int
 
 
-class Untold:
+class Redelivery:
     """What is committed and not known to run. Of what is another scheduler's to tell nothing is asked."""
 
-    def __init__(self, held: Mapping[Attempt, Held], over: Over, shards: Shards) -> None:
+    def __init__(self, held: Mapping[Attempt, HeldAttempt], over: Over, shards: Shards) -> None:
         self._held = held
         self._over = over
         self._shards = shards
@@ -96,16 +96,16 @@ class Untold:
 
     def deadline_ms(self) -> int | None:
         """When `ask` or `read` may have something to do; None while nothing is here."""
-        moments = []
+        snapshots = []
         if self._new:
-            moments.append(self._new_at_ms)
+            snapshots.append(self._new_at_ms)
         if self._sweep:
-            moments.append(self._sweep_at_ms)
+            snapshots.append(self._sweep_at_ms)
         if self._moments:
-            moments.append(self._moments[0][0])
+            snapshots.append(self._moments[0][0])
         if self._to_read:
-            moments.append(self._tell_at_ms)
-        return min(moments, default=None)
+            snapshots.append(self._tell_at_ms)
+        return min(snapshots, default=None)
 
     def ask_all(self, now_ms: int, *, least_ms: int = 0) -> None:
         """Ask soon, in parts, for everything that waits and was decided `least_ms` ago or earlier; one answer is enough for it."""
@@ -211,6 +211,6 @@ class Untold:
             self._reading.setdefault(node, {}).update(self._to_read.pop(node))
         return sorted(nodes)
 
-    def take(self, node: str) -> list[Held]:
+    def take(self, node: str) -> list[HeldAttempt]:
         """The node's row was read: what is told again there, once for each time."""
         return [self._held[attempt] for attempt in self._reading.pop(node, ()) if self.waits(attempt)]

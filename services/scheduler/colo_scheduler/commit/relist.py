@@ -9,8 +9,8 @@ from colo_scheduler.commit.commit import Commits
 from colo_scheduler.commit.redelivery import TOLD_WITHIN_MS
 from colo_scheduler.events import AskPending
 from colo_scheduler.ledger.shards import ShardsHeld
-from colo_scheduler.policy import Policy
-from colo_scheduler.requests.queue import WantQueue
+from colo_scheduler.policy import SchedulerPolicy
+from colo_scheduler.requests.queue import RequestQueue
 
 __all__ = ["Asking"]
 
@@ -18,7 +18,7 @@ __all__ = ["Asking"]
 class Asking:
     """The moments at which that is due."""
 
-    def __init__(self, policy: Policy, commits: Commits, queue: WantQueue) -> None:
+    def __init__(self, policy: SchedulerPolicy, commits: Commits, queue: RequestQueue) -> None:
         self._policy = policy
         self._commits = commits
         self._queue = queue
@@ -56,7 +56,7 @@ class Asking:
         effects: list[Effect] = [AskPending()] if is_again or is_next or has_room else []
         if is_again:
             self._again_at_ms = None
-            self._commits.untold.ask_all(now_ms, least_ms=TOLD_WITHIN_MS)
+            self._commits.redelivery.ask_all(now_ms, least_ms=TOLD_WITHIN_MS)
         if is_next:
             self._next_at_ms = now_ms + self._policy.ask_every_ms
         if has_room:

@@ -9,7 +9,7 @@ Here a choice has exactly the size asked for, equals stay in order of their id, 
 from typing import NamedTuple
 
 from colo_common.model.reasons import Reason
-from colo_scheduler.cpus.accumulator import Stock
+from colo_scheduler.cpus.accumulator import CpuAccumulator
 from colo_scheduler.cpus.binding import FAILED, NOT_ENOUGH, BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
 from colo_scheduler.cpus.exclusive import Holders, kept_away
 from colo_scheduler.cpus.full_pcpus import take_full_cores
@@ -53,7 +53,7 @@ def take_cpus(topology: CpuTopology, free: int, need: int, wish: Wish, holders: 
     free &= topology.all_mask
     if need > free.bit_count():
         return NoCpus(reason=Reason.CPUS_SHORT, detail=NOT_ENOUGH, short_count=need - free.bit_count())
-    stock = Stock(
+    accumulator = CpuAccumulator(
         topology,
         free,
         need,
@@ -64,11 +64,11 @@ def take_cpus(topology: CpuTopology, free: int, need: int, wish: Wish, holders: 
     )
     is_full = wish.bind is BindPolicy.FULL_PCPUS
     if is_full or topology.cpus_per_core == 1:
-        take_full_cores(stock)
-    if not is_full and stock.need:
-        take_from_one_place(stock)
-    if stock.need:
-        take_single_cpus(stock)
-    if stock.need:
-        return NoCpus(reason=Reason.CPUS_SHORT, detail=FAILED, short_count=stock.need)
-    return stock.taken
+        take_full_cores(accumulator)
+    if not is_full and accumulator.need:
+        take_from_one_place(accumulator)
+    if accumulator.need:
+        take_single_cpus(accumulator)
+    if accumulator.need:
+        return NoCpus(reason=Reason.CPUS_SHORT, detail=FAILED, short_count=accumulator.need)
+    return accumulator.taken

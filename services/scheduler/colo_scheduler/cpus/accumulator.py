@@ -3,10 +3,10 @@
 from colo_scheduler.cpus.binding import ExclusivePolicy
 from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
 
-__all__ = ["Stock"]
+__all__ = ["CpuAccumulator"]
 
 
-class Stock:
+class CpuAccumulator:
     """Free and taken CPUs as masks, the number still needed, and what orders them. Lives as long as one choice.
 
     `taken | free` never changes, `need` falls by one with every CPU taken and never below 0. `planes` are the holders of CPUs as

@@ -21,10 +21,10 @@ from colo_scheduler.cpus.pools import union
 from colo_scheduler.cpus.siblings import choose_apart
 from colo_scheduler.cpus.topology import CpuTopology
 
-__all__ = ["CpuPolicy", "PolicyHold", "choose_fixed"]
+__all__ = ["FixedCpuPolicy", "PolicyHold", "choose_fixed"]
 
 
-class CpuPolicy(StrEnum):
+class FixedCpuPolicy(StrEnum):
     """How a workload gets its CPUs; the table above."""
 
     EXCLUSIVE = "exclusive"
@@ -35,7 +35,7 @@ class CpuPolicy(StrEnum):
     @property
     def is_fixed(self) -> bool:
         """Whether the workload has CPUs by number."""
-        return self in (CpuPolicy.EXCLUSIVE, CpuPolicy.IMMOVABLE)
+        return self in (FixedCpuPolicy.EXCLUSIVE, FixedCpuPolicy.IMMOVABLE)
 
 
 class PolicyHold(Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class PolicyHold(Struct, frozen=True, kw_only=True):
     """
 
     owner: str
-    policy: CpuPolicy
+    policy: FixedCpuPolicy
     zones: tuple[int, ...] = ()
     cpus: CpuSet = CpuSet()
     keeps_off_reserved: bool = False
@@ -55,7 +55,7 @@ def choose_fixed(
     topology: CpuTopology,
     holds: Sequence[PolicyHold],
     wanted: Mapping[int, int],
-    policy: CpuPolicy,
+    policy: FixedCpuPolicy,
     *,
     reserved: CpuSet | None = None,
 ) -> CpuSet | None:
@@ -77,7 +77,7 @@ def choose_fixed(
         if part is None:
             return None
         chosen |= part
-    if policy is CpuPolicy.EXCLUSIVE and _starves(topology, holds, chosen, reserved or CpuSet()):
+    if policy is FixedCpuPolicy.EXCLUSIVE and _starves(topology, holds, chosen, reserved or CpuSet()):
         return None
     return chosen
 
@@ -89,8 +89,8 @@ def _starves(topology: CpuTopology, holds: Sequence[PolicyHold], taken: CpuSet, 
 
 
 def _shared_set(topology: CpuTopology, holds: Sequence[PolicyHold], hold: PolicyHold, reserved: CpuSet) -> CpuSet:
-    exclusive = union(each.cpus for each in holds if each.policy is CpuPolicy.EXCLUSIVE)
+    exclusive = union(each.cpus for each in holds if each.policy is FixedCpuPolicy.EXCLUSIVE)
     shared = CpuSet(topology.all_mask) - exclusive
-    if hold.policy is CpuPolicy.NUMA:
+    if hold.policy is FixedCpuPolicy.NUMA:
         return (shared - reserved) & union(topology.cpus_of_zone(zone) for zone in hold.zones)
     return shared - reserved if hold.keeps_off_reserved else shared

@@ -2,21 +2,21 @@
 
 from collections.abc import Iterable
 
-from colo_scheduler.cpus.accumulator import Stock
+from colo_scheduler.cpus.accumulator import CpuAccumulator
 from colo_scheduler.cpus.binding import ExclusivePolicy
 from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
 
 __all__ = ["full_cores", "take_full_cores"]
 
 
-def take_full_cores(stock: Stock) -> None:
+def take_full_cores(accumulator: CpuAccumulator) -> None:
     """Take as many of the needed CPUs as whole free cores give; what is left of `need` is less than a core, or has no full core.
 
     A need that is no multiple of a core takes a part of its last core when one zone or socket has room for all.
     """
-    if _take_in_zone(stock) or _take_in_socket(stock):
+    if _take_in_zone(accumulator) or _take_in_socket(accumulator):
         return
-    _take_across_sockets(stock)
+    _take_across_sockets(accumulator)
 
 
 def full_cores(topology: CpuTopology, free: int) -> int:
@@ -28,76 +28,80 @@ def full_cores(topology: CpuTopology, free: int) -> int:
     return full
 
 
-def _ordered(stock: Stock, full: int, cores: Iterable[int]) -> list[int]:
+def _ordered(accumulator: CpuAccumulator, full: int, cores: Iterable[int]) -> list[int]:
     """The cores within `full`: the largest first, then those with the fewest holders, then by id."""
-    topology = stock.topology
+    topology = accumulator.topology
     masks = topology.core_masks
     ordered = [core for core in cores if masks[core] & full]
-    if stock.planes or topology.cpu_count != topology.cpus_per_core * len(masks):
-        ordered.sort(key=lambda core: (-masks[core].bit_count(), stock.core_refs(core), core))
+    if accumulator.planes or topology.cpu_count != topology.cpus_per_core * len(masks):
+        ordered.sort(key=lambda core: (-masks[core].bit_count(), accumulator.core_refs(core), core))
     return ordered
 
 
-def _take_first(stock: Stock, full: int, cores: Iterable[int]) -> None:
+def _take_first(accumulator: CpuAccumulator, full: int, cores: Iterable[int]) -> None:
     """Take what is needed from these cores, which have it, in their order."""
     cpus: list[int] = []
-    for core in _ordered(stock, full, cores):
-        cpus += cpus_of_mask(stock.topology.core_masks[core])
-        if len(cpus) >= stock.need:
+    for core in _ordered(accumulator, full, cores):
+        cpus += cpus_of_mask(accumulator.topology.core_masks[core])
+        if len(cpus) >= accumulator.need:
             break
-    stock.take(cpus[: stock.need])
+    accumulator.take(cpus[: accumulator.need])
 
 
-def _take_in_zone(stock: Stock) -> bool:
-    topology = stock.topology
-    if stock.need > topology.cpus_per_zone:
+def _take_in_zone(accumulator: CpuAccumulator) -> bool:
+    topology = accumulator.topology
+    if accumulator.need > topology.cpus_per_zone:
         return False
-    for free in stock.passes(ExclusivePolicy.NUMA_NODE_LEVEL):
+    for free in accumulator.passes(ExclusivePolicy.NUMA_NODE_LEVEL):
         full = full_cores(topology, free)
         best: tuple[int, int, int] | None = None
         for zone, mask in enumerate(topology.zone_masks):
             in_zone = full & mask
             count = in_zone.bit_count()
-            if count < stock.need:
+            if count < accumulator.need:
                 continue
             socket = topology.socket_of_cpu[(in_zone & -in_zone).bit_length() - 1]
-            key = (stock.sign * count, stock.sign * (free & topology.socket_masks[socket]).bit_count(), zone)
+            key = (
+                accumulator.sign * count,
+                accumulator.sign * (free & topology.socket_masks[socket]).bit_count(),
+                zone,
+            )
             if best is None or key < best:
                 best = key
         if best is not None:
-            _take_first(stock, full, topology.cores_of_zone[best[2]])
+            _take_first(accumulator, full, topology.cores_of_zone[best[2]])
             return True
     return False
 
 
-def _take_in_socket(stock: Stock) -> bool:
-    topology = stock.topology
-    if stock.need > topology.cpus_per_socket:
+def _take_in_socket(accumulator: CpuAccumulator) -> bool:
+    topology = accumulator.topology
+    if accumulator.need > topology.cpus_per_socket:
         return False
-    full = full_cores(topology, stock.free)
+    full = full_cores(topology, accumulator.free)
     counts = [(full & mask).bit_count() for mask in topology.socket_masks]
-    enough = [(stock.sign * count, socket) for socket, count in enumerate(counts) if count >= stock.need]
+    enough = [(accumulator.sign * count, socket) for socket, count in enumerate(counts) if count >= accumulator.need]
     if not enough:
         return False
-    _take_first(stock, full, topology.cores_of_socket[min(enough)[1]])
+    _take_first(accumulator, full, topology.cores_of_socket[min(enough)[1]])
     return True
 
 
-def _take_across_sockets(stock: Stock) -> None:
+def _take_across_sockets(accumulator: CpuAccumulator) -> None:
     """Whole sockets' full cores, the largest first whatever the strategy, while they fit; then core after core of the smallest."""
-    topology = stock.topology
-    full = full_cores(topology, stock.free)
+    topology = accumulator.topology
+    full = full_cores(topology, accumulator.free)
     sockets = sorted((-(full & mask).bit_count(), socket) for socket, mask in enumerate(topology.socket_masks))
     left: list[tuple[int, int]] = []
     for negative, socket in sockets:
-        if -negative > stock.need:
+        if -negative > accumulator.need:
             left.append((-negative, socket))
         else:
-            stock.take(cpus_of_mask(full & topology.socket_masks[socket]))
+            accumulator.take(cpus_of_mask(full & topology.socket_masks[socket]))
     for _, socket in sorted(left):
-        for core in _ordered(stock, full, topology.cores_of_socket[socket]):
+        for core in _ordered(accumulator, full, topology.cores_of_socket[socket]):
             mask = topology.core_masks[core]
-            if mask.bit_count() <= stock.need:
-                stock.take(cpus_of_mask(mask))
-            if not stock.need:
+            if mask.bit_count() <= accumulator.need:
+                accumulator.take(cpus_of_mask(mask))
+            if not accumulator.need:
                 return

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from colo_scheduler.cpus.accumulator import Stock
+from colo_scheduler.cpus.accumulator import CpuAccumulator
 from colo_scheduler.cpus.binding import ExclusivePolicy
 from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
 
@@ -11,16 +11,16 @@ __all__ = ["one_a_core", "spread_over_cores", "take_from_one_place", "take_singl
 _BOTH = (ExclusivePolicy.PCPU_LEVEL, ExclusivePolicy.NUMA_NODE_LEVEL)
 
 
-def take_from_one_place(stock: Stock) -> None:
+def take_from_one_place(accumulator: CpuAccumulator) -> None:
     """Take all that is needed from one zone, else from one socket, else nothing.
 
     Either is tried first with one CPU a core and without what the policy keeps away from, then with every free CPU. At the
     socket only the policy for cores keeps anything away.
     """
-    if stock.need <= stock.topology.cpus_per_zone and _take_in_zone(stock):
+    if accumulator.need <= accumulator.topology.cpus_per_zone and _take_in_zone(accumulator):
         return
-    if stock.need <= stock.topology.cpus_per_socket:
-        _take_in_socket(stock)
+    if accumulator.need <= accumulator.topology.cpus_per_socket:
+        _take_in_socket(accumulator)
 
 
 def one_a_core(topology: CpuTopology, free: int) -> int:
@@ -32,57 +32,59 @@ def one_a_core(topology: CpuTopology, free: int) -> int:
     return lowest
 
 
-def _take_in_zone(stock: Stock) -> bool:
-    topology = stock.topology
-    for is_first, free in zip((True, False), stock.passes(*_BOTH), strict=True):
+def _take_in_zone(accumulator: CpuAccumulator) -> bool:
+    topology = accumulator.topology
+    for is_first, free in zip((True, False), accumulator.passes(*_BOTH), strict=True):
         usable = one_a_core(topology, free) if is_first else free
         best: tuple[int, int, int] | None = None
         for zone, mask in enumerate(topology.zone_masks):
             in_zone = free & mask
-            if (usable & mask).bit_count() < stock.need:
+            if (usable & mask).bit_count() < accumulator.need:
                 continue
             socket = topology.socket_of_cpu[(in_zone & -in_zone).bit_length() - 1]
             in_socket = (free & topology.socket_masks[socket]).bit_count()
-            key = (stock.sign * in_zone.bit_count(), stock.sign * in_socket, zone)
+            key = (accumulator.sign * in_zone.bit_count(), accumulator.sign * in_socket, zone)
             if best is None or key < best:
                 best = key
         if best is not None:
-            _take_spread(stock, free, usable, topology.zone_masks[best[2]], is_one_a_core=is_first)
+            _take_spread(accumulator, free, usable, topology.zone_masks[best[2]], is_one_a_core=is_first)
             return True
     return False
 
 
-def _take_in_socket(stock: Stock) -> None:
-    topology = stock.topology
-    for is_first, free in zip((True, False), stock.passes(ExclusivePolicy.PCPU_LEVEL), strict=True):
+def _take_in_socket(accumulator: CpuAccumulator) -> None:
+    topology = accumulator.topology
+    for is_first, free in zip((True, False), accumulator.passes(ExclusivePolicy.PCPU_LEVEL), strict=True):
         usable = one_a_core(topology, free) if is_first else free
         counts = [(usable & mask).bit_count() for mask in topology.socket_masks]
-        enough = [(stock.sign * count, socket) for socket, count in enumerate(counts) if count >= stock.need]
+        enough = [
+            (accumulator.sign * count, socket) for socket, count in enumerate(counts) if count >= accumulator.need
+        ]
         if enough:
-            _take_spread(stock, free, usable, topology.socket_masks[min(enough)[1]], is_one_a_core=is_first)
+            _take_spread(accumulator, free, usable, topology.socket_masks[min(enough)[1]], is_one_a_core=is_first)
             return
 
 
-def _take_spread(stock: Stock, free: int, usable: int, place: int, *, is_one_a_core: bool) -> None:
+def _take_spread(accumulator: CpuAccumulator, free: int, usable: int, place: int, *, is_one_a_core: bool) -> None:
     """Take what is needed of a place that has it: the first of each core in their order, or all its CPUs spread over the cores."""
     if not is_one_a_core:
-        cpus = spread_over_cores(stock, stock.ordered(free & place))
-    elif stock.planes:
-        core_of_cpu = stock.topology.core_of_cpu
+        cpus = spread_over_cores(accumulator, accumulator.ordered(free & place))
+    elif accumulator.planes:
+        core_of_cpu = accumulator.topology.core_of_cpu
         firsts: dict[int, int] = {}
-        for cpu in stock.ordered(free & place):
+        for cpu in accumulator.ordered(free & place):
             firsts.setdefault(core_of_cpu[cpu], cpu)
         cpus = list(firsts.values())
     else:
         cpus = cpus_of_mask(usable & place)
-    stock.take(cpus[: stock.need])
+    accumulator.take(cpus[: accumulator.need])
 
 
-def spread_over_cores(stock: Stock, cpus: list[int]) -> list[int]:
+def spread_over_cores(accumulator: CpuAccumulator, cpus: list[int]) -> list[int]:
     """The same CPUs, one of each core in their order, then a second one of each, and so on; no more than a core's: unchanged."""
-    if len(cpus) <= stock.topology.cpus_per_core:
+    if len(cpus) <= accumulator.topology.cpus_per_core:
         return cpus
-    core_of_cpu = stock.topology.core_of_cpu
+    core_of_cpu = accumulator.topology.core_of_cpu
     rounds: list[list[int]] = []
     given: dict[int, int] = {}
     for cpu in cpus:
@@ -95,22 +97,26 @@ def spread_over_cores(stock: Stock, cpus: list[int]) -> list[int]:
     return [cpu for each in rounds for cpu in each]
 
 
-def take_single_cpus(stock: Stock) -> None:
+def take_single_cpus(accumulator: CpuAccumulator) -> None:
     """Take CPUs one by one: beside what is taken already, from the most used places, filling begun cores before whole ones."""
-    for free in stock.passes(*_BOTH):
-        order = _cores_by_nearness(stock, free & stock.free)
-        cpus = [cpu for core in order for cpu in stock.ordered(stock.topology.core_masks[core] & free & stock.free)]
-        stock.take(spread_over_cores(stock, cpus)[: stock.need])
-        if not stock.need:
+    for free in accumulator.passes(*_BOTH):
+        order = _cores_by_nearness(accumulator, free & accumulator.free)
+        cpus = [
+            cpu
+            for core in order
+            for cpu in accumulator.ordered(accumulator.topology.core_masks[core] & free & accumulator.free)
+        ]
+        accumulator.take(spread_over_cores(accumulator, cpus)[: accumulator.need])
+        if not accumulator.need:
             return
 
 
-def _cores_by_nearness(stock: Stock, free: int) -> Iterable[int]:
+def _cores_by_nearness(accumulator: CpuAccumulator, free: int) -> Iterable[int]:
     """Cores with free CPUs by (CPUs taken in the socket, most first; free in socket and in zone by the strategy; free in the core;
     socket; holders; id).
     """
-    topology, sign = stock.topology, stock.sign
-    taken = [(stock.taken & mask).bit_count() for mask in topology.socket_masks]
+    topology, sign = accumulator.topology, accumulator.sign
+    taken = [(accumulator.taken & mask).bit_count() for mask in topology.socket_masks]
     socket_free = [(free & mask).bit_count() for mask in topology.socket_masks]
     zone_free = [(free & mask).bit_count() for mask in topology.zone_masks]
 
@@ -118,6 +124,6 @@ def _cores_by_nearness(stock: Stock, free: int) -> Iterable[int]:
         socket, zone = topology.socket_of_core[core], topology.zone_of_core[core]
         in_core = (free & topology.core_masks[core]).bit_count()
         nearness = (-taken[socket], sign * socket_free[socket], sign * zone_free[zone], in_core)
-        return (*nearness, socket, stock.core_refs(core), core)
+        return (*nearness, socket, accumulator.core_refs(core), core)
 
     return sorted((core for core, mask in enumerate(topology.core_masks) if mask & free), key=key)

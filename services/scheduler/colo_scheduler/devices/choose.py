@@ -17,7 +17,7 @@ from colo_common.model.placement import DeviceShare
 from colo_common.model.reasons import Reason
 from colo_scheduler.devices.inventory import DeviceInventory, DeviceRoom
 from colo_scheduler.devices.joint import choose_together, place_of
-from colo_scheduler.devices.kind import NoDevices, Stock, choose_kind, short
+from colo_scheduler.devices.kind import DeviceSupply, NoDevices, choose_kind, short
 from colo_scheduler.devices.need import DeviceNeed, check_device_requests, need_of
 from colo_scheduler.devices.partition import NO_PARTITIONS, GpuPartitions
 
@@ -84,8 +84,8 @@ def choose_devices(
             }
             if from_reusable and only_reusable:
                 rooms = {kind: _capped(found, reusable) for kind, found in rooms.items()}
-            stock = Stock(rooms=rooms, partitions=partitions, packs=locality.packs)
-            found = _choose_all(needs, stock, locality)
+            supply = DeviceSupply(rooms=rooms, partitions=partitions, packs=locality.packs)
+            found = _choose_all(needs, supply, locality)
             if isinstance(found, DeviceChoice):
                 return found
             refused = found
@@ -110,7 +110,9 @@ def _capped(rooms: Sequence[DeviceRoom], reusable: Sequence[DeviceShare]) -> lis
     ]
 
 
-def _choose_all(needs: Sequence[DeviceNeed], stock: Stock, locality: DeviceLocality) -> DeviceChoice | NoDevices:
+def _choose_all(
+    needs: Sequence[DeviceNeed], supply: DeviceSupply, locality: DeviceLocality
+) -> DeviceChoice | NoDevices:
     by_kind = {need.kind: need for need in needs}
     rule = locality.joint
     joint = [by_kind[kind] for kind in rule.kinds if kind in by_kind] if rule and len(needs) > 1 else []
@@ -118,15 +120,15 @@ def _choose_all(needs: Sequence[DeviceNeed], stock: Stock, locality: DeviceLocal
     if rule is not None and len(joint) > 1:
         together: dict[str, list[DeviceRoom]] | NoDevices | None = None
         if locality.is_joint_sought:
-            together = choose_together(joint, stock, rule.scope)
+            together = choose_together(joint, supply, rule.scope)
         if together is None or (isinstance(together, NoDevices) and not rule.required):
-            together = _choose_following(joint, stock, rule)
+            together = _choose_following(joint, supply, rule)
         if isinstance(together, NoDevices):
             return together
         taken.update(together)
     for need in needs:
         if need.kind not in taken:
-            found = choose_kind(need, stock, need.count, need.count)
+            found = choose_kind(need, supply, need.count, need.count)
             if isinstance(found, NoDevices):
                 return found
             taken[need.kind] = found
@@ -135,7 +137,7 @@ def _choose_all(needs: Sequence[DeviceNeed], stock: Stock, locality: DeviceLocal
 
 
 def _choose_following(
-    joint: Sequence[DeviceNeed], stock: Stock, rule: JointDevices
+    joint: Sequence[DeviceNeed], supply: DeviceSupply, rule: JointDevices
 ) -> dict[str, list[DeviceRoom]] | NoDevices:
     """The first kind as it likes best, then the others where it is."""
     first = joint[0]
@@ -143,7 +145,7 @@ def _choose_following(
     places: set[str] = set()
     for need in joint:
         least = max(need.count, len(places)) if rule.required else need.count
-        found = choose_kind(need, stock, least, max(least, len(places)), places)
+        found = choose_kind(need, supply, least, max(least, len(places)), places)
         if isinstance(found, NoDevices):
             return found
         here = {place_of(room, rule.scope) for room in found}

@@ -14,8 +14,8 @@ from msgspec import structs
 from colo_common.model.constraints import DeviceScope
 from colo_scheduler.devices.inventory import DeviceRoom
 from colo_scheduler.devices.kind import (
+    DeviceSupply,
     NoDevices,
-    Stock,
     by_turns,
     choose_group,
     choose_kind,
@@ -25,7 +25,7 @@ from colo_scheduler.devices.kind import (
     short,
 )
 from colo_scheduler.devices.need import GPU, DeviceNeed
-from colo_scheduler.devices.scope import Scope, choose_in_scopes, pcie_of
+from colo_scheduler.devices.scope import ProximityScope, choose_in_scopes, pcie_of
 
 __all__ = ["SETS_MOST", "choose_together", "place_of"]
 
@@ -42,16 +42,16 @@ def place_of(room: DeviceRoom, scope: DeviceScope) -> str:
 
 
 def choose_together(
-    needs: Sequence[DeviceNeed], stock: Stock, scope: DeviceScope
+    needs: Sequence[DeviceNeed], supply: DeviceSupply, scope: DeviceScope
 ) -> dict[str, list[DeviceRoom]] | NoDevices:
     """Devices of all kinds in the same places, at least one of each kind in each; the first kind decides how many places.
 
     Of the first kind exactly the devices wanted, of the others as many as wanted or one for each place, if that is more.
     """
-    fitting = {need.kind: fitting_rooms(need, stock) for need in needs}
+    fitting = {need.kind: fitting_rooms(need, supply) for need in needs}
     places = set.intersection(*({place_of(room, scope) for room in rooms} for rooms in fitting.values()))
     first = needs[0]
-    alone = choose_kind(first, stock, first.count, first.count)
+    alone = choose_kind(first, supply, first.count, first.count)
     liked = frozenset() if isinstance(alone, NoDevices) else frozenset(place_of(room, scope) for room in alone)
     if any(sum(place_of(room, scope) in places for room in fitting[need.kind]) < need.count for need in needs):
         return _shortage(needs, fitting, places, scope, alone)
@@ -60,7 +60,7 @@ def choose_together(
         found: dict[str, list[DeviceRoom]] = {}
         for need in needs:
             count = need.count if need is first else max(need.count, len(chosen))
-            picked = _pick(need, count, fitting[need.kind], stock, scope, chosen)
+            picked = _pick(need, count, fitting[need.kind], supply, scope, chosen)
             if picked is None:
                 break
             found[need.kind] = picked
@@ -105,7 +105,7 @@ def _pick(
     need: DeviceNeed,
     count: int,
     fitting: Sequence[DeviceRoom],
-    stock: Stock,
+    supply: DeviceSupply,
     scope: DeviceScope,
     places: frozenset[str],
 ) -> list[DeviceRoom] | None:
@@ -115,10 +115,10 @@ def _pick(
         return None
     if need.kind == GPU and not need.is_shared:
         # Groups are looked for among all GPUs: which ones stay whole counts.
-        group = choose_group(need, stock, count, lambda members: _covers(members, scope, places))
+        group = choose_group(need, supply, count, lambda members: _covers(members, scope, places))
         if isinstance(group, list):
             return group
-        if is_group_final(need, stock):
+        if is_group_final(need, supply):
             return None
     if not need.is_shared:
         close = choose_in_scopes(rooms, count, fits=lambda room: True, score=None, required=need.scope)
@@ -146,7 +146,10 @@ def _shortage(
     what = "NUMA node" if scope is DeviceScope.NUMA_NODE else "PCIe root"
     for need in needs:
         here = [room for room in fitting[need.kind] if place_of(room, scope) in places]
-        in_one = need.scope >= (Scope.ZONE if scope is DeviceScope.NUMA_NODE else Scope.PCIE) or need.count == 1
+        in_one = (
+            need.scope >= (ProximityScope.ZONE if scope is DeviceScope.NUMA_NODE else ProximityScope.PCIE)
+            or need.count == 1
+        )
         have = _most_in_one(here, scope) if in_one else len(here)
         preposition = "in" if scope is DeviceScope.NUMA_NODE else "on"
         where = f"{preposition} one {what}" if in_one else f"{preposition} {what}s"

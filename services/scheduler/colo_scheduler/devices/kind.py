@@ -13,10 +13,19 @@ from colo_common.model.topology import DevicePartition
 from colo_scheduler.devices.inventory import DeviceRoom
 from colo_scheduler.devices.need import GPU, DeviceNeed
 from colo_scheduler.devices.partition import GpuPartitions, choose_partition, most_unused
-from colo_scheduler.devices.scope import Scope, choose_in_scopes, most_in_scope, pcie_of
+from colo_scheduler.devices.scope import ProximityScope, choose_in_scopes, most_in_scope, pcie_of
 from colo_scheduler.devices.scores import device_score
 
-__all__ = ["NoDevices", "Stock", "by_turns", "choose_kind", "choose_plainly", "fitting_rooms", "is_within", "short"]
+__all__ = [
+    "NoDevices",
+    "DeviceSupply",
+    "by_turns",
+    "choose_kind",
+    "choose_plainly",
+    "fitting_rooms",
+    "is_within",
+    "short",
+]
 
 
 class NoDevices(Struct, frozen=True, kw_only=True):
@@ -33,7 +42,7 @@ class NoDevices(Struct, frozen=True, kw_only=True):
     unit: str = "condition"
 
 
-class Stock(Struct, frozen=True, kw_only=True):
+class DeviceSupply(Struct, frozen=True, kw_only=True):
     """What the devices are chosen from: the rooms of each kind asked for, and the node's groups. `packs`: the fullest first."""
 
     rooms: dict[str, list[DeviceRoom]]
@@ -42,46 +51,49 @@ class Stock(Struct, frozen=True, kw_only=True):
 
 
 _SCOPE_WORDS = {
-    Scope.ZONE: "in one NUMA node",
-    Scope.PCIE: "on one PCIe root",
+    ProximityScope.ZONE: "in one NUMA node",
+    ProximityScope.PCIE: "on one PCIe root",
 }
 
 
 def choose_kind(
-    need: DeviceNeed, stock: Stock, least: int, most: int, switches: Collection[str] = ()
+    need: DeviceNeed, supply: DeviceSupply, least: int, most: int, switches: Collection[str] = ()
 ) -> list[DeviceRoom] | NoDevices:
     """At least `least` devices of a kind that is no GPU, up to `most`, by turns on the `switches`; `need.count` GPUs."""
     if need.kind == GPU:
-        return _choose_gpus(need, stock)
-    if need.scope is Scope.NODE:
-        return choose_plainly(need, stock, least, most, switches)
-    return _choose_close(need, stock, least)
+        return _choose_gpus(need, supply)
+    if need.scope is ProximityScope.NODE:
+        return choose_plainly(need, supply, least, most, switches)
+    return _choose_close(need, supply, least)
 
 
-def _choose_gpus(need: DeviceNeed, stock: Stock) -> list[DeviceRoom] | NoDevices:
+def _choose_gpus(need: DeviceNeed, supply: DeviceSupply) -> list[DeviceRoom] | NoDevices:
     if not need.is_shared:
-        in_group = choose_group(need, stock, need.count)
-        if isinstance(in_group, list) or is_group_final(need, stock):
+        in_group = choose_group(need, supply, need.count)
+        if isinstance(in_group, list) or is_group_final(need, supply):
             return in_group
     if need.is_shared and need.count > 1:
-        if need.scope > Scope.NODE:
+        if need.scope > ProximityScope.NODE:
             return short(need, "shares of several GPUs cannot be kept close to each other")
-        return choose_plainly(need, stock, need.count, need.count)
-    return _choose_close(need, stock, need.count)
+        return choose_plainly(need, supply, need.count, need.count)
+    return _choose_close(need, supply, need.count)
 
 
-def is_group_final(need: DeviceNeed, stock: Stock) -> bool:
+def is_group_final(need: DeviceNeed, supply: DeviceSupply) -> bool:
     """Whether whole GPUs are given in groups or not at all."""
     wish = need.partition
-    return stock.partitions.is_honored or (wish is not None and wish.policy is not PartitionPolicy.PREFER)
+    return supply.partitions.is_honored or (wish is not None and wish.policy is not PartitionPolicy.PREFER)
 
 
 def choose_group(
-    need: DeviceNeed, stock: Stock, count: int, suits: Callable[[Sequence[DeviceRoom]], bool] = lambda rooms: True
+    need: DeviceNeed,
+    supply: DeviceSupply,
+    count: int,
+    suits: Callable[[Sequence[DeviceRoom]], bool] = lambda rooms: True,
 ) -> list[DeviceRoom] | NoDevices:
     """`count` GPUs that are a group of the node, suit, and lie within the need's scope."""
-    rooms = {room.number: room for room in stock.rooms[need.kind]}
-    table = stock.partitions.by_size
+    rooms = {room.number: room for room in supply.rooms[need.kind]}
+    table = supply.partitions.by_size
     if table is None:
         return short(need, "the node has no table of GPU groups", have=0, unit="gpu in a group")
 
@@ -98,14 +110,14 @@ def choose_group(
     return [rooms[number] for number in group.devices]
 
 
-def _choose_close(need: DeviceNeed, stock: Stock, count: int) -> list[DeviceRoom] | NoDevices:
-    rooms = stock.rooms[need.kind]
+def _choose_close(need: DeviceNeed, supply: DeviceSupply, count: int) -> list[DeviceRoom] | NoDevices:
+    rooms = supply.rooms[need.kind]
 
     def fits(room: DeviceRoom) -> bool:
         return need.share_of(room) is not None
 
     # Of a share one device is taken, the best one; of whole ones those of the lowest numbers.
-    score = _scorer(need, packs=stock.packs) if need.is_shared and count == 1 else None
+    score = _scorer(need, packs=supply.packs) if need.is_shared and count == 1 else None
     found = choose_in_scopes(rooms, count, fits=fits, score=score, required=need.scope)
     if found is not None:
         return list(found)
@@ -117,19 +129,19 @@ def _choose_close(need: DeviceNeed, stock: Stock, count: int) -> list[DeviceRoom
 
 
 def choose_plainly(
-    need: DeviceNeed, stock: Stock, least: int, most: int, switches: Collection[str] = ()
+    need: DeviceNeed, supply: DeviceSupply, least: int, most: int, switches: Collection[str] = ()
 ) -> list[DeviceRoom] | NoDevices:
     """At least `least` devices, up to `most`, by reusability, score and number; first by turns on the `switches`."""
-    fitting = by_turns(fitting_rooms(need, stock), switches)
+    fitting = by_turns(fitting_rooms(need, supply), switches)
     if len(fitting) < least:
         return short(need, f"{least} wanted, {len(fitting)} fit", len(fitting), wanted=least)
     return fitting[:most]
 
 
-def fitting_rooms(need: DeviceNeed, stock: Stock) -> list[DeviceRoom]:
+def fitting_rooms(need: DeviceNeed, supply: DeviceSupply) -> list[DeviceRoom]:
     """The devices that have enough, the best first."""
-    score = _scorer(need, packs=stock.packs)
-    fitting = [room for room in stock.rooms[need.kind] if need.share_of(room) is not None]
+    score = _scorer(need, packs=supply.packs)
+    fitting = [room for room in supply.rooms[need.kind] if need.share_of(room) is not None]
     return sorted(fitting, key=lambda room: (not room.is_reusable, -score(room), room.number))
 
 
@@ -149,14 +161,14 @@ def by_turns(
     return [room for _, room in sorted(keyed, key=lambda pair: pair[0])]
 
 
-def is_within(rooms: Sequence[DeviceRoom], scope: Scope) -> bool:
+def is_within(rooms: Sequence[DeviceRoom], scope: ProximityScope) -> bool:
     """Whether the devices lie no further apart than the scope says."""
     match scope:
-        case Scope.NODE:
+        case ProximityScope.NODE:
             return True
-        case Scope.ZONE:
+        case ProximityScope.ZONE:
             return len({room.device.zone for room in rooms}) <= 1
-        case Scope.PCIE:
+        case ProximityScope.PCIE:
             return len({(room.device.zone, pcie_of(room)) for room in rooms}) <= 1
 
 

@@ -12,7 +12,7 @@ from colo_common.model.constraints import DeviceExclusive, DeviceRequest, Device
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import DeviceShare
 from colo_scheduler.devices.inventory import WHOLE_PCT, DeviceRoom
-from colo_scheduler.devices.scope import Scope
+from colo_scheduler.devices.scope import ProximityScope
 
 __all__ = ["COUNT_MOST", "GPU", "DeviceNeed", "check_device_requests", "need_of"]
 
@@ -21,9 +21,9 @@ COUNT_MOST: Final = 1_024
 """The most devices of one kind in one request."""
 
 _SCOPES: Final = {
-    DeviceScope.NODE: Scope.NODE,
-    DeviceScope.NUMA_NODE: Scope.ZONE,
-    DeviceScope.PCIE: Scope.PCIE,
+    DeviceScope.NODE: ProximityScope.NODE,
+    DeviceScope.NUMA_NODE: ProximityScope.ZONE,
+    DeviceScope.PCIE: ProximityScope.PCIE,
 }
 
 
@@ -40,7 +40,7 @@ class DeviceNeed(Struct, frozen=True, kw_only=True):
     memory_pct: int = 0
     memory_bytes: int = 0
     labels: frozenset[tuple[str, str]] = frozenset()
-    scope: Scope = Scope.NODE
+    scope: ProximityScope = ProximityScope.NODE
     exclusive: DeviceExclusive = DeviceExclusive.NONE
     partition: PartitionWish | None = None
 

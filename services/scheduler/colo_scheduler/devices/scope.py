@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from colo_scheduler.devices.inventory import DeviceRoom
 
-__all__ = ["Scope", "choose_in_scopes", "most_in_scope", "pcie_of"]
+__all__ = ["ProximityScope", "choose_in_scopes", "most_in_scope", "pcie_of"]
 
 
-class Scope(IntEnum):
+class ProximityScope(IntEnum):
     """How close devices must be to each other; a larger one is closer."""
 
     NODE = 1
@@ -22,7 +22,7 @@ class Scope(IntEnum):
 
 
 class _Place(NamedTuple):
-    scope: Scope
+    scope: ProximityScope
     rooms: tuple[DeviceRoom, ...]
     inner: tuple["_Place", ...]
 
@@ -45,7 +45,7 @@ def choose_in_scopes(
     *,
     fits: Callable[[DeviceRoom], bool],
     score: Callable[[DeviceRoom], int] | None,
-    required: Scope = Scope.NODE,
+    required: ProximityScope = ProximityScope.NODE,
 ) -> tuple[DeviceRoom, ...] | None:
     """`count` devices that fit, in the closest scope and none wider than `required`; None when there is none.
 
@@ -55,13 +55,13 @@ def choose_in_scopes(
     return None if found is None else found.rooms
 
 
-def most_in_scope(rooms: Sequence[DeviceRoom], scope: Scope) -> int:
+def most_in_scope(rooms: Sequence[DeviceRoom], scope: ProximityScope) -> int:
     """How many of the devices lie together in the one place of that scope that has most of them."""
-    if scope is Scope.NODE:
+    if scope is ProximityScope.NODE:
         return len(rooms)
     counts: dict[tuple[object, ...], int] = {}
     for room in rooms:
-        place = (room.device.zone, *((pcie_of(room),) if scope > Scope.ZONE else ()))
+        place = (room.device.zone, *((pcie_of(room),) if scope > ProximityScope.ZONE else ()))
         counts[place] = counts.get(place, 0) + 1
     return max(counts.values(), default=0)
 
@@ -72,11 +72,11 @@ def _tree(rooms: Sequence[DeviceRoom]) -> _Place:
     for zone in sorted({room.device.zone for room in ordered}):
         in_zone = tuple(room for room in ordered if room.device.zone == zone)
         switches = tuple(
-            _Place(Scope.PCIE, tuple(room for room in in_zone if pcie_of(room) == pcie), ())
+            _Place(ProximityScope.PCIE, tuple(room for room in in_zone if pcie_of(room) == pcie), ())
             for pcie in sorted({pcie_of(room) for room in in_zone})
         )
-        zones.append(_Place(Scope.ZONE, in_zone, switches))
-    return _Place(Scope.NODE, ordered, tuple(zones))
+        zones.append(_Place(ProximityScope.ZONE, in_zone, switches))
+    return _Place(ProximityScope.NODE, ordered, tuple(zones))
 
 
 def _search(
@@ -84,7 +84,7 @@ def _search(
     count: int,
     fits: Callable[[DeviceRoom], bool],
     score: Callable[[DeviceRoom], int] | None,
-    required: Scope,
+    required: ProximityScope,
     depth: int,
     used_scopes: int,
 ) -> _Found | None:

@@ -6,12 +6,12 @@ from colo_common.model.placement import attempt_key
 from colo_common.model.reasons import Reason
 from colo_scheduler.ledger.port import (
     Attempt,
+    Hold,
+    HoldRefused,
     NodeAnswer,
-    NodeReserve,
+    NodeCommit,
     NodeRow,
     Released,
-    Reservation,
-    ReservationRefused,
     check_call,
     decode_reservation,
     encode_reservation,
@@ -45,7 +45,7 @@ class MemoryLedger:
         self._floor = 0
 
     async def commit(
-        self, reserves: Sequence[NodeReserve], fences: Sequence[Fence] = (), owner: str = ""
+        self, reserves: Sequence[NodeCommit], fences: Sequence[Fence] = (), owner: str = ""
     ) -> tuple[NodeAnswer, ...]:
         """See Ledger.commit."""
         check_call(reserves)
@@ -131,12 +131,12 @@ class MemoryLedger:
         """Always ready."""
         return ""
 
-    def _commit_node(self, reserve: NodeReserve, is_fenced: bool, owner: str) -> NodeAnswer:
+    def _commit_node(self, reserve: NodeCommit, is_fenced: bool, owner: str) -> NodeAnswer:
         node = self._nodes.get(reserve.node) or _Node(self._floor)
         keys = [attempt_key(*reservation.attempt) for reservation in reserve.reservations]
         values = [encode_reservation(reservation) for reservation in reserve.reservations]
         accepted: list[Attempt] = []
-        refused: list[ReservationRefused] = []
+        refused: list[HoldRefused] = []
         if keys and all(node.holds.get(key) == value for key, value in zip(keys, values, strict=True)):
             accepted = [reservation.attempt for reservation in reserve.reservations]
         elif is_fenced:
@@ -167,7 +167,7 @@ class MemoryLedger:
             refused=tuple(refused),
         )
 
-    def _verdict(self, reservation: Reservation, key: str) -> ReservationRefused | None:
+    def _verdict(self, reservation: Hold, key: str) -> HoldRefused | None:
         replica, attempt = reservation.attempt
         if key in self._held:
             return _refused(reservation, Reason.ALREADY_HELD, self._held[key])
@@ -184,6 +184,6 @@ class MemoryLedger:
         )
 
 
-def _refused(reservation: Reservation, reason: Reason, held_on: str = "") -> ReservationRefused:
+def _refused(reservation: Hold, reason: Reason, held_on: str = "") -> HoldRefused:
     replica, attempt = reservation.attempt
-    return ReservationRefused(replica=replica, attempt=attempt, reason=reason, held_on=held_on)
+    return HoldRefused(replica=replica, attempt=attempt, reason=reason, held_on=held_on)

@@ -21,7 +21,7 @@ from colo_scheduler.ledger.shards import Fence
 
 __all__ = [
     "CALL_MAX",
-    "RESERVATIONS_MAX",
+    "HOLDS_MAX",
     "Attempt",
     "CommitLedger",
     "ConfirmHolds",
@@ -33,21 +33,21 @@ __all__ = [
     "LedgerLoaded",
     "LedgerRefused",
     "LedgerRows",
-    "LoadRows",
+    "LoadLedgerRows",
     "NodeAnswer",
-    "NodeReserve",
+    "NodeCommit",
     "NodeRow",
     "RefreshLedger",
     "ReleaseHolds",
     "Released",
-    "Reservation",
-    "ReservationRefused",
+    "Hold",
+    "HoldRefused",
     "check_call",
     "decode_reservation",
     "encode_reservation",
 ]
 
-RESERVATIONS_MAX: Final = 50
+HOLDS_MAX: Final = 50
 """The most reservations in one call: a call of this size keeps the server for about 2 ms."""
 CALL_MAX: Final = 200
 """The most attempts in one release or confirmation, and the most rows in one load."""
@@ -56,7 +56,7 @@ Attempt = tuple[str, int]
 """A replica and one of its attempts."""
 
 
-class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Hold(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one attempt holds. `generation` is the revision its node gets by accepting it, and names the command that starts it.
 
     `inside`: attempts whose places are part of this one; only of what stands for a reservation over running owners.
@@ -72,7 +72,7 @@ class Reservation(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return (self.placement.replica, self.placement.attempt)
 
 
-class NodeReserve(Struct, frozen=True, kw_only=True):
+class NodeCommit(Struct, frozen=True, kw_only=True):
     """Reservations on one node, decided on its revision `expect`.
 
     `is_chained`: that revision is what calls of the same round, which are still under way, were going to write. The number
@@ -81,11 +81,11 @@ class NodeReserve(Struct, frozen=True, kw_only=True):
 
     node: str
     expect: int
-    reservations: tuple[Reservation, ...]
+    reservations: tuple[Hold, ...]
     is_chained: bool = False
 
 
-class ReservationRefused(Struct, frozen=True, kw_only=True):
+class HoldRefused(Struct, frozen=True, kw_only=True):
     """One reservation was not written. `held_on` names the node where the attempt is held already."""
 
     replica: str
@@ -101,7 +101,7 @@ class NodeAnswer(Struct, frozen=True, kw_only=True):
     revision: int
     changes: int
     accepted: tuple[Attempt, ...] = ()
-    refused: tuple[ReservationRefused, ...] = ()
+    refused: tuple[HoldRefused, ...] = ()
 
 
 class Released(Struct, frozen=True, kw_only=True):
@@ -121,7 +121,7 @@ class NodeRow(Struct, frozen=True, kw_only=True):
     node: str
     revision: int
     changes: int
-    reservations: tuple[Reservation, ...] = ()
+    reservations: tuple[Hold, ...] = ()
     confirmed: tuple[Attempt, ...] = ()
     unreadable: tuple[str, ...] = ()
 
@@ -135,7 +135,7 @@ class CommitLedger(Struct, frozen=True, kw_only=True):
     `round`: the calls of one round count on each other, and on no call of an earlier one, which was given up and may still come.
     """
 
-    reserves: tuple[NodeReserve, ...]
+    reserves: tuple[NodeCommit, ...]
     fences: tuple[Fence, ...] = ()
     round: int = 0
 
@@ -156,7 +156,7 @@ class ConfirmHolds(Struct, frozen=True, kw_only=True):
     attempts: tuple[Attempt, ...]
 
 
-class LoadRows(Struct, frozen=True, kw_only=True):
+class LoadLedgerRows(Struct, frozen=True, kw_only=True):
     """Read these nodes' rows; answered by LedgerRows. At most CALL_MAX."""
 
     nodes: tuple[str, ...]
@@ -212,7 +212,7 @@ class LedgerRefused(Struct, frozen=True, kw_only=True):
     `is_late`: the ledger was away for so long that what was decided is not to be committed any more; it may have been all the same.
     """
 
-    effect: CommitLedger | ReleaseHolds | ConfirmHolds | LoadRows | RefreshLedger | ForgetRows
+    effect: CommitLedger | ReleaseHolds | ConfirmHolds | LoadLedgerRows | RefreshLedger | ForgetRows
     is_late: bool = False
 
 
@@ -220,7 +220,7 @@ class Ledger(Protocol):
     """The port. Every method raises Unavailable or Refused of colo_common.ports and nothing else of the library below."""
 
     async def commit(
-        self, reserves: Sequence[NodeReserve], fences: Sequence[Fence] = (), owner: str = ""
+        self, reserves: Sequence[NodeCommit], fences: Sequence[Fence] = (), owner: str = ""
     ) -> tuple[NodeAnswer, ...]:
         """Write each node's reservations when its revision is the expected one; the whole call is one atomic step.
 
@@ -278,21 +278,21 @@ class Ledger(Protocol):
 
 
 _ENCODER: Final = msgspec.json.Encoder()
-_DECODER: Final = msgspec.json.Decoder(Reservation)
+_DECODER: Final = msgspec.json.Decoder(Hold)
 
 
-def encode_reservation(reservation: Reservation) -> bytes:
+def encode_reservation(reservation: Hold) -> bytes:
     """The stored bytes; equal reservations give equal bytes."""
     return _ENCODER.encode(reservation)
 
 
-def decode_reservation(value: bytes) -> Reservation:
+def decode_reservation(value: bytes) -> Hold:
     """The reservation that was stored; msgspec.DecodeError or ValidationError when the bytes are not one."""
     return _DECODER.decode(value)
 
 
-def check_call(reserves: Sequence[NodeReserve]) -> None:
+def check_call(reserves: Sequence[NodeCommit]) -> None:
     """Raise InvalidInput when the call holds more reservations than one call may."""
     count = sum(len(reserve.reservations) for reserve in reserves)
-    if count > RESERVATIONS_MAX:
-        raise InvalidInput("reserves", f"at most {RESERVATIONS_MAX} reservations in one call", count)
+    if count > HOLDS_MAX:
+        raise InvalidInput("reserves", f"at most {HOLDS_MAX} reservations in one call", count)

@@ -21,12 +21,12 @@ from colo_scheduler.ledger.leases import LEASE
 from colo_scheduler.ledger.port import (
     CALL_MAX,
     Attempt,
+    Hold,
+    HoldRefused,
     NodeAnswer,
-    NodeReserve,
+    NodeCommit,
     NodeRow,
     Released,
-    Reservation,
-    ReservationRefused,
     check_call,
     decode_reservation,
     encode_reservation,
@@ -61,7 +61,7 @@ class RedisLedger:
         return cls(redis_client(url, name=name))
 
     async def commit(
-        self, reserves: Sequence[NodeReserve], fences: Sequence[Fence] = (), owner: str = ""
+        self, reserves: Sequence[NodeCommit], fences: Sequence[Fence] = (), owner: str = ""
     ) -> tuple[NodeAnswer, ...]:
         """See Ledger.commit."""
         check_call(reserves)
@@ -185,18 +185,18 @@ def _check_count(items: Sequence[object]) -> None:
         raise InvalidInput("ledger", f"at most {CALL_MAX} entries in one call", len(items))
 
 
-def _answer(reserve: NodeReserve, revision: int, changes: int, verdicts: list[bytes]) -> NodeAnswer:
+def _answer(reserve: NodeCommit, revision: int, changes: int, verdicts: list[bytes]) -> NodeAnswer:
     attempts = [reservation.attempt for reservation in reserve.reservations]
     if all(verdict == b"ok" for verdict in verdicts[::2]):
         return NodeAnswer(node=reserve.node, revision=revision, changes=changes, accepted=tuple(attempts))
     accepted: list[Attempt] = []
-    refused: list[ReservationRefused] = []
+    refused: list[HoldRefused] = []
     for (replica, attempt), verdict, where in zip(attempts, verdicts[::2], verdicts[1::2], strict=True):
         if verdict == b"ok":
             accepted.append((replica, attempt))
         else:
             reason = Reason(verdict.decode())
-            refused.append(ReservationRefused(replica=replica, attempt=attempt, reason=reason, held_on=where.decode()))
+            refused.append(HoldRefused(replica=replica, attempt=attempt, reason=reason, held_on=where.decode()))
     return NodeAnswer(
         node=reserve.node, revision=revision, changes=changes, accepted=tuple(accepted), refused=tuple(refused)
     )
@@ -210,7 +210,7 @@ def _count(raw: bytes | str | None) -> int:
 def _row(node: str, fields: Mapping[bytes, bytes] | Exception, changes: int, floor: bytes) -> NodeRow:
     if isinstance(fields, Exception):
         return NodeRow(node=node, revision=-1, changes=changes, unreadable=(str(fields),))
-    reservations: list[Reservation] = []
+    reservations: list[Hold] = []
     confirmed: list[Attempt] = []
     unreadable: list[str] = []
     for name in sorted(name for name in fields if name.startswith(b"h:")):

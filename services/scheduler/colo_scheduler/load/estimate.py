@@ -12,9 +12,9 @@ from colo_scheduler.load.policy import CPU, MEMORY, LoadPolicy, UsageBasis
 from colo_scheduler.load.usage import (
     Amounts,
     NodeLoad,
-    Placed,
-    Workload,
+    PlacedWorkload,
     WorkloadLoad,
+    WorkloadRequest,
     add,
     aggregate_usage,
     resource_of,
@@ -40,7 +40,7 @@ DEFAULT_MEMORY_BYTES: Final = 200 << 20
 _DEFAULTS: Final = {CPU: DEFAULT_CPU_MCPU, MEMORY: DEFAULT_MEMORY_BYTES}
 
 
-def estimate_of(workload: Workload, policy: LoadPolicy) -> dict[str, int]:
+def estimate_of(workload: WorkloadRequest, policy: LoadPolicy) -> dict[str, int]:
     """What the workload is expected to use of each resource that has a factor.
 
     q = max(limit, request); round half up of q x factor / 100, never above a limit. Work that asks for nothing is taken for
@@ -52,7 +52,7 @@ def estimate_of(workload: Workload, policy: LoadPolicy) -> dict[str, int]:
     return {resource: _estimate(workload, resource, factor) for resource, factor in factors.items()}
 
 
-def _estimate(workload: Workload, resource: str, factor_pct: int) -> int:
+def _estimate(workload: WorkloadRequest, resource: str, factor_pct: int) -> int:
     name = resource_of(resource, workload.band)
     limit = workload.limits.get(name, 0)
     asked = max(limit, workload.requests.get(name, 0))
@@ -62,7 +62,7 @@ def _estimate(workload: Workload, resource: str, factor_pct: int) -> int:
     return min(expected, limit) if limit > 0 else expected
 
 
-def estimation_until_ms(placed: Placed, policy: LoadPolicy) -> int | None:
+def estimation_until_ms(placed: PlacedWorkload, policy: LoadPolicy) -> int | None:
     """Until when the workload is estimated although it reports, None when it is not.
 
     From its start when the time after the start is above 0 and it has started, else from its placement when that time is.
@@ -83,7 +83,7 @@ def _own_or(own_ms: int | None, policy_ms: int | None) -> int | None:
     return own_ms if own_ms is not None and own_ms >= 0 else policy_ms
 
 
-def needs_estimation(placed: Placed, report: WorkloadLoad | None, load: NodeLoad, policy: LoadPolicy) -> bool:
+def needs_estimation(placed: PlacedWorkload, report: WorkloadLoad | None, load: NodeLoad, policy: LoadPolicy) -> bool:
     """Whether the report does not say yet what the workload uses: not in it, in it for part of an interval, or told to wait."""
     if report is None or load.updated_at_ms is None:
         return True
@@ -106,7 +106,9 @@ class Contribution(NamedTuple):
     prod_delta: Amounts
 
 
-def contribution_of(placed: Placed, report: WorkloadLoad | None, load: NodeLoad, policy: LoadPolicy) -> Contribution:
+def contribution_of(
+    placed: PlacedWorkload, report: WorkloadLoad | None, load: NodeLoad, policy: LoadPolicy
+) -> Contribution:
     """What a placed workload adds; `report` is what the node says of it, None when nothing."""
     estimate = estimate_of(placed.workload, policy)
     is_prod = placed.workload.band is PriorityBand.PROD
@@ -139,7 +141,7 @@ class Sums(NamedTuple):
     prod: dict[str, int]
 
 
-def sums_of(load: NodeLoad, placed: Iterable[Placed], policy: LoadPolicy) -> Sums:
+def sums_of(load: NodeLoad, placed: Iterable[PlacedWorkload], policy: LoadPolicy) -> Sums:
     """Add up what all placed work contributes."""
     sums = Sums({}, {}, {})
     reports = reports_of(load)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from colo_common.model.qos import PriorityBand
 from colo_scheduler.load.estimate import estimate_of, prod_used, sums_of, used
 from colo_scheduler.load.policy import LoadPolicy, OwnThresholds
-from colo_scheduler.load.usage import Amounts, NodeLoad, Placed, Workload, add
+from colo_scheduler.load.usage import Amounts, NodeLoad, PlacedWorkload, WorkloadRequest, add
 
 __all__ = ["LoadRefusal", "RefusalKind", "refusal_of", "usage_pct"]
 
@@ -39,9 +39,9 @@ def usage_pct(amount: int, capacity: int) -> int:
 
 
 def refusal_of(
-    workload: Workload,
+    workload: WorkloadRequest,
     load: NodeLoad | None,
-    placed: Sequence[Placed],
+    placed: Sequence[PlacedWorkload],
     capacity: Amounts,
     policy: LoadPolicy,
     now_ms: int,

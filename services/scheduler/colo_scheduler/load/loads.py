@@ -21,7 +21,7 @@ from colo_scheduler.load.estimate import Sums, estimate_of
 from colo_scheduler.load.policy import CPU, MEMORY, LoadPolicy
 from colo_scheduler.load.rows import (
     FIRST_RESOURCE,
-    LoadRows,
+    LoadArrays,
     LoadTable,
     kept_rows,
     loads_passing,
@@ -31,7 +31,7 @@ from colo_scheduler.load.rows import (
     scores_of_rows,
 )
 from colo_scheduler.load.rules import LoadRules
-from colo_scheduler.load.usage import Aggregate, Amounts, NodeLoad, Workload, add, resource_of
+from colo_scheduler.load.usage import Aggregate, Amounts, NodeLoad, WorkloadRequest, add, resource_of
 from colo_scheduler.numa.zones import IntArray
 from colo_scheduler.requests.request_class import RequestClass
 
@@ -61,7 +61,7 @@ class _Newcomer(NamedTuple):
 class _OneLater(NamedTuple):
     """Rows as they were at `now_ms`, and what one newcomer adds."""
 
-    rows: LoadRows
+    rows: LoadArrays
     estimate: IntArray
     band: PriorityBand
     policy: LoadPolicy
@@ -215,7 +215,7 @@ class Loads:
             band = PriorityBand.PROD if new.is_prod else PriorityBand.BATCH
             asked = {CPU: new.cpu_mcpu, MEMORY: new.memory_bytes}
             requests = {resource_of(name, band): amount for name, amount in asked.items()}
-            amounts = estimate_of(Workload(name="", band=band, requests=requests), self.policy)
+            amounts = estimate_of(WorkloadRequest(name="", band=band, requests=requests), self.policy)
             # What is left of a reservation may be nothing of something, and then nothing of it will be used.
             amounts = {name: amount if asked.get(name) else 0 for name, amount in amounts.items()}
             found = self._estimates[key] = (amounts, self._table.row_of(amounts))

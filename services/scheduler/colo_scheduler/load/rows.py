@@ -16,7 +16,7 @@ from colo_common.model.qos import PriorityBand
 from colo_scheduler.load.estimate import Sums, estimate_of, prod_used, sums_of, used
 from colo_scheduler.load.policy import LoadPolicy, OwnThresholds, check_pcts
 from colo_scheduler.load.score import least_used, weigh
-from colo_scheduler.load.usage import Amounts, NodeLoad, Placed, Workload
+from colo_scheduler.load.usage import Amounts, NodeLoad, PlacedWorkload, WorkloadRequest
 
 __all__ = [
     "AMOUNT_MAX",
@@ -24,7 +24,7 @@ __all__ = [
     "FIRST_RESOURCE",
     "NEVER_MS",
     "PASSES",
-    "LoadRows",
+    "LoadArrays",
     "LoadTable",
     "expired_rows",
     "loads_passing",
@@ -51,7 +51,7 @@ FIRST_RESOURCE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class LoadRows:
+class LoadArrays:
     """Views of the table; nothing in them is a copy.
 
     Shape (nodes,): `updated_at_ms` int64 (NEVER_MS: a report without a time), `reported` and `measured` bool (there is a report; it
@@ -103,7 +103,7 @@ class LoadTable:
         self,
         row: int,
         load: NodeLoad | None,
-        placed: Sequence[Placed],
+        placed: Sequence[PlacedWorkload],
         capacity: Amounts,
         own: OwnThresholds | None = None,
     ) -> None:
@@ -139,7 +139,7 @@ class LoadTable:
         rows.score_used[row] = self.row_of(used(load, sums, policy.score_basis))
         rows.prod_used[row] = self.row_of(prod_used(load, sums, policy))
 
-    def place(self, row: int, workload: Workload, count: int = 1) -> None:
+    def place(self, row: int, workload: WorkloadRequest, count: int = 1) -> None:
         """Add equal newcomers that no report names yet; a negative count takes them away again before a report came."""
         self.place_estimate(row, self.estimate(workload) * count, is_prod=workload.band is PriorityBand.PROD)
 
@@ -155,20 +155,20 @@ class LoadTable:
     def fork(self) -> "LoadTable":
         """A table that changes for itself."""
         other = LoadTable(self.policy, 1)
-        other._all = LoadRows(
+        other._all = LoadArrays(
             resources=self.resources, **{name: getattr(self._all, name).copy(order="K") for name in _COLUMNS}
         )
         return other
 
-    def estimate(self, workload: Workload) -> IntArray:
+    def estimate(self, workload: WorkloadRequest) -> IntArray:
         """What the workload is expected to use: int64, shape (resources,)."""
         return self.row_of(estimate_of(workload, self.policy))
 
-    def rows(self, count: int) -> LoadRows:
+    def rows(self, count: int) -> LoadArrays:
         """The first `count` rows. Raises InvalidInput when there is no room for so many."""
         if not 0 <= count <= self.size:
             raise InvalidInput("count", f"must be 0 to {self.size}", count)
-        return LoadRows(resources=self.resources, **{name: getattr(self._all, name)[:count] for name in _COLUMNS})
+        return LoadArrays(resources=self.resources, **{name: getattr(self._all, name)[:count] for name in _COLUMNS})
 
     def row_of(self, amounts: Amounts) -> IntArray:
         """Amounts as a row of the columns; resources that no rule looks at are left out."""
@@ -187,17 +187,17 @@ class LoadTable:
         return self.row_of(thresholds)
 
 
-_COLUMNS: Final = tuple(field.name for field in fields(LoadRows) if field.name != "resources")
+_COLUMNS: Final = tuple(field.name for field in fields(LoadArrays) if field.name != "resources")
 
 
-def _empty(resources: tuple[str, ...], size: int) -> LoadRows:
+def _empty(resources: tuple[str, ...], size: int) -> LoadArrays:
     def wide() -> IntArray:
         return np.zeros((size, len(resources)), dtype=np.int64, order="F")
 
     def flags() -> BoolArray:
         return np.zeros(size, dtype=np.bool_)
 
-    return LoadRows(
+    return LoadArrays(
         resources=resources,
         updated_at_ms=np.full(size, NEVER_MS, dtype=np.int64),
         reported=flags(),
@@ -219,7 +219,7 @@ def usage_pct_of_rows(amount: IntArray, capacity: IntArray) -> IntArray:
     return pct
 
 
-def expired_rows(rows: LoadRows, policy: LoadPolicy, now_ms: int) -> BoolArray:
+def expired_rows(rows: LoadArrays, policy: LoadPolicy, now_ms: int) -> BoolArray:
     """`LoadPolicy.is_expired` of every row."""
     if policy.expiration_ms is None:
         return np.zeros(rows.updated_at_ms.shape, dtype=np.bool_)
@@ -230,7 +230,13 @@ def expired_rows(rows: LoadRows, policy: LoadPolicy, now_ms: int) -> BoolArray:
 
 
 def refusal_codes_of_rows(
-    rows: LoadRows, estimate: IntArray, band: PriorityBand, policy: LoadPolicy, now_ms: int, *, is_daemon: bool = False
+    rows: LoadArrays,
+    estimate: IntArray,
+    band: PriorityBand,
+    policy: LoadPolicy,
+    now_ms: int,
+    *,
+    is_daemon: bool = False,
 ) -> IntArray:
     """`filter.refusal_of` of every row as PASSES, EXPIRED or FIRST_RESOURCE + column: int64, shape (nodes,).
 
@@ -255,7 +261,7 @@ def refusal_codes_of_rows(
     return codes
 
 
-def _judged_by(rows: LoadRows, band: PriorityBand) -> tuple[BoolArray, IntArray, IntArray]:
+def _judged_by(rows: LoadArrays, band: PriorityBand) -> tuple[BoolArray, IntArray, IntArray]:
     """Which rows are judged by what prod work uses, and what is used and the thresholds by which each is."""
     by_prod = rows.has_prod_limits if band is PriorityBand.PROD else np.zeros_like(rows.has_prod_limits)
     if not by_prod.any():
@@ -265,7 +271,7 @@ def _judged_by(rows: LoadRows, band: PriorityBand) -> tuple[BoolArray, IntArray,
 
 
 def overloads_of_rows(
-    rows: LoadRows, estimate: IntArray, band: PriorityBand, policy: LoadPolicy, now_ms: int
+    rows: LoadArrays, estimate: IntArray, band: PriorityBand, policy: LoadPolicy, now_ms: int
 ) -> tuple[IntArray, IntArray, IntArray]:
     """`filter.refusal_of` of every row with its numbers: the codes of `refusal_codes_of_rows`, the load in percent that refuses the
     row, and its threshold (both 0 where none does); int64, each of shape (nodes,).
@@ -282,14 +288,22 @@ def overloads_of_rows(
 
 
 def loads_passing(
-    rows: LoadRows, estimate: IntArray, band: PriorityBand, policy: LoadPolicy, now_ms: int, *, is_daemon: bool = False
+    rows: LoadArrays,
+    estimate: IntArray,
+    band: PriorityBand,
+    policy: LoadPolicy,
+    now_ms: int,
+    *,
+    is_daemon: bool = False,
 ) -> BoolArray:
     """Which rows may take the newcomer for their load: bool, shape (nodes,)."""
     passes: BoolArray = refusal_codes_of_rows(rows, estimate, band, policy, now_ms, is_daemon=is_daemon) == PASSES
     return passes
 
 
-def scores_of_rows(rows: LoadRows, estimate: IntArray, band: PriorityBand, policy: LoadPolicy, now_ms: int) -> IntArray:
+def scores_of_rows(
+    rows: LoadArrays, estimate: IntArray, band: PriorityBand, policy: LoadPolicy, now_ms: int
+) -> IntArray:
     """`score.load_score` of every row: int64 0 to 100, shape (nodes,)."""
     by_prod = policy.score_prod_usage and band is PriorityBand.PROD
     total = np.minimum((rows.prod_used if by_prod else rows.score_used) + estimate, AMOUNT_MAX)
@@ -311,7 +325,7 @@ def scores_of_rows(rows: LoadRows, estimate: IntArray, band: PriorityBand, polic
 
 
 def room_in_row(
-    rows: LoadRows, row: int, estimate: IntArray, band: PriorityBand, policy: LoadPolicy, now_ms: int, most: int
+    rows: LoadArrays, row: int, estimate: IntArray, band: PriorityBand, policy: LoadPolicy, now_ms: int, most: int
 ) -> int:
     """How many equal newcomers `loads_passing` lets onto one node one after the other, at most `most`."""
     by_prod = band is PriorityBand.PROD and bool(rows.has_prod_limits[row])
@@ -337,14 +351,14 @@ def room_in_row(
     return most
 
 
-def kept_rows(rows: LoadRows, picked: Sequence[int]) -> LoadRows:
+def kept_rows(rows: LoadArrays, picked: Sequence[int]) -> LoadArrays:
     """A copy of these rows, in this order."""
     at = np.asarray(picked, dtype=np.int64)
-    return LoadRows(resources=rows.resources, **{name: getattr(rows, name)[at] for name in _COLUMNS})
+    return LoadArrays(resources=rows.resources, **{name: getattr(rows, name)[at] for name in _COLUMNS})
 
 
 def score_in_row(
-    rows: LoadRows, row: int, estimate: IntArray, band: PriorityBand, policy: LoadPolicy, now_ms: int
+    rows: LoadArrays, row: int, estimate: IntArray, band: PriorityBand, policy: LoadPolicy, now_ms: int
 ) -> int:
     """`scores_of_rows` of one row; `estimate` is of all newcomers together."""
     if not (rows.reported[row] and rows.measured[row]) or _is_expired(rows, row, policy, now_ms):
@@ -359,6 +373,6 @@ def score_in_row(
     return weigh(scores, policy.weights, policy.dominant_weight)
 
 
-def _is_expired(rows: LoadRows, row: int, policy: LoadPolicy, now_ms: int) -> bool:
+def _is_expired(rows: LoadArrays, row: int, policy: LoadPolicy, now_ms: int) -> bool:
     at_ms = int(rows.updated_at_ms[row])
     return policy.is_expired(None if at_ms == NEVER_MS else at_ms, now_ms)

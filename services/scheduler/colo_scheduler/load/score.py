@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from colo_common.model.qos import PriorityBand
 from colo_scheduler.load.estimate import estimate_of, prod_used, sums_of, used
 from colo_scheduler.load.policy import LoadPolicy
-from colo_scheduler.load.usage import Amounts, NodeLoad, Placed, Workload, add
+from colo_scheduler.load.usage import Amounts, NodeLoad, PlacedWorkload, WorkloadRequest, add
 
 __all__ = ["least_used", "load_score", "weigh"]
 
@@ -30,9 +30,9 @@ def weigh(scores: Mapping[str, int], weights: Mapping[str, int], dominant_weight
 
 
 def load_score(
-    workload: Workload,
+    workload: WorkloadRequest,
     load: NodeLoad | None,
-    placed: Sequence[Placed],
+    placed: Sequence[PlacedWorkload],
     capacity: Amounts,
     policy: LoadPolicy,
     now_ms: int,

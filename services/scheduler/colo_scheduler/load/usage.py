@@ -11,8 +11,8 @@ __all__ = [
     "Aggregate",
     "Amounts",
     "NodeLoad",
-    "Placed",
-    "Workload",
+    "PlacedWorkload",
+    "WorkloadRequest",
     "WorkloadLoad",
     "add",
     "aggregate_usage",
@@ -51,7 +51,7 @@ class NodeLoad(Struct, frozen=True, kw_only=True):
     workloads: tuple[WorkloadLoad, ...] = ()
 
 
-class Workload(Struct, frozen=True, kw_only=True):
+class WorkloadRequest(Struct, frozen=True, kw_only=True):
     """What wants or has a place. `requests` and `limits` are under the names of its tier (`resource_of`).
 
     The last three are its own wishes, heard when the policy allows them. `is_daemon`: belongs on every node, load or not.
@@ -67,10 +67,10 @@ class Workload(Struct, frozen=True, kw_only=True):
     estimated_after_started_ms: int | None = None
 
 
-class Placed(Struct, frozen=True, kw_only=True):
+class PlacedWorkload(Struct, frozen=True, kw_only=True):
     """A workload that was given a place at `placed_at_ms`; `started_at_ms` is when it had initialised, None before."""
 
-    workload: Workload
+    workload: WorkloadRequest
     placed_at_ms: int
     started_at_ms: int | None = None
 

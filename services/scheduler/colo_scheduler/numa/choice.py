@@ -21,12 +21,12 @@ from colo_scheduler.numa.amounts import CPU, MEMORY, Amounts, ZoneAmounts, total
 from colo_scheduler.numa.assign import ZonePart
 from colo_scheduler.numa.mask import EXHAUSTIVE_ZONES
 
-__all__ = ["Demand", "by_freedom", "choose_zones", "cut", "demand_of", "fewest_zones", "holds", "sets_in_order"]
+__all__ = ["ZoneDemand", "by_freedom", "choose_zones", "cut", "demand_of", "fewest_zones", "holds", "sets_in_order"]
 
 _MIB: Final = 1 << 20
 
 
-class Demand(NamedTuple):
+class ZoneDemand(NamedTuple):
     """A request, prepared: `others` are the resources besides CPU and memory, all amounts above 0."""
 
     cpu_mcpu: int
@@ -50,13 +50,13 @@ class _Ranked(NamedTuple):
     zone: ZoneAmounts
 
 
-def demand_of(request: Amounts) -> Demand:
+def demand_of(request: Amounts) -> ZoneDemand:
     """Prepare a request without negative amounts. A request of only CPU or only memory is cut by that one."""
     cpu, memory = request.get(CPU, 0), request.get(MEMORY, 0)
     mib = -(-memory // _MIB)
     whole = (cpu or 1) * (mib or 1) if cpu or mib else 0
     others = tuple((name, request[name]) for name in sorted(request) if request[name] and name not in (CPU, MEMORY))
-    return Demand(cpu, memory, mib, whole, others)
+    return ZoneDemand(cpu, memory, mib, whole, others)
 
 
 def by_freedom(zone: ZoneAmounts) -> tuple[int, int, int]:
@@ -64,7 +64,7 @@ def by_freedom(zone: ZoneAmounts) -> tuple[int, int, int]:
     return (-zone.free.get(CPU, 0), -zone.free.get(MEMORY, 0), zone.zone)
 
 
-def holds(demand: Demand, zones: Sequence[ZoneAmounts]) -> bool:
+def holds(demand: ZoneDemand, zones: Sequence[ZoneAmounts]) -> bool:
     """Whether these zones together hold the request, memory with its CPU."""
     if len(zones) == 1:
         free = zones[0].free
@@ -75,7 +75,7 @@ def holds(demand: Demand, zones: Sequence[ZoneAmounts]) -> bool:
 
 
 def choose_zones(
-    demand: Demand, zones: Sequence[ZoneAmounts], widest: int | None = None
+    demand: ZoneDemand, zones: Sequence[ZoneAmounts], widest: int | None = None
 ) -> tuple[ZoneAmounts, ...] | None:
     """The zones to take, at most `widest` of them (None: any number), in the order they are filled; None: none hold it."""
     alone = [zone for zone in zones if holds(demand, (zone,))]
@@ -96,7 +96,7 @@ def choose_zones(
     return None
 
 
-def fewest_zones(demand: Demand, zones: Sequence[ZoneAmounts]) -> int | None:
+def fewest_zones(demand: ZoneDemand, zones: Sequence[ZoneAmounts]) -> int | None:
     """The size of the smallest set that holds the request, whatever its sockets; None when none does."""
     if any(holds(demand, (zone,)) for zone in zones):
         return 1
@@ -105,7 +105,7 @@ def fewest_zones(demand: Demand, zones: Sequence[ZoneAmounts]) -> int | None:
 
 
 def sets_in_order(
-    demand: Demand, zones: Sequence[ZoneAmounts], widest: int | None = None
+    demand: ZoneDemand, zones: Sequence[ZoneAmounts], widest: int | None = None
 ) -> list[tuple[ZoneAmounts, ...]]:
     """Every set of at most `widest` zones that holds the request, what `choose_zones` takes first, then on one socket, fewer
     zones, freer. Above EXHAUSTIVE_ZONES zones only the leading sets of each size on each socket and over all."""
@@ -131,7 +131,7 @@ def sets_in_order(
     return [best, *rest]
 
 
-def cut(demand: Demand, zones: Sequence[ZoneAmounts]) -> tuple[ZonePart, ...]:
+def cut(demand: ZoneDemand, zones: Sequence[ZoneAmounts]) -> tuple[ZonePart, ...]:
     """The parts of a request in zones that hold it, filled in their given order; ascending by id, empty parts left out.
 
     CPU and memory are cut at the same cumulative shares, rounded down, so each is within 1 of its zone's share and none exceeds
@@ -156,7 +156,7 @@ def cut(demand: Demand, zones: Sequence[ZoneAmounts]) -> tuple[ZonePart, ...]:
     return tuple(ZonePart(zone, taken[zone]) for zone in sorted(taken) if taken[zone])
 
 
-def _shares(demand: Demand, zones: Sequence[ZoneAmounts]) -> list[tuple[int, int, int]]:
+def _shares(demand: ZoneDemand, zones: Sequence[ZoneAmounts]) -> list[tuple[int, int, int]]:
     shares = []
     whole = demand.whole or 1
     reached = cpu_before = memory_before = 0
@@ -169,13 +169,13 @@ def _shares(demand: Demand, zones: Sequence[ZoneAmounts]) -> list[tuple[int, int
     return shares
 
 
-def _rank(demand: Demand, zones: Sequence[ZoneAmounts]) -> list[_Ranked]:
+def _rank(demand: ZoneDemand, zones: Sequence[ZoneAmounts]) -> list[_Ranked]:
     ranked = [_Ranked(demand.part(zone), zone) for zone in zones]
     ranked.sort(key=lambda each: (-each.part, by_freedom(each.zone)))
     return ranked
 
 
-def _first(demand: Demand, ranked: Sequence[_Ranked], size: int) -> tuple[ZoneAmounts, ...] | None:
+def _first(demand: ZoneDemand, ranked: Sequence[_Ranked], size: int) -> tuple[ZoneAmounts, ...] | None:
     """The first set of that size that holds the request. The leading zones have the largest sum of parts, so they decide
     first."""
     if size > len(ranked) or sum(each.part for each in ranked[:size]) < demand.whole:
@@ -187,7 +187,7 @@ def _first(demand: Demand, ranked: Sequence[_Ranked], size: int) -> tuple[ZoneAm
     return None
 
 
-def _candidates(demand: Demand, ranked: Sequence[_Ranked], size: int) -> Iterator[Sequence[_Ranked]]:
+def _candidates(demand: ZoneDemand, ranked: Sequence[_Ranked], size: int) -> Iterator[Sequence[_Ranked]]:
     if len(ranked) <= EXHAUSTIVE_ZONES:
         yield from combinations(ranked, size)
         return
@@ -197,7 +197,7 @@ def _candidates(demand: Demand, ranked: Sequence[_Ranked], size: int) -> Iterato
         yield [ranked[at] for at in sorted(richest[:size])]
 
 
-def _others_fit(demand: Demand, zones: Sequence[ZoneAmounts]) -> bool:
+def _others_fit(demand: ZoneDemand, zones: Sequence[ZoneAmounts]) -> bool:
     return all(total_of(name, (zone.free for zone in zones)) >= amount for name, amount in demand.others)
 
 

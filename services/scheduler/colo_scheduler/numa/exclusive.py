@@ -9,10 +9,10 @@ from enum import StrEnum
 
 from colo_scheduler.numa.mask import zones_of
 
-__all__ = ["Exclusive", "ZoneStatus", "allows", "status_of_zones"]
+__all__ = ["ZoneExclusive", "ZoneStatus", "allows", "status_of_zones"]
 
 
-class Exclusive(StrEnum):
+class ZoneExclusive(StrEnum):
     """How strictly one-zone and several-zone replicas keep apart; only REQUIRED (strict) refuses anything."""
 
     NONE = ""
@@ -43,14 +43,14 @@ def status_of_zones(zones: Sequence[int], holders: Iterable[int]) -> dict[int, Z
     return status
 
 
-def allows(mask: int | None, exclusive: Exclusive, status: Mapping[int, ZoneStatus]) -> bool:
+def allows(mask: int | None, exclusive: ZoneExclusive, status: Mapping[int, ZoneStatus]) -> bool:
     """Whether an affinity passes (Koordinator, policy.go checkExclusivePolicy). A zone without a status is idle.
 
     With REQUIRED one zone must not be shared, and none of several may be single. No affinity at all never passes.
     """
     if not mask:
         return False
-    if exclusive is not Exclusive.REQUIRED:
+    if exclusive is not ZoneExclusive.REQUIRED:
         return True
     refused = ZoneStatus.SHARED if mask.bit_count() == 1 else ZoneStatus.SINGLE
     return all(status.get(zone, ZoneStatus.IDLE) is not refused for zone in zones_of(mask))

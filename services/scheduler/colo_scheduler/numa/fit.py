@@ -18,12 +18,12 @@ from colo_scheduler.numa.amounts import (
 )
 from colo_scheduler.numa.assign import Split, ZonePart, fill, spread_evenly
 from colo_scheduler.numa.awareness import AwareNode, AwarePod, AwareZone, PodContainer, filter_aware
-from colo_scheduler.numa.choice import Demand, by_freedom, choose_zones, cut, demand_of, fewest_zones, sets_in_order
-from colo_scheduler.numa.exclusive import Exclusive, ZoneStatus
+from colo_scheduler.numa.choice import ZoneDemand, by_freedom, choose_zones, cut, demand_of, fewest_zones, sets_in_order
+from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus
 from colo_scheduler.numa.hints import Scorer, kubelet_hints, least_allocated, scored_hints
 from colo_scheduler.numa.mask import EXHAUSTIVE_ZONES, mask_of
 from colo_scheduler.numa.merge import Hint, ProviderHints
-from colo_scheduler.numa.policies import NumaPolicy, Verdict, decide_kubelet, decide_scored
+from colo_scheduler.numa.policies import PolicyVerdict, TopologyPolicy, decide_kubelet, decide_scored
 from colo_scheduler.numa.refusal import (
     Miss,
     ZoneRefusal,
@@ -34,13 +34,13 @@ from colo_scheduler.numa.refusal import (
 )
 from colo_scheduler.numa.zone_filter import KubeQos, align
 
-__all__ = ["FitRule", "Surroundings", "ZoneAssignment", "fit_zones"]
+__all__ = ["NumaManager", "FitContext", "ZoneAssignment", "fit_zones"]
 
 _BEST_SCORE = 100
 _OWN = "zones"
 
 
-class FitRule(StrEnum):
+class NumaManager(StrEnum):
     """Whose rules: colo's own, or what a node would do whose zones the kubelet, Koordinator, Katalyst or Crane's agent hands out.
 
     Katalyst's agent stands behind the kubelet's topology manager: zones are the same, CPUs are numbered otherwise.
@@ -53,7 +53,7 @@ class FitRule(StrEnum):
     KATALYST = "katalyst"
 
 
-class Surroundings(NamedTuple):
+class FitContext(NamedTuple):
     """What besides the zones bears on the decision.
 
     `providers`: hints of devices or others, to be met together with the zones (not under NONE). `exclusive` with `status`:
@@ -64,7 +64,7 @@ class Surroundings(NamedTuple):
     """
 
     providers: tuple[ProviderHints, ...] = ()
-    exclusive: Exclusive = Exclusive.NONE
+    exclusive: ZoneExclusive = ZoneExclusive.NONE
     status: Mapping[int, ZoneStatus] = {}
     node_free: Amounts = NO_AMOUNTS
     distances: Sequence[Sequence[int]] | None = None
@@ -90,15 +90,15 @@ class ZoneAssignment(NamedTuple):
         return mask_of(part.zone for part in self.parts)
 
 
-_PLAIN = Surroundings()
+_PLAIN = FitContext()
 
 
 def fit_zones(
-    policy: NumaPolicy,
+    policy: TopologyPolicy,
     zones: Sequence[ZoneAmounts],
     request: Amounts,
-    around: Surroundings = _PLAIN,
-    rule: FitRule = FitRule.COLO,
+    fit_context: FitContext = _PLAIN,
+    rule: NumaManager = NumaManager.COLO,
 ) -> ZoneAssignment | ZoneRefusal:
     """Decide one node. `request`: amounts by resource (cpu in mcpu, memory and huge pages in bytes, devices counted); zeros
     are ignored.
@@ -113,9 +113,9 @@ def fit_zones(
 
     Raises InvalidInput for negative or non-integer amounts and for zones that are none, repeated or too many.
     """
-    wants = wanted(request)
+    placement_requests = wanted(request)
     check_zones(zones)
-    zoned, refusal = _zoned(wants, zones, around.node_free)
+    zoned, refusal = _zoned(placement_requests, zones, fit_context.node_free)
     if refusal is not None:
         return refusal
     if not zoned:
@@ -124,22 +124,22 @@ def fit_zones(
     if misses:
         return ZoneRefusal(short_reason(misses[0].resource), misses)
     match rule:
-        case FitRule.COLO:
-            return _fit_own(policy, zones, zoned, around)
-        case FitRule.KOORDINATOR:
-            return _fit_scored(policy, zones, zoned, around)
-        case FitRule.KUBELET | FitRule.KATALYST:
-            return _fit_kubelet(policy, zones, zoned, around)
-        case FitRule.CRANE:
-            return _fit_crane(policy, zones, zoned, around)
+        case NumaManager.COLO:
+            return _fit_own(policy, zones, zoned, fit_context)
+        case NumaManager.KOORDINATOR:
+            return _fit_scored(policy, zones, zoned, fit_context)
+        case NumaManager.KUBELET | NumaManager.KATALYST:
+            return _fit_kubelet(policy, zones, zoned, fit_context)
+        case NumaManager.CRANE:
+            return _fit_crane(policy, zones, zoned, fit_context)
 
 
 def _zoned(
-    wants: Amounts, zones: Sequence[ZoneAmounts], node_free: Amounts
+    placement_requests: Amounts, zones: Sequence[ZoneAmounts], node_free: Amounts
 ) -> tuple[dict[str, int], ZoneRefusal | None]:
     """The resources that zones have; the others are measured against the node at once."""
     zoned: dict[str, int] = {}
-    for name, amount in wants.items():
+    for name, amount in placement_requests.items():
         if any(name in zone.free or name in zone.capacity for zone in zones):
             zoned[name] = amount
             continue
@@ -152,12 +152,12 @@ def _zoned(
 
 
 def _fit_own(
-    policy: NumaPolicy, zones: Sequence[ZoneAmounts], request: Amounts, around: Surroundings
+    policy: TopologyPolicy, zones: Sequence[ZoneAmounts], request: Amounts, fit_context: FitContext
 ) -> ZoneAssignment | ZoneRefusal:
     demand = demand_of(request)
     widest = _widest(policy, demand, zones)
-    asks_nobody = not around.providers and around.exclusive is not Exclusive.REQUIRED
-    if policy is NumaPolicy.NONE or asks_nobody:
+    asks_nobody = not fit_context.providers and fit_context.exclusive is not ZoneExclusive.REQUIRED
+    if policy is TopologyPolicy.NONE or asks_nobody:
         chosen = choose_zones(demand, zones, widest)
         if chosen is None:
             return _own_refusal(demand, request, zones, widest)
@@ -165,47 +165,50 @@ def _fit_own(
     sets = sets_in_order(demand, zones, widest)
     if not sets:
         return _own_refusal(demand, request, zones, widest)
-    verdict, by_mask = _decide_own(policy, zones, sets, around)
+    verdict, by_mask = _decide_own(policy, zones, sets, fit_context)
     if verdict.is_admitted:
         chosen = sets[0] if verdict.mask is None else by_mask.get(verdict.mask, sets[0])
         is_preferred = verdict.preferred and verdict.mask in (None, mask_of(zone.zone for zone in chosen))
         return ZoneAssignment(cut(demand, chosen), is_preferred)
-    without = around._replace(exclusive=Exclusive.NONE)
+    without = fit_context._replace(exclusive=ZoneExclusive.NONE)
     is_kept = _decide_own(policy, zones, sets, without)[0].is_admitted
     return ZoneRefusal(Reason.NUMA_EXCLUSIVE if is_kept else Reason.NUMA_NOT_ALIGNED, details=verdict.reasons)
 
 
-def _widest(policy: NumaPolicy, demand: Demand, zones: Sequence[ZoneAmounts]) -> int | None:
+def _widest(policy: TopologyPolicy, demand: ZoneDemand, zones: Sequence[ZoneAmounts]) -> int | None:
     """The most zones the policy lets a request take; None: any number. 0 when the node could not hold it even when empty."""
     match policy:
-        case NumaPolicy.SINGLE:
+        case TopologyPolicy.SINGLE:
             return 1
-        case NumaPolicy.RESTRICTED:
+        case TopologyPolicy.RESTRICTED:
             return fewest_zones(demand, _emptied(zones)) or 0
-        case NumaPolicy.NONE | NumaPolicy.BEST_EFFORT:
+        case TopologyPolicy.NONE | TopologyPolicy.BEST_EFFORT:
             return None
 
 
 def _decide_own(
-    policy: NumaPolicy, zones: Sequence[ZoneAmounts], sets: Sequence[tuple[ZoneAmounts, ...]], around: Surroundings
-) -> tuple[Verdict, dict[int, tuple[ZoneAmounts, ...]]]:
+    policy: TopologyPolicy,
+    zones: Sequence[ZoneAmounts],
+    sets: Sequence[tuple[ZoneAmounts, ...]],
+    fit_context: FitContext,
+) -> tuple[PolicyVerdict, dict[int, tuple[ZoneAmounts, ...]]]:
     """Merge colo's own list with the providers'. Sets as good as the first are preferred; the score falls with the place."""
     by_mask = {mask_of(zone.zone for zone in each): each for each in sets}
     best = _kind(sets[0])
     hints = [
-        Hint(mask, policy is NumaPolicy.RESTRICTED or _kind(each) == best, max(0, _BEST_SCORE - place))
+        Hint(mask, policy is TopologyPolicy.RESTRICTED or _kind(each) == best, max(0, _BEST_SCORE - place))
         for place, (mask, each) in enumerate(by_mask.items())
     ]
-    providers = [{_OWN: hints}, *around.providers]
+    providers = [{_OWN: hints}, *fit_context.providers]
     ids = [zone.zone for zone in zones]
-    return decide_scored(policy, ids, providers, around.exclusive, around.status), by_mask
+    return decide_scored(policy, ids, providers, fit_context.exclusive, fit_context.status), by_mask
 
 
 def _kind(zones: Sequence[ZoneAmounts]) -> tuple[bool, int]:
     return (len({zone.socket for zone in zones}) > 1, len(zones))
 
 
-def _own_refusal(demand: Demand, request: Amounts, zones: Sequence[ZoneAmounts], widest: int | None) -> ZoneRefusal:
+def _own_refusal(demand: ZoneDemand, request: Amounts, zones: Sequence[ZoneAmounts], widest: int | None) -> ZoneRefusal:
     if widest is None:
         return apart_refusal(demand, zones)
     if widest == 1:
@@ -231,20 +234,20 @@ def _emptied(zones: Sequence[ZoneAmounts]) -> list[ZoneAmounts]:
 
 
 def _fit_scored(
-    policy: NumaPolicy, zones: Sequence[ZoneAmounts], request: Amounts, around: Surroundings
+    policy: TopologyPolicy, zones: Sequence[ZoneAmounts], request: Amounts, fit_context: FitContext
 ) -> ZoneAssignment | ZoneRefusal:
-    if policy is NumaPolicy.NONE:
+    if policy is TopologyPolicy.NONE:
         return _filled(fill(request, sorted(zones, key=by_freedom)), zones, is_preferred=True)
     if len(zones) > EXHAUSTIVE_ZONES:
         return ZoneRefusal(Reason.ZONES_TOO_MANY)
-    unit = around.cpu_unit_mcpu
+    unit = fit_context.cpu_unit_mcpu
     zones = _with_capacity(zones)
-    own = scored_hints(zones, request, policy, scorer=around.scorer, cpu_unit_mcpu=unit)
+    own = scored_hints(zones, request, policy, scorer=fit_context.scorer, cpu_unit_mcpu=unit)
     ids = [zone.zone for zone in zones]
-    providers: list[ProviderHints] = [own, *around.providers]
-    verdict = decide_scored(policy, ids, providers, around.exclusive, around.status)
+    providers: list[ProviderHints] = [own, *fit_context.providers]
+    verdict = decide_scored(policy, ids, providers, fit_context.exclusive, fit_context.status)
     if not verdict.is_admitted:
-        if policy is NumaPolicy.SINGLE and all(short_misses(request, (zone,)) for zone in zones):
+        if policy is TopologyPolicy.SINGLE and all(short_misses(request, (zone,)) for zone in zones):
             return nearest_zone_refusal(request, zones)._replace(details=verdict.reasons)
         is_kept = decide_scored(policy, ids, providers).is_admitted
         return ZoneRefusal(Reason.NUMA_EXCLUSIVE if is_kept else Reason.NUMA_NOT_ALIGNED, details=verdict.reasons)
@@ -253,61 +256,61 @@ def _fit_scored(
 
 
 def _fit_kubelet(
-    policy: NumaPolicy, zones: Sequence[ZoneAmounts], request: Amounts, around: Surroundings
+    policy: TopologyPolicy, zones: Sequence[ZoneAmounts], request: Amounts, fit_context: FitContext
 ) -> ZoneAssignment | ZoneRefusal:
     zones = _with_capacity(zones)
     freest = sorted(zones, key=by_freedom)
-    if policy is NumaPolicy.NONE:
+    if policy is TopologyPolicy.NONE:
         return _filled(fill(request, freest), zones, is_preferred=True)
     if len(zones) > EXHAUSTIVE_ZONES:
-        return _foreseen(policy, zones, request, around)
-    own = kubelet_hints(zones, request) if around.is_guaranteed else {}
+        return _foreseen(policy, zones, request, fit_context)
+    own = kubelet_hints(zones, request) if fit_context.is_guaranteed else {}
     ids = [zone.zone for zone in zones]
-    verdict = decide_kubelet(policy, ids, [own, *around.providers], around.distances)
+    verdict = decide_kubelet(policy, ids, [own, *fit_context.providers], fit_context.distances)
     if not verdict.is_admitted:
-        if policy is NumaPolicy.SINGLE and all(short_misses(request, (zone,)) for zone in zones):
+        if policy is TopologyPolicy.SINGLE and all(short_misses(request, (zone,)) for zone in zones):
             return nearest_zone_refusal(request, zones)._replace(details=verdict.reasons)
         return ZoneRefusal(Reason.NUMA_NOT_ALIGNED, details=verdict.reasons)
     chosen = _within(freest, verdict.mask)
-    if policy is NumaPolicy.BEST_EFFORT or not around.is_guaranteed:
+    if policy is TopologyPolicy.BEST_EFFORT or not fit_context.is_guaranteed:
         # The kubelet only asks for the affinity and takes what is missing from anywhere.
         chosen = [*chosen, *(zone for zone in freest if zone not in chosen)]
     return _filled(fill(request, chosen), chosen, is_preferred=verdict.preferred, affinity=verdict.mask)
 
 
 def _foreseen(
-    policy: NumaPolicy, zones: Sequence[ZoneAmounts], request: Amounts, around: Surroundings
+    policy: TopologyPolicy, zones: Sequence[ZoneAmounts], request: Amounts, fit_context: FitContext
 ) -> ZoneAssignment | ZoneRefusal:
     """One zone of many, as the NodeResourceTopology filter foresees the kubelet: the lowest that has everything."""
-    if policy is not NumaPolicy.SINGLE:
+    if policy is not TopologyPolicy.SINGLE:
         return ZoneRefusal(Reason.ZONES_TOO_MANY)
-    if not around.is_guaranteed and not around.providers:
+    if not fit_context.is_guaranteed and not fit_context.providers:
         return _filled(fill(request, sorted(zones, key=by_freedom)), zones, is_preferred=True)
-    lists = [listed for hints in around.providers for listed in hints.values() if listed is not None]
+    lists = [listed for hints in fit_context.providers for listed in hints.values() if listed is not None]
     free = {
         zone.zone: zone.free
         for zone in zones
         if all(any(hint.preferred and hint.mask in (None, 1 << zone.zone) for hint in hints) for hints in lists)
     }
-    qos = KubeQos.GUARANTEED if around.is_guaranteed else KubeQos.BURSTABLE
+    qos = KubeQos.GUARANTEED if fit_context.is_guaranteed else KubeQos.BURSTABLE
     found = align(qos, request, free, request)
     if found is None:
         return nearest_zone_refusal(request, zones) if not lists else ZoneRefusal(Reason.NUMA_NOT_ALIGNED)
     chosen = [zone for zone in zones if zone.zone == found]
-    if not around.is_guaranteed:
+    if not fit_context.is_guaranteed:
         chosen += sorted((zone for zone in zones if zone.zone != found), key=by_freedom)
     return _filled(fill(request, chosen), chosen, is_preferred=True, affinity=1 << found)
 
 
 def _fit_crane(
-    policy: NumaPolicy, zones: Sequence[ZoneAmounts], request: Amounts, around: Surroundings
+    policy: TopologyPolicy, zones: Sequence[ZoneAmounts], request: Amounts, fit_context: FitContext
 ) -> ZoneAssignment | ZoneRefusal:
     """What Crane's agent does with whole CPUs; whom it leaves alone gets zones by colo's own rule. Refused is, unlike there,
     also what the zones cannot take as a whole."""
     container = PodContainer(request, request)
-    if not (around.is_guaranteed and container.is_target):
-        return _fit_own(policy, zones, request, around)
-    pod = AwarePod((container,), is_aware=policy is NumaPolicy.SINGLE)
+    if not (fit_context.is_guaranteed and container.is_target):
+        return _fit_own(policy, zones, request, fit_context)
+    pod = AwarePod((container,), is_aware=policy is TopologyPolicy.SINGLE)
     named = {f"node{zone.zone}": zone for zone in sorted(zones, key=lambda zone: zone.zone)}
     node = AwareNode(
         is_static=True,

@@ -10,7 +10,7 @@ from colo_scheduler.numa.amounts import CPU, MEMORY, Amounts, ZoneAmounts
 from colo_scheduler.numa.assign import spread_evenly
 from colo_scheduler.numa.mask import EXHAUSTIVE_ZONES, masks_with_places, sums_of_sets
 from colo_scheduler.numa.merge import Hint
-from colo_scheduler.numa.policies import NumaPolicy
+from colo_scheduler.numa.policies import TopologyPolicy
 
 __all__ = ["Scorer", "kubelet_hints", "least_allocated", "most_allocated", "scored_hints"]
 
@@ -43,7 +43,7 @@ def _weighted(pairs: list[tuple[int, int]]) -> int:
 def scored_hints(
     zones: Sequence[ZoneAmounts],
     request: Amounts,
-    policy: NumaPolicy,
+    policy: TopologyPolicy,
     *,
     scorer: Scorer = least_allocated,
     cpu_unit_mcpu: int = 1,
@@ -77,7 +77,7 @@ def scored_hints(
     hints = {}
     for name, found in accepted.items():
         least = min((mask.bit_count() for mask, _ in found), default=0)
-        is_free = policy is NumaPolicy.RESTRICTED
+        is_free = policy is TopologyPolicy.RESTRICTED
         hints[name] = [Hint(mask, is_free or mask.bit_count() == least, score) for mask, score in found]
     return hints
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from colo_common.model.invalid import InvalidInput
 from colo_scheduler.numa.amounts import Amounts, total_of
-from colo_scheduler.numa.zone_filter import ZONE_ID_END, KubeQos, PodRequest, Scope, effective_request, is_enough
+from colo_scheduler.numa.zone_filter import ZONE_ID_END, FilterScope, KubeQos, PodRequest, effective_request, is_enough
 
 __all__ = [
     "DISTANCE_UNKNOWN",
@@ -65,7 +65,7 @@ def least_zones(qos: KubeQos, request: Amounts, zones: Sequence[DistantZone]) ->
     return None
 
 
-def score_least_zones(scope: Scope, pod: PodRequest, zones: Sequence[DistantZone], max_zones: int = 8) -> int:
+def score_least_zones(scope: FilterScope, pod: PodRequest, zones: Sequence[DistantZone], max_zones: int = 8) -> int:
     """100 less a step for each zone, and half a step back for the closest; `step = 100 // max_zones`.
 
     In container scope init and app containers take what they need one after the other (lowest ids first), the largest number of
@@ -75,7 +75,7 @@ def score_least_zones(scope: Scope, pod: PodRequest, zones: Sequence[DistantZone
     if pod.qos is not KubeQos.GUARANTEED:
         return _MAX_SCORE
     free = {zone.zone: dict(zone.free) for zone in zones}
-    requests = [effective_request(pod)] if scope is Scope.POD else [*pod.init_containers, *pod.containers]
+    requests = [effective_request(pod)] if scope is FilterScope.POD else [*pod.init_containers, *pod.containers]
     count, is_closest = 0, True
     for request in requests:
         if not any(name in amounts for name in request for amounts in free.values()):

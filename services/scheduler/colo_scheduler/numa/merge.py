@@ -9,7 +9,7 @@ grows with (sets of zones) x (hints), never with the product of the lists.
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from colo_scheduler.numa.exclusive import Exclusive, ZoneStatus, allows
+from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus, allows
 
 __all__ = [
     "ANY_ZONE",
@@ -75,7 +75,7 @@ def hint_lists(all_zones: int, providers: Sequence[ProviderHints]) -> list[HintL
 
 
 def merge_scored(
-    all_zones: int, lists: Sequence[HintList], exclusive: Exclusive, status: Mapping[int, ZoneStatus]
+    all_zones: int, lists: Sequence[HintList], exclusive: ZoneExclusive, status: Mapping[int, ZoneStatus]
 ) -> Merged:
     """Koordinator's merge (topologymanager/policy.go): preferred first, fewer zones, higher score, smaller mask, satisfied.
 

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from colo_scheduler.numa.exclusive import Exclusive, ZoneStatus
+from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus
 from colo_scheduler.numa.mask import mask_of, zones_of
 from colo_scheduler.numa.merge import Hint, HintList, Merged, ProviderHints, hint_lists, merge_kubelet, merge_scored
 
-__all__ = ["NumaPolicy", "Verdict", "decide_kubelet", "decide_scored", "exclusive_of", "policy_of"]
+__all__ = ["TopologyPolicy", "PolicyVerdict", "decide_kubelet", "decide_scored", "exclusive_of", "policy_of"]
 
 
-class NumaPolicy(StrEnum):
+class TopologyPolicy(StrEnum):
     """How strictly a request keeps to few zones."""
 
     NONE = "none"
@@ -20,7 +20,7 @@ class NumaPolicy(StrEnum):
     SINGLE = "single-numa-node"
 
 
-class Verdict(NamedTuple):
+class PolicyVerdict(NamedTuple):
     """What a policy says: the zones (`mask` None: any), and whether the request is admitted; if not, `reasons` says why."""
 
     mask: int | None
@@ -33,70 +33,70 @@ class Verdict(NamedTuple):
 
 _SETS_TOLD: Final = 8
 """How many sets of zones a refusal lists for one resource."""
-_NO_AFFINITY: Final = Verdict(mask=None, preferred=False, is_admitted=True)
+_NO_AFFINITY: Final = PolicyVerdict(mask=None, preferred=False, is_admitted=True)
 
 
-def policy_of(node: NumaPolicy, request: NumaPolicy) -> NumaPolicy | None:
+def policy_of(node: TopologyPolicy, request: TopologyPolicy) -> TopologyPolicy | None:
     """The policy in force: a request may set one where the node has none, else it must ask for none or the same; None:
     conflict."""
-    if request is NumaPolicy.NONE or request is node:
+    if request is TopologyPolicy.NONE or request is node:
         return node
-    return request if node is NumaPolicy.NONE else None
+    return request if node is TopologyPolicy.NONE else None
 
 
-def exclusive_of(request: NumaPolicy, exclusive: Exclusive) -> Exclusive:
+def exclusive_of(request: TopologyPolicy, exclusive: ZoneExclusive) -> ZoneExclusive:
     """A request that sets a policy and leaves exclusiveness open asks for REQUIRED (Koordinator, numa-topology-spec)."""
-    is_open = exclusive is Exclusive.NONE and request is not NumaPolicy.NONE
-    return Exclusive.REQUIRED if is_open else exclusive
+    is_open = exclusive is ZoneExclusive.NONE and request is not TopologyPolicy.NONE
+    return ZoneExclusive.REQUIRED if is_open else exclusive
 
 
 def decide_scored(
-    policy: NumaPolicy,
+    policy: TopologyPolicy,
     zones: Sequence[int],
     providers: Sequence[ProviderHints],
-    exclusive: Exclusive = Exclusive.NONE,
+    exclusive: ZoneExclusive = ZoneExclusive.NONE,
     status: Mapping[int, ZoneStatus] | None = None,
-) -> Verdict:
+) -> PolicyVerdict:
     """Koordinator's policies over scored hints. An unsatisfied best-effort answer gives up: all zones, not preferred."""
-    if policy is NumaPolicy.NONE:
+    if policy is TopologyPolicy.NONE:
         return _NO_AFFINITY
     all_zones = mask_of(zones)
     lists = hint_lists(all_zones, providers)
-    chosen = _one_zone(lists) if policy is NumaPolicy.SINGLE else lists
+    chosen = _one_zone(lists) if policy is TopologyPolicy.SINGLE else lists
     merged = merge_scored(all_zones, chosen, exclusive, status or {})
     reasons = tuple(f"Unsatisfied NUMA {each.resource}" for each in lists if each.is_unsatisfied)
     match policy:
-        case NumaPolicy.BEST_EFFORT:
+        case TopologyPolicy.BEST_EFFORT:
             if merged.unsatisfied:
                 merged = Merged(all_zones, False)
             return _verdict(merged, True)
-        case NumaPolicy.RESTRICTED:
+        case TopologyPolicy.RESTRICTED:
             # What some resource finds nowhere is refused before anything is merged.
             merged = Merged(all_zones, False) if reasons else merged
             return _verdict(merged, merged.preferred, lists, reasons)
-        case NumaPolicy.SINGLE:
+        case TopologyPolicy.SINGLE:
             verdict = _verdict(merged, merged.preferred, lists, reasons)
             return _without_all_zones(verdict, all_zones)
 
 
 def decide_kubelet(
-    policy: NumaPolicy,
+    policy: TopologyPolicy,
     zones: Sequence[int],
     providers: Sequence[ProviderHints],
     distances: Sequence[Sequence[int]] | None = None,
-) -> Verdict:
+) -> PolicyVerdict:
     """The kubelet's policies. `distances` switches prefer-closest-numa-nodes on; single-numa-node has no use for it."""
-    if policy is NumaPolicy.NONE:
+    if policy is TopologyPolicy.NONE:
         return _NO_AFFINITY
     all_zones = mask_of(zones)
     lists = hint_lists(all_zones, providers)
     match policy:
-        case NumaPolicy.BEST_EFFORT:
+        case TopologyPolicy.BEST_EFFORT:
             return _verdict(merge_kubelet(all_zones, lists, distances), True)
-        case NumaPolicy.RESTRICTED:
+        case TopologyPolicy.RESTRICTED:
             merged = merge_kubelet(all_zones, lists, distances)
             return _verdict(merged, merged.preferred, lists)
-        case NumaPolicy.SINGLE:
+        case TopologyPolicy.SINGLE:
             merged = merge_kubelet(all_zones, _one_zone(lists))
             return _without_all_zones(_verdict(merged, merged.preferred, lists), all_zones)
 
@@ -115,8 +115,8 @@ def _one_zone(lists: Sequence[HintList]) -> list[HintList]:
 
 def _verdict(
     merged: Merged, is_admitted: bool, lists: Sequence[HintList] = (), reasons: tuple[str, ...] = ()
-) -> Verdict:
-    return Verdict(
+) -> PolicyVerdict:
+    return PolicyVerdict(
         mask=merged.mask,
         preferred=merged.preferred,
         is_admitted=is_admitted,
@@ -126,7 +126,7 @@ def _verdict(
     )
 
 
-def _without_all_zones(verdict: Verdict, all_zones: int) -> Verdict:
+def _without_all_zones(verdict: PolicyVerdict, all_zones: int) -> PolicyVerdict:
     """Single-numa-node turns an answer of all zones into no affinity, which has no score."""
     if verdict.mask != all_zones:
         return verdict

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from colo_common.model.reasons import Reason
 from colo_scheduler.numa.amounts import CPU, MEMORY, Amounts, ZoneAmounts, total_of
-from colo_scheduler.numa.choice import Demand, by_freedom
+from colo_scheduler.numa.choice import ZoneDemand, by_freedom
 
 __all__ = ["Miss", "ZoneRefusal", "apart_refusal", "nearest_zone_refusal", "set_refusal", "short_misses"]
 
@@ -61,7 +61,7 @@ def _worst(misses: Sequence[Miss]) -> Fraction:
     return max((Fraction(miss.lack, miss.need) for miss in misses), default=Fraction(0))
 
 
-def apart_refusal(demand: Demand, zones: Sequence[ZoneAmounts]) -> ZoneRefusal:
+def apart_refusal(demand: ZoneDemand, zones: Sequence[ZoneAmounts]) -> ZoneRefusal:
     """Enough in sum, but CPU is free where memory is not: how much CPU can be held together with its memory, rounded down.
 
     A request of memory alone is told in memory.
@@ -73,7 +73,7 @@ def apart_refusal(demand: Demand, zones: Sequence[ZoneAmounts]) -> ZoneRefusal:
     return ZoneRefusal(Reason.ZONE_FIT_SHORT, (Miss(ids, name, need, have),))
 
 
-def set_refusal(demand: Demand, request: Amounts, zones: Sequence[ZoneAmounts], size: int) -> ZoneRefusal:
+def set_refusal(demand: ZoneDemand, request: Amounts, zones: Sequence[ZoneAmounts], size: int) -> ZoneRefusal:
     """No set of `size` zones holds the request: what the zones that can take most of it lack."""
     leading = sorted(zones, key=lambda zone: (-demand.part(zone), by_freedom(zone)))[:size]
     misses = short_misses(request, leading)

@@ -10,13 +10,13 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from colo_scheduler.numa.amounts import CPU, HUGE_PAGES, MEMORY, Amounts, ZoneAmounts, is_native
-from colo_scheduler.numa.policies import NumaPolicy
+from colo_scheduler.numa.policies import TopologyPolicy
 
 __all__ = [
     "ZONE_ID_END",
     "KubeQos",
     "PodRequest",
-    "Scope",
+    "FilterScope",
     "align",
     "effective_request",
     "is_aligned",
@@ -31,7 +31,7 @@ _EVERY_NODE: Final = (CPU, MEMORY, "ephemeral-storage", "pods")
 """What the scheduler's view of a node names even where the node does not, then as none of it."""
 
 
-class Scope(StrEnum):
+class FilterScope(StrEnum):
     """What the kubelet aligns: each container, or the pod as a whole."""
 
     CONTAINER = "container"
@@ -77,21 +77,25 @@ def is_enough(qos: KubeQos, name: str, need: int, have: int) -> bool:
 
 
 def refuse_pod(
-    policy: NumaPolicy, scope: Scope, pod: PodRequest, zones: Sequence[ZoneAmounts] | None, node_allocatable: Amounts
+    policy: TopologyPolicy,
+    scope: FilterScope,
+    pod: PodRequest,
+    zones: Sequence[ZoneAmounts] | None,
+    node_allocatable: Amounts,
 ) -> str | None:
     """None when the pod passes, else what cannot be aligned: "cannot align pod", "... container", "... init container".
 
     Containers take from the zone of the lowest id that has everything, one after the other; init containers give theirs back.
     A node that tells no zones at all (None) passes.
     """
-    if policy is not NumaPolicy.SINGLE or zones is None:
+    if policy is not TopologyPolicy.SINGLE or zones is None:
         return None
     every = (*pod.containers, *pod.init_containers)
     asks_devices = any(not is_native(name) for container in every for name in container)
     if pod.qos is KubeQos.BEST_EFFORT and not asks_devices:
         return None
     free = {zone.zone: dict(zone.free) for zone in zones}
-    if scope is Scope.POD:
+    if scope is FilterScope.POD:
         return (
             None if align(pod.qos, effective_request(pod), free, node_allocatable) is not None else "cannot align pod"
         )

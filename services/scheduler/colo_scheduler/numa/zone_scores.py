@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 from colo_scheduler.numa.amounts import NO_AMOUNTS, Amounts, ZoneAmounts
-from colo_scheduler.numa.policies import NumaPolicy
-from colo_scheduler.numa.zone_filter import KubeQos, PodRequest, Scope, effective_request
+from colo_scheduler.numa.policies import TopologyPolicy
+from colo_scheduler.numa.zone_filter import FilterScope, KubeQos, PodRequest, effective_request
 
 __all__ = ["Strategy", "score_node", "score_zone"]
 
@@ -24,8 +24,8 @@ class Strategy(StrEnum):
 
 
 def score_node(
-    policy: NumaPolicy,
-    scope: Scope,
+    policy: TopologyPolicy,
+    scope: FilterScope,
     strategy: Strategy,
     pod: PodRequest,
     zones: Sequence[ZoneAmounts],
@@ -37,9 +37,9 @@ def score_node(
     """
     if pod.qos is not KubeQos.GUARANTEED:
         return MAX_SCORE
-    if policy is not NumaPolicy.SINGLE:
+    if policy is not TopologyPolicy.SINGLE:
         return 0
-    if scope is Scope.POD:
+    if scope is FilterScope.POD:
         return _lowest(strategy, effective_request(pod), zones, weights)
     containers = (*pod.init_containers, *pod.containers)
     scores = [_lowest(strategy, container, zones, weights) for container in containers]

@@ -29,8 +29,8 @@ from colo_scheduler.numa.zones import (
     rows_holding_together,
     split_in_two,
 )
-from colo_scheduler.placement.class_cache import bounds_of, rows_in_one_zone, standing_of
-from colo_scheduler.placement.filters import STOCK_FILTERS
+from colo_scheduler.placement.class_cache import bounds_of, class_cache_of, rows_in_one_zone
+from colo_scheduler.placement.filters import INVENTORY_FILTERS
 from colo_scheduler.placement.scores import Seen
 from colo_scheduler.placement.stack import Scoring, counts_of, score_rows, usable
 from colo_scheduler.requests.request_class import RequestClass
@@ -56,7 +56,7 @@ class Ranked(NamedTuple):
     shares: tuple[ZoneShare, ...]
 
 
-class Offer:
+class ClassContext:
     """What every candidate of one turn has in common: the request, how it is scored, and what it takes where one zone holds it."""
 
     __slots__ = ("cpu_mcpu", "memory_bytes", "of_one", "pool", "scoring", "shares")
@@ -69,7 +69,7 @@ class Offer:
         # By zone: replicas that take the same hold the same, however many they are.
         self.shares: dict[int, tuple[ZoneShare, ...]] = {}
 
-    def kept(self, rows: Sequence[int]) -> "Offer":
+    def kept(self, rows: Sequence[int]) -> "ClassContext":
         """The same for whoever scores these rows later, when other things may be true of them."""
         scoring = self.scoring.kept(rows)
         if scoring is self.scoring:
@@ -113,8 +113,8 @@ class Candidate:
         "zone_ids",
     )
 
-    def __init__(self, offer: Offer, node: Node, place: int, room: int) -> None:
-        row = offer.pool.rows[node.row]
+    def __init__(self, context: ClassContext, node: Node, place: int, room: int) -> None:
+        row = context.pool.rows[node.row]
         self.room = room
         # Not the node itself: it may become another machine before somebody asks how this one scored.
         self.name = node.name
@@ -126,17 +126,17 @@ class Candidate:
         self.memory = row.memory
         self.allocatable_cpu = row.whole_cpu
         self.allocatable_memory = row.whole_memory
-        self.left_cpu = sum(row.cpu) - offer.cpu_mcpu
-        self.left_memory = sum(row.memory) - offer.memory_bytes
+        self.left_cpu = sum(row.cpu) - context.cpu_mcpu
+        self.left_memory = sum(row.memory) - context.memory_bytes
         self.parts: tuple[Part, ...] = ()
         self.taken = 0
         self.is_stale = False
 
-    def fit(self, offer: Offer) -> bool:
+    def fit(self, context: ClassContext) -> bool:
         """Choose zones and score; False when the request does not fit (any more)."""
         if self.left_cpu < 0 or self.left_memory < 0:
             return False
-        wanted_cpu, wanted_memory, free_memory = offer.cpu_mcpu, offer.memory_bytes, self.memory
+        wanted_cpu, wanted_memory, free_memory = context.cpu_mcpu, context.memory_bytes, self.memory
         best, best_cpu, best_memory = -1, -1, -1
         for slot, cpu in enumerate(self.cpu):
             if cpu >= wanted_cpu and cpu >= best_cpu:
@@ -149,7 +149,7 @@ class Candidate:
         elif not self._split(wanted_cpu, wanted_memory):
             return False
         left = self.left_cpu if self.left_cpu < CPU_MAX else CPU_MAX
-        self.key = (((offer.of_one(self) << CPU_BITS) | left) << RANK_BITS) | self.place
+        self.key = (((context.of_one(self) << CPU_BITS) | left) << RANK_BITS) | self.place
         return True
 
     def _split(self, wanted_cpu: int, wanted_memory: int) -> bool:
@@ -166,32 +166,32 @@ class Candidate:
         self.parts = parts or ()
         return parts is not None
 
-    def take(self, offer: Offer) -> tuple[ZoneShare, ...]:
+    def take(self, context: ClassContext) -> tuple[ZoneShare, ...]:
         """Put one replica here as the last `fit` found; what it takes, by zone. The pool is not changed."""
         if self.taken == 0:
             self.cpu, self.memory = self.cpu[:], self.memory[:]
         self.taken += 1
-        self.left_cpu -= offer.cpu_mcpu
-        self.left_memory -= offer.memory_bytes
+        self.left_cpu -= context.cpu_mcpu
+        self.left_memory -= context.memory_bytes
         if self.slot >= 0:
-            self.cpu[self.slot] -= offer.cpu_mcpu
-            self.memory[self.slot] -= offer.memory_bytes
+            self.cpu[self.slot] -= context.cpu_mcpu
+            self.memory[self.slot] -= context.memory_bytes
         else:
             for slot, cpu_mcpu, memory_bytes in self.parts:
                 self.cpu[slot] -= cpu_mcpu
                 self.memory[slot] -= memory_bytes
-        return self.shares(offer)
+        return self.shares(context)
 
-    def shares(self, offer: Offer) -> tuple[ZoneShare, ...]:
+    def shares(self, context: ClassContext) -> tuple[ZoneShare, ...]:
         """What the last `fit` found, by zone."""
         ids = self.zone_ids
         if self.slot < 0:
             return tuple([ZoneShare(zone=ids[slot], cpu_mcpu=cpu, memory_bytes=mem) for slot, cpu, mem in self.parts])
         zone = ids[self.slot]
-        shares = offer.shares.get(zone)
+        shares = context.shares.get(zone)
         if shares is None:
-            share = ZoneShare(zone=zone, cpu_mcpu=offer.cpu_mcpu, memory_bytes=offer.memory_bytes)
-            shares = offer.shares[zone] = (share,)
+            share = ZoneShare(zone=zone, cpu_mcpu=context.cpu_mcpu, memory_bytes=context.memory_bytes)
+            shares = context.shares[zone] = (share,)
         return shares
 
     def seen(self) -> Seen:
@@ -208,7 +208,7 @@ class Candidate:
             self.place,
         )
 
-    def before(self, offer: Offer, taken: Sequence[tuple[ZoneShare, ...]]) -> "Candidate":
+    def before(self, context: ClassContext, taken: Sequence[tuple[ZoneShare, ...]]) -> "Candidate":
         """The node as it was before all of its replicas, which took these shares, were put there: not yet fitted again."""
         other = copy(self)
         other.cpu, other.memory = self.cpu[:], self.memory[:]
@@ -217,8 +217,8 @@ class Candidate:
                 slot = self.zone_ids.index(share.zone)
                 other.cpu[slot] += share.cpu_mcpu
                 other.memory[slot] += share.memory_bytes
-        other.left_cpu += len(taken) * offer.cpu_mcpu
-        other.left_memory += len(taken) * offer.memory_bytes
+        other.left_cpu += len(taken) * context.cpu_mcpu
+        other.left_memory += len(taken) * context.memory_bytes
         other.taken = 0
         return other
 
@@ -236,7 +236,7 @@ class Candidates:
         self._request = request
         self._scoring = scoring
         self._pool = view.pool(pool_of(request.band))
-        self.offer = Offer(self._pool, request, scoring)
+        self.context = ClassContext(self._pool, request, scoring)
         self._is_limited = view.limits(request)
         self._rows: IntArray | None = None
         self._bounds: IntArray = np.zeros(0, dtype=np.int64)
@@ -260,11 +260,11 @@ class Candidates:
         count = view.count
         if count == 0:
             return
-        standing = None if self._without else standing_of(view, request, pool, self._scoring)
-        if standing is not None:
-            self.counts, self._left = standing.counts, standing.fitting
+        class_cache = None if self._without else class_cache_of(view, request, pool, self._scoring)
+        if class_cache is not None:
+            self.counts, self._left = class_cache.counts, class_cache.fitting
             # What was looked at is crossed out, here alone.
-            self._bounds = standing.bounds.copy()
+            self._bounds = class_cache.bounds.copy()
             return
         passing, refused = usable(view, request)
         fits: BoolArray = passing & (pool.node_free_cpu[:count] >= request.cpu_mcpu)
@@ -281,7 +281,7 @@ class Candidates:
                 fitting -= split.size - int(np.count_nonzero(enough))
         numbers = [*refused, usable_rows - with_cpu, with_cpu - with_memory, with_memory - fitting]
         if request.is_detailed:
-            fitting = self._take_stock(fits, numbers)
+            fitting = self._take_inventory(fits, numbers)
         self.counts = counts_of(numbers, request)
         if self._without:
             fits[list(self._without)] = False
@@ -290,12 +290,12 @@ class Candidates:
         if fitting:
             self._bound(fits, single if is_split else None)
 
-    def _take_stock(self, fits: BoolArray, numbers: list[int]) -> int:
-        """Leave out, and count, whose stock beside CPU and memory is too small; how many fit."""
+    def _take_inventory(self, fits: BoolArray, numbers: list[int]) -> int:
+        """Leave out, and count, whose inventory_index beside CPU and memory is too small; how many fit."""
         fitting = int(np.count_nonzero(fits))
-        for stock_filter in STOCK_FILTERS:
+        for inventory_filter in INVENTORY_FILTERS:
             rows = np.flatnonzero(fits)
-            fits[rows] = stock_filter.passes(self._view.stock, rows, self._request)
+            fits[rows] = inventory_filter.passes(self._view.inventory_index, rows, self._request)
             before, fitting = fitting, int(np.count_nonzero(fits))
             numbers.append(before - fitting)
         return fitting
@@ -352,11 +352,11 @@ class Candidates:
     def _scored(self) -> tuple[int, int]:
         """The next one of those ahead, scored: its entry for the heap."""
         bound, row = self._ahead.pop()
-        offer = self.offer
+        context = self.context
         room = self._view.room(row, self._request) if self._is_limited else UNLIMITED
         # The last bits of a bound are those of the key.
-        candidate = Candidate(offer, self._view.nodes[row], bound & RANK_MAX, room)
-        if not candidate.fit(offer):
+        candidate = Candidate(context, self._view.nodes[row], bound & RANK_MAX, room)
+        if not candidate.fit(context):
             raise InvariantBroken("a node passed the filters and cannot hold the request", node=candidate.name)
         self._exact[row] = candidate
         self._too_high += candidate.key < bound
@@ -370,7 +370,7 @@ class Candidates:
     def take(self) -> tuple[ZoneShare, ...]:
         """Put a replica on the best candidate, which is scored again before the next one is told."""
         candidate = self._exact[self._heap[0][1]]
-        shares = candidate.take(self.offer)
+        shares = candidate.take(self.context)
         if candidate.taken == 1:
             self.chosen.append(candidate)
         if candidate.taken >= candidate.room:
@@ -390,7 +390,7 @@ class Candidates:
 
     def _score_again(self, candidate: Candidate) -> None:
         candidate.is_stale = False
-        if candidate.fit(self.offer):
+        if candidate.fit(self.context):
             heapq.heapreplace(self._heap, (-candidate.key, candidate.row))
         else:
             heapq.heappop(self._heap)
@@ -461,5 +461,5 @@ def ranked(candidates: Candidates) -> Iterator[Ranked]:
     The view must not change while this is read. Nothing is taken of it.
     """
     while (candidate := candidates.best()) is not None:
-        yield Ranked(candidate.row, candidate.key, candidate.shares(candidates.offer))
+        yield Ranked(candidate.row, candidate.key, candidate.shares(candidates.context))
         candidates.skip()

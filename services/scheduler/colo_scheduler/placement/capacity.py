@@ -76,7 +76,7 @@ def _coming_back(view: View, known: IntArray) -> IntArray:
     """The CPU that prod work may be given when pods end to which a kubelet pinned it: by row and column, as the node claims it."""
     back = np.zeros((known.size, view.pool(PoolName.PROD).columns), dtype=np.int64)
     for index, row in enumerate(known.tolist()):
-        inventory = view.stock.of(row)
+        inventory = view.inventory_index.of(row)
         if inventory is None or not inventory.returning:
             continue
         kept = {share.zone: share.cpu_mcpu for share in view.nodes[row].reserved}
@@ -160,7 +160,7 @@ def layout_shortage(
 
 
 def _cpus(view: View, row: int) -> int:
-    inventory = view.stock.of(row)
+    inventory = view.inventory_index.of(row)
     return (inventory.cpus.all_mask & ~inventory.withheld_for_good).bit_count() if inventory else 0
 
 
@@ -191,7 +191,7 @@ def _devices_wanted(view: View, device: DeviceRequest, known: IntArray) -> Itera
 
 
 def _pages(view: View, row: int, page_bytes: int) -> int:
-    inventory = view.stock.of(row)
+    inventory = view.inventory_index.of(row)
     return sum(inventory.zone_pages(zone, page_bytes)[1] for zone in view.nodes[row].zone_ids) if inventory else 0
 
 

@@ -20,7 +20,7 @@ from colo_scheduler.placement.scores import FitRows
 from colo_scheduler.placement.stack import Scoring, counts_of, usable
 from colo_scheduler.requests.request_class import RequestClass
 
-__all__ = ["Standing", "bounds_of", "rows_in_one_zone", "standing_of"]
+__all__ = ["ClassCache", "bounds_of", "rows_in_one_zone", "class_cache_of"]
 
 # A whole pass is as quick when more than this part of all rows changed, of so many rows at least.
 _FEW_PART: Final = 8
@@ -34,7 +34,7 @@ _FITS: Final = 4
 _CodeArray = npt.NDArray[np.int8]
 
 
-class Standing:
+class ClassCache:
     """What is known of one class, of all rows: `bounds` of their keys, below 0 where it does not fit, and how many rows `fit`.
 
     `counts`: how many rows each reason refuses. Read only.
@@ -95,22 +95,22 @@ class _Seen(NamedTuple):
     facts_at: int
 
 
-def standing_of(view: View, request: RequestClass, pool: Pool, scoring: Scoring) -> Standing | None:
+def class_cache_of(view: View, request: RequestClass, pool: Pool, scoring: Scoring) -> ClassCache | None:
     """What is known of the class now, None where a pass over all rows is to be made. The pool's arrays are up to date."""
     # Whoever looks at more than facts and free amounts sees what no log tells.
-    is_limited = view.stock.limited > 0 and not request.is_prod
-    if not scoring.is_of_room or request.avoid or is_limited or request.is_detailed or view.merits.refuses(request):
+    is_limited = view.inventory_index.limited > 0 and not request.is_prod
+    if not scoring.is_of_room or request.avoid or is_limited or request.is_detailed or view.signals.refuses(request):
         return None
-    classes = view.standings
+    classes = view.class_caches
     kept = classes.get(request)
-    if isinstance(kept, Standing):
+    if isinstance(kept, ClassCache):
         classes.move_to_end(request)
         if kept.scoring is scoring and kept.count == view.count and kept.follow(view, request, pool):
             return kept
     elif isinstance(kept, _Seen) and _changed(pool, view, *kept) is not None:
-        standing = classes[request] = Standing(view, request, pool, scoring)
+        class_cache = classes[request] = ClassCache(view, request, pool, scoring)
         classes.move_to_end(request)
-        return standing
+        return class_cache
     classes[request] = _Seen(pool.log.end, view.facts.log_end)
     if len(classes) > _CLASSES_MAX:
         classes.popitem(last=False)

@@ -17,10 +17,10 @@ from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.scorers.placement import soft_taints_of_rows, spread, spread_of_rows
 from colo_scheduler.scorers.weights import Scorer
 
-__all__ = ["APPRAISERS", "Appraiser"]
+__all__ = ["APPRAISERS", "ContextScorers"]
 
 
-class Appraiser(NamedTuple):
+class ContextScorers(NamedTuple):
     """Whether the scorer tells nodes apart for a request, and its forms then."""
 
     tells: Callable[[View, RequestClass], bool]
@@ -48,8 +48,8 @@ def _by_taken(by_row: Mapping[int, Callable[[int], int]]) -> Callable[[OneFit], 
 
 def _spread(view: View, request: RequestClass) -> ScorerForms:
     job = request.job
-    view.merits.count_jobs(view.nodes)
-    counts = view.merits.jobs
+    view.signals.count_jobs(view.nodes)
+    counts = view.signals.jobs
 
     def of_one(fit: OneFit) -> int:
         return spread(counts.on(job, fit.row) + fit.taken)
@@ -69,16 +69,16 @@ def _soft_taints(view: View, request: RequestClass) -> ScorerForms:
 
 
 def _evicted(view: View, request: RequestClass) -> bool:
-    evictions = view.merits.evictions
+    evictions = view.signals.evictions
     return not evictions.is_empty and evictions.is_remembered(_kind(request), view.now_ms)
 
 
 def _recent_eviction(view: View, request: RequestClass) -> ScorerForms:
-    return _fixed(view.merits.evictions.scores(_kind(request), view.count, view.now_ms))
+    return _fixed(view.signals.evictions.scores(_kind(request), view.count, view.now_ms))
 
 
 def _load_aware(view: View, request: RequestClass) -> ScorerForms:
-    loads = view.merits.loads
+    loads = view.signals.loads
 
     def of_one(fit: OneFit) -> int:
         return loads.score(fit.row, request, view.now_ms, fit.taken)
@@ -93,7 +93,7 @@ def _load_aware(view: View, request: RequestClass) -> ScorerForms:
 
 
 def _dynamic_load(view: View, request: RequestClass) -> ScorerForms:
-    dynamic = view.merits.dynamic
+    dynamic = view.signals.dynamic
 
     def of_one(fit: OneFit) -> int:
         return dynamic.score(fit.row, view.now_ms, fit.taken)
@@ -113,15 +113,15 @@ def _wants_devices(view: View, request: RequestClass) -> bool:
 
 def _devices(view: View, request: RequestClass, *, packs: bool) -> ScorerForms:
     # Who wants devices is decided one by one, so nothing is placed beside what the scores say.
-    return _fixed(view.stock.device_scores(request.place.devices, view.count, packs=packs))
+    return _fixed(view.inventory_index.device_scores(request.place.devices, view.count, packs=packs))
 
 
-APPRAISERS: Final[dict[Scorer, Appraiser]] = {
-    Scorer.SPREAD: Appraiser(lambda view, request: bool(request.job), _spread),
-    Scorer.RECENT_EVICTION: Appraiser(_evicted, _recent_eviction),
-    Scorer.SOFT_TAINTS: Appraiser(lambda view, request: view.facts.taints.has_soft, _soft_taints),
-    Scorer.LOAD_AWARE: Appraiser(lambda view, request: view.merits.loads.is_heard, _load_aware),
-    Scorer.DEVICES_LEAST_ALLOCATED: Appraiser(_wants_devices, partial(_devices, packs=False)),
-    Scorer.DEVICES_MOST_ALLOCATED: Appraiser(_wants_devices, partial(_devices, packs=True)),
-    Scorer.DYNAMIC_LOAD: Appraiser(lambda view, request: view.merits.dynamic.is_heard, _dynamic_load),
+APPRAISERS: Final[dict[Scorer, ContextScorers]] = {
+    Scorer.SPREAD: ContextScorers(lambda view, request: bool(request.job), _spread),
+    Scorer.RECENT_EVICTION: ContextScorers(_evicted, _recent_eviction),
+    Scorer.SOFT_TAINTS: ContextScorers(lambda view, request: view.facts.taints.has_soft, _soft_taints),
+    Scorer.LOAD_AWARE: ContextScorers(lambda view, request: view.signals.loads.is_heard, _load_aware),
+    Scorer.DEVICES_LEAST_ALLOCATED: ContextScorers(_wants_devices, partial(_devices, packs=False)),
+    Scorer.DEVICES_MOST_ALLOCATED: ContextScorers(_wants_devices, partial(_devices, packs=True)),
+    Scorer.DYNAMIC_LOAD: ContextScorers(lambda view, request: view.signals.dynamic.is_heard, _dynamic_load),
 }

@@ -7,15 +7,15 @@ all nodes anew for every replica.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from colo_common.events.job import ReplicaWant
+from colo_common.events.job import PlacementRequest
 from colo_common.events.placement import NodeScore, ReasonCount
 from colo_common.model.placement import ZoneShare
 from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.inventory import Holding
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.placement.candidates import Candidates
-from colo_scheduler.placement.fit import Misfit
-from colo_scheduler.placement.score_history import Matrix, together
+from colo_scheduler.placement.fit import Rejection
+from colo_scheduler.placement.score_history import ScoreHistory, together
 from colo_scheduler.placement.stack import scoring_for
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.scorers.weights import ScorerWeights
@@ -30,7 +30,7 @@ class Stages(Protocol):
         """A stage begins: "filter", "score"; "done" ends the class."""
         ...
 
-    def decided(self, wants: Sequence[ReplicaWant]) -> None:
+    def decided(self, placement_requests: Sequence[PlacementRequest]) -> None:
         """These wants got a place in the decision that the last marks belong to."""
         ...
 
@@ -41,7 +41,7 @@ class Unwatched:
     def mark(self, stage: str) -> None:
         """Nothing."""
 
-    def decided(self, wants: Sequence[ReplicaWant]) -> None:
+    def decided(self, placement_requests: Sequence[PlacementRequest]) -> None:
         """Nothing."""
 
 
@@ -68,13 +68,13 @@ class ClassDecision(NamedTuple):
 
     choices: tuple[Choice, ...]
     counts: tuple[ReasonCount, ...]
-    matrix: Matrix | None = None
-    refused: Mapping[int, Misfit] = {}
+    matrix: ScoreHistory | None = None
+    refused: Mapping[int, Rejection] = {}
 
     @property
     def best(self) -> tuple[NodeScore, ...]:
         """The top of the score matrix before the first choice."""
-        first = next(self.matrix.moments(), None) if self.matrix is not None else None
+        first = next(self.matrix.snapshots(), None) if self.matrix is not None else None
         return first.scores if first is not None else ()
 
 

@@ -16,14 +16,14 @@ from colo_scheduler.devices.layout import ask_of
 from colo_scheduler.numa.zones import IntArray, cpu_held_together, parts_of_rows
 from colo_scheduler.placement.capacity import layout_shortage, too_large
 from colo_scheduler.placement.filters import FREE_FILTERS, free_reason, has_zones
-from colo_scheduler.placement.fit import Fit, Misfit
-from colo_scheduler.placement.search import TRIES_MOST, look_closely, needs_search
+from colo_scheduler.placement.fit import NodeFit, Rejection
+from colo_scheduler.placement.search import TRIES_MOST, fit_node_exactly, needs_search
 from colo_scheduler.placement.stack import Filtered, counts_of, run_filters, usable
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = ["Report", "full_report", "least_busy", "report_of"]
 
-_NOBODY: Mapping[int, Misfit] = {}
+_NOBODY: Mapping[int, Rejection] = {}
 _REASONS = tuple(Reason)
 _BY_NATURE = frozenset({Reason.CPUS_NOT_WHOLE_CORES})
 """What follows from the request and from what a node is: nothing that ends there changes it."""
@@ -46,7 +46,7 @@ class Report(NamedTuple):
         return (*(count.reason for count in self.counts), self.is_unresolvable)
 
 
-def report_of(view: View, request: RequestClass, refused: Mapping[int, Misfit] = _NOBODY) -> Report:
+def report_of(view: View, request: RequestClass, refused: Mapping[int, Rejection] = _NOBODY) -> Report:
     """The report of a class that no node takes now. `refused`: what a closer look at nodes has found already."""
     if request.refusal is not None:
         is_final = request.refusal is Reason.QOS_NOT_ADMITTED
@@ -87,35 +87,35 @@ def _by_amounts(view: View, request: RequestClass) -> Report | None:
     return Report(count, counts, _nearest(view, request, free_reason(reason, request), rows))
 
 
-def _closely(view: View, request: RequestClass, filtered: Filtered, refused: Mapping[int, Misfit]) -> Report:
+def _closely(view: View, request: RequestClass, filtered: Filtered, refused: Mapping[int, Rejection]) -> Report:
     """The report where nodes passed all filters: what a closer look at them finds, at no more than are ever tried."""
     tries = 0
-    misfits: dict[int, Misfit] = {}
+    misfits: dict[int, Rejection] = {}
     for row in filtered.rows.tolist():
         known = refused.get(row)
         if known is None and tries < TRIES_MOST - len(refused):
             tries += 1
-            found = look_closely(view, row, request)
-            known = None if isinstance(found, Fit) else found
+            found = fit_node_exactly(view, row, request)
+            known = None if isinstance(found, NodeFit) else found
         if known is not None:
             misfits[row] = known
     numbers = Counter({count.reason: count.nodes for count in filtered.counts})
-    numbers.update(misfit.reason for misfit in misfits.values())
+    numbers.update(rejection.reason for rejection in misfits.values())
     order = list(dict.fromkeys([*(count.reason for count in filtered.counts), *_REASONS]))
     counts = tuple(ReasonCount(reason=reason, nodes=numbers[reason]) for reason in order if numbers[reason])
     return Report(view.count, counts, _least_missing(view, misfits))
 
 
-def _least_missing(view: View, misfits: Mapping[int, Misfit]) -> NearestMiss | None:
+def _least_missing(view: View, misfits: Mapping[int, Rejection]) -> NearestMiss | None:
     """Of the nodes looked at closely the one that lacks the smallest part; those that lack no amount come last; ties by name."""
     if not misfits:
         return None
 
     def lacking(row: int) -> tuple[bool, Fraction, int]:
-        misfit = misfits[row]
+        rejection = misfits[row]
         return (
-            misfit.unit == "condition",
-            Fraction(misfit.need - misfit.have, max(1, misfit.need)),
+            rejection.unit == "condition",
+            Fraction(rejection.need - rejection.have, max(1, rejection.need)),
             int(view.facts.rank[row]),
         )
 
@@ -143,7 +143,7 @@ def _nearest(view: View, request: RequestClass, reason: Reason, rows: IntArray) 
 
 def least_busy(view: View, request: RequestClass, rows: Sequence[int]) -> NearestMiss:
     """Of nodes that are too busy the one that is so by least; `have` is its load in percent, `need` the most it may be."""
-    overloads = view.merits.overloads(request, view.count, view.now_ms)
+    overloads = view.signals.overloads(request, view.count, view.now_ms)
     busy = [(row, overload) for row in rows if (overload := overloads[row]) is not None]
     if not busy:
         row = min(rows, key=lambda row: int(view.facts.rank[row]))
@@ -160,12 +160,12 @@ def least_busy(view: View, request: RequestClass, rows: Sequence[int]) -> Neares
 
 def _most_room(view: View, rows: IntArray) -> NearestMiss:
     """Of nodes with as many batch replicas as their operators allow the one that is allowed most beyond what it has."""
-    left = view.stock.batch_left[rows]
+    left = view.inventory_index.batch_left[rows]
     nearest = rows[left == left.max()]
     best = int(nearest[np.argmin(view.facts.rank[nearest])])
     said = view.nodes[best].said
     most = (said.rules.batch_replicas_most if said else None) or 0
-    have = most - int(view.stock.batch_left[best])
+    have = most - int(view.inventory_index.batch_left[best])
     return NearestMiss(
         node=view.nodes[best].name, reason=Reason.BATCH_REPLICAS_MOST, need=most, have=have, unit="batch-replicas"
     )
@@ -184,7 +184,7 @@ def _shortage(
             parts = parts_of_rows(request.cpu_mcpu, request.memory_bytes, pool.free_cpu[rows], pool.free_memory[rows])
             return cpu_held_together(request.cpu_mcpu, request.memory_bytes, parts), request.cpu_mcpu, "mcpu"
         case Reason.CPUS_SHORT:
-            return view.stock.own_cpus[rows], request.own_cpus, "cpus"
+            return view.inventory_index.own_cpus[rows], request.own_cpus, "cpus"
         case Reason.DEVICE_LAYOUT:
             return layout_shortage(view.facts.layouts, ask_of(request.place), view.facts.layout[rows])[:3]
         case Reason.DEVICE_SHORT:
@@ -199,12 +199,14 @@ def _shortage(
 def _devices_short(view: View, request: RequestClass, rows: IntArray) -> Iterator[tuple[IntArray, int, str]]:
     """For each kind of device what each of the rows has of it, -1 where that is enough, what is needed, and the kind."""
     for device in request.place.devices:
-        free, need = view.stock.free_devices(device.kind), max(1, device.count)
+        free, need = view.inventory_index.free_devices(device.kind), max(1, device.count)
         if free is not None:
             yield np.where(free[rows] < need, free[rows], -1), need, device.kind
 
 
-def full_report(cluster: Cluster, view: View, request: RequestClass, refused: Mapping[int, Misfit] = _NOBODY) -> Report:
+def full_report(
+    cluster: Cluster, view: View, request: RequestClass, refused: Mapping[int, Rejection] = _NOBODY
+) -> Report:
     """`report_of`, and whether the request is larger than every node as a whole: it then lacks what the largest one lacks.
 
     The same where every node is of a kind that cannot give it, however empty. While no node has said what it is nothing is known

@@ -14,7 +14,7 @@ from colo_common.model.constraints import Toleration
 from colo_common.model.node_selector import Requirement
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.facts import BoolArray, NodeFacts
-from colo_scheduler.cluster.inventory_index import Stocktaking
+from colo_scheduler.cluster.inventory_index import InventoryIndex
 from colo_scheduler.cluster.pool import Pool
 from colo_scheduler.devices.layout import NOTHING_ASKED, DeviceAsk, ask_of, never_holds
 from colo_scheduler.eligibility.selector import Selector
@@ -24,11 +24,11 @@ from colo_scheduler.requests.request_class import RequestClass
 __all__ = [
     "FACT_FILTERS",
     "FREE_FILTERS",
-    "STOCK_FILTERS",
+    "INVENTORY_FILTERS",
     "FactFilter",
     "FreeFilter",
     "Shape",
-    "StockFilter",
+    "InventoryFilter",
     "free_reason",
     "shape_of",
 ]
@@ -76,11 +76,11 @@ class FreeFilter(NamedTuple):
     passes: Callable[[Pool, IntArray, RequestClass], BoolArray]
 
 
-class StockFilter(NamedTuple):
+class InventoryFilter(NamedTuple):
     """As FactFilter, by what is left beside CPU and memory: necessary, not yet enough (`fit.fit_node` decides)."""
 
     reason: Reason
-    passes: Callable[[Stocktaking, IntArray, RequestClass], BoolArray]
+    passes: Callable[[InventoryIndex, IntArray, RequestClass], BoolArray]
 
 
 def is_known(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
@@ -177,22 +177,22 @@ FACT_FILTERS: Final = (
 )
 
 
-def is_agreed(stock: Stocktaking, rows: IntArray, request: RequestClass) -> BoolArray:
+def is_agreed(inventory_index: InventoryIndex, rows: IntArray, request: RequestClass) -> BoolArray:
     """What the ledger holds on the node can be held there."""
-    return stock.agrees[rows]
+    return inventory_index.agrees[rows]
 
 
-def has_own_cpus(stock: Stocktaking, rows: IntArray, request: RequestClass) -> BoolArray:
+def has_own_cpus(inventory_index: InventoryIndex, rows: IntArray, request: RequestClass) -> BoolArray:
     """So many CPUs are free to be given out by number."""
-    passes: BoolArray = stock.own_cpus[rows] >= request.own_cpus
+    passes: BoolArray = inventory_index.own_cpus[rows] >= request.own_cpus
     return passes
 
 
-def has_devices(stock: Stocktaking, rows: IntArray, request: RequestClass) -> BoolArray:
+def has_devices(inventory_index: InventoryIndex, rows: IntArray, request: RequestClass) -> BoolArray:
     """Of every kind that is asked for so many devices have something free."""
     passes: BoolArray = np.ones(rows.size, dtype=np.bool_)
     for device in request.place.devices:
-        free = stock.free_devices(device.kind)
+        free = inventory_index.free_devices(device.kind)
         passes &= False if free is None else free[rows] >= max(1, device.count)
     return passes
 
@@ -203,10 +203,10 @@ FREE_FILTERS: Final = (
     FreeFilter(Reason.ZONE_FIT_SHORT, has_zones),
 )
 
-STOCK_FILTERS: Final = (
-    StockFilter(Reason.LEDGER_DISAGREES, is_agreed),
-    StockFilter(Reason.CPUS_SHORT, has_own_cpus),
-    StockFilter(Reason.DEVICE_SHORT, has_devices),
+INVENTORY_FILTERS: Final = (
+    InventoryFilter(Reason.LEDGER_DISAGREES, is_agreed),
+    InventoryFilter(Reason.CPUS_SHORT, has_own_cpus),
+    InventoryFilter(Reason.DEVICE_SHORT, has_devices),
 )
 
 _OF_PROD: Final = {Reason.BATCH_CPU_SHORT: Reason.CPU_SHORT, Reason.BATCH_MEMORY_SHORT: Reason.MEMORY_SHORT}

@@ -14,11 +14,11 @@ from colo_common.model.node_rules import NodeRules
 from colo_common.model.placement import DeviceShare, ZoneHugePages, ZoneShare
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.inventory import CPU_MCPU, EXCLUSIVE, Holding, NodeInventory, amplified
-from colo_scheduler.cluster.pool import Row
+from colo_scheduler.cluster.pool import PoolRow
 from colo_scheduler.cpus.available import keep_bindable
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
 from colo_scheduler.cpus.choose import CpuRequest, choose_cpus
-from colo_scheduler.cpus.cpu_policy import CpuPolicy as FixedPolicy
+from colo_scheduler.cpus.cpu_policy import FixedCpuPolicy as FixedPolicy
 from colo_scheduler.cpus.cpu_policy import PolicyHold, choose_fixed
 from colo_scheduler.cpus.exclusive import HeldCpus
 from colo_scheduler.cpus.qos_binding import AskedPolicy, Binding, NodeBindPolicy, ResourceSpec, bind
@@ -26,15 +26,15 @@ from colo_scheduler.devices.choose import NoDevices, choose_devices
 from colo_scheduler.devices.hints import device_hints
 from colo_scheduler.devices.layout import locality_of
 from colo_scheduler.numa.amounts import CPU, HUGE_PAGES, MEMORY, ZoneAmounts
-from colo_scheduler.numa.exclusive import Exclusive, ZoneStatus, status_of_zones
-from colo_scheduler.numa.fit import FitRule, Surroundings, ZoneAssignment
+from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus, status_of_zones
+from colo_scheduler.numa.fit import FitContext, NumaManager, ZoneAssignment
 from colo_scheduler.numa.mask import mask_of, zones_of
 from colo_scheduler.numa.merge import Hint, ProviderHints
-from colo_scheduler.numa.policies import NumaPolicy, exclusive_of, policy_of
+from colo_scheduler.numa.policies import TopologyPolicy, exclusive_of, policy_of
 from colo_scheduler.numa.refusal import Miss, ZoneRefusal
 from colo_scheduler.placement.numa_rule import (
     conflict_of,
-    fit_by_rule,
+    fit_by_manager,
     kubelet_options,
     rule_of,
     take_by_rule,
@@ -42,7 +42,7 @@ from colo_scheduler.placement.numa_rule import (
 )
 from colo_scheduler.requests.request_class import RequestClass
 
-__all__ = ["Fit", "Misfit", "fit_node"]
+__all__ = ["NodeFit", "Rejection", "fit_node"]
 
 _ASKED: Final = {
     CpuBind.DEFAULT: None,
@@ -55,9 +55,9 @@ _OF_NODE: Final = {
     CpuBind.SPREAD_BY_PCPUS: NodeBindPolicy.SPREAD_BY_PCPUS,
 }
 _APART: Final = {
-    NumaExclusive.DEFAULT: Exclusive.NONE,
-    NumaExclusive.PREFERRED: Exclusive.PREFERRED,
-    NumaExclusive.REQUIRED: Exclusive.REQUIRED,
+    NumaExclusive.DEFAULT: ZoneExclusive.NONE,
+    NumaExclusive.PREFERRED: ZoneExclusive.PREFERRED,
+    NumaExclusive.REQUIRED: ZoneExclusive.REQUIRED,
 }
 _STRATEGY: Final = {
     "least-allocated": NumaStrategy.LEAST_ALLOCATED,
@@ -67,14 +67,14 @@ _STRATEGY: Final = {
 _UNITS: Final = {CPU: "mcpu", MEMORY: "bytes"}
 
 
-class Fit(NamedTuple):
+class NodeFit(NamedTuple):
     """What the request takes of the zones (in its own amounts, they sum to it), and beside them."""
 
     shares: tuple[ZoneShare, ...]
     holding: Holding | None
 
 
-class Misfit(NamedTuple):
+class Rejection(NamedTuple):
     """Why the node does not take it; reasons of quantity with what is asked, what there is, and in which zone."""
 
     reason: Reason
@@ -87,7 +87,7 @@ class Misfit(NamedTuple):
 class Site(NamedTuple):
     """One node: what is free of the request's pool by column, the sockets of its zones, and everything beside."""
 
-    row: Row
+    row: PoolRow
     zones: tuple[int, ...]
     sockets: tuple[int, ...]
     inventory: NodeInventory
@@ -99,12 +99,12 @@ class _Wish(NamedTuple):
     `cpu_price` is what one CPU by number costs in the node's amounts, 0 without any.
     """
 
-    policy: NumaPolicy
-    exclusive: Exclusive
+    policy: TopologyPolicy
+    exclusive: ZoneExclusive
     binding: Binding | None
     is_apart: bool
     cpu_price: int
-    rule: FitRule
+    rule: NumaManager
     is_in_cores: bool
 
     @property
@@ -113,35 +113,35 @@ class _Wish(NamedTuple):
         return self.binding.cpus if self.binding else 0
 
 
-def fit_node(site: Site, request: RequestClass) -> Fit | Misfit:
+def fit_node(site: Site, request: RequestClass) -> NodeFit | Rejection:
     """Decide one node. The same node and request give the same answer."""
     wish = _wish(request, site.inventory.rules)
-    if isinstance(wish, Misfit):
+    if isinstance(wish, Rejection):
         return wish
     most = site.inventory.own_most(request.qos) if request.qos.has_own_cpus else wish.cpus
     if wish.cpus > most:
-        return Misfit(Reason.CPUS_SHORT, wish.cpus, most, "cpus")
+        return Rejection(Reason.CPUS_SHORT, wish.cpus, most, "cpus")
     usable = _usable_cpus(site.inventory, wish)
     zones = _zones(site, request, wish, usable)
     wanted = _amounts(request, wish)
-    around = _around(site.inventory, request, wish)
-    if isinstance(around, Misfit):
-        return around
-    found = fit_by_rule(wish.rule, site.inventory.rules, wish.policy, zones, wanted, around)
+    fit_context = _fit_context(site.inventory, request, wish)
+    if isinstance(fit_context, Rejection):
+        return fit_context
+    found = fit_by_manager(wish.rule, site.inventory.rules, wish.policy, zones, wanted, fit_context)
     if isinstance(found, ZoneRefusal):
-        return _misfit(found, request, wish)
+        return _rejection(found, request, wish)
     counts = _whole_cpus(found, zones, wish)
     cpus = _handed_cpus(site.inventory, wish, zones, counts, found)
     if cpus is None:
         cpus = _choose_cpus(site.inventory, wish, usable, counts)
     if isinstance(cpus, NoCpus):
         have = wish.cpus - cpus.short_count
-        return Misfit(cpus.reason, wish.cpus, have, "cpus") if cpus.short_count else Misfit(cpus.reason)
-    if wish.rule is not FitRule.COLO and wish.binding is not None:
+        return Rejection(cpus.reason, wish.cpus, have, "cpus") if cpus.short_count else Rejection(cpus.reason)
+    if wish.rule is not NumaManager.COLO and wish.binding is not None:
         counts = _counts_of(site.inventory, cpus)
     near = zones_of(found.affinity) if found.affinity else [part.zone for part in found.parts]
     devices = _devices(site.inventory, request, wish, near)
-    if isinstance(devices, Misfit):
+    if isinstance(devices, Rejection):
         return devices
     return _fitted(found, request, wish, counts, cpus, devices)
 
@@ -149,16 +149,16 @@ def fit_node(site: Site, request: RequestClass) -> Fit | Misfit:
 # ---- the request on this node
 
 
-def _wish(request: RequestClass, rules: NodeRules) -> _Wish | Misfit:
+def _wish(request: RequestClass, rules: NodeRules) -> _Wish | Rejection:
     place = request.place
     conflict = conflict_of(request, rules)
     if conflict is not None:
-        return Misfit(conflict)
+        return Rejection(conflict)
     rule = rule_of(request, rules)
-    own = NumaPolicy(place.numa_policy.value)
-    policy = policy_of(NumaPolicy(rules.numa_policy.value) if request.is_prod else NumaPolicy.NONE, own)
+    own = TopologyPolicy(place.numa_policy.value)
+    policy = policy_of(TopologyPolicy(rules.numa_policy.value) if request.is_prod else TopologyPolicy.NONE, own)
     if policy is None:
-        return Misfit(Reason.NUMA_POLICY_CONFLICT)
+        return Rejection(Reason.NUMA_POLICY_CONFLICT)
     asked = _ASKED[place.cpu_bind]
     spec = ResourceSpec(
         required=asked if place.cpu_bind_required else None,
@@ -169,7 +169,7 @@ def _wish(request: RequestClass, rules: NodeRules) -> _Wish | Misfit:
     try:
         binding = bind(spec, qos=request.qos, band=request.band, cpu_mcpu=request.cpu_mcpu, node=node)
     except InvalidInput:
-        return Misfit(Reason.CPU_BIND_CONFLICT)
+        return Rejection(Reason.CPU_BIND_CONFLICT)
     is_apart = False
     if binding is None and request.own_cpus:
         order = BindPolicy.FULL_PCPUS if asked is AskedPolicy.FULL_PCPUS else BindPolicy.SPREAD_BY_PCPUS
@@ -178,17 +178,17 @@ def _wish(request: RequestClass, rules: NodeRules) -> _Wish | Misfit:
         )
         is_apart = asked is None
     if place.cpu_policy is CpuPolicy.NUMA:
-        policy = NumaPolicy.SINGLE
-    elif policy is NumaPolicy.NONE and place.devices and rule in (FitRule.COLO, FitRule.KOORDINATOR):
+        policy = TopologyPolicy.SINGLE
+    elif policy is TopologyPolicy.NONE and place.devices and rule in (NumaManager.COLO, NumaManager.KOORDINATOR):
         # Devices and CPUs go together where they can.
-        policy = NumaPolicy.BEST_EFFORT
+        policy = TopologyPolicy.BEST_EFFORT
     price = 0
     if binding is not None:
         price = amplified(CPU_MCPU, rules) if request.is_prod else CPU_MCPU
     exclusive = exclusive_of(own, _APART[place.numa_exclusive])
     is_in_cores = binding is not None and (
         (binding.is_required and binding.policy is BindPolicy.FULL_PCPUS)
-        or (rule is FitRule.KUBELET and kubelet_options(rules).is_full_pcpus_only)
+        or (rule is NumaManager.KUBELET and kubelet_options(rules).is_full_pcpus_only)
     )
     return _Wish(policy, exclusive, binding, is_apart, price, rule, is_in_cores)
 
@@ -235,13 +235,13 @@ def _zones(site: Site, request: RequestClass, wish: _Wish, usable: int) -> list[
     return found
 
 
-def _around(inventory: NodeInventory, request: RequestClass, wish: _Wish) -> Surroundings | Misfit:
+def _fit_context(inventory: NodeInventory, request: RequestClass, wish: _Wish) -> FitContext | Rejection:
     status: dict[int, ZoneStatus] = {}
-    if wish.exclusive is not Exclusive.NONE:
+    if wish.exclusive is not ZoneExclusive.NONE:
         holders = [_zones_of(inventory, holding.cpus) for holding in inventory.holdings.values() if holding.cpus]
         status = status_of_zones(inventory.cpus.zone_ids, holders)
     providers: tuple[ProviderHints, ...] = ()
-    if request.place.devices and wish.policy is not NumaPolicy.NONE:
+    if request.place.devices and wish.policy is not TopologyPolicy.NONE:
         hints = device_hints(
             inventory.devices,
             request.place.devices,
@@ -253,14 +253,14 @@ def _around(inventory: NodeInventory, request: RequestClass, wish: _Wish) -> Sur
             return _no_devices(hints)
         providers = ({"devices": [Hint(mask_of(hint.zones), hint.is_preferred, hint.score) for hint in hints]},)
     cores = inventory.cpus.cpus_per_core if wish.is_in_cores else 1
-    around = Surroundings(
+    fit_context = FitContext(
         providers=providers,
         exclusive=wish.exclusive,
         status=status,
         cpu_unit_mcpu=max(1, wish.cpu_price * cores),
         is_guaranteed=wish.binding is not None,
     )
-    return with_distances(around, inventory.rules, inventory.topology)
+    return with_distances(fit_context, inventory.rules, inventory.topology)
 
 
 def _zones_of(inventory: NodeInventory, cpus: int) -> int:
@@ -268,17 +268,17 @@ def _zones_of(inventory: NodeInventory, cpus: int) -> int:
     return mask_of(zone for zone, mask in pairs if mask & cpus)
 
 
-def _misfit(refusal: ZoneRefusal, request: RequestClass, wish: _Wish) -> Misfit:
+def _rejection(refusal: ZoneRefusal, request: RequestClass, wish: _Wish) -> Rejection:
     reason = refusal.reason
     if reason is Reason.CPU_SHORT:
         reason = Reason.CPUS_SHORT if wish.binding else _in_pool(reason, request)
     elif reason is Reason.MEMORY_SHORT:
         reason = _in_pool(reason, request)
     if not refusal.misses:
-        return Misfit(reason)
+        return Rejection(reason)
     miss: Miss = refusal.misses[0]
     zone = miss.zones[0] if len(miss.zones) == 1 else None
-    return Misfit(reason, miss.need, miss.have, _UNITS.get(miss.resource, "huge-page-bytes"), zone)
+    return Rejection(reason, miss.need, miss.have, _UNITS.get(miss.resource, "huge-page-bytes"), zone)
 
 
 def _in_pool(reason: Reason, request: RequestClass) -> Reason:
@@ -359,11 +359,11 @@ def _choose_cpus(inventory: NodeInventory, wish: _Wish, usable: int, counts: dic
 
 def _devices(
     inventory: NodeInventory, request: RequestClass, wish: _Wish, zones: Sequence[int]
-) -> tuple[DeviceShare, ...] | Misfit:
+) -> tuple[DeviceShare, ...] | Rejection:
     asked = request.place.devices
     if not asked:
         return ()
-    is_strict = wish.policy in (NumaPolicy.SINGLE, NumaPolicy.RESTRICTED)
+    is_strict = wish.policy in (TopologyPolicy.SINGLE, TopologyPolicy.RESTRICTED)
     found = choose_devices(
         inventory.devices,
         asked,
@@ -375,11 +375,11 @@ def _devices(
     return _no_devices(found) if isinstance(found, NoDevices) else found.shares
 
 
-def _no_devices(refused: NoDevices) -> Misfit:
+def _no_devices(refused: NoDevices) -> Rejection:
     # What has no number is told as a condition.
     if refused.have >= refused.need:
-        return Misfit(refused.reason)
-    return Misfit(refused.reason, refused.need, refused.have, refused.unit)
+        return Rejection(refused.reason)
+    return Rejection(refused.reason, refused.need, refused.have, refused.unit)
 
 
 def _fitted(
@@ -389,7 +389,7 @@ def _fitted(
     counts: dict[int, int],
     cpus: int,
     devices: tuple[DeviceShare, ...],
-) -> Fit:
+) -> NodeFit:
     shares: list[ZoneShare] = []
     pages: list[ZoneHugePages] = []
     by_zone = {part.zone: part.amounts for part in found.parts}
@@ -404,6 +404,6 @@ def _fitted(
             if total_bytes:
                 pages.append(ZoneHugePages(zone=zone, page_bytes=asked.page_bytes, total_bytes=total_bytes))
     if not (cpus or devices or pages):
-        return Fit(tuple(shares), None)
+        return NodeFit(tuple(shares), None)
     exclusive = wish.binding.exclusive if wish.binding else ExclusivePolicy.NONE
-    return Fit(tuple(shares), Holding(request.qos, cpus, devices, tuple(pages), exclusive))
+    return NodeFit(tuple(shares), Holding(request.qos, cpus, devices, tuple(pages), exclusive))

@@ -23,29 +23,29 @@ from colo_scheduler.cpus.exclusive import HeldCpus, sum_holders
 from colo_scheduler.cpus.topology import CpuTopology
 from colo_scheduler.numa.amounts import CPU, MEMORY, Amounts, ZoneAmounts
 from colo_scheduler.numa.choice import by_freedom
-from colo_scheduler.numa.fit import FitRule, Surroundings, ZoneAssignment, fit_zones
+from colo_scheduler.numa.fit import FitContext, NumaManager, ZoneAssignment, fit_zones
 from colo_scheduler.numa.hints import most_allocated
 from colo_scheduler.numa.least_zones import DISTANCE_UNKNOWN, MAX_ZONES_LISTED, DistantZone, least_zones
 from colo_scheduler.numa.merge import ProviderHints
-from colo_scheduler.numa.policies import NumaPolicy as Policy
+from colo_scheduler.numa.policies import TopologyPolicy as Policy
 from colo_scheduler.numa.refusal import ZoneRefusal
 from colo_scheduler.numa.zone_filter import KubeQos
 from colo_scheduler.numa.zone_scores import Strategy, score_zone
 from colo_scheduler.requests.request_class import RequestClass
 
-__all__ = ["conflict_of", "fit_by_rule", "kubelet_options", "rule_of", "take_by_rule", "with_distances"]
+__all__ = ["conflict_of", "fit_by_manager", "kubelet_options", "rule_of", "take_by_rule", "with_distances"]
 
 _CPU_MCPU: Final = 1_000
-_ONE_POLICY: Final = (FitRule.KUBELET, FitRule.KATALYST)
+_ONE_POLICY: Final = (NumaManager.KUBELET, NumaManager.KATALYST)
 """Those whose policy is the same for all."""
 _STRICT: Final = (NumaPolicy.RESTRICTED, NumaPolicy.SINGLE_NUMA_NODE)
-_OWN_ORDER: Final = (*_ONE_POLICY, FitRule.CRANE)
+_OWN_ORDER: Final = (*_ONE_POLICY, NumaManager.CRANE)
 """Those that number CPUs themselves."""
 
 
-def rule_of(request: RequestClass, rules: NodeRules) -> FitRule:
+def rule_of(request: RequestClass, rules: NodeRules) -> NumaManager:
     """Whose rule counts for the request on a node of these rules."""
-    return FitRule(rules.numa_rule) if request.is_prod else FitRule.COLO
+    return NumaManager(rules.numa_rule) if request.is_prod else NumaManager.COLO
 
 
 def kubelet_options(rules: NodeRules) -> KubeletOptions:
@@ -70,7 +70,7 @@ def conflict_of(request: RequestClass, rules: NodeRules) -> Reason | None:
     rule, place = rule_of(request, rules), request.place
     if rule not in _OWN_ORDER:
         return None
-    known = (NumaPolicy.NONE, NumaPolicy.SINGLE_NUMA_NODE if rule is FitRule.CRANE else rules.numa_policy)
+    known = (NumaPolicy.NONE, NumaPolicy.SINGLE_NUMA_NODE if rule is NumaManager.CRANE else rules.numa_policy)
     if place.numa_policy not in known or place.numa_exclusive is NumaExclusive.REQUIRED:
         return Reason.NUMA_POLICY_CONFLICT
     if rule in _ONE_POLICY and (
@@ -85,38 +85,43 @@ def conflict_of(request: RequestClass, rules: NodeRules) -> Reason | None:
     return None
 
 
-def with_distances(around: Surroundings, rules: NodeRules, topology: NodeTopology) -> Surroundings:
+def with_distances(fit_context: FitContext, rules: NodeRules, topology: NodeTopology) -> FitContext:
     """The same with the distances between zones by id, where the node's rules look at them and every zone tells its own."""
     zones = topology.zones
     if not rules.numa_closest or not all(zone.distances for zone in zones):
-        return around
+        return fit_context
     size = max(zone.zone for zone in zones) + 1
     matrix = [[DISTANCE_UNKNOWN] * size for _ in range(size)]
     for zone in zones:
         for other, distance in zip(zones, zone.distances, strict=True):
             matrix[zone.zone][other.zone] = distance
-    return around._replace(distances=matrix)
+    return fit_context._replace(distances=matrix)
 
 
-def fit_by_rule(
-    rule: FitRule, rules: NodeRules, policy: Policy, zones: Sequence[ZoneAmounts], wanted: Amounts, around: Surroundings
+def fit_by_manager(
+    rule: NumaManager,
+    rules: NodeRules,
+    policy: Policy,
+    zones: Sequence[ZoneAmounts],
+    wanted: Amounts,
+    fit_context: FitContext,
 ) -> ZoneAssignment | ZoneRefusal:
     """The zones, as `fit_zones`; under colo's own rule in the order that the node's rules name."""
-    if rule is FitRule.KOORDINATOR and rules.numa_allocate == "most-allocated":
-        around = around._replace(scorer=most_allocated)
-    if rule is not FitRule.COLO:
-        return fit_zones(policy, zones, wanted, around, rule)
+    if rule is NumaManager.KOORDINATOR and rules.numa_allocate == "most-allocated":
+        fit_context = fit_context._replace(scorer=most_allocated)
+    if rule is not NumaManager.COLO:
+        return fit_zones(policy, zones, wanted, fit_context, rule)
     # One zone is the best answer of every policy; which one comes first is the operator's word.
     for zone in _in_order(rules, zones, wanted):
-        inside = tuple(_within(hints, 1 << zone.zone) for hints in around.providers)
+        inside = tuple(_within(hints, 1 << zone.zone) for hints in fit_context.providers)
         if not all(hints["devices"] for hints in inside):
             continue
-        found = fit_zones(policy, (zone,), wanted, around._replace(providers=inside), rule)
+        found = fit_zones(policy, (zone,), wanted, fit_context._replace(providers=inside), rule)
         if isinstance(found, ZoneAssignment):
             return found
-    found = fit_zones(policy, zones, wanted, around, rule)
+    found = fit_zones(policy, zones, wanted, fit_context, rule)
     if rules.numa_closest and isinstance(found, ZoneAssignment) and len(found.parts) > 1:
-        return _closest(policy, zones, wanted, around, found)
+        return _closest(policy, zones, wanted, fit_context, found)
     return found
 
 
@@ -138,24 +143,24 @@ def _within(hints: ProviderHints, mask: int) -> ProviderHints:
 
 
 def _closest(
-    policy: Policy, zones: Sequence[ZoneAmounts], wanted: Amounts, around: Surroundings, found: ZoneAssignment
+    policy: Policy, zones: Sequence[ZoneAmounts], wanted: Amounts, fit_context: FitContext, found: ZoneAssignment
 ) -> ZoneAssignment:
     """As many zones that are closer together, if the closest such set holds the request; else what was found."""
-    distances = around.distances
-    if distances is None or around.providers or len(zones) > MAX_ZONES_LISTED:
+    distances = fit_context.distances
+    if distances is None or fit_context.providers or len(zones) > MAX_ZONES_LISTED:
         return found
     distant = [DistantZone(zone.zone, zone.free, dict(enumerate(distances[zone.zone]))) for zone in zones]
     asked = {name: amount for name, amount in wanted.items() if amount}
     least = least_zones(KubeQos.GUARANTEED, asked, distant)
     if least is None or len(least.zones) != len(found.parts):
         return found
-    closest = fit_zones(policy, [zone for zone in zones if zone.zone in least.zones], wanted, around)
+    closest = fit_zones(policy, [zone for zone in zones if zone.zone in least.zones], wanted, fit_context)
     is_as_good = isinstance(closest, ZoneAssignment) and len(closest.parts) == len(found.parts)
     return closest if is_as_good and isinstance(closest, ZoneAssignment) else found
 
 
 def take_by_rule(
-    rule: FitRule,
+    rule: NumaManager,
     rules: NodeRules,
     topology: CpuTopology,
     held: Sequence[HeldCpus],
@@ -171,10 +176,10 @@ def take_by_rule(
     """
     if rule not in _OWN_ORDER:
         return None
-    if rule is FitRule.KATALYST:
+    if rule is NumaManager.KATALYST:
         return _take_as_katalyst(topology, held, withheld, counts)
     options = kubelet_options(rules)
-    if rule is FitRule.KUBELET:
+    if rule is NumaManager.KUBELET:
         whole = CpuRequest(count=sum(counts.values()), kubelet=options)
         aligned = [ZoneShare(zone=zone, cpu_mcpu=0, memory_bytes=0) for zone in affinity]
         found = choose_cpus(topology, whole, held, withheld, aligned)

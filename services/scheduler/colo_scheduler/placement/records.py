@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from msgspec import structs
 
 from colo_common.events.effects import Effect, Publish
-from colo_common.events.job import ReplicaWant
+from colo_common.events.job import PlacementRequest
 from colo_common.events.placement import PlacementRejected, ProposedPreemption, ReasonCount
 from colo_common.events.requests import DecisionRecord
 from colo_common.model.placement import Placement, attempt_key
@@ -17,12 +17,12 @@ from colo_scheduler.cluster.cluster import View
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.placement.decide import ClassDecision
 from colo_scheduler.placement.explain import Report
-from colo_scheduler.placement.score_history import Matrix, Moment
-from colo_scheduler.policy import Policy
+from colo_scheduler.placement.score_history import ScoreHistory, ScoreSnapshot
+from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.request_class import RequestClass, class_of
-from colo_scheduler.requests.validation import BadWant
+from colo_scheduler.requests.validation import InvalidRequest
 
-__all__ = ["Decisions", "Records", "Spoken"]
+__all__ = ["Decisions", "Records", "RejectionThrottle"]
 
 # The most jobs that one decision is told to; the others learn it when they ask, or at the next one.
 _JOBS_TOLD: Final = 200
@@ -32,28 +32,34 @@ _REPEATS_DOUBLED: Final = 4
 class Records:
     """Keeps decision records for explanations and decides which rejections are said."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: SchedulerPolicy) -> None:
         self._limit = policy.records_max
         self._decisions = Decisions(policy.records_max)
         self._class_records: OrderedDict[RequestClass, DecisionRecord] = OrderedDict()
         self._class_reports: dict[RequestClass, Report] = {}
-        self._spoken = Spoken(policy.records_max, policy.reject_again_ms)
+        self._spoken = RejectionThrottle(policy.records_max, policy.reject_again_ms)
 
     def chosen(self, view: View, placements: Sequence[Placement], decision: ClassDecision) -> None:
         """Remember where these replicas of one class go."""
         self._decisions.place(placements, view.now_ms, view.count, decision)
 
     def rejected(
-        self, request: RequestClass, wants: Sequence[ReplicaWant], report: Report, *, retry_at_ms: int, now_ms: int
+        self,
+        request: RequestClass,
+        placement_requests: Sequence[PlacementRequest],
+        report: Report,
+        *,
+        retry_at_ms: int,
+        now_ms: int,
     ) -> list[Effect]:
         """Remember that no node takes the class; a rejection for each job to which it is news."""
         effects: list[Effect] = []
         told: set[str] = set()
         before = self._class_records.get(request)
-        for want in wants:
+        for placement_request in placement_requests:
             record = DecisionRecord(
-                replica=want.replica,
-                attempt=want.attempt,
+                replica=placement_request.replica,
+                attempt=placement_request.attempt,
                 at_ms=now_ms,
                 nodes=report.nodes,
                 counts=report.counts,
@@ -62,49 +68,57 @@ class Records:
                 never=report.is_unresolvable,
                 preemption=before.preemption if before is not None else None,
             )
-            self._decisions.reject(want.job, record)
+            self._decisions.reject(placement_request.job, record)
             self._class_records[request] = record
-            if request.reserves or want.job in told or len(told) >= _JOBS_TOLD:
+            if request.reserves or placement_request.job in told or len(told) >= _JOBS_TOLD:
                 continue
-            told.add(want.job)
-            if self._spoken.is_news(request, want.job, report, now_ms):
-                fact = rejection((want.replica, want.attempt), want.job, report, retry_at_ms, now_ms)
-                identity = f"scheduler:rejected:{attempt_key(want.replica, want.attempt)}:{now_ms}"
-                effects.append(Publish(fact=fact, id=identity, traceparent=want.traceparent))
+            told.add(placement_request.job)
+            if self._spoken.is_news(request, placement_request.job, report, now_ms):
+                fact = rejection(
+                    (placement_request.replica, placement_request.attempt),
+                    placement_request.job,
+                    report,
+                    retry_at_ms,
+                    now_ms,
+                )
+                identity = (
+                    f"scheduler:rejected:{attempt_key(placement_request.replica, placement_request.attempt)}:{now_ms}"
+                )
+                effects.append(Publish(fact=fact, id=identity, traceparent=placement_request.traceparent))
         self._class_reports[request] = report
         self._class_records.move_to_end(request)
         if len(self._class_records) > self._limit:
             self._class_reports.pop(self._class_records.popitem(last=False)[0], None)
         return effects
 
-    def refused(self, bad: BadWant, now_ms: int) -> list[Effect]:
+    def refused(self, bad: InvalidRequest, now_ms: int) -> list[Effect]:
         """Remember that a want breaks a rule, and tell its job, where the want says whose it is."""
-        want, rule = bad.want, bad.rule
+        placement_request, rule = bad.placement_request, bad.rule
         if not bad.is_addressed:
             return []
-        counts = (ReasonCount(reason=Reason.WANT_MALFORMED, nodes=0),)
+        counts = (ReasonCount(reason=Reason.REQUEST_MALFORMED, nodes=0),)
         record = DecisionRecord(
-            replica=want.replica,
-            attempt=want.attempt,
+            replica=placement_request.replica,
+            attempt=placement_request.attempt,
             at_ms=now_ms,
             nodes=0,
             counts=counts,
             never=True,
             broken_rule=rule,
         )
-        self._decisions.reject(want.job, record)
+        self._decisions.reject(placement_request.job, record)
         fact = PlacementRejected(
             at_ms=now_ms,
-            replica=want.replica,
-            job=want.job,
-            attempt=want.attempt,
+            replica=placement_request.replica,
+            job=placement_request.job,
+            attempt=placement_request.attempt,
             nodes=0,
             counts=counts,
             never=True,
             broken_rule=rule,
         )
-        identity = f"scheduler:refused:{attempt_key(want.replica, want.attempt)}:{now_ms}"
-        return [Publish(fact=fact, id=identity, traceparent=want.traceparent)]
+        identity = f"scheduler:refused:{attempt_key(placement_request.replica, placement_request.attempt)}:{now_ms}"
+        return [Publish(fact=fact, id=identity, traceparent=placement_request.traceparent)]
 
     def propose(self, request: RequestClass, replica: str, proposal: ProposedPreemption | None) -> None:
         """Remember where a rejected replica, and those that ask for the same, would fit if others left; None: nowhere."""
@@ -113,30 +127,40 @@ class Records:
         if record is not None:
             self._class_records[request] = structs.replace(record, preemption=proposal)
 
-    def joined(self, request: RequestClass, want: ReplicaWant, now_ms: int) -> list[Effect]:
+    def joined(self, request: RequestClass, placement_request: PlacementRequest, now_ms: int) -> list[Effect]:
         """A want joins a class that no node takes now: the answer to it is known at once, and said where it is news."""
         record, report = self._class_records.get(request), self._class_reports.get(request)
         if (
             request.reserves
             or record is None
             or report is None
-            or not self._spoken.is_news(request, want.job, report, now_ms)
+            or not self._spoken.is_news(request, placement_request.job, report, now_ms)
         ):
             return []
-        fact = rejection((want.replica, want.attempt), want.job, report, record.retry_at_ms, now_ms)
-        identity = f"scheduler:rejected:{attempt_key(want.replica, want.attempt)}:{now_ms}"
-        return [Publish(fact=fact, id=identity, traceparent=want.traceparent)]
+        fact = rejection(
+            (placement_request.replica, placement_request.attempt),
+            placement_request.job,
+            report,
+            record.retry_at_ms,
+            now_ms,
+        )
+        identity = f"scheduler:rejected:{attempt_key(placement_request.replica, placement_request.attempt)}:{now_ms}"
+        return [Publish(fact=fact, id=identity, traceparent=placement_request.traceparent)]
 
-    def explain(self, job: str, replica: str, want: ReplicaWant | None) -> tuple[DecisionRecord, ...]:
-        """The newest decisions of a job's replicas, or of one. `want` is that replica's, when it waits.
+    def explain(self, job: str, replica: str, placement_request: PlacementRequest | None) -> tuple[DecisionRecord, ...]:
+        """The newest decisions of a job's replicas, or of one. `placement_request` is that replica's, when it waits.
 
         A replica that never came to the head of its class waits for the same reason as the head.
         """
         found = self._decisions.of(job, replica)
-        if found or want is None:
+        if found or placement_request is None:
             return found
-        record = self._class_records.get(class_of(want))
-        return () if record is None else (structs.replace(record, replica=want.replica, attempt=want.attempt),)
+        record = self._class_records.get(class_of(placement_request))
+        return (
+            ()
+            if record is None
+            else (structs.replace(record, replica=placement_request.replica, attempt=placement_request.attempt),)
+        )
 
 
 class _Turn(NamedTuple):
@@ -146,18 +170,18 @@ class _Turn(NamedTuple):
     at_ms: int
     nodes: int
     counts: tuple[ReasonCount, ...]
-    matrix: Matrix | None
+    matrix: ScoreHistory | None
 
     def records(self, numbers: Sequence[int]) -> Iterator[DecisionRecord]:
         """The records of these placements, ascending, each as it was at its own moment."""
         wanted, last = set(numbers), max(numbers, default=-1)
-        moments = self.matrix.moments() if self.matrix else iter(())
+        snapshots = self.matrix.snapshots() if self.matrix else iter(())
         for number, placement in enumerate(self.placements[: last + 1]):
-            moment = next(moments, None)
+            moment = next(snapshots, None)
             if number in wanted:
-                yield self._record(number, placement, moment or Moment(self.counts, ()))
+                yield self._record(number, placement, moment or ScoreSnapshot(self.counts, ()))
 
-    def _record(self, number: int, placement: Placement, moment: Moment) -> DecisionRecord:
+    def _record(self, number: int, placement: Placement, moment: ScoreSnapshot) -> DecisionRecord:
         return DecisionRecord(
             replica=placement.replica,
             attempt=placement.attempt,
@@ -237,7 +261,7 @@ class Decisions:
         return islice(every, self._limit)
 
 
-class Spoken:
+class RejectionThrottle:
     """What was said of which class and job, so that a rejection is news only when it is. At most `limit` are remembered."""
 
     def __init__(self, limit: int, again_after_ms: int) -> None:

@@ -16,16 +16,24 @@ from colo_common.model.placement import ZoneShare
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.inventory_index import UNLIMITED
-from colo_scheduler.placement.candidates import Candidate, Candidates, Offer
+from colo_scheduler.placement.candidates import Candidate, Candidates, ClassContext
 from colo_scheduler.placement.filters import free_reason
 from colo_scheduler.placement.scores import Seen
 from colo_scheduler.placement.stack import ORDER, Scoring
 from colo_scheduler.requests.request_class import RequestClass
 
-__all__ = ["Look", "Matrix", "Moment", "Searched", "Together", "look_at", "together"]
+__all__ = [
+    "SearchSnapshot",
+    "ScoreHistory",
+    "ScoreSnapshot",
+    "SearchHistory",
+    "JointHistory",
+    "search_snapshot",
+    "together",
+]
 
 
-class Moment(NamedTuple):
+class ScoreSnapshot(NamedTuple):
     """What one replica found: the nodes that each reason refused, and the best of the others, its own first.
 
     No node that is not among `scores` is better than one that is; they may be fewer than are told at most.
@@ -38,7 +46,7 @@ class Moment(NamedTuple):
     fitting: int | None = None
 
 
-class Placed(Protocol):
+class PlacedChoice(Protocol):
     """A choice: its row, and what is taken of the zones there."""
 
     @property
@@ -52,15 +60,15 @@ class Placed(Protocol):
         ...
 
 
-class Matrix(Protocol):
+class ScoreHistory(Protocol):
     """What is kept of the choices of a turn."""
 
-    def moments(self) -> Iterator[Moment]:
+    def snapshots(self) -> Iterator[ScoreSnapshot]:
         """The moment of each choice, in order; each is computed when it is asked for."""
         ...
 
 
-class Look(NamedTuple):
+class SearchSnapshot(NamedTuple):
     """A choice that was searched for: how many nodes each reason refused, the best others with its own first, and their scorers."""
 
     counts: tuple[ReasonCount, ...]
@@ -68,24 +76,24 @@ class Look(NamedTuple):
     scoring: Scoring
 
 
-def look_at(candidates: Candidates, rows: int) -> Look:
+def search_snapshot(candidates: Candidates, rows: int) -> SearchSnapshot:
     """What to keep of candidates of which the best takes the request; as many as `rows` are told."""
     seen = tuple([candidate.seen() for candidate in candidates.top(rows)])
-    return Look(candidates.counts, seen, candidates.offer.scoring.kept([each.row for each in seen]))
+    return SearchSnapshot(candidates.counts, seen, candidates.context.scoring.kept([each.row for each in seen]))
 
 
-class Searched(NamedTuple):
+class SearchHistory(NamedTuple):
     """Choices that were searched for one by one."""
 
-    looks: tuple[Look, ...]
+    looks: tuple[SearchSnapshot, ...]
 
-    def moments(self) -> Iterator[Moment]:
+    def snapshots(self) -> Iterator[ScoreSnapshot]:
         """The moment of each choice, in order."""
         for counts, seen, scoring in self.looks:
-            yield Moment(counts, tuple([scoring.told(each.node, each) for each in seen]))
+            yield ScoreSnapshot(counts, tuple([scoring.told(each.node, each) for each in seen]))
 
 
-class Together(NamedTuple):
+class JointHistory(NamedTuple):
     """Choices of one pass: `chosen` are the nodes as the pass left them, `others` the best that nobody was put on.
 
     `nodes`: how many were asked, `counts`: how many each reason refused before the first choice. `admits`: how many replicas a
@@ -93,26 +101,26 @@ class Together(NamedTuple):
     how many are told at most.
     """
 
-    offer: Offer
+    context: ClassContext
     request: RequestClass
     nodes: int
     counts: tuple[ReasonCount, ...]
-    choices: Sequence[Placed]
+    choices: Sequence[PlacedChoice]
     chosen: Sequence[Candidate]
     others: tuple[Seen, ...]
     admits: Mapping[int, int]
     above: int
     rows: int
 
-    def moments(self) -> Iterator[Moment]:
+    def snapshots(self) -> Iterator[ScoreSnapshot]:
         """The moment of each choice, in order."""
-        offer, scoring = self.offer, self.offer.scoring
+        context, scoring = self.context, self.context.scoring
         taken: dict[int, list[tuple[ZoneShare, ...]]] = {}
         for choice in self.choices:
             taken.setdefault(choice.row, []).append(choice.shares)
-        chosen = {candidate.row: candidate.before(offer, taken[candidate.row]) for candidate in self.chosen}
+        chosen = {candidate.row: candidate.before(context, taken[candidate.row]) for candidate in self.chosen}
         told = {each.row: scoring.told(each.node, each) for each in self.others}
-        order = sorted([(-offer.key_of(each), each.row) for each in self.others])
+        order = sorted([(-context.key_of(each), each.row) for each in self.others])
         full: Counter[Reason] = Counter()
         least = self.above
 
@@ -127,15 +135,15 @@ class Together(NamedTuple):
         for candidate in chosen.values():
             enter(candidate)
         fitting = self.nodes - sum(count.nodes for count in self.counts)
-        seen: list[tuple[list[tuple[int, int]], Moment]] = []
+        seen: list[tuple[list[tuple[int, int]], ScoreSnapshot]] = []
         for choice in self.choices:
             best = order[: self.rows]
-            moment = Moment(self._counts(full), tuple([told[at] for _, at in best]), fitting - full.total())
+            moment = ScoreSnapshot(self._counts(full), tuple([told[at] for _, at in best]), fitting - full.total())
             seen.append((best, moment))
             candidate = chosen[choice.row]
             least = min(least, candidate.key)
             order.remove((-candidate.key, choice.row))
-            candidate.take(offer)
+            candidate.take(context)
             enter(candidate)
         for best, moment in seen:
             known = sum(-key >= least for key, _ in best)
@@ -147,7 +155,7 @@ class Together(NamedTuple):
             return Reason.BATCH_REPLICAS_MOST
         if candidate.taken >= candidate.room:
             return Reason.LOAD_OVER_THRESHOLD
-        if candidate.fit(self.offer):
+        if candidate.fit(self.context):
             return None
         if candidate.left_cpu < 0:
             return Reason.BATCH_CPU_SHORT
@@ -166,20 +174,20 @@ def together(
     view: View,
     request: RequestClass,
     candidates: Candidates,
-    choices: Sequence[Placed],
+    choices: Sequence[PlacedChoice],
     rows: int,
-) -> Together:
+) -> JointHistory:
     """What to keep of a pass over these candidates that made these choices; at most `rows` nodes are told of each.
 
     Nothing is taken of the view yet.
     """
     chosen = candidates.chosen
     others = tuple([candidate.seen() for candidate in candidates.others(max(rows - 1, 0))])
-    offer = candidates.offer
-    if not offer.scoring.is_of_room:
-        offer = offer.kept([*(each.row for each in chosen), *(each.row for each in others)])
+    context = candidates.context
+    if not context.scoring.is_of_room:
+        context = context.kept([*(each.row for each in chosen), *(each.row for each in others)])
     admits = {}
-    if view.stock.limited and not request.is_prod:
-        admits = {candidate.row: int(view.stock.batch_left[candidate.row]) for candidate in chosen}
+    if view.inventory_index.limited and not request.is_prod:
+        admits = {candidate.row: int(view.inventory_index.batch_left[candidate.row]) for candidate in chosen}
     above = candidates.above()
-    return Together(offer, request, view.count, candidates.counts, choices, chosen, others, admits, above, rows)
+    return JointHistory(context, request, view.count, candidates.counts, choices, chosen, others, admits, above, rows)

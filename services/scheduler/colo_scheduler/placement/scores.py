@@ -197,7 +197,7 @@ def _less(allocated: tuple[int, int]) -> tuple[int, int]:
 def scorers_of(resources: tuple[int, int] = (1, 1)) -> dict[Scorer, ScorerForms]:
     """The scorers of what is free; `resources`: how much CPU and memory count where a scorer weighs them.
 
-    Those that look beside what is free are in `appraise.APPRAISERS`.
+    Those that look beside what is free are in `context_scorers.APPRAISERS`.
     """
     row = np.array(resources, dtype=np.int64)
     return {

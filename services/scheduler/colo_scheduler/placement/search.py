@@ -12,13 +12,13 @@ from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.pool import pool_of
 from colo_scheduler.placement.candidates import Candidates, ranked
 from colo_scheduler.placement.decide import Stages
-from colo_scheduler.placement.fit import Fit, Misfit, Site, fit_node
-from colo_scheduler.placement.score_history import Look, look_at
+from colo_scheduler.placement.fit import NodeFit, Rejection, Site, fit_node
+from colo_scheduler.placement.score_history import SearchSnapshot, search_snapshot
 from colo_scheduler.placement.stack import scoring_for
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.scorers.weights import ScorerWeights
 
-__all__ = ["SEARCH_COST", "TRIES_MOST", "Found", "Search", "look_closely", "needs_search"]
+__all__ = ["SEARCH_COST", "TRIES_MOST", "Found", "Search", "fit_node_exactly", "needs_search"]
 
 TRIES_MOST: Final = 1_000
 """So many nodes are looked at closely for one replica, the best ones; the others are told as not tried."""
@@ -31,21 +31,21 @@ class Found(NamedTuple):
     """A node that takes the request, and what of it; `look`: how it and the best of the others scored then."""
 
     row: int
-    fit: Fit
-    look: Look
+    fit: NodeFit
+    look: SearchSnapshot
 
 
 def needs_search(view: View, request: RequestClass) -> bool:
     """Whether nodes have to be looked at one by one: for what the request wants, or for what a node rules for online work."""
-    return request.is_detailed or (request.is_prod and view.stock.strict > 0)
+    return request.is_detailed or (request.is_prod and view.inventory_index.strict > 0)
 
 
-def look_closely(view: View, row: int, request: RequestClass) -> Fit | Misfit:
+def fit_node_exactly(view: View, row: int, request: RequestClass) -> NodeFit | Rejection:
     """Whether this node, which passed all filters, takes the request."""
-    inventory = view.stock.of(row)
+    inventory = view.inventory_index.of(row)
     node = view.nodes[row]
     if inventory is None:
-        return Misfit(Reason.TOPOLOGY_UNKNOWN)
+        return Rejection(Reason.TOPOLOGY_UNKNOWN)
     return fit_node(Site(view.pools[pool_of(request.band)].rows[row], node.zone_ids, node.sockets, inventory), request)
 
 
@@ -63,7 +63,7 @@ class Search:
         self._stages = stages
         self._scoring = scoring_for(view, request, weights)
         self.counts: tuple[ReasonCount, ...] | None = None
-        self.refused = view.refusals.known(request, lambda row: view.nodes[row].growth)
+        self.refused = view.refusals.known(request, lambda row: view.nodes[row].capacity_generation)
 
     def next(self) -> Found | None:
         """The best node now, None when none takes it among those that are tried. What is taken there is the caller's to take."""
@@ -78,10 +78,10 @@ class Search:
         for tries, candidate in enumerate(ranked(candidates)):
             if tries == TRIES_MOST:
                 return None
-            found = look_closely(view, candidate.row, request)
-            if isinstance(found, Fit):
-                return Found(candidate.row, found, look_at(candidates, self._rows))
+            found = fit_node_exactly(view, candidate.row, request)
+            if isinstance(found, NodeFit):
+                return Found(candidate.row, found, search_snapshot(candidates, self._rows))
             self.refused[candidate.row] = found
-            growth = view.nodes[candidate.row].growth
-            view.refusals.note(request, candidate.row, growth, found)
+            capacity_generation = view.nodes[candidate.row].capacity_generation
+            view.refusals.note(request, candidate.row, capacity_generation, found)
         return None

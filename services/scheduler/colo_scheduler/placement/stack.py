@@ -10,16 +10,16 @@ from colo_common.events.placement import NodeScore, ReasonCount
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.facts import BoolArray
-from colo_scheduler.cluster.inventory_index import Stocktaking
+from colo_scheduler.cluster.inventory_index import InventoryIndex
 from colo_scheduler.cluster.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, FloatArray, Pool, PoolName, pool_of
 from colo_scheduler.numa.zones import IntArray, costs_of_rows
-from colo_scheduler.placement.context_scorers import APPRAISERS, Appraiser
+from colo_scheduler.placement.context_scorers import APPRAISERS, ContextScorers
 from colo_scheduler.placement.filters import (
     FACT_FILTERS,
     FREE_FILTERS,
-    STOCK_FILTERS,
+    INVENTORY_FILTERS,
     FreeFilter,
-    StockFilter,
+    InventoryFilter,
     free_reason,
     shape_of,
 )
@@ -50,7 +50,7 @@ ORDER: Final = (
     Reason.BATCH_REPLICAS_MOST,
     Reason.LOAD_OVER_THRESHOLD,
     *(f.reason for f in FREE_FILTERS),
-    *(f.reason for f in STOCK_FILTERS),
+    *(f.reason for f in INVENTORY_FILTERS),
 )
 """The precedence of the reasons: a node is counted under the first that holds. What a closer look at a node finds comes behind."""
 
@@ -75,7 +75,7 @@ class Filtered(NamedTuple):
 
 def run_filters(view: View, request: RequestClass) -> Filtered:
     """Ask every filter in order; a node is refused by the first that says no. A pass over all nodes: for rejections."""
-    codes = view.shapes.of(shape_of(request), view.facts, view.count).codes
+    codes = view.static_filters.of(shape_of(request), view.facts, view.count).codes
     first = _FIRST_OF_CODE[codes]
     for row in _avoided(view, request):
         first[row] = min(first[row], ORDER.index(Reason.NODE_EXCLUDED))
@@ -86,13 +86,15 @@ def run_filters(view: View, request: RequestClass) -> Filtered:
     pool = view.pool(name)
     verdicts: list[tuple[Reason, Callable[[IntArray], BoolArray]]] = []
     if name is PoolName.BATCH:
-        verdicts.append((Reason.BATCH_REPLICAS_MOST, lambda rows: np.asarray(view.stock.batch_left[rows] > 0)))
-    if view.merits.refuses(request):
-        idle = view.merits.passing(request, view.count, view.now_ms)
+        verdicts.append(
+            (Reason.BATCH_REPLICAS_MOST, lambda rows: np.asarray(view.inventory_index.batch_left[rows] > 0))
+        )
+    if view.signals.refuses(request):
+        idle = view.signals.passing(request, view.count, view.now_ms)
         verdicts.append((Reason.LOAD_OVER_THRESHOLD, lambda rows: idle[rows]))
     verdicts += [(f.reason, partial(_of_pool, f, pool, request)) for f in FREE_FILTERS]
     if request.is_detailed:
-        verdicts += [(f.reason, partial(_of_stock, f, view.stock, request)) for f in STOCK_FILTERS]
+        verdicts += [(f.reason, partial(_of_inventory, f, view.inventory_index, request)) for f in INVENTORY_FILTERS]
     for reason, passes in verdicts:
         passing = passes(remaining)
         first[remaining[~passing]] = ORDER.index(reason)
@@ -105,13 +107,15 @@ def _of_pool(free_filter: FreeFilter, pool: Pool, request: RequestClass, rows: I
     return free_filter.passes(pool, rows, request)
 
 
-def _of_stock(stock_filter: StockFilter, stock: Stocktaking, request: RequestClass, rows: IntArray) -> BoolArray:
-    return stock_filter.passes(stock, rows, request)
+def _of_inventory(
+    inventory_filter: InventoryFilter, inventory_index: InventoryIndex, request: RequestClass, rows: IntArray
+) -> BoolArray:
+    return inventory_filter.passes(inventory_index, rows, request)
 
 
 def usable(view: View, request: RequestClass) -> tuple[BoolArray, list[int]]:
     """The rows that facts and avoidance leave, and how many rows each reason of ORDER refused so far. The array is read only."""
-    verdicts = view.shapes.of(shape_of(request), view.facts, view.count)
+    verdicts = view.static_filters.of(shape_of(request), view.facts, view.count)
     facts = list(verdicts.counts)
     passing = verdicts.passing
     avoided = [row for row in _avoided(view, request) if verdicts.codes[row] >= _BEFORE_AVOID]
@@ -121,14 +125,14 @@ def usable(view: View, request: RequestClass) -> tuple[BoolArray, list[int]]:
             facts[verdicts.codes[row]] -= 1
             passing[row] = False
     full = 0
-    if view.stock.limited and not request.is_prod:
+    if view.inventory_index.limited and not request.is_prod:
         before = int(np.count_nonzero(passing))
-        passing = passing & (view.stock.batch_left[: view.count] > 0)
+        passing = passing & (view.inventory_index.batch_left[: view.count] > 0)
         full = before - int(np.count_nonzero(passing))
     busy = 0
-    if view.merits.refuses(request):
+    if view.signals.refuses(request):
         before = int(np.count_nonzero(passing))
-        passing = passing & view.merits.passing(request, view.count, view.now_ms)
+        passing = passing & view.signals.passing(request, view.count, view.now_ms)
         busy = before - int(np.count_nonzero(passing))
     return passing, [*facts[:_BEFORE_AVOID], len(avoided), 0, *facts[_BEFORE_AVOID:-1], full, busy]
 
@@ -161,7 +165,7 @@ class Scoring(NamedTuple):
     ones: tuple[tuple[int, Callable[[OneFit], int]], ...]
     names: tuple[str, ...]
     may_rise: bool
-    beside: tuple[tuple[int, Scorer, Appraiser], ...] = ()
+    beside: tuple[tuple[int, Scorer, ContextScorers], ...] = ()
     is_of_room: bool = False
 
     def of_one(self, fit: OneFit) -> int:
@@ -231,7 +235,7 @@ def scoring_of(weights: ScorerWeights) -> Scoring:
 def scoring_for(view: View, request: RequestClass, weights: ScorerWeights) -> Scoring:
     """The scorers that count for a request now. `scoring_of` where nothing beside room tells nodes apart."""
     room = scoring_of(weights)
-    if not (view.merits.is_told or request.job or view.facts.taints.has_soft or request.place.devices):
+    if not (view.signals.is_told or request.job or view.facts.taints.has_soft or request.place.devices):
         return room
     beside = [each for each in room.beside if each[2].tells(view, request)]
     if not beside:

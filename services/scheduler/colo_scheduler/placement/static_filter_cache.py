@@ -14,7 +14,7 @@ from colo_scheduler.cluster.facts import BoolArray, NodeFacts
 from colo_scheduler.numa.zones import IntArray
 from colo_scheduler.placement.filters import FACT_FILTERS, Shape
 
-__all__ = ["PASSES", "Shapes", "Verdicts"]
+__all__ = ["PASSES", "StaticFilterCache", "Verdicts"]
 
 PASSES: Final = len(FACT_FILTERS)
 """The verdict on a node that no filter refuses."""
@@ -38,7 +38,7 @@ class _Kept:
         self.verdicts: Verdicts | None = None
 
 
-class Shapes:
+class StaticFilterCache:
     """The verdicts of the shapes asked for last, at most 256; the one unused for longest is forgotten."""
 
     def __init__(self) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from colo_scheduler.cluster.cluster import View
 from colo_scheduler.placement.decide import Choice, ClassDecision, Stages, Unwatched, decide_class
-from colo_scheduler.placement.score_history import Look, Searched
+from colo_scheduler.placement.score_history import SearchHistory, SearchSnapshot
 from colo_scheduler.placement.search import Search, needs_search
-from colo_scheduler.policy import Policy
+from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = ["decide_turn"]
@@ -19,7 +19,7 @@ def decide_turn(
     view: View,
     request: RequestClass,
     count: int,
-    policy: Policy,
+    policy: SchedulerPolicy,
     take: Callable[[int, Choice], None],
     *,
     best_rows: int,
@@ -39,7 +39,7 @@ def _search(
     view: View,
     request: RequestClass,
     count: int,
-    policy: Policy,
+    policy: SchedulerPolicy,
     take: Callable[[int, Choice], None],
     best_rows: int,
     stages: Stages,
@@ -47,12 +47,12 @@ def _search(
     stages.mark("filter")
     search = Search(view, request, policy.weights_of(request), best_rows, stages)
     choices: list[Choice] = []
-    looks: list[Look] = []
+    looks: list[SearchSnapshot] = []
     while len(choices) < count and (found := search.next()) is not None:
         choice = Choice(found.row, found.fit.shares, found.fit.holding)
         looks.append(found.look)
         take(len(choices), choice)
         choices.append(choice)
     stages.mark("done")
-    matrix = Searched(tuple(looks)) if looks else None
+    matrix = SearchHistory(tuple(looks)) if looks else None
     return ClassDecision(tuple(choices), search.counts or (), matrix, search.refused)

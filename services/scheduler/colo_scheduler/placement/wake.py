@@ -3,13 +3,13 @@
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.pool import PoolName, pool_of
 from colo_scheduler.numa.zones import IntArray
-from colo_scheduler.requests.queue import Parked, WantQueue
+from colo_scheduler.requests.queue import Parked, RequestQueue
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = ["wake_by_capacity"]
 
 
-def wake_by_capacity(queue: WantQueue, cluster: Cluster) -> None:
+def wake_by_capacity(queue: RequestQueue, cluster: Cluster) -> None:
     """Wake the parked classes that might fit on a node that has grown since this was last asked."""
     if not cluster.grown:
         return

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
-from colo_common.events.job import ReplicaWant
+from colo_common.events.job import PlacementRequest
 from colo_common.events.placement import NodeScore
 from colo_common.events.requests import JobPlanned, PlanJob, PlannedReplica, PlannedTask, PlannedVictim
 from colo_common.model.cpuset import CpuSet
@@ -27,16 +27,16 @@ from colo_scheduler.placement.decide import Choice, ClassDecision
 from colo_scheduler.placement.explain import Report, full_report
 from colo_scheduler.placement.search import SEARCH_COST, needs_search
 from colo_scheduler.placement.turn import decide_turn
-from colo_scheduler.policy import Policy
+from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.preemption.search import Victims, VictimSearch, take_place_of
-from colo_scheduler.requests.queue import WantQueue
+from colo_scheduler.requests.queue import RequestQueue
 from colo_scheduler.requests.request_class import RequestClass, class_of
 from colo_scheduler.reservations.book import ReservationBook
 from colo_scheduler.reservations.report import report_for_owner
 from colo_scheduler.reservations.reservation import attempt_of
-from colo_scheduler.reservations.snapshot import HeldPlaces, Taken, serve
+from colo_scheduler.reservations.snapshot import ReservationSnapshot, Taken, serve
 
-__all__ = ["PLACES_MOST", "STEP_REPLICAS", "Ground", "Plan", "check_plan"]
+__all__ = ["PLACES_MOST", "STEP_REPLICAS", "PlanInput", "Plan", "check_plan"]
 
 PLACES_MOST: Final = 1_000
 STEP_REPLICAS: Final = 100
@@ -48,34 +48,34 @@ _NODES_TOLD: Final = 100
 _PREEMPTORS_MOST: Final = 20
 
 
-class Ground(NamedTuple):
+class PlanInput(NamedTuple):
     """What a plan is made on: the trial view and `reserved` are used up by it. `placements`: what is held, `waiting`: who waits."""
 
     view: View
     placements: Mapping[Attempt, Placement]
     waiting: int
-    reserved: HeldPlaces | None = None
+    reserved: ReservationSnapshot | None = None
 
 
 class _Turn(NamedTuple):
     """The replicas of one turn that are still to be decided."""
 
     request: RequestClass
-    wants: list[ReplicaWant]
+    placement_requests: list[PlacementRequest]
 
 
 class Plan:
     """One plan while it is made, step by step: decides as the core does, and takes from its own ground."""
 
-    def __init__(self, cluster: Cluster, ground: Ground, ask: PlanJob, policy: Policy) -> None:
+    def __init__(self, cluster: Cluster, plan_input: PlanInput, ask: PlanJob, policy: SchedulerPolicy) -> None:
         self._cluster = cluster
-        self._view, self._placements, self._waiting, self._reserved = ground
+        self._view, self._placements, self._waiting, self._reserved = plan_input
         self._ask = ask
         self._policy = policy
         self._coming = _wants_of(ask.spec, self._view.now_ms)
-        self._queue = WantQueue(ask.spec.replica_count, policy.backoff)
+        self._queue = RequestQueue(ask.spec.replica_count, policy.backoff)
         self._turn: _Turn | None = None
-        self._missing: list[tuple[RequestClass, list[ReplicaWant]]] = []
+        self._missing: list[tuple[RequestClass, list[PlacementRequest]]] = []
         self._used_once: list[Placement] = []
         self._is_placed = False
         self._search: VictimSearch | None = None
@@ -103,10 +103,10 @@ class Plan:
     def _queue_some(self) -> int:
         """Queue the next replicas of the job; how many."""
         some = list(islice(self._coming, _QUEUED_A_STEP))
-        for want in some:
-            self._queue.add(want)
-            if (task := _task_of(_short(want))) not in self._classes:
-                self._classes[task] = class_of(want)
+        for placement_request in some:
+            self._queue.add(placement_request)
+            if (task := _task_of(_short(placement_request))) not in self._classes:
+                self._classes[task] = class_of(placement_request)
         return len(some)
 
     def _place_some(self, budget: int) -> int:
@@ -117,7 +117,7 @@ class Plan:
             return 0
         cost = SEARCH_COST if needs_search(self._view, turn.request) else 1
         most = max(1, budget // cost)
-        now, rest = turn.wants[:most], turn.wants[most:]
+        now, rest = turn.placement_requests[:most], turn.placement_requests[most:]
         self._turn = _Turn(turn.request, rest) if rest else None
         self._decide(turn.request, now, rest)
         return len(now) * cost
@@ -125,11 +125,13 @@ class Plan:
     def _next_turn(self) -> _Turn | None:
         """The class that is next, and as many of it as the core takes in one turn; owners get their reserved places at once."""
         while (request := self._queue.next_class()) is not None:
-            wants = self._queue.take(request, self._policy.quantum)
+            placement_requests = self._queue.take(request, self._policy.quantum)
             if self._reserved is not None:
-                _, wants = serve(self._reserved, self._view, request, wants, self._take_reserved)
-            if wants:
-                return _Turn(request, wants)
+                _, placement_requests = serve(
+                    self._reserved, self._view, request, placement_requests, self._take_reserved
+                )
+            if placement_requests:
+                return _Turn(request, placement_requests)
             self._queue.placed(request)
         return None
 
@@ -140,38 +142,42 @@ class Plan:
             row = self._view.rows[place.node]
             self._view.leave(pool_of(place.band), row, place.zones, (place.replica, place.attempt))
         missing, self._missing = (self._missing, []) if left else ([], self._missing)
-        for request, wants in missing:
+        for request, placement_requests in missing:
             self._reports.pop(request, None)
-            for want in wants:
-                self._queue.add(want)
+            for placement_request in placement_requests:
+                self._queue.add(placement_request)
         return bool(missing)
 
-    def _decide(self, request: RequestClass, wants: list[ReplicaWant], rest: list[ReplicaWant]) -> None:
+    def _decide(
+        self, request: RequestClass, placement_requests: list[PlacementRequest], rest: list[PlacementRequest]
+    ) -> None:
         decision = decide_turn(
             self._view,
             request,
-            len(wants),
+            len(placement_requests),
             self._policy,
-            partial(self._take, wants),
+            partial(self._take, placement_requests),
             best_rows=0 if request in self._scores else self._policy.score_rows,
         )
         self._scores.setdefault(request, decision.best)
-        if len(decision.choices) < len(wants):
-            self._reports[request] = self._report(request, wants[0], decision)
+        if len(decision.choices) < len(placement_requests):
+            self._reports[request] = self._report(request, placement_requests[0], decision)
             others = self._queue.take(request, self._ask.spec.replica_count)
-            self._missing.append((request, [*wants[len(decision.choices) :], *rest, *others]))
+            self._missing.append((request, [*placement_requests[len(decision.choices) :], *rest, *others]))
             self._turn = None
         if self._turn is None:
             self._queue.placed(request)
 
-    def _take(self, wants: list[ReplicaWant], number: int, choice: Choice) -> None:
-        want = wants[number]
+    def _take(self, placement_requests: list[PlacementRequest], number: int, choice: Choice) -> None:
+        placement_request = placement_requests[number]
         # The same job may run already: what is planned is nobody's attempt.
-        self._view.take(pool_of(want.band), choice.row, choice.shares, (want.replica, 0), choice.holding)
+        self._view.take(
+            pool_of(placement_request.band), choice.row, choice.shares, (placement_request.replica, 0), choice.holding
+        )
         held = choice.holding
         self._places.append(
             PlannedReplica(
-                replica=_short(want),
+                replica=_short(placement_request),
                 node=self._view.nodes[choice.row].name,
                 zones=choice.shares,
                 cpus=CpuSet(held.cpus).format() if held else "",
@@ -188,18 +194,18 @@ class Plan:
         if places is None or found is None or before is None:
             return
         name, row, attempt = pool_of(before.band), taken.choice.row, attempt_of(found)
-        places.use(placement_of(taken.want, self._view.nodes[row], taken.choice, self._view.now_ms))
+        places.use(placement_of(taken.placement_request, self._view.nodes[row], taken.choice, self._view.now_ms))
         left = places.placement(taken.reservation) or before
         self._view.leave(name, row, before.zones, attempt)
         self._view.take(name, row, left.zones, attempt, holding_of(left), is_choice=False)
         if found.spec.allocate_once:
             self._used_once.append(left)
-        self._take([taken.want], 0, taken.choice)
+        self._take([taken.placement_request], 0, taken.choice)
 
-    def _report(self, request: RequestClass, want: ReplicaWant, decision: ClassDecision) -> Report:
+    def _report(self, request: RequestClass, placement_request: PlacementRequest, decision: ClassDecision) -> Report:
         if request.place.reservation:
-            places = self._reserved or HeldPlaces(ReservationBook())
-            return report_for_owner(places, self._view, request, want)
+            places = self._reserved or ReservationSnapshot(ReservationBook())
+            return report_for_owner(places, self._view, request, placement_request)
         return full_report(self._cluster, self._view, request, decision.refused)
 
     def _preempt_some(self, budget: int) -> int:
@@ -207,35 +213,37 @@ class Plan:
 
         None counts as missing when no further one is tried.
         """
-        request, wants = self._missing[0]
+        request, placement_requests = self._missing[0]
         if self._helped == _PREEMPTORS_MOST or not request.is_admitted:
             self._missing.clear()
             return 1
         if self._search is None and self._gone and self._fits_now(request):
-            self._has_helped(wants)
+            self._has_helped(placement_requests)
             return SEARCH_COST
         search = self._search or VictimSearch(self._view, request, self._placements, frozenset(self._gone))
         cost = 1 + search.step(self._view, budget * _HOLDS_FOR_ONE) // _HOLDS_FOR_ONE
         self._search = None if search.is_done else search
         if search.is_done:
-            self._give_way(request, wants, search.found)
+            self._give_way(request, placement_requests, search.found)
         return cost
 
-    def _give_way(self, request: RequestClass, wants: list[ReplicaWant], found: Victims | None) -> None:
+    def _give_way(
+        self, request: RequestClass, placement_requests: list[PlacementRequest], found: Victims | None
+    ) -> None:
         """Let the victims leave and one replica take their place; where there are none, no further one is tried."""
         if found is None or not take_place_of(self._view, request, found, ("", self._helped)):
             self._missing.pop(0)
             return
         self._gone.update((placement.replica, placement.attempt) for placement in found.leaving)
         self._leaving.extend(found.leaving)
-        self._has_helped(wants)
+        self._has_helped(placement_requests)
 
-    def _has_helped(self, wants: list[ReplicaWant]) -> None:
+    def _has_helped(self, placement_requests: list[PlacementRequest]) -> None:
         self._helped += 1
-        if len(wants) == 1:
+        if len(placement_requests) == 1:
             self._missing.pop(0)
         else:
-            wants.pop()
+            placement_requests.pop()
 
     def _fits_now(self, request: RequestClass) -> bool:
         """Whether one more has a place, which it takes, where those who left before it made room for several."""
@@ -295,10 +303,10 @@ def check_plan(ask: PlanJob) -> None:
     validate_spec(ask.spec)
 
 
-def _wants_of(spec: JobSpec, now_ms: int) -> Iterator[ReplicaWant]:
+def _wants_of(spec: JobSpec, now_ms: int) -> Iterator[PlacementRequest]:
     labels = tuple(sorted(spec.labels.items()))
     return (
-        ReplicaWant(
+        PlacementRequest(
             replica=f"{spec.name}/{task.name}/{index}",
             job=spec.name,
             queue=spec.queue,
@@ -329,9 +337,9 @@ def _victim(placement: Placement) -> PlannedVictim:
     )
 
 
-def _short(want: ReplicaWant) -> str:
+def _short(placement_request: PlacementRequest) -> str:
     """ "task/index" of a replica."""
-    return want.replica.partition("/")[2]
+    return placement_request.replica.partition("/")[2]
 
 
 def _task_of(replica: str) -> str:

@@ -8,8 +8,8 @@ from colo_common.events.effects import Reply
 from colo_common.events.requests import PlanJob, Refusal
 from colo_common.model.invalid import InvalidInput
 from colo_scheduler.cluster.cluster import Cluster
-from colo_scheduler.planning.plan import Ground, Plan, check_plan
-from colo_scheduler.policy import Policy
+from colo_scheduler.planning.plan import Plan, PlanInput, check_plan
+from colo_scheduler.policy import SchedulerPolicy
 
 __all__ = ["PLANS_MOST", "Plans"]
 
@@ -30,7 +30,7 @@ class _Asked:
 class Plans:
     """At most PLANS_MOST; a step is one part of bounded size of the plan that was asked for first."""
 
-    def __init__(self, cluster: Cluster, policy: Policy) -> None:
+    def __init__(self, cluster: Cluster, policy: SchedulerPolicy) -> None:
         self._cluster = cluster
         self._policy = policy
         self._asked: deque[_Asked] = deque()
@@ -50,8 +50,8 @@ class Plans:
         self._asked.append(_Asked(request, ask))
         return None
 
-    def step(self, ground: Callable[[], Ground]) -> list[Reply]:
-        """One step; the answer when that was the last one of a plan. `ground` gives what a plan that begins is made on.
+    def step(self, plan_input: Callable[[], PlanInput]) -> list[Reply]:
+        """One step; the answer when that was the last one of a plan. `plan_input` gives what a plan that begins is made on.
 
         The ground of a plan stays as it was when the plan began. Where nodes came, or have other zones than they had, it does not
         go with them any more and the plan begins anew, a few times.
@@ -66,7 +66,7 @@ class Plans:
                 return [Reply(request=asked.request, body=Refusal(code=503, field="plan", rule=rule))]
             asked.beginnings += 1
             asked.machines, asked.changes = self._machines(), self._cluster.capacity_changes
-            asked.plan = Plan(self._cluster, ground(), asked.ask, self._policy)
+            asked.plan = Plan(self._cluster, plan_input(), asked.ask, self._policy)
         if not asked.plan.step():
             return []
         self._asked.popleft()

@@ -22,12 +22,12 @@ from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.cluster import Cluster, View
 from colo_scheduler.commit.commit import Commits
-from colo_scheduler.commit.held import Held
+from colo_scheduler.commit.held import HeldAttempt
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.placement.explain import Report
 from colo_scheduler.placement.records import Records
 from colo_scheduler.preemption.search import Victims, VictimSearch, victims_on
-from colo_scheduler.requests.queue import WantQueue
+from colo_scheduler.requests.queue import RequestQueue
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.reservations.reservation import name_of
 
@@ -50,7 +50,7 @@ class _Asked(Struct, frozen=True):
 class _Placements(Mapping[Attempt, Placement]):
     """What replicas hold by the ledger: what is only assumed, or stands for a reservation, cannot leave."""
 
-    def __init__(self, held: Mapping[Attempt, Held]) -> None:
+    def __init__(self, held: Mapping[Attempt, HeldAttempt]) -> None:
         self._held = held
 
     def __getitem__(self, attempt: Attempt) -> Placement:
@@ -81,7 +81,7 @@ class Proposals:
     """The classes for which a search is due, at most 64 beside that under way; of more the one that waits longest is left out."""
 
     def __init__(
-        self, cluster: Cluster, commits: Commits, queue: WantQueue, records: Records, counts: Counter[str]
+        self, cluster: Cluster, commits: Commits, queue: RequestQueue, records: Records, counts: Counter[str]
     ) -> None:
         self._cluster = cluster
         self._queue = queue

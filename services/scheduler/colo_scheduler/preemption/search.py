@@ -22,13 +22,13 @@ from colo_common.model.placement import Placement, ZoneShare
 from colo_scheduler.cluster.cluster import BoolArray, View
 from colo_scheduler.cluster.inventory import holding_of
 from colo_scheduler.cluster.pool import RANK_BITS, RANK_MAX, pool_of
-from colo_scheduler.cluster.preemptible_index import Importance, Level, importance_of
+from colo_scheduler.cluster.preemptible_index import Importance, ImportanceLevel, importance_of
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.numa.zones import IntArray, Part
-from colo_scheduler.placement.fit import Fit
-from colo_scheduler.placement.search import look_closely, needs_search
+from colo_scheduler.placement.fit import NodeFit
+from colo_scheduler.placement.search import fit_node_exactly, needs_search
 from colo_scheduler.placement.stack import usable
-from colo_scheduler.preemption.what_if import Vacated
+from colo_scheduler.preemption.what_if import WhatIf
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = ["NODES_MOST", "VictimSearch", "Victims", "importance", "take_place_of", "victims_on"]
@@ -151,7 +151,7 @@ class VictimSearch:
         self._short_cpu, self._short_memory = self._short_cpu[others], self._short_memory[others]
         self._rest_cpu, self._rest_memory = self._rest_cpu[others], self._rest_memory[others]
 
-    def _leave(self, level: Level) -> BoolArray:
+    def _leave(self, level: ImportanceLevel) -> BoolArray:
         cpu, memory = level.cpu[self._rows], level.memory[self._rows]
         self._has_held |= (cpu > 0) | (memory > 0)
         # Prices are rounded down for each hold; that of all of them together is no lower.
@@ -185,13 +185,13 @@ class VictimSearch:
             return 1
         self._looks += 1
         lesser = _lesser_on(view, self._request, self._placements, row, self._gone)
-        vacated = Vacated(view, row, self._request)
-        victims = _fewest(vacated, row, lesser, best)
+        what_if = WhatIf(view, row, self._request)
+        victims = _fewest(what_if, row, lesser, best)
         if victims is not None:
             order = _order_of(view, victims)
             if best is None or order < best:
                 self._best = (order, victims)
-        return _LOOK_COST + len(view.nodes[row].holds) + vacated.cost
+        return _LOOK_COST + len(view.nodes[row].holds) + what_if.cost
 
     def _could_be_better(self, best: _Order, count: int, rank: int) -> bool:
         """Whether a node of the level, with so many victims at best and of this rank, may come before the best one."""
@@ -205,7 +205,7 @@ def victims_on(view: View, request: RequestClass, placements: Mapping[Attempt, P
     """The victims on this node as it is now; None where it would not do, or where nobody has to leave."""
     if not _open_to(view, request)[row]:
         return None
-    return _fewest(Vacated(view, row, request), row, _lesser_on(view, request, placements, row), None)
+    return _fewest(WhatIf(view, row, request), row, _lesser_on(view, request, placements, row), None)
 
 
 def take_place_of(view: View, request: RequestClass, victims: Victims, attempt: Attempt) -> bool:
@@ -220,8 +220,8 @@ def take_place_of(view: View, request: RequestClass, victims: Victims, attempt: 
         )
         view.take(name, row, shares, attempt)
         return True
-    found = look_closely(view, row, request)
-    if isinstance(found, Fit):
+    found = fit_node_exactly(view, row, request)
+    if isinstance(found, NodeFit):
         view.take(name, row, found.shares, attempt, found.holding)
         return True
     for placement in victims.leaving:
@@ -237,7 +237,7 @@ def _own(request: RequestClass) -> Importance:
 def _open_to(view: View, request: RequestClass) -> BoolArray:
     """The rows that may take the request if they only have what it asks for: bool, shape (count,)."""
     passing = usable(view, request)[0][: view.count]
-    return passing & view.stock.agrees[: view.count] if needs_search(view, request) else passing
+    return passing & view.inventory_index.agrees[: view.count] if needs_search(view, request) else passing
 
 
 def _order_of(view: View, victims: Victims) -> _Order:
@@ -269,13 +269,13 @@ def _lesser_on(
     ]
 
 
-def _fewest(vacated: Vacated, row: int, lesser: list[Placement], best: _Order | None) -> Victims | None:
+def _fewest(what_if: WhatIf, row: int, lesser: list[Placement], best: _Order | None) -> Victims | None:
     """Fewest victims on one node; None when all of them are not enough, when none is needed, or when `best` is better."""
     if not lesser:
         return None
     for placement in lesser:
-        vacated.leave(placement)
-    parts = vacated.parts()
+        what_if.leave(placement)
+    parts = what_if.parts()
     if parts is None:
         return None
     leaving: list[Placement] = []
@@ -286,13 +286,13 @@ def _fewest(vacated: Vacated, row: int, lesser: list[Placement], best: _Order | 
     while groups:
         group = groups.pop()
         for placement in group:
-            vacated.stay(placement)
-        now = vacated.parts()
+            what_if.stay(placement)
+        now = what_if.parts()
         if now is not None:
             parts = now
             continue
         for placement in group:
-            vacated.leave(placement)
+            what_if.leave(placement)
         if len(group) > 1:
             half = len(group) // 2
             groups += [group[half:], group[:half]]

@@ -9,17 +9,17 @@ from colo_scheduler.cluster.pool import pool_of
 from colo_scheduler.cluster.snapshot import costs_of
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.numa.zones import Part, ZoneFree, choose_zones
-from colo_scheduler.placement.fit import Fit, Site, fit_node
+from colo_scheduler.placement.fit import NodeFit, Site, fit_node
 from colo_scheduler.placement.search import needs_search
 from colo_scheduler.requests.request_class import RequestClass
 
-__all__ = ["Vacated"]
+__all__ = ["WhatIf"]
 
 # A test of everything takes about as long as so many of CPU and memory.
 _CLOSE_COST: Final = 60
 
 
-class Vacated:
+class WhatIf:
     """A node of a view for itself: who leaves it here has left nothing but this. `cost`: how much testing was done, in tests of
     CPU and memory.
     """
@@ -29,12 +29,12 @@ class Vacated:
         self._node = view.nodes[row]
         self._pool = pool_of(request.band)
         self._row = view.pools[self._pool].rows[row].copy()
-        self._stock = view.stock.of(row)
+        self._inventory_index = view.inventory_index.of(row)
         self._is_close = needs_search(view, request)
         self._inventory: NodeInventory | None = None
-        self._own_cpus = int(view.stock.own_cpus[row])
+        self._own_cpus = int(view.inventory_index.own_cpus[row])
         self._free_devices = {
-            asked.kind: int(free[row]) if (free := view.stock.free_devices(asked.kind)) is not None else 0
+            asked.kind: int(free[row]) if (free := view.inventory_index.free_devices(asked.kind)) is not None else 0
             for asked in request.place.devices
         }
         self._away: dict[Attempt, None] = {}
@@ -52,7 +52,7 @@ class Vacated:
         del self._away[placement.replica, placement.attempt]
 
     def _move(self, placement: Placement, sign: int) -> None:
-        holdings = self._stock.holdings if self._stock is not None else {}
+        holdings = self._inventory_index.holdings if self._inventory_index is not None else {}
         holding = holdings.get((placement.replica, placement.attempt)) if holdings else None
         for share in costs_of(self._node, self._pool, placement.zones, holding):
             slot = self._node.slot(share.zone)
@@ -73,16 +73,16 @@ class Vacated:
         return parts if parts is None or not self._is_close or self._fits_closely() else None
 
     def _fits_closely(self) -> bool:
-        if self._stock is None or not self._could_fit():
+        if self._inventory_index is None or not self._could_fit():
             return False
-        inventory = self._brought_up(self._stock)
+        inventory = self._brought_up(self._inventory_index)
         self.cost += _CLOSE_COST
         site = Site(self._row, self._node.zone_ids, self._node.sockets, inventory)
-        return isinstance(fit_node(site, self._request), Fit)
+        return isinstance(fit_node(site, self._request), NodeFit)
 
     def _could_fit(self) -> bool:
         """Whether so many CPUs by number and devices are free or held by those who left: necessary, and quickly seen."""
-        request, holdings = self._request, self._stock.holdings if self._stock is not None else {}
+        request, holdings = self._request, self._inventory_index.holdings if self._inventory_index is not None else {}
         left = [holdings[attempt] for attempt in self._away if attempt in holdings]
         cpus = 0
         for holding in left:
@@ -95,16 +95,16 @@ class Vacated:
                 return False
         return True
 
-    def _brought_up(self, stock: NodeInventory) -> NodeInventory:
+    def _brought_up(self, inventory_index: NodeInventory) -> NodeInventory:
         """A copy of the inventory without those who left."""
         if self._inventory is None:
             self.cost += _CLOSE_COST
-            self._inventory = stock.copy()
+            self._inventory = inventory_index.copy()
         for attempt in [attempt for attempt in self._dropped if attempt not in self._away]:
             del self._dropped[attempt]
-            self._inventory.hold(attempt, stock.holdings[attempt])
+            self._inventory.hold(attempt, inventory_index.holdings[attempt])
         for attempt in self._away:
-            if attempt in stock.holdings and attempt not in self._dropped:
+            if attempt in inventory_index.holdings and attempt not in self._dropped:
                 self._dropped[attempt] = None
                 self._inventory.drop(attempt)
         return self._inventory

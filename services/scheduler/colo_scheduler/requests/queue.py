@@ -11,12 +11,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from colo_common.events.job import ReplicaWant
+from colo_common.events.job import PlacementRequest
 from colo_common.model.invalid import InvariantBroken
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.requests.request_class import RequestClass, class_of, is_alike
 
-__all__ = ["Backoff", "Parked", "WantQueue"]
+__all__ = ["BackoffPolicy", "Parked", "RequestQueue"]
 
 _Place = tuple[int, str, int]
 _DOUBLINGS_MAX: Final = 20
@@ -26,7 +26,7 @@ _LOOKED_AT_QUICKLY: Final = 1_500
 _LARGE: Final = 150
 
 
-class Backoff(Struct, frozen=True, kw_only=True):
+class BackoffPolicy(Struct, frozen=True, kw_only=True):
     """Waiting time after the n-th rejection in a row: `first_ms` doubled n-1 times, at most `most_ms`."""
 
     first_ms: int = 1_000
@@ -55,13 +55,13 @@ class _Class:
         self.rejections = 0
 
 
-class WantQueue:
+class RequestQueue:
     """Wants keyed by replica and attempt, at most `limit`; of one replica only the newest attempt waits."""
 
-    def __init__(self, limit: int, backoff: Backoff) -> None:
+    def __init__(self, limit: int, backoff: BackoffPolicy) -> None:
         self._limit = limit
         self._backoff = backoff
-        self._wants: dict[str, ReplicaWant] = {}
+        self._placement_requests: dict[str, PlacementRequest] = {}
         # The class of each of them, so that it is found once.
         self._class_of: dict[str, _Class] = {}
         self._classes: dict[RequestClass, _Class] = {}
@@ -70,86 +70,94 @@ class WantQueue:
         # Classes have no order of their own: entries of equal rank stay in the order in which they came.
         self._ticket = 0
         self._delayed: list[tuple[int, str, int]] = []
-        self._delayed_wants: dict[Attempt, ReplicaWant] = {}
+        self._delayed_wants: dict[Attempt, PlacementRequest] = {}
         self._delayed_until: dict[Attempt, int] = {}
         # The want whose class was looked for last, and that class.
-        self._newest: tuple[ReplicaWant, _Class] | None = None
+        self._newest: tuple[PlacementRequest, _Class] | None = None
 
     def __len__(self) -> int:
-        return len(self._wants) + len(self._delayed_wants)
+        return len(self._placement_requests) + len(self._delayed_wants)
 
     def __contains__(self, attempt: object) -> bool:
         if not isinstance(attempt, tuple) or len(attempt) != 2:
             return False
-        want = self._wants.get(attempt[0])
-        return attempt in self._delayed_wants or (want is not None and want.attempt == attempt[1])
+        placement_request = self._placement_requests.get(attempt[0])
+        return attempt in self._delayed_wants or (
+            placement_request is not None and placement_request.attempt == attempt[1]
+        )
 
-    def add(self, want: ReplicaWant) -> bool:
+    def add(self, placement_request: PlacementRequest) -> bool:
         """Take a want; False when the queue is full. An attempt not newer than the one that waits changes nothing."""
-        kept = self._wants.get(want.replica)
+        kept = self._placement_requests.get(placement_request.replica)
         if kept is not None:
-            if kept.attempt >= want.attempt:
+            if kept.attempt >= placement_request.attempt:
                 return True
             self.remove((kept.replica, kept.attempt))
         delayed = self._delayed_wants
-        if delayed and (want.replica, want.attempt) in delayed:
+        if delayed and (placement_request.replica, placement_request.attempt) in delayed:
             return True
-        if len(self._wants) + len(delayed) >= self._limit:
+        if len(self._placement_requests) + len(delayed) >= self._limit:
             return False
-        self._insert(want)
+        self._insert(placement_request)
         return True
 
-    def parked_class(self, want: ReplicaWant) -> RequestClass | None:
+    def parked_class(self, placement_request: PlacementRequest) -> RequestClass | None:
         """The class of the want, when it waits because no node takes it now."""
-        is_waiting = self._wants.get(want.replica) is want
-        waiting = self._class_of[want.replica] if is_waiting else self._classes.get(class_of(want))
+        is_waiting = self._placement_requests.get(placement_request.replica) is placement_request
+        waiting = (
+            self._class_of[placement_request.replica] if is_waiting else self._classes.get(class_of(placement_request))
+        )
         return None if waiting is None or waiting.parked is None else waiting.request
 
-    def delay(self, want: ReplicaWant, until_ms: int) -> None:
+    def delay(self, placement_request: PlacementRequest, until_ms: int) -> None:
         """Take a want back that lost its place at commit too often: it is not decided before `until_ms`."""
-        self._delayed_wants[(want.replica, want.attempt)] = want
-        self._delayed_until[(want.replica, want.attempt)] = until_ms
-        heapq.heappush(self._delayed, (until_ms, want.replica, want.attempt))
+        self._delayed_wants[(placement_request.replica, placement_request.attempt)] = placement_request
+        self._delayed_until[(placement_request.replica, placement_request.attempt)] = until_ms
+        heapq.heappush(self._delayed, (until_ms, placement_request.replica, placement_request.attempt))
 
-    def put_back(self, wants: list[ReplicaWant]) -> None:
+    def put_back(self, placement_requests: list[PlacementRequest]) -> None:
         """Take wants back that were taken out to be decided; the limit does not count for them, and a newer attempt stays."""
-        for want in wants:
-            kept = self._wants.get(want.replica)
-            if kept is not None and kept.attempt < want.attempt:
+        for placement_request in placement_requests:
+            kept = self._placement_requests.get(placement_request.replica)
+            if kept is not None and kept.attempt < placement_request.attempt:
                 self.remove((kept.replica, kept.attempt))
                 kept = None
             if kept is None:
-                self._insert(want)
+                self._insert(placement_request)
 
-    def find(self, replica: str) -> ReplicaWant | None:
+    def find(self, replica: str) -> PlacementRequest | None:
         """The want of the replica that waits, or None."""
-        return self._wants.get(replica)
+        return self._placement_requests.get(replica)
 
-    def remove(self, attempt: Attempt) -> ReplicaWant | None:
+    def remove(self, attempt: Attempt) -> PlacementRequest | None:
         """The want of the attempt, which waits no more; None when it did not wait."""
-        delayed: ReplicaWant | None = None
+        delayed: PlacementRequest | None = None
         if self._delayed_wants:
             delayed = self._delayed_wants.pop(attempt, None)
             self._delayed_until.pop(attempt, None)
-        want = self._wants.get(attempt[0])
-        if want is None or want.attempt != attempt[1]:
+        placement_request = self._placement_requests.get(attempt[0])
+        if placement_request is None or placement_request.attempt != attempt[1]:
             return delayed
-        waiting = self._class_of[want.replica]
-        is_head = self._head(waiting) == _place_of(want)
-        del self._wants[want.replica], self._class_of[want.replica]
+        waiting = self._class_of[placement_request.replica]
+        is_head = self._head(waiting) == _place_of(placement_request)
+        del self._placement_requests[placement_request.replica], self._class_of[placement_request.replica]
         waiting.live -= 1
         if waiting.live == 0:
             del self._classes[waiting.request]
         elif is_head:
             # A class is known to be ready by its head only.
-            self._announce(waiting)
-        return want
+            self._publish(waiting)
+        return placement_request
 
-    def remove_where(self, is_gone: Callable[[ReplicaWant], bool]) -> None:
+    def remove_where(self, is_gone: Callable[[PlacementRequest], bool]) -> None:
         """Remove every want, also a delayed one, for which this holds."""
-        found = [want for want in (*self._wants.values(), *self._delayed_wants.values()) if is_gone(want)]
-        for want in found:
-            self.remove((want.replica, want.attempt))
+        found = [
+            placement_request
+            for placement_request in (*self._placement_requests.values(), *self._delayed_wants.values())
+            if is_gone(placement_request)
+        ]
+        for placement_request in found:
+            self.remove((placement_request.replica, placement_request.attempt))
 
     def next_class(self) -> RequestClass | None:
         """The class whose head is first in order among those that may be decided; None when none may."""
@@ -161,22 +169,26 @@ class WantQueue:
             heapq.heappop(self._ready)
         return None
 
-    def take(self, request: RequestClass, count: int) -> list[ReplicaWant]:
+    def take(self, request: RequestClass, count: int) -> list[PlacementRequest]:
         """Take at most `count` wants of the class out, in order.
 
         Say afterwards what became of them: `put_back` and `park`, or `placed`.
         """
         waiting = self._classes[request]
-        wants, class_at, heap = self._wants, self._class_of, waiting.heap
-        taken: list[ReplicaWant] = []
+        placement_requests, class_at, heap = self._placement_requests, self._class_of, waiting.heap
+        taken: list[PlacementRequest] = []
         while heap and len(taken) < count:
             queued_at_ms, replica, attempt = heapq.heappop(heap)
-            want = wants.get(replica)
-            if want is not None and want.attempt == attempt and want.queued_at_ms == queued_at_ms:
-                taken.append(want)
-                del wants[replica], class_at[replica]
+            placement_request = placement_requests.get(replica)
+            if (
+                placement_request is not None
+                and placement_request.attempt == attempt
+                and placement_request.queued_at_ms == queued_at_ms
+            ):
+                taken.append(placement_request)
+                del placement_requests[replica], class_at[replica]
         waiting.live -= len(taken)
-        self._announce(waiting)
+        self._publish(waiting)
         return taken
 
     def placed(self, request: RequestClass) -> None:
@@ -241,16 +253,20 @@ class WantQueue:
             heapq.heappop(self._timers)
         while self._delayed and self._delayed_until.get(self._delayed[0][1:]) != self._delayed[0][0]:
             heapq.heappop(self._delayed)
-        moments = [timers[0][0] for timers in (self._timers, self._delayed) if timers]
-        return min(moments, default=None)
+        snapshots = [timers[0][0] for timers in (self._timers, self._delayed) if timers]
+        return min(snapshots, default=None)
 
-    def waiting(self, request: RequestClass, limit: int) -> list[ReplicaWant]:
+    def waiting(self, request: RequestClass, limit: int) -> list[PlacementRequest]:
         """At most `limit` wants of a class, one a job, the oldest of each job first."""
-        found: dict[str, ReplicaWant] = {}
+        found: dict[str, PlacementRequest] = {}
         for _, replica, attempt in sorted(self._classes[request].heap) if request in self._classes else ():
-            want = self._wants.get(replica)
-            if want is not None and want.attempt == attempt and want.job not in found:
-                found[want.job] = want
+            placement_request = self._placement_requests.get(replica)
+            if (
+                placement_request is not None
+                and placement_request.attempt == attempt
+                and placement_request.job not in found
+            ):
+                found[placement_request.job] = placement_request
                 if len(found) >= limit:
                     break
         return list(found.values())
@@ -262,14 +278,18 @@ class WantQueue:
 
     def pieces(self) -> Iterator[int]:
         """Raise InvariantBroken unless the classes hold exactly the wants; a piece each time, and how many wants that is worth."""
-        if len(self._wants) != len(self._class_of):
-            raise InvariantBroken("classes and wants differ", classes=len(self._class_of), wants=len(self._wants))
-        wants = list(self._wants.values())
-        for start in range(0, len(wants), _LOOKED_AT):
+        if len(self._placement_requests) != len(self._class_of):
+            raise InvariantBroken(
+                "classes and wants differ",
+                classes=len(self._class_of),
+                placement_requests=len(self._placement_requests),
+            )
+        placement_requests = list(self._placement_requests.values())
+        for start in range(0, len(placement_requests), _LOOKED_AT):
             yield _LOOKED_AT
-            for want in wants[start : start + _LOOKED_AT]:
-                if self._wants.get(want.replica) is want:
-                    self._check_want(want)
+            for placement_request in placement_requests[start : start + _LOOKED_AT]:
+                if self._placement_requests.get(placement_request.replica) is placement_request:
+                    self._check_request(placement_request)
         looked_at = 1
         for waiting in list(self._classes.values()):
             # What was placed or withdrawn since is forgotten.
@@ -287,20 +307,31 @@ class WantQueue:
                 looked_at = 0
         yield 1 + looked_at
 
-    def _check_want(self, want: ReplicaWant) -> None:
-        waiting = self._class_of.get(want.replica)
-        if waiting is None or self._classes.get(waiting.request) is not waiting or class_of(want) != waiting.request:
-            raise InvariantBroken("a want is in no class", replica=want.replica, attempt=want.attempt)
+    def _check_request(self, placement_request: PlacementRequest) -> None:
+        waiting = self._class_of.get(placement_request.replica)
+        if (
+            waiting is None
+            or self._classes.get(waiting.request) is not waiting
+            or class_of(placement_request) != waiting.request
+        ):
+            raise InvariantBroken(
+                "a want is in no class", replica=placement_request.replica, attempt=placement_request.attempt
+            )
         # A large heap is looked through once for all who are in it.
-        if len(waiting.heap) <= _LARGE and _place_of(want) not in waiting.heap:
-            raise InvariantBroken("a want has no place", replica=want.replica, attempt=want.attempt)
+        if len(waiting.heap) <= _LARGE and _place_of(placement_request) not in waiting.heap:
+            raise InvariantBroken(
+                "a want has no place", replica=placement_request.replica, attempt=placement_request.attempt
+            )
 
     def _members(self, waiting: _Class) -> int:
         """How many wants a class has the places of; a place may be there twice, or of one who is gone."""
         found: set[str] = set()
         for queued_at_ms, replica, attempt in waiting.heap:
-            want = self._wants.get(replica)
-            if want is not None and (want.attempt, want.queued_at_ms) == (attempt, queued_at_ms):
+            placement_request = self._placement_requests.get(replica)
+            if placement_request is not None and (placement_request.attempt, placement_request.queued_at_ms) == (
+                attempt,
+                queued_at_ms,
+            ):
                 found.add(replica)
         return len(found)
 
@@ -308,54 +339,60 @@ class WantQueue:
         """The same of a large class, piece by piece: everything is as it was at one moment, for wants and places never change."""
         heap, live = waiting.heap[:], waiting.live
         # Both have the same keys in the same order: a want enters and leaves them together.
-        wants, classes = list(self._wants.values()), list(self._class_of.values())
+        placement_requests, classes = list(self._placement_requests.values()), list(self._class_of.values())
         places: set[_Place] = set()
         for start in range(0, len(heap), _LOOKED_AT_QUICKLY):
             yield _LOOKED_AT_QUICKLY // 20
             places.update(heap[start : start + _LOOKED_AT_QUICKLY])
         members = 0
-        for start in range(0, len(wants), _LOOKED_AT_QUICKLY):
+        for start in range(0, len(placement_requests), _LOOKED_AT_QUICKLY):
             end = start + _LOOKED_AT_QUICKLY
-            own = [want for want, kept in zip(wants[start:end], classes[start:end], strict=True) if kept is waiting]
+            own = [
+                placement_request
+                for placement_request, kept in zip(placement_requests[start:end], classes[start:end], strict=True)
+                if kept is waiting
+            ]
             members += len(own)
-            for want in own:
-                if _place_of(want) not in places:
-                    raise InvariantBroken("a want has no place", replica=want.replica, attempt=want.attempt)
+            for placement_request in own:
+                if _place_of(placement_request) not in places:
+                    raise InvariantBroken(
+                        "a want has no place", replica=placement_request.replica, attempt=placement_request.attempt
+                    )
             yield _LOOKED_AT_QUICKLY // 50 + len(own) // 4
         if members != live:
             raise InvariantBroken("a class counts others than wait in it", request=waiting.request)
 
-    def _insert(self, want: ReplicaWant) -> None:
-        waiting = self._class_for(want)
-        self._wants[want.replica] = want
-        self._class_of[want.replica] = waiting
-        place = (want.queued_at_ms, want.replica, want.attempt)
+    def _insert(self, placement_request: PlacementRequest) -> None:
+        waiting = self._class_for(placement_request)
+        self._placement_requests[placement_request.replica] = placement_request
+        self._class_of[placement_request.replica] = waiting
+        place = (placement_request.queued_at_ms, placement_request.replica, placement_request.attempt)
         heapq.heappush(waiting.heap, place)
         waiting.live += 1
         # A newcomer deserves its own answer, and a class that waits costs one search.
         if waiting.parked is not None or waiting.heap[0] is place or self._head(waiting) == place:
             waiting.parked = None
-            self._announce(waiting)
+            self._publish(waiting)
 
-    def _class_for(self, want: ReplicaWant) -> _Class:
+    def _class_for(self, placement_request: PlacementRequest) -> _Class:
         """The class of a want, made when it is new. The replicas of a job come one after the other and are mostly alike."""
         newest = self._newest
-        if newest is not None and is_alike(want, newest[0]):
+        if newest is not None and is_alike(placement_request, newest[0]):
             waiting = newest[1]
             if self._classes.get(waiting.request) is waiting:
                 return waiting
-        request = class_of(want)
+        request = class_of(placement_request)
         found = self._classes.get(request)
         if found is None:
             found = self._classes[request] = _Class(request)
-        self._newest = (want, found)
+        self._newest = (placement_request, found)
         return found
 
     def _unpark(self, waiting: _Class) -> None:
         waiting.parked = None
-        self._announce(waiting)
+        self._publish(waiting)
 
-    def _announce(self, waiting: _Class) -> None:
+    def _publish(self, waiting: _Class) -> None:
         place = self._head(waiting)
         if place is not None and waiting.parked is None:
             self._ticket += 1
@@ -364,12 +401,16 @@ class WantQueue:
     def _head(self, waiting: _Class) -> _Place | None:
         while waiting.heap:
             place = waiting.heap[0]
-            want = self._wants.get(place[1])
-            if want is not None and want.attempt == place[2] and want.queued_at_ms == place[0]:
+            placement_request = self._placement_requests.get(place[1])
+            if (
+                placement_request is not None
+                and placement_request.attempt == place[2]
+                and placement_request.queued_at_ms == place[0]
+            ):
                 return place
             heapq.heappop(waiting.heap)
         return None
 
 
-def _place_of(want: ReplicaWant) -> _Place:
-    return (want.queued_at_ms, want.replica, want.attempt)
+def _place_of(placement_request: PlacementRequest) -> _Place:
+    return (placement_request.queued_at_ms, placement_request.replica, placement_request.attempt)

@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from colo_common.events.job import ReplicaWant
+from colo_common.events.job import PlacementRequest
 from colo_common.model.constraints import UNCONSTRAINED, Constraints, CpuPolicy, NumaPolicy
 from colo_common.model.qos import PriorityBand, QosClass, is_legal_pair
 from colo_common.model.reasons import Reason
@@ -91,37 +91,37 @@ _FIXED: Final = (CpuPolicy.EXCLUSIVE, CpuPolicy.IMMOVABLE)
 _PLACED: Final = (*_FIXED, CpuPolicy.NUMA)
 
 
-def class_of(want: ReplicaWant) -> RequestClass:
+def class_of(placement_request: PlacementRequest) -> RequestClass:
     """The class that a want belongs to."""
-    reserves = name_of(want.replica)
-    asked, run, constraints = want.request, want.run, want.constraints
+    reserves = name_of(placement_request.replica)
+    asked, run, constraints = placement_request.request, placement_request.run, placement_request.constraints
     return RequestClass(
-        want.priority,
+        placement_request.priority,
         asked.cpu_mcpu,
         asked.memory_bytes,
-        want.qos,
-        want.band,
-        tuple(sorted(want.avoid)) if want.avoid else (),
+        placement_request.qos,
+        placement_request.band,
+        tuple(sorted(placement_request.avoid)) if placement_request.avoid else (),
         bool(run.command or reserves),
         run.work_mcpu_ms >= 1 or bool(reserves),
         None if constraints == UNCONSTRAINED else constraints,
         reserves,
-        want.job if constraints.spread else "",
+        placement_request.job if constraints.spread else "",
     )
 
 
-def is_alike(want: ReplicaWant, other: ReplicaWant) -> bool:
+def is_alike(placement_request: PlacementRequest, other: PlacementRequest) -> bool:
     """Whether two wants are known to be of one class; it is quicker to see than the classes are to find. False says nothing."""
     return (
-        want.job == other.job
-        and want.request == other.request
-        and want.run == other.run
-        and want.priority == other.priority
-        and want.qos is other.qos
-        and want.band is other.band
-        and want.constraints == other.constraints
-        and want.avoid == other.avoid
+        placement_request.job == other.job
+        and placement_request.request == other.request
+        and placement_request.run == other.run
+        and placement_request.priority == other.priority
+        and placement_request.qos is other.qos
+        and placement_request.band is other.band
+        and placement_request.constraints == other.constraints
+        and placement_request.avoid == other.avoid
         # What stands for a reservation is of no job that has replicas, and each is a class of its own.
-        and not want.replica.startswith(RESERVATION_PREFIX)
+        and not placement_request.replica.startswith(RESERVATION_PREFIX)
         and not other.replica.startswith(RESERVATION_PREFIX)
     )

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from colo_common.events.effects import Effect, Publish
-from colo_common.events.job import ReplicaWant
+from colo_common.events.job import PlacementRequest
 from colo_common.events.service import DeadLettered
 from colo_common.model.constraints import UNCONSTRAINED
 from colo_common.model.invalid import InvalidInput
@@ -15,7 +15,7 @@ from colo_common.model.place_rules import check_constraints
 from colo_scheduler.numa.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES
 from colo_scheduler.reservations.reservation import RESERVATION_PREFIX
 
-__all__ = ["BadWant", "check_want", "letters_of", "sorted_out"]
+__all__ = ["InvalidRequest", "check_request", "dead_letters_of", "sorted_out"]
 
 _TOLD_MAX: Final = 10
 """So many bad wants of one message are told one by one; the others are only counted."""
@@ -23,18 +23,22 @@ _PAYLOAD_CHARACTERS: Final = 2048
 _PLACE_IN_MESSAGE: Final = re.compile(r"^wants\[\d+\]\.")
 
 
-class BadWant(NamedTuple):
+class InvalidRequest(NamedTuple):
     """A want that breaks a rule, and which."""
 
-    want: ReplicaWant
+    placement_request: PlacementRequest
     error: InvalidInput
 
     @property
     def is_addressed(self) -> bool:
         """Whether it says whose it is, so that its job can be told."""
-        want = self.want
-        is_replica = bool(want.job) and want.replica.startswith(f"{want.job}/")
-        return want.attempt >= 1 and is_replica and not want.replica.startswith(RESERVATION_PREFIX)
+        placement_request = self.placement_request
+        is_replica = bool(placement_request.job) and placement_request.replica.startswith(f"{placement_request.job}/")
+        return (
+            placement_request.attempt >= 1
+            and is_replica
+            and not placement_request.replica.startswith(RESERVATION_PREFIX)
+        )
 
     @property
     def rule(self) -> str:
@@ -42,86 +46,100 @@ class BadWant(NamedTuple):
         return _PLACE_IN_MESSAGE.sub("", str(self.error))
 
 
-def sorted_out(wants: Sequence[ReplicaWant]) -> tuple[list[ReplicaWant], list[BadWant]]:
+def sorted_out(placement_requests: Sequence[PlacementRequest]) -> tuple[list[PlacementRequest], list[InvalidRequest]]:
     """The wants that can be decided, and the others. Raises InvalidInput when all are bad and nobody can be told of any."""
-    good: list[ReplicaWant] = []
-    bad: list[BadWant] = []
-    plain: ReplicaWant | None = None
-    for number, want in enumerate(wants):
+    good: list[PlacementRequest] = []
+    bad: list[InvalidRequest] = []
+    plain: PlacementRequest | None = None
+    for number, placement_request in enumerate(placement_requests):
         # Replicas of a job mostly ask for the same: then only who they are is still to be looked at.
-        if plain is not None and _asks_the_same(want, plain) and _is_named(want):
-            good.append(want)
+        if plain is not None and _asks_the_same(placement_request, plain) and _is_named(placement_request):
+            good.append(placement_request)
             continue
-        if _is_plain(want):
-            plain = want
-            good.append(want)
+        if _is_plain(placement_request):
+            plain = placement_request
+            good.append(placement_request)
             continue
         try:
-            check_want(want, number)
+            check_request(placement_request, number)
         except InvalidInput as error:
-            bad.append(BadWant(want, error))
+            bad.append(InvalidRequest(placement_request, error))
         else:
-            good.append(want)
+            good.append(placement_request)
     if bad and not good and not any(each.is_addressed for each in bad):
         raise bad[0].error
     return good, bad
 
 
-def letters_of(bad: Sequence[BadWant], now_ms: int) -> list[Effect]:
+def dead_letters_of(bad: Sequence[InvalidRequest], now_ms: int) -> list[Effect]:
     """A dead letter for each, up to a limit, that names its field and the rule."""
-    return [_dead_letter(want, error, now_ms) for want, error in bad[:_TOLD_MAX]]
+    return [_dead_letter(placement_request, error, now_ms) for placement_request, error in bad[:_TOLD_MAX]]
 
 
-def _dead_letter(want: ReplicaWant, error: InvalidInput, now_ms: int) -> Publish:
-    payload = msgspec.json.encode(want)
-    letter = DeadLettered(
+def _dead_letter(placement_request: PlacementRequest, error: InvalidInput, now_ms: int) -> Publish:
+    payload = msgspec.json.encode(placement_request)
+    dead_letter = DeadLettered(
         at_ms=now_ms,
         service="scheduler",
-        subject="evt.replica.wanted",
+        subject="evt.replica.requested",
         reason=str(error),
         payload=payload.decode()[:_PAYLOAD_CHARACTERS],
         size_bytes=len(payload),
     )
-    return Publish(fact=letter, traceparent=want.traceparent)
+    return Publish(fact=dead_letter, traceparent=placement_request.traceparent)
 
 
-def _is_named(want: ReplicaWant) -> bool:
+def _is_named(placement_request: PlacementRequest) -> bool:
     """Whether the want says who it is as it has to."""
-    return want.attempt >= 1 and want.replica != "" and not want.replica.startswith(RESERVATION_PREFIX)
-
-
-def _asks_the_same(want: ReplicaWant, other: ReplicaWant) -> bool:
-    """Whether the rules about what is asked for answer both alike."""
-    return want.request == other.request and want.qos is other.qos and want.constraints == other.constraints
-
-
-def _is_plain(want: ReplicaWant) -> bool:
-    """Whether the want keeps all rules and has nothing that more rules are about, as most do."""
     return (
-        _is_named(want)
-        and 1 <= want.request.cpu_mcpu <= CPU_MAX_MCPU
-        and 1 <= want.request.memory_bytes <= MEMORY_MAX_BYTES
-        and not want.qos.has_own_cpus
-        and want.constraints == UNCONSTRAINED
+        placement_request.attempt >= 1
+        and placement_request.replica != ""
+        and not placement_request.replica.startswith(RESERVATION_PREFIX)
     )
 
 
-def check_want(want: ReplicaWant, number: int) -> None:
+def _asks_the_same(placement_request: PlacementRequest, other: PlacementRequest) -> bool:
+    """Whether the rules about what is asked for answer both alike."""
+    return (
+        placement_request.request == other.request
+        and placement_request.qos is other.qos
+        and placement_request.constraints == other.constraints
+    )
+
+
+def _is_plain(placement_request: PlacementRequest) -> bool:
+    """Whether the want keeps all rules and has nothing that more rules are about, as most do."""
+    return (
+        _is_named(placement_request)
+        and 1 <= placement_request.request.cpu_mcpu <= CPU_MAX_MCPU
+        and 1 <= placement_request.request.memory_bytes <= MEMORY_MAX_BYTES
+        and not placement_request.qos.has_own_cpus
+        and placement_request.constraints == UNCONSTRAINED
+    )
+
+
+def check_request(placement_request: PlacementRequest, number: int) -> None:
     """Raise InvalidInput unless the want asks for something, and for no more than any machine could ever have."""
-    if _is_plain(want):
+    if _is_plain(placement_request):
         return
     where = f"wants[{number}]"
-    if want.attempt < 1:
-        raise InvalidInput(f"{where}.attempt", "must be at least 1", want.attempt)
-    if not want.replica:
-        raise InvalidInput(f"{where}.replica", "must not be empty", want.replica)
-    if want.replica.startswith(RESERVATION_PREFIX):
-        raise InvalidInput(f"{where}.replica", "must not be the name of what stands for a reservation", want.replica)
-    if not 1 <= want.request.cpu_mcpu <= CPU_MAX_MCPU:
-        raise InvalidInput(f"{where}.request.cpu_mcpu", f"must be from 1 to {CPU_MAX_MCPU}", want.request.cpu_mcpu)
-    if not 1 <= want.request.memory_bytes <= MEMORY_MAX_BYTES:
+    if placement_request.attempt < 1:
+        raise InvalidInput(f"{where}.attempt", "must be at least 1", placement_request.attempt)
+    if not placement_request.replica:
+        raise InvalidInput(f"{where}.replica", "must not be empty", placement_request.replica)
+    if placement_request.replica.startswith(RESERVATION_PREFIX):
         raise InvalidInput(
-            f"{where}.request.memory_bytes", f"must be from 1 to {MEMORY_MAX_BYTES}", want.request.memory_bytes
+            f"{where}.replica", "must not be the name of what stands for a reservation", placement_request.replica
         )
-    if want.qos.has_own_cpus or want.constraints != UNCONSTRAINED:
-        check_constraints(want.constraints, want.qos, want.request, f"{where}.")
+    if not 1 <= placement_request.request.cpu_mcpu <= CPU_MAX_MCPU:
+        raise InvalidInput(
+            f"{where}.request.cpu_mcpu", f"must be from 1 to {CPU_MAX_MCPU}", placement_request.request.cpu_mcpu
+        )
+    if not 1 <= placement_request.request.memory_bytes <= MEMORY_MAX_BYTES:
+        raise InvalidInput(
+            f"{where}.request.memory_bytes",
+            f"must be from 1 to {MEMORY_MAX_BYTES}",
+            placement_request.request.memory_bytes,
+        )
+    if placement_request.qos.has_own_cpus or placement_request.constraints != UNCONSTRAINED:
+        check_constraints(placement_request.constraints, placement_request.qos, placement_request.request, f"{where}.")

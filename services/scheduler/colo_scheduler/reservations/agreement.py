@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from colo_common.model.invalid import InvariantBroken
 from colo_scheduler.ledger.port import Attempt
-from colo_scheduler.reservations.lifecycle import Phase
+from colo_scheduler.reservations.lifecycle import ReservationPhase
 from colo_scheduler.reservations.reservation import Reservation
 
 __all__ = ["check_agreement"]
@@ -20,7 +20,7 @@ def check_agreement(
 ) -> None:
     """Raise InvariantBroken unless its place is known by node exactly while it holds one, its timer is set, its owners use it."""
     name, owners = reservation.spec.name, tuple(owners)
-    is_held = reservation.phase is Phase.AVAILABLE
+    is_held = reservation.phase is ReservationPhase.AVAILABLE
     if is_on_node != is_held:
         raise InvariantBroken("a reservation is not where it says", reservation=name, phase=reservation.phase.value)
     if is_held and reservation.spec.allocate_once and owners:

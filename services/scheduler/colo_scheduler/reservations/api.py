@@ -23,23 +23,23 @@ from colo_common.model.placement import Placement
 from colo_common.model.plain_values import name_among
 from colo_scheduler.placement.records import Records
 from colo_scheduler.reservations.book import NO_SUCH_RESERVATION
-from colo_scheduler.reservations.controller import Reserve
+from colo_scheduler.reservations.controller import ReservationController
 from colo_scheduler.reservations.expiry import last_ms
-from colo_scheduler.reservations.lifecycle import Phase
+from colo_scheduler.reservations.lifecycle import ReservationPhase
 from colo_scheduler.reservations.reservation import Reservation, attempt_of
 
-__all__ = ["QUESTIONS", "answer", "is_question"]
+__all__ = ["QUESTIONS", "answer", "is_reservation_request"]
 
 QUESTIONS: Final = (CreateReservation, DeleteReservation, GetReservation, ListReservations)
 _PAGE_MAX: Final = 1_000
 
 
-def is_question(body: Struct) -> bool:
+def is_reservation_request(body: Struct) -> bool:
     """Whether this is asked about reservations."""
     return isinstance(body, QUESTIONS)
 
 
-def answer(reserve: Reserve, records: Records, request: str, body: Struct, now_ms: int) -> list[Effect]:
+def answer(reserve: ReservationController, records: Records, request: str, body: Struct, now_ms: int) -> list[Effect]:
     """The reply, behind the Record of what it changed."""
     try:
         effects, reply = _answer(reserve, records, body, now_ms)
@@ -54,7 +54,7 @@ def _code(error: InvalidInput) -> int:
     return 429 if error.field == "reservation" and error.rule.startswith("at most") else 400
 
 
-def _answer(reserve: Reserve, records: Records, body: Struct, now_ms: int) -> tuple[list[Effect], Struct]:
+def _answer(reserve: ReservationController, records: Records, body: Struct, now_ms: int) -> tuple[list[Effect], Struct]:
     match body:
         case CreateReservation(spec=spec):
             effects = reserve.create(spec, now_ms)
@@ -75,12 +75,12 @@ def _answer(reserve: Reserve, records: Records, body: Struct, now_ms: int) -> tu
 
 
 def _listed(
-    reserve: Reserve, records: Records, phases: Sequence[str], offset: int, limit: int, now_ms: int
+    reserve: ReservationController, records: Records, phases: Sequence[str], offset: int, limit: int, now_ms: int
 ) -> ReservationList:
     if offset < 0 or not 1 <= limit <= _PAGE_MAX:
         rule = f"offset is at least 0 and limit from 1 to {_PAGE_MAX}"
         raise InvalidInput("limit", rule, f"offset {offset}, limit {limit}")
-    wanted = {name_among(phase, Phase, "phases") for phase in phases}
+    wanted = {name_among(phase, ReservationPhase, "phases") for phase in phases}
     found = [row for row in reserve.book.rows() if not wanted or row.phase in wanted]
     page = found[offset : offset + limit]
     return ReservationList(reservations=tuple(_detail(reserve, records, row, now_ms) for row in page), total=len(found))
@@ -90,14 +90,14 @@ def _unknown(name: str) -> Refusal:
     return Refusal(code=404, field="reservation", rule=NO_SUCH_RESERVATION, got=name[:63])
 
 
-def _demand(reserve: Reserve, name: str) -> Reservation:
+def _demand(reserve: ReservationController, name: str) -> Reservation:
     found = reserve.book.find(name)
     if found is None:
         raise InvalidInput("reservation", NO_SUCH_RESERVATION, name)
     return found
 
 
-def _detail(reserve: Reserve, records: Records, found: Reservation, now_ms: int) -> ReservationDetail:
+def _detail(reserve: ReservationController, records: Records, found: Reservation, now_ms: int) -> ReservationDetail:
     name, why = found.spec.name, _why(records, found)
     left = reserve.places.placement(name)
     return ReservationDetail(
@@ -130,7 +130,7 @@ def _detail(reserve: Reserve, records: Records, found: Reservation, now_ms: int)
 
 def _why(records: Records, found: Reservation) -> DecisionRecord | None:
     """The newest decision that found no place for it."""
-    if found.phase is not Phase.PENDING:
+    if found.phase is not ReservationPhase.PENDING:
         return None
     replica, attempt = attempt_of(found)
     decisions = records.explain("", replica, None)

@@ -21,7 +21,7 @@ from typing import Final
 
 from msgspec import structs
 
-from colo_common.events.job import ReplicaWant
+from colo_common.events.job import PlacementRequest
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import Reason
@@ -31,8 +31,8 @@ from colo_common.model.transitions import Fired
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.reservations.agreement import check_agreement
 from colo_scheduler.reservations.expiry import is_over, last_ms
-from colo_scheduler.reservations.fit import Offer, fits_reservation, policies_conflict
-from colo_scheduler.reservations.lifecycle import RESERVATION, EndReason, Phase
+from colo_scheduler.reservations.fit import ReservationCapacity, fits_reservation, policies_conflict
+from colo_scheduler.reservations.lifecycle import RESERVATION, EndReason, ReservationPhase
 from colo_scheduler.reservations.match import mismatch_of
 from colo_scheduler.reservations.owner_index import OwnerIndex
 from colo_scheduler.reservations.owners import Claimant, is_of_job, job_of
@@ -47,9 +47,9 @@ from colo_scheduler.reservations.reservation import (
     attempt_of,
     name_of,
     offer_of,
-    want_of,
+    placement_request_of,
 )
-from colo_scheduler.reservations.timers import Timers
+from colo_scheduler.reservations.timers import ReservationTimers
 from colo_scheduler.reservations.use import check_use
 
 __all__ = ["KEEP_ENDED_MS", "NO_SUCH_RESERVATION", "RESERVATIONS_MOST", "ReservationBook"]
@@ -74,7 +74,7 @@ class ReservationBook:
         self._on_node: dict[str, set[str]] = {}
         self._node_of: dict[str, str] = {}
         self._newest_attempt = 0
-        self._timers = Timers()
+        self._timers = ReservationTimers()
         self._index = OwnerIndex()
 
     def fork(self) -> "ReservationBook":
@@ -141,7 +141,7 @@ class ReservationBook:
     def remainder(self, name: str) -> Remainder | None:
         """What is to be held in the reservation's own name now; None when it holds no place."""
         reservation = self._reservations.get(name)
-        if reservation is None or reservation.phase is not Phase.AVAILABLE or reservation.place is None:
+        if reservation is None or reservation.phase is not ReservationPhase.AVAILABLE or reservation.place is None:
             return None
         return remainder_of(reservation.place, self.owners(name))
 
@@ -152,9 +152,11 @@ class ReservationBook:
             return None
         return left if left.node == change.node else None
 
-    def wants(self) -> tuple[str, ...]:
-        """The reservations that wait for a place, by name; `want` gives the replica that stands for one."""
-        return tuple(name for name in sorted(self._reservations) if self._reservations[name].phase is Phase.PENDING)
+    def placement_requests(self) -> tuple[str, ...]:
+        """The reservations that wait for a place, by name; `placement_request` gives the replica that stands for one."""
+        return tuple(
+            name for name in sorted(self._reservations) if self._reservations[name].phase is ReservationPhase.PENDING
+        )
 
     def on_nodes(self, nodes: Iterable[str]) -> tuple[Reservation, ...]:
         """The reservations that hold a place on these nodes, by node and name."""
@@ -172,7 +174,7 @@ class ReservationBook:
     def matching(self, claimant: Claimant, now_ms: int) -> tuple[Match, ...]:
         """The places that the claimant may use now, by node and name; whether it fits there is not asked."""
         matches = [
-            Match(name=name, node=found.place.node, offer=self._offer(name))
+            Match(name=name, node=found.place.node, context=self._context(name))
             for name in self._index.candidates(claimant)
             if (found := self._reservations[name]).place is not None
             and not self._is_over(found, now_ms)
@@ -183,20 +185,20 @@ class ReservationBook:
     def why_not(self, claimant: Claimant, now_ms: int) -> Reason | None:
         """Why a claimant cannot use the reservation that it names; None when it can, as far as CPU and memory go in sum."""
         found = self._reservations.get(claimant.reservation)
-        if found is None or found.phase is not Phase.AVAILABLE or self._is_over(found, now_ms):
+        if found is None or found.phase is not ReservationPhase.AVAILABLE or self._is_over(found, now_ms):
             return Reason.RESERVATION_UNKNOWN
         if mismatch_of(found.spec, claimant) is not None:
             return Reason.RESERVATION_NOT_OWNED
-        offer = self._offer(found.spec.name)
-        is_short = offer.policy.is_bounded and fits_reservation(claimant.request, offer)
+        context = self._context(found.spec.name)
+        is_short = context.policy.is_bounded and fits_reservation(claimant.request, context)
         return Reason.RESERVATION_SHORT if is_short else None
 
-    def want(self, name: str) -> ReplicaWant:
+    def placement_request(self, name: str) -> PlacementRequest:
         """The replica that stands for a reservation that waits. Raises InvalidInput for any other reservation."""
         reservation = self._demand(name)
-        if reservation.phase is not Phase.PENDING:
+        if reservation.phase is not ReservationPhase.PENDING:
             raise InvalidInput("reservation", "must wait for a place", f"{name} is {reservation.phase}")
-        return want_of(reservation)
+        return placement_request_of(reservation)
 
     # ---- changes
 
@@ -214,7 +216,7 @@ class ReservationBook:
         # A ledger never takes an attempt again that is over, so that a name that is used again needs a later one.
         self._newest_attempt = max(self._newest_attempt + 1, now_ms)
         self._keep(Reservation(spec=spec, created_ms=now_ms, attempt=self._newest_attempt))
-        return (PhaseChanged(name=spec.name, phase=Phase.PENDING),)
+        return (PhaseChanged(name=spec.name, phase=ReservationPhase.PENDING),)
 
     def bind(self, place: Placement, now_ms: int, over: Sequence[Placement] = ()) -> tuple[BookChange, ...]:
         """The replica that stands for a reservation got this place, `over` the running owners that are inside it.
@@ -228,7 +230,7 @@ class ReservationBook:
             return (hold,)
         if attempt_of(reservation) != hold.attempt:
             return (hold,)
-        if reservation.phase is Phase.AVAILABLE:
+        if reservation.phase is ReservationPhase.AVAILABLE:
             if reservation.place == place:
                 return ()
             raise InvalidInput("placement", "the reservation holds another place already", place.node)
@@ -242,11 +244,11 @@ class ReservationBook:
                 raise InvalidInput("over", "must not use another reservation", owner.replica)
         fired = self._fire(reservation, "bound")
         inside = tuple((owner.replica, owner.attempt) for owner in over)
-        self._keep(structs.replace(reservation, phase=Phase(fired.state), place=place, over=inside))
+        self._keep(structs.replace(reservation, phase=ReservationPhase(fired.state), place=place, over=inside))
         for owner in over:
             self._add_owner(name, owner)
         return (
-            PhaseChanged(name=name, phase=Phase.AVAILABLE, node=place.node),
+            PhaseChanged(name=name, phase=ReservationPhase.AVAILABLE, node=place.node),
             hold,
         )
 
@@ -260,7 +262,11 @@ class ReservationBook:
         if self._used_by.get(attempt) == name and self._owners.get(name, {}).get(attempt) == placement:
             return ()
         reservation = self._demand(name)
-        if reservation.phase is not Phase.AVAILABLE or reservation.place is None or self._is_over(reservation, now_ms):
+        if (
+            reservation.phase is not ReservationPhase.AVAILABLE
+            or reservation.place is None
+            or self._is_over(reservation, now_ms)
+        ):
             phase = EndReason.EXPIRED if self._is_over(reservation, now_ms) else reservation.phase
             raise InvalidInput("reservation", "must hold a place", f"{name} is {phase}")
         if attempt in self._used_by:
@@ -268,9 +274,9 @@ class ReservationBook:
         check_use(reservation.spec, reservation.place, self.owners(name), claimant, placement)
         fired = self._fire(reservation, "used", once=reservation.spec.allocate_once)
         self._add_owner(name, placement)
-        if fired.state != Phase.SUCCEEDED:
+        if fired.state != ReservationPhase.SUCCEEDED:
             return (HoldChanged(name=name, node=placement.node, attempt=attempt_of(reservation)),)
-        return self._end(reservation, Phase.SUCCEEDED, EndReason.USED, now_ms)
+        return self._end(reservation, ReservationPhase.SUCCEEDED, EndReason.USED, now_ms)
 
     def leave(self, attempt: Attempt) -> tuple[BookChange, ...]:
         """An attempt holds its place no more: what it took from a reservation falls back to it, while that holds a place."""
@@ -287,7 +293,7 @@ class ReservationBook:
     def delete(self, name: str) -> tuple[BookChange, ...]:
         """Forget a reservation at once, whatever its phase; its owners keep what they hold. Raises InvalidInput when unknown."""
         reservation = self._demand(name)
-        node = reservation.place.node if reservation.phase is Phase.AVAILABLE and reservation.place else ""
+        node = reservation.place.node if reservation.phase is ReservationPhase.AVAILABLE and reservation.place else ""
         self._forget(name)
         return (HoldChanged(name=name, node=node, attempt=attempt_of(reservation)),) if node else ()
 
@@ -296,13 +302,17 @@ class ReservationBook:
         reservation = self._demand(name)
         if reservation.phase.is_ended:
             return ()
-        if reservation.phase is Phase.AVAILABLE:
+        if reservation.phase is ReservationPhase.AVAILABLE:
             self._fire(reservation, "unheld")
             for attempt in self._owners.pop(name, {}):
                 self._used_by.pop(attempt, None)
         self._newest_attempt = max(self._newest_attempt + 1, now_ms)
-        self._keep(structs.replace(reservation, phase=Phase.PENDING, place=None, over=(), attempt=self._newest_attempt))
-        return (PhaseChanged(name=name, phase=Phase.PENDING),)
+        self._keep(
+            structs.replace(
+                reservation, phase=ReservationPhase.PENDING, place=None, over=(), attempt=self._newest_attempt
+            )
+        )
+        return (PhaseChanged(name=name, phase=ReservationPhase.PENDING),)
 
     def node_gone(self, node: str, now_ms: int) -> tuple[BookChange, ...]:
         """A node will not come back: the reservations there end."""
@@ -310,7 +320,7 @@ class ReservationBook:
         for name in sorted(self._on_node.get(node, ())):
             reservation = self._reservations[name]
             self._fire(reservation, "node_gone")
-            changes += self._end(reservation, Phase.FAILED, EndReason.NODE_GONE, now_ms)
+            changes += self._end(reservation, ReservationPhase.FAILED, EndReason.NODE_GONE, now_ms)
         return tuple(changes)
 
     def workload_gone(self, job: str, now_ms: int) -> tuple[BookChange, ...]:
@@ -321,7 +331,7 @@ class ReservationBook:
             is_only_for_it = bool(terms) and all(is_of_job(term, job) for term in terms)
             if is_only_for_it and not reservation.phase.is_ended:
                 self._fire(reservation, "owner_gone")
-                changes += self._end(reservation, Phase.FAILED, EndReason.OWNER_GONE, now_ms)
+                changes += self._end(reservation, ReservationPhase.FAILED, EndReason.OWNER_GONE, now_ms)
         return tuple(changes)
 
     # ---- time
@@ -340,7 +350,7 @@ class ReservationBook:
                 self._forget(first[1])
                 continue
             self._fire(reservation, "expired")
-            changes += self._end(reservation, Phase.FAILED, EndReason.EXPIRED, now_ms)
+            changes += self._end(reservation, ReservationPhase.FAILED, EndReason.EXPIRED, now_ms)
         return tuple(changes)
 
     def _is_over(self, reservation: Reservation, now_ms: int) -> bool:
@@ -355,7 +365,7 @@ class ReservationBook:
             raise InvalidInput("reservation", NO_SUCH_RESERVATION, name)
         return reservation
 
-    def _offer(self, name: str) -> Offer:
+    def _context(self, name: str) -> ReservationCapacity:
         return offer_of(self._reservations[name].spec, self.owners(name))
 
     def _add_owner(self, name: str, placement: Placement) -> None:
@@ -369,7 +379,9 @@ class ReservationBook:
             raise InvariantBroken("a reservation that ended was moved", reservation=reservation.spec.name, event=event)
         return outcome
 
-    def _end(self, reservation: Reservation, phase: Phase, reason: EndReason, now_ms: int) -> tuple[BookChange, ...]:
+    def _end(
+        self, reservation: Reservation, phase: ReservationPhase, reason: EndReason, now_ms: int
+    ) -> tuple[BookChange, ...]:
         name = reservation.spec.name
         node = reservation.place.node if reservation.place else ""
         self._keep(structs.replace(reservation, phase=phase, reason=reason.value, ended_ms=now_ms))
@@ -381,7 +393,7 @@ class ReservationBook:
         self._reservations[name] = reservation
         self._owners.setdefault(name, {})
         self._leave_node(name)
-        if reservation.phase is Phase.AVAILABLE and reservation.place is not None:
+        if reservation.phase is ReservationPhase.AVAILABLE and reservation.place is not None:
             self._on_node.setdefault(reservation.place.node, set()).add(name)
             self._node_of[name] = reservation.place.node
             self._index.add(name, reservation.spec.owners)
@@ -458,7 +470,7 @@ class ReservationBook:
 
     def _load_use(self, name: str, placement: Placement, now_ms: int) -> tuple[BookChange, ...]:
         reservation = self._reservations.get(name)
-        if reservation is None or reservation.phase is not Phase.AVAILABLE or reservation.place is None:
+        if reservation is None or reservation.phase is not ReservationPhase.AVAILABLE or reservation.place is None:
             return ()
         if reservation.place.node != placement.node or (placement.replica, placement.attempt) in self._used_by:
             return ()
@@ -467,7 +479,7 @@ class ReservationBook:
             return ()
         self._add_owner(name, placement)
         if reservation.spec.allocate_once:
-            return self._end(reservation, Phase.SUCCEEDED, EndReason.USED, now_ms)
+            return self._end(reservation, ReservationPhase.SUCCEEDED, EndReason.USED, now_ms)
         return (HoldChanged(name=name, node=placement.node, attempt=attempt_of(reservation)),)
 
     def check(self) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 from colo_common.events.effects import Conflict, Effect, Wake
-from colo_common.events.job import ReplicaWant
+from colo_common.events.job import PlacementRequest
 from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import PlacementsReleased
 from colo_common.events.reservation import ReservationChanged
@@ -28,10 +28,10 @@ from colo_scheduler.placement.explain import Report
 from colo_scheduler.requests.queue import Parked
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.reservations.fit import policies_conflict
-from colo_scheduler.reservations.lifecycle import Phase
+from colo_scheduler.reservations.lifecycle import ReservationPhase
 from colo_scheduler.reservations.owners import Claimant, claimant_of
 from colo_scheduler.reservations.preallocation_search import place_over, running_owners
-from colo_scheduler.reservations.reconcile import ReserveRows
+from colo_scheduler.reservations.reconcile import ReservationReconciler
 from colo_scheduler.reservations.remainder import remainder_of
 from colo_scheduler.reservations.report import report_for_owner
 from colo_scheduler.reservations.reservation import (
@@ -40,9 +40,9 @@ from colo_scheduler.reservations.reservation import (
 )
 from colo_scheduler.reservations.rows import DELETED, KIND, AskJobs, JobsOver, ReservationsLoaded
 from colo_scheduler.reservations.snapshot import Taken, left_of, serve
-from colo_scheduler.reservations.state import ReserveState
+from colo_scheduler.reservations.state import ReservationState
 
-__all__ = ["ASK_JOBS_MS", "Reserve"]
+__all__ = ["ASK_JOBS_MS", "ReservationController"]
 
 ASK_JOBS_MS: Final = 15_000
 """How often it is asked whether the only owner of a reservation is over."""
@@ -52,13 +52,13 @@ _JOBS_LOOKED_AT: Final = 50
 _FOR_EVER_MS: Final = (1 << 53) - 1
 
 
-class Reserve:
+class ReservationController:
     """The book, what is under way, and what the core is to do next."""
 
-    def __init__(self, state: ReserveState) -> None:
+    def __init__(self, state: ReservationState) -> None:
         self._state = state
         self.book, self.places = self._state.book, self._state.places
-        self._rows = ReserveRows(self._state, self.released)
+        self._rows = ReservationReconciler(self._state, self.released)
         self._claimants: dict[Attempt, Claimant] = {}
         self._seeking: dict[str, tuple[Attempt, str]] = {}
         self._over: dict[str, tuple[Placement, tuple[Placement, ...]]] = {}
@@ -70,7 +70,7 @@ class Reserve:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing at all to do here."""
-        is_under_way = bool(self._seeking or self.places.under_way or self.is_hurried)
+        is_under_way = bool(self._seeking or self.places.under_way or self.has_pending_output)
         return self._rows.is_idle and not (self._state.versions or is_under_way or len(self.book))
 
     @property
@@ -79,16 +79,16 @@ class Reserve:
         return self.book.has_places
 
     @property
-    def is_hurried(self) -> bool:
+    def has_pending_output(self) -> bool:
         """Whether something is to be written or said at the next Wake."""
-        return self._state.is_hurried
+        return self._state.has_pending_output
 
     def deadline_ms(self) -> int | None:
         """When `wake` has something to do, apart from what is hurried."""
         if self.is_empty:
             return None
-        moments = [at for at in (self.book.deadline_ms(), self._jobs_at_ms) if at is not None]
-        return min(moments, default=None)
+        snapshots = [at for at in (self.book.deadline_ms(), self._jobs_at_ms) if at is not None]
+        return min(snapshots, default=None)
 
     # ---- requests
 
@@ -113,7 +113,7 @@ class Reserve:
         for change in changes:
             self._state.take_change(change)
         self._state.unwritten.pop(name, None)
-        self._state.untold.pop(name, None)
+        self._state.redelivery.pop(name, None)
         fact = self._state.fact(found, DELETED, now_ms)
         return [*self._state.record(name), fact]
 
@@ -137,17 +137,17 @@ class Reserve:
             return request
         return request._replace(avoid=(*request.avoid, *((node, _FOR_EVER_MS) for node in sorted(conflicting))))
 
-    def chose(self, want: ReplicaWant, choice: Choice) -> None:
+    def chose(self, placement_request: PlacementRequest, choice: Choice) -> None:
         """What stands for a reservation gets this place, if the ledger agrees."""
         node = self._state.cluster.nodes[choice.row].name
-        name, attempt = name_of(want.replica), (want.replica, want.attempt)
+        name, attempt = name_of(placement_request.replica), (placement_request.replica, placement_request.attempt)
         self._seeking[name] = (attempt, node)
         if choice.inside:
             held = self._state.commits.held
             self._over[name] = (held[attempt].placement, tuple(held[each].placement for each in choice.inside))
             self._resize_over()
 
-    def take_over(self, view: View, request: RequestClass, want: ReplicaWant) -> Choice | None:
+    def take_over(self, view: View, request: RequestClass, placement_request: PlacementRequest) -> Choice | None:
         """A place over owners that run, where the reservation may have one; what no owner has of it is held at once.
 
         `Commits.assume` follows with the choice that comes back, which is the whole place, and then `chose`.
@@ -161,7 +161,7 @@ class Reserve:
         place = place_over(view, request, found.spec, owners)
         if place is None:
             return None
-        self._state.commits.taker(request, [want])(0, place.more)
+        self._state.commits.taker(request, [placement_request])(0, place.more)
         return place.whole
 
     def _resize_over(self) -> None:
@@ -173,22 +173,24 @@ class Reserve:
             commits.change((place.replica, place.attempt), left_of(place, remainder_of(place, here)))
 
     def serve(
-        self, view: View, request: RequestClass, wants: Sequence[ReplicaWant]
-    ) -> tuple[list[Taken], list[ReplicaWant]]:
+        self, view: View, request: RequestClass, placement_requests: Sequence[PlacementRequest]
+    ) -> tuple[list[Taken], list[PlacementRequest]]:
         """Hold for owners the places of their reservations; `Commits.assume` follows. The wants that got none come back."""
 
         def take(taken: Taken) -> None:
             node = self._state.cluster.nodes[taken.choice.row]
-            self._claimants[(taken.want.replica, taken.want.attempt)] = claimant_of(taken.want)
-            self.places.use(placement_of(taken.want, node, taken.choice, view.now_ms))
+            self._claimants[(taken.placement_request.replica, taken.placement_request.attempt)] = claimant_of(
+                taken.placement_request
+            )
+            self.places.use(placement_of(taken.placement_request, node, taken.choice, view.now_ms))
             self._state.resize(taken.reservation)
-            self._state.commits.taker(request, [taken.want])(0, taken.choice)
+            self._state.commits.taker(request, [taken.placement_request])(0, taken.choice)
 
-        return serve(self.places, view, request, wants, take)
+        return serve(self.places, view, request, placement_requests, take)
 
-    def report(self, view: View, request: RequestClass, want: ReplicaWant) -> Report:
+    def report(self, view: View, request: RequestClass, placement_request: PlacementRequest) -> Report:
         """Why a want that names a reservation does not get its place."""
-        return report_for_owner(self.places, view, request, want)
+        return report_for_owner(self.places, view, request, placement_request)
 
     # ---- what the ledger and others say
 
@@ -235,7 +237,7 @@ class Reserve:
                     self._state.has_news = True
                 else:
                     self._used(attempt, now_ms)
-                    self._state.untold[name] = None
+                    self._state.redelivery[name] = None
                 del self._claimants[attempt]
                 self._state.resize(name)
         for name, (attempt, _) in list(self._seeking.items()):
@@ -258,7 +260,7 @@ class Reserve:
                 self._state.has_news = True
             name = name_of(attempt[0])
             found = self.book.find(name) if name else None
-            if found is not None and found.phase is Phase.AVAILABLE and attempt_of(found) == attempt:
+            if found is not None and found.phase is ReservationPhase.AVAILABLE and attempt_of(found) == attempt:
                 # It was given up, and a row that somebody else wrote brought it back.
                 self._state.apply(self.book.renew(name, now_ms))
 
@@ -289,17 +291,17 @@ class Reserve:
         records: list[Effect] = []
         for name in list(self._state.unwritten)[:_ROWS_A_TURN]:
             del self._state.unwritten[name]
-            self._state.untold.pop(name, None)
+            self._state.redelivery.pop(name, None)
             records += self._state.row(name, now_ms)
         others: list[Effect] = []
         if not records:
-            found = [self.book.find(name) for name in self._state.untold]
+            found = [self.book.find(name) for name in self._state.redelivery]
             others += [
                 self._state.fact(each, each.phase.value, now_ms)
                 for each in found
-                if each is not None and each.phase is Phase.AVAILABLE
+                if each is not None and each.phase is ReservationPhase.AVAILABLE
             ]
-            self._state.untold.clear()
+            self._state.redelivery.clear()
             others += self._ask_jobs(now_ms)
             others += self._rows.to_read()
         return records, others
@@ -327,16 +329,16 @@ class Reserve:
         if not self._state.is_unqueued:
             return
         self._state.is_unqueued = False
-        for name in self.book.wants():
-            want = self.book.want(name)
-            attempt = (want.replica, want.attempt)
+        for name in self.book.placement_requests():
+            placement_request = self.book.placement_request(name)
+            attempt = (placement_request.replica, placement_request.attempt)
             if (
-                not self._state.shards.owns(want.job)
+                not self._state.shards.owns(placement_request.job)
                 or attempt in self._state.queue
                 or attempt in self._state.commits.held
             ):
                 continue
-            if not self._state.queue.add(want):
+            if not self._state.queue.add(placement_request):
                 self._state.is_unqueued = True
                 return
 
@@ -344,8 +346,11 @@ class Reserve:
         """Let those parked wants be decided again that may use what is held now."""
 
         def may_use(request: RequestClass, parked: Parked) -> bool:
-            wants = self._state.queue.waiting(request, _JOBS_LOOKED_AT)
-            return any(self.places.offers(claimant_of(want), want, now_ms) for want in wants)
+            placement_requests = self._state.queue.waiting(request, _JOBS_LOOKED_AT)
+            return any(
+                self.places.offers(claimant_of(placement_request), placement_request, now_ms)
+                for placement_request in placement_requests
+            )
 
         self._state.queue.wake_where(may_use)
 
@@ -379,5 +384,5 @@ class Reserve:
 
     def _seek_again(self, name: str, attempt: Attempt, now_ms: int) -> None:
         found = self.book.find(name)
-        if found is not None and attempt_of(found) == attempt and found.phase is Phase.PENDING:
+        if found is not None and attempt_of(found) == attempt and found.phase is ReservationPhase.PENDING:
             self._state.apply(self.book.renew(name, now_ms))

@@ -19,10 +19,10 @@ from colo_scheduler.reservations.amounts import CPU, EPHEMERAL_STORAGE, MEMORY, 
 __all__ = [
     "NOTHING_MATCHES",
     "NOTHING_MEETS",
-    "Ignored",
+    "IgnoredReservations",
     "NodeRoom",
-    "Offer",
-    "Refused",
+    "ReservationCapacity",
+    "ReservationRefused",
     "Short",
     "fits_node",
     "fits_reservation",
@@ -37,7 +37,7 @@ NOTHING_MEETS: Final = "node(s) no reservation(s) to meet the requirements"
 _NOTHING: Final[Amounts] = {}
 
 
-class Offer(Struct, frozen=True, kw_only=True):
+class ReservationCapacity(Struct, frozen=True, kw_only=True):
     """One reservation on a node, in numbers: `allocatable` is reserved, `allocated` of it is with owners, `withheld` is for nobody.
 
     `names` are the resources that it controls; `owners` how many use it now; `order`: a smaller one is used first, 0 says nothing.
@@ -74,7 +74,7 @@ class NodeRoom(Struct, frozen=True, kw_only=True):
     reusable_in: dict[str, dict[str, int]] = {}
 
 
-class Ignored(Struct, frozen=True, kw_only=True):
+class IgnoredReservations(Struct, frozen=True, kw_only=True):
     """Resources that other parts of the system look after: by name, or by the part of a name before "/"."""
 
     names: frozenset[str] = frozenset()
@@ -88,7 +88,7 @@ class Ignored(Struct, frozen=True, kw_only=True):
         return name in self.names or (bool(slash) and group in self.groups)
 
 
-_NONE_IGNORED: Final = Ignored()
+_NONE_IGNORED: Final = IgnoredReservations()
 
 
 class Short(Struct, frozen=True, kw_only=True):
@@ -107,7 +107,7 @@ class Short(Struct, frozen=True, kw_only=True):
         return f"Reservation(s) {what}, requested: {self.requested}, used: {self.used}, capacity: {self.capacity}"
 
 
-class Refused(Struct, frozen=True, kw_only=True):
+class ReservationRefused(Struct, frozen=True, kw_only=True):
     """Why no reservation helps and the node alone does not either."""
 
     reasons: tuple[str, ...]
@@ -130,7 +130,7 @@ def fits_node(
     *,
     left: Amounts = _NOTHING,
     reusable: Amounts = _NOTHING,
-    ignored: Ignored = _NONE_IGNORED,
+    ignored: IgnoredReservations = _NONE_IGNORED,
 ) -> tuple[str, ...]:
     """The resources that are short, none when the request fits. `matched` reservations do not count as replicas.
 
@@ -154,20 +154,24 @@ def fits_node(
 
 
 def fits_reservation(
-    request: Amounts, offer: Offer, *, reusable: Amounts = _NOTHING, ignored: Ignored = _NONE_IGNORED
+    request: Amounts,
+    context: ReservationCapacity,
+    *,
+    reusable: Amounts = _NOTHING,
+    ignored: IgnoredReservations = _NONE_IGNORED,
 ) -> tuple[Short, ...]:
     """What the reservation alone lacks, none when the request fits inside it. `reusable` would be free in it."""
     short: list[Short] = []
-    if REPLICAS in offer.allocatable:
-        used = offer.owners - reusable.get(REPLICAS, 0)
-        if used + 1 > offer.allocatable[REPLICAS]:
-            short.append(Short(name=REPLICAS, requested=1, used=used, capacity=offer.allocatable[REPLICAS]))
-    for name in offer.names:
+    if REPLICAS in context.allocatable:
+        used = context.owners - reusable.get(REPLICAS, 0)
+        if used + 1 > context.allocatable[REPLICAS]:
+            short.append(Short(name=REPLICAS, requested=1, used=used, capacity=context.allocatable[REPLICAS]))
+    for name in context.names:
         wanted = request.get(name, 0)
         if wanted == 0 or name == REPLICAS or ignored.has(name):
             continue
-        used = max(0, offer.allocated.get(name, 0) - reusable.get(name, 0))
-        capacity = offer.allocatable.get(name, 0) - offer.withheld.get(name, 0)
+        used = max(0, context.allocated.get(name, 0) - reusable.get(name, 0))
+        capacity = context.allocatable.get(name, 0) - context.withheld.get(name, 0)
         if wanted > capacity - used:
             short.append(Short(name=name, requested=wanted, used=used, capacity=capacity))
     return tuple(short)
@@ -183,17 +187,23 @@ class _Checked(Struct, frozen=True, kw_only=True):
 
 
 def _check(
-    request: Amounts, room: NodeRoom, offer: Offer, matched: int, ignored: Ignored, *, checks_node: bool
+    request: Amounts,
+    room: NodeRoom,
+    context: ReservationCapacity,
+    matched: int,
+    ignored: IgnoredReservations,
+    *,
+    checks_node: bool,
 ) -> _Checked:
-    inside: Mapping[str, int] = room.reusable_in.get(offer.name, _NOTHING)
+    inside: Mapping[str, int] = room.reusable_in.get(context.name, _NOTHING)
     by_node = (
-        fits_node(request, room, matched, left=offer.left, reusable=plus(room.reusable, inside), ignored=ignored)
+        fits_node(request, room, matched, left=context.left, reusable=plus(room.reusable, inside), ignored=ignored)
         if checks_node
         else ()
     )
     by_reservation = (
-        fits_reservation(request, offer, reusable=inside, ignored=ignored)
-        if offer.policy is AllocatePolicy.RESTRICTED
+        fits_reservation(request, context, reusable=inside, ignored=ignored)
+        if context.policy is AllocatePolicy.RESTRICTED
         else ()
     )
     return _Checked(by_node=by_node, by_reservation=by_reservation)
@@ -202,59 +212,59 @@ def _check(
 def offers_that_fit(
     request: Amounts,
     room: NodeRoom,
-    offers: Sequence[Offer],
+    offers: Sequence[ReservationCapacity],
     *,
     has_affinity: bool,
     only: str = "",
-    ignored: Ignored = _NONE_IGNORED,
-) -> tuple[Offer, ...]:
+    ignored: IgnoredReservations = _NONE_IGNORED,
+) -> tuple[ReservationCapacity, ...]:
     """The matched reservations that this request can use, in their order: unused when they allow one use, and large enough.
 
     A reservation that shares no resource with the request is left out, unless the request must come from a reservation.
     """
     return tuple(
-        offer
-        for offer in offers
-        if not (offer.allocate_once and offer.owners)
-        and only in ("", offer.name)
-        and (has_affinity or any(name in request for name in offer.names))
-        and _check(request, room, offer, len(offers), ignored, checks_node=True).fits
+        context
+        for context in offers
+        if not (context.allocate_once and context.owners)
+        and only in ("", context.name)
+        and (has_affinity or any(name in request for name in context.names))
+        and _check(request, room, context, len(offers), ignored, checks_node=True).fits
     )
 
 
 def refusal_of(
     request: Amounts,
     room: NodeRoom,
-    offers: Sequence[Offer],
+    offers: Sequence[ReservationCapacity],
     *,
     has_affinity: bool,
     only: str = "",
     skips_node: bool = False,
-    ignored: Ignored = _NONE_IGNORED,
-) -> Refused | None:
+    ignored: IgnoredReservations = _NONE_IGNORED,
+) -> ReservationRefused | None:
     """None when the request may be placed on the node: through one of the matched reservations or, without affinity, beside them.
 
     `only` names the one reservation that may be used; reasons about it carry amounts. `skips_node` leaves the node's figures to
     someone else. Reasons about the node come first, each once, sorted; then those about reservations, in their order.
     """
     if has_affinity and not offers:
-        return Refused(reasons=(NOTHING_MATCHES,))
+        return ReservationRefused(reasons=(NOTHING_MATCHES,))
     by_node: set[str] = set()
     by_reservation: list[str] = []
-    for offer in offers:
-        if not has_affinity and not any(name in request for name in offer.names):
+    for context in offers:
+        if not has_affinity and not any(name in request for name in context.names):
             continue
-        if only and offer.name != only:
+        if only and context.name != only:
             continue
-        checked = _check(request, room, offer, len(offers), ignored, checks_node=not skips_node)
+        checked = _check(request, room, context, len(offers), ignored, checks_node=not skips_node)
         if checked.fits:
             return None
         by_node.update(checked.by_node)
         by_reservation += [short.sentence(with_amounts=bool(only)) for short in checked.by_reservation]
     if has_affinity:
         reasons = [f"Insufficient {name} by node" for name in sorted(by_node)] + by_reservation
-        return Refused(reasons=tuple(reasons) or (NOTHING_MEETS,))
+        return ReservationRefused(reasons=tuple(reasons) or (NOTHING_MEETS,))
     short_of_node = sorted(by_node) or fits_node(request, room, len(offers), reusable=room.reusable, ignored=ignored)
     if not short_of_node:
         return None
-    return Refused(reasons=tuple(f"Insufficient {name} by node" for name in short_of_node))
+    return ReservationRefused(reasons=tuple(f"Insufficient {name} by node" for name in short_of_node))

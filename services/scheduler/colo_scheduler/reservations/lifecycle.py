@@ -3,12 +3,12 @@
 from enum import StrEnum
 from typing import Final
 
-from colo_common.model.transitions import SAME, Ignore, Machine, State, Transition
+from colo_common.model.transitions import SAME, Ignore, State, StateMachine, Transition
 
-__all__ = ["RESERVATION", "EndReason", "Phase"]
+__all__ = ["RESERVATION", "EndReason", "ReservationPhase"]
 
 
-class Phase(StrEnum):
+class ReservationPhase(StrEnum):
     """Where a reservation is in its life."""
 
     PENDING = "Pending"
@@ -19,7 +19,7 @@ class Phase(StrEnum):
     @property
     def is_ended(self) -> bool:
         """Whether it holds nothing and never will again."""
-        return self in (Phase.SUCCEEDED, Phase.FAILED)
+        return self in (ReservationPhase.SUCCEEDED, ReservationPhase.FAILED)
 
 
 class EndReason(StrEnum):
@@ -33,7 +33,7 @@ class EndReason(StrEnum):
 
 _ENDED: Final = ("Succeeded", "Failed")
 
-RESERVATION: Final = Machine(
+RESERVATION: Final = StateMachine(
     name="reservation",
     states=(
         State(name="Pending", is_initial=True, meaning="waits for a place"),

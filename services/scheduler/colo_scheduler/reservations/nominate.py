@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from colo_scheduler.reservations.amounts import Amounts, plus, room_left
-from colo_scheduler.reservations.fit import NodeRoom, Offer, offers_that_fit
+from colo_scheduler.reservations.fit import NodeRoom, ReservationCapacity, offers_that_fit
 
 __all__ = [
     "MOST_PREFERRED",
@@ -37,14 +37,14 @@ def order_of(text: str) -> int:
     return order if -_INT64_MOST - 1 <= order <= _INT64_MOST else 0
 
 
-def score(request: Amounts, offer: Offer, *, reusable: Amounts | None = None) -> int:
+def score(request: Amounts, context: ReservationCapacity, *, reusable: Amounts | None = None) -> int:
     """0..100, fuller is better: the mean over what is reserved of 100 * (request + allocated) / allocatable, each rounded down.
 
     A resource that would be overfull counts as 0.
     """
-    allocated = room_left(offer.allocated, reusable) if reusable else offer.allocated
+    allocated = room_left(context.allocated, reusable) if reusable else context.allocated
     filled = plus(request, allocated)
-    capacities = {name: amount for name, amount in offer.allocatable.items() if amount > 0}
+    capacities = {name: amount for name, amount in context.allocatable.items() if amount > 0}
     if not capacities:
         return 0
     used = {name: filled.get(name, 0) for name in capacities}
@@ -52,14 +52,20 @@ def score(request: Amounts, offer: Offer, *, reusable: Amounts | None = None) ->
     return sum(parts) // len(capacities)
 
 
-def first_by_order(offers: Sequence[Offer]) -> Offer | None:
+def first_by_order(offers: Sequence[ReservationCapacity]) -> ReservationCapacity | None:
     """The one with the smallest order that is not 0, or None when none has one."""
-    return min((offer for offer in offers if offer.order != 0), key=lambda offer: offer.order, default=None)
+    return min((context for context in offers if context.order != 0), key=lambda context: context.order, default=None)
 
 
 def nominate(
-    request: Amounts, room: NodeRoom, offers: Sequence[Offer], *, has_affinity: bool, kept: str = "", only: str = ""
-) -> Offer | None:
+    request: Amounts,
+    room: NodeRoom,
+    offers: Sequence[ReservationCapacity],
+    *,
+    has_affinity: bool,
+    kept: str = "",
+    only: str = "",
+) -> ReservationCapacity | None:
     """The reservation to use on a node, None when none of the matched ones can be used.
 
     The only match of a request that must use a reservation is taken as it is. `kept` names an earlier nomination, which stays;
@@ -67,14 +73,14 @@ def nominate(
     """
     if len(offers) == 1 and has_affinity:
         return offers[0]
-    earlier = next((offer for offer in offers if kept and offer.name == kept), None)
+    earlier = next((context for context in offers if kept and context.name == kept), None)
     if earlier is not None:
         return earlier
     fitting = offers_that_fit(request, room, offers, has_affinity=has_affinity, only=only)
     if len(fitting) < 2:
         return fitting[0] if fitting else None
     return first_by_order(fitting) or max(
-        fitting, key=lambda offer: score(request, offer, reusable=room.reusable_in.get(offer.name))
+        fitting, key=lambda context: score(request, context, reusable=room.reusable_in.get(context.name))
     )
 
 

@@ -18,11 +18,11 @@ from colo_scheduler.cpus.available import satisfies_binding
 from colo_scheduler.cpus.binding import BindPolicy
 from colo_scheduler.numa.zones import ZoneFree, choose_zones
 from colo_scheduler.placement.decide import Choice
-from colo_scheduler.placement.fit import Fit, Site, fit_node
-from colo_scheduler.placement.search import look_closely, needs_search
+from colo_scheduler.placement.fit import NodeFit, Site, fit_node
+from colo_scheduler.placement.search import fit_node_exactly, needs_search
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.reservations.amounts import CPU, MEMORY
-from colo_scheduler.reservations.fit import Offer
+from colo_scheduler.reservations.fit import ReservationCapacity
 from colo_scheduler.reservations.owner_room import room_for_owner
 from colo_scheduler.reservations.remainder import Remainder
 
@@ -30,7 +30,7 @@ __all__ = ["choose_for_owner"]
 
 
 def choose_for_owner(
-    view: View, row: int, request: RequestClass, offer: Offer, place: Placement, left: Remainder
+    view: View, row: int, request: RequestClass, context: ReservationCapacity, place: Placement, left: Remainder
 ) -> Choice | None:
     """The owner's place, None when it fits neither inside the reservation nor, where it may go beyond, on the node."""
     node = view.nodes[row]
@@ -40,12 +40,12 @@ def choose_for_owner(
         for slot, zone in enumerate(node.zone_ids)
     ]
     own = _priced(node, place, left)
-    is_bounded = offer.policy.is_bounded
+    is_bounded = context.policy.is_bounded
     inside = room_for_owner(own, free, bounded=(CPU, MEMORY))
     choice = _fit(view, node, request, place, left, inside, is_inside=True, is_bounded=is_bounded)
     if choice is not None:
         return choice
-    bounded = set(offer.names) if is_bounded else set()
+    bounded = set(context.names) if is_bounded else set()
     if bounded >= {CPU, MEMORY}:
         return None
     beyond = room_for_owner(own, free, bounded=bounded)
@@ -74,11 +74,11 @@ def _reserved_first(
     own = request._replace(cpu_mcpu=mcpu, memory_bytes=memory_bytes)
     reserved = _fit(view, node, own, place, left, rooms, is_inside=True, is_bounded=False)
     rest = request._replace(cpu_mcpu=request.cpu_mcpu - mcpu, memory_bytes=request.memory_bytes - memory_bytes)
-    more = look_closely(view, node.row, rest)
-    if reserved is None or not isinstance(more, Fit):
+    more = fit_node_exactly(view, node.row, rest)
+    if reserved is None or not isinstance(more, NodeFit):
         return None
     chosen = (reserved.holding.cpus if reserved.holding else 0) | (more.holding.cpus if more.holding else 0)
-    inventory, asked = view.stock.of(node.row), request.place
+    inventory, asked = view.inventory_index.of(node.row), request.place
     if asked.cpu_bind_required and inventory is not None:
         order = BindPolicy.FULL_PCPUS if asked.cpu_bind is CpuBind.FULL_PCPUS else BindPolicy.SPREAD_BY_PCPUS
         if not satisfies_binding(inventory.cpus, chosen, order):
@@ -89,7 +89,7 @@ def _reserved_first(
 
 def _is_divisible(view: View, node: Node, request: RequestClass) -> bool:
     """Whether nothing of the request has to lie beside anything else of it, neither by its own word nor by the node's."""
-    inventory, place = view.stock.of(node.row), request.place
+    inventory, place = view.inventory_index.of(node.row), request.place
     aligns = place.numa_policy is not NumaPolicy.NONE or place.devices or place.huge_pages
     return inventory is not None and not aligns and not is_strict(inventory)
 
@@ -143,7 +143,7 @@ def _fit(
                 for part in parts
             ),
         )
-    inventory = view.stock.of(node.row)
+    inventory = view.inventory_index.of(node.row)
     if inventory is None:
         return None
     numbers = view.pools[pool_of(request.band)].rows[node.row].copy()
@@ -154,7 +154,7 @@ def _fit(
     offered = _offered(inventory, place, left, kinds) if is_inside else _without(inventory, place)
     offered.preferred = CpuSet.parse(left.cpus).mask
     found = fit_node(Site(numbers, node.zone_ids, node.sockets, offered), request)
-    return Choice(node.row, found.shares, found.holding) if isinstance(found, Fit) else None
+    return Choice(node.row, found.shares, found.holding) if isinstance(found, NodeFit) else None
 
 
 def _without(inventory: NodeInventory, place: Placement) -> NodeInventory:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from colo_common.events.job import ReplicaWant
+from colo_common.events.job import PlacementRequest
 from colo_common.model.constraints import Toleration
 from colo_common.model.reservation import ControllerTerm, ObjectTerm, OwnerTerm
 
@@ -54,20 +54,24 @@ class Claimant(Struct, frozen=True, kw_only=True):
     ignores_reservations: bool = False
 
 
-def claimant_of(want: ReplicaWant) -> Claimant:
+def claimant_of(placement_request: PlacementRequest) -> Claimant:
     """A waiting replica as a claimant: its own name, the job that controls it, the job's labels, and what it asks for.
 
     Its job goes by two names: the id it got when it was submitted, and the name in its file, which is known before that.
     """
-    names = (want.job, want.job_name) if want.job_name not in ("", want.job) else (want.job,)
+    names = (
+        (placement_request.job, placement_request.job_name)
+        if placement_request.job_name not in ("", placement_request.job)
+        else (placement_request.job,)
+    )
     return Claimant(
-        name=want.replica,
-        also_named=names[-1] + want.replica.removeprefix(want.job) if len(names) > 1 else "",
-        labels=dict(want.labels),
+        name=placement_request.replica,
+        also_named=names[-1] + placement_request.replica.removeprefix(placement_request.job) if len(names) > 1 else "",
+        labels=dict(placement_request.labels),
         controllers=tuple(Controller(name=name, kind="Job", is_controller=True) for name in names),
-        request={"cpu": want.request.cpu_mcpu, "memory": want.request.memory_bytes},
-        reservation=want.constraints.reservation,
-        tolerations=want.constraints.tolerations,
+        request={"cpu": placement_request.request.cpu_mcpu, "memory": placement_request.request.memory_bytes},
+        reservation=placement_request.constraints.reservation,
+        tolerations=placement_request.constraints.tolerations,
     )
 
 

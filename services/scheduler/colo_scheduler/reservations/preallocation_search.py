@@ -16,16 +16,16 @@ from colo_common.model.workload import RunSpec
 from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.inventory import Holding
 from colo_scheduler.cluster.pool import pool_of
-from colo_scheduler.commit.held import Held
+from colo_scheduler.commit.held import HeldAttempt
 from colo_scheduler.cpus.available import satisfies_binding
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
 from colo_scheduler.numa.fit import ZoneAssignment, fit_zones
-from colo_scheduler.numa.policies import NumaPolicy
+from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.placement.decide import Choice
-from colo_scheduler.placement.fit import Fit
-from colo_scheduler.placement.search import look_closely, needs_search
+from colo_scheduler.placement.fit import NodeFit
+from colo_scheduler.placement.search import fit_node_exactly, needs_search
 from colo_scheduler.placement.stack import usable
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.reservations.nominate import pre_allocation_score
@@ -33,7 +33,7 @@ from colo_scheduler.reservations.owners import Claimant, Controller, is_owner, j
 from colo_scheduler.reservations.pre_allocation import check_pre_allocation
 from colo_scheduler.reservations.reservation import name_of
 
-__all__ = ["NODES_MOST", "OWNERS_MOST", "OverRunning", "place_over", "running_owners"]
+__all__ = ["NODES_MOST", "OWNERS_MOST", "PreallocationSearch", "place_over", "running_owners"]
 
 NODES_MOST: Final = 256
 """So many nodes with running owners are looked at for one reservation, the first by name."""
@@ -41,7 +41,7 @@ OWNERS_MOST: Final = 32
 """A reservation is placed over so many owners at most."""
 
 
-class OverRunning(NamedTuple):
+class PreallocationSearch(NamedTuple):
     """`whole` is the reservation's place, `more` what of it no owner has, `owners` those who have the rest."""
 
     whole: Choice
@@ -50,7 +50,7 @@ class OverRunning(NamedTuple):
 
 
 def running_owners(
-    spec: ReservationSpec, held: Mapping[Attempt, Held], is_used: Callable[[Attempt], bool]
+    spec: ReservationSpec, held: Mapping[Attempt, HeldAttempt], is_used: Callable[[Attempt], bool]
 ) -> dict[str, list[Placement]]:
     """The owners that hold committed places outside of any reservation, by node, each the largest first.
 
@@ -81,10 +81,10 @@ def _may_be_inside(spec: ReservationSpec, place: Placement) -> bool:
 
 def place_over(
     view: View, request: RequestClass, spec: ReservationSpec, owners: Mapping[str, Sequence[Placement]]
-) -> OverRunning | None:
+) -> PreallocationSearch | None:
     """The best node: fewest owners, then the first by name; None when the reservation fits over no node's owners."""
     passing, _ = usable(view, request)
-    best: tuple[int, OverRunning] | None = None
+    best: tuple[int, PreallocationSearch] | None = None
     for name in sorted(owners)[:NODES_MOST]:
         row = view.rows.get(name)
         if row is None or not passing[row]:
@@ -98,7 +98,7 @@ def place_over(
 
 def _on_node(
     view: View, row: int, request: RequestClass, spec: ReservationSpec, owners: Sequence[Placement]
-) -> OverRunning | None:
+) -> PreallocationSearch | None:
     if not spec.pre_allocates_several:
         tries: Iterable[Sequence[Placement]] = ([owner] for owner in owners[:OWNERS_MOST])
     else:
@@ -125,7 +125,7 @@ def _growing(spec: ReservationSpec, owners: Sequence[Placement]) -> Iterable[Seq
 
 def _over(
     view: View, row: int, request: RequestClass, spec: ReservationSpec, inside: Sequence[Placement]
-) -> OverRunning | None:
+) -> PreallocationSearch | None:
     cpu_mcpu = spec.request.cpu_mcpu - sum(owner.cpu_mcpu for owner in inside)
     memory_bytes = spec.request.memory_bytes - sum(owner.memory_bytes for owner in inside)
     if cpu_mcpu < 0 or memory_bytes < 0:
@@ -139,7 +139,7 @@ def _over(
         check_pre_allocation(spec, place, inside)
     except InvalidInput:
         return None
-    return OverRunning(whole, more, tuple(inside)) if _keeps_rules(view, row, request, whole) else None
+    return PreallocationSearch(whole, more, tuple(inside)) if _keeps_rules(view, row, request, whole) else None
 
 
 def _beside(view: View, row: int, rest: RequestClass) -> Choice | None:
@@ -147,14 +147,14 @@ def _beside(view: View, row: int, rest: RequestClass) -> Choice | None:
     if not rest.cpu_mcpu and not rest.memory_bytes:
         return Choice(row, ())
     if needs_search(view, rest):
-        found = look_closely(view, row, rest)
-        return Choice(row, found.shares, found.holding) if isinstance(found, Fit) else None
+        found = fit_node_exactly(view, row, rest)
+        return Choice(row, found.shares, found.holding) if isinstance(found, NodeFit) else None
     node, numbers = view.nodes[row], view.pools[pool_of(rest.band)].rows[row]
     zones = [
         ZoneAmounts(zone, node.sockets[slot], {CPU: max(0, numbers.cpu[slot]), MEMORY: max(0, numbers.memory[slot])})
         for slot, zone in enumerate(node.zone_ids)
     ]
-    answer = fit_zones(NumaPolicy.NONE, zones, {CPU: rest.cpu_mcpu, MEMORY: rest.memory_bytes})
+    answer = fit_zones(TopologyPolicy.NONE, zones, {CPU: rest.cpu_mcpu, MEMORY: rest.memory_bytes})
     if not isinstance(answer, ZoneAssignment):
         return None
     return Choice(
@@ -203,7 +203,7 @@ def _as_placement(node: str, request: RequestClass, whole: Choice) -> Placement:
 
 def _keeps_rules(view: View, row: int, request: RequestClass, whole: Choice) -> bool:
     """Whether owners and the rest together are as a place chosen at once would have to be."""
-    inventory, place = view.stock.of(row), request.place
+    inventory, place = view.inventory_index.of(row), request.place
     if inventory is None:
         return whole.holding is None
     if request.is_prod and inventory.rules.numa_policy in (RulePolicy.SINGLE_NUMA_NODE, RulePolicy.RESTRICTED):

@@ -14,20 +14,20 @@ from colo_common.events.reservation import ReservationChanged
 from colo_common.model.placement import Placement
 from colo_scheduler.commit.commit import load_rows
 from colo_scheduler.ledger.port import Attempt, LedgerRows
-from colo_scheduler.reservations.lifecycle import Phase
+from colo_scheduler.reservations.lifecycle import ReservationPhase
 from colo_scheduler.reservations.reservation import Reservation, attempt_of, name_of
 from colo_scheduler.reservations.rows import DELETED, LoadReservations, ReservationsLoaded
-from colo_scheduler.reservations.state import ReserveState
+from colo_scheduler.reservations.state import ReservationState
 
-__all__ = ["ReserveRows"]
+__all__ = ["ReservationReconciler"]
 
 _ROWS_A_CALL = 200
 
 
-class ReserveRows:
+class ReservationReconciler:
     """Rows of reservations and of the ledger as they are read. `left` is told of attempts that hold nothing any more."""
 
-    def __init__(self, state: ReserveState, left: Callable[[Sequence[Attempt], int], None]) -> None:
+    def __init__(self, state: ReservationState, left: Callable[[Sequence[Attempt], int], None]) -> None:
         self._state = state
         self._left = left
         self._unheld: dict[str, Reservation] = {}
@@ -79,7 +79,7 @@ class ReserveRows:
                     held.is_confirmed = True
                     self._look_for(name, attempt)
                     found = book.find(name)
-                    if found is not None and attempt_of(found) == attempt and found.phase is Phase.PENDING:
+                    if found is not None and attempt_of(found) == attempt and found.phase is ReservationPhase.PENDING:
                         news += [placement, *self._held_ones(held.inside)]
                 elif placement.reservation:
                     news.append(placement)
@@ -101,7 +101,9 @@ class ReserveRows:
         if found.spec.allocate_once and any(each.placement.reservation == found.spec.name for each in holds):
             return found
         self._state.unwritten[found.spec.name] = None
-        return structs.replace(found, phase=Phase.PENDING, place=None, attempt=max(found.attempt + 1, now_ms))
+        return structs.replace(
+            found, phase=ReservationPhase.PENDING, place=None, attempt=max(found.attempt + 1, now_ms)
+        )
 
     def read(self, event: ReservationsLoaded, now_ms: int) -> None:
         """Take rows as they are now, with what the ledger holds for them."""
@@ -145,9 +147,13 @@ class ReserveRows:
     def _take_row(self, found: Reservation, now_ms: int) -> None:
         name, attempt = found.spec.name, attempt_of(found)
         before = self._state.book.find(name)
-        if before is not None and (attempt_of(before) != attempt or found.phase is not Phase.PENDING):
+        if before is not None and (attempt_of(before) != attempt or found.phase is not ReservationPhase.PENDING):
             self._state.give_up(before)
-        if found.phase is Phase.AVAILABLE and found.place is not None and attempt not in self._state.commits.held:
+        if (
+            found.phase is ReservationPhase.AVAILABLE
+            and found.place is not None
+            and attempt not in self._state.commits.held
+        ):
             # Until it is known what is held there now.
             self._unheld[name] = found
             self._state.unloaded[found.place.node] = None
@@ -160,7 +166,7 @@ class ReserveRows:
         before, held = book.find(name), commits.held.get(attempt)
         placements: list[Placement] = []
         inside: dict[Attempt, tuple[Attempt, ...]] = {}
-        if found.phase is Phase.PENDING and held is not None and not held.is_assumed:
+        if found.phase is ReservationPhase.PENDING and held is not None and not held.is_assumed:
             placements += [held.placement, *self._held_ones(held.inside)]
             inside[attempt] = held.inside
         placements += self._held_ones(found.over)

@@ -2,7 +2,7 @@
 
 from msgspec import structs
 
-from colo_common.events.job import ReplicaWant
+from colo_common.events.job import PlacementRequest
 from colo_common.events.placement import NearestMiss, ReasonCount
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.cluster import View
@@ -14,19 +14,21 @@ from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.reservations.owners import claimant_of
 from colo_scheduler.reservations.remainder import Remainder
 from colo_scheduler.reservations.reservation import Reservation
-from colo_scheduler.reservations.snapshot import HeldPlaces
+from colo_scheduler.reservations.snapshot import ReservationSnapshot
 
 __all__ = ["report_for_owner"]
 
 _OF_FACTS = frozenset({Reason.NODE_EXCLUDED, Reason.LOAD_OVER_THRESHOLD, *(each.reason for each in FACT_FILTERS)})
 
 
-def report_for_owner(places: HeldPlaces, view: View, request: RequestClass, want: ReplicaWant) -> Report:
+def report_for_owner(
+    places: ReservationSnapshot, view: View, request: RequestClass, placement_request: PlacementRequest
+) -> Report:
     """The one reason, told of all nodes: no other node than the reservation's would do. `nearest` is that one, if there is one."""
-    claimant = claimant_of(want)
+    claimant = claimant_of(placement_request)
     found = places.book.find(claimant.reservation)
     reason = places.book.why_not(claimant, view.now_ms)
-    if reason is None and found is not None and pool_of(found.spec.band) is not pool_of(want.band):
+    if reason is None and found is not None and pool_of(found.spec.band) is not pool_of(placement_request.band):
         reason = Reason.RESERVATION_NOT_OWNED
     if reason is None:
         reason = _of_node(view, request, found)
@@ -66,11 +68,13 @@ def _of_node(view: View, request: RequestClass, found: Reservation | None) -> Re
     for reason, rows in run_filters(view, free).refused:
         if reason in _OF_FACTS and row in rows:
             return reason
-    is_agreed = view.stock.agrees[row] or not request.is_detailed
+    is_agreed = view.inventory_index.agrees[row] or not request.is_detailed
     return Reason.RESERVATION_SHORT if is_agreed else Reason.LEDGER_DISAGREES
 
 
-def _nearest(places: HeldPlaces, request: RequestClass, found: Reservation, node: str, reason: Reason) -> NearestMiss:
+def _nearest(
+    places: ReservationSnapshot, request: RequestClass, found: Reservation, node: str, reason: Reason
+) -> NearestMiss:
     left = places.remainder(found.spec.name)
     need, have, unit = 1, 0, "condition"
     if reason is Reason.RESERVATION_SHORT and left is not None:

@@ -5,14 +5,14 @@ from typing import Final
 
 from msgspec import Struct
 
-from colo_common.events.job import ReplicaWant
+from colo_common.events.job import PlacementRequest
 from colo_common.model.placement import Placement
 from colo_common.model.reservation import AllocatePolicy, ReservationSpec
 from colo_common.model.workload import RunSpec
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.reservations.amounts import CPU, MEMORY, total_of
-from colo_scheduler.reservations.fit import Offer, restricted_names
-from colo_scheduler.reservations.lifecycle import Phase
+from colo_scheduler.reservations.fit import ReservationCapacity, restricted_names
+from colo_scheduler.reservations.lifecycle import ReservationPhase
 from colo_scheduler.reservations.match import reserved_amounts
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
     "attempt_of",
     "name_of",
     "offer_of",
-    "want_of",
+    "placement_request_of",
 ]
 
 RESERVATION_PREFIX: Final = "reservation:"
@@ -42,7 +42,7 @@ class Reservation(Struct, frozen=True, kw_only=True):
     spec: ReservationSpec
     created_ms: int
     attempt: int = 1
-    phase: Phase = Phase.PENDING
+    phase: ReservationPhase = ReservationPhase.PENDING
     place: Placement | None = None
     over: tuple[Attempt, ...] = ()
     reason: str = ""
@@ -53,7 +53,7 @@ class PhaseChanged(Struct, frozen=True, kw_only=True):
     """The reservation is in this phase now; `reason` says why it ended."""
 
     name: str
-    phase: Phase
+    phase: ReservationPhase
     reason: str = ""
     node: str = ""
 
@@ -77,7 +77,7 @@ class Match(Struct, frozen=True, kw_only=True):
 
     name: str
     node: str
-    offer: Offer
+    context: ReservationCapacity
 
 
 def attempt_of(reservation: Reservation) -> Attempt:
@@ -92,11 +92,11 @@ def name_of(replica: str) -> str:
     return ""
 
 
-def want_of(reservation: Reservation) -> ReplicaWant:
+def placement_request_of(reservation: Reservation) -> PlacementRequest:
     """The replica that stands for the reservation while a place is sought. It has nothing to run."""
     spec = reservation.spec
     replica, attempt = attempt_of(reservation)
-    return ReplicaWant(
+    return PlacementRequest(
         replica=replica,
         job=f"{RESERVATION_PREFIX}{spec.name}",
         queue="",
@@ -113,12 +113,12 @@ def want_of(reservation: Reservation) -> ReplicaWant:
     )
 
 
-def offer_of(spec: ReservationSpec, owners: Sequence[Placement]) -> Offer:
+def offer_of(spec: ReservationSpec, owners: Sequence[Placement]) -> ReservationCapacity:
     """The reservation in numbers. Owners count with all that they hold, whichever resources the policy restricts."""
     reserved = reserved_amounts(spec)
     names = tuple(reserved)
     is_restricted = spec.policy is AllocatePolicy.RESTRICTED
-    return Offer(
+    return ReservationCapacity(
         name=spec.name,
         policy=spec.policy,
         names=restricted_names(names, spec.restricted) if is_restricted else names,

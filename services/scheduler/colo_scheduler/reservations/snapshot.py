@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from colo_common.events.job import ReplicaWant
+from colo_common.events.job import PlacementRequest
 from colo_common.model.placement import Placement
 from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.pool import pool_of
@@ -19,15 +19,15 @@ from colo_scheduler.placement.stack import usable
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.reservations.amounts import CPU, MEMORY
 from colo_scheduler.reservations.book import ReservationBook
-from colo_scheduler.reservations.fit import NodeRoom, Offer
-from colo_scheduler.reservations.lifecycle import Phase
+from colo_scheduler.reservations.fit import NodeRoom, ReservationCapacity
+from colo_scheduler.reservations.lifecycle import ReservationPhase
 from colo_scheduler.reservations.nominate import node_scores, nominate, score
 from colo_scheduler.reservations.owner_fit import choose_for_owner
 from colo_scheduler.reservations.owners import Claimant, claimant_of
 from colo_scheduler.reservations.remainder import Remainder, remainder_of
 from colo_scheduler.reservations.reservation import offer_of
 
-__all__ = ["NODES_MOST", "HeldPlaces", "Taken", "left_of", "serve"]
+__all__ = ["NODES_MOST", "ReservationSnapshot", "Taken", "left_of", "serve"]
 
 NODES_MOST: Final = 256
 """So many nodes with reservations are looked at for one owner, the first by name."""
@@ -36,21 +36,21 @@ NODES_MOST: Final = 256
 class Taken(NamedTuple):
     """An owner and the place that it takes of a reservation."""
 
-    want: ReplicaWant
+    placement_request: PlacementRequest
     choice: Choice
     reservation: str
 
 
-class HeldPlaces:
+class ReservationSnapshot:
     """The book and, over it, the uses under way. A fork is for trials: what is used there is used nowhere else."""
 
     def __init__(self, book: ReservationBook) -> None:
         self.book = book
         self.under_way: dict[str, dict[Attempt, Placement]] = {}
 
-    def fork(self) -> "HeldPlaces":
+    def fork(self) -> "ReservationSnapshot":
         """Places of its own that start as these are."""
-        other = HeldPlaces(self.book.fork())
+        other = ReservationSnapshot(self.book.fork())
         other.under_way = {name: dict(uses) for name, uses in self.under_way.items()}
         return other
 
@@ -72,7 +72,7 @@ class HeldPlaces:
     def remainder(self, name: str) -> Remainder | None:
         """What is held in the reservation's own name; None when it holds no place."""
         found = self.book.find(name)
-        if found is None or found.phase is not Phase.AVAILABLE or found.place is None:
+        if found is None or found.phase is not ReservationPhase.AVAILABLE or found.place is None:
             return None
         return remainder_of(found.place, self._owners(name))
 
@@ -86,30 +86,32 @@ class HeldPlaces:
     def _owners(self, name: str) -> tuple[Placement, ...]:
         return (*self.book.owners(name), *self.under_way.get(name, {}).values())
 
-    def offers(self, claimant: Claimant, want: ReplicaWant, now_ms: int) -> dict[str, list[Offer]]:
+    def offers(
+        self, claimant: Claimant, placement_request: PlacementRequest, now_ms: int
+    ) -> dict[str, list[ReservationCapacity]]:
         """What the owner may use, by node; only of the pool that it is placed in."""
-        by_node: dict[str, list[Offer]] = {}
+        by_node: dict[str, list[ReservationCapacity]] = {}
         for match in self.book.matching(claimant, now_ms):
             found = self.book.find(match.name)
-            if found is None or pool_of(found.spec.band) is not pool_of(want.band):
+            if found is None or pool_of(found.spec.band) is not pool_of(placement_request.band):
                 continue
-            offer = match.offer
+            context = match.context
             if match.name in self.under_way:
                 if found.spec.allocate_once:
                     continue
-                offer = offer_of(found.spec, self._owners(match.name))
+                context = offer_of(found.spec, self._owners(match.name))
             if match.node in by_node or len(by_node) < NODES_MOST:
-                by_node.setdefault(match.node, []).append(offer)
+                by_node.setdefault(match.node, []).append(context)
         return by_node
 
-    def find(self, view: View, request: RequestClass, want: ReplicaWant) -> Taken | None:
+    def find(self, view: View, request: RequestClass, placement_request: PlacementRequest) -> Taken | None:
         """The place that the owner takes now, None when no reservation has one for it."""
-        claimant = claimant_of(want)
-        by_node = self.offers(claimant, want, view.now_ms)
+        claimant = claimant_of(placement_request)
+        by_node = self.offers(claimant, placement_request, view.now_ms)
         if not by_node:
             return None
         passing, _ = usable(view, request)
-        found: dict[str, tuple[Offer, Choice]] = {}
+        found: dict[str, tuple[ReservationCapacity, Choice]] = {}
         for name, offers in by_node.items():
             row = view.rows.get(name)
             if row is not None and passing[row] and (place := self._on_node(view, row, request, claimant, offers)):
@@ -117,16 +119,16 @@ class HeldPlaces:
         if not found:
             return None
         scores = node_scores(
-            {name: score(claimant.request, offer) for name, (offer, _) in found.items()},
-            {name: offer.order for name, (offer, _) in found.items()},
+            {name: score(claimant.request, context) for name, (context, _) in found.items()},
+            {name: context.order for name, (context, _) in found.items()},
         )
-        offer, choice = found[min(found, key=lambda name: (-scores[name], name))]
-        return Taken(want, choice._replace(reservation=offer.name), offer.name)
+        context, choice = found[min(found, key=lambda name: (-scores[name], name))]
+        return Taken(placement_request, choice._replace(reservation=context.name), context.name)
 
     def _on_node(
-        self, view: View, row: int, request: RequestClass, claimant: Claimant, offers: list[Offer]
-    ) -> tuple[Offer, Choice] | None:
-        if request.is_detailed and not view.stock.agrees[row]:
+        self, view: View, row: int, request: RequestClass, claimant: Claimant, offers: list[ReservationCapacity]
+    ) -> tuple[ReservationCapacity, Choice] | None:
+        if request.is_detailed and not view.inventory_index.agrees[row]:
             return None
         numbers = view.pools[pool_of(request.band)].rows[row]
         whole = {CPU: numbers.whole_cpu, MEMORY: numbers.whole_memory}
@@ -134,39 +136,39 @@ class HeldPlaces:
         room = NodeRoom(allocatable=whole, requested={name: whole[name] - free[name] for name in whole})
         named = claimant.reservation
         # A place of which nothing is left draws nobody to its node who has not named it.
-        rest = [offer for offer in offers if named or self._has_left(offer.name)]
-        while (offer := nominate(claimant.request, room, rest, has_affinity=bool(named), only=named)) is not None:
-            choice = self._choose(view, row, request, offer)
+        rest = [context for context in offers if named or self._has_left(context.name)]
+        while (context := nominate(claimant.request, room, rest, has_affinity=bool(named), only=named)) is not None:
+            choice = self._choose(view, row, request, context)
             if choice is not None:
-                return offer, choice
-            rest = [other for other in rest if other is not offer]
+                return context, choice
+            rest = [other for other in rest if other is not context]
         return None
 
     def _has_left(self, name: str) -> bool:
         left = self.remainder(name)
         return left is not None and any((left.cpu_mcpu, left.memory_bytes, left.cpus, left.devices, left.huge_pages))
 
-    def _choose(self, view: View, row: int, request: RequestClass, offer: Offer) -> Choice | None:
-        left, found = self.remainder(offer.name), self.book.find(offer.name)
+    def _choose(self, view: View, row: int, request: RequestClass, context: ReservationCapacity) -> Choice | None:
+        left, found = self.remainder(context.name), self.book.find(context.name)
         if left is None or found is None or found.place is None:
             return None
-        return choose_for_owner(view, row, request, offer, found.place, left)
+        return choose_for_owner(view, row, request, context, found.place, left)
 
 
 def serve(
-    places: HeldPlaces,
+    places: ReservationSnapshot,
     view: View,
     request: RequestClass,
-    wants: Sequence[ReplicaWant],
+    placement_requests: Sequence[PlacementRequest],
     take: Callable[[Taken], None],
-) -> tuple[list[Taken], list[ReplicaWant]]:
+) -> tuple[list[Taken], list[PlacementRequest]]:
     """Give the wants that own a reservation its place, in order; `take` makes view and places hold each. The others come back."""
     served: list[Taken] = []
-    others: list[ReplicaWant] = []
-    for want in wants:
-        taken = places.find(view, request, want)
+    others: list[PlacementRequest] = []
+    for placement_request in placement_requests:
+        taken = places.find(view, request, placement_request)
         if taken is None:
-            others.append(want)
+            others.append(placement_request)
             continue
         take(taken)
         served.append(taken)

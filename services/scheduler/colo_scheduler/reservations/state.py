@@ -10,21 +10,22 @@ from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.commit.commit import Commits
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.ledger.shards import Shards
-from colo_scheduler.requests.queue import WantQueue
+from colo_scheduler.requests.queue import RequestQueue
 from colo_scheduler.reservations.book import ReservationBook
 from colo_scheduler.reservations.expiry import last_ms
-from colo_scheduler.reservations.lifecycle import Phase
+from colo_scheduler.reservations.lifecycle import ReservationPhase
 from colo_scheduler.reservations.reservation import BookChange, HoldChanged, PhaseChanged, Reservation, attempt_of
 from colo_scheduler.reservations.rows import KIND, encode_row
-from colo_scheduler.reservations.snapshot import HeldPlaces
+from colo_scheduler.reservations.snapshot import ReservationSnapshot
 
-__all__ = ["ReserveState"]
+__all__ = ["ReservationState"]
 
 
-class ReserveState:
+class ReservationState:
     """What the parts of the core's work with reservations share. `end` lets go of an attempt for good.
 
-    `unwritten`, `untold`, `unread`: reservations whose rows are to be written, of which something is to be said, whose rows are to
+    `unwritten`, `redelivery`, `unread`: reservations whose rows are to be written, of which something is to be said, whose rows
+    are to
     be read; `unloaded`: nodes whose ledger rows are to be read. `is_unqueued`: one may wait for a place that is in no queue;
     `has_news`: owners may find a place that was not there before.
     """
@@ -32,14 +33,14 @@ class ReserveState:
     def __init__(
         self,
         cluster: Cluster,
-        queue: WantQueue,
+        queue: RequestQueue,
         commits: Commits,
         counts: Counter[str],
         shards: Shards,
         end: Callable[[Attempt], None],
     ) -> None:
         self.book = ReservationBook()
-        self.places = HeldPlaces(self.book)
+        self.places = ReservationSnapshot(self.book)
         self.cluster = cluster
         self.queue = queue
         self.commits = commits
@@ -48,16 +49,16 @@ class ReserveState:
         self.end = end
         self.versions: dict[str, int] = {}
         self.unwritten: dict[str, None] = {}
-        self.untold: dict[str, None] = {}
+        self.redelivery: dict[str, None] = {}
         self.unread: dict[str, None] = {}
         self.unloaded: dict[str, None] = {}
         self.is_unqueued = False
         self.has_news = False
 
     @property
-    def is_hurried(self) -> bool:
+    def has_pending_output(self) -> bool:
         """Whether something is to be written, said or read at the next Wake."""
-        return bool(self.unwritten or self.untold or self.unread or self.unloaded or self.has_news)
+        return bool(self.unwritten or self.redelivery or self.unread or self.unloaded or self.has_news)
 
     def apply(self, changes: Sequence[BookChange]) -> None:
         """Do what the book says has to change."""
@@ -71,19 +72,21 @@ class ReserveState:
                 self.unwritten[name] = None
                 self.counts[f"reservations_{phase.value.lower()}"] += 1
                 found = self.book.find(name)
-                if phase is Phase.PENDING:
+                if phase is ReservationPhase.PENDING:
                     self.is_unqueued = True
-                elif phase is Phase.AVAILABLE:
+                elif phase is ReservationPhase.AVAILABLE:
                     self.has_news = True
                 elif found is not None:
                     self.give_up(found)
             case HoldChanged(name=name, attempt=attempt):
                 found = self.book.find(name)
-                is_held = found is not None and found.phase is Phase.AVAILABLE and attempt_of(found) == attempt
+                is_held = (
+                    found is not None and found.phase is ReservationPhase.AVAILABLE and attempt_of(found) == attempt
+                )
                 if not is_held:
                     self.end(attempt)
                 elif self.resize(name):
-                    self.untold[name] = None
+                    self.redelivery[name] = None
 
     def give_up(self, found: Reservation) -> None:
         """It waits no more; a place that is on its way is given back when it comes."""
@@ -120,7 +123,7 @@ class ReserveState:
     def fact(self, found: Reservation, phase: str, now_ms: int) -> Publish:
         """What is said of it."""
         name, (replica, attempt) = found.spec.name, attempt_of(found)
-        left = self.places.remainder(name) if phase == Phase.AVAILABLE.value else None
+        left = self.places.remainder(name) if phase == ReservationPhase.AVAILABLE.value else None
         fact = ReservationChanged(
             at_ms=now_ms,
             reservation=name,

@@ -3,12 +3,12 @@
 import heapq
 from typing import Final
 
-__all__ = ["Timers"]
+__all__ = ["ReservationTimers"]
 
 _STALE_MOST: Final = 64
 
 
-class Timers:
+class ReservationTimers:
     """Setting a name again replaces its moment. What was replaced is cleared away before it outgrows what is waited for."""
 
     def __init__(self) -> None:
