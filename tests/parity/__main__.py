@@ -1,5 +1,7 @@
 """Replay parity files: `python -m tests.parity FILE...` prints `FILE passed/total` and the failing cases below it.
 
+Cases that no service's code answers are counted with the others and named `reference only` in a line of their own.
+
 Exit code 0 when every case of every file passes, 1 when a case fails or a table is unknown, 2 when a file cannot be
 read or is no parity file.
 """
@@ -56,6 +58,9 @@ def replay(path: Path) -> bool:
     print(f"{path} {len(replayed) - len(failed)}/{len(replayed)}")
     for result in failed:
         print(f"  {result.name}: {result.failure}")
+    reference = sum(result.is_reference for result in replayed)
+    if reference:
+        print(f"  reference only: {'all' if reference == len(replayed) else reference} of {len(replayed)}")
     skipped = [result.name for result in results if not result.is_replayed]
     if skipped:
         print(f"  not replayed, timing only: {len(skipped)} ({'; '.join(skipped)})")

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Sequence
 
 from colo_common.model.cpuset import CpuSet
-from colo_sim.cgroup_model import write_v2_core
-from colo_sim.cpuset_model import CpusetV1Tree
+from tests.parity.peers.cgroup_model import write_v2_core
+from tests.parity.peers.cpuset_model import CpusetV1Tree
 from tests.parity.table import UnknownSentence
 
 Answer = str | None

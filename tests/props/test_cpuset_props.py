@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colo_common.model.cpuset import MAX_CPUS, CpuSet, InvalidCpuList
+from colo_common.model.cpuset import MAX_CPUS, CpuSet
 
 _IDS = st.frozensets(st.one_of(st.integers(0, 40), st.integers(0, MAX_CPUS - 1)), max_size=60)
 _LIST_TEXT = st.text(alphabet="0123456789-,:/N \n al", max_size=20)
@@ -40,30 +40,3 @@ def test_algebra_agrees_with_builtin_sets(one: frozenset[int], other: frozenset[
 @given(_IDS, st.integers(0, 70))
 def test_first_takes_the_lowest_ids(ids: frozenset[int], count: int) -> None:
     assert list(CpuSet.from_iterable(ids).first(count)) == sorted(ids)[:count]
-
-
-@given(_IDS)
-def test_a_mask_reads_back_as_a_number(ids: frozenset[int]) -> None:
-    cpus = CpuSet.from_iterable(ids)
-    assert int(cpus.format_mask(MAX_CPUS).replace(",", ""), 16) == cpus.mask
-
-
-@given(st.integers(0, 20), st.integers(0, 30), st.integers(0, 8), st.integers(1, 8))
-def test_a_pattern_takes_the_first_ids_of_each_group(start: int, length: int, used: int, group: int) -> None:
-    used = min(used, group)
-    end = start + length
-    placement_request = [cpu for cpu in range(start, end + 1) if (cpu - start) % group < used]
-    assert list(CpuSet.parse(f"{start}-{end}:{used}/{group}", nr_cpus=64)) == placement_request
-
-
-@given(_LIST_TEXT, st.integers(1, 64))
-def test_any_text_is_read_or_refused_with_an_errno(text: str, nr_cpus: int) -> None:
-    answer: CpuSet | InvalidCpuList
-    try:
-        answer = CpuSet.parse(text, nr_cpus=nr_cpus)
-    except InvalidCpuList as refused:
-        answer = refused
-    if isinstance(answer, CpuSet):
-        assert all(cpu < nr_cpus for cpu in answer)
-    else:
-        assert answer.errno_name in ("EINVAL", "ERANGE", "EOVERFLOW")

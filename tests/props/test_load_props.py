@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 from hypothesis import example, given, settings
@@ -17,23 +18,25 @@ from colo_scheduler.load.dynamic import (
     MetricColumn,
     dynamic_score,
     dynamic_scores_of_rows,
-    refused_by,
     refused_by_of_rows,
 )
-from colo_scheduler.load.filter import RefusalKind, refusal_of, usage_pct
-from colo_scheduler.load.hot_value import Arrivals, HotPolicy, hot_value
-from colo_scheduler.load.policy import AggregateThresholds, LoadPolicy, OwnThresholds, UsageBasis
+from colo_scheduler.load.estimate import Sums, estimate_of
+from colo_scheduler.load.hot_value import Arrivals, HotPolicy
+from colo_scheduler.load.policy import AggregateThresholds, LoadPolicy, UsageBasis
 from colo_scheduler.load.rows import (
     EXPIRED,
     FIRST_RESOURCE,
+    IntArray,
     LoadTable,
     loads_passing,
     overloads_of_rows,
     refusal_codes_of_rows,
     scores_of_rows,
+    usage_pct_of_rows,
 )
-from colo_scheduler.load.score import load_score
-from colo_scheduler.load.usage import Aggregate, NodeLoad, PlacedWorkload, WorkloadLoad, WorkloadRequest, resource_of
+from colo_scheduler.load.usage import Aggregate, NodeLoad, WorkloadRequest, resource_of
+from tests.parity.peers.placed_load import Estimation, Placed, PodUsage, sums_of
+from tests.support.load_twin import NO_SUMS, RefusalKind, hot_value, load_score, refusal_of, refused_by
 
 NOW_MS = 1_000_000
 RESOURCES = ("cpu", "memory")
@@ -46,19 +49,17 @@ windows = st.sampled_from([0, 5, 10])
 
 
 @st.composite
-def workloads(draw: st.DrawFn, name: str = "new") -> WorkloadRequest:
+def workloads(draw: st.DrawFn) -> WorkloadRequest:
     band = draw(bands)
     placement_requests = {resource_of(resource, band): amount for resource, amount in draw(amounts).items()}
     limits = {resource_of(resource, band): amount for resource, amount in draw(amounts).items()}
-    return WorkloadRequest(
-        name=name, band=band, requests=placement_requests, limits=limits, is_daemon=draw(st.booleans())
-    )
+    return WorkloadRequest(band=band, requests=placement_requests, limits=limits)
 
 
 @st.composite
-def placed_lists(draw: st.DrawFn) -> list[PlacedWorkload]:
+def placed_lists(draw: st.DrawFn) -> list[Placed]:
     return [
-        PlacedWorkload(workload=draw(workloads(f"w{number}")), placed_at_ms=NOW_MS - draw(st.integers(0, 120)))
+        Placed(name=f"w{number}", workload=draw(workloads()), placed_at_ms=NOW_MS - draw(st.integers(0, 120)))
         for number in range(draw(st.integers(0, 3)))
     ]
 
@@ -72,14 +73,14 @@ loads = st.none() | st.builds(
     aggregates=st.lists(
         st.builds(Aggregate, window_ms=st.sampled_from([5, 10]), usage=st.dictionaries(kinds, amounts)), max_size=3
     ).map(tuple),
-    workloads=st.lists(
-        st.builds(WorkloadLoad, name=st.sampled_from(["w0", "w1", "ghost"]), usage=amounts, is_prod=st.booleans()),
-        max_size=3,
-        unique_by=lambda report: report.name,
-    ).map(tuple),
 )
+reported_pods = st.lists(
+    st.builds(PodUsage, name=st.sampled_from(["w0", "w1", "ghost"]), usage=amounts, is_prod=st.booleans()),
+    max_size=3,
+    unique_by=lambda report: report.name,
+)
+estimations = st.builds(Estimation, after_placed_ms=st.none() | st.integers(0, 120))
 aggregated = st.none() | st.builds(AggregateThresholds, usage_pct=pcts, kind=kinds, window_ms=windows)
-owns = st.none() | st.builds(OwnThresholds, usage_pct=pcts, prod_usage_pct=pcts, aggregated=aggregated)
 policies = st.builds(
     LoadPolicy,
     usage_pct=pcts,
@@ -94,28 +95,49 @@ policies = st.builds(
     score_prod_usage=st.booleans(),
     score_basis=st.none() | st.builds(UsageBasis, kind=kinds, window_ms=windows),
     prod_usage_includes_system=st.booleans(),
-    estimated_after_placed_ms=st.none() | st.integers(0, 120),
 )
-nodes = st.tuples(loads, placed_lists(), amounts, owns)
+
+
+class Written(NamedTuple):
+    """A node: its report, what is placed there, and how large it is."""
+
+    load: NodeLoad | None
+    reported: list[PodUsage]
+    placed: list[Placed]
+    rules: Estimation
+    capacity: dict[str, int]
+
+    def sums(self, policy: LoadPolicy) -> Sums:
+        return sums_of(self.load, self.reported, self.placed, policy, self.rules)
+
+    def write(self, table: LoadTable, row: int) -> None:
+        table.write_sums(row, self.load, self.sums(table.policy), self.capacity)
+
+
+nodes = st.builds(Written, loads, reported_pods, placed_lists(), estimations, amounts)
+
+
+def expected_of(table: LoadTable, workload: WorkloadRequest) -> IntArray:
+    return table.row_of(estimate_of(workload, table.policy))
 
 
 @settings(max_examples=200)
 @given(policies, st.lists(nodes, min_size=1, max_size=4), workloads())
 def test_verdicts_and_scores_of_all_nodes_are_those_of_each(
     policy: LoadPolicy,
-    cluster: list[tuple[NodeLoad | None, list[PlacedWorkload], dict[str, int], OwnThresholds | None]],
+    cluster: list[Written],
     newcomer: WorkloadRequest,
 ) -> None:
     table = LoadTable(policy, size=1)
-    for row, (load, placed, capacity, own) in enumerate(cluster):
-        table.write(row, load, placed, capacity, own)
-    rows, estimate = table.rows(len(cluster)), table.estimate(newcomer)
-    codes = refusal_codes_of_rows(rows, estimate, newcomer.band, policy, NOW_MS, is_daemon=newcomer.is_daemon).tolist()
-    passing = loads_passing(rows, estimate, newcomer.band, policy, NOW_MS, is_daemon=newcomer.is_daemon).tolist()
+    for row, node in enumerate(cluster):
+        node.write(table, row)
+    rows, estimate = table.rows(len(cluster)), expected_of(table, newcomer)
+    codes = refusal_codes_of_rows(rows, estimate, newcomer.band, policy, NOW_MS).tolist()
+    passing = loads_passing(rows, estimate, newcomer.band, policy, NOW_MS).tolist()
     scores = scores_of_rows(rows, estimate, newcomer.band, policy, NOW_MS).tolist()
     _, pct, most = overloads_of_rows(rows, estimate, newcomer.band, policy, NOW_MS)
-    for row, (load, placed, capacity, own) in enumerate(cluster):
-        refusal = refusal_of(newcomer, load, placed, capacity, policy, NOW_MS, own)
+    for row, node in enumerate(cluster):
+        refusal = refusal_of(newcomer, node.load, node.sums(policy), node.capacity, policy, NOW_MS)
         if refusal is None:
             expected = 0
         elif refusal.kind is RefusalKind.EXPIRED:
@@ -125,7 +147,7 @@ def test_verdicts_and_scores_of_all_nodes_are_those_of_each(
             assert (int(pct[row]), int(most[row])) == (refusal.used_pct, refusal.threshold_pct)
         assert codes[row] == expected
         assert passing[row] == (refusal is None)
-        assert scores[row] == load_score(newcomer, load, placed, capacity, policy, NOW_MS)
+        assert scores[row] == load_score(newcomer, node.load, node.sums(policy), node.capacity, policy, NOW_MS)
         assert 0 <= scores[row] <= 100
 
 
@@ -153,36 +175,36 @@ def test_verdicts_agree_next_to_every_threshold_and_at_expiry(
         expiration_ms=expiration_ms,
         place_when_expired=place_when_expired,
     )
-    newcomer = WorkloadRequest(name="new", band=PriorityBand.PROD, requests={"cpu": asked, "memory": 21 - asked})
+    newcomer = WorkloadRequest(band=PriorityBand.PROD, requests={"cpu": asked, "memory": 21 - asked})
     table, capacity = LoadTable(policy), dict.fromkeys(RESOURCES, 40)
     reports = [NodeLoad(updated_at_ms=NOW_MS - age_ms, usage=usage) for usage, age_ms in cluster]
     for row, load in enumerate(reports):
-        table.write(row, load, [], capacity)
-    rows, estimate = table.rows(len(reports)), table.estimate(newcomer)
+        table.write_sums(row, load, NO_SUMS, capacity)
+    rows, estimate = table.rows(len(reports)), expected_of(table, newcomer)
     codes = refusal_codes_of_rows(rows, estimate, newcomer.band, policy, NOW_MS).tolist()
     again, pct, most = overloads_of_rows(rows, estimate, newcomer.band, policy, NOW_MS)
     assert again.tolist() == codes
     for code, load, numbers in zip(codes, reports, zip(pct.tolist(), most.tolist(), strict=True), strict=True):
-        refusal = refusal_of(newcomer, load, [], capacity, policy, NOW_MS)
+        refusal = refusal_of(newcomer, load, NO_SUMS, capacity, policy, NOW_MS)
         assert numbers == ((0, 0) if refusal is None else (refusal.used_pct, refusal.threshold_pct))
         named = None if refusal is None else refusal.resource
         assert named == {0: None, EXPIRED: ""}.get(code, RESOURCES[(code - FIRST_RESOURCE) % len(RESOURCES)])
 
 
-@given(policies, nodes, workloads("fresh"), st.integers(0, 3))
+@given(policies, nodes, workloads(), st.integers(0, 3))
 def test_placing_newcomers_one_by_one_equals_writing_the_node_again(
     policy: LoadPolicy,
-    node: tuple[NodeLoad | None, list[PlacedWorkload], dict[str, int], OwnThresholds | None],
+    node: Written,
     newcomer: WorkloadRequest,
     count: int,
 ) -> None:
-    load, placed, capacity, own = node
     table, again = LoadTable(policy), LoadTable(policy)
-    table.write(0, load, placed, capacity, own)
-    table.place(0, newcomer, count + 1)
-    table.place(0, newcomer, -1)
-    more = [*placed, *(PlacedWorkload(workload=newcomer, placed_at_ms=NOW_MS) for _ in range(count))]
-    again.write(0, load, more, capacity, own)
+    node.write(table, 0)
+    is_prod = newcomer.band is PriorityBand.PROD
+    table.place_estimate(0, expected_of(table, newcomer) * (count + 1), is_prod=is_prod)
+    table.place_estimate(0, -expected_of(table, newcomer), is_prod=is_prod)
+    more = [Placed(name="fresh", workload=newcomer, placed_at_ms=NOW_MS)] * count
+    node._replace(placed=[*node.placed, *more]).write(again, 0)
     for name in ("filter_used", "score_used", "prod_used"):
         assert getattr(table.rows(1), name).tolist() == getattr(again.rows(1), name).tolist()
 
@@ -190,15 +212,15 @@ def test_placing_newcomers_one_by_one_equals_writing_the_node_again(
 @given(policies, nodes, workloads())
 def test_a_score_never_rises_because_something_is_placed(
     policy: LoadPolicy,
-    node: tuple[NodeLoad | None, list[PlacedWorkload], dict[str, int], OwnThresholds | None],
+    node: Written,
     newcomer: WorkloadRequest,
 ) -> None:
-    load, placed, capacity, own = node
     table = LoadTable(policy)
-    table.write(0, load, placed, capacity, own)
-    before = scores_of_rows(table.rows(1), table.estimate(newcomer), newcomer.band, policy, NOW_MS)[0]
-    table.place(0, newcomer)
-    after = scores_of_rows(table.rows(1), table.estimate(newcomer), newcomer.band, policy, NOW_MS)[0]
+    node.write(table, 0)
+    estimate = expected_of(table, newcomer)
+    before = scores_of_rows(table.rows(1), estimate, newcomer.band, policy, NOW_MS)[0]
+    table.place_estimate(0, estimate, is_prod=newcomer.band is PriorityBand.PROD)
+    after = scores_of_rows(table.rows(1), estimate, newcomer.band, policy, NOW_MS)[0]
     assert after <= before
 
 
@@ -306,4 +328,5 @@ def test_labels_of_all_nodes_are_selected_as_those_of_each(
 
 @given(st.integers(0, 1 << 40), st.integers(1, 1 << 40))
 def test_usage_is_the_nearest_percent(amount: int, capacity: int) -> None:
-    assert usage_pct(amount, capacity) == math.floor(Fraction(100 * amount, capacity) + Fraction(1, 2))
+    found = usage_pct_of_rows(np.array([amount]), np.array([capacity]))
+    assert found.tolist() == [math.floor(Fraction(100 * amount, capacity) + Fraction(1, 2))]

@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.support.builders import a_placement
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.qos import PriorityBand, QosClass
@@ -10,10 +11,9 @@ from colo_common.model.topology import uniform_topology
 from colo_executor.desired import MachineFacts
 from colo_executor.knobs import Knob
 from colo_executor.online import CpuHold, CpusRefused, given_cpus, online_sets, pools_of
-from colo_scheduler.cpus.pools import PoolCpuHold as SchedulerHold
-from colo_scheduler.cpus.pools import compute_pools
 from colo_scheduler.cpus.topology import CpuTopology
-from tests.support.builders import a_placement
+from tests.parity.peers.cpu_pools import CpuHold as SchedulerHold
+from tests.parity.peers.cpu_pools import compute_pools
 
 COUNT = 16
 ALL = CpuSet((1 << COUNT) - 1)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.builders import GIB, a_node, a_topology
+from tests.support.reserve_story import ReservingBench
+from tests.support.scheduler_story import an_allocatable
+from tests.unit.scheduler.test_reserve import claim, decided, ended, reserve
 
 from colo_common.model.constraints import Constraints, CpuBind
 from colo_common.model.cpuset import CpuSet
@@ -14,11 +18,7 @@ from colo_scheduler.cpus.accumulate import Wish
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus
 from colo_scheduler.cpus.exclusive import HeldCpus
 from colo_scheduler.cpus.topology import CpuTopology
-from colo_scheduler.reservations.held_cpus import choose_reserved_cpus
-from tests.support.builders import GIB, a_node, a_topology
-from tests.support.reserve_story import ReservingBench
-from tests.support.scheduler_story import an_allocatable
-from tests.unit.scheduler.test_reserve import claim, decided, ended, reserve
+from tests.parity.peers.reserved_cpus import choose_reserved_cpus
 
 CPUS = 12
 MACHINE = a_topology(sockets=1, zones_per_socket=1, cpus=CPUS, memory_gib=64)

@@ -7,20 +7,17 @@ from typing import NamedTuple
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.support.reservation_story import a_claimant, a_place, a_placement, a_spec, an_owner
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import DeviceShare, Placement
 from colo_common.model.reservation import AllocatePolicy
-from colo_scheduler.reservations.accounting import Account, Use, books_of
 from colo_scheduler.reservations.book import KEEP_ENDED_MS, ReservationBook
-from colo_scheduler.reservations.expiry import is_over, last_ms, next_sync_ms
-from colo_scheduler.reservations.fit import NodeRoom, ReservationCapacity, ReservationRefused, refusal_of
+from colo_scheduler.reservations.expiry import last_ms
 from colo_scheduler.reservations.lifecycle import ReservationPhase
-from colo_scheduler.reservations.nominate import nominate, normalize, score
 from colo_scheduler.reservations.remainder import Remainder, remainder_of
 from colo_scheduler.reservations.reservation import BookChange, HoldChanged
-from tests.support.reservation_story import a_claimant, a_place, a_placement, a_spec, an_owner
 
 NAMES = ("r1", "r2", "r3")
 NODES = ("n1", "n2")
@@ -209,17 +206,6 @@ def test_a_reservation_is_over_at_the_promised_millisecond_in_every_phase(
     assert (ended.phase, ended.reason, ended.ended_ms) == (ReservationPhase.FAILED, "expired", last + 1)
 
 
-@given(st.integers(0, 100_000), st.none() | st.integers(0, 50_000), st.none() | st.integers(0, 50_000))
-def test_a_poller_wakes_in_time_and_never_spins(now_ms: int, ttl_ms: int | None, expires_ms: int | None) -> None:
-    wait = next_sync_ms(now_ms, 0, ttl_ms, expires_ms)
-    assert wait == 0 or 3_000 <= wait <= 15_000
-    if wait == 0 and ttl_ms != 0 and (ttl_ms or expires_ms is not None):
-        limit = expires_ms if expires_ms is not None else ttl_ms
-        assert limit is not None
-        assert now_ms >= limit
-        assert is_over(now_ms + 1, 0, ttl_ms, expires_ms)
-
-
 @given(SHARES, st.lists(st.tuples(SHARES, CPUS, GPUS), max_size=4), CPUS, GPUS)
 def test_what_is_left_never_exceeds_the_place_nor_lies_with_an_owner(
     zones: dict[int, tuple[int, int]],
@@ -251,91 +237,3 @@ def test_what_is_left_never_exceeds_the_place_nor_lies_with_an_owner(
 
 
 AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory", "gpu"]), st.integers(0, 9), max_size=3)
-
-
-@given(
-    st.lists(AMOUNTS, max_size=3),
-    st.lists(st.tuples(AMOUNTS, st.sampled_from(["", "0", "1", "2"])), max_size=5),
-    st.sets(st.sampled_from(["0", "1", "2"])),
-)
-def test_a_node_has_promised_the_larger_of_reservation_and_owners_and_nothing_twice(
-    reserved: list[dict[str, int]], uses: list[tuple[dict[str, int], str]], matched: set[str]
-) -> None:
-    accounts = [
-        Account(name=str(index), reserved=amounts, names=tuple(amounts)) for index, amounts in enumerate(reserved)
-    ]
-    known = {account.name for account in accounts}
-    assume(all(name == "" or name in known for _, name in uses))
-    books = books_of(accounts, [Use(request=request, reservation=name) for request, name in uses], sorted(matched))
-    for resource in ("cpu", "memory", "gpu"):
-        expected = sum(request.get(resource, 0) for request, name in uses if not name)
-        for account in accounts:
-            taken = sum(request.get(resource, 0) for request, name in uses if name == account.name)
-            here = account.reserved.get(resource)
-            expected += taken if here is None else max(here, taken)
-        assert books.promised.get(resource, 0) == expected
-        assert books.requested.get(resource, 0) >= expected
-        assert books.raw.get(resource, 0) >= books.requested.get(resource, 0)
-
-
-OFFERS = st.lists(
-    st.builds(
-        ReservationCapacity,
-        name=st.sampled_from(["a", "b", "c"]),
-        policy=POLICIES,
-        names=st.just(("cpu", "memory")),
-        allocatable=st.fixed_dictionaries({"cpu": st.integers(0, 8), "memory": st.integers(0, 8)}),
-        allocated=st.fixed_dictionaries({"cpu": st.integers(0, 8), "memory": st.integers(0, 8)}),
-        owners=st.integers(0, 2),
-        allocate_once=st.booleans(),
-        order=st.integers(-2, 2),
-    ),
-    max_size=3,
-    unique_by=lambda context: context.name,
-)
-ROOMS = st.builds(
-    NodeRoom,
-    allocatable=st.fixed_dictionaries({"cpu": st.integers(0, 20), "memory": st.integers(0, 20)}),
-    requested=st.fixed_dictionaries({"cpu": st.integers(0, 20), "memory": st.integers(0, 20)}),
-)
-
-
-@given(AMOUNTS, ROOMS, OFFERS, st.booleans())
-def test_what_is_nominated_was_admitted_and_the_best_of_what_fits(
-    request: dict[str, int], room: NodeRoom, offers: list[ReservationCapacity], has_affinity: bool
-) -> None:
-    chosen = nominate(request, room, offers, has_affinity=has_affinity)
-    if chosen is None or (has_affinity and len(offers) == 1):
-        return
-    assert refusal_of(request, room, offers, has_affinity=has_affinity) is None
-    assert not (chosen.allocate_once and chosen.owners)
-    usable = [
-        context
-        for context in offers
-        if not (context.allocate_once and context.owners)
-        and refusal_of(request, room, [context], has_affinity=True) is None
-        and (has_affinity or any(name in request for name in context.names))
-    ]
-    assert chosen in usable
-    orders = [context.order for context in usable if context.order]
-    if orders and len(usable) > 1:
-        assert chosen.order == min(orders)
-    elif not orders:
-        assert score(request, chosen) == max(score(request, context) for context in usable)
-
-
-@given(AMOUNTS, ROOMS, OFFERS, st.booleans())
-def test_what_fits_a_smaller_request_never_fits_only_the_larger_one(
-    request: dict[str, int], room: NodeRoom, offers: list[ReservationCapacity], has_affinity: bool
-) -> None:
-    larger = {name: amount + 1 for name, amount in request.items()}
-    if refusal_of(larger, room, offers, has_affinity=has_affinity) is None:
-        assert not isinstance(refusal_of(request, room, offers, has_affinity=has_affinity), ReservationRefused)
-
-
-@given(st.dictionaries(st.text(max_size=3), st.integers(0, 1_000)))
-def test_normalising_keeps_the_order_and_ends_at_100(scores: dict[str, int]) -> None:
-    stretched = normalize(scores)
-    assert max(stretched.values(), default=0) in (0, 100)
-    for one, value in scores.items():
-        assert all(stretched[one] <= stretched[other] for other, more in scores.items() if value <= more)

@@ -9,6 +9,8 @@ from math import floor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
+from tests.support.builders import GIB, a_node, a_topology
+from tests.support.scheduler_story import a_placement_request, an_allocatable
 
 from colo_common.events.node import LoadPeak, LoadSummary, LoadWindow
 from colo_common.model.constraints import Constraints, Taint, Toleration
@@ -18,10 +20,9 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.pool import PoolName, pool_of
 from colo_scheduler.cluster.signals import NodeSignals, SignalRules, kind_of
-from colo_scheduler.load.dynamic import Metric, dynamic_score, refused_by
+from colo_scheduler.load.dynamic import Metric, dynamic_score
 from colo_scheduler.load.dynamic_rules import DynamicRules
 from colo_scheduler.load.estimate import Sums
-from colo_scheduler.load.hot_value import hot_value
 from colo_scheduler.load.rows import LoadTable, loads_passing, room_in_row
 from colo_scheduler.load.rules import LoadRules
 from colo_scheduler.load.usage import NodeLoad
@@ -31,8 +32,7 @@ from colo_scheduler.placement.stack import run_filters, scoring_for
 from colo_scheduler.requests.request_class import RequestClass, class_of
 from colo_scheduler.scorers.recent_eviction import EvictionPenaltyPolicy, decayed
 from colo_scheduler.scorers.weights import ScorerWeights
-from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import a_placement_request, an_allocatable
+from tests.support.load_twin import hot_value, refused_by
 
 NOW_MS = 1_000_000
 CPUS = 8

@@ -1,9 +1,9 @@
-"""What the kubelet of a node does with CPUs: the pods that its static policy pinned, and the topology policy it runs.
+"""What the kubelet of a node does with CPUs: the pods that its static policy pinned.
 
 (koordinator-sh/koordinator:pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go)
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -11,21 +11,10 @@ from msgspec import Struct
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.qos import QosClass
 
-__all__ = ["PinnedPod", "RunningPod", "pinned_cpus", "pinned_pods", "read_checkpoint", "topology_policy"]
+__all__ = ["PinnedPod", "pinned_cpus", "pinned_pods", "read_checkpoint"]
 
 _CHECKPOINT_MAX_CHARACTERS: Final = 16 << 20
-_POLICIES: Final = {"single-numa-node": "SingleNUMANode", "restricted": "Restricted", "best-effort": "BestEffort"}
-_SCOPES: Final = {"container": "ContainerLevel", "pod": "PodLevel"}
-
-
-class RunningPod(Struct, frozen=True, kw_only=True):
-    """A pod that runs on the node: its labelled class and the CPUs that the scheduler gave it by number."""
-
-    uid: str
-    qos: QosClass | None = None
-    cpus: CpuSet = CpuSet()
 
 
 class PinnedPod(Struct, frozen=True, kw_only=True):
@@ -55,14 +44,10 @@ def read_checkpoint(text: str, field: str = "cpu_manager_state") -> dict[str, di
     return {} if checkpoint is None or checkpoint.entries is None else checkpoint.entries
 
 
-def pinned_pods(entries: Mapping[str, Mapping[str, str]], pods: Sequence[RunningPod]) -> tuple[PinnedPod, ...]:
-    """The pods that hold CPUs by the kubelet's choice, in order of uid: all of the checkpoint's entries except pods labelled LS or
-    BE, and pods that were given CPUs by the scheduler. A container whose list cannot be read counts for nothing; entries of pods
-    that are not known stay.
-    """
-    managed = {pod.uid for pod in pods if pod.qos in (QosClass.LS, QosClass.BE) or pod.cpus}
+def pinned_pods(entries: Mapping[str, Mapping[str, str]]) -> tuple[PinnedPod, ...]:
+    """The pods that hold CPUs by the kubelet's choice, in order of uid; a list that cannot be read counts for nothing."""
     pinned: list[PinnedPod] = []
-    for uid in sorted(entries.keys() - managed):
+    for uid in sorted(entries):
         cpus = CpuSet()
         for text in entries[uid].values():
             cpus |= _read(text)
@@ -77,19 +62,9 @@ def pinned_cpus(text: str, field: str = "kubelet_state") -> CpuSet:
     None under policy none. Raises InvalidInput for other text.
     """
     cpus = CpuSet()
-    for pod in pinned_pods(read_checkpoint(text, field), ()):
+    for pod in pinned_pods(read_checkpoint(text, field)):
         cpus |= pod.cpus
     return cpus
-
-
-def topology_policy(policy: str, scope: str) -> str:
-    """The node's policy as NodeResourceTopology names it ("RestrictedPodLevel"), from the kubelet's topology manager.
-
-    "None" for policy none and for names that are not known.
-    """
-    if policy in _POLICIES and scope in _SCOPES:
-        return _POLICIES[policy] + _SCOPES[scope]
-    return "None"
 
 
 def _read(text: str) -> CpuSet:

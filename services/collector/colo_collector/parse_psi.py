@@ -36,24 +36,6 @@ class Pressure:
     full: PressureLine | None
 
 
-@dataclass(frozen=True, slots=True)
-class OldPressureLine:
-    """One line of the format before Linux 4.20, which has no total of its own."""
-
-    avg10_centipct: int
-    avg60_centipct: int
-    avg300_centipct: int
-
-
-@dataclass(frozen=True, slots=True)
-class OldPressure:
-    """A pressure file of the format before Linux 4.20; `aggregate_us` is the stall of the some line."""
-
-    aggregate_us: int
-    some: OldPressureLine | None
-    full: OldPressureLine | None
-
-
 def parse_pressure(text: str, field: str = "pressure") -> Pressure:
     """Return the lines of a pressure file.
 
@@ -79,31 +61,13 @@ def parse_pressure(text: str, field: str = "pressure") -> Pressure:
     return Pressure(lines.get("some"), lines.get("full"))
 
 
-def parse_old_pressure(text: str, field: str = "pressure") -> OldPressure:
-    """Return the lines of the format before Linux 4.20: "aggr TOTAL", then "some A B C" and "full A B C"."""
-    rows = _rows(text, field)
-    if not rows or len(rows[0]) != 2 or rows[0][0] != "aggr":
-        raise InvalidInput(field, "must start with the line aggr TOTAL", text)
-    aggregate_us = _number("total", rows[0][1], f"{field}.aggr")
-    lines: dict[str, OldPressureLine] = {}
-    for words in rows[1:]:
-        name = _line_name(words, lines, field)
-        if len(words) != 4:
-            raise InvalidInput(f"{field}.{name}", "must have three averages", " ".join(words))
-        averages = (_number(key, word, f"{field}.{name}.{key}") for key, word in zip(_FIELDS, words[1:], strict=False))
-        lines[name] = OldPressureLine(*averages)
-    if not lines:
-        raise InvalidInput(field, "must have a some or a full line", text)
-    return OldPressure(aggregate_us, lines.get("some"), lines.get("full"))
-
-
 def _rows(text: str, field: str) -> list[list[str]]:
     if len(text) > _MAX_CHARACTERS:
         raise InvalidInput(field, f"must be at most {_MAX_CHARACTERS} characters", text)
     return [line.split() for line in text.splitlines() if line.strip()]
 
 
-def _line_name(words: list[str], seen: dict[str, PressureLine] | dict[str, OldPressureLine], field: str) -> str:
+def _line_name(words: list[str], seen: dict[str, PressureLine], field: str) -> str:
     name = words[0]
     if name not in _LINES:
         raise InvalidInput(field, "every line must start with some or full", " ".join(words))

@@ -1,4 +1,7 @@
-"""Conversions between promises and kernel files, and the kernel's answers to writes."""
+"""Conversions between requests and kernel files, and the kernel's answers to writes.
+
+The executor's own are those of weights, quotas and CPU lists; the others are `reference only`.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,24 @@ from collections.abc import Callable
 
 from colo_common.model.cpuset import CpuSet, InvalidCpuList
 from colo_common.model.invalid import InvalidInput
-from colo_executor import conversions
-from colo_sim import cgroup_model
-from colo_sim.cgroup_model import Bandwidth
-from colo_sim.cpuset_model import CpusetV1Tree, effective_cpus_v2
+from colo_executor import knobs
+from tests.parity.peers import cgroup_conversions as conversions
+from tests.parity.peers import cgroup_model
+from tests.parity.peers.cgroup_model import Bandwidth
+from tests.parity.peers.cpuset_model import CpusetV1Tree, effective_cpus_v2
 from tests.parity.sentences import CPUSET_V1_RULES, V2_CORE_RULES, errno_for, step
-from tests.parity.table import JsonObject, table_of_kinds
+from tests.parity.table import JsonObject, Reference, reference_only, table_of_kinds
 
 _DEFAULTS = {"cpu.weight": "100", "cpu.weight.nice": "0", "cpu.idle": "0"}
 
 
 def _shares_to_weight(case: JsonObject) -> object:
+    """The executor writes weights by the linear rule; the other is that of newer runtimes. Unset is no value of its own."""
     shares = case["shares"]
-    return {
-        "linear_old": conversions.weight_from_shares_linear(shares),
-        "quadratic_new": conversions.weight_from_shares_quadratic(shares),
-    }
+    quadratic = conversions.weight_from_shares_quadratic(shares)
+    if shares == 0:
+        return Reference({"linear_old": 0, "quadratic_new": quadratic})
+    return {"linear_old": knobs.weight_v2(shares), "quadratic_new": quadratic}
 
 
 def _nice_to_weight(case: JsonObject) -> object:
@@ -32,12 +37,14 @@ def _nice_to_weight(case: JsonObject) -> object:
 
 
 def _kubelet_milli(case: JsonObject) -> object:
-    quota_us = conversions.quota_from_mcpu(case["milli_cpu"], case["period_us"])
-    return {
-        "quota_us": quota_us,
-        "shares": conversions.shares_from_mcpu(case["milli_cpu"]),
-        "cpu_max": conversions.cpu_max_text(quota_us, case["period_us"]),
-    }
+    mcpu, period_us = case["milli_cpu"], case["period_us"]
+    if mcpu > 0 and period_us == knobs.PERIOD_US:
+        quota_us = knobs.quota_us(mcpu)
+        text = knobs.text_of(knobs.Knob.CPU_QUOTA, 2, quota_us)
+        return {"quota_us": quota_us, "shares": knobs.weight_v1(mcpu), "cpu_max": text}
+    quota_us = conversions.quota_from_mcpu(mcpu, period_us)
+    text = conversions.cpu_max_text(quota_us, period_us)
+    return Reference({"quota_us": quota_us, "shares": conversions.shares_from_mcpu(mcpu), "cpu_max": text})
 
 
 def _swap_to_v2(case: JsonObject) -> object:
@@ -135,13 +142,12 @@ def _systemd_quota(case: JsonObject) -> object:
     return {"cpu_quota_per_sec_usec": conversions.systemd_quota_us(case["quota_us"], case["period_us"])}
 
 
-_KINDS: dict[str, Callable[[JsonObject], object]] = {
-    "shares_to_weight": _shares_to_weight,
+#: What no service does: it writes the files of its own groups and parses CPU lists; the kernel's answers are the kernel's.
+_REFERENCE: dict[str, Callable[[JsonObject], object]] = {
     "kernel_weight_to_shares": lambda case: {"shares": conversions.kernel_shares_from_weight(case["weight"])},
     "kernel_shares_to_weight": lambda case: {"weight": conversions.weight_from_kernel_shares(case["shares"])},
     "nice_to_weight": _nice_to_weight,
     "v2_write": _v2_write,
-    "kubelet_milli": _kubelet_milli,
     "systemd_quota": _systemd_quota,
     "blkio_to_io_weight": lambda case: {"io_weight": conversions.io_weight_from_blkio(case["blkio"])},
     "swap_to_v2": _swap_to_v2,
@@ -153,8 +159,7 @@ _KINDS: dict[str, Callable[[JsonObject], object]] = {
     "burst_write": _burst_write,
     "quota_write_with_burst": _quota_write_with_burst,
     "quota_write_order": lambda case: {"order": list(conversions.quota_write_order(case["old_us"], case["new_us"]))},
-    "cpulist": _cpulist,
-    "cpumask": lambda case: {"text": CpuSet.from_iterable(case["cpus"]).format_mask(case["nr_cpus"])},
+    "cpumask": lambda case: {"text": conversions.cpu_mask_text(CpuSet.from_iterable(case["cpus"]), case["nr_cpus"])},
     "cpuset_v1_rule": lambda case: {"errno": errno_for(case["rule"], CPUSET_V1_RULES)},
     "cpuset_v1_sequence": _cpuset_v1_sequence,
     "cpuset_v2_effective": _cpuset_v2_effective,
@@ -164,6 +169,13 @@ _KINDS: dict[str, Callable[[JsonObject], object]] = {
     "expand_slice": _expand_slice,
     "v2_core_write": lambda case: {"errno": cgroup_model.write_v2_core(case["file"], case["text"])},
     "v2_core_rule": lambda case: {"errno": errno_for(case["rule"], V2_CORE_RULES)},
+}
+
+_KINDS: dict[str, Callable[[JsonObject], object]] = {
+    **{kind: reference_only(answer) for kind, answer in _REFERENCE.items()},
+    "cpulist": _cpulist,
+    "kubelet_milli": _kubelet_milli,
+    "shares_to_weight": _shares_to_weight,
 }
 
 TABLE = table_of_kinds("cgroup_conversions", _KINDS)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
-from colo_scheduler.load.dynamic import DynamicPolicy, Metric, dynamic_score, refused_by
-from colo_scheduler.load.hot_value import HotPolicy, hot_value
-from tests.parity.table import JsonObject, table_of_kinds
+import numpy as np
+
+from colo_scheduler.load.dynamic import DynamicPolicy, MetricColumn, dynamic_scores_of_rows, refused_by_of_rows
+from colo_scheduler.load.hot_value import Arrivals, HotPolicy
+from tests.parity.table import JsonObject, Reference, table_of_kinds
 
 _HOT = "node_hot_value"
 
@@ -24,27 +26,35 @@ def _number(told: object) -> float:
         return math.nan
 
 
+def _column(entry: JsonObject) -> MetricColumn:
+    """A metric of the only node."""
+    return MetricColumn(np.array([_number(entry["value"])]), np.array([_ms(entry["age_s"])], dtype=np.int64))
+
+
 def _filter_score(case: JsonObject) -> object:
     policy = DynamicPolicy(
         sync_period_ms={name: _ms(seconds) for name, seconds in case["sync_period_s"].items()},
         limits_ratio=case.get("predicates") or {},
         weights=case.get("weights") or {},
     )
-    metrics = {
-        name: Metric(_number(entry["value"]), _ms(entry["age_s"]))
-        for name, entry in (case.get("metrics") or {}).items()
-    }
-    refused = refused_by(metrics, policy, is_daemon=bool(case.get("is_daemonset")))
-    return {
+    columns = {name: _column(entry) for name, entry in (case.get("metrics") or {}).items()}
+    number = int(refused_by_of_rows(columns, 1, policy)[0])
+    is_daemon = bool(case.get("is_daemonset"))  # belongs on every node, load or not; colo places no such work
+    refused = None if number < 0 or is_daemon else list(policy.limits_ratio)[number]
+    answer = {
         "passes": refused is None,
         "rejected_by": refused,
-        "score": dynamic_score(metrics, metrics.get(_HOT), policy),
+        "score": int(dynamic_scores_of_rows(columns, columns.get(_HOT), 1, policy)[0]),
     }
+    return Reference(answer) if is_daemon else answer
 
 
 def _hot_value(case: JsonObject) -> object:
     policies = [HotPolicy(range_ms=_ms(entry["range_s"]), count=entry["count"]) for entry in case["hot_policies"]]
-    return {"hot_value": hot_value([_ms(age) for age in case["binding_ages_s"]], policies)}
+    arrivals = Arrivals(policies)
+    for number, age_s in enumerate(case["binding_ages_s"]):
+        arrivals.add(0, (f"pod/{number}", 1), -_ms(age_s))
+    return {"hot_value": arrivals.hot_value_of(0, 0)}
 
 
 TABLE = table_of_kinds("crane_dynamic", {"filter_score": _filter_score, "hot_value": _hot_value})

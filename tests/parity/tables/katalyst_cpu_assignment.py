@@ -1,4 +1,7 @@
-"""CPUs taken by topology and in turn from the zones, and the sizes of pools."""
+"""CPUs taken by topology and in turn from the zones, and the sizes of pools.
+
+Colo regulates no pool sizes, so these cases are `reference only`.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_scheduler.cpus.assignment import take_by_topology
 from colo_scheduler.cpus.balance import take_in_turn
-from colo_scheduler.cpus.regulate import overlap_reclaim, regulate_pool_sizes
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
-from tests.parity.table import JsonObject, Result, Table, difference
+from tests.parity.peers.pool_sizes import overlap_reclaim, regulate_pool_sizes
+from tests.parity.table import JsonObject, Reference, Result, Table, compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +69,14 @@ def _regulate(case: JsonObject, _: _Machine | None) -> object:
         case["available"],
         allow_expand=bool(case.get("allow_expand")),
     )
-    return {"sizes": pools.sizes, "throttled": pools.is_throttled}
+    return Reference({"sizes": pools.sizes, "throttled": pools.is_throttled})
 
 
 def _overlap_reclaim(case: JsonObject, _: _Machine | None) -> object:
     try:
-        return {"error": False, "sizes": overlap_reclaim(case["share_pools"], case["required"])}
+        return Reference({"error": False, "sizes": overlap_reclaim(case["share_pools"], case["required"])})
     except InvalidInput:
-        return {"error": True, "sizes": None}
+        return Reference({"error": True, "sizes": None})
 
 
 _FUNCTIONS: dict[str, Callable[[JsonObject, _Machine | None], object]] = {
@@ -114,7 +117,7 @@ def _run(document: JsonObject) -> Iterator[Result]:
             if on in topologies and on not in machines:
                 machines[on] = _machine(topologies[on]["cpus"])
             actual = _FUNCTIONS[function](case["input"], machines.get(on))
-            yield Result(name, difference(case["expected"], actual))
+            yield compared(name, case["expected"], actual)
         except Exception as error:  # a case that our code cannot answer is a failed case, and the next one still runs
             yield Result(name, f"raised {type(error).__name__}: {error}")
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from colo_collector.kubelet import RunningPod, pinned_pods, read_checkpoint, topology_policy
+from colo_collector.kubelet import pinned_pods, read_checkpoint
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand, QosClass
-from colo_executor.cpuset_rule import (
+from colo_scheduler.cpus.assignment import take_sockets_first
+from colo_scheduler.cpus.node_reservation import NodeReservation, divide_by_zones, reserved_cpus
+from colo_scheduler.cpus.topology import CpuRow, CpuTopology
+from tests.parity.peers.container_cpuset import (
     CpusetRule,
     GivenCpus,
     ZoneCpus,
@@ -17,7 +20,9 @@ from colo_executor.cpuset_rule import (
     cpus_of_host_application,
     cpus_of_workload,
 )
-from colo_executor.group_identity import (
+from tests.parity.peers.cpu_pools import CpuHold, SharedPool, compute_pools, union, without
+from tests.parity.peers.effective_qos import effective, effective_of_pod, labelled_band, labelled_qos
+from tests.parity.peers.group_identity import (
     ClassIdentity,
     IdentityRule,
     OwnIdentity,
@@ -25,20 +30,11 @@ from colo_executor.group_identity import (
     identity_of_workload,
     identity_rule,
 )
-from colo_scheduler.cpus.assignment import take_sockets_first
-from colo_scheduler.cpus.node_reservation import (
-    NodeReservation,
-    divide_by_zones,
-    reserved_cpus,
-    system_cpus,
-    zones_less_reserved,
-)
-from colo_scheduler.cpus.pools import PoolCpuHold, SharedPool, compute_pools, union, without
-from colo_scheduler.cpus.topology import CpuRow, CpuTopology
-from colo_scheduler.qos.admission import refusals
-from colo_scheduler.qos.effective import effective, effective_of_pod, labelled_band, labelled_qos
-from colo_scheduler.qos.pod import QOS_LABEL, Amounts, Container, KubernetesQos, Pod, kubernetes_qos
-from tests.parity.table import JsonObject, table_of_kinds
+from tests.parity.peers.kubelet_pods import RunningPod, topology_policy, unmanaged
+from tests.parity.peers.node_reservation import system_cpus, zones_less_reserved
+from tests.parity.peers.pod import QOS_LABEL, Amounts, Container, KubernetesQos, Pod, kubernetes_qos
+from tests.parity.peers.pod_admission import refusals
+from tests.parity.table import JsonObject, Reference, reference_only, table_of_kinds
 
 _SYSCTL: dict[object, Sysctl] = {True: "on", False: "off", None: "absent", "unreadable": "unreadable"}
 
@@ -232,10 +228,10 @@ def _shown_pools(pools: tuple[SharedPool, ...]) -> list[dict[str, object]]:
 def _cpu_pools(case: JsonObject) -> object:
     topology, pods = _topology(case["topology"]), _running(case.get("pods"))
     is_static = case.get("kubelet_policy") == "static"
-    pinned = pinned_pods(case.get("cpu_manager_entries") or {}, pods) if is_static else ()
+    pinned = pinned_pods(unmanaged(case.get("cpu_manager_entries") or {}, pods)) if is_static else ()
     pools = compute_pools(
         topology,
-        [PoolCpuHold(owner=pod.uid, cpus=pod.cpus, qos=pod.qos) for pod in pods if pod.cpus],
+        [CpuHold(owner=pod.uid, cpus=pod.cpus, qos=pod.qos) for pod in pods if pod.cpus],
         kubelet=union(pod.cpus for pod in pinned),
         reserved=reserved_cpus(topology, NodeReservation(cpus=case.get("node_reserved_cpus") or "")),
         system=_system(case.get("system_qos")),
@@ -252,8 +248,10 @@ def _kubelet_checkpoint(case: JsonObject) -> object:
         entries = read_checkpoint(case["checkpoint"] or "")
     except InvalidInput:
         return {"error": True, "allocations": None}
-    pinned = pinned_pods(entries, _running(case.get("pods")))
-    return {"error": False, "allocations": [{"uid": pod.uid, "cpuset": pod.cpus.format()} for pod in pinned]}
+    pods = _running(case.get("pods"))
+    pinned = pinned_pods(unmanaged(entries, pods))
+    shown = {"error": False, "allocations": [{"uid": pod.uid, "cpuset": pod.cpus.format()} for pod in pinned]}
+    return Reference(shown) if pods else shown
 
 
 def _remove_system_cpus(case: JsonObject) -> object:
@@ -286,7 +284,9 @@ def _numa_reservation(case: JsonObject) -> object:
     return {"allocatable_milli": zones_less_reserved(allocatable, reserved, case["zone_count"])}
 
 
-_KINDS: dict[str, Callable[[JsonObject], object]] = {
+#: What no service does: colo's jobs name class and band, executors write the CPUs that placements name, and no other system's
+#: annotations are read.
+_REFERENCE: dict[str, Callable[[JsonObject], object]] = {
     "qos_raw": _qos_raw,
     "priority_class_raw": _priority_class_raw,
     "priority_class_default": lambda case: {"priority_class": _band(effective_of_pod(_pod(case["pod"])).band)},
@@ -299,15 +299,19 @@ _KINDS: dict[str, Callable[[JsonObject], object]] = {
     "bvt_rule": _bvt_rule,
     "bvt_pod": _bvt_pod,
     "cpu_pools": _cpu_pools,
-    "kubelet_checkpoint": _kubelet_checkpoint,
     "remove_system_cpus": _remove_system_cpus,
-    "node_reserved": _node_reserved,
-    "take_by_topology": _take_by_topology,
     "topology_policy": lambda case: {
         "topology_policy": topology_policy(case.get("policy") or "", case.get("scope") or "")
     },
-    "divide_by_zones": lambda case: {"milli_value": divide_by_zones(case["milli_value"], case["zones"])},
     "numa_reservation": _numa_reservation,
+}
+
+_KINDS: dict[str, Callable[[JsonObject], object]] = {
+    **{kind: reference_only(answer) for kind, answer in _REFERENCE.items()},
+    "kubelet_checkpoint": _kubelet_checkpoint,
+    "node_reserved": _node_reserved,
+    "take_by_topology": _take_by_topology,
+    "divide_by_zones": lambda case: {"milli_value": divide_by_zones(case["milli_value"], case["zones"])},
 }
 
 TABLE = table_of_kinds("koord_qos_mapping", _KINDS)

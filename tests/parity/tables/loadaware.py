@@ -1,9 +1,15 @@
-"""Load-aware placement: which nodes are too busy, how good the others are, what a pod will use."""
+"""Load-aware placement: which nodes are too busy, how good the others are, what a pod will use.
+
+A node is written as the only row of the scheduler's table and judged as all rows are. What placed pods add is Koordinator's own
+sum, so cases with any are `reference only`, as are those of pods that belong on every node.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import (
@@ -15,11 +21,19 @@ from colo_common.model.qos import (
     qos_from_kubernetes,
 )
 from colo_scheduler.load.estimate import estimate_of
-from colo_scheduler.load.filter import LoadRefusal, RefusalKind, refusal_of
-from colo_scheduler.load.policy import AggregateThresholds, LoadPolicy, OwnThresholds, UsageBasis
-from colo_scheduler.load.score import load_score
-from colo_scheduler.load.usage import Aggregate, NodeLoad, PlacedWorkload, WorkloadLoad, WorkloadRequest
-from tests.parity.table import JsonObject, table_of_kinds
+from colo_scheduler.load.policy import AggregateThresholds, LoadPolicy, UsageBasis
+from colo_scheduler.load.rows import (
+    EXPIRED,
+    FIRST_RESOURCE,
+    PASSES,
+    IntArray,
+    LoadTable,
+    refusal_codes_of_rows,
+    scores_of_rows,
+)
+from colo_scheduler.load.usage import Aggregate, NodeLoad, WorkloadRequest
+from tests.parity.peers.placed_load import Estimation, Placed, PodUsage, sums_of, with_own_factors
+from tests.parity.table import JsonObject, Reference, table_of_kinds
 
 _WISHES = ("estimated_seconds_after_pod_scheduled", "estimated_seconds_after_initialized")
 
@@ -46,22 +60,21 @@ def _own_wish(pod: JsonObject, wish: str) -> Any:
 
 def _workload(pod: JsonObject) -> WorkloadRequest:
     return WorkloadRequest(
-        name=pod.get("name") or "",
         band=_band(pod),
         requests=pod.get("requests") or {},
         limits=pod.get("limits") or {},
-        is_daemon=bool(pod.get("daemonset")),
-        factors_pct=_own_wish(pod, "scaling_factors") or {},
-        estimated_after_placed_ms=_ms(_own_wish(pod, _WISHES[0])),
-        estimated_after_started_ms=_ms(_own_wish(pod, _WISHES[1])),
     )
 
 
-def _placed(pod: JsonObject) -> PlacedWorkload:
-    return PlacedWorkload(
+def _placed(pod: JsonObject) -> Placed:
+    return Placed(
+        name=pod.get("name") or "",
         workload=_workload(pod),
         placed_at_ms=_ms(pod.get("timestamp")) or 0,
         started_at_ms=_ms(pod.get("initialized_time")),
+        factors_pct=_own_wish(pod, "scaling_factors") or {},
+        estimated_after_placed_ms=_ms(_own_wish(pod, _WISHES[0])),
+        estimated_after_started_ms=_ms(_own_wish(pod, _WISHES[1])),
     )
 
 
@@ -92,19 +105,26 @@ def _policy(args: JsonObject) -> LoadPolicy:
         score_prod_usage=bool(args.get("score_according_prod_usage")),
         score_basis=UsageBasis(kind=kind, window_ms=window_ms) if kind else None,
         prod_usage_includes_system=bool(args.get("prod_usage_include_sys")),
-        estimated_after_placed_ms=_ms(args.get(_WISHES[0])),
-        estimated_after_started_ms=_ms(args.get(_WISHES[1])),
-        allow_own_estimation=bool(args.get("allow_customize_estimation")),
     )
 
 
-def _own(section: JsonObject | None) -> OwnThresholds | None:
-    if section is None:
-        return None
-    return OwnThresholds(
-        usage_pct=section.get("usage_thresholds") or {},
-        prod_usage_pct=section.get("prod_usage_thresholds") or {},
-        aggregated=_aggregated(section.get("aggregated")),
+def _of_node(policy: LoadPolicy, section: JsonObject | None) -> LoadPolicy:
+    """The policy as it is for a node with thresholds of its own: each section that is not empty replaces the policy's."""
+    own = section or {}
+    aggregated = _aggregated(own.get("aggregated"))
+    return replace(
+        policy,
+        usage_pct=own.get("usage_thresholds") or policy.usage_pct,
+        prod_usage_pct=own.get("prod_usage_thresholds") or policy.prod_usage_pct,
+        aggregated=aggregated if aggregated is not None and aggregated.is_active else policy.aggregated,
+    )
+
+
+def _estimation(args: JsonObject) -> Estimation:
+    return Estimation(
+        after_placed_ms=_ms(args.get(_WISHES[0])),
+        after_started_ms=_ms(args.get(_WISHES[1])),
+        allow_own=bool(args.get("allow_customize_estimation")),
     )
 
 
@@ -121,52 +141,74 @@ def _load(metric: JsonObject | None) -> NodeLoad | None:
             Aggregate(window_ms=_ms(entry["duration_seconds"]) or 0, usage=entry["usage"])
             for entry in metric.get("aggregated") or ()
         ),
-        workloads=tuple(
-            WorkloadLoad(
-                name=pod["name"],
-                usage=pod.get("usage") or {},
-                is_prod=pod.get("priority_class") == "koord-prod",
-            )
-            for pod in metric.get("pods") or ()
-        ),
     )
 
 
-def _sentence(refusal: LoadRefusal) -> str:
-    match refusal.kind:
-        case RefusalKind.EXPIRED:
-            return "node(s) nodeMetric expired"
-        case RefusalKind.USAGE:
-            return f"node(s) {refusal.resource} usage exceed threshold"
-        case RefusalKind.AGGREGATED_USAGE:
-            return f"node(s) {refusal.resource} aggregated usage exceed threshold"
+def _reported(metric: JsonObject | None) -> list[PodUsage]:
+    return [
+        PodUsage(name=pod["name"], usage=pod.get("usage") or {}, is_prod=pod.get("priority_class") == "koord-prod")
+        for pod in (metric or {}).get("pods") or ()
+    ]
 
 
-def _parts(
-    case: JsonObject,
-) -> tuple[WorkloadRequest, NodeLoad | None, list[PlacedWorkload], dict[str, int], LoadPolicy, int]:
-    placed = [_placed(pod) for pod in case.get("assigned_pods") or ()]
-    now_ms = _ms(case.get("now")) or 0
-    args = _policy(case["args"])
-    return _workload(case["pod"]), _load(case["node_metric"]), placed, case["allocatable"], args, now_ms
+class _Judged(NamedTuple):
+    """The only node as a row of the scheduler's table, and what the newcomer is expected to use."""
+
+    table: LoadTable
+    workload: WorkloadRequest
+    estimate: IntArray
+    now_ms: int
+    is_reference: bool
+
+
+def _judged(case: JsonObject) -> _Judged:
+    policy, rules, pod = (
+        _of_node(_policy(case["args"]), case.get("node_custom")),
+        _estimation(case["args"]),
+        case["pod"],
+    )
+    load, placed = _load(case["node_metric"]), [_placed(each) for each in case.get("assigned_pods") or ()]
+    table = LoadTable(policy, 1)
+    sums = sums_of(load, _reported(case["node_metric"]), placed, policy, rules)
+    table.write_sums(0, load, sums, case["allocatable"])
+    workload = _workload(pod)
+    estimate = _estimate(pod, workload, policy, allow_own=rules.allow_own)
+    is_reference = bool(placed) or bool(pod.get("daemonset"))
+    return _Judged(table, workload, table.row_of(estimate), _ms(case.get("now")) or 0, is_reference)
+
+
+def _estimate(pod: JsonObject, workload: WorkloadRequest, policy: LoadPolicy, *, allow_own: bool) -> dict[str, int]:
+    """A pod's own factors, where it may bring them, are those of the policy for it."""
+    return estimate_of(
+        workload, with_own_factors(policy, _own_wish(pod, "scaling_factors") or {}, is_allowed=allow_own)
+    )
 
 
 def _filter(case: JsonObject) -> object:
-    refusal = refusal_of(*_parts(case), own=_own(case.get("node_custom")))
-    shown: dict[str, Any] = {"fits": refusal is None}
-    if refusal is not None:
-        shown["reason"] = _sentence(refusal)
-    return shown
+    table, workload, estimate, now_ms, is_reference = _judged(case)
+    code = int(refusal_codes_of_rows(table.rows(1), estimate, workload.band, table.policy, now_ms)[0])
+    if case["pod"].get("daemonset"):  # belongs on every node, load or not; colo places no such work
+        code = PASSES
+    shown: dict[str, Any] = {"fits": code == PASSES}
+    if code == EXPIRED:
+        shown["reason"] = "node(s) nodeMetric expired"
+    elif code >= FIRST_RESOURCE:
+        _, basis = table.policy.thresholds_of(is_prod=workload.band is PriorityBand.PROD)
+        usage = "usage" if basis is None else "aggregated usage"
+        shown["reason"] = f"node(s) {table.resources[code - FIRST_RESOURCE]} {usage} exceed threshold"
+    return Reference(shown) if is_reference else shown
 
 
 def _score(case: JsonObject) -> object:
-    return {"score": load_score(*_parts(case))}
+    table, workload, estimate, now_ms, is_reference = _judged(case)
+    shown = {"score": int(scores_of_rows(table.rows(1), estimate, workload.band, table.policy, now_ms)[0])}
+    return Reference(shown) if is_reference else shown
 
 
 def _estimate_pod(case: JsonObject) -> object:
     is_allowed = case.get("allow_customize_estimation", True)
-    policy = LoadPolicy(factors_pct=case["factors"], allow_own_estimation=is_allowed)
-    return estimate_of(_workload(case["pod"]), policy)
+    policy = LoadPolicy(factors_pct=case["factors"])
+    return _estimate(case["pod"], _workload(case["pod"]), policy, allow_own=is_allowed)
 
 
 TABLE = table_of_kinds("loadaware", {"filter": _filter, "score": _score, "estimate_pod": _estimate_pod})

@@ -1,17 +1,25 @@
-"""Filters and scores over zones: scheduler-plugins' NodeResourceTopology and Crane's topology-aware filter."""
+"""Filters and scores over zones: scheduler-plugins' NodeResourceTopology and Crane's topology-aware filter.
+
+A service fits one request at a time and takes the fewest zones; scores of nodes by zones, and pods of several containers, are
+`reference only`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from colo_scheduler.numa.amounts import ZoneAmounts
+from colo_scheduler.numa.amounts import Amounts, ZoneAmounts
 from colo_scheduler.numa.awareness import AwareNode, AwarePod, AwareZone, PodContainer, filter_aware
-from colo_scheduler.numa.least_zones import DistantZone, least_zones, score_least_zones, score_of_count
+from colo_scheduler.numa.fit import NumaManager, ZoneAssignment, fit_zones
+from colo_scheduler.numa.least_zones import DistantZone, least_zones
+from colo_scheduler.numa.mask import EXHAUSTIVE_ZONES
 from colo_scheduler.numa.policies import TopologyPolicy
-from colo_scheduler.numa.zone_filter import FilterScope, KubeQos, PodRequest, refuse_pod
-from colo_scheduler.numa.zone_scores import Strategy, score_node
-from tests.parity.table import JsonObject, Result, Table, difference, kind_of
+from colo_scheduler.numa.zone_filter import ZONE_ID_END, KubeQos
+from tests.parity.peers.least_zones import score_least_zones, score_of_count
+from tests.parity.peers.zone_filter import PodRequest, Scope, effective_request, refuse_pod
+from tests.parity.peers.zone_scores import Strategy, score_node
+from tests.parity.table import JsonObject, Reference, Result, Table, difference, kind_of, reference_only
 
 
 def _pod(case: JsonObject) -> PodRequest:
@@ -40,15 +48,43 @@ def _distant(zones: list[Any]) -> list[DistantZone]:
     ]
 
 
-def _filter(case: JsonObject) -> dict[str, object]:
+def _filter(case: JsonObject) -> object:
+    """A guaranteed pod of one container that asks for what zones have is what a service fits; all others are no replica's."""
     zones = None if case.get("zones") is None else _zones(case["zones"])
-    scope = FilterScope(case.get("scope") or "container")
-    refusal = refuse_pod(_policy(case), scope, _pod(case), zones, case["node_allocatable"])
-    return {"fits": True} if refusal is None else {"fits": False, "reason": refusal}
+    scope, pod, policy = Scope(case.get("scope") or "container"), _pod(case), _policy(case)
+    request = _one_request(pod, scope)
+    if zones and request is not None and _is_fitted(policy, pod, request, zones, case["node_allocatable"]):
+        found = fit_zones(policy, zones, request, rule=NumaManager.KUBELET)
+        if isinstance(found, ZoneAssignment):
+            return {"fits": True}
+        return {"fits": False, "reason": f"cannot align {'pod' if scope is Scope.POD else 'container'}"}
+    refusal = refuse_pod(policy, scope, pod, zones, case["node_allocatable"])
+    return Reference({"fits": True} if refusal is None else {"fits": False, "reason": refusal})
+
+
+def _one_request(pod: PodRequest, scope: Scope) -> Amounts | None:
+    """What a pod asks for at once, None where its containers ask one after the other."""
+    if len(pod.containers) == 1 and not pod.init_containers:
+        return pod.containers[0]
+    return effective_request(pod) if scope is Scope.POD else None
+
+
+def _is_fitted(
+    policy: TopologyPolicy, pod: PodRequest, request: Amounts, zones: list[ZoneAmounts], node_allocatable: Amounts
+) -> bool:
+    """Whether a service decides this: one zone as the kubelet's strictest policy has it, of resources that zones have."""
+    told = {name for zone in zones for name in zone.free}
+    return (
+        policy is TopologyPolicy.SINGLE
+        and pod.qos is KubeQos.GUARANTEED
+        and len(zones) <= EXHAUSTIVE_ZONES
+        and all(zone.zone < ZONE_ID_END for zone in zones)
+        and all(name in told and name in node_allocatable for name, amount in request.items() if amount)
+    )
 
 
 def _score(case: JsonObject) -> dict[str, object]:
-    policy, scope, strategy = _policy(case), FilterScope(case.get("scope") or "container"), Strategy(case["strategy"])
+    policy, scope, strategy = _policy(case), Scope(case.get("scope") or "container"), Strategy(case["strategy"])
     scores = {
         node["name"]: score_node(
             policy, scope, strategy, _pod(case), _zones(node.get("zones") or []), case.get("resource_weights", {})
@@ -66,7 +102,7 @@ def _score(case: JsonObject) -> dict[str, object]:
 def _least_numa_score(case: JsonObject) -> dict[str, object]:
     return {
         node["name"]: score_least_zones(
-            FilterScope(case["scope"]), _pod(case), _distant(node["zones"]), case.get("max_numa_nodes", 8)
+            Scope(case["scope"]), _pod(case), _distant(node["zones"]), case.get("max_numa_nodes", 8)
         )
         for node in case["nodes"]
     }
@@ -111,10 +147,10 @@ def _crane(case: JsonObject) -> dict[str, object]:
 
 _KINDS = {
     "filter": _filter,
-    "score": _score,
-    "least_numa_score": _least_numa_score,
+    "score": reference_only(_score),
+    "least_numa_score": reference_only(_least_numa_score),
     "numa_required": _numa_required,
-    "normalize": _normalize,
+    "normalize": reference_only(_normalize),
     "crane_filter_score": _crane,
 }
 #: An input key that tells a kind of this table from the same word elsewhere.
@@ -134,17 +170,21 @@ def _overlap(document: JsonObject) -> int:
 
 def _run(document: JsonObject) -> Iterator[Result]:
     for case in document.get("cases", ()):
-        yield Result(case["name"], _answer(case))
+        kind = kind_of(case)
+        if kind not in _KINDS:
+            yield Result(case["name"], f"unknown kind {kind!r}")
+            continue
+        try:
+            answer = _KINDS[kind](case["input"])
+        except Exception as error:  # the next case still runs
+            yield Result(case["name"], f"raised {type(error).__name__}: {error}")
+            continue
+        is_reference = isinstance(answer, Reference)
+        actual: Any = answer.value if isinstance(answer, Reference) else answer
+        yield Result(case["name"], _failure(kind, case, actual), is_reference=is_reference)
 
 
-def _answer(case: Any) -> str | None:
-    kind = kind_of(case)
-    if kind not in _KINDS:
-        return f"unknown kind {kind!r}"
-    try:
-        actual = _KINDS[kind](case["input"])
-    except Exception as error:  # the next case still runs
-        return f"raised {type(error).__name__}: {error}"
+def _failure(kind: str, case: Any, actual: Any) -> str | None:
     expected = dict(case["expected"])
     scores = actual.get("all_scores")
     if kind == "score" and isinstance(scores, Mapping) and scores.get(expected["best_node"]) == actual["best_score"]:

@@ -1,12 +1,16 @@
-"""Pressure: parsing, the kernel's averages and triggers, and rubik's answer to pressure."""
+"""Pressure: parsing, the kernel's averages and triggers, and rubik's answer to pressure.
+
+Colo parses pressure files. It computes no averages, sets no triggers and evicts by its own rules: the rest is `reference only`.
+"""
 
 from __future__ import annotations
 
-from colo_collector.parse_psi import OldPressureLine, PressureLine, parse_old_pressure, parse_pressure
+from colo_collector.parse_psi import PressureLine, parse_pressure
 from colo_common.model.invalid import InvalidInput
-from colo_sim.psi_model import PressureFile, averages_after, periods_to_threshold, trigger_events_us
-from colo_sim.rubik_psi import RubikPod, is_valid_config, rubik_verdict
-from tests.parity.table import JsonObject, NotReplayed, table_of_kinds
+from tests.parity.peers.old_pressure import OldPressureLine, parse_old_pressure
+from tests.parity.peers.psi_model import PressureFile, averages_after, periods_to_threshold, trigger_events_us
+from tests.parity.peers.rubik_psi import RubikPod, is_valid_config, rubik_verdict
+from tests.parity.table import JsonObject, NotReplayed, reference_only, table_of_kinds
 
 
 def _line(line: PressureLine | OldPressureLine) -> dict[str, object]:
@@ -112,15 +116,15 @@ TABLE = table_of_kinds(
     "psi_parse",
     {
         "parse": _parse,
-        "parse_experimental": _parse_experimental,
-        "averages": _averages,
-        "time_to_threshold": _time_to_threshold,
-        "trigger": _trigger,
-        "trigger_sequence": _trigger_sequence,
-        "trigger_window": _trigger_window,
+        "parse_experimental": reference_only(_parse_experimental),
+        "averages": reference_only(_averages),
+        "time_to_threshold": reference_only(_time_to_threshold),
+        "trigger": reference_only(_trigger),
+        "trigger_sequence": reference_only(_trigger_sequence),
+        "trigger_window": reference_only(_trigger_window),
         "trigger_live": _trigger_live,
-        "poll": _poll,
-        "rubik_psi": _rubik_psi,
-        "rubik_psi_config": _rubik_psi_config,
+        "poll": reference_only(_poll),
+        "rubik_psi": reference_only(_rubik_psi),
+        "rubik_psi_config": reference_only(_rubik_psi_config),
     },
 )

@@ -1,4 +1,8 @@
-"""Reservations: owners, fit, choice, score, expiry, accounting, and the CPUs that owners get."""
+"""Reservations: owners, fit, choice, score, expiry, accounting, and the CPUs that owners get.
+
+A resource that others look after, and a pod that preemption would remove, are no question that colo asks; such cases become the
+same question in amounts. Reasons in words, the poller's sleep and Koordinator's sums are `reference only`.
+"""
 
 from __future__ import annotations
 
@@ -10,21 +14,25 @@ from colo_scheduler.cpus.accumulate import Wish
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
 from colo_scheduler.cpus.exclusive import HeldCpus
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
-from colo_scheduler.reservations.accounting import Account, Use, books_of
-from colo_scheduler.reservations.expiry import is_over, next_sync_ms
-from colo_scheduler.reservations.fit import (
-    IgnoredReservations,
-    NodeRoom,
-    ReservationCapacity,
-    fits_node,
-    fits_reservation,
+from colo_scheduler.reservations.expiry import is_over
+from colo_scheduler.reservations.fit import NodeRoom, ReservationCapacity, fits_node, fits_reservation, restricted_names
+from colo_scheduler.reservations.nominate import node_scores, nominate, score
+from colo_scheduler.reservations.owners import Claimant, Controller, is_owner
+from tests.parity.peers.reservation_accounting import Account, Use, books_of
+from tests.parity.peers.reservation_filter import (
+    Ignored,
+    Preemptible,
+    nominate_preempting,
+    normalize,
+    offer_without,
+    order_of,
     refusal_of,
-    restricted_names,
+    room_without,
 )
-from colo_scheduler.reservations.held_cpus import choose_reserved_cpus
-from colo_scheduler.reservations.nominate import node_scores, nominate, normalize, order_of, score
-from colo_scheduler.reservations.owners import Claimant, Controller, is_exact_match, is_owner
-from tests.parity.table import JsonObject, table_of_kinds
+from tests.parity.peers.reservation_owners import PodIdentity, is_exact_match, names_identity, terms_for
+from tests.parity.peers.reservation_sync import next_sync_ms
+from tests.parity.peers.reserved_cpus import choose_reserved_cpus
+from tests.parity.table import JsonObject, Reference, reference_only, table_of_kinds
 
 _POLICIES = {
     "": AllocatePolicy.DEFAULT,
@@ -55,42 +63,39 @@ def _room(case: JsonObject) -> NodeRoom:
         requested=dict(case.get("node_requested") or {}),
         consumed=dict(case.get("reservations_allocated_total") or {}),
         replicas=case.get("pods_on_node", 0),
-        reusable=dict(case.get("preemptible") or {}),
-        reusable_in={name: dict(part) for name, part in (case.get("preemptible_in_reservation") or {}).items()},
     )
 
 
-def _ignored(case: JsonObject) -> IgnoredReservations:
-    return IgnoredReservations(
+def _preemptible(case: JsonObject) -> Preemptible:
+    inside = (case.get("preemptible_in_reservation") or {}).items()
+    return Preemptible(on_node=dict(case.get("preemptible") or {}), inside={name: dict(part) for name, part in inside})
+
+
+def _ignored(case: JsonObject) -> Ignored:
+    return Ignored(
         names=frozenset(case.get("ignored_resources") or ()), groups=frozenset(case.get("ignored_groups") or ())
     )
 
 
 def _filter(case: JsonObject) -> object:
+    request, room = _ignored(case).leave_out(case["pod_requests"], _room(case))
     refused = refusal_of(
-        case["pod_requests"],
-        _room(case),
+        request,
+        room,
         [_context(row) for row in case["reservations"]],
         has_affinity=case["has_affinity"],
         only=case.get("requested_reservation_name") or "",
         skips_node=case.get("skip_fits_node", False),
-        ignored=_ignored(case),
+        preemptible=_preemptible(case),
     )
-    return {"admit": refused is None, "reasons": refused.reasons if refused else []}
+    return Reference({"admit": refused is None, "reasons": refused.reasons if refused else []})
 
 
 def _fits_node(case: JsonObject) -> object:
     left = _context(case["reservation"]).left if case.get("reservation") else {}
-    room = _room(case)
-    short = fits_node(
-        case["pod_requests"],
-        room,
-        case.get("matched_reservations", 0),
-        left=left,
-        reusable=room.reusable,
-        ignored=_ignored(case),
-    )
-    return {"insufficient": short}
+    request, room = _ignored(case).leave_out(case["pod_requests"], _room(case))
+    room = room_without(room, _preemptible(case).on_node)
+    return {"insufficient": fits_node(request, room, case.get("matched_reservations", 0), left=left)}
 
 
 def _reusable_inside(case: JsonObject) -> dict[str, int]:
@@ -101,10 +106,8 @@ def _reusable_inside(case: JsonObject) -> dict[str, int]:
 
 
 def _fits_reservation(case: JsonObject) -> object:
-    reusable = _reusable_inside(case)
-    short = fits_reservation(
-        case["pod_requests"], _context(case["reservation"]), reusable=reusable, ignored=_ignored(case)
-    )
+    request, _ = _ignored(case).leave_out(case["pod_requests"], NodeRoom(allocatable={}, requested={}))
+    short = fits_reservation(request, offer_without(_context(case["reservation"]), _reusable_inside(case)))
     return {"insufficient": bool(short)}
 
 
@@ -149,13 +152,13 @@ def _match_owners(case: JsonObject) -> object:
     pod = case["pod"]
     claimant = Claimant(
         name=pod["name"],
-        namespace=pod.get("namespace") or "",
-        uid=pod.get("uid") or "",
-        api_version=pod.get("api_version") or "",
         labels=dict(pod.get("labels") or {}),
         controllers=tuple(Controller(**_controller(owner)) for owner in pod.get("owner_references") or ()),
     )
-    return {"match": is_owner(claimant, [_term(row) for row in case.get("owners") or ()])}
+    identity = PodIdentity(**{key: pod.get(key) or "" for key in ("namespace", "uid", "api_version")})
+    terms = [_term(row) for row in case.get("owners") or ()]
+    answer = {"match": is_owner(claimant, terms_for(identity, terms))}
+    return Reference(answer) if names_identity(terms) else answer
 
 
 def _restricted_resources(case: JsonObject) -> object:
@@ -168,19 +171,20 @@ def _exact_match(case: JsonObject) -> object:
 
 
 def _score(case: JsonObject) -> object:
-    return {"score": score(case["pod_requests"], _context(case["reservation"]), reusable=_reusable_inside(case))}
+    return {"score": score(case["pod_requests"], offer_without(_context(case["reservation"]), _reusable_inside(case)))}
 
 
 def _nominate(case: JsonObject) -> object:
     kept = next((value for key, value in case.items() if "nominat" in key and value), "")
-    chosen = nominate(
-        case["pod_requests"],
-        _room(case),
-        [_context(row) for row in case["reservations"]],
-        has_affinity=case["has_affinity"],
-        kept=kept,
-        only=case.get("requested_reservation_name") or "",
-    )
+    only, has_affinity = case.get("requested_reservation_name") or "", case["has_affinity"]
+    request, room, offers = case["pod_requests"], _room(case), [_context(row) for row in case["reservations"]]
+    preemptible = _preemptible(case)
+    if preemptible.on_node or preemptible.inside:
+        chosen = nominate_preempting(
+            request, room, offers, preemptible, has_affinity=has_affinity, kept=kept, only=only
+        )
+        return Reference({"reservation": chosen.name if chosen else None})
+    chosen = nominate(request, room, offers, has_affinity=has_affinity, kept=kept, only=only)
     return {"reservation": chosen.name if chosen else None}
 
 
@@ -271,13 +275,13 @@ TABLE = table_of_kinds(
         "fits_reservation": _fits_reservation,
         "match_owners": _match_owners,
         "restricted_resources": _restricted_resources,
-        "exact_match": _exact_match,
+        "exact_match": reference_only(_exact_match),
         "score": _score,
         "nominate": _nominate,
-        "normalize": _normalize,
+        "normalize": reference_only(_normalize),
         "expiry": _expiry,
-        "next_sync": _next_sync,
-        "accounting": _accounting,
-        "cpu_reserve": _cpu_reserve,
+        "next_sync": reference_only(_next_sync),
+        "accounting": reference_only(_accounting),
+        "cpu_reserve": reference_only(_cpu_reserve),
     },
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from colo_collector.parse_psi import OldPressureLine, PressureLine, parse_old_pressure, parse_pressure
+from colo_collector.parse_psi import PressureLine, parse_pressure
 from colo_common.model.invalid import InvalidInput
 
 _SOME = "some avg10=1.23 avg60=0.05 avg300=100.00 total=42\n"
@@ -49,13 +49,3 @@ def test_a_broken_file_is_refused_with_field_and_rule(text: str, field: str, rul
         parse_pressure(text, "p")
     assert refused.value.field == field
     assert rule in refused.value.rule
-
-
-def test_the_old_format_is_read_too() -> None:
-    old = parse_old_pressure("aggr 316016073\nsome 0.00 0.03 0.05\nfull 1.00 2.00 3.00\n")
-    assert old.aggregate_us == 316_016_073
-    assert old.some == OldPressureLine(0, 3, 5)
-    assert old.full == OldPressureLine(100, 200, 300)
-    for bad in ("", "some 0.00 0.03 0.05\n", "aggr 1\n", "aggr x\nsome 0.00 0.03 0.05\n", "aggr 1\nsome 0.00 0.03\n"):
-        with pytest.raises(InvalidInput):
-            parse_old_pressure(bad)

@@ -106,11 +106,3 @@ def test_set_algebra() -> None:
     assert low.first(99) == low
     assert len({low, CpuSet.from_iterable([3, 2, 1, 0, 0])}) == 1
     assert repr(mid) == "CpuSet('2-5')"
-
-
-def test_a_mask_is_as_wide_as_the_machine() -> None:
-    assert CpuSet.parse("0").format_mask(40) == "00,00000001"
-    assert CpuSet.parse("63").format_mask(64) == "80000000,00000000"
-    assert CpuSet().format_mask(1) == "0"
-    with pytest.raises(InvalidInput, match="must cover the set"):
-        CpuSet.parse("8").format_mask(8)

@@ -11,12 +11,18 @@ from hypothesis import strategies as st
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.topology import uniform_topology
 from colo_scheduler.cpus.assignment import take_by_topology, take_sockets_first
 from colo_scheduler.cpus.balance import take_in_turn
-from colo_scheduler.cpus.siblings import choose_apart, shared_core_count
+from colo_scheduler.cpus.siblings import choose_apart, choose_apart_by_zone
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 
 Rows = tuple[CpuRow, ...]
+
+
+def shared_core_count(topology: CpuTopology, cpus: CpuSet) -> int:
+    """How many cores have two or more of their threads in this set."""
+    return sum((mask & cpus.mask).bit_count() > 1 for mask in topology.core_masks)
 
 
 @st.composite
@@ -226,3 +232,25 @@ def test_a_negative_need_of_cpus_apart_is_refused() -> None:
     topology = CpuTopology.from_rows([CpuRow(cpu=0, core=0, zone=0, socket=0)])
     with pytest.raises(InvalidInput, match="need"):
         choose_apart(topology, CpuSet.parse("0"), -1)
+
+
+MACHINE = CpuTopology.from_node(
+    uniform_topology(sockets=1, zones_per_socket=2, cpus_per_zone=8, memory_bytes_per_zone=1)
+)
+
+
+def test_each_zone_gives_what_is_asked_of_it_and_nothing_busy() -> None:
+    assert choose_apart_by_zone(MACHINE, {0: 2, 1: 3}, CpuSet()) == CpuSet.parse("0,2,8,10,12")
+    assert choose_apart_by_zone(MACHINE, {0: 9}, CpuSet()) is None
+    assert choose_apart_by_zone(MACHINE, {}, CpuSet()) == CpuSet()
+    # Not 1: the other thread of its core is busy, while 2 and 4 have a core each to themselves.
+    assert choose_apart_by_zone(MACHINE, {0: 2}, CpuSet.parse("0")) == CpuSet.parse("2,4")
+    assert choose_apart_by_zone(MACHINE, {0: 4}, CpuSet.parse("0,2,4,6")) == CpuSet.parse("1,3,5,7")
+    assert choose_apart_by_zone(MACHINE, {0: 5}, CpuSet.parse("0,2,4,6")) is None
+
+
+def test_a_choice_that_cannot_be_meant_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="zone of this machine"):
+        choose_apart_by_zone(MACHINE, {7: 1}, CpuSet())
+    with pytest.raises(InvalidInput, match="at least 0"):
+        choose_apart_by_zone(MACHINE, {0: -1}, CpuSet())

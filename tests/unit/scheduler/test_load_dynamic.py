@@ -2,11 +2,19 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.load.dynamic import DynamicPolicy, Metric, dynamic_score, is_usable, refused_by
-from colo_scheduler.load.hot_value import Arrivals, HotPolicy, hot_value
+from colo_scheduler.load.dynamic import (
+    DynamicPolicy,
+    Metric,
+    MetricColumn,
+    dynamic_score,
+    is_usable,
+    refused_by_of_rows,
+)
+from colo_scheduler.load.hot_value import Arrivals, HotPolicy
 
 ONE = DynamicPolicy(sync_period_ms={"cpu": 180_000}, limits_ratio={"cpu": 0.65}, weights={"cpu": 1.0})
 
@@ -34,11 +42,9 @@ def test_a_metric_lives_five_minutes_longer_than_its_period_and_never_without_on
 
 
 def test_a_node_is_refused_above_its_limit_only_by_metrics_that_are_used() -> None:
-    assert refused_by({"cpu": Metric(0.65, 0)}, ONE) is None
-    assert refused_by({"cpu": Metric(0.66, 0)}, ONE) == "cpu"
-    assert refused_by({"cpu": Metric(0.66, 480_000)}, ONE) is None
-    assert refused_by({"cpu": Metric(0.66, 0)}, ONE, is_daemon=True) is None
-    assert refused_by({}, ONE) is None
+    column = MetricColumn(np.array([0.65, 0.66, 0.66]), np.array([0, 0, 480_000]))
+    assert refused_by_of_rows({"cpu": column}, 3, ONE).tolist() == [-1, list(ONE.limits_ratio).index("cpu"), -1]
+    assert refused_by_of_rows({}, 1, ONE).tolist() == [-1]
 
 
 def test_a_metric_that_is_not_used_scores_nothing_and_keeps_its_weight() -> None:
@@ -64,13 +70,8 @@ def test_arrivals_are_counted_a_node_within_each_range() -> None:
     arrivals = Arrivals(policies, size=4)
     for number, (row, at_ms) in enumerate(((0, 0), (0, 701), (1, 700), (2, 941), (0, 960))):
         arrivals.add(row, ("job/t/0", number), at_ms)
-    assert arrivals.hot_values(3, 1000).tolist() == [
-        hot_value([299, 40], policies),
-        hot_value([300], policies),
-        hot_value([59], policies),
-    ]
     assert arrivals.hot_values(3, 1000).tolist() == [2, 0, 1]
-    assert arrivals.hot_value_of(0, 1000, more=1) == hot_value([299, 40, 0], policies)
+    assert arrivals.hot_value_of(0, 1000, more=1) == 3
     assert arrivals.hot_values(3, 1301).tolist() == [0, 0, 0]
 
 

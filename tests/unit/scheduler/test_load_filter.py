@@ -1,18 +1,27 @@
 """Which threshold a node is judged by, and why it is refused."""
 
+import numpy as np
 import pytest
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand
-from colo_scheduler.load.filter import LoadRefusal, RefusalKind, refusal_of, usage_pct
-from colo_scheduler.load.policy import AggregateThresholds, LoadPolicy, OwnThresholds, UsageBasis
-from colo_scheduler.load.score import least_used, load_score, weigh
+from colo_scheduler.load.estimate import Sums, estimate_of
+from colo_scheduler.load.policy import AggregateThresholds, LoadPolicy, UsageBasis
+from colo_scheduler.load.rows import (
+    EXPIRED,
+    FIRST_RESOURCE,
+    LoadTable,
+    overloads_of_rows,
+    scores_of_rows,
+    usage_pct_of_rows,
+)
+from colo_scheduler.load.score import least_used, weigh
 from colo_scheduler.load.usage import Aggregate, NodeLoad, WorkloadRequest
 
 NOW_MS = 1_000_000
 CAPACITY = {"cpu": 1000, "memory": 1000}
-PROD = WorkloadRequest(name="p", band=PriorityBand.PROD, requests={"cpu": 1, "memory": 1})
-MID = WorkloadRequest(name="m", band=PriorityBand.MID)
+PROD = WorkloadRequest(band=PriorityBand.PROD, requests={"cpu": 1, "memory": 1})
+MID = WorkloadRequest(band=PriorityBand.MID)
 
 
 def a_load(cpu: int = 0, memory: int = 0, age_ms: int = 0, **more: object) -> NodeLoad:
@@ -20,8 +29,27 @@ def a_load(cpu: int = 0, memory: int = 0, age_ms: int = 0, **more: object) -> No
     return NodeLoad(updated_at_ms=NOW_MS - age_ms, usage=usage, **more)  # type: ignore[arg-type]
 
 
-def refused(load: NodeLoad | None, policy: LoadPolicy, own: OwnThresholds | None = None) -> LoadRefusal | None:
-    return refusal_of(MID, load, [], CAPACITY, policy, NOW_MS, own)
+def a_table(load: NodeLoad | None, policy: LoadPolicy) -> LoadTable:
+    table = LoadTable(policy, 1)
+    table.write_sums(0, load, Sums({}, {}, {}), CAPACITY)
+    return table
+
+
+def refused(load: NodeLoad | None, policy: LoadPolicy, workload: WorkloadRequest = MID) -> tuple[str, int, int] | None:
+    """Why a node with nothing placed must not take the work: the resource, its load in percent, the threshold."""
+    table = a_table(load, policy)
+    estimate = table.row_of(estimate_of(workload, policy))
+    codes, used_pct, most_pct = overloads_of_rows(table.rows(1), estimate, workload.band, policy, NOW_MS)
+    code = int(codes[0])
+    if code < FIRST_RESOURCE:
+        return ("expired", 0, 0) if code == EXPIRED else None
+    return table.resources[code - FIRST_RESOURCE], int(used_pct[0]), int(most_pct[0])
+
+
+def score(load: NodeLoad | None, policy: LoadPolicy, workload: WorkloadRequest = MID) -> int:
+    table = a_table(load, policy)
+    estimate = table.row_of(estimate_of(workload, policy))
+    return int(scores_of_rows(table.rows(1), estimate, workload.band, policy, NOW_MS)[0])
 
 
 @pytest.mark.parametrize(
@@ -29,125 +57,108 @@ def refused(load: NodeLoad | None, policy: LoadPolicy, own: OwnThresholds | None
     [(0, 10, 0), (654, 1000, 65), (655, 1000, 66), (285, 1000, 29), (1, 0, 0), (2000, 1000, 200)],
 )
 def test_usage_is_rounded_half_up_to_a_whole_percent(amount: int, capacity: int, expected: int) -> None:
-    assert usage_pct(amount, capacity) == expected
+    assert usage_pct_of_rows(np.array([amount]), np.array([capacity])).tolist() == [expected]
 
 
 def test_a_node_exactly_at_its_threshold_passes_and_one_percent_above_does_not() -> None:
     assert refused(a_load(cpu=654), LoadPolicy()) is None
-    assert refused(a_load(cpu=655), LoadPolicy()) == LoadRefusal(
-        kind=RefusalKind.USAGE, resource="cpu", used_pct=66, threshold_pct=65
-    )
+    assert refused(a_load(cpu=655), LoadPolicy()) == ("cpu", 66, 65)
 
 
 def test_what_exceeds_already_is_named_before_what_would_with_the_newcomer() -> None:
     policy = LoadPolicy(usage_pct={"cpu": 50, "memory": 50}, factors_pct={"cpu": 100, "memory": 100})
-    big = WorkloadRequest(name="b", band=PriorityBand.PROD, requests={"cpu": 900, "memory": 1})
-    refusal = refusal_of(big, a_load(memory=900), [], CAPACITY, policy, NOW_MS)
-    assert refusal is not None
-    assert refusal.resource == "memory"
+    big = WorkloadRequest(band=PriorityBand.PROD, requests={"cpu": 900, "memory": 1})
+    assert refused(a_load(memory=900), policy, big) == ("memory", 90, 50)
 
 
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
-        ({}, RefusalKind.EXPIRED),
+        ({}, "expired"),
         ({"place_when_expired": True}, None),
-        ({"filter_expired": False}, RefusalKind.USAGE),
-        ({"expiration_ms": None}, RefusalKind.USAGE),
-        ({"expiration_ms": 0}, RefusalKind.USAGE),
-        ({"expiration_ms": 180_001}, RefusalKind.USAGE),
+        ({"filter_expired": False}, "cpu"),
+        ({"expiration_ms": None}, "cpu"),
+        ({"expiration_ms": 0}, "cpu"),
+        ({"expiration_ms": 180_001}, "cpu"),
         ({"usage_pct": {}}, None),
     ],
 )
 def test_an_expired_report_refuses_passes_or_counts_as_the_policy_says(
-    policy: dict[str, object], expected: RefusalKind | None
+    policy: dict[str, object], expected: str | None
 ) -> None:
     refusal = refused(a_load(cpu=999, age_ms=180_000), LoadPolicy(**policy))  # type: ignore[arg-type]
-    assert (refusal.kind if refusal else None) == expected
+    assert (refusal[0] if refusal else None) == expected
 
 
 def test_a_report_without_a_time_is_expired_unless_expiry_is_off() -> None:
     load = NodeLoad(updated_at_ms=None, usage={"cpu": 1})
     assert LoadPolicy(expiration_ms=0).is_expired(None, NOW_MS)
     assert not LoadPolicy(expiration_ms=None).is_expired(None, NOW_MS)
-    assert load_score(MID, load, [], CAPACITY, LoadPolicy(), NOW_MS) == 0
+    assert score(load, LoadPolicy()) == 0
 
 
 def test_without_a_report_or_its_numbers_a_node_passes_and_scores_nothing() -> None:
     empty = NodeLoad(updated_at_ms=NOW_MS, usage=None)
     for load in (None, empty):
         assert refused(load, LoadPolicy()) is None
-        assert load_score(MID, load, [], CAPACITY, LoadPolicy(), NOW_MS) == 0
+        assert score(load, LoadPolicy()) == 0
 
 
 def test_thresholds_that_are_all_off_refuse_nothing_and_do_not_look_at_the_age_of_a_report() -> None:
     expired = a_load(cpu=999, age_ms=999_999)
     off = {"cpu": 0, "memory": 0}
-    assert refused(expired, LoadPolicy()) == LoadRefusal(kind=RefusalKind.EXPIRED)
+    assert refused(expired, LoadPolicy()) == ("expired", 0, 0)
     assert refused(expired, LoadPolicy(usage_pct=off)) is None
-    assert refused(expired, LoadPolicy(), OwnThresholds(usage_pct=off)) is None
     aggregated = AggregateThresholds(usage_pct=off, kind="p95")
     assert refused(expired, LoadPolicy(aggregated=aggregated)) is None
 
 
 def test_prod_work_is_judged_as_other_work_where_the_prod_thresholds_are_off() -> None:
     policy = LoadPolicy(usage_pct={"cpu": 50}, prod_usage_pct={"cpu": 0})
-    for own in (None, OwnThresholds(prod_usage_pct={"cpu": 0, "memory": 0})):
-        refusal = refusal_of(PROD, a_load(cpu=900), [], CAPACITY, policy, NOW_MS, own)
-        assert refusal == LoadRefusal(kind=RefusalKind.USAGE, resource="cpu", used_pct=90, threshold_pct=50)
+    assert refused(a_load(cpu=900), policy, PROD) == ("cpu", 90, 50)
     on = LoadPolicy(usage_pct={"cpu": 50}, prod_usage_pct={"cpu": 0, "memory": 1})
-    assert refusal_of(PROD, a_load(cpu=900), [], CAPACITY, on, NOW_MS) is None
-
-
-def test_a_daemon_passes_whatever_the_load() -> None:
-    daemon = WorkloadRequest(name="d", band=PriorityBand.PROD, is_daemon=True)
-    assert refusal_of(daemon, a_load(cpu=999), [], CAPACITY, LoadPolicy(), NOW_MS) is None
+    assert refused(a_load(cpu=900), on, PROD) is None
 
 
 AGGREGATED = AggregateThresholds(usage_pct={"cpu": 10}, kind="p95", window_ms=5)
 WITHOUT_KIND = AggregateThresholds(usage_pct={"cpu": 3})
+WITHOUT_PCT = AggregateThresholds(kind="p95")
 BASIS = UsageBasis(kind="p95", window_ms=5)
 
 
 @pytest.mark.parametrize(
-    ("policy", "own", "is_prod", "thresholds", "basis"),
+    ("policy", "is_prod", "thresholds", "basis"),
     [
-        ({}, None, False, {"cpu": 65, "memory": 95}, None),
-        ({"prod_usage_pct": {"cpu": 1}}, None, True, {"cpu": 1}, None),
-        ({"prod_usage_pct": {"cpu": 1}}, None, False, {"cpu": 65, "memory": 95}, None),
-        ({"aggregated": AGGREGATED}, None, False, {"cpu": 10}, BASIS),
-        ({"aggregated": AGGREGATED, "prod_usage_pct": {"cpu": 1}}, None, True, {"cpu": 1}, None),
-        ({"aggregated": AGGREGATED}, OwnThresholds(usage_pct={"cpu": 7}), False, {"cpu": 10}, BASIS),
-        ({}, OwnThresholds(usage_pct={"cpu": 7}), False, {"cpu": 7}, None),
-        ({}, OwnThresholds(aggregated=AGGREGATED), False, {"cpu": 10}, BASIS),
-        ({}, OwnThresholds(aggregated=AggregateThresholds(kind="p95")), False, {"cpu": 65, "memory": 95}, None),
-        ({"aggregated": AGGREGATED}, OwnThresholds(aggregated=WITHOUT_KIND), False, {"cpu": 10}, BASIS),
-        ({}, OwnThresholds(prod_usage_pct={"cpu": 2}), True, {"cpu": 2}, None),
+        ({}, False, {"cpu": 65, "memory": 95}, None),
+        ({"prod_usage_pct": {"cpu": 1}}, True, {"cpu": 1}, None),
+        ({"prod_usage_pct": {"cpu": 1}}, False, {"cpu": 65, "memory": 95}, None),
+        ({"aggregated": AGGREGATED}, False, {"cpu": 10}, BASIS),
+        ({"aggregated": AGGREGATED, "prod_usage_pct": {"cpu": 1}}, True, {"cpu": 1}, None),
+        ({"aggregated": WITHOUT_PCT}, False, {"cpu": 65, "memory": 95}, None),
+        ({"aggregated": WITHOUT_KIND}, False, {"cpu": 65, "memory": 95}, None),
     ],
 )  # fmt: skip
-def test_prod_thresholds_go_before_aggregated_before_plain_and_a_node_s_own_before_the_policy_s(
+def test_prod_thresholds_go_before_aggregated_before_plain(
     policy: dict[str, object],
-    own: OwnThresholds | None,
     is_prod: bool,
     thresholds: dict[str, int],
     basis: UsageBasis | None,
 ) -> None:
-    assert LoadPolicy(**policy).thresholds_of(own, is_prod=is_prod) == (thresholds, basis)  # type: ignore[arg-type]
+    assert LoadPolicy(**policy).thresholds_of(is_prod=is_prod) == (thresholds, basis)  # type: ignore[arg-type]
 
 
-def test_an_aggregate_above_its_threshold_is_told_apart() -> None:
+def test_an_aggregate_is_judged_in_place_of_the_newest_usage() -> None:
     load = a_load(aggregates=(Aggregate(window_ms=5, usage={"p95": {"cpu": 500}}),))
-    refusal = refused(load, LoadPolicy(aggregated=AGGREGATED))
-    assert refusal == LoadRefusal(kind=RefusalKind.AGGREGATED_USAGE, resource="cpu", used_pct=50, threshold_pct=10)
+    assert refused(load, LoadPolicy(aggregated=AGGREGATED)) == ("cpu", 50, 10)
 
 
 def test_prod_work_is_judged_and_scored_by_prod_usage_when_the_policy_says_so() -> None:
     policy = LoadPolicy(prod_usage_pct={"cpu": 50}, score_prod_usage=True, factors_pct={"cpu": 100}, weights={"cpu": 1})
     load = a_load(cpu=900)
-    assert refusal_of(PROD, load, [], CAPACITY, policy, NOW_MS) is None
-    assert refusal_of(MID, load, [], CAPACITY, policy, NOW_MS) is not None
-    assert load_score(PROD, load, [], CAPACITY, policy, NOW_MS) == 99
-    assert load_score(MID, load, [], CAPACITY, policy, NOW_MS) == 10
+    assert refused(load, policy, PROD) is None
+    assert refused(load, policy, MID) is not None
+    assert score(load, policy, PROD) == 99
+    assert score(load, policy, MID) == 10
 
 
 def test_the_scarcest_resource_counts_even_without_a_weight() -> None:

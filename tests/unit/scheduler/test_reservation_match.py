@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from tests.support.reservation_story import GIB, a_book, a_claimant, a_place, a_spec, an_owner
 
 from colo_common.model.constraints import Constraints, Taint, Toleration
 from colo_common.model.invalid import InvalidInput
@@ -15,7 +14,6 @@ from colo_common.model.reservation import TTL_MOST_MS, AllocatePolicy, Controlle
 from colo_scheduler.reservations.book import ReservationBook
 from colo_scheduler.reservations.owner_room import room_for_owner
 from colo_scheduler.reservations.owners import claimant_of
-from tests.support.reservation_story import GIB, a_book, a_claimant, a_place, a_spec, an_owner
 
 
 def test_every_bound_of_a_reservation_is_inside() -> None:
@@ -48,13 +46,6 @@ def test_one_who_ignores_reservations_sees_all_of_them_and_becomes_no_owner() ->
     assert len(book.matching(stranger, 0)) == 1
     with pytest.raises(InvalidInput, match="must be held for this owner"):
         book.use(stranger, an_owner(), 1)
-
-
-def test_an_exact_size_can_be_demanded() -> None:
-    book = a_book()
-    exact: dict[str, Any] = {"request": {"cpu": 4_000}, "exact": ("cpu",)}
-    assert len(book.matching(a_claimant(**exact), 0)) == 1
-    assert book.matching(a_claimant(request={"cpu": 3_000}, exact=("cpu",)), 0) == ()
 
 
 @pytest.mark.parametrize(

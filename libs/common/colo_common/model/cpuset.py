@@ -76,16 +76,6 @@ class CpuSet:
             parts.append(str(first) if first == last else f"{first}-{last}")
         return ",".join(parts)
 
-    def format_mask(self, nr_cpus: int) -> str:
-        """Return the hexadecimal mask in groups of 32 bits ("%*pb"), as wide as `nr_cpus` needs: "00,00000001"."""
-        if nr_cpus < max(1, self.mask.bit_length()):
-            raise InvalidInput("nr_cpus", f"must cover the set {self.format()!r}", nr_cpus)
-        groups = []
-        for low in range(0, nr_cpus, 32):
-            width = -(-min(32, nr_cpus - low) // 4)
-            groups.append(f"{(self.mask >> low) & 0xFFFFFFFF:0{width}x}")
-        return ",".join(reversed(groups))
-
     def ranges(self) -> Iterator[tuple[int, int]]:
         """Yield the runs of neighbouring ids as (first, last), ascending."""
         rest, base = self.mask, 0

@@ -4,11 +4,13 @@ The threads of one batch workload peak together, so two of them on one core take
 seldom do. (The agents of other systems pack whole cores instead: `assignment`.)
 """
 
+from collections.abc import Mapping
+
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
 
-__all__ = ["choose_apart", "shared_core_count"]
+__all__ = ["choose_apart", "choose_apart_by_zone"]
 
 
 def choose_apart(topology: CpuTopology, allocatable: CpuSet, need: int, busy: CpuSet | None = None) -> CpuSet | None:
@@ -16,7 +18,7 @@ def choose_apart(topology: CpuTopology, allocatable: CpuSet, need: int, busy: Cp
 
     One after the other takes the CPU on whose core this workload has the fewest threads, then others (`busy`) have the fewest,
     then the lowest id. So no core gives two threads while another one could give its first, and on cores of two threads
-    `shared_core_count` of the result is the smallest possible. `busy` CPUs and CPUs that the machine lacks are never taken.
+    the cores that give two are as few as possible. `busy` CPUs and CPUs that the machine lacks are never taken.
     Raises InvalidInput for a negative need.
     """
     if need < 0:
@@ -34,6 +36,17 @@ def choose_apart(topology: CpuTopology, allocatable: CpuSet, need: int, busy: Cp
     return CpuSet.from_iterable(cpu for _, _, cpu in order[:need])
 
 
-def shared_core_count(topology: CpuTopology, cpus: CpuSet) -> int:
-    """How many cores have two or more of their threads in this set."""
-    return sum((mask & cpus.mask).bit_count() > 1 for mask in topology.core_masks)
+def choose_apart_by_zone(topology: CpuTopology, wanted: Mapping[int, int], busy: CpuSet) -> CpuSet | None:
+    """`choose_apart` in each zone (by id) as many CPUs as `wanted` names; None when a zone has too few that are not `busy`.
+
+    Raises InvalidInput for a zone that the machine lacks and for a negative number.
+    """
+    chosen = CpuSet()
+    for zone in sorted(wanted):
+        if zone not in topology.zone_ids:
+            raise InvalidInput(f"wanted[{zone}]", "must be a zone of this machine", zone)
+        part = choose_apart(topology, topology.cpus_of_zone(zone), wanted[zone], busy)
+        if part is None:
+            return None
+        chosen |= part
+    return chosen

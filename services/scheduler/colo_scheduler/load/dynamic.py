@@ -23,7 +23,6 @@ __all__ = [
     "dynamic_score",
     "dynamic_scores_of_rows",
     "is_usable",
-    "refused_by",
     "refused_by_of_rows",
 ]
 
@@ -100,17 +99,6 @@ def is_usable(metric: Metric | None, window_ms: int) -> bool:
     return metric is not None and metric.age_ms < window_ms and math.isfinite(metric.value) and metric.value >= 0
 
 
-def refused_by(metrics: Mapping[str, Metric], policy: DynamicPolicy, *, is_daemon: bool = False) -> str | None:
-    """The first metric in the order of the policy that is above its limit, None when the node may take work."""
-    if is_daemon:
-        return None
-    for name, limit in policy.limits_ratio.items():
-        metric = metrics.get(name)
-        if metric is not None and is_usable(metric, policy.window_ms(name)) and 0 != limit < metric.value:
-            return name
-    return None
-
-
 def dynamic_score(metrics: Mapping[str, Metric], hot: Metric | None, policy: DynamicPolicy) -> int:
     """0 to 100: trunc(sum of (1 - usage) x weight x 100 / sum of weights) - trunc(10 x hot value), cut at both ends."""
     score = weight_sum = 0.0
@@ -131,7 +119,7 @@ def _usable_rows(column: MetricColumn, window_ms: int) -> npt.NDArray[np.bool_]:
 
 
 def refused_by_of_rows(columns: Mapping[str, MetricColumn], count: int, policy: DynamicPolicy) -> IntArray:
-    """`refused_by` of every row: the number of the metric in `policy.limits_ratio`, -1 for a node that may take work."""
+    """The first metric above its limit of every row, as its number in `policy.limits_ratio`; -1 for a node that may take work."""
     refused = np.full(count, -1, dtype=np.int64)
     for number, (name, limit) in enumerate(policy.limits_ratio.items()):
         column = columns.get(name)

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["ARRIVALS_MAX", "Arrivals", "HotPolicy", "hot_value"]
+__all__ = ["ARRIVALS_MAX", "Arrivals", "HotPolicy"]
 
 IntArray = npt.NDArray[np.int64]
 
@@ -40,12 +40,6 @@ class HotPolicy(Struct, frozen=True, kw_only=True):
         for name in ("range_ms", "count"):
             if getattr(self, name) < 1:
                 raise InvalidInput(f"hot.{name}", "must be at least 1", getattr(self, name))
-
-
-def hot_value(ages_ms: Iterable[int], policies: Sequence[HotPolicy]) -> int:
-    """The hot value of one node from the ages of its arrivals; an age equal to a range is outside."""
-    ages = list(ages_ms)
-    return sum(sum(age < policy.range_ms for age in ages) // policy.count for policy in policies)
 
 
 class Arrivals:
@@ -151,7 +145,7 @@ class Arrivals:
         )
 
     def hot_value_of(self, row: int, now_ms: int, more: int = 0) -> int:
-        """`hot_value` of one row, with `more` that come now."""
+        """The hot value of one row, with `more` that come now; an arrival as old as a range is outside of it."""
         return self.kept(row, now_ms)(more)
 
     def kept(self, row: int, now_ms: int) -> Callable[[int], int]:
@@ -164,7 +158,7 @@ class Arrivals:
         return lambda more: sum([(here + more) // count for here, count in covered])
 
     def hot_values(self, nodes: int, now_ms: int) -> IntArray:
-        """`hot_value` of the first `nodes` rows: int64, shape (nodes,)."""
+        """The hot value of the first `nodes` rows: int64, shape (nodes,)."""
         self._look(now_ms)
         values = np.zeros(nodes, dtype=np.int64)
         for policy, counts in zip(self._policies, self._counts, strict=True):

@@ -84,9 +84,7 @@ class Loads:
         self._dirty: set[int] = set()
         self._estimates: dict[tuple[bool, int, int], tuple[dict[str, int], IntArray]] = {}
         self._own: set[int] | None = None
-        self._judges = tuple(
-            any(self.policy.thresholds_of(None, is_prod=is_prod)[0].values()) for is_prod in (False, True)
-        )
+        self._judges = tuple(any(self.policy.thresholds_of(is_prod=is_prod)[0].values()) for is_prod in (False, True))
 
     @property
     def is_heard(self) -> bool:
@@ -215,7 +213,7 @@ class Loads:
             band = PriorityBand.PROD if new.is_prod else PriorityBand.BATCH
             asked = {CPU: new.cpu_mcpu, MEMORY: new.memory_bytes}
             requests = {resource_of(name, band): amount for name, amount in asked.items()}
-            amounts = estimate_of(WorkloadRequest(name="", band=band, requests=requests), self.policy)
+            amounts = estimate_of(WorkloadRequest(band=band, requests=requests), self.policy)
             # What is left of a reservation may be nothing of something, and then nothing of it will be used.
             amounts = {name: amount if asked.get(name) else 0 for name, amount in amounts.items()}
             found = self._estimates[key] = (amounts, self._table.row_of(amounts))

@@ -7,7 +7,7 @@ from msgspec import Struct, field
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["AGGREGATE_KINDS", "CPU", "MEMORY", "AggregateThresholds", "LoadPolicy", "OwnThresholds", "UsageBasis"]
+__all__ = ["AGGREGATE_KINDS", "CPU", "MEMORY", "AggregateThresholds", "LoadPolicy", "UsageBasis"]
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -35,14 +35,6 @@ class AggregateThresholds(Struct, frozen=True, kw_only=True):
         return bool(self.usage_pct) and bool(self.kind)
 
 
-class OwnThresholds(Struct, frozen=True, kw_only=True):
-    """Thresholds of one node. Each section that is not empty replaces the same section of the policy."""
-
-    usage_pct: Mapping[str, int] = {}
-    prod_usage_pct: Mapping[str, int] = {}
-    aggregated: AggregateThresholds | None = None
-
-
 class LoadPolicy(Struct, frozen=True, kw_only=True):
     """Resources are named "cpu" (milli-CPU), "memory" (bytes) or by their own name (counts). Defaults as Koordinator ships them.
 
@@ -52,8 +44,6 @@ class LoadPolicy(Struct, frozen=True, kw_only=True):
     expiration_ms: a report as old as that says nothing (None: reports never expire; 0: only a report without a time does).
     filter_expired: look at expiry at all when filtering; place_when_expired: then pass such a node instead of refusing it.
     score_prod_usage: score prod work by what prod work uses; score_basis: score other work by an aggregate.
-    estimated_after_placed_ms, estimated_after_started_ms: keep estimating that long although usage is reported (None: do not).
-    allow_own_estimation: a workload may bring its own factors and times.
     """
 
     usage_pct: Mapping[str, int] = field(default_factory=lambda: {CPU: 65, MEMORY: 95})
@@ -68,9 +58,6 @@ class LoadPolicy(Struct, frozen=True, kw_only=True):
     score_prod_usage: bool = False
     score_basis: UsageBasis | None = None
     prod_usage_includes_system: bool = False
-    estimated_after_placed_ms: int | None = None
-    estimated_after_started_ms: int | None = None
-    allow_own_estimation: bool = False
 
     @property
     def resources(self) -> tuple[str, ...]:
@@ -84,23 +71,21 @@ class LoadPolicy(Struct, frozen=True, kw_only=True):
         """The resources that the score looks at: those with a weight or a factor, in order of name."""
         return tuple(sorted({*self.weights, *self.factors_pct}))
 
-    def thresholds_of(self, own: OwnThresholds | None, *, is_prod: bool) -> tuple[Mapping[str, int], UsageBasis | None]:
+    def thresholds_of(self, *, is_prod: bool) -> tuple[Mapping[str, int], UsageBasis | None]:
         """What a workload's node is compared with, and the aggregate that is compared, None for the newest usage.
 
         Prod thresholds hold for prod work when one of them is on, else aggregated ones when there are any, else the plain ones.
         """
-        own = own or OwnThresholds()
-        if self.is_judged_by_prod(own, is_prod=is_prod):
-            return own.prod_usage_pct or self.prod_usage_pct, None
-        for aggregated in (own.aggregated, self.aggregated):
-            if aggregated is not None and aggregated.is_active:
-                return aggregated.usage_pct, UsageBasis(kind=aggregated.kind, window_ms=aggregated.window_ms)
-        return own.usage_pct or self.usage_pct, None
+        if self.is_judged_by_prod(is_prod=is_prod):
+            return self.prod_usage_pct, None
+        aggregated = self.aggregated
+        if aggregated is not None and aggregated.is_active:
+            return aggregated.usage_pct, UsageBasis(kind=aggregated.kind, window_ms=aggregated.window_ms)
+        return self.usage_pct, None
 
-    def is_judged_by_prod(self, own: OwnThresholds | None, *, is_prod: bool) -> bool:
+    def is_judged_by_prod(self, *, is_prod: bool) -> bool:
         """Whether a workload's node is compared by what prod work uses there: it is prod, and a prod threshold is above 0."""
-        prod = (own.prod_usage_pct if own else None) or self.prod_usage_pct
-        return is_prod and any(prod.values())
+        return is_prod and any(self.prod_usage_pct.values())
 
     def is_expired(self, updated_at_ms: int | None, now_ms: int) -> bool:
         """Whether a report of that time says nothing any more. A report without a time never does while expiry is looked at."""
@@ -112,10 +97,10 @@ class LoadPolicy(Struct, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         """Raise InvalidInput for the first value that breaks a rule."""
-        check_pcts(self.usage_pct, "usage_pct")
-        check_pcts(self.prod_usage_pct, "prod_usage_pct")
+        _check_pcts(self.usage_pct, "usage_pct")
+        _check_pcts(self.prod_usage_pct, "prod_usage_pct")
         if self.aggregated is not None:
-            check_pcts(self.aggregated.usage_pct, "aggregated.usage_pct")
+            _check_pcts(self.aggregated.usage_pct, "aggregated.usage_pct")
             if self.aggregated.usage_pct:
                 _check_basis(self.aggregated.kind, self.aggregated.window_ms, "aggregated")
         if self.score_basis is not None:
@@ -130,13 +115,11 @@ class LoadPolicy(Struct, frozen=True, kw_only=True):
                 raise InvalidInput(f"weights.{name}", "needs an entry in factors_pct", weight)
         if not 0 <= self.dominant_weight <= 100:
             raise InvalidInput("dominant_weight", "must be 0 to 100", self.dominant_weight)
-        for field_name in ("expiration_ms", "estimated_after_placed_ms", "estimated_after_started_ms"):
-            value = getattr(self, field_name)
-            if value is not None and value < 0:
-                raise InvalidInput(field_name, "must not be negative", value)
+        if self.expiration_ms is not None and self.expiration_ms < 0:
+            raise InvalidInput("expiration_ms", "must not be negative", self.expiration_ms)
 
 
-def check_pcts(thresholds: Mapping[str, int], name: str) -> None:
+def _check_pcts(thresholds: Mapping[str, int], name: str) -> None:
     """Raise InvalidInput for the first threshold that is no share of a whole."""
     for resource, value in sorted(thresholds.items()):
         if not 0 <= value <= 100:

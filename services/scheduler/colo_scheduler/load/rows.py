@@ -1,10 +1,10 @@
-"""The load of all nodes as rows of integers, with the verdicts and scores of `filter` and `score` for all of them at once.
+"""The load of all nodes as rows of integers, with verdicts and scores for all of them at once.
 
 A node is a row, a resource of the policy a column. The sums over what is placed on a node are kept, not computed: a newcomer
 without a report adds its estimate, and a new report writes the row again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand
-from colo_scheduler.load.estimate import Sums, estimate_of, prod_used, sums_of, used
-from colo_scheduler.load.policy import LoadPolicy, OwnThresholds, check_pcts
+from colo_scheduler.load.estimate import Sums, prod_used, used
+from colo_scheduler.load.policy import LoadPolicy
 from colo_scheduler.load.score import least_used, weigh
-from colo_scheduler.load.usage import Amounts, NodeLoad, PlacedWorkload, WorkloadRequest
+from colo_scheduler.load.usage import Amounts, NodeLoad
 
 __all__ = [
     "AMOUNT_MAX",
@@ -99,33 +99,15 @@ class LoadTable:
             old = getattr(before, name)
             getattr(self._all, name)[: len(old)] = old
 
-    def write(
-        self,
-        row: int,
-        load: NodeLoad | None,
-        placed: Sequence[PlacedWorkload],
-        capacity: Amounts,
-        own: OwnThresholds | None = None,
-    ) -> None:
-        """Write all of a row from a report and what is placed.
-
-        Raises InvalidInput for a threshold on a resource without a column; the row then stays as it was.
-        """
-        sums = Sums({}, {}, {}) if load is None else sums_of(load, placed, self.policy)
-        self.write_sums(row, load, sums, capacity, own)
-
-    def write_sums(
-        self, row: int, load: NodeLoad | None, sums: Sums, capacity: Amounts, own: OwnThresholds | None = None
-    ) -> None:
-        """`write` where it is known already what everything that is placed adds to the report."""
+    def write_sums(self, row: int, load: NodeLoad | None, sums: Sums, capacity: Amounts) -> None:
+        """Write all of a row from a report, and from what everything that is placed adds to it."""
         policy = self.policy
-        limits, basis = policy.thresholds_of(own, is_prod=False)
-        is_prod_judged = policy.is_judged_by_prod(own, is_prod=True)
-        prod_limits = policy.thresholds_of(own, is_prod=True)[0] if is_prod_judged else {}
-        limit_row, prod_limit_row = self._limits(limits, "usage_pct"), self._limits(prod_limits, "prod_usage_pct")
+        limits, basis = policy.thresholds_of(is_prod=False)
+        is_prod_judged = policy.is_judged_by_prod(is_prod=True)
+        prod_limits = policy.thresholds_of(is_prod=True)[0] if is_prod_judged else {}
         self.grow(row + 1)
         rows = self._all
-        rows.limit_pct[row], rows.prod_limit_pct[row] = limit_row, prod_limit_row
+        rows.limit_pct[row], rows.prod_limit_pct[row] = self.row_of(limits), self.row_of(prod_limits)
         rows.has_limits[row], rows.has_prod_limits[row] = any(limits.values()), is_prod_judged
         rows.capacity[row] = self.row_of(capacity)
         rows.reported[row] = load is not None
@@ -139,12 +121,8 @@ class LoadTable:
         rows.score_used[row] = self.row_of(used(load, sums, policy.score_basis))
         rows.prod_used[row] = self.row_of(prod_used(load, sums, policy))
 
-    def place(self, row: int, workload: WorkloadRequest, count: int = 1) -> None:
-        """Add equal newcomers that no report names yet; a negative count takes them away again before a report came."""
-        self.place_estimate(row, self.estimate(workload) * count, is_prod=workload.band is PriorityBand.PROD)
-
     def place_estimate(self, row: int, estimate: IntArray, *, is_prod: bool) -> None:
-        """`place` of work that is expected to use so much in all."""
+        """Add work that no report names yet and that is expected to use so much in all; a negative amount takes it away again."""
         if row >= self.size or not self._all.reported[row]:
             return
         self._all.filter_used[row] += estimate
@@ -160,10 +138,6 @@ class LoadTable:
         )
         return other
 
-    def estimate(self, workload: WorkloadRequest) -> IntArray:
-        """What the workload is expected to use: int64, shape (resources,)."""
-        return self.row_of(estimate_of(workload, self.policy))
-
     def rows(self, count: int) -> LoadArrays:
         """The first `count` rows. Raises InvalidInput when there is no room for so many."""
         if not 0 <= count <= self.size:
@@ -178,13 +152,6 @@ class LoadTable:
             if column is not None:
                 row[column] = min(max(amount, 0), AMOUNT_MAX)
         return row
-
-    def _limits(self, thresholds: Mapping[str, int], field: str) -> IntArray:
-        check_pcts(thresholds, field)
-        unknown = sorted(set(thresholds) - set(self._column))
-        if unknown:
-            raise InvalidInput(f"{field}.{unknown[0]}", f"must be one of {' '.join(self.resources)}", unknown[0])
-        return self.row_of(thresholds)
 
 
 _COLUMNS: Final = tuple(field.name for field in fields(LoadArrays) if field.name != "resources")
@@ -214,7 +181,10 @@ def _empty(resources: tuple[str, ...], size: int) -> LoadArrays:
 
 
 def usage_pct_of_rows(amount: IntArray, capacity: IntArray) -> IntArray:
-    """`usage_pct` of every cell; any equal shapes."""
+    """amount / capacity in percent, rounded half up: floor((200 amount + capacity) / (2 capacity)), 0 without capacity.
+
+    Any equal shapes.
+    """
     pct: IntArray = np.where(capacity > 0, (200 * amount + capacity) // (2 * np.maximum(capacity, 1)), 0)
     return pct
 
@@ -230,21 +200,15 @@ def expired_rows(rows: LoadArrays, policy: LoadPolicy, now_ms: int) -> BoolArray
 
 
 def refusal_codes_of_rows(
-    rows: LoadArrays,
-    estimate: IntArray,
-    band: PriorityBand,
-    policy: LoadPolicy,
-    now_ms: int,
-    *,
-    is_daemon: bool = False,
+    rows: LoadArrays, estimate: IntArray, band: PriorityBand, policy: LoadPolicy, now_ms: int
 ) -> IntArray:
-    """`filter.refusal_of` of every row as PASSES, EXPIRED or FIRST_RESOURCE + column: int64, shape (nodes,).
+    """Why each row must not take the newcomer, as PASSES, EXPIRED or FIRST_RESOURCE + column: int64, shape (nodes,).
 
-    `estimate` is `LoadTable.estimate` of the newcomer.
+    `estimate` is what the newcomer is expected to use: int64, an entry for each column. A node without a report passes:
+    load-awareness improves a placement, it does not forbid one. So does every node where all thresholds are 0, an expired report
+    too. What exceeds a threshold already is named before what would with the newcomer; resources in order of name.
     """
     codes = np.zeros(rows.updated_at_ms.shape, dtype=np.int64)
-    if is_daemon:
-        return codes
     by_prod, total, limit = _judged_by(rows, band)
     judged = rows.reported & (by_prod | rows.has_limits)
     measured = judged & rows.measured
@@ -273,8 +237,8 @@ def _judged_by(rows: LoadArrays, band: PriorityBand) -> tuple[BoolArray, IntArra
 def overloads_of_rows(
     rows: LoadArrays, estimate: IntArray, band: PriorityBand, policy: LoadPolicy, now_ms: int
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """`filter.refusal_of` of every row with its numbers: the codes of `refusal_codes_of_rows`, the load in percent that refuses the
-    row, and its threshold (both 0 where none does); int64, each of shape (nodes,).
+    """The codes of `refusal_codes_of_rows`, the load in percent that refuses each row, and its threshold (both 0 where none does);
+    int64, each of shape (nodes,).
     """
     codes = refusal_codes_of_rows(rows, estimate, band, policy, now_ms)
     _, total, limit = _judged_by(rows, band)
@@ -288,23 +252,20 @@ def overloads_of_rows(
 
 
 def loads_passing(
-    rows: LoadArrays,
-    estimate: IntArray,
-    band: PriorityBand,
-    policy: LoadPolicy,
-    now_ms: int,
-    *,
-    is_daemon: bool = False,
+    rows: LoadArrays, estimate: IntArray, band: PriorityBand, policy: LoadPolicy, now_ms: int
 ) -> BoolArray:
     """Which rows may take the newcomer for their load: bool, shape (nodes,)."""
-    passes: BoolArray = refusal_codes_of_rows(rows, estimate, band, policy, now_ms, is_daemon=is_daemon) == PASSES
+    passes: BoolArray = refusal_codes_of_rows(rows, estimate, band, policy, now_ms) == PASSES
     return passes
 
 
 def scores_of_rows(
     rows: LoadArrays, estimate: IntArray, band: PriorityBand, policy: LoadPolicy, now_ms: int
 ) -> IntArray:
-    """`score.load_score` of every row: int64 0 to 100, shape (nodes,)."""
+    """0 to 100 for every row with the newcomer on it, the less used the more; 0 where the report is missing, empty or expired.
+
+    int64, shape (nodes,).
+    """
     by_prod = policy.score_prod_usage and band is PriorityBand.PROD
     total = np.minimum((rows.prod_used if by_prod else rows.score_used) + estimate, AMOUNT_MAX)
     weighted = np.zeros(rows.updated_at_ms.shape, dtype=np.int64)

@@ -1,13 +1,8 @@
-"""How good one node is by its real load: the less used, the better."""
+"""How good a node is by its real load: the less used, the better."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from colo_common.model.qos import PriorityBand
-from colo_scheduler.load.estimate import estimate_of, prod_used, sums_of, used
-from colo_scheduler.load.policy import LoadPolicy
-from colo_scheduler.load.usage import Amounts, NodeLoad, PlacedWorkload, WorkloadRequest, add
-
-__all__ = ["least_used", "load_score", "weigh"]
+__all__ = ["least_used", "weigh"]
 
 
 def least_used(amount: int, capacity: int) -> int:
@@ -27,24 +22,3 @@ def weigh(scores: Mapping[str, int], weights: Mapping[str, int], dominant_weight
     if weight_sum <= 0:
         return 0
     return (sum(weight * scores[name] for name, weight in weights.items()) + dominant_weight * lowest) // weight_sum
-
-
-def load_score(
-    workload: WorkloadRequest,
-    load: NodeLoad | None,
-    placed: Sequence[PlacedWorkload],
-    capacity: Amounts,
-    policy: LoadPolicy,
-    now_ms: int,
-) -> int:
-    """0 to 100 for the node with the workload on it; 0 for a node whose report is missing, empty or expired."""
-    if load is None or policy.is_expired(load.updated_at_ms, now_ms) or load.usage is None:
-        return 0
-    sums = sums_of(load, placed, policy)
-    if policy.score_prod_usage and workload.band is PriorityBand.PROD:
-        total = prod_used(load, sums, policy)
-    else:
-        total = used(load, sums, policy.score_basis)
-    add(total, estimate_of(workload, policy))
-    scores = {name: least_used(total.get(name, 0), capacity.get(name, 0)) for name in policy.scored}
-    return weigh(scores, policy.weights, policy.dominant_weight)

@@ -1,4 +1,4 @@
-"""What is known of the load of one node: the newest report, aggregates over windows, and what was placed there."""
+"""What is known of the load of one node: the newest report, and aggregates over windows."""
 
 from collections.abc import Mapping
 
@@ -11,9 +11,7 @@ __all__ = [
     "Aggregate",
     "Amounts",
     "NodeLoad",
-    "PlacedWorkload",
     "WorkloadRequest",
-    "WorkloadLoad",
     "add",
     "aggregate_usage",
     "resource_of",
@@ -23,14 +21,6 @@ __all__ = [
 Amounts = Mapping[str, int]
 
 _TIERS = {PriorityBand.MID: "mid", PriorityBand.BATCH: "batch", PriorityBand.FREE: "batch"}
-
-
-class WorkloadLoad(Struct, frozen=True, kw_only=True):
-    """What the report says of one workload. Without any usage it counts as not reported. `is_prod`: the report calls it prod."""
-
-    name: str
-    usage: Amounts
-    is_prod: bool = False
 
 
 class Aggregate(Struct, frozen=True, kw_only=True):
@@ -48,31 +38,14 @@ class NodeLoad(Struct, frozen=True, kw_only=True):
     report_interval_ms: int = 60_000
     system_usage: Amounts = {}
     aggregates: tuple[Aggregate, ...] = ()
-    workloads: tuple[WorkloadLoad, ...] = ()
 
 
 class WorkloadRequest(Struct, frozen=True, kw_only=True):
-    """What wants or has a place. `requests` and `limits` are under the names of its tier (`resource_of`).
+    """What wants or has a place. `requests` and `limits` are under the names of its tier (`resource_of`)."""
 
-    The last three are its own wishes, heard when the policy allows them. `is_daemon`: belongs on every node, load or not.
-    """
-
-    name: str
     band: PriorityBand
     requests: Amounts = {}
     limits: Amounts = {}
-    is_daemon: bool = False
-    factors_pct: Mapping[str, int] = {}
-    estimated_after_placed_ms: int | None = None
-    estimated_after_started_ms: int | None = None
-
-
-class PlacedWorkload(Struct, frozen=True, kw_only=True):
-    """A workload that was given a place at `placed_at_ms`; `started_at_ms` is when it had initialised, None before."""
-
-    workload: WorkloadRequest
-    placed_at_ms: int
-    started_at_ms: int | None = None
 
 
 def resource_of(resource: str, band: PriorityBand) -> str:

@@ -18,10 +18,9 @@ from colo_scheduler.cluster.pool import PoolRow
 from colo_scheduler.cpus.available import keep_bindable
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
 from colo_scheduler.cpus.choose import CpuRequest, choose_cpus
-from colo_scheduler.cpus.cpu_policy import FixedCpuPolicy as FixedPolicy
-from colo_scheduler.cpus.cpu_policy import PolicyHold, choose_fixed
 from colo_scheduler.cpus.exclusive import HeldCpus
 from colo_scheduler.cpus.qos_binding import AskedPolicy, Binding, NodeBindPolicy, ResourceSpec, bind
+from colo_scheduler.cpus.siblings import choose_apart_by_zone
 from colo_scheduler.devices.choose import NoDevices, choose_devices
 from colo_scheduler.devices.hints import device_hints
 from colo_scheduler.devices.layout import locality_of
@@ -330,15 +329,10 @@ def _choose_cpus(inventory: NodeInventory, wish: _Wish, usable: int, counts: dic
         return 0
     reserved = CpuSet(inventory.withheld)
     if wish.is_apart:
-        holds = [
-            PolicyHold(
-                owner=attempt[0],
-                policy=FixedPolicy.EXCLUSIVE if holding.is_own else FixedPolicy.IMMOVABLE,
-                cpus=CpuSet(holding.cpus),
-            )
-            for attempt, holding in inventory.holdings.items()
-        ]
-        chosen = choose_fixed(inventory.cpus, holds, counts, FixedPolicy.IMMOVABLE, reserved=reserved)
+        busy = reserved.mask
+        for holding in inventory.holdings.values():
+            busy |= holding.cpus
+        chosen = choose_apart_by_zone(inventory.cpus, counts, CpuSet(busy))
         if chosen is None:
             have = usable.bit_count()
             return NoCpus(reason=Reason.CPUS_SHORT, detail="", short_count=max(1, binding.cpus - have))

@@ -30,7 +30,7 @@ from colo_scheduler.numa.merge import ProviderHints
 from colo_scheduler.numa.policies import TopologyPolicy as Policy
 from colo_scheduler.numa.refusal import ZoneRefusal
 from colo_scheduler.numa.zone_filter import KubeQos
-from colo_scheduler.numa.zone_scores import Strategy, score_zone
+from colo_scheduler.numa.zone_scores import balanced_score
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = ["conflict_of", "fit_by_manager", "kubelet_options", "rule_of", "take_by_rule", "with_distances"]
@@ -132,7 +132,7 @@ def _in_order(rules: NodeRules, zones: Sequence[ZoneAmounts], wanted: Amounts) -
             return sorted(zones, key=lambda zone: (zone.free[CPU], zone.free[MEMORY], zone.zone))
         case "balanced":
             asked = {name: wanted[name] for name in (CPU, MEMORY) if wanted.get(name)}
-            scores = {zone.zone: score_zone(Strategy.BALANCED, asked, zone.free) for zone in zones}
+            scores = {zone.zone: balanced_score(asked, zone.free) for zone in zones}
             return sorted(zones, key=lambda zone: (-scores[zone.zone], by_freedom(zone)))
         case "least-allocated":
             return []

@@ -3,7 +3,7 @@
 A name that is absent counts as 0. No function changes what it is given, and results keep the order of their first argument.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 __all__ = [
@@ -12,9 +12,6 @@ __all__ = [
     "MEMORY",
     "REPLICAS",
     "Amounts",
-    "least_of",
-    "less",
-    "masked",
     "plus",
     "room_left",
     "total_of",
@@ -45,21 +42,6 @@ def total_of(parts: Iterable[Amounts]) -> dict[str, int]:
     return result
 
 
-def less(first: Amounts, second: Amounts) -> dict[str, int]:
-    """The difference, by name; it may be below zero."""
-    return plus(first, {name: -amount for name, amount in second.items()})
-
-
 def room_left(first: Amounts, second: Amounts) -> dict[str, int]:
     """The difference for the names of `first`, never below zero."""
     return {name: max(0, amount - second.get(name, 0)) for name, amount in first.items()}
-
-
-def least_of(first: Amounts, second: Amounts) -> dict[str, int]:
-    """The smaller amount for the names of `first`."""
-    return {name: min(amount, second.get(name, 0)) for name, amount in first.items()}
-
-
-def masked(amounts: Amounts, names: Collection[str]) -> dict[str, int]:
-    """Only these names."""
-    return {name: amount for name, amount in amounts.items() if name in names}

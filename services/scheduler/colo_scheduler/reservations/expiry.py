@@ -4,12 +4,7 @@ A reservation holds up to and including its last moment and is over one millisec
 it still waits for a place: what was promised to end must end, or a reservation nobody can place waits for ever.
 """
 
-from typing import Final
-
-__all__ = ["SYNC_LEAST_MS", "SYNC_MOST_MS", "is_over", "last_ms", "next_sync_ms"]
-
-SYNC_LEAST_MS: Final = 3_000
-SYNC_MOST_MS: Final = 15_000
+__all__ = ["is_over", "last_ms"]
 
 
 def last_ms(created_ms: int, ttl_ms: int | None, expires_ms: int | None) -> int | None:
@@ -27,17 +22,3 @@ def is_over(now_ms: int, created_ms: int, ttl_ms: int | None, expires_ms: int | 
     """Whether the last moment has passed."""
     last = last_ms(created_ms, ttl_ms, expires_ms)
     return last is not None and now_ms > last
-
-
-def next_sync_ms(now_ms: int, created_ms: int, ttl_ms: int | None, expires_ms: int | None) -> int:
-    """How long a loop that only polls may sleep: the time left, at least 3 s and at most 15 s; 0 when there is no time to wait for.
-
-    `expires_ms` counts before the ttl here (koordinator-sh/koordinator:reservation/controller/controller.go, nextSyncTime).
-    """
-    if expires_ms is not None:
-        left = expires_ms - now_ms
-    elif ttl_ms:
-        left = created_ms + ttl_ms - now_ms
-    else:
-        return 0
-    return min(max(left, SYNC_LEAST_MS), SYNC_MOST_MS) if left > 0 else 0

@@ -4,11 +4,11 @@ Beyond the boundary: under `default` and `aligned` a request may use what the re
 under `restricted` the named resources must come from the reservation alone. Figures as in
 koordinator-sh/koordinator:pkg/scheduler/plugins/reservation/plugin.go:
 
-    node:         request <= allocatable - (requested - left(this) - consumed(all matched) - reusable)
-    reservation:  request <= reserved - withheld - max(0, consumed - reusable)
+    node:         request <= allocatable - (requested - left(this) - consumed(all matched))
+    reservation:  request <= reserved - withheld - consumed
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -17,23 +17,16 @@ from colo_common.model.reservation import AllocatePolicy
 from colo_scheduler.reservations.amounts import CPU, EPHEMERAL_STORAGE, MEMORY, REPLICAS, Amounts, plus, room_left
 
 __all__ = [
-    "NOTHING_MATCHES",
-    "NOTHING_MEETS",
-    "IgnoredReservations",
     "NodeRoom",
     "ReservationCapacity",
-    "ReservationRefused",
     "Short",
     "fits_node",
     "fits_reservation",
     "offers_that_fit",
     "policies_conflict",
-    "refusal_of",
     "restricted_names",
 ]
 
-NOTHING_MATCHES: Final = "node(s) no reservations match reservation affinity"
-NOTHING_MEETS: Final = "node(s) no reservation(s) to meet the requirements"
 _NOTHING: Final[Amounts] = {}
 
 
@@ -62,33 +55,13 @@ class ReservationCapacity(Struct, frozen=True, kw_only=True):
 class NodeRoom(Struct, frozen=True, kw_only=True):
     """A node in numbers: `requested` counts reservations and owners both, `consumed` is what owners took from the matched ones.
 
-    `reusable` would be free if something left; `reusable_in` likewise, by reservation. `replicas` counts reservations too.
-    `allocatable["pods"]` limits the count of replicas; without it there is no limit.
+    `replicas` counts reservations too. `allocatable["pods"]` limits the count of replicas; without it there is no limit.
     """
 
     allocatable: dict[str, int]
     requested: dict[str, int]
     consumed: dict[str, int] = {}
     replicas: int = 0
-    reusable: dict[str, int] = {}
-    reusable_in: dict[str, dict[str, int]] = {}
-
-
-class IgnoredReservations(Struct, frozen=True, kw_only=True):
-    """Resources that other parts of the system look after: by name, or by the part of a name before "/"."""
-
-    names: frozenset[str] = frozenset()
-    groups: frozenset[str] = frozenset()
-
-    def has(self, name: str) -> bool:
-        """Whether the resource is ignored; CPU, memory, ephemeral storage and the replica count never are."""
-        if name in (CPU, MEMORY, EPHEMERAL_STORAGE, REPLICAS):
-            return False
-        group, slash, _ = name.partition("/")
-        return name in self.names or (bool(slash) and group in self.groups)
-
-
-_NONE_IGNORED: Final = IgnoredReservations()
 
 
 class Short(Struct, frozen=True, kw_only=True):
@@ -99,18 +72,11 @@ class Short(Struct, frozen=True, kw_only=True):
     used: int
     capacity: int
 
-    def sentence(self, *, with_amounts: bool) -> str:
+    @property
+    def sentence(self) -> str:
         """The reason in words."""
         what = "Too many pods" if self.name == REPLICAS else f"Insufficient {self.name}"
-        if not with_amounts:
-            return f"Reservation(s) {what}"
         return f"Reservation(s) {what}, requested: {self.requested}, used: {self.used}, capacity: {self.capacity}"
-
-
-class ReservationRefused(Struct, frozen=True, kw_only=True):
-    """Why no reservation helps and the node alone does not either."""
-
-    reasons: tuple[str, ...]
 
 
 def restricted_names(reserved: Sequence[str], options: Sequence[str]) -> tuple[str, ...]:
@@ -123,15 +89,7 @@ def policies_conflict(new: AllocatePolicy, others: Sequence[AllocatePolicy]) -> 
     return any(new is not other and AllocatePolicy.DEFAULT in (new, other) for other in others)
 
 
-def fits_node(
-    request: Amounts,
-    room: NodeRoom,
-    matched: int,
-    *,
-    left: Amounts = _NOTHING,
-    reusable: Amounts = _NOTHING,
-    ignored: IgnoredReservations = _NONE_IGNORED,
-) -> tuple[str, ...]:
+def fits_node(request: Amounts, room: NodeRoom, matched: int, *, left: Amounts = _NOTHING) -> tuple[str, ...]:
     """The resources that are short, none when the request fits. `matched` reservations do not count as replicas.
 
     CPU, memory and ephemeral storage are looked at even when they are not asked for: a node that has promised too much of one of
@@ -145,68 +103,27 @@ def fits_node(
     if not scalars and not any(request.get(name) for name in (CPU, MEMORY, EPHEMERAL_STORAGE)):
         return tuple(short)
     for name in (CPU, MEMORY, EPHEMERAL_STORAGE, *scalars):
-        if ignored.has(name):
-            continue
-        used = room.requested.get(name, 0) - left.get(name, 0) - room.consumed.get(name, 0) - reusable.get(name, 0)
+        used = room.requested.get(name, 0) - left.get(name, 0) - room.consumed.get(name, 0)
         if request.get(name, 0) > room.allocatable.get(name, 0) - used:
             short.append(name)
     return tuple(short)
 
 
-def fits_reservation(
-    request: Amounts,
-    context: ReservationCapacity,
-    *,
-    reusable: Amounts = _NOTHING,
-    ignored: IgnoredReservations = _NONE_IGNORED,
-) -> tuple[Short, ...]:
-    """What the reservation alone lacks, none when the request fits inside it. `reusable` would be free in it."""
+def fits_reservation(request: Amounts, context: ReservationCapacity) -> tuple[Short, ...]:
+    """What the reservation alone lacks, none when the request fits inside it."""
     short: list[Short] = []
-    if REPLICAS in context.allocatable:
-        used = context.owners - reusable.get(REPLICAS, 0)
-        if used + 1 > context.allocatable[REPLICAS]:
-            short.append(Short(name=REPLICAS, requested=1, used=used, capacity=context.allocatable[REPLICAS]))
+    if REPLICAS in context.allocatable and context.owners + 1 > context.allocatable[REPLICAS]:
+        most = context.allocatable[REPLICAS]
+        short.append(Short(name=REPLICAS, requested=1, used=context.owners, capacity=most))
     for name in context.names:
         wanted = request.get(name, 0)
-        if wanted == 0 or name == REPLICAS or ignored.has(name):
+        if wanted == 0 or name == REPLICAS:
             continue
-        used = max(0, context.allocated.get(name, 0) - reusable.get(name, 0))
+        used = context.allocated.get(name, 0)
         capacity = context.allocatable.get(name, 0) - context.withheld.get(name, 0)
         if wanted > capacity - used:
             short.append(Short(name=name, requested=wanted, used=used, capacity=capacity))
     return tuple(short)
-
-
-class _Checked(Struct, frozen=True, kw_only=True):
-    by_node: tuple[str, ...]
-    by_reservation: tuple[Short, ...]
-
-    @property
-    def fits(self) -> bool:
-        return not self.by_node and not self.by_reservation
-
-
-def _check(
-    request: Amounts,
-    room: NodeRoom,
-    context: ReservationCapacity,
-    matched: int,
-    ignored: IgnoredReservations,
-    *,
-    checks_node: bool,
-) -> _Checked:
-    inside: Mapping[str, int] = room.reusable_in.get(context.name, _NOTHING)
-    by_node = (
-        fits_node(request, room, matched, left=context.left, reusable=plus(room.reusable, inside), ignored=ignored)
-        if checks_node
-        else ()
-    )
-    by_reservation = (
-        fits_reservation(request, context, reusable=inside, ignored=ignored)
-        if context.policy is AllocatePolicy.RESTRICTED
-        else ()
-    )
-    return _Checked(by_node=by_node, by_reservation=by_reservation)
 
 
 def offers_that_fit(
@@ -216,7 +133,6 @@ def offers_that_fit(
     *,
     has_affinity: bool,
     only: str = "",
-    ignored: IgnoredReservations = _NONE_IGNORED,
 ) -> tuple[ReservationCapacity, ...]:
     """The matched reservations that this request can use, in their order: unused when they allow one use, and large enough.
 
@@ -228,43 +144,6 @@ def offers_that_fit(
         if not (context.allocate_once and context.owners)
         and only in ("", context.name)
         and (has_affinity or any(name in request for name in context.names))
-        and _check(request, room, context, len(offers), ignored, checks_node=True).fits
+        and not fits_node(request, room, len(offers), left=context.left)
+        and not (context.policy is AllocatePolicy.RESTRICTED and fits_reservation(request, context))
     )
-
-
-def refusal_of(
-    request: Amounts,
-    room: NodeRoom,
-    offers: Sequence[ReservationCapacity],
-    *,
-    has_affinity: bool,
-    only: str = "",
-    skips_node: bool = False,
-    ignored: IgnoredReservations = _NONE_IGNORED,
-) -> ReservationRefused | None:
-    """None when the request may be placed on the node: through one of the matched reservations or, without affinity, beside them.
-
-    `only` names the one reservation that may be used; reasons about it carry amounts. `skips_node` leaves the node's figures to
-    someone else. Reasons about the node come first, each once, sorted; then those about reservations, in their order.
-    """
-    if has_affinity and not offers:
-        return ReservationRefused(reasons=(NOTHING_MATCHES,))
-    by_node: set[str] = set()
-    by_reservation: list[str] = []
-    for context in offers:
-        if not has_affinity and not any(name in request for name in context.names):
-            continue
-        if only and context.name != only:
-            continue
-        checked = _check(request, room, context, len(offers), ignored, checks_node=not skips_node)
-        if checked.fits:
-            return None
-        by_node.update(checked.by_node)
-        by_reservation += [short.sentence(with_amounts=bool(only)) for short in checked.by_reservation]
-    if has_affinity:
-        reasons = [f"Insufficient {name} by node" for name in sorted(by_node)] + by_reservation
-        return ReservationRefused(reasons=tuple(reasons) or (NOTHING_MEETS,))
-    short_of_node = sorted(by_node) or fits_node(request, room, len(offers), reusable=room.reusable, ignored=ignored)
-    if not short_of_node:
-        return None
-    return ReservationRefused(reasons=tuple(f"Insufficient {name} by node" for name in short_of_node))

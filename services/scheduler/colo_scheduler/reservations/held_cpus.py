@@ -1,20 +1,10 @@
-"""CPUs that a reservation holds, and which of them an owner gets.
+"""CPUs that a reservation holds and no owner uses yet."""
 
-A CPU that a reservation holds and one of its owners uses is held twice. For an owner each CPU that is left in its reservation
-counts one holder less, and these are taken first (koordinator-sh/koordinator:nodenumaresource/reservation.go).
-"""
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from colo_common.model.cpuset import CpuSet
-from colo_common.model.reasons import Reason
-from colo_common.model.reservation import AllocatePolicy
-from colo_scheduler.cpus.accumulate import Wish, take_preferred_cpus
-from colo_scheduler.cpus.binding import NOT_ENOUGH, NoCpus
-from colo_scheduler.cpus.exclusive import HeldCpus, sum_holders
-from colo_scheduler.cpus.topology import CpuTopology
 
-__all__ = ["choose_reserved_cpus", "cpus_left"]
+__all__ = ["cpus_left"]
 
 
 def cpus_left(reserved: CpuSet, owners: Iterable[CpuSet]) -> CpuSet:
@@ -23,34 +13,3 @@ def cpus_left(reserved: CpuSet, owners: Iterable[CpuSet]) -> CpuSet:
     for cpus in owners:
         left = left - cpus
     return left
-
-
-def choose_reserved_cpus(
-    topology: CpuTopology,
-    wish: Wish,
-    *,
-    held_by_others: Sequence[HeldCpus],
-    reserved: HeldCpus,
-    owners: Sequence[HeldCpus],
-    need: int,
-    policy: AllocatePolicy,
-) -> CpuSet | NoCpus:
-    """`need` CPUs for one more owner of a reservation.
-
-    `held_by_others` have nothing to do with the reservation; `owners` use it already, inside its CPUs or beyond. Under `default`
-    and `aligned` the rest of the reservation is taken first and free CPUs of the node after it. Under `restricted` all must come
-    from the reservation, once the same choice without that rule has succeeded.
-    """
-    left = cpus_left(reserved.cpus, [owner.cpus for owner in owners])
-    holders = sum_holders([*held_by_others, reserved, *owners], released=[left])
-    full = CpuSet.from_iterable(cpu for cpu, count in holders.refs.items() if count >= wish.max_ref_count)
-    free = topology.all_mask & ~full.mask
-    chosen = take_preferred_cpus(topology, free, left.mask, need, wish, holders)
-    if isinstance(chosen, NoCpus):
-        return chosen
-    if not policy.is_bounded:
-        return CpuSet(chosen)
-    if need > len(left):
-        return NoCpus(reason=Reason.CPUS_SHORT, detail=NOT_ENOUGH, short_count=need - len(left))
-    inside = take_preferred_cpus(topology, free & left.mask, left.mask, need, wish, holders)
-    return inside if isinstance(inside, NoCpus) else CpuSet(inside)

@@ -1,8 +1,8 @@
 """Whether a claimant may use a reservation at all, before any figure is compared.
 
-The order of the questions decides which answer is told. A reservation that is asked for by name only has to be the claimant's own
-and, where that is wanted, of the exact size. Without a name also its taints and whether it is handed out at present are looked at;
-taints count for every claimant (koordinator-sh/koordinator looks at them only when a claimant selects reservations).
+The order of the questions decides which answer is told. A reservation that is asked for by name only has to be the claimant's own.
+Without a name also its taints and whether it is handed out at present are looked at; taints count for every claimant
+(koordinator-sh/koordinator looks at them only when a claimant selects reservations).
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from typing import Final
 from colo_common.model.constraints import Taint, Toleration
 from colo_common.model.reservation import ReservationSpec
 from colo_scheduler.reservations.amounts import CPU, MEMORY
-from colo_scheduler.reservations.owners import Claimant, is_exact_match, is_owner
+from colo_scheduler.reservations.owners import Claimant, is_owner
 
 __all__ = ["UNSCHEDULABLE", "Mismatch", "mismatch_of", "reserved_amounts"]
 
@@ -25,7 +25,6 @@ class Mismatch(StrEnum):
 
     NOT_OWNER = "not-owner"
     OTHER_NAME = "other-name"
-    NOT_EXACT = "not-exact"
     UNSCHEDULABLE = "unschedulable"
     TAINTED = "tainted"
 
@@ -49,8 +48,6 @@ def mismatch_of(spec: ReservationSpec, claimant: Claimant) -> Mismatch | None:
         keeping_away = [taint for taint in spec.taints if taint.effect != "PreferNoSchedule"]
         if not all(_is_tolerated(taint, claimant.tolerations) for taint in keeping_away):
             return Mismatch.TAINTED
-    if not is_exact_match(claimant.request, reserved_amounts(spec), claimant.exact):
-        return Mismatch.NOT_EXACT
     return None
 
 

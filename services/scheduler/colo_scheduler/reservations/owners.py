@@ -4,7 +4,7 @@ The terms are alternatives; inside a term everything that is said must hold, and
 all means nobody, one empty term means everybody (koordinator-sh/koordinator:pkg/util/reservation/reservation.go).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -16,7 +16,6 @@ __all__ = [
     "Claimant",
     "Controller",
     "claimant_of",
-    "is_exact_match",
     "is_of_job",
     "is_owner",
     "job_of",
@@ -36,20 +35,16 @@ class Controller(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Claimant(Struct, frozen=True, kw_only=True):
     """Who asks for a place, as far as owners are told apart. `also_named`: with the name in the job's file in place of its id.
 
-    `reservation` names the only reservation it may use ("" any). `exact` names resources that must be asked for in the very amount
-    that is reserved. `ignores_reservations`: it may use what is held for others as if it were free.
+    `reservation` names the only reservation it may use ("" any). `ignores_reservations`: it may use what is held for others as if
+    it were free.
     """
 
     name: str
     also_named: str = ""
-    namespace: str = ""
-    uid: str = ""
-    api_version: str = ""
     labels: dict[str, str] = {}
     controllers: tuple[Controller, ...] = ()
     request: dict[str, int] = {}
     reservation: str = ""
-    exact: tuple[str, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     ignores_reservations: bool = False
 
@@ -103,17 +98,15 @@ def _holds(claimant: Claimant, term: OwnerTerm) -> bool:
 
 def _is_object(claimant: Claimant, term: ObjectTerm) -> bool:
     return (
-        term.uid in ("", claimant.uid)
-        and (term.name in ("", claimant.name) or term.name == claimant.also_named)
-        and term.namespace in ("", claimant.namespace)
-        and term.api_version in ("", claimant.api_version)
+        term.name in ("", claimant.name, claimant.also_named)
+        and not (
+            term.uid or term.namespace or term.api_version
+        )  # a replica has none of them, so such a term names none
     )
 
 
 def _is_controlled(claimant: Claimant, term: ControllerTerm) -> bool:
-    if term.namespace not in ("", claimant.namespace):
-        return False
-    return any(
+    return not term.namespace and any(
         term.is_controller in (None, owner.is_controller)
         and term.uid in ("", owner.uid)
         and term.name in ("", owner.name)
@@ -121,21 +114,3 @@ def _is_controlled(claimant: Claimant, term: ControllerTerm) -> bool:
         and term.api_version in ("", owner.api_version)
         for owner in claimant.controllers
     )
-
-
-def is_exact_match(
-    request: Mapping[str, int], reserved: Mapping[str, int], names: Sequence[str], *, stops_at_absent: bool = False
-) -> bool:
-    """Whether the named resources are asked for in the very amount that is reserved; no names: yes.
-
-    A name that only one side has is no match; one that neither has says nothing. `stops_at_absent` ends the comparison with yes at
-    such a name, as koordinator-sh/koordinator:apis/extension/reservation.go does, where later names then go unchecked.
-    """
-    for name in names:
-        if name not in request and name not in reserved:
-            if stops_at_absent:
-                return True
-            continue
-        if name not in request or name not in reserved or request[name] != reserved[name]:
-            return False
-    return True

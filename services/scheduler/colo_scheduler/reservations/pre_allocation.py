@@ -30,5 +30,5 @@ def check_pre_allocation(spec: ReservationSpec, place: Placement, over: Sequence
             raise InvalidInput("over", "the reservation must hold all CPUs of the owner", owner.cpus)
         request = {CPU: owner.cpu_mcpu, MEMORY: owner.memory_bytes}
         for short in fits_reservation(request, offer_of(spec, placed)):
-            raise InvalidInput("over", short.sentence(with_amounts=True), owner.replica)
+            raise InvalidInput("over", short.sentence, owner.replica)
         placed.append(owner)

@@ -29,7 +29,7 @@ def check_use(
         return
     request = {CPU: placement.cpu_mcpu, MEMORY: placement.memory_bytes}
     for short in fits_reservation(request, offer_of(spec, owners)):
-        raise InvalidInput("reservation", short.sentence(with_amounts=True), spec.name)
+        raise InvalidInput("reservation", short.sentence, spec.name)
     left = remainder_of(place, owners)
     if place.cpus and not CpuSet.parse(placement.cpus) <= CpuSet.parse(left.cpus):
         rule = f"must be among {left.cpus}, which the reservation has left"

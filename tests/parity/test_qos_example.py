@@ -11,16 +11,16 @@ import pytest
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.qos import PriorityBand
 from colo_common.model.topology import uniform_topology
-from colo_executor.cpuset_rule import CpusetRule, GivenCpus, ZonePool, cpus_of_workload
 from colo_scheduler.cpus.accumulate import Wish, take_cpus
 from colo_scheduler.cpus.binding import BindPolicy
 from colo_scheduler.cpus.exclusive import HeldCpus, sum_holders
-from colo_scheduler.cpus.pools import PoolCpuHold, Pools, check_holds, compute_pools, union
 from colo_scheduler.cpus.qos_binding import AskedPolicy, ResourceSpec, bind
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
-from colo_scheduler.qos.admission import refusals
-from colo_scheduler.qos.effective import effective_of_pod
-from colo_scheduler.qos.pod import PRIORITY_CLASS_LABEL, QOS_LABEL, Amounts, Container, Pod
+from tests.parity.peers.container_cpuset import CpusetRule, GivenCpus, ZonePool, cpus_of_workload
+from tests.parity.peers.cpu_pools import CpuHold, Pools, check_holds, compute_pools, union
+from tests.parity.peers.effective_qos import effective_of_pod
+from tests.parity.peers.pod import PRIORITY_CLASS_LABEL, QOS_LABEL, Amounts, Container, Pod
+from tests.parity.peers.pod_admission import refusals
 
 SPREAD = ResourceSpec(preferred=AskedPolicy.SPREAD_BY_PCPUS)
 TWO_CPUS = Container(requests=Amounts(cpu_mcpu=2000), limits=Amounts(cpu_mcpu=2000))
@@ -53,9 +53,9 @@ def unthreaded() -> CpuTopology:
     )
 
 
-def place(topology: CpuTopology) -> tuple[list[PoolCpuHold], Pools]:
+def place(topology: CpuTopology) -> tuple[list[CpuHold], Pools]:
     """Give every pod that needs them CPUs of its own, one pod after the other."""
-    holds: list[PoolCpuHold] = []
+    holds: list[CpuHold] = []
     for name, each in PODS.items():
         assert refusals(each) == ()
         found = effective_of_pod(each)
@@ -70,7 +70,7 @@ def place(topology: CpuTopology) -> tuple[list[PoolCpuHold], Pools]:
         held = sum_holders(HeldCpus(cpus=hold.cpus) for hold in holds)
         taken = take_cpus(topology, free.mask, binding.cpus, wish, held)
         assert isinstance(taken, int)
-        holds.append(PoolCpuHold(owner=name, cpus=CpuSet(taken), qos=found.qos))
+        holds.append(CpuHold(owner=name, cpus=CpuSet(taken), qos=found.qos))
     check_holds(topology, holds)
     return holds, compute_pools(topology, holds)
 

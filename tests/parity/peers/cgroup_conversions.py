@@ -1,8 +1,6 @@
-"""Conversions between what colo promises and what the kernel, systemd and the container runtimes write down.
+"""Conversions between requests and what the kernel, systemd, the kubelet and the container runtimes write down.
 
-Pure functions over integers; each names its source and its rounding.
-
-For comparing with what others write: the executor itself converts in `knobs` and `cgroup`.
+Pure functions over integers; each names its source and its rounding. The executor itself converts in `colo_executor.knobs`.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Final, Literal
 
+from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.quantity import ceil_div
 
@@ -190,6 +189,17 @@ def container_path(pod: str, container_id: str, driver: Literal["cgroupfs", "sys
     if driver == "systemd":
         return f"{pod}/{runtime_prefix}-{container_id}.scope"
     return f"{pod}/{container_id}"
+
+
+def cpu_mask_text(cpus: CpuSet, nr_cpus: int) -> str:
+    """Return the hexadecimal mask in groups of 32 bits ("%*pb"), as wide as `nr_cpus` needs: "00,00000001"."""
+    if nr_cpus < max(1, cpus.mask.bit_length()):
+        raise InvalidInput("nr_cpus", f"must cover the set {cpus.format()!r}", nr_cpus)
+    groups = []
+    for low in range(0, nr_cpus, 32):
+        width = -(-min(32, nr_cpus - low) // 4)
+        groups.append(f"{(cpus.mask >> low) & 0xFFFFFFFF:0{width}x}")
+    return ",".join(reversed(groups))
 
 
 def _nearest(numerator: int, denominator: int) -> int:

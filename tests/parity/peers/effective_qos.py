@@ -19,7 +19,7 @@ from colo_common.model.qos import (
     band_from_priority,
     default_band,
 )
-from colo_scheduler.qos.pod import PRIORITY_CLASS_LABEL, QOS_LABEL, KubernetesQos, Pod, kubernetes_qos
+from tests.parity.peers.pod import PRIORITY_CLASS_LABEL, QOS_LABEL, KubernetesQos, Pod, kubernetes_qos
 
 __all__ = ["Effective", "effective", "effective_of_pod", "labelled_band", "labelled_qos"]
 

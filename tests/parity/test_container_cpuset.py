@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import QosClass
-from colo_executor.cpuset_rule import (
+from tests.parity.peers.container_cpuset import (
     CpusetRule,
     GivenCpus,
     ZoneCpus,

@@ -10,8 +10,8 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import QosClass
 from colo_common.model.topology import uniform_topology
-from colo_scheduler.cpus.pools import PoolCpuHold, SharedPool, check_holds, compute_pools, union, without
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
+from tests.parity.peers.cpu_pools import CpuHold, SharedPool, check_holds, compute_pools, union, without
 
 MACHINE = CpuTopology.from_node(
     uniform_topology(sockets=2, zones_per_socket=2, cpus_per_zone=4, memory_bytes_per_zone=1)
@@ -21,7 +21,7 @@ ALL = CpuSet(MACHINE.all_mask)
 cpu_sets = st.sets(st.integers(0, 19), max_size=6).map(CpuSet.from_iterable)
 holds = st.lists(
     st.builds(
-        PoolCpuHold,
+        CpuHold,
         owner=st.sampled_from("abcdef"),
         cpus=cpu_sets,
         qos=st.sampled_from([*QosClass.__members__.values(), None]),
@@ -30,13 +30,13 @@ holds = st.lists(
 )
 
 
-def hold(owner: str, text: str, qos: QosClass | None = QosClass.LSR) -> PoolCpuHold:
-    return PoolCpuHold(owner=owner, cpus=CpuSet.parse(text), qos=qos)
+def hold(owner: str, text: str, qos: QosClass | None = QosClass.LSR) -> CpuHold:
+    return CpuHold(owner=owner, cpus=CpuSet.parse(text), qos=qos)
 
 
 @given(holds, cpu_sets, cpu_sets, cpu_sets, st.randoms(use_true_random=False))
 def test_pools_keep_the_promises_of_every_class(
-    held: list[PoolCpuHold], kubelet: CpuSet, reserved: CpuSet, system: CpuSet, random: object
+    held: list[CpuHold], kubelet: CpuSet, reserved: CpuSet, system: CpuSet, random: object
 ) -> None:
     pools = compute_pools(MACHINE, held, kubelet=kubelet, reserved=reserved, system=system)
     exclusive = union(each.cpus for each in held if each.qos is QosClass.LSE)
@@ -57,7 +57,7 @@ def test_pools_keep_the_promises_of_every_class(
 
 
 @given(holds)
-def test_holds_that_pass_the_check_are_disjoint_and_on_the_machine(held: list[PoolCpuHold]) -> None:
+def test_holds_that_pass_the_check_are_disjoint_and_on_the_machine(held: list[CpuHold]) -> None:
     try:
         check_holds(MACHINE, held, withheld=CpuSet.parse("0"))
     except InvalidInput:
@@ -79,7 +79,7 @@ def test_holds_that_pass_the_check_are_disjoint_and_on_the_machine(held: list[Po
         ([hold("a", "3", QosClass.BE)], "holds[a].qos", "must be a class that holds CPUs of its own"),
     ],
 )
-def test_a_hold_that_breaks_a_rule_is_named(held: list[PoolCpuHold], field: str, rule: str) -> None:
+def test_a_hold_that_breaks_a_rule_is_named(held: list[CpuHold], field: str, rule: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         check_holds(MACHINE, held, withheld=CpuSet.parse("15"))
     assert (caught.value.field, caught.value.rule) == (field, rule)

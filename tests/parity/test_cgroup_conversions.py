@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from colo_common.model.cpuset import MAX_CPUS, CpuSet
 from colo_common.model.invalid import InvalidInput
-from colo_executor import conversions as convert
+from tests.parity.peers import cgroup_conversions as convert
 
 
 @pytest.mark.parametrize(
@@ -101,3 +104,17 @@ def test_a_pod_is_found_under_both_drivers() -> None:
     assert convert.container_path("p", "c1", "cgroupfs", "crio") == "p/c1"
     with pytest.raises(InvalidInput):
         convert.pod_path("LS", "a", "cgroupfs")
+
+
+def test_a_mask_is_as_wide_as_the_machine() -> None:
+    assert convert.cpu_mask_text(CpuSet.parse("0"), 40) == "00,00000001"
+    assert convert.cpu_mask_text(CpuSet.parse("63"), 64) == "80000000,00000000"
+    assert convert.cpu_mask_text(CpuSet(), 1) == "0"
+    with pytest.raises(InvalidInput, match="must cover the set"):
+        convert.cpu_mask_text(CpuSet.parse("8"), 8)
+
+
+@given(st.frozensets(st.integers(0, MAX_CPUS - 1), max_size=40))
+def test_a_mask_reads_back_as_a_number(ids: frozenset[int]) -> None:
+    cpus = CpuSet.from_iterable(ids)
+    assert int(convert.cpu_mask_text(cpus, MAX_CPUS).replace(",", ""), 16) == cpus.mask

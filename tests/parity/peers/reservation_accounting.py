@@ -8,14 +8,14 @@ Both stand in the sum of requests, so the smaller one is taken out again. Taking
 koordinator-sh/koordinator:reservation/transformer.go does, makes a node look freer than it is once an owner outgrows its
 reservation.
 
-For comparing with what others count: the scheduler keeps its books owner by owner (`book`).
+Colo's own books are kept owner by owner (`colo_scheduler.reservations.book`).
 """
 
 from collections.abc import Collection, Sequence
 
 from msgspec import Struct
 
-from colo_scheduler.reservations.amounts import Amounts, least_of, less, masked, plus, total_of
+from colo_scheduler.reservations.amounts import Amounts, plus, total_of
 
 __all__ = ["Account", "Books", "Use", "allocated_of", "books_of"]
 
@@ -69,3 +69,18 @@ def books_of(accounts: Sequence[Account], uses: Sequence[Use], matched: Collecti
         allocated=allocated,
         promised=less(raw, total_of(twice.values())),
     )
+
+
+def less(first: Amounts, second: Amounts) -> dict[str, int]:
+    """The difference, by name; it may be below zero."""
+    return plus(first, {name: -amount for name, amount in second.items()})
+
+
+def least_of(first: Amounts, second: Amounts) -> dict[str, int]:
+    """The smaller amount for the names of `first`."""
+    return {name: min(amount, second.get(name, 0)) for name, amount in first.items()}
+
+
+def masked(amounts: Amounts, names: Collection[str]) -> dict[str, int]:
+    """Only these names."""
+    return {name: amount for name, amount in amounts.items() if name in names}

@@ -7,14 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colo_common.model.qos import PriorityBand, QosClass, parse_qos
-from colo_scheduler.qos.admission import AdmissionRefusal, refusals
-from colo_scheduler.qos.effective import (
+from tests.parity.peers.effective_qos import (
     effective,
     effective_of_pod,
     labelled_band,
     labelled_qos,
 )
-from colo_scheduler.qos.pod import (
+from tests.parity.peers.pod import (
     PRIORITY_CLASS_LABEL,
     PRIORITY_LABEL,
     QOS_LABEL,
@@ -24,6 +23,7 @@ from colo_scheduler.qos.pod import (
     Pod,
     kubernetes_qos,
 )
+from tests.parity.peers.pod_admission import Refusal, refusals
 
 
 def container(
@@ -49,14 +49,14 @@ def test_every_reason_is_given_and_in_a_fixed_order() -> None:
         labels={QOS_LABEL: "LSR", PRIORITY_LABEL: "2"}, priority=7500, containers=(container(cpu=1500, batch_cpu=1),)
     )
     assert refusals(after, before) == (
-        AdmissionRefusal.QOS_IMMUTABLE,
-        AdmissionRefusal.PRIORITY_CLASS_IMMUTABLE,
-        AdmissionRefusal.PRIORITY_LABEL_IMMUTABLE,
-        AdmissionRefusal.BATCH_RESOURCES_NEED_BE,
-        AdmissionRefusal.FORBIDDEN_COMBINATION,
-        AdmissionRefusal.CPU_REQUEST_NOT_INTEGER,
+        Refusal.QOS_IMMUTABLE,
+        Refusal.PRIORITY_CLASS_IMMUTABLE,
+        Refusal.PRIORITY_LABEL_IMMUTABLE,
+        Refusal.BATCH_RESOURCES_NEED_BE,
+        Refusal.FORBIDDEN_COMBINATION,
+        Refusal.CPU_REQUEST_NOT_INTEGER,
     )
-    assert AdmissionRefusal.PRIORITY_LABEL_IMMUTABLE not in refusals(after, before, keeps_priority_label=False)
+    assert Refusal.PRIORITY_LABEL_IMMUTABLE not in refusals(after, before, keeps_priority_label=False)
 
 
 def test_a_priority_may_move_inside_its_band() -> None:
@@ -64,7 +64,7 @@ def test_a_priority_may_move_inside_its_band() -> None:
 
 
 def test_an_unknown_class_is_no_class_and_cannot_have_batch_resources() -> None:
-    assert refusals(pod("VIP", batch_cpu=1)) == (AdmissionRefusal.BATCH_RESOURCES_NEED_BE,)
+    assert refusals(pod("VIP", batch_cpu=1)) == (Refusal.BATCH_RESOURCES_NEED_BE,)
 
 
 def test_whole_cpus_count_over_all_containers() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from colo_common.model.cpuset import CpuSet
-from colo_sim.cgroup_model import (
+from tests.parity.peers.cgroup_model import (
     UNLIMITED_BYTES,
     Bandwidth,
     child_quota_errno,
@@ -16,8 +16,8 @@ from colo_sim.cgroup_model import (
     write_v2_core,
     write_v2_cpu,
 )
-from colo_sim.cpuset_model import CpusetV1Tree, effective_cpus_v2
-from colo_sim.psi_model import PressureFile, StallAverages, parse_trigger, periods_to_threshold
+from tests.parity.peers.cpuset_model import CpusetV1Tree, effective_cpus_v2
+from tests.parity.peers.psi_model import PressureFile, StallAverages, parse_trigger, periods_to_threshold
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colo_common.model.qos import QosClass
-from colo_executor.group_identity import ClassIdentity, OwnIdentity, Sysctl, identity_of_workload, identity_rule
+from tests.parity.peers.group_identity import ClassIdentity, OwnIdentity, Sysctl, identity_of_workload, identity_rule
 
 ON = identity_rule(
     lsr=ClassIdentity(is_enabled=True, identity=2),

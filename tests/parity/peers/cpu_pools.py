@@ -22,12 +22,12 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import QosClass
 from colo_scheduler.cpus.topology import CpuTopology
 
-__all__ = ["PoolCpuHold", "Pools", "SharedPool", "check_holds", "compute_pools", "union", "without"]
+__all__ = ["CpuHold", "Pools", "SharedPool", "check_holds", "compute_pools", "union", "without"]
 
 _NONE = CpuSet()
 
 
-class PoolCpuHold(Struct, frozen=True, kw_only=True):
+class CpuHold(Struct, frozen=True, kw_only=True):
     """CPUs that a workload was given by number. `qos` None: it has no class of its own, and counts as LSR."""
 
     owner: str
@@ -49,9 +49,9 @@ class Pools(Struct, frozen=True, kw_only=True):
     A zone that workloads hold completely has no entry in a pool; one that the node reserves completely has an empty one.
     """
 
-    exclusive: tuple[PoolCpuHold, ...]
+    exclusive: tuple[CpuHold, ...]
     """What LSE workloads hold: CPUs in nobody else's set, in order of owner."""
-    reserved: tuple[PoolCpuHold, ...]
+    reserved: tuple[CpuHold, ...]
     """What the other workloads hold: CPUs shared with BE only, in order of owner."""
     ls: tuple[SharedPool, ...]
     be: tuple[SharedPool, ...]
@@ -69,7 +69,7 @@ class Pools(Struct, frozen=True, kw_only=True):
 
 def compute_pools(
     topology: CpuTopology,
-    holds: Sequence[PoolCpuHold],
+    holds: Sequence[CpuHold],
     *,
     kubelet: CpuSet = _NONE,
     reserved: CpuSet = _NONE,
@@ -97,7 +97,7 @@ def compute_pools(
 
 
 def check_holds(
-    topology: CpuTopology, holds: Sequence[PoolCpuHold], *, withheld: CpuSet = _NONE, field: str = "holds"
+    topology: CpuTopology, holds: Sequence[CpuHold], *, withheld: CpuSet = _NONE, field: str = "holds"
 ) -> None:
     """Raise InvalidInput, naming the owner, for the first hold that breaks a rule: it has no CPU; a CPU that the machine lacks;
     one that the node withholds (reserved, the kubelet's, exclusive system CPUs); one that another workload holds; a class that

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.cpus.regulate import overlap_reclaim, regulate_pool_sizes
+from tests.parity.peers.pool_sizes import overlap_reclaim, regulate_pool_sizes
 
 sizes = st.integers(0, 60)
 shared = st.dictionaries(st.sampled_from(["share", "batch", "flink", "bmq"]), sizes, max_size=4)
