@@ -1,4 +1,4 @@
-"""What overcommit costs: one sample of one node through the core, and the formula for every node of a fleet.
+"""What overcommit costs: one sample of one node through the core.
 
 `python -m tests.bench.bench_overcommit [--nodes 10000] [--quick]`. Every node has two zones and ten workloads, six of them batch.
 """
@@ -10,21 +10,18 @@ import gc
 import sys
 import time
 from collections.abc import Sequence
-from statistics import median
 from typing import Final
+
+from tests.support.builders import GIB, a_batch_workload, a_node, a_placement, a_sample, a_topology, decided
 
 from colo_common.events.effects import Publish
 from colo_common.events.node import AllocatableChanged, NodeUsageSampled, WorkloadUsage
 from colo_common.model.qos import PriorityBand, QosClass
-from colo_overcommit.allocatable import allocatable_of_zone, zone_inputs
 from colo_overcommit.core import OvercommitCore
-from colo_overcommit.fleet import allocatable_of_fleet
 from colo_overcommit.policy import OvercommitPolicy
-from tests.support.builders import GIB, a_batch_workload, a_node, a_placement, a_sample, a_topology, decided
 
 PERIOD_MS: Final = 1_000
 BUDGET_NODE_US: Final = 50
-BUDGET_FLEET_MS: Final = 50
 TOPOLOGY: Final = a_topology(sockets=2, zones_per_socket=1, cpus=32, memory_gib=128)
 #: Batch work that runs, then online services.
 WORKLOADS: Final = (
@@ -80,25 +77,6 @@ def tell(name: str, spent_us: Sequence[float], said: int) -> None:
     )
 
 
-def fleet_ms(core: OvercommitCore) -> float:
-    """Every node's numbers anew from its newest sample, what is held there and the policy, without saying anything."""
-    started_s = time.perf_counter()
-    allocatable_of_fleet(core.nodes, core.policy)
-    return (time.perf_counter() - started_s) * 1e3
-
-
-def prove(core: OvercommitCore, nodes: Sequence[str]) -> None:
-    """The arrays have the numbers that one node after the other gives."""
-    fleet = allocatable_of_fleet(core.nodes, core.policy)
-    for index, node in enumerate(nodes):
-        known = core.nodes[node]
-        if known.topology is None or known.sample is None or fleet.nodes[index] != node:
-            raise SystemExit(f"{node} was not heard")
-        inputs = zone_inputs(known.topology, known.sample, known.held.by_zone(), core.policy)
-        if fleet.of_node(index) != tuple(allocatable_of_zone(zone) for zone in inputs):
-            raise SystemExit(f"{node} has other numbers in the arrays")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=10_000)
@@ -111,13 +89,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"overcommit, {count:,} nodes x 2 zones, {len(WORKLOADS)} workloads each")
     tell("one sample, its number is as it was", *feed(core, samples(nodes, 10, 12_000), 10))
     tell("one sample, its number fell and is said", *feed(core, samples(nodes, 11, 20_000), 11))
-    prove(core, nodes)
-    full_ms = median(fleet_ms(core) for _ in range(9))
-    budget_ms = BUDGET_FLEET_MS * count / 10_000
-    print(
-        f"  {'every node anew from its sample (median of 9)':<46} {full_ms:.1f} ms, {full_ms / count * 1e3:.1f} us a node"
-        f"   budget {budget_ms:g} ms   (Koordinator recomputes every 60 to 360 s)"
-    )
     return 0
 
 

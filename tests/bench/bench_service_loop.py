@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from msgspec import Struct
+from tests.support.servers import nats_server, redis_server
 
-from colo_common.adapters.bus_memory import MemoryBus
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.adapters.clock import SystemClock
 from colo_common.adapters.store_redis import RedisStore
@@ -25,7 +25,7 @@ from colo_common.runtime import logs
 from colo_common.runtime.ask import ask
 from colo_common.runtime.core import Subscription
 from colo_common.runtime.service import Service
-from tests.support.servers import nats_server, redis_server
+from tests.support.bus_memory import MemoryBus
 
 EVENTS: Final = 20_000
 REQUESTS: Final = 3_000

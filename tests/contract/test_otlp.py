@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from aiohttp import web
 
-from colo_common.adapters.bus_memory import MemoryBus
 from colo_common.adapters.clock import ManualClock
 from colo_common.events.trace import placement_trace, span_of, trace_of
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.otlp import OtlpExporter
 from colo_common.runtime.telemetry import Telemetry
+from tests.support.bus_memory import MemoryBus
 
 pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
 

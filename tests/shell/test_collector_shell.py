@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import structlog
 from msgspec import Struct
+from tests.support.builders import a_topology
+from tests.support.vloop import VirtualClock, run_virtual
 
 from colo_collector.core import CollectorCore
 from colo_collector.machine import Observation
@@ -14,14 +16,12 @@ from colo_collector.policy import CollectorPolicy
 from colo_collector.readings import SampleRead, Skip, TopologyRead, Unreadable
 from colo_collector.shell import CollectorShell
 from colo_collector.usage import Unknown
-from colo_common.adapters.bus_memory import MemoryBus
 from colo_common.events.node import NodeTopologyReported, NodeUsageSampled, ZoneUsage
 from colo_common.events.wire import decode
 from colo_common.ports import Clock
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
-from tests.support.builders import a_topology
-from tests.support.vloop import VirtualClock, run_virtual
+from tests.support.bus_memory import MemoryBus
 
 MACHINE = TopologyRead(topology=a_topology())
 BROKEN = Observation(event=Unreadable(reason=Skip.UNREADABLE, detail="/proc/stat: must be readable"))

@@ -4,8 +4,9 @@ import asyncio
 from itertools import pairwise
 
 from msgspec.structs import replace
+from tests.support.builders import a_placement
+from tests.support.vloop import VirtualClock, run_virtual
 
-from colo_common.adapters.bus_memory import MemoryBus
 from colo_common.events.effects import Publish
 from colo_common.events.enforcement import (
     DriftCorrected,
@@ -32,8 +33,7 @@ from colo_executor.simulated import SimulatedRuntime
 from colo_sim.demand import OnlineDemand
 from colo_sim.machine import SimMachine
 from colo_sim.machine_spec import MachineSpec
-from tests.support.builders import a_placement
-from tests.support.vloop import VirtualClock, run_virtual
+from tests.support.bus_memory import MemoryBus
 
 NODE = "n1"
 TRACE = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"

@@ -194,6 +194,7 @@ class OvercommitCore:
         if known.topology is None or known.sample is None:
             return []
         zones = tuple([allocatable_of_zone(zone) for zone in inputs])
+        possible_mcpu = known.possible_mcpu = sum([zone.batch_cpu_mcpu for zone in zones])
         last = known.published
         moves = moves_between(last.zones if last else (), zones, inputs)
         was_fresh = last is not None and last.freshness is known.freshness
@@ -218,7 +219,7 @@ class OvercommitCore:
             sample_seq=known.sample.sample_seq,
             sampled_at_ms=known.sample.at_ms,
             freshness=known.freshness,
-            batch_cpu_mcpu=sum(zone.batch_cpu_mcpu for zone in zones),
+            batch_cpu_mcpu=possible_mcpu,
             batch_memory_bytes=sum(zone.batch_memory_bytes for zone in zones),
             headroom_cpu_mcpu=sum(zone.headroom_cpu_mcpu for zone in zones),
             headroom_memory_bytes=sum(zone.headroom_memory_bytes for zone in zones),

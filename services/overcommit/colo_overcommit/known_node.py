@@ -21,6 +21,8 @@ class KnownNode(Struct, kw_only=True):
     """Mutable, owned by the core. `samples` counts since the node (re)appeared; `inputs` belong to `sample`. `reserved` is what the
     node's operator keeps back, by zone.
 
+    `possible_mcpu` is the batch CPU that the newest terms give, whether it was worth publishing or not.
+
     `is_colocated`: its operator admits batch work. `is_changed`: what the node is has changed since something was said of it.
 
     `expected_since_ms` is when a node that has sent no sample yet was first known: it may have died while nobody listened.
@@ -38,6 +40,7 @@ class KnownNode(Struct, kw_only=True):
     expected_since_ms: int | None = None
     freshness: Freshness = Freshness.UNKNOWN
     published: AllocatableChanged | None = None
+    possible_mcpu: int = 0
     last_fall_at_ms: int | None = None
     held: HeldByBatch = field(default_factory=HeldByBatch)
     load: LoadHistory = field(default_factory=LoadHistory)

@@ -2,9 +2,7 @@
 
 import sys
 from functools import partial
-from math import nan
 
-from colo_common.model.invalid import InvalidInput
 from colo_common.runtime.process import ServiceProcess, run
 from colo_common.runtime.service import Service
 from colo_overcommit.core import OvercommitCore
@@ -32,7 +30,7 @@ async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
     nodes.set_function(lambda: float(len(core.nodes)))
     promised = process.metrics.gauge(
         "colo_overcommit_batch_cpu_mcpu",
-        "promised: what was said last of all nodes; possible: what their newest samples would allow, reckoned when asked",
+        "promised: what was said last of all nodes; possible: what the newest sample of each would allow",
         ("what",),
     )
     promised.labels("promised").set_function(partial(_promised, core))
@@ -47,14 +45,7 @@ def _promised(core: OvercommitCore) -> float:
 
 
 def _possible(core: OvercommitCore) -> float:
-    """Not a number while a node's sample is of other zones than it has said to have since."""
-    # NumPy takes longer to import than everything else here: who asks for no metrics goes without.
-    from colo_overcommit.fleet import allocatable_of_fleet
-
-    try:
-        return float(allocatable_of_fleet(core.nodes, core.policy).batch_cpu_mcpu.sum())
-    except InvalidInput:
-        return nan
+    return float(sum(known.possible_mcpu for known in core.nodes.values()))
 
 
 def main() -> int:

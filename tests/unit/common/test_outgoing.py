@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 from structlog.testing import capture_logs
+from tests.support.vloop import run_virtual
 
-from colo_common.adapters.bus_memory import MemoryBus
 from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Write
 from colo_common.model.invalid import InvariantBroken
@@ -19,7 +19,7 @@ from colo_common.ports import Outgoing, Refused, Row, Store, Unavailable
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.outgoing import OutgoingBatch, Sender
 from colo_common.runtime.retry import Retrier
-from tests.support.vloop import run_virtual
+from tests.support.bus_memory import MemoryBus
 
 
 class SlowBus(MemoryBus):

@@ -1,6 +1,7 @@
 """What the core says about samples, late nodes and questions."""
 
 import pytest
+from tests.support.builders import a_node, a_placement, a_sample, decided
 
 from colo_common.events.effects import Publish, Reply, RequestReceived, Wake
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, LeaseRenewed
@@ -20,7 +21,6 @@ from colo_overcommit.core import Event, OvercommitCore
 from colo_overcommit.explain import recompute
 from colo_overcommit.held_by_batch import HoldsListed
 from colo_overcommit.policy import OvercommitPolicy
-from tests.support.builders import a_node, a_placement, a_sample, decided
 
 POLICY = OvercommitPolicy(freshness=FreshnessPolicy(stale_after_ms=10_000, lost_after_ms=60_000, warm_samples=2))
 
@@ -189,3 +189,14 @@ def test_the_ledgers_list_heals_what_was_missed() -> None:
     core.handle(HoldsListed(holds=(hold,), asked_at_ms=90_000), 90_100)
     assert core.nodes["n1"].held.attempts == ("job/main/1#1",)
     assert core.dropped.unlisted_holds == 1
+
+
+def test_what_the_newest_sample_allows_is_known_whether_it_was_published_or_not() -> None:
+    core = a_fresh_core()
+    (known,) = core.nodes.values()
+    assert known.published is not None
+    assert known.possible_mcpu == known.published.batch_cpu_mcpu == 15_000
+    used = known.sample.zones if known.sample is not None else ()
+    little_more = ((used[0].cpu_used_mcpu + 10, 4), (used[1].cpu_used_mcpu, 4))
+    assert not [fact for fact in facts(core, a_sample(seq=3, zones=little_more), 3000) if fact == known.published]
+    assert known.possible_mcpu == 14_990

@@ -1,12 +1,11 @@
-"""The arrays over a whole fleet and the formula of one node give the same integers, whatever the nodes are and hear."""
+"""The formula of one node, whatever the node is and hears: it explains itself to the unit, and keeps what is held."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
+from tests.support.builders import a_topology
 
 from colo_common.events.node import NodeUsageSampled, WorkloadUsage, ZoneUsage
-from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass, default_band
@@ -14,11 +13,9 @@ from colo_common.model.topology import NodeTopology
 from colo_overcommit.allocatable import allocatable_of_zone, zone_inputs
 from colo_overcommit.exclusive import exclusive_by_zone
 from colo_overcommit.explain import explain, recompute
-from colo_overcommit.fleet import allocatable_of_fleet
 from colo_overcommit.known_node import KnownNode
 from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.reserved import reserved_by_zone
-from tests.support.builders import a_sample, a_topology
 
 MCPU_MOST = 1 << 40
 BYTES_MOST = 1 << 60
@@ -101,57 +98,28 @@ policies = st.builds(
 )
 
 
-@given(st.lists(nodes(), max_size=5), policies)
-def test_arrays_over_all_nodes_give_what_one_node_after_the_other_gives(known, policy) -> None:
-    fleet = {f"n{index}": node for index, node in enumerate(known)}
-    fleet["unheard"] = KnownNode(topology=a_topology())
-    numbers = allocatable_of_fleet(fleet, policy)
-    assert numbers.nodes == tuple(f"n{index}" for index in range(len(known)))
-    for index, node in enumerate(known):
-        assert node.topology is not None
-        assert node.sample is not None
-        inputs = zone_inputs(
-            node.topology,
-            node.sample,
-            node.held.by_zone(),
-            policy,
-            reserved=node.reserved,
-            exclusive=exclusive_by_zone(node.held, node.topology, node.sample.workloads),
-            is_colocated=node.is_colocated,
-        )
-        one = tuple(allocatable_of_zone(zone) for zone in inputs)
-        assert numbers.of_node(index) == one
-        assert recompute(explain(inputs)) == one
-        for number in one:
-            held = node.held.by_zone().get(number.zone)
-            most = held or ZoneShare(zone=number.zone, cpu_mcpu=0, memory_bytes=0)
-            assert number.batch_cpu_mcpu >= most.cpu_mcpu
-            assert number.batch_memory_bytes >= most.memory_bytes
-            if not node.is_colocated:
-                assert (number.batch_cpu_mcpu, number.batch_memory_bytes) == (most.cpu_mcpu, most.memory_bytes)
-
-
-def test_a_fleet_of_nobody_has_no_numbers() -> None:
-    assert allocatable_of_fleet({}, OvercommitPolicy()).nodes == ()
-
-
-def test_a_sample_of_other_zones_than_the_topology_is_refused() -> None:
-    known = KnownNode(topology=a_topology(), sample=a_sample(zones=((1, 1),)))
-    with pytest.raises(InvalidInput, match="zones: a sample must have exactly the zones of its node's topology"):
-        allocatable_of_fleet({"n": known}, OvercommitPolicy())
-
-
-def test_use_that_no_64_bits_hold_leaves_the_zone_without_online_use() -> None:
-    """A sample of 20,000 workloads that say to use an exbibyte each is wrong, and wrong in the same way on both paths."""
-    one = WorkloadUsage(
-        workload="w",
-        qos=QosClass.BE,
-        band=PriorityBand.BATCH,
-        cpu_used_mcpu=MCPU_MOST,
-        memory_used_bytes=BYTES_MOST,
-        zones=(0,),
+@given(nodes(), policies)
+def test_the_explanation_gives_the_number_which_is_never_below_what_is_held(
+    node: KnownNode, policy: OvercommitPolicy
+) -> None:
+    assert node.topology is not None
+    assert node.sample is not None
+    inputs = zone_inputs(
+        node.topology,
+        node.sample,
+        node.held.by_zone(),
+        policy,
+        reserved=node.reserved,
+        exclusive=exclusive_by_zone(node.held, node.topology, node.sample.workloads),
+        is_colocated=node.is_colocated,
     )
-    topology, sample = a_topology(), a_sample(workloads=(one,) * 20_000)
-    known = KnownNode(topology=topology, sample=sample)
-    expected = tuple(allocatable_of_zone(zone) for zone in zone_inputs(topology, sample, {}, OvercommitPolicy()))
-    assert allocatable_of_fleet({"n": known}, OvercommitPolicy()).of_node(0) == expected
+    numbers = tuple(allocatable_of_zone(zone) for zone in inputs)
+    assert recompute(explain(inputs)) == numbers
+    assert [number.zone for number in numbers] == [zone.zone for zone in node.topology.zones]
+    for number in numbers:
+        held = node.held.by_zone().get(number.zone)
+        most = held or ZoneShare(zone=number.zone, cpu_mcpu=0, memory_bytes=0)
+        assert number.batch_cpu_mcpu >= most.cpu_mcpu
+        assert number.batch_memory_bytes >= most.memory_bytes
+        if not node.is_colocated:
+            assert (number.batch_cpu_mcpu, number.batch_memory_bytes) == (most.cpu_mcpu, most.memory_bytes)
