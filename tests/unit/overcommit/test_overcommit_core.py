@@ -197,6 +197,6 @@ def test_what_the_newest_sample_allows_is_known_whether_it_was_published_or_not(
     assert known.published is not None
     assert known.possible_mcpu == known.published.batch_cpu_mcpu == 15_000
     used = known.sample.zones if known.sample is not None else ()
-    little_more = ((used[0].cpu_used_mcpu + 10, 4), (used[1].cpu_used_mcpu, 4))
-    assert not [fact for fact in facts(core, a_sample(seq=3, zones=little_more), 3000) if fact == known.published]
+    little_more = ((used[0].cpu_used_mcpu + 10, 8), (used[1].cpu_used_mcpu, 8))
+    assert [type(fact) for fact in facts(core, a_sample(seq=3, zones=little_more), 3000)] == [LeaseRenewed]
     assert known.possible_mcpu == 14_990
