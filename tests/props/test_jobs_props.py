@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
+from tests.support.jobs_world import JobsWorld, a_spec, a_task
 
 from colo_common.events.fact import Fact
 from colo_common.events.job import (
@@ -19,11 +20,10 @@ from colo_common.events.job import (
 from colo_common.model.freshness import Freshness
 from colo_common.model.lifecycle import JOB, REPLICA
 from colo_common.model.reasons import EndCause, Reason
-from colo_jobs.completion import TaskCounts, rule_result
+from colo_jobs.completion import result_of
 from colo_jobs.job import HOLDING
 from colo_jobs.requeue import RetryPolicy, avoiding, failure_wait_ms, free_wait_ms
 from colo_jobs.timers import JobTimers
-from tests.support.jobs_world import JobsWorld, a_spec, a_task
 
 NODES = ("n1", "n2", "n3")
 JOBS = ("a", "b")
@@ -230,8 +230,7 @@ def test_a_task_with_no_replica_left_always_has_a_result(
     succeeded = min(succeeded, replicas)
     failed = min(failed, replicas - succeeded)
     live = replicas - succeeded - failed
-    counts = TaskCounts(replicas=replicas, succeeded=succeeded, failed=failed, live=live)
-    result = rule_result(counts, min_succeeded, max_failed)
+    result = result_of(replicas, succeeded, failed, live, min_succeeded, max_failed)
     assert (result != "") or live > 0
     if succeeded == replicas:
         assert result == "succeeded"

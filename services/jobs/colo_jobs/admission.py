@@ -48,7 +48,7 @@ class Queue(Struct, kw_only=True):
 
 
 def quota_refusal(queue: Queue, replicas: int) -> Refusal | None:
-    """Why a job of so many replicas is not admitted now, or None: the guard `quota_ok` of J01.
+    """Why a job of so many replicas is not admitted now, or None.
 
     Replicas that come back to wait after an eviction or a failure are never refused; they may push a queue over its limit.
     """

@@ -36,7 +36,6 @@ __all__ = ["Answers"]
 
 # A job's specification travels in one message, which may be 1 MiB with its envelope.
 _SPEC_MAX_BYTES: Final = 768 << 10
-_ADMITTED: Final = {"quota_ok": True}
 #: Kinds of jobs, and the most tasks of one, whose specifications are remembered as good.
 _KINDS: Final = 16
 _KIND_TASKS: Final = 4
@@ -111,7 +110,7 @@ class Answers:
         turn = JobTransaction(job, now_ms, self._counters, self._policy.retry)
         turn.spec_value = checked
         turn.tell(f"submitted: {_counted(job.size, 'replica')} in {_counted(len(job.spec.tasks), 'task')}")
-        turn.fire_job("admit", _ADMITTED)
+        turn.fire_job("admit")
         turn.wanted.extend(range(job.size))
         self._index.attach(job)
         self._counters.submitted += 1

@@ -2,41 +2,26 @@
 
 from typing import Final
 
-from msgspec import Struct
-
 from colo_common.model.reasons import Reason
 from colo_jobs.job import Job
 from colo_jobs.policies import TaskEvent, action_for
 from colo_jobs.stopping import stop_replicas
 from colo_jobs.transaction import JobTransaction
 
-__all__ = ["TaskCounts", "cancel", "rule_result", "settle"]
+__all__ = ["cancel", "result_of", "settle"]
 
 _WAITING_FOR_END: Final = frozenset({"Completing", "Failing", "Terminating"})
 _TASK_ENDS: Final = frozenset({"Succeeded", "Failed", "Stopped"})
 
 
-class TaskCounts(Struct, frozen=True, kw_only=True):
-    """Replicas of a task: all, those that ended well, those that failed for good, those that may still run."""
-
-    replicas: int
-    succeeded: int
-    failed: int
-    live: int
-
-
-def rule_result(counts: TaskCounts, min_succeeded: int | None, max_failed: int | None) -> str:
-    """The result of a task, "succeeded" or "failed", or "" while it is open. The first rule that holds decides.
-
-    Enough replicas succeeded; too many failed (unset: one is too many); none is left, which is a success exactly when all
-    succeeded.
-    """
-    return _result(counts.replicas, counts.succeeded, counts.failed, counts.live, min_succeeded, max_failed)
-
-
-def _result(
+def result_of(
     replicas: int, succeeded: int, failed: int, live: int, min_succeeded: int | None, max_failed: int | None
 ) -> str:
+    """The result of a task, "succeeded" or "failed", or "" while it is open. The first rule that holds decides.
+
+    `live` replicas may still run. Enough succeeded; too many failed for good (unset: one is too many); none is left, which is a
+    success exactly when all succeeded.
+    """
     if min_succeeded is not None and succeeded >= min_succeeded:
         return "succeeded"
     if failed >= (1 if max_failed is None else max_failed):
@@ -88,7 +73,7 @@ def _settle_task(turn: JobTransaction, task: int) -> None:
         if succeeded or failed or stopped:
             spec = job.spec.tasks[task]
             live = spec.replicas - succeeded - failed - stopped
-            result = _result(spec.replicas, succeeded, failed, live, spec.min_succeeded, spec.max_failed)
+            result = result_of(spec.replicas, succeeded, failed, live, spec.min_succeeded, spec.max_failed)
         if result and turn.fire_task(task, "rule_met"):
             record.result = result
             stop_replicas(turn, task, Reason.TASK_DONE)
@@ -134,7 +119,7 @@ def _settle_job(turn: JobTransaction) -> None:
     job = turn.job
     record = job.record
     if record.state == "Inqueue" and sum([counts["Pending"] + counts["Stopped"] for counts in job.counts]) < job.size:
-        turn.fire_job("gang_bound", {"gang_ok": True})
+        turn.fire_job("gang_bound")
     for task in record.tasks:
         if task.state not in _TASK_ENDS:
             return

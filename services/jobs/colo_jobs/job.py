@@ -132,14 +132,6 @@ class Job:
         task = self.task_of(index)
         return f"{self._prefixes[task]}{index - self._begins[task]}" if task else f"{self._prefixes[0]}{index}"
 
-    def index_of(self, task_name: str, member: int) -> int | None:
-        """The number of the replica with that task and index, or None when the job has none."""
-        prefix = f"{self.id}/{task_name}/"
-        task = self._prefixes.index(prefix) if prefix in self._prefixes else None
-        if task is None or not 0 <= member < self._begins[task + 1] - self._begins[task]:
-            return None
-        return self._begins[task] + member
-
     def waits_since_ms(self, index: int) -> int:
         """When the replica's present attempt began to want a place."""
         return self.replica(index).queued_at_ms or self.record.submitted_at_ms

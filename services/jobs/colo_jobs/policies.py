@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from colo_common.model.invalid import InvalidInput
 
-__all__ = ["DEFAULT_POLICIES", "LifecyclePolicy", "action_for", "with_default"]
+__all__ = ["DEFAULT_POLICIES", "LifecyclePolicy", "action_for"]
 
 TaskEvent = Literal["TaskSucceeded", "TaskFailed", "TaskCompleted", "MainTaskEvent"]
 Action = Literal["complete_job", "fail_job", "terminate_job", "no_action"]
@@ -30,15 +30,6 @@ class LifecyclePolicy(Struct, frozen=True, kw_only=True):
 
 _FAIL_JOB: Final = LifecyclePolicy(event="TaskFailed", action="fail_job")
 DEFAULT_POLICIES: Final = (_FAIL_JOB,)
-
-
-def with_default(policies: Sequence[LifecyclePolicy]) -> tuple[LifecyclePolicy, ...]:
-    """The policies, after "TaskFailed -> fail_job" unless one for the whole job says what a failed or completed task does."""
-    for index, policy in enumerate(policies):
-        policy.validate(f"policies[{index}]")
-    if any(not policy.task and policy.event in ("TaskFailed", "TaskCompleted") for policy in policies):
-        return tuple(policies)
-    return (*DEFAULT_POLICIES, *policies)
 
 
 def action_for(policies: Sequence[LifecyclePolicy], event: TaskEvent, task: str) -> Action | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tests.parity.table import JsonObject, Result, Table, UnknownSentence, difference
+
 from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.lifecycle import REPLICA
@@ -13,10 +15,10 @@ from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSp
 from colo_jobs import replicas
 from colo_jobs.completion import cancel, settle
 from colo_jobs.job import Job
-from colo_jobs.policies import LifecyclePolicy, with_default
+from colo_jobs.policies import LifecyclePolicy
 from colo_jobs.requeue import RetryPolicy
 from colo_jobs.transaction import Counters, JobTransaction, Move
-from tests.parity.table import JsonObject, Result, Table, UnknownSentence, difference
+from tests.parity.peers.task_policies import with_default
 
 _NODE = "n1"
 _EXIT_BY_STOP = 143
@@ -38,7 +40,7 @@ class _Life:
         self.hooks: list[list[object]] = []
         self._now_ms = 0
         turn = self._turn()
-        turn.fire_job("admit", {"quota_ok": True})
+        turn.fire_job("admit")
         self._take(turn)
 
     def do(self, event: JsonObject) -> None:
@@ -102,10 +104,10 @@ class _Life:
 
     def _index(self, name: str) -> int:
         task, _, member = name.rpartition("-")
-        index = self.job.index_of(task, int(member))
-        if index is None:
-            raise InvalidInput("replica", "must be one of the case's", name)
-        return index
+        for prefix, members in self.job.tasks():
+            if prefix == f"{self.job.id}/{task}/" and int(member) < len(members):
+                return members[int(member)]
+        raise InvalidInput("replica", "must be one of the case's", name)
 
     def _ended(self, index: int, cause: EndCause, code: int) -> ReplicaEnded:
         attempt = self.job.replica(index).attempt

@@ -31,10 +31,10 @@ def _lamp(**changes: Any) -> StateMachine:
         "states": (_OFF, _ON, _BROKEN),
         "events": ("press", "hit"),
         "transitions": (
-            Transition(id="L1", sources=("Off",), event="press", target="On", guard=("power",), actions=("glow",)),
+            Transition(id="L1", sources=("Off",), event="press", target="On", guard=("power",)),
             Transition(id="L2", sources=("Off",), event="press", target="=", guard=("!power",)),
             Transition(id="L3", sources=("On",), event="press", target="Off", guard=("!stuck",)),
-            Transition(id="L4", sources=("Off", "On"), event="hit", target="Broken", hook="lamp_broken"),
+            Transition(id="L4", sources=("Off", "On"), event="hit", target="Broken"),
         ),
         "ignored": (Ignore(states=("Broken",), events=("hit",), why="already broken"),),
         "illegal": (("Broken", "press"),),
@@ -44,9 +44,9 @@ def _lamp(**changes: Any) -> StateMachine:
 
 def test_fire_answers_with_the_row_whose_guards_hold() -> None:
     lamp = _lamp()
-    assert lamp.fire("Off", "press", {"power": True}) == Fired("On", ("glow",), None, "L1")
-    assert lamp.fire("Off", "press", {"power": False}) == Fired("Off", (), None, "L2")
-    assert lamp.fire("On", "hit") == Fired("Broken", (), "lamp_broken", "L4")
+    assert lamp.fire("Off", "press", {"power": True}) == Fired("On", "L1")
+    assert lamp.fire("Off", "press", {"power": False}) == Fired("Off", "L2")
+    assert lamp.fire("On", "hit") == Fired("Broken", "L4")
     assert lamp.fire("Broken", "hit") == TransitionIgnored("already broken")
 
 

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from msgspec import structs
+from tests.support.jobs_world import JobsWorld, a_spec, a_task
 
 from colo_common.events.requests import (
     CancelJob,
@@ -20,10 +21,10 @@ from colo_common.model.lifecycle import JOB
 from colo_common.model.workload import ResourceRequest
 from colo_jobs.admission import QueueLimits
 from colo_jobs.placement_requests import WallTime
-from colo_jobs.policies import LifecyclePolicy, action_for, with_default
+from colo_jobs.policies import LifecyclePolicy, action_for
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.requeue import RetryPolicy
-from tests.support.jobs_world import JobsWorld, a_spec, a_task
+from tests.parity.peers.task_policies import with_default
 
 
 @pytest.fixture

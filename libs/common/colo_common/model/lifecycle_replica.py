@@ -34,23 +34,16 @@ _EVENTS: Final = (
 )
 
 _TRANSITIONS: Final = (
-    Transition(id="R01", sources=("Pending",), event="place", target="Assigned", actions=("bind message to executor",)),
-    Transition(
-        id="R02",
-        sources=("Assigned",),
-        event="place_failed",
-        target="Pending",
-        actions=("release node, exclude it for a while",),
-    ),
+    Transition(id="R01", sources=("Pending",), event="place", target="Assigned"),
+    Transition(id="R02", sources=("Assigned",), event="place_failed", target="Pending"),
     Transition(id="R03", sources=("Assigned",), event="started", target="Starting"),
-    Transition(id="R04", sources=("Starting",), event="ready", target="Running", hook="replica_started"),
+    Transition(id="R04", sources=("Starting",), event="ready", target="Running"),
     Transition(
         id="R05",
         sources=("Assigned", "Starting", "Running", "Unknown"),
         event="exit",
         target="Succeeded",
         guard=("zero",),
-        hook="replica_ended",
     ),
     Transition(
         id="R06",
@@ -58,7 +51,6 @@ _TRANSITIONS: Final = (
         event="exit",
         target="Backoff",
         guard=("!zero", "retry"),
-        actions=("retry += 1", "arm retry timer"),
     ),
     Transition(
         id="R07",
@@ -66,51 +58,18 @@ _TRANSITIONS: Final = (
         event="exit",
         target="Failed",
         guard=("!zero", "!retry"),
-        hook="replica_ended",
     ),
-    Transition(
-        id="R08", sources=("Running", "Starting"), event="node_lost", target="Unknown", actions=("arm lost timer",)
-    ),
+    Transition(id="R08", sources=("Running", "Starting"), event="node_lost", target="Unknown"),
     Transition(id="R09", sources=("Unknown",), event="node_back", target="Running"),
-    Transition(
-        id="R10",
-        sources=("Unknown",),
-        event="lost_timeout",
-        target="Backoff",
-        guard=("retry",),
-        actions=("fence the old instance",),
-    ),
-    Transition(
-        id="R11",
-        sources=("Unknown",),
-        event="lost_timeout",
-        target="Failed",
-        guard=("!retry",),
-        actions=("fence the old instance",),
-        hook="replica_ended",
-    ),
-    Transition(
-        id="R12",
-        sources=("Pending", "Assigned", "Backoff"),
-        event="stop",
-        target="Stopped",
-        actions=("withdraw placement", "disarm timers"),
-        hook="replica_ended",
-    ),
-    Transition(
-        id="R13",
-        sources=("Starting", "Running", "Unknown"),
-        event="stop",
-        target="Stopping",
-        actions=("SIGTERM, then SIGKILL after grace",),
-    ),
-    Transition(id="R14", sources=("Stopping",), event="gone", target="Stopped", hook="replica_ended"),
-    Transition(
-        id="R15", sources=("Stopping",), event="exit", target="Succeeded", guard=("zero",), hook="replica_ended"
-    ),
-    Transition(id="R16", sources=("Stopping",), event="exit", target="Stopped", guard=("!zero",), hook="replica_ended"),
-    Transition(id="R17", sources=("Backoff",), event="retry_due", target="Pending", actions=("attempt += 1",)),
-    Transition(id="R18", sources=("Assigned",), event="node_lost", target="Pending", actions=("release node",)),
+    Transition(id="R10", sources=("Unknown",), event="lost_timeout", target="Backoff", guard=("retry",)),
+    Transition(id="R11", sources=("Unknown",), event="lost_timeout", target="Failed", guard=("!retry",)),
+    Transition(id="R12", sources=("Pending", "Assigned", "Backoff"), event="stop", target="Stopped"),
+    Transition(id="R13", sources=("Starting", "Running", "Unknown"), event="stop", target="Stopping"),
+    Transition(id="R14", sources=("Stopping",), event="gone", target="Stopped"),
+    Transition(id="R15", sources=("Stopping",), event="exit", target="Succeeded", guard=("zero",)),
+    Transition(id="R16", sources=("Stopping",), event="exit", target="Stopped", guard=("!zero",)),
+    Transition(id="R17", sources=("Backoff",), event="retry_due", target="Pending"),
+    Transition(id="R18", sources=("Assigned",), event="node_lost", target="Pending"),
 )
 
 _IGNORED: Final = (

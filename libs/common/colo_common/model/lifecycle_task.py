@@ -27,55 +27,14 @@ _EVENTS: Final = (
 )
 
 _TRANSITIONS: Final = (
-    Transition(id="T1", sources=("Waiting",), event="replica_running", target="Running", hook="task_started"),
+    Transition(id="T1", sources=("Waiting",), event="replica_running", target="Running"),
     Transition(id="T2", sources=("Running",), event="none_running", target="Waiting"),
-    Transition(
-        id="T3",
-        sources=("Waiting", "Running"),
-        event="rule_met",
-        target="Cleaning",
-        actions=("fix result", "stop live replicas"),
-    ),
-    Transition(
-        id="T4",
-        sources=("Waiting", "Running"),
-        event="stop",
-        target="Cleaning",
-        actions=("result = Stopped", "stop live replicas"),
-    ),
-    Transition(
-        id="T5",
-        sources=("Cleaning",),
-        event="all_final",
-        target="Succeeded",
-        guard=("succeeded",),
-        actions=("publish TaskSucceeded, TaskCompleted; MainTaskEvent if main",),
-        hook="task_ended",
-    ),
-    Transition(
-        id="T6",
-        sources=("Cleaning",),
-        event="all_final",
-        target="Failed",
-        guard=("!succeeded", "failed"),
-        actions=("publish TaskFailed, TaskCompleted",),
-        hook="task_ended",
-    ),
-    Transition(
-        id="T7",
-        sources=("Cleaning",),
-        event="all_final",
-        target="Stopped",
-        guard=("!succeeded", "!failed"),
-        hook="task_ended",
-    ),
-    Transition(
-        id="T8",
-        sources=("Succeeded", "Failed", "Stopped"),
-        event="restart",
-        target="Waiting",
-        actions=("attempt += 1", "replicas to Pending"),
-    ),
+    Transition(id="T3", sources=("Waiting", "Running"), event="rule_met", target="Cleaning"),
+    Transition(id="T4", sources=("Waiting", "Running"), event="stop", target="Cleaning"),
+    Transition(id="T5", sources=("Cleaning",), event="all_final", target="Succeeded", guard=("succeeded",)),
+    Transition(id="T6", sources=("Cleaning",), event="all_final", target="Failed", guard=("!succeeded", "failed")),
+    Transition(id="T7", sources=("Cleaning",), event="all_final", target="Stopped", guard=("!succeeded", "!failed")),
+    Transition(id="T8", sources=("Succeeded", "Failed", "Stopped"), event="restart", target="Waiting"),
 )
 
 _IGNORED: Final = (
@@ -89,11 +48,7 @@ _IGNORED: Final = (
     Ignore(states=("Waiting",), events=("none_running",), why="already"),
 )
 
-_ILLEGAL: Final = {
-    "Cleaning": "restart",
-    "Running": "restart",
-    "Waiting": "restart",
-}
+_ILLEGAL: Final = {"Cleaning": "restart", "Running": "restart", "Waiting": "restart"}
 
 TASK: Final = StateMachine(
     name="task",

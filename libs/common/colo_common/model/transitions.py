@@ -1,7 +1,6 @@
 """Closed state machines as tables: every (state, event) pair is a transition, an ignored pair or an illegal one.
 
-A table answers `fire` with what to do and changes nothing itself; the owner of the object stores the new state, does
-the actions in order and publishes the hook.
+A table answers `fire` with the new state and changes nothing itself; the owner of the object stores it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Final
 from colo_common.model.invalid import InvalidInput
 
 SAME: Final = "="
-"""As the target of a transition: the state stays as it is, the actions are done all the same."""
+"""As the target of a transition: the state stays as it is."""
 
 _MAX_GUARDS_PER_PAIR: Final = 8
 
@@ -39,8 +38,6 @@ class Transition:
     event: str
     target: str
     guard: tuple[str, ...] = ()
-    actions: tuple[str, ...] = ()
-    hook: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +51,9 @@ class Ignore:
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """The event moves the object: store `state`, do `actions` in order, publish `hook` if there is one."""
+    """The event moves the object: store `state`."""
 
     state: str
-    actions: tuple[str, ...]
-    hook: str | None
     transition_id: str
 
 
@@ -289,10 +284,7 @@ class StateMachine:
 
 def _answer(state: str, rows: Iterable[Transition]) -> _Answer:
     """What the rows of a pair make of its state: one row without guards answers by itself."""
-    known = tuple(
-        (_conditions(row.guard), Fired(state if row.target == SAME else row.target, row.actions, row.hook, row.id))
-        for row in rows
-    )
+    known = tuple((_conditions(row.guard), Fired(state if row.target == SAME else row.target, row.id)) for row in rows)
     return known[0][1] if len(known) == 1 and not known[0][0] else known
 
 

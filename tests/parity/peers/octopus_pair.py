@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from colo_common.model.transitions import SAME, Ignore, State, StateMachine, Transition
+from colo_common.model.transitions import SAME, Ignore, State, StateMachine
+from tests.parity.peers.octopus_notes import NotedTransition
 
 _STATES: Final = (
     State(name="Armed", is_initial=True, meaning="victims marked, timer runs"),
@@ -23,7 +24,7 @@ _EVENTS: Final = (
 )
 
 _TRANSITIONS: Final = (
-    Transition(
+    NotedTransition(
         id="P1",
         sources=("Armed",),
         event="fit",
@@ -31,7 +32,7 @@ _TRANSITIONS: Final = (
         actions=("disarm", "unmark every victim"),
         hook="preemption_cancelled(fit)",
     ),
-    Transition(
+    NotedTransition(
         id="P2",
         sources=("Armed",),
         event="preemptor_left",
@@ -39,7 +40,7 @@ _TRANSITIONS: Final = (
         actions=("disarm", "unmark every victim", "plan_cancelled to preemptor if it still waits"),
         hook="preemption_cancelled(reason)",
     ),
-    Transition(
+    NotedTransition(
         id="P3",
         sources=("Armed",),
         event="victim_left",
@@ -47,7 +48,7 @@ _TRANSITIONS: Final = (
         guard=("covered",),
         actions=("generation += 1", "unmark victims that are no longer needed", "same deadline"),
     ),
-    Transition(
+    NotedTransition(
         id="P4",
         sources=("Armed",),
         event="victim_left",
@@ -55,7 +56,7 @@ _TRANSITIONS: Final = (
         guard=("!covered", "replaced"),
         actions=("generation += 1", "mark the replacements", "deadline = max(deadline, now + delay)"),
     ),
-    Transition(
+    NotedTransition(
         id="P5",
         sources=("Armed",),
         event="victim_left",
@@ -63,7 +64,7 @@ _TRANSITIONS: Final = (
         guard=("!covered", "!replaced"),
         actions=("unmark the rest", "plan_cancelled to preemptor"),
     ),
-    Transition(
+    NotedTransition(
         id="P6",
         sources=("Armed",),
         event="timer",
@@ -72,7 +73,7 @@ _TRANSITIONS: Final = (
         actions=("fire to every victim",),
         hook="preemption_fired",
     ),
-    Transition(
+    NotedTransition(
         id="P7",
         sources=("Armed",),
         event="timer",
@@ -80,7 +81,7 @@ _TRANSITIONS: Final = (
         guard=("!due",),
         actions=("drop: old generation or early",),
     ),
-    Transition(
+    NotedTransition(
         id="P8",
         sources=("Firing",),
         event="victim_gone",
@@ -89,8 +90,8 @@ _TRANSITIONS: Final = (
         actions=("victims_gone to preemptor", "arm reservation timer"),
         hook="preemption_done",
     ),
-    Transition(id="P9", sources=("Firing",), event="victim_gone", target=SAME, guard=("!last",)),
-    Transition(
+    NotedTransition(id="P9", sources=("Firing",), event="victim_gone", target=SAME, guard=("!last",)),
+    NotedTransition(
         id="P10",
         sources=("Firing",),
         event="preemptor_left",
@@ -98,7 +99,7 @@ _TRANSITIONS: Final = (
         actions=("release held capacity", "victims cannot be un-stopped: requeue them first"),
         hook="preemption_cancelled(late)",
     ),
-    Transition(id="P11", sources=("Firing",), event="stop_timeout", target=SAME, actions=("SIGKILL",)),
+    NotedTransition(id="P11", sources=("Firing",), event="stop_timeout", target=SAME, actions=("SIGKILL",)),
 )
 
 _IGNORED: Final = (
