@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
-
-from colo_common.model.qos import PriorityBand, QosClass, parse_qos
 from tests.parity.peers.effective_qos import (
     effective,
     effective_of_pod,
@@ -24,6 +22,9 @@ from tests.parity.peers.pod import (
     kubernetes_qos,
 )
 from tests.parity.peers.pod_admission import Refusal, refusals
+
+from colo_common.model.qos import PriorityBand, QosClass, parse_qos
+from tests.parity.tables.koord_qos_mapping import refusals_of_job
 
 
 def container(
@@ -138,3 +139,19 @@ def test_with_a_kubernetes_class_nothing_stays_open(name: str, priority: int | N
     assert found.priority != 0
     assert found.labelled_qos == labelled_qos({QOS_LABEL: name})
     assert found.qos == (found.labelled_qos or found.qos)
+
+
+@given(
+    st.sampled_from(["LSR", "LS", "BE", "LSE", "SYSTEM", ""]),
+    st.none() | st.integers(0, 10_000),
+    st.integers(0, 3_000) | st.sampled_from([1_000, 2_000]),
+    st.integers(0, 1),
+)
+def test_colo_has_the_same_against_a_job_as_koordinator_against_its_pod(
+    qos: str, priority: int | None, cpu_mcpu: int, batch: int
+) -> None:
+    request = Amounts(cpu_mcpu=cpu_mcpu, batch_cpu_mcpu=batch)
+    asked = Pod(labels={QOS_LABEL: qos}, priority=priority, containers=(Container(requests=request),))
+    reasons = refusals_of_job(asked)
+    event(f"a job can be it: {reasons is not None}")
+    assert reasons is None or reasons == refusals(asked)

@@ -9,6 +9,7 @@ from itertools import combinations, product
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.scheduler_twin import TwinZone, fewest
 
 from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
 from colo_scheduler.numa.assign import spread_evenly
@@ -20,7 +21,6 @@ from colo_scheduler.numa.merge import Hint, HintList, merge_kubelet, merge_score
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.refusal import ZoneRefusal
 from colo_scheduler.numa.zones import ZoneFree, choose_zones
-from tests.support.scheduler_twin import TwinZone, fewest
 
 MIB = 1 << 20
 GPU = "example.com/gpu"
@@ -154,7 +154,6 @@ arounds = st.builds(
     provider_lists,
     st.sampled_from(ZoneExclusive),
     st.dictionaries(st.integers(0, 4), st.sampled_from(ZoneStatus)),
-    node_free=st.just({}),
     distances=st.none(),
     scorer=st.sampled_from([least_allocated, most_allocated]),
     cpu_unit_mcpu=st.sampled_from([1, 1000]),

@@ -5,13 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from colo_collector.kubelet import pinned_pods, read_checkpoint
-from colo_common.model.cpuset import CpuSet
-from colo_common.model.invalid import InvalidInput
-from colo_common.model.qos import PriorityBand, QosClass
-from colo_scheduler.cpus.assignment import take_sockets_first
-from colo_scheduler.cpus.node_reservation import NodeReservation, divide_by_zones, reserved_cpus
-from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from tests.parity.peers.container_cpuset import (
     CpusetRule,
     GivenCpus,
@@ -20,7 +13,7 @@ from tests.parity.peers.container_cpuset import (
     cpus_of_host_application,
     cpus_of_workload,
 )
-from tests.parity.peers.cpu_pools import CpuHold, SharedPool, compute_pools, union, without
+from tests.parity.peers.cpu_pools import SharedPool, union, without
 from tests.parity.peers.effective_qos import effective, effective_of_pod, labelled_band, labelled_qos
 from tests.parity.peers.group_identity import (
     ClassIdentity,
@@ -33,8 +26,18 @@ from tests.parity.peers.group_identity import (
 from tests.parity.peers.kubelet_pods import RunningPod, topology_policy, unmanaged
 from tests.parity.peers.node_reservation import system_cpus, zones_less_reserved
 from tests.parity.peers.pod import QOS_LABEL, Amounts, Container, KubernetesQos, Pod, kubernetes_qos
-from tests.parity.peers.pod_admission import refusals
+from tests.parity.peers.pod_admission import Refusal, refusals
 from tests.parity.table import JsonObject, Reference, reference_only, table_of_kinds
+
+from colo_collector.kubelet import pinned_pods, read_checkpoint
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.qos import PriorityBand, QosClass, is_legal_pair
+from colo_executor.online import CpuHold, pools_of
+from colo_scheduler.cpus.assignment import take_sockets_first
+from colo_scheduler.cpus.node_reservation import NodeReservation, divide_by_zones, reserved_cpus
+from colo_scheduler.cpus.qos_binding import ResourceSpec, bind
+from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 
 _SYSCTL: dict[object, Sysctl] = {True: "on", False: "off", None: "absent", "unreadable": "unreadable"}
 
@@ -110,8 +113,31 @@ def _admission(case: JsonObject) -> object:
     pod = _pod(case["new_pod"])
     before = _pod(case.get("old_pod")) if case["operation"] == "UPDATE" else None
     assert pod is not None
+    reasons = None if before is not None else refusals_of_job(pod)
+    if reasons is not None:
+        return {"allowed": not reasons, "reasons": [reason.value for reason in reasons]}
     reasons = refusals(pod, before, keeps_priority_label=not case.get("skip_priority_validation", False))
-    return {"allowed": not reasons, "reasons": [reason.value for reason in reasons]}
+    return Reference({"allowed": not reasons, "reasons": [reason.value for reason in reasons]})
+
+
+def refusals_of_job(pod: Pod) -> tuple[Refusal, ...] | None:
+    """What colo has against a job of the pod's class, band and request; None for a pod that no job can be.
+
+    A job names class and band, and asks for batch CPU by its class. Of LSE and SYSTEM colo demands more than Koordinator does.
+    """
+    qos, band = labelled_qos(pod.labels), labelled_band(pod.labels, pod.priority)
+    asks_batch = bool(pod.request.batch_cpu_mcpu or pod.request.batch_memory_bytes)
+    if qos not in (QosClass.LSR, QosClass.LS, QosClass.BE) or band is None or (asks_batch and qos is not QosClass.BE):
+        return None
+    found = [] if is_legal_pair(qos, band) else [Refusal.FORBIDDEN_COMBINATION]
+    try:
+        own = bind(ResourceSpec(), qos=qos, band=PriorityBand.PROD, cpu_mcpu=pod.request.cpu_mcpu)
+    except InvalidInput:
+        found.append(Refusal.CPU_REQUEST_NOT_INTEGER)
+    else:
+        if own is None and qos.has_own_cpus:
+            found.append(Refusal.CPU_REQUEST_REQUIRED)
+    return tuple(found)
 
 
 def _zone_pools(found: Any) -> tuple[ZonePool, ...]:
@@ -229,18 +255,33 @@ def _cpu_pools(case: JsonObject) -> object:
     topology, pods = _topology(case["topology"]), _running(case.get("pods"))
     is_static = case.get("kubelet_policy") == "static"
     pinned = pinned_pods(unmanaged(case.get("cpu_manager_entries") or {}, pods)) if is_static else ()
-    pools = compute_pools(
-        topology,
-        [CpuHold(owner=pod.uid, cpus=pod.cpus, qos=pod.qos) for pod in pods if pod.cpus],
-        kubelet=union(pod.cpus for pod in pinned),
-        reserved=reserved_cpus(topology, NodeReservation(cpus=case.get("node_reserved_cpus") or "")),
-        system=_system(case.get("system_qos")),
-    )
+    # LSE alone keeps BE off; whoever else holds CPUs holds them as LSR does.
+    holds = [
+        CpuHold(owner=pod.uid, qos=QosClass.LSE if pod.qos is QosClass.LSE else QosClass.LSR, cpus=pod.cpus, cpu_mcpu=0)
+        for pod in pods
+        if pod.cpus
+    ]
+    everything = CpuSet(topology.all_mask)
+    kept = union(pod.cpus for pod in pinned)
+    reserved = reserved_cpus(topology, NodeReservation(cpus=case.get("node_reserved_cpus") or ""))
+    before = pools_of(everything, holds, kept)
+    after = pools_of(everything, holds, kept | reserved | _system(case.get("system_qos")))
     return {
-        "ls_pools": _shown_pools(pools.ls),
-        "be_pools": _shown_pools(pools.be),
+        "ls_pools": _by_zone(topology, before.ls, after.ls),
+        "be_pools": _by_zone(topology, before.be, after.be),
         "kubelet_allocated": [{"uid": pod.uid, "cpuset": pod.cpus.format()} for pod in pinned],
     }
+
+
+def _by_zone(topology: CpuTopology, before: CpuSet, after: CpuSet) -> list[dict[str, object]]:
+    """A pool zone by zone: those with a CPU before the node withheld any, by socket, with what they have after."""
+    shown = []
+    for zone in topology.zone_ids:
+        here = before & topology.cpus_of_zone(zone)
+        if here:
+            socket = topology.socket_ids[topology.socket_of_cpu[next(iter(here))]]
+            shown.append({"socket": socket, "node": zone, "cpuset": (after & here).format()})
+    return sorted(shown, key=lambda pool: (pool["socket"], pool["node"]))
 
 
 def _kubelet_checkpoint(case: JsonObject) -> object:
@@ -293,12 +334,10 @@ _REFERENCE: dict[str, Callable[[JsonObject], object]] = {
     "priority_value_default": lambda case: {"priority": effective_of_pod(_pod(case["pod"])).priority},
     "kube_qos": _kube_qos,
     "effective": _effective,
-    "admission": _admission,
     "container_cpuset": _container_cpuset,
     "host_app_cpuset": _host_app_cpuset,
     "bvt_rule": _bvt_rule,
     "bvt_pod": _bvt_pod,
-    "cpu_pools": _cpu_pools,
     "remove_system_cpus": _remove_system_cpus,
     "topology_policy": lambda case: {
         "topology_policy": topology_policy(case.get("policy") or "", case.get("scope") or "")
@@ -308,6 +347,8 @@ _REFERENCE: dict[str, Callable[[JsonObject], object]] = {
 
 _KINDS: dict[str, Callable[[JsonObject], object]] = {
     **{kind: reference_only(answer) for kind, answer in _REFERENCE.items()},
+    "admission": _admission,
+    "cpu_pools": _cpu_pools,
     "kubelet_checkpoint": _kubelet_checkpoint,
     "node_reserved": _node_reserved,
     "take_by_topology": _take_by_topology,

@@ -9,6 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tests.parity.peers.least_zones import score_least_zones, score_of_count
+from tests.parity.peers.zone_filter import PodRequest, Scope, effective_request, refuse_pod
+from tests.parity.peers.zone_scores import Strategy, score_node
+from tests.parity.table import JsonObject, Reference, Result, Table, difference, kind_of, reference_only
+
 from colo_scheduler.numa.amounts import Amounts, ZoneAmounts
 from colo_scheduler.numa.awareness import AwareNode, AwarePod, AwareZone, PodContainer, filter_aware
 from colo_scheduler.numa.fit import NumaManager, ZoneAssignment, fit_zones
@@ -16,10 +21,6 @@ from colo_scheduler.numa.least_zones import DistantZone, least_zones
 from colo_scheduler.numa.mask import EXHAUSTIVE_ZONES
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.zone_filter import ZONE_ID_END, KubeQos
-from tests.parity.peers.least_zones import score_least_zones, score_of_count
-from tests.parity.peers.zone_filter import PodRequest, Scope, effective_request, refuse_pod
-from tests.parity.peers.zone_scores import Strategy, score_node
-from tests.parity.table import JsonObject, Reference, Result, Table, difference, kind_of, reference_only
 
 
 def _pod(case: JsonObject) -> PodRequest:
@@ -120,12 +121,12 @@ def _normalize(case: JsonObject) -> dict[str, object]:
     return {"score": score_of_count(case["numa_nodes_count"], case["optimal_distance"], case.get("max_numa_nodes", 8))}
 
 
-def _crane(case: JsonObject) -> dict[str, object]:
+def _crane(case: JsonObject) -> object:
+    if case.get("cpu_policy") == "none" or case.get("daemonset"):  # the plugin does not act on these; no replica is one
+        return Reference({"fits": True, "zone_result": None, "score": 0})
     pod = AwarePod(
         tuple(PodContainer(each.get("requests", {}), each.get("limits", {})) for each in case["containers"]),
-        case.get("cpu_policy") or "",
         case.get("pod_aware"),
-        bool(case.get("daemonset")),
     )
     node = None
     if case.get("zones") is not None:

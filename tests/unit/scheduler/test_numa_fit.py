@@ -1,6 +1,7 @@
 """Fitting one node: which zones are taken, how amounts are split, and what a refusal says."""
 
 import pytest
+from tests.support.builders import GIB
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
@@ -11,7 +12,6 @@ from colo_scheduler.numa.fit import FitContext, NumaManager, ZoneAssignment, fit
 from colo_scheduler.numa.merge import Hint
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.refusal import Miss, ZoneRefusal
-from tests.support.builders import GIB
 
 GPU = "example.com/gpu"
 PAGES = "hugepages-2Mi"
@@ -105,12 +105,6 @@ class TestRefusals:
     def test_a_device_that_nobody_has_heard_of_is_unknown(self) -> None:
         answer = fit_zones(TopologyPolicy.NONE, zones((0, 2000, 8)), {GPU: 1})
         assert answer == ZoneRefusal(Reason.DEVICE_UNKNOWN, (Miss((), GPU, 1, 0),))
-
-    def test_a_resource_of_the_node_as_a_whole_is_measured_there(self) -> None:
-        fit_context = FitContext(node_free={GPU: 1})
-        assert isinstance(fit_zones(TopologyPolicy.SINGLE, zones((0, 2000, 8)), {GPU: 1}, fit_context), ZoneAssignment)
-        answer = fit_zones(TopologyPolicy.SINGLE, zones((0, 2000, 8)), {GPU: 2}, fit_context)
-        assert answer == ZoneRefusal(Reason.DEVICE_SHORT, (Miss((), GPU, 2, 1),))
 
     def test_huge_pages_have_a_reason_of_their_own(self) -> None:
         machine = [ZoneAmounts(0, 0, {CPU: 1000, PAGES: 2 << 20})]

@@ -95,8 +95,6 @@ class TestAwareness:
             AwarePod((PodContainer({CPU: 2000}, {CPU: 4000}),)),
             AwarePod((PodContainer({CPU: 1500}, {CPU: 1500}),)),
             AwarePod((PodContainer({CPU: 0}, {CPU: 0}),)),
-            AwarePod((PodContainer({CPU: 2000}, {CPU: 2000}),), cpu_policy="none"),
-            AwarePod((PodContainer({CPU: 2000}, {CPU: 2000}),), is_daemon=True),
         ],
     )
     def test_other_pods_are_not_acted_on(self, pod: AwarePod) -> None:

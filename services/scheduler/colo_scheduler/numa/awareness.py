@@ -19,7 +19,6 @@ __all__ = [
 NO_TOPOLOGY: Final = "node(s) failed to get NRT"
 ZONES_SHORT: Final = "node(s) had insufficient resource of NUMA node"
 _MAX_SCORE: Final = 100
-_NOT_BOUND: Final = "none"
 
 
 class AwareZone(NamedTuple):
@@ -56,12 +55,10 @@ class PodContainer(NamedTuple):
 
 
 class AwarePod(NamedTuple):
-    """A pod. `is_aware` None leaves the choice to the node; `cpu_policy`: none, exclusive, numa, immovable, or empty."""
+    """A pod. `is_aware` None leaves the choice to the node."""
 
     containers: tuple[PodContainer, ...]
-    cpu_policy: str = ""
     is_aware: bool | None = None
-    is_daemon: bool = False
 
 
 class AwareVerdict(NamedTuple):
@@ -100,10 +97,8 @@ def filter_aware(pod: AwarePod, node: AwareNode | None, aware_resources: Iterabl
     free CPU descending; ties go to the zone listed first.
     """
     names = sorted(set(aware_resources))
-    targets = (
-        [each for each in pod.containers if each.is_target] if CPU in names and pod.cpu_policy != _NOT_BOUND else []
-    )
-    if pod.is_daemon or not targets:
+    targets = [each for each in pod.containers if each.is_target] if CPU in names else []
+    if not targets:
         return AwareVerdict()
     if node is None:
         return AwareVerdict(NO_TOPOLOGY)

@@ -9,7 +9,6 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.numa.amounts import (
     CPU,
     MEMORY,
-    NO_AMOUNTS,
     Amounts,
     ZoneAmounts,
     check_zones,
@@ -57,16 +56,14 @@ class FitContext(NamedTuple):
     """What besides the zones bears on the decision.
 
     `providers`: hints of devices or others, to be met together with the zones (not under NONE). `exclusive` with `status`:
-    zones kept
-    for one-zone holders. `node_free`: resources that no zone has. `distances[i][j]`: prefer close zones (KUBELET only).
-    `scorer` and `cpu_unit_mcpu`: for KOORDINATOR (see `scored_hints`, `spread_evenly`). `is_guaranteed`: whole CPUs of its own;
-    without them the kubelet takes CPU, memory and huge pages from anywhere, and Crane's agent leaves the zones to others.
+    zones kept for one-zone holders. `distances[i][j]`: prefer close zones (KUBELET only). `scorer` and `cpu_unit_mcpu`: for
+    KOORDINATOR (see `scored_hints`, `spread_evenly`). `is_guaranteed`: whole CPUs of its own; without them the kubelet takes CPU,
+    memory and huge pages from anywhere, and Crane's agent leaves the zones to others.
     """
 
     providers: tuple[ProviderHints, ...] = ()
     exclusive: ZoneExclusive = ZoneExclusive.NONE
     status: Mapping[int, ZoneStatus] = {}
-    node_free: Amounts = NO_AMOUNTS
     distances: Sequence[Sequence[int]] | None = None
     scorer: Scorer = least_allocated
     cpu_unit_mcpu: int = 1
@@ -115,7 +112,7 @@ def fit_zones(
     """
     placement_requests = wanted(request)
     check_zones(zones)
-    zoned, refusal = _zoned(placement_requests, zones, fit_context.node_free)
+    zoned, refusal = _zoned(placement_requests, zones)
     if refusal is not None:
         return refusal
     if not zoned:
@@ -134,20 +131,15 @@ def fit_zones(
             return _fit_crane(policy, zones, zoned, fit_context)
 
 
-def _zoned(
-    placement_requests: Amounts, zones: Sequence[ZoneAmounts], node_free: Amounts
-) -> tuple[dict[str, int], ZoneRefusal | None]:
-    """The resources that zones have; the others are measured against the node at once."""
+def _zoned(placement_requests: Amounts, zones: Sequence[ZoneAmounts]) -> tuple[dict[str, int], ZoneRefusal | None]:
+    """The resources that zones have; of any other there is none."""
     zoned: dict[str, int] = {}
     for name, amount in placement_requests.items():
         if any(name in zone.free or name in zone.capacity for zone in zones):
             zoned[name] = amount
             continue
-        is_known = name in node_free or name in (CPU, MEMORY)
-        have = max(0, node_free.get(name, 0))
-        if have < amount:
-            reason = short_reason(name) if is_known else Reason.DEVICE_UNKNOWN
-            return {}, ZoneRefusal(reason, (Miss((), name, amount, have),))
+        reason = short_reason(name) if name in (CPU, MEMORY) else Reason.DEVICE_UNKNOWN
+        return {}, ZoneRefusal(reason, (Miss((), name, amount, 0),))
     return zoned, None
 
 
