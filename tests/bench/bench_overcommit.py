@@ -12,13 +12,12 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from tests.support.builders import GIB, a_batch_workload, a_node, a_placement, a_sample, a_topology, decided
-
 from colo_common.events.effects import Publish
 from colo_common.events.node import AllocatableChanged, NodeUsageSampled, WorkloadUsage
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.policy import OvercommitPolicy
+from tests.support.builders import GIB, a_batch_workload, a_node, a_placement, a_sample, a_topology, decided
 
 PERIOD_MS: Final = 1_000
 BUDGET_NODE_US: Final = 50

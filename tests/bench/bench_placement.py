@@ -26,10 +26,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
-from tests.bench.openb import MACHINE, ZONE_CPUS, ZONE_GIB
-from tests.support.builders import GIB, a_node
-from tests.support.scheduler_story import WORK, a_placement_request, an_allocatable
-from tests.support.servers import redis_server
 
 from colo_common.adapters.clock import ManualClock
 from colo_common.events.effects import Effect, Publish, Wake
@@ -59,7 +55,11 @@ from colo_scheduler.main import collect_rarely
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.shell import SchedulerShell
 from colo_scheduler.tracing import StageTimes
+from tests.bench.openb import MACHINE, ZONE_CPUS, ZONE_GIB
+from tests.support.builders import GIB, a_node
 from tests.support.bus_memory import MemoryBus
+from tests.support.scheduler_story import WORK, a_placement_request, an_allocatable
+from tests.support.servers import redis_server
 
 BOOT: Final = "0123456789ab"
 BEGUN_MS: Final = 1_700_000_000_000

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from msgspec import Struct
-from tests.support.servers import nats_server, redis_server
 
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.adapters.clock import SystemClock
@@ -26,6 +25,7 @@ from colo_common.runtime.ask import ask
 from colo_common.runtime.core import Subscription
 from colo_common.runtime.service import Service
 from tests.support.bus_memory import MemoryBus
+from tests.support.servers import nats_server, redis_server
 
 EVENTS: Final = 20_000
 REQUESTS: Final = 3_000

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from uuid import uuid4
 
 import pytest
-from tests.support.waiting import eventually
 
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.events.registry import Stream
 from colo_common.ports import Bus, Delivery, Outgoing, Refused, Source, Unavailable
 from tests.support.bus_memory import MemoryBus
+from tests.support.waiting import eventually
 
 LIMIT_S = 15.0
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
+
+from colo_common.model.qos import PriorityBand, QosClass, parse_qos
 from tests.parity.peers.effective_qos import (
     effective,
     effective_of_pod,
@@ -22,8 +24,6 @@ from tests.parity.peers.pod import (
     kubernetes_qos,
 )
 from tests.parity.peers.pod_admission import Refusal, refusals
-
-from colo_common.model.qos import PriorityBand, QosClass, parse_qos
 from tests.parity.tables.koord_qos_mapping import refusals_of_job
 
 

@@ -3,7 +3,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
-from tests.support.builders import a_topology
 
 from colo_common.events.node import NodeUsageSampled, WorkloadUsage, ZoneUsage
 from colo_common.model.node_rules import NodeRules
@@ -16,6 +15,7 @@ from colo_overcommit.explain import explain, recompute
 from colo_overcommit.known_node import KnownNode
 from colo_overcommit.policy import OvercommitPolicy
 from colo_overcommit.reserved import reserved_by_zone
+from tests.support.builders import a_topology
 
 MCPU_MOST = 1 << 40
 BYTES_MOST = 1 << 60

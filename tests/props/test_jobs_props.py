@@ -7,7 +7,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
-from tests.support.jobs_world import JobsWorld, a_spec, a_task
 
 from colo_common.events.fact import Fact
 from colo_common.events.job import (
@@ -24,6 +23,7 @@ from colo_jobs.completion import result_of
 from colo_jobs.job import HOLDING
 from colo_jobs.requeue import RetryPolicy, avoiding, failure_wait_ms, free_wait_ms
 from colo_jobs.timers import JobTimers
+from tests.support.jobs_world import JobsWorld, a_spec, a_task
 
 NODES = ("n1", "n2", "n3")
 JOBS = ("a", "b")

@@ -9,7 +9,6 @@ from itertools import combinations, product
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.scheduler_twin import TwinZone, fewest
 
 from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
 from colo_scheduler.numa.assign import spread_evenly
@@ -21,6 +20,7 @@ from colo_scheduler.numa.merge import Hint, HintList, merge_kubelet, merge_score
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.refusal import ZoneRefusal
 from colo_scheduler.numa.zones import ZoneFree, choose_zones
+from tests.support.scheduler_twin import TwinZone, fewest
 
 MIB = 1 << 20
 GPU = "example.com/gpu"

@@ -3,7 +3,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.support.builders import a_placement
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.qos import PriorityBand, QosClass
@@ -14,6 +13,7 @@ from colo_executor.online import CpuHold, CpusRefused, given_cpus, online_sets, 
 from colo_scheduler.cpus.topology import CpuTopology
 from tests.parity.peers.cpu_pools import CpuHold as SchedulerHold
 from tests.parity.peers.cpu_pools import compute_pools
+from tests.support.builders import a_placement
 
 COUNT = 16
 ALL = CpuSet((1 << COUNT) - 1)

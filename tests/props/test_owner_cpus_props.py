@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.builders import GIB, a_node, a_topology
-from tests.support.reserve_story import ReservingBench
-from tests.support.scheduler_story import an_allocatable
-from tests.unit.scheduler.test_reserve import claim, decided, ended, reserve
 
 from colo_common.model.constraints import Constraints, CpuBind
 from colo_common.model.cpuset import CpuSet
@@ -19,6 +15,10 @@ from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus
 from colo_scheduler.cpus.exclusive import HeldCpus
 from colo_scheduler.cpus.topology import CpuTopology
 from tests.parity.peers.reserved_cpus import choose_reserved_cpus
+from tests.support.builders import GIB, a_node, a_topology
+from tests.support.reserve_story import ReservingBench
+from tests.support.scheduler_story import an_allocatable
+from tests.unit.scheduler.test_reserve import claim, decided, ended, reserve
 
 CPUS = 12
 MACHINE = a_topology(sockets=1, zones_per_socket=1, cpus=CPUS, memory_gib=64)

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.support.reservation_story import a_claimant, a_place, a_placement, a_spec, an_owner
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
@@ -18,6 +17,7 @@ from colo_scheduler.reservations.expiry import last_ms
 from colo_scheduler.reservations.lifecycle import ReservationPhase
 from colo_scheduler.reservations.remainder import Remainder, remainder_of
 from colo_scheduler.reservations.reservation import BookChange, HoldChanged
+from tests.support.reservation_story import a_claimant, a_place, a_placement, a_spec, an_owner
 
 NAMES = ("r1", "r2", "r3")
 NODES = ("n1", "n2")

@@ -9,8 +9,6 @@ from math import floor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
-from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import a_placement_request, an_allocatable
 
 from colo_common.events.node import LoadPeak, LoadSummary, LoadWindow
 from colo_common.model.constraints import Constraints, Taint, Toleration
@@ -32,7 +30,9 @@ from colo_scheduler.placement.stack import run_filters, scoring_for
 from colo_scheduler.requests.request_class import RequestClass, class_of
 from colo_scheduler.scorers.recent_eviction import EvictionPenaltyPolicy, decayed
 from colo_scheduler.scorers.weights import ScorerWeights
+from tests.support.builders import GIB, a_node, a_topology
 from tests.support.load_twin import hot_value, refused_by
+from tests.support.scheduler_story import a_placement_request, an_allocatable
 
 NOW_MS = 1_000_000
 CPUS = 8

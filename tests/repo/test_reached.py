@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+
 from tests.repo.tree import dotted, modules, parsed, shown, text_of
 
 FOLDERS: Final = ("libs", "services", "apps")

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from msgspec import Struct
-from tests.support.vloop import VirtualClock
 
 from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Effect, Publish, Record, Wake, Write
@@ -22,6 +21,7 @@ from colo_common.ports import Delivery, Outgoing, Sink, Source, Unavailable
 from colo_common.runtime.core import Subscription
 from colo_common.runtime.service import Service
 from tests.support.bus_memory import MemoryBus
+from tests.support.vloop import VirtualClock
 
 START_MS = 1_700_000_000_000
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 import structlog
 from msgspec import Struct
-from tests.support.builders import a_topology
-from tests.support.vloop import VirtualClock, run_virtual
 
 from colo_collector.core import CollectorCore
 from colo_collector.machine import Observation
@@ -21,7 +19,9 @@ from colo_common.events.wire import decode
 from colo_common.ports import Clock
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.service import Service
+from tests.support.builders import a_topology
 from tests.support.bus_memory import MemoryBus
+from tests.support.vloop import VirtualClock, run_virtual
 
 MACHINE = TopologyRead(topology=a_topology())
 BROKEN = Observation(event=Unreadable(reason=Skip.UNREADABLE, detail="/proc/stat: must be readable"))

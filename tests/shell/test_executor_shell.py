@@ -4,8 +4,6 @@ import asyncio
 from itertools import pairwise
 
 from msgspec.structs import replace
-from tests.support.builders import a_placement
-from tests.support.vloop import VirtualClock, run_virtual
 
 from colo_common.events.effects import Publish
 from colo_common.events.enforcement import (
@@ -33,7 +31,9 @@ from colo_executor.simulated import SimulatedRuntime
 from colo_sim.demand import OnlineDemand
 from colo_sim.machine import SimMachine
 from colo_sim.machine_spec import MachineSpec
+from tests.support.builders import a_placement
 from tests.support.bus_memory import MemoryBus
+from tests.support.vloop import VirtualClock, run_virtual
 
 NODE = "n1"
 TRACE = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01"

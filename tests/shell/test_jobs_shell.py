@@ -4,9 +4,6 @@ import asyncio
 from typing import Any
 
 import structlog
-from tests.support.builders import a_placement
-from tests.support.jobs_world import a_spec, a_task
-from tests.support.vloop import VirtualClock, run_virtual
 
 from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Publish, Write
@@ -28,7 +25,10 @@ from colo_jobs.policy import JobsPolicy
 from colo_jobs.records import decode_page
 from colo_jobs.settings import JobsSettings
 from colo_jobs.shell import jobs_service
+from tests.support.builders import a_placement
 from tests.support.bus_memory import MemoryBus
+from tests.support.jobs_world import a_spec, a_task
+from tests.support.vloop import VirtualClock, run_virtual
 
 SUBMIT_TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

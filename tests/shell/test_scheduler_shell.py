@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 from msgspec import Struct
-from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import a_placement_request, an_allocatable
-from tests.support.vloop import VirtualClock, run_virtual
 
 from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Publish
@@ -40,7 +37,10 @@ from colo_scheduler.ledger.shards import Fence
 from colo_scheduler.main import scheduler_service
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.reservations.rows import LoadReservations, ReservationsLoaded
+from tests.support.builders import GIB, a_node, a_topology
 from tests.support.bus_memory import MemoryBus
+from tests.support.scheduler_story import a_placement_request, an_allocatable
+from tests.support.vloop import VirtualClock, run_virtual
 
 
 class FlakyLedger(MemoryLedger):

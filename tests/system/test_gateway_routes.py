@@ -10,8 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 import pytest_asyncio
-from tests.support.running import SERVICES, RunningColo, running_colo
-from tests.support.waiting import eventually
 
 from colo_common.events.requests import NodeExplained
 from colo_common.runtime.process import build_version
@@ -23,6 +21,8 @@ from colo_gateway.core import GatewayCore
 from colo_gateway.streams import Streams
 from colo_overcommit.explain import recompute
 from tests.support.bus_memory import MemoryBus
+from tests.support.running import SERVICES, RunningColo, running_colo
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="module")]
 

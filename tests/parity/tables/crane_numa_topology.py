@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.parity.table import JsonObject, Result, Table, difference
-
 from colo_scheduler.numa.amounts import CPU, MEMORY
 from colo_scheduler.numa.awareness import AwareNode, AwarePod, AwareVerdict, AwareZone, PodContainer, filter_aware
+from tests.parity.table import JsonObject, Result, Table, difference
 
 _SPELT = {CPU: "cpu_milli", MEMORY: "memory_bytes"}
 _READ = {spelt: name for name, spelt in _SPELT.items()}

@@ -5,6 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from colo_collector.kubelet import pinned_pods, read_checkpoint
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.qos import PriorityBand, QosClass, is_legal_pair
+from colo_executor.online import CpuHold, pools_of
+from colo_scheduler.cpus.assignment import take_sockets_first
+from colo_scheduler.cpus.node_reservation import NodeReservation, divide_by_zones, reserved_cpus
+from colo_scheduler.cpus.qos_binding import ResourceSpec, bind
+from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from tests.parity.peers.container_cpuset import (
     CpusetRule,
     GivenCpus,
@@ -28,16 +37,6 @@ from tests.parity.peers.node_reservation import system_cpus, zones_less_reserved
 from tests.parity.peers.pod import QOS_LABEL, Amounts, Container, KubernetesQos, Pod, kubernetes_qos
 from tests.parity.peers.pod_admission import Refusal, refusals
 from tests.parity.table import JsonObject, Reference, reference_only, table_of_kinds
-
-from colo_collector.kubelet import pinned_pods, read_checkpoint
-from colo_common.model.cpuset import CpuSet
-from colo_common.model.invalid import InvalidInput
-from colo_common.model.qos import PriorityBand, QosClass, is_legal_pair
-from colo_executor.online import CpuHold, pools_of
-from colo_scheduler.cpus.assignment import take_sockets_first
-from colo_scheduler.cpus.node_reservation import NodeReservation, divide_by_zones, reserved_cpus
-from colo_scheduler.cpus.qos_binding import ResourceSpec, bind
-from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 
 _SYSCTL: dict[object, Sysctl] = {True: "on", False: "off", None: "absent", "unreadable": "unreadable"}
 

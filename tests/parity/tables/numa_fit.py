@@ -9,11 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.parity.peers.least_zones import score_least_zones, score_of_count
-from tests.parity.peers.zone_filter import PodRequest, Scope, effective_request, refuse_pod
-from tests.parity.peers.zone_scores import Strategy, score_node
-from tests.parity.table import JsonObject, Reference, Result, Table, difference, kind_of, reference_only
-
 from colo_scheduler.numa.amounts import Amounts, ZoneAmounts
 from colo_scheduler.numa.awareness import AwareNode, AwarePod, AwareZone, PodContainer, filter_aware
 from colo_scheduler.numa.fit import NumaManager, ZoneAssignment, fit_zones
@@ -21,6 +16,10 @@ from colo_scheduler.numa.least_zones import DistantZone, least_zones
 from colo_scheduler.numa.mask import EXHAUSTIVE_ZONES
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.zone_filter import ZONE_ID_END, KubeQos
+from tests.parity.peers.least_zones import score_least_zones, score_of_count
+from tests.parity.peers.zone_filter import PodRequest, Scope, effective_request, refuse_pod
+from tests.parity.peers.zone_scores import Strategy, score_node
+from tests.parity.table import JsonObject, Reference, Result, Table, difference, kind_of, reference_only
 
 
 def _pod(case: JsonObject) -> PodRequest:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tests.parity.table import JsonObject, Result, Table, UnknownSentence, difference
-
 from colo_common.events.enforcement import ReplicaEnded, ReplicaStarted
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.lifecycle import REPLICA
@@ -19,6 +17,7 @@ from colo_jobs.policies import LifecyclePolicy
 from colo_jobs.requeue import RetryPolicy
 from colo_jobs.transaction import Counters, JobTransaction, Move
 from tests.parity.peers.task_policies import with_default
+from tests.parity.table import JsonObject, Result, Table, UnknownSentence, difference
 
 _NODE = "n1"
 _EXIT_BY_STOP = 143

@@ -9,13 +9,12 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any
 
-from tests.parity.table import JsonObject, Result, Table, difference
-
 from colo_common.model.lifecycle import JOB, REPLICA, TASK
 from colo_common.model.transitions import Fired, Outcome, StateMachine, TransitionIgnored, TransitionRefused
 from tests.parity.peers.octopus_job import JOB as OCTOPUS_JOB
 from tests.parity.peers.octopus_notes import NO_NOTE, REPLICA_NOTES, TASK_NOTES, Note, NotedTransition
 from tests.parity.peers.octopus_pair import PAIR
+from tests.parity.table import JsonObject, Result, Table, difference
 
 Pair = tuple[str, str]
 

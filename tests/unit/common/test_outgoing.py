@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 from structlog.testing import capture_logs
-from tests.support.vloop import run_virtual
 
 from colo_common.adapters.store_memory import MemoryStore
 from colo_common.events.effects import Write
@@ -20,6 +19,7 @@ from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.outgoing import OutgoingBatch, Sender
 from colo_common.runtime.retry import Retrier
 from tests.support.bus_memory import MemoryBus
+from tests.support.vloop import run_virtual
 
 
 class SlowBus(MemoryBus):

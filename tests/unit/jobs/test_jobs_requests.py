@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 from msgspec import structs
-from tests.support.jobs_world import JobsWorld, a_spec, a_task
 
 from colo_common.events.requests import (
     CancelJob,
@@ -25,6 +24,7 @@ from colo_jobs.policies import LifecyclePolicy, action_for
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.requeue import RetryPolicy
 from tests.parity.peers.task_policies import with_default
+from tests.support.jobs_world import JobsWorld, a_spec, a_task
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """What the core says about samples, late nodes and questions."""
 
 import pytest
-from tests.support.builders import a_node, a_placement, a_sample, decided
 
 from colo_common.events.effects import Publish, Reply, RequestReceived, Wake
 from colo_common.events.node import AllocatableChanged, FreshnessChanged, LeaseRenewed
@@ -21,6 +20,7 @@ from colo_overcommit.core import Event, OvercommitCore
 from colo_overcommit.explain import recompute
 from colo_overcommit.held_by_batch import HoldsListed
 from colo_overcommit.policy import OvercommitPolicy
+from tests.support.builders import a_node, a_placement, a_sample, decided
 
 POLICY = OvercommitPolicy(freshness=FreshnessPolicy(stale_after_ms=10_000, lost_after_ms=60_000, warm_samples=2))
 

@@ -1,7 +1,6 @@
 """Fitting one node: which zones are taken, how amounts are split, and what a refusal says."""
 
 import pytest
-from tests.support.builders import GIB
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
@@ -12,6 +11,7 @@ from colo_scheduler.numa.fit import FitContext, NumaManager, ZoneAssignment, fit
 from colo_scheduler.numa.merge import Hint
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.refusal import Miss, ZoneRefusal
+from tests.support.builders import GIB
 
 GPU = "example.com/gpu"
 PAGES = "hugepages-2Mi"

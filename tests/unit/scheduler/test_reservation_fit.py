@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.reservation_story import a_claimant
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput
@@ -23,6 +22,7 @@ from colo_scheduler.reservations.nominate import (
     pre_allocation_score,
 )
 from colo_scheduler.reservations.owners import is_owner
+from tests.support.reservation_story import a_claimant
 
 ROOM = NodeRoom(allocatable={"cpu": 10_000, "pods": 10}, requested={"cpu": 8_000})
 

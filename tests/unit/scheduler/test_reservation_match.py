@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.reservation_story import GIB, a_book, a_claimant, a_place, a_spec, an_owner
 
 from colo_common.model.constraints import Constraints, Taint, Toleration
 from colo_common.model.invalid import InvalidInput
@@ -14,6 +13,7 @@ from colo_common.model.reservation import TTL_MOST_MS, AllocatePolicy, Controlle
 from colo_scheduler.reservations.book import ReservationBook
 from colo_scheduler.reservations.owner_room import room_for_owner
 from colo_scheduler.reservations.owners import claimant_of
+from tests.support.reservation_story import GIB, a_book, a_claimant, a_place, a_spec, an_owner
 
 
 def test_every_bound_of_a_reservation_is_inside() -> None:
