@@ -1,10 +1,12 @@
 """Choosing CPUs: what is promised of every choice, and the same choice as the slow and literal twin of the rules."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
+from tests.support import cpu_twin
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import ZoneShare
@@ -17,7 +19,6 @@ from colo_scheduler.cpus.full_pcpus import full_cores
 from colo_scheduler.cpus.packed import take_packed
 from colo_scheduler.cpus.spread import one_a_core
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology, cpus_of_mask
-from tests.support import cpu_twin
 
 
 class Shape(NamedTuple):
@@ -64,7 +65,6 @@ wishes = st.builds(
     st.sampled_from(BindPolicy),
     st.sampled_from(ExclusivePolicy),
     st.sampled_from(NumaStrategy),
-    st.sampled_from([1, 1, 2, 3]),
 )
 kubelets = st.builds(
     KubeletOptions,
@@ -103,22 +103,9 @@ def test_the_accumulator_chooses_as_its_literal_twin(
     need = data.draw(st.integers(0, free.bit_count() + 1))
     twin_held = {cpu: cpu_twin.Held(1, one.exclusive.value) for one in held for cpu in one.cpus}
     found = take_preferred_cpus(shape.topology(), free, preferred, need, wish, sum_holders(held))
-    twin_wish = (wish.bind.value, wish.exclusive.value, wish.strategy.value, wish.max_ref_count)
+    twin_wish = (wish.bind.value, wish.exclusive.value, wish.strategy.value, 1)
     twin = cpu_twin.koordinator(shape.rows(), cpus_of_mask(free), cpus_of_mask(preferred), need, twin_held, twin_wish)
     assert shown(found) == twin
-
-
-@given(st.data(), static_filters, wishes)
-def test_the_accumulator_counts_holders_as_its_literal_twin(data: st.DataObject, shape: Shape, wish: Wish) -> None:
-    wish = wish._replace(max_ref_count=3)
-    counts = data.draw(st.lists(st.integers(0, 2), min_size=len(shape.rows()), max_size=len(shape.rows())))
-    held = [HeldCpus(cpus=CpuSet(1 << cpu)) for cpu, count in enumerate(counts) for _ in range(count)]
-    free = data.draw(subsets(shape))
-    need = data.draw(st.integers(0, free.bit_count()))
-    found = take_preferred_cpus(shape.topology(), free, 0, need, wish, sum_holders(held))
-    twin_held = {cpu: cpu_twin.Held(count) for cpu, count in enumerate(counts) if count}
-    twin_wish = (wish.bind.value, wish.exclusive.value, wish.strategy.value, 3)
-    assert shown(found) == cpu_twin.koordinator(shape.rows(), cpus_of_mask(free), (), need, twin_held, twin_wish)
 
 
 @given(st.data(), static_filters, st.booleans())
@@ -138,14 +125,13 @@ def test_distribution_chooses_as_its_literal_twin(data: st.DataObject, shape: Sh
 
 
 def ask(data: st.DataObject, free: int, wish: Wish, kubelet: KubeletOptions | None, is_required: bool) -> CpuRequest:
-    bind, exclusive, strategy, max_ref_count = wish
+    bind, exclusive, strategy = wish
     return CpuRequest(
         count=data.draw(st.integers(1, max(1, free))),
         bind=bind,
         is_bind_required=is_required,
         exclusive=exclusive,
         strategy=strategy,
-        max_ref_count=max_ref_count,
         kubelet=kubelet,
     )
 
@@ -162,7 +148,7 @@ def test_a_choice_is_free_as_large_as_asked_and_the_same_for_rows_in_any_order(
     topology = shape.topology()
     request = ask(data, topology.cpu_count, wish, kubelet, is_required)
     counts = {cpu: sum(cpu in one.cpus for one in held) for cpu in cpus_of_mask(topology.all_mask)}
-    free = {cpu for cpu, count in counts.items() if count < request.max_ref_count and not reserved >> cpu & 1}
+    free = {cpu for cpu, count in counts.items() if not count and not reserved >> cpu & 1}
     found = choose_cpus(topology, request, held, CpuSet(reserved))
     shuffled = CpuTopology.from_rows(CpuRow(*row) for row in data.draw(st.permutations(shape.rows())))
     assert choose_cpus(shuffled, request, data.draw(st.permutations(held)), CpuSet(reserved)) == found
@@ -196,15 +182,11 @@ def test_an_exclusive_policy_is_kept_where_one_zone_allows_it(
     shape, held, reserved = situation
     topology, holders = shape.topology(), sum_holders(held)
     request = ask(data, topology.cpus_per_zone, wish, None, False)
-    usable = topology.all_mask & ~reserved & ~holders.held_by(request.max_ref_count)
+    usable = topology.all_mask & ~reserved & ~holders.held_by(1)
     usable &= ~kept_away(topology, request.exclusive, holders)
     shape_it: Callable[[CpuTopology, int], int]
     shape_it = full_cores if request.bind is BindPolicy.FULL_PCPUS or shape.threads == 1 else one_a_core
-    # Whole cores are not chosen for being apart at the level of cores: no other holder can be on a whole free core.
-    is_asked = not (
-        shape_it is full_cores and request.exclusive is ExclusivePolicy.PCPU_LEVEL and wish.max_ref_count > 1
-    )
-    assume(is_asked and request.count <= topology.cpus_per_zone)
+    assume(request.count <= topology.cpus_per_zone)
     usable = shape_it(topology, usable)
     assume(any((usable & mask).bit_count() >= request.count for mask in topology.zone_masks))
     found = choose_cpus(topology, request, held, CpuSet(reserved))
@@ -222,10 +204,9 @@ def test_a_zone_decision_is_followed_exactly(
     assume(sum(shares) > 0)
     zones = [ZoneShare(zone=zone, cpu_mcpu=count * 1000 + 999, memory_bytes=0) for zone, count in enumerate(shares)]
     request = ask(data, 1, wish, None, False)
-    settings: dict[str, Any] = {"exclusive": request.exclusive, "max_ref_count": request.max_ref_count}
-    request = CpuRequest(count=sum(shares), bind=request.bind, strategy=request.strategy, **settings)
+    request = replace(request, count=sum(shares))
     found = choose_cpus(topology, request, held, CpuSet(reserved), zones)
-    free = topology.all_mask & ~reserved & ~sum_holders(held).held_by(request.max_ref_count)
+    free = topology.all_mask & ~reserved & ~sum_holders(held).held_by(1)
     fits = all((free & mask).bit_count() >= share for share, mask in zip(shares, topology.zone_masks, strict=True))
     assert isinstance(found, CpuChoice) == fits
     if isinstance(found, CpuChoice):

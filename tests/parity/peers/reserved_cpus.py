@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.reasons import Reason
 from colo_common.model.reservation import AllocatePolicy
-from colo_scheduler.cpus.accumulate import Wish, take_preferred_cpus
+from colo_scheduler.cpus.accumulate import Wish
 from colo_scheduler.cpus.binding import NOT_ENOUGH, NoCpus
 from colo_scheduler.cpus.exclusive import HeldCpus, sum_holders
 from colo_scheduler.cpus.topology import CpuTopology
 from colo_scheduler.reservations.held_cpus import cpus_left
+from tests.parity.peers.shared_cpus import take_shared_cpus
 
 
 def choose_reserved_cpus(
@@ -27,6 +28,7 @@ def choose_reserved_cpus(
     owners: Sequence[HeldCpus],
     need: int,
     policy: AllocatePolicy,
+    max_ref_count: int = 1,
 ) -> CpuSet | NoCpus:
     """`need` CPUs for one more owner of a reservation.
 
@@ -36,14 +38,13 @@ def choose_reserved_cpus(
     """
     left = cpus_left(reserved.cpus, [owner.cpus for owner in owners])
     holders = sum_holders([*held_by_others, reserved, *owners], released=[left])
-    full = CpuSet.from_iterable(cpu for cpu, count in holders.refs.items() if count >= wish.max_ref_count)
-    free = topology.all_mask & ~full.mask
-    chosen = take_preferred_cpus(topology, free, left.mask, need, wish, holders)
+    free = topology.all_mask & ~holders.held_by(max_ref_count)
+    chosen = take_shared_cpus(topology, free, left.mask, need, wish, holders, max_ref_count)
     if isinstance(chosen, NoCpus):
         return chosen
     if not policy.is_bounded:
         return CpuSet(chosen)
     if need > len(left):
         return NoCpus(reason=Reason.CPUS_SHORT, detail=NOT_ENOUGH, short_count=need - len(left))
-    inside = take_preferred_cpus(topology, free & left.mask, left.mask, need, wish, holders)
+    inside = take_shared_cpus(topology, free & left.mask, left.mask, need, wish, holders, max_ref_count)
     return inside if isinstance(inside, NoCpus) else CpuSet(inside)

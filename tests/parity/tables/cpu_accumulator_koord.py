@@ -1,15 +1,20 @@
-"""Koordinator's choice of CPUs: preferred ones first, whole cores or spread, one zone or socket before several."""
+"""Koordinator's choice of CPUs: preferred ones first, whole cores or spread, one zone or socket before several.
+
+Colo gives a CPU to one holder; cases in which several may hold it are `reference only`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from tests.parity.table import JsonObject, Reference, Result, Table, compared
+
 from colo_common.model.cpuset import CpuSet
-from colo_scheduler.cpus.accumulate import Wish, take_preferred_cpus
+from colo_scheduler.cpus.accumulate import Wish
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
 from colo_scheduler.cpus.exclusive import HeldCpus, Holders, sum_holders
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology, cpus_of_mask
-from tests.parity.table import JsonObject, Result, Table, difference
+from tests.parity.peers.shared_cpus import take_shared_cpus
 
 
 def _topology(asked: JsonObject) -> CpuTopology:
@@ -54,17 +59,18 @@ def _take(case: JsonObject) -> object:
         BindPolicy.FULL_PCPUS if is_full else BindPolicy.SPREAD_BY_PCPUS,
         _exclusive(case.get("exclusive_policy")),
         NumaStrategy.MOST_ALLOCATED if is_most else NumaStrategy.LEAST_ALLOCATED,
-        case.get("max_ref_count") or 1,
     )
-    found = take_preferred_cpus(
+    most = case.get("max_ref_count") or 1
+    found = take_shared_cpus(
         _topology(case["topology"]),
         CpuSet.from_iterable(case["available_cpus"]).mask,
         CpuSet.from_iterable(case.get("preferred_cpus") or ()).mask,
         case["num_cpus_needed"],
         wish,
         _holders(case.get("allocated") or []),
+        most,
     )
-    return _shown(found)
+    return _shown(found) if most == 1 else Reference(_shown(found))
 
 
 def _is_ours(case: object) -> bool:
@@ -81,10 +87,9 @@ def _run(document: JsonObject) -> Iterator[Result]:
     for case in document.get("cases", ()):
         name = case.get("name", "a case without a name") if isinstance(case, Mapping) else f"not a case: {case!r}"
         try:
-            failure = difference(case["expected"], _take(case["input"]))
+            yield compared(str(name), case["expected"], _take(case["input"]))
         except Exception as error:  # a case that our code cannot answer is a failed case, and the next one still runs
-            failure = f"raised {type(error).__name__}: {error}"
-        yield Result(str(name), failure)
+            yield Result(str(name), f"raised {type(error).__name__}: {error}")
 
 
 TABLE = Table("cpu_accumulator_koord", _overlap, _run)

@@ -8,16 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from colo_common.model.cpuset import CpuSet
-from colo_common.model.reservation import AllocatePolicy, ControllerTerm, LabelRule, ObjectTerm, OwnerTerm
-from colo_scheduler.cpus.accumulate import Wish
-from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
-from colo_scheduler.cpus.exclusive import HeldCpus
-from colo_scheduler.cpus.topology import CpuRow, CpuTopology
-from colo_scheduler.reservations.expiry import is_over
-from colo_scheduler.reservations.fit import NodeRoom, ReservationCapacity, fits_node, fits_reservation, restricted_names
-from colo_scheduler.reservations.nominate import node_scores, nominate, score
-from colo_scheduler.reservations.owners import Claimant, Controller, is_owner
 from tests.parity.peers.reservation_accounting import Account, Use, books_of
 from tests.parity.peers.reservation_filter import (
     Ignored,
@@ -31,8 +21,19 @@ from tests.parity.peers.reservation_filter import (
 )
 from tests.parity.peers.reservation_owners import PodIdentity, is_exact_match, names_identity, terms_for
 from tests.parity.peers.reservation_sync import next_sync_ms
-from tests.parity.peers.reserved_cpus import choose_reserved_cpus
 from tests.parity.table import JsonObject, Reference, reference_only, table_of_kinds
+
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.reservation import AllocatePolicy, ControllerTerm, LabelRule, ObjectTerm, OwnerTerm
+from colo_scheduler.cpus.accumulate import Wish
+from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
+from colo_scheduler.cpus.exclusive import HeldCpus
+from colo_scheduler.cpus.topology import CpuRow, CpuTopology
+from colo_scheduler.reservations.expiry import is_over
+from colo_scheduler.reservations.fit import NodeRoom, ReservationCapacity, fits_node, fits_reservation, restricted_names
+from colo_scheduler.reservations.nominate import node_scores, nominate, score
+from colo_scheduler.reservations.owners import Claimant, Controller, is_owner
+from tests.parity.peers.reserved_cpus import choose_reserved_cpus
 
 _POLICIES = {
     "": AllocatePolicy.DEFAULT,
@@ -256,13 +257,13 @@ def _cpu_reserve(case: JsonObject) -> object:
             strategy=NumaStrategy.MOST_ALLOCATED
             if case["numa_strategy"] == "MostAllocated"
             else NumaStrategy.LEAST_ALLOCATED,
-            max_ref_count=case.get("max_ref_count", 1),
         ),
         held_by_others=[_held(case.get("allocated_by_others") or [])],
         reserved=_held(case["reserved_cpus"]),
         owners=[_held(case.get("consumed_by_owners") or [])],
         need=case["num_cpus_needed"],
         policy=_POLICIES[case.get("policy") or ""],
+        max_ref_count=case.get("max_ref_count") or 1,
     )
     return {"error": found.detail} if isinstance(found, NoCpus) else {"cpus": list(found)}
 

@@ -20,12 +20,11 @@ __all__ = ["Wish", "take_cpus", "take_preferred_cpus"]
 
 
 class Wish(NamedTuple):
-    """The part of a request that decides the order of CPUs. More than one holder a CPU (`max_ref_count`) makes counts matter."""
+    """The part of a request that decides the order of CPUs."""
 
     bind: BindPolicy = BindPolicy.FULL_PCPUS
     exclusive: ExclusivePolicy = ExclusivePolicy.NONE
     strategy: NumaStrategy = NumaStrategy.LEAST_ALLOCATED
-    max_ref_count: int = 1
 
 
 def take_preferred_cpus(
@@ -60,7 +59,6 @@ def take_cpus(topology: CpuTopology, free: int, need: int, wish: Wish, holders: 
         is_most_first=wish.strategy is NumaStrategy.MOST_ALLOCATED,
         exclusive=wish.exclusive,
         kept_away=kept_away(topology, wish.exclusive, holders),
-        planes=holders.planes if wish.max_ref_count > 1 else (),
     )
     is_full = wish.bind is BindPolicy.FULL_PCPUS
     if is_full or topology.cpus_per_core == 1:

@@ -1,7 +1,7 @@
 """The CPUs still free and those already taken, in the middle of one choice."""
 
 from colo_scheduler.cpus.binding import ExclusivePolicy
-from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
+from colo_scheduler.cpus.topology import CpuTopology
 
 __all__ = ["CpuAccumulator"]
 
@@ -9,8 +9,7 @@ __all__ = ["CpuAccumulator"]
 class CpuAccumulator:
     """Free and taken CPUs as masks, the number still needed, and what orders them. Lives as long as one choice.
 
-    `taken | free` never changes, `need` falls by one with every CPU taken and never below 0. `planes` are the holders of CPUs as
-    in `Holders`, none where a CPU has one holder at most.
+    `taken | free` never changes, `need` falls by one with every CPU taken and never below 0.
     """
 
     def __init__(
@@ -22,7 +21,6 @@ class CpuAccumulator:
         is_most_first: bool,
         exclusive: ExclusivePolicy,
         kept_away: int,
-        planes: tuple[int, ...],
     ) -> None:
         self.topology = topology
         self.free = free & topology.all_mask
@@ -30,7 +28,6 @@ class CpuAccumulator:
         self.need = need
         self.exclusive = exclusive
         self.kept_away = kept_away
-        self.planes = planes
         self.sign = 1 if is_most_first else -1
         """Multiplies a count of free CPUs in a sort key: fewest first for MostAllocated, else most first."""
 
@@ -53,15 +50,3 @@ class CpuAccumulator:
     def passes(self, *levels: ExclusivePolicy) -> tuple[int, int]:
         """The free CPUs to try first, without those kept away if the request's policy is one of `levels`; then all of them."""
         return (self.free & ~self.kept_away if self.exclusive in levels else self.free, self.free)
-
-    def ordered(self, cpus: int) -> list[int]:
-        """CPUs by (how many hold it, id); by id alone where a CPU has one holder at most."""
-        ids = cpus_of_mask(cpus)
-        if self.planes:
-            ids.sort(key=lambda cpu: sum(plane >> cpu & 1 for plane in self.planes))
-        return ids
-
-    def core_refs(self, core: int) -> int:
-        """How many holders the free CPUs of a core have together; 0 where a CPU has one holder at most."""
-        in_core = self.free & self.topology.core_masks[core]
-        return sum((plane & in_core).bit_count() for plane in self.planes)

@@ -10,13 +10,13 @@ from colo_scheduler.cpus.topology import CpuTopology
 __all__ = ["available_cpus", "keep_bindable", "satisfies_binding"]
 
 
-def available_cpus(topology: CpuTopology, holders: Holders, reserved: CpuSet, max_ref_count: int = 1) -> int:
-    """CPUs that may be given out, as a mask: all, less the reserved, less those with `max_ref_count` holders or more.
+def available_cpus(topology: CpuTopology, holders: Holders, reserved: CpuSet) -> int:
+    """CPUs that may be given out, as a mask: all, less the reserved, less those that are held.
 
     `reserved` is the union of what the kubelet keeps and pinned itself, what the node's owner keeps back, and the node's system
     CPUs if they are exclusive (koordinator-sh/koordinator:pkg/scheduler/plugins/nodenumaresource/node_allocation.go:192).
     """
-    return topology.all_mask & ~reserved.mask & ~holders.held_by(max_ref_count)
+    return topology.all_mask & ~reserved.mask & ~holders.held_by(1)
 
 
 def keep_bindable(topology: CpuTopology, free: int, bind: BindPolicy) -> int:

@@ -63,16 +63,13 @@ class CpuRequest(Struct, frozen=True, kw_only=True):
     is_bind_required: bool = False
     exclusive: ExclusivePolicy = ExclusivePolicy.NONE
     strategy: NumaStrategy = NumaStrategy.LEAST_ALLOCATED
-    max_ref_count: int = 1
     preferred: tuple[CpuSet, ...] = ()
     kubelet: KubeletOptions | None = None
 
     def validate(self, field: str = "request") -> None:
-        """Raise InvalidInput, naming field and rule, for a count or a number of holders below 1 and for contradictory options."""
+        """Raise InvalidInput, naming field and rule, for a count below 1 and for contradictory options."""
         if self.count < 1:
             raise InvalidInput(f"{field}.count", "must be at least 1", self.count)
-        if self.max_ref_count < 1:
-            raise InvalidInput(f"{field}.max_ref_count", "must be at least 1", self.max_ref_count)
         if self.kubelet is not None:
             self.kubelet.validate(f"{field}.kubelet")
 
@@ -96,7 +93,7 @@ def choose_cpus(
     reserved: CpuSet = _NONE,
     zones: Sequence[ZoneShare] = (),
 ) -> CpuChoice | NoCpus:
-    """Choose `request.count` CPUs that are neither `reserved` nor held by `request.max_ref_count` others; or say why not.
+    """Choose `request.count` CPUs that are neither `reserved` nor held by others; or say why not.
 
     `held` are the CPUs others hold by number, one entry a holder. `reserved` are CPUs nobody is given: the kubelet's, the node
     owner's, an exclusive system set. `zones` is a zone decision already made (a NUMA hint): Koordinator's rules then take
@@ -113,7 +110,7 @@ def choose_cpus(
     if len({share.zone for share in zones}) != len(zones):
         raise InvalidInput("zones", "each zone must be named once", [share.zone for share in zones])
     holders = sum_holders(held, request.preferred)
-    free = available_cpus(topology, holders, reserved, request.max_ref_count)
+    free = available_cpus(topology, holders, reserved)
     if request.kubelet is not None:
         found = _by_kubelet(topology, request.count, request.kubelet, free, zones)
     else:
@@ -140,7 +137,7 @@ def _by_koordinator(
         free = keep_bindable(topology, free, request.bind)
     if free.bit_count() < request.count:
         return _not_enough(request.count, free)
-    wish = Wish(request.bind, request.exclusive, request.strategy, request.max_ref_count)
+    wish = Wish(request.bind, request.exclusive, request.strategy)
     preferred = 0
     for cpus in request.preferred:
         preferred |= cpus.mask

@@ -30,15 +30,6 @@ class Holders(Struct, frozen=True, kw_only=True):
     pcpu_level: int = 0
     zone_level: int = 0
 
-    @property
-    def refs(self) -> dict[int, int]:
-        """How many hold each CPU that somebody holds."""
-        return {cpu: self.count(cpu) for cpu in cpus_of_mask(self.held_by(1))}
-
-    def count(self, cpu: int) -> int:
-        """How many hold this CPU."""
-        return sum(plane >> cpu & 1 for plane in self.planes)
-
     def held_by(self, count: int) -> int:
         """The CPUs that `count` or more hold; `count` is at least 1."""
         return self.planes[count - 1] if count <= len(self.planes) else 0

@@ -29,12 +29,12 @@ def full_cores(topology: CpuTopology, free: int) -> int:
 
 
 def _ordered(accumulator: CpuAccumulator, full: int, cores: Iterable[int]) -> list[int]:
-    """The cores within `full`: the largest first, then those with the fewest holders, then by id."""
+    """The cores within `full`: the largest first, then by id."""
     topology = accumulator.topology
     masks = topology.core_masks
     ordered = [core for core in cores if masks[core] & full]
-    if accumulator.planes or topology.cpu_count != topology.cpus_per_core * len(masks):
-        ordered.sort(key=lambda core: (-masks[core].bit_count(), accumulator.core_refs(core), core))
+    if topology.cpu_count != topology.cpus_per_core * len(masks):
+        ordered.sort(key=lambda core: (-masks[core].bit_count(), core))
     return ordered
 
 

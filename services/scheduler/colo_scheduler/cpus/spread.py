@@ -68,13 +68,7 @@ def _take_in_socket(accumulator: CpuAccumulator) -> None:
 def _take_spread(accumulator: CpuAccumulator, free: int, usable: int, place: int, *, is_one_a_core: bool) -> None:
     """Take what is needed of a place that has it: the first of each core in their order, or all its CPUs spread over the cores."""
     if not is_one_a_core:
-        cpus = spread_over_cores(accumulator, accumulator.ordered(free & place))
-    elif accumulator.planes:
-        core_of_cpu = accumulator.topology.core_of_cpu
-        firsts: dict[int, int] = {}
-        for cpu in accumulator.ordered(free & place):
-            firsts.setdefault(core_of_cpu[cpu], cpu)
-        cpus = list(firsts.values())
+        cpus = spread_over_cores(accumulator, cpus_of_mask(free & place))
     else:
         cpus = cpus_of_mask(usable & place)
     accumulator.take(cpus[: accumulator.need])
@@ -104,7 +98,7 @@ def take_single_cpus(accumulator: CpuAccumulator) -> None:
         cpus = [
             cpu
             for core in order
-            for cpu in accumulator.ordered(accumulator.topology.core_masks[core] & free & accumulator.free)
+            for cpu in cpus_of_mask(accumulator.topology.core_masks[core] & free & accumulator.free)
         ]
         accumulator.take(spread_over_cores(accumulator, cpus)[: accumulator.need])
         if not accumulator.need:
@@ -113,17 +107,17 @@ def take_single_cpus(accumulator: CpuAccumulator) -> None:
 
 def _cores_by_nearness(accumulator: CpuAccumulator, free: int) -> Iterable[int]:
     """Cores with free CPUs by (CPUs taken in the socket, most first; free in socket and in zone by the strategy; free in the core;
-    socket; holders; id).
+    socket; id).
     """
     topology, sign = accumulator.topology, accumulator.sign
     taken = [(accumulator.taken & mask).bit_count() for mask in topology.socket_masks]
     socket_free = [(free & mask).bit_count() for mask in topology.socket_masks]
     zone_free = [(free & mask).bit_count() for mask in topology.zone_masks]
 
-    def key(core: int) -> tuple[int, int, int, int, int, int, int]:
+    def key(core: int) -> tuple[int, int, int, int, int, int]:
         socket, zone = topology.socket_of_core[core], topology.zone_of_core[core]
         in_core = (free & topology.core_masks[core]).bit_count()
         nearness = (-taken[socket], sign * socket_free[socket], sign * zone_free[zone], in_core)
-        return (*nearness, socket, accumulator.core_refs(core), core)
+        return (*nearness, socket, core)
 
     return sorted((core for core, mask in enumerate(topology.core_masks) if mask & free), key=key)
