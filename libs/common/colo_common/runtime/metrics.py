@@ -133,7 +133,6 @@ class ServiceMetrics:
             f"{prefix}_record_seconds", "time of one write to the store, retries included"
         )
         self.publish_seconds = metrics.histogram(f"{prefix}_publish_seconds", "time of one publish, retries included")
-        self.published = metrics.counter(f"{prefix}_messages_published_total", "messages that the bus took", ("type",))
         self.dropped = metrics.counter(f"{prefix}_messages_dropped_total", "messages given up", ("why",))
         self.retries = metrics.counter(
             f"{prefix}_retries_total", "tries of the store or the bus that failed", ("port",)
