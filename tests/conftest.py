@@ -7,22 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
-
 from tests.support.scripts import Handler, Play, play_script
-from tests.support.servers import in_ci, nats_server, redis_server
+from tests.support.servers import nats_server, redis_server
+
+from tests.support.profiles import load_profile
 
 TESTS = Path(__file__).parent
 SERVER_FIXTURES = {"nats_url", "redis_url"}
 SUITES_WITH_SOCKETS = ("contract", "system")
 
-# A 2-core machine under load is no reason to fail; a failing example is printed with the seed that repeats it.
-settings.register_profile("dev", deadline=None, max_examples=100)
-settings.register_profile(
-    "ci", deadline=None, max_examples=200, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.register_profile("nightly", deadline=None, max_examples=4000, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if in_ci() else "dev"))
+load_profile()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.builders import GIB, a_node
+from tests.support.scheduler_story import COMMAND, EITHER, WORK, a_placement_request, an_allocatable, topology_of
+from tests.support.scheduler_twin import TwinZone, fewest
 
 from colo_common.model.freshness import Freshness
 from colo_common.model.placement import ZoneShare
@@ -19,9 +22,7 @@ from colo_scheduler.placement.stack import run_filters, scoring_of
 from colo_scheduler.requests.request_class import RequestClass, class_of
 from colo_scheduler.scorers.allocation import balanced_allocation, binpack, least_allocated, most_allocated
 from colo_scheduler.scorers.weights import ScorerWeights
-from tests.support.builders import GIB, a_node
-from tests.support.scheduler_story import COMMAND, EITHER, WORK, a_placement_request, an_allocatable, topology_of
-from tests.support.scheduler_twin import TwinZone, fewest
+from tests.support.profiles import examples
 
 MIB = 1 << 20
 NOW_MS = 1_000
@@ -205,7 +206,7 @@ class Dumb:
             self.free[row][share.zone][1] -= share.memory_bytes
 
 
-@settings(max_examples=300)
+@examples(3)
 @given(fleets, wanted, weights, st.integers(0, 12), st.integers(0, 50))
 def test_a_class_gets_the_nodes_that_scoring_all_of_them_for_each_replica_would_give(
     fleet: list[Machine], request: RequestClass, by: ScorerWeights, count: int, rotation: int
@@ -222,7 +223,6 @@ def test_a_class_gets_the_nodes_that_scoring_all_of_them_for_each_replica_would_
         assert dumb.best(request, by) is None
 
 
-@settings(max_examples=100)
 @given(crowds, small, weights, st.integers(1, 40))
 def test_a_crowd_of_replicas_is_spread_as_one_after_the_other_would_be(
     fleet: list[Machine], request: RequestClass, by: ScorerWeights, count: int
@@ -260,7 +260,7 @@ def test_each_node_is_taken_by_the_zones_that_choosing_among_them_gives(
         )
 
 
-@settings(max_examples=200)
+@examples(2)
 @given(
     st.one_of(fleets, crowds),
     st.one_of(wanted, small),
@@ -362,7 +362,7 @@ class Steps:
     )
 
 
-@settings(max_examples=150)
+@examples(1.5)
 @given(st.lists(machines, min_size=1, max_size=10), Steps.of, weights)
 def test_decisions_stay_right_while_the_cluster_changes(
     fleet: list[Machine], steps: list[tuple[object, ...]], by: ScorerWeights
@@ -418,7 +418,7 @@ def changed(cluster: Cluster, machine: Machine, name: str, kind: str, value: obj
     return machine
 
 
-@settings(max_examples=200)
+@examples(2)
 @given(st.one_of(fleets, crowds), st.one_of(wanted, small), weights)
 def test_no_bound_is_below_the_key_it_bounds(fleet: list[Machine], request: RequestClass, by: ScorerWeights) -> None:
     Candidates(cluster_of(fleet).view(NOW_MS), request, scoring_of(by)).check()

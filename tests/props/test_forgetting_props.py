@@ -1,7 +1,9 @@
 """Whatever nodes come and go: the rows that are left say what rows of a cluster say that never had the others."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.builders import GIB, a_node, a_topology
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable
 
 from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
 from colo_common.model.constraints import Constraints, Taint
@@ -12,8 +14,7 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.pool import PoolName
 from colo_scheduler.ledger.port import Attempt
-from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable
+from tests.support.profiles import examples
 
 NAMES = tuple(f"n{number}" for number in range(7))
 
@@ -68,7 +69,7 @@ def do_node(bench: Bench, name: str, kind: int) -> None:
     bench.say(an_allocatable(name, zones, at_ms=bench.now_ms))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 @given(steps)
 def test_rows_of_nodes_that_stay_are_as_if_the_others_had_never_been(moves: list[tuple[str, str, int]]) -> None:
     bench = Bench()

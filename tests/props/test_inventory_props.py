@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.support.builders import a_placement
 
 from colo_common.model.placement import DeviceShare, Placement, ZoneHugePages
 from colo_executor.attempt import refusal_of
 from colo_executor.inventory import MachineInventory, ShareRefused, check_shares
-from tests.support.builders import a_placement
+from tests.support.profiles import examples
 
 PAGE = 2 << 20
 MEMORY = {("gpu", 0): 100, ("gpu", 1): 0, ("nic", 0): 50}
@@ -60,7 +61,7 @@ def gives(placement: Placement, held: list[Placement], inventory_index: MachineI
     return True
 
 
-@settings(max_examples=200, deadline=None)
+@examples(2)
 @given(steps, st.booleans())
 def test_nothing_is_given_twice_and_nothing_is_refused_that_is_there(
     found: list[tuple[list[DeviceShare], list[ZoneHugePages]] | int], knows_devices: bool

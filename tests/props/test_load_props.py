@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from colo_common.model.node_selector import Operator, Requirement
@@ -37,6 +37,7 @@ from colo_scheduler.load.rows import (
 from colo_scheduler.load.usage import Aggregate, NodeLoad, WorkloadRequest, resource_of
 from tests.parity.peers.placed_load import Estimation, Placed, PodUsage, sums_of
 from tests.support.load_twin import NO_SUMS, RefusalKind, hot_value, load_score, refusal_of, refused_by
+from tests.support.profiles import examples
 
 NOW_MS = 1_000_000
 RESOURCES = ("cpu", "memory")
@@ -121,7 +122,7 @@ def expected_of(table: LoadTable, workload: WorkloadRequest) -> IntArray:
     return table.row_of(estimate_of(workload, table.policy))
 
 
-@settings(max_examples=200)
+@examples(2)
 @given(policies, st.lists(nodes, min_size=1, max_size=4), workloads())
 def test_verdicts_and_scores_of_all_nodes_are_those_of_each(
     policy: LoadPolicy,
@@ -154,7 +155,7 @@ def test_verdicts_and_scores_of_all_nodes_are_those_of_each(
 tight = st.fixed_dictionaries(dict.fromkeys(RESOURCES, st.integers(0, 40)))
 
 
-@settings(max_examples=200)
+@examples(2)
 @given(
     st.fixed_dictionaries(dict.fromkeys(RESOURCES, st.integers(40, 80))),
     st.lists(st.tuples(tight, st.sampled_from([0, 9, 10, 11])), min_size=8, max_size=8),
@@ -247,7 +248,7 @@ def columns_of(metrics: Sequence[Mapping[str, Metric]], policy: DynamicPolicy) -
     return columns
 
 
-@settings(max_examples=200)
+@examples(2)
 @example(
     policy=DynamicPolicy(sync_period_ms={"a": 50_000}, weights={"a": 1e6}, limits_ratio={}),
     cluster=[({"a": Metric(1.8e306, 0)}, Metric(0.0, 0)), ({"a": Metric(0.25, 0)}, Metric(0.0, 0))],

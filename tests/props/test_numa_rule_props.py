@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.builders import GIB, a_node, a_topology
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable
 
 from colo_common.events.job import PlacementsRequested
 from colo_common.model.constraints import NumaPolicy
@@ -23,8 +25,7 @@ from colo_scheduler.placement.fit import NodeFit
 from colo_scheduler.placement.search import fit_node_exactly
 from colo_scheduler.requests.request_class import class_of
 from tests.props.test_scheduler_props import placements_of
-from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable
+from tests.support.profiles import examples
 
 PROD = PriorityBand.PROD
 steps = st.lists(
@@ -60,7 +61,6 @@ def placed(
     return bench, held
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.sampled_from([(2, 1), (2, 2), (4, 2)]),
     st.sampled_from([NumaPolicy.BEST_EFFORT, NumaPolicy.RESTRICTED, NumaPolicy.SINGLE_NUMA_NODE]),
@@ -111,7 +111,7 @@ def test_a_node_admits_exactly_what_its_kubelet_would(
         assert mask_of(share.zone for share in found.shares) & ~verdict.mask == 0
 
 
-@settings(max_examples=40, deadline=None)
+@examples(0.4)
 @given(st.sampled_from(["kubelet", "koordinator", "crane", "katalyst"]), st.sampled_from(list(NumaPolicy)), steps)
 def test_whoever_hands_out_no_zone_holds_more_than_it_has(
     rule: str, policy: NumaPolicy, story: list[tuple[QosClass, int, int]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from colo_common.model.constraints import Constraints, CpuBind
@@ -16,6 +16,7 @@ from colo_scheduler.cpus.exclusive import HeldCpus
 from colo_scheduler.cpus.topology import CpuTopology
 from tests.parity.peers.reserved_cpus import choose_reserved_cpus
 from tests.support.builders import GIB, a_node, a_topology
+from tests.support.profiles import examples
 from tests.support.reserve_story import ReservingBench
 from tests.support.scheduler_story import an_allocatable
 from tests.unit.scheduler.test_reserve import claim, decided, ended, reserve
@@ -122,7 +123,7 @@ class Life:
             assert owned <= self.kept
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 @given(st.sampled_from(AllocatePolicy), st.sampled_from(CpuBind), steps)
 def test_reserved_cpus_come_first_and_what_is_left_is_right(
     policy: AllocatePolicy, bind: CpuBind, told: list[tuple[str, int]]

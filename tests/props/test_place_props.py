@@ -10,9 +10,11 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
+from tests.support.builders import GIB, a_node
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, gpus, topology_of
 
 from colo_common.events.effects import Effect
 from colo_common.events.job import PlacementRequest, PlacementsRequested
@@ -35,8 +37,7 @@ from colo_executor.desired import MachineFacts as OnlineMachine
 from colo_executor.online import CpuHold, given_cpus
 from colo_scheduler.core import SchedulerCore
 from tests.props.test_scheduler_props import ended, placements_of
-from tests.support.builders import GIB, a_node
-from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, gpus, topology_of
+from tests.support.profiles import examples
 
 PAGE = 2 << 20
 RULES = (
@@ -303,7 +304,7 @@ def live(cluster: Sequence[Machine], story: Sequence[tuple[object, ...]]) -> Lif
     return life
 
 
-@settings(max_examples=150)
+@examples(1.5)
 @given(st.lists(machines, min_size=1, max_size=3), steps)
 def test_whatever_is_asked_nothing_is_given_out_twice(cluster: list[Machine], story: list[tuple[object, ...]]) -> None:
     assert live(cluster, story).bench.core.cluster.disagreeing == {}

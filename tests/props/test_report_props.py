@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 
 from colo_common.model.reasons import Reason
 from colo_scheduler.placement.explain import report_of
 from colo_scheduler.placement.stack import ORDER
 from colo_scheduler.requests.request_class import RequestClass
 from tests.props.test_candidates_props import MIB, NOW_MS, Dumb, Machine, cluster_of, fleets, wanted
+from tests.support.profiles import examples
 
 
 def has(dumb: Dumb, row: int, reason: Reason, request: RequestClass) -> int:
@@ -28,7 +29,7 @@ def has(dumb: Dumb, row: int, reason: Reason, request: RequestClass) -> int:
             return 0
 
 
-@settings(max_examples=400)
+@examples(4)
 @given(fleets, wanted)
 def test_a_report_counts_every_node_and_tells_the_one_that_came_closest(
     fleet: list[Machine], request: RequestClass

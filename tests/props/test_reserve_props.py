@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.builders import GIB, a_node, a_placement
+from tests.support.reserve_story import ReservingBench, a_claim, a_reservation
+from tests.support.scheduler_story import an_allocatable, now, topology_of
 
 from colo_common.events.effects import Effect, Publish, RequestReceived
 from colo_common.events.enforcement import ReplicaEnded
@@ -16,9 +19,7 @@ from colo_common.model.reservation import AllocatePolicy
 from colo_scheduler.ledger.port import Hold, NodeCommit
 from colo_scheduler.reservations.lifecycle import ReservationPhase
 from colo_scheduler.reservations.reservation import attempt_of, name_of
-from tests.support.builders import GIB, a_node, a_placement
-from tests.support.reserve_story import ReservingBench, a_claim, a_reservation
-from tests.support.scheduler_story import an_allocatable, now, topology_of
+from tests.support.profiles import examples
 
 MCPU, MEMORY = 4_000, 8 * GIB
 NODES = ("n1", "n2")
@@ -175,7 +176,7 @@ class Life:
                 assert attempt_of(found) in [each.attempt for each in row.reservations]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(0.4)
 @given(steps)
 def test_ledger_book_and_cluster_agree_whatever_happens(told: list[tuple[object, ...]]) -> None:
     life = Life()

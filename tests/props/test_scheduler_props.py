@@ -1,7 +1,10 @@
 """The scheduler as a whole: never over what is free, nothing held twice, the same as the obvious one."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.builders import GIB, a_node
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, topology_of
+from tests.support.scheduler_twin import TwinNode, TwinZone, best_node
 
 from colo_common.events.effects import Effect, Publish
 from colo_common.events.enforcement import ReplicaEnded
@@ -12,9 +15,7 @@ from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.topology import Zone
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.policy import SchedulerPolicy
-from tests.support.builders import GIB, a_node
-from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, topology_of
-from tests.support.scheduler_twin import TwinNode, TwinZone, best_node
+from tests.support.profiles import examples
 
 MACHINES = {"small": topology_of(1), "two zones": topology_of(2), "two sockets": topology_of(4, sockets=2)}
 free_zones = st.tuples(st.integers(0, 6).map(lambda n: n * 1000), st.integers(0, 6).map(lambda n: n * GIB))
@@ -139,7 +140,7 @@ class Rules:
     )
 
 
-@settings(max_examples=60)
+@examples(0.6)
 @given(clusters, Rules.steps)
 def test_whatever_happens_nothing_is_held_twice_or_above_what_was_allocatable(
     cluster: list[tuple[str, list[tuple[int, int]]]], steps: list[tuple[object, ...]]

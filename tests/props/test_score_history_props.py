@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
+from tests.support.builders import GIB, a_node, a_topology
+from tests.support.scheduler_story import a_placement_request, an_allocatable
 
 from colo_common.model.constraints import Constraints, DeviceRequest
 from colo_common.model.placement import ZoneShare
@@ -22,8 +24,7 @@ from colo_scheduler.placement.turn import decide_turn
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.request_class import RequestClass, class_of
 from colo_scheduler.scorers.weights import ScorerWeights
-from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import a_placement_request, an_allocatable
+from tests.support.profiles import examples
 
 ROWS = 4
 nodes = st.lists(
@@ -89,7 +90,7 @@ def scored(view: View, request: RequestClass, rows: IntArray, by: ScorerWeights)
     return {row: {name: column[at] for name, column in columns.items()} for at, row in enumerate(rows.tolist())}
 
 
-@settings(max_examples=150, deadline=None)
+@examples(1.5)
 @given(nodes, requests, st.integers(1, 6), weights)
 def test_a_replica_that_was_searched_for_is_told_the_nodes_as_it_found_them(
     fleet: list[tuple[int, list[tuple[int, int]], int]], request: RequestClass, count: int, by: ScorerWeights

@@ -4,7 +4,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from colo_scheduler.scorers.allocation import (
@@ -33,6 +33,7 @@ from colo_scheduler.scorers.recent_eviction import (
     recent_eviction,
     recent_eviction_of_rows,
 )
+from tests.support.profiles import examples
 
 amounts = st.one_of(st.integers(0, 12), st.integers(0, 1 << 40), st.integers(AMOUNT_MAX - 2, AMOUNT_MAX))
 weights = st.integers(0, 1000)
@@ -51,7 +52,7 @@ def clusters(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nd
     return of(width, amounts), used, capacity, of(width, weights)
 
 
-@settings(max_examples=300)
+@examples(3)
 @given(clusters())
 def test_allocation_scores_of_all_nodes_are_those_of_each(
     cluster: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from math import floor
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -32,6 +32,7 @@ from colo_scheduler.scorers.recent_eviction import EvictionPenaltyPolicy, decaye
 from colo_scheduler.scorers.weights import ScorerWeights
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.load_twin import hot_value, refused_by
+from tests.support.profiles import examples
 from tests.support.scheduler_story import a_placement_request, an_allocatable
 
 NOW_MS = 1_000_000
@@ -343,7 +344,7 @@ fleets = st.lists(machines, min_size=1, max_size=6) | st.tuples(machines, st.int
 )
 
 
-@settings(max_examples=150)
+@examples(1.5)
 @given(fleets, st.lists(st.tuples(requests, st.integers(0, 8)), max_size=3), weights, rules, dynamics)
 def test_each_replica_goes_where_judging_all_nodes_afresh_would_send_it(
     fleet: list[Machine],
@@ -377,7 +378,6 @@ def test_each_replica_goes_where_judging_all_nodes_afresh_would_send_it(
         cluster.check()
 
 
-@settings(max_examples=100)
 @given(fleets, requests, st.integers(1, 8), weights, rules, dynamics)
 def test_what_is_told_of_each_replica_is_what_judging_all_nodes_at_its_own_moment_gives(
     fleet: list[Machine], request: RequestClass, count: int, by: ScorerWeights, rule: LoadRules, dynamic: DynamicRules
@@ -413,7 +413,7 @@ def test_what_is_told_of_each_replica_is_what_judging_all_nodes_at_its_own_momen
         fleet[choice.row].more.append((request.is_prod, request.job or "other", request.cpu_mcpu, request.memory_bytes))
 
 
-@settings(max_examples=40)
+@examples(0.4)
 @given(fleets, st.lists(st.tuples(requests, st.integers(1, 5)), max_size=3), weights, rules, dynamics)
 def test_a_trial_decides_the_same_and_leaves_no_trace(
     fleet: list[Machine],
@@ -441,7 +441,7 @@ def test_a_trial_decides_the_same_and_leaves_no_trace(
 tight = st.tuples(st.integers(0, 300), st.integers(0, 300))
 
 
-@settings(max_examples=150)
+@examples(1.5)
 @given(st.tuples(st.integers(1, 200), st.integers(1, 200)), tight, tight, st.integers(0, 100), st.booleans())
 def test_a_node_has_room_for_as_many_as_the_filter_lets_in_one_after_the_other(
     capacity: tuple[int, int], used: tuple[int, int], step: tuple[int, int], limit: int, is_prod: bool

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from colo_common.model.invalid import InvalidInput
@@ -15,6 +15,7 @@ from colo_sim.machine_online import spread_beside
 from colo_sim.machine_share import share_batch_cpu, spread_online_cpu
 from colo_sim.machine_spec import GIB, MachineSpec
 from colo_sim.synthetic import synthetic_day
+from tests.support.profiles import examples
 
 CAPACITY_MCPU = 16_000
 
@@ -112,14 +113,14 @@ def run(steps: list, *, piece_ms: int, peeks: bool, kind: type[SimMachine] = Sim
     return machine.digest()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 @given(schedule, st.integers(1, 3_000))
 def test_pieces_of_time_and_readings_never_change_the_outcome(steps: list, piece_ms: int) -> None:
     whole = run(steps, piece_ms=10**9, peeks=False)
     assert run(steps, piece_ms=max(piece_ms, 97), peeks=True) == whole
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 @given(schedule)
 def test_usage_stays_within_capacity_and_quota_and_counters_only_grow(steps: list) -> None:
     machine = a_machine()
@@ -141,7 +142,7 @@ def test_usage_stays_within_capacity_and_quota_and_counters_only_grow(steps: lis
         machine.check()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 @given(schedule)
 def test_work_is_done_exactly_as_cpu_time_was_given(steps: list) -> None:
     machine = a_machine()
@@ -173,7 +174,7 @@ class Careful(SimMachine):
         self._changed()
 
 
-@settings(max_examples=60, deadline=None)
+@examples(0.6)
 @given(schedule)
 def test_keeping_rates_while_nothing_changed_is_only_faster(steps: list) -> None:
     assert run(steps, piece_ms=10**9, peeks=False) == run(steps, piece_ms=10**9, peeks=False, kind=Careful)

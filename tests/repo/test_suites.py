@@ -14,6 +14,9 @@ MAY_WAIT = {TESTS / "support" / "waiting.py"}
 #: A benchmark offers load at a rate, and is not a test.
 BENCH = TESTS / "bench"
 RETRIES = re.compile(r"\b(?:flaky|reruns?|pytest_rerunfailures)\b")
+#: The one place that says how many examples a property draws.
+PROFILES = TESTS / "support" / "profiles.py"
+EXAMPLES = re.compile(r"\bmax_examples\s*=")
 MOCKS = re.compile(r"\b(?:MagicMock|AsyncMock|unittest\.mock)\b")
 
 
@@ -46,6 +49,18 @@ def test_no_test_is_tried_twice_or_mocked() -> None:
         if RETRIES.search(line) or MOCKS.search(line)
     ]
     assert not found, found
+
+
+def test_no_property_overrides_the_profile() -> None:
+    """A number of its own would be the same in the nightly run: a share of the profile scales with it."""
+    found = [
+        shown(path, number)
+        for path in mentioning("max_examples", modules("tests"))
+        if path != PROFILES
+        for number, line in enumerate(text_of(path).splitlines(), 1)
+        if EXAMPLES.search(line)
+    ]
+    assert not found, f"use tests.support.profiles.examples: {found}"
 
 
 def test_every_folder_of_tests_is_a_package() -> None:

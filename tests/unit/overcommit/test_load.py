@@ -2,8 +2,9 @@
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.builders import GIB, a_batch_workload, a_node, a_sample, a_topology
 
 from colo_common.events.effects import Publish
 from colo_common.events.node import AllocatableChanged, LoadSummary, WorkloadUsage
@@ -11,7 +12,7 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.load import HOUR_MS, STEP_MS, WINDOWS_MS, LoadHistory, p95_of
 from colo_overcommit.policy import OvercommitPolicy
-from tests.support.builders import GIB, a_batch_workload, a_node, a_sample, a_topology
+from tests.support.profiles import examples
 
 DAY_MS = 24 * HOUR_MS
 SLICE_MS = WINDOWS_MS[-1]
@@ -28,7 +29,7 @@ def average(kept: list[tuple[int, int]], end_ms: int, window_ms: int) -> int:
     return sum(inside) // len(inside)
 
 
-@settings(max_examples=60)
+@examples(0.6)
 @given(
     st.lists(
         st.tuples(st.sampled_from([1_000, 7_000, 10_000, 65_000, 290_000, 1_000_000]), st.integers(0, 9)),

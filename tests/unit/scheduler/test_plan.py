@@ -4,9 +4,11 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
+from tests.support.builders import GIB, a_node, a_topology
+from tests.support.scheduler_story import EITHER, Bench, a_placement_request, an_allocatable
 
 from colo_common.events.effects import Publish, Reply, RequestReceived, Wake
 from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
@@ -19,8 +21,6 @@ from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.planning.plan import STEP_REPLICAS
 from colo_scheduler.planning.plans import PLANS_MOST
-from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import EITHER, Bench, a_placement_request, an_allocatable
 
 
 def a_bench(*zones_mcpu: tuple[int, ...]) -> Bench:
@@ -97,7 +97,6 @@ def test_a_plan_says_where_each_replica_goes_and_changes_nothing() -> None:
     assert plan.tasks[0].scores[0].scores.keys() == {"fewest-zones", "most-free"}
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_submission_does_what_the_plan_said(seed: int) -> None:
     rng = random.Random(seed)
@@ -248,7 +247,6 @@ def test_plans_under_way_are_few_and_each_is_answered() -> None:
     assert plans == [f"t{n}" for n in range(PLANS_MOST)]
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32))
 def test_what_happens_while_a_plan_is_made_does_not_change_it(seed: int) -> None:
     rng = random.Random(seed)
