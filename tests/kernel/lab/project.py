@@ -41,7 +41,7 @@ def environment() -> dict[str, str]:
         "LANG": "C.UTF-8",
         "PYTHONPATH": ":".join((HOME, *roots, PACKAGES)),
         "PYTHONDONTWRITEBYTECODE": "1",
-        # Emulated, everything takes long; and what is run here is what the default run leaves out.
-        "PYTEST_ADDOPTS": "-m 'vm or kernel' -p no:cacheprovider -o timeout=180",
+        # Emulated, everything takes long; and what is run here is what the default run leaves out, one test at a time.
+        "PYTEST_ADDOPTS": "-n 0 -m 'vm or kernel' -p no:cacheprovider -o timeout=180",
         "COLO_KERNEL_LAB": "1",
     }
