@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.scripts import Handler, Play, play_script
-from tests.support.servers import nats_server, redis_server
-
 from tests.support.profiles import load_profile
+from tests.support.scripts import Handler, Play, play_script
+from tests.support.servers import in_ci, nats_server, redis_server
+
+from tests.support.left_out import OutcomesKept, refuse_unlisted
 
 TESTS = Path(__file__).parent
 SERVER_FIXTURES = {"nats_url", "redis_url"}
 SUITES_WITH_SOCKETS = ("contract", "system")
+SHARED_CLUSTER = "shared_colo"
 
 load_profile()
 
@@ -23,14 +25,55 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write what conversations answered into their files")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep the outcomes where the results are shown, which is not in a worker."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(OutcomesKept(), "outcomes-kept")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses a real server, and let it and the suites that are about the outside use inet sockets."""
+    """Mark what uses a real server, and let it and the suites that are about the outside use inet sockets.
+
+    Files keep their tests together and are put into the order in which workers take them.
+    """
     for item in items:
         if SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.server)
-        suite = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
-        if suite in SUITES_WITH_SOCKETS or item.get_closest_marker("server"):
+        if _suite(item) in SUITES_WITH_SOCKETS or item.get_closest_marker("server"):
             item.add_marker(pytest.mark.enable_socket)
+    sharing = {item.path for item in items if SHARED_CLUSTER in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: _turn(item, sharing))
+
+
+def _turn(item: pytest.Item, sharing: set[Path]) -> int:
+    """Long files first; those that share a cluster follow one another, late, since it runs until the end; then the short ones."""
+    suite = _suite(item)
+    if item.path in sharing:
+        return 2
+    return {"system": 0, "sim": 0, "props": 1, "contract": 1}.get(suite, 3)
+
+
+def _suite(item: pytest.Item) -> str:
+    """The folder below tests."""
+    return item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Under CI=true let a skip fail that is not listed."""
+    report = yield
+    if in_ci():
+        refuse_unlisted(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Do the same for a file that leaves itself out."""
+    report = yield
+    if in_ci():
+        refuse_unlisted(report)
+    return report
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

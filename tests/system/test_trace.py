@@ -11,14 +11,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp import web
-
-from colo_common.events.trace import placement_trace, trace_of
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from tests.support.running import RunningColo, running_colo
 from tests.support.waiting import eventually
 
-pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
-
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from colo_common.events.trace import placement_trace, trace_of
 
 pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="module")]
 
