@@ -15,6 +15,8 @@ import nats
 from msgspec import Struct
 from nats.js.api import ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
+from tests.support.servers import nats_server, redis_server
+from tests.support.waiting import eventually
 
 from colo_cli.lab_options import LabOptions
 from colo_cli.lab_processes import LabProcess, LabProcesses
@@ -23,16 +25,16 @@ from colo_common.events.fact import Fact
 from colo_common.events.registry import STREAMS
 from colo_common.events.wire import decode
 from colo_scheduler.ledger.redis import RedisLedger
-from tests.support.servers import nats_server, redis_server
-from tests.support.waiting import eventually
 
-__all__ = ["SERVICES", "Answer", "RunningColo", "running_colo"]
+__all__ = ["FINAL", "SERVICES", "Answer", "RunningColo", "running_colo"]
 
 F = TypeVar("F", bound=Fact)
 
 SPEED: Final = 60
 #: Every service that runs in a process of its own; collectors and executors are inside `sim`, one of each a node.
 SERVICES: Final = ("overcommit", "jobs", "scheduler", "evictor", "gateway", "sim")
+#: States of a job that has ended.
+FINAL: Final = ("Completed", "Failed", "Terminated")
 _FETCH_MAX: Final = 500
 _HTTP_LIMIT_S: Final = 20.0
 
@@ -122,6 +124,25 @@ class RunningColo:
             return state if state in states else ""
 
         return await eventually(there, f"{job} becomes {' or '.join(states)}", limit_s=limit_s)
+
+    async def cancel_all(self) -> None:
+        """Cancel every job that has not ended, and wait until none holds or wants anything."""
+
+        async def all_ended() -> bool:
+            jobs = (await self.get("/v1/jobs?limit=1000"))["jobs"]
+            live = [job for job in jobs if job["state"] not in FINAL]
+            for job in live:
+                if job["state"] != "Terminating":
+                    await self.call("DELETE", f"/v1/jobs/{job['job']}")
+            return not live
+
+        async def nothing_held() -> bool:
+            async with self.ledger() as ledger:
+                rows = await ledger.rows(sorted(await ledger.changes()))
+            return not any(row.reservations for row in rows)
+
+        await eventually(all_ended, "every job ends", limit_s=30)
+        await eventually(nothing_held, "the ledger is empty", limit_s=20)
 
     async def kill(self, name: str) -> None:
         """SIGKILL, and wait until it is gone."""

@@ -6,18 +6,16 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import pytest_asyncio
 import yaml
-
-from tests.support.running import RunningColo, running_colo
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="module")]
+from tests.support.running import RunningColo
+
+pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="session")]
 
 LIMIT_S = 30
 HEAVY = ("aiohttp", "nats", "redis", "rich", "pandas", "numpy", "opentelemetry", "prometheus_client", "structlog")
@@ -48,13 +46,6 @@ async def colo_command(*words: str, api: str = "", stdin: bytes = b"") -> Printe
     async with asyncio.timeout(LIMIT_S):
         out, err = await process.communicate(stdin)
     return Printed(process.returncode or 0, out.decode(), err.decode())
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def colo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningColo]:
-    directory: Path = tmp_path_factory.mktemp("colo")
-    async with running_colo(directory, nodes=2) as running:
-        yield running
 
 
 async def submitted(colo: RunningColo, **changes: Any) -> str:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import pytest_asyncio
 
 from colo_common.events.requests import NodeExplained
 from colo_common.runtime.process import build_version
@@ -21,22 +19,14 @@ from colo_gateway.core import GatewayCore
 from colo_gateway.streams import Streams
 from colo_overcommit.explain import recompute
 from tests.support.bus_memory import MemoryBus
-from tests.support.running import SERVICES, RunningColo, running_colo
+from tests.support.running import SERVICES, RunningColo
 from tests.support.waiting import eventually
 
-pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="session")]
 
 JOB: dict[str, Any] = {"name": "probe", "cpu": "1", "memory": "64Mi", "work": "10 cpu-s"}
 LONG = JOB | {"name": "long", "work": "100 cpu-h"}
 TOO_WIDE = JOB | {"name": "wide", "cpu": "64"}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def colo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningColo]:
-    directory: Path = tmp_path_factory.mktemp("colo")
-    queues = {"COLO_JOBS_QUEUES": "default=1000,tiny=2"}
-    async with running_colo(directory, nodes=2, environment=queues) as running:
-        yield running
 
 
 # ---------------------------------------------------------------- jobs

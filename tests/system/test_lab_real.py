@@ -7,7 +7,6 @@ import tempfile
 from pathlib import Path
 
 import pytest
-
 from tests.support.lab import CGROUP_ROOT, Lab, groups_of, lab
 from tests.support.servers import missing
 from tests.support.waiting import NeverHappened, eventually_blocking
@@ -54,15 +53,12 @@ def of_process(pid: int | str, name: str) -> bytes:
 
 
 def until_a_replica_runs(running: Lab) -> dict[str, dict[str, str]]:
-    """What the kernel shows of the first replica with a process. Skips where others use every CPU for 20 s."""
+    """What the kernel shows of the first replica with a process. Where others use every CPU nothing is promised until they end."""
     try:
-        return eventually_blocking(lambda: replicas_with_processes(running), "a replica with a process", limit_s=20)
+        return eventually_blocking(lambda: replicas_with_processes(running), "a replica with a process", limit_s=60)
     except NeverHappened:
         ended = running.interrupt()
-        assert ended.code == 0, ended.stderr
-        real = ended.verdict["real"]
-        assert real["promised_mcpu"] < 100, f"something was promised and nothing ran: {ended.verdict}"
-        pytest.skip(f"no idle CPU on this machine: {ended.verdict['notices']}")
+        pytest.fail(f"no replica ran within 60 s: {ended.stderr or ended.verdict}")
 
 
 def test_a_real_process_runs_in_a_control_group_with_the_values_that_are_reported() -> None:

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 import yaml
-
-from tests.support.running import RunningColo, running_colo
 from tests.support.waiting import eventually
+
+from tests.support.running import RunningColo
 from tests.system.test_cli import Printed, colo_command
 
-pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="module")]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def colo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningColo]:
-    directory: Path = tmp_path_factory.mktemp("colo")
-    async with running_colo(directory, nodes=2) as running:
-        yield running
+pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="session")]
 
 
 async def planned(colo: RunningColo, *words: str, **changes: Any) -> Printed:
@@ -33,6 +23,7 @@ async def planned(colo: RunningColo, *words: str, **changes: Any) -> Printed:
 
 async def test_a_job_that_fits_ends_with_0_and_says_where(colo: RunningColo) -> None:
     said: list[Printed] = []
+    before = (await colo.get("/v1/jobs"))["jobs"]
 
     async def fits() -> bool:
         said.append(await planned(colo))
@@ -42,7 +33,7 @@ async def test_a_job_that_fits_ends_with_0_and_says_where(colo: RunningColo) -> 
     await eventually(fits, "a plan that fits", limit_s=30)
     assert said[-1].out.startswith("fits: 2 of 2 replicas on the 2 nodes known now")
     assert "fewest-zones" in said[-1].out
-    assert (await colo.get("/v1/jobs"))["jobs"] == []
+    assert (await colo.get("/v1/jobs"))["jobs"] == before
 
 
 async def test_a_job_that_does_not_fit_ends_with_1_and_says_what_is_short(colo: RunningColo) -> None:
