@@ -1,33 +1,71 @@
 #!/usr/bin/env bash
-# The kernel lab as CI runs it: the lab's own tests, the suite in the default machine, then the whole loop around it. It takes
-# four to five minutes; nine are the limit, so that a machine which freezes late can be booted once more. Where the emulator or
-# Debian's kernel cannot be had it says so and ends with 0: that is no fault of the change. What stays is the cache of the lab.
+# The kernel lab as CI runs it: the lab's own tests where it changed, the suite in the default machine, what needs systemd in
+# the machine that has it, then the whole loop around a machine. Ten minutes are the limit, so that a machine which freezes late can
+# be booted once more. Where the emulator or Debian's kernel cannot be had, or the emulator breaks a machine twice, it says
+# NOT PROVED HERE and ends with 0: that is no fault of the change. What stays is the cache of the lab.
+#
+# Into the directory COLO_OUTCOMES_DIR it puts what was proved and what was not, for tests.support.outcomes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 if [ "${COLO_KERNEL_LAB_TIMED:-}" != 1 ] && command -v timeout > /dev/null; then
-    exec env COLO_KERNEL_LAB_TIMED=1 timeout --kill-after=20 540 bash tests/kernel/ci.sh
+    exec env COLO_KERNEL_LAB_TIMED=1 timeout --kill-after=20 600 bash tests/kernel/ci.sh
 fi
 
 python=${PYTHON:-python}
+outcomes=${COLO_OUTCOMES_DIR:-}
+if [ -z "$outcomes" ]; then
+    outcomes=$(mktemp -d)
+    trap 'rm -rf "$outcomes"' EXIT
+fi
+
+part() {
+    printf -- '-- %s (%s s so far)\n' "$1" "$SECONDS"
+}
+
+not_proved() { # NAME TESTS REASON
+    "$python" -m tests.support.outcomes note "$outcomes/$1.json" "$2" "$3"
+}
+
+# Run pytest in a machine and keep its outcomes. It ends at the first failure, so when the machine froze, whatever ran before had
+# passed. A third machine is not tried: the rest of CI's time is for the rest of CI.
+in_machine() { # NAME SECONDS MACHINE TESTS
+    local status said="$outcomes/$1.said"
+    set +e
+    "$python" -m tests.kernel.lab --variant "$3" --timeout "$2" \
+        env COLO_OUTCOMES=- pytest -q -x --durations=10 "$4" | tee "$said" | grep --line-buffered -v '^outcomes: '
+    status=${PIPESTATUS[0]}
+    set -e
+    if [ "$status" = 123 ]; then
+        not_proved "$1" "$4" "the emulator broke the machine twice (its kernel says so, see above)"
+        return
+    elif [ "$status" != 0 ]; then
+        exit "$status"
+    fi
+    "$python" -m tests.support.outcomes keep "$outcomes/$1.json" < "$said"
+}
+
 checked=0
-"$python" -m tests.kernel.lab --check || checked=$?
+"$python" -m tests.kernel.lab --variant numa2 --variant systemd --check || checked=$?
 if [ "$checked" = 125 ]; then
-    echo "kernel-lab: skipped, because this machine has not and cannot get what the lab needs (see the line above)"
+    not_proved kernel-lab tests/kernel "this machine has not what the kernel lab needs, and cannot get it (see the line above)"
     exit 0
 elif [ "$checked" != 0 ]; then
     exit "$checked"
 fi
-"$python" -m pytest -q -rs -m lab tests/system/test_kernel_lab.py
-# Twice as long as the suite takes on a busy machine, and what it takes to see that it froze.
-# It ends at the first failure, so when the machine froze, whatever ran before had passed. A third machine is not tried: the rest of
-# CI's time is for the rest of CI.
-suite=0
-"$python" -m tests.kernel.lab --timeout 330 pytest -q -x tests/kernel || suite=$?
-if [ "$suite" = 123 ]; then
-    echo "kernel-lab: NOT JUDGED: the emulator broke the machine twice (its kernel says so, see above); no test had failed"
-    exit 0
-elif [ "$suite" != 0 ]; then
-    exit "$suite"
+
+if "$python" -m tests.kernel.lab.changed; then
+    part "the lab's own tests"
+    COLO_OUTCOMES="$outcomes/lab.json" "$python" -m pytest -n 0 -q -rs --durations=10 -m lab tests/system/test_kernel_lab.py
+    grep -q '"left_out":\[\]' "$outcomes/lab.json" && "$python" -m tests.kernel.lab.changed --passed
+else
+    not_proved lab tests/system/test_kernel_lab.py "the lab is as it was when they passed"
 fi
-"$python" -m pytest -q -s -rs -m lab tests/kernel/test_loop.py
+part "the suite in the default machine"
+# Twice as long as the suite takes on a busy machine, and what it takes to see that it froze.
+in_machine suite 330 numa2 tests/kernel
+part "what needs systemd"
+in_machine systemd 150 systemd tests/kernel/test_slices.py
+part "the loop around a machine"
+COLO_OUTCOMES="$outcomes/loop.json" "$python" -m pytest -n 0 -q -s -rs -m lab tests/kernel/test_loop.py
+part "the end"
