@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
+from tests.support.builders import a_placement
 
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Placement, ZoneShare
@@ -12,7 +13,7 @@ from colo_sim.machine_spec import GIB, MachineSpec
 from colo_sim.online_rules import check_online
 from colo_sim.world import WorldSettings
 from tests.sim.test_world import NO_FAULTS, live
-from tests.support.builders import a_placement
+from tests.support.profiles import seeds
 
 pytestmark = pytest.mark.sim
 
@@ -24,7 +25,7 @@ def a_world(seed: int) -> WorldSettings:
     return WorldSettings(seed=seed, nodes=3, online_jobs=24)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 5, 12])
+@pytest.mark.parametrize("seed", seeds((2, 12), nightly=(1, 2, 5, 12)))
 def test_whatever_goes_wrong_own_cpus_are_given_out_once_and_every_job_ends_well(seed: int) -> None:
     _, outcome = live(a_world(seed))
     assert outcome.judged["online_launches"] > 20

@@ -19,13 +19,14 @@ from colo_executor.suppress import SuppressPolicy, bounds_mcpu
 from colo_sim.faults import CALM, STOPPING, FaultPlan
 from colo_sim.quiescence import differences
 from colo_sim.world import Outcome, World, WorldSettings
+from tests.support.profiles import seeds
 
 pytestmark = pytest.mark.sim
 
 ROOT = Path(__file__).parents[2]
-SEEDS = range(1, 17)
-SHARED_SEEDS = (1, 5, 13, 22, 34, 43, 58, 105)
-STOPPED_SEEDS = (1, 4, 9, 26)
+SEEDS = seeds((1, 2, 4, 7, 10, 12, 13, 16), nightly=range(1, 17))
+SHARED_SEEDS = seeds((1, 22, 43, 58), nightly=(1, 5, 13, 22, 34, 43, 58, 105))
+STOPPED_SEEDS = seeds((4, 9), nightly=(1, 4, 9, 26))
 NO_FAULTS = FaultPlan(network_faults=CALM, quiet_after_ms=0, weights=())
 MINUTE_MS = 60_000
 
@@ -84,7 +85,7 @@ def test_the_seeds_together_see_everything_the_referee_judges() -> None:
     assert seen >= {"EvictionRequested", "ReplicasWithdrawn", "StopReplicas", "copies", "lease_ended", "NodeRecovered"}
 
 
-@pytest.mark.parametrize("seed", [3, 8])
+@pytest.mark.parametrize("seed", seeds((8,), nightly=(3, 8)))
 def test_the_same_seed_is_the_same_history_whatever_the_hash_seed(seed: int) -> None:
     outcomes = [_in_another_process(seed, hash_seed) for hash_seed in ("0", "4242")]
     assert outcomes[0] == outcomes[1]

@@ -1,4 +1,4 @@
-"""How many examples a property draws: one profile for the run, and for each property a share of it.
+"""How many examples a property draws and how many seeds are lived: one profile for the run, and for each property a share of it.
 
 `HYPOTHESIS_PROFILE` picks the profile. `dev`, the default, draws few examples, the same in every run, so that nobody waits for
 luck; `ci` draws twice as many; `nightly` draws 4,000, others in every run.
@@ -7,12 +7,13 @@ luck; `ci` draws twice as many; `nightly` draws 4,000, others in every run.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Final
 
 from hypothesis import HealthCheck, settings
 from tests.support.servers import in_ci
 
-__all__ = ["examples", "load_profile"]
+__all__ = ["examples", "load_profile", "seeds"]
 
 #: Examples of a property without a share of its own.
 _EXAMPLES: Final = {"dev": 25, "ci": 50, "nightly": 4_000}
@@ -33,7 +34,16 @@ def load_profile() -> None:
             print_blob=True,
             suppress_health_check=[HealthCheck.too_slow],
         )
-    settings.load_profile(os.environ.get(_VARIABLE) or ("ci" if in_ci() else "dev"))
+    settings.load_profile(_wanted())
+
+
+def _wanted() -> str:
+    return os.environ.get(_VARIABLE) or ("ci" if in_ci() else "dev")
+
+
+def seeds(few: Sequence[int], *, nightly: Sequence[int]) -> Sequence[int]:
+    """The seeds of a costly story: a few, and all of them in the nightly run."""
+    return nightly if _wanted() == "nightly" else few
 
 
 def examples(share: float) -> settings:
