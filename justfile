@@ -59,7 +59,13 @@ test *ARGS:
 [doc('the suites that need time, root or both')]
 [group('test')]
 test-slow *ARGS:
-    pytest -m 'sim or kernel or slow' {{ ARGS }}
+    pytest --dist load -m sim {{ ARGS }}
+    pytest -n 0 -m '(kernel or slow) and not sim' {{ ARGS }}
+
+[doc('every property with 4,000 examples, others in every run, and all seeds of the simulation')]
+[group('test')]
+nightly *ARGS:
+    HYPOTHESIS_PROFILE=nightly pytest --timeout 14400 -m 'sim or not (kernel or slow or vm or lab)' --dist load tests/props tests/sim tests/unit {{ ARGS }}
 
 # Debian's packages are fetched for it, and the emulator is installed when this is root and it is missing; it says so.
 [doc('run a command in a virtual machine with NUMA, hyper-threads and cgroup v2: just kernel-lab lscpu')]
@@ -71,7 +77,7 @@ kernel-lab *COMMAND:
 [doc('the whole loop around that machine: a spike, a silent control plane, and what the probe felt')]
 [group('test')]
 kernel-lab-loop:
-    pytest -q -s -m lab tests/kernel/test_loop.py
+    pytest -n 0 -q -s -m lab tests/kernel/test_loop.py
 
 [doc('compare with recorded vectors: just parity FILE...')]
 [group('test')]

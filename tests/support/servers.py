@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+import nats
 import pytest
+import redis.asyncio
 
 from colo_cli.server_process import ServerProcess
 from colo_cli.servers import NatsServer, RedisServer, ServerMissing
 
-__all__ = ["NatsServer", "RedisServer", "in_ci", "missing", "nats_server", "redis_server"]
+__all__ = ["NatsServer", "RedisServer", "emptied", "in_ci", "missing", "nats_server", "redis_server"]
 
 S = TypeVar("S", bound=ServerProcess)
 
@@ -41,6 +43,22 @@ def redis_server(*, appendfsync: str = "") -> Iterator[RedisServer]:
     """A redis-server on a Unix socket, without persistence unless told to, stopped and removed at the end."""
     with _running(RedisServer(appendfsync=appendfsync)) as server:
         yield server
+
+
+async def emptied(nats_url: str, redis_url: str) -> None:
+    """Delete every stream and every key, so that whole services may run on servers that others have used."""
+    client = await nats.connect(nats_url)
+    try:
+        js = client.jetstream()
+        for stream in await js.streams_info():
+            await js.delete_stream(str(stream.config.name))
+    finally:
+        await client.close()
+    store = redis.asyncio.from_url(redis_url)
+    try:
+        await store.flushall()
+    finally:
+        await store.aclose()
 
 
 @contextmanager

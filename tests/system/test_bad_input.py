@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,8 @@ import msgspec
 import nats
 import pytest
 from nats.aio.client import Client
+from tests.support.builders import a_node, a_sample
+from tests.system.bad_input import Servers, ask, refused_start, submission
 
 from colo_common.events import requests as rq
 from colo_common.events import wire
@@ -26,9 +28,7 @@ from colo_common.events.node import FreshnessChanged
 from colo_common.events.registry import request_spec_of, subject_of
 from colo_common.events.service import DeadLettered
 from colo_common.model.freshness import Freshness
-from tests.support.builders import a_node, a_sample
-from tests.support.servers import nats_server, redis_server
-from tests.system.bad_input import Servers, ask, refused_start, submission
+from tests.support.servers import emptied
 
 pytestmark = pytest.mark.server
 
@@ -52,10 +52,11 @@ def job(**task: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def servers(tmp_path: Path) -> Iterator[Servers]:
-    """Healthy servers of the test's own."""
-    with nats_server() as bus, redis_server() as store:
-        yield Servers(bus.url, store.url, tmp_path)
+async def servers(tmp_path: Path, nats_url: str, redis_url: str) -> AsyncIterator[Servers]:
+    """The servers of this worker, empty before and after the test."""
+    await emptied(nats_url, redis_url)
+    yield Servers(nats_url, redis_url, tmp_path)
+    await emptied(nats_url, redis_url)
 
 
 # ---------------------------------------------------------------- messages
