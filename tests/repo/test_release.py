@@ -8,7 +8,6 @@ import subprocess
 import tomllib
 
 import pytest
-
 from tests.repo.tree import ROOT
 
 TEST_COMMAND = "pip install -e '.[test]' && pytest"
@@ -39,6 +38,13 @@ def test_ci_runs_the_command_of_the_readme() -> None:
     assert os.access(script, os.X_OK)
     syntax = subprocess.run(["bash", "-n", str(script)], capture_output=True, text=True, check=False)
     assert (syntax.returncode, syntax.stderr) == (0, "")
+
+
+def test_ci_checks_before_it_tests_and_runs_every_suite() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    steps = ("ruff check", "ruff format --check", "mypy", "lint-imports", "documents --check", TEST_COMMAND)
+    places = [script.index(step) for step in (*steps, "-m sim", "(kernel or slow) and not sim", "tests/kernel/ci.sh")]
+    assert places == sorted(places)
 
 
 def test_the_lock_has_no_address() -> None:

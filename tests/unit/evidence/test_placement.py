@@ -1,14 +1,21 @@
 """The command: the same figures for the same arguments, tables with all of them, and clear words for bad arguments."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-
+from tests.evidence import placement
 from tests.evidence.__main__ import main
 from tests.evidence.mix import real_mix
 from tests.evidence.placement import PLACERS, measured, said
+
+
+@pytest.fixture
+def _few_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three small clusters instead of three hundred beside the exhaustive search: the shape of the answer is the same."""
+    monkeypatch.setattr(placement, "measured", partial(measured, smalls=3))
 
 
 def figures(seed: int) -> dict[str, Any]:
@@ -30,6 +37,7 @@ def test_the_tables_name_every_scheduler_and_say_nothing_else_than_the_figures()
     assert f"{best['end']['cpu_pct']:.1f}/{best['end']['memory_pct']:.1f}" in text
 
 
+@pytest.mark.usefixtures("_few_clusters")
 def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["placement", "--nodes", "2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -37,6 +45,7 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["fleets"][1]["left_out"] == 2
 
 
+@pytest.mark.usefixtures("_few_clusters")
 def test_a_trace_of_one_s_own_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "pods.csv"
     path.write_text("name,cpu_milli,memory_mib,creation_time\na,16000,1024,2\nb,30000,1024,1\n")
