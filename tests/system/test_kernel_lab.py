@@ -56,7 +56,7 @@ sys.exit(7)
 """
 
 
-class Published(NamedTuple):
+class StoryRun(NamedTuple):
     """What the lab left of a command in whose first machine the kernel reports a stall, and how long both boots took."""
 
     status: int
@@ -66,12 +66,12 @@ class Published(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def told() -> Published:
+def story() -> StoryRun:
     """One run of the story for every test that needs a machine and does not end it in a way of its own."""
-    return asyncio.run(_told())
+    return asyncio.run(_lived_story())
 
 
-async def _told() -> Published:
+async def _lived_story() -> StoryRun:
     boots = iter((b"first", b"second"))
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -88,29 +88,29 @@ async def _told() -> Published:
         options = ("--nats", f"127.0.0.1:{ports[0]}", "--frozen-after", "5")
         begun_s = time.monotonic()
         done = await asyncio.to_thread(lab, *options, "python", "-c", STORY, ports[1], "two  spaces")
-    return Published(done.returncode, done.stdout.splitlines(), done.stderr, time.monotonic() - begun_s)
+    return StoryRun(done.returncode, done.stdout.splitlines(), done.stderr, time.monotonic() - begun_s)
 
 
-def test_a_command_gets_its_words_and_gives_its_output_and_its_status(told: Published) -> None:
-    assert told.lines[2:5] == ["two  spaces", "oops", "16"], told.errors
-    assert told.status == 7
+def test_a_command_gets_its_words_and_gives_its_output_and_its_status(story: StoryRun) -> None:
+    assert story.lines[2:5] == ["two  spaces", "oops", "16"], story.errors
+    assert story.status == 7
 
 
-def test_the_machine_reaches_the_servers_named_and_nothing_else(told: Published) -> None:
-    assert told.lines[1] == "second", told.errors
-    assert told.lines[5:] == ["closed", "closed", "closed"]
+def test_the_machine_reaches_the_servers_named_and_nothing_else(story: StoryRun) -> None:
+    assert story.lines[1] == "second", story.errors
+    assert story.lines[5:] == ["closed", "closed", "closed"]
 
 
-def test_a_machine_that_freezes_is_booted_once_more_and_the_command_begins_again(told: Published) -> None:
-    assert told.lines[:2] == ["first", "second"], told.errors
-    assert "the emulated machine froze: its own kernel reported a stall, and nothing was heard for 5 s" in told.errors
-    assert "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:\n----\n" in told.errors
-    assert "booting it once more; the command begins again" in told.errors
+def test_a_machine_that_freezes_is_booted_once_more_and_the_command_begins_again(story: StoryRun) -> None:
+    assert story.lines[:2] == ["first", "second"], story.errors
+    assert "the emulated machine froze: its own kernel reported a stall, and nothing was heard for 5 s" in story.errors
+    assert "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:\n----\n" in story.errors
+    assert "booting it once more; the command begins again" in story.errors
 
 
-def test_a_command_that_hangs_is_ended_with_the_machine(told: Published) -> None:
+def test_a_command_that_hangs_is_ended_with_the_machine(story: StoryRun) -> None:
     # As long as two boots took here: one boot and the beginning of the command take less.
-    limit_s = f"{min(60.0, max(15.0, round(told.took_s))):g}"
+    limit_s = f"{min(60.0, max(15.0, round(story.took_s))):g}"
     done = lab("--timeout", limit_s, "sh", "-c", "echo begun; echo stuck > /dev/console; while :; do sleep 60; done")
     assert done.returncode == 124
     assert f"the command did not end within {limit_s} s; the machine was ended" in done.stderr

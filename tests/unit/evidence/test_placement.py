@@ -19,7 +19,7 @@ def _few_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def figures(seed: int) -> dict[str, Any]:
-    return {name: each for name, each in measured(4, seed, real_mix(), 3).items() if name != "decision_us"}
+    return {name: each for name, each in measured(2, seed, real_mix(), 3).items() if name != "decision_us"}
 
 
 def test_a_seed_gives_the_same_figures_and_another_seed_others() -> None:
