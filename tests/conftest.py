@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.profiles import load_profile
+from tests.support.left_out import OutcomesKept, refuse_unlisted
 from tests.support.scripts import Handler, Play, play_script
 from tests.support.servers import in_ci, nats_server, redis_server
 
-from tests.support.left_out import OutcomesKept, refuse_unlisted
+from tests.support.profiles import load_profile
 
 TESTS = Path(__file__).parent
 SERVER_FIXTURES = {"nats_url", "redis_url"}
@@ -43,6 +44,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.enable_socket)
     sharing = {item.path for item in items if SHARED_CLUSTER in getattr(item, "fixturenames", ())}
     items.sort(key=lambda item: _turn(item, sharing))
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collector off what lives until the end: modules and thousands of tests, which each full pass would look at."""
+    gc.collect()
+    gc.freeze()
 
 
 def _turn(item: pytest.Item, sharing: set[Path]) -> int:

@@ -1,7 +1,7 @@
 """How many examples a property draws and how many seeds are lived: one profile for the run, and for each property a share of it.
 
 `HYPOTHESIS_PROFILE` picks the profile. `dev`, the default, draws few examples, the same in every run, so that nobody waits for
-luck; `ci` draws twice as many; `nightly` draws 4,000, others in every run.
+luck; `ci` draws the same; `nightly` draws 4,000, others in every run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.support.servers import in_ci
 __all__ = ["examples", "load_profile", "seeds"]
 
 #: Examples of a property without a share of its own.
-_EXAMPLES: Final = {"dev": 25, "ci": 50, "nightly": 4_000}
+_EXAMPLES: Final = {"dev": 25, "ci": 25, "nightly": 4_000}
 _VARIABLE: Final = "HYPOTHESIS_PROFILE"
 
 
