@@ -10,6 +10,10 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
+from tests.support.executor_node import NodeExecutor
+from tests.support.hostile import hostile_fact, hostile_struct
+from tests.support.jobs_world import a_spec, a_task
+from tests.support.scheduler_story import Bench
 
 from colo_collector.core import CollectorCore
 from colo_collector.policy import CollectorPolicy
@@ -42,10 +46,6 @@ from colo_overcommit.shell import HEARS as OVERCOMMIT_HEARS
 from colo_scheduler.core import AskPending
 from colo_scheduler.ledger.port import LedgerLoaded
 from colo_scheduler.shell import HEARS as SCHEDULER_HEARS
-from tests.support.executor_node import NodeExecutor
-from tests.support.hostile import hostile_fact, hostile_struct
-from tests.support.jobs_world import a_spec, a_task
-from tests.support.scheduler_story import Bench
 
 ROUNDS_MAX: Final = 50
 # What a core notes of the time before it looks at the event is no state that an event could change.
@@ -93,6 +93,7 @@ class Shell:
     def __init__(self, core: Core, perform: Perform = nothing) -> None:
         self.core = core
         self.now_ms = 1_700_000_000_000
+        self.handled = 0
         self._perform = perform
         self._stamp = Stamp("test", "b1", StoppedClock())
         self._seed = 0
@@ -118,6 +119,7 @@ class Shell:
 
     def _handle(self, event: Struct, *, is_ours: bool) -> list[Struct]:
         before = self._digest()
+        self.handled += 1
         try:
             decision = decision_from_effects(self.core.handle(event, self.now_ms), self._stamp)
         except InvalidInput:
@@ -144,7 +146,8 @@ def facts_of(hears: Sequence[Subscription]) -> list[type[Fact]]:
 
 
 def play(shell: Shell, kinds: Sequence[type[Struct]], script: list[tuple[int, int, int]]) -> None:
-    """Tell what the script says; every third message comes twice."""
+    """Tell what the script says; every third message comes twice. The core has been asked about each."""
+    before, told = shell.handled, 0
     for number, seed, step_ms in script:
         shell.now_ms += step_ms
         kind = kinds[number % len(kinds)]
@@ -152,6 +155,8 @@ def play(shell: Shell, kinds: Sequence[type[Struct]], script: list[tuple[int, in
         if event is not None:
             for _ in range(1 + (seed % 3 == 0)):
                 shell.tell(event, seed)
+                told += 1
+    assert shell.handled - before >= told
 
 
 def asked_of(owner: str) -> list[type[Struct]]:

@@ -6,7 +6,10 @@ import ast
 import re
 from pathlib import Path
 
-from tests.repo.tree import ROOT, functions_of, mentioning, modules, parsed, shown, text_of
+import pytest
+
+from tests.repo.asserting import cases_in, cases_of
+from tests.repo.tree import ROOT, mentioning, modules, parsed, shown, text_of
 
 TESTS = ROOT / "tests"
 #: The one place where a test may wait in real time, bounded and for a condition.
@@ -80,13 +83,41 @@ def test_nothing_imports_a_conftest() -> None:
 
 def test_every_test_function_asserts_something() -> None:
     found = [
-        f"{shown(path, function.line)} {function.name}"
+        f"{shown(path, case.line)} {case.name}"
         for path in modules("tests")
         if path.name.startswith("test_")
-        for function in functions_of(path)
-        if function.name.startswith("test_") and not function.can_fail
+        for case in cases_of(path)
+        if not case.asserts
     ]
     assert not found, found
+
+
+@pytest.mark.parametrize(
+    ("body", "asserts"),
+    [
+        ("assert place() == 1", True),
+        ("with pytest.raises(ValueError): place()", True),
+        ("core.check()", True),
+        ("check_own(1)", True),
+        ("check_through_another(1)", True),
+        ("check_nothing(1)", False),
+        ("check_policy(Policy())", False),
+        ("run_filters(view)", False),
+        ("run_virtual(story())", False),
+        ("expectations()", False),
+        ("play(path)", False),
+    ],
+)
+def test_a_name_alone_is_no_assertion(body: str, asserts: bool) -> None:
+    text = (
+        "from colo_scheduler.policy import Policy, check_policy\n"
+        "def check_own(value): assert value\n"
+        "def check_through_another(value): check_own(value)\n"
+        "def check_nothing(value): place(value)\n"
+        f"def test_it():\n    {body}\n"
+    )
+    (case,) = cases_in(ast.parse(text))
+    assert case.asserts is asserts
 
 
 def _is_a_sleep(call: ast.Call, *, allow_asyncio: bool) -> bool:

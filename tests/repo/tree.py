@@ -72,15 +72,13 @@ class Function(NamedTuple):
     line: int
     lines: int
     """How long it is without its docstring: explaining more must not cost code."""
-    can_fail: bool
-    """Whether it asserts, expects an error, or calls something that checks (play, check_..., assert_..., run_...)."""
 
 
 @cache
 def functions_of(path: Path) -> tuple[Function, ...]:
     """Return the functions and methods of a module, nested ones too; its syntax tree is not kept."""
     return tuple(
-        Function(node.name, node.lineno, _lines(node), any(_can_fail(part) for part in ast.walk(node)))
+        Function(node.name, node.lineno, _lines(node))
         for node in ast.walk(ast.parse(text_of(path), filename=str(path)))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     )
@@ -94,17 +92,6 @@ def _lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
         assert first.end_lineno is not None
         lines -= first.end_lineno - first.lineno + 1
     return lines
-
-
-def _can_fail(node: ast.AST) -> bool:
-    if isinstance(node, ast.Assert):
-        return True
-    if not isinstance(node, ast.Call):
-        return False
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    return name in {"raises", "warns", "fail"} or name.startswith(
-        ("play", "check", "assert", "run", "expect", "verify")
-    )
 
 
 def service_package(service: str) -> Path:

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
-
-from colo_common.adapters.redis_client import redis_client
-from colo_scheduler.ledger.port import NodeRow
-from colo_scheduler.ledger.redis import RedisLedger
 from tests.bench.bench_end_to_end import Load
 from tests.bench.fleet import Cluster, running_cluster
 from tests.bench.stand_in import Allocatable, FleetCore, Order, Ordered
 from tests.support.servers import nats_server, redis_server
 from tests.support.waiting import eventually
+
+from colo_common.adapters.redis_client import redis_client
+from colo_scheduler.ledger.port import NodeRow
+from colo_scheduler.ledger.redis import RedisLedger
 
 SCHEDULERS = 3
 SHARDS = 12
@@ -154,5 +154,6 @@ async def test_all_is_placed_and_nothing_twice_whatever_becomes_of_a_scheduler(
         ) as cluster:
             await eventually(lambda: are_shared(client, SCHEDULERS), "shards shared by all", limit_s=LIMIT_S)
             await story(cluster, core, client, nodes)
+            assert core.ended == JOBS * REPLICAS
         await client.aclose()
         await client.connection_pool.disconnect()

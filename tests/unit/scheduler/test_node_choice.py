@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 from msgspec import structs
+from tests.support.builders import GIB, a_node, a_topology
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable
+from tests.unit.scheduler.test_signals import a_bench, a_load, online, place, told
 
 from colo_common.events.effects import Publish, Reply, RequestReceived
 from colo_common.events.enforcement import ReplicaEnded
@@ -22,9 +25,6 @@ from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
 from colo_scheduler.load.rules import LoadRules
 from colo_scheduler.policy import SchedulerPolicy, check_policy
 from colo_scheduler.scorers.weights import Scorer, ScorerWeights
-from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable
-from tests.unit.scheduler.test_signals import a_bench, a_load, online, place, told
 
 CPUS = 16_000
 MEMORY = 64 * GIB
@@ -88,9 +88,23 @@ def scores_of(bench: Bench, replica: str) -> dict[str, dict[str, int]]:
 # ---- averages, maxima and arrivals
 
 
-def test_every_scorer_of_the_list_may_count() -> None:
-    for scorer in Scorer:
-        check_policy(SchedulerPolicy(weights=only(**{scorer.value.replace("-", "_"): 1})))
+# They say something only of work that asks for it: for spreading, for devices, or where a node has a taint or has just evicted.
+ON_REQUEST = {
+    Scorer.SPREAD,
+    Scorer.RECENT_EVICTION,
+    Scorer.SOFT_TAINTS,
+    Scorer.DEVICES_LEAST_ALLOCATED,
+    Scorer.DEVICES_MOST_ALLOCATED,
+}
+
+
+@pytest.mark.parametrize("scorer", Scorer)
+def test_every_scorer_may_be_the_only_one_that_counts(scorer: Scorer) -> None:
+    policy = SchedulerPolicy(weights=only(**{scorer.value.replace("-", "_"): 1}))
+    check_policy(policy)
+    bench = a_bench({"a": used()}, policy)
+    assert place(bench, a_placement_request()) == ["a"]
+    assert set(scores_of(bench, "job/main/0")["a"]) == {scorer.value} - ON_REQUEST
 
 
 @pytest.mark.parametrize(("calm", "busy"), [(used(), used(avg=60)), (used(), used(hour=60)), (used(), used(day=60))])
