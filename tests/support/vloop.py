@@ -11,7 +11,7 @@ import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
-__all__ = ["Deadlock", "Spinning", "VirtualClock", "VirtualTimeLoop", "run_virtual"]
+__all__ = ["Deadlock", "Spinning", "Stopwatch", "VirtualClock", "VirtualTimeLoop", "run_virtual"]
 
 T = TypeVar("T")
 
@@ -87,6 +87,23 @@ class VirtualClock:
 
     def real_s(self, span_ms: int) -> float:
         return max(0, span_ms) / 1000
+
+
+class Stopwatch:
+    """Stands for time.perf_counter: work takes exactly as long as it says, and nothing else takes any time.
+
+    A test puts it in place with monkeypatch: `monkeypatch.setattr(time, "perf_counter", Stopwatch())`.
+    """
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+
+    def __call__(self) -> float:
+        return self._now_s
+
+    def work(self, span_s: float) -> None:
+        """Spend so many seconds."""
+        self._now_s += span_s
 
 
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:

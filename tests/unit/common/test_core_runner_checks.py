@@ -7,13 +7,15 @@ import time
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from colo_common.events.effects import Effect
 from colo_common.runtime.core_runner import CoreRunner
 from colo_common.runtime.inbox import Inbox
 from colo_common.runtime.intake import Intake
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.stamp import Stamp
-from tests.support.vloop import VirtualClock, run_virtual
+from tests.support.vloop import Stopwatch, VirtualClock, run_virtual
 
 TURN_S = 0.01
 
@@ -21,8 +23,9 @@ TURN_S = 0.01
 class Core:
     """Decides nothing; each of its checks takes so much of a processor."""
 
-    def __init__(self, check_s: float = 0.0) -> None:
+    def __init__(self, stopwatch: Stopwatch, check_s: float) -> None:
         self.checked_at_s: list[float] = []
+        self._stopwatch = stopwatch
         self._check_s = check_s
 
     def handle(self, event: Any, now_ms: int) -> list[Effect]:
@@ -34,13 +37,14 @@ class Core:
 
     def check(self) -> None:
         self.checked_at_s.append(asyncio.get_running_loop().time())
-        end_s = time.perf_counter() + self._check_s
-        while time.perf_counter() < end_s:
-            pass
+        self._stopwatch.work(self._check_s)
 
 
-def checked_at_s(core: Core, run_s: float) -> list[float]:
-    """When the core was checked while the service took turns without a pause."""
+def check_gaps_s(monkeypatch: pytest.MonkeyPatch, *, check_s: float, run_s: float) -> list[float]:
+    """The spans between checks of a core while the service took turns without a pause; the first check is in the first turn."""
+    stopwatch = Stopwatch()
+    monkeypatch.setattr(time, "perf_counter", stopwatch)
+    core = Core(stopwatch, check_s)
 
     async def run() -> None:
         clock, metrics = VirtualClock(), ServiceMetrics(Metrics(), "test")
@@ -51,17 +55,19 @@ def checked_at_s(core: Core, run_s: float) -> list[float]:
             await asyncio.sleep(TURN_S)
 
     run_virtual(run())
-    return core.checked_at_s
+    assert core.checked_at_s[0] == 0
+    return [later - sooner for sooner, later in pairwise(core.checked_at_s)]
 
 
-def test_a_busy_core_is_checked_twice_a_second() -> None:
-    times = checked_at_s(Core(), 10)
-    gaps_s = [later - sooner for sooner, later in pairwise(times)]
-    assert times[0] == 0
-    # A machine that pauses in a check makes it look long, and the next one comes later.
-    assert 0.5 <= min(gaps_s) < 0.5 + 2 * TURN_S
-
-
-def test_a_check_that_takes_long_comes_seldom_enough_to_take_half_a_percent_of_the_time() -> None:
-    first, second, *_ = checked_at_s(Core(check_s=0.01), 60)
-    assert second - first >= 2
+# A check that is due between two turns comes with the later one.
+@pytest.mark.parametrize(
+    ("check_s", "gap_s"),
+    [(0.0, 0.5), (0.0025, 0.5), (0.005, 1.0), (0.01, 2.0), (0.1, 20.0)],
+    ids=["no time", "half a percent of half a second", "twice that", "ten milliseconds", "a tenth of a second"],
+)
+def test_a_busy_core_is_checked_twice_a_second_and_no_more_than_half_a_percent_of_the_time(
+    monkeypatch: pytest.MonkeyPatch, check_s: float, gap_s: float
+) -> None:
+    gaps_s = check_gaps_s(monkeypatch, check_s=check_s, run_s=60)
+    assert len(gaps_s) >= 2
+    assert gap_s - TURN_S / 2 < min(gaps_s) <= max(gaps_s) <= gap_s + TURN_S
