@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.support.builders import GIB, a_node, a_topology
+from tests.support.scheduler_story import Bench, an_allocatable
 
 from colo_common.events.effects import Reply, RequestReceived, Wake
 from colo_common.events.requests import JobPlanned, PlanJob
 from colo_common.model.job_file import job_from_mapping
-from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import Bench, an_allocatable
+from colo_common.model.reasons import Reason
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 JOBS = sorted(path for path in EXAMPLES.glob("*.yaml") if path.stem != "reservation")
@@ -31,13 +32,21 @@ def planned(path: Path) -> JobPlanned:
     return reply.body
 
 
+# What a machine without devices and labels holds of each task, and why not the rest: example -> task -> (placed, reason).
+PLAIN: dict[str, dict[str, tuple[int, Reason | None]]] = {
+    "devices": {"train": (0, Reason.DEVICE_UNKNOWN), "linked": (0, Reason.DEVICE_UNKNOWN)},
+    "job": {"main": (4, None)},
+    "placed": {"solver": (0, Reason.LABELS_DIFFER), "front": (3, None)},
+}
+
+
 @pytest.mark.parametrize("path", JOBS, ids=lambda path: path.stem)
 def test_every_example_is_planned_to_the_last_replica(path: Path) -> None:
     plan = planned(path)
-    assert plan.replicas > 0
-    assert plan.fits is (plan.placed == plan.replicas)
-    assert all(task.placed == task.replicas or task.counts for task in plan.tasks)
-
-
-def test_the_first_example_fits_on_one_small_machine() -> None:
-    assert planned(EXAMPLES / "job.yaml").fits
+    reasons = {task.task: [(count.reason, count.nodes) for count in task.counts] for task in plan.tasks}
+    expected = PLAIN[path.stem]
+    assert {task.task: task.placed for task in plan.tasks} == {name: placed for name, (placed, _) in expected.items()}
+    assert reasons == {name: [(reason, 1)] if reason else [] for name, (_, reason) in expected.items()}
+    asked = {task["name"]: task["replicas"] for task in yaml.safe_load(path.read_text())["tasks"]}
+    assert {task.task: task.replicas for task in plan.tasks} == asked
+    assert plan.fits is (path.stem == "job")

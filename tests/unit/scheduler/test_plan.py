@@ -111,8 +111,10 @@ def test_a_submission_does_what_the_plan_said(seed: int) -> None:
     before = planned(bench, spec, most=0)
     plan = planned(bench, spec)
     assert before.places == ()
-    assert {place.replica: (place.node, place.zones) for place in plan.places} == submitted(bench, spec)
-    assert plan.fits is (plan.placed == plan.replicas)
+    done = submitted(bench, spec)
+    assert {place.replica: (place.node, place.zones) for place in plan.places} == done
+    wanted = sum(task.replicas for task in spec.tasks)
+    assert (plan.replicas, plan.placed, plan.fits) == (wanted, len(done), len(done) == wanted)
 
 
 def test_what_does_not_fit_is_counted_with_the_nearest_miss() -> None:
