@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, gpus
 from tests.unit.scheduler.test_signals import a_bench, a_load, online, place, told
 
 from colo_common.events.effects import Publish, Reply, RequestReceived
@@ -14,7 +14,7 @@ from colo_common.events.job import PlacementRequest, PlacementsRequested
 from colo_common.events.node import LoadPeak, LoadSummary, LoadWindow
 from colo_common.events.placement import PlacementRejected
 from colo_common.events.requests import ExplainPlacement, PlacementsExplained
-from colo_common.model.constraints import Constraints
+from colo_common.model.constraints import Constraints, DeviceRequest, Taint
 from colo_common.model.node_rules import UNRULED, NodeRules
 from colo_common.model.node_selector import Operator, Requirement
 from colo_common.model.qos import QosClass
@@ -85,7 +85,7 @@ def scores_of(bench: Bench, replica: str) -> dict[str, dict[str, int]]:
     return {row.node: dict(row.scores) for row in answer.decisions[0].scores}
 
 
-# ---- averages, maxima and arrivals
+# ---- every scorer
 
 
 # They say something only of work that asks for it: for spreading, for devices, or where a node has a taint or has just evicted.
@@ -105,6 +105,40 @@ def test_every_scorer_may_be_the_only_one_that_counts(scorer: Scorer) -> None:
     bench = a_bench({"a": used()}, policy)
     assert place(bench, a_placement_request()) == ["a"]
     assert set(scores_of(bench, "job/main/0")["a"]) == {scorer.value} - ON_REQUEST
+
+
+ONE_GPU = (DeviceRequest(kind="gpu", count=1),)
+NEWCOMER = a_placement_request(
+    "job/main/9", mcpu=2_000, memory_bytes=GIB, constraints=Constraints(spread=True, devices=ONE_GPU)
+)
+GUESTS = {
+    "CPU alone": a_placement_request("job/main/0", mcpu=4_000, memory_bytes=1),
+    "memory alone": a_placement_request("job/main/0", mcpu=1, memory_bytes=8 * GIB),
+    "a GPU": a_placement_request("job/main/0", mcpu=1, memory_bytes=1, constraints=Constraints(devices=ONE_GPU)),
+}
+
+
+def score_beside(scorer: Scorer, *guests: PlacementRequest) -> int:
+    """The score by which the newcomer is placed on a node that holds these."""
+    bench = Bench(SchedulerPolicy(weights=only(**{scorer.value.replace("-", "_"): 1})))
+    topology = structs.replace(a_topology(zones_per_socket=1), devices=gpus(4, 1))
+    taint = Taint(key="old", effect="PreferNoSchedule")
+    bench.tell(a_node("a", topology, is_online=True, taints=(taint,)))
+    bench.tell(told("a", used(10, avg=10)))
+    for placement_request in (*guests, NEWCOMER):
+        assert place(bench, placement_request) == ["a"]
+    # No scorer of evictions speaks of a node on which there was none.
+    return scores_of(bench, NEWCOMER.replica)["a"].get(scorer.value, 0)
+
+
+@pytest.mark.parametrize("scorer", Scorer)
+def test_a_node_that_fills_up_becomes_better_only_by_scorers_that_may_rise(scorer: Scorer) -> None:
+    alone = score_beside(scorer)
+    rises = [name for name, guest in GUESTS.items() if score_beside(scorer, guest) > alone]
+    assert bool(rises) is only(**{scorer.value.replace("-", "_"): 1}).may_rise, rises
+
+
+# ---- averages, maxima and arrivals
 
 
 @pytest.mark.parametrize(("calm", "busy"), [(used(), used(avg=60)), (used(), used(hour=60)), (used(), used(day=60))])

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.scorers.weights import NEVER_RISING, Scorer, ScorerWeights
+from colo_scheduler.scorers.weights import Scorer, ScorerWeights
 
 #: Nothing counts but what a test names.
 NOTHING = ScorerWeights(**{scorer.value.replace("-", "_"): 0 for scorer in Scorer})
@@ -41,14 +41,3 @@ def test_every_scorer_has_a_weight_and_the_defaults_are_valid() -> None:
     ScorerWeights().validate()
     everything = structs.replace(NOTHING, **{scorer.value.replace("-", "_"): 1 for scorer in Scorer})
     assert [scorer for scorer, _ in everything.active] == list(Scorer)
-
-
-def test_only_scorers_that_prefer_full_nodes_may_rise() -> None:
-    assert not ScorerWeights().may_rise
-    assert structs.replace(NOTHING, most_allocated=1).may_rise
-    assert set(Scorer) - NEVER_RISING == {
-        Scorer.MOST_ALLOCATED,
-        Scorer.BALANCED_ALLOCATION,
-        Scorer.BINPACK,
-        Scorer.DEVICES_MOST_ALLOCATED,
-    }
