@@ -6,9 +6,6 @@ from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.builders import GIB, a_node
-from tests.support.scheduler_story import COMMAND, EITHER, WORK, a_placement_request, an_allocatable, topology_of
-from tests.support.scheduler_twin import TwinZone, fewest
 
 from colo_common.model.freshness import Freshness
 from colo_common.model.placement import ZoneShare
@@ -20,9 +17,11 @@ from colo_scheduler.placement.candidates import Candidates, ranked
 from colo_scheduler.placement.decide import decide_class
 from colo_scheduler.placement.stack import run_filters, scoring_of
 from colo_scheduler.requests.request_class import RequestClass, class_of
-from colo_scheduler.scorers.allocation import balanced_allocation, binpack, least_allocated, most_allocated
 from colo_scheduler.scorers.weights import ScorerWeights
+from tests.support.builders import GIB, a_node
 from tests.support.profiles import examples
+from tests.support.scheduler_story import COMMAND, EITHER, WORK, a_placement_request, an_allocatable, topology_of
+from tests.support.scheduler_twin import TwinZone, balanced, fewest, free_pct, least_allocated, most_allocated, packed
 
 MIB = 1 << 20
 NOW_MS = 1_000
@@ -175,14 +174,13 @@ class Dumb:
         left = [sum(zone[i] for zone in self.free[row]) - asked[i] for i in range(2)]
         allocated = [whole[i] - left[i] for i in range(2)]
         before = [allocated[i] - asked[i] for i in range(2)]
-        pct = [100 * left[i] // whole[i] if whole[i] > 0 else 0 for i in range(2)]
         return {
             "fewest_zones": 100 // cost,
-            "most_free": min(100, max(0, sum(pct) // 2)),
-            "least_allocated": least_allocated(allocated, whole, (1, 1)),
-            "most_allocated": most_allocated(allocated, whole, (1, 1)),
-            "balanced_allocation": balanced_allocation(allocated, whole),
-            "binpack": binpack(asked, before, whole, (1, 1)),
+            "most_free": free_pct(left, whole),
+            "least_allocated": least_allocated(allocated, whole),
+            "most_allocated": most_allocated(allocated, whole),
+            "balanced_allocation": balanced(allocated, whole),
+            "binpack": packed(asked, before, whole),
         }
 
     def key(self, row: int, request: RequestClass, weights: ScorerWeights) -> tuple[int, int, int]:
