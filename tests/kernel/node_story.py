@@ -9,18 +9,22 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from colo_executor.cgroup import CgroupTree
-from colo_executor.suppress import SuppressPolicy
 from tests.kernel.inside import CGROUP_ROOT, hogs
 from tests.support.waiting import eventually_blocking
+
+from colo_executor.cgroup import CgroupTree
+from colo_executor.suppress import SuppressPolicy
 
 __all__ = ["NODE", "REPLICAS", "main"]
 
@@ -29,6 +33,8 @@ REPLICAS: Final = 2
 _BATCH: Final = "batch"
 _FLOOR_US: Final = SuppressPolicy().floor_mcpu * 100
 _REQUESTS: Final = 150
+_WINDOWS: Final = 5
+_POLL_S: Final = 0.01
 _PERIOD_S: Final = 0.02
 _WORK: Final = 300
 _LIMIT_S: Final = 120.0
@@ -55,6 +61,7 @@ def main() -> int:
         eventually_blocking(lambda: _busy(colo) == REPLICAS, "the replicas at work", limit_s=_LIMIT_S)
         pids = _pids(colo)
         _say(phase="with batch", batch_mcpu=_batch_mcpu(colo), ceiling_mcpu=_ceiling_mcpu(colo), **_latencies())
+        _say(phase="beside", **_harm(pids))
         _spike(probe, colo)
         _say(ask="outage")
         eventually_blocking(lambda: colo.quota_us(_BATCH) == _FLOOR_US, "the floor by lease", limit_s=_LIMIT_S)
@@ -63,6 +70,7 @@ def main() -> int:
         eventually_blocking(lambda: _ceiling_mcpu(colo) > 3_000, "the ceiling given back", limit_s=_LIMIT_S)
         _say(phase="healed", batch_mcpu=_batch_mcpu(colo), ceiling_mcpu=_ceiling_mcpu(colo), **_latencies())
         _say(same_processes=_pids(colo) == pids)
+        _say(ceilings=_ceilings_written())
         _say(ask="end")
         eventually_blocking(lambda: colo.children(_BATCH) == (), "the end of the job", limit_s=_LIMIT_S)
     _say(left=[str(path) for path in CGROUP_ROOT.glob("colo*")])
@@ -70,28 +78,85 @@ def main() -> int:
 
 
 def _spike(probe: CgroupTree, colo: CgroupTree) -> None:
-    """Online work on every CPU but the first, until batch work has given way."""
+    """Online work on every CPU but the first, until batch work has given way.
+
+    `reaction_ms`: from the start of the first loop until the kernel shows half the ceiling or less. `loops_ms`: until every loop
+    has been seen to run, which on an emulated machine takes seconds.
+    """
     before_mcpu = _ceiling_mcpu(colo)
     begun_s = time.monotonic()
-    with hogs(probe, "", tuple(range(1, os.cpu_count() or 1))):
-        eventually_blocking(lambda: _ceiling_mcpu(colo) <= before_mcpu // 2, "suppression", limit_s=_LIMIT_S)
-        seconds = round(time.monotonic() - begun_s, 1)
-        _say(phase="spike", before_mcpu=before_mcpu, ceiling_mcpu=_ceiling_mcpu(colo), seconds=seconds, **_latencies())
+    halved_s: list[float] = []
+
+    def watch() -> None:
+        while not halved_s and not over.wait(_POLL_S):
+            if _ceiling_mcpu(colo) <= before_mcpu // 2:
+                halved_s.append(time.monotonic())
+
+    over = threading.Event()
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        with hogs(probe, "", tuple(range(1, os.cpu_count() or 1))):
+            loops_ms = round((time.monotonic() - begun_s) * 1_000)
+            eventually_blocking(lambda: halved_s, "suppression", limit_s=_LIMIT_S)
+            _say(
+                phase="spike",
+                before_mcpu=before_mcpu,
+                ceiling_mcpu=_ceiling_mcpu(colo),
+                reaction_ms=round((halved_s[0] - begun_s) * 1_000),
+                loops_ms=loops_ms,
+                **_latencies(),
+            )
+    finally:
+        over.set()
+        watcher.join()
     eventually_blocking(lambda: _ceiling_mcpu(colo) > before_mcpu // 2, "the ceiling after the spike", limit_s=_LIMIT_S)
 
 
+def _harm(pids: Sequence[int]) -> dict[str, int]:
+    """What the probe feels while batch work runs and while it is stopped, by turns: what else the host does meets both alike."""
+    took_us: dict[bool, list[int]] = {False: [], True: []}
+    for number in range(2 * _WINDOWS):
+        beside = number % 2 == 1
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT if beside else signal.SIGSTOP)
+        took_us[beside] += _requests(_REQUESTS // 2)
+    alone, both = _shown(took_us[False]), _shown(took_us[True])
+    return {"alone_p50_us": alone["p50_us"], "alone_p99_us": alone["p99_us"], **both}
+
+
 def _latencies() -> dict[str, int]:
+    return _shown(_requests(_REQUESTS))
+
+
+def _shown(took_us: list[int]) -> dict[str, int]:
+    ordered = sorted(took_us)
+    return {"p50_us": ordered[len(ordered) // 2], "p99_us": ordered[len(ordered) * 99 // 100]}
+
+
+def _requests(count: int) -> list[int]:
     """How long requests of one size took that came every 20 ms, the waiting for the CPU included."""
     tick = threading.Event()
     took_us = []
     due_s = time.monotonic()
-    for _ in range(_REQUESTS):
+    for _ in range(count):
         due_s = max(due_s + _PERIOD_S, time.monotonic())
         tick.wait(max(0.0, due_s - time.monotonic()))
         sum(number * number for number in range(_WORK))
         took_us.append(round((time.monotonic() - due_s) * 1_000_000))
-    took_us.sort()
-    return {"p50_us": took_us[_REQUESTS // 2], "p99_us": took_us[_REQUESTS * 99 // 100]}
+    return took_us
+
+
+def _ceilings_written() -> dict[str, float]:
+    """How many ceilings the executor has written within so many seconds of beginning to read, by its own metrics."""
+    rows = [json.loads(line) for line in Path("/tmp/executor.log").read_text().splitlines() if line.startswith("{")]
+    (port,) = [row["port"] for row in rows if row.get("event") == "http-listening"]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=_LIMIT_S) as page:
+        text = page.read().decode()
+    return {
+        bound: float(count)
+        for bound, count in re.findall(r'^colo_executor_reflex_seconds_bucket{le="(.+)"} (.+)$', text, re.MULTILINE)
+    }
 
 
 def _busy(colo: CgroupTree) -> int:
