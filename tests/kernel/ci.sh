@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The kernel lab as CI runs it: the lab's own tests where it changed, the suite in the default machine, what needs systemd in
 # the machine that has it, then the whole loop around a machine. Ten minutes are the limit, so that a machine which freezes late can
-# be booted once more. Where the emulator or Debian's kernel cannot be had, or the emulator breaks a machine twice, it says
+# be booted once more. Where the emulator or Debian's kernel cannot be had, or the emulator breaks a machine, it says
 # NOT PROVED HERE and ends with 0: that is no fault of the change. What stays is the cache of the lab.
 #
 # Into the directory COLO_OUTCOMES_DIR it puts what was proved and what was not, for tests.support.outcomes.
@@ -28,7 +28,7 @@ not_proved() { # NAME TESTS REASON
 }
 
 # Run pytest in a machine and keep its outcomes. It ends at the first failure, so when the machine froze, whatever ran before had
-# passed. A third machine is not tried, nor what follows: the rest of CI's time is for the rest of CI.
+# passed. A command never begins again, and what follows is not tried: the rest of CI's time is for the rest of CI.
 in_machine() { # NAME SECONDS MACHINE TESTS WHAT-FOLLOWS...
     local status said="$outcomes/$1.said"
     set +e
@@ -39,7 +39,7 @@ in_machine() { # NAME SECONDS MACHINE TESTS WHAT-FOLLOWS...
     if [ "$status" = 123 ]; then
         local name=$1
         for tests in "${@:4}"; do
-            not_proved "$name" "$tests" "the emulator broke the machine twice (its kernel says so, see above)"
+            not_proved "$name" "$tests" "the emulator broke the machine (its kernel says so, see above)"
             name+=-and-what-follows
         done
         exit 0

@@ -14,8 +14,6 @@ from typing import Final, NoReturn
 
 from msgspec import Struct
 from msgspec.structs import replace
-
-from tests.kernel.lab.boots import BOOTS, FAILED, FROZEN, TIMED_OUT, status_of
 from tests.kernel.lab.frozen import SILENCE_S
 from tests.kernel.lab.image import build_image, need_tools
 from tests.kernel.lab.kernel import Kernel, find_kernel
@@ -24,6 +22,8 @@ from tests.kernel.lab.packages import need_emulator, say
 from tests.kernel.lab.refused import LabRefused
 from tests.kernel.lab.systemd import need_systemd
 from tests.kernel.lab.variants import DEFAULT, VARIANTS, Variant, variant_named
+
+from tests.kernel.lab.boots import FAILED, FROZEN, TIMED_OUT, status_of
 
 __all__ = ["main"]
 
@@ -44,8 +44,8 @@ class Outcome(Struct, frozen=True, kw_only=True):
 def main(argv: Sequence[str] | None = None) -> int:
     """Boot each machine that is asked for; the status of the command, the first that is not 0 when there are several.
 
-    123: the emulated machine froze or did not come up, and booting it once more did not help or was not allowed; 124: the time
-    limit; 125: no machine was booted, or it ended without a status.
+    123: the emulated machine froze, or did not come up twice; 124: the time limit; 125: no machine was booted, or it ended
+    without a status.
     """
     options = _parser().parse_args(argv)
     if options.list:
@@ -116,7 +116,7 @@ def _run(
                 frozen_after_s=options.frozen_after,
             )
 
-        status = status_of(once, limit_s=options.timeout, boots=options.boots)
+        status = status_of(once, limit_s=options.timeout)
         seconds = time.monotonic() - started_s
         say(f"{variant.name} ended with {status} after {seconds:.0f} s")
         return Outcome(variant=variant, status=status, seconds=seconds)
@@ -146,7 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="kernel-lab",
         description="Run a command in a virtual machine with the topology of a real server; its exit status is returned.",
-        epilog=f"Statuses of the lab's own: {FROZEN} the machine froze or did not come up, in its last boot; {TIMED_OUT} the time"
+        epilog=f"Statuses of the lab's own: {FROZEN} the machine froze, or did not come up twice; {TIMED_OUT} the time"
         f" limit; {FAILED} refused, or a machine that ended without the command's status.",
     )
     parser.add_argument(
@@ -163,13 +163,6 @@ def _parser() -> argparse.ArgumentParser:
         default=300.0,
         metavar="S",
         help="end the machine after so long, all boots together (default: 300)",
-    )
-    parser.add_argument(
-        "--boots",
-        type=int,
-        choices=range(1, BOOTS + 1),
-        default=BOOTS,
-        help=f"1: end with {FROZEN} when the machine froze; 2: boot it once more, and the command begins again (default: {BOOTS})",
     )
     parser.add_argument(
         "--frozen-after",
