@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from tests.support.waiting import eventually
 
 from tests.support.running import RunningColo
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="session")]
 
 LIMIT_S = 30
+IMPORT_S_MOST = 0.3
 HEAVY = ("aiohttp", "nats", "redis", "rich", "pandas", "numpy", "opentelemetry", "prometheus_client", "structlog")
 STAGES = ["submit", "queue.wait", "decide", "filter", "score", "commit", "command", "apply"]
 JOB = {"name": "typed", "replicas": 2, "cpu": "500m", "memory": "64Mi", "work": "10 cpu-min"}
@@ -223,24 +224,23 @@ async def test_a_wrong_call_ends_with_two() -> None:
         assert said.err.startswith("colo: "), words
 
 
-async def test_doctor_and_version_answer_alone() -> None:
+async def test_version_and_doctor_answer_without_a_gateway() -> None:
     version = await colo_command("version")
     assert version.code == 0
     assert version.out.startswith("colo ")
     rows = json.loads((await colo_command("doctor", "-o", "json")).out)
     assert {"python", "cgroup", "psi", "nats-server", "redis-server"} <= {row["name"] for row in rows}
-    assert all(isinstance(row["present"], bool) for row in rows)
 
 
 async def test_a_call_starts_without_the_heavy_libraries() -> None:
+    # What the call costs is CPU time, which is the same on a busy machine; a user on an idle one waits as long.
     code = (
-        "import time; begun = time.perf_counter(); import colo_cli.main as m; took = time.perf_counter() - begun;"
+        "import time; begun = time.process_time(); import colo_cli.main as m; took = time.process_time() - begun;"
         "import sys; m.main(['version']);"
-        f"print(sorted(name for name in {HEAVY!r} if name in sys.modules)); print(round(took, 3))"
+        f"print(sorted(name for name in {HEAVY!r} if name in sys.modules)); print(took)"
     )
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
     *_, heavy, took_s = out.decode().splitlines()
     assert heavy == "[]"
-    # Printed, not asserted: a busy machine is no defect. The budget is 0.3 s.
-    sys.stdout.write(f"import of colo_cli.main: {took_s} s\n")
+    assert float(took_s) <= IMPORT_S_MOST
