@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import combinations, product
 
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -289,47 +289,71 @@ def test_whole_gpus_are_as_close_as_an_exhaustive_search_finds_them(
         assert width(tuple(share.device for share in found.shares)) == best
 
 
-@given(machines(), REQUESTS, LOCALITIES)
-def test_joint_devices_that_must_share_switches_do(
-    devices: tuple[Device, ...], requests: list[DeviceRequest], locality: DeviceLocality
-) -> None:
-    found = choose_devices(DeviceInventory(devices), requests, locality=locality)
-    joint = locality.joint
-    if isinstance(found, DeviceChoice) and joint is not None and joint.required and len(requests) == 2:
-        known = {(device.kind, device.device): device for device in devices}
-        switches = {
-            kind: places((known[share.kind, share.device] for share in found.shares if share.kind == kind), joint.scope)
-            for kind in ("gpu", "nic")
-        }
-        assert switches["gpu"] == switches["nic"]
+def on_switch(kind: str, numbers: Iterable[int], switch: int) -> tuple[Device, ...]:
+    """Healthy devices on one switch, beside those of `machines`."""
+    memory = MEMORY if kind == "gpu" else 0
+    return tuple(Device(kind=kind, device=n, zone=switch // 2, pcie=f"p{switch}", memory_bytes=memory) for n in numbers)
 
 
-@given(machines(), requests_of("gpu", True), st.data())
-def test_an_owner_that_must_stay_inside_gets_nothing_but_what_is_held_for_it(
-    devices: tuple[Device, ...], request: DeviceRequest, data: st.DataObject
+@given(machines(), st.integers(0, 3), st.integers(1, 3), st.sampled_from([0, 30, 100]), JOINT, st.booleans())
+def test_joint_devices_that_must_share_switches_are_found_where_one_switch_has_them_all(
+    devices: tuple[Device, ...], switch: int, count: int, nic_pct: int, joint: JointDevices, packs: bool
 ) -> None:
-    inventory = DeviceInventory(devices)
+    every = (*devices, *on_switch("gpu", range(10, 10 + count), switch), *on_switch("nic", (10,), switch))
+    requests = [DeviceRequest(kind="gpu", count=count), DeviceRequest(kind="nic", count=1, core_pct=nic_pct)]
+    locality = DeviceLocality(joint=replace(joint, required=True), is_joint_sought=True, packs=packs)
+    found = choose_devices(DeviceInventory(every), requests, locality=locality)
+    assert isinstance(found, DeviceChoice)
+    known = {(device.kind, device.device): device for device in every}
+    gpus, nics = (
+        places((known[share.kind, share.device] for share in found.shares if share.kind == kind), joint.scope)
+        for kind in ("gpu", "nic")
+    )
+    assert gpus == nics
+    assert len(gpus) == 1
+    assert sum(share.kind == "gpu" for share in found.shares) == count
+
+
+@given(machines(), st.sampled_from([10, 50, 100]), st.sampled_from([0, 50, 100]), st.data())
+def test_an_owner_that_must_stay_inside_gets_what_is_held_for_it_and_nothing_else(
+    devices: tuple[Device, ...], core_pct: int, memory_pct: int, data: st.DataObject
+) -> None:
+    inventory = DeviceInventory((*devices, *on_switch("gpu", (10,), 0)))
+    # The last one is always held, and has what the owner asks for.
     shares = tuple(
         DeviceShare(
             kind="gpu",
             device=room.number,
             zone=room.device.zone,
-            core_pct=data.draw(st.sampled_from([10, 50, 100])),
-            memory_bytes=data.draw(st.sampled_from([0, MEMORY // 2, MEMORY])),
+            core_pct=core_pct if room.number == 10 else data.draw(st.sampled_from([10, 50, 100])),
+            memory_bytes=MEMORY * memory_pct // 100
+            if room.number == 10
+            else data.draw(st.sampled_from([0, MEMORY // 2, MEMORY])),
         )
         for room in inventory.rooms("gpu")
-        if data.draw(st.booleans())
+        if room.number == 10 or data.draw(st.booleans())
     )
     inventory.hold(("reservation:r1/hold/0", 1), shares)
+    within = DeviceRequest(kind="gpu", core_pct=core_pct, memory_pct=memory_pct)
+    found = choose_devices(inventory, [within], reusable=shares, only_reusable=True)
+    assert isinstance(found, DeviceChoice)
+    check_inside(found, shares)
+    assert isinstance(choose_devices(inventory, [within], reusable=shares), DeviceChoice)
+    # Whatever else is asked for is inside, too, or is not given at all.
+    request = data.draw(requests_of("gpu", True))
     found = choose_devices(inventory, [request], reusable=shares, only_reusable=True)
+    event("another request is given" if isinstance(found, DeviceChoice) else "another request is refused")
     if isinstance(found, DeviceChoice):
-        room = {share.device: share for share in shares}
-        for share in found.shares:
-            assert share.core_pct <= room[share.device].core_pct
-            assert share.memory_bytes <= room[share.device].memory_bytes
-    beyond = choose_devices(inventory, [request], reusable=shares)
-    if isinstance(found, DeviceChoice):
-        assert isinstance(beyond, DeviceChoice)
+        check_inside(found, shares)
+        assert isinstance(choose_devices(inventory, [request], reusable=shares), DeviceChoice)
+
+
+def check_inside(found: DeviceChoice, shares: Sequence[DeviceShare]) -> None:
+    room = {share.device: share for share in shares}
+    assert found.shares
+    for share in found.shares:
+        assert share.core_pct <= room[share.device].core_pct
+        assert share.memory_bytes <= room[share.device].memory_bytes
 
 
 @given(machines(), st.lists(REQUESTS, max_size=3), REQUESTS, LOCALITIES)
