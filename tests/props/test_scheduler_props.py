@@ -1,10 +1,9 @@
 """The scheduler as a whole: never over what is free, nothing held twice, the same as the obvious one."""
 
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.builders import GIB, a_node
-from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, topology_of
-from tests.support.scheduler_twin import TwinNode, TwinZone, best_node
 
 from colo_common.events.effects import Effect, Publish
 from colo_common.events.enforcement import ReplicaEnded
@@ -15,7 +14,10 @@ from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.topology import Zone
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.policy import SchedulerPolicy
+from tests.support.builders import GIB, a_node
 from tests.support.profiles import examples
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, topology_of
+from tests.support.scheduler_twin import TwinNode, TwinZone, best_node
 
 MACHINES = {"small": topology_of(1), "two zones": topology_of(2), "two sockets": topology_of(4, sockets=2)}
 free_zones = st.tuples(st.integers(0, 6).map(lambda n: n * 1000), st.integers(0, 6).map(lambda n: n * GIB))
@@ -125,17 +127,20 @@ def test_the_order_in_which_nodes_become_known_decides_nothing(
 
 
 class Rules:
-    """Random lives of a scheduler, told as a list of steps."""
+    """Random lives of a scheduler, told as a list of steps; few replicas, so that what is wanted also ends and comes again."""
 
+    placement_request = st.tuples(st.just("want"), st.integers(0, 4), requests, st.integers(0, 2))
     steps = st.lists(
         st.one_of(
-            st.tuples(st.just("want"), st.integers(0, 9), requests, st.integers(0, 2)),
-            st.tuples(st.just("end"), st.integers(0, 9)),
-            st.tuples(st.just("withdraw"), st.integers(0, 9)),
+            placement_request,
+            placement_request,
+            st.tuples(st.just("end"), st.integers(0, 4)),
+            st.tuples(st.just("withdraw"), st.integers(0, 4)),
             st.tuples(st.just("shrink"), st.integers(0, 4), free_zones),
             st.tuples(st.just("restart")),
             st.tuples(st.just("wait"), st.integers(1, 100_000)),
         ),
+        min_size=8,
         max_size=25,
     )
 
@@ -145,6 +150,26 @@ class Rules:
 def test_whatever_happens_nothing_is_held_twice_or_above_what_was_allocatable(
     cluster: list[tuple[str, list[tuple[int, int]]]], steps: list[tuple[object, ...]]
 ) -> None:
+    check_life(cluster, steps)
+
+
+def test_the_lives_reach_all_that_can_go_wrong() -> None:
+    reached: Counter[str] = Counter()
+
+    @settings(max_examples=60, derandomize=True, database=None)
+    @given(clusters, Rules.steps)
+    def lives(cluster: list[tuple[str, list[tuple[int, int]]]], steps: list[tuple[object, ...]]) -> None:
+        reached.update(check_life(cluster, steps).keys())
+
+    lives()
+    # Of 60 lives; each of these happened in 20 or more.
+    every = ("placed", "placed beside another", "ended", "taken back", "shrunk", "restarted", "told again")
+    assert [name for name in every if reached[name] < 10] == []
+
+
+def check_life(cluster: list[tuple[str, list[tuple[int, int]]]], steps: list[tuple[object, ...]]) -> Counter[str]:
+    """Assert after every step that nothing is held twice or beyond what was allocatable; return what the steps reached."""
+    reached: Counter[str] = Counter()
     bench = Bench()
     told(bench, cluster, list(range(len(cluster))))
     allocatable = {f"n{n}": list(zones) for n, (_, zones) in enumerate(cluster)}
@@ -168,15 +193,17 @@ def test_whatever_happens_nothing_is_held_twice_or_above_what_was_allocatable(
             case ("end", int(number)):
                 placement = held.pop(f"j/t/{number}", None)
                 if placement is not None:
+                    reached["ended"] += 1
                     attempts[number] = placement.attempt + 1
                     effects = bench.say(ended(placement))
             case ("withdraw", int(number)):
                 attempt = attempts.get(number, 1)
                 attempts[number] = attempt + 1
-                held.pop(f"j/t/{number}", None)
+                reached["taken back"] += held.pop(f"j/t/{number}", None) is not None
                 effects = bench.say(ReplicasWithdrawn(attempts=((f"j/t/{number}", attempt),), reason=Reason.CANCELLED))
             case ("shrink", int(number), zone):
                 node = f"n{number % len(cluster)}"
+                reached["shrunk"] += any(placement.node == node for placement in held.values())
                 # Allocatable is never published below what is held.
                 allocatable[node] = [
                     (max(zone[0], cpu), max(zone[1], memory))  # type: ignore[index]
@@ -184,6 +211,7 @@ def test_whatever_happens_nothing_is_held_twice_or_above_what_was_allocatable(
                 ]
                 effects = bench.say(an_allocatable(node, allocatable[node], at_ms=bench.now_ms))
             case ("restart",):
+                reached["restarted"] += bool(held)
                 bench.core = SchedulerCore()
                 assert not [p for p in placements_of(bench.load()) if (p.replica, p.attempt) not in ever]
                 effects = bench.wake()
@@ -197,6 +225,9 @@ def test_whatever_happens_nothing_is_held_twice_or_above_what_was_allocatable(
                 raise AssertionError(step)
         for placement in placements_of(effects):
             # What no node starts is told again, and then it is the same and still held.
+            reached["placed"] += 1
+            reached["placed beside another"] += any(other.node == placement.node for other in held.values())
+            reached["told again"] += (placement.replica, placement.attempt) in ever
             before = ever.setdefault((placement.replica, placement.attempt), placement)
             assert before is placement or before == held.get(placement.replica) == placement
             held[placement.replica] = placement
@@ -204,6 +235,7 @@ def test_whatever_happens_nothing_is_held_twice_or_above_what_was_allocatable(
             for (cpu, memory), (most_cpu, most_memory) in zip(held_of(held, node, len(zones)), zones, strict=True):
                 assert cpu <= most_cpu
                 assert memory <= most_memory
+    return +reached
 
 
 def ended(placement: Placement) -> ReplicaEnded:
