@@ -48,8 +48,6 @@ from colo_scheduler.ledger.port import LedgerLoaded
 from colo_scheduler.shell import HEARS as SCHEDULER_HEARS
 
 ROUNDS_MAX: Final = 50
-# What a core notes of the time before it looks at the event is no state that an event could change.
-CLOCKS: Final = frozenset({"_now_ms", "_soon_ms"})
 
 Perform = Callable[[Struct, int], Sequence[Struct]]
 steps = st.lists(
@@ -77,7 +75,7 @@ class StoppedClock:
 
 
 class _Pickler(pickle.Pickler):
-    """Writes a core's parts; where one of them knows the core itself, a name stands for it, and its clocks stay out."""
+    """Writes a core's parts; where one of them knows the core itself, a name stands for it."""
 
     def __init__(self, file: io.BytesIO, core: Core) -> None:
         super().__init__(file)
@@ -118,13 +116,15 @@ class Shell:
         raise AssertionError("effects for ever")
 
     def _handle(self, event: Struct, *, is_ours: bool) -> list[Struct]:
-        before = self._digest()
+        before, numbers = self._digest(), self._numbers()
         self.handled += 1
         try:
             decision = decision_from_effects(self.core.handle(event, self.now_ms), self._stamp)
         except InvalidInput:
             assert not is_ours, "what a core does itself must not be refused"
             assert self._digest() == before
+            # Before it looks at the event a core may note what time it is, and nothing else.
+            assert {value for _, value in self._numbers() - numbers} <= {self.now_ms}
             return []
         for message in decision.messages:
             # Whoever hears it can read it, and no header carries a line of its own.
@@ -136,9 +136,15 @@ class Shell:
         return [answer for effect in decision.own for answer in self._perform(effect, self._seed)]
 
     def _digest(self) -> bytes:
+        """All that the core consists of, but for its own plain numbers."""
         kept = io.BytesIO()
-        _Pickler(kept, self.core).dump({name: value for name, value in vars(self.core).items() if name not in CLOCKS})
+        _Pickler(kept, self.core).dump(
+            {name: value for name, value in vars(self.core).items() if type(value) is not int}
+        )
         return kept.getvalue()
+
+    def _numbers(self) -> set[tuple[str, int]]:
+        return {(name, value) for name, value in vars(self.core).items() if type(value) is int}
 
 
 def facts_of(hears: Sequence[Subscription]) -> list[type[Fact]]:
