@@ -1,16 +1,17 @@
 """Real processes in real control groups of this machine: needs root, and leaves nothing behind."""
 
-import asyncio
 import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from tests.support.adopted import adopted
+from tests.support.builders import a_placement
+from tests.support.waiting import eventually, eventually_blocking
 
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.model.placement import DeviceShare, Placement
@@ -33,9 +34,6 @@ from colo_executor.order import KnobWrite
 from colo_executor.process.machine import start_ticks
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
-from tests.support.adopted import adopted
-from tests.support.builders import a_placement
-from tests.support.waiting import eventually, eventually_blocking
 
 pytestmark = pytest.mark.kernel
 
@@ -99,11 +97,11 @@ def signal(name: str, replica: str = "job/main/0") -> SignalReplica:
     return SignalReplica(replica=replica, attempt=1, signal=name, intent=INTENT)
 
 
-async def burned_share(tree: CgroupTree, group: str, span_s: float) -> float:
-    """CPUs that the group really used over a span of real time."""
-    used_us, begin_s = tree.cpu_used_us(group), time.monotonic()
-    await asyncio.get_running_loop().run_in_executor(None, time.sleep, span_s)
-    return (tree.cpu_used_us(group) - used_us) / 1_000_000 / (time.monotonic() - begin_s)
+def throttled(tree: CgroupTree, group: str) -> tuple[int, int]:
+    """Of the group's periods in which it wanted CPU: how many there were, and in how many the kernel stopped it at its quota."""
+    path = Path(tree.hierarchy.mounts["cpu"], tree.name, group, "cpu.stat")
+    rows = dict(line.split() for line in path.read_text().splitlines())
+    return int(rows["nr_periods"]), int(rows["nr_throttled"])
 
 
 async def test_a_replica_runs_in_its_own_group_with_the_values_it_was_promised(runtime, policy):
@@ -124,14 +122,19 @@ async def test_a_replica_runs_in_its_own_group_with_the_values_it_was_promised(r
 async def test_a_lower_ceiling_makes_batch_work_burn_less(runtime, policy):
     tree = CgroupTree(ROOT, policy.subtree)
     await start(runtime, a_run(SPIN))
-    before = await burned_share(tree, "batch", 0.4)
+    # The kernel counts in its own periods, in which batch work wanted CPU: how busy others keep the machine changes nothing.
+    eventually_blocking(lambda: tree.cpu_used_us("batch") > 300_000, "batch work that is not held back", limit_s=40)
+    assert throttled(tree, "batch")[1] == 0
     written = runtime.set_ceiling(100)
     assert isinstance(written, CeilingWritten)
     assert tree.quota_us("batch") == 10_000
-    after = await burned_share(tree, "batch", 0.6)
-    # The machine may be busy with others: the ceiling is certain (0.1, and the slack of a period), what came before is not.
-    assert after < 0.25
-    assert after < before or before < 0.1
+    used_us, (periods, stops) = tree.cpu_used_us("batch"), throttled(tree, "batch")
+    eventually_blocking(
+        lambda: throttled(tree, "batch")[1] >= stops + 5, "the kernel to stop it at its quota", limit_s=40
+    )
+    spent_us, passed = tree.cpu_used_us("batch") - used_us, throttled(tree, "batch")[0] - periods
+    # Each period has its quota, the one that had begun too; a CPU may overdraw by a tick before it stops.
+    assert spent_us <= (passed + 1) * (10_000 + 4_000 * len(os.sched_getaffinity(0)))
     assert runtime.set_ceiling(100) == CeilingWritten(ceiling_mcpu=100), "nothing is written when nothing changed"
 
 
@@ -160,20 +163,16 @@ async def test_an_end_is_told_with_its_exit_code_and_leaves_no_group(runtime, po
     assert CgroupTree(ROOT, policy.subtree).children("batch") == ()
 
 
-async def test_sigterm_ends_what_listens_and_sigkill_ends_what_does_not(runtime):
+async def test_sigterm_ends_what_listens_and_sigkill_ends_what_does_not(runtime, policy):
     await start(runtime, a_run(SPIN))
     await runtime.signal(signal("term"))
     assert (await next_exit(runtime)).exit_code == 143
-    told = "trap '' TERM; echo deaf; while :; do sleep 0.05; done"
-    await start(runtime, a_run(told, replica="job/main/1"))
-    output = Path(runtime._policy.state_dir) / "attempts" / "job.main.1@1" / "stdout"
-
-    async def is_deaf() -> bool:
-        return output.read_text() == "deaf\n"
-
-    await eventually(is_deaf, "the replica ignores SIGTERM")
+    stubborn = "trap 'echo heard' TERM; echo ready; while :; do sleep 0.05; done"
+    await start(runtime, a_run(stubborn, replica="job/main/1"))
+    output = Path(policy.state_dir) / "attempts" / "job.main.1@1" / "stdout"
+    eventually_blocking(lambda: output.read_text() == "ready\n", "the replica to set its trap")
     await runtime.signal(signal("term", "job/main/1"))
-    await burned_share(runtime._tier.tree, "batch", 0.2)
+    eventually_blocking(lambda: output.read_text() == "ready\nheard\n", "the replica to hear SIGTERM")
     assert runtime.poll_exits() == ()
     await runtime.signal(signal("kill", "job/main/1"))
     assert (await next_exit(runtime)).exit_code == 137
@@ -254,24 +253,24 @@ async def test_what_cannot_be_started_is_refused_with_the_field_and_leaves_nothi
     assert CgroupTree(ROOT, policy.subtree).children("batch") == ()
 
 
-async def test_the_environment_of_a_replica_is_its_own_and_not_the_executors(runtime, monkeypatch):
+async def test_the_environment_of_a_replica_is_its_own_and_not_the_executors(runtime, policy, monkeypatch):
     monkeypatch.setenv("SECRET_OF_THE_EXECUTOR", "1")
     await start(runtime, replace(a_run("env; pwd"), run=RunSpec(command=("sh", "-c", "env; pwd"), env={"MINE": "yes"})))
     await next_exit(runtime)
-    output = (Path(runtime._policy.state_dir) / "attempts" / "job.main.0@1" / "stdout").read_text()
+    output = (Path(policy.state_dir) / "attempts" / "job.main.0@1" / "stdout").read_text()
     assert "SECRET_OF_THE_EXECUTOR" not in output
     assert "MINE=yes" in output
     assert "COLO_REPLICA=job/main/0" in output
     assert output.rstrip().endswith("/attempts/job.main.0@1/work")
 
 
-async def test_a_replica_is_told_its_own_devices_whatever_its_job_says(runtime):
+async def test_a_replica_is_told_its_own_devices_whatever_its_job_says(runtime, policy):
     mine = DeviceShare(kind="gpu", device=1, zone=0, core_pct=50, memory_bytes=8 << 30)
     env = {"CUDA_VISIBLE_DEVICES": "0", "COLO_DEVICES": "all"}
     asked = replace(a_run("env"), run=RunSpec(command=("env",), env=env), devices=(mine,))
     await start(runtime, asked)
     await next_exit(runtime)
-    output = (Path(runtime._policy.state_dir) / "attempts" / "job.main.0@1" / "stdout").read_text().splitlines()
+    output = (Path(policy.state_dir) / "attempts" / "job.main.0@1" / "stdout").read_text().splitlines()
     shown = sorted(line for line in output if line.startswith(("CUDA_VISIBLE_", "NVIDIA_")))
     assert shown == ["CUDA_VISIBLE_DEVICES=1", "NVIDIA_VISIBLE_DEVICES=1"]
     (devices,) = (line.partition("=")[2] for line in output if line.startswith("COLO_DEVICES="))
@@ -283,7 +282,7 @@ async def test_a_replica_is_told_its_own_devices_whatever_its_job_says(runtime):
 async def test_capped_replicas_follow_the_ceiling_in_an_order_the_kernel_accepts(policy):
     capped = replace(policy, desired=DesiredPolicy(cap_at_request=True))
     async with adopted(capped) as runtime:
-        tree = runtime._tier.tree
+        tree = CgroupTree(ROOT, policy.subtree)
         runtime.set_ceiling(1500)
         await start(runtime, a_run("sleep 60", mcpu=1000))
         for ceiling, child in ((300, 300), (2000, 1000), (700, 700), (50, 50), (1500, 1000)):
