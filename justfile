@@ -49,6 +49,11 @@ fmt:
 purity:
     {{ python }} -m tests.repo.purity --write
 
+[doc('draw the import graph anew: docs/imports.md')]
+[group('check')]
+imports:
+    {{ python }} -m tests.repo.import_graph --write
+
 # ---------------------------------------------------------------- test
 
 [doc('the fast suites, and the server suites where the servers are found')]

@@ -8,11 +8,11 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.support.left_out import OutcomesKept, refuse_unlisted
+from tests.support.profiles import load_profile
 from tests.support.scripts import Handler, Play, play_script
 from tests.support.servers import in_ci, nats_server, redis_server
-
-from tests.support.profiles import load_profile
 
 TESTS = Path(__file__).parent
 SERVER_FIXTURES = {"nats_url", "redis_url"}

@@ -20,11 +20,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.kernel.inside import CGROUP_ROOT, hogs
-from tests.support.waiting import eventually_blocking
-
 from colo_executor.cgroup import CgroupTree
 from colo_executor.suppress import SuppressPolicy
+from tests.kernel.inside import CGROUP_ROOT, hogs
+from tests.support.waiting import eventually_blocking
 
 __all__ = ["NODE", "REPLICAS", "main"]
 

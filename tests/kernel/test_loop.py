@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import aiohttp
 import pytest
-from tests.kernel.lab.boots import FROZEN
-from tests.kernel.lab.frozen import SILENCE_S, STALL_S
-from tests.support.servers import missing, nats_server, redis_server
-from tests.support.waiting import eventually
 
 from colo_cli.lab_processes import LabProcesses
+from tests.kernel.lab.boots import FROZEN
+from tests.kernel.lab.frozen import SILENCE_S, STALL_S
 from tests.kernel.node_story import NODE, REPLICAS
+from tests.support.servers import missing, nats_server, redis_server
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.lab, pytest.mark.server, pytest.mark.enable_socket, pytest.mark.timeout(600)]
 

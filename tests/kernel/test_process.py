@@ -8,10 +8,6 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tests.kernel.inside import CGROUP_ROOT, hogs, inspected, settings_of
-from tests.support.adopted import adopted
-from tests.support.builders import a_placement
-from tests.support.waiting import eventually, eventually_blocking
 
 from colo_common.adapters.clock import SystemClock
 from colo_common.model.cpuset import CpuSet
@@ -26,6 +22,10 @@ from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.shell import ExecutorShell
+from tests.kernel.inside import CGROUP_ROOT, hogs, inspected, settings_of
+from tests.support.adopted import adopted
+from tests.support.builders import a_placement
+from tests.support.waiting import eventually, eventually_blocking
 
 pytestmark = pytest.mark.vm
 

@@ -6,7 +6,6 @@ from typing import NamedTuple
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.support import cpu_twin
 
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import ZoneShare
@@ -19,6 +18,7 @@ from colo_scheduler.cpus.full_pcpus import full_cores
 from colo_scheduler.cpus.packed import take_packed
 from colo_scheduler.cpus.spread import one_a_core
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology, cpus_of_mask
+from tests.support import cpu_twin
 
 
 class Shape(NamedTuple):

@@ -2,8 +2,6 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.builders import a_placement
-from tests.support.executor_node import NodeExecutor
 
 from colo_common.events.effects import Publish, Wake
 from colo_common.events.enforcement import PlacementRefused, ReplicaEnded
@@ -25,6 +23,8 @@ from colo_executor.local import (
     SignalReplica,
 )
 from colo_executor.reflex import Reflex, ReflexPolicy
+from tests.support.builders import a_placement
+from tests.support.executor_node import NodeExecutor
 
 REPLICAS = ("job/a/0", "job/a/1", "job/b/0")
 STEPS = st.lists(

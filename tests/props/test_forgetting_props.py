@@ -2,8 +2,6 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable
 
 from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
 from colo_common.model.constraints import Constraints, Taint
@@ -14,7 +12,9 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.pool import PoolName
 from colo_scheduler.ledger.port import Attempt
+from tests.support.builders import GIB, a_node, a_topology
 from tests.support.profiles import examples
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable
 
 NAMES = tuple(f"n{number}" for number in range(7))
 

@@ -7,11 +7,11 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from tests.support.builders import a_placement
 
 from colo_common.model.placement import DeviceShare, Placement, ZoneHugePages
 from colo_executor.attempt import refusal_of
 from colo_executor.inventory import MachineInventory, ShareRefused, check_shares
+from tests.support.builders import a_placement
 from tests.support.profiles import examples
 
 PAGE = 2 << 20

@@ -6,8 +6,6 @@ from itertools import combinations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable
 
 from colo_common.events.job import PlacementsRequested
 from colo_common.model.constraints import NumaPolicy
@@ -25,7 +23,9 @@ from colo_scheduler.placement.fit import NodeFit
 from colo_scheduler.placement.search import fit_node_exactly
 from colo_scheduler.requests.request_class import class_of
 from tests.props.test_scheduler_props import placements_of
+from tests.support.builders import GIB, a_node, a_topology
 from tests.support.profiles import examples
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable
 
 PROD = PriorityBand.PROD
 steps = st.lists(

@@ -13,8 +13,6 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
-from tests.support.builders import GIB, a_node
-from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, gpus, topology_of
 
 from colo_common.events.effects import Effect
 from colo_common.events.job import PlacementRequest, PlacementsRequested
@@ -37,7 +35,9 @@ from colo_executor.desired import MachineFacts as OnlineMachine
 from colo_executor.online import CpuHold, given_cpus
 from colo_scheduler.core import SchedulerCore
 from tests.props.test_scheduler_props import ended, placements_of
+from tests.support.builders import GIB, a_node
 from tests.support.profiles import examples
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, gpus, topology_of
 
 PAGE = 2 << 20
 RULES = (

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.builders import GIB, a_node, a_placement
-from tests.support.reserve_story import ReservingBench, a_claim, a_reservation
-from tests.support.scheduler_story import an_allocatable, now, topology_of
 
 from colo_common.events.effects import Effect, Publish, RequestReceived
 from colo_common.events.enforcement import ReplicaEnded
@@ -19,7 +16,10 @@ from colo_common.model.reservation import AllocatePolicy
 from colo_scheduler.ledger.port import Hold, NodeCommit
 from colo_scheduler.reservations.lifecycle import ReservationPhase
 from colo_scheduler.reservations.reservation import attempt_of, name_of
+from tests.support.builders import GIB, a_node, a_placement
 from tests.support.profiles import examples
+from tests.support.reserve_story import ReservingBench, a_claim, a_reservation
+from tests.support.scheduler_story import an_allocatable, now, topology_of
 
 MCPU, MEMORY = 4_000, 8 * GIB
 NODES = ("n1", "n2")

@@ -156,13 +156,13 @@ def test_whatever_happens_nothing_is_held_twice_or_above_what_was_allocatable(
 def test_the_lives_reach_all_that_can_go_wrong() -> None:
     reached: Counter[str] = Counter()
 
-    @settings(max_examples=60, derandomize=True, database=None)
+    @examples(2.4)
     @given(clusters, Rules.steps)
     def lives(cluster: list[tuple[str, list[tuple[int, int]]]], steps: list[tuple[object, ...]]) -> None:
         reached.update(check_life(cluster, steps).keys())
 
     lives()
-    # Of 60 lives; each of these happened in 20 or more.
+    # Of 60 lives and more; each of these happened in 20 of the first 60.
     every = ("placed", "placed beside another", "ended", "taken back", "shrunk", "restarted", "told again")
     assert [name for name in every if reached[name] < 10] == []
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
-from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import a_placement_request, an_allocatable
 
 from colo_common.model.constraints import Constraints, DeviceRequest
 from colo_common.model.placement import ZoneShare
@@ -24,7 +22,9 @@ from colo_scheduler.placement.turn import decide_turn
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.request_class import RequestClass, class_of
 from colo_scheduler.scorers.weights import ScorerWeights
+from tests.support.builders import GIB, a_node, a_topology
 from tests.support.profiles import examples
+from tests.support.scheduler_story import a_placement_request, an_allocatable
 
 ROWS = 4
 nodes = st.lists(

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.builders import GIB, a_node
-from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable
 
 from colo_common.events.job import PlacementRequest, PlacementsRequested, ReplicasWithdrawn
 from colo_common.model.invalid import InvariantBroken
@@ -26,6 +24,8 @@ from colo_scheduler.placement.stack import run_filters
 from colo_scheduler.preemption.search import Victims, VictimSearch, importance, take_place_of, victims_on
 from colo_scheduler.requests.request_class import RequestClass, class_of
 from tests.props.test_place_props import RULES, Machine, a_machine, batch, online
+from tests.support.builders import GIB, a_node
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable
 
 ROWS = 5
 amounts = st.tuples(st.integers(1, 9) | st.just(0), st.integers(0, 9))

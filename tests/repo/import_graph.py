@@ -61,7 +61,7 @@ def longest_chain(graph: Graph, package: str) -> tuple[str, ...]:
 
 
 def circles(graph: Graph) -> list[tuple[str, str]]:
-    """Return the pairs of modules of which each imports the other, directly or through others; the first of a pair is the smaller."""
+    """Return the pairs of modules that import each other, directly or through others; the smaller name stands first."""
     reached = {name: _reached(graph, name) for name in graph}
     return [(one, two) for one in graph for two in sorted(reached[one]) if one < two and one in reached[two]]
 
@@ -116,8 +116,8 @@ def document() -> str:
     lines = [
         "# Imports",
         "",
-        "Made by `python -m tests.repo.import_graph --write` from the source; a test keeps it true. An arrow says that modules of one",
-        "box import modules of the other, and how many do.",
+        "Made by `python -m tests.repo.import_graph --write` from the source; a test keeps it true.",
+        "An arrow says that modules of one box import modules of the other, and how many do.",
         "",
         *_drawn(_arrows(graph, None)),
     ]

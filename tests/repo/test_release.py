@@ -8,6 +8,7 @@ import subprocess
 import tomllib
 
 import pytest
+
 from tests.repo.tree import ROOT
 
 TEST_COMMAND = "pip install -e '.[test]' && pytest"

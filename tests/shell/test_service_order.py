@@ -8,6 +8,14 @@ from collections.abc import Sequence
 
 import pytest
 from msgspec import Struct
+
+from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, Wake
+from colo_common.events.job import QueueChanged, ReplicasWithdrawn
+from colo_common.events.placement import PlacementsReleased
+from colo_common.events.requests import CancelJob, JobAccepted
+from colo_common.model.invalid import InvariantBroken
+from colo_common.runtime.ask import ask
+from colo_common.runtime.core import Subscription
 from tests.shell.scripted_core import (
     START_MS,
     WITHDRAWN,
@@ -21,14 +29,6 @@ from tests.shell.scripted_core import (
     settled,
     withdrawn,
 )
-
-from colo_common.events.effects import Effect, Publish, Reply, RequestReceived, Wake
-from colo_common.events.job import QueueChanged, ReplicasWithdrawn
-from colo_common.events.placement import PlacementsReleased
-from colo_common.events.requests import CancelJob, JobAccepted
-from colo_common.model.invalid import InvariantBroken
-from colo_common.runtime.ask import ask
-from colo_common.runtime.core import Subscription
 from tests.support.vloop import Stopwatch, run_virtual
 
 # ---------------------------------------------------------------- order

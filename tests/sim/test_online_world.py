@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from tests.support.builders import a_placement
 
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Placement, ZoneShare
@@ -13,6 +12,7 @@ from colo_sim.machine_spec import GIB, MachineSpec
 from colo_sim.online_rules import check_online
 from colo_sim.world import WorldSettings
 from tests.sim.test_world import NO_FAULTS, live
+from tests.support.builders import a_placement
 from tests.support.profiles import seeds
 
 pytestmark = pytest.mark.sim

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from hypothesis import HealthCheck, settings
+
 from tests.support.servers import in_ci
 
 __all__ = ["examples", "load_profile", "seeds"]

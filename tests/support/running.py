@@ -15,8 +15,6 @@ import nats
 from msgspec import Struct
 from nats.js.api import ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
-from tests.support.servers import nats_server, redis_server
-from tests.support.waiting import eventually
 
 from colo_cli.lab_options import LabOptions
 from colo_cli.lab_processes import LabProcess, LabProcesses
@@ -25,6 +23,8 @@ from colo_common.events.fact import Fact
 from colo_common.events.registry import STREAMS
 from colo_common.events.wire import decode
 from colo_scheduler.ledger.redis import RedisLedger
+from tests.support.servers import nats_server, redis_server
+from tests.support.waiting import eventually
 
 __all__ = ["FINAL", "SERVICES", "Answer", "RunningColo", "running_colo"]
 

@@ -9,9 +9,9 @@ from typing import Final
 
 import pytest
 import pytest_asyncio
-from tests.support.running import RunningColo, running_colo
 
 from tests.support.quiet import wait_until_quiet
+from tests.support.running import RunningColo, running_colo
 
 WAIT_S: Final = 120.0
 """How long all tests of a run together wait for a quiet machine: one that stays busy fails the rest of them soon."""

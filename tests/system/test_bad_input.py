@@ -18,8 +18,6 @@ import msgspec
 import nats
 import pytest
 from nats.aio.client import Client
-from tests.support.builders import a_node, a_sample
-from tests.system.bad_input import Servers, ask, refused_start, submission
 
 from colo_common.events import requests as rq
 from colo_common.events import wire
@@ -28,7 +26,9 @@ from colo_common.events.node import FreshnessChanged
 from colo_common.events.registry import request_spec_of, subject_of
 from colo_common.events.service import DeadLettered
 from colo_common.model.freshness import Freshness
+from tests.support.builders import a_node, a_sample
 from tests.support.servers import emptied
+from tests.system.bad_input import Servers, ask, refused_start, submission
 
 pytestmark = pytest.mark.server
 

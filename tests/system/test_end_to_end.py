@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import redis.asyncio
-from tests.support.waiting import eventually
 
 from colo_common.events.enforcement import ReplicaStarted
 from colo_common.events.placement import PlacementsDecided
 from colo_common.events.service import DeadLettered
 from tests.support.running import FINAL, RunningColo, running_colo
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="module")]
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from tests.support.waiting import eventually_blocking
+
 from tests.kernel.lab.boots import FROZEN
+from tests.support.waiting import eventually_blocking
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(200)]
 
@@ -141,13 +142,10 @@ signal.pause()
 
 def test_a_machine_that_freezes_is_told_apart_and_its_command_does_not_begin_again() -> None:
     done = ran("--frozen-after", "5", "python", "-c", FREEZE)
-    assert done.stdout == "begun
-", done.stderr
+    assert done.stdout == "begun\n", done.stderr
     assert done.returncode == FROZEN
     assert "the emulated machine froze: its own kernel reported a stall, and nothing was heard for 5 s" in done.stderr
-    assert "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:
-----
-" in done.stderr
+    assert "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:\n----\n" in done.stderr
     assert "booting" not in done.stderr.partition("froze")[2]
 
 

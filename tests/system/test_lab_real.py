@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
 from tests.support.lab import CGROUP_ROOT, Lab, groups_of, lab
 from tests.support.servers import missing
 from tests.support.waiting import NeverHappened, eventually_blocking

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
+
+from colo_common.adapters.redis_client import redis_client
+from colo_scheduler.ledger.port import NodeRow
+from colo_scheduler.ledger.redis import RedisLedger
 from tests.bench.bench_end_to_end import Load
 from tests.bench.fleet import Cluster, running_cluster
 from tests.bench.stand_in import Allocatable, FleetCore, Order, Ordered
 from tests.support.servers import nats_server, redis_server
 from tests.support.waiting import eventually
-
-from colo_common.adapters.redis_client import redis_client
-from colo_scheduler.ledger.port import NodeRow
-from colo_scheduler.ledger.redis import RedisLedger
 
 SCHEDULERS = 3
 SHARDS = 12

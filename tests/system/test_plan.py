@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.support.waiting import eventually
 
 from tests.support.running import RunningColo
+from tests.support.waiting import eventually
 from tests.system.test_cli import Printed, colo_command
 
 pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="session")]

@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tests.support.adopted import adopted
-from tests.support.builders import a_placement
-from tests.support.waiting import eventually, eventually_blocking
 
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.model.placement import DeviceShare, Placement
@@ -34,6 +31,9 @@ from colo_executor.order import KnobWrite
 from colo_executor.process.machine import start_ticks
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
+from tests.support.adopted import adopted
+from tests.support.builders import a_placement
+from tests.support.waiting import eventually, eventually_blocking
 
 pytestmark = pytest.mark.kernel
 

@@ -17,8 +17,6 @@ from typing import Final
 
 import pytest
 from msgspec.structs import replace
-from tests.support.builders import a_placement
-from tests.support.waiting import eventually
 
 from colo_common.adapters.clock import SystemClock
 from colo_common.model.workload import RunSpec
@@ -31,6 +29,8 @@ from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.shell import ExecutorShell
 from colo_executor.suppress import SuppressPolicy, target_mcpu
+from tests.support.builders import a_placement
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(300)]
 

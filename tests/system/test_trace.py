@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from tests.support.running import RunningColo, running_colo
-from tests.support.waiting import eventually
 
 from colo_common.events.trace import placement_trace, trace_of
+from tests.support.running import RunningColo, running_colo
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="module")]
 

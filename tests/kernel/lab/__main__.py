@@ -14,6 +14,8 @@ from typing import Final, NoReturn
 
 from msgspec import Struct
 from msgspec.structs import replace
+
+from tests.kernel.lab.boots import FAILED, FROZEN, TIMED_OUT, status_of
 from tests.kernel.lab.frozen import SILENCE_S
 from tests.kernel.lab.image import build_image, need_tools
 from tests.kernel.lab.kernel import Kernel, find_kernel
@@ -22,8 +24,6 @@ from tests.kernel.lab.packages import need_emulator, say
 from tests.kernel.lab.refused import LabRefused
 from tests.kernel.lab.systemd import need_systemd
 from tests.kernel.lab.variants import DEFAULT, VARIANTS, Variant, variant_named
-
-from tests.kernel.lab.boots import FAILED, FROZEN, TIMED_OUT, status_of
 
 __all__ = ["main"]
 

@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from colo_cli import server_process
 from tests.kernel.lab.cache import cache_dir
 from tests.kernel.lab.packages import say
-
-from colo_cli import server_process
 
 __all__ = ["content_key", "has_changed", "main"]
 

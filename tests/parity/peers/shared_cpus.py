@@ -5,13 +5,12 @@ The order is that of the accumulator's literal twin, which counts holders.
 
 from __future__ import annotations
 
-from tests.support import cpu_twin
-
 from colo_common.model.reasons import Reason
 from colo_scheduler.cpus.accumulate import Wish, take_preferred_cpus
 from colo_scheduler.cpus.binding import FAILED, NOT_ENOUGH, ExclusivePolicy, NoCpus
 from colo_scheduler.cpus.exclusive import Holders
 from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
+from tests.support import cpu_twin
 
 
 def count_of(holders: Holders, cpu: int) -> int:

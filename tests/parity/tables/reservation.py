@@ -8,6 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.reservation import AllocatePolicy, ControllerTerm, LabelRule, ObjectTerm, OwnerTerm
+from colo_scheduler.cpus.accumulate import Wish
+from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
+from colo_scheduler.cpus.exclusive import HeldCpus
+from colo_scheduler.cpus.topology import CpuRow, CpuTopology
+from colo_scheduler.reservations.expiry import is_over
+from colo_scheduler.reservations.fit import NodeRoom, ReservationCapacity, fits_node, fits_reservation, restricted_names
+from colo_scheduler.reservations.nominate import node_scores, nominate, score
+from colo_scheduler.reservations.owners import Claimant, Controller, is_owner
 from tests.parity.peers.reservation_accounting import Account, Use, books_of
 from tests.parity.peers.reservation_filter import (
     Ignored,
@@ -21,19 +31,8 @@ from tests.parity.peers.reservation_filter import (
 )
 from tests.parity.peers.reservation_owners import PodIdentity, is_exact_match, names_identity, terms_for
 from tests.parity.peers.reservation_sync import next_sync_ms
-from tests.parity.table import JsonObject, Reference, reference_only, table_of_kinds
-
-from colo_common.model.cpuset import CpuSet
-from colo_common.model.reservation import AllocatePolicy, ControllerTerm, LabelRule, ObjectTerm, OwnerTerm
-from colo_scheduler.cpus.accumulate import Wish
-from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
-from colo_scheduler.cpus.exclusive import HeldCpus
-from colo_scheduler.cpus.topology import CpuRow, CpuTopology
-from colo_scheduler.reservations.expiry import is_over
-from colo_scheduler.reservations.fit import NodeRoom, ReservationCapacity, fits_node, fits_reservation, restricted_names
-from colo_scheduler.reservations.nominate import node_scores, nominate, score
-from colo_scheduler.reservations.owners import Claimant, Controller, is_owner
 from tests.parity.peers.reserved_cpus import choose_reserved_cpus
+from tests.parity.table import JsonObject, Reference, reference_only, table_of_kinds
 
 _POLICIES = {
     "": AllocatePolicy.DEFAULT,

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.evidence import placement
 from tests.evidence.__main__ import main
 from tests.evidence.mix import real_mix

@@ -4,7 +4,6 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.builders import GIB, a_batch_workload, a_node, a_sample, a_topology
 
 from colo_common.events.effects import Publish
 from colo_common.events.node import AllocatableChanged, LoadSummary, WorkloadUsage
@@ -12,6 +11,7 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.load import HOUR_MS, STEP_MS, WINDOWS_MS, LoadHistory, p95_of
 from colo_overcommit.policy import OvercommitPolicy
+from tests.support.builders import GIB, a_batch_workload, a_node, a_sample, a_topology
 from tests.support.profiles import examples
 
 DAY_MS = 24 * HOUR_MS

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import Bench, an_allocatable
 
 from colo_common.events.effects import Reply, RequestReceived, Wake
 from colo_common.events.requests import JobPlanned, PlanJob
 from colo_common.model.job_file import job_from_mapping
 from colo_common.model.reasons import Reason
+from tests.support.builders import GIB, a_node, a_topology
+from tests.support.scheduler_story import Bench, an_allocatable
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 JOBS = sorted(path for path in EXAMPLES.glob("*.yaml") if path.stem != "reservation")

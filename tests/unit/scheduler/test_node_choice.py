@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 from msgspec import structs
-from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, gpus
-from tests.unit.scheduler.test_signals import a_bench, a_load, online, place, told
 
 from colo_common.events.effects import Publish, Reply, RequestReceived
 from colo_common.events.enforcement import ReplicaEnded
@@ -25,6 +22,9 @@ from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
 from colo_scheduler.load.rules import LoadRules
 from colo_scheduler.policy import SchedulerPolicy, check_policy
 from colo_scheduler.scorers.weights import Scorer, ScorerWeights
+from tests.support.builders import GIB, a_node, a_topology
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, gpus
+from tests.unit.scheduler.test_signals import a_bench, a_load, online, place, told
 
 CPUS = 16_000
 MEMORY = 64 * GIB

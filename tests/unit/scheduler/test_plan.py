@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
-from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import EITHER, Bench, a_placement_request, an_allocatable
 
 from colo_common.events.effects import Publish, Reply, RequestReceived, Wake
 from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
@@ -21,6 +19,8 @@ from colo_common.model.workload import JobSpec, ResourceRequest, TaskSpec
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.planning.plan import STEP_REPLICAS
 from colo_scheduler.planning.plans import PLANS_MOST
+from tests.support.builders import GIB, a_node, a_topology
+from tests.support.scheduler_story import EITHER, Bench, a_placement_request, an_allocatable
 
 
 def a_bench(*zones_mcpu: tuple[int, ...]) -> Bench:

@@ -3,8 +3,6 @@
 from typing import Any
 
 from msgspec import structs
-from tests.support.builders import GIB, a_node, a_topology
-from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, gpus
 
 from colo_common.events.effects import Publish, Wake
 from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
@@ -14,6 +12,8 @@ from colo_common.model.node_rules import NodeRules
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.pool import PoolName
+from tests.support.builders import GIB, a_node, a_topology
+from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, gpus
 
 
 def a_bench(*nodes: str, cpus: int = 8, is_online: bool = False) -> Bench:

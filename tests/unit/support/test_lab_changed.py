@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.repo.tree import ROOT
 
 from tests.kernel.lab.changed import WATCHED, content_key, has_changed
+from tests.repo.tree import ROOT
 
 LAB = ("lab",)
 WHO = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}

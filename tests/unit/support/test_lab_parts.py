@@ -8,13 +8,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+
+from tests.kernel.lab import packages
 from tests.kernel.lab.archive import directory, file, link, write_archive
+from tests.kernel.lab.boots import FAILED, FROZEN, TIMED_OUT, status_of
 from tests.kernel.lab.machine import Server, boot, emulator_command
 from tests.kernel.lab.refused import LabRefused, MachineFailed
 from tests.kernel.lab.variants import VARIANTS, Variant, variant_named
-
-from tests.kernel.lab import packages
-from tests.kernel.lab.boots import FAILED, FROZEN, TIMED_OUT, status_of
 
 
 def names_in(archive: bytes) -> list[tuple[str, int, bytes]]:
