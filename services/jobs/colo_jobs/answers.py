@@ -1,11 +1,11 @@
 """Requests and their answers. Only a submission and a cancellation change anything."""
 
 from collections import deque
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct, structs
 
-from colo_common.events.effects import Effect, Publish, Reply, RequestReceived
+from colo_common.events.effects import Publish, RequestReceived
 from colo_common.events.job import JobSubmitted
 from colo_common.events.requests import (
     CancelJob,
@@ -32,7 +32,7 @@ from colo_jobs.queries import get_job, list_jobs, list_queues, no_such_job, star
 from colo_jobs.records import encode
 from colo_jobs.transaction import Counters, JobTransaction
 
-__all__ = ["Answers"]
+__all__ = ["Accepted", "Answers", "accepted"]
 
 # A job's specification travels in one message, which may be 1 MiB with its envelope.
 _SPEC_MAX_BYTES: Final = 768 << 10
@@ -58,6 +58,13 @@ class _Rules:
             self._good.append(kind)
 
 
+class Accepted(NamedTuple):
+    """A request that changes a job: the turn to record, and the messages about the request itself."""
+
+    turn: JobTransaction
+    messages: list[Publish]
+
+
 class Answers:
     """Answers from what the index holds; changes it only by taking in a new job."""
 
@@ -68,15 +75,15 @@ class Answers:
         self._snapshot = Snapshot()
         self._rules = _Rules()
 
-    def answer(self, asked: RequestReceived, now_ms: int) -> tuple[JobTransaction | None, list[Effect]]:
-        """The turn that the request led to, if any, and the effects of the request itself, its reply among them."""
+    def answer(self, asked: RequestReceived, now_ms: int) -> Accepted | Struct:
+        """What a request that changes a job leads to, whose reply is `accepted` once it is recorded; else the body of the reply."""
         match asked.body:
             case SubmitJob() as body:
                 return self._submit(asked, body, now_ms)
             case CancelJob(job=job):
-                return self._cancel(asked, job, now_ms)
+                return self._cancel(job, now_ms)
             case _:
-                return None, [Reply(request=asked.request, body=self._read(asked.body, now_ms))]
+                return self._read(asked.body, now_ms)
 
     def _read(self, body: Struct, now_ms: int) -> Struct:
         match body:
@@ -96,16 +103,14 @@ class Answers:
             case _:
                 return Refusal(code=404, field="request", rule="is not answered here", got=type(body).__name__)
 
-    def _submit(
-        self, asked: RequestReceived, body: SubmitJob, now_ms: int
-    ) -> tuple[JobTransaction | None, list[Effect]]:
+    def _submit(self, asked: RequestReceived, body: SubmitJob, now_ms: int) -> Accepted | Struct:
         known = self._index.jobs.get(body.job)
         if known is not None and known.spec == body.spec:
-            return None, [_accepted(asked, known)]
+            return accepted(known)
         checked = self._checked(body.job, body.spec)
         if isinstance(checked, Refusal):
             self._counters.queue_full += checked.code == 429
-            return None, [Reply(request=asked.request, body=checked)]
+            return checked
         job = Job.new(body.job, body.spec, now_ms, trace_of(asked.traceparent))
         turn = JobTransaction(job, now_ms, self._counters, self._policy.retry)
         turn.spec_value = checked
@@ -115,11 +120,7 @@ class Answers:
         self._index.attach(job)
         self._counters.submitted += 1
         submitted = JobSubmitted(at_ms=now_ms, job=job.id, spec=job.spec)
-        return turn, [
-            Publish(fact=submitted, id=f"jobs:submitted:{job.id}", traceparent=asked.traceparent),
-            # The reply names the version that this turn writes.
-            Reply(request=asked.request, body=JobAccepted(job=job.id, state=job.record.state, version=1)),
-        ]
+        return Accepted(turn, [Publish(fact=submitted, id=f"jobs:submitted:{job.id}", traceparent=asked.traceparent)])
 
     def _checked(self, job: str, spec: JobSpec) -> Refusal | bytes:
         """Why the job is not taken, or the specification as it is stored."""
@@ -140,23 +141,22 @@ class Answers:
             return Refusal(code=400, field="queue", rule=rule, got=spec.queue)
         return quota_refusal(queue, spec.replica_count) or value
 
-    def _cancel(self, asked: RequestReceived, id_: str, now_ms: int) -> tuple[JobTransaction | None, list[Effect]]:
+    def _cancel(self, id_: str, now_ms: int) -> Accepted | Refusal:
         job = self._index.jobs.get(id_)
         if job is None:
-            return None, [Reply(request=asked.request, body=no_such_job(id_))]
+            return no_such_job(id_)
         if job.is_ended:
             rule = f"the job has ended already: {job.record.state}"
-            return None, [Reply(request=asked.request, body=Refusal(code=409, field="job", rule=rule, got=id_))]
+            return Refusal(code=409, field="job", rule=rule, got=id_)
         turn = JobTransaction(job, now_ms, self._counters, self._policy.retry)
         cancel(turn)
-        version = job.version + turn.is_job_dirty
-        body = JobAccepted(job=job.id, state=job.record.state, version=version)
-        return turn, [Reply(request=asked.request, body=body)]
+        return Accepted(turn, [])
 
 
 def _counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-def _accepted(asked: RequestReceived, job: Job) -> Reply:
-    return Reply(request=asked.request, body=JobAccepted(job=job.id, state=job.record.state, version=job.version))
+def accepted(job: Job) -> JobAccepted:
+    """The body of the reply to a request that was taken: the job's state and version as they are now."""
+    return JobAccepted(job=job.id, state=job.record.state, version=job.version)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeVar, assert_never
 
-from colo_common.events.effects import Conflict, Effect, Publish, RequestReceived, Wake
+from colo_common.events.effects import Conflict, Effect, Publish, Reply, RequestReceived, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded, ReplicaStarted
 from colo_common.events.job import QueueChanged, StopReplicas
 from colo_common.events.job import ReplicaStop as Order
@@ -16,7 +16,7 @@ from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.reasons import Reason
 from colo_jobs import replicas
 from colo_jobs.admission import UNSAID
-from colo_jobs.answers import Answers
+from colo_jobs.answers import Accepted, Answers, accepted
 from colo_jobs.completion import settle
 from colo_jobs.effects import JobReloaded, JobRowsLoaded, LogRefused, LogUnreadable, ReloadJob, RequestsPublished
 from colo_jobs.index import Index, Key
@@ -25,7 +25,7 @@ from colo_jobs.load import Loaded, jobs_of_rows
 from colo_jobs.lost import LostNodes
 from colo_jobs.placement_requests import publish_wants, wants_of
 from colo_jobs.policy import JobsPolicy
-from colo_jobs.publish import deletion, effects_of
+from colo_jobs.publish import Result, deletion, result_of
 from colo_jobs.rejection import sentence_of
 from colo_jobs.retention import EndedJobs
 from colo_jobs.transaction import Counters, JobTransaction
@@ -120,16 +120,20 @@ class JobsCore:
         self.index.check()
 
     def _answer(self, asked: RequestReceived, now_ms: int) -> list[Effect]:
-        """An answer goes with the rows that it speaks of, so what a job has not said yet is said before it."""
-        before = self._say_job(asked.body.job) if isinstance(asked.body, CancelJob) else []
-        turn, effects = self._answers.answer(asked, now_ms)
-        if turn is None:
-            return before + effects
-        logs = self._finish(turn)
-        said = self._say_job(turn.job.id)
-        at = 1 if turn.is_changed else 0
-        said[at:at] = effects
-        return before + said + logs
+        """The rows, the messages and the reply of one request together.
+
+        What an earlier event of the batch changed in a job that is cancelled is recorded and published before it. A request that
+        changes a job is answered with the state and the version that its Record writes.
+        """
+        before = self._result(asked.body.job).effects if isinstance(asked.body, CancelJob) else []
+        answer = self._answers.answer(asked, now_ms)
+        if not isinstance(answer, Accepted):
+            return [*before, Reply(request=asked.request, body=answer)]
+        job = answer.turn.job
+        refused = self._finish(answer.turn)
+        result = self._result(job.id)
+        reply = Reply(request=asked.request, body=accepted(job))
+        return [*before, *result.record, *answer.messages, reply, *result.messages, *refused]
 
     def _of_replica(
         self, fact: _Told, now_ms: int, react: Callable[[JobTransaction, int, _Told], None]
@@ -238,7 +242,7 @@ class JobsCore:
         due = self.index.timers.due(now_ms)
         effects = self._of_keys(due, now_ms, replicas.on_due) if due else []
         for turn in self._unsaid.values():
-            effects.extend(effects_of(turn))
+            effects.extend(result_of(turn).effects)
         self._unsaid.clear()
         effects.extend(self._publish_requests(now_ms))
         effects.extend(self._say_queues(now_ms))
@@ -307,10 +311,10 @@ class JobsCore:
             return []
         return [LogRefused(machine=m, state=s, event=e, story=story) for m, s, e, story in turn.refused]
 
-    def _say_job(self, job: str) -> list[Effect]:
-        """The rows that changed since the job was written, in one Record, and what is to be said of it."""
+    def _result(self, job: str) -> Result:
+        """The rows that changed since the job was written, and the messages about them; they are no longer unsaid."""
         turn = self._unsaid.pop(job, None)
-        return [] if turn is None else effects_of(turn)
+        return Result([], []) if turn is None else result_of(turn)
 
     def _stop_orphans(
         self, node: str, attempts: tuple[tuple[str, int], ...], fact: ReplicaStarted | NodeRecovered, now_ms: int

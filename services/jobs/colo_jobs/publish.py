@@ -1,6 +1,7 @@
 """What a turn changed, as rows to write and messages to send."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from colo_common.events.effects import Effect, Publish, Record, Write
 from colo_common.events.job import (
@@ -17,7 +18,7 @@ from colo_jobs.job import Job
 from colo_jobs.records import JOB_KIND, PAGE_KIND, PAGE_REPLICAS, SPEC_KIND, encode, page_id
 from colo_jobs.transaction import JobTransaction, Move, Stop
 
-__all__ = ["deletion", "effects_of"]
+__all__ = ["Result", "deletion", "result_of"]
 
 # Bounds of one message.
 _ATTEMPTS_A_MESSAGE = 500
@@ -25,18 +26,29 @@ _CHANGES_A_MESSAGE = 100
 _STOPS_A_MESSAGE = 200
 
 
-def effects_of(turn: JobTransaction) -> list[Effect]:
-    """The rows that changed, in one Record, then what is said about it. Takes the rows' new versions into the job."""
-    effects: list[Effect] = []
-    if turn.is_changed:
-        effects.append(_record(turn))
+class Result(NamedTuple):
+    """What a turn leads to: at most one Record of the rows that changed, then the messages about them."""
+
+    record: list[Record]
+    messages: list[Publish]
+
+    @property
+    def effects(self) -> list[Effect]:
+        """Both in their order."""
+        return [*self.record, *self.messages]
+
+
+def result_of(turn: JobTransaction) -> Result:
+    """The rows and the messages of the turn. Takes the rows' new versions into the job, so a reply made after this names them."""
+    record = [_record(turn)] if turn.is_changed else []
+    messages: list[Publish] = []
     if turn.moves:
-        effects.extend(_changes(turn))
+        messages.extend(_changes(turn))
     if turn.withdrawn:
-        effects.extend(_withdrawals(turn))
+        messages.extend(_withdrawals(turn))
     if turn.stops:
-        effects.extend(_stops(turn))
-    return effects
+        messages.extend(_stops(turn))
+    return Result(record, messages)
 
 
 def deletion(job: Job) -> Record:
