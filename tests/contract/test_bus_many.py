@@ -1,4 +1,4 @@
-"""Many messages at once to a real NATS that syncs its disk for each: batches keep what single messages keep."""
+"""Many messages of one call to a real NATS that syncs its disk for each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tests.support.waiting import eventually
 
 from colo_cli.servers import NatsServer
 from colo_common.adapters.bus_nats import NatsBus
-from colo_common.adapters.nats_batch import BatchChoice
 from colo_common.events.registry import Stream
 from colo_common.ports import Outgoing, Refused
 
@@ -33,9 +32,7 @@ async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
 
 
 @pytest.fixture
-async def bus(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[NatsBus]:
-    """A bus whose calls of MANY are batches, however fast the disk is."""
-    monkeypatch.setattr(BatchChoice, "_pays", lambda _choice, _size: True)
+async def bus(server: NatsServer) -> AsyncIterator[NatsBus]:
     bus = NatsBus(server.url, name="contract")
     bus.start()
     await bus.connected(10)
@@ -65,11 +62,7 @@ def texts(found: list[tuple[str, dict[str, str]]]) -> list[str]:
     return [text for text, _ in found]
 
 
-def batches(found: list[tuple[str, dict[str, str]]]) -> set[str]:
-    return {headers["Nats-Batch-Id"] for _, headers in found if "Nats-Batch-Id" in headers}
-
-
-async def test_many_messages_of_one_stream_are_one_batch_in_order_with_their_headers(
+async def test_many_messages_of_one_stream_are_kept_in_order_with_their_headers(
     bus: NatsBus, operator: JetStreamContext
 ) -> None:
     sent = many("a")
@@ -77,12 +70,11 @@ async def test_many_messages_of_one_stream_are_one_batch_in_order_with_their_hea
     await bus.publish([kept(SUBJECT, "after")])
     found = await stored(operator)
     assert texts(found) == [*(message.data.decode() for message in sent), "after"]
-    assert len(batches(found)) == 1
     assert all(headers["ce-type"] == "a" and headers["Nats-Msg-Id"] == text for text, headers in found[:-1])
     assert texts(await stored(operator, Stream.NODE)) == ["node"]
 
 
-async def test_a_batch_that_is_sent_again_stores_nothing_twice(bus: NatsBus, operator: JetStreamContext) -> None:
+async def test_messages_that_are_sent_again_are_stored_once(bus: NatsBus, operator: JetStreamContext) -> None:
     sent = many("a")
     await bus.publish(sent)
     await bus.publish(sent)
@@ -90,14 +82,13 @@ async def test_a_batch_that_is_sent_again_stores_nothing_twice(bus: NatsBus, ope
     await bus.publish([*many("b"), *many("b")])
     found = await stored(operator)
     assert texts(found) == [*texts_of(sent), "new", *texts_of(many("b"))]
-    assert batches(found)
 
 
 def texts_of(messages: list[Outgoing]) -> list[str]:
     return [message.data.decode() for message in messages]
 
 
-async def test_one_message_that_is_refused_holds_up_no_other_of_its_batch(
+async def test_one_message_that_is_refused_holds_up_no_other_of_its_call(
     bus: NatsBus, operator: JetStreamContext
 ) -> None:
     config = (await operator.stream_info(Stream.EVT.value)).config
@@ -108,27 +99,18 @@ async def test_one_message_that_is_refused_holds_up_no_other_of_its_batch(
         await bus.publish(sent)
     found = await stored(operator)
     assert texts(found) == texts_of([*sent[:7], *sent[8:]])
-    assert batches(found) == set()
 
 
-async def test_a_stream_that_takes_no_batches_gets_single_messages(bus: NatsBus, operator: JetStreamContext) -> None:
-    config = (await operator.stream_info(Stream.EVT.value)).config
-    await operator.update_stream(config.evolve(allow_atomic=False))
-    await bus.publish(many("a"))
-    await bus.publish(many("b"))
-    found = await stored(operator)
-    assert texts(found) == texts_of([*many("a"), *many("b")])
-    assert batches(found) == set()
-
-
-async def test_batches_of_several_calls_at_once_are_each_kept_whole(bus: NatsBus, operator: JetStreamContext) -> None:
+async def test_messages_of_several_calls_at_once_are_kept_call_by_call(
+    bus: NatsBus, operator: JetStreamContext
+) -> None:
     names = "abcdef"
     await asyncio.gather(*(bus.publish(many(name)) for name in names))
     found = await stored(operator)
     assert texts(found) == [text for name in names for text in texts_of(many(name))]
 
 
-async def test_a_batch_that_was_acknowledged_survives_a_killed_server_and_is_known_to_it(
+async def test_what_was_acknowledged_survives_a_killed_server_and_is_known_to_it(
     server: NatsServer, bus: NatsBus, tmp_path: Path
 ) -> None:
     await bus.publish(many("a"))

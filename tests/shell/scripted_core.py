@@ -17,7 +17,7 @@ from colo_common.events.registry import subject_of
 from colo_common.events.wire import decode, encode
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
-from colo_common.ports import Delivery, Outgoing, Sink, Source, Unavailable
+from colo_common.ports import Delivery, Outgoing, Settlement, Sink, Source, Unavailable
 from colo_common.runtime.core import Subscription
 from colo_common.runtime.service import Service
 from tests.support.bus_memory import MemoryBus
@@ -78,28 +78,6 @@ class ScriptedCore:
         self.checked += 1
 
 
-class _RecordedDelivery:
-    def __init__(self, lines: list[str], inner: Delivery) -> None:
-        self._lines = lines
-        self._inner = inner
-        self.subject = inner.subject
-        self.data = inner.data
-        self.headers = inner.headers
-        self.deliveries = inner.deliveries
-
-    async def ack(self) -> None:
-        self._lines.append(f"ack {_short(self.subject)}")
-        await self._inner.ack()
-
-    async def nak(self, delay_s: float = 0.0) -> None:
-        self._lines.append(f"nak {_short(self.subject)}")
-        await self._inner.nak(delay_s)
-
-    async def term(self) -> None:
-        self._lines.append(f"term {_short(self.subject)}")
-        await self._inner.term()
-
-
 class RecordingBus(MemoryBus):
     """Writes down publishes (one line a call) and what becomes of deliveries."""
 
@@ -113,7 +91,18 @@ class RecordingBus(MemoryBus):
 
     async def listen(self, source: Source, sink: Sink) -> None:
         async def told(delivery: Delivery) -> None:
-            await sink(_RecordedDelivery(self.lines, delivery))
+            async def settle(settlement: Settlement, delay_s: float) -> None:
+                self.lines.append(f"{settlement.value} {_short(delivery.subject)}")
+                match settlement:
+                    case Settlement.ACK:
+                        await delivery.ack()
+                    case Settlement.NAK:
+                        await delivery.nak(delay_s)
+                    case Settlement.TERM:
+                        await delivery.term()
+
+            more = {"deliveries": delivery.deliveries, "is_last": delivery.is_last}
+            await sink(Delivery(delivery.subject, delivery.data, delivery.headers, **more, settle=settle))
 
         await super().listen(source, told)
 

@@ -11,25 +11,6 @@ from colo_common.ports import Answerer, Delivery, Outgoing, PortError, Refused, 
 __all__ = ["MemoryBus"]
 
 
-class _Live:
-    """A live message: nothing to acknowledge."""
-
-    def __init__(self, subject: str, data: bytes, headers: Mapping[str, str]) -> None:
-        self.subject = subject
-        self.data = data
-        self.headers = headers
-        self.deliveries = 1
-
-    async def ack(self) -> None:
-        """Nothing."""
-
-    async def nak(self, delay_s: float = 0.0) -> None:
-        """Nothing."""
-
-    async def term(self) -> None:
-        """Nothing."""
-
-
 class MemoryBus:
     """All of the bus in one process, on the time of its event loop. Services that share an instance hear one another.
 
@@ -67,7 +48,7 @@ class MemoryBus:
                 self.sent.append(message)
             for pattern, buffer in self._live:
                 if matches(pattern, message.subject):
-                    buffer.put(message.subject, _Live(message.subject, message.data, message.headers))
+                    buffer.put(message.subject, Delivery(message.subject, message.data, message.headers))
         await asyncio.sleep(0)
 
     async def listen(self, source: Source, sink: Sink) -> None:

@@ -1,7 +1,9 @@
 """What services need of the outside world, as protocols; adapters and memory twins pass the same tests."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol
+from enum import Enum
+from types import MappingProxyType
+from typing import Final, Protocol
 
 from msgspec import Struct, field
 
@@ -16,6 +18,8 @@ __all__ = [
     "PortError",
     "Refused",
     "Row",
+    "Settle",
+    "Settlement",
     "Sink",
     "Source",
     "SpanSink",
@@ -100,30 +104,64 @@ class Source(Struct, frozen=True, kw_only=True):
         """All subjects that are listened to."""
         return (self.subject, *self.also)
 
+    def is_last(self, deliveries: int) -> bool:
+        """Whether a message that came so often will not come again."""
+        return bool(self.durable) and deliveries >= self.max_deliver > 1
 
-class Delivery(Protocol):
-    """One received message. Exactly one of ack, nak and term is called; without a durable consumer they do nothing."""
 
-    subject: str
-    data: bytes
-    deliveries: int
+class Settlement(Enum):
+    """What becomes of a message of a stream."""
 
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """The headers by name."""
-        ...
+    ACK = "ack"
+    NAK = "nak"
+    TERM = "term"
+
+
+#: How a bus is told what becomes of one message; the float is the delay of a NAK in seconds.
+Settle = Callable[[Settlement, float], Awaitable[None]]
+_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class Delivery:
+    """One received message, from the bus through the inbox and the core to its acknowledgement. Nothing else holds a message.
+
+    Exactly one of ack, nak and term is called; without a durable consumer (no `settle`) they do nothing. `deliveries` counts how
+    often the message came; `is_last`: it will not come again.
+    """
+
+    __slots__ = ("_settle", "data", "deliveries", "headers", "is_last", "subject")
+
+    def __init__(
+        self,
+        subject: str,
+        data: bytes,
+        headers: Mapping[str, str] | None = None,
+        *,
+        deliveries: int = 1,
+        is_last: bool = False,
+        settle: Settle | None = None,
+    ) -> None:
+        self.subject = subject
+        self.data = data
+        self.headers = headers or _NO_HEADERS
+        self.deliveries = deliveries
+        self.is_last = is_last
+        self._settle = settle
 
     async def ack(self) -> None:
-        """Done: never again."""
-        ...
+        """Done: never again. Raises Unavailable when the bus is away."""
+        if self._settle is not None:
+            await self._settle(Settlement.ACK, 0.0)
 
     async def nak(self, delay_s: float = 0.0) -> None:
-        """Not now: again after the delay."""
-        ...
+        """Not now: again after the delay. Raises as `ack` does."""
+        if self._settle is not None:
+            await self._settle(Settlement.NAK, delay_s)
 
     async def term(self) -> None:
-        """Never again, although it was not handled (it is dead-lettered)."""
-        ...
+        """Never again, although it was not handled (it is dead-lettered). Raises as `ack` does."""
+        if self._settle is not None:
+            await self._settle(Settlement.TERM, 0.0)
 
 
 Sink = Callable[[Delivery], Awaitable[None]]

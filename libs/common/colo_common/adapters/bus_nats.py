@@ -7,13 +7,13 @@ from contextlib import suppress
 from typing import Final
 
 import nats.micro.service
+from nats.aio.msg import Msg
 from nats.micro.request import Handler, Request
 
 from colo_common.adapters.conflating_queue import ConflatingQueue
-from colo_common.adapters.nats_client import headers_from
 from colo_common.adapters.nats_connection import NatsConnection
-from colo_common.adapters.nats_errors import NATS_ERRORS, port_error
-from colo_common.adapters.nats_publish import NoStream, Publisher
+from colo_common.adapters.nats_errors import NATS_ERRORS, NoStream, keeps_cancellation, port_error
+from colo_common.adapters.nats_publish import Publisher
 from colo_common.adapters.nats_pull import PullConsumer
 from colo_common.adapters.stream_memory import matches
 from colo_common.events.registry import STREAMS, Stream, StreamLimits
@@ -24,32 +24,6 @@ __all__ = ["NatsBus"]
 
 # Requests of one endpoint that are worked on at once; more wait in the subscription.
 _ANSWERS_AT_ONCE: Final = 256
-# Subjects whose stream is remembered; with more, all are looked up anew.
-_SUBJECTS_MOST: Final = 65_536
-
-
-class _Live:
-    """A live message: nothing to acknowledge."""
-
-    def __init__(self, subject: str, data: bytes, headers: bytes) -> None:
-        self._headers = headers
-        self.subject = subject
-        self.data = data
-        self.deliveries = 1
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Taken apart when asked for."""
-        return headers_from(self._headers)
-
-    async def ack(self) -> None:
-        """Nothing."""
-
-    async def nak(self, delay_s: float = 0.0) -> None:
-        """Nothing."""
-
-    async def term(self) -> None:
-        """Nothing."""
 
 
 class NatsBus:
@@ -64,13 +38,10 @@ class NatsBus:
         streams: Mapping[Stream, StreamLimits] = STREAMS,
     ) -> None:
         self._connection = NatsConnection(url, name, streams)
-        self._publisher = Publisher(self._connection.client, self._batching_stream)
+        self._publisher = Publisher(self._connection.client)
         self._connection.on_lost = self._publisher.abandon
         self._version = version
-        self._patterns = tuple(
-            (pattern, stream.value) for stream, limits in streams.items() for pattern in limits.subjects
-        )
-        self._streams_by_subject: dict[str, str] = {}
+        self._patterns = tuple(pattern for limits in streams.values() for pattern in limits.subjects)
 
     def start(self) -> None:
         """Begin to connect."""
@@ -90,8 +61,7 @@ class NatsBus:
         try:
             await self._publisher.publish(messages)
         except NoStream as error:
-            durable = [message.subject for message in messages if message.durable]
-            if not all(map(self._stream_of, durable)):
+            if not all(self._is_kept(message.subject) for message in messages if message.durable):
                 raise
             # One of our own streams is gone (a server with an empty store): make it, the caller tries again.
             await self._connection.repair_streams()
@@ -108,18 +78,13 @@ class NatsBus:
         """The answer of one member of the service that answers the subject."""
         self._connection.check()
         doing = f"ask {subject}"
-        task = asyncio.current_task()
-        cancelled_before = task.cancelling() if task else 0
         try:
-            msg = await self._connection.client.request(
-                subject, data, timeout=timeout_s, headers=dict(headers or {}) or None
-            )
+            with keeps_cancellation():
+                msg = await self._connection.client.request(
+                    subject, data, timeout=timeout_s, headers=dict(headers or {}) or None
+                )
         except NATS_ERRORS as error:
             raise port_error(error, doing) from error
-        finally:
-            if task and task.cancelling() > cancelled_before:
-                # Python 3.11's wait_for, which the library asks with, forgets a cancellation that comes with the answer.
-                raise asyncio.CancelledError
         failed = (msg.headers or {}).get("Nats-Service-Error")
         if failed:
             raise Unavailable(f"{doing}: {failed}")
@@ -171,28 +136,19 @@ class NatsBus:
         """Flush and leave."""
         await self._connection.close()
 
-    def _batching_stream(self, subject: str) -> str:
-        return self._stream_of(subject) if self._connection.takes_batches else ""
-
-    def _stream_of(self, subject: str) -> str:
-        """The stream that keeps the subject; empty for none."""
-        found = self._streams_by_subject.get(subject)
-        if found is None:
-            if len(self._streams_by_subject) >= _SUBJECTS_MOST:
-                self._streams_by_subject.clear()
-            found = next((stream for pattern, stream in self._patterns if matches(pattern, subject)), "")
-            self._streams_by_subject[subject] = found
-        return found
+    def _is_kept(self, subject: str) -> bool:
+        """Whether one of our own streams keeps the subject."""
+        return any(matches(pattern, subject) for pattern in self._patterns)
 
     async def _listen_live(self, source: Source, sink: Sink) -> None:
         await self._connection.wait_usable()
         buffer = ConflatingQueue[Delivery]()
 
-        def put(subject: str, _reply: str, data: bytes, headers: bytes) -> None:
-            buffer.put(subject, _Live(subject, data, headers))
+        async def put(message: Msg) -> None:
+            buffer.put(message.subject, Delivery(message.subject, message.data, message.headers))
 
         # The library subscribes again by itself after a reconnect.
-        subscription = await self._connection.client.receive(source.subject, put)
+        subscription = await self._connection.client.subscribe(source.subject, cb=put)
         try:
             while True:
                 await sink(await buffer.take())

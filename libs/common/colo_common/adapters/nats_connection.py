@@ -5,13 +5,11 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
-import nats.errors
+import nats.aio.client
 import nats.js.api
 import nats.js.errors
 import structlog
 
-from colo_common.adapters.nats_batch import SYNCS_ONCE_SINCE
-from colo_common.adapters.nats_client import DirectClient
 from colo_common.adapters.nats_errors import NATS_ERRORS, port_error
 from colo_common.events.registry import STREAMS, Stream, StreamLimits
 from colo_common.ports import PortError, Refused, Unavailable
@@ -35,11 +33,9 @@ class NatsConnection:
 
     def __init__(self, url: str, name: str, streams: Mapping[Stream, StreamLimits] = STREAMS) -> None:
         self.url = url
-        self.client = DirectClient()
+        self.client = nats.aio.client.Client()
         self.generation = 0
         self.on_lost: Callable[[], None] = lambda: None
-        #: None until a server was asked.
-        self.takes_batches: bool | None = None
         self._name = name
         self._streams = streams
         self._log = structlog.get_logger(source="nats").bind(server=_without_password(url))
@@ -172,12 +168,8 @@ class NatsConnection:
 
     async def _keep_streams(self) -> None:
         jetstream = self.client.jetstream(timeout=5)
-        takes_batches = _syncs_a_batch_once(self.client)
         for stream, limits in self._streams.items():
-            await self._keep_stream(jetstream, _stream_config(stream.value, limits, takes_batches))
-        if not takes_batches and self.takes_batches is not False:
-            self._log.info("nats-without-batches", why="the server is before 2.15", effect="syncs for each message")
-        self.takes_batches = takes_batches
+            await self._keep_stream(jetstream, _stream_config(stream.value, limits))
 
     async def _keep_stream(self, jetstream: nats.js.JetStreamContext, config: nats.js.api.StreamConfig) -> None:
         doing = f"stream {config.name}"
@@ -217,16 +209,7 @@ class NatsConnection:
         task.add_done_callback(self._tasks.discard)
 
 
-def _syncs_a_batch_once(client: DirectClient) -> bool:
-    """Whether the server stores an atomic batch with one sync of the disk; before 2.15 a batch cost more than its messages."""
-    try:
-        version = client.connected_server_version
-    except ValueError:
-        return False
-    return (version.major, version.minor) >= SYNCS_ONCE_SINCE
-
-
-def _stream_config(name: str, limits: StreamLimits, takes_batches: bool) -> nats.js.api.StreamConfig:
+def _stream_config(name: str, limits: StreamLimits) -> nats.js.api.StreamConfig:
     return nats.js.api.StreamConfig(
         name=name,
         subjects=list(limits.subjects),
@@ -238,7 +221,6 @@ def _stream_config(name: str, limits: StreamLimits, takes_batches: bool) -> nats
         storage=nats.js.api.StorageType.FILE,
         discard=nats.js.api.DiscardPolicy.OLD,
         allow_direct=True,
-        allow_atomic=takes_batches or None,
     )
 
 

@@ -1,5 +1,8 @@
 """Errors of the NATS library as errors of the ports, translated once, here."""
 
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import nats.errors
@@ -7,7 +10,7 @@ import nats.js.errors
 
 from colo_common.ports import PortError, Refused, Unavailable
 
-__all__ = ["NATS_ERRORS", "api_error", "port_error"]
+__all__ = ["NATS_ERRORS", "NoStream", "keeps_cancellation", "port_error"]
 
 # What the library's calls raise when something outside goes wrong.
 NATS_ERRORS: Final = (nats.errors.Error, OSError, TimeoutError)
@@ -27,15 +30,19 @@ _HOPELESS: Final = (
 )
 
 
+class NoStream(Refused):
+    """No stream keeps the subject at this moment."""
+
+
 def port_error(error: BaseException, doing: str) -> PortError:
     """Refused where trying again alike cannot help, else Unavailable; the sentence begins with what was being done."""
     if isinstance(error, nats.js.errors.ServiceUnavailableError) and not error.description:
         # Nobody listens on the subjects of the JetStream API.
         return Refused(f"{doing}: {_WITHOUT_JETSTREAM}")
     if isinstance(error, nats.js.errors.APIError):
-        return api_error(error.code or 500, error.err_code or 0, error.description or "", doing)
+        return _api_error(error, doing)
     if isinstance(error, nats.js.errors.NoStreamResponseError):
-        return Refused(f"{doing}: no stream keeps this subject")
+        return NoStream(f"{doing}: no stream keeps this subject")
     if isinstance(error, nats.errors.NoRespondersError):
         return Unavailable(f"{doing}: nobody answers")
     if isinstance(error, TimeoutError):
@@ -44,9 +51,25 @@ def port_error(error: BaseException, doing: str) -> PortError:
     return Refused(sentence) if isinstance(error, _HOPELESS) else Unavailable(sentence)
 
 
-def api_error(code: int, err_code: int, description: str, doing: str) -> PortError:
+@contextmanager
+def keeps_cancellation() -> Iterator[None]:
+    """Raise CancelledError at the end when the task was cancelled within, whatever the library made of it.
+
+    Python 3.11's wait_for, which the library waits with, forgets a cancellation that comes with the answer.
+    """
+    task = asyncio.current_task()
+    cancelled_before = task.cancelling() if task else 0
+    try:
+        yield
+    finally:
+        if task and task.cancelling() > cancelled_before:
+            raise asyncio.CancelledError
+
+
+def _api_error(error: nats.js.errors.APIError, doing: str) -> PortError:
     """An error that the JetStream API answered with: `code` is HTTP-like, `err_code` the server's own number."""
-    if err_code in _JETSTREAM_ABSENT:
+    code, number = error.code or 500, error.err_code or 0
+    if number in _JETSTREAM_ABSENT:
         return Refused(f"{doing}: {_WITHOUT_JETSTREAM}")
-    sentence = f"{doing}: {description} ({err_code or code})"
-    return Refused(sentence) if code < 500 or err_code in _NO_STORAGE else Unavailable(sentence)
+    sentence = f"{doing}: {error.description or ''} ({number or code})"
+    return Refused(sentence) if code < 500 or number in _NO_STORAGE else Unavailable(sentence)

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from colo_common.events.registry import StreamLimits
-from colo_common.ports import Outgoing, Source
+from colo_common.ports import Delivery, Outgoing, Settlement, Source
 
-__all__ = ["MemoryConsumer", "MemoryDelivery", "MemoryStream", "matches"]
+__all__ = ["MemoryConsumer", "MemoryStream", "matches"]
 
 
 @lru_cache(maxsize=65_536)
@@ -97,30 +97,6 @@ class MemoryStream:
             del self._ids[oldest]
 
 
-class MemoryDelivery:
-    """One message of a stream as its listener sees it."""
-
-    def __init__(self, consumer: "MemoryConsumer", seq: int, message: Outgoing, deliveries: int) -> None:
-        self._consumer = consumer
-        self._seq = seq
-        self.subject = message.subject
-        self.data = message.data
-        self.headers: Mapping[str, str] = message.headers
-        self.deliveries = deliveries
-
-    async def ack(self) -> None:
-        """Done."""
-        self._consumer.finish(self._seq)
-
-    async def nak(self, delay_s: float = 0.0) -> None:
-        """Again after the delay."""
-        self._consumer.retry_after(self._seq, delay_s)
-
-    async def term(self) -> None:
-        """Never again."""
-        self._consumer.finish(self._seq)
-
-
 class MemoryConsumer:
     """Where one consumer stands: the next new message, what is out and not acknowledged, what must go out again."""
 
@@ -146,17 +122,28 @@ class MemoryConsumer:
         """Return when something may be there."""
         await self._woken.wait()
 
-    def next(self) -> MemoryDelivery | None:
+    def next(self) -> Delivery | None:
         """The next message to deliver, or None (and `wait` waits again)."""
         seq = self._pick()
         if seq is None:
             self._woken.clear()
             return None
+        message = self._stream.messages[seq]
         if not self._source.durable:
-            return MemoryDelivery(self, seq, self._stream.messages[seq], 1)
+            return Delivery(message.subject, message.data, message.headers)
         count = self._counts[seq] = self._counts.get(seq, 0) + 1
         self._out[seq] = asyncio.get_running_loop().call_later(self._source.ack_wait_s, self.retry_after, seq, 0.0)
-        return MemoryDelivery(self, seq, self._stream.messages[seq], count)
+
+        async def settle(settlement: Settlement, delay_s: float) -> None:
+            if settlement is Settlement.NAK:
+                self.retry_after(seq, delay_s)
+            else:
+                self.finish(seq)
+
+        is_last = self._source.is_last(count)
+        return Delivery(
+            message.subject, message.data, message.headers, deliveries=count, is_last=is_last, settle=settle
+        )
 
     def finish(self, seq: int) -> None:
         """The message is done."""

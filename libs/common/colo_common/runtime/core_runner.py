@@ -16,7 +16,7 @@ from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.ports import Clock, Delivery, Outgoing
 from colo_common.runtime.batch import DecisionEffects, decision_from_effects, parts_of, units_of
 from colo_common.runtime.core import Core, ManyPerformer, Performer
-from colo_common.runtime.inbox import Item, Local, Received, Request
+from colo_common.runtime.inbox import Item, Local, Request
 from colo_common.runtime.intake import Intake, refusal_of
 from colo_common.runtime.metrics import ServiceMetrics
 from colo_common.runtime.outgoing import OutgoingBatch
@@ -105,17 +105,16 @@ class CoreRunner:
 
     def _take_in(self, item: Item, decisions: list[DecisionEffects], outgoing_batch: OutgoingBatch) -> None:
         match item:
-            case Received():
+            case Delivery():
                 self._hear(item, decisions, outgoing_batch)
             case Request():
                 self._ask(item, decisions)
             case Local():
                 decisions += self._decide(item.event)
 
-    def _hear(self, item: Received, decisions: list[DecisionEffects], outgoing_batch: OutgoingBatch) -> None:
-        delivery = item.delivery
+    def _hear(self, delivery: Delivery, decisions: list[DecisionEffects], outgoing_batch: OutgoingBatch) -> None:
         try:
-            if delivery.deliveries >= item.max_deliver > 1:
+            if delivery.is_last:
                 raise InvalidInput(delivery.subject, "was delivered too often without success", delivery.deliveries)
             decisions += self._handle(decode(delivery.subject, delivery.data))
         except InvalidInput as error:

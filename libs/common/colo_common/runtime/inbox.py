@@ -4,20 +4,12 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple
 
 from msgspec import Struct
 
 from colo_common.ports import Delivery
 
-__all__ = ["Received", "Inbox", "Item", "Local", "Request"]
-
-
-class Received(NamedTuple):
-    """A message of the bus. There is one for every message, and a tuple is made in a third of the time."""
-
-    delivery: Delivery
-    max_deliver: int
+__all__ = ["Inbox", "Item", "Local", "Request"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +28,7 @@ class Local:
     event: Struct
 
 
-Item = Received | Request | Local
+Item = Delivery | Request | Local
 
 
 class Inbox:

@@ -12,7 +12,7 @@ from colo_common.events.requests import Refusal
 from colo_common.events.wire import decode_request, encode_reply, event_at
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Answerer, Delivery, PortError, Sink, Source
-from colo_common.runtime.inbox import Inbox, Received, Request
+from colo_common.runtime.inbox import Inbox, Request
 from colo_common.runtime.metrics import ServiceMetrics
 from colo_common.runtime.sources import is_whole
 
@@ -47,7 +47,7 @@ class Intake:
                 with suppress(PortError):
                     await delivery.ack()
                 return
-            await self._inbox.put(Received(delivery, source.max_deliver), may_wait_s)
+            await self._inbox.put(delivery, may_wait_s)
 
         return put
 

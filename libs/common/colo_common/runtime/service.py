@@ -8,10 +8,10 @@ from typing import Any, Final
 import structlog
 from msgspec import DecodeError, Struct
 
-from colo_common.ports import Bus, Clock, PortError, Store
+from colo_common.ports import Bus, Clock, Delivery, PortError, Store
 from colo_common.runtime.core import Core, Loader, ManyPerformer, Performer, Subscription
 from colo_common.runtime.core_runner import CoreRunner, outbox_kind, outbox_removal
-from colo_common.runtime.inbox import Inbox, Item, Local, Received
+from colo_common.runtime.inbox import Inbox, Item, Local
 from colo_common.runtime.intake import Intake
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.outgoing import OutgoingBatch, Sender
@@ -236,9 +236,9 @@ class Service:
     async def _hand_back(self) -> None:
         """Let others have at once what this service did not come to."""
         for item in await self._inbox.take(len(self._inbox), 0) if len(self._inbox) else ():
-            if isinstance(item, Received):
+            if isinstance(item, Delivery):
                 try:
-                    await item.delivery.nak()
+                    await item.nak()
                 except PortError:
                     return
 
