@@ -35,7 +35,8 @@ from colo_common.model.placement import Placement, ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause
 from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
-from colo_common.runtime.batch import DecisionEffects, decision_from_effects, parts_of, units_of
+from colo_common.runtime.batch import parcels_from_effects, unit_of
+from colo_common.runtime.outgoing import OutgoingBatch
 from colo_common.runtime.stamp import Stamp
 from colo_jobs.core import JobsCore
 from colo_jobs.policy import JobsPolicy
@@ -80,27 +81,30 @@ class Run:
         if due_ms is not None and due_ms <= at_ms:
             said.append(self.core.handle(Wake(), at_ms))
         woken_s = time.process_time()
-        done = [self._encoded(part) for effects in said for part in parts_of(effects)]
+        done = [each for effects in said for each in self._encoded(effects)]
         ended_s = time.process_time()
         seconds = self.spent.seconds
         seconds["handle"] += handled_s - began_s
         seconds["wake"] += woken_s - handled_s
         seconds["encode"] += ended_s - woken_s
-        for decision, units in done:
-            self._count(decision, units)
+        for outgoing_batch, unit in done:
+            self._count(outgoing_batch, unit)
 
-    def _encoded(self, effects: Sequence[Effect]) -> tuple[DecisionEffects, list[tuple[Write, ...]]]:
-        decision = decision_from_effects(effects, self.stamp)
+    def _encoded(self, effects: Sequence[Effect]) -> list[tuple[OutgoingBatch, tuple[Write, ...]]]:
+        return [
+            (outgoing_batch, self._unit(outgoing_batch)) for outgoing_batch in parcels_from_effects(effects, self.stamp)
+        ]
+
+    def _unit(self, outgoing_batch: OutgoingBatch) -> tuple[Write, ...]:
         self._outbox += 1
-        return decision, units_of(decision, "outbox-jobs", f"{self._outbox:020d}-{BOOT}")
+        return unit_of(outgoing_batch, "outbox-jobs", f"{self._outbox:020d}-{BOOT}")
 
-    def _count(self, decision: DecisionEffects, units: Sequence[Sequence[Write]]) -> None:
-        for unit in units:
-            for write in unit:
-                self.spent.bytes[write.kind] += len(write.value or b"")
-                self.spent.counts["rows"] += 1
-        self.spent.bytes["messages"] += sum(len(message.data) for message in decision.messages)
-        self.spent.counts["messages"] += len(decision.messages)
+    def _count(self, outgoing_batch: OutgoingBatch, unit: Sequence[Write]) -> None:
+        for write in unit:
+            self.spent.bytes[write.kind] += len(write.value or b"")
+            self.spent.counts["rows"] += 1
+        self.spent.bytes["messages"] += sum(len(message.data) for message in outgoing_batch.messages)
+        self.spent.counts["messages"] += len(outgoing_batch.messages)
 
 
 def life_of(number: int, replicas: int, at_ms: int, seed: random.Random) -> Iterator[list[Struct]]:

@@ -34,7 +34,7 @@ from colo_common.events.job import PlacementsRequested
 from colo_common.events.placement import ApplyPlacements, PlacementsDecided, PlacementsReleased
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import EndCause
-from colo_common.runtime.batch import decision_from_effects
+from colo_common.runtime.batch import parcels_from_effects
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.stamp import Stamp
 from colo_scheduler.core import SchedulerCore
@@ -155,7 +155,7 @@ class Run:
     def _encode(self, effects: Sequence[Effect]) -> list[Effect]:
         """What is asked of the ledger; what is said is stamped and encoded."""
         begun_s = time.process_time()
-        decision = decision_from_effects(effects, self.stamp)
+        outgoing_batches = parcels_from_effects(effects, self.stamp)
         self.seconds["encode"] += time.process_time() - begun_s
         for effect in effects:
             match effect:
@@ -166,7 +166,12 @@ class Run:
                     self._echo.append(fact)
                 case Publish(fact=ApplyPlacements()):
                     self.orders += 1
-        return [each for each in decision.own if isinstance(each, CommitLedger | ReleaseHolds | ConfirmHolds)]
+        return [
+            each
+            for outgoing_batch in outgoing_batches
+            for each in outgoing_batch.own
+            if isinstance(each, CommitLedger | ReleaseHolds | ConfirmHolds)
+        ]
 
 
 def wanted_of(number: int, replicas: int, at_ms: int) -> PlacementsRequested:

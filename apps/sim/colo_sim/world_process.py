@@ -20,9 +20,8 @@ from colo_common.events.requests import Refusal
 from colo_common.events.wire import decode_reply, decode_request, encode_reply, encode_request
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.ports import StoreConflict, Unavailable
-from colo_common.runtime.batch import DecisionEffects, decision_from_effects, units_of
+from colo_common.runtime.batch import outbox_kind, outbox_removal, parcels_from_effects, unit_of
 from colo_common.runtime.core import Subscription, source_of
-from colo_common.runtime.core_runner import outbox_kind, outbox_removal
 from colo_common.runtime.outgoing import OutgoingBatch
 from colo_common.runtime.stamp import Stamp, outgoing_from_row
 from colo_sim.event_queue import EventQueue, Fiber, Until, Wakeup, Work, at_once
@@ -265,52 +264,52 @@ class SimProcess:
         return None if deadline_ms is None else max(deadline_ms - self.clock.now_ms(), 0)
 
     def _turn(self, items: Sequence[Any]) -> Work:
-        outgoing_batch = OutgoingBatch()
+        batch = OutgoingBatch()
         events, self._left_over = self._left_over, []
-        decisions = [self._handle(event) for event in events]
+        outgoing_batches = [outgoing_batch for event in events for outgoing_batch in self._handle(event)]
         for item in items:
-            self._take_in(item, decisions, outgoing_batch)
+            self._take_in(item, outgoing_batches, batch)
         for _ in range(_ROUNDS):
-            self._wake_if_due(decisions)
-            if not decisions:
+            self._wake_if_due(outgoing_batches)
+            if not outgoing_batches:
                 break
-            events = yield from self._carry_out(decisions, outgoing_batch)
-            decisions = [self._handle(event) for event in events]
-        if decisions:
-            self._left_over += yield from self._carry_out(decisions, outgoing_batch)
-        if not outgoing_batch.is_empty:
-            self._outgoing_batches.append(outgoing_batch)
+            events = yield from self._carry_out(outgoing_batches, batch)
+            outgoing_batches = [outgoing_batch for event in events for outgoing_batch in self._handle(event)]
+        if outgoing_batches:
+            self._left_over += yield from self._carry_out(outgoing_batches, batch)
+        if not batch.is_sent:
+            self._outgoing_batches.append(batch)
             self._has_outgoing_batches.give()
 
-    def _take_in(self, item: Any, decisions: list[DecisionEffects], outgoing_batch: OutgoingBatch) -> None:
+    def _take_in(self, item: Any, outgoing_batches: list[OutgoingBatch], batch: OutgoingBatch) -> None:
         match item:
             case _Heard():
                 self.heard += 1
                 if item.consumer is not None:
                     if item.deliveries >= item.consumer.source.max_deliver:
                         raise InvariantBroken("a message was delivered too often", who=self.key, fact=item.fact)
-                    outgoing_batch.done.append(_Delivery(self, item))  # type: ignore[arg-type]
+                    batch.done.append(_Delivery(self, item))  # type: ignore[arg-type]
                 self.note(f"hears     {type(item.fact).__name__}")
-                decisions.append(self._handle(item.fact))
+                outgoing_batches += self._handle(item.fact)
             case _Request():
                 self.note(f"is asked  {type(item.body).__name__}")
                 try:
-                    decisions.append(self._handle(RequestReceived(request=item.request, body=item.body)))
+                    outgoing_batches += self._handle(RequestReceived(request=item.request, body=item.body))
                 except InvalidInput as error:
                     refusal = Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
-                    outgoing_batch.replies.append((item.request, encode_reply(refusal)))
+                    batch.replies.append((item.request, encode_reply(refusal)))
             case _:
-                decisions.append(self._handle(item))
+                outgoing_batches += self._handle(item)
 
-    def _handle(self, event: Struct) -> DecisionEffects:
-        return decision_from_effects(self.role.core.handle(event, self.clock.now_ms()), self._stamp)
+    def _handle(self, event: Struct) -> list[OutgoingBatch]:
+        return parcels_from_effects(self.role.core.handle(event, self.clock.now_ms()), self._stamp)
 
-    def _wake_if_due(self, decisions: list[DecisionEffects]) -> None:
+    def _wake_if_due(self, outgoing_batches: list[OutgoingBatch]) -> None:
         core, now_ms = self.role.core, self.clock.now_ms()
         deadline_ms = core.deadline_ms()
         if deadline_ms is None or deadline_ms > now_ms:
             return
-        decisions.append(self._handle(Wake()))
+        outgoing_batches += self._handle(Wake())
         after_ms = core.deadline_ms()
         if after_ms is not None and after_ms <= now_ms:
             raise InvariantBroken(
@@ -318,21 +317,19 @@ class SimProcess:
             )
 
     def _carry_out(
-        self, decisions: Sequence[DecisionEffects], outgoing_batch: OutgoingBatch
+        self, outgoing_batches: Sequence[OutgoingBatch], batch: OutgoingBatch
     ) -> Generator[int | Until, Any, list[Struct]]:
         if self.bus.strikes(self.bus.network_faults.pause):
             yield self.bus.rng.randint(1, self.bus.network_faults.pause_most_ms)
         events: list[Struct] = []
-        for decision in decisions:
-            for unit in units_of(decision, self._outbox_kind, self._next_outbox_id()):
+        for outgoing_batch in outgoing_batches:
+            if unit := unit_of(outgoing_batch, self._outbox_kind, self._next_outbox_id()):
                 yield from self._write(unit)
-            outgoing_batch.outbox += [outbox_removal(row.kind, row.id) for row in decision.outbox]
         self.decided_at_ms = self.event_queue.now_ms
-        for decision in decisions:
-            for effect in decision.own:
+        for outgoing_batch in outgoing_batches:
+            for effect in outgoing_batch.own:
                 events += yield from self._perform(effect)
-            outgoing_batch.messages += decision.messages
-            outgoing_batch.replies += decision.replies
+            batch.add(outgoing_batch)
         self.point()
         return events
 

@@ -4,7 +4,8 @@ from colo_common.events.effects import Effect, Publish, Record, Write
 from colo_common.events.job import QueueChanged
 from colo_common.events.node import LeaseRenewed
 from colo_common.ports import Clock
-from colo_common.runtime.batch import DecisionEffects, decision_from_effects, parts_of, units_of
+from colo_common.runtime.batch import parcels_from_effects, unit_of
+from colo_common.runtime.outgoing import OutgoingBatch
 from colo_common.runtime.stamp import Stamp, outgoing_from_row
 
 
@@ -29,47 +30,66 @@ def a_message(name: str) -> Publish:
     return Publish(fact=QueueChanged(queue=name, waiting=0, running=0, capacity=1), id=name)
 
 
-def decided(*effects: Effect) -> DecisionEffects:
-    return decision_from_effects(effects, Stamp("jobs", "b1", StillClock()))
+def parcels_of(*effects: Effect) -> list[OutgoingBatch]:
+    return parcels_from_effects(effects, Stamp("jobs", "b1", StillClock()))
 
 
-def told(units: list[tuple[Write, ...]]) -> list[tuple[str, list[str]]]:
-    """For each unit the row it stores and the messages that its outbox row carries."""
+def told(outgoing_batches: list[OutgoingBatch]) -> list[tuple[str, list[str]]]:
+    """For each parcel that records the row it stores and the messages that its outbox row carries."""
     found = []
-    for unit in units:
-        ids = [message.msg_id for write in unit[1:] for message in outgoing_from_row(write.value or b"")]
-        found.append((unit[0].id, ids))
+    for number, outgoing_batch in enumerate(outgoing_batches):
+        unit = unit_of(outgoing_batch, "outbox-jobs", f"{number:04d}-b1")
+        if unit:
+            ids = [message.msg_id for write in unit[1:] for message in outgoing_from_row(write.value or b"")]
+            found.append((unit[0].id, ids))
     return found
 
 
 def test_every_record_carries_what_is_said_after_it() -> None:
     """A crash between two units loses nothing that the first one's state has led to."""
-    decision = decided(a_record("a"), a_message("a1"), a_message("a2"), a_record("b"), a_record("c"), a_message("c1"))
-    units = units_of(decision, "outbox-jobs", "0001-b1")
-    assert told(units) == [("a", ["a1", "a2"]), ("b", []), ("c", ["c1"])]
-    assert [row.id for row in decision.outbox] == ["0001-b1", "0001-b1-000002"]
+    outgoing_batches = parcels_of(
+        a_record("a"), a_message("a1"), a_message("a2"), a_record("b"), a_record("c"), a_message("c1")
+    )
+    assert told(outgoing_batches) == [("a", ["a1", "a2"]), ("b", []), ("c", ["c1"])]
+    # Each outbox row that was written is removed, and no other.
+    removals = [(row.id, row.value, row.expect) for outgoing_batch in outgoing_batches for row in outgoing_batch.outbox]
+    assert removals == [("0000-b1", None, 1), ("0002-b1", None, 1)]
 
 
 def test_what_is_said_before_any_record_goes_with_the_first() -> None:
-    decision = decided(a_message("early"), a_record("a"), a_record("b"), a_message("b1"))
-    assert told(units_of(decision, "outbox-jobs", "0001-b1")) == [("a", ["early"]), ("b", ["b1"])]
+    outgoing_batches = parcels_of(a_message("early"), a_record("a"), a_record("b"), a_message("b1"))
+    assert told(outgoing_batches) == [("a", ["early"]), ("b", ["b1"])]
 
 
-def test_outbox_rows_of_one_decision_sort_as_they_were_said() -> None:
-    decision = decided(*(effect for name in "abcdefghijkl" for effect in (a_record(name), a_message(name))))
-    units_of(decision, "outbox-jobs", "0001-b1")
-    ids = [row.id for row in decision.outbox]
-    assert ids == sorted(ids)
-    assert max(ids) < "0002-b1"
-
-
-def test_live_messages_and_decisions_without_records_need_no_outbox() -> None:
+def test_live_messages_and_effects_without_records_need_no_outbox() -> None:
     lease = Publish(fact=LeaseRenewed(node="n1", sample_seq=1, batch_cpu_mcpu=0, lease_ms=1))
-    assert told(units_of(decided(a_record("a"), lease), "outbox-jobs", "0001-b1")) == [("a", [])]
-    assert units_of(decided(a_message("m")), "outbox-jobs", "0001-b1") == []
+    assert told(parcels_of(a_record("a"), lease)) == [("a", [])]
+    (outgoing_batch,) = parcels_of(a_message("m"))
+    assert unit_of(outgoing_batch, "outbox-jobs", "0001-b1") == ()
+    assert outgoing_batch.outbox == []
+    assert parcels_of() == []
 
 
 def test_a_refused_record_takes_with_it_only_what_was_said_because_of_it() -> None:
     early, first, because, second, last = a_message("e"), a_record("a"), a_message("a1"), a_record("b"), a_message("b1")
-    assert parts_of([early, first, because, second, last]) == [[early, first, because], [second, last]]
-    assert parts_of([early, because]) == [[early, because]]
+    outgoing_batches = parcels_of(early, first, because, second, last)
+    assert [outgoing_batch.writes for outgoing_batch in outgoing_batches] == [first.writes, second.writes]
+    assert [[message.msg_id for message in outgoing_batch.messages] for outgoing_batch in outgoing_batches] == [
+        ["e", "a1"],
+        ["b1"],
+    ]
+    (only,) = parcels_of(early, because)
+    assert only.writes is None
+    assert [message.msg_id for message in only.messages] == ["e", "a1"]
+
+
+def test_what_is_added_leaves_after_what_was_there() -> None:
+    first, second = parcels_of(a_record("a"), a_message("a1"), a_record("b"), a_message("b1"))
+    told([first, second])
+    batch = OutgoingBatch()
+    assert batch.is_sent
+    batch.add(first)
+    batch.add(second)
+    assert [message.msg_id for message in batch.messages] == ["a1", "b1"]
+    assert [row.id for row in batch.outbox] == ["0000-b1", "0001-b1"]
+    assert not batch.is_sent

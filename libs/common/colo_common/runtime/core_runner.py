@@ -1,4 +1,4 @@
-"""Turns of a core: a batch of events in, its decisions recorded and performed, what must leave put into one parcel."""
+"""Turns of a core: a batch of events in, their effects recorded and performed, what must leave put into one parcel."""
 
 import asyncio
 import time
@@ -9,12 +9,12 @@ import structlog
 from msgspec import Struct
 from prometheus_client import Counter
 
-from colo_common.events.effects import Conflict, Effect, RequestReceived, Wake, Write
+from colo_common.events.effects import Conflict, Effect, RequestReceived, Wake
 from colo_common.events.requests import Refusal
 from colo_common.events.wire import decode
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.ports import Clock, Delivery, Outgoing
-from colo_common.runtime.batch import DecisionEffects, decision_from_effects, parts_of, units_of
+from colo_common.runtime.batch import outbox_kind, parcels_from_effects, unit_of
 from colo_common.runtime.core import Core, ManyPerformer, Performer
 from colo_common.runtime.inbox import Item, Local, Request
 from colo_common.runtime.intake import Intake, refusal_of
@@ -23,7 +23,7 @@ from colo_common.runtime.outgoing import OutgoingBatch
 from colo_common.runtime.record import Recorder
 from colo_common.runtime.stamp import Stamp
 
-__all__ = ["CoreRunner", "outbox_kind", "outbox_removal"]
+__all__ = ["CoreRunner"]
 
 # Results of effects lead to effects; what is left after so many rounds goes on in the next turn.
 _ROUNDS_MOST: Final = 16
@@ -31,16 +31,6 @@ _CHECK_EVERY_S: Final = 0.5
 # A check that looks at much comes seldom enough to take no larger share of the time than this. One call is short (`Core.check`),
 # and a state of 5,000 nodes has been gone through after a minute or two.
 _CHECK_SHARE: Final = 0.005
-
-
-def outbox_kind(service: str) -> str:
-    """The kind of the rows that keep messages between record and publish."""
-    return f"outbox-{service}"
-
-
-def outbox_removal(kind: str, id_: str) -> Write:
-    """Removes an outbox row; such a row is written once."""
-    return Write(kind=kind, id=id_, value=None, expect=1)
 
 
 class CoreRunner:
@@ -85,56 +75,56 @@ class CoreRunner:
 
     async def take(self, items: Sequence[Item]) -> OutgoingBatch:
         """Handle a batch and do what it leads to; what must leave, in order. Raises GaveUp when the service leaves meanwhile."""
-        outgoing_batch = OutgoingBatch()
+        batch = OutgoingBatch()
         events, self.left_over = self.left_over, []
-        decisions = [decision for event in events for decision in self._decide(event)]
+        outgoing_batches = [outgoing_batch for event in events for outgoing_batch in self._decide(event)]
         for item in items:
-            self._take_in(item, decisions, outgoing_batch)
+            self._take_in(item, outgoing_batches, batch)
         for _ in range(_ROUNDS_MOST):
-            self._wake_if_due(decisions)
-            if not decisions:
+            self._wake_if_due(outgoing_batches)
+            if not outgoing_batches:
                 break
-            events = await self._carry_out(decisions, outgoing_batch)
-            decisions = [decision for event in events for decision in self._decide(event)]
-        if decisions:
+            events = await self._carry_out(outgoing_batches, batch)
+            outgoing_batches = [outgoing_batch for event in events for outgoing_batch in self._decide(event)]
+        if outgoing_batches:
             # The last results were handled and must not be lost: their rows and messages go, further results wait.
-            self.left_over += await self._carry_out(decisions, outgoing_batch)
-        self._refuse_unanswered(outgoing_batch)
+            self.left_over += await self._carry_out(outgoing_batches, batch)
+        self._refuse_unanswered(batch)
         self._check_now_and_then()
-        return outgoing_batch
+        return batch
 
-    def _take_in(self, item: Item, decisions: list[DecisionEffects], outgoing_batch: OutgoingBatch) -> None:
+    def _take_in(self, item: Item, outgoing_batches: list[OutgoingBatch], batch: OutgoingBatch) -> None:
         match item:
             case Delivery():
-                self._hear(item, decisions, outgoing_batch)
+                self._hear(item, outgoing_batches, batch)
             case Request():
-                self._ask(item, decisions)
+                self._ask(item, outgoing_batches)
             case Local():
-                decisions += self._decide(item.event)
+                outgoing_batches += self._decide(item.event)
 
-    def _hear(self, delivery: Delivery, decisions: list[DecisionEffects], outgoing_batch: OutgoingBatch) -> None:
+    def _hear(self, delivery: Delivery, outgoing_batches: list[OutgoingBatch], batch: OutgoingBatch) -> None:
         try:
             if delivery.is_last:
                 raise InvalidInput(delivery.subject, "was delivered too often without success", delivery.deliveries)
-            decisions += self._handle(decode(delivery.subject, delivery.data))
+            outgoing_batches += self._handle(decode(delivery.subject, delivery.data))
         except InvalidInput as error:
             self._metrics.dead_letters.inc()
             self._log.warning("dead-letter", subject=delivery.subject, reason=str(error))
-            outgoing_batch.messages.append(self._dead_letter(delivery, str(error)))
-            outgoing_batch.dead.append(delivery)
+            batch.messages.append(self._dead_letter(delivery, str(error)))
+            batch.dead.append(delivery)
         else:
-            outgoing_batch.done.append(delivery)
+            batch.done.append(delivery)
 
-    def _ask(self, item: Request, decisions: list[DecisionEffects]) -> None:
+    def _ask(self, item: Request, outgoing_batches: list[OutgoingBatch]) -> None:
         try:
-            decisions += self._handle(
+            outgoing_batches += self._handle(
                 RequestReceived(request=item.request, body=item.body, traceparent=item.traceparent)
             )
         except InvalidInput as error:
             self._intake.refuse(item.request, refusal_of(error))
 
-    def _decide(self, event: Struct) -> list[DecisionEffects]:
-        """The decisions on an event of our own; none when it breaks a rule, which is told and counted."""
+    def _decide(self, event: Struct) -> list[OutgoingBatch]:
+        """What an event of our own leads to; nothing when it breaks a rule, which is told and counted."""
         try:
             return self._handle(event)
         except InvalidInput as error:
@@ -142,7 +132,7 @@ class CoreRunner:
             self._log.warning("event-refused", event_type=type(event).__name__, reason=str(error))
             return []
 
-    def _handle(self, event: Struct) -> list[DecisionEffects]:
+    def _handle(self, event: Struct) -> list[OutgoingBatch]:
         started_s = time.perf_counter()
         effects = self._core.handle(event, self._clock.now_ms())
         self._metrics.handle_seconds.observe(time.perf_counter() - started_s)
@@ -150,68 +140,54 @@ class CoreRunner:
         if counter is None:
             counter = self._handled[type(event)] = self._metrics.handled.labels(type(event).__name__)
         counter.inc()
-        if not effects:
-            return []
-        return [decision_from_effects(part, self._stamp) for part in parts_of(effects)]
+        return parcels_from_effects(effects, self._stamp)
 
-    def _wake_if_due(self, decisions: list[DecisionEffects]) -> None:
+    def _wake_if_due(self, outgoing_batches: list[OutgoingBatch]) -> None:
         deadline_ms = self._core.deadline_ms()
         now_ms = self._clock.now_ms()
         if deadline_ms is None or deadline_ms > now_ms:
             return
-        decisions += self._decide(Wake())
+        outgoing_batches += self._decide(Wake())
         after_ms = self._core.deadline_ms()
         if after_ms is not None and after_ms <= now_ms:
             raise InvariantBroken(
                 "the deadline after Wake is not later", service=self._name, deadline_ms=after_ms, now_ms=now_ms
             )
 
-    # ------------------------------------------------------------ what a decision leads to
+    # ------------------------------------------------------------ what effects lead to
 
-    async def _carry_out(self, decisions: Sequence[DecisionEffects], outgoing_batch: OutgoingBatch) -> list[Struct]:
-        """Record all, perform what was recorded, put messages and replies into the parcel; the events that came of it."""
-        events, kept = await self._record(decisions, outgoing_batch)
-        if self._perform_many is not None and any(decision.own for decision in kept):
-            events += await self._perform_many([effect for decision in kept for effect in decision.own])
-        for decision in kept:
-            for effect in decision.own if self._perform_many is None else ():
+    async def _carry_out(self, outgoing_batches: Sequence[OutgoingBatch], batch: OutgoingBatch) -> list[Struct]:
+        """Record all, perform what was recorded, add it to the batch; the events that came of it."""
+        events, kept = await self._record(outgoing_batches)
+        if self._perform_many is not None and any(outgoing_batch.own for outgoing_batch in kept):
+            events += await self._perform_many([effect for outgoing_batch in kept for effect in outgoing_batch.own])
+        for outgoing_batch in kept:
+            for effect in outgoing_batch.own if self._perform_many is None else ():
                 events += await self._perform_one(effect)
-            outgoing_batch.messages += decision.messages
-            outgoing_batch.replies += decision.replies
-            if decision.refusals:
-                self._metrics.refusals.inc(decision.refusals)
+            batch.add(outgoing_batch)
+            if outgoing_batch.refusals:
+                self._metrics.refusals.inc(outgoing_batch.refusals)
         return events
 
-    async def _record(
-        self, decisions: Sequence[DecisionEffects], outgoing_batch: OutgoingBatch
-    ) -> tuple[list[Struct], list[DecisionEffects]]:
-        """Conflicts as events, and the decisions that stand."""
-        owners: list[DecisionEffects] = []
-        units = []
-        for decision in decisions:
-            if not decision.records:
-                continue
-            for unit in units_of(decision, self._outbox_kind, self._next_outbox_id()):
-                owners.append(decision)
-                units.append(unit)
-        if not units:
-            return [], list(decisions)
+    async def _record(self, outgoing_batches: Sequence[OutgoingBatch]) -> tuple[list[Struct], list[OutgoingBatch]]:
+        """Conflicts as events, and the parcels that stand."""
+        owners = [outgoing_batch for outgoing_batch in outgoing_batches if outgoing_batch.writes is not None]
+        if not owners:
+            return [], list(outgoing_batches)
         if self._recorder is None:
             raise InvariantBroken("a core without a store records", service=self._name)
+        units = [unit_of(outgoing_batch, self._outbox_kind, self._next_outbox_id()) for outgoing_batch in owners]
         events: list[Struct] = []
         refused: set[int] = set()
-        for owner, unit, conflict in zip(owners, units, await self._recorder.record(units), strict=True):
+        for owner, conflict in zip(owners, await self._recorder.record(units), strict=True):
             if conflict is None:
-                # What a kept decision says is published first; what a refused one would have said must never be.
-                if unit[-1].kind == self._outbox_kind:
-                    outgoing_batch.outbox.append(outbox_removal(unit[-1].kind, unit[-1].id))
                 continue
             refused.add(id(owner))
             self._unanswered += [request for request, _body in owner.replies]
             events.append(
                 Conflict(kind=conflict.kind, id=conflict.id, expected=conflict.expected, found=conflict.found)
             )
-        return events, [decision for decision in decisions if id(decision) not in refused]
+        return events, [outgoing_batch for outgoing_batch in outgoing_batches if id(outgoing_batch) not in refused]
 
     async def _perform_one(self, effect: Effect) -> Sequence[Struct]:
         if self._perform is None:
@@ -226,9 +202,9 @@ class CoreRunner:
     def _dead_letter(self, delivery: Delivery, reason: str) -> Outgoing:
         return self._stamp.dead_letter(delivery.subject, reason, delivery.data)
 
-    def _refuse_unanswered(self, outgoing_batch: OutgoingBatch) -> None:
+    def _refuse_unanswered(self, batch: OutgoingBatch) -> None:
         """Answers that a conflict took back and that the core did not give anew."""
-        answered = {request for request, _body in outgoing_batch.replies}
+        answered = {request for request, _body in batch.replies}
         for request in self._unanswered:
             if request not in answered:
                 self._intake.refuse(

@@ -1,4 +1,4 @@
-"""What leaves a service: publish, then reply, then acknowledge, in the order of the decisions, beside the core's own work."""
+"""What leaves a service: publish, then reply, then acknowledge, in the order of the effects, beside the core's own work."""
 
 import asyncio
 import time
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from colo_common.events.effects import Write
+from colo_common.events.effects import Effect, Write
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Bus, Delivery, Outgoing, PortError, Refused, Store, StoreConflict, Unavailable
 from colo_common.runtime.metrics import ServiceMetrics
@@ -26,7 +26,7 @@ _BACKLOG_WANTED = 4_000
 _BACKLOG_MOST = 20_000
 _OUTBOX_LEFT_MOST = 10_000
 # One is being stored, the next one waits behind it. More would only be smaller ones: it is calls and batches that cost.
-_FLIGHTS_MOST = 2
+_IN_FLIGHT_MOST = 2
 _LOOK_AGAIN_S = 0.5
 # Rows of the outbox whose messages are stored are removed together: until then a crash publishes them again, which harms nobody.
 _CLEAR_EVERY_S = 0.25
@@ -36,18 +36,37 @@ _CLEAR_AGAIN_S = 2.0
 
 @dataclass(slots=True)
 class OutgoingBatch:
-    """What one batch sends: its messages, then its replies, then its acknowledgements; `outbox` are rows to remove when done."""
+    """A batch on its way out, from the effects of a core to the last acknowledgement. Nothing else holds what leaves.
 
+    Its parts are done in the order of the fields: `writes` (None: no Record) are recorded together, `own` effects performed,
+    `messages` published, `replies` given, `done` deliveries acknowledged and `dead` ones terminated, `outbox` rows removed. The
+    effects of one event make a parcel for each Record (`parcels_from_effects`); what was recorded and performed of a whole turn is
+    put together with `add`, and that is what the Sender takes.
+    """
+
+    writes: tuple[Write, ...] | None = None
+    own: list[Effect] = field(default_factory=list)
     messages: list[Outgoing] = field(default_factory=list)
     replies: list[tuple[str, bytes]] = field(default_factory=list)
     done: list[Delivery] = field(default_factory=list)
     dead: list[Delivery] = field(default_factory=list)
     outbox: list[Write] = field(default_factory=list)
+    #: How many of the replies are refusals.
+    refusals: int = 0
 
     @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to do."""
+    def is_sent(self) -> bool:
+        """Whether nothing is left to send, acknowledge or remove."""
         return not (self.messages or self.replies or self.done or self.dead or self.outbox)
+
+    def add(self, outgoing_batch: "OutgoingBatch") -> None:
+        """Send what another parcel sends after what this one does. Its rows are recorded and its effects performed already."""
+        self.messages += outgoing_batch.messages
+        self.replies += outgoing_batch.replies
+        self.done += outgoing_batch.done
+        self.dead += outgoing_batch.dead
+        self.outbox += outgoing_batch.outbox
+        self.refusals += outgoing_batch.refusals
 
 
 class Sender:
@@ -68,9 +87,9 @@ class Sender:
         self._reply = reply
         self._outgoing_batches: deque[OutgoingBatch] = deque()
         self._backlog = 0
-        self._flights: deque[asyncio.Task[None]] = deque()
+        self._in_flight: deque[asyncio.Task[None]] = deque()
         # A call was begun and has yet to take its parcels.
-        self._is_boarding = False
+        self._is_starting = False
         self._is_running = False
         self._done = asyncio.Event()
         self._failure: asyncio.Future[None] | None = None
@@ -86,13 +105,13 @@ class Sender:
         """Add at the end; never waits. While the bus is away, what may be lost is lost now, not sent late in one burst."""
         if self._retrier.problem:
             outgoing_batch.messages = self._durable(outgoing_batch.messages)
-        if outgoing_batch.is_empty:
+        if outgoing_batch.is_sent:
             return
         self._outgoing_batches.append(outgoing_batch)
         self._backlog += len(outgoing_batch.messages)
         while self._backlog > _BACKLOG_MOST and self._outgoing_batches[0] is not outgoing_batch:
             self._give_up_oldest()
-        self._begin()
+        self._start()
 
     async def room(self) -> None:
         """Return when the core may go on: the backlog is short, or the bus is away and waiting would help nobody."""
@@ -103,62 +122,62 @@ class Sender:
 
     async def drained(self) -> bool:
         """Return when everything is sent, and the outbox is empty if the store can be reached. False, at once: `run` has ended."""
-        while (self._outgoing_batches or self._flights) and not self._is_over:
+        while (self._outgoing_batches or self._in_flight) and not self._is_over:
             await self._next_done()
         await self._clear_outbox()
-        return not (self._outgoing_batches or self._flights)
+        return not (self._outgoing_batches or self._in_flight)
 
     async def run(self) -> None:
         """Send until cancelled. Raises GaveUp when the service leaves and the bus is away, and what bus or store should not raise.
 
-        Up to _FLIGHTS_MOST calls of the bus wait for their acknowledgements at once. They begin in order, what follows each is done
-        in order, and one that failed is tried again only when all before it are done.
+        Up to _IN_FLIGHT_MOST calls of the bus wait for their acknowledgements at once. They begin in order, what follows each is
+        done in order, and one that failed is tried again only when all before it are done.
         """
         self._failure = asyncio.get_running_loop().create_future()
         clearing = asyncio.create_task(self._keep_clearing())
         clearing.add_done_callback(self._note_failure)
         self._is_running = True
-        self._begin()
+        self._start()
         try:
             await self._failure
         finally:
             self._is_over = True
             self._note_done()
-            tasks = [clearing, *self._flights]
+            tasks = [clearing, *self._in_flight]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _may_depart(self) -> bool:
-        return not self._flights or (len(self._flights) < _FLIGHTS_MOST and not self._retrier.problem)
+    def _may_start(self) -> bool:
+        return not self._in_flight or (len(self._in_flight) < _IN_FLIGHT_MOST and not self._retrier.problem)
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         """Begin a call if there is something for it. It takes what has come by the time it runs: more parcels, fewer calls."""
         if (
             self._outgoing_batches
-            and self._may_depart()
+            and self._may_start()
             and self._is_running
-            and not (self._is_boarding or self._is_over)
+            and not (self._is_starting or self._is_over)
         ):
-            self._is_boarding = True
-            flight = asyncio.create_task(self._fly())
-            flight.add_done_callback(self._note_failure)
-            self._flights.append(flight)
+            self._is_starting = True
+            call = asyncio.create_task(self._send())
+            call.add_done_callback(self._note_failure)
+            self._in_flight.append(call)
 
-    async def _fly(self) -> None:
-        """One call and what follows it, when those before it are done; also a failure is told in its turn."""
-        self._is_boarding = False
+    async def _send(self) -> None:
+        """One call and what follows it, when those before it are done; a failure too is raised in its turn."""
+        self._is_starting = False
         outgoing_batches = self._take()
-        self._begin()
+        self._start()
         try:
             await self._publish([message for outgoing_batch in outgoing_batches for message in outgoing_batch.messages])
         except Exception:
-            await self._first()
+            await self._wait_for_earlier()
             raise
-        await self._first()
-        await self._follow(outgoing_batches)
-        self._flights.popleft()
-        self._begin()
+        await self._wait_for_earlier()
+        await self._finish(outgoing_batches)
+        self._in_flight.popleft()
+        self._start()
         self._note_done()
 
     def _note_failure(self, task: "asyncio.Task[None]") -> None:
@@ -179,7 +198,7 @@ class Sender:
             taken.append(self._outgoing_batches.popleft())
         return taken
 
-    async def _follow(self, outgoing_batches: Sequence[OutgoingBatch]) -> None:
+    async def _finish(self, outgoing_batches: Sequence[OutgoingBatch]) -> None:
         """What may only be done once the messages are stored."""
         self._backlog -= sum(len(outgoing_batch.messages) for outgoing_batch in outgoing_batches)
         for outgoing_batch in outgoing_batches:
@@ -203,11 +222,11 @@ class Sender:
                 await self._bus.publish(messages)
             except Unavailable as error:
                 messages = self._durable(messages)
-                await self._first()
+                await self._wait_for_earlier()
                 if messages:
                     await self._retrier.failed(error)
             except Refused as error:
-                await self._first()
+                await self._wait_for_earlier()
                 if await self._bus.ready():
                     await self._retrier.failed(error)
                 else:
@@ -217,10 +236,10 @@ class Sender:
                 self._metrics.publish_seconds.observe(time.perf_counter() - started_s)
                 return
 
-    async def _first(self) -> None:
+    async def _wait_for_earlier(self) -> None:
         """Return when every call before this one is done."""
         own = asyncio.current_task()
-        while self._flights[0] is not own:
+        while self._in_flight[0] is not own:
             await self._next_done()
 
     async def _one_by_one(self, messages: Sequence[Outgoing]) -> list[Outgoing]:

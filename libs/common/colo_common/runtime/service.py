@@ -9,8 +9,9 @@ import structlog
 from msgspec import DecodeError, Struct
 
 from colo_common.ports import Bus, Clock, Delivery, PortError, Store
+from colo_common.runtime.batch import outbox_kind, outbox_removal
 from colo_common.runtime.core import Core, Loader, ManyPerformer, Performer, Subscription
-from colo_common.runtime.core_runner import CoreRunner, outbox_kind, outbox_removal
+from colo_common.runtime.core_runner import CoreRunner
 from colo_common.runtime.inbox import Inbox, Item, Local
 from colo_common.runtime.intake import Intake
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
