@@ -24,6 +24,8 @@ __all__ = ["NatsBus"]
 
 # Requests of one endpoint that are worked on at once; more wait in the subscription.
 _ANSWERS_AT_ONCE: Final = 256
+# Subjects whose stream is remembered; with more, all are looked up again.
+_SUBJECTS_MOST: Final = 65_536
 
 
 class NatsBus:
@@ -38,10 +40,13 @@ class NatsBus:
         streams: Mapping[Stream, StreamLimits] = STREAMS,
     ) -> None:
         self._connection = NatsConnection(url, name, streams)
-        self._publisher = Publisher(self._connection.client)
+        self._publisher = Publisher(self._connection.client, self._batching_stream)
         self._connection.on_lost = self._publisher.abandon
         self._version = version
-        self._patterns = tuple(pattern for limits in streams.values() for pattern in limits.subjects)
+        self._patterns = tuple(
+            (pattern, stream.value) for stream, limits in streams.items() for pattern in limits.subjects
+        )
+        self._streams_by_subject: dict[str, str] = {}
 
     def start(self) -> None:
         """Begin to connect."""
@@ -61,7 +66,7 @@ class NatsBus:
         try:
             await self._publisher.publish(messages)
         except NoStream as error:
-            if not all(self._is_kept(message.subject) for message in messages if message.durable):
+            if not all(self._stream_of(message.subject) for message in messages if message.durable):
                 raise
             # One of our own streams is gone (a server with an empty store): make it, the caller tries again.
             await self._connection.repair_streams()
@@ -136,9 +141,18 @@ class NatsBus:
         """Flush and leave."""
         await self._connection.close()
 
-    def _is_kept(self, subject: str) -> bool:
-        """Whether one of our own streams keeps the subject."""
-        return any(matches(pattern, subject) for pattern in self._patterns)
+    def _batching_stream(self, subject: str) -> str:
+        return self._stream_of(subject) if self._connection.takes_batches else ""
+
+    def _stream_of(self, subject: str) -> str:
+        """The stream that keeps the subject; empty for none."""
+        found = self._streams_by_subject.get(subject)
+        if found is None:
+            if len(self._streams_by_subject) >= _SUBJECTS_MOST:
+                self._streams_by_subject.clear()
+            found = next((stream for pattern, stream in self._patterns if matches(pattern, subject)), "")
+            self._streams_by_subject[subject] = found
+        return found
 
     async def _listen_live(self, source: Source, sink: Sink) -> None:
         await self._connection.wait_usable()

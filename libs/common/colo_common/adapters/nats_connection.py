@@ -21,6 +21,8 @@ _PING_S: Final = 10
 _STREAM_BYTES_MIN: Final = 64 << 20
 _STREAMS_RETRY_S: Final = 1.0
 _CANCELS_MOST: Final = 10
+# A server before this one (major, minor) syncs a batch message by message, and its files besides.
+_SYNCS_ONCE_SINCE: Final = (2, 15)
 _CANCEL_S: Final = 0.1
 
 
@@ -36,6 +38,8 @@ class NatsConnection:
         self.client = nats.aio.client.Client()
         self.generation = 0
         self.on_lost: Callable[[], None] = lambda: None
+        #: None until a server was asked.
+        self.takes_batches: bool | None = None
         self._name = name
         self._streams = streams
         self._log = structlog.get_logger(source="nats").bind(server=_without_password(url))
@@ -168,8 +172,12 @@ class NatsConnection:
 
     async def _keep_streams(self) -> None:
         jetstream = self.client.jetstream(timeout=5)
+        takes_batches = _syncs_a_batch_once(self.client)
         for stream, limits in self._streams.items():
-            await self._keep_stream(jetstream, _stream_config(stream.value, limits))
+            await self._keep_stream(jetstream, _stream_config(stream.value, limits, takes_batches))
+        if not takes_batches and self.takes_batches is not False:
+            self._log.info("nats-without-batches", why="the server is before 2.15", effect="syncs for each message")
+        self.takes_batches = takes_batches
 
     async def _keep_stream(self, jetstream: nats.js.JetStreamContext, config: nats.js.api.StreamConfig) -> None:
         doing = f"stream {config.name}"
@@ -209,7 +217,16 @@ class NatsConnection:
         task.add_done_callback(self._tasks.discard)
 
 
-def _stream_config(name: str, limits: StreamLimits) -> nats.js.api.StreamConfig:
+def _syncs_a_batch_once(client: nats.aio.client.Client) -> bool:
+    """Whether the server stores an atomic batch with one sync of the disk; before 2.15 a batch cost more than its messages."""
+    try:
+        version = client.connected_server_version
+    except ValueError:
+        return False
+    return (version.major, version.minor) >= _SYNCS_ONCE_SINCE
+
+
+def _stream_config(name: str, limits: StreamLimits, takes_batches: bool) -> nats.js.api.StreamConfig:
     return nats.js.api.StreamConfig(
         name=name,
         subjects=list(limits.subjects),
@@ -221,6 +238,7 @@ def _stream_config(name: str, limits: StreamLimits) -> nats.js.api.StreamConfig:
         storage=nats.js.api.StorageType.FILE,
         discard=nats.js.api.DiscardPolicy.OLD,
         allow_direct=True,
+        allow_atomic=takes_batches or None,
     )
 
 

@@ -1,14 +1,21 @@
 """Publishing to JetStream: a call sends its messages, then waits for all their acknowledgements together.
 
+Many messages of one call for one stream are an atomic batch, which the server stores with a handful of syncs of its disk and
+acknowledges once. A batch that it refuses is sent again message by message, so that a duplicate is dropped alone and a message that
+cannot be stored holds up no other. A batch that is sent again is refused as a whole when any of its message ids was stored within
+the duplicate window, so it never stores a message twice.
+
 The library's `publish_async` is not used: what it keeps for each message costs more than to publish it.
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 import nats.errors
+import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import Header
@@ -19,8 +26,13 @@ from colo_common.ports import Outgoing, PortError, Unavailable
 
 __all__ = ["Publisher"]
 
-# Acknowledgements that one call waits for at once; its next messages wait for these.
+# Messages that one call sends before it waits for their acknowledgements; also the most messages of a batch.
 _WINDOW: Final = 1_000
+# Fewer messages than this are stored one by one: the files that the server makes for a batch cost more. Where the server syncs its
+# disk for each message, calls grow beyond it by themselves, for what waits is published together.
+_BATCH_LEAST: Final = 64
+# Some message of the batch was stored before, or is in the batch twice: no fault of the stream.
+_DUPLICATE: Final = 10201
 _ACK_TIMEOUT_S: Final = 5.0
 
 
@@ -32,21 +44,41 @@ class _ApiError(msgspec.Struct):
 
 class _Ack(msgspec.Struct):
     error: _ApiError | None = None
+    #: Messages of the batch; absent after a single message.
+    count: int = 1
 
 
 _ACK: Final = msgspec.json.Decoder(_Ack)
 
 
+class _Batch(NamedTuple):
+    """An atomic batch: how many messages it will have, and those that were put into it so far."""
+
+    stream: str
+    id: str
+    size: int
+    messages: list[Outgoing]
+
+
+class _Unacked(NamedTuple):
+    """What one acknowledgement is for."""
+
+    subject: str
+    batch: _Batch | None
+
+
 class _Window:
-    """Messages that were sent together: the subject of each that is not acknowledged yet, by the inbox of its acknowledgement."""
+    """Messages that were sent together: what is not acknowledged yet, by the inbox of its acknowledgement."""
 
     def __init__(self) -> None:
-        self.unacked: dict[str, str] = {}
+        self.unacked: dict[str, _Unacked] = {}
         self.failure: PortError | None = None
+        #: Messages of batches that were refused.
+        self.refused: list[Outgoing] = []
         self._acked = asyncio.Event()
 
     def settle(self, inbox: str, failure: PortError | None) -> None:
-        """A message is stored, or why it is not. The first failure is kept."""
+        """A message or batch is settled. The first failure is kept."""
         del self.unacked[inbox]
         self.failure = self.failure or failure
         if not self.unacked:
@@ -60,13 +92,20 @@ class _Window:
 
 
 class Publisher:
-    """Sends messages over one client. Acknowledgements come below one inbox, each to a subject of its own."""
+    """Sends messages over one client. Acknowledgements come below one inbox, each to a subject of its own.
 
-    def __init__(self, client: Client) -> None:
+    `batching_stream` says which stream keeps a subject; empty for none, or for a server that takes no batches.
+    """
+
+    def __init__(self, client: Client, batching_stream: Callable[[str], str] = lambda _subject: "") -> None:
         self._client = client
+        self._batching_stream = batching_stream
+        self._log = structlog.get_logger(source="nats")
         self._inbox = ""
         self._count = 0
         self._windows: dict[str, _Window] = {}
+        # Streams that take no batches, until the connection is another one.
+        self._refusing: set[str] = set()
 
     async def publish(self, messages: Sequence[Outgoing]) -> None:
         """Send all in order; return when every durable one is stored or was a duplicate. Raises Unavailable, Refused or NoStream.
@@ -79,16 +118,33 @@ class Publisher:
             if len(message.data) > most_bytes:
                 raise port_error(nats.errors.MaxPayloadError(), f"publish {message.subject}")
         for start in range(0, len(messages), _WINDOW):
-            await self._publish_window(messages[start : start + _WINDOW])
+            window = messages[start : start + _WINDOW]
+            refused = await self._publish_window(window, self._batches(window))
+            if refused:
+                await self._publish_window(refused, {})
 
     def abandon(self) -> None:
         """The connection broke: what is not acknowledged yet will not be."""
         for inbox, window in self._windows.items():
-            subject = window.unacked[inbox]
+            subject = window.unacked[inbox].subject
             window.settle(inbox, Unavailable(f"publish {subject}: the connection broke before the acknowledgement"))
         self._windows.clear()
+        self._refusing.clear()
 
-    async def _publish_window(self, messages: Sequence[Outgoing]) -> None:
+    def _batches(self, messages: Sequence[Outgoing]) -> dict[str, _Batch]:
+        """A batch for each stream that gets enough of the messages."""
+        if len(messages) < _BATCH_LEAST:
+            return {}
+        sizes = Counter(self._batching_stream(message.subject) for message in messages if message.durable)
+        batches: dict[str, _Batch] = {}
+        for stream, size in sizes.items():
+            if stream and size >= _BATCH_LEAST and stream not in self._refusing:
+                self._count += 1
+                batches[stream] = _Batch(stream, f"{self._client.new_inbox()[-22:]}.{self._count}", size, [])
+        return batches
+
+    async def _publish_window(self, messages: Sequence[Outgoing], batches: dict[str, _Batch]) -> list[Outgoing]:
+        """Send and wait; the messages of the batches that were refused."""
         window = _Window()
         subject = ""
         try:
@@ -96,7 +152,7 @@ class Publisher:
                 await self._open_inbox()
                 for message in messages:
                     subject = message.subject
-                    await self._send(message, window)
+                    await self._send(message, window, batches)
                 await window.wait_acked()
         except NATS_ERRORS as error:
             raise port_error(error, f"publish {subject}".rstrip()) from error
@@ -105,17 +161,28 @@ class Publisher:
                 del self._windows[inbox]
         if window.failure is not None:
             raise window.failure
+        return window.refused
 
-    async def _send(self, message: Outgoing, window: _Window) -> None:
-        headers = message.headers
+    async def _send(self, message: Outgoing, window: _Window, batches: dict[str, _Batch]) -> None:
+        """Send one message. A durable one, or the last of a batch, is not acknowledged yet from now on."""
         if not message.durable:
-            await self._client.publish(message.subject, message.data, headers=headers or None)
+            await self._client.publish(message.subject, message.data, headers=message.headers or None)
             return
+        headers = dict(message.headers)
         if message.msg_id:
-            headers = {**headers, Header.MSG_ID: message.msg_id}
+            headers[Header.MSG_ID] = message.msg_id
+        batch = batches.get(self._batching_stream(message.subject)) if batches else None
+        if batch is not None:
+            batch.messages.append(message)
+            headers[Header.BATCH_ID] = batch.id
+            headers[Header.BATCH_SEQUENCE] = str(len(batch.messages))
+            if len(batch.messages) < batch.size:
+                await self._client.publish(message.subject, message.data, headers=headers)
+                return
+            headers[Header.BATCH_COMMIT] = "1"
         self._count += 1
         inbox = f"{self._inbox}.{self._count}"
-        window.unacked[inbox] = message.subject
+        window.unacked[inbox] = _Unacked(message.subject, batch)
         self._windows[inbox] = window
         await self._client.publish(message.subject, message.data, reply=inbox, headers=headers or None)
 
@@ -127,18 +194,39 @@ class Publisher:
 
     async def _on_ack(self, message: Msg) -> None:
         window = self._windows.pop(message.subject, None)
-        if window is not None:  # else its call gave up already
-            window.settle(message.subject, _failure(message, f"publish {window.unacked[message.subject]}"))
+        if window is None:
+            return  # its call gave up already
+        subject, batch = window.unacked[message.subject]
+        ack = _ack_of(message, f"publish {subject}")
+        if isinstance(ack, PortError):
+            window.settle(message.subject, ack)
+        elif batch is not None and (ack.error is not None or ack.count != batch.size):
+            self._note_refused(batch, ack)
+            window.refused += batch.messages
+            window.settle(message.subject, None)
+        else:
+            window.settle(message.subject, _failure(ack, f"publish {subject}"))
+
+    def _note_refused(self, batch: _Batch, ack: _Ack) -> None:
+        """No more batches to the stream, unless it only knew a message already."""
+        if ack.error is None or ack.error.err_code != _DUPLICATE:
+            self._refusing.add(batch.stream)
+            why = ack.error.description if ack.error is not None else "it was stored in part"
+            self._log.info("batch-refused", stream=batch.stream, messages=batch.size, why=why)
 
 
-def _failure(ack: Msg, doing: str) -> PortError | None:
-    """Why a message was not stored; None when it was."""
-    if ack.headers and ack.headers.get(Header.STATUS) == "503":
+def _ack_of(message: Msg, doing: str) -> _Ack | PortError:
+    if message.headers and message.headers.get(Header.STATUS) == "503":
         return port_error(NoStreamResponseError(), doing)
     try:
-        error = _ACK.decode(ack.data).error
+        return _ACK.decode(message.data)
     except msgspec.DecodeError as unreadable:
         return Unavailable(f"{doing}: the acknowledgement is unreadable: {unreadable}")
+
+
+def _failure(ack: _Ack, doing: str) -> PortError | None:
+    """Why a message was not stored; None when it was."""
+    error = ack.error
     if error is None:
         return None
     return port_error(APIError(code=error.code, err_code=error.err_code, description=error.description), doing)

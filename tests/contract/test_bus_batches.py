@@ -1,4 +1,4 @@
-"""Many messages of one call to a real NATS that syncs its disk for each."""
+"""Many messages at once to a real NATS that syncs its disk for each: batches keep what single messages keep."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from colo_common.events.registry import Stream
 from colo_common.ports import Outgoing, Refused
 
 SUBJECT = "colo.v1.evt.job.changed"
-MANY = 40
+#: A call of so many messages of one stream is a batch.
+MANY = 80
 
 
 @pytest.fixture
@@ -62,7 +63,11 @@ def texts(found: list[tuple[str, dict[str, str]]]) -> list[str]:
     return [text for text, _ in found]
 
 
-async def test_many_messages_of_one_stream_are_kept_in_order_with_their_headers(
+def batches(found: list[tuple[str, dict[str, str]]]) -> set[str]:
+    return {headers["Nats-Batch-Id"] for _, headers in found if "Nats-Batch-Id" in headers}
+
+
+async def test_many_messages_of_one_stream_are_one_batch_in_order_with_their_headers(
     bus: NatsBus, operator: JetStreamContext
 ) -> None:
     sent = many("a")
@@ -70,11 +75,12 @@ async def test_many_messages_of_one_stream_are_kept_in_order_with_their_headers(
     await bus.publish([kept(SUBJECT, "after")])
     found = await stored(operator)
     assert texts(found) == [*(message.data.decode() for message in sent), "after"]
+    assert len(batches(found)) == 1
     assert all(headers["ce-type"] == "a" and headers["Nats-Msg-Id"] == text for text, headers in found[:-1])
     assert texts(await stored(operator, Stream.NODE)) == ["node"]
 
 
-async def test_messages_that_are_sent_again_are_stored_once(bus: NatsBus, operator: JetStreamContext) -> None:
+async def test_a_batch_that_is_sent_again_stores_nothing_twice(bus: NatsBus, operator: JetStreamContext) -> None:
     sent = many("a")
     await bus.publish(sent)
     await bus.publish(sent)
@@ -82,13 +88,14 @@ async def test_messages_that_are_sent_again_are_stored_once(bus: NatsBus, operat
     await bus.publish([*many("b"), *many("b")])
     found = await stored(operator)
     assert texts(found) == [*texts_of(sent), "new", *texts_of(many("b"))]
+    assert batches(found)
 
 
 def texts_of(messages: list[Outgoing]) -> list[str]:
     return [message.data.decode() for message in messages]
 
 
-async def test_one_message_that_is_refused_holds_up_no_other_of_its_call(
+async def test_one_message_that_is_refused_holds_up_no_other_of_its_batch(
     bus: NatsBus, operator: JetStreamContext
 ) -> None:
     config = (await operator.stream_info(Stream.EVT.value)).config
@@ -99,18 +106,27 @@ async def test_one_message_that_is_refused_holds_up_no_other_of_its_call(
         await bus.publish(sent)
     found = await stored(operator)
     assert texts(found) == texts_of([*sent[:7], *sent[8:]])
+    assert batches(found) == set()
 
 
-async def test_messages_of_several_calls_at_once_are_kept_call_by_call(
-    bus: NatsBus, operator: JetStreamContext
-) -> None:
+async def test_a_stream_that_takes_no_batches_gets_single_messages(bus: NatsBus, operator: JetStreamContext) -> None:
+    config = (await operator.stream_info(Stream.EVT.value)).config
+    await operator.update_stream(config.evolve(allow_atomic=False))
+    await bus.publish(many("a"))
+    await bus.publish(many("b"))
+    found = await stored(operator)
+    assert texts(found) == texts_of([*many("a"), *many("b")])
+    assert batches(found) == set()
+
+
+async def test_batches_of_several_calls_at_once_are_each_kept_whole(bus: NatsBus, operator: JetStreamContext) -> None:
     names = "abcdef"
     await asyncio.gather(*(bus.publish(many(name)) for name in names))
     found = await stored(operator)
     assert texts(found) == [text for name in names for text in texts_of(many(name))]
 
 
-async def test_what_was_acknowledged_survives_a_killed_server_and_is_known_to_it(
+async def test_a_batch_that_was_acknowledged_survives_a_killed_server_and_is_known_to_it(
     server: NatsServer, bus: NatsBus, tmp_path: Path
 ) -> None:
     await bus.publish(many("a"))
