@@ -191,6 +191,7 @@ async def test_what_is_not_acknowledged_comes_at_most_as_often_as_said(bus: Bus,
         await bus.publish([kept(event(own, "a"), "end")])
         await heard.count(3)
     assert heard.texts == ["x", "x", "end"]
+    assert [delivery.is_last for delivery in heard.deliveries] == [False, True, False]
 
 
 async def test_nak_brings_a_message_back_and_ack_and_term_do_not(bus: Bus, own: str) -> None:

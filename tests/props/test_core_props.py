@@ -10,6 +10,10 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
+from tests.support.executor_node import NodeExecutor
+from tests.support.hostile import hostile_fact, hostile_struct
+from tests.support.jobs_world import a_spec, a_task
+from tests.support.scheduler_story import Bench
 
 from colo_collector.core import CollectorCore
 from colo_collector.policy import CollectorPolicy
@@ -21,7 +25,7 @@ from colo_common.events.requests import SubmitJob
 from colo_common.events.wire import decode
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
-from colo_common.runtime.batch import decision_from_effects
+from colo_common.runtime.batch import parcels_from_effects
 from colo_common.runtime.core import Core, Subscription
 from colo_common.runtime.stamp import Stamp
 from colo_evictor.core import EvictorCore
@@ -42,10 +46,6 @@ from colo_overcommit.shell import HEARS as OVERCOMMIT_HEARS
 from colo_scheduler.core import AskPending
 from colo_scheduler.ledger.port import LedgerLoaded
 from colo_scheduler.shell import HEARS as SCHEDULER_HEARS
-from tests.support.executor_node import NodeExecutor
-from tests.support.hostile import hostile_fact, hostile_struct
-from tests.support.jobs_world import a_spec, a_task
-from tests.support.scheduler_story import Bench
 
 ROUNDS_MAX: Final = 50
 
@@ -119,21 +119,26 @@ class Shell:
         before, numbers = self._digest(), self._numbers()
         self.handled += 1
         try:
-            decision = decision_from_effects(self.core.handle(event, self.now_ms), self._stamp)
+            outgoing_batches = parcels_from_effects(self.core.handle(event, self.now_ms), self._stamp)
         except InvalidInput:
             assert not is_ours, "what a core does itself must not be refused"
             assert self._digest() == before
             # Before it looks at the event a core may note what time it is, and nothing else.
             assert {value for _, value in self._numbers() - numbers} <= {self.now_ms}
             return []
-        for message in decision.messages:
+        for message in (message for outgoing_batch in outgoing_batches for message in outgoing_batch.messages):
             # Whoever hears it can read it, and no header carries a line of its own.
             decode(message.subject, message.data)
             for name, value in message.headers.items():
                 assert value.isprintable(), (name, value)
                 assert len(value) < 2_000, name
             assert message.msg_id.isprintable()
-        return [answer for effect in decision.own for answer in self._perform(effect, self._seed)]
+        return [
+            answer
+            for outgoing_batch in outgoing_batches
+            for effect in outgoing_batch.own
+            for answer in self._perform(effect, self._seed)
+        ]
 
     def _digest(self) -> bytes:
         """All that the core consists of, but for its own plain numbers."""
