@@ -11,13 +11,13 @@ from pathlib import Path
 import nats
 import pytest
 from nats.js import JetStreamContext
-from tests.contract.test_bus import kept, live
-from tests.support.waiting import eventually
 
 from colo_cli.servers import NatsServer
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.events.registry import Stream
 from colo_common.ports import Outgoing, Refused
+from tests.contract.test_bus import kept, live
+from tests.support.waiting import eventually
 
 SUBJECT = "colo.v1.evt.job.changed"
 #: A call of so many messages of one stream is a batch.

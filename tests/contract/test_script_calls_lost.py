@@ -15,14 +15,14 @@ import redis.asyncio
 from redis.exceptions import ConnectionError as NotConnected
 from redis.exceptions import DataError, ResponseError
 from redis.exceptions import TimeoutError as TooLate
-from tests.support.servers import RedisServer, redis_server
-from tests.support.waiting import eventually
 
 from colo_common.adapters.redis_client import redis_client
 from colo_common.adapters.redis_scripts import Argument, Script, ScriptCalls
 from colo_common.adapters.store_redis import RedisStore
 from colo_common.events.effects import Write
 from colo_common.ports import PortError, Unavailable
+from tests.support.servers import RedisServer, redis_server
+from tests.support.waiting import eventually
 
 ADD = Script.of("return redis.call('RPUSH', ARGV[1], ARGV[2])")
 ECHO = Script.of("return ARGV[1]")

@@ -10,10 +10,6 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
-from tests.support.executor_node import NodeExecutor
-from tests.support.hostile import hostile_fact, hostile_struct
-from tests.support.jobs_world import a_spec, a_task
-from tests.support.scheduler_story import Bench
 
 from colo_collector.core import CollectorCore
 from colo_collector.policy import CollectorPolicy
@@ -46,6 +42,10 @@ from colo_overcommit.shell import HEARS as OVERCOMMIT_HEARS
 from colo_scheduler.core import AskPending
 from colo_scheduler.ledger.port import LedgerLoaded
 from colo_scheduler.shell import HEARS as SCHEDULER_HEARS
+from tests.support.executor_node import NodeExecutor
+from tests.support.hostile import hostile_fact, hostile_struct
+from tests.support.jobs_world import a_spec, a_task
+from tests.support.scheduler_story import Bench
 
 ROUNDS_MAX: Final = 50
 
