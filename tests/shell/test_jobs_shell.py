@@ -21,6 +21,7 @@ from colo_common.runtime.ask import ask
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.stamp import Stamp
 from colo_common.runtime.telemetry import Telemetry
+from colo_jobs.core import JobsCore
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.records import decode_page
 from colo_jobs.settings import JobsSettings
@@ -59,7 +60,7 @@ class House:
         self._starts += 1
         self.metrics = Metrics()
         service = jobs_service(
-            JobsPolicy(),
+            JobsCore(JobsPolicy()),
             bus=self.bus,
             store=self.store,
             clock=self.clock,

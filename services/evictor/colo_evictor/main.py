@@ -3,10 +3,9 @@
 import sys
 
 from colo_common.runtime.process import ServiceProcess, run
-from colo_common.runtime.service import Service
 from colo_evictor.core import EvictorCore
 from colo_evictor.settings import EvictorSettings
-from colo_evictor.shell import HEARS, load_rows
+from colo_evictor.shell import evictor_service
 
 __all__ = ["main"]
 
@@ -14,18 +13,7 @@ __all__ = ["main"]
 async def build(process: ServiceProcess, settings: EvictorSettings) -> None:
     """Put the service together."""
     core = EvictorCore(settings.policy, settings.forget_node_ms)
-    process.add(
-        Service(
-            name="evictor",
-            core=core,
-            bus=process.bus,
-            clock=process.clock,
-            hears=HEARS,
-            store=process.store,
-            load=lambda: load_rows(process.store),
-            metrics=process.metrics,
-        )
-    )
+    process.add(evictor_service(core, process.bus, process.store, process.clock, metrics=process.metrics))
     refused = process.metrics.gauge(
         "colo_evictor_budget_refusals", "evictions that the cluster's budget refused since the last one it allowed"
     )

@@ -10,12 +10,14 @@ from msgspec import Struct
 from colo_common.events.enforcement import ReplicaEnded
 from colo_common.events.node import FreshnessChanged, NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
-from colo_common.ports import Store
-from colo_common.runtime.core import Subscription
+from colo_common.ports import Bus, Clock, Store
+from colo_common.runtime.core import Core, Subscription
+from colo_common.runtime.metrics import Metrics
+from colo_common.runtime.service import Service
 from colo_evictor.core import ROW_KIND, EvictorRowsLoaded, StoredNode
 from colo_evictor.watched import EvictorRow
 
-__all__ = ["HEARS", "load_rows"]
+__all__ = ["HEARS", "evictor_service", "load_rows"]
 
 HEARS: Final = (
     Subscription(type=NodeTopologyReported, replay=True),
@@ -25,6 +27,31 @@ HEARS: Final = (
     Subscription(type=PlacementsReleased, durable=False),
     Subscription(type=ReplicaEnded),
 )
+
+
+def evictor_service(
+    core: Core,
+    bus: Bus,
+    store: Store,
+    clock: Clock,
+    *,
+    metrics: Metrics | None = None,
+    boot_id: str = "",
+    seed: int | None = None,
+) -> Service:
+    """The whole service on the given ports."""
+    return Service(
+        name="evictor",
+        core=core,
+        bus=bus,
+        store=store,
+        clock=clock,
+        hears=HEARS,
+        load=lambda: load_rows(store),
+        metrics=metrics,
+        boot_id=boot_id,
+        seed=seed,
+    )
 
 
 async def load_rows(store: Store) -> Sequence[Struct]:

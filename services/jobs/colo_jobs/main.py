@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from colo_common.runtime.process import ServiceProcess, run
+from colo_jobs.core import JobsCore
 from colo_jobs.settings import JobsSettings
 from colo_jobs.shell import jobs_service
 
@@ -13,7 +14,7 @@ async def build(process: ServiceProcess, settings: JobsSettings) -> None:
     """Add the service to the process."""
     process.add(
         jobs_service(
-            settings.policy(),
+            JobsCore(settings.policy()),
             bus=process.bus,
             store=process.store,
             clock=process.clock,

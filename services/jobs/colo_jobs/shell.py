@@ -30,7 +30,6 @@ from colo_common.runtime.service import Service
 from colo_common.runtime.telemetry import Telemetry
 from colo_jobs.core import JobsCore
 from colo_jobs.effects import JobReloaded, JobRowsLoaded, LogRefused, LogUnreadable, ReloadJob, RequestsPublished
-from colo_jobs.policy import JobsPolicy
 from colo_jobs.records import JOB_KIND, PAGE_KIND, SPEC_KIND, decode_spec, page_count, page_id
 
 __all__ = ["ANSWERS", "HEARS", "JobsShell", "jobs_service"]
@@ -180,7 +179,7 @@ class _Counts(Collector):
 
 
 def jobs_service(
-    policy: JobsPolicy,
+    core: JobsCore,
     *,
     bus: Bus,
     store: Store,
@@ -188,9 +187,9 @@ def jobs_service(
     metrics: Metrics | None = None,
     telemetry: Telemetry | None = None,
     boot_id: str = "",
+    seed: int | None = None,
 ) -> Service:
     """The whole service on the given ports."""
-    core = JobsCore(policy)
     shell = JobsShell(store, clock, telemetry)
     metrics = metrics or Metrics()
     metrics.registry.register(_Counts(core))
@@ -207,4 +206,5 @@ def jobs_service(
         load=shell.load,
         metrics=metrics,
         boot_id=boot_id,
+        seed=seed,
     )

@@ -4,10 +4,9 @@ import sys
 from functools import partial
 
 from colo_common.runtime.process import ServiceProcess, run
-from colo_common.runtime.service import Service
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.settings import OvercommitSettings
-from colo_overcommit.shell import ANSWERS, HEARS, reconcile
+from colo_overcommit.shell import overcommit_service, reconcile
 
 __all__ = ["main"]
 
@@ -15,15 +14,7 @@ __all__ = ["main"]
 async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
     """Put the service together."""
     core = OvercommitCore(settings.policy(), settings.forget_node_ms)
-    service = Service(
-        name="overcommit",
-        core=core,
-        bus=process.bus,
-        clock=process.clock,
-        hears=HEARS,
-        answers=ANSWERS,
-        metrics=process.metrics,
-    )
+    service = overcommit_service(core, process.bus, process.clock, metrics=process.metrics)
     process.add(service)
     process.background(reconcile(process.bus, process.clock, service))
     nodes = process.metrics.gauge("colo_overcommit_known_nodes", "nodes that have said what they are")

@@ -15,6 +15,7 @@ from colo_common.ports import Bus, Clock, SpanSink, Store
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.process import ServiceProcess, run
 from colo_common.runtime.service import Service
+from colo_scheduler.commit.pending import PAGE
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.port import Ledger
 from colo_scheduler.policy import SchedulerPolicy
@@ -43,10 +44,12 @@ def scheduler_service(
     shards: int = 0,
     lease_ttl_ms: int = LEASE_TTL_MS,
     forget_node_ms: int = FORGET_NODE_MS,
+    page: int = PAGE,
 ) -> tuple[Service, SchedulerShell]:
     """The service, and the shell whose `run` belongs beside it. `store` keeps reservations; without it none are taken.
 
     With `shards` above 0 it shares the work with the others that have the same ledger: each begins its search at another node.
+    `page`: so many replicas are asked for in one request to the jobs service.
     """
     stages = StageTimes(clock.wall_us, span)
     rng = random.Random(seed)
@@ -65,6 +68,7 @@ def scheduler_service(
         owner=owner,
         lease_ttl_ms=lease_ttl_ms,
         store=store,
+        page=page,
     )
     service = Service(
         name=NAME,

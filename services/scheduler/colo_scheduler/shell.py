@@ -24,7 +24,7 @@ from colo_common.runtime.backoff import Backoff
 from colo_common.runtime.core import Subscription
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.retry import Retrier
-from colo_scheduler.commit.pending import Pending
+from colo_scheduler.commit.pending import PAGE, Pending
 from colo_scheduler.commit.starts import Starts
 from colo_scheduler.core import AskPending, SchedulerCore
 from colo_scheduler.events import AskStarted
@@ -119,8 +119,12 @@ class SchedulerShell:
         owner: str = "",
         lease_ttl_ms: int = 0,
         store: Store | None = None,
+        page: int = PAGE,
     ) -> None:
-        """`owner` names this scheduler among those that share the work, `lease_ttl_ms` is for how long it holds a shard."""
+        """`owner` names this scheduler among those that share the work, `lease_ttl_ms` is for how long it holds a shard.
+
+        `page`: so many replicas are asked for in one request to the jobs service.
+        """
         self._core = core
         self._ledger = ledger
         self._bus = bus
@@ -129,8 +133,8 @@ class SchedulerShell:
         self._rng = rng
         self._leaving = asyncio.Event()
         self._retrier = Retrier("ledger", rng, ServiceMetrics(metrics, "scheduler").retries, self._leaving)
-        self._pending = Pending(bus, rng)
-        self._starts = Starts(bus, rng)
+        self._pending = Pending(bus, rng, page)
+        self._starts = Starts(bus, rng, page)
         self._store = store
         self._decided_s = 0.0
         self._refused: dict[str, str] = {}

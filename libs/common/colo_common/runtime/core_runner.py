@@ -50,6 +50,7 @@ class CoreRunner:
     ) -> None:
         self._perform_many = perform_many
         self.left_over: list[Struct] = []
+        self.checks_every_turn = False
         self._name = name
         self._core = core
         self._clock = clock
@@ -213,6 +214,9 @@ class CoreRunner:
         self._unanswered.clear()
 
     def _check_now_and_then(self) -> None:
+        if self.checks_every_turn:
+            self._core.check()
+            return
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._check_at_s:
             started_s = time.perf_counter()

@@ -74,6 +74,7 @@ class Service:
         parts of the service's own why they are not ready, or "".
         """
         self.name = name
+        self.core = core
         self._bus = bus
         self._store = store
         self._hears = tuple(hears)
@@ -85,7 +86,7 @@ class Service:
         self._drain_s = drain_s
         self._more_problems = more_problems
         rng = random.Random(seed)
-        self._boot_id = boot_id or f"{rng.getrandbits(48):012x}"
+        self.boot_id = boot_id or f"{rng.getrandbits(48):012x}"
         self._log = structlog.get_logger(source="service").bind(service=name)
         self._metrics = ServiceMetrics(metrics or Metrics(), name)
         self._leaving = asyncio.Event()
@@ -93,9 +94,9 @@ class Service:
         self._store_retrier = Retrier("store", rng, self._metrics.retries, self._leaving)
         self._clock = clock
         self._inbox = Inbox(inbox, batch)
-        self._intake = Intake(self._inbox, self._boot_id, self._metrics)
+        self._intake = Intake(self._inbox, self.boot_id, self._metrics)
         recorder = Recorder(store, self._store_retrier, self._metrics) if store is not None else None
-        stamp = Stamp(name, self._boot_id, clock)
+        stamp = Stamp(name, self.boot_id, clock)
         self._turns = CoreRunner(name, core, clock, stamp, recorder, perform, self._intake, self._metrics, perform_many)
         self._sender = Sender(bus, store, self._bus_retrier, self._metrics, self._intake.reply)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -108,6 +109,10 @@ class Service:
     async def inject(self, event: Struct) -> None:
         """Hand an event of the service's own to the core; waits while the inbox is full."""
         await self._inbox.put(Local(event))
+
+    def check_every_turn(self) -> None:
+        """Let the core check its invariants after each turn, where that may cost what it likes: in a simulation."""
+        self._turns.checks_every_turn = True
 
     async def problems(self) -> dict[str, str]:
         """For each part, empty or one sentence that says why it is not ready."""
@@ -189,7 +194,7 @@ class Service:
             self._listeners.append(self._spawn(self._bus.listen(source, sink)))
         if self._answers or self._discoverable:
             self._spawn(self._bus.answer(self.name, self._intake.answerers(self._answers)))
-        self._log.info("service-started", boot_id=self._boot_id, hears=len(self._hears), answers=len(self._answers))
+        self._log.info("service-started", boot_id=self.boot_id, hears=len(self._hears), answers=len(self._answers))
         return True
 
     async def _load_events(self) -> None:

@@ -13,9 +13,10 @@ from colo_common.ports import Bus, PortError, Unavailable
 from colo_common.runtime.ask import ask
 from colo_common.runtime.backoff import Backoff
 
-__all__ = ["Pending"]
+__all__ = ["PAGE", "Pending"]
 
-_PAGE: Final = 500
+#: So many are asked for in one request.
+PAGE: Final = 500
 _PAGES_MAX: Final = 1_000
 _ROUNDS: Final = 3
 
@@ -23,7 +24,9 @@ _ROUNDS: Final = 3
 class Pending:
     """What waits, as the jobs service lists it."""
 
-    def __init__(self, bus: Bus, rng: random.Random) -> None:
+    def __init__(self, bus: Bus, rng: random.Random, page: int = PAGE) -> None:
+        """`page`: so many are asked for in one request."""
+        self._page_size = page
         self._bus = bus
         self._rng = rng
         self._is_due = asyncio.Event()
@@ -73,7 +76,7 @@ class Pending:
         return pages
 
     async def _page(self, offset: int) -> PendingReply:
-        answer = await ask(self._bus, PendingReplicas(offset=offset, limit=_PAGE))
+        answer = await ask(self._bus, PendingReplicas(offset=offset, limit=self._page_size))
         if isinstance(answer, PendingReply):
             return answer
         rule = str(answer) if isinstance(answer, Refusal) else f"answered with {type(answer).__name__}"

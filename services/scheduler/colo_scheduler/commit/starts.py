@@ -28,7 +28,9 @@ _MOST: Final = 500_000
 class Starts:
     """The attempts that are to be asked for."""
 
-    def __init__(self, bus: Bus, rng: random.Random) -> None:
+    def __init__(self, bus: Bus, rng: random.Random, part: int = PART) -> None:
+        """`part`: so many are asked for in one request."""
+        self._part_size = part
         self._bus = bus
         self._backoff = Backoff(rng)
         self._attempts: dict[Attempt, None] = {}
@@ -45,7 +47,7 @@ class Starts:
         is_away = False
         while True:
             await self._has_some.wait()
-            part = tuple(islice(self._attempts, PART))
+            part = tuple(islice(self._attempts, self._part_size))
             try:
                 answer = await ask(self._bus, StartedReplicas(attempts=part))
             except Unavailable as error:
