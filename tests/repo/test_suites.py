@@ -16,6 +16,8 @@ TESTS = ROOT / "tests"
 MAY_WAIT = {TESTS / "support" / "waiting.py"}
 #: A benchmark offers load at a rate, and is not a test.
 BENCH = TESTS / "bench"
+#: Who imports one of these runs on virtual time.
+VIRTUAL_LOOPS = {"tests.support.vloop", "colo_sim.process_loop"}
 RETRIES = re.compile(r"\b(?:flaky|reruns?|pytest_rerunfailures)\b")
 #: The one place that says how many examples a property draws.
 PROFILES = TESTS / "support" / "profiles.py"
@@ -24,10 +26,8 @@ MOCKS = re.compile(r"\b(?:MagicMock|AsyncMock|unittest\.mock)\b")
 
 
 def in_virtual_time(path: Path) -> bool:
-    """Return whether a module runs on the virtual loop, where asyncio.sleep costs nothing and is exact."""
-    return any(
-        isinstance(node, ast.ImportFrom) and node.module == "tests.support.vloop" for node in ast.walk(parsed(path))
-    )
+    """Return whether a module runs on a virtual loop, where asyncio.sleep costs nothing and is exact."""
+    return any(isinstance(node, ast.ImportFrom) and node.module in VIRTUAL_LOOPS for node in ast.walk(parsed(path)))
 
 
 def test_no_test_sleeps() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from colo_executor.suppress import SuppressPolicy, bounds_mcpu
 from colo_sim.faults import CALM, STOPPING, FaultPlan
 from colo_sim.quiescence import differences
 from colo_sim.world import Outcome, World, WorldSettings
+from tests.sim.command import command_of
 from tests.support.profiles import seeds
 
 pytestmark = pytest.mark.sim
@@ -31,18 +34,22 @@ NO_FAULTS = FaultPlan(network_faults=CALM, quiet_after_ms=0, weights=())
 MINUTE_MS = 60_000
 
 
+@contextmanager
+def living(settings: WorldSettings) -> Iterator[World]:
+    """A world until the end of the block; where anything fails there is the command that shows it, with every setting."""
+    sys.stdout.write(command_of(settings) + "\n")
+    with World(settings) as world:
+        try:
+            yield world
+        except InvariantBroken as error:
+            last = "\n".join(world.world_log.last(40))
+            pytest.fail(f"{error}\n{last}\n{command_of(settings, world.elapsed_ms)}")
+
+
 def live(settings: WorldSettings) -> tuple[World, Outcome]:
-    """A world at its end; what broke names the command that shows it."""
-    world = World(settings)
-    try:
+    """A world at its end."""
+    with living(settings) as world:
         return world, world.run()
-    except InvariantBroken as error:
-        last = "\n".join(world.world_log.last(40))
-        size = f"--nodes {settings.nodes} --jobs {settings.jobs} --online-jobs {settings.online_jobs}"
-        size += f" --schedulers {settings.schedulers} --shards {settings.shards}"
-        size += " --stopping" if settings.faults == STOPPING else ""
-        until = f"python -m tests.sim.replay --seed {settings.seed} {size} --until {world.elapsed_ms}"
-        pytest.fail(f"{error}\n{last}\n{until}")
 
 
 @cache
@@ -93,10 +100,12 @@ def test_the_same_seed_is_the_same_history_whatever_the_hash_seed(seed: int) -> 
 
 
 def test_another_seed_is_another_history() -> None:
-    worlds = [World(WorldSettings(seed=seed)) for seed in (1, 2)]
-    for world in worlds:
-        world.run_until(MINUTE_MS)
-    assert worlds[0].world_log.digest() != worlds[1].world_log.digest()
+    digests = []
+    for seed in (1, 2):
+        with living(WorldSettings(seed=seed)) as world:
+            world.run_until(MINUTE_MS)
+            digests.append(world.world_log.digest())
+    assert digests[0] != digests[1]
 
 
 def test_without_faults_nothing_is_told_twice_and_everybody_agrees() -> None:
@@ -108,51 +117,51 @@ def test_without_faults_nothing_is_told_twice_and_everybody_agrees() -> None:
 
 
 def test_batch_goes_to_the_floor_without_a_control_plane_and_comes_back() -> None:
-    world = World(WorldSettings(seed=7, faults=NO_FAULTS, spikes=0))
-    world.run_until(2 * MINUTE_MS)
-    before = _ceilings(world)
-    for process in world.services:
-        process.crash()
-    world.run_until(4 * MINUTE_MS)
-    floor_mcpu, _ = bounds_mcpu(SuppressPolicy(), world.settings.spec.cpu_capacity_mcpu)
-    assert set(_ceilings(world)) == {floor_mcpu}
-    assert all(ceiling > floor_mcpu for ceiling in before)
-    assert world.invariant_checker.counts["lease_ended"] > 100
-    for process in world.services:
-        process.start()
-    world.run_until(7 * MINUTE_MS)
-    assert all(ceiling > floor_mcpu for ceiling in _ceilings(world))
-    assert world.run().judged["launches"] > 0
+    with living(WorldSettings(seed=7, faults=NO_FAULTS, spikes=0)) as world:
+        world.run_until(2 * MINUTE_MS)
+        before = _ceilings(world)
+        for process in world.services:
+            process.crash()
+        world.run_until(4 * MINUTE_MS)
+        floor_mcpu, _ = bounds_mcpu(SuppressPolicy(), world.settings.spec.cpu_capacity_mcpu)
+        assert set(_ceilings(world)) == {floor_mcpu}
+        assert all(ceiling > floor_mcpu for ceiling in before)
+        assert world.invariant_checker.counts["lease_ended"] > 100
+        for process in world.services:
+            process.start()
+        world.run_until(7 * MINUTE_MS)
+        assert all(ceiling > floor_mcpu for ceiling in _ceilings(world))
+        assert world.run().judged["launches"] > 0
 
 
 def test_a_node_that_is_cut_off_goes_to_the_floor_alone() -> None:
-    world = World(WorldSettings(seed=9, faults=NO_FAULTS, spikes=0))
-    world.run_until(2 * MINUTE_MS)
-    cut, *others = world.nodes.values()
-    for process in cut.processes:
-        process.cut()
-    world.run_until(3 * MINUTE_MS)
-    floor_mcpu, _ = bounds_mcpu(SuppressPolicy(), world.settings.spec.cpu_capacity_mcpu)
-    assert cut.machine.batch_quota_mcpu == floor_mcpu
-    assert all((node.machine.batch_quota_mcpu or 0) > floor_mcpu for node in others)
-    for process in cut.processes:
-        process.heal()
-    assert world.run().judged["launches"] > 0
+    with living(WorldSettings(seed=9, faults=NO_FAULTS, spikes=0)) as world:
+        world.run_until(2 * MINUTE_MS)
+        cut, *others = world.nodes.values()
+        for process in cut.processes:
+            process.cut()
+        world.run_until(3 * MINUTE_MS)
+        floor_mcpu, _ = bounds_mcpu(SuppressPolicy(), world.settings.spec.cpu_capacity_mcpu)
+        assert cut.machine.batch_quota_mcpu == floor_mcpu
+        assert all((node.machine.batch_quota_mcpu or 0) > floor_mcpu for node in others)
+        for process in cut.processes:
+            process.heal()
+        assert world.run().judged["launches"] > 0
 
 
 def test_larger_worlds_hold_as_well() -> None:
     faults = replace(WorldSettings(seed=0).faults, every_ms=(500, 4_000), quiet_after_ms=180_000)
-    world = World(WorldSettings(seed=101, nodes=8, jobs=40, jobs_within_ms=150_000, faults=faults))
     recovered: set[str] = set()
-    judge = world.bus.stored
+    with living(WorldSettings(seed=101, nodes=8, jobs=40, jobs_within_ms=150_000, faults=faults)) as world:
+        judge = world.bus.stored
 
-    def stored(fact: Fact, message_id: str) -> None:
-        if isinstance(fact, NodeRecovered):
-            recovered.add(fact.boot_id)
-        judge(fact, message_id)
+        def stored(fact: Fact, message_id: str) -> None:
+            if isinstance(fact, NodeRecovered):
+                recovered.add(fact.boot_id)
+            judge(fact, message_id)
 
-    world.bus.stored = stored
-    world.run()
+        world.bus.stored = stored
+        world.run()
     assert len(world.client.accepted) == 40
     executors = [node.executor for node in world.nodes.values()]
     # How many of them the faults hit is the seed's luck. Each that came back said so, unless it died again before it could.

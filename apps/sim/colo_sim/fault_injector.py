@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Unavailable
-from colo_sim.event_queue import Fiber, Work
 from colo_sim.faults import CALM, FaultKind, FaultPlan
+from colo_sim.world_cluster import Cluster
 from colo_sim.world_node import SimNode
 from colo_sim.world_process import SimProcess
-
-if TYPE_CHECKING:
-    from colo_sim.world import World
 
 __all__ = ["FaultInjector"]
 
@@ -24,29 +21,34 @@ _NODES_LEFT: Final = 2
 class FaultInjector:
     """Strikes a world by plan. `may_lose_for_good`: one node never comes back."""
 
-    def __init__(self, world: World, plan: FaultPlan, *, may_lose_for_good: bool) -> None:
+    def __init__(self, world: Cluster, plan: FaultPlan, *, may_lose_for_good: bool) -> None:
         self._world = world
         self._plan = plan
         self._may_lose_for_good = may_lose_for_good
         self._kinds: list[FaultKind] = [kind for kind, weight in plan.weights for _ in range(weight)]
-        world.bus.network_faults = plan.network_faults
-        Fiber(world.event_queue, self._go_on())
+        self._end_ms = world.event_queue.now_ms + plan.quiet_after_ms
+        world.chance.network_faults = plan.network_faults
+        world.event_queue.after(plan.quiet_after_ms, self._calm)
+        self._aim()
 
-    def _go_on(self) -> Work:
-        world, rng = self._world, self._world.rng
-        end_ms = world.event_queue.now_ms + self._plan.quiet_after_ms
-        while self._kinds:
-            wait_ms = rng.randint(*self._plan.every_ms)
-            if world.event_queue.now_ms + wait_ms >= end_ms:
-                break
-            yield wait_ms
-            self._strike(rng.choice(self._kinds))
-        yield max(end_ms - world.event_queue.now_ms, 0)
-        world.bus.network_faults = CALM
-        world.note("faults end")
+    def _aim(self) -> None:
+        """Strike after a while, if that is not too late."""
+        event_queue = self._world.event_queue
+        wait_ms = self._world.rng.randint(*self._plan.every_ms) if self._kinds else 0
+        if self._kinds and event_queue.now_ms + wait_ms < self._end_ms:
+            event_queue.after(wait_ms, self._hit)
+
+    def _hit(self) -> None:
+        self._strike(self._world.rng.choice(self._kinds))
+        self._aim()
+
+    def _calm(self) -> None:
+        self._world.chance.network_faults = CALM
+        self._world.note("faults end")
 
     def _strike(self, kind: FaultKind) -> None:
         world, rng = self._world, self._world.rng
+        world.chance.reached[f"fault {kind}"] += 1
         match kind:
             case "crash-jobs":
                 self.kill(world.jobs)
@@ -87,28 +89,27 @@ class FaultInjector:
 
     # ------------------------------------------------------------ processes
 
-    def kill(self, process: SimProcess, down_ms: int | None = None) -> None:
+    def kill(self, process: SimProcess[Any], down_ms: int | None = None) -> None:
         """Let the process die a few steps from now, wherever that is, and come back after a while."""
-        if not process.is_up or process.crashes_in is not None:
-            return
         rng, boots = self._world.rng, process.boots
+        if not process.arm(rng.randint(0, _STEPS_MOST)):
+            return
         wait_ms = rng.randint(1, self._plan.down_most_ms) if down_ms is None else down_ms
-        process.crashes_in = rng.randint(0, _STEPS_MOST)
-        process.crashed = lambda one: self._world.event_queue.after(wait_ms, self.revive, one)
+        process.crashed = lambda: self._world.event_queue.after(wait_ms, self.revive, process)
         self._world.event_queue.after(_ARMED_MS, self._kill_idle, process, boots)
 
-    def _kill_idle(self, process: SimProcess, boots: int) -> None:
+    def _kill_idle(self, process: SimProcess[Any], boots: int) -> None:
         if process.is_up and process.boots == boots:
             process.crash()
-            process.crashed(process)
+            process.crashed()
 
-    def revive(self, process: SimProcess) -> None:
+    def revive(self, process: SimProcess[Any]) -> None:
         """Start it, unless it is up or its node is off."""
         is_off = any(process in node.processes and node.is_off for node in self._world.nodes.values())
         if not process.is_up and not is_off:
             process.start()
 
-    def _stop(self, process: SimProcess, span_ms: int) -> None:
+    def _stop(self, process: SimProcess[Any], span_ms: int) -> None:
         if not process.is_up or process.is_stopped:
             return
         process.stop()
@@ -120,7 +121,7 @@ class FaultInjector:
 
         self._world.event_queue.after(span_ms, go_on)
 
-    def _cut(self, processes: tuple[SimProcess, ...], span_ms: int) -> None:
+    def _cut(self, processes: tuple[SimProcess[Any], ...], span_ms: int) -> None:
         if any(process.is_cut for process in processes):
             return
         for process in processes:
@@ -128,7 +129,7 @@ class FaultInjector:
         self._world.event_queue.after(span_ms, self._heal, processes)
 
     @staticmethod
-    def _heal(processes: tuple[SimProcess, ...]) -> None:
+    def _heal(processes: tuple[SimProcess[Any], ...]) -> None:
         for process in processes:
             process.heal()
 

@@ -32,7 +32,6 @@ from colo_scheduler.ledger.port import NodeAnswer
 from colo_sim.online_rules import check_online
 from colo_sim.world_ledger import WorldLedger
 from colo_sim.world_node import ExecutorRole, SimNode
-from colo_sim.world_process import SimProcess
 
 __all__ = ["InvariantChecker"]
 
@@ -42,10 +41,13 @@ _TICKS_LATE: Final = 3
 
 
 class InvariantChecker:
-    """Raises InvariantBroken at the first break. `counts` say how much was judged, so that nobody mistakes silence for proof."""
+    """Raises InvariantBroken at the first break. `counts` say how much was judged, so that nobody mistakes silence for proof;
+    `reached` counts states, transitions, ends and refusals that were seen.
+    """
 
     def __init__(self, nodes: Mapping[str, SimNode], ledger: WorldLedger, policy: EvictorPolicy) -> None:
         self.counts: Counter[str] = Counter()
+        self.reached: Counter[str] = Counter()
         self.job_states: dict[str, str] = {}
         self.placed: dict[Attempt, str] = {}
         self.told: dict[Attempt, set[str]] = {}
@@ -118,6 +120,8 @@ class InvariantChecker:
         self._tell(attempt, type(fact).__name__)
         if not isinstance(fact, ReplicaStarted):
             self._over.add(attempt)
+            why = fact.cause if isinstance(fact, ReplicaEnded) else fact.reason
+            self.reached[f"{type(fact).__name__} {why.value}"] += 1
         elif self.placed.get(attempt) != fact.node and attempt in self.placed:
             raise InvariantBroken("an attempt runs elsewhere than it was placed", attempt=attempt, node=fact.node)
 
@@ -139,6 +143,8 @@ class InvariantChecker:
                 raise InvariantBroken("an attempt was queued twice", replica=fact.replica, attempt=fact.attempt)
             self._queued.add((fact.replica, fact.attempt))
         self._replicas[fact.replica] = fact
+        self.reached[f"replica {fact.state}"] += 1
+        self.reached[f"replica transition {fact.transition}"] += 1
 
     def _job(self, fact: JobStateChanged) -> None:
         state = self.job_states.get(fact.job, JOB.initial)
@@ -147,6 +153,8 @@ class InvariantChecker:
         if state in JOB.terminal:
             raise InvariantBroken("an ended job goes on", job=fact.job, fact=fact)
         self.job_states[fact.job] = fact.state
+        self.reached[f"job {fact.state}"] += 1
+        self.reached[f"job transition {fact.transition}"] += 1
 
     def _placement_request(self, attempt: Attempt, what: str) -> None:
         if attempt[1] > 1 and attempt not in self._queued:
@@ -269,9 +277,3 @@ class InvariantChecker:
                 raise InvariantBroken("batch is above the floor without a lease", node=node.name, quota=quota_mcpu)
         elif quota_mcpu > cap_mcpu:
             raise InvariantBroken("batch is above the cap", node=node.name, quota=quota_mcpu)
-
-    # ------------------------------------------------------------ every turn
-
-    def turned(self, process: SimProcess) -> None:
-        """A process finished a turn: its core's own invariants hold."""
-        process.role.core.check()

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from colo_common.model.lifecycle import JOB
 from colo_sim.event_queue import at_once
-
-if TYPE_CHECKING:
-    from colo_sim.world import World
+from colo_sim.world_cluster import Cluster
 
 __all__ = ["differences", "pending_work"]
 
 
-def differences(world: World) -> list[str]:
+def differences(world: Cluster) -> list[str]:
     """What the services and nodes do not agree about, as sentences; empty when Redis, memories and machines are equal."""
     rows = world.ledger.all_rows()
     held = {r.attempt: row.node for row in rows for r in row.reservations}
@@ -49,7 +46,7 @@ def differences(world: World) -> list[str]:
     return found
 
 
-def pending_work(world: World) -> list[str]:
+def pending_work(world: Cluster) -> list[str]:
     """What is left to do, as sentences; empty when every job ended as it should and nobody holds or waits for anything."""
     if world.store.fault is not None:
         return [str(world.store.fault)]
@@ -84,18 +81,18 @@ def _compare(who: str, view: dict[tuple[str, int], str], held: dict[tuple[str, i
             yield f"{who}: {attempt} on {view.get(attempt)}, the ledger says {held.get(attempt)}"
 
 
-def _undelivered(world: World) -> Iterator[tuple[str, int]]:
+def _undelivered(world: Cluster) -> Iterator[tuple[str, int]]:
     gone = [f"-{node.name}-" for node in world.nodes.values() if node.is_gone]
     for name, count in world.bus.undelivered().items():
         if not any(part in name for part in gone):
             yield name, count
 
 
-def _outbox(world: World, service: str) -> bool:
+def _outbox(world: Cluster, service: str) -> bool:
     return bool(at_once(world.store.load(f"outbox-{service}")))
 
 
-def _replicas(world: World, job: str) -> list[str]:
+def _replicas(world: Cluster, job: str) -> list[str]:
     found = world.jobs_core.index.jobs.get(job)
     if found is None:
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 from typing import Final
 
@@ -11,9 +12,11 @@ from colo_common.events.requests import CancelJob, JobAccepted, Refusal, SubmitJ
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
-from colo_sim.event_queue import Fiber, Work
-from colo_sim.world_bus import WorldBus
-from colo_sim.world_process import SimProcess, ask
+from colo_common.ports import Unavailable
+from colo_common.runtime.ask import ask
+from colo_sim.world_boot import Boot
+from colo_sim.world_connection import Connection
+from colo_sim.world_roles import Works
 
 __all__ = ["SimClient", "JobPlan", "plan_jobs", "plan_online_jobs"]
 
@@ -81,33 +84,37 @@ def plan_online_jobs(rng: Random, count: int, within_ms: int) -> tuple[JobPlan, 
 class SimClient:
     """`accepted` are jobs whose acceptance was heard, `cancelled` those whose cancellation was asked for."""
 
-    def __init__(self, bus: WorldBus, jobs: SimProcess, plans: tuple[JobPlan, ...]) -> None:
+    def __init__(self, plans: tuple[JobPlan, ...]) -> None:
         self.plans = plans
         self.accepted: set[str] = set()
         self.cancelled: set[str] = set()
-        self._bus = bus
-        self._jobs = jobs
-        for plan in plans:
-            Fiber(bus.event_queue, self._carry(plan))
 
-    def _carry(self, plan: JobPlan) -> Work:
-        yield plan.at_ms
-        yield from self._until_accepted(SubmitJob(job=plan.job, spec=plan.spec))
+    def works(self, boot: Boot, connection: Connection) -> Works:
+        """Each job is looked after by itself."""
+        return tuple(self._carry(plan, boot, connection) for plan in self.plans)
+
+    async def _carry(self, plan: JobPlan, boot: Boot, connection: Connection) -> None:
+        await asyncio.sleep(plan.at_ms / 1_000)
+        await self._until_accepted(SubmitJob(job=plan.job, spec=plan.spec), boot, connection)
         self.accepted.add(plan.job)
         if plan.cancel_after_ms is not None:
-            yield plan.cancel_after_ms
+            await asyncio.sleep(plan.cancel_after_ms / 1_000)
             self.cancelled.add(plan.job)
-            yield from self._until_accepted(CancelJob(job=plan.job))
+            await self._until_accepted(CancelJob(job=plan.job), boot, connection)
 
-    def _until_accepted(self, body: SubmitJob | CancelJob) -> Work:
+    @staticmethod
+    async def _until_accepted(body: SubmitJob | CancelJob, boot: Boot, connection: Connection) -> None:
         while True:
-            answer = yield ask(self._bus, None, (self._jobs,), body)
+            try:
+                answer = await ask(connection, body)
+            except Unavailable:
+                answer = None
             match answer:
                 case JobAccepted():
                     return
                 case Refusal(code=409) if isinstance(body, CancelJob):
                     # It ended before.
                     return
-                case Refusal() if answer.code not in (429, 503):
+                case Refusal() if answer.code != 429:
                     raise InvariantBroken("a good request was refused", body=body, answer=answer)
-            yield self._bus.rng.randint(*_AGAIN_MS)
+            await asyncio.sleep(boot.chance.rng.randint(*_AGAIN_MS) / 1_000)

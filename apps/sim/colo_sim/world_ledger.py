@@ -2,78 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from colo_common.ports import PortError, Unavailable
 from colo_scheduler.ledger.memory import MemoryLedger
 from colo_scheduler.ledger.port import Attempt, NodeAnswer, NodeCommit, NodeRow, Released
 from colo_scheduler.ledger.shards import Fence
-from colo_sim.event_queue import at_once
-from colo_sim.world_bus import WorldBus
+from colo_sim.event_queue import EventQueue, at_once
+from colo_sim.world_boot import Boot
 
-__all__ = ["WorldLedger"]
-
-Written = Callable[[Sequence[NodeAnswer]], None]
+__all__ = ["LedgerConnection", "WorldLedger"]
 
 
 class WorldLedger:
-    """While `fault` is set every call raises it. In rough network_faults a call is done and raises Unavailable all the same."""
+    """What all schedulers write to. While `fault` is set every call raises it."""
 
-    def __init__(self, bus: WorldBus) -> None:
-        self.truth = MemoryLedger(lambda: bus.event_queue.now_ms)
+    def __init__(self, event_queue: EventQueue) -> None:
+        self.truth = MemoryLedger(lambda: event_queue.now_ms)
         self.fault: PortError | None = None
-        self._bus = bus
-
-    def commit(
-        self, reserves: Sequence[NodeCommit], fences: Sequence[Fence], owner: str, written: Written
-    ) -> tuple[NodeAnswer, ...]:
-        """See Ledger.commit. `written` is called at once, also where the answer is lost then."""
-        self._check()
-        answers = at_once(self.truth.commit(reserves, fences, owner))
-        written(answers)
-        self._lose()
-        return answers
-
-    def release(self, attempts: Sequence[Attempt]) -> tuple[Released, ...]:
-        """See Ledger.release."""
-        self._check()
-        released = at_once(self.truth.release(attempts))
-        self._lose()
-        return released
-
-    def lease(self, owner: str, ttl_ms: int, shards: int) -> tuple[Fence, ...]:
-        """See Ledger.lease."""
-        self._check()
-        return at_once(self.truth.lease(owner, ttl_ms, shards))
-
-    def confirm(self, attempts: Sequence[Attempt]) -> None:
-        """See Ledger.confirm."""
-        self._check()
-        at_once(self.truth.confirm(attempts))
-
-    def rows(self, nodes: Sequence[str]) -> tuple[NodeRow, ...]:
-        """See Ledger.rows."""
-        self._check()
-        return at_once(self.truth.rows(nodes))
-
-    def changes(self) -> dict[str, int]:
-        """See Ledger.changes."""
-        self._check()
-        return dict(at_once(self.truth.changes()))
-
-    def floor(self) -> int:
-        """See Ledger.floor."""
-        self._check()
-        return at_once(self.truth.floor())
 
     def all_rows(self) -> tuple[NodeRow, ...]:
         """The truth, for those who judge."""
         return at_once(self.truth.rows(sorted(at_once(self.truth.changes()))))
 
-    def _check(self) -> None:
-        if self.fault is not None:
-            raise self.fault
 
-    def _lose(self) -> None:
-        if self._bus.strikes(self._bus.network_faults.ledger_unsure):
+class LedgerConnection:
+    """The ledger port of one scheduler. In rough network_faults a call is done and raises Unavailable all the same.
+
+    `written` is shown every answer to a commit, also one that is lost then.
+    """
+
+    def __init__(self, boot: Boot, ledger: WorldLedger, written: Callable[[Sequence[NodeAnswer]], None]) -> None:
+        self._boot = boot
+        self._ledger = ledger
+        self._truth = ledger.truth
+        self._written = written
+
+    async def commit(
+        self, reserves: Sequence[NodeCommit], fences: Sequence[Fence] = (), owner: str = ""
+    ) -> tuple[NodeAnswer, ...]:
+        """See Ledger.commit."""
+        await self._go()
+        answers = await self._truth.commit(reserves, fences, owner)
+        self._written(answers)
+        await self._come_back()
+        return answers
+
+    async def release(self, attempts: Sequence[Attempt]) -> tuple[Released, ...]:
+        """See Ledger.release."""
+        await self._go()
+        released = await self._truth.release(attempts)
+        await self._come_back()
+        return released
+
+    async def lease(self, owner: str, ttl_ms: int, shards: int) -> tuple[Fence, ...]:
+        """See Ledger.lease."""
+        await self._go()
+        return await self._truth.lease(owner, ttl_ms, shards)
+
+    async def confirm(self, attempts: Sequence[Attempt]) -> None:
+        """See Ledger.confirm."""
+        await self._go()
+        await self._truth.confirm(attempts)
+
+    async def rows(self, nodes: Sequence[str]) -> tuple[NodeRow, ...]:
+        """See Ledger.rows."""
+        await self._go()
+        return await self._truth.rows(nodes)
+
+    async def changes(self) -> Mapping[str, int]:
+        """See Ledger.changes."""
+        await self._go()
+        return await self._truth.changes()
+
+    async def floor(self) -> int:
+        """See Ledger.floor."""
+        await self._go()
+        return await self._truth.floor()
+
+    async def forget(self, nodes: Sequence[str]) -> tuple[str, ...]:
+        """See Ledger.forget."""
+        await self._go()
+        return await self._truth.forget(nodes)
+
+    async def ready(self) -> str:
+        """Empty when the ledger answers, else one sentence that says why not."""
+        return "" if self._ledger.fault is None else str(self._ledger.fault)
+
+    async def _go(self) -> None:
+        await self._boot.trip("call the ledger")
+        if self._ledger.fault is not None:
+            raise self._ledger.fault
+
+    async def _come_back(self) -> None:
+        await self._boot.step("hear the ledger")
+        if self._boot.chance.strikes("ledger_unsure"):
             raise Unavailable("the ledger's answer was lost")

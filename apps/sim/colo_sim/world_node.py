@@ -1,42 +1,49 @@
-"""One node of a simulated world: a machine with its own clock, its collector and its executor."""
+"""One node of a simulated world: a machine with its own clock, its collector and its executor, which run their real shells."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from typing import Final, Protocol, cast
+from typing import Protocol, cast
 
 from msgspec import Struct
 
 from colo_collector.core import CollectorCore
+from colo_collector.machine import Observation
 from colo_collector.policy import CollectorPolicy
-from colo_collector.readings import TopologyRead
-from colo_common.events.effects import Effect, Wake
-from colo_common.model.invalid import InvariantBroken
-from colo_common.runtime.core import Core, Subscription
+from colo_collector.readings import Skip, TopologyRead, Unreadable
+from colo_collector.shell import CollectorShell
+from colo_common.events.effects import Effect
+from colo_common.model.placement import Placement
+from colo_common.runtime.core import Core
+from colo_common.runtime.metrics import Metrics
+from colo_common.runtime.service import Service
 from colo_executor.core import Executor, ExecutorPolicy
 from colo_executor.journal_lines import JournalState
 from colo_executor.local import (
-    CeilingMoved,
-    LaunchReplica,
+    CeilingRefused,
+    CeilingWritten,
+    LaunchFailed,
     RememberEnd,
     RememberPlacement,
     RenewLease,
+    ReplicaExited,
     ReplicaLaunched,
-    SetCeiling,
     SignalReplica,
 )
-from colo_executor.reflex import Reflex, ReflexEvent, ReflexPolicy
+from colo_executor.reflex import Reflex, ReflexPolicy
+from colo_executor.shell import ExecutorShell
 from colo_executor.simulated import SimulatedRuntime
 from colo_executor.subscriptions import executor_hears
-from colo_sim.event_queue import Work, at_once
 from colo_sim.machine import SimMachine
 from colo_sim.machine_reading import MachineCounters
 from colo_sim.node_measure import measured_between
+from colo_sim.world_boot import Boot
+from colo_sim.world_connection import Connection
 from colo_sim.world_process import SimProcess
+from colo_sim.world_roles import Works, running
 
-__all__ = ["CollectorRole", "ExecutorRole", "SimNode", "NodeWatcher"]
-
-_STOP_STEPS: Final = 64
+__all__ = ["ExecutorRole", "SimNode", "NodeWatcher", "collector", "executor"]
 
 
 class NodeWatcher(Protocol):
@@ -55,11 +62,11 @@ class SimNode:
         self.journal = JournalState()
         self.is_off = False
         self.is_gone = False
-        self.collector: SimProcess
-        self.executor: SimProcess
+        self.collector: SimProcess[CollectorCore]
+        self.executor: SimProcess[ExecutorRole]
 
     @property
-    def processes(self) -> tuple[SimProcess, SimProcess]:
+    def processes(self) -> tuple[SimProcess[CollectorCore], SimProcess[ExecutorRole]]:
         """Both, the collector first."""
         return self.collector, self.executor
 
@@ -69,142 +76,175 @@ class SimNode:
         return self.machine.counters()
 
 
-class CollectorRole:
-    """Measures the machine every period."""
+# ---------------------------------------------------------------- the collector
 
-    hears: Sequence[Subscription] = ()
 
-    def __init__(self, process: SimProcess, node: SimNode, period_ms: int) -> None:
-        self.core = cast(Core, CollectorCore(node.name, CollectorPolicy()))
-        self._process = process
+class _Looker:
+    """The machine as the collector's shell looks at it."""
+
+    def __init__(self, node: SimNode) -> None:
         self._node = node
-        self._period_ms = period_ms
+        self._before: MachineCounters | None = None
 
-    def load(self) -> list[Struct]:
-        """What the machine is."""
-        spec = self._node.machine.spec
-        return [TopologyRead(topology=spec.topology(), capabilities=spec.capabilities(), simulated=True)]
-
-    def perform(self, effect: Effect) -> Sequence[Struct]:
-        """There are no effects of its own."""
-        raise InvariantBroken("the collector performs no such effect", effect=type(effect).__name__)
-
-    def begin(self) -> Sequence[Work]:
-        """Samples."""
-        return (self._sample(),)
-
-    def _sample(self) -> Work:
-        before = self._node.advance()
-        yield self._process.bus.rng.randint(1, self._period_ms)
-        while True:
-            now = self._node.advance()
-            measured = measured_between(before, now)
-            before = now
-            if measured is not None:
-                self._process.inject(measured)
-            yield self._period_ms
+    def look(self) -> Observation:
+        """What it is, at the first look; what it did since the last one."""
+        before, self._before = self._before, self._node.advance()
+        if before is None:
+            spec = self._node.machine.spec
+            inspected = TopologyRead(topology=spec.topology(), capabilities=spec.capabilities(), simulated=True)
+            return Observation(event=Unreadable(reason=Skip.FIRST), inspected=inspected)
+        return Observation(event=measured_between(before, self._before) or Unreadable(reason=Skip.FIRST))
 
 
-class ExecutorRole:
-    """The executor core, the reflex and the runtime, joined as the executor's shell joins them."""
+def collector(
+    boot: Boot, connection: Connection, node: SimNode, metrics: Metrics, period_ms: int
+) -> tuple[CollectorCore, Works]:
+    """Measures the machine every period."""
+    core = CollectorCore(node.name, CollectorPolicy())
+    service = Service(
+        name="collector",
+        core=cast(Core, core),
+        bus=connection,
+        clock=boot.clock,
+        hears=(),
+        metrics=metrics,
+        boot_id=boot.boot_id,
+        seed=boot.seed,
+        discoverable=False,
+    )
+    shell = CollectorShell(
+        _Looker(node),
+        inject=service.inject,
+        skipped=core.skipped,
+        clock=boot.clock,
+        period_ms=period_ms,
+        metrics=metrics,
+    )
 
-    def __init__(
-        self, process: SimProcess, node: SimNode, watcher: NodeWatcher, policy: ReflexPolicy, period_ms: int
-    ) -> None:
-        self.executor = Executor(node.name, ExecutorPolicy())
-        self.core = cast(Core, self.executor)
-        self.hears: Sequence[Subscription] = executor_hears(node.name)
-        self.node = node
-        self.policy = policy
-        self.runtime = SimulatedRuntime(
+    async def looking() -> None:
+        await asyncio.sleep(boot.chance.rng.randint(1, period_ms) / 1_000)
+        await shell.run()
+
+    return core, (running(boot, service), looking())
+
+
+# ---------------------------------------------------------------- the executor
+
+
+class _Runtime(SimulatedRuntime):
+    """The runtime of the executor's shell: what it does is told and judged, and the process may die around it."""
+
+    def __init__(self, boot: Boot, node: SimNode, watcher: NodeWatcher) -> None:
+        super().__init__(
             node.machine,
             capacity_mcpu=node.machine.spec.cpu_capacity_mcpu,
             journal=node.journal,
             topology=node.machine.spec.topology(),
         )
-        self.reflex: Reflex | None = None
-        self.renewed_at_ms = 0
-        self.lease_ms = policy.lease.default_ms
-        self._process = process
+        self._process = boot
+        self._node = node
         self._watcher = watcher
-        self._period_ms = period_ms
-        self._renewals: list[RenewLease] = []
 
-    def load(self) -> list[Struct]:
-        """Adopt what runs."""
-        now_ms = self._process.clock.now_ms()
-        adopted = at_once(self.runtime.adopt(now_ms))
-        self.reflex = Reflex(
-            self.policy,
-            capacity_mcpu=self.runtime.capacity_mcpu,
-            now_ms=now_ms,
-            ceiling_mcpu=self.runtime.ceiling_mcpu,
-        )
-        self.renewed_at_ms = now_ms
-        return [adopted]
+    async def launch(self, placement: Placement, now_ms: int) -> ReplicaLaunched | LaunchFailed:
+        """See Runtime.launch."""
+        await self._process.step("launch")
+        self._process.note(f"launches  {placement.replica}#{placement.attempt}")
+        result = await super().launch(placement, now_ms)
+        if isinstance(result, ReplicaLaunched):
+            self._watcher.launched(self._node, placement.replica, placement.attempt)
+        await self._process.step("hear of the launch")
+        return result
 
-    def perform(self, effect: Effect) -> Sequence[Struct]:
-        """Act on the machine."""
-        match effect:
-            case LaunchReplica(placement=placement):
-                self._process.note(f"launches  {placement.replica}#{placement.attempt}")
-                result = at_once(self.runtime.launch(placement, self._process.clock.now_ms()))
-                if isinstance(result, ReplicaLaunched):
-                    self._watcher.launched(self.node, placement.replica, placement.attempt)
-                return [result]
-            case SignalReplica():
-                self._process.note(f"signals   {effect.replica}#{effect.attempt} {effect.signal}")
-                at_once(self.runtime.signal(effect))
-            case RememberPlacement() | RememberEnd():
-                at_once(self.runtime.remember(effect))
-            case RenewLease():
-                self._renewals.append(effect)
-                self.renewed_at_ms = self._process.clock.now_ms()
-                self.lease_ms = effect.lease_ms or self.lease_ms
-            case _:
-                raise InvariantBroken("the executor performs no such effect", effect=type(effect).__name__)
-        return []
+    async def signal(self, effect: SignalReplica) -> None:
+        """See Runtime.signal."""
+        await self._process.step("signal")
+        self._process.note(f"signals   {effect.replica}#{effect.attempt} {effect.signal}")
+        await super().signal(effect)
 
-    def begin(self) -> Sequence[Work]:
-        """The reflex."""
-        return (self._turn(),)
+    async def remember(self, effect: RememberPlacement | RememberEnd) -> None:
+        """See Runtime.remember."""
+        await self._process.step("remember")
+        await super().remember(effect)
 
-    def _turn(self) -> Work:
-        yield self._process.bus.rng.randint(1, self._period_ms)
-        while True:
-            self._tick()
-            yield self._period_ms
-
-    def _tick(self) -> None:
-        reflex, now_ms = self.reflex, self._process.clock.now_ms()
-        if reflex is None:
-            return
-        while self._renewals:
-            self._step(reflex, self._renewals.pop(0), now_ms)
-        reading = self.runtime.read_fast(now_ms)
-        if reading is not None:
-            self._step(reflex, reading, now_ms)
-        else:
-            due_ms = reflex.deadline_ms()
-            if due_ms is not None and due_ms <= now_ms:
-                self._step(reflex, Wake(), now_ms)
-        for exited in self.runtime.poll_exits():
+    def poll_exits(self) -> tuple[ReplicaExited, ...]:
+        """See Runtime.poll_exits."""
+        exits = super().poll_exits()
+        for exited in exits:
             self._process.note(f"sees end  {exited.replica}#{exited.attempt} {exited.exit_code}")
-            self._process.inject(exited)
-        reflex.check()
-        self._watcher.ticked(self.node, self)
+        return exits
 
-    def _step(self, reflex: Reflex, event: ReflexEvent, now_ms: int) -> None:
-        effects = reflex.handle(event, now_ms)
-        steps = 0
-        while effects:
-            steps += 1
-            if steps > _STOP_STEPS:
-                raise InvariantBroken("the reflex does not come to an end", node=self.node.name)
-            effect = effects.pop(0)
-            match effect:
-                case SetCeiling():
-                    self._process.note(f"ceiling   {effect.ceiling_mcpu}")
-                    effects += reflex.handle(self.runtime.set_ceiling(effect.ceiling_mcpu), now_ms)
-                case CeilingMoved():
-                    self._process.inject(effect)
+    def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
+        """See Runtime.set_ceiling."""
+        self._process.note(f"ceiling   {ceiling_mcpu}")
+        return super().set_ceiling(ceiling_mcpu)
+
+
+class ExecutorRole:
+    """The executor, as those who judge it see it. `renewed_at_ms`, `lease_ms`: what its core last said of its lease."""
+
+    def __init__(self, boot: Boot, node: SimNode, watcher: NodeWatcher, policy: ReflexPolicy, metrics: Metrics) -> None:
+        self.core = Executor(node.name, ExecutorPolicy())
+        self.policy = policy
+        self.renewed_at_ms = boot.clock.now_ms()
+        self.lease_ms = policy.lease.default_ms
+        self.shell: ExecutorShell
+        self._clock = boot.clock
+
+    @property
+    def reflex(self) -> Reflex | None:
+        """The reflex, once the machine is adopted."""
+        return self.shell.reflex
+
+    async def perform(self, effect: Effect) -> Sequence[Struct]:
+        """As the shell; a renewed lease is noted."""
+        if isinstance(effect, RenewLease):
+            self.renewed_at_ms = self._clock.now_ms()
+            self.lease_ms = effect.lease_ms or self.lease_ms
+        return await self.shell.perform(effect)
+
+
+def executor(
+    boot: Boot,
+    connection: Connection,
+    node: SimNode,
+    watcher: NodeWatcher,
+    policy: ReflexPolicy,
+    metrics: Metrics,
+    period_ms: int,
+) -> tuple[ExecutorRole, Works]:
+    """Acts on the machine. Its reflex turns on the process's loop instead of in a thread of its own."""
+    role = ExecutorRole(boot, node, watcher, policy, metrics)
+    shell = role.shell = ExecutorShell(
+        _Runtime(boot, node, watcher), boot.clock, policy=policy, period_ms=period_ms, metrics=metrics
+    )
+    service = Service(
+        name="executor",
+        core=role.core,
+        bus=connection,
+        clock=boot.clock,
+        hears=executor_hears(node.name),
+        perform=role.perform,
+        load=shell.load,
+        leave=shell.leave,
+        metrics=metrics,
+        boot_id=boot.boot_id,
+        seed=boot.seed,
+        discoverable=False,
+    )
+
+    async def reflex() -> None:
+        await asyncio.sleep(boot.chance.rng.randint(1, period_ms) / 1_000)
+        while True:
+            shell.turn()
+            if role.reflex is not None:
+                role.reflex.check()
+            watcher.ticked(node, role)
+            await asyncio.sleep(period_ms / 1_000)
+
+    works = (
+        running(boot, service),
+        shell.run_teller(service.inject),
+        shell.run_reconcile(service.inject),
+        reflex(),
+    )
+    return role, works

@@ -1,0 +1,162 @@
+"""The asyncio event loop of one simulated process, on the virtual time that it shares with all others."""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from math import ceil
+from typing import Any, Final, TypeVar
+
+from colo_sim.event_queue import EventQueue
+
+__all__ = ["ProcessLoop"]
+
+_T = TypeVar("_T")
+_US: Final = 1_000_000
+
+
+class ProcessLoop(asyncio.AbstractEventLoop):
+    """Callbacks in the order in which they were asked for, timers in the order of their times. It never waits and has no files.
+
+    `hold` and `let_go` act as SIGSTOP and SIGCONT: callbacks that become due in between run afterwards, in order. `kill` acts as
+    SIGKILL: every task is cancelled before any callback runs, so that only `except` and `finally` blocks run; the ports of the
+    process have no effect by then. An unhandled error ends the step of the event_queue in which it occurred.
+    """
+
+    def __init__(self, event_queue: EventQueue) -> None:
+        self._event_queue = event_queue
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._held: deque[asyncio.Handle] = deque()
+        self._is_held = False
+        self.is_dead = False
+
+    # ------------------------------------------------------------ what asyncio asks for
+
+    def time(self) -> float:
+        """Seconds since the beginning of the world."""
+        return self._event_queue.elapsed_us / _US
+
+    def get_debug(self) -> bool:
+        """Never."""
+        return False
+
+    def is_running(self) -> bool:
+        """As far as anybody on it can tell."""
+        return True
+
+    def is_closed(self) -> bool:
+        """Never: tasks of a dead process still end on it."""
+        return False
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Call it later in this moment."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._event_queue.soon(self._run, handle)
+        return handle
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """There is one thread."""
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Call it so many seconds from now."""
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Call it at that second or up to two microseconds later, never earlier."""
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        due_us = ceil(when * _US)
+        if due_us / _US < when:
+            due_us += 1
+        self._event_queue.at_us(due_us, self._run, timer)
+        return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It is passed over when its time comes."""
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """A future of this loop."""
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override]
+        self, coro: Coroutine[Any, Any, _T], *, name: str | None = None, context: Context | None = None
+    ) -> asyncio.Task[_T]:
+        """A task of this loop."""
+        task: asyncio.Task[_T] = asyncio.Task(coro, loop=self, name=name, context=context)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        if self.is_dead:
+            task.cancel()
+        return task
+
+    def run_in_executor(self, executor: Any, func: Callable[..., _T], *args: Any) -> asyncio.Future[_T]:  # type: ignore[override]
+        """Call the function now: a clock that jumps cannot wait for a thread."""
+        future: asyncio.Future[_T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Let the step fail. A task that is thrown away with its whole world is no error."""
+        error = context.get("exception")
+        if error is not None and not self.is_dead:
+            self._event_queue.failure = error
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """There is no other."""
+        self.call_exception_handler(context)
+
+    # ------------------------------------------------------------ what the world does to a process
+
+    def hold(self) -> None:
+        """Run nothing until it is let go."""
+        self._is_held = True
+
+    def let_go(self) -> None:
+        """Go on, first with what became due meanwhile, in its order."""
+        self._is_held = False
+        held, self._held = self._held, deque()
+        for handle in held:
+            self._event_queue.soon(self._run, handle)
+
+    def kill(self) -> None:
+        """Run nothing more, and end every task where it stands, later in this moment."""
+        if not self.is_dead:
+            self.is_dead = self._is_held = True
+            self._event_queue.soon(self._end_tasks)
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether any task has yet to end."""
+        return bool(self._tasks)
+
+    def _end_tasks(self) -> None:
+        """Every task is cancelled before what waits to run is let go: so none goes on, it only leaves."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        self.let_go()
+
+    def _run(self, handle: asyncio.Handle) -> None:
+        if handle.cancelled():
+            return
+        if self._is_held:
+            self._held.append(handle)
+            return
+        events._set_running_loop(self)
+        try:
+            handle._run()
+        finally:
+            events._set_running_loop(None)

@@ -1,0 +1,88 @@
+"""One life of a simulated process: its event loop, its clock, and the steps between which it may die."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from colo_sim.chance import Chance
+from colo_sim.event_queue import EventQueue, LocalClock
+from colo_sim.process_loop import ProcessLoop
+from colo_sim.world_log import WorldLog
+
+__all__ = ["Boot", "Link"]
+
+
+class Link:
+    """The network link of a process; a restart does not change it. While it is cut no message passes in either direction."""
+
+    def __init__(self) -> None:
+        self.is_cut = False
+
+
+class Boot:
+    """One run of a process, from its start to its crash. Every port of the process goes through it and has no effect afterwards.
+
+    `stop` stands for SIGTERM. `crashes_in` is the number of steps after which the process dies: each call of a port is a step, and
+    so is each message of a publish.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        number: int,
+        *,
+        event_queue: EventQueue,
+        clock: LocalClock,
+        chance: Chance,
+        world_log: WorldLog,
+        link: Link,
+        die: Callable[[], None],
+    ) -> None:
+        self.key = key
+        self.boot_id = f"{key}-{number}"
+        self.event_queue = event_queue
+        self.clock = clock
+        self.chance = chance
+        self.link = link
+        self.seed = chance.rng.getrandbits(32)
+        # No files, sockets or signals: what would ask for them has no place in a simulated process.
+        self.loop = ProcessLoop(event_queue)  # type: ignore[abstract]
+        self.stop = asyncio.Event()
+        self.crashes_in: int | None = None
+        self._world_log = world_log
+        self._die = die
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the process died."""
+        return self.loop.is_dead
+
+    def note(self, what: str) -> None:
+        """A line of the world_log."""
+        self._world_log.add(self.event_queue.now_ms, self.key, what)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run the coroutine until the process dies. An exception of it fails the world."""
+        self.loop.create_task(work).add_done_callback(self._ended)
+
+    async def step(self, what: str) -> None:
+        """Return, unless the process dies here, before it does `what`."""
+        if self.loop.is_dead:
+            raise asyncio.CancelledError
+        if self.crashes_in is not None:
+            self.crashes_in -= 1
+            if self.crashes_in < 0:
+                self.chance.reached[f"died before {what}"] += 1
+                self._die()
+                await self.loop.create_future()
+
+    async def trip(self, what: str) -> None:
+        """A step, then the time of a message to a server, in which other processes act."""
+        await self.step(what)
+        await asyncio.sleep((self.chance.way_ms() + self.chance.pause_ms()) / 1_000)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not self.is_over and not task.cancelled():
+            self.event_queue.failure = task.exception() or self.event_queue.failure

@@ -1,0 +1,202 @@
+"""All parts of a simulated world: the processes of all services, machines, bus, store, ledger, and those who judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from colo_common.adapters.store_memory import MemoryStore
+from colo_common.runtime.metrics import Metrics
+from colo_evictor.core import EvictorCore
+from colo_evictor.policy import EvictorPolicy
+from colo_executor.core import Executor
+from colo_executor.reflex import ReflexPolicy
+from colo_jobs.core import JobsCore
+from colo_overcommit.core import OvercommitCore
+from colo_scheduler.core import SchedulerCore
+from colo_sim import world_node, world_roles
+from colo_sim.chance import Chance
+from colo_sim.demand import NodeDemand, Spike
+from colo_sim.event_queue import EventQueue, LocalClock
+from colo_sim.invariants import InvariantChecker
+from colo_sim.machine import SimMachine
+from colo_sim.noise import PPM
+from colo_sim.synthetic import synthetic_day
+from colo_sim.world_boot import Boot
+from colo_sim.world_bus import WorldBus
+from colo_sim.world_client import SimClient, plan_jobs, plan_online_jobs
+from colo_sim.world_connection import Connection
+from colo_sim.world_ledger import WorldLedger
+from colo_sim.world_log import WorldLog
+from colo_sim.world_node import SimNode
+from colo_sim.world_process import SimProcess
+from colo_sim.world_requests import RequestRouter
+from colo_sim.world_roles import Works
+from colo_sim.world_scheduler import scheduler
+from colo_sim.world_settings import WorldSettings
+
+__all__ = ["START_MS", "Cluster"]
+
+START_MS: Final = 1_700_000_000_000
+"""When every world begins."""
+
+Role = TypeVar("Role")
+
+
+class Cluster:
+    """Built from a seed; nothing is started yet. `tell` gets every line of the world_log."""
+
+    def __init__(self, settings: WorldSettings, tell: Callable[[str], None] | None = None) -> None:
+        self.settings = settings
+        self.chance = Chance(settings.seed)
+        self.rng = self.chance.rng
+        self.event_queue = EventQueue(START_MS)
+        self.world_log = WorldLog(START_MS, tell)
+        self.bus = WorldBus(self.event_queue, self.chance, self.world_log)
+        self.store = MemoryStore()
+        self.ledger = WorldLedger(self.event_queue)
+        self.nodes: dict[str, SimNode] = {}
+        evictor_policy = EvictorPolicy()
+        self.invariant_checker = InvariantChecker(self.nodes, self.ledger, evictor_policy)
+        self.bus.stored = self.invariant_checker.stored
+        self._router = RequestRouter(self.event_queue, self.chance)
+        judge, store, shards = self.invariant_checker, self.store, settings.shards
+        self.jobs = self._process(
+            "jobs", lambda boot, connection, metrics: world_roles.jobs(boot, connection, store, metrics)
+        )
+        self.schedulers = tuple(
+            self._process(
+                key,
+                lambda boot, connection, metrics: scheduler(
+                    boot, connection, self.ledger, metrics, judge.committed, shards
+                ),
+            )
+            for key in _names("scheduler", settings.schedulers)
+        )
+        self.overcommit = self._process(
+            "overcommit",
+            lambda boot, connection, metrics: world_roles.overcommit(boot, connection, metrics, judge.promised),
+        )
+        self.evictor = self._process(
+            "evictor",
+            lambda boot, connection, metrics: world_roles.evictor(boot, connection, store, metrics, evictor_policy),
+        )
+        self.services: tuple[SimProcess[Any], ...] = (self.jobs, *self.schedulers, self.overcommit, self.evictor)
+        for number in range(settings.nodes):
+            self._add_node(f"node-{number + 1:02d}", number)
+        plans = plan_jobs(self.rng, settings.jobs, settings.jobs_within_ms)
+        plans += plan_online_jobs(self.rng, settings.online_jobs, settings.jobs_within_ms)
+        self.client = client = SimClient(plans)
+        #: The people who submit: never cut off, never gone.
+        self.submitter = self._process("client", lambda boot, connection, _: (client, client.works(boot, connection)))
+
+    # ------------------------------------------------------------ parts
+
+    def processes(self) -> list[SimProcess[Any]]:
+        """All that should be up: those of nodes that are gone for good are not."""
+        nodes = [process for node in self.nodes.values() if not node.is_gone for process in node.processes]
+        return [*self.services, *nodes]
+
+    @property
+    def jobs_core(self) -> JobsCore:
+        """The jobs core of the present process."""
+        return self.jobs.role
+
+    @property
+    def scheduler_cores(self) -> dict[str, SchedulerCore]:
+        """The scheduler cores of the present processes, by their keys."""
+        return {process.key: process.role for process in self.schedulers}
+
+    @property
+    def overcommit_core(self) -> OvercommitCore:
+        """The overcommit core of the present process."""
+        return self.overcommit.role
+
+    @property
+    def evictor_core(self) -> EvictorCore:
+        """The evictor core of the present process."""
+        return self.evictor.role
+
+    @staticmethod
+    def executor_core(node: SimNode) -> Executor:
+        """The executor core of a node's present process."""
+        return node.executor.role.core
+
+    def note(self, what: str) -> None:
+        """A line about the world itself."""
+        self.world_log.add(self.event_queue.now_ms, "world", what)
+
+    # ------------------------------------------------------------ how they are made
+
+    def _process(
+        self, key: str, make: Callable[[Boot, Connection, Metrics], tuple[Role, Works]], clock: LocalClock | None = None
+    ) -> SimProcess[Role]:
+        # One registry for all lives of a process: nobody reads it, and making one takes longer than a life may last.
+        metrics = Metrics()
+
+        def made(boot: Boot) -> tuple[Role, Works]:
+            return make(boot, Connection(boot, self.bus, self._router), metrics)
+
+        return SimProcess(
+            key,
+            made,
+            event_queue=self.event_queue,
+            bus=self.bus,
+            clock=clock or LocalClock(self.event_queue),
+            chance=self.chance,
+            world_log=self.world_log,
+        )
+
+    def _add_node(self, name: str, number: int) -> None:
+        settings, spec, judge = self.settings, self.settings.spec, self.invariant_checker
+        skew_ms = self.rng.randint(-settings.skew_most_ms, settings.skew_most_ms)
+        clock = LocalClock(self.event_queue, skew_ms)
+        origin_ms = clock.now_ms()
+        demand = NodeDemand(
+            synthetic_day(settings.seed),
+            node=name,
+            node_index=number,
+            seed=settings.seed,
+            cpu_capacity_mcpu=spec.cpu_capacity_mcpu,
+            memory_capacity_bytes=spec.memory_capacity_bytes,
+            spikes=self._spikes(),
+        )
+        machine = SimMachine(
+            spec,
+            node=name,
+            seed=settings.seed,
+            demand=lambda at_ms: demand.at(max(at_ms - origin_ms, 0)),
+            start_ms=origin_ms,
+        )
+        node = SimNode(name, machine)
+        policy = ReflexPolicy(blind_ms=10 * settings.reflex_ms)
+        node.collector = self._process(
+            f"collector@{name}",
+            lambda boot, connection, metrics: world_node.collector(boot, connection, node, metrics, settings.sample_ms),
+            clock,
+        )
+        node.executor = self._process(
+            f"executor@{name}",
+            lambda boot, connection, metrics: world_node.executor(
+                boot, connection, node, judge, policy, metrics, settings.reflex_ms
+            ),
+            clock,
+        )
+        self.nodes[name] = node
+
+    def _spikes(self) -> tuple[Spike, ...]:
+        """Now and then online work wants nearly the whole machine: this is what evictions are for."""
+        rng = self.rng
+        return tuple(
+            Spike(
+                start_ms=rng.randint(0, self.settings.jobs_within_ms),
+                length_ms=rng.randint(5_000, 40_000),
+                cpu_ppm=rng.choice((0, PPM // 2, PPM)),
+                mem_ppm=rng.choice((0, PPM // 2)),
+            )
+            for _ in range(self.settings.spikes)
+        )
+
+
+def _names(service: str, count: int) -> list[str]:
+    return [service] if count == 1 else [f"{service}-{number + 1}" for number in range(count)]

@@ -1,0 +1,81 @@
+"""Requests between the processes of a simulated world: each goes to one responder of its subject, and may get lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from colo_common.ports import Answerer, Unavailable
+from colo_sim.chance import Chance
+from colo_sim.event_queue import EventQueue
+from colo_sim.world_boot import Boot
+
+__all__ = ["Responder", "RequestRouter"]
+
+
+class Responder:
+    """One process that answers some subjects."""
+
+    def __init__(self, boot: Boot, answerers: Mapping[str, Answerer]) -> None:
+        self.boot = boot
+        self.answerers = answerers
+
+
+class RequestRouter:
+    """All responders, and the delivery of requests and replies."""
+
+    def __init__(self, event_queue: EventQueue, chance: Chance) -> None:
+        self._event_queue = event_queue
+        self._chance = chance
+        self._responders: list[Responder] = []
+
+    def add(self, responder: Responder) -> None:
+        """It answers from now on."""
+        self._responders.append(responder)
+
+    def remove(self, responder: Responder) -> None:
+        """It answers no more."""
+        self._responders.remove(responder)
+
+    def ask(
+        self, asker: Boot, subject: str, data: bytes, headers: Mapping[str, str], answer: asyncio.Future[bytes]
+    ) -> None:
+        """Send a request on its way. Raises Unavailable when nobody answers the subject."""
+        found = [one for one in self._responders if subject in one.answerers and not one.boot.is_over]
+        if not found:
+            raise Unavailable(f"nobody answers {subject}")
+        responder = found[0] if len(found) == 1 else self._chance.rng.choice(found)
+        self._event_queue.after(self._chance.way_ms(), self._arrive, asker, responder, subject, data, headers, answer)
+
+    def _arrive(
+        self,
+        asker: Boot,
+        responder: Responder,
+        subject: str,
+        data: bytes,
+        headers: Mapping[str, str],
+        answer: asyncio.Future[bytes],
+    ) -> None:
+        boot = responder.boot
+        if not boot.is_over and not boot.link.is_cut:
+            boot.note(f"is asked  {subject}")
+            boot.spawn(self._answer(asker, boot, responder.answerers[subject], data, headers, answer))
+
+    async def _answer(
+        self,
+        asker: Boot,
+        boot: Boot,
+        answerer: Answerer,
+        data: bytes,
+        headers: Mapping[str, str],
+        answer: asyncio.Future[bytes],
+    ) -> None:
+        body = await answerer(data, headers)
+        await boot.step("answer")
+        if not boot.link.is_cut:
+            self._event_queue.after(self._chance.way_ms(), self._bring, asker, answer, body)
+
+    @staticmethod
+    def _bring(asker: Boot, answer: asyncio.Future[bytes], body: bytes) -> None:
+        if not asker.is_over and not asker.link.is_cut and not answer.done():
+            answer.set_result(body)

@@ -1,0 +1,37 @@
+"""How large a simulated world is, how long it lives, and what goes wrong in it."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from colo_sim.faults import FaultPlan
+from colo_sim.machine_spec import GIB, MachineSpec
+
+__all__ = ["WorldSettings"]
+
+
+class WorldSettings(Struct, frozen=True, kw_only=True):
+    """Size and length of a world. `skew_most_ms`: node clocks differ from the services' by at most this, either way.
+    `schedulers` share the work, which falls into `shards`; with 0 shards there is one, and it is alone.
+    `spikes`: how often online work of a node wants nearly the whole machine. `online_jobs` are placed beside the batch jobs.
+
+    After the faults ended the views must agree within `settle_most_ms`, and everything must be done within `rest_most_ms`.
+    """
+
+    seed: int
+    nodes: int = 4
+    jobs: int = 16
+    online_jobs: int = 0
+    schedulers: int = 1
+    shards: int = 0
+    jobs_within_ms: int = 360_000
+    sample_ms: int = 1_000
+    reflex_ms: int = 500
+    skew_most_ms: int = 5_000
+    spikes: int = 4
+    settle_most_ms: int = 600_000
+    rest_most_ms: int = 3_600_000
+    spec: MachineSpec = MachineSpec(
+        sockets=1, zones_per_socket=2, cpus_per_zone=4, memory_bytes_per_zone=8 * GIB, sub_step_ms=1_000
+    )
+    faults: FaultPlan = FaultPlan()
