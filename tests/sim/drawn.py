@@ -1,0 +1,60 @@
+"""Settings of a world drawn from its seed: another size, another network_faults and other kinds of fault for each.
+
+Which kinds there are is drawn as well. A world that has everything seldom gets far with anything: leaving kinds out reaches states
+that all of them together hide (Groce and others, "Swarm Testing", 2012).
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from colo_sim.faults import ROUGH, STOPPING, FaultPlan, NetworkFaults
+from colo_sim.world import WorldSettings
+
+SECOND_MS = 1_000
+
+
+def settings_from(seed: int) -> WorldSettings:
+    """Equal for equal seeds, on every machine. Worlds are small: many short histories find more than few long ones."""
+    rng = Random(f"settings of world {seed}")
+    schedulers = rng.choice((1, 1, 2, 3))
+    within_ms = rng.choice((60, 90, 120)) * SECOND_MS
+    return WorldSettings(
+        seed=seed,
+        nodes=rng.choice((2, 3, 3, 4, 6)),
+        jobs=rng.randint(2, 14),
+        online_jobs=rng.choice((0, 0, 3, 8)),
+        schedulers=schedulers,
+        shards=0 if schedulers == 1 else rng.choice((3, 4, 8)),
+        jobs_within_ms=within_ms,
+        sample_ms=rng.choice((500, 1_000, 2_000)),
+        reflex_ms=rng.choice((200, 500, 1_000)),
+        skew_most_ms=rng.choice((0, 500, 5_000)),
+        spikes=rng.randint(0, 4),
+        faults=_faults(rng, within_ms + rng.choice((20, 60)) * SECOND_MS),
+    )
+
+
+def _faults(rng: Random, quiet_after_ms: int) -> FaultPlan:
+    weights = tuple((kind, weight) for kind, weight in STOPPING.weights if rng.randrange(4))
+    return FaultPlan(
+        network_faults=_weather(rng),
+        quiet_after_ms=quiet_after_ms,
+        every_ms=rng.choice(((500, 4_000), (2_000, 8_000), (2_000, 14_000), (10_000, 40_000))),
+        down_most_ms=rng.choice((500, 6_000, 20_000)),
+        away_most_ms=rng.choice((3_000, 15_000)),
+        long_permille=rng.choice((0, 150)),
+        weights=weights,
+    )
+
+
+def _weather(rng: Random) -> NetworkFaults:
+    """Each trouble of rough network_faults is there as it is, three times as much, or not at all."""
+    return NetworkFaults(
+        late_most_ms=rng.choice((500, 5_000)),
+        pause_most_ms=rng.choice((40, 400)),
+        **{
+            name: getattr(ROUGH, name) * rng.choice((0, 1, 1, 3))
+            for name in ("lost", "twice", "late", "ack_lost", "publish_unsure", "ledger_unsure", "pause")
+        },
+    )

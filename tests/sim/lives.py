@@ -1,0 +1,56 @@
+"""One world from its settings to what came of it, so that other processes can live it and tell."""
+
+from __future__ import annotations
+
+import time
+from io import StringIO
+
+from msgspec import Struct
+
+from colo_common.model.invalid import InvariantBroken
+from colo_common.runtime import logs
+from colo_sim.world import Outcome, World, WorldSettings
+from tests.sim.drawn import settings_from
+
+LINES_KEPT = 200
+
+
+class Life(Struct, frozen=True, kw_only=True):
+    """What came of a world. `broken` is empty, or the sentence that says what broke at `at_ms`; `lines`: the last."""
+
+    settings: WorldSettings
+    outcome: Outcome
+    took_s: float
+    broken: str = ""
+    kind: str = ""
+    at_ms: int = 0
+    lines: tuple[str, ...] = ()
+
+
+def lived(settings: WorldSettings) -> Life:
+    """A world lived to its end. Whatever its code raises counts as broken; `kind` is that without its details."""
+    # What a service says of its own end is said by `broken`.
+    logs.configure("error", stream=StringIO())
+    started_s = time.process_time()
+    world = World(settings)
+    broken = kind = ""
+    try:
+        world.run()
+    except InvariantBroken as error:
+        broken, kind = str(error), error.message
+    except Exception as error:
+        broken, kind = f"{type(error).__name__}: {error}", type(error).__name__
+    return Life(
+        settings=settings,
+        outcome=world.outcome(),
+        took_s=time.process_time() - started_s,
+        broken=broken,
+        kind=kind,
+        at_ms=world.elapsed_ms,
+        lines=tuple(world.world_log.last(LINES_KEPT)) if broken else (),
+    )
+
+
+def life_of(seed: int) -> Life:
+    """What comes of the world of a seed, its settings drawn from the seed too."""
+    return lived(settings_from(seed))
