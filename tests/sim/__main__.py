@@ -17,8 +17,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from msgspec import json
-from tests.sim.command import command_of
 
+from tests.sim.command import command_of
 from tests.sim.coverage import Coverage
 from tests.sim.lives import Life, life_of, lived
 from tests.sim.shrink import shrunk

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from msgspec import Struct, json
-from tests.sim.command import add_settings, command_of, settings_of
 
 from colo_common.model.invalid import InvariantBroken
 from colo_sim.faults import CALM, STOPPING
 from colo_sim.invariants import InvariantChecker
 from colo_sim.world import Outcome, WorldSettings
 from tests.sim import __main__ as runner
+from tests.sim.command import add_settings, command_of, settings_of
 from tests.sim.drawn import settings_from
 from tests.sim.lives import Life, life_of, lived
 from tests.sim.shrink import shrunk
