@@ -28,7 +28,7 @@ from tests.support.waiting import eventually
 PROGRAM = """
 import sys
 from msgspec import Struct
-from colo_common.events.effects import Asked, Reply
+from colo_common.events.effects import RequestReceived, Reply
 from colo_common.events.requests import GetJob, Refusal
 from colo_common.model.invalid import InvariantBroken
 from colo_common.runtime.process import run
