@@ -37,8 +37,8 @@ from colo_common.model.reasons import EndCause
 from colo_common.runtime.batch import parcels_from_effects
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.stamp import Stamp
+from colo_scheduler.commit.jobs_asked import StartedKnown
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.events import StartedKnown
 from colo_scheduler.ledger.memory import MemoryLedger
 from colo_scheduler.ledger.port import (
     CommitLedger,

@@ -11,7 +11,8 @@ from colo_common.events.job import PlacementRequest, PlacementsRequested, Replic
 from colo_common.events.placement import PlacementsDecided
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import Reason
-from colo_scheduler.core import AskPending, Event, SchedulerCore
+from colo_scheduler.commit.jobs_asked import AskPending
+from colo_scheduler.core import Event, SchedulerCore
 from colo_scheduler.policy import SchedulerPolicy, check_policy
 from colo_scheduler.scorers.weights import ScorerWeights
 from tests.evidence.fleets import Fleet

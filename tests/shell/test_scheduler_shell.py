@@ -29,8 +29,8 @@ from colo_common.runtime.ask import ask
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.stamp import Stamp
 from colo_common.runtime.telemetry import Telemetry
+from colo_scheduler.commit.jobs_asked import StartedKnown
 from colo_scheduler.commit.starts import PART, Starts
-from colo_scheduler.events import StartedKnown
 from colo_scheduler.ledger.memory import MemoryLedger
 from colo_scheduler.ledger.port import Attempt, NodeAnswer, NodeCommit, NodeRow, Released
 from colo_scheduler.ledger.shards import Fence

@@ -22,13 +22,14 @@ from colo_common.events.reservation import ReservationChanged
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import EndCause
 from colo_common.model.reservation import AllocatePolicy
-from colo_scheduler.core import AskPending, SchedulerCore
+from colo_scheduler.commit.jobs_asked import AskPending
+from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.memory import MemoryLedger
 from colo_scheduler.ledger.port import CommitLedger, LedgerAnswered, NodeRow
+from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.ledger.shards import ShardsHeld
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.reservations.remainder import remainder_of
-from colo_scheduler.reservations.reservation import name_of
 from tests.support.builders import GIB, a_node
 from tests.support.reserve_story import ReservingBench, a_claim, a_reservation
 from tests.support.scheduler_story import an_allocatable, now, topology_of

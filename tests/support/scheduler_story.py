@@ -32,8 +32,8 @@ from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.topology import Device, NodeTopology
 from colo_common.model.workload import ResourceRequest, RunSpec
 from colo_scheduler.cluster.pool import PoolName
-from colo_scheduler.core import AskPending, SchedulerCore
-from colo_scheduler.events import AskStarted, StartedKnown
+from colo_scheduler.commit.jobs_asked import AskPending, AskStarted, StartedKnown
+from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.memory import MemoryLedger
 from colo_scheduler.ledger.port import (
     Attempt,

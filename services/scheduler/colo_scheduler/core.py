@@ -31,11 +31,12 @@ from colo_scheduler.commit.evictions import EvictionHistory
 from colo_scheduler.commit.forgetting import Forgetting
 from colo_scheduler.commit.held import Over
 from colo_scheduler.commit.holds_listing import HoldsListing
+from colo_scheduler.commit.jobs_asked import AskPending, StartedKnown
 from colo_scheduler.commit.ledger_retry import LedgerRetry, as_answered
 from colo_scheduler.commit.recoveries import Recovery
 from colo_scheduler.commit.relist import Asking
 from colo_scheduler.eligibility.colocation import ruled
-from colo_scheduler.events import AskPending, Event, LedgerEvent, StartedKnown
+from colo_scheduler.events import Event, LedgerEvent
 from colo_scheduler.ledger.port import (
     CALL_MAX,
     Attempt,
@@ -52,6 +53,7 @@ from colo_scheduler.ledger.port import (
     RefreshLedger,
     ReleaseHolds,
 )
+from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.ledger.shards import Shards, ShardsHeld
 from colo_scheduler.placement.decide import ClassDecision, Stages, Unwatched
 from colo_scheduler.placement.explain import Report, full_report
@@ -68,11 +70,10 @@ from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.requests.validation import InvalidRequest, dead_letters_of, sorted_out
 from colo_scheduler.reservations.api import answer, is_reservation_request
 from colo_scheduler.reservations.controller import ReservationController
-from colo_scheduler.reservations.reservation import name_of
 from colo_scheduler.reservations.rows import JobsOver, ReservationsLoaded
 from colo_scheduler.reservations.state import ReservationState
 
-__all__ = ["AskPending", "Event", "SchedulerCore"]
+__all__ = ["Event", "SchedulerCore"]
 
 
 class SchedulerCore:

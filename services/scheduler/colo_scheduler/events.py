@@ -1,6 +1,4 @@
-"""What the scheduler's core hears, and the effects by which it asks the jobs service."""
-
-from msgspec import Struct
+"""All events that the scheduler's core takes: facts from the bus, answers of the ledger and of the jobs service, and the clock."""
 
 from colo_common.events.effects import Conflict, RequestReceived, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
@@ -10,8 +8,8 @@ from colo_common.events.node import AllocatableChanged, FreshnessChanged, NodeTo
 from colo_common.events.placement import PlacementsReleased
 from colo_common.events.requests import PendingReply
 from colo_common.events.reservation import ReservationChanged
+from colo_scheduler.commit.jobs_asked import StartedKnown
 from colo_scheduler.ledger.port import (
-    Attempt,
     HoldsReleased,
     LedgerAnswered,
     LedgerChanges,
@@ -22,28 +20,7 @@ from colo_scheduler.ledger.port import (
 from colo_scheduler.ledger.shards import ShardsHeld
 from colo_scheduler.reservations.rows import JobsOver, ReservationsLoaded
 
-__all__ = ["AskPending", "AskStarted", "Event", "LedgerEvent", "StartedKnown"]
-
-
-class AskPending(Struct, frozen=True, kw_only=True):
-    """Local effect: ask the jobs service for the waiting replicas again; some did not find room in the queue."""
-
-
-class AskStarted(Struct, frozen=True, kw_only=True):
-    """Local effect: ask the jobs service which of these a node has started; answered in parts by StartedKnown, some time later."""
-
-    attempts: tuple[Attempt, ...]
-
-
-class StartedKnown(Struct, frozen=True, kw_only=True):
-    """Event of the shell: of what was asked for these have `started`, these are `over`, and these are `waiting` to be started.
-
-    What the jobs service does not know is none of them.
-    """
-
-    started: tuple[Attempt, ...] = ()
-    over: tuple[Attempt, ...] = ()
-    waiting: tuple[Attempt, ...] = ()
+__all__ = ["Event", "LedgerEvent"]
 
 
 LedgerEvent = LedgerAnswered | HoldsReleased | LedgerRows | LedgerLoaded | LedgerChanges | LedgerRefused

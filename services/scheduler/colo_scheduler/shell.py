@@ -24,10 +24,10 @@ from colo_common.runtime.backoff import Backoff
 from colo_common.runtime.core import Subscription
 from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.retry import Retrier
+from colo_scheduler.commit.jobs_asked import AskPending, AskStarted
 from colo_scheduler.commit.pending import PAGE, Pending
 from colo_scheduler.commit.starts import Starts
-from colo_scheduler.core import AskPending, SchedulerCore
-from colo_scheduler.events import AskStarted
+from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.port import (
     CALL_MAX,
     CommitLedger,

@@ -17,7 +17,8 @@ from colo_common.model.reasons import Reason
 from colo_common.model.workload import ResourceRequest
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.policy import OvercommitPolicy
-from colo_scheduler.core import AskPending, SchedulerCore
+from colo_scheduler.commit.jobs_asked import AskPending
+from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.port import HOLDS_MAX, CommitLedger, LedgerLoaded
 from colo_scheduler.placement.explain import Report
 from colo_scheduler.placement.records import Decisions, RejectionThrottle

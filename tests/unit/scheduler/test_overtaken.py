@@ -9,8 +9,8 @@ from colo_common.events.enforcement import NodeRecovered
 from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.placement import ApplyPlacements, NodeRelease, PlacementsDecided, PlacementsReleased
 from colo_common.model.reasons import Reason
+from colo_scheduler.commit.jobs_asked import StartedKnown
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.events import StartedKnown
 from colo_scheduler.ledger.memory import MemoryLedger
 from colo_scheduler.ledger.port import (
     CommitLedger,

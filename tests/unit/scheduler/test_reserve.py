@@ -24,8 +24,8 @@ from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause, Reason
 from colo_common.model.reservation import AllocatePolicy, ObjectTerm, OwnerTerm
 from colo_common.model.shortage import shortage_text
+from colo_scheduler.commit.jobs_asked import StartedKnown
 from colo_scheduler.core import SchedulerCore
-from colo_scheduler.events import StartedKnown
 from colo_scheduler.ledger.port import Hold, NodeCommit
 from colo_scheduler.policy import SchedulerPolicy
 from tests.support.builders import GIB, a_node, a_topology

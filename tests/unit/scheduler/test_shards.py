@@ -9,8 +9,8 @@ from colo_common.events.placement import ApplyPlacements, NodeRelease, Placement
 from colo_common.events.requests import PendingReply
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
-from colo_scheduler.core import AskPending, SchedulerCore
-from colo_scheduler.events import AskStarted, StartedKnown
+from colo_scheduler.commit.jobs_asked import AskPending, AskStarted, StartedKnown
+from colo_scheduler.core import SchedulerCore
 from colo_scheduler.ledger.port import (
     CommitLedger,
     Hold,

@@ -15,6 +15,7 @@ from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import QosClass
 from colo_scheduler.cluster.batch_capacity import BatchCapacity
+from colo_scheduler.cluster.derived import Derived
 from colo_scheduler.cluster.facts import BoolArray, NodeFacts
 from colo_scheduler.cluster.inventory import Holding, NodeInventory, batch_capacity, reserved_shares
 from colo_scheduler.cluster.inventory_index import InventoryIndex
@@ -27,8 +28,6 @@ from colo_scheduler.cluster.snapshot import View, costs_of, move_shares
 from colo_scheduler.cluster.unmanaged import claimed_of, leaves_more, room_of, shared_cpus_of
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.numa.zones import NO_SOCKET, IntArray, split_cost
-from colo_scheduler.placement.fit_rejections import Refusals
-from colo_scheduler.placement.static_filter_cache import StaticFilterCache
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.scorers.placement import fewest_zones
 
@@ -55,12 +54,12 @@ class Cluster:
         self._size, self._columns = 64, 2
         self._rank_count = -1
         self._facts = NodeFacts(self._size, self._columns, facts_max_age_ms)
-        self._static_filters = StaticFilterCache()
         self._pools = {name: Pool(self._size, self._columns) for name in PoolName}
         self.levels = {name: PreemptibleIndex(self._size) for name in PoolName}
         """What could come free if others left, by pool."""
         self._inventory_index = InventoryIndex(self._size)
-        self._refusals = Refusals()
+        self._derived = Derived()
+        self._next_generation = 0
         self._class_caches: OrderedDict[RequestClass, object] = OrderedDict()
         self.disagreeing: dict[str, tuple[str, ...]] = {}
         """The nodes with which the ledger does not agree, and why not."""
@@ -88,7 +87,7 @@ class Cluster:
             return self.nodes[row]
         if len(self.nodes) >= MAX_NODES:
             raise InvalidInput("node", f"at most {MAX_NODES} nodes are kept", name)
-        node = Node(name, len(self.nodes))
+        node = Node(name, len(self.nodes), self._next_generation)
         self.nodes.append(node)
         self.rows[name] = node.row
         for pool in self._pools.values():
@@ -117,13 +116,15 @@ class Cluster:
         for levels in self.levels.values():
             levels.forget_row(row, last)
         self._inventory_index.forget_row(row)
-        self._refusals.forget_row(row, last)
+        # Nothing that was found out about an earlier node of a row is taken for a finding about a later one.
+        self._next_generation = max(self._next_generation, node.capacity_generation + 1)
         self.signals.forget_row(row, last, moved.holds if moved is not node else ())
         self._facts.forget_row(row)
         self._facts.forget_row(last)
         self.batch_capacity.write(last, ())
         if moved is not node:
             self.nodes[row], self.rows[moved.name], moved.row = moved, row, row
+            moved.capacity_generation = max(moved.capacity_generation, self._next_generation)
             self._write_topology(moved)
             self._write_facts(moved)
         for grown in self._grown.values():
@@ -365,7 +366,7 @@ class Cluster:
     def view(self, now_ms: int) -> View:
         """The cluster now, and as it changes."""
         return self._view(
-            now_ms, self._pools, self.levels, self._inventory_index, self._refusals, self.signals, self._class_caches
+            now_ms, self._pools, self.levels, self._inventory_index, self.signals, self._class_caches, self._derived
         )
 
     def trial(self, now_ms: int) -> View:
@@ -375,7 +376,7 @@ class Cluster:
         pools = {name: pool.fork() for name, pool in self._pools.items()}
         levels = {name: held.fork() for name, held in self.levels.items()}
         return self._view(
-            now_ms, pools, levels, self._inventory_index.fork(), Refusals(), self.signals.fork(), OrderedDict()
+            now_ms, pools, levels, self._inventory_index.fork(), self.signals.fork(), OrderedDict(), Derived()
         )
 
     def _view(
@@ -384,9 +385,9 @@ class Cluster:
         pools: dict[PoolName, Pool],
         levels: dict[PoolName, PreemptibleIndex],
         inventory_index: InventoryIndex,
-        refusals: Refusals,
         signals: NodeSignals,
         class_caches: OrderedDict[RequestClass, object],
+        derived: Derived,
     ) -> View:
         self._facts.look(now_ms)
         self._rank()
@@ -396,13 +397,13 @@ class Cluster:
             rows=self.rows,
             count=len(self.nodes),
             facts=self._facts,
-            static_filters=self._static_filters,
             pools=pools,
             levels=levels,
             inventory_index=inventory_index,
-            refusals=refusals,
             signals=signals,
             class_caches=class_caches,
+            derived=derived,
+            trial_changes={},
         )
 
     def _rank(self) -> None:

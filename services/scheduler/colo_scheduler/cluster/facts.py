@@ -1,7 +1,6 @@
 """What is known of every node apart from free capacity, as arrays, and a log of the rows in which it changed.
 
-Whatever filters nodes by such facts (`static_filter_cache.py`) remembers where it was in the log and looks again only at the
-rows behind it.
+Whatever derives verdicts from these facts remembers its position in the log and looks again only at the rows behind it.
 """
 
 from typing import Final
@@ -11,6 +10,7 @@ import numpy.typing as npt
 
 from colo_common.events.node import NodeTopologyReported
 from colo_common.model.invalid import InvalidInput
+from colo_scheduler.cluster.derived import Derived
 from colo_scheduler.cluster.pool import FloatArray
 from colo_scheduler.devices.layout import NO_DEVICES, DeviceLayout, layout_of
 from colo_scheduler.eligibility.selector import LabelColumns
@@ -39,6 +39,8 @@ class NodeFacts:
         self._lapse_ms = _NEVER
         self._log: list[int] = []
         self._log_begin = 0
+        self.derived = Derived()
+        """Caches of what the layers above derive of these facts alone."""
         self.labels = LabelColumns(size)
         self.taints = TaintColumn(size)
         self.layouts: list[DeviceLayout] = [NO_DEVICES]

@@ -11,8 +11,8 @@ import numpy as np
 from colo_common.model.invalid import InvariantBroken
 from colo_scheduler.cluster.node import Node
 from colo_scheduler.ledger.port import Attempt
+from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.numa.zones import IntArray
-from colo_scheduler.reservations.reservation import name_of
 
 __all__ = ["JobCounts"]
 

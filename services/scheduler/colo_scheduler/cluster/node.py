@@ -49,7 +49,7 @@ class Node:
         "zone_ids",
     )
 
-    def __init__(self, name: str, row: int) -> None:
+    def __init__(self, name: str, row: int, capacity_generation: int = 0) -> None:
         self.name = name
         self.row = row
         self.topology: NodeTopology | None = None
@@ -64,7 +64,7 @@ class Node:
         self.holdings: dict[Attempt, Holding] = {}
         self.prod: set[Attempt] = set()
         self.said: NodeTopologyReported | None = None
-        self.capacity_generation = 0
+        self.capacity_generation = capacity_generation
         self.problems: tuple[str, ...] = ()
         self.reserved: tuple[ZoneShare, ...] = ()
         self.room: tuple[ZoneShare, ...] = ()

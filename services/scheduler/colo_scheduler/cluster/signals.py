@@ -19,12 +19,12 @@ from colo_scheduler.cluster.node import Node
 from colo_scheduler.cluster.pool import PoolName
 from colo_scheduler.cluster.unmanaged import PROD_ROOM_PCT
 from colo_scheduler.ledger.port import Attempt
+from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.load.dynamic_loads import DynamicLoads
 from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
 from colo_scheduler.load.loads import Loads
 from colo_scheduler.load.rules import LoadRules
 from colo_scheduler.requests.request_class import RequestClass
-from colo_scheduler.reservations.reservation import name_of
 from colo_scheduler.scorers.recent_eviction import EvictionPenalties, EvictionPenaltyPolicy
 
 __all__ = ["SignalRules", "NodeSignals", "Overload", "kind_of"]
@@ -141,7 +141,7 @@ class NodeSignals:
         """An attempt holds a place since `at_ms`."""
         self.jobs.add(attempt, row, 1)
         if pool is PoolName.PROD or self._follows_batch:
-            self.loads.hold(row, pool, attempt, shares, at_ms)
+            self.loads.hold(row, attempt, shares, at_ms, is_prod=pool is PoolName.PROD)
         # What stands for a reservation uses nothing.
         if self.rules.follows_dynamic and not name_of(attempt[0]):
             self.dynamic.hold(row, attempt, at_ms)
@@ -162,7 +162,7 @@ class NodeSignals:
     def check_rows(self, nodes: Sequence[Node], rows: range) -> None:
         """Raise InvariantBroken unless jobs are counted, and loads added up, for these nodes and rows as doing it anew would."""
         self.jobs.check_rows(nodes)
-        if self.dynamic.is_followed and (astray := self.dynamic.check_rows(nodes)):
+        if self.dynamic.is_followed and (astray := self.dynamic.check_rows((node.row, node.holds) for node in nodes)):
             raise InvariantBroken("averages, maxima or arrivals differ from what was heard", rows=astray[:3])
         wrong = self.loads.check(rows)
         if wrong:

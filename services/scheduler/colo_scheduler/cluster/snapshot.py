@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from colo_common.model.placement import ZoneShare
+from colo_scheduler.cluster.derived import Derived
 from colo_scheduler.cluster.facts import NodeFacts
 from colo_scheduler.cluster.inventory import Holding, amplified
 from colo_scheduler.cluster.inventory_index import UNLIMITED, InventoryIndex
@@ -13,8 +14,6 @@ from colo_scheduler.cluster.pool import Pool, PoolName
 from colo_scheduler.cluster.preemptible_index import PreemptibleIndex
 from colo_scheduler.cluster.signals import NodeSignals
 from colo_scheduler.ledger.port import Attempt
-from colo_scheduler.placement.fit_rejections import Refusals
-from colo_scheduler.placement.static_filter_cache import StaticFilterCache
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = ["View", "costs_of", "move_shares"]
@@ -27,6 +26,8 @@ class View:
     """The cluster at the moment of one decision. Nothing in it is a copy: what the cluster holds later is seen by the view.
 
     `class_caches`: what is kept of request classes between turns (`class_cache.py`).
+    `derived`: caches of the layers above; each trial has its own. What they derive of `facts` alone is in `facts.derived`.
+    `trial_changes`: row -> how often this trial changed what the row holds beside amounts; a view of the cluster has none.
     A trial (`Cluster.trial`) has pools of its own instead: what is taken there is taken of nothing else. Arrays of shape (count,).
     """
 
@@ -35,13 +36,13 @@ class View:
     rows: dict[str, int]
     count: int
     facts: NodeFacts
-    static_filters: StaticFilterCache
     pools: dict[PoolName, Pool]
     levels: dict[PoolName, PreemptibleIndex]
     inventory_index: InventoryIndex
-    refusals: Refusals
     signals: NodeSignals
     class_caches: OrderedDict[RequestClass, object]
+    derived: Derived
+    trial_changes: dict[int, int]
 
     def pool(self, name: PoolName) -> Pool:
         """The pool with its arrays up to date."""
@@ -84,7 +85,7 @@ class View:
         self.inventory_index.take(name, row, attempt, holding, is_choice=is_choice)
         self.signals.hold(row, name, attempt, shares, self.now_ms)
         if holding is not None:
-            self.refusals.forget(row)
+            self._note_change(row)
 
     def leave(self, name: PoolName, row: int, shares: tuple[ZoneShare, ...], attempt: Attempt) -> None:
         """Give back what an attempt holds, in a trial."""
@@ -94,7 +95,14 @@ class View:
         move_shares(node, self.pools[name], costs_of(node, name, shares, holding), -1)
         self.inventory_index.leave(name, row, attempt)
         self.signals.drop(row, attempt)
-        self.refusals.forget(row)
+        self._note_change(row)
+
+    def generation_of(self, row: int) -> int:
+        """A number that rises whenever the node may take a request that it refused before."""
+        return self.nodes[row].capacity_generation + self.trial_changes.get(row, 0)
+
+    def _note_change(self, row: int) -> None:
+        self.trial_changes[row] = self.trial_changes.get(row, 0) + 1
 
 
 def costs_of(

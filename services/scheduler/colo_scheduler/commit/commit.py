@@ -38,12 +38,12 @@ from colo_scheduler.ledger.port import (
     NodeCommit,
     NodeRow,
 )
+from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.ledger.shards import Shards
 from colo_scheduler.placement.decide import Choice
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.queue import RequestQueue
 from colo_scheduler.requests.request_class import RequestClass
-from colo_scheduler.reservations.reservation import name_of
 
 __all__ = ["Commits", "importance_of_work", "load_rows"]
 

@@ -13,7 +13,7 @@ from colo_common.events.placement import ApplyPlacements, NodeRelease, Placement
 from colo_common.model.placement import Placement, attempt_key
 from colo_scheduler.commit.held import HeldAttempt
 from colo_scheduler.ledger.port import Released
-from colo_scheduler.reservations.reservation import RESERVATION_PREFIX, name_of
+from colo_scheduler.ledger.reservation_names import RESERVATION_PREFIX, name_of
 
 __all__ = ["publish", "order", "released"]
 

@@ -14,10 +14,10 @@ from typing import Final
 from msgspec import Struct
 
 from colo_scheduler.commit.held import HeldAttempt, Over
-from colo_scheduler.events import AskStarted
+from colo_scheduler.commit.jobs_asked import AskStarted
 from colo_scheduler.ledger.port import Attempt
+from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.ledger.shards import Shards
-from colo_scheduler.reservations.reservation import name_of
 
 __all__ = ["TOLD_WITHIN_MS", "Redelivery"]
 

@@ -6,8 +6,8 @@ asks once more every `ask_every_ms`. What has started is asked for by `redeliver
 
 from colo_common.events.effects import Effect
 from colo_scheduler.commit.commit import Commits
+from colo_scheduler.commit.jobs_asked import AskPending
 from colo_scheduler.commit.redelivery import TOLD_WITHIN_MS
-from colo_scheduler.events import AskPending
 from colo_scheduler.ledger.shards import ShardsHeld
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.queue import RequestQueue

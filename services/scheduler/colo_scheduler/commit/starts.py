@@ -14,7 +14,7 @@ from colo_common.events.started import StartedReplicas, StartedReply
 from colo_common.ports import Bus, PortError, Unavailable
 from colo_common.runtime.ask import ask
 from colo_common.runtime.backoff import Backoff
-from colo_scheduler.events import StartedKnown
+from colo_scheduler.commit.jobs_asked import StartedKnown
 from colo_scheduler.ledger.port import Attempt
 
 __all__ = ["Starts"]

@@ -4,14 +4,12 @@ Nobody pays for it unless a limit is set or the score has a weight.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 
 from colo_common.events.node import LoadSummary
 from colo_common.model.topology import NodeTopology
-from colo_scheduler.cluster.facts import BoolArray
-from colo_scheduler.cluster.node import Node
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.load.dynamic import (
     FloatArray,
@@ -24,6 +22,7 @@ from colo_scheduler.load.dynamic import (
 from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
 from colo_scheduler.load.hot_value import Arrivals
 from colo_scheduler.load.policy import CPU, MEMORY
+from colo_scheduler.load.rows import BoolArray
 from colo_scheduler.numa.zones import IntArray
 
 __all__ = ["DynamicLoads"]
@@ -122,20 +121,19 @@ class DynamicLoads:
             amount, whole = source.amount(load), capacity[source.resource]
             self._value[name][row] = math.nan if amount is None or whole <= 0 else amount / whole
 
-    def check_rows(self, nodes: Iterable[Node]) -> list[int]:
-        """The rows of these nodes whose metrics differ from what writing them anew gives (right afterwards), or whose arrivals are
-        not counted as they came.
+    def check_rows(self, held: Iterable[tuple[int, Collection[Attempt]]]) -> list[int]:
+        """The rows, of these, whose metrics differ from what writing them anew gives, or whose arrivals are not counted as they
+        came. The metrics are right afterwards. `held`: each row with the attempts that its node holds.
         """
         wrong = []
-        for node in nodes:
-            row = node.row
+        for row, attempts in held:
             before = [float(self._value[name][row]) for name in self._names if row in self._reports]
             self._write(row)
             after = [float(self._value[name][row]) for name in self._names if row in self._reports]
             is_same = all(
                 old == new or (math.isnan(old) and math.isnan(new)) for old, new in zip(before, after, strict=True)
             )
-            if not is_same or not self._arrivals.is_right(row, node.holds):
+            if not is_same or not self._arrivals.is_right(row, attempts):
                 wrong.append(row)
         return wrong
 

@@ -14,13 +14,12 @@ from colo_common.events.node import AllocatableChanged, LoadSummary, LoadWindow
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand
 from colo_common.model.topology import NodeTopology
-from colo_scheduler.cluster.facts import BoolArray
-from colo_scheduler.cluster.pool import PoolName
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.load.estimate import Sums, estimate_of
 from colo_scheduler.load.policy import CPU, MEMORY, LoadPolicy
 from colo_scheduler.load.rows import (
     FIRST_RESOURCE,
+    BoolArray,
     LoadArrays,
     LoadTable,
     kept_rows,
@@ -123,14 +122,14 @@ class Loads:
         self._capacity[row] = {CPU: topology.cpu_capacity_mcpu, MEMORY: topology.memory_capacity_bytes}
         self._dirty.add(row)
 
-    def hold(self, row: int, pool: PoolName, attempt: Attempt, shares: tuple[ZoneShare, ...], at_ms: int) -> None:
-        """Something was placed; it counts until a report has had time to show it."""
+    def hold(self, row: int, attempt: Attempt, shares: tuple[ZoneShare, ...], at_ms: int, *, is_prod: bool) -> None:
+        """An attempt was placed; it counts until a report has had time to show it. `is_prod`: it is online work."""
         report = self._reports.get(row)
         if report is not None and at_ms <= self._shown_ms(*report):
             return
         cpu_mcpu = sum([share.cpu_mcpu for share in shares])
         memory_bytes = sum([share.memory_bytes for share in shares])
-        new = _Newcomer(at_ms, pool is PoolName.PROD, cpu_mcpu, memory_bytes)
+        new = _Newcomer(at_ms, is_prod, cpu_mcpu, memory_bytes)
         self._mine(row)[attempt] = new
         if row not in self._dirty:
             self._table.place_estimate(row, self._estimate(new)[1], is_prod=new.is_prod)

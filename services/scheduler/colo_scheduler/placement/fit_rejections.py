@@ -10,12 +10,12 @@ from typing import Final
 from colo_scheduler.placement.fit import Rejection
 from colo_scheduler.requests.request_class import RequestClass
 
-__all__ = ["Refusals"]
+__all__ = ["FitRejections"]
 
 _CLASSES_MOST: Final = 64
 
 
-class Refusals:
+class FitRejections:
     """For the classes asked last, at most 64: row -> (the node's growth when it refused, why)."""
 
     def __init__(self) -> None:
@@ -29,16 +29,6 @@ class Refusals:
         for row in [row for row, (capacity_generation, _) in kept.items() if capacity_generation != growth_of(row)]:
             del kept[row]
         return {row: rejection for row, (_, rejection) in kept.items()}
-
-    def forget(self, row: int) -> None:
-        """Something changed on a node."""
-        for kept in self._kept.values():
-            kept.pop(row, None)
-
-    def forget_row(self, row: int, last: int) -> None:
-        """The last row takes the place of this one."""
-        self.forget(row)
-        self.forget(last)
 
     def note(self, request: RequestClass, row: int, capacity_generation: int, rejection: Rejection) -> None:
         """The node refused the class."""

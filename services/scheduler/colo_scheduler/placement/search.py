@@ -13,6 +13,7 @@ from colo_scheduler.cluster.pool import pool_of
 from colo_scheduler.placement.candidates import Candidates, ranked
 from colo_scheduler.placement.decide import Stages
 from colo_scheduler.placement.fit import NodeFit, Rejection, Site, fit_node
+from colo_scheduler.placement.fit_rejections import FitRejections
 from colo_scheduler.placement.score_history import SearchSnapshot, search_snapshot
 from colo_scheduler.placement.stack import scoring_for
 from colo_scheduler.requests.request_class import RequestClass
@@ -63,7 +64,7 @@ class Search:
         self._stages = stages
         self._scoring = scoring_for(view, request, weights)
         self.counts: tuple[ReasonCount, ...] | None = None
-        self.refused = view.refusals.known(request, lambda row: view.nodes[row].capacity_generation)
+        self.refused = view.derived.of(FitRejections).known(request, view.generation_of)
 
     def next(self) -> Found | None:
         """The best node now, None when none takes it among those that are tried. What is taken there is the caller's to take."""
@@ -82,6 +83,6 @@ class Search:
             if isinstance(found, NodeFit):
                 return Found(candidate.row, found, search_snapshot(candidates, self._rows))
             self.refused[candidate.row] = found
-            capacity_generation = view.nodes[candidate.row].capacity_generation
-            view.refusals.note(request, candidate.row, capacity_generation, found)
+            capacity_generation = view.generation_of(candidate.row)
+            view.derived.of(FitRejections).note(request, candidate.row, capacity_generation, found)
         return None

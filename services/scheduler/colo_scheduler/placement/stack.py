@@ -24,6 +24,7 @@ from colo_scheduler.placement.filters import (
     shape_of,
 )
 from colo_scheduler.placement.scores import FitRows, OneFit, ScorerForms, scorers_of
+from colo_scheduler.placement.static_filter_cache import StaticFilterCache
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.scorers.weights import NEVER_RISING, Scorer, ScorerWeights
 
@@ -75,7 +76,7 @@ class Filtered(NamedTuple):
 
 def run_filters(view: View, request: RequestClass) -> Filtered:
     """Ask every filter in order; a node is refused by the first that says no. A pass over all nodes: for rejections."""
-    codes = view.static_filters.of(shape_of(request), view.facts, view.count).codes
+    codes = view.facts.derived.of(StaticFilterCache).of(shape_of(request), view.facts, view.count).codes
     first = _FIRST_OF_CODE[codes]
     for row in _avoided(view, request):
         first[row] = min(first[row], ORDER.index(Reason.NODE_EXCLUDED))
@@ -115,7 +116,7 @@ def _of_inventory(
 
 def usable(view: View, request: RequestClass) -> tuple[BoolArray, list[int]]:
     """The rows that facts and avoidance leave, and how many rows each reason of ORDER refused so far. The array is read only."""
-    verdicts = view.static_filters.of(shape_of(request), view.facts, view.count)
+    verdicts = view.facts.derived.of(StaticFilterCache).of(shape_of(request), view.facts, view.count)
     facts = list(verdicts.counts)
     passing = verdicts.passing
     avoided = [row for row in _avoided(view, request) if verdicts.codes[row] >= _BEFORE_AVOID]

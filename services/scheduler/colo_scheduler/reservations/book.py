@@ -29,6 +29,7 @@ from colo_common.model.reservation import ReservationSpec
 from colo_common.model.reservation_rules import check_reservation
 from colo_common.model.transitions import Fired
 from colo_scheduler.ledger.port import Attempt
+from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.reservations.agreement import check_agreement
 from colo_scheduler.reservations.expiry import is_over, last_ms
 from colo_scheduler.reservations.fit import ReservationCapacity, fits_reservation, policies_conflict
@@ -45,7 +46,6 @@ from colo_scheduler.reservations.reservation import (
     PhaseChanged,
     Reservation,
     attempt_of,
-    name_of,
     offer_of,
     placement_request_of,
 )

@@ -22,6 +22,7 @@ from colo_common.model.reservation import ReservationSpec
 from colo_scheduler.cluster.cluster import View
 from colo_scheduler.commit.commit import placement_of
 from colo_scheduler.ledger.port import Attempt, HoldsReleased, LedgerAnswered, LedgerRows
+from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.ledger.shards import ShardsHeld
 from colo_scheduler.placement.decide import Choice
 from colo_scheduler.placement.explain import Report
@@ -34,10 +35,7 @@ from colo_scheduler.reservations.preallocation_search import place_over, running
 from colo_scheduler.reservations.reconcile import ReservationReconciler
 from colo_scheduler.reservations.remainder import remainder_of
 from colo_scheduler.reservations.report import report_for_owner
-from colo_scheduler.reservations.reservation import (
-    attempt_of,
-    name_of,
-)
+from colo_scheduler.reservations.reservation import attempt_of
 from colo_scheduler.reservations.rows import DELETED, KIND, AskJobs, JobsOver, ReservationsLoaded
 from colo_scheduler.reservations.snapshot import Taken, left_of, serve
 from colo_scheduler.reservations.state import ReservationState

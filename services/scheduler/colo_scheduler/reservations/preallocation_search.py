@@ -20,6 +20,7 @@ from colo_scheduler.commit.held import HeldAttempt
 from colo_scheduler.cpus.available import satisfies_binding
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy
 from colo_scheduler.ledger.port import Attempt
+from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
 from colo_scheduler.numa.fit import ZoneAssignment, fit_zones
 from colo_scheduler.numa.policies import TopologyPolicy
@@ -31,7 +32,6 @@ from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.reservations.nominate import pre_allocation_score
 from colo_scheduler.reservations.owners import Claimant, Controller, is_owner, job_of
 from colo_scheduler.reservations.pre_allocation import check_pre_allocation
-from colo_scheduler.reservations.reservation import name_of
 
 __all__ = ["NODES_MOST", "OWNERS_MOST", "PreallocationSearch", "place_over", "running_owners"]
 

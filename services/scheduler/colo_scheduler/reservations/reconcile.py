@@ -14,8 +14,9 @@ from colo_common.events.reservation import ReservationChanged
 from colo_common.model.placement import Placement
 from colo_scheduler.commit.commit import load_rows
 from colo_scheduler.ledger.port import Attempt, LedgerRows
+from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.reservations.lifecycle import ReservationPhase
-from colo_scheduler.reservations.reservation import Reservation, attempt_of, name_of
+from colo_scheduler.reservations.reservation import Reservation, attempt_of
 from colo_scheduler.reservations.rows import DELETED, LoadReservations, ReservationsLoaded
 from colo_scheduler.reservations.state import ReservationState
 

@@ -1,7 +1,6 @@
 """One reservation as the book keeps it, and the words the book answers with."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from msgspec import Struct
 
@@ -10,27 +9,22 @@ from colo_common.model.placement import Placement
 from colo_common.model.reservation import AllocatePolicy, ReservationSpec
 from colo_common.model.workload import RunSpec
 from colo_scheduler.ledger.port import Attempt
+from colo_scheduler.ledger.reservation_names import job_of_reservation, replica_of_reservation
 from colo_scheduler.reservations.amounts import CPU, MEMORY, total_of
 from colo_scheduler.reservations.fit import ReservationCapacity, restricted_names
 from colo_scheduler.reservations.lifecycle import ReservationPhase
 from colo_scheduler.reservations.match import reserved_amounts
 
 __all__ = [
-    "RESERVATION_PREFIX",
     "BookChange",
     "HoldChanged",
     "Match",
     "PhaseChanged",
     "Reservation",
     "attempt_of",
-    "name_of",
     "offer_of",
     "placement_request_of",
 ]
-
-RESERVATION_PREFIX: Final = "reservation:"
-"""Begins the names of what stands for reservations; of ":" there is none in a job's name."""
-_SUFFIX: Final = "/hold/0"
 
 
 class Reservation(Struct, frozen=True, kw_only=True):
@@ -81,15 +75,8 @@ class Match(Struct, frozen=True, kw_only=True):
 
 
 def attempt_of(reservation: Reservation) -> Attempt:
-    """The attempt under which a reservation stands in ledgers. No job can have such a name: of ":" there is none in a job's."""
-    return (f"{RESERVATION_PREFIX}{reservation.spec.name}{_SUFFIX}", reservation.attempt)
-
-
-def name_of(replica: str) -> str:
-    """The reservation that stands for this replica, "" when it is a replica of a job."""
-    if replica.startswith(RESERVATION_PREFIX) and replica.endswith(_SUFFIX):
-        return replica[len(RESERVATION_PREFIX) : -len(_SUFFIX)]
-    return ""
+    """The attempt under which a reservation stands in the ledger."""
+    return (replica_of_reservation(reservation.spec.name), reservation.attempt)
 
 
 def placement_request_of(reservation: Reservation) -> PlacementRequest:
@@ -98,7 +85,7 @@ def placement_request_of(reservation: Reservation) -> PlacementRequest:
     replica, attempt = attempt_of(reservation)
     return PlacementRequest(
         replica=replica,
-        job=f"{RESERVATION_PREFIX}{spec.name}",
+        job=job_of_reservation(spec.name),
         queue="",
         attempt=attempt,
         request=spec.request,
