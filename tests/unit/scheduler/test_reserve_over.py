@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec import structs
 
 from colo_common.events.job import PlacementsRequested
@@ -328,3 +329,16 @@ def test_whole_cores_that_are_required_stay_whole_over_both_parts() -> None:
     taken = CpuSet.parse(owner.cpus)
     assert kept < taken
     assert all((cpu ^ 1) in taken for cpu in taken)
+
+
+@pytest.mark.parametrize("numa_policy", list(NumaPolicy))
+def test_whole_cores_that_are_required_are_not_made_of_an_owner_on_half_cores(numa_policy: NumaPolicy) -> None:
+    # The owner runs on one CPU of each of two cores; beside it two whole cores are free.
+    bench = an_online_bench(rules=NodeRules(numa_policy=numa_policy))
+    spread = Constraints(cpu_bind=CpuBind.SPREAD_BY_PCPUS, cpu_bind_required=True)
+    (owner,) = claim(bench, "web/main/0", mcpu=2000, constraints=spread, **ONLINE)
+    assert len({cpu // 2 for cpu in CpuSet.parse(owner.cpus)}) == 2
+    whole = Constraints(cpu_bind=CpuBind.FULL_PCPUS, cpu_bind_required=True)
+    reserve(bench, mcpu=6000, gib=8, constraints=whole, **OVER, **ONLINE)
+    assert phase(bench) == "Pending"
+    bench.core.check()

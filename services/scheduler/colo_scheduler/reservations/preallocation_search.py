@@ -202,12 +202,13 @@ def _as_placement(node: str, request: RequestClass, whole: Choice) -> Placement:
 
 
 def _keeps_rules(view: View, row: int, request: RequestClass, whole: Choice) -> bool:
-    """Whether owners and the rest together are as a place chosen at once would have to be."""
+    """Whether the places of the owners and the rest together keep the rules that a place chosen at once has to keep."""
     inventory, place = view.inventory_index.of(row), request.place
     if inventory is None:
         return whole.holding is None
-    if request.is_prod and inventory.rules.numa_policy in (RulePolicy.SINGLE_NUMA_NODE, RulePolicy.RESTRICTED):
-        return len(whole.shares) == 1
+    is_one_zone = inventory.rules.numa_policy in (RulePolicy.SINGLE_NUMA_NODE, RulePolicy.RESTRICTED)
+    if request.is_prod and is_one_zone and len(whole.shares) != 1:
+        return False
     if place.cpu_bind_required and whole.holding is not None:
         order = BindPolicy.FULL_PCPUS if place.cpu_bind.value == "full-pcpus" else BindPolicy.SPREAD_BY_PCPUS
         return satisfies_binding(inventory.cpus, whole.holding.cpus, order)
