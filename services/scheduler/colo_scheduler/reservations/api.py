@@ -22,7 +22,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import Placement
 from colo_common.model.plain_values import name_among
 from colo_scheduler.placement.records import Records
-from colo_scheduler.reservations.book import NO_SUCH_RESERVATION
+from colo_scheduler.reservations.book import NO_SUCH_RESERVATION, BookFull, ReservationExists
 from colo_scheduler.reservations.controller import ReservationController
 from colo_scheduler.reservations.expiry import last_ms
 from colo_scheduler.reservations.lifecycle import ReservationPhase
@@ -49,9 +49,14 @@ def answer(reserve: ReservationController, records: Records, request: str, body:
 
 
 def _code(error: InvalidInput) -> int:
-    if error.rule == "must not be the name of another reservation":
-        return 409
-    return 429 if error.field == "reservation" and error.rule.startswith("at most") else 400
+    """The HTTP code: 409 for a name in use, 429 for a full book, 400 for any other rule."""
+    match error:
+        case ReservationExists():
+            return 409
+        case BookFull():
+            return 429
+        case _:
+            return 400
 
 
 def _answer(reserve: ReservationController, records: Records, body: Struct, now_ms: int) -> tuple[list[Effect], Struct]:

@@ -52,7 +52,14 @@ from colo_scheduler.reservations.reservation import (
 from colo_scheduler.reservations.timers import ReservationTimers
 from colo_scheduler.reservations.use import check_use
 
-__all__ = ["KEEP_ENDED_MS", "NO_SUCH_RESERVATION", "RESERVATIONS_MOST", "ReservationBook"]
+__all__ = [
+    "KEEP_ENDED_MS",
+    "NO_SUCH_RESERVATION",
+    "RESERVATIONS_MOST",
+    "BookFull",
+    "ReservationBook",
+    "ReservationExists",
+]
 
 RESERVATIONS_MOST: Final = 10_000
 """The most reservations in the book, ended ones included."""
@@ -60,6 +67,14 @@ NO_SUCH_RESERVATION: Final = "there is no reservation of this name"
 _NOBODY: Final[Mapping[Attempt, Sequence[Attempt]]] = {}
 KEEP_ENDED_MS: Final = 86_400_000
 """How long an ended reservation can still be asked for."""
+
+
+class ReservationExists(InvalidInput):
+    """Another reservation has this name and has not ended."""
+
+
+class BookFull(InvalidInput):
+    """The book keeps as many reservations as it can, and none of them has ended."""
 
 
 class ReservationBook:
@@ -203,12 +218,16 @@ class ReservationBook:
     # ---- changes
 
     def create(self, spec: ReservationSpec, now_ms: int) -> tuple[BookChange, ...]:
-        """Take a new reservation. The same again changes nothing; another one under a name that is in use raises InvalidInput."""
+        """Take a new reservation; the same again changes nothing.
+
+        Raises InvalidInput for a reservation that breaks a rule, ReservationExists for another one under a name that is in use,
+        BookFull when the book keeps as many as it can and none of them has ended.
+        """
         known = self._reservations.get(spec.name)
         if known is not None and not known.phase.is_ended:
             if known.spec == spec:
                 return ()
-            raise InvalidInput("name", "must not be the name of another reservation", spec.name)
+            raise ReservationExists("name", "must not be the name of another reservation", spec.name)
         check_reservation(spec, now_ms)
         if known is None:
             self._make_room(spec.name)
@@ -418,7 +437,7 @@ class ReservationBook:
             return
         ended = [(row.ended_ms, row.spec.name) for row in self._reservations.values() if row.phase.is_ended]
         if not ended:
-            raise InvalidInput("reservation", f"at most {self._most} reservations are kept", name)
+            raise BookFull("reservation", f"at most {self._most} reservations are kept", name)
         self._forget(min(ended)[1])
 
     def _forget(self, name: str) -> None:
