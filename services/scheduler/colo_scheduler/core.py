@@ -71,7 +71,6 @@ from colo_scheduler.requests.validation import InvalidRequest, dead_letters_of, 
 from colo_scheduler.reservations.api import answer, is_reservation_request
 from colo_scheduler.reservations.controller import ReservationController
 from colo_scheduler.reservations.rows import JobsOver, ReservationsLoaded
-from colo_scheduler.reservations.state import ReservationState
 
 __all__ = ["Event", "SchedulerCore"]
 
@@ -107,8 +106,9 @@ class SchedulerCore:
         self._releasing: dict[Attempt, None] = {}
         self._confirming: dict[Attempt, None] = {}
         self._ledger_retry = LedgerRetry(self.policy, self.counts)
-        reserved = ReservationState(self.cluster, self.queue, self.commits, self.counts, self.shards, self._end)
-        self.reserve = ReservationController(reserved)
+        self.reserve = ReservationController(
+            self.cluster, self.queue, self.commits, self.counts, self.shards, self._end
+        )
         self._reserves = reserves
         self._audit = StateAudit(self.cluster, self.queue, self.commits.held, self.reserve)
         self._plans = Plans(self.cluster, self.policy)

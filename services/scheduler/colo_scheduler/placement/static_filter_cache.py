@@ -1,7 +1,7 @@
 """Which nodes may take a request whatever is free on them: one verdict a node for all requests of the same shape, kept up to date.
 
 Verdicts change when facts change, which is rare beside decisions: a shape that is asked for again looks only at the rows that the
-log of the facts names since. Which filters do so is said in `filters.FACT_FILTERS`; a verdict is the index of the first that refuses.
+log of the facts names since. A verdict is the index of the first of `filters.FACT_FILTERS` that refuses.
 """
 
 from collections import OrderedDict

@@ -1,44 +1,57 @@
-"""What the core does with the book of reservations: keeps rows, seeks places, gives them to owners, lets them go.
+"""What the core does with reservations: keeps their rows, seeks places, gives the places to owners, lets them go.
 
-The ledger keeps a reservation's place whole as long as it is held, and each owner's beside it; what is held beside the owners
-follows from these rows. Here the hold of the replica that stands for it shrinks and grows with them. Rows are written by Records of
-their own: what else the core decides must not fall with one that a store refuses.
+The ledger keeps a reservation's place whole for as long as it is held, and each owner's place beside it; what is held beside the
+owners follows from these rows. In the scheduler's own books the hold of a reservation shrinks and grows with its owners. Rows are
+written by Records of their own: what else the core decides must not fall with a Record that a store refuses.
+
+The ledger is the truth about places, a row about the rest. What a row says of a place is taken when the ledger's row of that node
+was read too; a place in the ledger without a row is let go when there really is no row. So all schedulers come to the same,
+whichever writes first: the one that loses a row to another reads it and adds to it what the ledger says.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from colo_common.events.effects import Conflict, Effect, Wake
+from colo_common.events.effects import Conflict, Effect, Publish, Record, Wake, Write
 from colo_common.events.job import PlacementRequest
 from colo_common.events.node import FreshnessChanged
 from colo_common.events.placement import PlacementsReleased
 from colo_common.events.reservation import ReservationChanged
 from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvalidInput
-from colo_common.model.placement import Placement
+from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.reservation import ReservationSpec
-from colo_scheduler.cluster.cluster import View
-from colo_scheduler.commit.commit import placement_of
+from colo_scheduler.cluster.cluster import Cluster, View
+from colo_scheduler.commit.commit import Commits, load_rows, placement_of
 from colo_scheduler.ledger.port import Attempt, HoldsReleased, LedgerAnswered, LedgerRows
 from colo_scheduler.ledger.reservation_names import name_of
-from colo_scheduler.ledger.shards import ShardsHeld
+from colo_scheduler.ledger.shards import Shards, ShardsHeld
 from colo_scheduler.placement.decide import Choice
 from colo_scheduler.placement.explain import Report
-from colo_scheduler.requests.queue import Parked
+from colo_scheduler.requests.queue import Parked, RequestQueue
 from colo_scheduler.requests.request_class import RequestClass
+from colo_scheduler.reservations.book import ReservationBook
+from colo_scheduler.reservations.expiry import last_ms
 from colo_scheduler.reservations.fit import policies_conflict
 from colo_scheduler.reservations.lifecycle import ReservationPhase
 from colo_scheduler.reservations.owners import Claimant, claimant_of
 from colo_scheduler.reservations.preallocation_search import place_over, running_owners
-from colo_scheduler.reservations.reconcile import ReservationReconciler
 from colo_scheduler.reservations.remainder import remainder_of
 from colo_scheduler.reservations.report import report_for_owner
-from colo_scheduler.reservations.reservation import attempt_of
-from colo_scheduler.reservations.rows import DELETED, KIND, AskJobs, JobsOver, ReservationsLoaded
-from colo_scheduler.reservations.snapshot import Taken, left_of, serve
-from colo_scheduler.reservations.state import ReservationState
+from colo_scheduler.reservations.reservation import BookChange, HoldChanged, PhaseChanged, Reservation, attempt_of
+from colo_scheduler.reservations.rows import (
+    DELETED,
+    KIND,
+    AskJobs,
+    JobsOver,
+    LoadReservations,
+    ReservationsLoaded,
+    encode_row,
+)
+from colo_scheduler.reservations.snapshot import ReservationSnapshot, Taken, left_of, serve
 
 __all__ = ["ASK_JOBS_MS", "ReservationController"]
 
@@ -48,15 +61,44 @@ _JOBS_ASKED: Final = 50
 _ROWS_A_TURN: Final = 200
 _JOBS_LOOKED_AT: Final = 50
 _FOR_EVER_MS: Final = (1 << 53) - 1
+_ROWS_A_CALL: Final = 200
 
 
 class ReservationController:
-    """The book, what is under way, and what the core is to do next."""
+    """The book of reservations beside the ledger, what is under way, and what the core is to do next.
 
-    def __init__(self, state: ReservationState) -> None:
-        self._state = state
-        self.book, self.places = self._state.book, self._state.places
-        self._rows = ReservationReconciler(self._state, self.released)
+    `end` lets go of an attempt for good. Of reservations are kept: those whose rows are to be written, those of which something
+    is to be said, those whose rows are to be read; and the nodes whose ledger rows are to be read.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        queue: RequestQueue,
+        commits: Commits,
+        counts: Counter[str],
+        shards: Shards,
+        end: Callable[[Attempt], None],
+    ) -> None:
+        self.book = ReservationBook()
+        self.places = ReservationSnapshot(self.book)
+        self._cluster = cluster
+        self._queue = queue
+        self._commits = commits
+        self._counts = counts
+        self._shards = shards
+        self._end = end
+        self._versions: dict[str, int] = {}
+        self._unwritten: dict[str, None] = {}
+        self._redelivery: dict[str, None] = {}
+        self._unread: dict[str, None] = {}
+        self._unloaded: dict[str, None] = {}
+        # Whether a reservation may wait for a place and be in no queue, and whether owners may find a place that is new.
+        self._is_unqueued = False
+        self._has_news = False
+        # Rows that say a place, until the ledger's row of that node was read; holds of reservations that are not in the book.
+        self._unheld: dict[str, Reservation] = {}
+        self._strays: dict[Attempt, None] = {}
         self._claimants: dict[Attempt, Claimant] = {}
         self._seeking: dict[str, tuple[Attempt, str]] = {}
         self._over: dict[str, tuple[Placement, tuple[Placement, ...]]] = {}
@@ -69,7 +111,8 @@ class ReservationController:
     def is_empty(self) -> bool:
         """Whether there is nothing at all to do here."""
         is_under_way = bool(self._seeking or self.places.under_way or self.has_pending_output)
-        return self._rows.is_idle and not (self._state.versions or is_under_way or len(self.book))
+        is_reading = bool(self._unheld or self._strays)
+        return not (is_reading or self._versions or is_under_way or len(self.book))
 
     @property
     def has_places(self) -> bool:
@@ -78,8 +121,8 @@ class ReservationController:
 
     @property
     def has_pending_output(self) -> bool:
-        """Whether something is to be written or said at the next Wake."""
-        return self._state.has_pending_output
+        """Whether something is to be written, said or read at the next Wake."""
+        return bool(self._unwritten or self._redelivery or self._unread or self._unloaded or self._has_news)
 
     def deadline_ms(self) -> int | None:
         """When `wake` has something to do, apart from what is hurried."""
@@ -94,11 +137,11 @@ class ReservationController:
         """Take a reservation; the Record that keeps it. Raises InvalidInput as the book does."""
         if not self.book.create(spec, now_ms):
             return []
-        self._state.counts["reservations_created"] += 1
-        self._state.is_unqueued = True
+        self._counts["reservations_created"] += 1
+        self._is_unqueued = True
         self._queue_wants()
         self._plan_to_ask(now_ms)
-        return self._state.row(spec.name, now_ms)
+        return self._row(spec.name, now_ms)
 
     def delete(self, name: str, now_ms: int) -> list[Effect]:
         """Forget a reservation; the Record that removes it. Raises InvalidInput when there is none."""
@@ -106,14 +149,14 @@ class ReservationController:
         changes = self.book.delete(name)
         if found is None:
             return []
-        self._state.counts["reservations_deleted"] += 1
-        self._state.give_up(found)
+        self._counts["reservations_deleted"] += 1
+        self._give_up(found)
         for change in changes:
-            self._state.take_change(change)
-        self._state.unwritten.pop(name, None)
-        self._state.redelivery.pop(name, None)
-        fact = self._state.fact(found, DELETED, now_ms)
-        return [*self._state.record(name), fact]
+            self._take_change(change)
+        self._unwritten.pop(name, None)
+        self._redelivery.pop(name, None)
+        fact = self._fact(found, DELETED, now_ms)
+        return [*self._record(name), fact]
 
     # ---- wants
 
@@ -137,11 +180,11 @@ class ReservationController:
 
     def chose(self, placement_request: PlacementRequest, choice: Choice) -> None:
         """What stands for a reservation gets this place, if the ledger agrees."""
-        node = self._state.cluster.nodes[choice.row].name
+        node = self._cluster.nodes[choice.row].name
         name, attempt = name_of(placement_request.replica), (placement_request.replica, placement_request.attempt)
         self._seeking[name] = (attempt, node)
         if choice.inside:
-            held = self._state.commits.held
+            held = self._commits.held
             self._over[name] = (held[attempt].placement, tuple(held[each].placement for each in choice.inside))
             self._resize_over()
 
@@ -154,17 +197,17 @@ class ReservationController:
         if found is None or not found.spec.pre_allocates or not request.is_admitted:
             return None
         pending = {(owner.replica, owner.attempt) for _, owners in self._over.values() for owner in owners}
-        held = self._state.commits.held
+        held = self._commits.held
         owners = running_owners(found.spec, held, lambda each: each in pending or self.book.is_used_by(each))
         place = place_over(view, request, found.spec, owners)
         if place is None:
             return None
-        self._state.commits.taker(request, [placement_request])(0, place.more)
+        self._commits.taker(request, [placement_request])(0, place.more)
         return place.whole
 
     def _resize_over(self) -> None:
         """What stands for a reservation over running owners holds what these leave of its place, until the ledger has it."""
-        commits = self._state.commits
+        commits = self._commits
         for name, (place, owners) in self._over.items():
             here = tuple(owner for owner in owners if (owner.replica, owner.attempt) in commits.held)
             self._over[name] = (place, here)
@@ -176,13 +219,13 @@ class ReservationController:
         """Hold for owners the places of their reservations; `Commits.assume` follows. The wants that got none come back."""
 
         def take(taken: Taken) -> None:
-            node = self._state.cluster.nodes[taken.choice.row]
+            node = self._cluster.nodes[taken.choice.row]
             self._claimants[(taken.placement_request.replica, taken.placement_request.attempt)] = claimant_of(
                 taken.placement_request
             )
             self.places.use(placement_of(taken.placement_request, node, taken.choice, view.now_ms))
-            self._state.resize(taken.reservation)
-            self._state.commits.taker(request, [taken.placement_request])(0, taken.choice)
+            self._resize(taken.reservation)
+            self._commits.taker(request, [taken.placement_request])(0, taken.choice)
 
         return serve(self.places, view, request, placement_requests, take)
 
@@ -197,28 +240,28 @@ class ReservationController:
         match event:
             case LedgerAnswered() | Wake():
                 self.settle(now_ms)
-            case LedgerRows() if self._state.commits.is_loaded:
+            case LedgerRows() if self._commits.is_loaded:
                 self.settle(now_ms)
-                self._rows.took_rows(event, now_ms)
+                self._took_rows(event, now_ms)
             case HoldsReleased():
                 self.released([attempt for gone in event.released for attempt in gone.attempts], now_ms)
             case PlacementsReleased():
                 self.released([attempt for release in event.nodes for attempt in release.attempts], now_ms)
             case FreshnessChanged(node=node):
-                known = self._state.cluster.find(node)
+                known = self._cluster.find(node)
                 if known is not None and known.freshness is Freshness.LOST:
                     self.node_lost(node, now_ms)
             case ReservationsLoaded():
-                self._rows.read(event, now_ms)
+                self._read(event, now_ms)
                 self._plan_to_ask(now_ms)
             case ReservationChanged():
-                self._rows.heard(event)
+                self._heard(event)
             case ShardsHeld():
-                self._state.is_unqueued = True
+                self._is_unqueued = True
             case JobsOver():
                 self.jobs_over(event, now_ms)
             case Conflict(kind=kind) if kind == KIND:
-                self._rows.conflict(event)
+                self._conflict(event)
             case _:
                 pass
 
@@ -227,25 +270,25 @@ class ReservationController:
         self._resize_over()
         for name, attempts in [(name, tuple(uses)) for name, uses in self.places.under_way.items()]:
             for attempt in attempts:
-                held = self._state.commits.held.get(attempt)
+                held = self._commits.held.get(attempt)
                 if held is not None and held.is_assumed:
                     continue
                 self.places.settle(name, attempt)
                 if held is None:
-                    self._state.has_news = True
+                    self._has_news = True
                 else:
                     self._used(attempt, now_ms)
-                    self._state.redelivery[name] = None
+                    self._redelivery[name] = None
                 del self._claimants[attempt]
-                self._state.resize(name)
+                self._resize(name)
         for name, (attempt, _) in list(self._seeking.items()):
-            held = self._state.commits.held.get(attempt)
+            held = self._commits.held.get(attempt)
             if held is not None and held.is_assumed:
                 continue
             del self._seeking[name]
             if held is not None:
                 self._bound(attempt, now_ms)
-            elif attempt not in self._state.queue:
+            elif attempt not in self._queue:
                 self._seek_again(name, attempt, now_ms)
             self._over.pop(name, None)
 
@@ -254,54 +297,52 @@ class ReservationController:
         self._resize_over()
         for attempt in attempts:
             for change in self.book.leave(attempt):
-                self._state.take_change(change)
-                self._state.has_news = True
+                self._take_change(change)
+                self._has_news = True
             name = name_of(attempt[0])
             found = self.book.find(name) if name else None
             if found is not None and found.phase is ReservationPhase.AVAILABLE and attempt_of(found) == attempt:
                 # It was given up, and a row that somebody else wrote brought it back.
-                self._state.apply(self.book.renew(name, now_ms))
+                self._apply(self.book.renew(name, now_ms))
 
     # ---- what others say
 
     def node_lost(self, node: str, now_ms: int) -> None:
         """A node was not heard of for so long that its replicas go elsewhere: nothing is held on it any more."""
-        self._state.apply(self.book.node_gone(node, now_ms))
+        self._apply(self.book.node_gone(node, now_ms))
 
     def jobs_over(self, event: JobsOver, now_ms: int) -> None:
         """Jobs have ended."""
         for job in event.jobs:
-            self._state.apply(self.book.workload_gone(job, now_ms))
+            self._apply(self.book.workload_gone(job, now_ms))
 
     # ---- the timer
 
     def wake(self, now_ms: int) -> tuple[list[Effect], list[Effect]]:
         """Records with what is said because of them; and what else is said or done."""
         if (due := self.book.deadline_ms()) is not None and due <= now_ms:
-            self._state.apply(self.book.wake(now_ms))
-            self._state.unwritten |= dict.fromkeys(
-                name for name in self._state.versions if self.book.find(name) is None
-            )
+            self._apply(self.book.wake(now_ms))
+            self._unwritten |= dict.fromkeys(name for name in self._versions if self.book.find(name) is None)
         self._queue_wants()
-        if self._state.has_news:
-            self._state.has_news = False
+        if self._has_news:
+            self._has_news = False
             self._wake_owners(now_ms)
         records: list[Effect] = []
-        for name in list(self._state.unwritten)[:_ROWS_A_TURN]:
-            del self._state.unwritten[name]
-            self._state.redelivery.pop(name, None)
-            records += self._state.row(name, now_ms)
+        for name in list(self._unwritten)[:_ROWS_A_TURN]:
+            del self._unwritten[name]
+            self._redelivery.pop(name, None)
+            records += self._row(name, now_ms)
         others: list[Effect] = []
         if not records:
-            found = [self.book.find(name) for name in self._state.redelivery]
+            found = [self.book.find(name) for name in self._redelivery]
             others += [
-                self._state.fact(each, each.phase.value, now_ms)
+                self._fact(each, each.phase.value, now_ms)
                 for each in found
                 if each is not None and each.phase is ReservationPhase.AVAILABLE
             ]
-            self._state.redelivery.clear()
+            self._redelivery.clear()
             others += self._ask_jobs(now_ms)
-            others += self._rows.to_read()
+            others += self._to_read()
         return records, others
 
     def _ask_jobs(self, now_ms: int) -> list[Effect]:
@@ -324,39 +365,238 @@ class ReservationController:
 
     def _queue_wants(self) -> None:
         """Let every reservation wait that has no place; what finds the queue full waits for the next turn."""
-        if not self._state.is_unqueued:
+        if not self._is_unqueued:
             return
-        self._state.is_unqueued = False
+        self._is_unqueued = False
         for name in self.book.placement_requests():
             placement_request = self.book.placement_request(name)
             attempt = (placement_request.replica, placement_request.attempt)
-            if (
-                not self._state.shards.owns(placement_request.job)
-                or attempt in self._state.queue
-                or attempt in self._state.commits.held
-            ):
+            if not self._shards.owns(placement_request.job) or attempt in self._queue or attempt in self._commits.held:
                 continue
-            if not self._state.queue.add(placement_request):
-                self._state.is_unqueued = True
+            if not self._queue.add(placement_request):
+                self._is_unqueued = True
                 return
 
     def _wake_owners(self, now_ms: int) -> None:
         """Let those parked wants be decided again that may use what is held now."""
 
         def may_use(request: RequestClass, parked: Parked) -> bool:
-            placement_requests = self._state.queue.waiting(request, _JOBS_LOOKED_AT)
+            placement_requests = self._queue.waiting(request, _JOBS_LOOKED_AT)
             return any(
                 self.places.offers(claimant_of(placement_request), placement_request, now_ms)
                 for placement_request in placement_requests
             )
 
-        self._state.queue.wake_where(may_use)
+        self._queue.wake_where(may_use)
 
-    # ---- parts
+    # ---- rows of others and of the ledger
+
+    def _to_read(self) -> list[Effect]:
+        """Read what is to be read."""
+        names, nodes = list(self._unread), list(self._unloaded)
+        self._unread.clear()
+        self._unloaded.clear()
+        effects: list[Effect] = load_rows(nodes)
+        for at in range(0, len(names), _ROWS_A_CALL):
+            effects.append(LoadReservations(names=tuple(names[at : at + _ROWS_A_CALL])))
+        return effects
+
+    def _took_rows(self, event: LedgerRows, now_ms: int) -> None:
+        """Rows were read again: come into step with what is held now."""
+        nodes = {row.node for row in event.rows}
+        self.released([attempt for attempt in self.book.used_by() if attempt not in self._commits.held], now_ms)
+        for found in self.book.on_nodes(nodes):
+            if attempt_of(found) not in self._commits.held:
+                self._apply(self.book.renew(found.spec.name, now_ms))
+        for name, found in list(self._unheld.items()):
+            if found.place is not None and found.place.node in nodes:
+                del self._unheld[name]
+                is_held = attempt_of(found) in self._commits.held
+                self._load_row(found if is_held else self._without_place(found, now_ms), now_ms)
+        inside = {each.attempt: each.inside for row in event.rows for each in row.reservations if each.inside}
+        self._apply(self.book.load((), self._news(event), now_ms, inside))
+        for found in self.book.on_nodes(nodes):
+            self._resize(found.spec.name)
+
+    def _news(self, event: LedgerRows) -> list[Placement]:
+        """What is held that the book does not know of: places that were found, owners that came."""
+        book, news = self.book, []
+        for row in event.rows:
+            for attempt, placement in [(each.attempt, each.placement) for each in row.reservations]:
+                held = self._commits.held.get(attempt)
+                if held is None or held.is_assumed or book.is_used_by(attempt):
+                    continue
+                if name := name_of(placement.replica):
+                    held.is_confirmed = True
+                    self._look_for(name, attempt)
+                    found = book.find(name)
+                    if found is not None and attempt_of(found) == attempt and found.phase is ReservationPhase.PENDING:
+                        news += [placement, *self._held_ones(held.inside)]
+                elif placement.reservation:
+                    news.append(placement)
+        return news
+
+    def _held_ones(self, attempts: Sequence[Attempt]) -> list[Placement]:
+        """The places of those that the ledger has."""
+        found = [self._commits.held.get(attempt) for attempt in attempts]
+        return [each.placement for each in found if each is not None and not each.is_assumed]
+
+    def _without_place(self, found: Reservation, now_ms: int) -> Reservation:
+        """Somebody emptied the ledger: the place is sought anew, unless the only use there may be is there."""
+        node = self._cluster.find(found.place.node) if found.place is not None else None
+        holds = [
+            self._commits.held[attempt] for attempt in (node.holds if node else ()) if attempt in self._commits.held
+        ]
+        if found.spec.allocate_once and any(each.placement.reservation == found.spec.name for each in holds):
+            return found
+        self._unwritten[found.spec.name] = None
+        return structs.replace(
+            found, phase=ReservationPhase.PENDING, place=None, attempt=max(found.attempt + 1, now_ms)
+        )
+
+    def _read(self, event: ReservationsLoaded, now_ms: int) -> None:
+        """Take rows as they are now, with what the ledger holds for them."""
+        for row in event.rows:
+            found, known = row.reservation, self.book.find(row.reservation.spec.name)
+            # A row that was removed and written anew counts its versions from the beginning; attempts only rise.
+            is_later = known is None or found.attempt > known.attempt
+            if is_later or self._versions.get(found.spec.name, 0) < row.version:
+                self._versions[found.spec.name] = row.version
+                self._unwritten.pop(found.spec.name, None)
+                self._take_row(found, now_ms)
+        self._versions |= dict(event.unreadable)
+        for name in event.missing:
+            self._versions.pop(name, None)
+            self._unwritten.pop(name, None)
+            if (found_here := self.book.find(name)) is not None:
+                self._give_up(found_here)
+                self._apply(self.book.delete(name))
+        if not self._commits.is_loaded:
+            self._find_strays()
+            return
+        for attempt in [each for each in self._strays if name_of(each[0]) in event.missing]:
+            del self._strays[attempt]
+            self._end(attempt)
+
+    def _find_strays(self) -> None:
+        """Holds that stand for no reservation that was read; perhaps it was written meanwhile."""
+        for attempt, held in self._commits.held.items():
+            name = name_of(attempt[0])
+            if not name:
+                continue
+            held.is_confirmed = True
+            self._look_for(name, attempt)
+
+    def _look_for(self, name: str, attempt: Attempt) -> None:
+        found = self.book.find(name)
+        if found is None or attempt_of(found) != attempt:
+            self._strays[attempt] = None
+            self._unread[name] = None
+
+    def _take_row(self, found: Reservation, now_ms: int) -> None:
+        name, attempt = found.spec.name, attempt_of(found)
+        before = self.book.find(name)
+        if before is not None and (attempt_of(before) != attempt or found.phase is not ReservationPhase.PENDING):
+            self._give_up(before)
+        if found.phase is ReservationPhase.AVAILABLE and found.place is not None and attempt not in self._commits.held:
+            # Until it is known what is held there now.
+            self._unheld[name] = found
+            self._unloaded[found.place.node] = None
+            return
+        self._load_row(found, now_ms)
+
+    def _load_row(self, found: Reservation, now_ms: int) -> None:
+        name, attempt = found.spec.name, attempt_of(found)
+        book, commits = self.book, self._commits
+        before, held = book.find(name), commits.held.get(attempt)
+        placements: list[Placement] = []
+        inside: dict[Attempt, tuple[Attempt, ...]] = {}
+        if found.phase is ReservationPhase.PENDING and held is not None and not held.is_assumed:
+            placements += [held.placement, *self._held_ones(held.inside)]
+            inside[attempt] = held.inside
+        placements += self._held_ones(found.over)
+        node = self._cluster.find(found.place.node) if found.place is not None else None
+        for other in node.holds if node is not None else ():
+            of_node = commits.held.get(other)
+            if of_node is not None and not of_node.is_assumed and of_node.placement.reservation == name:
+                placements.append(of_node.placement)
+        self._apply(self.book.load([found], placements, now_ms, inside))
+        for old in (before, found if found.phase.is_ended else None):
+            if (
+                old is not None
+                and (old is found or attempt_of(old) != attempt)
+                and attempt_of(old) in self._commits.held
+            ):
+                self._end(attempt_of(old))
+        if attempt in self._strays:
+            del self._strays[attempt]
+        self._resize(name)
+        self._is_unqueued = True
+        self._has_news = True
+
+    def _conflict(self, event: Conflict) -> None:
+        """Another scheduler changed a row first: what it wrote is read, and what the ledger says is added to it."""
+        self._counts["reservation_conflicts"] += 1
+        # Whatever its version is, it is another row than ours.
+        self._versions[event.id] = 0
+        self._unread[event.id] = None
+
+    def _heard(self, event: ReservationChanged) -> None:
+        """Somebody said how a reservation is; what is not so here is read."""
+        found = self.book.find(event.reservation)
+        is_known = found is not None and found.phase.value == event.phase and attempt_of(found)[1] == event.attempt
+        if not is_known and (found is not None or event.phase != DELETED):
+            self._unread[event.reservation] = None
+        elif event.node and event.owners != len(self.book.owners(event.reservation)):
+            # Owners came or left elsewhere, unless it is we who said so and know better by now.
+            self._unloaded[event.node] = None
+
+    # ---- changes of the book
+
+    def _apply(self, changes: Sequence[BookChange]) -> None:
+        """Do what the book says has to change."""
+        for change in changes:
+            self._take_change(change)
+
+    def _take_change(self, change: BookChange) -> None:
+        """One of them."""
+        match change:
+            case PhaseChanged(name=name, phase=phase):
+                self._unwritten[name] = None
+                self._counts[f"reservations_{phase.value.lower()}"] += 1
+                found = self.book.find(name)
+                if phase is ReservationPhase.PENDING:
+                    self._is_unqueued = True
+                elif phase is ReservationPhase.AVAILABLE:
+                    self._has_news = True
+                elif found is not None:
+                    self._give_up(found)
+            case HoldChanged(name=name, attempt=attempt):
+                found = self.book.find(name)
+                is_held = (
+                    found is not None and found.phase is ReservationPhase.AVAILABLE and attempt_of(found) == attempt
+                )
+                if not is_held:
+                    self._end(attempt)
+                elif self._resize(name):
+                    self._redelivery[name] = None
+
+    def _give_up(self, found: Reservation) -> None:
+        """It waits no more; a place that is on its way is given back when it comes."""
+        attempt = attempt_of(found)
+        self._queue.remove(attempt)
+        self._commits.gave_up(attempt)
+
+    def _resize(self, name: str) -> bool:
+        """Hold for a reservation what its owners leave; whether that is another amount than before."""
+        found, placement = self.book.find(name), self.places.placement(name)
+        if found is None or placement is None:
+            return False
+        return self._commits.change(attempt_of(found), placement)
 
     def _used(self, attempt: Attempt, now_ms: int) -> None:
         """The ledger has an owner's place."""
-        placement = self._state.commits.held[attempt].placement
+        placement = self._commits.held[attempt].placement
         try:
             changes = self.book.use(self._claimants[attempt], placement, now_ms)
         except InvalidInput:
@@ -364,23 +604,63 @@ class ReservationController:
             changes = self.book.load((), [placement], now_ms)
         if not self.book.is_used_by(attempt):
             # It ended between decision and commit: its owner keeps the place as any other replica does.
-            self._state.counts["reservation_uses_late"] += 1
-        self._state.apply(changes)
+            self._counts["reservation_uses_late"] += 1
+        self._apply(changes)
 
     def _bound(self, attempt: Attempt, now_ms: int) -> None:
-        held = self._state.commits.held[attempt]
+        held = self._commits.held[attempt]
         held.is_confirmed = True
         place, owners = self._over.pop(name_of(attempt[0]), (held.placement, ()))
         try:
             changes = self.book.bind(place, now_ms, owners)
         except InvalidInput:
-            self._state.counts["reservations_unbound"] += 1
-            self._state.end(attempt)
+            self._counts["reservations_unbound"] += 1
+            self._end(attempt)
             self._seek_again(name_of(attempt[0]), attempt, now_ms)
             return
-        self._state.apply(changes)
+        self._apply(changes)
 
     def _seek_again(self, name: str, attempt: Attempt, now_ms: int) -> None:
         found = self.book.find(name)
         if found is not None and attempt_of(found) == attempt and found.phase is ReservationPhase.PENDING:
-            self._state.apply(self.book.renew(name, now_ms))
+            self._apply(self.book.renew(name, now_ms))
+
+    # ---- rows and facts
+
+    def _row(self, name: str, now_ms: int) -> list[Effect]:
+        """The Record of a reservation as it is, and the fact."""
+        found = self.book.find(name)
+        if found is None:
+            return self._record(name)
+        return [*self._record(name), self._fact(found, found.phase.value, now_ms)]
+
+    def _record(self, name: str) -> list[Effect]:
+        """The Record of a reservation as it is, or that it is gone; none when there is no row of it."""
+        found, version = self.book.find(name), self._versions.get(name, 0)
+        if found is None:
+            self._versions.pop(name, None)
+            write = Write(kind=KIND, id=name, value=None, expect=version)
+            return [Record(writes=(write,))] if version else []
+        self._versions[name] = version + 1
+        return [Record(writes=(Write(kind=KIND, id=name, value=encode_row(found), expect=version),))]
+
+    def _fact(self, found: Reservation, phase: str, now_ms: int) -> Publish:
+        """What is said of it."""
+        name, (replica, attempt) = found.spec.name, attempt_of(found)
+        left = self.places.remainder(name) if phase == ReservationPhase.AVAILABLE.value else None
+        fact = ReservationChanged(
+            at_ms=now_ms,
+            reservation=name,
+            phase=phase,
+            reason=found.reason,
+            replica=replica,
+            attempt=attempt,
+            qos=found.spec.qos,
+            band=found.spec.band,
+            node=found.place.node if found.place else "",
+            zones=left.zones if left else (),
+            owners=len(self.book.owners(name)),
+            expires_at_ms=last_ms(found.created_ms, found.spec.ttl_ms, found.spec.expires_ms) or 0,
+        )
+        key = attempt_key(replica, attempt)
+        return Publish(fact=fact, id=f"scheduler:reservation:{key}:{phase}:{now_ms}:{fact.owners}")
