@@ -17,7 +17,7 @@ from colo_overcommit.allocatable import Limit
 from colo_overcommit.core import OvercommitCore
 from colo_overcommit.explain import recompute
 from colo_overcommit.policy import OvercommitPolicy
-from colo_scheduler.cluster.inventory import amplified
+from colo_scheduler.cluster.holding import amplified
 from tests.support.builders import GIB, a_batch_workload, a_node, a_placement, a_sample, decided
 from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable
 

@@ -14,7 +14,7 @@ from colo_common.events.node import LoadPeak, LoadSummary, LoadWindow
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.qos import QosClass
 from colo_scheduler.audit import CHECKED_AT_ONCE
-from colo_scheduler.cluster.inventory import Holding
+from colo_scheduler.cluster.holding import Holding
 from colo_scheduler.cluster.pool import PoolName
 from colo_scheduler.core import SchedulerCore
 from colo_scheduler.load.dynamic_rules import DynamicRules

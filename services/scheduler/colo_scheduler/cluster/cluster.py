@@ -17,14 +17,15 @@ from colo_common.model.qos import QosClass
 from colo_scheduler.cluster.batch_capacity import BatchCapacity
 from colo_scheduler.cluster.derived import Derived
 from colo_scheduler.cluster.facts import BoolArray, NodeFacts
-from colo_scheduler.cluster.inventory import Holding, NodeInventory, batch_capacity, reserved_shares
+from colo_scheduler.cluster.holding import Holding
+from colo_scheduler.cluster.inventory import NodeInventory, batch_capacity, reserved_shares
 from colo_scheduler.cluster.inventory_index import InventoryIndex
-from colo_scheduler.cluster.node import Node, gives_more
+from colo_scheduler.cluster.node import Node, costs_of, gives_more, move_shares
 from colo_scheduler.cluster.pool import Pool, PoolName
 from colo_scheduler.cluster.preemptible_index import Importance, PreemptibleIndex
 from colo_scheduler.cluster.promise import Promised, batch_of, free_of, prod_of
 from colo_scheduler.cluster.signals import NodeSignals
-from colo_scheduler.cluster.snapshot import View, costs_of, move_shares
+from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.cluster.unmanaged import claimed_of, leaves_more, room_of, shared_cpus_of
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.numa.zones import NO_SOCKET, IntArray, split_cost

@@ -6,18 +6,17 @@ taken as it is: where it does not agree with the node, `disagreements` tells, an
 
 from collections.abc import Collection
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import structs
 
-from colo_common.model.constraints import CpuExclusive
 from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.node_rules import UNRULED, NodeRules
-from colo_common.model.placement import DeviceShare, Placement, ZoneHugePages, ZoneShare, attempt_key
+from colo_common.model.placement import ZoneShare, attempt_key
 from colo_common.model.qos import QosClass
 from colo_common.model.topology import Cpu, NodeTopology
-from colo_scheduler.cpus.binding import ExclusivePolicy
+from colo_scheduler.cluster.holding import Holding
 from colo_scheduler.cpus.node_reservation import NodeReservation, divide_by_zones, reserved_cpus
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from colo_scheduler.devices.inventory import DeviceInventory
@@ -27,14 +26,9 @@ from colo_scheduler.ledger.port import Attempt
 
 __all__ = [
     "CPU_MCPU",
-    "EXCLUSIVE",
-    "Holding",
     "NodeInventory",
-    "amplified",
     "batch_capacity",
-    "holding_of",
     "reserved_shares",
-    "told_of",
     "withheld_cpus",
 ]
 
@@ -42,51 +36,6 @@ CPU_MCPU: Final = 1_000
 _NO_CPUS: Final = CpuSet()
 # Machines of a fleet are of few kinds.
 _KINDS_REMEMBERED: Final = 256
-
-
-EXCLUSIVE: Final = {
-    CpuExclusive.NONE: ExclusivePolicy.NONE,
-    CpuExclusive.PCPU_LEVEL: ExclusivePolicy.PCPU_LEVEL,
-    CpuExclusive.NUMA_NODE_LEVEL: ExclusivePolicy.NUMA_NODE_LEVEL,
-}
-_TOLD: Final = {policy: word for word, policy in EXCLUSIVE.items()}
-
-
-def told_of(policy: ExclusivePolicy) -> CpuExclusive:
-    """The contract's word for the policy."""
-    return _TOLD[policy]
-
-
-class Holding(NamedTuple):
-    """What one attempt holds beside amounts. `cpus` is a mask: LSE and LSR have them alone, for others they are only fixed.
-
-    `problem`: why what the ledger says of it cannot be read.
-    """
-
-    qos: QosClass
-    cpus: int = 0
-    devices: tuple[DeviceShare, ...] = ()
-    huge_pages: tuple[ZoneHugePages, ...] = ()
-    exclusive: ExclusivePolicy = ExclusivePolicy.NONE
-    problem: str = ""
-
-    @property
-    def is_own(self) -> bool:
-        """Whether nobody else of a class above BE may run on the CPUs."""
-        return self.cpus != 0 and self.qos.has_own_cpus
-
-
-def holding_of(placement: Placement) -> Holding | None:
-    """What a placement holds beside amounts, None when that is nothing."""
-    if not (placement.cpus or placement.devices or placement.huge_pages):
-        return None
-    cpus, problem = 0, ""
-    try:
-        cpus = CpuSet.parse(placement.cpus).mask
-    except InvalidInput as error:
-        problem = str(error)
-    exclusive = EXCLUSIVE[placement.cpu_exclusive]
-    return Holding(placement.qos, cpus, placement.devices, placement.huge_pages, exclusive, problem)
 
 
 @lru_cache(maxsize=_KINDS_REMEMBERED)
@@ -157,11 +106,6 @@ def batch_capacity(topology: NodeTopology, rules: NodeRules) -> tuple[tuple[int,
         )
         for zone in topology.zones
     )
-
-
-def amplified(mcpu: int, rules: NodeRules) -> int:
-    """CPU as the node claims it: times `amplification_pct`, rounded down."""
-    return mcpu * rules.amplification_pct // 100
 
 
 class NodeInventory:

@@ -1,4 +1,4 @@
-"""One node as the scheduler knows it, beside its row in the arrays."""
+"""One node as the scheduler knows it beside its row in the arrays, and what holds of it cost a pool."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -8,10 +8,11 @@ from colo_common.events.node import AllocatableChanged, NodeTopologyReported, Zo
 from colo_common.model.freshness import Freshness
 from colo_common.model.placement import ZoneShare
 from colo_common.model.topology import NodeTopology
-from colo_scheduler.cluster.inventory import Holding
+from colo_scheduler.cluster.holding import Holding, amplified
+from colo_scheduler.cluster.pool import Pool, PoolName
 from colo_scheduler.ledger.port import Attempt
 
-__all__ = ["Node", "gives_more"]
+__all__ = ["Node", "costs_of", "gives_more", "move_shares"]
 
 _HEAD: Final = frozenset(Fact.__struct_fields__)
 
@@ -105,3 +106,22 @@ def gives_more(before: Iterable[ZoneAllocatable], now: Iterable[ZoneAllocatable]
         if zone.batch_cpu_mcpu > cpu_mcpu or zone.batch_memory_bytes > memory_bytes:
             return True
     return False
+
+
+def costs_of(
+    node: Node, name: PoolName, shares: tuple[ZoneShare, ...], holding: Holding | None
+) -> tuple[ZoneShare, ...]:
+    """What shares cost in a pool: CPUs by number as much as the machine claims them to be."""
+    if holding is None or not holding.cpus or name is PoolName.BATCH or node.said is None:
+        return shares
+    return tuple(
+        ZoneShare(zone=share.zone, cpu_mcpu=amplified(share.cpu_mcpu, node.said.rules), memory_bytes=share.memory_bytes)
+        for share in shares
+    )
+
+
+def move_shares(node: Node, pool: Pool, shares: tuple[ZoneShare, ...], sign: int) -> None:
+    """Hold these shares of a pool (sign 1) or give them back (-1)."""
+    row = node.row
+    for share in shares:
+        pool.take(row, node.slot(share.zone), sign * share.cpu_mcpu, sign * share.memory_bytes)

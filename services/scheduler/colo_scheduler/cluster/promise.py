@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from colo_scheduler.cluster.inventory import NodeInventory, amplified
-from colo_scheduler.cluster.node import Node
+from colo_scheduler.cluster.holding import amplified
+from colo_scheduler.cluster.inventory import NodeInventory
+from colo_scheduler.cluster.node import Node, costs_of
 from colo_scheduler.cluster.pool import PoolName
-from colo_scheduler.cluster.snapshot import costs_of
 from colo_scheduler.cluster.unmanaged import claimed_of
 from colo_scheduler.numa.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES
 

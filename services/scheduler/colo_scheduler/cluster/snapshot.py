@@ -7,16 +7,16 @@ from typing import Final
 from colo_common.model.placement import ZoneShare
 from colo_scheduler.cluster.derived import Derived
 from colo_scheduler.cluster.facts import NodeFacts
-from colo_scheduler.cluster.inventory import Holding, amplified
+from colo_scheduler.cluster.holding import Holding
 from colo_scheduler.cluster.inventory_index import UNLIMITED, InventoryIndex
-from colo_scheduler.cluster.node import Node
+from colo_scheduler.cluster.node import Node, costs_of, move_shares
 from colo_scheduler.cluster.pool import Pool, PoolName
 from colo_scheduler.cluster.preemptible_index import PreemptibleIndex
 from colo_scheduler.cluster.signals import NodeSignals
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.requests.request_class import RequestClass
 
-__all__ = ["View", "costs_of", "move_shares"]
+__all__ = ["View"]
 
 _NOBODY: Final = ("", 0)
 
@@ -103,22 +103,3 @@ class View:
 
     def _note_change(self, row: int) -> None:
         self.trial_changes[row] = self.trial_changes.get(row, 0) + 1
-
-
-def costs_of(
-    node: Node, name: PoolName, shares: tuple[ZoneShare, ...], holding: Holding | None
-) -> tuple[ZoneShare, ...]:
-    """What shares cost in a pool: CPUs by number as much as the machine claims them to be."""
-    if holding is None or not holding.cpus or name is PoolName.BATCH or node.said is None:
-        return shares
-    return tuple(
-        ZoneShare(zone=share.zone, cpu_mcpu=amplified(share.cpu_mcpu, node.said.rules), memory_bytes=share.memory_bytes)
-        for share in shares
-    )
-
-
-def move_shares(node: Node, pool: Pool, shares: tuple[ZoneShare, ...], sign: int) -> None:
-    """Hold these shares of a pool (sign 1) or give them back (-1)."""
-    row = node.row
-    for share in shares:
-        pool.take(row, node.slot(share.zone), sign * share.cpu_mcpu, sign * share.memory_bytes)

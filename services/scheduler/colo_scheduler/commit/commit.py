@@ -16,7 +16,7 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.cluster import Cluster, Node
-from colo_scheduler.cluster.inventory import holding_of, told_of
+from colo_scheduler.cluster.holding import holding_of, told_of
 from colo_scheduler.cluster.pool import pool_of
 from colo_scheduler.cluster.preemptible_index import Importance, importance_of
 from colo_scheduler.commit.held import HeldAttempt, Over

@@ -12,7 +12,8 @@ from colo_common.model.qos import QosClass
 from colo_common.model.reasons import Reason
 from colo_common.model.shortage import DEVICE_MEMORY
 from colo_scheduler.cluster.cluster import Cluster, Node, View
-from colo_scheduler.cluster.inventory import CPU_MCPU, amplified
+from colo_scheduler.cluster.holding import amplified
+from colo_scheduler.cluster.inventory import CPU_MCPU
 from colo_scheduler.cluster.pool import PoolName
 from colo_scheduler.devices.layout import DeviceAsk, DeviceLayout, ask_of, never_holds
 from colo_scheduler.devices.need import need_of

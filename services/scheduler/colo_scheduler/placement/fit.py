@@ -13,7 +13,8 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.placement import DeviceShare, ZoneHugePages, ZoneShare
 from colo_common.model.reasons import Reason
-from colo_scheduler.cluster.inventory import CPU_MCPU, EXCLUSIVE, Holding, NodeInventory, amplified
+from colo_scheduler.cluster.holding import EXCLUSIVE, Holding, amplified
+from colo_scheduler.cluster.inventory import CPU_MCPU, NodeInventory
 from colo_scheduler.cluster.pool import PoolRow
 from colo_scheduler.cpus.available import keep_bindable
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy

@@ -1,0 +1,62 @@
+"""What one attempt holds of a node beside amounts of CPU and memory, and what CPU costs on a node that claims more than it has."""
+
+from typing import Final, NamedTuple
+
+from colo_common.model.constraints import CpuExclusive
+from colo_common.model.cpuset import CpuSet
+from colo_common.model.invalid import InvalidInput
+from colo_common.model.node_rules import NodeRules
+from colo_common.model.placement import DeviceShare, Placement, ZoneHugePages
+from colo_common.model.qos import QosClass
+from colo_scheduler.cpus.binding import ExclusivePolicy
+
+__all__ = ["EXCLUSIVE", "Holding", "amplified", "holding_of", "told_of"]
+
+EXCLUSIVE: Final = {
+    CpuExclusive.NONE: ExclusivePolicy.NONE,
+    CpuExclusive.PCPU_LEVEL: ExclusivePolicy.PCPU_LEVEL,
+    CpuExclusive.NUMA_NODE_LEVEL: ExclusivePolicy.NUMA_NODE_LEVEL,
+}
+_TOLD: Final = {policy: word for word, policy in EXCLUSIVE.items()}
+
+
+def told_of(policy: ExclusivePolicy) -> CpuExclusive:
+    """The contract's word for the policy."""
+    return _TOLD[policy]
+
+
+class Holding(NamedTuple):
+    """What one attempt holds beside amounts. `cpus` is a mask: LSE and LSR have them alone, for others they are only fixed.
+
+    `problem`: why what the ledger says of it cannot be read.
+    """
+
+    qos: QosClass
+    cpus: int = 0
+    devices: tuple[DeviceShare, ...] = ()
+    huge_pages: tuple[ZoneHugePages, ...] = ()
+    exclusive: ExclusivePolicy = ExclusivePolicy.NONE
+    problem: str = ""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether nobody else of a class above BE may run on the CPUs."""
+        return self.cpus != 0 and self.qos.has_own_cpus
+
+
+def holding_of(placement: Placement) -> Holding | None:
+    """What a placement holds beside amounts, None when that is nothing."""
+    if not (placement.cpus or placement.devices or placement.huge_pages):
+        return None
+    cpus, problem = 0, ""
+    try:
+        cpus = CpuSet.parse(placement.cpus).mask
+    except InvalidInput as error:
+        problem = str(error)
+    exclusive = EXCLUSIVE[placement.cpu_exclusive]
+    return Holding(placement.qos, cpus, placement.devices, placement.huge_pages, exclusive, problem)
+
+
+def amplified(mcpu: int, rules: NodeRules) -> int:
+    """CPU as the node claims it: times `amplification_pct`, rounded down."""
+    return mcpu * rules.amplification_pct // 100
