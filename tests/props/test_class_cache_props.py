@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from colo_common.model.freshness import Freshness
 from colo_common.model.placement import ZoneShare
-from colo_scheduler.cluster.cluster import Cluster, View
+from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.pool import ChangeLog
+from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.placement.candidates import Candidates, ranked
 from colo_scheduler.placement.class_cache import ClassCache
 from colo_scheduler.placement.stack import scoring_of

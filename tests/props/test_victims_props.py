@@ -14,9 +14,9 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Placement, ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import Reason
-from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.pool import pool_of
 from colo_scheduler.cluster.preemptible_index import LEVELS_MOST, Importance, PreemptibleIndex
+from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.placement.fit import NodeFit
 from colo_scheduler.placement.search import fit_node_exactly, needs_search

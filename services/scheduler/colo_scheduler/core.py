@@ -24,8 +24,9 @@ from colo_common.events.requests import (
 from colo_common.events.reservation import ReservationChanged
 from colo_common.model.freshness import FORGET_NODE_MS
 from colo_scheduler.audit import StateAudit
-from colo_scheduler.cluster.cluster import Cluster, View
+from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.signals import NodeSignals
+from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.commit.commit import Commits, load_rows
 from colo_scheduler.commit.evictions import EvictionHistory
 from colo_scheduler.commit.forgetting import Forgetting

@@ -5,7 +5,8 @@ import pytest
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand
-from colo_scheduler.cluster.cluster import Cluster, Node
+from colo_scheduler.cluster.cluster import Cluster
+from colo_scheduler.cluster.node import Node
 from colo_scheduler.cluster.pool import PoolName, pool_of
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import an_allocatable

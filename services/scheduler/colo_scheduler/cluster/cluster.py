@@ -16,7 +16,7 @@ from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import QosClass
 from colo_scheduler.cluster.batch_capacity import BatchCapacity
 from colo_scheduler.cluster.derived import Derived
-from colo_scheduler.cluster.facts import BoolArray, NodeFacts
+from colo_scheduler.cluster.facts import NodeFacts
 from colo_scheduler.cluster.holding import Holding
 from colo_scheduler.cluster.inventory import NodeInventory, batch_capacity, reserved_shares
 from colo_scheduler.cluster.inventory_index import InventoryIndex
@@ -32,7 +32,7 @@ from colo_scheduler.numa.zones import NO_SOCKET, IntArray, split_cost
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.scorers.placement import fewest_zones
 
-__all__ = ["MAX_NODES", "MAX_ZONES", "BoolArray", "Cluster", "Node", "View"]
+__all__ = ["MAX_NODES", "MAX_ZONES", "Cluster"]
 
 MAX_NODES: Final = 100_000
 MAX_ZONES: Final = 64

@@ -13,7 +13,6 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.topology import NodeTopology
-from colo_scheduler.cluster.facts import BoolArray
 from colo_scheduler.cluster.job_counts import JobCounts
 from colo_scheduler.cluster.node import Node
 from colo_scheduler.cluster.pool import PoolName
@@ -23,6 +22,7 @@ from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.load.dynamic_loads import DynamicLoads
 from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
 from colo_scheduler.load.loads import Loads
+from colo_scheduler.load.rows import BoolArray
 from colo_scheduler.load.rules import LoadRules
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.scorers.recent_eviction import EvictionPenalties, EvictionPenaltyPolicy

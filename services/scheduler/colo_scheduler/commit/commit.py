@@ -15,8 +15,9 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import Reason
-from colo_scheduler.cluster.cluster import Cluster, Node
+from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.holding import holding_of, told_of
+from colo_scheduler.cluster.node import Node
 from colo_scheduler.cluster.pool import pool_of
 from colo_scheduler.cluster.preemptible_index import Importance, importance_of
 from colo_scheduler.commit.held import HeldAttempt, Over

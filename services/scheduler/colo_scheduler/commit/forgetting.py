@@ -11,7 +11,8 @@ from typing import Final
 
 from colo_common.events.effects import Effect
 from colo_common.model.freshness import Freshness
-from colo_scheduler.cluster.cluster import Cluster, Node
+from colo_scheduler.cluster.cluster import Cluster
+from colo_scheduler.cluster.node import Node
 from colo_scheduler.commit.commit import Commits
 from colo_scheduler.ledger.port import CALL_MAX, ForgetRows
 

@@ -11,10 +11,12 @@ from colo_common.model.constraints import DeviceRequest
 from colo_common.model.qos import QosClass
 from colo_common.model.reasons import Reason
 from colo_common.model.shortage import DEVICE_MEMORY
-from colo_scheduler.cluster.cluster import Cluster, Node, View
+from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.holding import amplified
 from colo_scheduler.cluster.inventory import CPU_MCPU
+from colo_scheduler.cluster.node import Node
 from colo_scheduler.cluster.pool import PoolName
+from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.devices.layout import DeviceAsk, DeviceLayout, ask_of, never_holds
 from colo_scheduler.devices.need import need_of
 from colo_scheduler.numa.zones import CPU_MAX_MCPU, IntArray, cpu_held_together, parts_of_rows

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.signals import kind_of
+from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.numa.zones import IntArray
 from colo_scheduler.placement.scores import FitRows, OneFit, ScorerForms
 from colo_scheduler.requests.request_class import RequestClass

@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 from colo_common.events.job import PlacementRequest
 from colo_common.events.placement import NodeScore, ReasonCount
 from colo_common.model.placement import ZoneShare
-from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.holding import Holding
+from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.placement.candidates import Candidates
 from colo_scheduler.placement.fit import Rejection

@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol
 from colo_common.events.placement import NodeScore, ReasonCount
 from colo_common.model.placement import ZoneShare
 from colo_common.model.reasons import Reason
-from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.inventory_index import UNLIMITED
+from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.placement.candidates import Candidate, Candidates, ClassContext
 from colo_scheduler.placement.filters import free_reason
 from colo_scheduler.placement.scores import Seen

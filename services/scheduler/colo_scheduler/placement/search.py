@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from colo_common.events.placement import ReasonCount
 from colo_common.model.reasons import Reason
-from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.pool import pool_of
+from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.placement.candidates import Candidates, ranked
 from colo_scheduler.placement.decide import Stages
 from colo_scheduler.placement.fit import NodeFit, Rejection, Site, fit_node

@@ -8,10 +8,10 @@ import numpy as np
 
 from colo_common.events.placement import NodeScore, ReasonCount
 from colo_common.model.reasons import Reason
-from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.facts import BoolArray
 from colo_scheduler.cluster.inventory_index import InventoryIndex
 from colo_scheduler.cluster.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, FloatArray, Pool, PoolName, pool_of
+from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.numa.zones import IntArray, costs_of_rows
 from colo_scheduler.placement.context_scorers import APPRAISERS, ContextScorers
 from colo_scheduler.placement.filters import (

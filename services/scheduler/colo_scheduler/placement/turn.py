@@ -5,7 +5,7 @@ The core and the plan call the same: what differs is only what becomes of a choi
 
 from collections.abc import Callable
 
-from colo_scheduler.cluster.cluster import View
+from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.placement.decide import Choice, ClassDecision, Stages, Unwatched, decide_class
 from colo_scheduler.placement.score_history import SearchHistory, SearchSnapshot
 from colo_scheduler.placement.search import Search, needs_search

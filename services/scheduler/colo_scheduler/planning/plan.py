@@ -18,9 +18,10 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_rules import validate_spec
 from colo_common.model.placement import Placement
 from colo_common.model.workload import JobSpec, TaskSpec
-from colo_scheduler.cluster.cluster import Cluster, View
+from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.holding import holding_of
 from colo_scheduler.cluster.pool import pool_of
+from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.commit.commit import placement_of
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.placement.decide import Choice, ClassDecision

@@ -19,10 +19,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from colo_common.model.placement import Placement, ZoneShare
-from colo_scheduler.cluster.cluster import BoolArray, View
+from colo_scheduler.cluster.facts import BoolArray
 from colo_scheduler.cluster.holding import holding_of
 from colo_scheduler.cluster.pool import RANK_BITS, RANK_MAX, pool_of
 from colo_scheduler.cluster.preemptible_index import Importance, ImportanceLevel, importance_of
+from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.numa.zones import IntArray, Part
 from colo_scheduler.placement.fit import NodeFit

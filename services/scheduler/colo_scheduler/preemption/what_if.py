@@ -3,10 +3,10 @@
 from typing import Final
 
 from colo_common.model.placement import Placement
-from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.inventory import NodeInventory
 from colo_scheduler.cluster.node import costs_of
 from colo_scheduler.cluster.pool import pool_of
+from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.numa.zones import Part, ZoneFree, choose_zones
 from colo_scheduler.placement.fit import NodeFit, Site, fit_node

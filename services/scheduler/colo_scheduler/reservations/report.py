@@ -5,8 +5,8 @@ from msgspec import structs
 from colo_common.events.job import PlacementRequest
 from colo_common.events.placement import NearestMiss, ReasonCount
 from colo_common.model.reasons import Reason
-from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.pool import pool_of
+from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.placement.explain import Report, least_busy
 from colo_scheduler.placement.filters import FACT_FILTERS
 from colo_scheduler.placement.stack import run_filters

@@ -11,8 +11,8 @@ from msgspec import structs
 
 from colo_common.events.job import PlacementRequest
 from colo_common.model.placement import Placement
-from colo_scheduler.cluster.cluster import View
 from colo_scheduler.cluster.pool import pool_of
+from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.placement.decide import Choice
 from colo_scheduler.placement.stack import usable
