@@ -14,7 +14,7 @@ from msgspec import Struct
 from colo_common.events.job import PlacementRequest
 from colo_common.model.invalid import InvariantBroken
 from colo_scheduler.ledger.port import Attempt
-from colo_scheduler.requests.request_class import RequestClass, class_of, is_alike
+from colo_scheduler.requests.request_class import RequestClass, class_of
 
 __all__ = ["BackoffPolicy", "Parked", "RequestQueue"]
 
@@ -72,8 +72,6 @@ class RequestQueue:
         self._delayed: list[tuple[int, str, int]] = []
         self._delayed_wants: dict[Attempt, PlacementRequest] = {}
         self._delayed_until: dict[Attempt, int] = {}
-        # The want whose class was looked for last, and that class.
-        self._newest: tuple[PlacementRequest, _Class] | None = None
 
     def __len__(self) -> int:
         return len(self._placement_requests) + len(self._delayed_wants)
@@ -375,17 +373,11 @@ class RequestQueue:
             self._publish(waiting)
 
     def _class_for(self, placement_request: PlacementRequest) -> _Class:
-        """The class of a want, made when it is new. The replicas of a job come one after the other and are mostly alike."""
-        newest = self._newest
-        if newest is not None and is_alike(placement_request, newest[0]):
-            waiting = newest[1]
-            if self._classes.get(waiting.request) is waiting:
-                return waiting
+        """The class of a request; a class that is not known yet begins empty."""
         request = class_of(placement_request)
         found = self._classes.get(request)
         if found is None:
             found = self._classes[request] = _Class(request)
-        self._newest = (placement_request, found)
         return found
 
     def _unpark(self, waiting: _Class) -> None:

@@ -1,4 +1,4 @@
-"""A request class: wants that every node answers alike, and that are therefore decided together."""
+"""A request class: placement requests that every node answers alike, and that are therefore decided together."""
 
 from typing import Final, NamedTuple
 
@@ -6,16 +6,17 @@ from colo_common.events.job import PlacementRequest
 from colo_common.model.constraints import UNCONSTRAINED, Constraints, CpuPolicy, NumaPolicy
 from colo_common.model.qos import PriorityBand, QosClass, is_legal_pair
 from colo_common.model.reasons import Reason
-from colo_scheduler.ledger.reservation_names import RESERVATION_PREFIX, name_of
+from colo_scheduler.ledger.reservation_names import name_of
 
-__all__ = ["RequestClass", "class_of", "is_alike"]
+__all__ = ["RequestClass", "class_of"]
 
 _CPU_MCPU: Final = 1_000
 
 
 class RequestClass(NamedTuple):
-    """Everything of a want that a filter, a scorer or the order of classes looks at. `avoid`: node, until (Unix ms), sorted.
+    """Everything of a placement request that a filter, a scorer or the order of classes looks at.
 
+    `avoid`: node, until (Unix ms), sorted.
     `has_command`: a real machine can run it; `has_work`: a simulated one can. `constraints` None: any place with room will do.
     `reserves`: the reservation that this stands for, which runs nothing and is a class of its own.
     `job`: the job of one that had rather be spread over nodes, and is decided by where its own replicas are.
@@ -92,7 +93,7 @@ _PLACED: Final = (*_FIXED, CpuPolicy.NUMA)
 
 
 def class_of(placement_request: PlacementRequest) -> RequestClass:
-    """The class that a want belongs to."""
+    """The class that a placement request belongs to."""
     reserves = name_of(placement_request.replica)
     asked, run, constraints = placement_request.request, placement_request.run, placement_request.constraints
     return RequestClass(
@@ -107,21 +108,4 @@ def class_of(placement_request: PlacementRequest) -> RequestClass:
         None if constraints == UNCONSTRAINED else constraints,
         reserves,
         placement_request.job if constraints.spread else "",
-    )
-
-
-def is_alike(placement_request: PlacementRequest, other: PlacementRequest) -> bool:
-    """Whether two wants are known to be of one class; it is quicker to see than the classes are to find. False says nothing."""
-    return (
-        placement_request.job == other.job
-        and placement_request.request == other.request
-        and placement_request.run == other.run
-        and placement_request.priority == other.priority
-        and placement_request.qos is other.qos
-        and placement_request.band is other.band
-        and placement_request.constraints == other.constraints
-        and placement_request.avoid == other.avoid
-        # What stands for a reservation is of no job that has replicas, and each is a class of its own.
-        and not placement_request.replica.startswith(RESERVATION_PREFIX)
-        and not other.replica.startswith(RESERVATION_PREFIX)
     )

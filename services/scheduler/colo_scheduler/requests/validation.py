@@ -1,4 +1,4 @@
-"""What a want has to be to be decided at all."""
+"""Which rules a placement request has to keep to be decided at all, and what is said of one that breaks a rule."""
 
 import re
 from collections.abc import Sequence
@@ -18,20 +18,20 @@ from colo_scheduler.numa.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES
 __all__ = ["InvalidRequest", "check_request", "dead_letters_of", "sorted_out"]
 
 _TOLD_MAX: Final = 10
-"""So many bad wants of one message are told one by one; the others are only counted."""
+"""The most invalid requests of one message that are told one by one; the others are only counted."""
 _PAYLOAD_CHARACTERS: Final = 2048
 _PLACE_IN_MESSAGE: Final = re.compile(r"^wants\[\d+\]\.")
 
 
 class InvalidRequest(NamedTuple):
-    """A want that breaks a rule, and which."""
+    """A placement request that breaks a rule, and the error that names the rule."""
 
     placement_request: PlacementRequest
     error: InvalidInput
 
     @property
     def is_addressed(self) -> bool:
-        """Whether it says whose it is, so that its job can be told."""
+        """Whether the request names its job and replica, so that the job can be told."""
         placement_request = self.placement_request
         is_replica = bool(placement_request.job) and placement_request.replica.startswith(f"{placement_request.job}/")
         return (
@@ -42,24 +42,18 @@ class InvalidRequest(NamedTuple):
 
     @property
     def rule(self) -> str:
-        """What is wrong with it, without its place in the message."""
+        """The rule that is broken, without the position of the request in its message."""
         return _PLACE_IN_MESSAGE.sub("", str(self.error))
 
 
 def sorted_out(placement_requests: Sequence[PlacementRequest]) -> tuple[list[PlacementRequest], list[InvalidRequest]]:
-    """The wants that can be decided, and the others. Raises InvalidInput when all are bad and nobody can be told of any."""
+    """The requests that can be decided, and the invalid ones.
+
+    Raises InvalidInput when all are invalid and none of them names its job, so that nobody can be told.
+    """
     good: list[PlacementRequest] = []
     bad: list[InvalidRequest] = []
-    plain: PlacementRequest | None = None
     for number, placement_request in enumerate(placement_requests):
-        # Replicas of a job mostly ask for the same: then only who they are is still to be looked at.
-        if plain is not None and _asks_the_same(placement_request, plain) and _is_named(placement_request):
-            good.append(placement_request)
-            continue
-        if _is_plain(placement_request):
-            plain = placement_request
-            good.append(placement_request)
-            continue
         try:
             check_request(placement_request, number)
         except InvalidInput as error:
@@ -72,7 +66,7 @@ def sorted_out(placement_requests: Sequence[PlacementRequest]) -> tuple[list[Pla
 
 
 def dead_letters_of(bad: Sequence[InvalidRequest], now_ms: int) -> list[Effect]:
-    """A dead letter for each, up to a limit, that names its field and the rule."""
+    """A dead letter for each of the first 10 invalid requests; it names the field and the rule."""
     return [_dead_letter(placement_request, error, now_ms) for placement_request, error in bad[:_TOLD_MAX]]
 
 
@@ -89,39 +83,8 @@ def _dead_letter(placement_request: PlacementRequest, error: InvalidInput, now_m
     return Publish(fact=dead_letter, traceparent=placement_request.traceparent)
 
 
-def _is_named(placement_request: PlacementRequest) -> bool:
-    """Whether the want says who it is as it has to."""
-    return (
-        placement_request.attempt >= 1
-        and placement_request.replica != ""
-        and not placement_request.replica.startswith(RESERVATION_PREFIX)
-    )
-
-
-def _asks_the_same(placement_request: PlacementRequest, other: PlacementRequest) -> bool:
-    """Whether the rules about what is asked for answer both alike."""
-    return (
-        placement_request.request == other.request
-        and placement_request.qos is other.qos
-        and placement_request.constraints == other.constraints
-    )
-
-
-def _is_plain(placement_request: PlacementRequest) -> bool:
-    """Whether the want keeps all rules and has nothing that more rules are about, as most do."""
-    return (
-        _is_named(placement_request)
-        and 1 <= placement_request.request.cpu_mcpu <= CPU_MAX_MCPU
-        and 1 <= placement_request.request.memory_bytes <= MEMORY_MAX_BYTES
-        and not placement_request.qos.has_own_cpus
-        and placement_request.constraints == UNCONSTRAINED
-    )
-
-
 def check_request(placement_request: PlacementRequest, number: int) -> None:
-    """Raise InvalidInput unless the want asks for something, and for no more than any machine could ever have."""
-    if _is_plain(placement_request):
-        return
+    """Raise InvalidInput unless the request asks for something, and for no more than any machine could ever have."""
     where = f"wants[{number}]"
     if placement_request.attempt < 1:
         raise InvalidInput(f"{where}.attempt", "must be at least 1", placement_request.attempt)
