@@ -12,12 +12,12 @@ from colo_common.model.placement import ZoneShare
 from colo_scheduler.cpus.accumulate import Wish, take_preferred_cpus
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
 from colo_scheduler.cpus.choose import CpuChoice, CpuRequest, KubeletOptions, choose_cpus
-from colo_scheduler.cpus.distributed import take_distributed
 from colo_scheduler.cpus.exclusive import HeldCpus, kept_away, sum_holders
 from colo_scheduler.cpus.full_pcpus import full_cores
-from colo_scheduler.cpus.packed import take_packed
 from colo_scheduler.cpus.spread import one_a_core
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology, cpus_of_mask
+from colo_scheduler.peers.kubelet.distributed import take_distributed
+from colo_scheduler.peers.kubelet.packed import take_packed
 from tests.support import cpu_twin
 
 

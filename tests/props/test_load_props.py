@@ -12,16 +12,7 @@ from hypothesis import strategies as st
 from colo_common.model.node_selector import Operator, Requirement
 from colo_common.model.qos import PriorityBand
 from colo_scheduler.eligibility.selector import LabelColumns, Selector, selects
-from colo_scheduler.load.dynamic import (
-    DynamicPolicy,
-    Metric,
-    MetricColumn,
-    dynamic_score,
-    dynamic_scores_of_rows,
-    refused_by_of_rows,
-)
 from colo_scheduler.load.estimate import Sums, estimate_of
-from colo_scheduler.load.hot_value import Arrivals, HotPolicy
 from colo_scheduler.load.policy import AggregateThresholds, LoadPolicy, UsageBasis
 from colo_scheduler.load.rows import (
     EXPIRED,
@@ -35,6 +26,15 @@ from colo_scheduler.load.rows import (
     usage_pct_of_rows,
 )
 from colo_scheduler.load.usage import Aggregate, NodeLoad, WorkloadRequest, resource_of
+from colo_scheduler.peers.crane.dynamic import (
+    DynamicPolicy,
+    Metric,
+    MetricColumn,
+    dynamic_score,
+    dynamic_scores_of_rows,
+    refused_by_of_rows,
+)
+from colo_scheduler.peers.crane.hot_value import Arrivals, HotPolicy
 from tests.parity.peers.placed_load import Estimation, Placed, PodUsage, sums_of
 from tests.support.load_twin import NO_SUMS, RefusalKind, hot_value, load_score, refusal_of, refused_by
 from tests.support.profiles import examples

@@ -1,7 +1,7 @@
 """Whether the zones of a node take a pod of several containers: the NodeResourceTopology filter of scheduler-plugins.
 
 Only nodes with the single-numa-node policy are filtered (noderesourcetopology/filter.go). A replica of colo has no containers of
-its own, so a service aligns one request (`colo_scheduler.numa.zone_filter.align`).
+its own, so a service aligns one request (`colo_scheduler.peers.kubelet.zone_filter.align`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from colo_scheduler.numa.amounts import Amounts, ZoneAmounts, is_native
 from colo_scheduler.numa.policies import TopologyPolicy
-from colo_scheduler.numa.zone_filter import KubeQos, align, is_aligned
+from colo_scheduler.peers.kubelet.zone_filter import KubeQos, align, is_aligned
 
 
 class Scope(StrEnum):

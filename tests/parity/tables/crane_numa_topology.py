@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from colo_scheduler.numa.amounts import CPU, MEMORY
-from colo_scheduler.numa.awareness import AwareNode, AwarePod, AwareVerdict, AwareZone, PodContainer, filter_aware
+from colo_scheduler.peers.crane.awareness import (
+    AwareNode,
+    AwarePod,
+    AwareVerdict,
+    AwareZone,
+    PodContainer,
+    filter_aware,
+)
 from tests.parity.table import JsonObject, Result, Table, difference
 
 _SPELT = {CPU: "cpu_milli", MEMORY: "memory_bytes"}

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from colo_scheduler.numa.amounts import Amounts, ZoneAmounts
-from colo_scheduler.numa.awareness import AwareNode, AwarePod, AwareZone, PodContainer, filter_aware
 from colo_scheduler.numa.fit import NumaManager, ZoneAssignment, fit_zones
 from colo_scheduler.numa.least_zones import DistantZone, least_zones
 from colo_scheduler.numa.mask import EXHAUSTIVE_ZONES
 from colo_scheduler.numa.policies import TopologyPolicy
-from colo_scheduler.numa.zone_filter import ZONE_ID_END, KubeQos
+from colo_scheduler.peers.crane.awareness import AwareNode, AwarePod, AwareZone, PodContainer, filter_aware
+from colo_scheduler.peers.kubelet.zone_filter import ZONE_ID_END, KubeQos
 from tests.parity.peers.least_zones import score_least_zones, score_of_count
 from tests.parity.peers.zone_filter import PodRequest, Scope, effective_request, refuse_pod
 from tests.parity.peers.zone_scores import Strategy, score_node

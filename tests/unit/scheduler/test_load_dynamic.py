@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.load.dynamic import (
+from colo_scheduler.peers.crane.dynamic import (
     DynamicPolicy,
     Metric,
     MetricColumn,
@@ -14,7 +14,7 @@ from colo_scheduler.load.dynamic import (
     is_usable,
     refused_by_of_rows,
 )
-from colo_scheduler.load.hot_value import Arrivals, HotPolicy
+from colo_scheduler.peers.crane.hot_value import Arrivals, HotPolicy
 
 ONE = DynamicPolicy(sync_period_ms={"cpu": 180_000}, limits_ratio={"cpu": 0.65}, weights={"cpu": 1.0})
 

@@ -24,6 +24,7 @@ from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
 from colo_scheduler.load.loads import Loads
 from colo_scheduler.load.rows import BoolArray
 from colo_scheduler.load.rules import LoadRules
+from colo_scheduler.peers.crane.dynamic_loads import DynamicLoads
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.scorers.recent_eviction import EvictionPenalties, EvictionPenaltyPolicy
 

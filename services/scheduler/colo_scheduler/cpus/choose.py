@@ -16,10 +16,10 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.cpus.accumulate import Wish, take_preferred_cpus
 from colo_scheduler.cpus.available import available_cpus, keep_bindable, satisfies_binding
 from colo_scheduler.cpus.binding import NOT_ENOUGH, BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
-from colo_scheduler.cpus.distributed import take_distributed
 from colo_scheduler.cpus.exclusive import HeldCpus, Holders, is_apart, sum_holders
-from colo_scheduler.cpus.packed import take_packed
 from colo_scheduler.cpus.topology import CpuTopology
+from colo_scheduler.peers.kubelet.distributed import take_distributed
+from colo_scheduler.peers.kubelet.packed import take_packed
 
 __all__ = ["CpuChoice", "CpuRequest", "KubeletOptions", "choose_cpus"]
 

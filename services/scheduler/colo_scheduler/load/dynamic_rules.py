@@ -10,9 +10,9 @@ from msgspec import Struct, field
 
 from colo_common.events.node import LoadSummary
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.load.dynamic import DynamicPolicy
-from colo_scheduler.load.hot_value import HotPolicy
 from colo_scheduler.load.policy import CPU, MEMORY
+from colo_scheduler.peers.crane.dynamic import DynamicPolicy
+from colo_scheduler.peers.crane.hot_value import HotPolicy
 
 __all__ = ["METRICS", "DynamicRules", "MetricSource"]
 

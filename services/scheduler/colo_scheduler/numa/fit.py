@@ -16,7 +16,6 @@ from colo_scheduler.numa.amounts import (
     wanted,
 )
 from colo_scheduler.numa.assign import Split, ZonePart, fill, spread_evenly
-from colo_scheduler.numa.awareness import AwareNode, AwarePod, AwareZone, PodContainer, filter_aware
 from colo_scheduler.numa.choice import ZoneDemand, by_freedom, choose_zones, cut, demand_of, fewest_zones, sets_in_order
 from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus
 from colo_scheduler.numa.hints import Scorer, kubelet_hints, least_allocated, scored_hints
@@ -31,7 +30,8 @@ from colo_scheduler.numa.refusal import (
     set_refusal,
     short_misses,
 )
-from colo_scheduler.numa.zone_filter import KubeQos, align
+from colo_scheduler.peers.crane.awareness import AwareNode, AwarePod, AwareZone, PodContainer, filter_aware
+from colo_scheduler.peers.kubelet.zone_filter import KubeQos, align
 
 __all__ = ["NumaManager", "FitContext", "ZoneAssignment", "fit_zones"]
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from colo_common.model.invalid import InvalidInput
 from colo_scheduler.numa.amounts import Amounts, total_of
-from colo_scheduler.numa.zone_filter import ZONE_ID_END, KubeQos, is_enough
+from colo_scheduler.peers.kubelet.zone_filter import ZONE_ID_END, KubeQos, is_enough
 
 __all__ = [
     "DISTANCE_UNKNOWN",

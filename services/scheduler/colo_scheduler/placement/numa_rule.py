@@ -29,8 +29,8 @@ from colo_scheduler.numa.least_zones import DISTANCE_UNKNOWN, MAX_ZONES_LISTED, 
 from colo_scheduler.numa.merge import ProviderHints
 from colo_scheduler.numa.policies import TopologyPolicy as Policy
 from colo_scheduler.numa.refusal import ZoneRefusal
-from colo_scheduler.numa.zone_filter import KubeQos
 from colo_scheduler.numa.zone_scores import balanced_score
+from colo_scheduler.peers.kubelet.zone_filter import KubeQos
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = ["conflict_of", "fit_by_manager", "kubelet_options", "rule_of", "take_by_rule", "with_distances"]

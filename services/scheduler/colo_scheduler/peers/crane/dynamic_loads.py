@@ -11,7 +11,12 @@ import numpy as np
 from colo_common.events.node import LoadSummary
 from colo_common.model.topology import NodeTopology
 from colo_scheduler.ledger.port import Attempt
-from colo_scheduler.load.dynamic import (
+from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
+from colo_scheduler.load.hot_value import Arrivals
+from colo_scheduler.load.policy import CPU, MEMORY
+from colo_scheduler.load.rows import BoolArray
+from colo_scheduler.numa.zones import IntArray
+from colo_scheduler.peers.crane.dynamic import (
     FloatArray,
     Metric,
     MetricColumn,
@@ -19,11 +24,7 @@ from colo_scheduler.load.dynamic import (
     dynamic_scores_of_rows,
     refused_by_of_rows,
 )
-from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
-from colo_scheduler.load.hot_value import Arrivals
-from colo_scheduler.load.policy import CPU, MEMORY
-from colo_scheduler.load.rows import BoolArray
-from colo_scheduler.numa.zones import IntArray
+from colo_scheduler.peers.crane.hot_value import Arrivals
 
 __all__ = ["DynamicLoads"]
 

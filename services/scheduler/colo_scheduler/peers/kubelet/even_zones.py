@@ -10,7 +10,7 @@ from itertools import combinations
 from math import isqrt
 from typing import Final, NamedTuple
 
-from colo_scheduler.cpus.packing import Packing
+from colo_scheduler.peers.kubelet.packing import Packing
 
 __all__ = ["STEPS_MAX", "EvenZones", "find_even_zones"]
 

@@ -9,10 +9,10 @@ sets of zones that have room for all of it in whole groups.
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
 from colo_scheduler.cpus.binding import NOT_ENOUGH, NoCpus
-from colo_scheduler.cpus.even_zones import find_even_zones
-from colo_scheduler.cpus.packed import take_packed
-from colo_scheduler.cpus.packing import Packing
 from colo_scheduler.cpus.topology import CpuTopology
+from colo_scheduler.peers.kubelet.even_zones import find_even_zones
+from colo_scheduler.peers.kubelet.packed import take_packed
+from colo_scheduler.peers.kubelet.packing import Packing
 
 __all__ = ["take_distributed"]
 

@@ -1,7 +1,7 @@
 """CPUs that share a last-level ("uncore") cache: whole caches first, then one cache that holds all that is left."""
 
-from colo_scheduler.cpus.packing import Packing
 from colo_scheduler.cpus.topology import cpus_of_mask
+from colo_scheduler.peers.kubelet.packing import Packing
 
 __all__ = ["take_caches"]
 

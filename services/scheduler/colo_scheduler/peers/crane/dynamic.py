@@ -13,7 +13,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.load.hot_value import HotPolicy
+from colo_scheduler.peers.crane.hot_value import HotPolicy
 
 __all__ = [
     "HOT_VALUE_VALID_MS",

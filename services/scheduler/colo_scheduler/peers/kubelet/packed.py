@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from colo_common.model.reasons import Reason
 from colo_scheduler.cpus.binding import FAILED, NOT_ENOUGH, NoCpus
-from colo_scheduler.cpus.packing import Packing
 from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
-from colo_scheduler.cpus.uncore import take_caches
+from colo_scheduler.peers.kubelet.packing import Packing
+from colo_scheduler.peers.kubelet.uncore import take_caches
 
 __all__ = ["take_packed"]
 
