@@ -14,9 +14,11 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import ZoneShare
 from colo_common.model.topology import uniform_topology
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus
-from colo_scheduler.cpus.choose import CpuRequest, KubeletOptions, choose_cpus
+from colo_scheduler.cpus.choose import CpuRequest, choose_cpus
 from colo_scheduler.cpus.exclusive import HeldCpus
 from colo_scheduler.cpus.topology import CpuTopology
+from colo_scheduler.peers.kubelet.options import KubeletOptions
+from colo_scheduler.peers.kubelet.static_policy import choose_static
 
 SIZES = (4, 2, 8, 2, 16, 6, 2, 4)
 GIB = 1 << 30
@@ -57,6 +59,18 @@ def measure(name: str, topology: CpuTopology, seconds: float, *, is_in_zone: boo
     print(f"{name:<52} {choices / spent_s:>10,.0f} choices/s  {spent_s / choices * 1e6:>7.1f} us each")
 
 
+def measure_static(name: str, topology: CpuTopology, seconds: float, options: KubeletOptions) -> None:
+    """The same by the kubelet's static policy."""
+    held: list[HeldCpus] = []
+    choices = 0
+    started_s = time.perf_counter()
+    while (spent_s := time.perf_counter() - started_s) < seconds:
+        found = choose_static(topology, SIZES[choices % len(SIZES)], options, held)
+        choices += 1
+        held = [] if isinstance(found, NoCpus) else [*held, HeldCpus(cpus=found)]
+    print(f"{name:<52} {choices / spent_s:>10,.0f} choices/s  {spent_s / choices * 1e6:>7.1f} us each")
+
+
 def longest(zones: int) -> None:
     """The slowest choice of the kubelet's distribution when every zone has another number of free CPUs."""
     topology = machine(sockets=2, zones_per_socket=zones // 2, cpus_per_zone=32)
@@ -66,9 +80,8 @@ def longest(zones: int) -> None:
     longest_s, at = 0.0, 0
     free = topology.cpu_count - len(reserved)
     for count in range(4, free, max(1, free // 60)):
-        request = CpuRequest(count=count, kubelet=KubeletOptions(is_across_numa=True))
         started_s = time.perf_counter()
-        choose_cpus(topology, request, reserved=reserved)
+        choose_static(topology, count, KubeletOptions(is_across_numa=True), reserved=reserved)
         spent_s = time.perf_counter() - started_s
         if spent_s > longest_s:
             longest_s, at = spent_s, count
@@ -87,10 +100,10 @@ def main() -> None:
     measure("SpreadByPCPUs", topology, seconds, bind=spread)
     measure("SpreadByPCPUs, zone given", topology, seconds, bind=spread, is_in_zone=True)
     measure("SpreadByPCPUs, exclusive cores", topology, seconds, bind=spread, exclusive=ExclusivePolicy.PCPU_LEVEL)
-    measure("kubelet packed", topology, seconds, kubelet=KubeletOptions())
-    measure("kubelet full-pcpus-only", topology, seconds, kubelet=KubeletOptions(is_full_pcpus_only=True))
-    measure("kubelet by cache", topology, seconds, kubelet=KubeletOptions(is_by_l3=True))
-    measure("kubelet distributed", topology, seconds, kubelet=KubeletOptions(is_across_numa=True))
+    measure_static("kubelet packed", topology, seconds, KubeletOptions())
+    measure_static("kubelet full-pcpus-only", topology, seconds, KubeletOptions(is_full_pcpus_only=True))
+    measure_static("kubelet by cache", topology, seconds, KubeletOptions(is_by_l3=True))
+    measure_static("kubelet distributed", topology, seconds, KubeletOptions(is_across_numa=True))
     for zones in (8, 16, 32):
         longest(zones)
 

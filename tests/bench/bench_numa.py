@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from colo_common.model.node_rules import NodeRules
 from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
-from colo_scheduler.numa.fit import FitContext, NumaManager, ZoneAssignment, fit_zones
+from colo_scheduler.numa.fit import FitContext, ZoneAssignment, fit_zones
 from colo_scheduler.numa.merge import Hint
 from colo_scheduler.numa.policies import TopologyPolicy
+from colo_scheduler.peers.registry import NUMA_MANAGERS
 
 SECONDS_EACH: Final = 0.5
 MACHINES: Final = 200
@@ -57,11 +59,15 @@ def main() -> None:
             ("restricted, a device's hints", lambda at: fit_zones(TopologyPolicy.RESTRICTED, at, small, device)),
             (
                 "restricted, as Koordinator",
-                lambda at: fit_zones(TopologyPolicy.RESTRICTED, at, small, rule=NumaManager.KOORDINATOR),
+                lambda at: NUMA_MANAGERS["koordinator"].fit_zones(
+                    TopologyPolicy.RESTRICTED, at, small, FitContext(), NodeRules()
+                ),
             ),
             (
                 "restricted, as the kubelet",
-                lambda at: fit_zones(TopologyPolicy.RESTRICTED, at, small, rule=NumaManager.KUBELET),
+                lambda at: NUMA_MANAGERS["kubelet"].fit_zones(
+                    TopologyPolicy.RESTRICTED, at, small, FitContext(), NodeRules()
+                ),
             ),
         ]
         for name, decide in cases:

@@ -6,9 +6,8 @@ import pytest
 
 from colo_common.model.invalid import InvalidInput
 from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
-from colo_scheduler.numa.least_zones import DistantZone
+from colo_scheduler.numa.least_zones import DistantZone, KubeQos
 from colo_scheduler.numa.policies import TopologyPolicy
-from colo_scheduler.peers.kubelet.zone_filter import KubeQos
 from tests.parity.peers.least_zones import score_least_zones, score_of_count
 from tests.parity.peers.zone_filter import PodRequest, Scope, effective_request, refuse_pod
 from tests.parity.peers.zone_scores import Strategy, score_node

@@ -11,13 +11,15 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.placement import ZoneShare
 from colo_scheduler.cpus.accumulate import Wish, take_preferred_cpus
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
-from colo_scheduler.cpus.choose import CpuChoice, CpuRequest, KubeletOptions, choose_cpus
+from colo_scheduler.cpus.choose import CpuChoice, CpuRequest, choose_cpus
 from colo_scheduler.cpus.exclusive import HeldCpus, kept_away, sum_holders
 from colo_scheduler.cpus.full_pcpus import full_cores
 from colo_scheduler.cpus.spread import one_a_core
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology, cpus_of_mask
 from colo_scheduler.peers.kubelet.distributed import take_distributed
+from colo_scheduler.peers.kubelet.options import KubeletOptions
 from colo_scheduler.peers.kubelet.packed import take_packed
+from colo_scheduler.peers.kubelet.static_policy import choose_static
 from tests.support import cpu_twin
 
 
@@ -124,7 +126,7 @@ def test_distribution_chooses_as_its_literal_twin(data: st.DataObject, shape: Sh
     assert shown(found) == cpu_twin.distributed(shape.rows(), cpus_of_mask(free), need, group)
 
 
-def ask(data: st.DataObject, free: int, wish: Wish, kubelet: KubeletOptions | None, is_required: bool) -> CpuRequest:
+def ask(data: st.DataObject, free: int, wish: Wish, is_required: bool) -> CpuRequest:
     bind, exclusive, strategy = wish
     return CpuRequest(
         count=data.draw(st.integers(1, max(1, free))),
@@ -132,21 +134,19 @@ def ask(data: st.DataObject, free: int, wish: Wish, kubelet: KubeletOptions | No
         is_bind_required=is_required,
         exclusive=exclusive,
         strategy=strategy,
-        kubelet=kubelet,
     )
 
 
-@given(st.data(), situations(), wishes, st.none() | kubelets, st.booleans())
+@given(st.data(), situations(), wishes, st.booleans())
 def test_a_choice_is_free_as_large_as_asked_and_the_same_for_rows_in_any_order(
     data: st.DataObject,
     situation: tuple[Shape, list[HeldCpus], int],
     wish: Wish,
-    kubelet: KubeletOptions | None,
     is_required: bool,
 ) -> None:
     shape, held, reserved = situation
     topology = shape.topology()
-    request = ask(data, topology.cpu_count, wish, kubelet, is_required)
+    request = ask(data, topology.cpu_count, wish, is_required)
     counts = {cpu: sum(cpu in one.cpus for one in held) for cpu in cpus_of_mask(topology.all_mask)}
     free = {cpu for cpu, count in counts.items() if not count and not reserved >> cpu & 1}
     found = choose_cpus(topology, request, held, CpuSet(reserved))
@@ -156,9 +156,29 @@ def test_a_choice_is_free_as_large_as_asked_and_the_same_for_rows_in_any_order(
         assert set(found.cpus) <= free
         assert len(found.cpus) == request.count
         assert sum(len(cpus) for _, cpus in found.by_zone(topology)) == request.count
-    elif not is_required and (kubelet is None or not kubelet.is_full_pcpus_only):
+    elif not is_required:
         assert len(free) < request.count
         assert found.short_count == request.count - len(free)
+
+
+@given(st.data(), situations(), kubelets)
+def test_the_kubelets_choice_is_free_as_large_as_asked_and_the_same_for_rows_in_any_order(
+    data: st.DataObject, situation: tuple[Shape, list[HeldCpus], int], options: KubeletOptions
+) -> None:
+    shape, held, reserved = situation
+    topology = shape.topology()
+    count = data.draw(st.integers(1, topology.cpu_count))
+    taken = {cpu for one in held for cpu in one.cpus}
+    free = {cpu for cpu in cpus_of_mask(topology.all_mask & ~reserved) if cpu not in taken}
+    found = choose_static(topology, count, options, held, CpuSet(reserved))
+    shuffled = CpuTopology.from_rows(CpuRow(*row) for row in data.draw(st.permutations(shape.rows())))
+    assert choose_static(shuffled, count, options, data.draw(st.permutations(held)), CpuSet(reserved)) == found
+    if isinstance(found, CpuSet):
+        assert set(found) <= free
+        assert len(found) == count
+    elif not options.is_full_pcpus_only:
+        assert len(free) < count
+        assert found.short_count == count - len(free)
 
 
 @given(st.data(), situations(), wishes)
@@ -167,7 +187,7 @@ def test_a_required_binding_is_met_or_refused(
 ) -> None:
     shape, held, reserved = situation
     topology = shape.topology()
-    found = choose_cpus(topology, ask(data, topology.cpu_count, wish, None, True), held, CpuSet(reserved))
+    found = choose_cpus(topology, ask(data, topology.cpu_count, wish, True), held, CpuSet(reserved))
     assume(isinstance(found, CpuChoice))
     assert isinstance(found, CpuChoice)
     on_cores = [(found.cpus.mask & mask).bit_count() for mask in topology.core_masks]
@@ -181,7 +201,7 @@ def test_an_exclusive_policy_is_kept_where_one_zone_allows_it(
 ) -> None:
     shape, held, reserved = situation
     topology, holders = shape.topology(), sum_holders(held)
-    request = ask(data, topology.cpus_per_zone, wish, None, False)
+    request = ask(data, topology.cpus_per_zone, wish, False)
     usable = topology.all_mask & ~reserved & ~holders.held_by(1)
     usable &= ~kept_away(topology, request.exclusive, holders)
     shape_it: Callable[[CpuTopology, int], int]
@@ -203,7 +223,7 @@ def test_a_zone_decision_is_followed_exactly(
     shares = data.draw(st.lists(st.integers(0, 4), min_size=len(topology.zone_ids), max_size=len(topology.zone_ids)))
     assume(sum(shares) > 0)
     zones = [ZoneShare(zone=zone, cpu_mcpu=count * 1000 + 999, memory_bytes=0) for zone, count in enumerate(shares)]
-    request = ask(data, 1, wish, None, False)
+    request = ask(data, 1, wish, False)
     request = replace(request, count=sum(shares))
     found = choose_cpus(topology, request, held, CpuSet(reserved), zones)
     free = topology.all_mask & ~reserved & ~sum_holders(held).held_by(1)

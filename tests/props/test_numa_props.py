@@ -10,16 +10,18 @@ from itertools import combinations, product
 from hypothesis import given
 from hypothesis import strategies as st
 
+from colo_common.model.node_rules import NodeRules
 from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
-from colo_scheduler.numa.assign import spread_evenly
 from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus
-from colo_scheduler.numa.fit import FitContext, NumaManager, ZoneAssignment, fit_zones
-from colo_scheduler.numa.hints import least_allocated, most_allocated
+from colo_scheduler.numa.fit import FitContext, ZoneAssignment, fit_zones
 from colo_scheduler.numa.mask import mask_of, masks_by_size, zones_of
-from colo_scheduler.numa.merge import Hint, HintList, merge_kubelet, merge_scored
+from colo_scheduler.numa.merge import Hint, HintList, merge_scored
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.refusal import ZoneRefusal
 from colo_scheduler.numa.zones import ZoneFree, choose_zones
+from colo_scheduler.peers.koordinator.even_split import spread_evenly
+from colo_scheduler.peers.kubelet.merge import merge_kubelet
+from colo_scheduler.peers.registry import NUMA_MANAGERS
 from tests.support.scheduler_twin import TwinZone, fewest
 
 MIB = 1 << 20
@@ -155,9 +157,23 @@ arounds = st.builds(
     st.sampled_from(ZoneExclusive),
     st.dictionaries(st.integers(0, 4), st.sampled_from(ZoneStatus)),
     distances=st.none(),
-    scorer=st.sampled_from([least_allocated, most_allocated]),
     cpu_unit_mcpu=st.sampled_from([1, 1000]),
 )
+rules_of_all = st.sampled_from(
+    [*((name, NodeRules()) for name in NUMA_MANAGERS), ("koordinator", NodeRules(numa_allocate="most-allocated"))]
+)
+"""The name of a rule, and a node's rules."""
+
+
+def fit_by(
+    rule: tuple[str, NodeRules],
+    policy: TopologyPolicy,
+    zones: list[ZoneAmounts],
+    request: dict[str, int],
+    fit_context: FitContext,
+) -> ZoneAssignment | ZoneRefusal:
+    name, rules = rule
+    return NUMA_MANAGERS[name].fit_zones(policy, zones, request, fit_context, rules)
 
 
 @given(
@@ -165,16 +181,16 @@ arounds = st.builds(
     machines(),
     requests,
     st.one_of(st.just(FitContext()), arounds),
-    st.sampled_from(NumaManager),
+    rules_of_all,
 )
 def test_parts_sum_to_the_request_and_never_exceed_what_is_free(
     policy: TopologyPolicy,
     zones: list[ZoneAmounts],
     request: dict[str, int],
     fit_context: FitContext,
-    rule: NumaManager,
+    rule: tuple[str, NodeRules],
 ) -> None:
-    answer = fit_zones(policy, zones, request, fit_context, rule)
+    answer = fit_by(rule, policy, zones, request, fit_context)
     if isinstance(answer, ZoneRefusal):
         assert answer.misses or answer.details
         assert all(miss.lack > 0 for miss in answer.misses)
@@ -188,14 +204,14 @@ def test_parts_sum_to_the_request_and_never_exceed_what_is_free(
     assert [part.zone for part in answer.parts] == sorted({part.zone for part in answer.parts})
 
 
-@given(machines(), requests, st.one_of(st.just(FitContext()), arounds), st.sampled_from(NumaManager))
+@given(machines(), requests, st.one_of(st.just(FitContext()), arounds), rules_of_all)
 def test_single_numa_node_answers_one_zone(
-    zones: list[ZoneAmounts], request: dict[str, int], fit_context: FitContext, rule: NumaManager
+    zones: list[ZoneAmounts], request: dict[str, int], fit_context: FitContext, rule: tuple[str, NodeRules]
 ) -> None:
-    answer = fit_zones(TopologyPolicy.SINGLE, zones, request, fit_context, rule)
+    answer = fit_by(rule, TopologyPolicy.SINGLE, zones, request, fit_context)
     if isinstance(answer, ZoneAssignment):
         # A kubelet, and Katalyst's agent in its place, aligns only who has whole CPUs of its own; the others share all zones.
-        aligns_some = rule in (NumaManager.KUBELET, NumaManager.KATALYST)
+        aligns_some = rule[0] in ("kubelet", "katalyst")
         assert len(answer.parts) == 1 or (aligns_some and not fit_context.is_guaranteed)
         assert answer.is_preferred
 
@@ -276,18 +292,22 @@ def test_restricted_is_never_wider_than_the_empty_machine_would_need(
     machines(),
     requests,
     st.sampled_from(TopologyPolicy),
-    st.sampled_from(NumaManager),
+    rules_of_all,
     st.randoms(use_true_random=False),
 )
 def test_the_order_in_which_zones_and_resources_are_given_decides_nothing(
-    zones: list[ZoneAmounts], request: dict[str, int], policy: TopologyPolicy, rule: NumaManager, rng: random.Random
+    zones: list[ZoneAmounts],
+    request: dict[str, int],
+    policy: TopologyPolicy,
+    rule: tuple[str, NodeRules],
+    rng: random.Random,
 ) -> None:
     shuffled = list(zones)
     rng.shuffle(shuffled)
     names = list(request)
     rng.shuffle(names)
     turned = {name: request[name] for name in names}
-    assert fit_zones(policy, zones, request, rule=rule) == fit_zones(policy, shuffled, turned, rule=rule)
+    assert fit_by(rule, policy, zones, request, FitContext()) == fit_by(rule, policy, shuffled, turned, FitContext())
 
 
 @given(machines(most=6), requests)

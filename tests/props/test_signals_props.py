@@ -23,7 +23,7 @@ from colo_scheduler.load.estimate import Sums
 from colo_scheduler.load.rows import LoadTable, loads_passing, room_in_row
 from colo_scheduler.load.rules import LoadRules
 from colo_scheduler.load.usage import NodeLoad
-from colo_scheduler.peers.crane.dynamic import Metric, dynamic_score
+from colo_scheduler.peers.crane.dynamic import DynamicPolicy, Metric, dynamic_score
 from colo_scheduler.placement.candidates import Candidates
 from colo_scheduler.placement.decide import decide_class
 from colo_scheduler.placement.stack import run_filters, scoring_for
@@ -210,11 +210,11 @@ class Twin:
 
     def dynamic_points(self, machine: Machine) -> int:
         ages = [ago_ms for ago_ms, _, _, _ in machine.held] + [0] * len(machine.more)
-        hot = hot_value(ages, self.dynamic.policy().hot)
-        return dynamic_score(self.metrics(machine), Metric(float(hot), 0), self.dynamic.policy())
+        hot = hot_value(ages, DynamicPolicy.from_rules(self.dynamic).hot)
+        return dynamic_score(self.metrics(machine), Metric(float(hot), 0), DynamicPolicy.from_rules(self.dynamic))
 
     def refusal(self, machine: Machine, request: RequestClass) -> Reason | None:
-        if refused_by(self.metrics(machine), self.dynamic.policy()) or self.is_busy(machine, request):
+        if refused_by(self.metrics(machine), DynamicPolicy.from_rules(self.dynamic)) or self.is_busy(machine, request):
             return Reason.LOAD_OVER_THRESHOLD
         free = self.free(machine, request.is_prod)
         if free[0] < request.cpu_mcpu:

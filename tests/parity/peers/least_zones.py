@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from colo_common.model.invalid import InvalidInput
 from colo_scheduler.numa.amounts import Amounts
-from colo_scheduler.numa.least_zones import DistantZone, least_zones
-from colo_scheduler.peers.kubelet.zone_filter import KubeQos
+from colo_scheduler.numa.least_zones import DistantZone, KubeQos, least_zones
 from tests.parity.peers.zone_filter import PodRequest, Scope, effective_request
 
 _MAX_SCORE = 100

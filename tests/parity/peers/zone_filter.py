@@ -11,8 +11,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from colo_scheduler.numa.amounts import Amounts, ZoneAmounts, is_native
+from colo_scheduler.numa.least_zones import KubeQos, is_aligned
 from colo_scheduler.numa.policies import TopologyPolicy
-from colo_scheduler.peers.kubelet.zone_filter import KubeQos, align, is_aligned
+from colo_scheduler.peers.kubelet.zone_filter import align
 
 
 class Scope(StrEnum):

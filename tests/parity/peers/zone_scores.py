@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 from colo_scheduler.numa.amounts import NO_AMOUNTS, Amounts, ZoneAmounts
+from colo_scheduler.numa.least_zones import KubeQos
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.zone_scores import MAX_SCORE, balanced_score
-from colo_scheduler.peers.kubelet.zone_filter import KubeQos
 from tests.parity.peers.zone_filter import PodRequest, Scope, effective_request
 
 

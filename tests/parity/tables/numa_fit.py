@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from colo_common.model.node_rules import NodeRules
 from colo_scheduler.numa.amounts import Amounts, ZoneAmounts
-from colo_scheduler.numa.fit import NumaManager, ZoneAssignment, fit_zones
-from colo_scheduler.numa.least_zones import DistantZone, least_zones
+from colo_scheduler.numa.fit import FitContext, ZoneAssignment
+from colo_scheduler.numa.least_zones import ZONE_ID_END, DistantZone, KubeQos, least_zones
 from colo_scheduler.numa.mask import EXHAUSTIVE_ZONES
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.peers.crane.awareness import AwareNode, AwarePod, AwareZone, PodContainer, filter_aware
-from colo_scheduler.peers.kubelet.zone_filter import ZONE_ID_END, KubeQos
+from colo_scheduler.peers.registry import NUMA_MANAGERS
 from tests.parity.peers.least_zones import score_least_zones, score_of_count
 from tests.parity.peers.zone_filter import PodRequest, Scope, effective_request, refuse_pod
 from tests.parity.peers.zone_scores import Strategy, score_node
@@ -54,7 +55,7 @@ def _filter(case: JsonObject) -> object:
     scope, pod, policy = Scope(case.get("scope") or "container"), _pod(case), _policy(case)
     request = _one_request(pod, scope)
     if zones and request is not None and _is_fitted(policy, pod, request, zones, case["node_allocatable"]):
-        found = fit_zones(policy, zones, request, rule=NumaManager.KUBELET)
+        found = NUMA_MANAGERS["kubelet"].fit_zones(policy, zones, request, FitContext(), NodeRules())
         if isinstance(found, ZoneAssignment):
             return {"fits": True}
         return {"fits": False, "reason": f"cannot align {'pod' if scope is Scope.POD else 'container'}"}

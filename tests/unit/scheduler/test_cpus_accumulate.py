@@ -9,7 +9,7 @@ from colo_common.model.reasons import Reason
 from colo_common.model.topology import uniform_topology
 from colo_scheduler.cpus.accumulate import Wish, take_cpus, take_preferred_cpus
 from colo_scheduler.cpus.binding import BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
-from colo_scheduler.cpus.choose import CpuChoice, CpuRequest, KubeletOptions, choose_cpus
+from colo_scheduler.cpus.choose import CpuChoice, CpuRequest, choose_cpus
 from colo_scheduler.cpus.exclusive import HeldCpus, Holders, sum_holders
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology, cpus_of_mask
 
@@ -177,10 +177,6 @@ class TestBadRequests:
         [
             (CpuRequest(count=0), "request.count"),
             (CpuRequest(count=-2), "request.count"),
-            (
-                CpuRequest(count=1, kubelet=KubeletOptions(is_across_cores=True, is_across_numa=True)),
-                "request.kubelet.is_across_cores",
-            ),
         ],
     )
     def test_contradictions_are_named(self, request_: CpuRequest, field: str) -> None:

@@ -3,13 +3,14 @@
 import pytest
 
 from colo_common.model.cpuset import CpuSet
-from colo_common.model.placement import ZoneShare
+from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
 from colo_common.model.topology import uniform_topology
 from colo_scheduler.cpus.binding import NoCpus
-from colo_scheduler.cpus.choose import CpuChoice, CpuRequest, KubeletOptions, choose_cpus
 from colo_scheduler.cpus.topology import CpuRow, CpuTopology
 from colo_scheduler.peers.kubelet.distributed import take_distributed
+from colo_scheduler.peers.kubelet.options import KubeletOptions
+from colo_scheduler.peers.kubelet.static_policy import choose_static
 
 # Two sockets of two zones, four cores of two threads in each: CPUs 0-7, 8-15, 16-23, 24-31.
 MACHINE = CpuTopology.from_node(
@@ -24,12 +25,11 @@ def choose(
     count: int,
     options: KubeletOptions,
     reserved: str = "",
-    zones: tuple[tuple[int, int], ...] = (),
+    zones: tuple[int, ...] = (),
 ) -> str:
-    shares = [ZoneShare(zone=zone, cpu_mcpu=cpus * 1000, memory_bytes=0) for zone, cpus in zones]
-    found = choose_cpus(topology, CpuRequest(count=count, kubelet=options), (), CpuSet.parse(reserved), shares)
-    assert isinstance(found, CpuChoice), found
-    return found.cpus.format()
+    found = choose_static(topology, count, options, (), CpuSet.parse(reserved), zones)
+    assert isinstance(found, CpuSet), found
+    return found.format()
 
 
 def many_zones(zones: int, cpus_per_zone: int = 32) -> CpuTopology:
@@ -55,17 +55,24 @@ class TestPacked:
         assert choose(topology, 4, KubeletOptions()) == "0-1,4-5"
 
     def test_the_zones_of_a_hint_come_first_and_others_after_them(self) -> None:
-        assert choose(MACHINE, 10, KubeletOptions(), reserved="0-11", zones=((2, 10),)) == "12-13,16-23"
+        assert choose(MACHINE, 10, KubeletOptions(), reserved="0-11", zones=(2,)) == "12-13,16-23"
 
     def test_align_by_socket_widens_the_hint_to_its_sockets(self) -> None:
         options = KubeletOptions(is_by_socket=True)
-        assert choose(MACHINE, 10, options, reserved="0-11", zones=((2, 10),)) == "16-25"
+        assert choose(MACHINE, 10, options, reserved="0-11", zones=(2,)) == "16-25"
+
+
+class TestOptions:
+    def test_options_that_exclude_each_other_are_named(self) -> None:
+        options = KubeletOptions(is_across_cores=True, is_across_numa=True)
+        with pytest.raises(InvalidInput) as refused:
+            choose_static(MACHINE, 1, options)
+        assert refused.value.field == "kubelet.is_across_cores"
 
 
 class TestFullCpusOnly:
     def test_half_a_core_is_refused_with_the_kubelets_words(self) -> None:
-        request = CpuRequest(count=3, kubelet=KubeletOptions(is_full_pcpus_only=True))
-        assert choose_cpus(MACHINE, request) == NoCpus(
+        assert choose_static(MACHINE, 3, KubeletOptions(is_full_pcpus_only=True)) == NoCpus(
             reason=Reason.CPUS_NOT_WHOLE_CORES,
             detail="SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2",
         )
@@ -73,7 +80,7 @@ class TestFullCpusOnly:
     def test_begun_cores_are_no_room(self) -> None:
         options = KubeletOptions(is_full_pcpus_only=True)
         assert choose(MACHINE, 2, options, reserved="0-21,24,26,28,30") == "22-23"
-        found = choose_cpus(MACHINE, CpuRequest(count=4, kubelet=options), (), CpuSet.parse("0-21,24,26,28,30"))
+        found = choose_static(MACHINE, 4, options, (), CpuSet.parse("0-21,24,26,28,30"))
         assert isinstance(found, NoCpus)
         assert found.short_count == 2
 
@@ -113,9 +120,9 @@ class TestDistributed:
         assert choose(MACHINE, 12, self.ACROSS) == "0-5,8-13"
 
     def test_the_rest_goes_where_it_leaves_the_machine_even(self) -> None:
-        found = choose_cpus(MACHINE, CpuRequest(count=13, kubelet=self.ACROSS), (), CpuSet.parse("0"))
-        assert isinstance(found, CpuChoice)
-        assert taken_by_zone(MACHINE, found.cpus) == [0, 7, 6, 0]
+        found = choose_static(MACHINE, 13, self.ACROSS, (), CpuSet.parse("0"))
+        assert isinstance(found, CpuSet)
+        assert taken_by_zone(MACHINE, found) == [0, 7, 6, 0]
 
     def test_align_by_socket_prefers_zones_of_one_socket(self) -> None:
         options = KubeletOptions(is_across_numa=True, is_by_socket=True)
@@ -141,18 +148,18 @@ class TestDistributed:
             reserved = reserved | topology.cpus_of_zone(zone).first(zone * 5 % 29)
         free = topology.cpu_count - len(reserved)
         for count in range(3, free, free // 7):
-            found = choose_cpus(topology, CpuRequest(count=count, kubelet=self.ACROSS), (), reserved)
-            assert isinstance(found, CpuChoice)
-            assert len(found.cpus) == count
-            assert found.cpus.is_disjoint(reserved)
+            found = choose_static(topology, count, self.ACROSS, (), reserved)
+            assert isinstance(found, CpuSet)
+            assert len(found) == count
+            assert found.is_disjoint(reserved)
 
     def test_a_search_cut_short_still_takes_the_same_from_each_zone(self) -> None:
         topology = many_zones(32)
         reserved = CpuSet()
         for zone in range(32):
             reserved = reserved | topology.cpus_of_zone(zone).first(zone // 2)
-        found = choose_cpus(topology, CpuRequest(count=16 * 16 + 5, kubelet=self.ACROSS), (), reserved)
-        assert isinstance(found, CpuChoice)
-        taken = [count for count in taken_by_zone(topology, found.cpus) if count]
-        assert len(found.cpus) == 261
+        found = choose_static(topology, 16 * 16 + 5, self.ACROSS, (), reserved)
+        assert isinstance(found, CpuSet)
+        taken = [count for count in taken_by_zone(topology, found) if count]
+        assert len(found) == 261
         assert max(taken) - min(taken) <= 6

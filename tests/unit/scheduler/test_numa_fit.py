@@ -3,14 +3,17 @@
 import pytest
 
 from colo_common.model.invalid import InvalidInput
+from colo_common.model.node_rules import NodeRules
 from colo_common.model.reasons import Reason
 from colo_scheduler.numa.amounts import CPU, MEMORY, ZoneAmounts
-from colo_scheduler.numa.assign import ZonePart, spread_evenly
+from colo_scheduler.numa.assign import ZonePart
 from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus
-from colo_scheduler.numa.fit import FitContext, NumaManager, ZoneAssignment, fit_zones
+from colo_scheduler.numa.fit import FitContext, ZoneAssignment, fit_zones
 from colo_scheduler.numa.merge import Hint
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.refusal import Miss, ZoneRefusal
+from colo_scheduler.peers.koordinator.even_split import spread_evenly
+from colo_scheduler.peers.registry import NUMA_MANAGERS
 from tests.support.builders import GIB
 
 GPU = "example.com/gpu"
@@ -30,6 +33,16 @@ def taken(answer: ZoneAssignment | ZoneRefusal) -> list[tuple[int, int, int]]:
     """Zone, mcpu and GiB of each part."""
     assert isinstance(answer, ZoneAssignment), answer
     return [(part.zone, part.amounts.get(CPU, 0), part.amounts.get(MEMORY, 0) // GIB) for part in answer.parts]
+
+
+def fit_by(
+    rule: str,
+    policy: TopologyPolicy,
+    machine: list[ZoneAmounts],
+    request: dict[str, int],
+    fit_context: FitContext | None = None,
+) -> ZoneAssignment | ZoneRefusal:
+    return NUMA_MANAGERS[rule].fit_zones(policy, machine, request, fit_context or FitContext(), NodeRules())
 
 
 TABLE = {
@@ -148,20 +161,20 @@ class TestProviders:
         assert isinstance(answer, ZoneAssignment)
         assert not answer.is_preferred
 
-    @pytest.mark.parametrize("rule", [NumaManager.COLO, NumaManager.KOORDINATOR, NumaManager.KUBELET])
-    def test_restricted_refuses_and_names_the_resource(self, rule: NumaManager) -> None:
-        answer = fit_zones(TopologyPolicy.RESTRICTED, self.machine, {CPU: 2000}, self.nowhere, rule)
+    @pytest.mark.parametrize("rule", ["colo", "koordinator", "kubelet"])
+    def test_restricted_refuses_and_names_the_resource(self, rule: str) -> None:
+        answer = fit_by(rule, TopologyPolicy.RESTRICTED, self.machine, {CPU: 2000}, self.nowhere)
         assert isinstance(answer, ZoneRefusal)
         assert answer.reason is Reason.NUMA_NOT_ALIGNED
-        assert rule is NumaManager.KUBELET or answer.details == (f"Unsatisfied NUMA {GPU}",)
+        assert rule == "kubelet" or answer.details == (f"Unsatisfied NUMA {GPU}",)
 
     def test_a_shared_zone_is_passed_over_and_two_are_refused(self) -> None:
         shared = {0: ZoneStatus.SHARED, 1: ZoneStatus.IDLE}
         fit_context = FitContext(exclusive=ZoneExclusive.REQUIRED, status=shared)
         assert taken(fit_zones(TopologyPolicy.SINGLE, self.machine, {CPU: 2000}, fit_context)) == [(1, 2000, 0)]
         fit_context = fit_context._replace(status=shared | {1: ZoneStatus.SHARED})
-        for rule in (NumaManager.COLO, NumaManager.KOORDINATOR):
-            answer = fit_zones(TopologyPolicy.SINGLE, self.machine, {CPU: 2000}, fit_context, rule)
+        for rule in ("colo", "koordinator"):
+            answer = fit_by(rule, TopologyPolicy.SINGLE, self.machine, {CPU: 2000}, fit_context)
             assert isinstance(answer, ZoneRefusal)
             assert answer.reason is Reason.NUMA_EXCLUSIVE
 
@@ -170,29 +183,29 @@ class TestOtherRules:
     machine = zones((0, 4000, 8), (0, 3000, 8))
 
     def test_koordinator_spreads_evenly_over_the_affinity(self) -> None:
-        answer = fit_zones(TopologyPolicy.RESTRICTED, self.machine, {CPU: 5000}, rule=NumaManager.KOORDINATOR)
+        answer = fit_by("koordinator", TopologyPolicy.RESTRICTED, self.machine, {CPU: 5000})
         assert taken(answer) == [(0, 2500, 0), (1, 2500, 0)]
 
     def test_the_kubelet_fills_the_freer_zone_first(self) -> None:
-        answer = fit_zones(TopologyPolicy.RESTRICTED, self.machine, {CPU: 5000}, rule=NumaManager.KUBELET)
+        answer = fit_by("kubelet", TopologyPolicy.RESTRICTED, self.machine, {CPU: 5000})
         assert taken(answer) == [(0, 4000, 0), (1, 1000, 0)]
 
-    @pytest.mark.parametrize("rule", [NumaManager.KOORDINATOR, NumaManager.KUBELET])
-    def test_best_effort_separates_memory_from_its_cpu_where_colo_refuses(self, rule: NumaManager) -> None:
+    @pytest.mark.parametrize("rule", ["koordinator", "kubelet"])
+    def test_best_effort_separates_memory_from_its_cpu_where_colo_refuses(self, rule: str) -> None:
         machine = zones((0, 4000, 0), (0, 0, 8))
         request = {CPU: 4000, MEMORY: 4 * GIB}
-        assert taken(fit_zones(TopologyPolicy.BEST_EFFORT, machine, request, rule=rule)) == [(0, 4000, 0), (1, 0, 4)]
+        assert taken(fit_by(rule, TopologyPolicy.BEST_EFFORT, machine, request)) == [(0, 4000, 0), (1, 0, 4)]
         assert isinstance(fit_zones(TopologyPolicy.BEST_EFFORT, machine, request), ZoneRefusal)
 
     def test_bound_cpus_that_no_zone_can_take_whole_are_refused(self) -> None:
         machine = zones((0, 1500, 8), (0, 1500, 8))
         fit_context = FitContext(cpu_unit_mcpu=1000)
-        answer = fit_zones(TopologyPolicy.RESTRICTED, machine, {CPU: 3000}, fit_context, NumaManager.KOORDINATOR)
+        answer = fit_by("koordinator", TopologyPolicy.RESTRICTED, machine, {CPU: 3000}, fit_context)
         assert isinstance(answer, ZoneRefusal)
 
     def test_single_names_the_nearest_zone_under_every_rule(self) -> None:
-        for rule in NumaManager:
-            answer = fit_zones(TopologyPolicy.SINGLE, self.machine, {CPU: 5000}, rule=rule)
+        for rule in NUMA_MANAGERS:
+            answer = fit_by(rule, TopologyPolicy.SINGLE, self.machine, {CPU: 5000})
             assert isinstance(answer, ZoneRefusal)
             assert answer.misses == (Miss((0,), CPU, 5000, 4000),)
 

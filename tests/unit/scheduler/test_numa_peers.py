@@ -4,7 +4,7 @@ import pytest
 
 from colo_common.model.invalid import InvalidInput
 from colo_scheduler.numa.amounts import CPU, MEMORY
-from colo_scheduler.numa.least_zones import DistantZone, least_zones
+from colo_scheduler.numa.least_zones import DistantZone, KubeQos, least_zones
 from colo_scheduler.numa.zone_scores import balanced_score
 from colo_scheduler.peers.crane.awareness import (
     NO_TOPOLOGY,
@@ -16,7 +16,6 @@ from colo_scheduler.peers.crane.awareness import (
     PodContainer,
     filter_aware,
 )
-from colo_scheduler.peers.kubelet.zone_filter import KubeQos
 
 GPU = "example.com/gpu"
 

@@ -7,6 +7,7 @@ import pytest
 from colo_common.model.node_selector import Operator, Requirement
 from colo_common.runtime.settings import BadSettings, load
 from colo_scheduler.eligibility.colocation import ColocationRule
+from colo_scheduler.peers.crane.dynamic import DynamicPolicy
 from colo_scheduler.settings import SchedulerSettings
 
 
@@ -48,7 +49,10 @@ def test_limits_and_weights_of_metrics_are_given_by_name() -> None:
     flags = ["--policy-dynamic-limits-pct=cpu_usage_avg_5m=65,mem_usage_max_avg_1d=80", "--policy-load-usage=p99"]
     policy = load(SchedulerSettings, "scheduler", flags).policy
     assert policy.dynamic.limits_pct == {"cpu_usage_avg_5m": 65, "mem_usage_max_avg_1d": 80}
-    assert policy.dynamic.policy().limits_ratio == {"cpu_usage_avg_5m": 0.65, "mem_usage_max_avg_1d": 0.8}
+    assert DynamicPolicy.from_rules(policy.dynamic).limits_ratio == {
+        "cpu_usage_avg_5m": 0.65,
+        "mem_usage_max_avg_1d": 0.8,
+    }
     assert policy.load.usage == "p99"
 
 

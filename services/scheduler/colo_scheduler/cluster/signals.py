@@ -19,12 +19,11 @@ from colo_scheduler.cluster.pool import PoolName
 from colo_scheduler.cluster.unmanaged import PROD_ROOM_PCT
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.ledger.reservation_names import name_of
-from colo_scheduler.load.dynamic_loads import DynamicLoads
 from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
 from colo_scheduler.load.loads import Loads
 from colo_scheduler.load.rows import BoolArray
 from colo_scheduler.load.rules import LoadRules
-from colo_scheduler.peers.crane.dynamic_loads import DynamicLoads
+from colo_scheduler.peers.registry import dynamic_loads
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.scorers.recent_eviction import EvictionPenalties, EvictionPenaltyPolicy
 
@@ -62,7 +61,7 @@ class NodeSignals:
         self.jobs = JobCounts()
         self.evictions = EvictionPenalties(self.rules.evictions)
         self.loads = Loads(self.rules.load)
-        self.dynamic = DynamicLoads(self.rules.dynamic, is_scored=self.rules.follows_dynamic)
+        self.dynamic = dynamic_loads(self.rules.dynamic, is_scored=self.rules.follows_dynamic)
         self.follows = {PoolName.BATCH: self._follows_batch or self.rules.follows_dynamic, PoolName.PROD: True}
         self.is_told = False
         self._base: NodeSignals | None = None

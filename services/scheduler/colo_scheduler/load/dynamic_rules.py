@@ -11,8 +11,6 @@ from msgspec import Struct, field
 from colo_common.events.node import LoadSummary
 from colo_common.model.invalid import InvalidInput
 from colo_scheduler.load.policy import CPU, MEMORY
-from colo_scheduler.peers.crane.dynamic import DynamicPolicy
-from colo_scheduler.peers.crane.hot_value import HotPolicy
 
 __all__ = ["METRICS", "DynamicRules", "MetricSource"]
 
@@ -73,15 +71,6 @@ class DynamicRules(Struct, frozen=True, kw_only=True):
     weights: dict[str, int] = field(default_factory=_weights)
     hot_1m: int = 2
     hot_5m: int = 5
-
-    def policy(self) -> DynamicPolicy:
-        """The rules in the words of the filter and the scorer."""
-        hot = ((self.hot_5m, 5 * _MINUTE_MS), (self.hot_1m, _MINUTE_MS))
-        return DynamicPolicy(
-            limits_ratio={name: self.limits_pct[name] / 100 for name in METRICS if self.limits_pct.get(name)},
-            weights={name: float(self.weights[name]) for name in METRICS if self.weights.get(name)},
-            hot=tuple(HotPolicy(range_ms=range_ms, count=count) for count, range_ms in hot if count > 0),
-        )
 
     def validate(self, field: str) -> None:
         """Raise InvalidInput for the first value that breaks a rule."""

@@ -2,25 +2,52 @@
 (noderesourcetopology/least_numa.go)."""
 
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from itertools import combinations
 from typing import Final, NamedTuple
 
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.numa.amounts import Amounts, total_of
-from colo_scheduler.peers.kubelet.zone_filter import ZONE_ID_END, KubeQos, is_enough
+from colo_common.model.topology import NodeTopology
+from colo_scheduler.numa.amounts import CPU, HUGE_PAGES, MEMORY, Amounts, total_of
 
 __all__ = [
     "DISTANCE_UNKNOWN",
     "MAX_ZONES_LISTED",
+    "ZONE_ID_END",
     "DistantZone",
+    "KubeQos",
     "LeastZones",
+    "distances_between",
+    "is_aligned",
+    "is_enough",
     "least_zones",
 ]
+
+ZONE_ID_END: Final = 64
+"""Zones from this id on are never chosen: sets of zones are masks of 64 bits there."""
 
 DISTANCE_UNKNOWN: Final = 255
 """ACPI's value for a distance nobody told."""
 MAX_ZONES_LISTED: Final = 16
 """Every set of zones may be looked at, so a node may have at most this many."""
+
+
+class KubeQos(StrEnum):
+    """Kubernetes' own QoS classes."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+def is_aligned(name: str) -> bool:
+    """Whether the kubelet must take the resource from zones: CPU, memory, huge pages."""
+    return name in (CPU, MEMORY) or name.startswith(HUGE_PAGES)
+
+
+def is_enough(qos: KubeQos, name: str, need: int, have: int) -> bool:
+    """Whether a zone serves a resource; CPU, memory and huge pages of pods that are not guaranteed are not taken from zones."""
+    return (qos is not KubeQos.GUARANTEED and is_aligned(name)) or have >= need
 
 
 class DistantZone(NamedTuple):
@@ -36,6 +63,19 @@ class LeastZones(NamedTuple):
 
     zones: tuple[int, ...]
     is_closest: bool
+
+
+def distances_between(topology: NodeTopology) -> list[list[int]] | None:
+    """The distances between zones by id, DISTANCE_UNKNOWN for ids that are no zone; None unless every zone tells its own."""
+    zones = topology.zones
+    if not all(zone.distances for zone in zones):
+        return None
+    size = max(zone.zone for zone in zones) + 1
+    matrix = [[DISTANCE_UNKNOWN] * size for _ in range(size)]
+    for zone in zones:
+        for other, distance in zip(zones, zone.distances, strict=True):
+            matrix[zone.zone][other.zone] = distance
+    return matrix
 
 
 def least_zones(qos: KubeQos, request: Amounts, zones: Sequence[DistantZone]) -> LeastZones | None:

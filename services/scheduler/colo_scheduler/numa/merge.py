@@ -1,9 +1,9 @@
 """What all hint lists agree on: the best choice of one hint from each list, without trying every combination.
 
 A hint names a set of zones (None: any), whether it is preferred, and a score. A choice of one hint a list merges into the
-zones that all of them name. It is preferred when all its hints are and all that name zones name the same. Both merges below
-only ask which merged sets are reachable and how good the best choice for each is; that is answered set by set, so their work
-grows with (sets of zones) x (hints), never with the product of the lists.
+zones that all of them name. It is preferred when all its hints are and all that name zones name the same. A merge only asks
+which merged sets are reachable and how good the best choice for each is; that is answered set by set, so the work grows with
+(sets of zones) x (hints), never with the product of the lists.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,9 +18,10 @@ __all__ = [
     "HintList",
     "Merged",
     "ProviderHints",
+    "agreed_masks",
     "hint_lists",
-    "merge_kubelet",
     "merge_scored",
+    "reachable_masks",
 ]
 
 
@@ -48,8 +49,7 @@ class HintList(NamedTuple):
 
 
 class Merged(NamedTuple):
-    """The best merged hint. `unsatisfied`: the zones are fewer than some resource asked for (not used by the kubelet's
-    merge)."""
+    """The best merged hint. `unsatisfied`: the zones are fewer than some resource asked for."""
 
     mask: int
     preferred: bool
@@ -83,47 +83,18 @@ def merge_scored(
     merged ones. `unsatisfied` when a list has no way at all, or the widest hint is wider than the merged zones. Without any
     reachable set the answer is all zones, not preferred.
     """
-    passing = {mask: score for mask, score in _agreed(all_zones, lists).items() if allows(mask, exclusive, status)}
+    passing = {mask: score for mask, score in agreed_masks(all_zones, lists).items() if allows(mask, exclusive, status)}
     if passing:
         mask = min(passing, key=lambda each: (each.bit_count(), -passing[each], each))
         return Merged(mask, True, score=passing[mask])
     hopeless = any(each.is_unsatisfied for each in lists)
     found = [Merged(all_zones, False)]
-    for mask in _reachable(all_zones, lists):
+    for mask in reachable_masks(all_zones, lists):
         # All hints that name zones name these, and one does; hints that do not mind merge into all zones.
         is_named = mask == all_zones or any(_names(each, mask) for each in lists)
         is_whole = is_named and all(_names(each, mask) or _names(each, None) for each in lists)
         found.append(Merged(mask, False, hopeless or not is_whole, _score(mask, lists)))
     return min(found, key=lambda each: (each.mask.bit_count(), -each.score, each.mask, each.unsatisfied))
-
-
-def merge_kubelet(
-    all_zones: int, lists: Sequence[HintList], distances: Sequence[Sequence[int]] | None = None
-) -> Merged:
-    """The kubelet's merge (topologymanager/policy.go HintMerger): preferred first, then fewer zones, then the smaller mask.
-
-    `distances[i][j]` between zones i and j stands for prefer-closest-numa-nodes: between equally many zones the smaller sum
-    of distances over all ordered pairs, each with itself included, comes before the smaller mask. Not preferred sets are
-    measured against B, the most zones that any list needs at least: B zones first, then fewer (the most of them), then more
-    (the fewest).
-    """
-
-    def fitter(mask: int) -> tuple[int, int, int]:
-        return (mask.bit_count(), _distance(mask, distances) if distances else 0, mask)
-
-    agreed = _agreed(all_zones, lists)
-    if agreed:
-        return Merged(min(agreed, key=fitter), True)
-    needed = max((_narrowest(each) for each in lists), default=0)
-
-    def nearest(mask: int) -> tuple[int, int, tuple[int, int, int]]:
-        size = mask.bit_count()
-        if size <= needed:
-            return (0, needed - size, fitter(mask))
-        return (1, size - needed, fitter(mask))
-
-    reachable = _reachable(all_zones, lists)
-    return Merged(min(reachable, key=nearest) if reachable else all_zones, False)
 
 
 def _cut(hint: Hint, all_zones: int) -> Hint:
@@ -132,7 +103,7 @@ def _cut(hint: Hint, all_zones: int) -> Hint:
     return hint._replace(mask=hint.mask & all_zones)
 
 
-def _agreed(all_zones: int, lists: Sequence[HintList]) -> dict[int, int]:
+def agreed_masks(all_zones: int, lists: Sequence[HintList]) -> dict[int, int]:
     """Merged zones of every preferred choice, with the best score: the zones every list prefers or does not mind."""
     tables: list[tuple[dict[int, int], bool]] = []
     for each in lists:
@@ -155,7 +126,7 @@ def _agreed(all_zones: int, lists: Sequence[HintList]) -> dict[int, int]:
     return agreed
 
 
-def _reachable(all_zones: int, lists: Sequence[HintList]) -> list[int]:
+def reachable_masks(all_zones: int, lists: Sequence[HintList]) -> list[int]:
     """Every non-empty set of zones that some choice of one hint a list merges into, ascending."""
     reached = {all_zones}
     for each in lists:
@@ -171,12 +142,3 @@ def _names(each: HintList, mask: int | None) -> bool:
 
 def _score(mask: int, lists: Sequence[HintList]) -> int:
     return sum(max((hint.score for hint in each.hints if hint.mask == mask), default=0) for each in lists)
-
-
-def _narrowest(each: HintList) -> int:
-    return min((hint.mask.bit_count() for hint in each.hints if hint.mask is not None), default=0)
-
-
-def _distance(mask: int, distances: Sequence[Sequence[int]]) -> int:
-    zones = [zone for zone in range(len(distances)) if mask >> zone & 1]
-    return sum(distances[one][other] for one in zones for other in zones)

@@ -1,4 +1,4 @@
-"""The four topology policies: what each admits of the merged hints, as Koordinator and as the kubelet decide it."""
+"""The four topology policies, and what each admits of merged hints with scores (Koordinator's rules, which colo follows)."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -6,9 +6,19 @@ from typing import Final, NamedTuple
 
 from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus
 from colo_scheduler.numa.mask import mask_of, zones_of
-from colo_scheduler.numa.merge import Hint, HintList, Merged, ProviderHints, hint_lists, merge_kubelet, merge_scored
+from colo_scheduler.numa.merge import Hint, HintList, Merged, ProviderHints, hint_lists, merge_scored
 
-__all__ = ["TopologyPolicy", "PolicyVerdict", "decide_kubelet", "decide_scored", "exclusive_of", "policy_of"]
+__all__ = [
+    "NO_AFFINITY",
+    "PolicyVerdict",
+    "TopologyPolicy",
+    "decide_scored",
+    "exclusive_of",
+    "one_zone_hints",
+    "policy_of",
+    "verdict_of",
+    "without_all_zones",
+]
 
 
 class TopologyPolicy(StrEnum):
@@ -33,7 +43,7 @@ class PolicyVerdict(NamedTuple):
 
 _SETS_TOLD: Final = 8
 """How many sets of zones a refusal lists for one resource."""
-_NO_AFFINITY: Final = PolicyVerdict(mask=None, preferred=False, is_admitted=True)
+NO_AFFINITY: Final = PolicyVerdict(mask=None, preferred=False, is_admitted=True)
 
 
 def policy_of(node: TopologyPolicy, request: TopologyPolicy) -> TopologyPolicy | None:
@@ -59,49 +69,27 @@ def decide_scored(
 ) -> PolicyVerdict:
     """Koordinator's policies over scored hints. An unsatisfied best-effort answer gives up: all zones, not preferred."""
     if policy is TopologyPolicy.NONE:
-        return _NO_AFFINITY
+        return NO_AFFINITY
     all_zones = mask_of(zones)
     lists = hint_lists(all_zones, providers)
-    chosen = _one_zone(lists) if policy is TopologyPolicy.SINGLE else lists
+    chosen = one_zone_hints(lists) if policy is TopologyPolicy.SINGLE else lists
     merged = merge_scored(all_zones, chosen, exclusive, status or {})
     reasons = tuple(f"Unsatisfied NUMA {each.resource}" for each in lists if each.is_unsatisfied)
     match policy:
         case TopologyPolicy.BEST_EFFORT:
             if merged.unsatisfied:
                 merged = Merged(all_zones, False)
-            return _verdict(merged, True)
+            return verdict_of(merged, True)
         case TopologyPolicy.RESTRICTED:
             # What some resource finds nowhere is refused before anything is merged.
             merged = Merged(all_zones, False) if reasons else merged
-            return _verdict(merged, merged.preferred, lists, reasons)
+            return verdict_of(merged, merged.preferred, lists, reasons)
         case TopologyPolicy.SINGLE:
-            verdict = _verdict(merged, merged.preferred, lists, reasons)
-            return _without_all_zones(verdict, all_zones)
+            verdict = verdict_of(merged, merged.preferred, lists, reasons)
+            return without_all_zones(verdict, all_zones)
 
 
-def decide_kubelet(
-    policy: TopologyPolicy,
-    zones: Sequence[int],
-    providers: Sequence[ProviderHints],
-    distances: Sequence[Sequence[int]] | None = None,
-) -> PolicyVerdict:
-    """The kubelet's policies. `distances` switches prefer-closest-numa-nodes on; single-numa-node has no use for it."""
-    if policy is TopologyPolicy.NONE:
-        return _NO_AFFINITY
-    all_zones = mask_of(zones)
-    lists = hint_lists(all_zones, providers)
-    match policy:
-        case TopologyPolicy.BEST_EFFORT:
-            return _verdict(merge_kubelet(all_zones, lists, distances), True)
-        case TopologyPolicy.RESTRICTED:
-            merged = merge_kubelet(all_zones, lists, distances)
-            return _verdict(merged, merged.preferred, lists)
-        case TopologyPolicy.SINGLE:
-            merged = merge_kubelet(all_zones, _one_zone(lists))
-            return _without_all_zones(_verdict(merged, merged.preferred, lists), all_zones)
-
-
-def _one_zone(lists: Sequence[HintList]) -> list[HintList]:
+def one_zone_hints(lists: Sequence[HintList]) -> list[HintList]:
     """Only preferred hints that name one zone or do not mind."""
     return [
         each._replace(
@@ -113,9 +101,10 @@ def _one_zone(lists: Sequence[HintList]) -> list[HintList]:
     ]
 
 
-def _verdict(
+def verdict_of(
     merged: Merged, is_admitted: bool, lists: Sequence[HintList] = (), reasons: tuple[str, ...] = ()
 ) -> PolicyVerdict:
+    """The verdict on a merged hint. One that is not admitted says `reasons`, or else what each of the `lists` prefers."""
     return PolicyVerdict(
         mask=merged.mask,
         preferred=merged.preferred,
@@ -126,7 +115,7 @@ def _verdict(
     )
 
 
-def _without_all_zones(verdict: PolicyVerdict, all_zones: int) -> PolicyVerdict:
+def without_all_zones(verdict: PolicyVerdict, all_zones: int) -> PolicyVerdict:
     """Single-numa-node turns an answer of all zones into no affinity, which has no score."""
     if verdict.mask != all_zones:
         return verdict

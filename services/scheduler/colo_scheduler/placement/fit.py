@@ -27,19 +27,14 @@ from colo_scheduler.devices.hints import device_hints
 from colo_scheduler.devices.layout import locality_of
 from colo_scheduler.numa.amounts import CPU, HUGE_PAGES, MEMORY, ZoneAmounts
 from colo_scheduler.numa.exclusive import ZoneExclusive, ZoneStatus, status_of_zones
-from colo_scheduler.numa.fit import FitContext, NumaManager, ZoneAssignment
+from colo_scheduler.numa.fit import FitContext, ZoneAssignment
+from colo_scheduler.numa.least_zones import distances_between
 from colo_scheduler.numa.mask import mask_of, zones_of
 from colo_scheduler.numa.merge import Hint, ProviderHints
 from colo_scheduler.numa.policies import TopologyPolicy, exclusive_of, policy_of
 from colo_scheduler.numa.refusal import Miss, ZoneRefusal
-from colo_scheduler.placement.numa_rule import (
-    conflict_of,
-    fit_by_manager,
-    kubelet_options,
-    rule_of,
-    take_by_rule,
-    with_distances,
-)
+from colo_scheduler.numa.rule import CpuDemand, NumaManager
+from colo_scheduler.peers.registry import numa_manager
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = ["NodeFit", "Rejection", "fit_node"]
@@ -94,7 +89,7 @@ class Site(NamedTuple):
 
 
 class _Wish(NamedTuple):
-    """The request as this node has to see it. `rule`: who hands out zones and CPUs to it there.
+    """The request as this node has to see it. `manager`: the system that hands out zones and CPUs to it there.
 
     `cpu_price` is what one CPU by number costs in the node's amounts, 0 without any.
     """
@@ -104,7 +99,7 @@ class _Wish(NamedTuple):
     binding: Binding | None
     is_apart: bool
     cpu_price: int
-    rule: NumaManager
+    manager: NumaManager
     is_in_cores: bool
 
     @property
@@ -127,17 +122,19 @@ def fit_node(site: Site, request: RequestClass) -> NodeFit | Rejection:
     fit_context = _fit_context(site.inventory, request, wish)
     if isinstance(fit_context, Rejection):
         return fit_context
-    found = fit_by_manager(wish.rule, site.inventory.rules, wish.policy, zones, wanted, fit_context)
+    found = wish.manager.fit_zones(wish.policy, zones, wanted, fit_context, site.inventory.rules)
     if isinstance(found, ZoneRefusal):
         return _rejection(found, request, wish)
     counts = _whole_cpus(found, zones, wish)
-    cpus = _handed_cpus(site.inventory, wish, zones, counts, found)
+    cpus = _managed_cpus(site.inventory, wish, zones, counts, found)
+    is_managed = cpus is not None
     if cpus is None:
         cpus = _choose_cpus(site.inventory, wish, usable, counts)
     if isinstance(cpus, NoCpus):
         have = wish.cpus - cpus.short_count
         return Rejection(cpus.reason, wish.cpus, have, "cpus") if cpus.short_count else Rejection(cpus.reason)
-    if wish.rule is not NumaManager.COLO and wish.binding is not None:
+    if is_managed:
+        # Another system may take CPUs of other zones than were foreseen.
         counts = _counts_of(site.inventory, cpus)
     near = zones_of(found.affinity) if found.affinity else [part.zone for part in found.parts]
     devices = _devices(site.inventory, request, wish, near)
@@ -151,10 +148,10 @@ def fit_node(site: Site, request: RequestClass) -> NodeFit | Rejection:
 
 def _wish(request: RequestClass, rules: NodeRules) -> _Wish | Rejection:
     place = request.place
-    conflict = conflict_of(request, rules)
+    manager = numa_manager(rules, is_prod=request.is_prod)
+    conflict = manager.conflict(place, request.own_cpus, rules)
     if conflict is not None:
         return Rejection(conflict)
-    rule = rule_of(request, rules)
     own = TopologyPolicy(place.numa_policy.value)
     policy = policy_of(TopologyPolicy(rules.numa_policy.value) if request.is_prod else TopologyPolicy.NONE, own)
     if policy is None:
@@ -179,7 +176,7 @@ def _wish(request: RequestClass, rules: NodeRules) -> _Wish | Rejection:
         is_apart = asked is None
     if place.cpu_policy is CpuPolicy.NUMA:
         policy = TopologyPolicy.SINGLE
-    elif policy is TopologyPolicy.NONE and place.devices and rule in (NumaManager.COLO, NumaManager.KOORDINATOR):
+    elif policy is TopologyPolicy.NONE and place.devices and manager.aligns_devices:
         # Devices and CPUs go together where they can.
         policy = TopologyPolicy.BEST_EFFORT
     price = 0
@@ -187,10 +184,9 @@ def _wish(request: RequestClass, rules: NodeRules) -> _Wish | Rejection:
         price = amplified(CPU_MCPU, rules) if request.is_prod else CPU_MCPU
     exclusive = exclusive_of(own, _APART[place.numa_exclusive])
     is_in_cores = binding is not None and (
-        (binding.is_required and binding.policy is BindPolicy.FULL_PCPUS)
-        or (rule is NumaManager.KUBELET and kubelet_options(rules).is_full_pcpus_only)
+        (binding.is_required and binding.policy is BindPolicy.FULL_PCPUS) or manager.takes_whole_cores(rules)
     )
-    return _Wish(policy, exclusive, binding, is_apart, price, rule, is_in_cores)
+    return _Wish(policy, exclusive, binding, is_apart, price, manager, is_in_cores)
 
 
 def _amounts(request: RequestClass, wish: _Wish) -> dict[str, int]:
@@ -253,14 +249,14 @@ def _fit_context(inventory: NodeInventory, request: RequestClass, wish: _Wish) -
             return _no_devices(hints)
         providers = ({"devices": [Hint(mask_of(hint.zones), hint.is_preferred, hint.score) for hint in hints]},)
     cores = inventory.cpus.cpus_per_core if wish.is_in_cores else 1
-    fit_context = FitContext(
+    return FitContext(
         providers=providers,
         exclusive=wish.exclusive,
         status=status,
+        distances=distances_between(inventory.topology) if inventory.rules.numa_closest else None,
         cpu_unit_mcpu=max(1, wish.cpu_price * cores),
         is_guaranteed=wish.binding is not None,
     )
-    return with_distances(fit_context, inventory.rules, inventory.topology)
 
 
 def _zones_of(inventory: NodeInventory, cpus: int) -> int:
@@ -305,17 +301,21 @@ def _whole_cpus(found: ZoneAssignment, zones: list[ZoneAmounts], wish: _Wish) ->
     return {zone: count for zone, count in counts.items() if count}
 
 
-def _handed_cpus(
+def _managed_cpus(
     inventory: NodeInventory, wish: _Wish, zones: list[ZoneAmounts], counts: dict[int, int], found: ZoneAssignment
 ) -> int | NoCpus | None:
-    """CPUs as another hands them out; None where colo does."""
+    """The CPUs that the node's manager numbers, as a mask; None where that is left to colo, and without CPUs by number."""
     if wish.binding is None:
         return None
-    rooms = {zone.zone: zone.free[CPU] // wish.cpu_price for zone in zones}
-    held = [HeldCpus(cpus=CpuSet(each.cpus)) for each in inventory.holdings.values()]
-    affinity = zones_of(found.affinity or 0)
-    withheld = CpuSet(inventory.withheld)
-    cpus = take_by_rule(wish.rule, inventory.rules, inventory.cpus, held, withheld, counts, rooms, affinity)
+    demand = CpuDemand(
+        topology=inventory.cpus,
+        held=[HeldCpus(cpus=CpuSet(each.cpus)) for each in inventory.holdings.values()],
+        withheld=CpuSet(inventory.withheld),
+        counts=counts,
+        most={zone.zone: zone.free[CPU] // wish.cpu_price for zone in zones},
+        affinity=zones_of(found.affinity or 0),
+    )
+    cpus = wish.manager.take_cpus(demand, inventory.rules)
     return cpus.mask if isinstance(cpus, CpuSet) else cpus
 
 

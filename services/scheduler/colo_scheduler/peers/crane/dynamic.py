@@ -13,6 +13,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from colo_common.model.invalid import InvalidInput
+from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
 from colo_scheduler.peers.crane.hot_value import HotPolicy
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
+_MINUTE_MS: Final = 60_000
 _GRACE_MS: Final = 300_000
 HOT_VALUE_VALID_MS: Final = 300_000
 _HOT_POINTS: Final = 10
@@ -73,6 +75,16 @@ class DynamicPolicy(Struct, frozen=True, kw_only=True):
     limits_ratio: Mapping[str, float] = field(default_factory=lambda: _defaults(0.65, 0.75, None))
     weights: Mapping[str, float] = field(default_factory=lambda: _defaults(0.2, 0.3, 0.5))
     hot: tuple[HotPolicy, ...] = (HotPolicy(range_ms=300_000, count=5), HotPolicy(range_ms=60_000, count=2))
+
+    @classmethod
+    def from_rules(cls, rules: DynamicRules) -> "DynamicPolicy":
+        """The operator's rules as a policy; what is set to 0 is left out."""
+        hot = ((rules.hot_5m, 5 * _MINUTE_MS), (rules.hot_1m, _MINUTE_MS))
+        return cls(
+            limits_ratio={name: rules.limits_pct[name] / 100 for name in METRICS if rules.limits_pct.get(name)},
+            weights={name: float(rules.weights[name]) for name in METRICS if rules.weights.get(name)},
+            hot=tuple(HotPolicy(range_ms=range_ms, count=count) for count, range_ms in hot if count > 0),
+        )
 
     def window_ms(self, name: str) -> int:
         """How old a metric may be; 0, so never used, without a period."""

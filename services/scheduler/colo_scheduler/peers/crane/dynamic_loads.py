@@ -1,6 +1,6 @@
-"""The metrics of all nodes as they are heard, and who came where of late: placement by averages and maxima (`dynamic`).
+"""The metrics of all nodes as they are reported, and the recent arrivals of each: placement by averages and maxima (`dynamic`).
 
-Nobody pays for it unless a limit is set or the score has a weight.
+It costs nothing unless a limit is set or the score has a weight.
 """
 
 import math
@@ -17,6 +17,7 @@ from colo_scheduler.load.policy import CPU, MEMORY
 from colo_scheduler.load.rows import BoolArray
 from colo_scheduler.numa.zones import IntArray
 from colo_scheduler.peers.crane.dynamic import (
+    DynamicPolicy,
     FloatArray,
     Metric,
     MetricColumn,
@@ -35,7 +36,7 @@ class DynamicLoads:
     def __init__(self, rules: DynamicRules, *, is_scored: bool) -> None:
         self._rules = rules
         self._is_scored = is_scored
-        self.policy = rules.policy()
+        self.policy = DynamicPolicy.from_rules(rules)
         self.judges = bool(self.policy.limits_ratio)
         self.is_followed = self.judges or is_scored
         self.is_heard = False

@@ -2,36 +2,16 @@
 (noderesourcetopology/filter.go)."""
 
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Final
 
-from colo_scheduler.numa.amounts import CPU, HUGE_PAGES, MEMORY, Amounts, is_native
+from colo_scheduler.numa.amounts import CPU, MEMORY, Amounts, is_native
+from colo_scheduler.numa.least_zones import ZONE_ID_END, KubeQos, is_enough
 
-__all__ = ["ZONE_ID_END", "KubeQos", "align", "is_aligned", "is_enough"]
+__all__ = ["align"]
 
-ZONE_ID_END: Final = 64
-"""Zones from this id on are never chosen: the foreseen mask has 64 bits."""
 _HOST_LEVEL: Final = ("ephemeral-storage", "storage")
 _EVERY_NODE: Final = (CPU, MEMORY, "ephemeral-storage", "pods")
 """What the scheduler's view of a node names even where the node does not, then as none of it."""
-
-
-class KubeQos(StrEnum):
-    """Kubernetes' own QoS classes."""
-
-    GUARANTEED = "Guaranteed"
-    BURSTABLE = "Burstable"
-    BEST_EFFORT = "BestEffort"
-
-
-def is_aligned(name: str) -> bool:
-    """Whether the kubelet must take the resource from zones: CPU, memory, huge pages."""
-    return name in (CPU, MEMORY) or name.startswith(HUGE_PAGES)
-
-
-def is_enough(qos: KubeQos, name: str, need: int, have: int) -> bool:
-    """Whether a zone serves a resource; CPU, memory and huge pages of pods that are not guaranteed are not taken from zones."""
-    return (qos is not KubeQos.GUARANTEED and is_aligned(name)) or have >= need
 
 
 def align(qos: KubeQos, request: Amounts, free: Mapping[int, Amounts], node_allocatable: Amounts) -> int | None:

@@ -1,18 +1,17 @@
-"""Which sets of zones could serve each resource, and which of them a provider prefers: Koordinator's way and the kubelet's.
+"""Koordinator's hints: which sets of zones could serve each resource, how good each set is, and which are preferred.
 
-Both look at every set of zones, so they are for at most EXHAUSTIVE_ZONES zones.
+Every set of zones is looked at, so they are for at most EXHAUSTIVE_ZONES zones.
 """
 
 from collections.abc import Callable, Sequence
 
-from colo_common.model.invalid import InvalidInput
 from colo_scheduler.numa.amounts import CPU, MEMORY, Amounts, ZoneAmounts
-from colo_scheduler.numa.assign import spread_evenly
-from colo_scheduler.numa.mask import EXHAUSTIVE_ZONES, masks_with_places, sums_of_sets
 from colo_scheduler.numa.merge import Hint
 from colo_scheduler.numa.policies import TopologyPolicy
+from colo_scheduler.numa.zone_sets import ZoneSets
+from colo_scheduler.peers.koordinator.even_split import spread_evenly
 
-__all__ = ["Scorer", "kubelet_hints", "least_allocated", "most_allocated", "scored_hints"]
+__all__ = ["Scorer", "least_allocated", "most_allocated", "scored_hints"]
 
 Scorer = Callable[[Amounts, Amounts], int]
 """Requested and capacity of a set of zones to 0-100."""
@@ -55,8 +54,8 @@ def scored_hints(
     that of the set with the request added. A resource without any set has an empty list, one that no zone has is left out.
     Raises InvalidInput above EXHAUSTIVE_ZONES zones.
     """
-    sets = _Sets(zones)
-    named = sets.named(request)
+    sets = ZoneSets(zones)
+    named = sets.resources_in(request)
     free = {name: sets.free(name) for name in named}
     loads = [(name, request.get(name, 0), sets.free(name), sets.capacity(name)) for name in _WEIGHTS]
     accepted: dict[str, list[tuple[int, int]]] = {name: [] for name in named}
@@ -80,45 +79,3 @@ def scored_hints(
         is_free = policy is TopologyPolicy.RESTRICTED
         hints[name] = [Hint(mask, is_free or mask.bit_count() == least, score) for mask, score in found]
     return hints
-
-
-def kubelet_hints(zones: Sequence[ZoneAmounts], request: Amounts) -> dict[str, list[Hint]]:
-    """The kubelet's hints: a set counts for a resource when it has enough free of it, resource by resource.
-
-    Preferred are sets as small as the machine could do with when empty (by capacity). Raises InvalidInput above
-    EXHAUSTIVE_ZONES zones.
-    """
-    sets = _Sets(zones)
-    hints: dict[str, list[Hint]] = {}
-    for name in sets.named(request):
-        amount, capacity, free = request[name], sets.capacity(name), sets.free(name)
-        least = min((mask.bit_count() for mask, places in sets.masks if capacity[places] >= amount), default=0)
-        hints[name] = [Hint(mask, mask.bit_count() == least) for mask, places in sets.masks if free[places] >= amount]
-    return hints
-
-
-class _Sets:
-    """Every set of the zones, and sums of amounts over all of them at once."""
-
-    def __init__(self, zones: Sequence[ZoneAmounts]) -> None:
-        if len(zones) > EXHAUSTIVE_ZONES:
-            raise InvalidInput("zones", f"sets of zones are listed for at most {EXHAUSTIVE_ZONES} zones", len(zones))
-        self.zones = sorted(zones, key=lambda zone: zone.zone)
-        self.masks = masks_with_places(tuple(zone.zone for zone in self.zones))
-
-    def named(self, request: Amounts) -> list[str]:
-        """The resources wanted that some zone has, in order of name."""
-        return [name for name in sorted(request) if request[name] and any(name in zone.capacity for zone in self.zones)]
-
-    def free(self, name: str) -> list[int]:
-        return sums_of_sets([max(0, zone.free.get(name, 0)) for zone in self.zones])
-
-    def capacity(self, name: str) -> list[int]:
-        return sums_of_sets([max(0, zone.capacity.get(name, 0)) for zone in self.zones])
-
-    def lacking(self, name: str) -> int:
-        """The places of zones without a free amount."""
-        return sum(1 << place for place, zone in enumerate(self.zones) if zone.free.get(name, 0) <= 0)
-
-    def at(self, places: int) -> list[ZoneAmounts]:
-        return [zone for place, zone in enumerate(self.zones) if places >> place & 1]

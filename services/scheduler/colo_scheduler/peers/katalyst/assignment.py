@@ -1,0 +1,49 @@
+"""Katalyst's order of taking CPUs: whole sockets, then the last-level caches that fit best, then cores, then single CPUs.
+
+The rules are those of kubewharf/katalyst-core:pkg/agent/qrm-plugins/cpu/dynamicpolicy/calculator/cpu_assignment.go. Pieces of one
+level are ordered by (free CPUs, id), both ascending, inside the pieces above them. A piece is whole when all its online CPUs are
+free; the original compares with the machine's average, which differs on irregular machines only.
+"""
+
+from collections.abc import Sequence
+
+from colo_common.model.cpuset import CpuSet
+from colo_scheduler.cpus.assignment import PieceTaking
+from colo_scheduler.cpus.topology import CpuTopology
+
+__all__ = ["take_by_topology"]
+
+
+def take_by_topology(
+    topology: CpuTopology, available: CpuSet, need: int, *, caches: Sequence[int] | None = None
+) -> CpuSet | None:
+    """The `need` CPUs that Katalyst takes, or None when fewer are available. The same input gives the same CPUs.
+
+    Free sockets no larger than the need; then, with `caches` (masks of last-level caches in order of id, `topology.l3_masks`),
+    the cache that fits best: one with exactly as many free CPUs as needed, else the smallest larger one and from there on nothing
+    outside of it, else the largest smaller one whole, and again; then free cores; then single CPUs. Equal caches: the first.
+    A need below 1 gives no CPU.
+    """
+    taking = PieceTaking(topology, available, need)
+    if taking.is_short():
+        return None
+    taking.take_whole([topology.socket_masks[socket] for socket in taking.sockets()])
+    if caches is not None:
+        _align(taking, caches)
+    taking.take_whole(taking.cores(taking.sockets(), topology.cores_of_socket))
+    taking.take_single(taking.cores(taking.sockets(), topology.cores_of_socket))
+    return CpuSet(taking.taken)
+
+
+def _align(taking: PieceTaking, caches: Sequence[int]) -> None:
+    """Choose caches until one holds what is left of the need, or nothing is left of it."""
+    while taking.need > 0:
+        sizes = [(mask, (mask & taking.free).bit_count()) for mask in caches if mask & taking.free]
+        if not sizes:
+            return
+        enough = [entry for entry in sizes if entry[1] >= taking.need]
+        mask, size = min(enough, key=lambda entry: entry[1]) if enough else max(sizes, key=lambda entry: entry[1])
+        if size > taking.need:
+            taking.free &= mask
+            return
+        taking.take(mask & taking.free)

@@ -1,0 +1,45 @@
+"""The kubelet's merge of hint lists (topologymanager/policy.go HintMerger)."""
+
+from collections.abc import Sequence
+
+from colo_scheduler.numa.merge import HintList, Merged, agreed_masks, reachable_masks
+
+__all__ = ["merge_kubelet"]
+
+
+def merge_kubelet(
+    all_zones: int, lists: Sequence[HintList], distances: Sequence[Sequence[int]] | None = None
+) -> Merged:
+    """The best merged hint: preferred first, then fewer zones, then the smaller mask.
+
+    `distances[i][j]` between zones i and j stands for prefer-closest-numa-nodes: between equally many zones the smaller sum
+    of distances over all ordered pairs, each with itself included, comes before the smaller mask. Not preferred sets are
+    measured against B, the most zones that any list needs at least: B zones first, then fewer (the most of them), then more
+    (the fewest).
+    """
+
+    def fitter(mask: int) -> tuple[int, int, int]:
+        return (mask.bit_count(), _distance(mask, distances) if distances else 0, mask)
+
+    agreed = agreed_masks(all_zones, lists)
+    if agreed:
+        return Merged(min(agreed, key=fitter), True)
+    needed = max((_narrowest(each) for each in lists), default=0)
+
+    def nearest(mask: int) -> tuple[int, int, tuple[int, int, int]]:
+        size = mask.bit_count()
+        if size <= needed:
+            return (0, needed - size, fitter(mask))
+        return (1, size - needed, fitter(mask))
+
+    reachable = reachable_masks(all_zones, lists)
+    return Merged(min(reachable, key=nearest) if reachable else all_zones, False)
+
+
+def _narrowest(each: HintList) -> int:
+    return min((hint.mask.bit_count() for hint in each.hints if hint.mask is not None), default=0)
+
+
+def _distance(mask: int, distances: Sequence[Sequence[int]]) -> int:
+    zones = [zone for zone in range(len(distances)) if mask >> zone & 1]
+    return sum(distances[one][other] for one in zones for other in zones)
