@@ -15,8 +15,9 @@ from colo_scheduler.load.rows import (
     scores_of_rows,
     usage_pct_of_rows,
 )
-from colo_scheduler.load.score import least_used, weigh
+from colo_scheduler.load.score import weigh
 from colo_scheduler.load.usage import Aggregate, NodeLoad, WorkloadRequest
+from colo_scheduler.scorers.allocation import least_allocated_pct
 
 NOW_MS = 1_000_000
 CAPACITY = {"cpu": 1000, "memory": 1000}
@@ -169,7 +170,7 @@ def test_the_scarcest_resource_counts_even_without_a_weight() -> None:
 
 @pytest.mark.parametrize(("amount", "capacity", "expected"), [(0, 3, 100), (1, 3, 66), (3, 3, 0), (4, 3, 0), (0, 0, 0)])
 def test_what_is_left_is_rounded_down(amount: int, capacity: int, expected: int) -> None:
-    assert least_used(amount, capacity) == expected
+    assert least_allocated_pct(amount, capacity) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,13 @@
-"""How well a device or a node suits a request, 0..100: more is left, or, when packing, less."""
+"""How well a device or a node suits a request, 0 to 100: the more is left, or when packing the less, the better."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
 
 from colo_common.model.constraints import DeviceRequest
 from colo_scheduler.devices.inventory import WHOLE_PCT, DeviceInventory, DeviceRoom
 from colo_scheduler.devices.need import DeviceNeed, need_of
+from colo_scheduler.scorers.allocation import least_allocated_pct, most_allocated_pct
 
 __all__ = ["device_score", "node_score"]
-
-_MOST: Final = 100
 
 
 def device_score(need: DeviceNeed, room: DeviceRoom, *, packs: bool) -> int:
@@ -19,7 +17,7 @@ def device_score(need: DeviceNeed, room: DeviceRoom, *, packs: bool) -> int:
     (koordinator-sh/koordinator:deviceshare/scoring.go). What would be more than all scores 0, or 100 when packing.
     """
     total, free, wanted = _figures(need, room)
-    return _score(total, total - free + wanted, packs=packs)
+    return _pct(packs)(total - free + wanted, total)
 
 
 def node_score(inventory: DeviceInventory, requests: Sequence[DeviceRequest], *, packs: bool) -> int:
@@ -32,7 +30,7 @@ def node_score(inventory: DeviceInventory, requests: Sequence[DeviceRequest], *,
             scores.append(0)
             continue
         wanted = need.count * max(figure[2] for figure in figures)
-        scores.append(_score(total, total - sum(figure[1] for figure in figures) + wanted, packs=packs))
+        scores.append(_pct(packs)(total - sum(figure[1] for figure in figures) + wanted, total))
     return sum(scores) // len(scores) if scores else 0
 
 
@@ -43,6 +41,5 @@ def _figures(need: DeviceNeed, room: DeviceRoom) -> tuple[int, int, int]:
     return (total, room.memory_bytes, wanted) if wanted else (WHOLE_PCT, room.core_pct, need.core_pct)
 
 
-def _score(total: int, used: int, *, packs: bool) -> int:
-    used = min(used, total)
-    return (used if packs else total - used) * _MOST // total
+def _pct(packs: bool) -> Callable[[int, int], int]:
+    return most_allocated_pct if packs else least_allocated_pct

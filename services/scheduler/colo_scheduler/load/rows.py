@@ -15,8 +15,9 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import PriorityBand
 from colo_scheduler.load.estimate import Sums, prod_used, used
 from colo_scheduler.load.policy import LoadPolicy
-from colo_scheduler.load.score import least_used, weigh
+from colo_scheduler.load.score import weigh
 from colo_scheduler.load.usage import Amounts, NodeLoad
+from colo_scheduler.scorers.allocation import least_allocated_pct, least_allocated_pct_of_rows
 
 __all__ = [
     "AMOUNT_MAX",
@@ -272,9 +273,7 @@ def scores_of_rows(
     lowest = np.full(rows.updated_at_ms.shape, 100, dtype=np.int64)
     for name in policy.scored:
         column = rows.resources.index(name)
-        amount, capacity = total[:, column], rows.capacity[:, column]
-        left = (capacity - amount) * 100 // np.maximum(capacity, 1)
-        score = np.where((capacity <= 0) | (amount > capacity), 0, left)
+        score = least_allocated_pct_of_rows(total[:, column], rows.capacity[:, column])
         weighted += policy.weights.get(name, 0) * score
         lowest = np.minimum(lowest, score)
     weight_sum = sum(policy.weights.values()) + policy.dominant_weight
@@ -330,7 +329,7 @@ def score_in_row(
     scores = {}
     for name in policy.scored:
         column = rows.resources.index(name)
-        scores[name] = least_used(min(total[column] + more[column], AMOUNT_MAX), capacity[column])
+        scores[name] = least_allocated_pct(min(total[column] + more[column], AMOUNT_MAX), capacity[column])
     return weigh(scores, policy.weights, policy.dominant_weight)
 
 

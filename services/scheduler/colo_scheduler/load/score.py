@@ -1,15 +1,8 @@
-"""How good a node is by its real load: the less used, the better."""
+"""How the scores of resources make the score of a node by its real load."""
 
 from collections.abc import Mapping
 
-__all__ = ["least_used", "weigh"]
-
-
-def least_used(amount: int, capacity: int) -> int:
-    """What is left in percent: floor(100 (capacity - amount) / capacity), 0 when nothing is left or there is no capacity."""
-    if capacity <= 0 or amount > capacity:
-        return 0
-    return (capacity - amount) * 100 // capacity
+__all__ = ["weigh"]
 
 
 def weigh(scores: Mapping[str, int], weights: Mapping[str, int], dominant_weight: int) -> int:

@@ -20,6 +20,8 @@ from colo_scheduler.scorers.allocation import (
     binpack_of_rows,
     least_allocated,
     least_allocated_of_rows,
+    least_allocated_pct,
+    least_allocated_pct_of_rows,
     most_allocated,
     most_allocated_of_rows,
 )
@@ -153,19 +155,18 @@ class ScorerForms(NamedTuple):
 
 def most_free(fit: OneFit) -> int:
     """Share of the allocatable that stays free, mean of CPU and memory: floor((floor(100 c/C) + floor(100 m/M)) / 2)."""
-    cpu_pct = 100 * fit.left_cpu // fit.allocatable_cpu if fit.allocatable_cpu > 0 else 0
-    memory_pct = 100 * fit.left_memory // fit.allocatable_memory if fit.allocatable_memory > 0 else 0
-    mean = (cpu_pct + memory_pct) // 2
-    return 0 if mean < 0 else 100 if mean > 100 else mean
+    cpu_pct = least_allocated_pct(fit.allocatable_cpu - fit.left_cpu, fit.allocatable_cpu)
+    memory_pct = least_allocated_pct(fit.allocatable_memory - fit.left_memory, fit.allocatable_memory)
+    return min(100, (cpu_pct + memory_pct) // 2)
 
 
 def most_free_of_rows(
     left_cpu: IntArray, left_memory: IntArray, allocatable_cpu: IntArray, allocatable_memory: IntArray
 ) -> IntArray:
     """`most_free` of every row; all shapes (rows,)."""
-    cpu_pct = np.where(allocatable_cpu > 0, 100 * left_cpu // np.maximum(allocatable_cpu, 1), 0)
-    memory_pct = np.where(allocatable_memory > 0, 100 * left_memory // np.maximum(allocatable_memory, 1), 0)
-    mean: IntArray = np.clip((cpu_pct + memory_pct) // 2, 0, 100)
+    cpu_pct = least_allocated_pct_of_rows(allocatable_cpu - left_cpu, allocatable_cpu)
+    memory_pct = least_allocated_pct_of_rows(allocatable_memory - left_memory, allocatable_memory)
+    mean: IntArray = np.minimum((cpu_pct + memory_pct) // 2, 100)
     return mean
 
 

@@ -19,8 +19,12 @@ __all__ = [
     "binpack_of_rows",
     "least_allocated",
     "least_allocated_of_rows",
+    "least_allocated_pct",
+    "least_allocated_pct_of_rows",
     "most_allocated",
     "most_allocated_of_rows",
+    "most_allocated_pct",
+    "most_allocated_pct_of_rows",
 ]
 
 IntArray = npt.NDArray[np.int64]
@@ -32,26 +36,47 @@ _SHARE: Final = 1_000
 _BINPACK_SHARE: Final = 1_000_000
 
 
+def least_allocated_pct(amount: int, capacity: int) -> int:
+    """floor(100 (capacity - amount) / capacity): the share that stays free; 0 without capacity and beyond it."""
+    return 0 if capacity <= 0 or amount > capacity else (capacity - amount) * 100 // capacity
+
+
+def most_allocated_pct(amount: int, capacity: int) -> int:
+    """floor(100 amount / capacity): the share that is used; 0 without capacity, 100 beyond it."""
+    return 0 if capacity <= 0 else min(amount, capacity) * 100 // capacity
+
+
+def least_allocated_pct_of_rows(amount: IntArray, capacity: IntArray) -> IntArray:
+    """`least_allocated_pct` of every entry; any equal shapes, int64."""
+    left = (capacity - amount) * 100 // np.maximum(capacity, 1)
+    pct: IntArray = np.where((capacity <= 0) | (amount > capacity), 0, left)
+    return pct
+
+
+def most_allocated_pct_of_rows(amount: IntArray, capacity: IntArray) -> IntArray:
+    """`most_allocated_pct` of every entry; any equal shapes, int64."""
+    pct: IntArray = np.where(capacity <= 0, 0, np.minimum(amount, capacity) * 100 // np.maximum(capacity, 1))
+    return pct
+
+
+def _weighted_mean(pcts: Sequence[int], capacity: Sequence[int], weights: Sequence[int]) -> int:
+    """floor(sum of w x pct / sum of w) over the resources with capacity; 0 without any."""
+    total = weight_sum = 0
+    for pct, whole, weight in zip(pcts, capacity, weights, strict=True):
+        if whole > 0:
+            total += weight * pct
+            weight_sum += weight
+    return total // weight_sum if weight_sum > 0 else 0
+
+
 def least_allocated(allocated: Sequence[int], capacity: Sequence[int], weights: Sequence[int]) -> int:
     """floor(sum of w x floor(100 (c - a) / c) / sum of w) over resources with capacity; 0 for one that is exceeded."""
-    total = weight_sum = 0
-    for amount, whole, weight in zip(allocated, capacity, weights, strict=True):
-        if whole <= 0:
-            continue
-        total += weight * (0 if amount > whole else (whole - amount) * 100 // whole)
-        weight_sum += weight
-    return total // weight_sum if weight_sum > 0 else 0
+    return _weighted_mean(list(map(least_allocated_pct, allocated, capacity)), capacity, weights)
 
 
 def most_allocated(allocated: Sequence[int], capacity: Sequence[int], weights: Sequence[int]) -> int:
     """floor(sum of w x floor(100 a / c) / sum of w) over resources with capacity; 100 for one that is exceeded."""
-    total = weight_sum = 0
-    for amount, whole, weight in zip(allocated, capacity, weights, strict=True):
-        if whole <= 0:
-            continue
-        total += weight * (min(amount, whole) * 100 // whole)
-        weight_sum += weight
-    return total // weight_sum if weight_sum > 0 else 0
+    return _weighted_mean(list(map(most_allocated_pct, allocated, capacity)), capacity, weights)
 
 
 def balanced_allocation(allocated: Sequence[int], capacity: Sequence[int]) -> int:
@@ -97,33 +122,27 @@ def _millionths(amount: int, whole: int) -> int:
     return thousandths * _SHARE + rest * _SHARE // whole
 
 
-def _whole(capacity: IntArray) -> tuple[IntArray, BoolArray]:
-    return np.maximum(capacity, 1), capacity > 0
-
-
-def _mean_of_rows(scores: IntArray, has: BoolArray, weights: IntArray) -> IntArray:
+def _weighted_mean_of_rows(pcts: IntArray, capacity: IntArray, weights: IntArray) -> IntArray:
+    has = capacity > 0
     weight_sum = np.where(has, weights, 0).sum(axis=1)
-    total = np.where(has, scores * weights, 0).sum(axis=1)
+    total = np.where(has, pcts * weights, 0).sum(axis=1)
     mean: IntArray = np.where(weight_sum > 0, total // np.maximum(weight_sum, 1), 0)
     return mean
 
 
 def least_allocated_of_rows(allocated: IntArray, capacity: IntArray, weights: IntArray) -> IntArray:
     """`least_allocated` of every row: (nodes, resources) twice and (resources,), int64; gives (nodes,)."""
-    whole, has = _whole(capacity)
-    scores = np.where(allocated > capacity, 0, (capacity - allocated) * 100 // whole)
-    return _mean_of_rows(scores, has, weights)
+    return _weighted_mean_of_rows(least_allocated_pct_of_rows(allocated, capacity), capacity, weights)
 
 
 def most_allocated_of_rows(allocated: IntArray, capacity: IntArray, weights: IntArray) -> IntArray:
     """`most_allocated` of every row: (nodes, resources) twice and (resources,), int64; gives (nodes,)."""
-    whole, has = _whole(capacity)
-    return _mean_of_rows(np.minimum(allocated, capacity) * 100 // whole, has, weights)
+    return _weighted_mean_of_rows(most_allocated_pct_of_rows(allocated, capacity), capacity, weights)
 
 
 def balanced_allocation_of_rows(allocated: IntArray, capacity: IntArray) -> IntArray:
     """`balanced_allocation` of every row: (nodes, resources) twice, int64; gives (nodes,)."""
-    whole, has = _whole(capacity)
+    whole, has = np.maximum(capacity, 1), capacity > 0
     shares = np.where(has, np.minimum(allocated, capacity) * _SHARE // whole, 0)
     count = has.sum(axis=1)
     spread = count * (shares * shares).sum(axis=1) - shares.sum(axis=1) ** 2

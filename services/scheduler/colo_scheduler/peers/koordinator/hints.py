@@ -4,39 +4,36 @@ Every set of zones is looked at, so they are for at most EXHAUSTIVE_ZONES zones.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from colo_scheduler.numa.amounts import CPU, MEMORY, Amounts, ZoneAmounts
 from colo_scheduler.numa.merge import Hint
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.zone_sets import ZoneSets
 from colo_scheduler.peers.koordinator.even_split import spread_evenly
+from colo_scheduler.scorers import allocation
 
 __all__ = ["Scorer", "least_allocated", "most_allocated", "scored_hints"]
 
 Scorer = Callable[[Amounts, Amounts], int]
 """Requested and capacity of a set of zones to 0-100."""
 
-_WEIGHTS = {CPU: 1, MEMORY: 1}
+_SCORED: Final = (CPU, MEMORY)
+_WEIGHTS: Final = (1, 1)
 
 
 def least_allocated(requested: Amounts, capacity: Amounts) -> int:
-    """The freer, the higher: (capacity - requested) * 100 / capacity, CPU and memory weighted equally, rounded down."""
-    return _weighted(
-        [(capacity[name] - min(requested.get(name, 0), capacity[name]), capacity[name]) for name in _known(capacity)]
-    )
+    """The freer, the higher: `scorers.allocation.least_allocated` of CPU and memory, weighted equally."""
+    return allocation.least_allocated(_row(requested), _row(capacity), _WEIGHTS)
 
 
 def most_allocated(requested: Amounts, capacity: Amounts) -> int:
-    """The fuller, the higher: requested * 100 / capacity, requested at most capacity, rounded down."""
-    return _weighted([(min(requested.get(name, 0), capacity[name]), capacity[name]) for name in _known(capacity)])
+    """The fuller, the higher: `scorers.allocation.most_allocated` of CPU and memory, weighted equally."""
+    return allocation.most_allocated(_row(requested), _row(capacity), _WEIGHTS)
 
 
-def _known(capacity: Amounts) -> list[str]:
-    return [name for name in _WEIGHTS if capacity.get(name, 0) > 0]
-
-
-def _weighted(pairs: list[tuple[int, int]]) -> int:
-    return sum(part * 100 // whole for part, whole in pairs) // len(pairs) if pairs else 0
+def _row(amounts: Amounts) -> list[int]:
+    return [amounts.get(name, 0) for name in _SCORED]
 
 
 def scored_hints(
@@ -57,7 +54,7 @@ def scored_hints(
     sets = ZoneSets(zones)
     named = sets.resources_in(request)
     free = {name: sets.free(name) for name in named}
-    loads = [(name, request.get(name, 0), sets.free(name), sets.capacity(name)) for name in _WEIGHTS]
+    loads = [(name, request.get(name, 0), sets.free(name), sets.capacity(name)) for name in _SCORED]
     accepted: dict[str, list[tuple[int, int]]] = {name: [] for name in named}
     zoned = {name: request[name] for name in named}
     lacking = {name: sets.lacking(name) for name in named}
