@@ -22,16 +22,13 @@ from colo_scheduler.scorers.placement import (
     fewest_zones,
     fewest_zones_of_rows,
     soft_taints,
-    soft_taints_of_rows,
     spread,
-    spread_of_rows,
 )
 from colo_scheduler.scorers.recent_eviction import (
     PENALTY_FULL,
     decayed,
     decayed_of_rows,
     recent_eviction,
-    recent_eviction_of_rows,
 )
 from tests.support.profiles import examples
 
@@ -98,8 +95,8 @@ def test_binpack_is_within_a_point_of_the_exact_share(resources: list[tuple[int,
 def test_placement_scores_of_all_nodes_are_those_of_each(counts: list[int]) -> None:
     rows = np.array(counts, dtype=np.int64)
     assert fewest_zones_of_rows(rows).tolist() == [fewest_zones(count) for count in counts]
-    assert spread_of_rows(rows).tolist() == [spread(count) for count in counts]
-    assert soft_taints_of_rows(rows).tolist() == [soft_taints(count) for count in counts]
+    assert spread(rows).tolist() == [spread(count) for count in counts]
+    assert soft_taints(rows).tolist() == [soft_taints(count) for count in counts]
 
 
 elapsed = st.integers(-10, 5000) | st.integers(0, 1 << 50)
@@ -110,7 +107,7 @@ def test_penalties_of_all_nodes_decay_as_those_of_each(nodes: list[tuple[int, in
     penalty, passed = (np.array(column, dtype=np.int64) for column in zip(*nodes, strict=True))
     left = decayed_of_rows(penalty, passed, half_life_ms)
     assert left.tolist() == [decayed(points, ms, half_life_ms) for points, ms in nodes]
-    assert recent_eviction_of_rows(left).tolist() == [recent_eviction(points) for points in left.tolist()]
+    assert recent_eviction(left).tolist() == [(PENALTY_FULL - points) // 1000 for points in left.tolist()]
 
 
 @given(st.integers(0, PENALTY_FULL), st.integers(0, 5000), st.integers(0, 5000), st.integers(1, 1000))

@@ -1,5 +1,6 @@
 """Scores of one node in numbers that can be checked by hand."""
 
+import numpy as np
 import pytest
 
 from colo_common.model.invalid import InvalidInput
@@ -98,10 +99,8 @@ def test_a_penalty_halves_with_every_half_life() -> None:
 
 
 def test_evictions_add_up_to_the_whole_score_and_not_beyond() -> None:
-    assert recent_eviction(0) == 100
-    assert recent_eviction(penalty_after(0, 50)) == 50
-    assert recent_eviction(penalty_after(penalty_after(70_000, 50), 50)) == 0
-    assert recent_eviction(1) == 99
+    penalties = [0, penalty_after(0, 50), penalty_after(penalty_after(70_000, 50), 50), 1]
+    assert recent_eviction(np.array(penalties, dtype=np.int64)).tolist() == [100, 50, 0, 99]
 
 
 def test_a_node_that_evicted_a_class_is_avoided_by_that_class_alone_and_forgiven() -> None:

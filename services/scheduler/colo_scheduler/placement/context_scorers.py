@@ -14,7 +14,7 @@ from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.numa.zones import IntArray
 from colo_scheduler.placement.scores import FitRows, OneFit, ScorerForms
 from colo_scheduler.requests.request_class import RequestClass
-from colo_scheduler.scorers.placement import soft_taints_of_rows, spread, spread_of_rows
+from colo_scheduler.scorers.placement import soft_taints, spread
 from colo_scheduler.scorers.weights import Scorer
 
 __all__ = ["APPRAISERS", "ContextScorers"]
@@ -55,7 +55,7 @@ def _spread(view: View, request: RequestClass) -> ScorerForms:
         return spread(counts.on(job, fit.row) + fit.taken)
 
     def of_rows(fits: FitRows) -> IntArray:
-        return spread_of_rows(counts.column(job, view.count)[fits.rows])
+        return spread(counts.column(job, view.count)[fits.rows])
 
     def kept(rows: Sequence[int]) -> Callable[[OneFit], int]:
         held = {row: counts.on(job, row) for row in rows}
@@ -65,7 +65,7 @@ def _spread(view: View, request: RequestClass) -> ScorerForms:
 
 
 def _soft_taints(view: View, request: RequestClass) -> ScorerForms:
-    return _fixed(soft_taints_of_rows(view.facts.taints.soft(request.place.tolerations, view.count)))
+    return _fixed(soft_taints(view.facts.taints.soft(request.place.tolerations, view.count)))
 
 
 def _evicted(view: View, request: RequestClass) -> bool:

@@ -1,13 +1,15 @@
-"""Scores from where the work lies: few zones, few of the same job on one node, few taints that it merely puts up with."""
+"""Scores from where the work lies: few zones, few replicas of a job on one node, few taints that work does not tolerate."""
 
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["fewest_zones", "fewest_zones_of_rows", "soft_taints", "soft_taints_of_rows", "spread", "spread_of_rows"]
+__all__ = ["fewest_zones", "fewest_zones_of_rows", "soft_taints", "spread"]
 
 IntArray = npt.NDArray[np.int64]
+Count = TypeVar("Count", int, IntArray)
+"""A count of one node, or int64 of shape (nodes,)."""
 
 _FULL: Final = 100
 
@@ -23,21 +25,11 @@ def fewest_zones_of_rows(zone_costs: IntArray) -> IntArray:
     return scores
 
 
-def spread(same_job_count: int) -> int:
+def spread(same_job_count: Count) -> Count:
     """floor(100 / (1 + n)) for n replicas of the same job on the node: each further one is worth less."""
     return _FULL // (1 + same_job_count)
 
 
-def spread_of_rows(same_job_counts: IntArray) -> IntArray:
-    """`spread` of every row: int64, shape (nodes,)."""
-    return _FULL // (1 + same_job_counts)
-
-
-def soft_taints(untolerated_count: int) -> int:
+def soft_taints(untolerated_count: Count) -> Count:
     """floor(100 / (1 + n)) for n PreferNoSchedule taints that the work does not tolerate."""
     return _FULL // (1 + untolerated_count)
-
-
-def soft_taints_of_rows(untolerated_counts: IntArray) -> IntArray:
-    """`soft_taints` of every row: int64, shape (nodes,)."""
-    return _FULL // (1 + untolerated_counts)

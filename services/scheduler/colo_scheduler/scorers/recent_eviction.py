@@ -20,7 +20,6 @@ __all__ = [
     "decayed_of_rows",
     "penalty_after",
     "recent_eviction",
-    "recent_eviction_of_rows",
 ]
 
 IntArray = npt.NDArray[np.int64]
@@ -69,11 +68,6 @@ def penalty_after(penalty: int, points: int) -> int:
     return min(PENALTY_FULL, penalty + points * _POINT)
 
 
-def recent_eviction(penalty: int) -> int:
-    """floor(100 - penalty): 100 for a node that evicted nothing lately."""
-    return (PENALTY_FULL - min(penalty, PENALTY_FULL)) // _POINT
-
-
 def decayed_of_rows(penalty: IntArray, elapsed_ms: IntArray, half_life_ms: int) -> IntArray:
     """`decayed` of every row: int64, shape (nodes,)."""
     halvings, rest_ms = np.divmod(np.maximum(elapsed_ms, 0), half_life_ms)
@@ -82,8 +76,8 @@ def decayed_of_rows(penalty: IntArray, elapsed_ms: IntArray, half_life_ms: int) 
     return np.where(halvings > _HALVINGS_MAX, 0, left)
 
 
-def recent_eviction_of_rows(penalty: IntArray) -> IntArray:
-    """`recent_eviction` of every row: int64, shape (nodes,)."""
+def recent_eviction(penalty: IntArray) -> IntArray:
+    """floor(100 - penalty) of every row, 100 for a node that evicted nothing lately: int64, shape (nodes,)."""
     return (PENALTY_FULL - np.minimum(penalty, PENALTY_FULL)) // _POINT
 
 
@@ -159,7 +153,7 @@ class EvictionPenalties:
         if penalty is not None:
             rows = np.array([row for row in self._remembered(name, now_ms) if row < count], dtype=np.int64)
             left = decayed_of_rows(penalty[rows], now_ms - self._at_ms[name][rows], self.policy.half_life_ms)
-            scores[rows] = recent_eviction_of_rows(left)
+            scores[rows] = recent_eviction(left)
         return scores
 
     def _grow(self, size: int) -> None:
