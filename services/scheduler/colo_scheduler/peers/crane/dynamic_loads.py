@@ -12,7 +12,6 @@ from colo_common.events.node import LoadSummary
 from colo_common.model.topology import NodeTopology
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.load.dynamic_rules import METRICS, DynamicRules
-from colo_scheduler.load.hot_value import Arrivals
 from colo_scheduler.load.policy import CPU, MEMORY
 from colo_scheduler.load.rows import BoolArray
 from colo_scheduler.numa.zones import IntArray
