@@ -11,7 +11,6 @@ from colo_scheduler.ledger.port import Attempt
 __all__ = ["StageTimes"]
 
 _TIMED_MAX: Final = 10_000
-_ODD: Final = frozenset("13579bdfBDF")
 
 
 class _Timed(NamedTuple):
@@ -38,9 +37,7 @@ class StageTimes:
         """These wants were decided between the last marks. Unsampled ones cost nothing more; above the limit none is timed."""
         times = (self._marks["filter"], self._marks["score"], self._marks["done"])
         for placement_request in placement_requests:
-            # The sampled bit makes the last digit odd: of most wants it is seen without reading all of the text.
-            maybe = placement_request.traceparent[-1:] in _ODD
-            if maybe and trace_is_sampled(placement_request.traceparent) and len(self._timed) < _TIMED_MAX:
+            if trace_is_sampled(placement_request.traceparent) and len(self._timed) < _TIMED_MAX:
                 self._timed[(placement_request.replica, placement_request.attempt)] = _Timed(placement_request, *times)
 
     @property

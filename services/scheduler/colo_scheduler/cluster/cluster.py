@@ -4,7 +4,6 @@ A node is a row, a zone is a column; rows of nodes with fewer zones than the wid
 A hold takes from one of two pools (`pool.py`): held is what the ledger says plus what is decided here and not yet committed.
 """
 
-from collections import OrderedDict
 from collections.abc import Collection
 from typing import Final
 
@@ -29,7 +28,6 @@ from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.cluster.unmanaged import claimed_of, leaves_more, room_of, shared_cpus_of
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.numa.zones import NO_SOCKET, IntArray, split_cost
-from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.scorers.placement import fewest_zones
 
 __all__ = ["MAX_NODES", "MAX_ZONES", "Cluster"]
@@ -61,7 +59,6 @@ class Cluster:
         self._inventory_index = InventoryIndex(self._size)
         self._derived = Derived()
         self._next_generation = 0
-        self._class_caches: OrderedDict[RequestClass, object] = OrderedDict()
         self.disagreeing: dict[str, tuple[str, ...]] = {}
         """The nodes with which the ledger does not agree, and why not."""
         self.batch_capacity = BatchCapacity(self._size, self._columns)
@@ -366,9 +363,7 @@ class Cluster:
 
     def view(self, now_ms: int) -> View:
         """The cluster now, and as it changes."""
-        return self._view(
-            now_ms, self._pools, self.levels, self._inventory_index, self.signals, self._class_caches, self._derived
-        )
+        return self._view(now_ms, self._pools, self.levels, self._inventory_index, self.signals, self._derived)
 
     def trial(self, now_ms: int) -> View:
         """A view to decide on without holding anything: `View.take` subtracts from copies."""
@@ -376,9 +371,7 @@ class Cluster:
         self._rank()
         pools = {name: pool.fork() for name, pool in self._pools.items()}
         levels = {name: held.fork() for name, held in self.levels.items()}
-        return self._view(
-            now_ms, pools, levels, self._inventory_index.fork(), self.signals.fork(), OrderedDict(), Derived()
-        )
+        return self._view(now_ms, pools, levels, self._inventory_index.fork(), self.signals.fork(), Derived())
 
     def _view(
         self,
@@ -387,7 +380,6 @@ class Cluster:
         levels: dict[PoolName, PreemptibleIndex],
         inventory_index: InventoryIndex,
         signals: NodeSignals,
-        class_caches: OrderedDict[RequestClass, object],
         derived: Derived,
     ) -> View:
         self._facts.look(now_ms)
@@ -402,7 +394,6 @@ class Cluster:
             levels=levels,
             inventory_index=inventory_index,
             signals=signals,
-            class_caches=class_caches,
             derived=derived,
             trial_changes={},
         )

@@ -34,8 +34,6 @@ CPU_MAX: Final = (1 << CPU_BITS) - 1
 _ROUNDING: Final = 2**-14
 # Up to so many changed rows are written number by number, which is quicker then.
 _FEW: Final = 9
-# How often a row may be in the log of changes, on average, for the log to be looked through.
-_CHANGES_A_ROW: Final = 4
 
 
 class PoolName(StrEnum):
@@ -82,39 +80,6 @@ class PoolRow:
         self.memory.extend([0] * more)
 
 
-class ChangeLog:
-    """The rows in which a pool's arrays changed. Whoever reads it remembers where it ended then."""
-
-    def __init__(self) -> None:
-        self._rows: list[int] = []
-        self._begin = 0
-
-    @property
-    def end(self) -> int:
-        """The position behind the newest entry."""
-        return self._begin + len(self._rows)
-
-    def note(self, numbers: Sequence[int], most: int) -> None:
-        """These rows changed. Of more than `most` changes nobody is told any more."""
-        self._rows += numbers
-        if len(self._rows) > most:
-            self.start()
-
-    def start(self) -> None:
-        """Forget the log: whoever has not read it to its end looks at every row again."""
-        self._begin = self.end + 1
-        self._rows.clear()
-
-    def since(self, position: int, most: int) -> set[int] | None:
-        """The rows that changed behind a position; None when they are more than `most`, or may be, or nobody knows any more."""
-        at = position - self._begin
-        # Of so many changes it would take longer to see which rows they are than to look at all rows again.
-        if at < 0 or len(self._rows) - at > _CHANGES_A_ROW * most:
-            return None
-        rows = set(self._rows[at:]) if at else set(self._rows)
-        return rows if len(rows) <= most else None
-
-
 class Pool:
     """Rows and arrays of one pool. All arrays are int64 of shape (size,) or (size, columns) unless said otherwise."""
 
@@ -123,12 +88,10 @@ class Pool:
         self.dirty: set[int] = set()
         self._promised: set[int] = set()
         self._own: set[int] | None = None
-        self.log = ChangeLog()
         self._allocate(size, columns)
 
     def _allocate(self, size: int, columns: int) -> None:
         self.size, self.columns = size, columns
-        self.log.start()
         # Column after column in memory: a comparison of one zone of all nodes reads one long run.
         self.free_cpu: IntArray = np.zeros((size, columns), dtype=np.int64, order="F")
         self.free_memory: IntArray = np.zeros((size, columns), dtype=np.int64, order="F")
@@ -162,7 +125,6 @@ class Pool:
 
     def forget_row(self, number: int) -> None:
         """There is one row less: the last one takes the place of this one."""
-        self.log.start()
         last = len(self.rows) - 1
         self.rows[number] = self.rows[last]
         self.rows.pop()
@@ -219,7 +181,6 @@ class Pool:
             setattr(other, name, value.copy() if isinstance(value, np.ndarray) else value)
         # Rows are copied when they change, on either side; most never do.
         other.rows, other.dirty, other._promised, other._own = list(self.rows), set(), set(), set()
-        other.log = ChangeLog()
         self._own = set()
         return other
 
@@ -228,7 +189,6 @@ class Pool:
     def rank(self, ranks: IntArray) -> None:
         """Take the order in which equal nodes are chosen, a number below 2^17 each, shape (rows,)."""
         self.sync()
-        self.log.start()
         self._last[: ranks.size] = RANK_MAX - ranks
         self.tie = (self.node_free_cpu << RANK_BITS) + self._last
 
@@ -243,7 +203,6 @@ class Pool:
             return
         numbers = sorted(self.dirty)
         self.dirty.clear()
-        self.log.note(numbers, 2 * self.size)
         if len(numbers) <= _FEW:
             for number in numbers:
                 self._write_one(number)
@@ -293,7 +252,6 @@ class Pool:
         self._promised.difference_update(late)
         self.dirty.difference_update(late)
         if late:
-            self.log.note(late, 2 * self.size)
             self._write_promised(late)
             self._write_free(late)
         part = slice(rows.start, rows.stop)

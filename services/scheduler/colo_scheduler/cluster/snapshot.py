@@ -1,6 +1,5 @@
 """The cluster as a decision sees it: the rows of all nodes at one moment, and what a trial takes of them."""
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,7 +24,6 @@ _NOBODY: Final = ("", 0)
 class View:
     """The cluster at the moment of one decision. Nothing in it is a copy: what the cluster holds later is seen by the view.
 
-    `class_caches`: what is kept of request classes between turns (`class_cache.py`).
     `derived`: caches of the layers above; each trial has its own. What they derive of `facts` alone is in `facts.derived`.
     `trial_changes`: row -> how often this trial changed what the row holds beside amounts; a view of the cluster has none.
     A trial (`Cluster.trial`) has pools of its own instead: what is taken there is taken of nothing else. Arrays of shape (count,).
@@ -40,7 +38,6 @@ class View:
     levels: dict[PoolName, PreemptibleIndex]
     inventory_index: InventoryIndex
     signals: NodeSignals
-    class_caches: OrderedDict[RequestClass, object]
     derived: Derived
     trial_changes: dict[int, int]
 

@@ -30,9 +30,8 @@ from colo_scheduler.numa.zones import (
     rows_holding_together,
     split_in_two,
 )
-from colo_scheduler.placement.class_cache import bounds_of, class_cache_of, rows_in_one_zone
 from colo_scheduler.placement.filters import INVENTORY_FILTERS
-from colo_scheduler.placement.scores import Seen
+from colo_scheduler.placement.scores import FitRows, Seen
 from colo_scheduler.placement.stack import Scoring, counts_of, score_rows, usable
 from colo_scheduler.requests.request_class import RequestClass
 
@@ -261,12 +260,6 @@ class Candidates:
         count = view.count
         if count == 0:
             return
-        class_cache = None if self._without else class_cache_of(view, request, pool, self._scoring)
-        if class_cache is not None:
-            self.counts, self._left = class_cache.counts, class_cache.fitting
-            # What was looked at is crossed out, here alone.
-            self._bounds = class_cache.bounds.copy()
-            return
         passing, refused = usable(view, request)
         fits: BoolArray = passing & (pool.node_free_cpu[:count] >= request.cpu_mcpu)
         usable_rows, with_cpu = count - sum(refused), int(np.count_nonzero(fits))
@@ -454,6 +447,39 @@ class Candidates:
         self._ahead.sort()
         self._left -= size
         bounds[at] = -1
+
+
+def rows_in_one_zone(pool: Pool, request: RequestClass, rows: "slice | IntArray") -> BoolArray:
+    """Of which of these rows one zone holds the request."""
+    found: BoolArray = np.zeros(0, dtype=np.bool_)
+    for slot in range(pool.columns):
+        holds = pool.free_cpu[rows, slot] >= request.cpu_mcpu
+        holds &= pool.free_memory[rows, slot] >= request.memory_bytes
+        if slot == 0:
+            found = holds
+        else:
+            found |= holds
+    return found
+
+
+def bounds_of(
+    pool: Pool,
+    request: RequestClass,
+    scoring: Scoring,
+    rows: "slice | IntArray",
+    zone_score: FloatArray | np.float32,
+) -> IntArray:
+    """The bounds of the keys of these rows, if the request fits there; each is too high by the CPU that is asked for."""
+    bounds = scoring.above(FitRows(pool, rows, request, _no_cost), zone_score)
+    bounds <<= CPU_BITS + RANK_BITS
+    # Not cut as the key is: where CPU exceeds its bits the bound only grows.
+    bounds += pool.tie[rows]
+    return bounds
+
+
+def _no_cost() -> IntArray:
+    """Nobody who asks for bounds alone may ask how many zones are taken."""
+    raise InvariantBroken("a bound was asked how many zones are taken")
 
 
 def ranked(candidates: Candidates) -> Iterator[Ranked]:
