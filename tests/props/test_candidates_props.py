@@ -16,7 +16,8 @@ from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.numa.zones import ZoneFree, choose_zones
 from colo_scheduler.placement.candidates import Candidates, ranked
 from colo_scheduler.placement.decide import decide_class
-from colo_scheduler.placement.stack import run_filters, scoring_of
+from colo_scheduler.placement.scoring import scoring_of
+from colo_scheduler.placement.verdicts import judge
 from colo_scheduler.requests.request_class import RequestClass, class_of
 from colo_scheduler.scorers.weights import ScorerWeights
 from tests.support.builders import GIB, a_node
@@ -314,9 +315,9 @@ def test_the_filters_one_by_one_refuse_the_nodes_that_the_decision_counts(
     fleet: list[Machine], request: RequestClass
 ) -> None:
     view = cluster_of(fleet).view(NOW_MS)
-    filtered = run_filters(view, request)
-    assert filtered.counts == Candidates(view, request, scoring_of(ScorerWeights())).counts
-    assert filtered.rows.tolist() == Dumb(fleet).fitting(request)
+    verdicts = judge(view, request)
+    assert verdicts.counts == Candidates(view, request, scoring_of(ScorerWeights())).counts
+    assert verdicts.rows.tolist() == Dumb(fleet).fitting(request)
 
 
 @given(fleets, st.lists(wanted, min_size=1, max_size=4), weights)

@@ -6,7 +6,7 @@ from hypothesis import assume, given
 
 from colo_common.model.reasons import Reason
 from colo_scheduler.placement.explain import report_of
-from colo_scheduler.placement.stack import ORDER
+from colo_scheduler.placement.filters import ORDER
 from colo_scheduler.requests.request_class import RequestClass
 from tests.props.test_candidates_props import MIB, NOW_MS, Dumb, Machine, cluster_of, fleets, wanted
 from tests.support.profiles import examples

@@ -17,9 +17,10 @@ from colo_scheduler.numa.zones import IntArray, costs_of_rows
 from colo_scheduler.placement.decide import Choice
 from colo_scheduler.placement.fit import NodeFit
 from colo_scheduler.placement.scores import FitRows
+from colo_scheduler.placement.scoring import score_rows, scoring_for
 from colo_scheduler.placement.search import fit_node_exactly
-from colo_scheduler.placement.stack import run_filters, score_rows, scoring_for
 from colo_scheduler.placement.turn import decide_turn
+from colo_scheduler.placement.verdicts import judge
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.request_class import RequestClass, class_of
 from colo_scheduler.scorers.weights import ScorerWeights
@@ -102,11 +103,11 @@ def test_a_replica_that_was_searched_for_is_told_the_nodes_as_it_found_them(
     refused: set[int] = set()
 
     def take(number: int, choice: Choice) -> None:
-        filtered = run_filters(view, request)
+        verdicts = judge(view, request)
         scoring = scoring_for(view, request, by)
-        keys = score_rows(view, request, filtered.rows, scoring).tolist()
-        scores = scored(view, request, filtered.rows, by)
-        order = [row for _, row in sorted(zip(keys, filtered.rows.tolist(), strict=True), reverse=True)]
+        keys = score_rows(view, request, verdicts.rows, scoring).tolist()
+        scores = scored(view, request, verdicts.rows, by)
+        order = [row for _, row in sorted(zip(keys, verdicts.rows.tolist(), strict=True), reverse=True)]
         for row in order[: order.index(choice.row)]:
             assert not isinstance(fit_node_exactly(view, row, request), NodeFit)
             refused.add(row)
@@ -115,7 +116,7 @@ def test_a_replica_that_was_searched_for_is_told_the_nodes_as_it_found_them(
             weighed = sum(getattr(by, name.replace("-", "_")) * score for name, score in scores[row].items())
             told.append((f"n{row:02}", weighed // scoring.total, scores[row]))
         assert told[0][0] == f"n{choice.row:02}"
-        expected.append(({each.reason: each.nodes for each in filtered.counts}, told))
+        expected.append(({each.reason: each.nodes for each in verdicts.counts}, told))
         attempt = (f"{request.job or 'job'}/main/{number}", 1)
         cluster.hold(cluster.nodes[choice.row], attempt, choice.shares, PoolName.PROD, choice.holding, is_choice=True)
 

@@ -26,7 +26,8 @@ from colo_scheduler.load.usage import NodeLoad
 from colo_scheduler.peers.crane.dynamic import DynamicPolicy, Metric, dynamic_score
 from colo_scheduler.placement.candidates import Candidates
 from colo_scheduler.placement.decide import decide_class
-from colo_scheduler.placement.stack import run_filters, scoring_for
+from colo_scheduler.placement.scoring import scoring_for
+from colo_scheduler.placement.verdicts import judge
 from colo_scheduler.requests.request_class import RequestClass, class_of
 from colo_scheduler.scorers.recent_eviction import EvictionPenaltyPolicy, decayed
 from colo_scheduler.scorers.weights import ScorerWeights
@@ -359,11 +360,11 @@ def test_each_replica_goes_where_judging_all_nodes_afresh_would_send_it(
     for request, count in turns:
         view = cluster.view(NOW_MS)
         expected = [reason for machine in fleet if (reason := twin.refusal(machine, request)) is not None]
-        counts = {each.reason: each.nodes for each in run_filters(view, request).counts}
+        counts = {each.reason: each.nodes for each in judge(view, request).counts}
         assert counts == {reason: expected.count(reason) for reason in expected}
         candidates = Candidates(view, request, scoring_for(view, request, by))
         candidates.check()
-        assert candidates.counts == run_filters(view, request).counts
+        assert candidates.counts == judge(view, request).counts
         decision = decide_class(view, request, count, by)
         job = request.job or "other"
         for choice in decision.choices:

@@ -20,7 +20,7 @@ from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.placement.fit import NodeFit
 from colo_scheduler.placement.search import fit_node_exactly, needs_search
-from colo_scheduler.placement.stack import run_filters
+from colo_scheduler.placement.verdicts import judge
 from colo_scheduler.preemption.search import Victims, VictimSearch, importance, take_place_of, victims_on
 from colo_scheduler.requests.request_class import RequestClass, class_of
 from tests.props.test_place_props import RULES, Machine, a_machine, batch, online
@@ -82,7 +82,7 @@ def test_rows_move_and_grow_with_their_levels() -> None:
 
 def fits(view: View, request: RequestClass, row: int) -> bool:
     """Whether all filters and a closer look let the request onto the node of a trial view."""
-    if row not in run_filters(view, request).rows.tolist():
+    if row not in judge(view, request).rows.tolist():
         return False
     return not needs_search(view, request) or isinstance(fit_node_exactly(view, row, request), NodeFit)
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colo_scheduler.cluster.facts import NodeFacts
-from colo_scheduler.placement.filters import Shape
-from colo_scheduler.placement.static_filter_cache import PASSES, StaticFilterCache
+from colo_scheduler.placement.filters import PASSES, Shape
+from colo_scheduler.placement.static_filter_cache import StaticFilterCache
 
 EITHER = Shape(has_command=True, has_work=True)
 
@@ -75,5 +75,5 @@ def test_verdicts_that_were_given_away_do_not_change_any_more() -> None:
     after = static_filters.of(EITHER, facts, 3)
     assert before.codes.tolist() == [PASSES] * 3
     assert after.passing.tolist() == [True, False, True]
-    assert sum(after.counts) == 3
+    assert sum(after.numbers) == 3
     assert np.shares_memory(static_filters.of(EITHER, facts, 3).codes, after.codes)

@@ -7,7 +7,8 @@ from colo_common.model.freshness import Freshness
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import SENTENCES, Reason
 from colo_scheduler.cluster.cluster import Cluster
-from colo_scheduler.placement.stack import ORDER, run_filters
+from colo_scheduler.placement.filters import ORDER
+from colo_scheduler.placement.verdicts import judge
 from colo_scheduler.requests.request_class import class_of
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import COMMAND, EITHER, WORK, a_placement_request, an_allocatable
@@ -25,7 +26,7 @@ def a_cluster(freshness: Freshness = Freshness.FRESH, *, max_age_ms: int = 0, si
 
 
 def reasons(cluster: Cluster, placement_request: PlacementRequest, now_ms: int = NOW_MS) -> list[Reason]:
-    return [reason for reason, _ in run_filters(cluster.view(now_ms), class_of(placement_request)).refused]
+    return [each.reason for each in judge(cluster.view(now_ms), class_of(placement_request)).counts]
 
 
 WANTS = {

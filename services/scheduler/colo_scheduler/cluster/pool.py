@@ -28,7 +28,7 @@ RANK_BITS: Final = 17
 CPU_BITS: Final = 24
 RANK_MAX: Final = (1 << RANK_BITS) - 1
 CPU_MAX: Final = (1 << CPU_BITS) - 1
-"""Nodes are compared by one integer (`stack.sort_keys`): 22 bits of weighted score, then free CPU left, then the rank."""
+"""Nodes are compared by one integer (`scoring.sort_keys`): 22 bits of weighted score, then free CPU left, then the rank."""
 
 # More than the rounded steps that give a share of at most 100 in 32-bit floats lose together (four, each less than 2^-17).
 _ROUNDING: Final = 2**-14

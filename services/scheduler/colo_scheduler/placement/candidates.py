@@ -27,12 +27,12 @@ from colo_scheduler.numa.zones import (
     ZoneFree,
     choose_zones,
     cost_of,
-    rows_holding_together,
     split_in_two,
 )
-from colo_scheduler.placement.filters import INVENTORY_FILTERS
+from colo_scheduler.placement.filters import PASSES
 from colo_scheduler.placement.scores import FitRows, Seen
-from colo_scheduler.placement.stack import Scoring, counts_of, score_rows, usable
+from colo_scheduler.placement.scoring import Scoring, score_rows
+from colo_scheduler.placement.verdicts import judge
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = ["Candidate", "Candidates", "Ranked", "ranked"]
@@ -256,51 +256,21 @@ class Candidates:
     # ---- who fits, and the bounds
 
     def _filter(self) -> None:
-        view, request, pool = self._view, self._request, self._pool
-        count = view.count
-        if count == 0:
+        if self._view.count == 0:
             return
-        passing, refused = usable(view, request)
-        fits: BoolArray = passing & (pool.node_free_cpu[:count] >= request.cpu_mcpu)
-        usable_rows, with_cpu = count - sum(refused), int(np.count_nonzero(fits))
-        fits &= pool.node_free_memory[:count] >= request.memory_bytes
-        with_memory = fitting = int(np.count_nonzero(fits))
-        if fitting:
-            single = rows_in_one_zone(pool, request, slice(0, count))
-            is_split = int(np.count_nonzero(fits & single)) < fitting
-            if is_split:
-                split = np.flatnonzero(fits & ~single)
-                enough = self._in_several(split)
-                fits[split] = enough
-                fitting -= split.size - int(np.count_nonzero(enough))
-        numbers = [*refused, usable_rows - with_cpu, with_cpu - with_memory, with_memory - fitting]
-        if request.is_detailed:
-            fitting = self._take_inventory(fits, numbers)
-        self.counts = counts_of(numbers, request)
+        verdicts = judge(self._view, self._request)
+        self.counts, self._left = verdicts.counts, verdicts.numbers[PASSES]
+        fits = verdicts.passing
         if self._without:
+            fits = fits.copy()
             fits[list(self._without)] = False
-            fitting = int(np.count_nonzero(fits))
-        self._left = fitting
-        if fitting:
-            self._bound(fits, single if is_split else None)
-
-    def _take_inventory(self, fits: BoolArray, numbers: list[int]) -> int:
-        """Leave out, and count, whose inventory_index beside CPU and memory is too small; how many fit."""
-        fitting = int(np.count_nonzero(fits))
-        for inventory_filter in INVENTORY_FILTERS:
-            rows = np.flatnonzero(fits)
-            fits[rows] = inventory_filter.passes(self._view.inventory_index, rows, self._request)
-            before, fitting = fitting, int(np.count_nonzero(fits))
-            numbers.append(before - fitting)
-        return fitting
-
-    def _in_several(self, rows: IntArray) -> BoolArray:
-        """Whether the zones of each of these rows hold the request together."""
-        pool, request = self._pool, self._request
-        return rows_holding_together(request.cpu_mcpu, request.memory_bytes, pool.free_cpu, pool.free_memory, rows)
+            self._left = int(np.count_nonzero(fits))
+        if self._left:
+            single = verdicts.inquiry.in_one_zone
+            self._bound(fits, single if (fits & ~single).any() else None)
 
     def _bound(self, fits: BoolArray, single: BoolArray | None) -> None:
-        """Bound the keys of who fits. `single`: who does so in one zone; None when all do."""
+        """Bound the keys of the rows that fit. `single`: the rows that one zone holds; None: all that fit are."""
         if self._left * _SPARSE < fits.size:
             self._rows = np.flatnonzero(fits)
         rows = slice(0, fits.size) if self._rows is None else self._rows
@@ -447,19 +417,6 @@ class Candidates:
         self._ahead.sort()
         self._left -= size
         bounds[at] = -1
-
-
-def rows_in_one_zone(pool: Pool, request: RequestClass, rows: "slice | IntArray") -> BoolArray:
-    """Of which of these rows one zone holds the request."""
-    found: BoolArray = np.zeros(0, dtype=np.bool_)
-    for slot in range(pool.columns):
-        holds = pool.free_cpu[rows, slot] >= request.cpu_mcpu
-        holds &= pool.free_memory[rows, slot] >= request.memory_bytes
-        if slot == 0:
-            found = holds
-        else:
-            found |= holds
-    return found
 
 
 def bounds_of(

@@ -20,7 +20,7 @@ from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.devices.layout import DeviceAsk, DeviceLayout, ask_of, never_holds
 from colo_scheduler.devices.need import need_of
 from colo_scheduler.numa.zones import CPU_MAX_MCPU, IntArray, cpu_held_together, parts_of_rows
-from colo_scheduler.placement.filters import free_reason
+from colo_scheduler.placement.filters import reason_for
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = ["layout_shortage", "too_large"]
@@ -71,7 +71,7 @@ def _too_large_online(view: View, request: RequestClass, known: IntArray) -> Nea
         (Reason.BATCH_MEMORY_SHORT, memory, request.memory_bytes, "bytes"),
     ):
         if int(have.max()) < need:
-            return _most(view.nodes, known, have, free_reason(reason, request), need, unit)
+            return _most(view.nodes, known, have, reason_for(reason, request), need, unit)
     return None
 
 

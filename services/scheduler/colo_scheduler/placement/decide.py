@@ -16,7 +16,7 @@ from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.placement.candidates import Candidates
 from colo_scheduler.placement.fit import Rejection
 from colo_scheduler.placement.score_history import ScoreHistory, together
-from colo_scheduler.placement.stack import scoring_for
+from colo_scheduler.placement.scoring import scoring_for
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.scorers.weights import ScorerWeights
 

@@ -1,8 +1,7 @@
-"""Which nodes may take a request. One filter a reason; each says True for the rows that pass.
+"""The order of the reasons for which a node is refused, and the tests of what a node is.
 
-FACT_FILTERS look at what a node is, FREE_FILTERS at what is free on it, and `avoid` of a request names nodes one by one.
-STOCK_FILTERS look at what is left beside CPU and memory, for requests that want of it. A node is counted under the first filter
-that refuses it, in the order of `stack.ORDER`.
+A node is counted under the first reason of ORDER that holds for it. A verdict is a place in ORDER, or PASSES. The static tests look
+at nothing that changes with what is free, so their verdicts are kept (`static_filter_cache.py`); `verdicts.py` runs all filters.
 """
 
 from collections.abc import Callable
@@ -14,24 +13,39 @@ from colo_common.model.constraints import Toleration
 from colo_common.model.node_selector import Requirement
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.facts import BoolArray, NodeFacts
-from colo_scheduler.cluster.inventory_index import InventoryIndex
-from colo_scheduler.cluster.pool import Pool
 from colo_scheduler.devices.layout import NOTHING_ASKED, DeviceAsk, ask_of, never_holds
 from colo_scheduler.eligibility.selector import Selector
-from colo_scheduler.numa.zones import IntArray, rows_holding
+from colo_scheduler.numa.zones import IntArray
 from colo_scheduler.requests.request_class import RequestClass
 
-__all__ = [
-    "FACT_FILTERS",
-    "FREE_FILTERS",
-    "INVENTORY_FILTERS",
-    "FactFilter",
-    "FreeFilter",
-    "Shape",
-    "InventoryFilter",
-    "free_reason",
-    "shape_of",
-]
+__all__ = ["CODE_OF", "ORDER", "PASSES", "STATIC_FILTERS", "Shape", "StaticFilter", "reason_for", "shape_of"]
+
+ORDER: Final = (
+    Reason.TOPOLOGY_UNKNOWN,
+    Reason.NODE_NOT_FRESH,
+    Reason.NODE_EXCLUDED,
+    Reason.QOS_NOT_ADMITTED,
+    Reason.RUNTIME_ABSENT,
+    Reason.LABELS_DIFFER,
+    Reason.TAINT_NOT_TOLERATED,
+    Reason.COLOCATION_OFF,
+    Reason.DEVICE_UNKNOWN,
+    Reason.DEVICE_LAYOUT,
+    Reason.LEDGER_CONFLICT,
+    Reason.BATCH_REPLICAS_MOST,
+    Reason.LOAD_OVER_THRESHOLD,
+    Reason.BATCH_CPU_SHORT,
+    Reason.BATCH_MEMORY_SHORT,
+    Reason.ZONE_FIT_SHORT,
+    Reason.LEDGER_DISAGREES,
+    Reason.CPUS_SHORT,
+    Reason.DEVICE_SHORT,
+)
+"""The precedence of the reasons. The reasons of a close look at one node (`fit.py`) come behind these."""
+
+CODE_OF: Final = {reason: code for code, reason in enumerate(ORDER)}
+PASSES: Final = len(ORDER)
+"""The verdict on a node that no filter refuses."""
 
 
 class Shape(NamedTuple):
@@ -62,25 +76,11 @@ def shape_of(request: RequestClass) -> Shape:
     )
 
 
-class FactFilter(NamedTuple):
-    """A reason and the test that a node passes when the reason does not hold for it."""
+class StaticFilter(NamedTuple):
+    """A reason, and the test of rows that a node passes when the reason does not hold for it. It looks at what nodes are."""
 
     reason: Reason
     passes: Callable[[NodeFacts, IntArray, Shape], BoolArray]
-
-
-class FreeFilter(NamedTuple):
-    """As FactFilter, by what is free in a pool."""
-
-    reason: Reason
-    passes: Callable[[Pool, IntArray, RequestClass], BoolArray]
-
-
-class InventoryFilter(NamedTuple):
-    """As FactFilter, by what is left beside CPU and memory: necessary, not yet enough (`fit.fit_node` decides)."""
-
-    reason: Reason
-    passes: Callable[[InventoryIndex, IntArray, RequestClass], BoolArray]
 
 
 def is_known(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
@@ -147,71 +147,21 @@ def is_settled(facts: NodeFacts, rows: IntArray, shape: Shape) -> BoolArray:
     return facts.settled[rows]
 
 
-def has_cpu(pool: Pool, rows: IntArray, request: RequestClass) -> BoolArray:
-    """Free CPU of all zones is enough."""
-    passes: BoolArray = pool.node_free_cpu[rows] >= request.cpu_mcpu
-    return passes
-
-
-def has_memory(pool: Pool, rows: IntArray, request: RequestClass) -> BoolArray:
-    """Free memory of all zones is enough."""
-    passes: BoolArray = pool.node_free_memory[rows] >= request.memory_bytes
-    return passes
-
-
-def has_zones(pool: Pool, rows: IntArray, request: RequestClass) -> BoolArray:
-    """Some set of zones holds CPU and memory together."""
-    return rows_holding(request.cpu_mcpu, request.memory_bytes, pool.free_cpu, pool.free_memory, rows)
-
-
-FACT_FILTERS: Final = (
-    FactFilter(Reason.TOPOLOGY_UNKNOWN, is_known),
-    FactFilter(Reason.NODE_NOT_FRESH, is_fresh),
-    FactFilter(Reason.RUNTIME_ABSENT, has_runtime),
-    FactFilter(Reason.LABELS_DIFFER, has_labels),
-    FactFilter(Reason.TAINT_NOT_TOLERATED, is_tolerated),
-    FactFilter(Reason.COLOCATION_OFF, is_colocated),
-    FactFilter(Reason.DEVICE_UNKNOWN, has_kinds),
-    FactFilter(Reason.DEVICE_LAYOUT, has_layout),
-    FactFilter(Reason.LEDGER_CONFLICT, is_settled),
-)
-
-
-def is_agreed(inventory_index: InventoryIndex, rows: IntArray, request: RequestClass) -> BoolArray:
-    """What the ledger holds on the node can be held there."""
-    return inventory_index.agrees[rows]
-
-
-def has_own_cpus(inventory_index: InventoryIndex, rows: IntArray, request: RequestClass) -> BoolArray:
-    """So many CPUs are free to be given out by number."""
-    passes: BoolArray = inventory_index.own_cpus[rows] >= request.own_cpus
-    return passes
-
-
-def has_devices(inventory_index: InventoryIndex, rows: IntArray, request: RequestClass) -> BoolArray:
-    """Of every kind that is asked for so many devices have something free."""
-    passes: BoolArray = np.ones(rows.size, dtype=np.bool_)
-    for device in request.place.devices:
-        free = inventory_index.free_devices(device.kind)
-        passes &= False if free is None else free[rows] >= max(1, device.count)
-    return passes
-
-
-FREE_FILTERS: Final = (
-    FreeFilter(Reason.BATCH_CPU_SHORT, has_cpu),
-    FreeFilter(Reason.BATCH_MEMORY_SHORT, has_memory),
-    FreeFilter(Reason.ZONE_FIT_SHORT, has_zones),
-)
-
-INVENTORY_FILTERS: Final = (
-    InventoryFilter(Reason.LEDGER_DISAGREES, is_agreed),
-    InventoryFilter(Reason.CPUS_SHORT, has_own_cpus),
-    InventoryFilter(Reason.DEVICE_SHORT, has_devices),
+STATIC_FILTERS: Final = (
+    StaticFilter(Reason.TOPOLOGY_UNKNOWN, is_known),
+    StaticFilter(Reason.NODE_NOT_FRESH, is_fresh),
+    StaticFilter(Reason.RUNTIME_ABSENT, has_runtime),
+    StaticFilter(Reason.LABELS_DIFFER, has_labels),
+    StaticFilter(Reason.TAINT_NOT_TOLERATED, is_tolerated),
+    StaticFilter(Reason.COLOCATION_OFF, is_colocated),
+    StaticFilter(Reason.DEVICE_UNKNOWN, has_kinds),
+    StaticFilter(Reason.DEVICE_LAYOUT, has_layout),
+    StaticFilter(Reason.LEDGER_CONFLICT, is_settled),
 )
 
 _OF_PROD: Final = {Reason.BATCH_CPU_SHORT: Reason.CPU_SHORT, Reason.BATCH_MEMORY_SHORT: Reason.MEMORY_SHORT}
 
 
-def free_reason(reason: Reason, request: RequestClass) -> Reason:
-    """The reason of a free filter in the words of the request's pool: it is not batch CPU that online work lacks."""
+def reason_for(reason: Reason, request: RequestClass) -> Reason:
+    """A reason of ORDER in the words of the request's pool: it is not batch CPU that prod work lacks."""
     return _OF_PROD.get(reason, reason) if request.is_prod else reason

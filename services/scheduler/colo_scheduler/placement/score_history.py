@@ -17,9 +17,9 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.inventory_index import UNLIMITED
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.placement.candidates import Candidate, Candidates, ClassContext
-from colo_scheduler.placement.filters import free_reason
+from colo_scheduler.placement.filters import ORDER, reason_for
 from colo_scheduler.placement.scores import Seen
-from colo_scheduler.placement.stack import ORDER, Scoring
+from colo_scheduler.placement.scoring import Scoring
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = [
@@ -166,7 +166,7 @@ class JointHistory(NamedTuple):
         if not full:
             return self.counts
         before = {count.reason: count.nodes for count in self.counts}
-        told = [(free_reason(reason, self.request), full[reason]) for reason in ORDER]
+        told = [(reason_for(reason, self.request), full[reason]) for reason in ORDER]
         return tuple([ReasonCount(reason=name, nodes=n) for name, more in told if (n := before.get(name, 0) + more)])
 
 

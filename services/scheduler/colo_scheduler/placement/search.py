@@ -1,6 +1,6 @@
 """The best node for a request that wants more than amounts: nodes in the order of their scores, looked at until one takes it.
 
-What can be said of all nodes at once (`filters.STOCK_FILTERS`) is said first, so that few are looked at in vain. A node that
+What can be said of all nodes at once (`verdicts.py`) is said first, so that few are looked at in vain. A node that
 refused stays refused as long as nothing leaves it, so equal replicas do not ask it again in one turn.
 """
 
@@ -15,7 +15,7 @@ from colo_scheduler.placement.decide import Stages
 from colo_scheduler.placement.fit import NodeFit, Rejection, Site, fit_node
 from colo_scheduler.placement.fit_rejections import FitRejections
 from colo_scheduler.placement.score_history import SearchSnapshot, search_snapshot
-from colo_scheduler.placement.stack import scoring_for
+from colo_scheduler.placement.scoring import scoring_for
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.scorers.weights import ScorerWeights
 

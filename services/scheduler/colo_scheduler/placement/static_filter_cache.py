@@ -1,7 +1,7 @@
 """Which nodes may take a request whatever is free on them: one verdict a node for all requests of the same shape, kept up to date.
 
 Verdicts change when facts change, which is rare beside decisions: a shape that is asked for again looks only at the rows that the
-log of the facts names since. A verdict is the index of the first of `filters.FACT_FILTERS` that refuses.
+log of the facts names since the last time. A verdict is the place in `filters.ORDER` of the first of STATIC_FILTERS that refuses.
 """
 
 from collections import OrderedDict
@@ -12,30 +12,30 @@ import numpy.typing as npt
 
 from colo_scheduler.cluster.facts import BoolArray, NodeFacts
 from colo_scheduler.numa.zones import IntArray
-from colo_scheduler.placement.filters import FACT_FILTERS, Shape
+from colo_scheduler.placement.filters import CODE_OF, PASSES, STATIC_FILTERS, Shape
 
-__all__ = ["PASSES", "StaticFilterCache", "Verdicts"]
-
-PASSES: Final = len(FACT_FILTERS)
-"""The verdict on a node that no filter refuses."""
+__all__ = ["StaticFilterCache", "StaticVerdicts", "VerdictArray"]
 
 _SHAPES_MAX: Final = 256
 VerdictArray = npt.NDArray[np.int8]
 
 
-class Verdicts(NamedTuple):
-    """For each row the first of FACT_FILTERS that refuses it, or PASSES; `counts[i]` rows have verdict i. Read only."""
+class StaticVerdicts(NamedTuple):
+    """`codes`: the verdict on each row, int8 of shape (rows,); `passing`: the rows with PASSES, bool of the same shape.
+
+    `numbers[code]`: how many rows have that verdict, PASSES included. Read only.
+    """
 
     codes: VerdictArray
     passing: BoolArray
-    counts: tuple[int, ...]
+    numbers: tuple[int, ...]
 
 
 class _Kept:
     def __init__(self, count: int) -> None:
         self.position = -1
         self.codes: VerdictArray = np.full(count, PASSES, dtype=np.int8)
-        self.verdicts: Verdicts | None = None
+        self.verdicts: StaticVerdicts | None = None
 
 
 class StaticFilterCache:
@@ -44,7 +44,7 @@ class StaticFilterCache:
     def __init__(self) -> None:
         self._kept: OrderedDict[Shape, _Kept] = OrderedDict()
 
-    def of(self, shape: Shape, facts: NodeFacts, count: int) -> Verdicts:
+    def of(self, shape: Shape, facts: NodeFacts, count: int) -> StaticVerdicts:
         """The verdicts on the first `count` rows."""
         kept = self._kept.get(shape)
         if kept is None or kept.codes.size != count:
@@ -61,14 +61,14 @@ class StaticFilterCache:
             # Verdicts that were given away are not changed any more.
             codes = kept.codes.copy()
             codes[changed] = _judge(facts, changed, shape)
-            counts = tuple(np.bincount(codes, minlength=PASSES + 1).tolist())
-            kept.codes, kept.verdicts = codes, Verdicts(codes, codes == PASSES, counts)
+            numbers = tuple(np.bincount(codes, minlength=PASSES + 1).tolist())
+            kept.codes, kept.verdicts = codes, StaticVerdicts(codes, codes == PASSES, numbers)
         kept.position = facts.log_end
         return kept.verdicts
 
 
 def _judge(facts: NodeFacts, rows: IntArray, shape: Shape) -> VerdictArray:
     codes: VerdictArray = np.full(rows.size, PASSES, dtype=np.int8)
-    for number in range(PASSES - 1, -1, -1):
-        codes[~FACT_FILTERS[number].passes(facts, rows, shape)] = number
+    for each in reversed(STATIC_FILTERS):
+        codes[~each.passes(facts, rows, shape)] = CODE_OF[each.reason]
     return codes

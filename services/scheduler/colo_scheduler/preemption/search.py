@@ -28,7 +28,7 @@ from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.numa.zones import IntArray, Part
 from colo_scheduler.placement.fit import NodeFit
 from colo_scheduler.placement.search import fit_node_exactly, needs_search
-from colo_scheduler.placement.stack import usable
+from colo_scheduler.placement.verdicts import open_to
 from colo_scheduler.preemption.what_if import WhatIf
 from colo_scheduler.requests.request_class import RequestClass
 
@@ -237,7 +237,7 @@ def _own(request: RequestClass) -> Importance:
 
 def _open_to(view: View, request: RequestClass) -> BoolArray:
     """The rows that may take the request if they only have what it asks for: bool, shape (count,)."""
-    passing = usable(view, request)[0][: view.count]
+    passing = open_to(view, request).passing
     return passing & view.inventory_index.agrees[: view.count] if needs_search(view, request) else passing
 
 

@@ -27,7 +27,7 @@ from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.placement.decide import Choice
 from colo_scheduler.placement.fit import NodeFit
 from colo_scheduler.placement.search import fit_node_exactly, needs_search
-from colo_scheduler.placement.stack import usable
+from colo_scheduler.placement.verdicts import open_to
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.reservations.nominate import pre_allocation_score
 from colo_scheduler.reservations.owners import Claimant, Controller, is_owner, job_of
@@ -83,7 +83,7 @@ def place_over(
     view: View, request: RequestClass, spec: ReservationSpec, owners: Mapping[str, Sequence[Placement]]
 ) -> PreallocationSearch | None:
     """The best node: fewest owners, then the first by name; None when the reservation fits over no node's owners."""
-    passing, _ = usable(view, request)
+    passing = open_to(view, request).passing
     best: tuple[int, PreallocationSearch] | None = None
     for name in sorted(owners)[:NODES_MOST]:
         row = view.rows.get(name)

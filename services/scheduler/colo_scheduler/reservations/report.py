@@ -8,8 +8,8 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.pool import pool_of
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.placement.explain import Report, least_busy
-from colo_scheduler.placement.filters import FACT_FILTERS
-from colo_scheduler.placement.stack import run_filters
+from colo_scheduler.placement.filters import STATIC_FILTERS
+from colo_scheduler.placement.verdicts import open_to
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.reservations.owners import claimant_of
 from colo_scheduler.reservations.remainder import Remainder
@@ -18,7 +18,7 @@ from colo_scheduler.reservations.snapshot import ReservationSnapshot
 
 __all__ = ["report_for_owner"]
 
-_OF_FACTS = frozenset({Reason.NODE_EXCLUDED, Reason.LOAD_OVER_THRESHOLD, *(each.reason for each in FACT_FILTERS)})
+_OF_FACTS = frozenset({Reason.NODE_EXCLUDED, Reason.LOAD_OVER_THRESHOLD, *(each.reason for each in STATIC_FILTERS)})
 
 
 def report_for_owner(
@@ -65,9 +65,9 @@ def _of_node(view: View, request: RequestClass, found: Reservation | None) -> Re
     if row is None:
         return Reason.RESERVATION_SHORT
     free = request._replace(constraints=structs.replace(request.place, reservation=""))
-    for reason, rows in run_filters(view, free).refused:
-        if reason in _OF_FACTS and row in rows:
-            return reason
+    reason = open_to(view, free).reason_of(row)
+    if reason is not None and reason in _OF_FACTS:
+        return reason
     is_agreed = view.inventory_index.agrees[row] or not request.is_detailed
     return Reason.RESERVATION_SHORT if is_agreed else Reason.LEDGER_DISAGREES
 

@@ -15,7 +15,7 @@ from colo_scheduler.cluster.pool import pool_of
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.placement.decide import Choice
-from colo_scheduler.placement.stack import usable
+from colo_scheduler.placement.verdicts import open_to
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.reservations.amounts import CPU, MEMORY
 from colo_scheduler.reservations.book import ReservationBook
@@ -110,7 +110,7 @@ class ReservationSnapshot:
         by_node = self.offers(claimant, placement_request, view.now_ms)
         if not by_node:
             return None
-        passing, _ = usable(view, request)
+        passing = open_to(view, request).passing
         found: dict[str, tuple[ReservationCapacity, Choice]] = {}
         for name, offers in by_node.items():
             row = view.rows.get(name)

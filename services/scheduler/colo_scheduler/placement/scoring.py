@@ -1,155 +1,21 @@
-"""The order of filters and the weighing of scores: what makes a node the best one for a request."""
+"""The weighing of scores: which scorers count for a request, and the one number that nodes are compared by."""
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
-from typing import Final, NamedTuple
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
-from colo_common.events.placement import NodeScore, ReasonCount
-from colo_common.model.reasons import Reason
-from colo_scheduler.cluster.facts import BoolArray
-from colo_scheduler.cluster.inventory_index import InventoryIndex
-from colo_scheduler.cluster.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, FloatArray, Pool, PoolName, pool_of
+from colo_common.events.placement import NodeScore
+from colo_scheduler.cluster.pool import CPU_BITS, CPU_MAX, RANK_BITS, RANK_MAX, FloatArray, pool_of
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.numa.zones import IntArray, costs_of_rows
 from colo_scheduler.placement.context_scorers import APPRAISERS, ContextScorers
-from colo_scheduler.placement.filters import (
-    FACT_FILTERS,
-    FREE_FILTERS,
-    INVENTORY_FILTERS,
-    FreeFilter,
-    InventoryFilter,
-    free_reason,
-    shape_of,
-)
 from colo_scheduler.placement.scores import FitRows, OneFit, ScorerForms, scorers_of
-from colo_scheduler.placement.static_filter_cache import StaticFilterCache
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.scorers.weights import NEVER_RISING, Scorer, ScorerWeights
 
-__all__ = [
-    "ORDER",
-    "Filtered",
-    "Scoring",
-    "counts_of",
-    "run_filters",
-    "score_rows",
-    "scoring_for",
-    "scoring_of",
-    "sort_keys",
-    "usable",
-]
-
-_BEFORE_AVOID: Final = 2
-
-ORDER: Final = (
-    *(f.reason for f in FACT_FILTERS[:_BEFORE_AVOID]),
-    Reason.NODE_EXCLUDED,
-    Reason.QOS_NOT_ADMITTED,
-    *(f.reason for f in FACT_FILTERS[_BEFORE_AVOID:]),
-    Reason.BATCH_REPLICAS_MOST,
-    Reason.LOAD_OVER_THRESHOLD,
-    *(f.reason for f in FREE_FILTERS),
-    *(f.reason for f in INVENTORY_FILTERS),
-)
-"""The precedence of the reasons: a node is counted under the first that holds. What a closer look at a node finds comes behind."""
-
-# The place in ORDER of each verdict of the fact filters; behind its end for a node that passed.
-_FIRST_OF_CODE: Final = np.array([*(ORDER.index(f.reason) for f in FACT_FILTERS), len(ORDER)], dtype=np.int8)
-
-
-# ---- filters
-
-
-class Filtered(NamedTuple):
-    """The rows that passed all filters, ascending, and for each reason the rows it refused, in the order of precedence."""
-
-    rows: IntArray
-    refused: tuple[tuple[Reason, IntArray], ...]
-
-    @property
-    def counts(self) -> tuple[ReasonCount, ...]:
-        """How many nodes each reason refused; reasons that refused none are left out."""
-        return tuple(ReasonCount(reason=reason, nodes=int(rows.size)) for reason, rows in self.refused)
-
-
-def run_filters(view: View, request: RequestClass) -> Filtered:
-    """Ask every filter in order; a node is refused by the first that says no. A pass over all nodes: for rejections."""
-    codes = view.facts.derived.of(StaticFilterCache).of(shape_of(request), view.facts, view.count).codes
-    first = _FIRST_OF_CODE[codes]
-    for row in _avoided(view, request):
-        first[row] = min(first[row], ORDER.index(Reason.NODE_EXCLUDED))
-    if not request.is_admitted:
-        np.minimum(first, ORDER.index(Reason.QOS_NOT_ADMITTED), out=first)
-    remaining = np.flatnonzero(first == len(ORDER))
-    name = pool_of(request.band)
-    pool = view.pool(name)
-    verdicts: list[tuple[Reason, Callable[[IntArray], BoolArray]]] = []
-    if name is PoolName.BATCH:
-        verdicts.append(
-            (Reason.BATCH_REPLICAS_MOST, lambda rows: np.asarray(view.inventory_index.batch_left[rows] > 0))
-        )
-    if view.signals.refuses(request):
-        idle = view.signals.passing(request, view.count, view.now_ms)
-        verdicts.append((Reason.LOAD_OVER_THRESHOLD, lambda rows: idle[rows]))
-    verdicts += [(f.reason, partial(_of_pool, f, pool, request)) for f in FREE_FILTERS]
-    if request.is_detailed:
-        verdicts += [(f.reason, partial(_of_inventory, f, view.inventory_index, request)) for f in INVENTORY_FILTERS]
-    for reason, passes in verdicts:
-        passing = passes(remaining)
-        first[remaining[~passing]] = ORDER.index(reason)
-        remaining = remaining[passing]
-    refused = ((free_reason(reason, request), np.flatnonzero(first == place)) for place, reason in enumerate(ORDER))
-    return Filtered(remaining, tuple((reason, rows) for reason, rows in refused if rows.size))
-
-
-def _of_pool(free_filter: FreeFilter, pool: Pool, request: RequestClass, rows: IntArray) -> BoolArray:
-    return free_filter.passes(pool, rows, request)
-
-
-def _of_inventory(
-    inventory_filter: InventoryFilter, inventory_index: InventoryIndex, request: RequestClass, rows: IntArray
-) -> BoolArray:
-    return inventory_filter.passes(inventory_index, rows, request)
-
-
-def usable(view: View, request: RequestClass) -> tuple[BoolArray, list[int]]:
-    """The rows that facts and avoidance leave, and how many rows each reason of ORDER refused so far. The array is read only."""
-    verdicts = view.facts.derived.of(StaticFilterCache).of(shape_of(request), view.facts, view.count)
-    facts = list(verdicts.counts)
-    passing = verdicts.passing
-    avoided = [row for row in _avoided(view, request) if verdicts.codes[row] >= _BEFORE_AVOID]
-    if avoided:
-        passing = passing.copy()
-        for row in avoided:
-            facts[verdicts.codes[row]] -= 1
-            passing[row] = False
-    full = 0
-    if view.inventory_index.limited and not request.is_prod:
-        before = int(np.count_nonzero(passing))
-        passing = passing & (view.inventory_index.batch_left[: view.count] > 0)
-        full = before - int(np.count_nonzero(passing))
-    busy = 0
-    if view.signals.refuses(request):
-        before = int(np.count_nonzero(passing))
-        passing = passing & view.signals.passing(request, view.count, view.now_ms)
-        busy = before - int(np.count_nonzero(passing))
-    return passing, [*facts[:_BEFORE_AVOID], len(avoided), 0, *facts[_BEFORE_AVOID:-1], full, busy]
-
-
-def counts_of(numbers: list[int], request: RequestClass) -> tuple[ReasonCount, ...]:
-    """How many nodes each reason of ORDER refused; reasons that refused none are left out."""
-    return tuple([ReasonCount(reason=free_reason(ORDER[at], request), nodes=n) for at, n in enumerate(numbers) if n])
-
-
-def _avoided(view: View, request: RequestClass) -> set[int]:
-    """The rows of the nodes that refused or evicted this replica a short while ago."""
-    return {view.rows[name] for name, until_ms in request.avoid if until_ms > view.now_ms and name in view.rows}
-
-
-# ---- scores
-
+__all__ = ["Scoring", "score_rows", "scoring_for", "scoring_of", "sort_keys"]
 
 _Weighed = tuple[int, Scorer, ScorerForms]
 

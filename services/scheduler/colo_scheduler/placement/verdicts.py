@@ -1,0 +1,251 @@
+"""The filters of nodes, in order: the verdict on every node for one request, and how many nodes each reason refuses.
+
+One table runs for decisions, explanations, plans and the search for victims. The static filters come first, from their cache
+(`static_filter_cache.py`). Then come the nodes that the request avoids, the rules of the nodes (RULE_FILTERS), and what is free on
+them (ROOM_FILTERS). Each filter is one operation on arrays over all rows, and a node is refused by the first filter that says no.
+"""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from colo_common.events.placement import ReasonCount
+from colo_common.model.reasons import Reason
+from colo_scheduler.cluster.facts import BoolArray
+from colo_scheduler.cluster.pool import Pool, pool_of
+from colo_scheduler.cluster.snapshot import View
+from colo_scheduler.numa.zones import IntArray, rows_holding_together
+from colo_scheduler.placement.filters import CODE_OF, ORDER, PASSES, reason_for, shape_of
+from colo_scheduler.placement.static_filter_cache import StaticFilterCache, VerdictArray
+from colo_scheduler.requests.request_class import RequestClass
+
+__all__ = ["ROOM_FILTERS", "RULE_FILTERS", "Filter", "Inquiry", "Verdicts", "judge", "open_to"]
+
+
+class Inquiry:
+    """One request and the view that is asked for it. All arrays that filters give have shape (rows,)."""
+
+    __slots__ = ("_in_one_zone", "count", "pool", "request", "view")
+
+    def __init__(self, view: View, request: RequestClass) -> None:
+        self.view, self.request, self.count = view, request, view.count
+        self.pool: Pool = view.pool(pool_of(request.band))
+        self._in_one_zone: BoolArray | None = None
+
+    @property
+    def in_one_zone(self) -> BoolArray:
+        """The rows of which one zone alone holds the request; computed once. Read only."""
+        if self._in_one_zone is None:
+            pool, count, request = self.pool, self.count, self.request
+            found: BoolArray = np.zeros(count, dtype=np.bool_)
+            for slot in range(pool.columns):
+                holds = pool.free_cpu[:count, slot] >= request.cpu_mcpu
+                holds &= pool.free_memory[:count, slot] >= request.memory_bytes
+                found |= holds
+            self._in_one_zone = found
+        return self._in_one_zone
+
+
+class Filter(NamedTuple):
+    """A reason; whether the filter says anything of a request at all; and the rows that pass it, of those that pass so far."""
+
+    reason: Reason
+    applies: Callable[[View, RequestClass], bool]
+    passes: Callable[[Inquiry, BoolArray], BoolArray]
+
+
+def _always(view: View, request: RequestClass) -> bool:
+    return True
+
+
+def _is_detailed(view: View, request: RequestClass) -> bool:
+    return request.is_detailed
+
+
+def _is_limited(view: View, request: RequestClass) -> bool:
+    """Some node limits how many batch replicas it takes, and the request is for batch work."""
+    return view.inventory_index.limited > 0 and not request.is_prod
+
+
+def _refuses_load(view: View, request: RequestClass) -> bool:
+    return view.signals.refuses(request)
+
+
+def _wants_devices(view: View, request: RequestClass) -> bool:
+    return request.is_detailed and bool(request.place.devices)
+
+
+def _below_batch_most(ask: Inquiry, passing: BoolArray) -> BoolArray:
+    """The node has fewer batch replicas than its operator allows."""
+    return passing & (ask.view.inventory_index.batch_left[: ask.count] > 0)
+
+
+def _below_load(ask: Inquiry, passing: BoolArray) -> BoolArray:
+    """The node's load is below every threshold."""
+    return passing & ask.view.signals.passing(ask.request, ask.count, ask.view.now_ms)
+
+
+def _has_cpu(ask: Inquiry, passing: BoolArray) -> BoolArray:
+    """Free CPU of all zones is enough."""
+    return passing & (ask.pool.node_free_cpu[: ask.count] >= ask.request.cpu_mcpu)
+
+
+def _has_memory(ask: Inquiry, passing: BoolArray) -> BoolArray:
+    """Free memory of all zones is enough."""
+    return passing & (ask.pool.node_free_memory[: ask.count] >= ask.request.memory_bytes)
+
+
+def _has_zones(ask: Inquiry, passing: BoolArray) -> BoolArray:
+    """One zone, or several together, hold CPU and memory."""
+    several: IntArray = np.flatnonzero(passing & ~ask.in_one_zone)
+    if not several.size:
+        return passing
+    request, pool = ask.request, ask.pool
+    found = passing.copy()
+    found[several] = rows_holding_together(
+        request.cpu_mcpu, request.memory_bytes, pool.free_cpu, pool.free_memory, several
+    )
+    return found
+
+
+def _agrees(ask: Inquiry, passing: BoolArray) -> BoolArray:
+    """What the ledger holds on the node can be held there."""
+    return passing & ask.view.inventory_index.agrees[: ask.count]
+
+
+def _has_own_cpus(ask: Inquiry, passing: BoolArray) -> BoolArray:
+    """So many CPUs are free to be given out by number: necessary, not yet enough (`fit.fit_node` decides)."""
+    return passing & (ask.view.inventory_index.own_cpus[: ask.count] >= ask.request.own_cpus)
+
+
+def _has_devices(ask: Inquiry, passing: BoolArray) -> BoolArray:
+    """Of every kind that is asked for so many devices have something free: necessary, not yet enough."""
+    found = passing.copy()
+    for device in ask.request.place.devices:
+        free = ask.view.inventory_index.free_devices(device.kind)
+        found &= False if free is None else free[: ask.count] >= max(1, device.count)
+    return found
+
+
+RULE_FILTERS: Final = (
+    Filter(Reason.BATCH_REPLICAS_MOST, _is_limited, _below_batch_most),
+    Filter(Reason.LOAD_OVER_THRESHOLD, _refuses_load, _below_load),
+)
+"""What nodes rule for newcomers, whatever is free on them."""
+
+ROOM_FILTERS: Final = (
+    Filter(Reason.BATCH_CPU_SHORT, _always, _has_cpu),
+    Filter(Reason.BATCH_MEMORY_SHORT, _always, _has_memory),
+    Filter(Reason.ZONE_FIT_SHORT, _always, _has_zones),
+    Filter(Reason.LEDGER_DISAGREES, _is_detailed, _agrees),
+    Filter(Reason.CPUS_SHORT, _is_detailed, _has_own_cpus),
+    Filter(Reason.DEVICE_SHORT, _wants_devices, _has_devices),
+)
+"""What is free on nodes: CPU, memory and zones, then what only detailed requests ask for."""
+
+
+class _Step(NamedTuple):
+    """One filter that refused somebody: its verdict, and the rows that passed before it and after it."""
+
+    code: int
+    before: BoolArray
+    after: BoolArray
+
+
+class Verdicts:
+    """What the filters say of every row for one request. `passing`: the rows that pass, bool of shape (rows,), read only.
+
+    `numbers[code]`: how many rows have that verdict (a place in `filters.ORDER`), `numbers[PASSES]` how many pass.
+    """
+
+    def __init__(self, inquiry: Inquiry) -> None:
+        self.inquiry = inquiry
+        view, request = inquiry.view, inquiry.request
+        static = view.facts.derived.of(StaticFilterCache).of(shape_of(request), view.facts, inquiry.count)
+        self._codes, self.passing = static.codes, static.passing
+        self.numbers: list[int] = list(static.numbers)
+        self._steps: list[_Step] = []
+        avoided = {view.rows[name] for name, until_ms in request.avoid if until_ms > view.now_ms and name in view.rows}
+        if avoided:
+            self.refuse(sorted(avoided), Reason.NODE_EXCLUDED)
+
+    def refuse(self, rows: "list[int] | slice", reason: Reason) -> None:
+        """Refuse these rows for a reason that comes among those of the static filters; before any filter has `run`."""
+        codes = self._codes.copy()
+        codes[rows] = np.minimum(codes[rows], CODE_OF[reason])
+        self._codes, self.passing = codes, codes == PASSES
+        self.numbers = np.bincount(codes, minlength=PASSES + 1).tolist()
+
+    def run(self, filters: tuple[Filter, ...]) -> None:
+        """Ask these filters in order; none of them any more once no row is left."""
+        numbers, inquiry = self.numbers, self.inquiry
+        for reason, applies, passes in filters:
+            before = self.passing
+            if not numbers[PASSES]:
+                return
+            if not applies(inquiry.view, inquiry.request):
+                continue
+            after = passes(inquiry, before)
+            left = int(np.count_nonzero(after))
+            if left < numbers[PASSES]:
+                code = CODE_OF[reason]
+                numbers[code] = numbers[PASSES] - left
+                numbers[PASSES] = left
+                self.passing = after
+                self._steps.append(_Step(code, before, after))
+
+    @property
+    def rows(self) -> IntArray:
+        """The rows that pass, ascending."""
+        return np.flatnonzero(self.passing)
+
+    @cached_property
+    def codes(self) -> VerdictArray:
+        """The verdict on each row: the place in ORDER of the first filter that refuses it, or PASSES. Read only."""
+        codes = self._codes.copy()
+        for code, before, after in self._steps:
+            codes[before & ~after] = code
+        return codes
+
+    @property
+    def counts(self) -> tuple[ReasonCount, ...]:
+        """How many nodes each reason refused, in the order of precedence; reasons that refused none are left out."""
+        request = self.inquiry.request
+        refused = enumerate(self.numbers[:PASSES])
+        return tuple([ReasonCount(reason=reason_for(ORDER[code], request), nodes=n) for code, n in refused if n])
+
+    def refused_last(self) -> tuple[Reason, IntArray] | None:
+        """The reason that refused the nodes that came furthest, and their rows, ascending; None where nobody was refused."""
+        code = max((code for code, number in enumerate(self.numbers[:PASSES]) if number), default=None)
+        if code is None:
+            return None
+        step = self._steps[-1] if self._steps else None
+        rows = np.flatnonzero(self._codes == code if step is None else step.before & ~step.after)
+        return reason_for(ORDER[code], self.inquiry.request), rows
+
+    def reason_of(self, row: int) -> Reason | None:
+        """Why this row is refused; None where it passes."""
+        code = int(self.codes[row])
+        return None if code == PASSES else reason_for(ORDER[code], self.inquiry.request)
+
+
+def open_to(view: View, request: RequestClass) -> Verdicts:
+    """The verdicts of what nodes are and rule: which of them may take the request if they have room for it.
+
+    Whether work of its QoS class and band is placed at all is not asked here.
+    """
+    verdicts = Verdicts(Inquiry(view, request))
+    verdicts.run(RULE_FILTERS)
+    return verdicts
+
+
+def judge(view: View, request: RequestClass) -> Verdicts:
+    """The verdicts of all filters."""
+    verdicts = Verdicts(Inquiry(view, request))
+    if request.refusal is Reason.QOS_NOT_ADMITTED:
+        verdicts.refuse(slice(None), Reason.QOS_NOT_ADMITTED)
+    verdicts.run(RULE_FILTERS)
+    verdicts.run(ROOM_FILTERS)
+    return verdicts
