@@ -37,7 +37,7 @@ ROOT = "/sys/fs/cgroup"
 FLOOR_MCPU = 200
 HOGS_PER_CPU = 2
 WORKLOADS = 250
-INTENT = StopIntent(cause=EndCause.EVICTED, reason=Reason.PRESSURE, kill_at_ms=0)
+INTENT = StopIntent(cause=EndCause.EVICTED, reason=Reason.CPU_WATERMARK, kill_at_ms=0)
 #: A parent and four children, each with memory of its own, that never rest and do not listen.
 CROWD = """
 import os, signal, sys

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.vm
 SUBTREE: Final = "colo-vm-kept"
 TOKEN: Final = "job.main.0@1"
 GROUP: Final = f"batch/{TOKEN}"
-INTENT: Final = StopIntent(cause=EndCause.EVICTED, reason=Reason.PRESSURE, kill_at_ms=0)
+INTENT: Final = StopIntent(cause=EndCause.EVICTED, reason=Reason.CPU_WATERMARK, kill_at_ms=0)
 KILL: Final = SignalReplica(replica="job/main/0", attempt=1, signal="kill", intent=INTENT)
 
 

@@ -94,7 +94,7 @@ class _World:
                         replica=replica,
                         attempt=attempt,
                         grace_ms=number,
-                        reason=Reason.PRESSURE,
+                        reason=Reason.CPU_WATERMARK,
                     )
                 )
             case "launch" if self.launching:

@@ -55,7 +55,7 @@ def a_request(eviction: str, at_ms: int) -> EvictionRequested:
         replica="j/t/0",
         job="j",
         attempt=1,
-        reason=Reason.PRESSURE,
+        reason=Reason.CPU_WATERMARK,
         value_pct=99,
         threshold_pct=97,
         held_ms=15_000,

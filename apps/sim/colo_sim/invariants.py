@@ -183,7 +183,7 @@ class InvariantChecker:
     def _cool_ms(self, reason: Reason) -> int:
         return {
             Reason.MEMORY_WATERMARK: self._policy.memory_cool_ms,
-            Reason.PRESSURE: self._policy.cpu_cool_ms,
+            Reason.CPU_WATERMARK: self._policy.cpu_cool_ms,
             Reason.CPU_SATISFACTION: self._policy.satisfaction_cool_ms,
         }[reason]
 

@@ -69,7 +69,7 @@ def levels(
             cool_ms=policy.memory_cool_ms,
         ),
         Level(
-            reason=Reason.PRESSURE,
+            reason=Reason.CPU_WATERMARK,
             value_pct=cpu_pct,
             threshold_pct=policy.cpu_pct,
             high=cpu_pct >= policy.cpu_pct,

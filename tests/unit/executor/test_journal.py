@@ -22,7 +22,7 @@ from colo_executor.journal_lines import (
 from colo_executor.local import StopIntent
 from tests.support.builders import a_placement
 
-INTENT = StopIntent(cause=EndCause.EVICTED, reason=Reason.PRESSURE, kill_at_ms=9, eviction="e1")
+INTENT = StopIntent(cause=EndCause.EVICTED, reason=Reason.CPU_WATERMARK, kill_at_ms=9, eviction="e1")
 
 
 def launched(replica: str = "job/main/0", attempt: int = 1) -> Launched:

@@ -1,4 +1,4 @@
-"""A check of a state of any size that never holds up who waits: all of a small state, a part of a large one, all parts in turn."""
+"""Checks a state in bounded steps: a small state whole in each call, a large one a part in each call, all parts in turn."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,11 +6,11 @@ __all__ = ["Audit"]
 
 
 class Audit:
-    """Goes through the pieces of a check, again and again.
+    """Checks a state piece by piece, round after round.
 
-    `begin` starts a round: an iterator that checks one piece each time it is asked, raises InvariantBroken for what is broken, and
-    yields how much it looked at (at least 1). Of a large state as much as `at_once` is checked in a call, and a piece more at most.
-    The state may change between two calls; what changed behind the place that is reached is seen in the next round.
+    `begin` starts a round: an iterator that checks one piece at each step, raises InvariantBroken when the piece breaks a promise,
+    and yields the size of the piece (at least 1). One call checks `at_once` of a large state, at most one piece more. The state may
+    change between two calls; the next round sees a change of a piece that this round has already checked.
     """
 
     def __init__(self, begin: Callable[[], Iterator[int]], at_once: int) -> None:
@@ -19,16 +19,16 @@ class Audit:
         self._pieces: Iterator[int] | None = None
 
     def check(self, size: int) -> None:
-        """Check all of a state of at most `at_once`, of a larger one what comes next. `size`: how much a round looks at, or more.
+        """Check a state of at most `at_once` whole, and the next part of a larger one.
 
-        Raises InvariantBroken when the state breaks a promise.
+        `size` is the size of a whole round, or an upper bound of it. Raises InvariantBroken when the state breaks a promise.
         """
         is_small = size <= self._at_once
         if is_small or self._pieces is None:
             self._pieces = self._begin()
         left = self._at_once
-        for looked_at in self._pieces:
-            left -= looked_at
+        for checked in self._pieces:
+            left -= checked
             if left <= 0 and not is_small:
                 return
         self._pieces = None

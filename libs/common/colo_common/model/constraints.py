@@ -1,4 +1,4 @@
-"""Where a replica may run beside having room: node labels, taints, CPUs of its own, NUMA alignment, huge pages, devices."""
+"""The placement constraints of a replica: node labels, taints, CPUs of its own, NUMA alignment, huge pages, devices."""
 
 from enum import StrEnum
 from typing import Final, Literal
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class CpuBind(StrEnum):
-    """How CPUs of one's own are picked. DEFAULT leaves it to the scheduler's policy."""
+    """How the CPUs of a replica with CPUs of its own are picked. DEFAULT leaves it to the scheduler's policy."""
 
     DEFAULT = "default"
     FULL_PCPUS = "full-pcpus"
@@ -39,9 +39,9 @@ class CpuBind(StrEnum):
 
 
 class CpuExclusive(StrEnum):
-    """Whom a replica with CPUs of its own had rather keep away: others of the same wish, from its physical cores or NUMA zones.
+    """A preference to share no physical core, or no NUMA zone, with other replicas that have the same preference.
 
-    A wish about the CPUs of the node that was chosen: where none are apart it takes others.
+    It orders the CPUs of the chosen node: where no separate CPUs are free, the replica takes shared ones.
     """
 
     NONE = "none"
@@ -81,7 +81,7 @@ class NumaExclusive(StrEnum):
 
 
 class Taint(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A node keeps work away that does not tolerate this. Only "PreferNoSchedule" is a wish."""
+    """A node admits only work that tolerates its taints. "PreferNoSchedule" is a preference, the other effects are rules."""
 
     key: str
     value: str = ""
@@ -89,7 +89,7 @@ class Taint(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Toleration(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Tolerates taints of this key ("" all keys), value (None any) and effect ("" all effects)."""
+    """A replica tolerates taints with this key ("": every key), value (None: any value) and effect ("": every effect)."""
 
     key: str = ""
     value: str | None = None
@@ -113,38 +113,39 @@ class DeviceScope(StrEnum):
 
 
 class DeviceExclusive(StrEnum):
-    """Whom a replica keeps away from its devices of a kind."""
+    """Which devices of a kind no other replica may use."""
 
     NONE = "none"
     DEVICE_LEVEL = "device-level"
-    """Everybody from the devices: they are held whole, whatever share is asked for."""
+    """The replica's own devices: it holds them whole, whatever share it asked for."""
     PCIE_LEVEL = "pcie-level"
-    """Everybody from the devices, and from all others of the kind on the same PCIe roots."""
+    """The replica's own devices, and all others of the kind on the same PCIe roots."""
 
 
 class PartitionPolicy(StrEnum):
     """Whether GPUs have to be one of the groups that the node's table of GPU groups lists."""
 
     PREFER = "prefer"
-    """Such a group if one is unused, else any GPUs."""
+    """A group of the table if one is unused, else any GPUs."""
     HONOR = "honor"
-    """Such a group or none."""
+    """A group of the table; without a free one the node does not fit."""
     BEST = "best"
-    """One of the groups that the table puts first among those of the size, or none."""
+    """A group that has the lowest score among the table's groups of its size; without a free one the node does not fit."""
 
 
 class PartitionWish(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """GPUs that are a group of the node's table, linked by a ring of at least `bandwidth_bytes_per_s` (0: of any)."""
+    """A request for GPUs that form a group of the node's table, with a ring of at least `bandwidth_bytes_per_s` (0: any)."""
 
     policy: PartitionPolicy = PartitionPolicy.HONOR
     bandwidth_bytes_per_s: Bytes = 0
 
 
 class DeviceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Devices of one kind ("gpu", "nic"): `count` whole ones, or a share of each of `count` (0 means 1).
+    """Devices of one kind ("gpu", "nic"): `count` whole devices, or a share of each of `count` devices (0 means 1).
 
-    `core_pct` is 1..100 of each device's cores, `memory_bytes` or `memory_pct` (1..100) of each device's memory; all 0: whole ones.
-    `labels` are pairs that each device must have, sorted. `scope`: no further apart than this. `partition` is for whole GPUs.
+    `core_pct` is 1..100 of each device's cores, `memory_bytes` or `memory_pct` (1..100) of each device's memory; all 0: whole
+    devices. Each device has all the pairs of `labels` (sorted). `scope` bounds the distance between the devices. `partition` is for
+    whole GPUs.
     """
 
     kind: str
@@ -159,10 +160,10 @@ class DeviceRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class JointDevices(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Kinds of devices that belong together: in the same zones (`scope` NUMA_NODE) or on the same PCIe roots (PCIE).
+    """Kinds of devices that must lie together: in the same zones (`scope` NUMA_NODE) or on the same PCIe roots (PCIE).
 
-    The first kind decides how many these are, and of every other one there is at least one device in each. `required`: so or
-    not at all; else as long as it can be had.
+    The devices of the first kind fix the zones or roots; every other kind has at least one device in each of them. `required`: a
+    node that cannot do this does not fit; otherwise it is a preference.
     """
 
     kinds: tuple[str, ...]
@@ -171,13 +172,13 @@ class JointDevices(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Constraints(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything beside CPU and memory that a place has to have. All values are hashable: equal constraints are decided as one.
+    """The conditions of a place beside CPU and memory. All values are hashable, so equal constraints form one scheduling class.
 
-    `node_labels` are pairs that the node must have, sorted; `node_requirements` what else must hold of its labels, all of it.
-    `cpu_bind_required`: no other picking of CPUs will do.
-    `huge_pages` sorted by page size, `devices` by kind; the kinds of `joint_devices` are among them.
-    `reservation`: only a place that this reservation holds.
-    `spread`: rather on nodes that run fewer replicas of the same job.
+    `node_labels` are pairs that the node must have, sorted; every one of `node_requirements` must hold for its labels.
+    `cpu_bind_required`: a node that cannot bind CPUs by `cpu_bind` does not fit.
+    `huge_pages` are sorted by page size, `devices` by kind; the kinds of `joint_devices` are kinds of `devices`.
+    `reservation`: the replica takes a place only out of this reservation.
+    `spread`: nodes that run fewer replicas of the same job are preferred.
     """
 
     node_labels: tuple[tuple[str, str], ...] = ()
@@ -197,4 +198,4 @@ class Constraints(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 UNCONSTRAINED: Final = Constraints()
-"""Any place with room will do."""
+"""No constraint: every node with enough CPU and memory fits."""

@@ -22,7 +22,7 @@ CpuListErrno = Literal["EINVAL", "ERANGE", "EOVERFLOW"]
 
 
 class InvalidCpuList(InvalidInput):
-    """A CPU list the kernel would refuse; `errno_name` is the error it would answer with."""
+    """A CPU list that the kernel would refuse with the error `errno_name`."""
 
     def __init__(self, field: str, rule: str, value: object, errno_name: CpuListErrno = "EINVAL") -> None:
         self.errno_name = errno_name
@@ -125,7 +125,7 @@ class CpuSet:
         return other < self
 
     def is_disjoint(self, other: CpuSet) -> bool:
-        """Say whether the two sets share no CPU."""
+        """Return whether the two sets share no CPU."""
         return self.mask & other.mask == 0
 
     def first(self, count: int) -> CpuSet:

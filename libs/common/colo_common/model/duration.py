@@ -1,4 +1,4 @@
-"""Spans of time as people write them: "500ms", "10s", "2m", "1h30m"; a bare number counts seconds."""
+"""Durations in text form: "500ms", "10s", "2m", "1h30m"; a bare number counts seconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_CHARACTERS: Final = 64
 
 
 def parse_duration_ms(value: object, field: str, *, max_ms: int) -> int:
-    """Return milliseconds, 0 to `max_ms`. Raises InvalidInput for anything that is no span or no whole millisecond."""
+    """Return milliseconds, 0 to `max_ms`. Raises InvalidInput when the value is no duration or no whole number of milliseconds."""
     span_ms = _exact_ms(value, field)
     if span_ms.denominator != 1:
         raise InvalidInput(field, "must be a whole number of milliseconds", value)
@@ -29,7 +29,7 @@ def parse_duration_ms(value: object, field: str, *, max_ms: int) -> int:
 
 
 def format_duration(span_ms: int) -> str:
-    """Return the text that parse_duration_ms reads back exactly, with the largest unit that divides the span."""
+    """Return the text that parse_duration_ms reads back exactly, with the largest unit that divides the duration."""
     for unit in ("d", "h", "m", "s"):
         if span_ms and span_ms % _UNIT_MS[unit] == 0:
             return f"{span_ms // _UNIT_MS[unit]}{unit}"

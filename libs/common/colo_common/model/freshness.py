@@ -1,4 +1,4 @@
-"""Freshness of what is known about a node: a state with rules, never a guess (design.md section 6, rule 9)."""
+"""How old the newest usage sample of a node is, as a state with rules."""
 
 from enum import StrEnum
 from typing import Final
@@ -8,11 +8,13 @@ from msgspec import Struct
 __all__ = ["FORGET_NODE_MS", "Freshness", "FreshnessPolicy", "freshness_of"]
 
 FORGET_NODE_MS: Final = 86_400_000
-"""A node that is lost for so long and holds nothing is remembered no more, by any service that keeps nodes."""
+"""Every service forgets a node that has been lost for this long and holds nothing."""
 
 
 class Freshness(StrEnum):
-    """unknown: never heard; warming: too few samples; fresh; stale: late, batch may shrink, never grow; lost: gone."""
+    """unknown: no sample yet; warming: too few samples; fresh: may grow; stale: a sample is late, batch work may only shrink;
+    lost: no sample for so long that the node's replicas are requeued.
+    """
 
     UNKNOWN = "unknown"
     WARMING = "warming"
@@ -22,7 +24,7 @@ class Freshness(StrEnum):
 
     @property
     def may_grow(self) -> bool:
-        """Whether batch work may be promised or placed anew."""
+        """Whether the node may get more batch work."""
         return self is Freshness.FRESH
 
 
@@ -35,7 +37,7 @@ class FreshnessPolicy(Struct, frozen=True, kw_only=True):
 
 
 def freshness_of(age_ms: int | None, samples: int, policy: FreshnessPolicy) -> Freshness:
-    """The state of a node whose newest sample is `age_ms` old (None: never heard), after `samples` since it (re)appeared."""
+    """The state of a node whose newest sample is `age_ms` old (None: no sample yet), after `samples` since it (re)appeared."""
     if age_ms is None:
         return Freshness.UNKNOWN
     if age_ms >= policy.lost_after_ms:

@@ -17,7 +17,7 @@ class InvalidInput(ValueError):
     """Input from outside breaks a rule. The caller rejects it, counts it, and changes nothing else.
 
     `field` names what is wrong, as the sender wrote it ("tasks[0].resources.cpu"); `rule` says what holds for it
-    ("must be at least 0"); `value` is the repr of what came, shortened to 80 characters.
+    ("must be at least 0"); `value` is the repr of the value that came, shortened to 80 characters.
     """
 
     def __init__(self, field: str, rule: str, value: object) -> None:

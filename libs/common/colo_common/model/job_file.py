@@ -1,4 +1,4 @@
-"""A job as people write it (job.yaml, or the same as JSON), turned into a JobSpec.
+"""Reads a job file (job.yaml, or the same as JSON) into a JobSpec.
 
     name: render
     queue: default            # optional, as is everything down to tasks
@@ -52,7 +52,7 @@ from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSp
 
 __all__ = ["check_job_id", "job_from_mapping", "validate_spec"]
 
-# One task written at the top level is called so.
+# The name of the task that a job file writes at its top level.
 SHORTHAND_TASK: Final = "main"
 
 _JOB_KEYS: Final = ("name", "queue", "qos", "band", "priority", "labels", "tasks")
@@ -68,15 +68,15 @@ _WORK_UNIT_MCPU_MS: Final = {
     "h": 3_600_000_000, "hour": 3_600_000_000, "hours": 3_600_000_000,
 }  # fmt: skip
 _WORK_RULE: Final = 'must be CPU time such as "30 cpu-min", "90 cpu-s" or "2 cpu-h"'
-# A plain string is split into words; what only a shell understands needs one.
+# A command in one string is split into words; these characters only have a meaning in a shell.
 _SHELL_ONLY: Final = re.compile(r"[|&;<>$`*?~]")
 
 
 def job_from_mapping(mapping: object) -> JobSpec:
     """Return the job that a mapping (from YAML or JSON) describes.
 
-    Raises InvalidInput that names the path ("tasks[0].cpu") and the rule; an unknown key comes with the nearest
-    known one. Every rule of `validate_spec` holds for what is returned.
+    Raises InvalidInput with the path ("tasks[0].cpu") and the rule; for an unknown key the rule names the nearest known
+    key. The returned job keeps every rule of `validate_spec`.
     """
     job = mapping_of(mapping, "job")
     is_shorthand = "tasks" not in job

@@ -1,4 +1,4 @@
-"""The `place` part of a task as people write it, turned into Constraints.
+"""Reads the `place` part of a task in a job file into Constraints.
 
 place:
   node_labels: {disk: ssd}
@@ -11,7 +11,7 @@ place:
   numa_policy: single-numa-node    # none best-effort restricted single-numa-node
   numa_exclusive: required         # preferred required
   huge_pages: {2Mi: 1Gi}
-  devices: {gpu: 2}                # or {gpu: {core_pct: 50, memory: 8Gi}}, or whole ones that are told more of:
+  devices: {gpu: 2}                # or {gpu: {core_pct: 50, memory: 8Gi}}, or whole devices with conditions:
     # gpu: {count: 4, labels: {model: H100}, scope: pcie, exclusive: pcie-level}   # node numa-node pcie
     # gpu: {count: 4, partition: {policy: honor, bandwidth: 200Gi}}                # prefer honor best
   joint_devices: {kinds: [gpu, nic], scope: pcie, required: true}                  # numa-node pcie
@@ -65,9 +65,9 @@ _Word = TypeVar("_Word", bound=StrEnum)
 
 
 def constraints_of(value: object, field: str = "place") -> Constraints:
-    """Return the constraints that a mapping describes; none for None.
+    """Return the constraints that a mapping describes; UNCONSTRAINED for None.
 
-    Raises InvalidInput that names the path and the rule. What constraints may say together is checked by `check_constraints`.
+    Raises InvalidInput with the path and the rule. `check_constraints` checks whether the constraints agree with each other.
     """
     if value is None:
         return UNCONSTRAINED
@@ -101,7 +101,7 @@ def _word(place: Mapping[str, Any], key: str, default: _Word, field: str) -> _Wo
 
 
 def _plain(word: str) -> str:
-    """FullPCPUs, full-pcpus and full_pcpus are one word."""
+    """The word without case and separators, so that FullPCPUs, full-pcpus and full_pcpus compare equal."""
     return word.replace("-", "").replace("_", "").lower()
 
 

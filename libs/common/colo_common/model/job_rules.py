@@ -1,4 +1,4 @@
-"""What a job may ask for: the limits of every field, checked alike for a file and for a message."""
+"""The limits of every field of a job. The same check runs for a job file and for a submitted message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["LIMITS", "JobLimits", "check_job_id", "check_name", "validate_spec"]
 
 
 class JobLimits:
-    """The most and the least of everything; a request outside is a mistake or an attack, not a job."""
+    """The smallest and largest value of each field. A request outside them is a mistake or an attack."""
 
     TASKS_MAX: Final = 100
     REPLICAS_MAX: Final = 10_000
@@ -29,7 +29,7 @@ class JobLimits:
     ENV_MAX_BYTES: Final = 64 << 10
     COMMAND_MAX: Final = 1_000
     COMMAND_MAX_BYTES: Final = 64 << 10
-    # Of all tasks together: a job travels in one message.
+    # Commands and environments of all tasks together: a job travels in one message.
     TEXT_MAX_BYTES: Final = 256 << 10
     LABELS_MAX: Final = 64
     LABEL_MAX: Final = 253
@@ -57,14 +57,17 @@ def check_name(name: object, field: str) -> str:
 
 
 def check_job_id(job: object, field: str = "job") -> str:
-    """Return the job's id. It is a DNS-1123 label, so that "job/task/index" can be taken apart and be a file's name."""
+    """Return the job's id, or raise InvalidInput unless it is a DNS-1123 label.
+
+    A label holds no "/" and no ".", so "job/task/index" can be split again and can become part of a file name.
+    """
     return check_name(job, field)
 
 
 def validate_spec(spec: JobSpec, *, is_shorthand: bool = False) -> None:
-    """Raise InvalidInput, naming the path as job files spell it, when a job breaks a rule.
+    """Raise InvalidInput, with the path as a job file spells it, when a job breaks a rule.
 
-    `is_shorthand`: its one task was written at the top level, so its fields are named without "tasks[0].".
+    `is_shorthand`: the job file has its only task at the top level, so paths have no "tasks[0].".
     """
     check_name(spec.name, "name")
     check_name(spec.queue, "queue")

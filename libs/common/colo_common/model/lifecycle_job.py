@@ -1,4 +1,4 @@
-"""The life of a job, from the queue over its run to its end."""
+"""The state machine of a job, from the queue over its run to its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a replica, the unit that is placed on a node."""
+"""The state machine of a replica, the unit that is placed on a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a task, the group of equal replicas inside a job."""
+"""The state machine of a task, the group of equal replicas inside a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moments as people write them: "2026-11-22T08:00:00Z", with a zone or an offset; Unix milliseconds inside."""
+"""Points in time in text form ("2026-11-22T08:00:00Z", with Z or an offset), as Unix milliseconds inside."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EPOCH_YEAR: Final = 1970
 
 
 def parse_moment_ms(value: object, field: str) -> int:
-    """Return Unix milliseconds. Raises InvalidInput for what is no moment after 1970, or has no zone."""
+    """Return Unix milliseconds. Raises InvalidInput when the value is no point in time since 1970 or has no zone."""
     match = _MOMENT.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise InvalidInput(field, _RULE, value)
@@ -36,7 +36,7 @@ def parse_moment_ms(value: object, field: str) -> int:
 
 
 def moment_text(at_ms: int) -> str:
-    """Unix milliseconds as RFC 3339 text in UTC, with its milliseconds where they are not 0."""
+    """Unix milliseconds as RFC 3339 text in UTC; the text has a fraction unless the milliseconds are 0."""
     seconds, ms = divmod(at_ms, 1_000)
     return f"{date_and_time(seconds)}{f'.{ms:03d}' if ms else ''}Z"
 

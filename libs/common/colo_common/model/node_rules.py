@@ -1,4 +1,4 @@
-"""What an operator rules for one node: what is kept back, how CPUs are bound, how resources align."""
+"""The operator's rules for one node: CPUs and memory kept back, how CPUs are bound, how resources align."""
 
 from typing import Final, Literal
 
@@ -20,7 +20,7 @@ KUBELET_OPTIONS: Final = (
     "full-pcpus-only",
     "prefer-align-cpus-by-uncorecache",
 )
-"""What a kubelet's static policy may be told, sorted."""
+"""The options of a kubelet's static CPU manager policy, sorted."""
 _ACROSS_CORES: Final = "distribute-cpus-across-cores"
 _NOT_ACROSS_CORES: Final = ("distribute-cpus-across-numa", "full-pcpus-only")
 _NUMBERS_CPUS: Final = ("kubelet", "crane", "katalyst")
@@ -31,18 +31,18 @@ class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Rules of one node. CPU lists are the kernel's ("0-3,8").
 
     `reserved_cpus` wins over `reserved_mcpu` (rounded up to whole CPUs, packed, or with `reserved_spread` in turn from every zone,
-    whole cores first); `kubelet_reserved_cpus` and `system_cpus` (exclusive to
-    SYSTEM work) are kept back as well. `kubelet_pinned_cpus` are those of `kubelet_reserved_cpus` that come back when the pod ends
-    that the kubelet pinned to them; nobody rules them.
+    whole cores first); `kubelet_reserved_cpus` and `system_cpus` (exclusive to SYSTEM work) are kept back as well.
+    `kubelet_pinned_cpus` is the part of `kubelet_reserved_cpus` that the kubelet pinned to pods and that comes back when the pods
+    end; the collector measures it, no operator sets it.
     `reserved_cpus_only`: the listed CPUs are withheld, the amounts are not reduced.
-    `cpu_bind` other than default binds every replica there. `numa_allocate` says which zone is taken first: the freest, the
-    fullest, or the one whose CPU and memory are used in even parts.
-    `numa_rule`: who hands out zones and CPUs to online work there, and by whose rules it is placed therefore. `numa_closest`: of
-    equally many zones the closest to each other. `kubelet_options` are those of the kubelet's static policy, by its names.
-    `amplification_pct`: 100 and more; capacity counts so many times, CPUs of one's own cost as much more.
+    `cpu_bind` other than default binds every replica there. `numa_allocate` chooses the first zone: the freest, the fullest, or the
+    one whose CPU and memory are used in even parts.
+    `numa_rule` names the agent that hands out zones and CPUs to online work on the node; the scheduler follows its rules.
+    `numa_closest`: of equally many zones the closest to each other. `kubelet_options` are those of its static policy.
+    `amplification_pct` (100 or more) multiplies CPU capacity; a CPU of one's own costs the same multiple.
     `batch_replicas_most` None: no limit. `is_colocated` False: no batch work at all.
-    `device_allocate` says which of equally near devices is taken first. `gpu_partition_policy` "honor": whole GPUs are given out in
-    groups of the node's table or not at all; "prefer": in groups as long as there are unused ones.
+    `device_allocate` chooses the first of equally near devices. `gpu_partition_policy` "honor": whole GPUs are given out only in
+    groups of the node's table; "prefer": in groups as long as there are unused ones.
     """
 
     reserved_cpus: str = ""
@@ -66,8 +66,9 @@ class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_colocated: bool = True
 
     def validate(self, topology: NodeTopology) -> None:
-        """Raise InvalidInput for a list that names CPUs which the node lacks, an amplification below 100 or above 1,000, and for
-        rules that contradict each other."""
+        """Raise InvalidInput when a list names CPUs that the node lacks, when the amplification is below 100 or above 1,000, and
+        when rules contradict each other.
+        """
         online = {cpu.cpu for cpu in topology.cpus}
         for name in ("reserved_cpus", "kubelet_reserved_cpus", "kubelet_pinned_cpus", "system_cpus"):
             unknown = [cpu for cpu in CpuSet.parse(getattr(self, name)) if cpu not in online]
@@ -107,4 +108,4 @@ class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 UNRULED: Final = NodeRules()
-"""No rule of an operator."""
+"""The rules of a node without an operator's rule."""

@@ -1,4 +1,4 @@
-"""What work demands of a node's labels beside equality, with the operators of Kubernetes node affinity.
+"""Requirements on a node's labels beside equality, with the operators of Kubernetes node affinity.
 
 node_selector:
   - {key: disk, operator: In, values: [ssd, nvme]}
@@ -38,14 +38,14 @@ class Operator(StrEnum):
 
 
 class Requirement(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One demand on one label."""
+    """One requirement on one label."""
 
     key: str
     operator: Operator = Operator.IN
     values: tuple[str, ...] = ()
 
     def validate(self, field: str) -> None:
-        """Raise InvalidInput unless the operator and its values go together."""
+        """Raise InvalidInput unless the operator can take the given values."""
         if not 1 <= len(self.key) <= _TEXT_MOST:
             raise InvalidInput(f"{field}.key", f"must be 1 to {_TEXT_MOST} characters", self.key[:80])
         if len(self.values) > _VALUES_MOST:
@@ -72,7 +72,7 @@ def number_of(text: str) -> int | None:
 
 
 def check_requirements(requirements: tuple[Requirement, ...], field: str) -> None:
-    """Raise InvalidInput for too many demands, and for the first that makes no sense."""
+    """Raise InvalidInput for too many requirements, and for the first one that breaks a rule."""
     if len(requirements) > _REQUIREMENTS_MOST:
         raise InvalidInput(field, f"must be at most {_REQUIREMENTS_MOST}", len(requirements))
     for number, requirement in enumerate(requirements):
@@ -80,7 +80,7 @@ def check_requirements(requirements: tuple[Requirement, ...], field: str) -> Non
 
 
 def requirements_of(value: object, field: str) -> tuple[Requirement, ...]:
-    """The demands that a list in a file says, all of which must hold; none for None. Raises InvalidInput naming path and rule."""
+    """Read a list of requirements from a file; () for None. All of them must hold. Raises InvalidInput with path and rule."""
     if value is None:
         return ()
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
@@ -91,19 +91,19 @@ def requirements_of(value: object, field: str) -> tuple[Requirement, ...]:
 
 
 def _requirement(value: object, field: str) -> Requirement:
-    demand = mapping_of(value, field, _KEYS)
-    if "key" not in demand:
+    given = mapping_of(value, field, _KEYS)
+    if "key" not in given:
         raise InvalidInput(f"{field}.key", "is missing", None)
-    operator = demand.get("operator")
+    operator = given.get("operator")
     if operator not in list(Operator):
         raise InvalidInput(f"{field}.operator", f"must be one of {' '.join(Operator)}", operator)
-    values = demand.get("values", ())
+    values = given.get("values", ())
     if not isinstance(values, Sequence) or isinstance(values, (str, bytes)):
         raise InvalidInput(f"{field}.values", "must be a list", values)
     if len(values) > _VALUES_MOST:
         raise InvalidInput(f"{field}.values", f"must be at most {_VALUES_MOST}", len(values))
     found = Requirement(
-        key=text_of(demand["key"], f"{field}.key"),
+        key=text_of(given["key"], f"{field}.key"),
         operator=Operator(operator),
         values=tuple(text_of(each, f"{field}.values[{number}]") for number, each in enumerate(values)),
     )

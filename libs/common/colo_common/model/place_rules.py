@@ -1,4 +1,4 @@
-"""What the constraints of a task may say, by themselves and together with its QoS class and its request."""
+"""The rules for the constraints of a task, alone and together with its QoS class and its request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DEVICES_MOST: Final = 8
 _DEVICE_COUNT_MOST: Final = 64
 _DEVICE_LABELS_MOST: Final = 16
 _GPU: Final = "gpu"
-"""The only kind of which nodes have tables of groups."""
+"""The only kind of device for which a node has a table of groups."""
 _DEVICE_MEMORY_MOST_BYTES: Final = 1 << 46
 _BANDWIDTH_MOST_BYTES_PER_S: Final = 1 << 60
 _JOINT_SCOPES: Final = (DeviceScope.NUMA_NODE, DeviceScope.PCIE)
@@ -41,7 +41,7 @@ _EXCLUSIVE: Final = (CpuPolicy.EXCLUSIVE, CpuPolicy.IMMOVABLE)
 
 
 def check_constraints(place: Constraints, qos: QosClass, request: ResourceRequest, path: str = "") -> None:
-    """Raise InvalidInput, naming the path as job files spell it, when constraints break a rule or contradict the QoS class.
+    """Raise InvalidInput, with the path as a job file spells it, when constraints break a rule or contradict the QoS class.
 
     LSE and LSR hold whole CPUs, so their request is a multiple of 1000 milli-CPU; LS and BE hold none.
     """
@@ -152,7 +152,7 @@ def _check_device(device: DeviceRequest, where: str) -> None:
 
 
 def _check_device_wishes(device: DeviceRequest, where: str) -> None:
-    """How the devices have to be and to lie."""
+    """Check the conditions of a device request: labels, exclusive use, scope and partition."""
     names = [name for name, _ in device.labels]
     if names != sorted(set(names)) or len(names) > _DEVICE_LABELS_MOST:
         rule = f"names must ascend without repetition, at most {_DEVICE_LABELS_MOST}"

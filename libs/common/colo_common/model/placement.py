@@ -1,4 +1,4 @@
-"""What is promised to a replica: a node, shares of its zones, and the attempt the promise is for."""
+"""A placement: the node and the shares of its zones that one attempt of a replica holds."""
 
 import re
 from typing import Final
@@ -41,9 +41,9 @@ class ZoneHugePages(Struct, frozen=True, kw_only=True):
 
 
 class DeviceShare(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a replica holds of one device: all of it when `core_pct` is 100; `device` is its number among those of its kind.
+    """What a replica holds of one device: all of it when `core_pct` is 100; `device` is its number among the devices of its kind.
 
-    `exclusive`: whom it keeps away from others of the kind beside it.
+    `exclusive` names the devices of the kind that no other replica may use.
     """
 
     kind: str
@@ -57,11 +57,11 @@ class DeviceShare(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Placement(Struct, frozen=True, kw_only=True, gc=False):
     """One replica on one node. The shares of `zones` sum to the request.
 
-    `attempt` fences: a node keeps the highest attempt of a replica and drops older ones. `sample_seq` is the sample from which
-    the allocatable it was decided on was computed. `traceparent` (W3C) names the span of the placement's own trace.
-    `cpus` is a kernel CPU list of CPUs of its own (LSE: nobody else's; LSR: shared with BE only), empty for the shared pool.
-    `cpu_exclusive`: whom it keeps away from the cores or zones of its CPUs.
-    `reservation` names the reservation whose place it took.
+    `attempt` fences: a node keeps the highest attempt of a replica and drops older ones. `sample_seq` is the usage sample behind
+    the allocatable that the decision used. `traceparent` (W3C) names the span of the placement's own trace.
+    `cpus` is a kernel CPU list of the replica's own CPUs (LSE: shared with nobody; LSR: with BE only), empty for the shared pool.
+    `cpu_exclusive` is the replica's preference about the cores or zones of these CPUs.
+    `reservation` names the reservation that the place was taken from.
     """
 
     replica: ReplicaName
@@ -86,7 +86,7 @@ class Placement(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def attempt_key(replica: str, attempt: int) -> str:
-    """Names one attempt of one replica in ledgers, journals and effect ids."""
+    """The name of one attempt of one replica in ledgers, journals and message ids: "job/task/index#attempt"."""
     return f"{replica}#{attempt}"
 
 
@@ -96,9 +96,9 @@ def replica_token(replica: str, attempt: int) -> str:
 
 
 def parse_replica_token(token: str) -> tuple[str, int] | None:
-    """The replica ("job/task/index") and attempt that `replica_token` made this token of; None for any other text.
+    """The replica ("job/task/index") and the attempt of a token from `replica_token`; None for any other text.
 
-    Job and task are DNS-1123 labels, so the way back is unambiguous; numbers have no leading zeros, attempts begin at 1.
+    Job and task are DNS-1123 labels, so the token has one reading; numbers have no leading zeros, attempts begin at 1.
     """
     match = _TOKEN.fullmatch(token)
     return None if match is None else (f"{match[1]}/{match[2]}/{match[3]}", int(match[4]))

@@ -1,4 +1,4 @@
-"""Texts and mappings of the files that people write, or a refusal that names the path and the rule."""
+"""Reads texts and mappings of job and reservation files; InvalidInput names the path and the rule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _SHOWN_MOST: Final = 63
 
 
 def text_of(value: object, field: str) -> str:
-    """A text, or a whole number (YAML reads `sleep 60` as one): anything else has several spellings and is refused."""
+    """The value as text. A whole number is taken as its digits (YAML reads 60 in `[sleep, 60]` as a number).
+
+    Raises InvalidInput for any other type, because its text has several spellings.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= 64:
@@ -23,7 +26,7 @@ def text_of(value: object, field: str) -> str:
 
 
 def name_among(text: str, known: Iterable[str], field: str) -> str:
-    """The known name that the text is in capital or small letters; the refusal of any other lists those that are known."""
+    """The known name that equals the text without regard to case. Raises InvalidInput with all known names for any other text."""
     names = {name.lower(): name for name in known}
     if text.lower() not in names:
         raise InvalidInput(field, f"must be among {' '.join(names.values())}", text)
@@ -33,9 +36,9 @@ def name_among(text: str, known: Iterable[str], field: str) -> str:
 def mapping_of(
     value: object, field: str, known: tuple[str, ...] = (), *, within: str | None = None, most: int | None = None
 ) -> Mapping[str, Any]:
-    """A mapping whose keys are text, of at most `most` keys, each of them `known` where some are.
+    """The value as a mapping with text keys: at most `most` keys, and only `known` ones unless `known` is empty.
 
-    A key is named behind `within`, which is the field and a dot unless said otherwise.
+    Raises InvalidInput. Its field for a bad key is `within` and the key; `within` is the field and a dot when None.
     """
     if not isinstance(value, Mapping):
         raise InvalidInput(field, "must be a mapping of keys to values", value)

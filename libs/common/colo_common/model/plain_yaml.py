@@ -1,4 +1,4 @@
-"""Text in YAML or JSON as plain values, refused before it can do harm: too deep, repeated without limit, a key twice."""
+"""Reads YAML or JSON into plain values. Refuses text that is nested too deep, repeats values by aliases, or has a key twice."""
 
 import json
 from collections.abc import Hashable
@@ -16,7 +16,7 @@ _LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_LOADER):  # type: ignore[misc]
-    """Refuses a key that a mapping has already: of two the first would be forgotten without a word."""
+    """Refuses a mapping with the same key twice: the library would drop the first value silently."""
 
 
 def _mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -34,9 +34,9 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 
 
 def read_yaml(text: str | bytes, field: str = "body", *, may_repeat: bool = False) -> Any:
-    """The value that YAML or JSON writes down; with `may_repeat` by aliases, too.
+    """The plain value of a YAML or JSON text. `may_repeat` allows aliases.
 
-    Raises InvalidInput for everything else: of the key that is written twice, of `field` otherwise, with a rule of one line.
+    Raises InvalidInput with a rule of one line; its field is the key that is written twice, else `field`.
     """
     try:
         _check(text, field, may_repeat=may_repeat)
@@ -48,7 +48,7 @@ def read_yaml(text: str | bytes, field: str = "body", *, may_repeat: bool = Fals
 
 
 def check_json_keys(text: bytes) -> None:
-    """Raise InvalidInput for a key that is written twice in one mapping of what is known to be JSON."""
+    """Raise InvalidInput when a mapping in the text has a key twice. The text must be valid JSON."""
     json.loads(text, object_pairs_hook=_pairs)
 
 
@@ -66,8 +66,8 @@ def _refuse_twice(key: Hashable, found: dict[Any, Any]) -> None:
 
 
 def _check(text: str | bytes, field: str, *, may_repeat: bool) -> None:
-    """Refuse what could cost more than it is long: the YAML library composes nested values on the C stack, which ends the
-    process when it is full, and an alias can repeat a value without limit.
+    """Raise InvalidInput for text whose cost is not bounded by its length: the YAML library composes nested values on the C stack,
+    and the process ends when that is full; an alias can repeat a value without limit.
     """
     depth = 0
     for count, event in enumerate(yaml.parse(text, Loader=_LOADER)):

@@ -24,7 +24,7 @@ class QosClass(StrEnum):
 
     @property
     def has_own_cpus(self) -> bool:
-        """Say whether the scheduler picks whole CPUs for this class."""
+        """Return whether the scheduler picks whole CPUs for this class."""
         return self in (QosClass.LSE, QosClass.LSR)
 
 
@@ -89,7 +89,7 @@ work only, so an LSE workload of another band would silently lose its promise; h
 
 
 def parse_qos(text: object, field: str) -> QosClass:
-    """Return the class for a colo name or a foreign one ("HLS", Katalyst's levels). Names are case-sensitive."""
+    """Return the class for a colo name or a name of another system ("HLS", Katalyst's levels). Names are case-sensitive."""
     if isinstance(text, str):
         if text in QosClass.__members__:
             return QosClass[text]
@@ -129,7 +129,7 @@ def default_band(qos: QosClass) -> PriorityBand:
 
 
 def is_legal_pair(qos: QosClass, band: PriorityBand) -> bool:
-    """Say whether a workload may have this class and this band together."""
+    """Return whether a workload may have this class and this band together."""
     return band in LEGAL_BANDS[qos]
 
 

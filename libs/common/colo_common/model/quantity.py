@@ -1,7 +1,6 @@
 """Quantities: integer milli-CPU and bytes, read from the Kubernetes notation and written back without loss.
 
-All arithmetic is exact (integers and fractions). A number that is not whole in the target unit is refused rather than
-rounded: the sender knows what was meant, this module does not.
+All arithmetic is exact (integers and fractions). A number that is not whole in the target unit is refused, not rounded.
 """
 
 from __future__ import annotations
@@ -74,9 +73,9 @@ def parse_mcpu(value: str | int | float, field: str, *, allow_negative: bool = F
 def parse_batch_mcpu(value: str | int | float, field: str) -> int:
     """Return milli-CPU for a field whose bare numbers are already milli-CPU (`batch_cpu_mcpu`, `batch-cpu`).
 
-    A number with a unit ("8c", "200m") says what it means and is read like parse_mcpu. Anything below 10 milli-CPU
-    cannot be enforced by the kernel and is refused; for a bare number, which is nearly always a count of CPUs written
-    by mistake, the error says how to write it.
+    A number with a unit ("8c", "200m") is read like parse_mcpu. The kernel cannot enforce less than 10 milli-CPU, so
+    InvalidInput is raised below that; for a bare number, which is nearly always a count of CPUs by mistake, the rule
+    says how to write it.
     """
     is_bare = not isinstance(value, str) or _is_bare(value)
     if not is_bare:
@@ -125,14 +124,14 @@ def format_bytes(size_bytes: int) -> str:
 
 
 def cpu_text(mcpu: int) -> str:
-    """Return CPUs for people, exact: "2", "1.5", "0.064"."""
+    """Return milli-CPU as text in CPUs, exact: "2", "1.5", "0.064"."""
     return _trimmed(f"{'-' if mcpu < 0 else ''}{abs(mcpu) // MCPU_PER_CPU}.{abs(mcpu) % MCPU_PER_CPU:03d}")
 
 
 def bytes_text(size_bytes: int) -> str:
-    """Return a size for people in its largest binary unit, toward 0 to a hundredth of that: "64Mi", "1.5Gi", "-2.09Gi".
+    """Return a size as text in its largest binary unit, rounded toward 0 to hundredths of it: "64Mi", "1.5Gi", "-2.09Gi".
 
-    What is left out is below a hundredth of what is told; below 1Ki it is told in bytes ("100 bytes").
+    The error is below one percent of the text's value. A size below 1Ki is given in bytes ("100 bytes").
     """
     size = abs(size_bytes)
     sign = "-" if size_bytes < 0 else ""
@@ -159,7 +158,7 @@ def _refuse_denominator(numerator: int, denominator: int) -> None:
 
 
 def _is_bare(text: str) -> bool:
-    """Say whether a quantity text carries no unit. Text that is no quantity counts as bare and is refused later."""
+    """Return whether a quantity text carries no unit. Text that is no quantity counts as bare; the caller refuses it later."""
     match = _NUMBER.fullmatch(text)
     return match is None or match["suffix"] is None
 

@@ -1,4 +1,4 @@
-"""Every reason that a filter, an executor or an evictor may give, with its sentence. The list is closed."""
+"""The closed list of reasons that the scheduler, the executor, the evictor and the jobs service give, each with its sentence."""
 
 from enum import StrEnum
 
@@ -6,9 +6,9 @@ __all__ = ["SENTENCES", "EndCause", "Reason"]
 
 
 class Reason(StrEnum):
-    """A code that programs compare; `SENTENCES[code]` is what people read. Numbers travel beside it, never inside."""
+    """A reason code for programs; `SENTENCES[code]` is its text for people. Numbers travel in fields beside the code."""
 
-    # A node is refused for a replica (scheduler, which says which reason counts when one node has several).
+    # The scheduler refuses a node for a replica. When a node has several reasons, the scheduler chooses the one that counts.
     TOPOLOGY_UNKNOWN = "topology-unknown"
     NODE_NOT_FRESH = "node-not-fresh"
     NODE_EXCLUDED = "node-excluded"
@@ -39,7 +39,7 @@ class Reason(StrEnum):
     RESERVATION_NOT_OWNED = "reservation-not-owned"
     RESERVATION_SHORT = "reservation-short"
     LEDGER_DISAGREES = "ledger-disagrees"
-    # A decision is not carried out.
+    # A placement decision is not carried out.
     LEDGER_CONFLICT = "ledger-conflict"
     ALREADY_HELD = "already-held"
     OLDER_ATTEMPT = "older-attempt"
@@ -55,8 +55,8 @@ class Reason(StrEnum):
     SHUTDOWN_RESTORE = "shutdown-restore"
     # A replica must leave.
     MEMORY_WATERMARK = "memory-watermark"
+    CPU_WATERMARK = "cpu-watermark"
     CPU_SATISFACTION = "cpu-satisfaction"
-    PRESSURE = "pressure"
     # A replica is stopped or lost.
     CANCELLED = "cancelled"
     NODE_LOST = "node-lost"
@@ -68,7 +68,7 @@ class Reason(StrEnum):
 
 
 SENTENCES: dict[Reason, str] = {
-    Reason.TOPOLOGY_UNKNOWN: "the node has not said yet what it is",
+    Reason.TOPOLOGY_UNKNOWN: "the node has not reported its topology yet",
     Reason.NODE_NOT_FRESH: "the node's facts are not fresh, so nothing may be added to it",
     Reason.NODE_EXCLUDED: "the node refused or evicted this replica a short while ago",
     Reason.QOS_NOT_ADMITTED: "the node admits no work of this QoS class",
@@ -106,15 +106,15 @@ SENTENCES: dict[Reason, str] = {
     Reason.CGROUP_REFUSED: "the kernel refused a control group value",
     Reason.ONLINE_LOAD: "online load rose, batch CPU was shrunk",
     Reason.ONLINE_LOAD_FELL: "online load fell, batch CPU was given back",
-    Reason.LEASE_EXPIRED: "nothing was heard from the control plane for the lease time, batch steps down to the floor",
-    Reason.LEASE_RENEWED: "the control plane is heard again, batch CPU is restored",
+    Reason.LEASE_EXPIRED: "no lease came from the control plane for the lease time, batch steps down to the floor",
+    Reason.LEASE_RENEWED: "leases come from the control plane again, batch CPU is restored",
     Reason.LOAD_UNREADABLE: "the node's load could not be read, batch CPU went to the floor",
     Reason.SHUTDOWN_RESTORE: "the executor left: batch CPU went to the floor, or the old values were put back",
     Reason.MEMORY_WATERMARK: "memory in use stayed above the watermark",
+    Reason.CPU_WATERMARK: "CPU in use stayed above the watermark",
     Reason.CPU_SATISFACTION: "batch work stayed starved of CPU below the satisfaction threshold",
-    Reason.PRESSURE: "stall time stayed above its threshold",
     Reason.CANCELLED: "the job was cancelled",
-    Reason.NODE_LOST: "the node was not heard of for the lost time",
+    Reason.NODE_LOST: "the node sent no sample for the lost time",
     Reason.TASK_DONE: "the task's result was known before this replica ended",
     Reason.QUEUE_FULL: "the queue holds as many waiting replicas as it may",
     Reason.NO_NODES: "no node is known yet",

@@ -1,4 +1,4 @@
-"""What people ask for when they want a place held: for whom, how much, for how long, and how owners may use it."""
+"""The specification of a reservation: its owners, its amount, its lifetime, and how owners may use it."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -28,10 +28,10 @@ OWNER_TERMS_MAX: Final = 100
 
 
 class AllocatePolicy(StrEnum):
-    """Whether owners may go beyond the boundary of what is reserved.
+    """Whether an owner may use more than the reservation holds.
 
-    DEFAULT and ALIGNED: they may use the reservation and free resources of the node together. RESTRICTED: only the reservation.
-    DEFAULT cannot stand beside another policy on one node.
+    DEFAULT and ALIGNED: it may use the reservation and free resources of the node together. RESTRICTED: only the reservation.
+    A node cannot have reservations with DEFAULT and with another policy at the same time.
     """
 
     DEFAULT = "default"
@@ -45,7 +45,7 @@ class AllocatePolicy(StrEnum):
 
 
 class ObjectTerm(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One object by id, name, namespace or API version; "" says nothing."""
+    """Matches one object by id, name, namespace and API version; "" matches every value."""
 
     uid: str = ""
     name: str = ""
@@ -54,7 +54,7 @@ class ObjectTerm(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ControllerTerm(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Any object with such an owner. `namespace` is the object's; "" and None say nothing."""
+    """Matches every object whose owner has these values. `namespace` is the object's; "" and None match every value."""
 
     name: str = ""
     uid: str = ""
@@ -85,7 +85,7 @@ class LabelRule(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class OwnerTerm(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One kind of owner. `labels` must all hold; an empty tuple holds for everyone."""
+    """One kind of owner: an object that matches every given term. All `labels` rules must hold; () holds for every object."""
 
     object: ObjectTerm | None = None
     controller: ControllerTerm | None = None
@@ -93,16 +93,18 @@ class OwnerTerm(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ReservationSpec(Struct, frozen=True, kw_only=True):
-    """A place to hold: `request` and, in `constraints`, CPUs of one's own, alignment, huge pages, devices, labels and tolerations.
+    """A place to hold: `request`, and in `constraints` CPUs of its own, alignment, huge pages, devices, labels and tolerations.
 
-    owners: who may use it; none means nobody.
-    allocate_once: the first owner ends it, what it does not need is free again. Otherwise the place is used again and again.
-    policy, restricted: whether owners may go beyond what is held, and under RESTRICTED for which of "cpu" and "memory" they may
-        not (empty: neither).
-    ttl_ms: how long from its creation; None no limit of this kind, 0 for ever. expires_ms: a moment (Unix ms).
-    order: a smaller one is used first, 0 says nothing.
-    pre_allocates, pre_allocates_several: it may be placed over owners that already run; their places become part of it.
-    is_unschedulable: it is held, but no owner gets it now. taints: only owners that tolerate them get it.
+    owners: the replicas that may use it; () means no replica.
+    allocate_once: the first owner ends the reservation, and the rest of the place is free again. Otherwise owners use the place one
+        after the other.
+    policy, restricted: whether an owner may use more than the reservation holds, and under RESTRICTED for which of "cpu" and
+        "memory" it may not (empty: neither).
+    ttl_ms: lifetime from the creation; None: no such limit, 0: for ever. expires_ms: the end as Unix ms.
+    order: a reservation with a smaller order is used first; 0 means no order.
+    pre_allocates, pre_allocates_several: the reservation may be placed over one or several owners that already run; their places
+        become part of it.
+    is_unschedulable: the place is held, but no owner gets it now. taints: only owners that tolerate them get it.
     """
 
     name: str

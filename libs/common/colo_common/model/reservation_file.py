@@ -1,4 +1,4 @@
-"""A reservation as people write it (reservation.yaml, or the same as JSON), turned into a ReservationSpec.
+"""Reads a reservation file (reservation.yaml, or the same as JSON) into a ReservationSpec.
 
 name: night
 cpu: "4"
@@ -14,7 +14,7 @@ pre_allocates_several: false  # true: over as many of them as it needs
 restricted: [cpu]         # only with policy restricted: of which of cpu and memory (both when absent)
 ttl: 24h                  # from its creation; 0: for ever
 expires: "2026-11-22T08:00:00Z"
-order: 0                  # a smaller one is used first, 0 says nothing
+order: 0                  # a smaller one is used first, 0 means no order
 qos: BE
 band: batch
 priority: 0
@@ -63,8 +63,8 @@ _NUMBER_MOST: Final = 1 << 53
 def reservation_from_mapping(mapping: object, now_ms: int = 0) -> ReservationSpec:
     """Return the reservation that a mapping (from YAML or JSON) describes.
 
-    Raises InvalidInput that names the path ("owners[0].replica") and the rule. Whether `expires` is still to come is asked of a
-    `now_ms` that is not 0 only.
+    Raises InvalidInput with the path ("owners[0].replica") and the rule. `expires` must not lie before `now_ms`; with `now_ms` 0 it
+    may be any time.
     """
     fields = mapping_of(mapping, "reservation", _KEYS, within="")
     for key, example in (("name", "night"), ("cpu", '"4"'), ("memory", "8Gi"), ("owners", "[{job: render}]")):
@@ -100,7 +100,7 @@ def reservation_from_mapping(mapping: object, now_ms: int = 0) -> ReservationSpe
 
 
 def _moment_ms(value: object) -> int:
-    # YAML makes a moment without quotes an object of its own.
+    # YAML reads a timestamp without quotes as a datetime.
     text = getattr(value, "isoformat", None)
     return parse_moment_ms(text() if callable(text) else value, "expires")
 

@@ -1,4 +1,4 @@
-"""The rules that a reservation keeps, whoever wrote it."""
+"""The rules for a reservation. The same check runs for a reservation file and for a request."""
 
 from typing import Final
 
@@ -89,7 +89,7 @@ def _check_policy(spec: ReservationSpec) -> None:
 
 
 def _check_over(spec: ReservationSpec) -> None:
-    """What runs already lies as it lies: nothing about that can be asked for."""
+    """Refuse devices, huge pages and NUMA policies for a reservation over running owners: their places are fixed already."""
     place = spec.constraints
     for name in ("devices", "huge_pages"):
         if getattr(place, name):

@@ -1,4 +1,4 @@
-"""What a node lacks for a request, in words: one wording wherever people read it."""
+"""The text of what a node lacks for a request. The command line, the API and job stories use the same wording."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from colo_common.model.reasons import SENTENCES, Reason
 __all__ = ["CONDITION", "DEVICE_MEMORY", "LOAD_UNITS", "amount_text", "most_text", "shortage_text"]
 
 CONDITION: Final = "condition"
-"""The unit of what holds or does not hold: there is no amount to tell."""
+"""The unit of a reason without an amount: a condition that holds or does not hold."""
 
 DEVICE_MEMORY: Final = "of memory on "
-"""How the unit of the memory of devices begins, which is counted in bytes: "of memory on one gpu", "of memory on each of 4 gpu"."""
+"""The first words of the unit of device memory, counted in bytes: "of memory on one gpu", "of memory on each of 4 gpu"."""
 
 LOAD_UNITS: Final = {
     "cpu-load-pct": "CPU load",
@@ -25,14 +25,14 @@ LOAD_UNITS: Final = {
     "cpu-load-1d-pct": "CPU load (highest of a day)",
     "memory-load-1d-pct": "memory load (highest of a day)",
 }
-"""The units of load in percent of a machine: there `have` is above `need`, which is the most that is allowed."""
+"""The units of load in percent of a machine. With them `need` is the threshold and `have`, the measured load, is above it."""
 
 _BATCH_REPLICAS: Final = "batch-replicas"
 _BYTE_UNITS: Final = ("bytes", "huge-page-bytes")
 
 
 def shortage_text(*, node: str, reason: str, need: int, have: int, unit: str, zone: int | None = None) -> str:
-    """Such as "1.2 CPU short in zone 1 of node-07 (2.8 of 4)", or "CPU load 71 % of 65 % in node-07"."""
+    """What a node lacks now: "1.2 CPU short in zone 1 of node-07 (2.8 of 4)", or "CPU load 71 % of 65 % in node-07"."""
     where = node if zone is None else f"zone {zone} of {node}"
     if unit in LOAD_UNITS:
         return f"{LOAD_UNITS[unit]} {have} % of {need} % in {where}"
@@ -45,7 +45,7 @@ def shortage_text(*, node: str, reason: str, need: int, have: int, unit: str, zo
 
 
 def most_text(*, node: str, reason: str, need: int, have: int, unit: str, zone: int | None = None) -> str:
-    """What no machine has enough of: "a machine has 16 CPU at most (node-07), it needs 60"; with a zone, what no NUMA node has."""
+    """What the largest machine lacks: "a machine has 16 CPU at most (node-07), it needs 60"; with a zone, the largest NUMA node."""
     if unit == CONDITION:
         return f"{_sentence(reason)} ({node}, and all others)"
     what, where = ("machine", node) if zone is None else ("NUMA node", f"zone {zone} of {node}")

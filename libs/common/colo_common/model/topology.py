@@ -1,4 +1,4 @@
-"""What a machine is: sockets, NUMA zones, physical cores, logical CPUs and last-level caches."""
+"""The topology of a machine: sockets, NUMA zones, physical cores, logical CPUs, last-level caches and devices."""
 
 from functools import lru_cache
 from typing import Final
@@ -12,7 +12,7 @@ from colo_common.model.units import Bytes, Number, ZoneBytes
 
 __all__ = ["Cpu", "Device", "DevicePartition", "NodeTopology", "Zone", "uniform_topology"]
 
-# Machines of a fleet have few different CPU lists, and the capacity of a zone is asked for with every sample.
+# Every sample reads the capacity of its zones, and the machines of a cluster have few different CPU lists.
 _LISTS_REMEMBERED: Final = 4_096
 
 # MAX_NUMNODES of mainstream kernels.
@@ -54,9 +54,9 @@ class Zone(Struct, frozen=True, kw_only=True):
 
 
 class Device(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One device; `device` is its number among those of its kind. `pcie` names the PCIe root it hangs on, "" where not known.
+    """One device; `device` is its number among the devices of its kind. `pcie` is the name of its PCIe root, "" when not known.
 
-    `labels` are pairs, sorted by name: `vendor` and `product` as the PCI bus has them, and what the operator says of it.
+    `labels` are pairs, sorted by name: `vendor` and `product` from the PCI bus, and the operator's labels.
     """
 
     kind: str
@@ -69,7 +69,7 @@ class Device(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DevicePartition(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """GPUs, by number, that are linked fast to each other and may be given out as one group.
+    """A group of GPUs, by number, with fast links between them. The scheduler may give them out as one group.
 
     Groups of one size are given out in ascending `score`. `bandwidth_bytes_per_s` is that of their ring, None when not known.
     """

@@ -1,6 +1,6 @@
 """Closed state machines as tables: every (state, event) pair is a transition, an ignored pair or an illegal one.
 
-A table answers `fire` with the new state and changes nothing itself; the owner of the object stores it.
+`fire` returns the new state and changes nothing; the owner of the object stores the state.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ignore:
-    """Pairs that late or duplicate messages cause: answered without change, counted, never an error."""
+    """(state, event) pairs that late or duplicate messages cause. They change nothing, are counted, and are no error."""
 
     states: tuple[str, ...]
     events: tuple[str, ...]
@@ -85,7 +85,7 @@ Outcome = Fired | TransitionIgnored | TransitionRefused
 
 #: The guards of a row, each with the value that it must have.
 _Conditions = tuple[tuple[str, bool], ...]
-#: The answer to a pair, or its rows with what each of them answers when its guards hold.
+#: The answer for a pair, or its rows, each with its conditions and its answer.
 _Answer = Fired | TransitionIgnored | tuple[tuple[_Conditions, Fired], ...]
 
 
@@ -108,7 +108,7 @@ class Step:
 
 
 class InvalidTransition(Exception):
-    """An event was refused where that is a defect. The text prints the story that led here, oldest line first."""
+    """A refused event in code where a refusal is a defect. The text ends with the story of the object, oldest line first."""
 
     def __init__(
         self, machine: str, state: str, event: str, refused: TransitionRefused, story: Iterable[Step] = ()
@@ -140,11 +140,11 @@ class StateMachine:
     illegal: tuple[tuple[str, str], ...] = ()
     #: The states without a way out.
     terminal: frozenset[str] = field(init=False, repr=False, compare=False)
-    #: What `fire` answers to the pairs that no guard is asked for: to be looked up where it is asked millions of times.
+    #: The answers of `fire` for the pairs without guards: a plain mapping for callers that ask millions of times.
     free: Mapping[tuple[str, str], Fired] = field(init=False, repr=False, compare=False)
     _rows: Mapping[tuple[str, str], tuple[Transition, ...]] = field(init=False, repr=False, compare=False)
     _ignored_why: Mapping[tuple[str, str], str] = field(init=False, repr=False, compare=False)
-    #: What `fire` answers to a pair: made once, because it is asked millions of times.
+    #: The answer of `fire` for each pair, computed once.
     _answers: Mapping[tuple[str, str], _Answer] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -188,10 +188,10 @@ class StateMachine:
         )
 
     def fire(self, state: str, event: str, guards: Mapping[str, bool] | None = None) -> Outcome:
-        """Return what the event does to an object in `state`. Never raises, whatever state and event are named.
+        """Return the effect of the event on an object in `state`. Never raises, also for an unknown state or event.
 
-        `guards` says which conditions hold. One that is not given is unknown: rows that need it, plain or negated,
-        do not fire, so a forgotten guard refuses instead of guessing.
+        `guards` holds the value of each condition. A condition that is not given is unknown: rows that need it, plain or
+        negated, do not fire.
         """
         answer = self._answers.get((state, event))
         if answer is not None:
@@ -207,7 +207,7 @@ class StateMachine:
     def demand(
         self, state: str, event: str, guards: Mapping[str, bool] | None = None, story: Iterable[Step] = ()
     ) -> Fired | TransitionIgnored:
-        """Return what `fire` returns, and raise InvalidTransition with the story where it would refuse."""
+        """Return what `fire` returns. Raises InvalidTransition with the story when `fire` refuses the event."""
         outcome = self.fire(state, event, guards)
         if isinstance(outcome, TransitionRefused):
             raise InvalidTransition(self.name, state, event, outcome, story)
@@ -216,7 +216,7 @@ class StateMachine:
     def _guarded(
         self, state: str, event: str, rows: tuple[tuple[_Conditions, Fired], ...], guards: Mapping[str, bool]
     ) -> Outcome:
-        # Nearly always the guards are given as bools, and one comparison tells.
+        # Guards are nearly always given as bools, and this loop finds the row without a function call.
         for conditions, fired in rows:
             for name, wanted in conditions:
                 if guards.get(name) is not wanted:
@@ -246,9 +246,9 @@ class StateMachine:
                 raise self._invalid(f"transition {row.id} leads to the unknown state {row.target}")
             if len(set(row.sources)) != len(row.sources):
                 raise self._invalid(f"transition {row.id} names a source twice")
-            leaving = self.terminal.intersection(row.sources)
-            if leaving:
-                raise self._invalid(f"transition {row.id} leaves the terminal state {min(leaving)}")
+            left = self.terminal.intersection(row.sources)
+            if left:
+                raise self._invalid(f"transition {row.id} leaves the terminal state {min(left)}")
 
     def _check_coverage(self) -> None:
         known = set(product(self.state_names, self.events))
@@ -283,7 +283,7 @@ class StateMachine:
 
 
 def _answer(state: str, rows: Iterable[Transition]) -> _Answer:
-    """What the rows of a pair make of its state: one row without guards answers by itself."""
+    """The precomputed answer for a pair: the result itself for one row without guards, else the rows with their conditions."""
     known = tuple((_conditions(row.guard), Fired(state if row.target == SAME else row.target, row.id)) for row in rows)
     return known[0][1] if len(known) == 1 and not known[0][0] else known
 

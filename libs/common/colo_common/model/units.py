@@ -1,6 +1,6 @@
-"""The numbers and names of messages as types: what is outside their range does not decode, whoever sent it.
+"""The numbers and names in messages as types with bounds. A message with a value out of its bounds does not decode.
 
-The bounds are far beyond every machine, and so far below 64 bits that sums over nodes, zones and replicas stay inside.
+The bounds are far above every machine and far below 64 bits, so sums over nodes, zones and replicas fit into 64 bits.
 """
 
 from typing import Annotated, Final
@@ -25,10 +25,10 @@ __all__ = [
     "check_units",
 ]
 
-# What every JSON reader keeps exactly.
+# The largest integer that every JSON reader keeps exactly.
 _EXACT_MOST: Final = (1 << 53) - 1
 
-#: Milli-CPU of a machine or of what runs there.
+#: Milli-CPU of a machine or of workloads on it.
 Mcpu = Annotated[int, Meta(ge=0, le=1 << 40)]
 Bytes = Annotated[int, Meta(ge=0, le=1 << 60)]
 #: Memory of one NUMA zone; at most 1024 zones sum to Bytes.
@@ -41,16 +41,16 @@ Ms = Annotated[int, Meta(ge=0, le=_EXACT_MOST)]
 Us = Annotated[int, Meta(ge=0, le=_EXACT_MOST)]
 #: Counts, sequence numbers, versions, generations, attempts and ids.
 Number = Annotated[int, Meta(ge=0, le=_EXACT_MOST)]
-#: What may be below zero: a headroom, a need, an exit code.
+#: Numbers that may be below zero: a headroom, an exit code.
 Signed = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
-#: The length of a node's name; its letters are checked where the name becomes part of a subject.
+#: A node's name. Only its length is checked here; its characters are checked when it becomes part of a subject.
 NodeName = Annotated[str, Meta(max_length=253)]
-#: "job/task/index", or empty where there is none.
+#: "job/task/index", or empty without a replica.
 ReplicaName = Annotated[str, Meta(max_length=253)]
 
 
 def check_units(value: Struct, field: str) -> None:
-    """Raise InvalidInput for the first number or name that is out of the range of its type: for what was never decoded."""
+    """Raise InvalidInput for the first number or name out of its bounds: for values that were built in code, not decoded."""
     try:
         msgspec.convert(msgspec.to_builtins(value), type(value))
     except msgspec.ValidationError as error:

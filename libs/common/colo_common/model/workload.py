@@ -1,4 +1,4 @@
-"""What people ask for: a job of tasks of replicas."""
+"""The specification of a job: its tasks, their replicas, and what each replica runs and requests."""
 
 from msgspec import Struct, field
 
@@ -16,7 +16,7 @@ class ResourceRequest(Struct, frozen=True, kw_only=True):
 
 
 class RunSpec(Struct, frozen=True, kw_only=True):
-    """What a replica runs: a command of this machine, or, in a simulated machine, an amount of work.
+    """What a replica runs: a command on a real machine, or an amount of work on a simulated one.
 
     `work_mcpu_ms` is CPU time in milli-CPU x ms (one CPU for one second = 1,000,000).
     `grace_ms` is the time between SIGTERM and SIGKILL.
