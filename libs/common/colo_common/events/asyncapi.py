@@ -1,4 +1,4 @@
-"""The registry as documents: an AsyncAPI 3.0 description of every subject, and the tables of the README."""
+"""Renders the registry: an AsyncAPI 3.0 description of every subject, and the event tables of the README."""
 
 from inspect import cleandoc
 from typing import Any, Final
@@ -19,18 +19,18 @@ _REF: Final = "#/components/schemas/{name}"
 _KINDS: Final = {
     "tlm": "lossy telemetry, core NATS, MessagePack, no headers",
     "evt": "facts, kept by a stream, JSON, CloudEvents binary headers; the public surface",
-    "cmd": "orders to the executor of one node, kept by a work queue until it took them, JSON",
-    "req": "questions, request and reply, JSON",
+    "cmd": "orders to the executor of one node, kept by a work queue until the executor acknowledges them, JSON",
+    "req": "request and reply, JSON",
 }
 
 _PARAMETERS: Final = {
     "node": "the node's name, each '.' written as '_'",
-    "service": "the name of the service that speaks",
+    "service": "the name of the publishing service",
 }
 
 
 def asyncapi_document() -> dict[str, Any]:
-    """The whole contract as plain values, in a stable order. What is sent is named from its owner's side."""
+    """The whole contract as plain values, in a stable order. Operations are named from the side of the owning service."""
     document = {
         "asyncapi": "3.0.0",
         "info": {
@@ -53,25 +53,25 @@ def asyncapi_document() -> dict[str, Any]:
         },
         "x-streams": {stream.value: msgspec.to_builtins(limits) for stream, limits in STREAMS.items()},
     }
-    # Tuples become lists: what is written reads back equal.
+    # Tuples become lists, so the written document reads back equal.
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(document))
     return plain
 
 
 def event_tables() -> str:
-    """Two Markdown tables: what is said, and what can be asked."""
-    lines = ["| subject | type | said by | kept in | says |", "|---|---|---|---|---|"]
+    """Two Markdown tables: the events with their publishers and streams, and the requests with their replies."""
+    lines = ["| subject | type | published by | stream | meaning |", "|---|---|---|---|---|"]
     for event in EVENTS:
-        kept = event.stream.value if event.stream is not None else "nowhere"
+        stream = event.stream.value if event.stream is not None else "none"
         lines.append(
-            f"| `{event.subject.template}` | `{event.body.__name__}` | {event.owner} | {kept} | {event.says} |"
+            f"| `{event.subject.template}` | `{event.body.__name__}` | {event.owner} | {stream} | {event.meaning} |"
         )
-    lines += ["", "| question | asked with | answered with | by | does |", "|---|---|---|---|---|"]
+    lines += ["", "| subject | request | reply | answered by | meaning |", "|---|---|---|---|---|"]
     for request_spec in REQUESTS:
         lines.append(
             f"| `{request_spec.subject.template}` "
             f"| `{request_spec.body.__name__}` | `{request_spec.reply.__name__}` | {request_spec.owner} "
-            f"| {request_spec.says} |"
+            f"| {request_spec.meaning} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -80,14 +80,14 @@ def _channels() -> dict[str, Any]:
     channels: dict[str, Any] = {}
     for row in _ROWS:
         name = row.body.__name__
-        channel: dict[str, Any] = {"address": row.subject.template, "title": row.says}
+        channel: dict[str, Any] = {"address": row.subject.template, "title": row.meaning}
         if row.subject.parameters:
             channel["parameters"] = {each: {"description": _PARAMETERS[each]} for each in row.subject.parameters}
         channel["messages"] = {name: {"$ref": f"#/components/messages/{name}"}}
         channel["tags"] = [{"name": row.subject.kind, "description": _KINDS[row.subject.kind]}]
         channels[name] = channel
         if isinstance(row, RequestSpec):
-            # The reply goes to the inbox that the asker named.
+            # The reply goes to the inbox subject in the request.
             reply = _reply_name(row)
             channels[reply] = {"address": None, "messages": {reply: {"$ref": f"#/components/messages/{reply}"}}}
     return channels
@@ -100,7 +100,7 @@ def _operations() -> dict[str, Any]:
         operation: dict[str, Any] = {
             "action": "receive" if isinstance(row, RequestSpec) else "send",
             "channel": {"$ref": f"#/channels/{name}"},
-            "summary": f"{row.owner}: {row.says}",
+            "summary": f"{row.owner}: {row.meaning}",
             "messages": [{"$ref": f"#/channels/{name}/messages/{name}"}],
         }
         if isinstance(row, RequestSpec):
@@ -119,7 +119,7 @@ def _messages() -> dict[str, Any]:
         messages[event.body.__name__] = _event_message(event)
     for request_spec in REQUESTS:
         name = request_spec.body.__name__
-        messages[name] = {"name": name, "summary": request_spec.says, "payload": {"$ref": _REF.format(name=name)}}
+        messages[name] = {"name": name, "summary": request_spec.meaning, "payload": {"$ref": _REF.format(name=name)}}
         reply = _reply_name(request_spec)
         messages[reply] = {
             "name": reply,
@@ -140,7 +140,7 @@ def _event_message(event: Event) -> dict[str, Any]:
     message: dict[str, Any] = {
         "name": name,
         "title": event_type(event),
-        "summary": event.says,
+        "summary": event.meaning,
         "contentType": "application/msgpack" if event.encoding == "msgpack" else "application/json",
         "payload": {"$ref": _REF.format(name=name)},
         "x-owner": event.owner,

@@ -1,4 +1,4 @@
-"""What a core may ask of its shell. The shell does them in this order: record, publish and reply, acknowledge the input."""
+"""Effects that every core may return. The shell performs them in this order: record, publish and reply, acknowledge the input."""
 
 from msgspec import Struct
 
@@ -32,14 +32,14 @@ class Publish(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """The answer to an Asked: a reply Struct or a Refusal."""
+    """The answer to a RequestReceived: the request's reply type or a Refusal."""
 
     request: str
     body: Struct | Refusal
 
 
 class RequestReceived(Struct, frozen=True, kw_only=True):
-    """A request as a core hears it: answer it with Reply(request=...)."""
+    """Event: a request arrived. The core answers it with Reply and the same `request` id."""
 
     request: str
     body: Struct
@@ -47,7 +47,7 @@ class RequestReceived(Struct, frozen=True, kw_only=True):
 
 
 class Conflict(Struct, frozen=True, kw_only=True):
-    """A Record was refused: the row of that kind and id has another version. Nothing of that Record was written."""
+    """Event: the store refused a Record because the row of that kind and id has another version. It wrote no row of the Record."""
 
     kind: str
     id: str
@@ -56,8 +56,8 @@ class Conflict(Struct, frozen=True, kw_only=True):
 
 
 class Wake(Struct, frozen=True, kw_only=True):
-    """The deadline of the core has come."""
+    """Event: the time that the core's `deadline_ms` returned has come."""
 
 
-# Services add their own effects beside these; their shells perform them.
+# A service defines further effects of its own; its shell performs them.
 Effect = Struct

@@ -1,4 +1,4 @@
-"""Facts about what the kernel holds: said by the executor."""
+"""Facts about processes and control groups on a node. The executor publishes them."""
 
 from msgspec import Struct
 
@@ -38,7 +38,7 @@ class ReplicaStarted(Fact, frozen=True, kw_only=True):
 
 
 class ReplicaEnded(Fact, frozen=True, kw_only=True):
-    """The attempt holds nothing on the node any more: processes gone, control group removed.
+    """The attempt holds nothing on the node any more: its processes have exited and its control group is removed.
 
     `exit_code` is the process's, 128 + signal when a signal ended it. `cpu_used_ms` is CPU time (one CPU for 1 ms = 1).
     """
@@ -57,7 +57,7 @@ class ReplicaEnded(Fact, frozen=True, kw_only=True):
 
 
 class PlacementRefused(Fact, frozen=True, kw_only=True):
-    """The node could not do what was placed on it; nothing was started."""
+    """The node could not start the placed attempt. No process of it runs."""
 
     node: NodeName
     replica: ReplicaName
@@ -80,10 +80,10 @@ class EnforcementChanged(Fact, frozen=True, kw_only=True):
 
 
 class DriftCorrected(Fact, frozen=True, kw_only=True):
-    """Somebody else changed kernel files that the executor keeps, and it put them back.
+    """Another program changed kernel files that the executor keeps, and the executor restored them.
 
-    `knobs` are as they belong again, `before` is what they showed. `failed` has a sentence for each that could not be put back.
-    `count` tells how many there were in all; at most 100 of both together are named.
+    `knobs` are the restored files; their `before` is the changed value. `failed` has a sentence for each file that could not be
+    restored. `count` is the number of changed files; `knobs` and `failed` together name at most 100 of them.
     """
 
     node: NodeName
@@ -93,7 +93,7 @@ class DriftCorrected(Fact, frozen=True, kw_only=True):
 
 
 class NodeRecovered(Fact, frozen=True, kw_only=True):
-    """An executor (re)started and adopted what it found: every attempt that still runs there."""
+    """An executor (re)started. `running` are the attempts that still run on the node and that it adopted."""
 
     node: NodeName
     running: tuple[tuple[ReplicaName, Number], ...]

@@ -1,4 +1,4 @@
-"""Facts and orders about evictions: said by the evictor."""
+"""Facts and orders about evictions. The evictor publishes them."""
 
 from msgspec import Struct
 
@@ -10,7 +10,7 @@ __all__ = ["EvictReplica", "EvictionFinished", "EvictionRequested", "VictimRank"
 
 
 class EvictReplica(Fact, frozen=True, kw_only=True):
-    """Order to one node: this attempt must leave; SIGTERM, then SIGKILL after `grace_ms`."""
+    """Order to one node: end this attempt with SIGTERM, then SIGKILL after `grace_ms`."""
 
     node: NodeName
     generation: Number
@@ -22,7 +22,7 @@ class EvictReplica(Fact, frozen=True, kw_only=True):
 
 
 class VictimRank(Struct, frozen=True, kw_only=True):
-    """One candidate in the order in which candidates were ranked; the first is the victim."""
+    """One row of a ranking of eviction candidates; the first row is the victim."""
 
     replica: ReplicaName
     attempt: Number
@@ -32,9 +32,10 @@ class VictimRank(Struct, frozen=True, kw_only=True):
 
 
 class EvictionRequested(Fact, frozen=True, kw_only=True):
-    """Which replica must leave which node and why: the signal's value, threshold and how long it held, and the ranking.
+    """A replica must leave its node because a signal crossed its threshold for the hold time. `ranking` orders all candidates.
 
-    The value is at or above the threshold; for `cpu-satisfaction`, the share of its request that batch work gets, it is below.
+    `value_pct` is at or above `threshold_pct`; for `cpu-satisfaction`, the share of its request that batch work gets, it is below.
+    `held_ms` is how long the signal has held.
     """
 
     eviction: str
@@ -51,7 +52,7 @@ class EvictionRequested(Fact, frozen=True, kw_only=True):
 
 
 class EvictionFinished(Fact, frozen=True, kw_only=True):
-    """The victim is gone (or ended by itself first). `took_ms` counts from the request."""
+    """The victim has ended, by the order or by itself. `took_ms` counts from the request."""
 
     eviction: str
     node: NodeName

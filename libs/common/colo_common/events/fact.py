@@ -1,4 +1,4 @@
-"""What every message carries beside its own content."""
+"""The common fields of every event, command and telemetry message."""
 
 from msgspec import Struct
 
@@ -8,7 +8,7 @@ __all__ = ["Fact"]
 
 
 class Fact(Struct, frozen=True, kw_only=True):
-    """The head of every event, command and telemetry message.
+    """Base type of every event, command and telemetry message.
 
     The core sets `at_ms` (the service's clock, Unix milliseconds). The shell stamps the rest when it publishes: `producer` (service
     name), `boot_id` (new at each process start), `seq` (counts messages of that boot from 1), `sent_us` (wall clock, Unix

@@ -1,4 +1,4 @@
-"""Facts about jobs and replicas: said by the jobs service."""
+"""Facts and orders about jobs and replicas. The jobs service publishes them."""
 
 from msgspec import Struct
 
@@ -64,10 +64,10 @@ class ReplicasChanged(Fact, frozen=True, kw_only=True):
 
 
 class PlacementRequest(Struct, frozen=True, kw_only=True, gc=False):
-    """One replica that wants a place, with everything that a decision needs.
+    """One replica that needs a place, with all fields that the scheduler needs for its decision.
 
-    `avoid` names nodes to leave out until the given moment (Unix ms): it was refused or evicted there.
-    `labels` are the job's, sorted, and `job_name` is the name in its file: owners of reservations are named by them.
+    `avoid` lists nodes that refused or evicted the replica, each with the time (Unix ms) until which it is left out.
+    `labels` are the job's, sorted, and `job_name` is the name in the job file: reservations match their owners by both.
     """
 
     replica: ReplicaName
@@ -89,13 +89,13 @@ class PlacementRequest(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PlacementsRequested(Fact, frozen=True, kw_only=True):
-    """Replicas that want a place, oldest first; at most 100 in one message."""
+    """Replicas that need a place, oldest first; at most 100 in one message."""
 
     placement_requests: tuple[PlacementRequest, ...]
 
 
 class ReplicasWithdrawn(Fact, frozen=True, kw_only=True):
-    """These attempts no longer want or need a place. Pairs of replica and attempt."""
+    """These attempts, as pairs of replica and attempt, no longer need a place; a place that one holds is released."""
 
     attempts: tuple[tuple[ReplicaName, Number], ...]
     reason: Reason

@@ -1,4 +1,4 @@
-"""Facts about nodes: said by the collector and the overcommit service."""
+"""Facts about nodes. The collector and the overcommit service publish them."""
 
 from typing import Literal
 
@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Capability(Struct, frozen=True, kw_only=True):
-    """Whether the machine can do something; when it cannot, `detail` says what is lacking."""
+    """A capability of the machine; when it is not `present`, `detail` names what is missing."""
 
     name: str
     present: bool
@@ -42,7 +42,9 @@ class Capability(Struct, frozen=True, kw_only=True):
 
 
 class NodeTopologyReported(Fact, frozen=True, kw_only=True):
-    """What a machine is. Said when it changed and at every start; the bus keeps the last one of each node.
+    """The topology and capabilities of a machine. Published at every start, after a change, and every hour or more often.
+
+    The bus keeps the last report of each node.
 
     `simulated` nodes run simulated work only. `labels`, `taints` and `rules` are the operator's.
     """
@@ -65,7 +67,7 @@ class ZoneUsage(Struct, frozen=True, kw_only=True):
 
 
 class WorkloadUsage(Struct, frozen=True, kw_only=True):
-    """One workload of the node. Batch replicas that colo runs carry `replica` and `attempt`; `zones` are those it may use."""
+    """One workload of the node. Replicas that colo runs have `replica` and `attempt`; `zones` are the zones it may use."""
 
     workload: str
     qos: QosClass
@@ -91,7 +93,8 @@ class PressureReading(Struct, frozen=True, kw_only=True):
 class NodeUsageSampled(Fact, frozen=True, kw_only=True):
     """One coherent sample: every number in it was read at one moment and rates cover the same `interval_ms`.
 
-    `sample_seq` counts up in a boot. `cpu_used_mcpu` includes everything; `system_*` is what belongs to no listed workload.
+    `sample_seq` counts up within a boot of the collector. `cpu_used_mcpu` and `memory_used_bytes` are those of the whole machine;
+    `system_*` is the part that belongs to no listed workload.
     """
 
     node: NodeName
@@ -108,7 +111,7 @@ class NodeUsageSampled(Fact, frozen=True, kw_only=True):
 
 
 class PressureCrossed(Fact, frozen=True, kw_only=True):
-    """A stall or pressure signal rose over (`above`) or fell under its threshold; said at once, with hysteresis."""
+    """A stall signal rose over (`above`) or fell under its threshold. Published at once, with hysteresis."""
 
     node: NodeName
     signal: Literal["cpu_some", "cpu_full", "memory_some", "memory_full", "io_some", "io_full"]
@@ -120,7 +123,7 @@ class PressureCrossed(Fact, frozen=True, kw_only=True):
 
 
 class Term(Struct, frozen=True, kw_only=True):
-    """One named number of a formula. `zone` None: of the whole node. `source` says where it was read or who set it."""
+    """One named number of a formula. `zone` None: of the whole node. `source` names the place it was read from, or its setting."""
 
     name: str
     value: Signed
@@ -130,14 +133,14 @@ class Term(Struct, frozen=True, kw_only=True):
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """Feeding `terms` to `formula` gives the published numbers, to the unit."""
+    """A formula and its terms. They give the published numbers exactly."""
 
     formula: str
     terms: tuple[Term, ...]
 
 
 class ZoneAllocatable(Struct, frozen=True, kw_only=True):
-    """What batch work may be promised in a zone, including what it holds already. `headroom_*` may be negative."""
+    """The allocatable of batch work in a zone, including what batch work holds already. `headroom_*` may be negative."""
 
     zone: Number
     batch_cpu_mcpu: Mcpu
@@ -149,7 +152,7 @@ class ZoneAllocatable(Struct, frozen=True, kw_only=True):
 class LoadWindow(Struct, frozen=True, kw_only=True):
     """Average (rounded down) and percentiles (nearest rank) of a node's usage over a window that ends at the sample.
 
-    None: whoever said this does not tell that percentile.
+    None: the publisher does not compute this percentile.
     """
 
     window_ms: Ms
@@ -174,7 +177,7 @@ class LoadPeak(Struct, frozen=True, kw_only=True):
 
 
 class LoadSummary(Struct, frozen=True, kw_only=True):
-    """What a node uses: everything together, its prod work, and what belongs to no workload; `interval_ms` is the sample's."""
+    """The usage of a node: of the whole machine, its prod work, and the system part. `interval_ms` is the sample's."""
 
     interval_ms: Ms
     cpu_used_mcpu: Mcpu
@@ -188,7 +191,7 @@ class LoadSummary(Struct, frozen=True, kw_only=True):
 
 
 class UnmanagedUse(Struct, frozen=True, kw_only=True):
-    """What online work that colo did not place uses of a zone: now, and the 95th percentile (nearest rank) of five minutes."""
+    """The usage of a zone by online work that colo did not place: now, and the 95th percentile (nearest rank) of five minutes."""
 
     zone: Number
     cpu_mcpu: Mcpu
@@ -198,11 +201,11 @@ class UnmanagedUse(Struct, frozen=True, kw_only=True):
 
 
 class AllocatableChanged(Fact, frozen=True, kw_only=True):
-    """What may be promised on a node; node values are the sums of the zones. All numbers come from sample `sample_seq`.
+    """The allocatable of batch work on a node; node values are the sums of the zones. All numbers come from sample `sample_seq`.
 
-    Never below what running batch replicas hold. The bus keeps the last one of each node. `load` is what the same sample says of
-    the node's usage, and the samples before it; `unmanaged` what of it is of online work that colo did not place, None when that is
-    not known: colo places no online work there then. Zones that it lacks have none.
+    It is never below what running batch replicas hold. The bus keeps the last one of each node. `load` is the node's usage in this
+    sample and the samples before it. `unmanaged` is the usage by online work that colo did not place; a zone that is not listed has
+    none. With `unmanaged` None the usage is not known, and the scheduler places no online work on the node.
     """
 
     node: NodeName
@@ -220,7 +223,7 @@ class AllocatableChanged(Fact, frozen=True, kw_only=True):
 
 
 class LeaseRenewed(Fact, frozen=True, kw_only=True):
-    """The control plane saw sample `sample_seq` of the node: batch work there may go on for `lease_ms` from now. Lossy."""
+    """The control plane received sample `sample_seq` of the node, so batch work may go on for `lease_ms` from now. Lossy."""
 
     node: NodeName
     sample_seq: Number
@@ -229,7 +232,7 @@ class LeaseRenewed(Fact, frozen=True, kw_only=True):
 
 
 class FreshnessChanged(Fact, frozen=True, kw_only=True):
-    """What is known of a node became more or less fresh. `lost` re-queues its replicas."""
+    """The freshness of a node's samples changed. The jobs service requeues the replicas of a `lost` node."""
 
     node: NodeName
     freshness: Freshness

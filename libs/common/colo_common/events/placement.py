@@ -1,4 +1,4 @@
-"""Facts about placements: said by the scheduler."""
+"""Facts and orders about placements. The scheduler publishes them."""
 
 from msgspec import Struct
 
@@ -46,14 +46,14 @@ class ApplyPlacements(Fact, frozen=True, kw_only=True):
 
 
 class ReasonCount(Struct, frozen=True, kw_only=True, gc=False):
-    """How many nodes were refused for one reason."""
+    """The number of nodes that the scheduler refused for one reason."""
 
     reason: Reason
     nodes: Number
 
 
 class NearestMiss(Struct, frozen=True, kw_only=True):
-    """The node that came closest: what was asked, what there was."""
+    """The node that came closest to a fit: `need` is the request, `have` is what the node has of it, both in `unit`."""
 
     node: NodeName
     reason: Reason
@@ -66,13 +66,13 @@ class NearestMiss(Struct, frozen=True, kw_only=True):
 class PlacementRejected(Fact, frozen=True, kw_only=True):
     """No node could take the replica now. It stays queued and is tried again after `retry_at_ms` or when capacity appears.
 
-    `never`: no node could hold it even when it is empty; `nearest` is then by what machines have. Only another machine, or a
-    withdrawal, changes that.
+    `never`: no node could hold the replica even when the node is empty; `nearest` then compares with the capacity of machines. Only
+    a new machine or a withdrawal changes that.
 
-    Said once for all replicas of the job that ask for the same, by the first of them; again when the reasons change.
+    Published once for all replicas of the job with the same request, with the name of the first; again when the reasons change.
 
-    `broken_rule`: the request itself breaks this rule, so that no node was asked and none ever will be. It waits all the same,
-    until it is withdrawn or a scheduler takes it that knows better.
+    `broken_rule`: the request breaks this rule, so the scheduler tries no node. The replica stays queued until it is withdrawn or
+    a scheduler of another version accepts the request.
     """
 
     replica: ReplicaName
@@ -87,7 +87,7 @@ class PlacementRejected(Fact, frozen=True, kw_only=True):
 
 
 class ProposedVictim(Struct, frozen=True, kw_only=True, gc=False):
-    """A placed replica of less importance than one that finds no place."""
+    """A placed replica of less importance than the rejected replica."""
 
     replica: ReplicaName
     attempt: Number
@@ -98,9 +98,9 @@ class ProposedVictim(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ProposedPreemption(Struct, frozen=True, kw_only=True):
-    """A replica that finds no place would fit on this node if these left, the least important first.
+    """The rejected replica would fit on this node if the `victims` left; the least important is the first.
 
-    `revision` is that of the node's ledger row by which this was found, `at_ms` when.
+    `revision` is the revision of the node's ledger row that the search used, `at_ms` the time of the search.
     """
 
     node: NodeName
@@ -110,10 +110,10 @@ class ProposedPreemption(Struct, frozen=True, kw_only=True):
 
 
 class PreemptionProposed(Fact, frozen=True, kw_only=True):
-    """A replica that was rejected would fit if others of less importance left: a lower band, or the same and a lower priority.
+    """A rejected replica would fit if less important replicas left: of a lower band, or of the same band and a lower priority.
 
-    Nobody has to leave by this. It is said after a rejection that was said, for all replicas of the job that ask for the same by
-    the first of them; `reason` is why most nodes refused it.
+    It is a proposal; no replica leaves because of it. Published after a PlacementRejected, once for all replicas of the job with
+    the same request, with the name of the first. `reason` is the reason of most nodes.
     """
 
     replica: ReplicaName

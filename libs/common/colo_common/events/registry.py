@@ -1,4 +1,4 @@
-"""Every subject, its type, its owner, its stream and its encoding, in one table. Documents, streams and decoders come from it."""
+"""One table of every subject with its type, owner, stream and encoding. Documents, streams and decoders are made from it."""
 
 from enum import StrEnum
 from functools import lru_cache
@@ -60,10 +60,11 @@ __all__ = [
 
 
 class Stream(StrEnum):
-    """JetStream streams. NODE keeps a subject's last message for seven days, EVT, ASK and RUN every one, CMD until it was taken.
+    """JetStream streams. NODE keeps the last message of each subject for seven days; EVT, ASK and RUN keep every message for seven
+    days; CMD keeps a message until it is acknowledged.
 
-    A server stores (and may have to sync) the messages of a stream one after the other. So what a decision waits for, ASK, and what
-    executors tell, RUN (some facts for each placement, from every node), have streams of their own.
+    A server stores (and may have to sync) the messages of a stream one after the other. Placement requests (ASK) must not wait for
+    the facts of executors (RUN: several for each placement, from every node) or for other events, so each has its own stream.
     """
 
     NODE = "COLO_NODE"
@@ -74,7 +75,7 @@ class Stream(StrEnum):
 
 
 class StreamLimits(Struct, frozen=True, kw_only=True):
-    """What a stream keeps: subjects, most messages a subject, oldest age, most bytes, window of the duplicate check."""
+    """Limits of a stream: subjects, messages per subject (-1: no limit), age, bytes, and the window of the duplicate check."""
 
     subjects: tuple[str, ...]
     max_msgs_per_subject: int = -1
@@ -85,7 +86,7 @@ class StreamLimits(Struct, frozen=True, kw_only=True):
 
 
 STREAMS: Final[dict[Stream, StreamLimits]] = {
-    # Who is there says what it is every hour or more often: what is older is of nodes that left for good.
+    # A live node reports its topology every hour or more often; older messages are of nodes that left for good.
     Stream.NODE: StreamLimits(subjects=(f"{PREFIX}.evt.node.>",), max_msgs_per_subject=1, max_age_s=7 * 86_400),
     Stream.EVT: StreamLimits(
         subjects=tuple(
@@ -104,7 +105,7 @@ STREAMS: Final[dict[Stream, StreamLimits]] = {
         ),
         max_age_s=7 * 86_400,
     ),
-    # After EVT, which had these subjects before: two streams must not keep the same one.
+    # Made after EVT, which had these subjects in older versions: two streams must not share a subject.
     Stream.ASK: StreamLimits(
         subjects=tuple(f"{PREFIX}.evt.replica.{what}" for what in ("requested", "withdrawn")), max_age_s=7 * 86_400
     ),
@@ -120,7 +121,7 @@ class Event(Struct, frozen=True, kw_only=True):
     body: type[Fact]
     owner: str
     stream: Stream | None
-    says: str
+    meaning: str
 
     @property
     def encoding(self) -> str:
@@ -135,39 +136,43 @@ class RequestSpec(Struct, frozen=True, kw_only=True):
     body: type[Struct]
     reply: type[Struct]
     owner: str
-    says: str
+    meaning: str
 
 
-def _event(template: str, body: type[Fact], owner: str, stream: Stream | None, says: str) -> Event:
-    return Event(subject=Subject(template), body=body, owner=owner, stream=stream, says=says)
+def _event(template: str, body: type[Fact], owner: str, stream: Stream | None, meaning: str) -> Event:
+    return Event(subject=Subject(template), body=body, owner=owner, stream=stream, meaning=meaning)
 
 
-def _request_spec(template: str, body: type[Struct], reply: type[Struct], owner: str, says: str) -> RequestSpec:
-    return RequestSpec(subject=Subject(template), body=body, reply=reply, owner=owner, says=says)
+def _request_spec(template: str, body: type[Struct], reply: type[Struct], owner: str, meaning: str) -> RequestSpec:
+    return RequestSpec(subject=Subject(template), body=body, reply=reply, owner=owner, meaning=meaning)
 
 
 EVENTS: Final[tuple[Event, ...]] = (
     _event("tlm.node.{node}.usage", NodeUsageSampled, "collector", None, "one coherent sample, every period"),
     _event("tlm.node.{node}.lease", LeaseRenewed, "overcommit", None, "batch work may go on for the lease time"),
     _event("tlm.trace.{service}", SpansFinished, "any", None, "finished spans"),
-    _event("evt.node.{node}.topology", NodeTopologyReported, "collector", Stream.NODE, "what a machine is"),
+    _event(
+        "evt.node.{node}.topology",
+        NodeTopologyReported,
+        "collector",
+        Stream.NODE,
+        "topology, capabilities and rules of a machine",
+    ),
     _event(
         "evt.node.{node}.allocatable",
         AllocatableChanged,
         "overcommit",
         Stream.NODE,
-        "what batch work may be promised, and why",
+        "allocatable of batch work, with its explanation",
     ),
     _event(
         "evt.pressure.{node}.crossed", PressureCrossed, "collector", Stream.EVT, "a stall signal crossed its threshold"
     ),
-    _event(
-        "evt.freshness.{node}.changed", FreshnessChanged, "overcommit", Stream.EVT, "how fresh the facts of a node are"
-    ),
+    _event("evt.freshness.{node}.changed", FreshnessChanged, "overcommit", Stream.EVT, "freshness of a node's samples"),
     _event("evt.job.submitted", JobSubmitted, "jobs", Stream.EVT, "a job was accepted"),
     _event("evt.job.changed", JobStateChanged, "jobs", Stream.EVT, "a job changed its state"),
-    _event("evt.replica.requested", PlacementsRequested, "jobs", Stream.ASK, "replicas want a place"),
-    _event("evt.replica.withdrawn", ReplicasWithdrawn, "jobs", Stream.ASK, "replicas no longer want a place"),
+    _event("evt.replica.requested", PlacementsRequested, "jobs", Stream.ASK, "replicas need a place"),
+    _event("evt.replica.withdrawn", ReplicasWithdrawn, "jobs", Stream.ASK, "replicas no longer need a place"),
     _event("evt.replica.changed", ReplicasChanged, "jobs", Stream.EVT, "replicas of a job changed their states"),
     _event("evt.queue.changed", QueueChanged, "jobs", Stream.EVT, "counts of a queue"),
     _event("evt.placement.decided", PlacementsDecided, "scheduler", Stream.EVT, "placements committed to the ledger"),
@@ -177,14 +182,14 @@ EVENTS: Final[tuple[Event, ...]] = (
         PreemptionProposed,
         "scheduler",
         Stream.EVT,
-        "it would fit if replicas of less importance left",
+        "a rejected replica would fit if less important replicas left",
     ),
     _event(
         "evt.placement.released",
         PlacementsReleased,
         "scheduler",
         Stream.EVT,
-        "the ledger holds nothing for them any more",
+        "the ledger holds nothing for these attempts any more",
     ),
     _event(
         "evt.reservation.changed",
@@ -199,7 +204,7 @@ EVENTS: Final[tuple[Event, ...]] = (
     _event(
         "evt.enforcement.{node}.started", ReplicaStarted, "executor", Stream.RUN, "a replica runs in its control group"
     ),
-    _event("evt.enforcement.{node}.ended", ReplicaEnded, "executor", Stream.RUN, "a replica is gone from the node"),
+    _event("evt.enforcement.{node}.ended", ReplicaEnded, "executor", Stream.RUN, "an attempt has ended on the node"),
     _event(
         "evt.enforcement.{node}.refused",
         PlacementRefused,
@@ -219,17 +224,17 @@ EVENTS: Final[tuple[Event, ...]] = (
         DriftCorrected,
         "executor",
         Stream.RUN,
-        "somebody else changed kernel files, and they were put back",
+        "another program changed kernel files, and the executor restored them",
     ),
     _event(
         "evt.enforcement.{node}.recovered",
         NodeRecovered,
         "executor",
         Stream.RUN,
-        "an executor started and adopted what runs",
+        "an executor started and adopted running replicas",
     ),
     _event("evt.eviction.requested", EvictionRequested, "evictor", Stream.EVT, "which replica must leave, and why"),
-    _event("evt.eviction.finished", EvictionFinished, "evictor", Stream.EVT, "the victim is gone"),
+    _event("evt.eviction.finished", EvictionFinished, "evictor", Stream.EVT, "the victim has ended"),
     _event("evt.dead-letter.{service}", DeadLettered, "any", Stream.EVT, "a message could not be handled"),
 )
 
@@ -239,7 +244,7 @@ REQUESTS: Final[tuple[RequestSpec, ...]] = (
     _request_spec("req.jobs.get", rq.GetJob, rq.JobDetail, "jobs", "one job with replicas and story"),
     _request_spec("req.jobs.list", rq.ListJobs, rq.JobList, "jobs", "jobs, newest first"),
     _request_spec("req.jobs.queues", rq.ListQueues, rq.QueueList, "jobs", "queues with counts"),
-    _request_spec("req.jobs.pending", rq.PendingReplicas, rq.PendingReply, "jobs", "replicas that want a place"),
+    _request_spec("req.jobs.pending", rq.PendingReplicas, rq.PendingReply, "jobs", "replicas that need a place"),
     _request_spec("req.jobs.started", StartedReplicas, StartedReply, "jobs", "which attempts a node has started"),
     _request_spec("req.overcommit.nodes", rq.ListNodes, rq.NodeList, "overcommit", "nodes with usage and allocatable"),
     _request_spec(
@@ -260,7 +265,7 @@ REQUESTS: Final[tuple[RequestSpec, ...]] = (
     ),
 )
 
-# One entry a concrete subject: every event type that names a node, of a few thousand nodes.
+# One entry for each concrete subject: enough for every event type with a node, of a few thousand nodes.
 _SUBJECTS_REMEMBERED: Final = 65_536
 _BY_TYPE: Final = {event.body: event for event in EVENTS}
 _BY_REQUEST: Final = {request_spec.body: request_spec for request_spec in REQUESTS}

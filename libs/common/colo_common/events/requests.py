@@ -1,4 +1,4 @@
-"""Questions that services answer: one request type and one reply type each. A question that cannot be answered gets a Refusal."""
+"""Requests and their replies: one request type and one reply type each. A service that cannot answer replies with a Refusal."""
 
 from msgspec import Struct
 
@@ -56,7 +56,7 @@ __all__ = [
 
 
 class Refusal(Struct, frozen=True, kw_only=True):
-    """Why a request was not done: an HTTP-like `code` (400, 404, 409, 429, 503), the field and the rule it broke."""
+    """Why a service refused a request: an HTTP-like `code` (400, 404, 409, 429, 503), the field, and the rule that it broke."""
 
     code: int
     field: str
@@ -68,16 +68,16 @@ class Refusal(Struct, frozen=True, kw_only=True):
 
 
 class SubmitJob(Struct, frozen=True, kw_only=True):
-    """Accept a job under this id. The same id with the same spec again is answered alike; with another spec it is refused (409)."""
+    """Accept a job under this id. Repeating it with the same spec gives the same reply; with another spec it is refused (409)."""
 
     job: str
     spec: JobSpec
 
 
 class JobAccepted(Struct, frozen=True, kw_only=True):
-    """The job is recorded in this `state` and will be worked on; asking the same again answers alike.
+    """The job is stored in this `state`. Repeating the request gives the same reply.
 
-    `version` counts the changes of the job's record: a later read never shows a lower one.
+    `version` counts the changes of the job's record: a later read never shows a lower version.
     """
 
     job: str
@@ -88,23 +88,24 @@ class JobAccepted(Struct, frozen=True, kw_only=True):
 class CancelJob(Struct, frozen=True, kw_only=True):
     """Stop a job for good: waiting replicas are withdrawn, running ones get SIGTERM, their grace, SIGKILL.
 
-    Answered with JobAccepted. Refused when there is no such job (404) or it has ended (409); while it ends it may be asked again.
+    The reply is JobAccepted. Refused for an unknown job (404) and a job that has ended (409); a job that is ending accepts it
+    again.
     """
 
     job: str
 
 
 class GetJob(Struct, frozen=True, kw_only=True):
-    """One job by its exact id; JobDetail, or a Refusal (404) when there is none or it ended so long ago that it was forgotten."""
+    """One job by its exact id. The reply is JobDetail, or a Refusal (404) for an unknown or long ended job."""
 
     job: str
 
 
 class ListJobs(Struct, frozen=True, kw_only=True):
-    """Newest first, at most `limit` (1..1000) in the given states (empty: all, in any case) and queue (empty: all).
+    """Jobs, newest first: at most `limit` (1..1000), in the given states (in any case; empty: all) and queue (empty: all).
 
-    `name`: only jobs whose file names them so (empty: all); `prefix`: only those whose id begins with it. Another limit, and a
-    state that there is not, is refused (400).
+    `name`: only jobs with this name in their job file (empty: all); `prefix`: only jobs whose id begins with it. A limit out of
+    range and an unknown state are refused (400).
     """
 
     states: tuple[str, ...] = ()
@@ -115,19 +116,19 @@ class ListJobs(Struct, frozen=True, kw_only=True):
 
 
 class StoryLine(Struct, frozen=True, kw_only=True):
-    """One line of what happened, in order."""
+    """One line of a job's story."""
 
     at_ms: int
     what: str
 
 
 class ReplicaDetail(Struct, frozen=True, kw_only=True):
-    """A replica ("job/task/index") as it is now.
+    """The current state of a replica ("job/task/index").
 
-    `attempt` counts from 1, one more for every place; `node` and `zones` are those of this attempt, empty before it has a place.
-    `retries` and `evictions` count over all attempts. `exit_code` is the process's, 128 + signal when a signal ended it, None
-    while it has none. `reason`: why it is not where it should be, empty when nothing is wrong. `trace_id` names the trace of this
-    attempt's placement.
+    `attempt` counts from 1, one more for every new place; `node` and `zones` are those of this attempt, empty before it has a
+    place. `retries` and `evictions` count over all attempts. `exit_code` is the process's, 128 + signal when a signal ended it,
+    None before the process has ended. `reason`: why the replica waits or has failed, empty when nothing is wrong. `trace_id` is
+    the trace of this attempt's placement.
     """
 
     replica: str
@@ -143,10 +144,10 @@ class ReplicaDetail(Struct, frozen=True, kw_only=True):
 
 
 class JobSummary(Struct, frozen=True, kw_only=True):
-    """A job and how many of its `replicas` are where: the five counts sum to `replicas`.
+    """A job and the counts of its replicas by state: the five counts sum to `replicas`.
 
-    `waiting` want a place or will after a pause; `running` hold one, whether their process runs already, runs or stops.
-    Times are Unix ms; `ended_at_ms` is None until the job is over.
+    `waiting` replicas need a place, now or after their retry wait; `running` replicas hold a place, whether their process starts,
+    runs or stops. Times are Unix ms; `ended_at_ms` is None until the job has ended.
     """
 
     job: str
@@ -164,7 +165,7 @@ class JobSummary(Struct, frozen=True, kw_only=True):
 
 
 class JobDetail(Struct, frozen=True, kw_only=True):
-    """All of one job. `replicas`: at most 2,000, in order; of a larger job the failed and the placed ones go before the others."""
+    """One job with its replicas: at most 2,000, in order; a larger job shows its failed and placed replicas before the others."""
 
     summary: JobSummary
     spec: JobSpec
@@ -174,20 +175,20 @@ class JobDetail(Struct, frozen=True, kw_only=True):
 
 
 class JobList(Struct, frozen=True, kw_only=True):
-    """The newest jobs first; `total` counts all that were asked for, also those beyond the limit."""
+    """Jobs, newest first; `total` counts all matching jobs, also those beyond the limit."""
 
     jobs: tuple[JobSummary, ...]
     total: int
 
 
 class ListQueues(Struct, frozen=True, kw_only=True):
-    """All queues."""
+    """Ask for all queues."""
 
 
 class QueueSummary(Struct, frozen=True, kw_only=True):
-    """A queue now: replicas that wait and run, and how many may wait at most (`capacity`); a job beyond that is refused (429).
+    """A queue's counts now. `capacity` is the most replicas that may wait; a job beyond that is refused (429).
 
-    `oldest_wait_ms`: how long the longest waiting replica has waited, 0 when none waits.
+    `oldest_wait_ms` is the wait of the replica that has waited longest, 0 when none waits.
     """
 
     queue: str
@@ -204,16 +205,16 @@ class QueueList(Struct, frozen=True, kw_only=True):
 
 
 class PendingReplicas(Struct, frozen=True, kw_only=True):
-    """Every replica that wants a place now, from `offset` in stable order: how a starting scheduler catches up."""
+    """One page of the replicas that need a place now, from `offset` in a stable order. A starting scheduler reads all pages."""
 
     offset: int = 0
     limit: int = 500
 
 
 class PendingReply(Struct, frozen=True, kw_only=True):
-    """One page: the wants from the offset on. It may be shorter than the limit; an empty one is the end, not a short one.
+    """One page of placement requests from the offset on. A page may be shorter than the limit; only an empty page is the end.
 
-    `total` counts the waiting replicas as the first page found them. What found a place since then is left out.
+    `total` counts the waiting replicas at the time of the first page. Replicas that got a place since then are left out.
     """
 
     placement_requests: tuple[PlacementRequest, ...]
@@ -221,15 +222,15 @@ class PendingReply(Struct, frozen=True, kw_only=True):
 
 
 class ListNodes(Struct, frozen=True, kw_only=True):
-    """All nodes that the overcommit service knows."""
+    """Ask for all nodes that the overcommit service knows."""
 
 
 class NodeSummary(Struct, frozen=True, kw_only=True):
-    """A node: what it has, what is used of it by everybody, and what batch work may have of it and holds.
+    """A node's capacity, its usage by all workloads, and the allocatable and holds of batch work.
 
-    `batch_cpu_mcpu` and `batch_memory_bytes` are what is promised, 0 while nothing is; `held_*` is what placements hold of that;
-    `batch_cpu_used_mcpu` what batch work was measured to use. Use is that of the newest sample, 0 before there is one;
-    `sample_age_ms`: how long ago that was heard, None when never.
+    `batch_cpu_mcpu` and `batch_memory_bytes` are the published allocatable, 0 before the first; `held_*` is the part that
+    placements hold; `batch_cpu_used_mcpu` is the measured usage of batch work. Usage is that of the newest sample, 0 before the
+    first; `sample_age_ms` is the time since the sample was received, None before the first.
     """
 
     node: str
@@ -248,19 +249,22 @@ class NodeSummary(Struct, frozen=True, kw_only=True):
 
 
 class NodeList(Struct, frozen=True, kw_only=True):
-    """Every node that has said what it is, by name in ascending order."""
+    """Every node that has reported its topology, by name in ascending order."""
 
     nodes: tuple[NodeSummary, ...]
 
 
 class ExplainAllocatable(Struct, frozen=True, kw_only=True):
-    """Why a node may promise what it does; NodeExplained, or a Refusal (404) while it is not known or promises nothing yet."""
+    """The explanation of a node's allocatable. The reply is NodeExplained, or a Refusal (404) before the first allocatable."""
 
     node: str
 
 
 class NodeExplained(Struct, frozen=True, kw_only=True):
-    """The published number with its explanation, and the newest computed one where that was too close to publish."""
+    """The `published` allocatable with its explanation, and the terms of the `newest` sample, published or not.
+
+    `age_ms` is the age of the sample behind the published allocatable.
+    """
 
     published: AllocatableChanged
     newest: Explanation
@@ -275,14 +279,13 @@ class ExplainPlacement(Struct, frozen=True, kw_only=True):
 
 
 class DecisionRecord(Struct, frozen=True, kw_only=True, gc=False):
-    """Why a replica is where it is, or why it is nowhere: counts per reason, nearest miss, and the score matrix (best rows).
+    """The decision about one replica: its placement or the counts per reason, the nearest miss, and the best rows of the scores.
 
-    All of it is as it was at the moment of this replica, after what was chosen before it: it was the `number`th of those that were
-    decided `together` (0: not told). The first row of `scores` is its own node's then, if scores decided; the others follow in
-    order, as far as they were compared. `fitting`: so many nodes could take it; None where only some were looked at closely, and
-    the other rows are nodes that pass the filters.
-    `never`: no node could hold it even when it is empty; the nearest miss is then by what machines have. `broken_rule`: see
-    PlacementRejected. `preemption`: where it would fit if others left.
+    All values are those at the replica's own turn: it was the `number`th of the replicas decided `together` in one pass (0: not
+    recorded), after the choices before it. The first row of `scores` is the chosen node, if scores decided; the compared nodes
+    follow in order. `fitting` is the number of nodes that fit; None when the scheduler checked only some nodes exactly, and the
+    other rows are nodes that passed the filters. `never` and `broken_rule`: see PlacementRejected. `preemption`: the node where
+    the replica would fit if others left.
     """
 
     replica: str
@@ -303,23 +306,23 @@ class DecisionRecord(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PlacementsExplained(Struct, frozen=True, kw_only=True):
-    """The newest decision about each replica asked for, by replica.
+    """The newest decision about each requested replica, by replica.
 
-    None about a replica that was not decided yet or is forgotten: an unknown job has no decisions and is no error.
+    A replica without a decision, or with a forgotten one, is not listed: an unknown job has no decisions and is no error.
     """
 
     decisions: tuple[DecisionRecord, ...]
 
 
 class ListHolds(Struct, frozen=True, kw_only=True):
-    """Everything that the ledger holds, from `offset` in stable order: how a starting overcommit service catches up."""
+    """One page of the ledger's holds, from `offset` in a stable order. The overcommit service reads all pages to catch up."""
 
     offset: int = 0
     limit: int = 500
 
 
 class Hold(Struct, frozen=True, kw_only=True):
-    """One attempt that holds shares of a node's zones. Only bands below prod hold them of what batch work may have."""
+    """One attempt that holds shares of a node's zones. Only bands below prod take them from the batch allocatable."""
 
     node: str
     replica: str
@@ -330,21 +333,21 @@ class Hold(Struct, frozen=True, kw_only=True):
 
 
 class HoldsReply(Struct, frozen=True, kw_only=True):
-    """One page of committed holds by node, replica and attempt, `total` of all. Refused (503) while the ledger is not read."""
+    """One page of committed holds by node, replica and attempt; `total` counts all. Refused (503) before the ledger is read."""
 
     holds: tuple[Hold, ...]
     total: int
 
 
 class PlanJob(Struct, frozen=True, kw_only=True):
-    """Where would the replicas of this job go now? Nothing changes by asking. At most `most` (0..1000) replicas are told singly."""
+    """Ask where the replicas of this job would be placed now. The reply names at most `most` (0..1000) replicas."""
 
     spec: JobSpec
     most: int = 100
 
 
 class PlannedReplica(Struct, frozen=True, kw_only=True):
-    """One replica ("task/index") and the place it would get, out of a `reservation` where one is named."""
+    """One replica ("task/index") and the place it would get; `reservation` is "" unless the place comes out of a reservation."""
 
     replica: str
     node: str
@@ -355,11 +358,11 @@ class PlannedReplica(Struct, frozen=True, kw_only=True):
 
 
 class PlannedTask(Struct, frozen=True, kw_only=True):
-    """What would become of a task's replicas. `nodes`: how many on which node, most first, at most 100 nodes.
+    """The plan for a task's replicas. `nodes` are at most 100 pairs of node and number of replicas, the largest number first.
 
-    Where not all are `placed`: `counts`, how many nodes each reason refuses then, and the node that comes `nearest`; `never`: no
-    node could hold one even when it is empty, `nearest` is then by what machines have. `scores` are the best rows of the score
-    matrix before the first of them is placed.
+    When not all replicas are `placed`, `counts` is the number of nodes by reason and `nearest` the node that came closest. `never`:
+    no node could hold a replica even when the node is empty; `nearest` then compares with the capacity of machines. `scores` are
+    the best rows of the scores before the task's first replica is placed.
     """
 
     task: str
@@ -373,7 +376,7 @@ class PlannedTask(Struct, frozen=True, kw_only=True):
 
 
 class PlannedVictim(Struct, frozen=True, kw_only=True):
-    """A running replica of less importance that would have to leave for a replica that does not fit."""
+    """A less important running replica that would have to leave so that a planned replica fits."""
 
     replica: str
     attempt: int
@@ -385,10 +388,10 @@ class PlannedVictim(Struct, frozen=True, kw_only=True):
 
 
 class JobPlanned(Struct, frozen=True, kw_only=True):
-    """The answer from the `nodes` known at `at_ms`. `fits`: every replica has a place; a submission then does the same.
+    """The plan of a job on the `nodes` known at `at_ms`. `fits`: every replica has a place; a submission now does the same.
 
-    `waiting` replicas of other jobs want a place now and may come first. Where replicas do not fit: `victims` would have to leave
-    so that the first `by_preempting` of those missing do (at most 20 are tried). Nobody leaves by this.
+    `waiting` replicas of other jobs need a place now and may come first. When replicas do not fit, the first `by_preempting` of
+    them would fit if `victims` left (at most 20 replicas are tried). No replica leaves because of a plan.
     """
 
     fits: bool
@@ -404,28 +407,28 @@ class JobPlanned(Struct, frozen=True, kw_only=True):
 
 
 class CreateReservation(Struct, frozen=True, kw_only=True):
-    """Hold a place. The same again is answered alike; another one under a name that is in use is refused (409)."""
+    """Create a reservation. Repeating the same spec gives the same reply; another spec under a used name is refused (409)."""
 
     spec: ReservationSpec
 
 
 class DeleteReservation(Struct, frozen=True, kw_only=True):
-    """Forget a reservation at once, whatever its phase; its owners keep what they hold. Answered as it was before."""
+    """Delete a reservation in any phase; its owners keep what they hold. The reply is its state before the deletion."""
 
     name: str
 
 
 class GetReservation(Struct, frozen=True, kw_only=True):
-    """One reservation by its exact name; ReservationDetail, or a Refusal (404) when there is none.
+    """One reservation by its exact name. The reply is ReservationDetail, or a Refusal (404) for an unknown name.
 
-    All questions about reservations are refused (503) where no store keeps them, and while the ledger is not read.
+    All requests about reservations are refused (503) without a store for them and before the ledger is read.
     """
 
     name: str
 
 
 class ListReservations(Struct, frozen=True, kw_only=True):
-    """From `offset` by name, at most `limit` (1..1000), in the given phases (empty: all)."""
+    """Reservations by name, from `offset`, at most `limit` (1..1000), in the given phases (empty: all)."""
 
     phases: tuple[str, ...] = ()
     offset: int = 0
@@ -433,7 +436,7 @@ class ListReservations(Struct, frozen=True, kw_only=True):
 
 
 class ReservationUse(Struct, frozen=True, kw_only=True):
-    """An attempt that uses a reservation, and all that it holds."""
+    """An attempt that uses a reservation, and the CPU and memory that it holds."""
 
     replica: str
     attempt: int
@@ -442,7 +445,7 @@ class ReservationUse(Struct, frozen=True, kw_only=True):
 
 
 class ReservationHolds(Struct, frozen=True, kw_only=True):
-    """Parts of a node. `cpus` is a kernel CPU list."""
+    """The parts of a node that a reservation holds. `cpus` is a kernel CPU list."""
 
     cpu_mcpu: int = 0
     memory_bytes: int = 0
@@ -453,12 +456,12 @@ class ReservationHolds(Struct, frozen=True, kw_only=True):
 
 
 class ReservationDetail(Struct, frozen=True, kw_only=True):
-    """A reservation: its `phase` (Pending, Available, Succeeded, Failed), and why it ended.
+    """A reservation. `phase` is Pending, Available, Succeeded or Failed; `reason` is why it ended.
 
-    `node` and `place`: where it is held or was held last. `left`: what of it no owner uses now. `expires_at_ms`: its last moment,
-    None for ever; `now_ms`: when this was said, by the same clock. While it waits: how many of `nodes` each reason refuses
-    (`counts`), and the node that comes `nearest`; `never`: no node could hold it even when empty, `nearest` is then by what
-    machines have.
+    `node` and `place` are its current or last place; `left` is the part that no owner uses now. `expires_at_ms` is its end, None:
+    it has no end; `now_ms` is the time of this reply by the same clock. While it is Pending, `counts` is the number of `nodes` by
+    reason and `nearest` the node that came closest; `never`: no node could hold it even when the node is empty, `nearest` then
+    compares with the capacity of machines.
     """
 
     spec: ReservationSpec
@@ -480,7 +483,7 @@ class ReservationDetail(Struct, frozen=True, kw_only=True):
 
 
 class ReservationList(Struct, frozen=True, kw_only=True):
-    """One page. `total` counts all in the phases asked for."""
+    """One page of reservations. `total` counts all reservations in the requested phases."""
 
     reservations: tuple[ReservationDetail, ...]
     total: int

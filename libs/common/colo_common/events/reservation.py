@@ -1,4 +1,4 @@
-"""Facts about reservations: said by the scheduler."""
+"""Facts about reservations. The scheduler publishes them."""
 
 from colo_common.events.fact import Fact
 from colo_common.model.placement import ZoneShare
@@ -9,11 +9,11 @@ __all__ = ["ReservationChanged"]
 
 
 class ReservationChanged(Fact, frozen=True, kw_only=True):
-    """A reservation is in this phase now, or, in the phase Available, what it holds in its own name is another.
+    """The phase of a reservation changed, or the part that an Available reservation holds beside its owners changed.
 
-    `phase`: Pending, Available, Succeeded, Failed or Deleted; `reason`: why it ended. `replica` and `attempt` name what stands for
-    it in the ledger: no replica that runs. `node` and `zones`: what is held there for it beside what its owners hold, nothing
-    unless it is Available. `owners` use it now.
+    `phase`: Pending, Available, Succeeded, Failed or Deleted; `reason`: why it ended. `replica` and `attempt` name its entry in the
+    ledger, which is no running replica. `node` and `zones`: what the reservation holds beside its owners, empty unless it is
+    Available. `owners` is the number of replicas that use it now.
     """
 
     reservation: str

@@ -1,4 +1,4 @@
-"""Facts that any service may say about itself."""
+"""Facts that every service may publish: dead letters and finished spans."""
 
 from msgspec import Struct
 

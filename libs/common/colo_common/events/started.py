@@ -1,4 +1,4 @@
-"""The question which attempts were started: the jobs service knows it, and a scheduler that hears no starts asks it."""
+"""The request which attempts have started. The scheduler subscribes to no start events and asks the jobs service."""
 
 from msgspec import Struct
 
@@ -6,16 +6,16 @@ __all__ = ["StartedReplicas", "StartedReply"]
 
 
 class StartedReplicas(Struct, frozen=True, kw_only=True):
-    """Which of these attempts, 1 to 1,000, a node has started: how a scheduler learns which orders need not be sent again."""
+    """Ask which of these attempts (1 to 1,000) a node has started. The scheduler sends the orders of the others again."""
 
     attempts: tuple[tuple[str, int], ...]
 
 
 class StartedReply(Struct, frozen=True, kw_only=True):
-    """What has become of the attempts that were asked for, each kind in the order of the question.
+    """The requested attempts by state, each list in the order of the request.
 
-    `started`: a node has started it and it is not over; `over`: it has ended, or there is a later attempt; `waiting`: it waits for
-    a place, or for its node. One that is not known, as of a job that ended long ago, is none of them.
+    `started`: a node has started the attempt and it has not ended; `over`: it has ended, or there is a later attempt; `waiting`: it
+    waits for a place or for its start. An unknown attempt, as of a job that was deleted after its end, is in none of the lists.
     """
 
     started: tuple[tuple[str, int], ...]

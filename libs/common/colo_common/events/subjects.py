@@ -1,4 +1,4 @@
-"""Subjects as objects: the only place where a subject is spelled, composed or taken apart."""
+"""Subject templates. Only this module composes and parses NATS subjects."""
 
 import re
 from typing import Final
@@ -22,14 +22,15 @@ def encode_node(node: str) -> str:
 
 
 def decode_node(token: str) -> str:
-    """The node name that `encode_node` made the token from."""
+    """The node name of a token from `encode_node`."""
     return token.replace("_", ".")
 
 
 class Subject:
     """A subject template such as "tlm.node.{node}.usage", without the prefix.
 
-    `of` fills it, `wildcard` is what to subscribe to, `parse` takes one apart. A parameter named `node` is encoded.
+    `of` fills it, `wildcard` gives the subject to subscribe to, `parse` reads the parameters of a concrete subject. The parameter
+    `node` is encoded by `encode_node`.
     """
 
     def __init__(self, template: str) -> None:
@@ -63,7 +64,7 @@ class Subject:
         return ".".join(tokens)
 
     def parse(self, subject: str) -> dict[str, str] | None:
-        """The parameters of a concrete subject of this template, or None when it is not one."""
+        """The parameters of a concrete subject, or None when the subject does not match this template."""
         tokens = subject.split(".")
         if len(tokens) != len(self._tokens):
             return None

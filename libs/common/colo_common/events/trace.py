@@ -1,4 +1,4 @@
-"""The trace of a placement: its ids follow from replica and attempt, so every service names the same trace unasked."""
+"""The trace of a placement. Its ids are computed from replica and attempt, so every service uses the same trace without asking."""
 
 import re
 from functools import lru_cache
@@ -18,22 +18,22 @@ def placement_trace(replica: str, attempt: int, sample_ratio: float = 1.0) -> st
     """The W3C traceparent of an attempt's root span.
 
     The trace id is the first 16 bytes of sha256("replica#attempt"), the root span id the next 8. The attempt is sampled
-    when the first 32 bits of the trace id, as a share of 2^32, lie below `sample_ratio`: every service decides alike.
+    when the first 32 bits of the trace id, as a share of 2^32, lie below `sample_ratio`, so every service decides the same.
     """
     digest = _sha256(attempt_key(replica, attempt).encode()).hexdigest()
-    flags = "01" if digest < _bar(sample_ratio) else "00"
+    flags = "01" if digest < _sampling_bound(sample_ratio) else "00"
     return f"00-{digest[:32]}-{digest[32:48]}-{flags}"
 
 
 @lru_cache(maxsize=16)
-def _bar(sample_ratio: float) -> str:
-    """What a digest in hex stands before, as text, exactly when its first 32 bits as a share of 2^32 lie below the ratio."""
+def _sampling_bound(sample_ratio: float) -> str:
+    """A text that is greater than a hex digest exactly when the digest's first 32 bits as a share of 2^32 lie below the ratio."""
     if not sample_ratio > 0:
-        # No text stands before an empty one.
+        # No text is smaller than the empty one.
         return ""
-    bar = ceil(min(sample_ratio, 1.0) * 4_294_967_296)
-    # Every digit stands before "g".
-    return f"{bar:08x}" if bar < 4_294_967_296 else "g"
+    bound = ceil(min(sample_ratio, 1.0) * 4_294_967_296)
+    # Every hex digit is smaller than "g".
+    return f"{bound:08x}" if bound < 4_294_967_296 else "g"
 
 
 def trace_of(traceparent: str) -> str:

@@ -1,4 +1,4 @@
-"""Bytes of every message: encode by type, decode by subject. What does not fit is InvalidInput naming subject and path."""
+"""Encodes messages by type and decodes them by subject. InvalidInput names the subject and the path of a bad field."""
 
 from functools import lru_cache
 from itertools import groupby
@@ -29,16 +29,16 @@ __all__ = [
 
 _JSON: Final = msgspec.json.Encoder()
 _MSGPACK: Final = msgspec.msgpack.Encoder()
-# One entry a concrete subject: 27 event types of a few thousand nodes fit; beyond that the oldest are computed again.
+# One entry for each concrete subject: 27 event types of a few thousand nodes fit; beyond that the oldest are computed again.
 _SUBJECTS_REMEMBERED: Final = 65_536
-# One entry a type and a producer.
+# One entry for each pair of type and producer.
 _PRODUCERS_REMEMBERED: Final = 1_024
 
 _Decoder = msgspec.json.Decoder[Any] | msgspec.msgpack.Decoder[Any]
 
 
 def _shape(event: Event) -> tuple[int | str, ...]:
-    """Number of tokens, kind and domain: no event has a parameter in their place."""
+    """The number of tokens, the kind and the domain of the event's subject: none of them is a parameter in any template."""
     tokens = event.subject.template.split(".")
     return (len(tokens), *tokens[2:4])
 
@@ -74,10 +74,10 @@ def encode(fact: Fact) -> bytes:
 
 
 def decode(subject: str, data: bytes) -> Fact:
-    """The message that came on a concrete subject.
+    """Decode the message of a concrete subject.
 
     Raises InvalidInput when no event has that subject, when the bytes are not of its type, or when a subject parameter
-    (the node) differs from the field of the same name in the body: a message speaks for no other node than its subject.
+    (the node) differs from the field of the same name in the body.
     """
     _event, decoder, parameters = _place(subject)
     fact: Fact = _decoded(subject, decoder, data)
@@ -104,20 +104,20 @@ def encode_request(body: Struct) -> bytes:
 
 
 def decode_request(subject: str, data: bytes) -> Struct:
-    """The request that came on a subject. Raises InvalidInput as `decode` does."""
+    """Decode the request of a subject. Raises InvalidInput when no request has that subject or the bytes are not of its type."""
     body: Struct = _decoded(subject, _request_spec(subject)[1], data)
     return body
 
 
 def encode_reply(body: Struct) -> bytes:
-    """An answer on the wire: {"refused": ...} for a Refusal, else {"ok": ...}."""
+    """The bytes of a reply: {"refused": ...} for a Refusal, else {"ok": ...}."""
     return _JSON.encode({"refused": body} if isinstance(body, Refusal) else {"ok": body})
 
 
-def decode_reply(asked: type[Struct], data: bytes) -> Struct:
-    """The answer to a request of this type: its reply type or a Refusal. Raises InvalidInput when it is neither."""
-    subject = request_spec_of(asked).subject.of()
-    answer = _decoded(subject, _REPLY_DECODERS[asked], data)
+def decode_reply(request: type[Struct], data: bytes) -> Struct:
+    """Decode the reply to a request of this type: its reply type or a Refusal. Raises InvalidInput for any other content."""
+    subject = request_spec_of(request).subject.of()
+    answer = _decoded(subject, _REPLY_DECODERS[request], data)
     if (answer.ok is None) == (answer.refused is None):
         raise InvalidInput(f"{subject} $", "an answer holds exactly one of `ok` and `refused`", data)
     body: Struct = answer.ok if answer.ok is not None else answer.refused
@@ -127,7 +127,7 @@ def decode_reply(asked: type[Struct], data: bytes) -> Struct:
 def headers_of(fact: Fact, message_id: str, traceparent: str = "") -> dict[str, str]:
     """CloudEvents 1.0 binary headers (`ce-*`) of a stamped message, with its W3C trace context. Telemetry has none.
 
-    Text that is no W3C traceparent is left out: it may come from a message of somebody else.
+    A `traceparent` that is no W3C trace context is left out: it may come from a message of another program.
     """
     common = _common_headers(type(fact), fact.producer)
     if not common:
@@ -140,7 +140,7 @@ def headers_of(fact: Fact, message_id: str, traceparent: str = "") -> dict[str, 
 
 @lru_cache(maxsize=_PRODUCERS_REMEMBERED)
 def _common_headers(body: type[Fact], producer: str) -> dict[str, str]:
-    """The headers that all messages of a type and a producer have in common; none for telemetry. Nobody changes them."""
+    """The headers that all messages of a type and a producer share, {} for telemetry. Callers must not change the dict."""
     event = event_of(body)
     if event.subject.kind == "tlm":
         return {}
