@@ -254,5 +254,5 @@ def test_the_collector_takes_or_refuses(script: list[tuple[int, int, int]]) -> N
 
 @given(steps)
 def test_the_gateway_takes_or_refuses(script: list[tuple[int, int, int]]) -> None:
-    shell = Shell(GatewayCore(tape_size=10, trace_size=3))
+    shell = Shell(GatewayCore(event_log_size=10, trace_size=3))
     play(shell, facts_of(GATEWAY_HEARS), script)

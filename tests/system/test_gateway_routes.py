@@ -309,7 +309,7 @@ async def test_the_openapi_document_lists_exactly_what_is_served(colo: RunningCo
     described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     api = Api(
         asker=Asker(MemoryBus(), 1.0),
-        core=GatewayCore(tape_size=1, trace_size=1),
+        core=GatewayCore(event_log_size=1, trace_size=1),
         streams=Streams(limit=1, queue_size=1),
         telemetry=Telemetry("gateway"),
         version="1",

@@ -19,7 +19,7 @@ from colo_common.model.reasons import EndCause, Reason
 __all__ = ["FINAL_STATES", "LabObserver", "NodeView", "percentile"]
 
 _LATENCIES_MAX: Final = 200_000
-_TAPE: Final = 8
+_EVENT_LOG_SIZE: Final = 8
 FINAL_STATES: Final = frozenset({"Completed", "Failed", "Terminated"})
 
 
@@ -59,7 +59,7 @@ class LabObserver:
         self._places: dict[str, tuple[str, tuple[ZoneShare, ...]]] = {}
         self.told_again = 0
         self.placed_twice: list[str] = []
-        self.event_log: deque[str] = deque(maxlen=_TAPE)
+        self.event_log: deque[str] = deque(maxlen=_EVENT_LOG_SIZE)
         self.first_placement_us: int | None = None
         self._submitted_us: dict[str, int] = {}
         self._replicas: dict[str, int] = {}

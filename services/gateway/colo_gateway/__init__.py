@@ -1,1 +1,1 @@
-"""The door for people and programs: HTTP API and event stream."""
+"""The HTTP API and the event stream of the cluster."""

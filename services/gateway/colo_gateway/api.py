@@ -1,4 +1,4 @@
-"""The HTTP API: every route asks the service that owns the answer and passes its refusal on as a Problem."""
+"""The HTTP API: every route sends a request to the owning service and returns its reply, or its Refusal as a Problem."""
 
 import hashlib
 import secrets
@@ -30,12 +30,12 @@ from colo_gateway.traces import span_tree
 __all__ = ["Api", "refuse_as_problem"]
 
 _JOB_ID_MAX: Final = 80
-# More than any name may have: what is cut off could not be one.
+# Longer than any valid name, so cutting a query value here cannot make it match.
 _NAME_MAX: Final = 256
 
 
 class Api:
-    """The routes over one asker, one core and one set of open streams."""
+    """The handlers of all routes except those of reservations."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Api:
         self._openapi = openapi(version)
 
     def routes(self) -> list[web.RouteDef]:
-        """Everything to add to the application."""
+        """All routes of the API, for the aiohttp application."""
         return [
             web.post("/v1/jobs", self.submit),
             web.get("/v1/jobs", self.list_jobs),
@@ -88,7 +88,7 @@ class Api:
             return problem_of(413, "body", f"must have at most {BODY_BYTES_MAX} bytes")
         suffix = hashlib.sha256(key.encode()).hexdigest()[:8] if key else secrets.token_hex(4)
         job = f"{spec.name}-{suffix}"
-        # The submission is a trace of its own; each placement that follows has one too and names this one.
+        # The submission has its own trace. The trace of each later placement is another one and carries this one's id.
         own = placement_trace(job, 0, self._trace_ratio)
         answer = await self._asker.ask(rq.SubmitJob(job=job, spec=spec), own)
         refused = str(answer) if isinstance(answer, rq.Refusal) else ""
@@ -123,7 +123,7 @@ class Api:
         return answer_of(await self._asker.ask(rq.CancelJob(job=request.match_info["job"][:_JOB_ID_MAX])))
 
     async def explain_job(self, request: web.Request) -> web.Response:
-        """GET /v1/jobs/{job}/explain: the job's own view, and the scheduler's where it answers."""
+        """GET /v1/jobs/{job}/explain: the job from the jobs service, with the scheduler's decisions if the scheduler answers."""
         job = request.match_info["job"][:_JOB_ID_MAX]
         replica = request.query.get("replica", "")
         detail = await self._asker.ask(rq.GetJob(job=job))
@@ -160,7 +160,7 @@ class Api:
         return json_of(JobTrace(replica=replica, attempt=found.attempt, trace_id=trace_id, spans=span_tree(spans)))
 
     async def plan(self, request: web.Request) -> web.Response:
-        """POST /v1/plan. A queue that is not there is refused as a submission to it is."""
+        """POST /v1/plan. An unknown queue is refused with the same rule as in a submission."""
         try:
             spec = job_from_mapping(await read_mapping(request))
             most = integer_of(request.query, "places", 100, 0, 1000)
@@ -219,7 +219,7 @@ class Api:
 
 @web.middleware
 async def refuse_as_problem(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """A path that nobody serves, or a method it does not take, is refused as everything else is: with a Problem."""
+    """Turn aiohttp's 404 (unknown path) and 405 (wrong method) into a Problem, as every other refusal."""
     try:
         return await handler(request)
     except web.HTTPNotFound:

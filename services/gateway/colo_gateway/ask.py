@@ -1,4 +1,4 @@
-"""Questions to the other services over the bus; an unreachable service is a Refusal with code 503."""
+"""Sends requests to the other services over the bus; an unreachable service becomes a Refusal with code 503."""
 
 from msgspec import Struct
 
@@ -11,14 +11,14 @@ __all__ = ["Asker"]
 
 
 class Asker:
-    """Asks with one timeout for all questions."""
+    """Sends requests with one timeout for all of them."""
 
     def __init__(self, bus: Bus, timeout_s: float) -> None:
         self._bus = bus
         self._timeout_s = timeout_s
 
     async def ask(self, body: Struct, traceparent: str = "") -> Struct:
-        """The reply, or a Refusal: the service's own, or 503 when nobody answers, or 502 when the answer makes no sense."""
+        """The reply, or a Refusal: the service's own, 503 without an answer in time, 502 for a reply that does not decode."""
         owner = request_spec_of(type(body)).owner
         try:
             return await ask(self._bus, body, self._timeout_s, traceparent=traceparent)

@@ -1,4 +1,4 @@
-"""Request bodies: JSON or YAML of a bounded size and depth, read as plain values; no key is written twice."""
+"""Reads request bodies: JSON or YAML of a bounded size and depth, as plain values. A key that is written twice is refused."""
 
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ class TooLarge(Exception):
 
 
 async def read_mapping(request: web.Request) -> dict[str, Any]:
-    """The body as a mapping. Raises InvalidInput when it is neither JSON nor YAML or not a mapping, TooLarge when too large."""
+    """Read the body as a mapping. Raises TooLarge above BODY_BYTES_MAX, InvalidInput when it is no JSON or YAML mapping."""
     if (request.content_length or 0) > BODY_BYTES_MAX:
         raise TooLarge
     try:
@@ -31,7 +31,7 @@ async def read_mapping(request: web.Request) -> dict[str, Any]:
 
 
 def plain_mapping(data: bytes, *, is_yaml: bool) -> dict[str, Any]:
-    """The mapping that the bytes write down. Raises InvalidInput for everything else."""
+    """Decode JSON or YAML bytes into a mapping. Raises InvalidInput when they are not a mapping in that format."""
     if is_yaml:
         value = read_yaml(data)
     else:

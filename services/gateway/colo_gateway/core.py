@@ -1,4 +1,4 @@
-"""The gateway core: keeps the newest facts and spans for those who ask. It decides nothing."""
+"""The gateway core: keeps the newest facts and spans for the HTTP API. It decides nothing."""
 
 from collections import Counter
 
@@ -20,27 +20,27 @@ _CHECKED_AT_ONCE = 10_000
 
 
 class Shown(Struct, frozen=True, kw_only=True):
-    """Local effect: hand this entry to the open streams."""
+    """Effect: offer this entry to the open event streams."""
 
     entry: EventLogEntry
 
 
 class GatewayCore:
-    """Keeps the event_log, the traces and a count of each type of fact."""
+    """Keeps the event log, the traces and a count of each type of fact."""
 
-    def __init__(self, *, tape_size: int, trace_size: int) -> None:
-        self.event_log = EventLog(tape_size)
+    def __init__(self, *, event_log_size: int, trace_size: int) -> None:
+        self.event_log = EventLog(event_log_size)
         self.traces = Traces(trace_size)
         self._audit = Audit(self.event_log.pieces, _CHECKED_AT_ONCE)
-        self.heard: Counter[str] = Counter()
+        self.received: Counter[str] = Counter()
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
-        """The only way in. Spans go to the traces, every other fact to the event_log and to the open streams."""
+        """Take one event. Spans go to the traces, every other fact goes to the event log and to the open streams."""
         del now_ms
         if isinstance(event, Wake):
             return []
         name = type(event).__name__
-        self.heard[name] += 1
+        self.received[name] += 1
         if isinstance(event, SpansFinished):
             self.traces.keep(event.spans)
             return []
@@ -51,5 +51,5 @@ class GatewayCore:
         return None
 
     def check(self) -> None:
-        """Raise InvariantBroken when the event_log is out of order. Of a long one each call checks a part, all parts in turn."""
+        """Raise InvariantBroken when the event log is out of order. Each call checks a part of a long log, all parts in turn."""
         self._audit.check(len(self.event_log))

@@ -1,4 +1,4 @@
-"""The event event_log: the newest facts in order, so that a stream can be resumed after a break."""
+"""The event log: the newest facts in order of arrival, so that a reader can resume its stream."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _PIECE: Final = 5_000
 
 
 class EventLogEntry(Struct, frozen=True, kw_only=True):
-    """One fact as the stream shows it. `position` counts from 1 in the order in which the gateway heard them."""
+    """One fact of the stream. `position` counts the facts from 1 in the order in which the gateway received them."""
 
     position: int
     type: str
@@ -35,7 +35,7 @@ class EventLog:
         return len(self._entries)
 
     def append(self, type_: str, subject: str, fact: Fact) -> EventLogEntry:
-        """Keep the fact; the oldest one leaves when the ring is full."""
+        """Add the fact with the next position; a full ring drops its oldest fact."""
         self.position += 1
         entry = EventLogEntry(position=self.position, type=type_, subject=subject, fact=fact)
         self._entries.append(entry)
@@ -46,15 +46,18 @@ class EventLog:
         return [entry for entry in self._entries if entry.position > position]
 
     def first_position(self) -> int:
-        """Position of the oldest kept fact, or 0 when there is none: what lies before it is gone."""
+        """The position of the oldest kept fact, or 0 when the log is empty. Facts with lower positions were dropped."""
         return self._entries[0].position if self._entries else 0
 
     def pieces(self) -> Iterator[int]:
-        """Raise InvariantBroken unless positions ascend by one up to the newest; a piece each time, and how long it was."""
+        """Check in pieces that positions ascend by one up to the newest, and yield the length of each checked piece.
+
+        Raises InvariantBroken when they do not.
+        """
         entries = list(self._entries)
         at = self.position - len(entries)
         for start in range(0, len(entries), _PIECE):
             piece = entries[start : start + _PIECE]
             if [entry.position for entry in piece] != list(range(at + start + 1, at + start + len(piece) + 1)):
-                raise InvariantBroken("the event_log is out of order", position=at + start)
+                raise InvariantBroken("the event log is out of order", position=at + start)
             yield len(piece)

@@ -1,4 +1,4 @@
-"""One sentence for each replica: where it is and why, or what it waits for."""
+"""Explains each replica in one sentence: why it is on its node, or what it waits for."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -21,7 +21,7 @@ _BACKOFF: Final = "Backoff"
 def explain_replicas(
     job: JobDetail, decisions: Mapping[str, DecisionRecord], replica: str = ""
 ) -> tuple[ReplicaExplained, ...]:
-    """One entry a replica (or only the named one), in the order of the job."""
+    """One entry for each replica of the job, or only for `replica`, in the order of the job."""
     return tuple(
         ReplicaExplained(
             replica=detail.replica,
@@ -35,7 +35,7 @@ def explain_replicas(
 
 
 def sentence(detail: ReplicaDetail, decision: DecisionRecord | None) -> str:
-    """Plain English with the numbers that decided."""
+    """The state of a replica as a sentence, with the numbers of its newest decision."""
     if detail.state == "Pending":
         return _waiting(decision)
     where = ""
@@ -45,7 +45,7 @@ def sentence(detail: ReplicaDetail, decision: DecisionRecord | None) -> str:
         times = "once" if detail.evictions == 1 else f"{detail.evictions} times"
         again = f"; attempt {detail.attempt}, evicted {times}" if detail.evictions else ""
         return f"{detail.state.lower()}{where}{_best(decision)}{again}"
-    # How it ended is what matters then, not why it was there.
+    # The replica has ended: the sentence tells its end, not the decision.
     state = "failed, waits for its next try; was" if detail.state == _BACKOFF and where else detail.state.lower()
     ended = f"{', ' if where else ' '}with exit code {detail.exit_code}" if detail.exit_code is not None else ""
     return f"{state}{where}{ended}" + (f": {detail.reason}" if detail.reason else "")
@@ -70,22 +70,22 @@ def _waiting(decision: DecisionRecord | None) -> str:
 
 
 def _preemption(proposal: ProposedPreemption | None) -> str:
-    """ "; would fit on node-07 if j1/main/0 and j2/main/3 left (lower priority)"; nothing where nobody's leaving would help."""
+    """ "; would fit on node-07 if j1/main/0 and j2/main/3 left (lower priority)", or "" without a proposal."""
     if proposal is None:
         return ""
     names = [victim.replica for victim in proposal.victims]
     shown = names[:_VICTIMS_SHOWN] + ([f"{len(names) - _VICTIMS_SHOWN} more"] if len(names) > _VICTIMS_SHOWN else [])
-    who = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
-    return f"; would fit on {proposal.node} if {who} left (lower priority)"
+    victims = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+    return f"; would fit on {proposal.node} if {victims} left (lower priority)"
 
 
 def _best(decision: DecisionRecord | None) -> str:
-    """Why this node, by the numbers of this replica's own moment."""
+    """Why the scheduler chose this node, with the scores at the replica's own turn; "" without a placement."""
     if decision is None or decision.placement is None:
         return ""
-    turn = f"; {_ordinal(decision.number)} of {decision.together} decided together" if decision.together > 1 else ""
+    order = f"; {_ordinal(decision.number)} of {decision.together} decided together" if decision.together > 1 else ""
     if decision.placement.reservation:
-        return f": took its place in reservation {decision.placement.reservation}{turn}"
+        return f": took its place in reservation {decision.placement.reservation}{order}"
     chosen = next((row for row in decision.scores if row.node == decision.placement.node), None)
     if chosen is None:
         return ""
@@ -98,10 +98,10 @@ def _best(decision: DecisionRecord | None) -> str:
         best = (
             f"best of {decision.fitting} fitting nodes with" if decision.fitting > 1 else "the only fitting node, with"
         )
-    return f": {best} score {chosen.total} ({parts}){turn}"
+    return f": {best} score {chosen.total} ({parts}){order}"
 
 
 def _ordinal(number: int) -> str:
-    """ "1st", "12th", "23rd"."""
+    """The ordinal of a number: "1st", "12th", "23rd"."""
     ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"

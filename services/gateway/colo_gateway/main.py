@@ -18,8 +18,8 @@ __all__ = ["main"]
 
 
 async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
-    """Put the service together; its pages are served beside the health pages."""
-    core = GatewayCore(tape_size=settings.tape_size, trace_size=settings.trace_size)
+    """Add the service to the process, and the API to the HTTP server of its health pages."""
+    core = GatewayCore(event_log_size=settings.event_log_size, trace_size=settings.trace_size)
     streams = Streams(limit=settings.streams_max, queue_size=settings.stream_queue)
     process.add(
         Service(
@@ -45,7 +45,7 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
 
 
 def main() -> int:
-    """Run until SIGTERM; the exit code."""
+    """Run until SIGTERM and return the exit code."""
     return run("gateway", GatewaySettings, build, is_sched_batch=True)
 
 

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the HTTP API, made from the same types that the API reads and writes."""
+"""The OpenAPI 3.1 document of the HTTP API, made from the types that the API reads and writes."""
 
 from typing import Any, Final
 
@@ -221,7 +221,7 @@ ROUTES: Final[tuple[Route, ...]] = (
 
 
 def openapi(version: str) -> dict[str, Any]:
-    """The document as plain values, in a stable order."""
+    """The OpenAPI document as plain values, in a stable order."""
     types: list[type[Struct]] = [Problem, *(route.reply for route in ROUTES if route.reply is not None)]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     by_type: dict[type[Struct], dict[str, Any]] = dict(zip(types, schemas, strict=True))

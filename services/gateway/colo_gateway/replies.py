@@ -1,4 +1,4 @@
-"""Bodies that only the HTTP API knows; the others are the services' own replies."""
+"""Response bodies that only the HTTP API has. All other bodies are the replies of the services."""
 
 from msgspec import Struct
 
@@ -18,7 +18,7 @@ class Problem(Struct, frozen=True, kw_only=True):
 
 
 class Submitted(Struct, frozen=True, kw_only=True):
-    """The job is recorded; `job` is its id from now on."""
+    """The job is stored. `job` is its id."""
 
     job: str
     state: str
@@ -26,7 +26,7 @@ class Submitted(Struct, frozen=True, kw_only=True):
 
 
 class ReplicaExplained(Struct, frozen=True, kw_only=True):
-    """A replica's newest decision and one sentence that says the same."""
+    """A replica's newest decision, and the same as one sentence."""
 
     replica: str
     state: str
@@ -35,7 +35,7 @@ class ReplicaExplained(Struct, frozen=True, kw_only=True):
 
 
 class JobExplained(Struct, frozen=True, kw_only=True):
-    """The job and, for each replica, why it is where it is."""
+    """The job and an explanation of each replica. `partial` is the scheduler's refusal, "" when the decisions are complete."""
 
     job: JobDetail
     replicas: tuple[ReplicaExplained, ...]

@@ -1,4 +1,4 @@
-"""The routes about reservations."""
+"""The HTTP routes of reservations."""
 
 from typing import Final
 
@@ -17,13 +17,13 @@ _NAME_MAX: Final = 80
 
 
 class ReservationRoutes:
-    """They ask the scheduler, which keeps the reservations."""
+    """The handlers of the reservation routes. Each sends one request to the scheduler, which keeps the reservations."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
 
     def routes(self) -> list[web.RouteDef]:
-        """Everything to add to the application."""
+        """All reservation routes, for the aiohttp application."""
         return [
             web.post("/v1/reservations", self.create),
             web.get("/v1/reservations", self.list_all),

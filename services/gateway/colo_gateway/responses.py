@@ -1,4 +1,4 @@
-"""What a route answers: a reply as JSON, or why not as a Problem."""
+"""HTTP responses: a reply as JSON, a refusal as a Problem; and the reading of query parameters."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ __all__ = ["answer_of", "integer_of", "invalid_of", "json_of", "names_of", "prob
 
 
 def integer_of(query: Mapping[str, str], name: str, default: int, lowest: int, highest: int) -> int:
-    """A number of the query, else `default`. Raises InvalidInput when it is no number from `lowest` to `highest`."""
+    """The query parameter as a number, `default` when absent. Raises InvalidInput unless it is from `lowest` to `highest`."""
     text = query.get(name)
     if text is None:
         return default
@@ -24,27 +24,27 @@ def integer_of(query: Mapping[str, str], name: str, default: int, lowest: int, h
 
 
 def names_of(query: Mapping[str, str], name: str) -> tuple[str, ...]:
-    """The names of the query, separated by commas; none when absent."""
+    """The comma-separated names of the query parameter; () when absent."""
     return tuple(each for part in query.get(name, "").split(",") if (each := part.strip()))
 
 
 def json_of(body: Struct, status: int = 200) -> web.Response:
-    """A body as JSON."""
+    """A response with the body as JSON."""
     return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
 
 
 def answer_of(answer: Struct) -> web.Response:
-    """What another service answered: its reply, or its refusal as a Problem with the refusal's code."""
+    """The response for a service's answer: its reply as JSON, or its Refusal as a Problem with the same code."""
     if isinstance(answer, rq.Refusal):
         return problem_of(answer.code, answer.field, answer.rule, answer.got)
     return json_of(answer)
 
 
 def invalid_of(error: InvalidInput) -> web.Response:
-    """A Problem with status 400 that names the field and the rule."""
+    """A Problem with status 400 and the field and rule of the error."""
     return problem_of(400, error.field, error.rule, error.value)
 
 
 def problem_of(status: int, field: str, rule: str, got: str = "") -> web.Response:
-    """A Problem: `field` broke `rule` with the value `got`."""
+    """A response with a Problem: `field` broke `rule` with the value `got`."""
     return json_of(Problem(status=status, field=field, rule=rule, got=got), status)

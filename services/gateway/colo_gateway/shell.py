@@ -1,4 +1,4 @@
-"""What the gateway core hears, and how its entries reach the open streams."""
+"""The subscriptions of the gateway, and the performer of its effects."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -14,7 +14,7 @@ from colo_gateway.streams import Streams
 
 __all__ = ["HEARS", "performer"]
 
-# Telemetry samples would crowd everything else out of the event_log; of it only spans are heard.
+# Usage samples would push all other facts out of the event log, so finished spans are the only telemetry here.
 HEARS: Final = tuple(
     Subscription(type=row.body, durable=False, replay=row.stream is Stream.NODE)
     for row in EVENTS
@@ -23,7 +23,7 @@ HEARS: Final = tuple(
 
 
 def performer(streams: Streams) -> Performer:
-    """Shows entries to the open streams."""
+    """Return the performer of Shown: it offers the entry to every open stream."""
 
     async def perform(effect: Effect) -> Sequence[Struct]:
         if not isinstance(effect, Shown):

@@ -1,4 +1,4 @@
-"""Server-sent events: what the event_log still holds after the reader's position, then live, with a comment line as heartbeat."""
+"""Server-sent events: first the kept facts after the reader's position, then live facts, with a comment line as heartbeat."""
 
 import asyncio
 from typing import Final
@@ -21,17 +21,17 @@ _TYPES: Final = tuple(row.body.__name__ for row in EVENTS)
 async def stream_events(
     request: web.Request, event_log: EventLog, streams: Streams, position: int | None
 ) -> web.StreamResponse | None:
-    """Serve one reader until it leaves; None when no more streams may be open. Raises InvalidInput for a type that there is not.
+    """Serve one reader until it disconnects. Returns None when `streams` is at its limit. Raises InvalidInput for an unknown type.
 
-    `position` None: only what comes from now on. When facts after `position` are no longer kept, the first event is
-    `gap` with the first position that is. A reader that is too slow gets the event `overrun` and is disconnected.
+    With `position` None the stream begins with the next fact. When facts after `position` are no longer kept, the first event is
+    `gap` with the first kept position. A reader that is too slow gets the event `overrun` and is disconnected.
     """
-    wanted = Filter(
+    filter_ = Filter(
         types=tuple(name_among(name, _TYPES, "types") for name in names_of(request.query, "types")),
         node=request.query.get("node", ""),
         job=request.query.get("job", ""),
     )
-    stream = streams.open(wanted)
+    stream = streams.open(filter_)
     if stream is None:
         return None
     try:
@@ -45,7 +45,7 @@ async def stream_events(
         if position is not None and first > position + 1:
             await response.write(f"event: gap\ndata: {first}\n\n".encode())
         for entry in kept:
-            if wanted.placement_requests(entry):
+            if filter_.accepts(entry):
                 await response.write(_event(entry))
         while not stream.overrun:
             try:
@@ -54,7 +54,7 @@ async def stream_events(
             except TimeoutError:
                 await response.write(b": alive\n\n")
                 continue
-            # Entries up to `shown` were in the event_log when it was replayed.
+            # Entries up to `shown` were in the event log when it was replayed.
             if position is None or entry.position > shown:
                 await response.write(_event(entry))
         await response.write(b"event: overrun\ndata: resume from your last id\n\n")

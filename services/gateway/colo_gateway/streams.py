@@ -1,4 +1,4 @@
-"""Open event streams: each has its own bounded queue and its own filter; a slow reader loses its place, nobody else's."""
+"""Open event streams. Each has its own bounded queue and filter, so a slow reader only loses its own stream."""
 
 import asyncio
 
@@ -10,14 +10,14 @@ __all__ = ["Filter", "OpenStream", "Streams"]
 
 
 class Filter(Struct, frozen=True, kw_only=True):
-    """What a reader wants; empty means everything.."""
+    """Which facts a reader gets: of these types, of this node and of this job. An empty field accepts every value."""
 
     types: tuple[str, ...] = ()
     node: str = ""
     job: str = ""
 
-    def placement_requests(self, entry: EventLogEntry) -> bool:
-        """Whether the entry passes."""
+    def accepts(self, entry: EventLogEntry) -> bool:
+        """Whether the entry passes the filter."""
         if self.types and entry.type not in self.types:
             return False
         if self.node and getattr(entry.fact, "node", "") != self.node:
@@ -26,23 +26,23 @@ class Filter(Struct, frozen=True, kw_only=True):
             return True
         fact = entry.fact
         named = [getattr(fact, "job", "")]
-        for field in ("placements", "wants"):
+        for field in ("placements", "placement_requests"):
             named.extend(item.job for item in getattr(fact, field, ()))
         named.append(getattr(fact, "replica", "").split("/", 1)[0])
         return self.job in named
 
 
 class OpenStream:
-    """One reader. When its queue is full it is `overrun`: it must reconnect and resume from its last position."""
+    """The stream of one reader. A full queue makes it `overrun`: the reader must reconnect and resume from its last position."""
 
-    def __init__(self, wanted: Filter, size: int) -> None:
-        self.wanted = wanted
+    def __init__(self, filter_: Filter, size: int) -> None:
+        self.filter = filter_
         self.queue: asyncio.Queue[EventLogEntry] = asyncio.Queue(size)
         self.overrun = False
 
-    def offer(self, entry: EventLogEntry) -> None:
-        """Queue the entry if the reader wants it."""
-        if self.overrun or not self.wanted.placement_requests(entry):
+    def enqueue(self, entry: EventLogEntry) -> None:
+        """Queue the entry if it passes the filter."""
+        if self.overrun or not self.filter.accepts(entry):
             return
         try:
             self.queue.put_nowait(entry)
@@ -58,22 +58,22 @@ class Streams:
         self._queue_size = queue_size
         self._open: list[OpenStream] = []
 
-    def open(self, wanted: Filter) -> OpenStream | None:
-        """A new stream, or None when the limit is reached."""
+    def open(self, filter_: Filter) -> OpenStream | None:
+        """Open a new stream; None when the limit is reached."""
         if len(self._open) >= self._limit:
             return None
-        stream = OpenStream(wanted, self._queue_size)
+        stream = OpenStream(filter_, self._queue_size)
         self._open.append(stream)
         return stream
 
     def close(self, stream: OpenStream) -> None:
-        """The reader left."""
+        """Remove the stream of a reader that disconnected."""
         self._open.remove(stream)
 
     def show(self, entry: EventLogEntry) -> None:
-        """Offer the entry to every stream."""
+        """Queue the entry in every stream whose filter accepts it."""
         for stream in self._open:
-            stream.offer(entry)
+            stream.enqueue(entry)
 
     def __len__(self) -> int:
         return len(self._open)

@@ -1,4 +1,4 @@
-"""Finished spans by trace: enough to print a placement's tree without a tracing back end."""
+"""Keeps finished spans by trace, to print the span tree of a placement without a tracing back end."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ class SpanNode(Struct, frozen=True, kw_only=True):
 
 
 class Traces:
-    """The newest `size` traces; a trace that hears a span becomes the newest. A span that is heard twice counts once."""
+    """Keeps the newest `size` traces. A trace that gets a span becomes the newest. A span that is delivered twice counts once."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -42,12 +42,12 @@ class Traces:
             self._traces.popitem(last=False)
 
     def spans(self, trace_id: str) -> tuple[SpanData, ...]:
-        """Spans of the trace by start, then id; empty when it is not known."""
+        """The spans of the trace by start, then id; () for an unknown trace."""
         return tuple(sorted(self._traces.get(trace_id, {}).values(), key=lambda s: (s.start_us, s.span_id)))
 
 
 def span_tree(spans: Iterable[SpanData]) -> tuple[SpanNode, ...]:
-    """Depth first, children by start. A span whose parent is missing stands at the top."""
+    """The span tree as lines, depth first, children by start. A span without a known parent is at the top."""
     ordered = sorted(spans, key=lambda s: (s.start_us, s.span_id))
     known = {span.span_id for span in ordered}
     children: dict[str, list[SpanData]] = {}
@@ -55,7 +55,7 @@ def span_tree(spans: Iterable[SpanData]) -> tuple[SpanNode, ...]:
         children.setdefault(span.parent_id if span.parent_id in known else "", []).append(span)
     zero_us = ordered[0].start_us if ordered else 0
     lines: list[SpanNode] = []
-    # An own stack: a hostile chain of parents must not reach Python's recursion limit.
+    # An explicit stack: a long chain of parents must not reach Python's recursion limit.
     stack = [(span, 0) for span in reversed(children.get("", []))]
     while stack:
         span, depth = stack.pop()

@@ -1,19 +1,20 @@
-"""The event_log keeps the newest facts in order."""
+"""The event log keeps the newest facts in order."""
 
 from colo_common.events.effects import Wake
-from colo_common.events.job import JobStateChanged
+from colo_common.events.job import JobStateChanged, PlacementsRequested
 from colo_common.events.service import SpanData, SpansFinished
 from colo_gateway.core import GatewayCore, Shown
 from colo_gateway.streams import Filter, Streams
 from tests.support.builders import a_placement, a_sample, decided
+from tests.support.scheduler_story import a_placement_request
 
 
 def a_change(job: str = "j1") -> JobStateChanged:
     return JobStateChanged(job=job, queue="default", state="Running", previous="Inqueue", transition="J04", version=2)
 
 
-def a_core(tape_size: int = 3) -> GatewayCore:
-    return GatewayCore(tape_size=tape_size, trace_size=2)
+def a_core(event_log_size: int = 3) -> GatewayCore:
+    return GatewayCore(event_log_size=event_log_size, trace_size=2)
 
 
 def test_positions_ascend_and_the_oldest_leaves() -> None:
@@ -27,10 +28,10 @@ def test_positions_ascend_and_the_oldest_leaves() -> None:
     assert core.event_log.first_position() == 3
     core.check()
     assert core.handle(Wake(), 0) == []
-    assert core.heard == {"JobStateChanged": 5}
+    assert core.received == {"JobStateChanged": 5}
 
 
-def test_spans_go_to_the_traces_and_not_to_the_tape() -> None:
+def test_spans_go_to_the_traces_and_not_to_the_event_log() -> None:
     core = a_core()
     span = SpanData(trace_id="t", span_id="s", parent_id="", name="submit", service="jobs", start_us=1, end_us=2)
     assert core.handle(SpansFinished(service="jobs", spans=(span, span)), 0) == []
@@ -49,14 +50,15 @@ def test_the_least_recent_trace_leaves() -> None:
 def test_a_filter_looks_at_type_node_and_job() -> None:
     core = a_core(10)
     shown = []
-    for fact in (a_change("j1"), a_change("j2"), decided(a_placement("j1/main/0")), a_sample("n7")):
+    requested = PlacementsRequested(placement_requests=(a_placement_request("j1/main/0"),))
+    for fact in (a_change("j1"), a_change("j2"), decided(a_placement("j1/main/0")), a_sample("n7"), requested):
         (effect,) = core.handle(fact, 0)
         assert isinstance(effect, Shown)
         shown.append(effect.entry)
-    assert [entry.position for entry in shown if Filter(job="j1").placement_requests(entry)] == [1, 3]
-    assert [entry.position for entry in shown if Filter(node="n7").placement_requests(entry)] == [4]
-    assert [entry.position for entry in shown if Filter(types=("JobStateChanged",)).placement_requests(entry)] == [1, 2]
-    assert [entry.position for entry in shown if Filter().placement_requests(entry)] == [1, 2, 3, 4]
+    assert [entry.position for entry in shown if Filter(job="j1").accepts(entry)] == [1, 3, 5]
+    assert [entry.position for entry in shown if Filter(node="n7").accepts(entry)] == [4]
+    assert [entry.position for entry in shown if Filter(types=("JobStateChanged",)).accepts(entry)] == [1, 2]
+    assert [entry.position for entry in shown if Filter().accepts(entry)] == [1, 2, 3, 4, 5]
 
 
 def test_a_slow_reader_is_overrun_alone() -> None:

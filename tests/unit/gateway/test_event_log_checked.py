@@ -1,4 +1,4 @@
-"""A event_log out of order is found: of a short one in one call, of a long one after enough calls."""
+"""An event log out of order is found: of a short one in one call, of a long one after enough calls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CHANGE = JobStateChanged(job="j", queue="q", state="Running", previous="Inqueue"
 
 
 def a_core(facts: int) -> GatewayCore:
-    core = GatewayCore(tape_size=facts - 10, trace_size=2)
+    core = GatewayCore(event_log_size=facts - 10, trace_size=2)
     for _ in range(facts):
         core.handle(CHANGE, 0)
     return core
@@ -31,7 +31,7 @@ def test_an_entry_that_is_not_in_its_place_is_found(facts: int, calls: int, at: 
     check_all(core, calls)
     entries = core.event_log._entries
     entries[at] = structs.replace(entries[at], position=7_000_000)
-    with pytest.raises(InvariantBroken, match="the event_log is out of order"):
+    with pytest.raises(InvariantBroken, match="the event log is out of order"):
         check_all(core, calls)
 
 
