@@ -68,7 +68,7 @@ def pending_work(world: Cluster) -> list[str]:
     for name, queue in world.jobs_core.index.queues.items():
         if queue.waiting or queue.running:
             found.append(f"queue {name}: {queue.waiting} wait, {queue.running} run")
-    found += [f"{name}: a victim is on its way" for name, node in world.evictor_core.nodes.items() if node.leaving]
+    found += [f"{name}: a victim is on its way" for name, node in world.evictor_core.nodes.items() if node.terminating]
     for attempt, node in world.invariant_checker.placed.items():
         if attempt not in world.invariant_checker.told:
             found.append(f"{attempt} was placed on {node} and never heard of again")

@@ -1,1 +1,1 @@
-"""Decides what must leave a node under pressure, when and how fast; asks, never kills."""
+"""Decides which replica must leave a node under pressure, when and how fast. Only the executor ends processes."""

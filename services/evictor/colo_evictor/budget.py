@@ -1,4 +1,4 @@
-"""The cluster's budget: at most so many evictions in any 60 s."""
+"""The eviction budget of the cluster: a bound on the evictions of any 60 s."""
 
 from collections import deque
 
@@ -8,7 +8,7 @@ _WINDOW_MS = 60_000
 
 
 class Budget:
-    """A sliding window; `take` either counts an eviction or refuses it. `refused` counts refusals since the last success."""
+    """A sliding window of 60 s that allows `per_minute` evictions. `refused` counts refusals since the last allowed eviction."""
 
     def __init__(self, per_minute: int) -> None:
         self._per_minute = per_minute
@@ -16,7 +16,7 @@ class Budget:
         self.refused = 0
 
     def take(self, now_ms: int) -> bool:
-        """Whether one more eviction is within the budget; if so it is counted."""
+        """Count one eviction and return True, or return False when the budget is used up."""
         while self._taken_at_ms and now_ms - self._taken_at_ms[0] >= _WINDOW_MS:
             self._taken_at_ms.popleft()
         if len(self._taken_at_ms) >= self._per_minute:

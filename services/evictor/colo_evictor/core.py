@@ -1,4 +1,4 @@
-"""The evictor core: samples and placements in; at most one victim a node and round out, credited until it is gone."""
+"""The evictor core: takes samples and placements, and orders at most one eviction at a time on each node."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ class StoredNode(Struct, frozen=True, kw_only=True):
 
 
 class EvictorRowsLoaded(Struct, frozen=True, kw_only=True):
-    """What the store held at the start."""
+    """Event: the rows that the store held at the start."""
 
     rows: tuple[StoredNode, ...]
 
@@ -60,10 +60,10 @@ Event = (
 
 
 class EvictorCore:
-    """Keeps, for each node, its placements, the holds of its signals, its victims on their way out and its cool-down."""
+    """Keeps for each node its placements, the holds of its signals, its terminating victims and its cool-down."""
 
     def __init__(self, policy: EvictorPolicy, forget_node_ms: int = FORGET_NODE_MS) -> None:
-        """A node that is lost for `forget_node_ms`, and has nothing placed or leaving, is forgotten (0: never)."""
+        """A node that has been lost for `forget_node_ms` and has no placement and no victim is forgotten (0: never)."""
         policy.validate()
         self.policy = policy
         self.nodes: dict[str, WatchedNode] = {}
@@ -71,13 +71,13 @@ class EvictorCore:
         self.fenced = 0
         self.too_many_nodes = 0
         self._forget_ms = forget_node_ms
-        # Since when nodes are lost, or were only spoken of; the longest first.
-        self._gone: OrderedDict[str, int] = OrderedDict()
+        # The time since which a node is lost, or is known only from placements; the longest first.
+        self._lost_since: OrderedDict[str, int] = OrderedDict()
         self._now_ms = 0
         self._audit = Audit(self._pieces, _CHECKED_AT_ONCE)
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
-        """The only way in."""
+        """Take one event and return its effects. Raises InvalidInput for a topology that breaks a rule."""
         self._now_ms = now_ms
         match event:
             case NodeUsageSampled():
@@ -102,9 +102,9 @@ class EvictorCore:
                 if event.freshness is not Freshness.FRESH:
                     node.signals.clear()
                 if event.freshness is not Freshness.LOST:
-                    self._gone.pop(event.node, None)
-                elif event.node in self.nodes and event.node not in self._gone:
-                    self._gone[event.node] = now_ms
+                    self._lost_since.pop(event.node, None)
+                elif event.node in self.nodes and event.node not in self._lost_since:
+                    self._lost_since[event.node] = now_ms
                 return []
             case EvictorRowsLoaded():
                 self._load(event)
@@ -120,16 +120,16 @@ class EvictorCore:
                 assert_never(event)
 
     def deadline_ms(self) -> int | None:
-        """When the first victim is overdue, or the first node is to be forgotten."""
-        due = [leaving.due_ms for node in self.nodes.values() for leaving in node.leaving.values()]
-        if self._gone and self._forget_ms:
-            due.append(next(iter(self._gone.values())) + self._forget_ms)
+        """The time at which the first victim is overdue or the first lost node is to be forgotten; None without both."""
+        due = [victim.due_ms for node in self.nodes.values() for victim in node.terminating.values()]
+        if self._lost_since and self._forget_ms:
+            due.append(next(iter(self._lost_since.values())) + self._forget_ms)
         return min(due, default=None)
 
     def check(self) -> None:
-        """Raise InvariantBroken when a node loses more than one victim at a time.
+        """Raise InvariantBroken when a node has more than one terminating victim.
 
-        Of more than 20,000 nodes each call checks some, all of them in turn: it is called while others wait.
+        With more than 20,000 nodes one call checks a part of them, all in turn, because it delays the next event.
         """
         self._audit.check(len(self.nodes))
 
@@ -138,7 +138,7 @@ class EvictorCore:
         for start in range(0, len(names), _PIECE):
             for name in names[start : start + _PIECE]:
                 node = self.nodes.get(name)
-                if node is not None and len(node.leaving) > 1:
+                if node is not None and len(node.terminating) > 1:
                     raise InvariantBroken("a node has more than one victim on its way out", node=name)
             yield _PIECE
 
@@ -149,10 +149,10 @@ class EvictorCore:
         if sample.boot_id == node.boot_id and sample.sample_seq <= node.sample_seq:
             return []
         node.boot_id, node.sample_seq = sample.boot_id, sample.sample_seq
-        self._gone.pop(sample.node, None)
+        self._lost_since.pop(sample.node, None)
         credited = (
-            sum(leaving.cpu_mcpu for leaving in node.leaving.values()),
-            sum(leaving.memory_bytes for leaving in node.leaving.values()),
+            sum(victim.cpu_mcpu for victim in node.terminating.values()),
+            sum(victim.memory_bytes for victim in node.terminating.values()),
         )
         readings = levels(node.topology, sample, credited, node.requested_mcpu, self.policy)
         held = [
@@ -163,7 +163,7 @@ class EvictorCore:
             and level.high
             and held_ms >= level.hold_ms
         ]
-        if not held or node.leaving or now_ms < node.cool_until_ms:
+        if not held or node.terminating or now_ms < node.cool_until_ms:
             return []
         level, held_ms = held[0]
         return self._evict(node, sample, level, held_ms, now_ms)
@@ -171,7 +171,7 @@ class EvictorCore:
     def _evict(
         self, node: WatchedNode, sample: NodeUsageSampled, level: Level, held_ms: int, now_ms: int
     ) -> list[Effect]:
-        ranking = rank_victims(sample.workloads, node.placed, node.leaving, level.reason)
+        ranking = rank_victims(sample.workloads, node.placed, node.terminating, level.reason)
         if not ranking or not self.budget.take(now_ms):
             return []
         victim = ranking[0]
@@ -180,7 +180,7 @@ class EvictorCore:
         placement = node.placed.get(key)
         eviction = f"{sample.node}:{sample.boot_id}:{sample.sample_seq}:{key}"
         grace_ms = min(placement.run.grace_ms, self.policy.grace_ms) if placement else self.policy.grace_ms
-        node.leaving[key] = TerminatingReplica(
+        node.terminating[key] = TerminatingReplica(
             eviction=eviction,
             replica=victim.replica,
             attempt=victim.attempt,
@@ -227,43 +227,45 @@ class EvictorCore:
             return []
         key = attempt_key(event.replica, event.attempt)
         node.placed.pop(key, None)
-        leaving = node.leaving.pop(key, None)
-        if leaving is None:
+        victim = node.terminating.pop(key, None)
+        if victim is None:
             return []
-        return self._finish(event.node, node, leaving, event.cause, now_ms)
+        return self._finish(event.node, node, victim, event.cause, now_ms)
 
     def _finish(
-        self, name: str, node: WatchedNode, leaving: TerminatingReplica, cause: EndCause, now_ms: int
+        self, name: str, node: WatchedNode, victim: TerminatingReplica, cause: EndCause, now_ms: int
     ) -> list[Effect]:
         finished = EvictionFinished(
             at_ms=now_ms,
-            eviction=leaving.eviction,
+            eviction=victim.eviction,
             node=name,
-            replica=leaving.replica,
-            attempt=leaving.attempt,
+            replica=victim.replica,
+            attempt=victim.attempt,
             cause=cause,
-            took_ms=max(now_ms - leaving.requested_at_ms, 0),
+            took_ms=max(now_ms - victim.requested_at_ms, 0),
         )
-        return [self._record(name, node), Publish(fact=finished, id=f"evictor:finished:{leaving.eviction}")]
+        return [self._record(name, node), Publish(fact=finished, id=f"evictor:finished:{victim.eviction}")]
 
     def _overdue(self, now_ms: int) -> list[Effect]:
-        """A victim that did not end in time is no longer credited; the node may be acted on again."""
+        """Finish the overdue victims as lost: they are no longer credited, and the node may lose another replica."""
         effects: list[Effect] = []
         for name in sorted(self.nodes):
             node = self.nodes[name]
-            for key in sorted(key for key, leaving in node.leaving.items() if leaving.due_ms <= now_ms):
-                leaving = node.leaving.pop(key)
-                effects.extend(self._finish(name, node, leaving, EndCause.LOST, now_ms))
+            for key in sorted(key for key, victim in node.terminating.items() if victim.due_ms <= now_ms):
+                victim = node.terminating.pop(key)
+                effects.extend(self._finish(name, node, victim, EndCause.LOST, now_ms))
         return effects
 
     def _forget(self, now_ms: int) -> list[Effect]:
-        """Forget the nodes that left for good, with their rows. One on which something is placed is looked at again later."""
+        """Forget the nodes that have been lost long enough, with their rows. A node with placements or victims is kept for now."""
         effects: list[Effect] = []
-        while self._forget_ms and self._gone and now_ms - next(iter(self._gone.values())) >= self._forget_ms:
-            name, _ = self._gone.popitem(last=False)
+        while (
+            self._forget_ms and self._lost_since and now_ms - next(iter(self._lost_since.values())) >= self._forget_ms
+        ):
+            name, _ = self._lost_since.popitem(last=False)
             node = self.nodes[name]
-            if node.placed or node.leaving:
-                self._gone[name] = now_ms
+            if node.placed or node.terminating:
+                self._lost_since[name] = now_ms
                 continue
             del self.nodes[name]
             if node.version:
@@ -275,7 +277,7 @@ class EvictorCore:
             node = self._node(stored.node)
             node.version = stored.version
             node.cool_until_ms = stored.row.cool_until_ms
-            node.leaving = {attempt_key(item.replica, item.attempt): item for item in stored.row.leaving}
+            node.terminating = {attempt_key(item.replica, item.attempt): item for item in stored.row.terminating}
 
     def _record(self, name: str, node: WatchedNode) -> Record:
         write = Write(kind=ROW_KIND, id=name, value=msgspec.json.encode(node.row()), expect=node.version)
@@ -283,7 +285,7 @@ class EvictorCore:
         return Record(writes=(write,))
 
     def _node(self, name: str) -> WatchedNode:
-        """What is known of the node; of more nodes than are kept, something that is forgotten at once, and counted."""
+        """The state of the node, made when it is new. Above the limit of nodes the new state is counted and not kept."""
         known = self.nodes.get(name)
         if known is None:
             known = WatchedNode()
@@ -291,5 +293,5 @@ class EvictorCore:
                 self.too_many_nodes += 1
             else:
                 self.nodes[name] = known
-                self._gone[name] = self._now_ms
+                self._lost_since[name] = self._now_ms
         return known

@@ -11,7 +11,7 @@ __all__ = ["main"]
 
 
 async def build(process: ServiceProcess, settings: EvictorSettings) -> None:
-    """Put the service together."""
+    """Add the service and its gauges to the process."""
     core = EvictorCore(settings.policy, settings.forget_node_ms)
     process.add(evictor_service(core, process.bus, process.store, process.clock, metrics=process.metrics))
     refused = process.metrics.gauge(
@@ -23,7 +23,7 @@ async def build(process: ServiceProcess, settings: EvictorSettings) -> None:
 
 
 def main() -> int:
-    """Run until SIGTERM; the exit code."""
+    """Run until SIGTERM and return the exit code."""
     return run("evictor", EvictorSettings, build)
 
 

@@ -1,4 +1,4 @@
-"""When a node must lose batch work: watermarks with hold, cool-down and a budget."""
+"""The eviction policy: watermarks with hold and cool-down, and a budget."""
 
 from msgspec import Struct
 
@@ -8,11 +8,12 @@ __all__ = ["EvictorPolicy"]
 
 
 class EvictorPolicy(Struct, frozen=True, kw_only=True):
-    """A signal must stay at or above its `*_pct` for its hold, and is over only below its `*_lower_pct`.
+    """A signal acts when it stays at or above its `*_pct` for its hold; only a value below its `*_lower_pct` ends the hold.
 
-    `satisfaction_pct`: batch work that gets less than this share of what it requested, on a node whose CPUs are at least
-    `cpu_busy_pct` busy, is starved. After an eviction a node rests for the signal's cool-down. `cluster_per_minute` bounds all
-    evictions of any 60 s; at the bound the evictor stops and says so. A sample gap above `gap_ms` ends every hold.
+    `satisfaction_pct`: batch work is starved when it gets less than this share of its CPU request on a node whose CPUs are at least
+    `cpu_busy_pct` busy, until it gets `satisfaction_upper_pct`. After an eviction the node has no other one for the signal's
+    cool-down. `cluster_per_minute` bounds all evictions of any 60 s; a gauge counts the refused ones. A gap between two samples
+    above `gap_ms` ends every hold.
     """
 
     memory_pct: int = 92

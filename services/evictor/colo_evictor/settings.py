@@ -1,4 +1,4 @@
-"""What an operator may set of the evictor."""
+"""The settings of the evictor."""
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.runtime.settings import Common
@@ -8,7 +8,7 @@ __all__ = ["EvictorSettings"]
 
 
 class EvictorSettings(Common, frozen=True, kw_only=True):
-    """The policy's values as COLO_EVICTOR_POLICY_...; see Policy for what they mean."""
+    """The values of EvictorPolicy, set as COLO_EVICTOR_POLICY_..."""
 
     policy: EvictorPolicy = EvictorPolicy()
 

@@ -1,4 +1,4 @@
-"""What the evictor core hears, and how it remembers over a restart."""
+"""The subscriptions of the evictor, and the loading of its rows at the start."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -55,7 +55,7 @@ def evictor_service(
 
 
 async def load_rows(store: Store) -> Sequence[Struct]:
-    """Victims on their way out and cool-downs of an earlier run. A row that cannot be read is told and left alone."""
+    """Load the terminating victims and cool-downs of an earlier run. A row that cannot be read is logged and left in the store."""
     rows = []
     for row in await store.load(ROW_KIND):
         try:

@@ -1,4 +1,4 @@
-"""Signals with hold and hysteresis: a level must last before it counts, and small dips do not end it."""
+"""The eviction signals. A level must last for its hold before it acts, and a small dip does not end the hold."""
 
 from msgspec import Struct
 
@@ -12,7 +12,7 @@ __all__ = ["Level", "Signal", "levels"]
 
 
 class Level(Struct, frozen=True, kw_only=True):
-    """One signal's reading: `high` starts or keeps a hold, `low` ends it, between the two a hold goes on."""
+    """One reading of a signal: `high` starts or keeps a hold, `low` ends it; with neither a started hold goes on."""
 
     reason: Reason
     value_pct: int
@@ -30,7 +30,7 @@ class Signal(Struct, kw_only=True):
     seen_ms: int = 0
 
     def feed(self, level: Level, now_ms: int, gap_ms: int) -> int | None:
-        """How long the level has been held, or None. A gap between readings starts the hold anew."""
+        """Take a reading and return how long the level has held (ms), None without a hold. A gap above `gap_ms` ends the hold."""
         if level.low or now_ms - self.seen_ms > gap_ms:
             self.since_ms = None
         self.seen_ms = now_ms
@@ -46,7 +46,7 @@ def levels(
     requested_mcpu: int,
     policy: EvictorPolicy,
 ) -> tuple[Level, ...]:
-    """Readings in the order in which they are acted on. `credited` (mcpu, bytes) is what leaving victims will free.
+    """The readings of all signals; the first that acts wins. `credited` (mcpu, bytes) is what terminating victims will free.
 
     Percentages round down: a threshold is reached by a whole percent.
     """

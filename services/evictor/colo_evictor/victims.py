@@ -1,4 +1,4 @@
-"""The order of victims: the least important first, then the one whose leaving frees most, then by name."""
+"""The order of victims: the least important replica first, then the one that uses most, then by name."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -15,18 +15,18 @@ _BAND_ORDER: Final = {PriorityBand.FREE: 0, PriorityBand.BATCH: 1}
 
 
 def rank_victims(
-    workloads: Iterable[WorkloadUsage], placed: Mapping[str, Placement], leaving: Iterable[str], reason: Reason
+    workloads: Iterable[WorkloadUsage], placed: Mapping[str, Placement], terminating: Iterable[str], reason: Reason
 ) -> tuple[VictimRank, ...]:
-    """Batch and free replicas of the sample that are not leaving already; free before batch, lower priority first.
+    """Rank the batch and free replicas of a sample without the `terminating` ones (attempt keys): free first, lower priority first.
 
     `used` is memory for the memory watermark and CPU otherwise. Online work is never in the list. At most 20 rows.
     """
-    gone = set(leaving)
+    excluded = set(terminating)
     by_memory = reason is Reason.MEMORY_WATERMARK
     rows = []
     for workload in workloads:
         key = attempt_key(workload.replica, workload.attempt)
-        if not workload.replica or workload.band not in _BAND_ORDER or key in gone:
+        if not workload.replica or workload.band not in _BAND_ORDER or key in excluded:
             continue
         placement = placed.get(key)
         used = workload.memory_used_bytes if by_memory else workload.cpu_used_mcpu

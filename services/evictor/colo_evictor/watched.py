@@ -1,4 +1,4 @@
-"""What the evictor knows of one node."""
+"""The evictor's state of one node, and the part of it that is stored."""
 
 from msgspec import Struct, field
 
@@ -11,7 +11,7 @@ __all__ = ["TerminatingReplica", "EvictorRow", "WatchedNode"]
 
 
 class TerminatingReplica(Struct, frozen=True, kw_only=True):
-    """A victim on its way out. What it used at the request is credited until it is gone."""
+    """A victim between its eviction order and its end. Its usage at the order is credited to the node until then."""
 
     eviction: str
     replica: str
@@ -23,18 +23,19 @@ class TerminatingReplica(Struct, frozen=True, kw_only=True):
 
 
 class EvictorRow(Struct, frozen=True, kw_only=True):
-    """What is stored of a node, so that a restart neither forgets a victim nor a cool-down."""
+    """The stored row of a node: its terminating victims and the end of its cool-down (Unix ms)."""
 
-    leaving: tuple[TerminatingReplica, ...] = ()
+    #: Stored as "leaving".
+    terminating: tuple[TerminatingReplica, ...] = field(default=(), name="leaving")
     cool_until_ms: int = 0
 
 
 class WatchedNode(Struct, kw_only=True):
-    """Mutable, owned by the core. `placed` and `leaving` are keyed by attempt; `version` is that of the stored row."""
+    """The state of one node; only the core changes it. `placed` and `terminating` are keyed by attempt; `version` is the row's."""
 
     topology: NodeTopology | None = None
     placed: dict[str, Placement] = field(default_factory=dict)
-    leaving: dict[str, TerminatingReplica] = field(default_factory=dict)
+    terminating: dict[str, TerminatingReplica] = field(default_factory=dict)
     signals: dict[Reason, Signal] = field(default_factory=dict)
     cool_until_ms: int = 0
     version: int = 0
@@ -43,11 +44,12 @@ class WatchedNode(Struct, kw_only=True):
 
     @property
     def requested_mcpu(self) -> int:
-        """CPU requested by the placements that are not leaving."""
-        return sum(p.cpu_mcpu for key, p in self.placed.items() if key not in self.leaving)
+        """CPU requested by the placements that are not terminating."""
+        return sum(p.cpu_mcpu for key, p in self.placed.items() if key not in self.terminating)
 
     def row(self) -> EvictorRow:
-        """What to store now."""
+        """The row to store for the present state."""
         return EvictorRow(
-            leaving=tuple(self.leaving[key] for key in sorted(self.leaving)), cool_until_ms=self.cool_until_ms
+            terminating=tuple(self.terminating[key] for key in sorted(self.terminating)),
+            cool_until_ms=self.cool_until_ms,
         )

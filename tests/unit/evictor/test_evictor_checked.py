@@ -19,8 +19,8 @@ def test_two_victims_on_the_last_node_are_found(nodes: int, calls: int) -> None:
         core.handle(a_node(f"n{number}", MACHINE), 0)
     for _ in range(calls):
         core.check()
-    leaving: dict[str, object] = dict.fromkeys(("a/t/0#1", "b/t/0#1"))
-    core.nodes[f"n{nodes - 1}"].leaving = leaving  # type: ignore[assignment]
+    terminating: dict[str, object] = dict.fromkeys(("a/t/0#1", "b/t/0#1"))
+    core.nodes[f"n{nodes - 1}"].terminating = terminating  # type: ignore[assignment]
     with pytest.raises(InvariantBroken, match="more than one victim"):
         check_all(core, calls)
 

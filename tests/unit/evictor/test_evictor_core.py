@@ -69,13 +69,13 @@ def test_a_dip_between_the_marks_does_not_end_the_hold() -> None:
     assert run(core, full(2), 3000) != []
 
 
-def test_a_gap_between_samples_starts_the_hold_anew() -> None:
+def test_a_gap_between_samples_starts_the_hold_again() -> None:
     core = a_core()
     run(core, full(0), 0)
     assert run(core, full(1), 20_000) == []
 
 
-def test_one_victim_at_a_time_and_credit_until_it_is_gone() -> None:
+def test_one_victim_at_a_time_and_credit_until_it_has_ended() -> None:
     core = a_core()
     for second in range(4):
         run(core, full(second), second * 1000)
@@ -163,7 +163,7 @@ def test_a_restart_remembers_victims_and_cool_down() -> None:
     again = EvictorCore(POLICY)
     again.handle(EvictorRowsLoaded(rows=(stored,)), 3500)
     again.handle(a_node(), 3500)
-    assert again.nodes["n1"].leaving.keys() == {"low/main/0#1"}
+    assert again.nodes["n1"].terminating.keys() == {"low/main/0#1"}
     assert again.nodes["n1"].cool_until_ms == 7000
     for second in range(4, 10):
         assert run(again, full(second), second * 1000) == []
