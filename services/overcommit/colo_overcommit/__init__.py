@@ -1,1 +1,1 @@
-"""Decides what batch and mid work may be promised per node and zone, and explains it."""
+"""Computes the allocatable of batch and mid work for each node and zone, and explains it."""

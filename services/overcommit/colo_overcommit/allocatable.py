@@ -1,7 +1,7 @@
-"""The formula: what batch work may be promised in each zone, from one sample.
+"""The allocatable formula: the CPU and memory that batch work may get in each zone, from one sample.
 
 Source: the batch formula with policy `usage` of koordinator-sh/koordinator (pkg/slo-controller/noderesource/plugins/batchresource),
-per zone first; the value of a node is the sum of its zones, so that zones and node cannot disagree.
+for each zone; the value of a node is the sum of its zones, so that zones and node cannot disagree.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,11 +24,11 @@ __all__ = ["Limit", "Resource", "ZoneInputs", "allocatable_of_zone", "zone_input
 
 _RECLAIMED = (PriorityBand.BATCH, PriorityBand.FREE)
 _NOTHING = Reserved()
-_NOBODY = ExclusiveCpus()
+_NO_LSE = ExclusiveCpus()
 
 
 class Limit(StrEnum):
-    """Who set the reclaim percentages of a zone, in the words of the explanation."""
+    """The source of a zone's reclaim percentages, in the words of the explanation."""
 
     POLICY = "policy"
     RULES = "the node's own rules: no batch work there (is_colocated is off)"
@@ -36,10 +36,10 @@ class Limit(StrEnum):
 
 
 class Resource(Struct, frozen=True, kw_only=True):
-    """The terms of one resource of one zone, all in one unit: mcpu or bytes.
+    """The terms of the formula for one resource of one zone, all in one unit: mcpu or bytes.
 
-    `lse_requested` and `lse_used` are of LSE work that is placed there. Its CPUs are in nobody else's set, so what it asked for
-    counts and not what it uses (as in Koordinator's formula); of memory both are 0, and use counts.
+    `lse_requested` and `lse_used` are those of LSE work that is placed in the zone. No other work may run on its CPUs, so its
+    request counts and not its usage (as in Koordinator's formula); for memory both are 0, and usage counts.
     """
 
     capacity: int
@@ -53,12 +53,12 @@ class Resource(Struct, frozen=True, kw_only=True):
 
     @property
     def lse_idle(self) -> int:
-        """What LSE work asked for and does not use: nobody's. At least 0."""
+        """The requested and unused CPU of LSE work, which no other work may use. At least 0."""
         return max(self.lse_requested - self.lse_used, 0)
 
     @property
     def margin(self) -> int:
-        """What stays free of every promise; rounds up, so that the promise rounds down."""
+        """The part that is never promised: ceil(capacity * (100 - reclaim_pct) / 100), so the allocatable rounds down."""
         return -(-self.capacity * (100 - self.reclaim_pct) // 100)
 
     @property
@@ -75,12 +75,12 @@ class Resource(Struct, frozen=True, kw_only=True):
 
     @property
     def headroom(self) -> int:
-        """`raw` less what is held: negative when batch work holds more than it should."""
+        """`raw` - `held`: negative when batch work holds more than `raw`."""
         return self.raw - self.held
 
 
 class ZoneInputs(Struct, frozen=True, kw_only=True):
-    """The terms of one zone, and who set its reclaim percentages."""
+    """The terms of one zone. `limit` is the source of its reclaim percentages."""
 
     zone: int
     cpu: Resource
@@ -89,7 +89,7 @@ class ZoneInputs(Struct, frozen=True, kw_only=True):
 
 
 def allocatable_of_zone(inputs: ZoneInputs) -> ZoneAllocatable:
-    """What may be promised in the zone, in mcpu and bytes."""
+    """The allocatable and the headroom of the zone, in mcpu and bytes."""
     cpu, memory = inputs.cpu, inputs.memory
     cpu_raw, memory_raw = cpu.raw, memory.raw
     return ZoneAllocatable(
@@ -111,13 +111,13 @@ def zone_inputs(
     exclusive: Mapping[int, ExclusiveCpus] | None = None,
     is_colocated: bool = True,
 ) -> tuple[ZoneInputs, ...]:
-    """The terms of every zone, in the order of the topology; all CPU is real CPU, whatever the node claims to have.
+    """The terms of every zone, in the order of the topology. All CPU is real CPU, without the node's amplification.
 
-    `reserved` is what the node's operator keeps back, `exclusive` what LSE work asked for and uses; zones that they lack have none.
-    A node that is not `is_colocated` reclaims 0 percent: it promises nothing beyond what is held.
-    Use of batch work is divided evenly over the zones it may use, rounding down, and system use and the policy's reservation over
-    all zones, rounding up; both err towards a smaller promise. Of the two reservations the larger one counts. Raises InvalidInput
-    when the sample's zones are not the topology's.
+    `reserved` is what the node's operator keeps back, `exclusive` the request and usage of LSE work; a zone that is not in them has
+    none. A node that is not `is_colocated` reclaims 0 percent, so its allocatable is what is held.
+    The usage of batch work is divided evenly over the zones it may use, rounded down; system usage and the policy's reservation are
+    divided over all zones, rounded up; both make the allocatable smaller. Of the policy's and the operator's reservation the larger
+    one counts. Raises InvalidInput when the sample's zones are not the topology's.
     """
     zones = topology.zones
     numbers = [zone.zone for zone in zones]
@@ -133,7 +133,7 @@ def zone_inputs(
         number = zone.zone
         share = held.get(number)
         own = reserved.get(number, _NOTHING) if reserved else _NOTHING
-        lse = exclusive.get(number, _NOBODY) if exclusive else _NOBODY
+        lse = exclusive.get(number, _NO_LSE) if exclusive else _NO_LSE
         inputs.append(
             ZoneInputs(
                 zone=number,
@@ -162,7 +162,7 @@ def zone_inputs(
 
 
 class _Part(NamedTuple):
-    """One zone's part of what is known of the node only."""
+    """The share of one zone in the quantities that are only known for the whole node."""
 
     system_mcpu: int
     system_bytes: int
@@ -171,7 +171,7 @@ class _Part(NamedTuple):
 
 
 def _part_of_zone(sample: NodeUsageSampled, policy: OvercommitPolicy, count: int) -> _Part:
-    """Rounded up."""
+    """Divide the node's system usage and the policy's reservation evenly over `count` zones, rounded up."""
     return _Part(
         ceil_div(max(sample.system_cpu_used_mcpu, 0), count),
         ceil_div(max(sample.system_memory_used_bytes, 0), count),
@@ -181,7 +181,7 @@ def _part_of_zone(sample: NodeUsageSampled, policy: OvercommitPolicy, count: int
 
 
 def _batch_use(known: list[int], workloads: Iterable[WorkloadUsage]) -> tuple[dict[int, int], dict[int, int]]:
-    """By zone the mcpu and the bytes that batch and free work uses; who names no known zone counts in all of them."""
+    """The mcpu and the bytes that batch and free work uses, by zone; a workload without a known zone counts in all zones."""
     mcpu, memory = dict.fromkeys(known, 0), dict.fromkeys(known, 0)
     for workload in workloads:
         if workload.band not in _RECLAIMED:

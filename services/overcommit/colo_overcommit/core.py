@@ -1,4 +1,4 @@
-"""The overcommit core: topology and samples in; allocatable with its explanation, leases and freshness out."""
+"""The overcommit core: takes topologies and samples, publishes allocatable with its explanation, leases and freshness."""
 
 from collections.abc import Iterator
 from typing import assert_never
@@ -47,12 +47,12 @@ Event = (
 _NODES_MAX = 50_000
 # About 3 ms; a node of many zones counts as several.
 _CHECKED_AT_ONCE = 300
-# A hold that is younger may not have come to the view from which the scheduler answered.
+# The scheduler may have answered from a view that does not contain younger holds yet.
 _YOUNG_MS = 60_000
 
 
 class Dropped(Struct):
-    """How many inputs changed nothing, by reason; the shell exports them."""
+    """Counts of dropped inputs by reason, exported as metrics."""
 
     no_topology: int = 0
     old_sample: int = 0
@@ -61,10 +61,10 @@ class Dropped(Struct):
 
 
 class OvercommitCore:
-    """Keeps, for each node, its topology, its newest sample, what batch work holds there and what was last published."""
+    """Keeps for each node its topology, its newest sample, the holds of batch work and the last published allocatable."""
 
     def __init__(self, policy: OvercommitPolicy, forget_node_ms: int = FORGET_NODE_MS) -> None:
-        """A node that is lost for `forget_node_ms` and holds nothing is forgotten (0: never)."""
+        """A node that has been lost for `forget_node_ms` and holds nothing is forgotten (0: never)."""
         policy.validate()
         self.policy = policy
         self.nodes: dict[str, KnownNode] = {}
@@ -74,7 +74,7 @@ class OvercommitCore:
         self._audit = Audit(self._pieces, _CHECKED_AT_ONCE)
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
-        """The only way in. Raises InvalidInput, before anything changed, for a fact that contradicts itself."""
+        """Take one event and return its effects. Raises InvalidInput, before any change, for a fact that contradicts itself."""
         self._now_ms = now_ms
         match event:
             case NodeUsageSampled():
@@ -110,13 +110,13 @@ class OvercommitCore:
                 assert_never(event)
 
     def deadline_ms(self) -> int | None:
-        """When the next node turns stale or lost."""
+        """The time at which the next node turns stale or lost, or is to be forgotten; None without one."""
         return self._watch.deadline_ms()
 
     def check(self) -> None:
         """Raise InvariantBroken when a published number is not explained by its terms or its zones do not sum to the node.
 
-        Of more than 300 nodes each call checks some, all of them in turn: it is called while others wait.
+        With more than 300 nodes one call checks a part of them, all in turn, because it delays the next event.
         """
         self._audit.check(len(self.nodes))
 
@@ -148,10 +148,10 @@ class OvercommitCore:
             known.reserved = reserved
             known.is_colocated = event.rules.is_colocated
             known.simulated = event.simulated
-            if known.heard_at_ms is None and known.expected_since_ms is None:
-                # A node that died before this service started never sends a sample, and its replicas wait for word of that.
+            if known.sampled_at_ms is None and known.expected_since_ms is None:
+                # A node that died before this service started sends no sample. It must turn lost: its replicas wait.
                 known.expected_since_ms = now_ms
-                self._watch.heard(event.node, now_ms)
+                self._watch.sampled(event.node, now_ms)
         return []
 
     def _sampled(self, sample: NodeUsageSampled, now_ms: int) -> list[Effect]:
@@ -172,10 +172,10 @@ class OvercommitCore:
             is_colocated=known.is_colocated,
         )
         known.accept(sample, inputs, now_ms)
-        self._watch.heard(sample.node, now_ms)
+        self._watch.sampled(sample.node, now_ms)
         effects: list[Effect] = self._refresh(sample.node, known, now_ms)
         if known.freshness is Freshness.FRESH:
-            effects.extend(self._say(sample.node, known, inputs, now_ms))
+            effects.extend(self._publish(sample.node, known, inputs, now_ms))
         effects.append(
             Publish(
                 fact=LeaseRenewed(
@@ -189,8 +189,8 @@ class OvercommitCore:
         )
         return effects
 
-    def _say(self, node: str, known: KnownNode, inputs: tuple[ZoneInputs, ...], now_ms: int) -> list[Effect]:
-        """Publish the number of the newest sample, if it is worth it."""
+    def _publish(self, node: str, known: KnownNode, inputs: tuple[ZoneInputs, ...], now_ms: int) -> list[Effect]:
+        """Compute the allocatable from the terms, and publish it if it differs enough from the last published one."""
         if known.topology is None or known.sample is None:
             return []
         zones = tuple([allocatable_of_zone(zone) for zone in inputs])
@@ -226,7 +226,7 @@ class OvercommitCore:
             zones=zones,
             explanation=explain(inputs),
             load=known.load.summary(sample),
-            unmanaged=known.unmanaged.told(inputs),
+            unmanaged=known.unmanaged.usage(inputs),
         )
         identity = (
             f"overcommit:allocatable:{node}:{known.sample.boot_id}:{known.sample.sample_seq}:{known.freshness.value}"
@@ -234,24 +234,24 @@ class OvercommitCore:
         return [Publish(fact=known.published, id=identity)]
 
     def _refresh(self, node: str, known: KnownNode, now_ms: int) -> list[Effect]:
-        """Say a change of freshness. A node that is no longer fresh may keep what it holds and gets nothing more."""
-        since_ms = known.expected_since_ms if known.heard_at_ms is None else known.heard_at_ms
+        """Publish a change of freshness. A node that is no longer fresh keeps what it holds and gets nothing more."""
+        since_ms = known.expected_since_ms if known.sampled_at_ms is None else known.sampled_at_ms
         age_ms = None if since_ms is None else max(now_ms - since_ms, 0)
         state = freshness_of(age_ms, known.samples, self.policy.freshness)
-        if known.heard_at_ms is None and state is not Freshness.LOST:
+        if known.sampled_at_ms is None and state is not Freshness.LOST:
             state = Freshness.UNKNOWN
         previous = known.freshness
         if state is previous:
             return []
         known.freshness = state
         seq = known.sample.sample_seq if known.sample else 0
-        boot = known.sample.boot_id if known.sample else f"unheard-{since_ms}"
+        boot = known.sample.boot_id if known.sample else f"no-sample-{since_ms}"
         changed = FreshnessChanged(
             at_ms=now_ms, node=node, freshness=state, previous=previous, sample_seq=seq, age_ms=age_ms or 0
         )
         effects: list[Effect] = [Publish(fact=changed, id=f"overcommit:freshness:{node}:{boot}:{seq}:{state.value}")]
         if state in (Freshness.STALE, Freshness.LOST) and known.published is not None:
-            effects.extend(self._say(node, known, known.only_held(), now_ms))
+            effects.extend(self._publish(node, known, known.only_held(), now_ms))
         return effects
 
     def _late(self, now_ms: int) -> list[Effect]:
@@ -261,16 +261,16 @@ class OvercommitCore:
             effects.extend(self._refresh(node, known, now_ms))
             if known.freshness is Freshness.LOST:
                 known.samples = 0
-                self._watch.gone(node, now_ms)
+                self._watch.departed(node, now_ms)
         for node in self._watch.forgotten(now_ms):
             if len(self.nodes[node].held):
-                self._watch.gone(node, now_ms)
+                self._watch.departed(node, now_ms)
             else:
                 del self.nodes[node]
         return effects
 
     def _listed(self, event: HoldsListed, now_ms: int) -> None:
-        """Come into step with the ledger: what was missed is taken, what is held here alone is let go."""
+        """Reconcile with the ledger: take the holds that are missing here, and drop those that the ledger does not list."""
         listed: dict[str, list[Hold]] = {}
         for hold in event.holds:
             listed.setdefault(hold.node, []).append(hold)
@@ -280,14 +280,14 @@ class OvercommitCore:
             keys = {attempt_key(hold.replica, hold.attempt) for hold in listed.get(node, ())}
             self.dropped.unlisted_holds += known.held.keep(keys, event.asked_at_ms - _YOUNG_MS)
 
-    def _answer(self, asked: RequestReceived, now_ms: int) -> Struct:
-        match asked.body:
+    def _answer(self, request: RequestReceived, now_ms: int) -> Struct:
+        match request.body:
             case ListNodes():
                 return list_nodes(self.nodes, now_ms)
             case ExplainAllocatable(node=node):
                 return explain_node(node, self.nodes.get(node), now_ms)
             case _:
-                return Refusal(code=404, field="request", rule="is not answered here", got=type(asked.body).__name__)
+                return Refusal(code=404, field="request", rule="is not answered here", got=type(request.body).__name__)
 
     def _known(self, node: str) -> KnownNode | None:
         known = self.nodes.get(node)
@@ -296,7 +296,7 @@ class OvercommitCore:
                 self.dropped.too_many_nodes += 1
                 return None
             known = self.nodes[node] = KnownNode()
-            self._watch.gone(node, self._now_ms)
+            self._watch.departed(node, self._now_ms)
         return known
 
     def _take(self, hold: Placement | Hold, now_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""What LSE work asked for and uses, by zone: the CPUs that it leaves idle are in nobody else's set."""
+"""The requested and used CPU of LSE work by zone. No other work may run on the CPUs of LSE work, also while they are idle."""
 
 from collections.abc import Iterable, Mapping
 
@@ -13,7 +13,7 @@ __all__ = ["ExclusiveCpus", "exclusive_by_zone"]
 
 
 class ExclusiveCpus(Struct, frozen=True, kw_only=True):
-    """LSE work of one zone."""
+    """The CPU of LSE work in one zone."""
 
     requested_mcpu: int = 0
     used_mcpu: int = 0
@@ -22,10 +22,10 @@ class ExclusiveCpus(Struct, frozen=True, kw_only=True):
 def exclusive_by_zone(
     held: HeldByBatch, topology: NodeTopology, workloads: Iterable[WorkloadUsage]
 ) -> Mapping[int, ExclusiveCpus]:
-    """Zone -> requested and used by LSE work that holds something; empty when there is none.
+    """Zone -> requested and used CPU of LSE work with a placement; {} without LSE work.
 
-    Use is divided evenly over the zones that a workload may use (all, where it names none), rounding down: too little use makes the
-    idle part larger and the promise smaller.
+    The usage of a workload is divided evenly over the zones it may use (all zones when it names none), rounded down: less usage
+    makes the idle part larger and the allocatable smaller.
     """
     requested = held.exclusive_by_zone()
     if not requested:

@@ -1,4 +1,4 @@
-"""The explanation of a published number: its terms, and the way back from the terms to the number."""
+"""The explanation of a published allocatable: its terms, and the computation of the numbers from the terms."""
 
 from collections.abc import Sequence
 from typing import Final, Literal
@@ -38,7 +38,7 @@ _PCT_NAMES: Final = {prefix: f"{prefix}_{_RECLAIM}" for prefix in ("cpu", "memor
 
 
 def explain(zones: Sequence[ZoneInputs]) -> Explanation:
-    """Six terms for each resource of each zone, named "cpu_capacity", "memory_held" and so on; two more where LSE work is."""
+    """The explanation of a node: six terms ("cpu_capacity") for each resource of each zone, two more with LSE work."""
     terms: list[Term] = []
     for zone in zones:
         terms.extend(_terms(zone, "cpu", "mcpu", zone.cpu))
@@ -47,7 +47,7 @@ def explain(zones: Sequence[ZoneInputs]) -> Explanation:
 
 
 def recompute(explanation: Explanation) -> tuple[ZoneAllocatable, ...]:
-    """The zones' numbers from nothing but the terms. Raises KeyError when a term is missing."""
+    """Compute the zones' numbers from the terms alone. Raises KeyError when a term is missing."""
     by_zone: dict[int, dict[str, int]] = {}
     for term in explanation.terms:
         if term.zone is not None:

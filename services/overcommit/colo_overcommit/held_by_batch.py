@@ -1,4 +1,4 @@
-"""What placed work holds on a node, by zone: the sums of placements that are not released, batch work and exclusive work apart."""
+"""The holds of placed work on a node, summed by zone: batch work and exclusive (LSE) work separately."""
 
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -15,14 +15,14 @@ _DROPPED_KEPT: Final = 1_000
 
 
 class HoldsListed(Struct, frozen=True, kw_only=True):
-    """Everything that the scheduler's ledger held at some moment after `asked_at_ms`; 0: the list may lack something."""
+    """Event: all holds of the scheduler's ledger at some time after `asked_at_ms`; 0: the list may be incomplete."""
 
     holds: tuple[Hold, ...]
     asked_at_ms: int
 
 
 class _Sums:
-    """CPU and memory by zone."""
+    """Sums of CPU and memory by zone."""
 
     def __init__(self) -> None:
         self.mcpu: dict[int, int] = {}
@@ -35,13 +35,12 @@ class _Sums:
 
 
 class HeldByBatch:
-    """Shares by attempt; `by_zone` is the sum of batch work's. Taking the same attempt twice, or dropping an unknown one, changes
-    nothing.
+    """The zone shares of each attempt. `by_zone` sums those of batch work, `exclusive_by_zone` those of LSE work.
 
-    Online work (band prod) takes nothing from what batch work may have: what it uses is measured. Only of LSE work the request
-    counts, `exclusive_by_zone`, because the CPUs that it leaves idle are nobody's.
+    Taking the same attempt twice, or dropping an unknown one, changes nothing. Online work (band prod) is in neither sum, unless
+    it is LSE: its measured usage counts instead. Of LSE work the request counts, because no other work may run on its idle CPUs.
 
-    What was dropped is not taken again (the last 1,000 are remembered): an attempt holds once, and messages come out of order.
+    A dropped attempt is not taken again (the last 1,000 are remembered): an attempt holds once, and messages come out of order.
     """
 
     def __init__(self) -> None:
@@ -51,7 +50,7 @@ class HeldByBatch:
         self._batch = _Sums()
         self._lse = _Sums()
         self._sums_of: dict[str, _Sums] = {}
-        # What `by_zone` answers: it is asked with every sample, so it is made when a sum changes.
+        # The result of `by_zone`, computed when a sum changes, because every sample reads it.
         self._by_zone: dict[int, ZoneShare] = {}
         self.has_exclusive = False
         """Whether LSE work holds, or ever held, something here."""
@@ -66,7 +65,7 @@ class HeldByBatch:
         qos: QosClass = QosClass.BE,
         band: PriorityBand = PriorityBand.BATCH,
     ) -> None:
-        """The attempt holds these shares from now on."""
+        """Add the shares of an attempt, unless it is known or was dropped."""
         key = attempt_key(replica, attempt)
         if key not in self._attempts and key not in self._dropped:
             self._attempts[key] = shares
@@ -86,32 +85,32 @@ class HeldByBatch:
         qos: QosClass = QosClass.BE,
         band: PriorityBand = PriorityBand.BATCH,
     ) -> None:
-        """The attempt holds exactly these shares from now on, which may be none: for what is held for owners that come and go."""
-        self._let_go(attempt_key(replica, attempt))
+        """Replace the shares of an attempt; () removes them. A reservation's own hold changes when owners come and go."""
+        self._remove(attempt_key(replica, attempt))
         if shares:
             self.take(replica, attempt, shares, now_ms, qos=qos, band=band)
 
     def drop(self, replica: str, attempt: int) -> None:
-        """The attempt holds nothing any more, and never will again."""
+        """Remove the shares of an attempt for good: a later `take` of it changes nothing."""
         key = attempt_key(replica, attempt)
-        self._let_go(key)
+        self._remove(key)
         self._dropped[key] = None
         if len(self._dropped) > _DROPPED_KEPT:
             del self._dropped[next(iter(self._dropped))]
 
     def keep(self, keys: Collection[str], before_ms: int) -> int:
-        """Let go of what was taken before this moment and is none of these attempts; how many that were."""
-        gone = [key for key, taken_ms in self._taken_ms.items() if taken_ms < before_ms and key not in keys]
-        for key in gone:
-            self._let_go(key)
-        return len(gone)
+        """Remove the attempts that were taken before `before_ms` and are not in `keys`; return their number."""
+        unlisted = [key for key, taken_ms in self._taken_ms.items() if taken_ms < before_ms and key not in keys]
+        for key in unlisted:
+            self._remove(key)
+        return len(unlisted)
 
     def by_zone(self) -> dict[int, ZoneShare]:
-        """Zone -> sum of batch work's shares, for zones in which it holds something; not to be changed by who asked."""
+        """Zone -> sum of batch work's shares, for zones with a hold. Callers must not change the dict."""
         return self._by_zone
 
     def exclusive_by_zone(self) -> dict[int, int]:
-        """Zone -> CPU that LSE work asked for (mcpu), for zones in which it holds some."""
+        """Zone -> CPU that LSE work holds (mcpu), for zones with a hold."""
         if not self.has_exclusive:
             return {}
         return {zone: mcpu for zone, mcpu in sorted(self._lse.mcpu.items()) if mcpu}
@@ -126,7 +125,7 @@ class HeldByBatch:
 
     @property
     def attempts(self) -> tuple[str, ...]:
-        """Everything that holds something, as attempt keys."""
+        """The keys of all attempts with a hold."""
         return tuple(self._attempts)
 
     @property
@@ -142,7 +141,7 @@ class HeldByBatch:
     def __len__(self) -> int:
         return len(self._attempts)
 
-    def _let_go(self, key: str) -> None:
+    def _remove(self, key: str) -> None:
         self._taken_ms.pop(key, None)
         shares = self._attempts.pop(key, ())
         sums = self._sums_of.pop(key, None)

@@ -1,4 +1,4 @@
-"""When a new number is worth saying: shrinking at once, growing with patience."""
+"""Decides when a new allocatable is published: a fall at once, a rise only after a time without falls."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ class Moves(Struct, frozen=True, kw_only=True):
 def moves_between(
     before: Sequence[ZoneAllocatable], after: Sequence[ZoneAllocatable], inputs: Sequence[ZoneInputs]
 ) -> Moves:
-    """Compare zone by zone; `inputs` are those of `after`. A zone that was not there before counts from 0."""
+    """Compare two allocatables zone by zone; `inputs` are the terms of `after`. A zone that is new counts from 0."""
     old = {zone.zone: zone for zone in before}
     fell = rose = 0
     for zone, home in zip(after, inputs, strict=True):
@@ -44,7 +44,7 @@ def moves_between(
 def should_publish(
     last: AllocatableChanged | None, last_fall_at_ms: int | None, moves: Moves, policy: OvercommitPolicy, now_ms: int
 ) -> bool:
-    """First number, large enough fall, large enough rise after a quiet time, or an old publication."""
+    """Whether to publish: the first number, a large enough fall, a large enough rise after a quiet time, or every `refresh_ms`."""
     if last is None or now_ms - last.at_ms >= policy.refresh_ms:
         return True
     if moves.fell_centipct >= policy.shrink_pct * 100 and moves.fell_centipct > 0:
@@ -60,7 +60,7 @@ def has_load_moved(
     policy: OvercommitPolicy,
     now_ms: int,
 ) -> bool:
-    """Whether the node's usage alone is worth saying: no oftener than every `load_hold_ms`, and not soon after a fall."""
+    """Whether to publish for the node's usage alone: it moved by `load_pct`, the last is `load_hold_ms` old, no recent fall."""
     if policy.load_pct == 0 or last.load is None or now_ms - last.at_ms < policy.load_hold_ms:
         return False
     pairs = (

@@ -1,4 +1,4 @@
-"""What the overcommit service knows of one node."""
+"""The overcommit service's state of one node."""
 
 from collections.abc import Mapping
 
@@ -18,14 +18,15 @@ __all__ = ["KnownNode"]
 
 
 class KnownNode(Struct, kw_only=True):
-    """Mutable, owned by the core. `samples` counts since the node (re)appeared; `inputs` belong to `sample`. `reserved` is what the
-    node's operator keeps back, by zone.
+    """The state of one node; only the core changes it. `samples` counts since the node (re)appeared; `inputs` are the terms of
+    `sample`. `reserved` is what the node's operator keeps back, by zone.
 
-    `possible_mcpu` is the batch CPU that the newest terms give, whether it was worth publishing or not.
+    `possible_mcpu` is the batch CPU of the newest terms, published or not. `sampled_at_ms` is the time of arrival of `sample`.
 
-    `is_colocated`: its operator admits batch work. `is_changed`: what the node is has changed since something was said of it.
+    `is_colocated`: its operator admits batch work. `is_changed`: topology or rules have changed since the last publication.
 
-    `expected_since_ms` is when a node that has sent no sample yet was first known: it may have died while nobody listened.
+    `expected_since_ms` is the time at which a node without a sample was first known. It turns lost by this time, because it may
+    have died before this service started.
     """
 
     topology: NodeTopology | None = None
@@ -36,7 +37,7 @@ class KnownNode(Struct, kw_only=True):
     sample: NodeUsageSampled | None = None
     inputs: tuple[ZoneInputs, ...] = ()
     samples: int = 0
-    heard_at_ms: int | None = None
+    sampled_at_ms: int | None = None
     expected_since_ms: int | None = None
     freshness: Freshness = Freshness.UNKNOWN
     published: AllocatableChanged | None = None
@@ -47,12 +48,12 @@ class KnownNode(Struct, kw_only=True):
     unmanaged: UnmanagedHistory = field(default_factory=UnmanagedHistory)
 
     def is_old(self, sample: NodeUsageSampled) -> bool:
-        """Whether a newer sample of the same boot of the collector was heard already."""
+        """Whether a newer sample of the same boot of the collector has arrived already."""
         last = self.sample
         return last is not None and last.boot_id == sample.boot_id and sample.sample_seq <= last.sample_seq
 
     def accept(self, sample: NodeUsageSampled, inputs: tuple[ZoneInputs, ...], now_ms: int) -> None:
-        """The sample is the newest now. A collector that started anew warms up again."""
+        """Make the sample the newest one. A collector that restarted warms up again."""
         restarted = self.sample is not None and self.sample.boot_id != sample.boot_id
         self.samples = 1 if restarted else self.samples + 1
         self.sample = sample
@@ -62,10 +63,10 @@ class KnownNode(Struct, kw_only=True):
         self.load.add(sample)
         self.unmanaged.add(sample, inputs, self.held)
         self.inputs = inputs
-        self.heard_at_ms = now_ms
+        self.sampled_at_ms = now_ms
 
     def only_held(self) -> tuple[ZoneInputs, ...]:
-        """Terms that promise nothing beyond what is held: reclaim 0 percent, so that `raw` is not positive."""
+        """The terms with reclaim 0 percent, so that `raw` is not positive and the allocatable is what is held."""
         held = self.held.by_zone()
         zones = []
         for zone in self.inputs:

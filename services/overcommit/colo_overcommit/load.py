@@ -1,7 +1,7 @@
-"""What a node uses and has used: the summary that goes with its allocatable, for who chooses among nodes by their load.
+"""The load summary of a node, published with its allocatable, so that the scheduler can choose nodes by their load.
 
-Everything ends at the newest sample: averages and percentiles of the last minutes, and for an hour and a day the highest average
-over five minutes. After a start, here or of the node's collector, a window covers what there is.
+All windows end at the newest sample: averages and percentiles of one and five minutes, and for an hour and a day the highest
+average over five minutes. After a start of this service or of the node's collector a window covers the samples since then.
 """
 
 from collections import deque
@@ -14,7 +14,7 @@ from colo_common.model.qos import PriorityBand
 __all__ = ["HOUR_MS", "STEP_MS", "WINDOWS_MS", "LoadHistory", "p95_of"]
 
 STEP_MS: Final = 10_000
-"""One sample is kept for each step, its newest."""
+"""The newest sample of each step is kept."""
 WINDOWS_MS: Final = (60_000, 300_000)
 _KEEP_MS: Final = WINDOWS_MS[-1]
 HOUR_MS: Final = 3_600_000
@@ -23,7 +23,7 @@ _SLICES: Final = HOUR_MS // _KEEP_MS
 
 # Nearest rank, as `p95_of`.
 _PERCENTILES: Final = (50, 90, 95, 99)
-# When, mcpu, bytes.
+# Time (Unix ms), mcpu, bytes.
 _Usage = tuple[int, int, int]
 
 
@@ -34,7 +34,7 @@ def p95_of(values: Iterable[int]) -> int:
 
 
 class LoadHistory:
-    """Five minutes of samples of one node, the averages of the twelve slices before them, and the highest of each hour of a day."""
+    """The samples of one node of five minutes, the averages of the twelve slices before, and the highest average of each hour."""
 
     __slots__ = ("_hours", "_samples", "_slices")
 
@@ -44,12 +44,12 @@ class LoadHistory:
         self._hours: deque[_Usage] = deque()
 
     def add(self, sample: NodeUsageSampled) -> None:
-        """Take a sample; one that is older than the newest is left out, as after a clock went back."""
+        """Add a sample. One older than the newest is left out; one much older clears the history, because a clock was set back."""
         at_ms, samples = sample.at_ms, self._samples
         if samples:
             newest_ms = samples[-1][0]
             if at_ms < newest_ms - _KEEP_MS:
-                # The clock was set back: what was kept is of another time.
+                # The clock was set back: the kept samples are of another time.
                 for kept in (samples, self._slices, self._hours):
                     kept.clear()
             elif at_ms < newest_ms:
@@ -63,7 +63,7 @@ class LoadHistory:
             samples.popleft()
 
     def _close_slice(self, at_ms: int) -> None:
-        """Five minutes of the clock are over: their average counts for the hour, and for the day's hour."""
+        """Close a slice of five minutes of the clock: its average counts for the last hour and for its hour of the day."""
         part = _average(self._samples, at_ms, _KEEP_MS)
         self._slices.append(part)
         while len(self._slices) > _SLICES or self._slices[0][0] <= at_ms - HOUR_MS:
@@ -77,7 +77,7 @@ class LoadHistory:
             hours.popleft()
 
     def summary(self, sample: NodeUsageSampled) -> LoadSummary:
-        """What is told with this sample, which is the one taken last."""
+        """The load summary of the newest sample, which `sample` must be."""
         prod = [work for work in sample.workloads if work.band is PriorityBand.PROD]
         windows = tuple([self._window(window_ms) for window_ms in WINDOWS_MS])
         return LoadSummary(
@@ -114,7 +114,7 @@ class LoadHistory:
         )
 
     def _peaks(self, mcpu: int, size: int) -> tuple[LoadPeak, ...]:
-        """Of the five minutes that are not over yet what there is counts too: the averages over the longest window."""
+        """The highest averages of an hour and of a day. `mcpu` and `size` are those of the five minutes that are not over yet."""
         end_ms = self._samples[-1][0]
         found = []
         for parts, window_ms in ((self._slices, HOUR_MS), (self._hours, _DAY_MS)):
@@ -126,7 +126,7 @@ class LoadHistory:
 
 
 def _average(samples: Iterable[_Usage], end_ms: int, window_ms: int) -> _Usage:
-    """The average of the samples younger than the window at its end, of which there is at least one; rounds down."""
+    """The average of the samples in the window that ends at `end_ms`, rounded down. The window must have at least one sample."""
     inside = [usage for usage in samples if usage[0] > end_ms - window_ms]
     count = len(inside)
     return end_ms, sum(usage[1] for usage in inside) // count, sum(usage[2] for usage in inside) // count

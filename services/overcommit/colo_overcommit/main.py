@@ -12,16 +12,16 @@ __all__ = ["main"]
 
 
 async def build(process: ServiceProcess, settings: OvercommitSettings) -> None:
-    """Put the service together."""
+    """Add the service, its reconciliation and its gauges to the process."""
     core = OvercommitCore(settings.policy(), settings.forget_node_ms)
     service = overcommit_service(core, process.bus, process.clock, metrics=process.metrics)
     process.add(service)
     process.background(reconcile(process.bus, process.clock, service))
-    nodes = process.metrics.gauge("colo_overcommit_known_nodes", "nodes that have said what they are")
+    nodes = process.metrics.gauge("colo_overcommit_known_nodes", "nodes that have reported their topology")
     nodes.set_function(lambda: float(len(core.nodes)))
     promised = process.metrics.gauge(
         "colo_overcommit_batch_cpu_mcpu",
-        "promised: what was said last of all nodes; possible: what the newest sample of each would allow",
+        "promised: the last published number, of all nodes; possible: what the newest sample of each would allow",
         ("what",),
     )
     promised.labels("promised").set_function(partial(_promised, core))
@@ -40,7 +40,7 @@ def _possible(core: OvercommitCore) -> float:
 
 
 def main() -> int:
-    """Run until SIGTERM; the exit code."""
+    """Run until SIGTERM and return the exit code."""
     return run("overcommit", OvercommitSettings, build, is_sched_batch=True)
 
 

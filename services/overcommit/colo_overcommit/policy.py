@@ -1,4 +1,4 @@
-"""How much of a node may be promised to batch work: percentages, reservations and the thresholds of publishing."""
+"""The overcommit policy: reclaim percentages, reservations and the thresholds of publishing."""
 
 from msgspec import Struct
 
@@ -9,13 +9,12 @@ __all__ = ["OvercommitPolicy"]
 
 
 class OvercommitPolicy(Struct, frozen=True, kw_only=True):
-    """Reclaim percentages say which share of a zone online, system and batch work may use together; the rest is margin.
+    """The reclaim percentages are the share of a zone that online, system and batch work may use together; the rest is margin.
 
-    `node_reserved_*` is kept for the machine itself where it uses less than that. A number is published at once when it fell by at
-    least `shrink_pct` of the zone's capacity, when it grew by at least `grow_pct` and nothing shrank for `grow_hold_ms`, and
-    whenever the last publication is `refresh_ms` old. What the node uses is published with it, and by itself when it moved by at
-    least `load_pct` of the node's capacity (0: never by itself), the last publication is `load_hold_ms` old and nothing shrank for
-    `grow_hold_ms`.
+    `node_reserved_*` is kept for the system when its usage is lower. An allocatable is published when a zone's number fell by at
+    least `shrink_pct` of the zone's capacity, when one grew by at least `grow_pct` and none fell for `grow_hold_ms`, and when the
+    last publication is `refresh_ms` old. The node's usage is published with it. It causes a publication when it moved by at least
+    `load_pct` of the node's capacity (0: never), the last publication is `load_hold_ms` old and no number fell for `grow_hold_ms`.
     """
 
     cpu_reclaim_pct: int = 75

@@ -1,4 +1,4 @@
-"""Answers to questions about nodes."""
+"""The replies to requests about nodes."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ __all__ = ["explain_node", "list_nodes"]
 
 
 def list_nodes(nodes: Mapping[str, KnownNode], now_ms: int) -> NodeList:
-    """Every node that has said what it is, in ascending name."""
+    """Every node that has reported its topology, in ascending name."""
     return NodeList(nodes=tuple(summary for name in sorted(nodes) if (summary := _summary(name, nodes[name], now_ms))))
 
 
@@ -37,7 +37,7 @@ def _summary(name: str, known: KnownNode, now_ms: int) -> NodeSummary | None:
     return NodeSummary(
         node=name,
         freshness=known.freshness,
-        sample_age_ms=None if known.heard_at_ms is None else max(now_ms - known.heard_at_ms, 0),
+        sample_age_ms=None if known.sampled_at_ms is None else max(now_ms - known.sampled_at_ms, 0),
         cpu_capacity_mcpu=known.topology.cpu_capacity_mcpu,
         cpu_used_mcpu=sample.cpu_used_mcpu if sample else 0,
         memory_capacity_bytes=known.topology.memory_capacity_bytes,

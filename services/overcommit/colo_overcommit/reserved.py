@@ -1,4 +1,4 @@
-"""What the operator of a node keeps back, by zone, from the rules that the node tells."""
+"""The CPU and memory that the operator of a node keeps back, by zone, computed from the node's rules."""
 
 from collections.abc import Mapping
 
@@ -15,18 +15,18 @@ _MCPU = 1_000
 
 
 class Reserved(Struct, frozen=True, kw_only=True):
-    """What is kept back in one zone."""
+    """The CPU and memory that are kept back in one zone."""
 
     cpu_mcpu: int = 0
     memory_bytes: int = 0
 
 
 def reserved_by_zone(topology: NodeTopology, rules: NodeRules) -> Mapping[int, Reserved]:
-    """Zone -> what is kept back there; empty without rules. Raises InvalidInput for rules that do not fit the topology.
+    """Zone -> the CPU and memory kept back in it; {} without rules. Raises InvalidInput for rules that do not fit the topology.
 
     Listed CPUs (reserved, the kubelet's, SYSTEM work's) count 1000 mcpu each in their zone. A quantity of CPU counts only where no
-    reserved CPUs are listed, is rounded up to whole CPUs and shared by the zones, as memory is; each share rounds up. Whether only
-    the listed CPUs are withheld from other work makes no difference here (koordinator: applyPolicy is the scheduler's).
+    reserved CPUs are listed; it is rounded up to whole CPUs and shared by the zones, as memory is; each share rounds up.
+    `reserved_cpus_only` makes no difference here (Koordinator's applyPolicy concerns the scheduler).
     """
     rules.validate(topology)
     if rules == UNRULED:

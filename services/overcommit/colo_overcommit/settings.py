@@ -1,4 +1,4 @@
-"""What an operator may set of the overcommit service."""
+"""The settings of the overcommit service."""
 
 from colo_common.model.freshness import FreshnessPolicy
 from colo_common.model.invalid import InvalidInput
@@ -12,7 +12,7 @@ _FRESHNESS = FreshnessPolicy()
 
 
 class OvercommitSettings(Common, frozen=True, kw_only=True):
-    """The policy's values, flat, as COLO_OVERCOMMIT_... or COLO_...; see Policy for what they mean."""
+    """The values of OvercommitPolicy, set as COLO_OVERCOMMIT_... or COLO_..."""
 
     cpu_reclaim_pct: int = _DEFAULT.cpu_reclaim_pct
     memory_reclaim_pct: int = _DEFAULT.memory_reclaim_pct
@@ -30,7 +30,7 @@ class OvercommitSettings(Common, frozen=True, kw_only=True):
     warm_samples: int = _FRESHNESS.warm_samples
 
     def policy(self) -> OvercommitPolicy:
-        """The policy that these settings make."""
+        """The policy with the values of these settings."""
         return OvercommitPolicy(
             cpu_reclaim_pct=self.cpu_reclaim_pct,
             memory_reclaim_pct=self.memory_reclaim_pct,

@@ -1,4 +1,4 @@
-"""What the overcommit core hears, and how it keeps in step with what is held."""
+"""The subscriptions of the overcommit service, and the reconciliation of its holds with the scheduler's ledger."""
 
 import asyncio
 from typing import Final
@@ -18,7 +18,7 @@ from colo_overcommit.held_by_batch import HoldsListed
 
 __all__ = ["ANSWERS", "HEARS", "reconcile", "overcommit_service"]
 
-# Nothing here is urgent beside a period of seconds, and what came in one moment is taken in, and told, at a fraction of the cost.
+# Samples come every few seconds, so a short wait costs nothing, and messages that arrive together are handled as one cheaper batch.
 _WAIT_MS: Final = 25
 
 HEARS: Final = (
@@ -53,10 +53,10 @@ def overcommit_service(
 
 
 async def reconcile(bus: Bus, clock: Clock, service: Service, page: int = _PAGE) -> None:
-    """Ask the scheduler for everything that is held, `page` of it in one request, at once and every minute, until cancelled.
+    """Read all holds from the scheduler, `page` of them a request, at once and every minute, until cancelled.
 
-    Between two lists placements are heard live, and some are missed: those of the moment before the consumer was made, and
-    those that come again after their release. The list heals both.
+    Between two lists the holds come from placement events. Events before the consumer was made are missed, and an event that is
+    delivered again after the release of its hold is wrong; the next list corrects both.
     """
     log = structlog.get_logger("overcommit")
     waiting = False
@@ -78,7 +78,7 @@ async def reconcile(bus: Bus, clock: Clock, service: Service, page: int = _PAGE)
 
 
 async def _all_holds(bus: Bus, size: int) -> tuple[tuple[Hold, ...], bool]:
-    """Every page, and whether the list kept its length meanwhile: if not, a hold may have slipped between two pages."""
+    """Read all pages. The second value is False when the total changed meanwhile: a hold may then be missing from the pages."""
     holds: list[Hold] = []
     totals: set[int] = set()
     for _ in range(_PAGES_MAX):

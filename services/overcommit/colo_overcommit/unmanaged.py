@@ -1,6 +1,6 @@
-"""What online work uses that colo did not place: the scheduler leaves it room where it places online work itself.
+"""The usage of unmanaged online work, which colo did not place. The scheduler leaves room for it when it places online work.
 
-Colo's own online work holds what it asked for and counts there; everybody else's is known by its use alone.
+Online work that colo placed counts with its holds in the ledger; unmanaged online work is only known by its usage.
 """
 
 from collections import deque
@@ -18,12 +18,12 @@ __all__ = ["WINDOW_MS", "UnmanagedHistory"]
 WINDOW_MS: Final = 300_000
 _RECLAIMED: Final = (PriorityBand.BATCH, PriorityBand.FREE)
 
-# When, and mcpu and bytes of each zone.
+# Time (Unix ms), and mcpu and bytes of each zone.
 _Usage = tuple[int, tuple[tuple[int, int], ...]]
 
 
 class UnmanagedHistory:
-    """Five minutes of one node, one sample for each step: its newest."""
+    """The unmanaged usage of one node over five minutes: the newest sample of each step."""
 
     __slots__ = ("_samples",)
 
@@ -31,15 +31,15 @@ class UnmanagedHistory:
         self._samples: deque[_Usage] = deque()
 
     def add(self, sample: NodeUsageSampled, inputs: Sequence[ZoneInputs], held: HeldByBatch) -> None:
-        """Take the newest sample with its terms.
+        """Add the newest sample with its terms.
 
-        Use is the online use of a zone less that of work that holds a place in the ledger, which is divided evenly over the zones
-        it may use, rounding down: rather too much is foreign than too little.
+        Unmanaged usage is the online usage of a zone minus that of work with a hold in the ledger. The latter is divided evenly
+        over the zones it may use, rounded down, so unmanaged usage is rather too large than too small.
         """
         now = tuple(_unmanaged(inputs, sample.workloads, held))
         samples, at_ms = self._samples, sample.at_ms
         if samples and (at_ms < samples[-1][0] or len(samples[-1][1]) != len(now)):
-            # The clock was set back, or it is another machine: what was kept says nothing.
+            # The clock was set back, or the zones of the machine changed: the kept samples do not compare.
             samples.clear()
         if samples and at_ms // STEP_MS == samples[-1][0] // STEP_MS:
             samples.pop()
@@ -47,8 +47,8 @@ class UnmanagedHistory:
         while samples[0][0] <= at_ms - WINDOW_MS:
             samples.popleft()
 
-    def told(self, inputs: Sequence[ZoneInputs]) -> tuple[UnmanagedUse, ...]:
-        """What is told with the sample taken last, in the order of its terms. A percentile covers what there is."""
+    def usage(self, inputs: Sequence[ZoneInputs]) -> tuple[UnmanagedUse, ...]:
+        """The usage in the newest sample, in the order of its terms `inputs`. Percentiles cover the kept samples."""
         samples = self._samples
         now = samples[-1][1]
         return tuple(
@@ -63,7 +63,7 @@ class UnmanagedHistory:
         )
 
     def has_risen(self, last: Sequence[UnmanagedUse], inputs: Sequence[ZoneInputs], rise_pct: int) -> bool:
-        """Whether some zone uses more than was told last (now or p95) by at least `rise_pct` of its capacity."""
+        """Whether a zone uses more than the `last` published usage (now or p95) by at least `rise_pct` of its capacity."""
         if len(last) != len(inputs):
             return True
         for use, zone, (mcpu, memory_bytes) in zip(last, inputs, self._samples[-1][1], strict=True):
@@ -79,7 +79,7 @@ class UnmanagedHistory:
 def _unmanaged(
     inputs: Sequence[ZoneInputs], workloads: Iterable[WorkloadUsage], held: HeldByBatch
 ) -> Iterable[tuple[int, int]]:
-    """What of the online use of each zone is not of work that holds a place; at least 0."""
+    """The online usage of each zone (mcpu, bytes) without that of work with a hold in the ledger; at least 0."""
     known = [zone.zone for zone in inputs]
     placed = dict.fromkeys(known, (0, 0))
     for workload in workloads:

@@ -41,7 +41,7 @@ def test_one_that_holds_something_is_forgotten_when_it_holds_nothing() -> None:
     assert core.nodes == {}
 
 
-def test_a_name_that_was_only_spoken_of_is_forgotten_and_one_that_is_heard_is_not() -> None:
+def test_a_node_without_a_topology_is_forgotten_and_one_that_sends_samples_is_not() -> None:
     core = OvercommitCore(OvercommitPolicy(), HOUR_MS)
     core.handle(PlacementsReleased(nodes=(NodeRelease(node="n9", attempts=(("j/t/0", 1),)),)), 0)
     core.handle(PlacementsReleased(nodes=(NodeRelease(node="n1", attempts=(("j/t/0", 1),)),)), 0)

@@ -66,7 +66,7 @@ def test_windows_and_peaks_are_those_of_the_kept_samples(steps: list[tuple[int, 
         assert day.cpu_mcpu >= max([now, *(peak for end, peak in peaks if end > at_ms - DAY_MS)])
 
 
-def test_a_clock_that_is_set_back_a_little_changes_nothing_and_far_begins_anew() -> None:
+def test_a_clock_that_is_set_back_a_little_changes_nothing_and_far_clears_the_history() -> None:
     history = LoadHistory()
     for at_ms, mcpu in ((DAY_MS, 10), (DAY_MS + STEP_MS, 30), (DAY_MS, 900)):
         history.add(a_sample(zones=((mcpu, 1),), at_ms=at_ms))
@@ -116,7 +116,7 @@ class Published:
         raise AssertionError("nothing was said")
 
 
-def test_the_load_is_the_samples_own_and_says_what_prod_work_uses() -> None:
+def test_the_load_is_the_samples_own_with_the_usage_of_prod_work() -> None:
     told = Published()
     at_ms = told.warm()
     load = told.sample(at_ms + 20_000, 1_000, 2_000)
@@ -124,7 +124,7 @@ def test_the_load_is_the_samples_own_and_says_what_prod_work_uses() -> None:
     assert (load.cpu_used_mcpu, load.prod_cpu_used_mcpu) == (3_000, 1_000)
 
 
-def test_load_that_moved_is_told_when_nothing_else_did_but_not_oftener_than_it_may() -> None:
+def test_load_that_moved_alone_is_published_but_not_oftener_than_it_may() -> None:
     told = Published()
     at_ms = told.warm()
     assert told.sample(at_ms + 1_000, 1_000, 2_000) is None
@@ -135,7 +135,7 @@ def test_load_that_moved_is_told_when_nothing_else_did_but_not_oftener_than_it_m
     assert told.sample(at_ms + 21_000, 1_000, 4_000) is not None
 
 
-def test_load_is_not_told_by_itself_where_the_operator_wants_none_of_it() -> None:
+def test_load_alone_is_not_published_where_the_operator_turned_that_off() -> None:
     told = Published(OvercommitPolicy(load_pct=0))
     at_ms = told.warm()
     assert told.sample(at_ms + 30_000, 1_000, 6_000) is None

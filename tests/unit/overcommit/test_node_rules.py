@@ -56,7 +56,7 @@ def limits(said: AllocatableChanged) -> set[tuple[int, str]]:
     return {(term.value, term.source) for term in said.explanation.terms if term.name.endswith("reclaim_pct")}
 
 
-def test_a_node_without_batch_work_promises_nothing_and_says_why() -> None:
+def test_a_node_without_batch_work_promises_nothing_and_explains_why() -> None:
     said = Published(OFF).promised()
     assert (said.batch_cpu_mcpu, said.batch_memory_bytes) == (0, 0)
     assert limits(said) == {(0, Limit.RULES.value)}
@@ -76,7 +76,7 @@ def test_what_runs_there_already_stays_in_the_promise_until_it_is_released() -> 
     assert said.headroom_cpu_mcpu < 0
 
 
-def test_a_rule_that_changes_is_said_with_the_next_sample_however_little_moved() -> None:
+def test_a_rule_that_changes_is_published_with_the_next_sample_however_little_moved() -> None:
     told = Published()
     busy = ((11_400, 8), (11_400, 8))
     first = told.promised(zones=busy)
@@ -95,7 +95,7 @@ def test_a_rule_that_changes_is_said_with_the_next_sample_however_little_moved()
 
 
 @pytest.mark.parametrize(("rules", "limit"), [(UNRULED, Limit.AGE), (OFF, Limit.RULES)])
-def test_a_late_node_says_that_its_age_is_the_reason_unless_a_rule_is(rules: NodeRules, limit: Limit) -> None:
+def test_a_late_node_names_its_age_as_the_reason_unless_a_rule_is(rules: NodeRules, limit: Limit) -> None:
     told = Published(rules)
     told.promised()
     late_ms = told.core.deadline_ms()

@@ -64,7 +64,7 @@ def test_an_older_sample_of_the_same_boot_is_dropped() -> None:
     assert core.dropped.old_sample == 1
 
 
-def test_a_small_rise_is_not_said_and_a_fall_is_said_at_once() -> None:
+def test_a_small_rise_is_not_published_and_a_fall_is_published_at_once() -> None:
     core = a_fresh_core()
     quiet = facts(core, a_sample(seq=3, zones=((3800, 8), (4000, 8))), 3000)
     assert [type(fact) for fact in quiet] == [LeaseRenewed]
@@ -154,7 +154,7 @@ def test_questions_are_answered() -> None:
     assert (refused.code, refused.field) == (404, "node")
 
 
-def test_a_node_that_is_known_and_never_heard_is_lost_in_the_end() -> None:
+def test_a_node_that_is_known_and_sends_no_sample_is_lost_in_the_end() -> None:
     """It died before this service started: its replicas wait for somebody to say so."""
     core = OvercommitCore(POLICY)
     core.handle(a_node(), 1_000)
@@ -168,7 +168,7 @@ def test_a_node_that_is_known_and_never_heard_is_lost_in_the_end() -> None:
     assert back.freshness is Freshness.WARMING
 
 
-def test_a_placement_that_is_heard_again_after_its_release_holds_nothing() -> None:
+def test_a_placement_that_is_delivered_again_after_its_release_holds_nothing() -> None:
     core = a_fresh_core()
     placement = a_placement(mcpu=2000)
     core.handle(decided(placement), 2100)

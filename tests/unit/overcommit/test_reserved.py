@@ -22,7 +22,7 @@ def changed(mcpu: int, *, band: PriorityBand = PriorityBand.BATCH, node: str = "
     )
 
 
-def test_a_reservation_holds_what_it_said_last() -> None:
+def test_a_reservation_holds_what_its_last_event_named() -> None:
     core = OvercommitCore(OvercommitPolicy())
     for mcpu in (4_000, 4_000, 1_500, 0, 2_000):
         core.handle(changed(mcpu), 0)

@@ -56,14 +56,14 @@ def uses(fact: AllocatableChanged | None) -> list[tuple[int, int]]:
     ],
     ids=["all", "less-placed", "divided-down", "never-negative", "another-attempt", "less-batch"],
 )
-def test_what_holds_no_place_and_is_no_batch_work_is_foreign(
+def test_online_work_without_a_place_is_unmanaged(
     workloads: tuple[WorkloadUsage, ...], expected: list[tuple[int, int]]
 ) -> None:
     sample = a_sample(zones=((4_000, 8), (6_000, 8)), workloads=workloads)
     assert uses(told(a_core(), sample)) == expected
 
 
-def test_who_runs_on_after_its_release_is_foreign_until_it_is_gone() -> None:
+def test_a_replica_that_runs_on_after_its_release_is_unmanaged_until_it_exits() -> None:
     core = a_core()
     assert uses(told(core, a_sample(seq=1, workloads=(own(4_000, (0,)),))))[0] == (0, 7 * GIB)
     core.handle(PlacementsReleased(nodes=(NodeRelease(node="n1", attempts=(("web/t/0", 1),)),)), 0)
@@ -74,12 +74,12 @@ def test_a_peak_counts_until_its_window_is_over() -> None:
     core, p95 = a_core(), []
     for step, mcpu in enumerate([8_000, 8_000, *[1_000] * 40]):
         core.handle(a_sample(seq=step + 1, at_ms=step * 10_000, zones=((mcpu, 8), (0, 8))), step * 10_000)
-        p95.append(core.nodes["n1"].unmanaged.told(core.nodes["n1"].inputs)[0].cpu_p95_mcpu)
+        p95.append(core.nodes["n1"].unmanaged.usage(core.nodes["n1"].inputs)[0].cpu_p95_mcpu)
     steps = WINDOW_MS // 10_000
     assert p95 == [8_000] * steps + [1_000] * (42 - steps)
 
 
-def test_more_foreign_use_is_told_at_once_even_where_batch_work_has_nothing_to_lose() -> None:
+def test_more_unmanaged_usage_is_published_at_once_even_where_batch_work_has_nothing_to_lose() -> None:
     core = a_core()
     assert uses(told(core, a_sample(seq=1, zones=((15_000, 8), (15_000, 8)))))[0][0] == 15_000
     assert told(core, a_sample(seq=2, at_ms=1_000, zones=((15_200, 8), (15_000, 8)))) is None
