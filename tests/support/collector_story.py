@@ -41,13 +41,13 @@ class CollectorStory:
         return text
 
     def do_start(self, args: Args) -> str:
-        """A new process: windows, numbers and what was said are forgotten."""
+        """A new process: windows, numbers and the published topology are forgotten."""
         args.only("window")
         self._core = CollectorCore("n1", CollectorPolicy(window_ms=args.number("window", 10_000)))
         return ""
 
     def do_machine(self, args: Args) -> str:
-        """The shell inspected the machine."""
+        """The shell read the topology of the machine."""
         args.only("sockets", "zones", "cpus", "gib", "rack", "has")
         topology = uniform_topology(
             sockets=args.number("sockets", 1),
@@ -58,7 +58,7 @@ class CollectorStory:
         capabilities = tuple(Capability(name=name, present=True) for name in args.text("has", "").split(",") if name)
         labels = {"rack": args.named["rack"]} if "rack" in args.named else {}
         simulated = "simulated" in args.words
-        return self._tell(
+        return self._handle(
             TopologyRead(topology=topology, capabilities=capabilities, labels=labels, simulated=simulated)
         )
 
@@ -76,7 +76,7 @@ class CollectorStory:
             if resource in args.named
             for stall_us in (args.number(resource) * span_ms * 10,)
         )
-        return self._tell(
+        return self._handle(
             SampleRead(
                 at_ms=self._now_ms,
                 interval_ms=span_ms,
@@ -99,7 +99,7 @@ class CollectorStory:
         except ValueError as error:
             raise ScriptFailed(f"knows no reason {args.word(0)}") from error
         self._now_ms += 1_000
-        return self._tell(Unreadable(reason=reason))
+        return self._handle(Unreadable(reason=reason))
 
     def do_skipped(self, args: Args) -> str:
         """The counters."""
@@ -117,7 +117,7 @@ class CollectorStory:
             attempt=1,
         )
 
-    def _tell(self, event: Event) -> str:
+    def _handle(self, event: Event) -> str:
         try:
             effects = self._core.handle(event, self._now_ms)
         except InvalidInput as error:

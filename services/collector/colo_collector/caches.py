@@ -15,11 +15,11 @@ from colo_common.model.invalid import InvalidInput
 __all__ = ["CPU_ROOT", "L3Domain", "Texts", "cache_paths", "l3_domains"]
 
 Texts = Mapping[str, str | None]
-"""Path to text; None (or absence) is a file that is missing."""
+"""File texts by path; a missing file is None or absent."""
 
 CPU_ROOT: Final = "/sys/devices/system/cpu"
 CACHE_INDEXES: Final = 6
-"""Machines have four caches a CPU (L1 data and code, L2, L3), seldom five; a level above is not looked for."""
+"""Cache indexes read per CPU. Machines have four (L1 data and code, L2, L3), seldom five."""
 
 _SIZE: Final = re.compile(r"([0-9]{1,12})([KMG]?)", re.ASCII)
 _SIZE_FACTOR: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -28,7 +28,8 @@ _SIZE_FACTOR: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 class L3Domain(Struct, frozen=True, kw_only=True):
     """CPUs that share a last-level cache.
 
-    `l3` is the kernel's cache id where it is unique (resctrl names domains so).
+    `l3` is the kernel's cache id, by which resctrl names domains; where these ids are absent or not unique, the rank by lowest CPU.
+    `size_bytes` is 0 where the kernel does not publish the size.
     """
 
     l3: int
@@ -37,7 +38,7 @@ class L3Domain(Struct, frozen=True, kw_only=True):
 
 
 def cache_paths(cpu: int) -> tuple[str, ...]:
-    """The files that tell the caches of one CPU."""
+    """The files that describe the caches of one CPU."""
     return tuple(
         f"{CPU_ROOT}/cpu{cpu}/cache/index{index}/{name}"
         for index in range(CACHE_INDEXES)
@@ -48,27 +49,26 @@ def cache_paths(cpu: int) -> tuple[str, ...]:
 def l3_domains(online: CpuSet, zone_of: Mapping[int, int], texts: Texts, assumed: list[str]) -> tuple[L3Domain, ...]:
     """The domains of the online CPUs in ascending id; every CPU is in exactly one.
 
-    CPUs for which no L3 is told share one domain a zone, which is added to `assumed`. Ids are the kernel's if every
-    domain has
-    one and no two share it, otherwise ranks by lowest CPU. Raises InvalidInput for malformed or contradicting files.
+    CPUs without a published L3 share one domain a zone, and `assumed` gets a sentence about it. Ids are the kernel's if every
+    domain has one and no two share it, otherwise ranks by lowest CPU. Raises InvalidInput for malformed or contradicting files.
     """
     found: dict[CpuSet, tuple[int | None, int]] = {}
-    told = CpuSet()
+    grouped = CpuSet()
     for cpu in online:
-        if cpu in told:
+        if cpu in grouped:
             continue
         cache = _l3_cache(cpu, texts)
         if cache is None:
             continue
         cpus = _shared(cache, cpu, texts) & online
-        if not cpus.is_disjoint(told):
-            raise InvalidInput(f"{cache}/shared_cpu_list", "L3 domains must be disjoint", (cpus & told).format())
+        if not cpus.is_disjoint(grouped):
+            raise InvalidInput(f"{cache}/shared_cpu_list", "L3 domains must be disjoint", (cpus & grouped).format())
         found[cpus] = (_cache_id(cache, texts), _cache_size_bytes(cache, texts))
-        told |= cpus
-    if told != online:
-        assumed.append("no L3 cache is told for some CPUs; those of one zone count as one domain")
+        grouped |= cpus
+    if grouped != online:
+        assumed.append("no L3 cache is published for some CPUs; those of one zone count as one domain")
         for zone in sorted(set(zone_of.values())):
-            rest = CpuSet.from_iterable(cpu for cpu in online - told if zone_of[cpu] == zone)
+            rest = CpuSet.from_iterable(cpu for cpu in online - grouped if zone_of[cpu] == zone)
             if rest:
                 found[rest] = (None, 0)
     ids = [id_ for id_, _ in found.values()]
@@ -108,7 +108,7 @@ def _cache_id(cache: str, texts: Texts) -> int | None:
 
 
 def _cache_size_bytes(cache: str, texts: Texts) -> int:
-    """Bytes of a size such as "32768K"; 0 where the kernel does not tell it."""
+    """Bytes of a size such as "32768K"; 0 where the kernel does not publish it."""
     text = texts.get(f"{cache}/size")
     if text is None:
         return 0

@@ -1,6 +1,4 @@
-"""What this kernel can do for colocation, probed once from its files: a matrix of present, or skipped with what is
-lacking.
-"""
+"""The capability matrix of a kernel, read from its files: each capability is present, or skipped with what is lacking."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from colo_common.events.node import Capability
 __all__ = ["Probe", "capabilities", "huge_pages_lacking", "probe_paths"]
 
 _CHILDREN: Final = ("", "system.slice", "init.scope", "user.slice", "kubepods.slice", "kubepods")
-"""Where a file that v2 gives to child groups only may be seen; the first is the root itself."""
+"""Groups in which to look for a file that v2 gives to child groups only; the first is the root itself."""
 _CONTROLLERS: Final = ("cpu", "cpuacct", "cpuset", "memory")
 _RELEASE: Final = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})", re.ASCII)
 _RESCTRL_ROOT: Final = "/sys/fs/resctrl"
@@ -25,8 +23,7 @@ _NODE_ONLINE: Final = "/sys/devices/system/node/online"
 
 
 class Probe(Struct, frozen=True, kw_only=True):
-    """What was gathered. `texts` has the paths of probe_paths, None where missing. `release` is uname's, such as
-    "6.1.0-13-amd64".
+    """The input of the matrix. `texts` has the paths of probe_paths, None for a missing file; `release` is uname's.
 
     `writable` has the controllers whose own group this process may write. `has_tier`: an executor has made its groups.
     `admits_online`: the operator lets the executor run online work.
@@ -56,7 +53,7 @@ def probe_paths(hierarchy: Hierarchy) -> tuple[str, ...]:
 def capabilities(probe: Probe) -> tuple[Capability, ...]:
     """The matrix, always the same names in the same order.
 
-    `detail` says where a thing is, or "skipped: " and what is lacking.
+    `detail` is the place of a present capability, or "skipped: " and what is lacking.
     """
     return (
         _cgroup(probe.hierarchy),
@@ -101,7 +98,7 @@ def _controller(hierarchy: Hierarchy, name: str) -> Capability:
 
 
 def huge_pages_lacking(hierarchy: Hierarchy) -> str:
-    """Why nobody can be held to a share of the huge pages here, "" where an executor can: it writes one version of cgroup only."""
+    """Why an executor cannot limit huge pages here; "" where it can. An executor writes one version of cgroup only."""
     mount, cpu = hierarchy.controller("hugetlb"), hierarchy.controller("cpu")
     if mount is None:
         return "no mounted hierarchy has the hugetlb controller"
@@ -129,7 +126,7 @@ def _pressure(probe: Probe) -> Capability:
 
 
 def _group_pressure_paths(hierarchy: Hierarchy) -> list[str]:
-    """Pressure of groups is a v2 file; kernels with psi_v1=1 (openEuler) have it in the cpuacct hierarchy of v1."""
+    """The pressure files of groups: v2 has them, kernels with psi_v1=1 (openEuler) also in the cpuacct hierarchy of v1."""
     paths: list[str] = []
     if hierarchy.unified:
         paths += [_join(hierarchy.unified, child, "cpu.pressure") for child in _CHILDREN]
@@ -165,9 +162,9 @@ def _found_at(probe: Probe, controller: str, names: tuple[str, ...]) -> str | No
 
 
 def _cpu_file(probe: Probe, name: str, files: tuple[str, ...], since: tuple[int, int] | None) -> Capability:
-    """A knob of the cpu controller. `since` is the mainline release that brought it, None for a file of vendor kernels.
+    """A knob of the cpu controller. `since` is the first mainline release with it, None for a file of vendor kernels.
 
-    v2 has such files in child groups only; where none of the known children is there, the release decides.
+    v2 has these files in child groups only; where no known child group exists, the release decides.
     """
     mount = probe.hierarchy.controller("cpu")
     if mount is None:
@@ -251,9 +248,9 @@ def _cgroup_write(probe: Probe) -> Capability:
 
 
 def _online(probe: Probe) -> Capability:
-    """Whether work that is no batch work may be placed here: it needs weights, CPU sets and memory limits that somebody can write.
+    """Whether online work may be placed here: it needs CPU weights, CPU sets and memory limits that an executor can write.
 
-    That an executor can is seen by the groups that it made; where there are none yet, by whether this process could.
+    The executor's groups prove that it can; before it has made any, the rights of this process decide.
     """
     if not probe.admits_online:
         return _skipped("online", "the operator admits no online work here (setting online)")

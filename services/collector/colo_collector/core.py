@@ -1,4 +1,4 @@
-"""The collector core: what a machine is and did comes in; topology, samples and pressure crossings go out."""
+"""The collector core: turns readings of one machine into facts about its topology, its usage and its pressure."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _WORKLOADS_MAX: Final = 10_000
 _HASH_CHARACTERS: Final = 16
 
 
-def content_hash(inspected: TopologyRead) -> str:
+def content_hash(topology_read: TopologyRead) -> str:
     """Sixteen hex digits that are equal for equal content, whatever the order of the labels."""
-    content = msgspec.json.encode(inspected, order="sorted")
+    content = msgspec.json.encode(topology_read, order="sorted")
     return hashlib.sha256(content).hexdigest()[:_HASH_CHARACTERS]
 
 
 class CollectorCore:
-    """One node. Keeps what was last said of the machine, the number of the last sample and the pressure windows.
+    """The state of one node: the topology published last, the number of the last sample and the pressure windows.
 
     `skipped` counts periods without a sample by reason; the shell exports it.
     """
@@ -44,17 +44,17 @@ class CollectorCore:
         self.policy = policy
         self.skipped: dict[Skip, int] = {}
         self.sample_seq = 0
-        self.inspected: TopologyRead | None = None
-        self._said_ms = 0
+        self.topology_read: TopologyRead | None = None
+        self._published_ms = 0
         self._gauges = tuple(Gauge(threshold, policy.window_ms) for threshold in policy.thresholds)
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """The only way in. Raises InvalidInput, before anything changed, for an event that contradicts itself."""
         match event:
             case SampleRead():
-                return self._measured(event, now_ms)
+                return self._on_sample(event, now_ms)
             case TopologyRead():
-                return self._inspected(event, now_ms)
+                return self._on_topology(event, now_ms)
             case Unreadable():
                 self._skip(event.reason)
                 return []
@@ -68,23 +68,23 @@ class CollectorCore:
         return None
 
     def check(self) -> None:
-        """Raise InvariantBroken when a window and its state disagree, or there was a sample of an unknown machine."""
-        if self.sample_seq > 0 and self.inspected is None:
-            raise InvariantBroken("a sample was said of a machine that is not known", node=self.node)
+        """Raise InvariantBroken when a window and its state disagree, or a sample came before the first topology."""
+        if self.sample_seq > 0 and self.topology_read is None:
+            raise InvariantBroken("a sample was published before the first topology", node=self.node)
         for gauge in self._gauges:
             gauge.check()
 
-    def _inspected(self, event: TopologyRead, now_ms: int) -> list[Effect]:
-        check_units(event, "inspected")
+    def _on_topology(self, event: TopologyRead, now_ms: int) -> list[Effect]:
+        check_units(event, "topology_read")
         event.topology.validate()
         event.rules.validate(event.topology)
-        if event == self.inspected:
+        if event == self.topology_read:
             return []
-        self.inspected = event
-        return [self._topology(event, now_ms)]
+        self.topology_read = event
+        return [self._publish_topology(event, now_ms)]
 
-    def _topology(self, event: TopologyRead, now_ms: int) -> Publish:
-        self._said_ms = now_ms
+    def _publish_topology(self, event: TopologyRead, now_ms: int) -> Publish:
+        self._published_ms = now_ms
         fact = NodeTopologyReported(
             at_ms=now_ms,
             node=self.node,
@@ -95,18 +95,18 @@ class CollectorCore:
             taints=event.taints,
             rules=event.rules,
         )
-        # The time is in the id because a machine may become again what it was within the bus's memory for copies.
+        # The id has the time, because a machine may return to an earlier topology within the bus's window for duplicates.
         return Publish(fact=fact, id=f"collector:topology:{self.node}:{content_hash(event)}:{now_ms}")
 
-    def _measured(self, event: SampleRead, now_ms: int) -> list[Effect]:
-        if self.inspected is None:
+    def _on_sample(self, event: SampleRead, now_ms: int) -> list[Effect]:
+        if self.topology_read is None:
             self._skip(Skip.NO_TOPOLOGY)
             return []
-        _check(event, self.inspected)
+        _check(event, self.topology_read)
         self.sample_seq += 1
         effects: list[Effect] = list(self._crossings(event))
-        if now_ms - self._said_ms >= self.policy.topology_again_ms:
-            effects.append(self._topology(self.inspected, now_ms))
+        if now_ms - self._published_ms >= self.policy.topology_again_ms:
+            effects.append(self._publish_topology(self.topology_read, now_ms))
         sample = NodeUsageSampled(
             at_ms=event.at_ms,
             node=self.node,
@@ -125,7 +125,7 @@ class CollectorCore:
         return effects
 
     def _crossings(self, event: SampleRead) -> list[Publish]:
-        """Feed every watched signal whose resource the sample has. One that it lacks keeps its state: unknown is not zero."""
+        """Feed every watched signal. A signal whose resource the sample lacks keeps its state: unknown is not zero."""
         found: list[Publish] = []
         readings = {reading.resource: reading for reading in event.pressure}
         interval_us = event.interval_ms * 1_000
@@ -148,7 +148,7 @@ class CollectorCore:
                 window_ms=self.policy.window_ms,
                 sample_seq=self.sample_seq,
             )
-            # Samples are counted anew at every start, so the number alone would name two facts.
+            # Sample numbers start again at every start, so the number alone would name two facts.
             identity = f"collector:pressure:{self.node}:{gauge.threshold.signal}:{event.at_ms}:{self.sample_seq}"
             found.append(Publish(fact=fact, id=identity))
         return found
@@ -158,33 +158,33 @@ class CollectorCore:
 
 
 def _check(event: SampleRead, machine: TopologyRead) -> None:
-    """Raise InvalidInput for a sample that cannot be: other zones than the machine's, absurd numbers, a name twice."""
+    """Raise InvalidInput for other zones than the machine's, a negative or absurd number, or a name that comes twice."""
     if event.interval_ms < 1:
-        raise InvalidInput("measured.interval_ms", "must be at least 1", event.interval_ms)
+        raise InvalidInput("sample.interval_ms", "must be at least 1", event.interval_ms)
     zones = [zone.zone for zone in event.zones]
     if zones != [zone.zone for zone in machine.topology.zones]:
-        raise InvalidInput("measured.zones", "must be exactly the zones of the topology, in its order", zones)
+        raise InvalidInput("sample.zones", "must be exactly the zones of the topology, in its order", zones)
     numbers = (event.cpu_used_mcpu, event.memory_used_bytes, event.steal_mcpu)
     if min(*numbers, event.system_cpu_used_mcpu, event.system_memory_used_bytes) < 0:
-        raise InvalidInput("measured", "no number may be negative", numbers)
+        raise InvalidInput("sample", "no number may be negative", numbers)
     if any(min(zone.cpu_used_mcpu, zone.memory_used_bytes) < 0 for zone in event.zones):
-        raise InvalidInput("measured.zones", "no number may be negative", zones)
+        raise InvalidInput("sample.zones", "no number may be negative", zones)
     if len(event.workloads) > _WORKLOADS_MAX:
-        raise InvalidInput("measured.workloads", f"may be at most {_WORKLOADS_MAX}", len(event.workloads))
+        raise InvalidInput("sample.workloads", f"may be at most {_WORKLOADS_MAX}", len(event.workloads))
     names = {one.workload for one in event.workloads}
     if len(names) != len(event.workloads):
-        raise InvalidInput("measured.workloads", "each may be listed once", len(event.workloads))
+        raise InvalidInput("sample.workloads", "each may be listed once", len(event.workloads))
     for one in event.workloads:
         if min(one.cpu_used_mcpu, one.memory_used_bytes, one.throttled_us) < 0:
-            raise InvalidInput(f"measured.workloads[{one.workload}]", "no number may be negative", one.cpu_used_mcpu)
+            raise InvalidInput(f"sample.workloads[{one.workload}]", "no number may be negative", one.cpu_used_mcpu)
     _check_pressure(event.pressure)
-    check_units(event, "measured")
+    check_units(event, "sample")
 
 
 def _check_pressure(readings: tuple[PressureReading, ...]) -> None:
     names = [reading.resource for reading in readings]
     if len(set(names)) != len(names):
-        raise InvalidInput("measured.pressure", "each resource may be listed once", names)
+        raise InvalidInput("sample.pressure", "each resource may be listed once", names)
     for reading in readings:
         if min(reading.some_us, reading.full_us) < 0:
-            raise InvalidInput(f"measured.pressure[{reading.resource}]", "no stall may be negative", reading.some_us)
+            raise InvalidInput(f"sample.pressure[{reading.resource}]", "no stall may be negative", reading.some_us)

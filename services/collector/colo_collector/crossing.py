@@ -1,4 +1,4 @@
-"""The stall share of one signal over a sliding window, and the moments at which it crosses its marks."""
+"""The stall share of one signal over a sliding window, and the crossings of its marks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from colo_common.model.invalid import InvariantBroken
 __all__ = ["Crossing", "Gauge"]
 
 _SPANS_MAX: Final = 4_096
-"""More samples than that do not fit a window of the longest policy at the shortest period; the oldest goes first."""
+"""The most samples in a window, more than the longest window has at the shortest period; the oldest is dropped first."""
 
 
 class Crossing(Struct, frozen=True, kw_only=True):
-    """The signal is above its threshold now, or no longer; `mark_pct` is the mark that it passed."""
+    """A signal rose above its upper mark, or fell to its lower one; `mark_pct` is the mark that it passed."""
 
     above: bool
     value_pct: int
@@ -27,9 +27,9 @@ class Crossing(Struct, frozen=True, kw_only=True):
 class Gauge:
     """One watched signal. `share_pct` = floor(stall in the window * 100 / window).
 
-    The stall of the sample that reaches out of the window counts by the part that is inside, rounded down to a microsecond.
-    Time that has not been seen yet counts as free of stall, as in the kernel's own triggers (a stall of so many microseconds in a
-    window): a fresh start does not cry at the first bad second, and a threshold is crossed at the moment its stall is there.
+    The oldest sample counts by its part inside the window, its stall rounded down to a microsecond. Time before the first sample
+    counts as free of stall, as in the kernel's own PSI triggers: one bad second after a start does not cross a mark, and a mark is
+    crossed in the sample in which the window holds enough stall.
     """
 
     def __init__(self, threshold: Threshold, window_ms: int) -> None:
@@ -51,7 +51,7 @@ class Gauge:
         return stalled_us * 100 // self._window_us
 
     def take(self, interval_us: int, stall_us: int) -> Crossing | None:
-        """Add one sample's stall, which is not longer than its interval; the crossing that it makes, if any."""
+        """Add the stall of one sample, at most its interval. Returns the crossing that the sample causes, if any."""
         self._spans.append((interval_us, stall_us))
         self._covered_us += interval_us
         self._stalled_us += stall_us
@@ -69,7 +69,7 @@ class Gauge:
         return None
 
     def check(self) -> None:
-        """Raise InvariantBroken when the sums are not those of the samples, or the state not that of the share."""
+        """Raise InvariantBroken when the sums differ from the samples, or `is_above` contradicts the share."""
         signal = self.threshold.signal
         if self._covered_us != sum(span for span, _ in self._spans):
             raise InvariantBroken("the window's time is not the sum of its samples", signal=signal)
@@ -84,5 +84,5 @@ class Gauge:
             raise InvariantBroken("a signal is above and does not count so", signal=signal, share_pct=share_pct)
 
     def _oldest_is_out(self) -> bool:
-        """Whether the window is full without the oldest sample, which the newest one alone may make it."""
+        """Whether the window is full without the oldest sample, or has more samples than it may keep."""
         return self._covered_us - self._spans[0][0] >= self._window_us or len(self._spans) > _SPANS_MAX

@@ -1,7 +1,7 @@
-"""What the operator says of the devices of a node and the kernel does not: labels, such as a model, and groups of linked GPUs.
+"""The operator's settings for the devices of a node: labels, such as a model, and partitions of linked GPUs.
 
-Labels read "gpu:model=H100" or, of some of them, "gpu/0-3:model=H100"; groups "0-3" or "0+2:score=2:bandwidth=200Gi". Numbers are
-those of devices among their kind: ranges and single ones, joined by "+".
+A label reads "gpu:model=H100" for all devices of a kind, or "gpu/0-3:model=H100" for some; a partition reads "0-3" or
+"0+2:score=2:bandwidth=200Gi". Devices are numbered within their kind; numbers and ranges are joined by "+".
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _SCORE: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
 _DEVICES_MOST: Final = 1_024
 _ENTRIES_MOST: Final = 256
 _LABELS_MOST: Final = 14
-"""Beside the two that the bus gives."""
+"""The most label names of a kind, not counting the two that the PCI bus gives."""
 _OF_THE_BUS: Final = ("product", "vendor")
 _BANDWIDTH_MOST: Final = 1 << 60
 
 
 class DeviceLabel(Struct, frozen=True, kw_only=True):
-    """A label of the devices of a kind with these numbers; of all of them when `numbers` is None."""
+    """A label of the devices of one kind that have these numbers; `numbers` None means every device of the kind."""
 
     kind: str
     numbers: tuple[int, ...] | None
@@ -65,7 +65,7 @@ def parse_device_labels(texts: Sequence[str], field: str = "device_labels") -> t
 
 
 def parse_gpu_partitions(texts: Sequence[str], field: str = "gpu_partitions") -> tuple[DevicePartition, ...]:
-    """The groups of texts such as "0-3:score=1:bandwidth=200Gi". Raises InvalidInput that names the entry."""
+    """The partitions of texts such as "0-3:score=1:bandwidth=200Gi". Raises InvalidInput that names the entry."""
     if len(texts) > _ENTRIES_MOST:
         raise InvalidInput(field, f"may be at most {_ENTRIES_MOST}", len(texts))
     found: dict[tuple[int, ...], DevicePartition] = {}
@@ -107,9 +107,9 @@ def with_declared(
     partitions: Sequence[DevicePartition],
     assumed: list[str],
 ) -> NodeTopology:
-    """The topology with the operator's labels and groups; of a name that comes twice the last one counts.
+    """The topology with the operator's labels and partitions; of two labels of one name the last one counts.
 
-    What names devices that the machine lacks is left out, and `assumed` gets a sentence for it.
+    An entry for devices that the machine lacks is left out, and `assumed` gets a sentence about it.
     """
     own: dict[tuple[str, int], dict[str, str]] = {}
     numbers: dict[str, set[int]] = {}

@@ -1,6 +1,6 @@
 """GPUs and network cards of a machine, from the PCI devices that the kernel lists.
 
-Two steps, both pure: `class_paths` and `device_paths` say what to read, `read_devices` turns texts and links into values.
+Two pure steps: `class_paths` and `device_paths` name the files to read, `read_devices` turns texts and links into values.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NO_GPUS: Final = {
     "0x1414": "Hyper-V",
     "0x80ee": "VirtualBox",
 }
-"""Makers of the display adapters of management controllers and of hypervisors: they show a console and compute nothing."""
+"""PCI vendors of the display adapters of management controllers and hypervisors, which show a console and compute nothing."""
 
 
 class _Found(Struct, frozen=True, kw_only=True):
@@ -46,18 +46,18 @@ class _Found(Struct, frozen=True, kw_only=True):
 
 
 def class_paths(addresses: Sequence[str]) -> tuple[str, ...]:
-    """The files that tell what kind each PCI device is."""
+    """The class files of the PCI devices, by which GPUs and network cards are found."""
     return tuple(f"{PCI_ROOT}/{address}/class" for address in sorted(addresses) if _ADDRESS.fullmatch(address))
 
 
 def device_paths(texts: Mapping[str, str | None]) -> tuple[str, ...]:
-    """What else to read, of GPUs and network cards only; `texts` has the classes."""
+    """The other files to read of each GPU and network card; `texts` has the class files."""
     names = ("vendor", "device", "numa_node", "mem_info_vram_total", "physfn/class")
     return tuple(f"{PCI_ROOT}/{one.address}/{name}" for one in _found(texts, []) for name in names)
 
 
 def device_links(texts: Mapping[str, str | None]) -> tuple[str, ...]:
-    """The links that tell which host bridge a GPU or network card hangs on."""
+    """The links that name the host bridge of each GPU and network card."""
     return tuple(f"{PCI_ROOT}/{one.address}" for one in _found(texts, []))
 
 
@@ -66,10 +66,10 @@ def read_devices(
 ) -> tuple[Device, ...]:
     """The devices in ascending kind and number; numbers follow the PCI address.
 
-    Virtual functions are left out, and so are display adapters that are no GPUs. A device of which the kernel does not know the
-    zone (-1) counts to the lowest one. `pcie` is its host bridge, `vendor` and `product` are labels: the PCI ids. `memory_bytes`
-    is known for GPUs whose driver tells it in /sys (amdgpu), else 0. A device with an absurd file is left out, keeps its number,
-    and `refused` gets a sentence that names the file. `zones` must not be empty.
+    Virtual functions are left out, and so are display adapters that are no GPUs. A device whose zone the kernel does not know (-1)
+    counts to the lowest zone. `pcie` is the host bridge; the labels `vendor` and `product` are the PCI ids. `memory_bytes` is known
+    for GPUs whose driver publishes it in /sys (amdgpu), else 0. A device with a malformed file is left out and keeps its number;
+    `refused` gets a sentence that names the file. `zones` must not be empty.
     """
     devices: list[Device] = []
     numbers = dict.fromkeys(_KINDS.values(), 0)
@@ -137,7 +137,7 @@ def _zone(path: str, texts: Mapping[str, str | None], zones: Sequence[int]) -> i
 
 
 def _labels(root: str, texts: Mapping[str, str | None]) -> tuple[tuple[str, str], ...]:
-    """Maker and product as the bus has them, four hexadecimal digits each; what does not read so is left out."""
+    """The PCI ids of product and vendor, four hexadecimal digits each; an id of another form is left out."""
     found = (("product", texts.get(f"{root}/device")), ("vendor", texts.get(f"{root}/vendor")))
     matches = ((name, _ID.fullmatch((text or "").strip())) for name, text in found)
     return tuple((name, match[1]) for name, match in matches if match is not None)

@@ -1,4 +1,4 @@
-"""Which control groups are workloads: the executor's replicas by name, and online groups that the operator lists."""
+"""The control groups that are workloads: the executor's replicas, found by name, and the online groups that the operator lists."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ __all__ = [
 ]
 
 BATCH: Final = "batch"
-"""The group below the subtree whose children are replicas; the executor makes it."""
+"""The group below the subtree whose children are batch replicas; the executor makes it."""
 
 ONLINE_SUFFIX: Final = "-online"
-"""What the name of the executor's group of online replicas has more than the subtree's."""
+"""The name of the executor's group of online replicas is that of the subtree with this suffix."""
 
 _SUBTREE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,230}", re.ASCII)
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII)
@@ -45,9 +45,9 @@ _ONLINE_CLASSES: Final = {qos.value.lower(): qos for qos in (QosClass.LSE, QosCl
 
 
 class Workload(Struct, frozen=True, kw_only=True):
-    """A control group and what it stands for. `path` is below every controller's mount point and begins with "/".
+    """A watched control group. `path` is below every controller's mount point and begins with "/".
 
-    The `name` of a batch replica is its attempt ("job/task/0#1"), so that an attempt that still ends and its successor are two.
+    The `name` of a replica is its attempt ("job/task/0#1"), so that an ending attempt and its successor are two workloads.
     """
 
     name: str
@@ -59,18 +59,18 @@ class Workload(Struct, frozen=True, kw_only=True):
 
 
 class CpusetFiles(Struct, frozen=True, kw_only=True):
-    """Where a group tells which CPUs and memory zones it may use; "" where no cpuset controller is mounted."""
+    """The files with the CPUs and memory zones that a group may use; "" where no cpuset controller is mounted."""
 
     cpus: str = ""
     mems: str = ""
 
 
 def parse_online_groups(texts: Sequence[str], subtree: str) -> tuple[Workload, ...]:
-    """The workloads of settings such as "web=/kubepods/pod1:LSR"; without a class they are LS.
+    """The workloads of settings such as "web=/kubepods/pod1:LSR"; an entry without a class is LS.
 
-    A word of letters after the last colon is the class; any other colon belongs to the path. Raises InvalidInput, naming the entry,
-    for a bad form, name or class, for a best-effort class (batch work is recognised by its group), a name or path that comes twice,
-    and for a path that lies within another one, within the executor's groups, or around one of these: its use would count twice.
+    A word of letters after the last colon is the class; any other colon belongs to the path. Raises InvalidInput that names the
+    entry for a bad form, name or class, for class BE (batch work is recognised by its group), for a name or path that comes twice,
+    and for a path that contains, or lies within, another listed group or a group of the executor: its use would count twice.
     """
     if not _SUBTREE.fullmatch(subtree):
         raise InvalidInput("subtree", "must be letters, digits and _ . @ -, beginning with a letter or digit", subtree)
@@ -90,13 +90,13 @@ def parse_online_groups(texts: Sequence[str], subtree: str) -> tuple[Workload, .
 
 
 def batch_directory(hierarchy: Hierarchy, subtree: str) -> str:
-    """Where the groups of replicas are listed; "" on a machine without CPU accounting."""
+    """The directory with the groups of batch replicas; "" on a machine without CPU accounting."""
     mount = hierarchy.controller("cpuacct")
     return "" if mount is None else _below(mount.mount_point, f"/{subtree}/{BATCH}")
 
 
 def batch_workloads(names: Iterable[str], subtree: str) -> tuple[Workload, ...]:
-    """The replicas among the names of groups, in their order; every other name is somebody else's and skipped."""
+    """The batch replicas among the names of groups, in their order; every other name is skipped."""
     found: list[Workload] = []
     for name in names:
         token = parse_replica_token(name)
@@ -117,7 +117,7 @@ def batch_workloads(names: Iterable[str], subtree: str) -> tuple[Workload, ...]:
 
 
 def online_directory(hierarchy: Hierarchy, subtree: str) -> str:
-    """Where the groups of online replicas are listed; "" on a machine without CPU accounting."""
+    """The directory with the groups of online replicas; "" on a machine without CPU accounting."""
     mount = hierarchy.controller("cpuacct")
     return "" if mount is None else _below(mount.mount_point, f"/{subtree}{ONLINE_SUFFIX}")
 
@@ -145,7 +145,7 @@ def online_workloads(names: Iterable[str], subtree: str) -> tuple[Workload, ...]
 
 
 def watched_group(hierarchy: Hierarchy, workload: Workload) -> WatchedGroup:
-    """Where the workload's counters are: the same path below each controller's mount point."""
+    """The workload with the files of its counters: the same path below each controller's mount point."""
     cpu = hierarchy.controller("cpu")
     directories = {}
     for name in ("cpu", "cpuacct", "memory"):
@@ -161,7 +161,7 @@ def watched_group(hierarchy: Hierarchy, workload: Workload) -> WatchedGroup:
 
 
 def cpuset_files(hierarchy: Hierarchy, workload: Workload) -> CpusetFiles:
-    """The files that tell where the workload may run. v2 has the effective sets, which are never empty."""
+    """The files with the CPUs and zones of the workload. Under v2 these are the effective sets, which are never empty."""
     mount = hierarchy.controller("cpuset")
     if mount is None:
         return CpusetFiles()
@@ -171,9 +171,9 @@ def cpuset_files(hierarchy: Hierarchy, workload: Workload) -> CpusetFiles:
 
 
 def zones_allowed(topology: NodeTopology, files: CpusetFiles, texts: Mapping[str, str | None]) -> tuple[int, ...]:
-    """The zones in which the group may run, ascending; () when its cpuset does not say.
+    """The zones in which the group may run, ascending; () when its cpuset has neither CPUs nor memory zones.
 
-    The CPUs decide; memory zones decide alone where no CPUs are told, and else only narrow what the CPUs leave open.
+    The zones of its CPUs count, narrowed to its memory zones where the two overlap; without CPUs the memory zones count alone.
     Raises InvalidInput for a malformed list.
     """
     cpus = _set_of(files.cpus, texts)

@@ -1,6 +1,6 @@
-"""Reads kernel files under a root: one batch is one coherent sample.
+"""Reads kernel files under a root, a batch at a time.
 
-Keeps descriptors open, because opening costs more than reading.
+Descriptors stay open between batches, because opening a file costs more than reading it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,15 @@ _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 _MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ESRCH})
 _OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 _DESCRIPTORS_SPARED: Final = 128
-"""Descriptors of the process that this reader leaves for sockets and logs."""
+"""Descriptors that this reader leaves for the sockets and logs of its process."""
 
 
 class Gathered(Struct, frozen=True, kw_only=True):
     """The texts of one batch.
 
-    `texts` has every path asked for, None where the file is missing or refused. `inodes` tells a file from another
-    that took
-    its name later. `cut` lists files larger than the limit: their text ends with the last whole line below it.
-    `refused` has
-    the error number of files that are there but could not be read. The clock is the monotonic one.
+    `texts` has every path asked for, None for a file that is missing or refused. `inodes` distinguishes a file from a later one of
+    the same name. `cut` lists files larger than the limit; their text ends with the last whole line below it. `refused` has the
+    error number of files that exist but could not be read. Times are of the monotonic clock.
     """
 
     texts: dict[str, str | None]
@@ -48,16 +46,15 @@ class Gathered(Struct, frozen=True, kw_only=True):
 
     @property
     def spread_ns(self) -> int:
-        """How far apart the first and the last reading may be: the sample's incoherence."""
+        """The time between the first and the last reading, by which the sample may be incoherent."""
         return self.finished_ns - self.started_ns
 
 
 class FileReader:
     """Reads text files below `root`, which stands for "/". Not for use by two threads at once.
 
-    At most `descriptors_max` files stay open, the least recently read is closed first; the default is what the process
-    may
-    have, less 128, and at most 4096. A file above `limit_bytes` is cut, so memory stays bounded by the paths asked for.
+    At most `descriptors_max` files stay open; the default is the soft limit of the process less 128, and at most 4096. A file above
+    `limit_bytes` is cut, so memory is bounded by the number of paths asked for.
     """
 
     def __init__(self, root: str = "/", *, limit_bytes: int = 65_536, descriptors_max: int | None = None) -> None:
@@ -88,14 +85,13 @@ class FileReader:
         return len(self._held)
 
     def read(self, path: str) -> str | None:
-        """The text of one file, None if it is missing or refused. The file is not kept open."""
+        """The text of one file, None if the file is missing or refused. The file does not stay open."""
         return self.read_all((path,), keep=False).texts[path]
 
     def read_all(self, paths: Sequence[str], *, keep: bool = True) -> Gathered:
         """Read every path once, in the order given; no failure of one file stops the batch.
 
-        With `keep`, files stay open for the next batch: right for what is read every period, wrong for what is read
-        once.
+        With `keep` the files stay open for the next batch, which pays for files that are read every period.
         Raises InvalidInput for a path that is not absolute or has a part "..".
         """
         texts: dict[str, str | None] = {}
@@ -127,7 +123,7 @@ class FileReader:
         )
 
     def list_directories(self, path: str, limit: int = 10_000) -> tuple[str, ...]:
-        """The names of the directories in a directory, sorted; empty if it is missing or refused.
+        """The names of the directories in a directory, sorted; empty if the directory is missing or refused.
 
         Raises InvalidInput when there are more than `limit`.
         """
@@ -144,7 +140,7 @@ class FileReader:
         return tuple(sorted(found))
 
     def list_names(self, path: str, limit: int = 10_000) -> tuple[str, ...]:
-        """The names of everything in a directory, links too, sorted; empty if it is missing or refused.
+        """The names of all entries of a directory, links too, sorted; empty if the directory is missing or refused.
 
         Raises InvalidInput when there are more than `limit`.
         """
@@ -160,17 +156,14 @@ class FileReader:
         return tuple(sorted(found))
 
     def link(self, path: str) -> str:
-        """What a symbolic link says; "" if there is none."""
+        """The target of a symbolic link; "" if there is none."""
         try:
             return os.readlink(self._real(path))
         except OSError:
             return ""
 
     def is_writable(self, path: str) -> bool:
-        """Whether this process may write that file or directory, as far as the mount and the rights say.
-
-        Nothing is opened.
-        """
+        """Whether mount and permissions let this process write the file or directory. Opens nothing."""
         try:
             return os.access(self._real(path), os.W_OK)
         except OSError:
@@ -182,11 +175,11 @@ class FileReader:
             self._drop(path)
 
     def close(self) -> None:
-        """Close everything. The reader may be used again."""
+        """Close every file. The reader may be used again."""
         self.forget(tuple(self._held))
 
     def _content(self, path: str, keep: bool) -> tuple[bytes, int]:
-        """Up to one byte more than the limit, and the inode. Raises OSError as the kernel gives it."""
+        """The content up to one byte more than the limit, and the inode. Raises OSError as the kernel gives it."""
         descriptor = self._held.get(path)
         if descriptor is not None:
             with contextlib.suppress(OSError):
@@ -195,7 +188,7 @@ class FileReader:
                     self._held.move_to_end(path)
                     self._read_in[path] = self._batch
                     return self._bytes(descriptor), status.st_ino
-            # The file behind the descriptor is gone; another may have its name now.
+            # The file behind the descriptor was deleted; another file may have its name now.
             self._drop(path)
         descriptor = self._open(path)
         try:
@@ -212,11 +205,10 @@ class FileReader:
         return content, inode
 
     def _has_place(self) -> bool:
-        """Whether one more file may stay open, after closing one that is out of use if need be.
+        """Whether one more file may stay open. At the limit, closes the least recently read file unless the last batch read it.
 
-        The same paths are read again and again in one order: closing the least recent one would close each just before
-        it is
-        wanted, so that with one file too many every file would be opened every time.
+        Batches read the same paths in the same order: closing a file of the last batch would close it just before its next reading,
+        and with one file too many every file would be opened every time.
         """
         if len(self._held) < self._descriptors_max:
             return True
@@ -233,14 +225,14 @@ class FileReader:
         except OSError as error:
             if error.errno not in _OUT_OF_DESCRIPTORS or not self._held:
                 raise
-        # Others need descriptors more than the cache does.
+        # The rest of the process needs descriptors more than this cache does.
         self.close()
         return os.open(real, _FLAGS)
 
     def _bytes(self, descriptor: int) -> bytes:
-        """The file from its start, at most one byte more than the limit.
+        """The content from its start, at most one byte more than the limit.
 
-        The kernel may answer in pieces (seq_file gives whole records that fit its page), so only an empty answer is the end.
+        The kernel may answer in pieces (seq_file returns whole records that fit its page), so only an empty answer is the end.
         """
         content = os.pread(descriptor, self._limit_bytes + 1, 0)
         if not content:

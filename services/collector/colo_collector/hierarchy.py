@@ -1,4 +1,4 @@
-"""Which cgroup hierarchies a machine has mounted: v1, v2 or both, and where each controller lives."""
+"""The cgroup hierarchies that a machine has mounted, v1, v2 or both, and the mount of each controller."""
 
 from __future__ import annotations
 
@@ -32,17 +32,14 @@ V1_CONTROLLERS: Final = frozenset(
         "rdma",
     }
 )
-"""Mount options of a v1 mount that are controllers; every other option is a flag of the mount."""
+"""The options of a v1 mount that name controllers; every other option is a flag of the mount."""
 
 _OCTAL: Final = re.compile(r"\\([0-7]{3})", re.ASCII)
 _NAME: Final = re.compile(r"[a-z0-9_]{1,32}", re.ASCII)
 
 
 class ControllerMount(Struct, frozen=True, kw_only=True):
-    """Where a controller's directories are.
-
-    `self_path` is this process's group below the mount point ("/" is its root).
-    """
+    """The mount of one controller. `self_path` is this process's group below the mount point ("/" is the root group)."""
 
     controller: str
     version: Literal["v1", "v2"]
@@ -51,20 +48,14 @@ class ControllerMount(Struct, frozen=True, kw_only=True):
 
 
 class Hierarchy(Struct, frozen=True, kw_only=True):
-    """All cgroup mounts.
-
-    `unified` is the mount point of v2 ("" without one), also when its controllers are all on v1.
-    """
+    """All cgroup mounts. `unified` is the mount point of v2, "" without one; it is set even when every controller is on v1."""
 
     version: CgroupVersion
     controllers: tuple[ControllerMount, ...] = ()
     unified: str = ""
 
     def controller(self, name: str) -> ControllerMount | None:
-        """The mount of that controller, or None.
-
-        With v2, asking for "cpuacct" answers with "cpu", as v2 has it there.
-        """
+        """The mount of that controller, or None. v2 has no "cpuacct": its "cpu" controller answers for it."""
         by_name = {mount.controller: mount for mount in self.controllers}
         cpu = by_name.get("cpu")
         if name == "cpuacct" and name not in by_name and cpu is not None and cpu.version == "v2":
@@ -84,7 +75,7 @@ def parse_controllers(path: str, text: str) -> tuple[str, ...]:
 def parse_self_cgroup(text: str, path: str = "/proc/self/cgroup") -> dict[str, str]:
     """This process's group by controller; v2 under the key "", a named v1 hierarchy under "name=...".
 
-    Raises InvalidInput.
+    Raises InvalidInput for a malformed line.
     """
     found: dict[str, str] = {}
     for number, line in numbered_lines(path, text):
@@ -98,10 +89,10 @@ def parse_self_cgroup(text: str, path: str = "/proc/self/cgroup") -> dict[str, s
 
 
 def parse_hierarchy(mounts: str, self_cgroup: str, unified_controllers: str | None) -> Hierarchy:
-    """What /proc/mounts, /proc/self/cgroup and the v2 root's cgroup.controllers (None: could not be read) say together.
+    """The hierarchy from the texts of /proc/mounts, /proc/self/cgroup and the v2 root's cgroup.controllers (None: unreadable).
 
-    A controller mounted twice counts where it is mounted first. Version "hybrid" means that both kinds are mounted; a
-    controller is on v2 only if no v1 mount has it, as the kernel keeps it. Raises InvalidInput for a malformed line.
+    The first mount of a controller counts. Version "hybrid" means that v1 and v2 are mounted; a controller is on v2 only if no v1
+    mount has it, as in the kernel. Raises InvalidInput for a malformed line.
     """
     own = parse_self_cgroup(self_cgroup)
     found: dict[str, ControllerMount] = {}
@@ -128,9 +119,7 @@ def parse_hierarchy(mounts: str, self_cgroup: str, unified_controllers: str | No
 
 
 def unified_point(mounts: str) -> str:
-    """The first cgroup2 mount point in /proc/mounts, "" without one: where to look for cgroup.controllers before
-    parse_hierarchy.
-    """
+    """The first cgroup2 mount point in /proc/mounts, "" without one; its cgroup.controllers is an input of parse_hierarchy."""
     for line in mounts.split("\n"):
         words = line.split(" ")
         if len(words) >= 4 and words[2] == "cgroup2":

@@ -1,4 +1,4 @@
-"""Huge pages of a machine, by zone and size, from the kernel's counters of pages that are set aside."""
+"""The huge pages of a machine by zone and size, from the kernel's counters of reserved pages (nr_hugepages)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ NODE_ROOT: Final = "/sys/devices/system/node"
 MACHINE_ROOT: Final = "/sys/kernel/mm/hugepages"
 
 _SIZES_KIB: Final = (64, 1_024, 2_048, 16_384, 32_768, 262_144, 524_288, 1_048_576, 2_097_152, 16_777_216)
-"""Every size that x86, arm64, ppc64, s390 and riscv have with any size of base page; there is a directory for each."""
+"""Every huge page size of x86, arm64, ppc64, s390 and riscv with any base page; the kernel has a directory for each."""
 
 
 def huge_page_paths(zones: Sequence[int]) -> tuple[str, ...]:
-    """The counters of these zones; of the machine where the kernel has no zones (an empty sequence)."""
+    """The counters of these zones; without zones (an empty sequence) those of the whole machine."""
     roots = [f"{NODE_ROOT}/node{zone}/hugepages" for zone in zones] or [MACHINE_ROOT]
     return tuple(_path(root, size) for root in roots for size in _SIZES_KIB)
 
@@ -27,7 +27,7 @@ def huge_page_paths(zones: Sequence[int]) -> tuple[str, ...]:
 def huge_pages_of_zone(
     zone: int | None, memory_bytes: int, texts: Mapping[str, str | None], refused: list[str]
 ) -> tuple[HugePages, ...]:
-    """What is set aside in the zone (None: the machine without zones), in ascending page size; sizes without pages are left out.
+    """The huge pages of a zone (None: a machine without zones) in ascending page size; sizes without pages are left out.
 
     A file that holds no number, or more memory than the zone has, is left out too, and `refused` gets a sentence that names it.
     """

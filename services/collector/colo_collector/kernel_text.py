@@ -1,6 +1,4 @@
-"""How the kernel writes numbers and lists, read strictly: what does not follow the rule is refused with file, line and
-rule.
-"""
+"""Strict parsers of the kernel's numbers and lists: every error names the file, the line and the rule."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from colo_common.model.invalid import InvalidInput
 __all__ = ["COUNTER_MAX", "cpu_list", "flat_keyed", "numbered_lines", "single_count", "unsigned", "where"]
 
 COUNTER_MAX: Final = 2**64 - 1
-"""Every counter that is read here is at most a u64 in the kernel."""
+"""The largest counter: the kernel's counters are at most a u64."""
 
 _LINES_MAX: Final = 100_000
 
@@ -69,6 +67,6 @@ def flat_keyed(path: str, text: str) -> dict[str, int]:
 def cpu_list(path: str, text: str) -> CpuSet:
     """The CPUs (or zones) of a list file such as "0-3,8"; an empty file is the empty set.
 
-    Raises InvalidInput that names the file; the rule is that of CpuSet.parse.
+    Raises InvalidInput that names the file, for text that CpuSet.parse refuses.
     """
     return CpuSet.parse(text.strip(), where(path, 1))

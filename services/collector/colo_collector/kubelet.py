@@ -1,4 +1,4 @@
-"""What the kubelet of a node does with CPUs: the pods that its static policy pinned.
+"""The CPUs that the static policy of a node's kubelet pinned to pods, from the kubelet's checkpoint file.
 
 (koordinator-sh/koordinator:pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go)
 """
@@ -18,7 +18,7 @@ _CHECKPOINT_MAX_CHARACTERS: Final = 16 << 20
 
 
 class PinnedPod(Struct, frozen=True, kw_only=True):
-    """A pod whose CPUs the kubelet chose."""
+    """A pod and the CPUs that the kubelet pinned to it."""
 
     uid: str
     cpus: CpuSet
@@ -32,7 +32,10 @@ _DECODER: Final = msgspec.json.Decoder(_Checkpoint | None)
 
 
 def read_checkpoint(text: str, field: str = "cpu_manager_state") -> dict[str, dict[str, str]]:
-    """Pod uid -> container -> CPU list, of the kubelet's `cpu_manager_state` (version 2). Raises InvalidInput for other text."""
+    """CPU lists by pod uid and container, from the kubelet's `cpu_manager_state` (version 2).
+
+    Raises InvalidInput for other text.
+    """
     if not text:
         raise InvalidInput(field, "must not be empty", text)
     if len(text) > _CHECKPOINT_MAX_CHARACTERS:
@@ -45,7 +48,7 @@ def read_checkpoint(text: str, field: str = "cpu_manager_state") -> dict[str, di
 
 
 def pinned_pods(entries: Mapping[str, Mapping[str, str]]) -> tuple[PinnedPod, ...]:
-    """The pods that hold CPUs by the kubelet's choice, in order of uid; a list that cannot be read counts for nothing."""
+    """The pods with pinned CPUs in order of uid; a CPU list that cannot be parsed counts as empty."""
     pinned: list[PinnedPod] = []
     for uid in sorted(entries):
         cpus = CpuSet()
@@ -57,9 +60,9 @@ def pinned_pods(entries: Mapping[str, Mapping[str, str]]) -> tuple[PinnedPod, ..
 
 
 def pinned_cpus(text: str, field: str = "kubelet_state") -> CpuSet:
-    """All CPUs that the kubelet pinned, of its `cpu_manager_state`: those of pods that run are nobody else's, as LSR work's.
+    """All CPUs that the kubelet pinned, from its `cpu_manager_state`; the empty set under policy none.
 
-    None under policy none. Raises InvalidInput for other text.
+    Raises InvalidInput for other text.
     """
     cpus = CpuSet()
     for pod in pinned_pods(read_checkpoint(text, field)):

@@ -1,4 +1,4 @@
-"""Reads this machine: what it is, and one sample a call. Everything here blocks; the shell calls it off its loop."""
+"""Reads this machine: its topology, and one sample a call. Every call blocks, so the shell makes it in a thread."""
 
 from __future__ import annotations
 
@@ -46,17 +46,18 @@ __all__ = ["Observation", "Machine"]
 _ONLINE_PATHS: Final = ("/sys/devices/system/cpu/online", "/sys/devices/system/node/online")
 _TOPOLOGY_ROUNDS: Final = 4
 _SPREAD_NS_MAX: Final = 20_000_000
-"""Two percent of a second; reading 250 groups takes a third of it."""
+"""The longest spread of a batch: two percent of a second, three times what reading 250 groups takes."""
 _YOUNG_PERIODS: Final = 3
-"""A group is made before its cpuset is written, so the first answers may be those of its parent."""
+"""Periods in which the cpuset of a new group is read every time: it is written after the group is made."""
 _CPUSET_PERIODS: Final = 16
-"""Cpusets of older groups are read again in turn, each once in so many periods: they change seldom and cost a file each."""
+"""Periods in which the cpuset of each older group is read once: cpusets change seldom and cost two files a group."""
 
 
 class Observation(Struct, frozen=True, kw_only=True):
-    """What one look at the machine gave. `inspected` is None when the machine is what it was at the last look.
+    """The result of one reading of the machine. `inspected` is None when the topology did not change.
 
-    `faults` has one sentence for each file or group that could not be read; the sample, if any, is without it.
+    `faults` has one sentence for each file or group that could not be read; the sample, if any, lacks its values. `assumed` has one
+    sentence for each value that the topology assumes. `spread_ns` is the time between the first and the last file of the sample.
     """
 
     event: SampleRead | Unreadable
@@ -69,17 +70,17 @@ class Observation(Struct, frozen=True, kw_only=True):
 
 
 class _Group(Struct, kw_only=True):
-    """A workload that is watched."""
+    """A watched workload, its files and its zones. `cpuset_reads` counts the readings of its cpuset."""
 
     workload: Workload
     watched: WatchedGroup
     cpuset: CpusetFiles
     zones: tuple[int, ...] = ()
-    looks: int = 0
+    cpuset_reads: int = 0
 
 
 class Machine:
-    """The machine whose files the reader reads. Calls take turns; nothing is kept that cannot be read again."""
+    """The machine below the reader's root. A lock serialises the calls; all state can be read again from the machine."""
 
     def __init__(
         self,
@@ -110,8 +111,8 @@ class Machine:
         self._clock = clock
         self._user_hz = user_hz or os.sysconf("SC_CLK_TCK")
         self._turn = threading.Lock()
-        self._inspected: TopologyRead | None = None
-        self._told: TopologyRead | None = None
+        self._topology_read: TopologyRead | None = None
+        self._delivered: TopologyRead | None = None
         self._assumed: tuple[str, ...] = ()
         self._kubelet_state = kubelet_state
         self._pinned = CpuSet()
@@ -121,10 +122,10 @@ class Machine:
         self._capabilities: tuple[Capability, ...] | None = None
         self._groups: dict[str, _Group] = {}
         self._previous: Sample | None = None
-        self._looks = 0
+        self._cpuset_rounds = 0
 
     def look(self) -> Observation:
-        """Read everything once. Files that cannot be read or break a rule come back as Unreadable, never as an error."""
+        """Read every file once. Unreadable or malformed files of the machine give Unreadable; the call never raises for them."""
         with self._turn:
             try:
                 look = self._look()
@@ -132,11 +133,11 @@ class Machine:
                 look = Observation(event=Unreadable(reason=Skip.UNREADABLE, detail=str(error)))
             except OSError as error:
                 look = Observation(event=Unreadable(reason=Skip.UNREADABLE, detail=f"{type(error).__name__}: {error}"))
-            if self._inspected is self._told:
+            if self._topology_read is self._delivered:
                 return look
-            # Told even when the sample after it failed: the next look will not read it again.
-            self._told = self._inspected
-            return structs.replace(look, inspected=self._inspected, assumed=self._assumed)
+            # Delivered even when the sample after it failed: the next call does not read the topology again.
+            self._delivered = self._topology_read
+            return structs.replace(look, inspected=self._topology_read, assumed=self._assumed)
 
     def close(self) -> None:
         """Close every file."""
@@ -146,7 +147,7 @@ class Machine:
     # ------------------------------------------------------------ inside
 
     def _look(self) -> Observation:
-        if self._inspected is None:
+        if self._topology_read is None:
             self._inspect()
         elif self._sees_tier() != self._has_tier:
             self._capabilities = None
@@ -154,7 +155,7 @@ class Machine:
         self._find_groups()
         gathered, at_ms = self._gather()
         if self._moving(gathered.texts) != self._moving_texts:
-            # CPUs or zones came or went, or were pinned: what was read is to be understood with the machine as it is now.
+            # CPUs or zones came or went, or were pinned: the counters need the topology as it is now.
             self._inspect()
             gathered, at_ms = self._gather()
         watched = [group.watched for group in self._groups.values()]
@@ -186,11 +187,11 @@ class Machine:
         )
 
     def _gather(self) -> tuple[Gathered, int]:
-        """One batch of the sample's files, and the service's time at which it began.
+        """One batch of the sample's files, and the service's time at its start.
 
-        A batch that was interrupted is read again, once: its counters would be of other moments than its time.
+        A batch that took too long is read again, once, because its counters are of different moments.
         """
-        zones = [] if self._inspected is None else [zone.zone for zone in self._inspected.topology.zones]
+        zones = [] if self._topology_read is None else [zone.zone for zone in self._topology_read.topology.zones]
         paths = (*sample_paths((group.watched for group in self._groups.values()), zones), *_ONLINE_PATHS)
         at_ms = self._clock.now_ms()
         gathered = self._reader.read_all(paths)
@@ -200,7 +201,7 @@ class Machine:
         return gathered, at_ms
 
     def _inspect(self) -> None:
-        """Read what the machine is. Raises InvalidInput, keeping what was known, when its files contradict each other."""
+        """Read the topology. Raises InvalidInput, and keeps the last topology, when its files contradict each other."""
         texts: dict[str, str | None] = {}
         for _ in range(_TOPOLOGY_ROUNDS):
             wanted = topology_paths(texts)
@@ -226,22 +227,22 @@ class Machine:
             taints=self._taints,
             rules=rules,
         )
-        if inspected != self._inspected:
-            self._inspected = inspected
+        if inspected != self._topology_read:
+            self._topology_read = inspected
             self._assumed = tuple(assumed)
         for group in self._groups.values():
-            # Which zones a group may use is to be told anew.
-            group.looks = 0
+            # The zones of every group follow from the topology and must be read again.
+            group.cpuset_reads = 0
 
     def _moving(self, texts: Mapping[str, str | None]) -> tuple[str | None, ...]:
-        """What may change while the machine runs. The kubelet puts another file in place of its state, so it is opened anew."""
+        """The texts that may change while the machine runs. The kubelet replaces its state file, so that file is opened again."""
         moving = tuple(texts.get(path) for path in _ONLINE_PATHS)
         if not self._kubelet_state:
             return moving
         return (*moving, self._reader.read_all((self._kubelet_state,), keep=False).texts.get(self._kubelet_state))
 
     def _pin(self, text: str | None, assumed: list[str]) -> None:
-        """What the kubelet pinned; as long as its file cannot be read, what it pinned before."""
+        """Update the CPUs that the kubelet pinned; while its file cannot be read they stay as they were."""
         try:
             self._pinned = pinned_cpus("" if text is None else text)
         except InvalidInput as error:
@@ -249,7 +250,7 @@ class Machine:
             assumed.append(f"{error.field} {self._kubelet_state}: {error.rule}{kept}")
 
     def _limited(self, topology: NodeTopology, assumed: list[str]) -> NodeTopology:
-        """The topology without huge pages that nobody could be held to: a promise of some is a promise that others take none."""
+        """The topology, without huge pages where no executor can limit them: others could take the pages of a share."""
         lacking = huge_pages_lacking(self._hierarchy)
         if not lacking or not any(zone.huge_pages for zone in topology.zones):
             return topology
@@ -270,7 +271,7 @@ class Machine:
         return read_devices(texts, links, [zone.zone for zone in topology.zones], refused)
 
     def _probe(self) -> None:
-        """The hierarchy and the capabilities: read at the start, and when an executor made its groups or removed them."""
+        """Read the hierarchy and the capabilities: at the start, and when an executor made or removed its groups."""
         mounts = self._reader.read("/proc/mounts") or ""
         own = self._reader.read("/proc/self/cgroup") or ""
         point = unified_point(mounts)
@@ -294,12 +295,12 @@ class Machine:
         self._capabilities = capabilities(probe)
 
     def _sees_tier(self) -> bool:
-        """Whether an executor has made its groups where CPU sets are written."""
+        """Whether an executor has made its groups under the cpuset controller."""
         mount = self._hierarchy.controller("cpuset")
         return mount is not None and BATCH in self._names(f"{mount.mount_point.rstrip('/')}/{self._subtree}")
 
     def _find_groups(self) -> None:
-        """Bring the watched groups up to date; files of groups that are gone are closed."""
+        """Bring the watched groups up to date; the files of deleted groups are closed."""
         batch = self._names(batch_directory(self._hierarchy, self._subtree))
         online = self._names(online_directory(self._hierarchy, self._subtree))
         replicas = (*batch_workloads(batch, self._subtree), *online_workloads(online, self._subtree))
@@ -318,16 +319,16 @@ class Machine:
         return self._reader.list_directories(directory) if directory else ()
 
     def _read_cpusets(self, faults: list[str]) -> None:
-        """The zones of young groups, and of the older ones whose turn it is."""
-        self._looks += 1
+        """Read the zones of new groups, and of the older groups whose turn it is."""
+        self._cpuset_rounds += 1
         topology = self._topology()
         for index, group in enumerate(self._groups.values()):
-            if group.looks >= _YOUNG_PERIODS and (index + self._looks) % _CPUSET_PERIODS:
+            if group.cpuset_reads >= _YOUNG_PERIODS and (index + self._cpuset_rounds) % _CPUSET_PERIODS:
                 continue
             paths = [path for path in (group.cpuset.cpus, group.cpuset.mems) if path]
             if not paths:
                 continue
-            group.looks += 1
+            group.cpuset_reads += 1
             try:
                 texts = self._reader.read_all(paths, keep=False).texts
                 group.zones = zones_allowed(topology, group.cpuset, texts)
@@ -336,20 +337,20 @@ class Machine:
 
     def _missing(self, current: Sample) -> list[str]:
         """A sentence for each online group that is not on the machine."""
-        told = {fault.partition(":")[0] for fault in current.faults}
+        named = {fault.partition(":")[0] for fault in current.faults}
         return [
             f"{one.name}: there is no control group {one.path}"
             for one in self._online
-            if one.name not in current.workload_memory_bytes and one.name not in told
+            if one.name not in current.workload_memory_bytes and one.name not in named
         ]
 
     def _memory_moved(self, total_bytes: int) -> bool:
-        """Whether the machine's memory is another than at the last inspection, by 1 % or more: hot-plugged, not ballooned."""
+        """Whether memory changed by 1 % or more since the topology was read: hot-plugged, not ballooned."""
         if self._memory_total_bytes == 0:
             self._memory_total_bytes = total_bytes
         return abs(total_bytes - self._memory_total_bytes) * 100 >= self._memory_total_bytes > 0
 
     def _topology(self) -> NodeTopology:
-        if self._inspected is None:
+        if self._topology_read is None:
             raise InvalidInput("topology", "must have been read before a sample", None)
-        return self._inspected.topology
+        return self._topology_read.topology

@@ -1,4 +1,4 @@
-"""Puts the collector of this machine together."""
+"""The collector's process: settings, machine, core and shell put together."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["build", "main"]
 
 
 class _Collector(Service):
-    """Not ready while the machine cannot be read."""
+    """A service that is not ready while the machine cannot be read."""
 
     shell: CollectorShell | None = None
 
     async def problems(self) -> dict[str, str]:
-        """As every service, and the machine."""
-        machine = "is not there yet" if self.shell is None else self.shell.problem()
+        """The problems of every service, and under "machine" why there is no sample ("" when there is one)."""
+        machine = "has not been read yet" if self.shell is None else self.shell.problem()
         return {**await super().problems(), "machine": machine}
 
 
@@ -61,5 +61,5 @@ async def build(process: ServiceProcess, settings: CollectorSettings) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run until a signal comes; the exit code."""
+    """Run until a signal comes. Returns the exit code."""
     return run("collector", CollectorSettings, build, argv)

@@ -1,4 +1,4 @@
-"""Two samples of files as one Measured, or the reason why there is none."""
+"""Turns two readings of the machine into one SampleRead, or into the reason why there is none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NS_PER_MS = 1_000_000
 
 
 class Measurement(Struct, frozen=True, kw_only=True):
-    """`left_out` has the workloads that are there but have no rate in this sample; what they use counts as system's."""
+    """The outcome of one period. `left_out` has the workloads without a rate in this sample; their use counts as system use."""
 
     event: SampleRead | Unreadable
     left_out: tuple[tuple[str, Unknown], ...] = ()
@@ -37,7 +37,7 @@ def measure(
     zones_of: Mapping[str, tuple[int, ...]],
     user_hz: int = 100,
 ) -> Measurement:
-    """The sample from one reading to the next. `zones_of` has, by workload, the zones that its cpuset allows.
+    """The sample between two readings. `zones_of` has the zones that the cpuset of each workload allows.
 
     A rate of the machine or a zone that is unknown makes the whole sample Unreadable: nothing in a sample is a guess. A workload
     without a rate (new, replaced) and a stall without one are left out.
@@ -60,7 +60,7 @@ def measure(
         return Measurement(event=Unreadable(reason=Skip.ZONE_MEMORY, detail="a zone does not tell its memory"))
     listed, left_out = _workloads(rates.groups, current, workloads, zones_of)
     stalls = stalls_between(() if previous is None else previous.pressure, current.pressure, rates.interval_ns)
-    # Not the sum line of /proc/stat: it is rounded by itself, and node and zones of one sample must agree.
+    # The sum line of /proc/stat is rounded separately, and node and zones of one sample must agree.
     used_mcpu = sum(zone.cpu_used_mcpu for zone in zones)
     event = SampleRead(
         at_ms=at_ms,

@@ -1,4 +1,4 @@
-"""The files of a control group as counters, the same values from v1 and v2.
+"""Parses the files of a control group into counters; v1 and v2 give the same values.
 
 Every error names the file, the line and the rule.
 """
@@ -25,21 +25,19 @@ __all__ = [
 
 
 class GroupMemory(Struct, frozen=True, kw_only=True):
-    """Memory of a group and all below it, in bytes."""
+    """Memory of a group and its descendants, in bytes."""
 
     usage_bytes: int
     inactive_file_bytes: int = 0
 
     @property
     def working_set_bytes(self) -> int:
-        """Usage minus inactive file pages, at least 0: what the kernel cannot drop easily (cAdvisor's and the
-        kubelet's working set).
-        """
+        """Usage minus inactive file pages, at least 0: the working set of cAdvisor and the kubelet."""
         return max(self.usage_bytes - self.inactive_file_bytes, 0)
 
 
 class GroupFiles(Struct, frozen=True, kw_only=True):
-    """Where the counters of one group are; "" when the machine has no such controller."""
+    """The counter files of one group; "" where the machine lacks the controller."""
 
     cpu_usage: str
     cpu_stat: str
@@ -54,9 +52,7 @@ class GroupFiles(Struct, frozen=True, kw_only=True):
 
 
 def group_files(version: Literal["v1", "v2"], cpu_dir: str, cpuacct_dir: str, memory_dir: str) -> GroupFiles:
-    """The counter files of a group whose directories per controller are given ("" where the controller is not
-    mounted).
-    """
+    """The counter files of a group, given its directory under each controller ("" where the controller is not mounted)."""
     if version == "v2":
         stat = _in(cpu_dir or cpuacct_dir, "cpu.stat")
         return GroupFiles(
@@ -80,7 +76,7 @@ def _in(directory: str, name: str) -> str:
 
 
 def parse_throttled_us(path: str, text: str) -> int:
-    """How long the kernel stopped the group since it exists, from cpu.stat; 0 where the kernel does not say.
+    """Time for which the group was throttled since it was created, from cpu.stat; 0 where the file lacks it.
 
     v1 counts `throttled_time` in nanoseconds, rounded down here; v2 has `throttled_usec`.
     """
@@ -89,8 +85,7 @@ def parse_throttled_us(path: str, text: str) -> int:
 
 
 def parse_cpu_usage_ns(path: str, text: str) -> int:
-    """CPU time of a group in nanoseconds, from cpuacct.usage (v1) or from usage_usec of cpu.stat (v2), told apart by
-    content.
+    """CPU time of a group in nanoseconds, from cpuacct.usage (v1) or usage_usec of cpu.stat (v2); the content decides which.
 
     Raises InvalidInput when the file is neither.
     """
@@ -105,9 +100,8 @@ def parse_cpu_usage_ns(path: str, text: str) -> int:
 def parse_group_memory(usage_path: str, usage: str, stat_path: str, stat: str | None) -> GroupMemory:
     """Memory from memory.usage_in_bytes or memory.current, and memory.stat (None: inactive pages count as used).
 
-    v1 says `total_inactive_file` for the group with all below it, v2 `inactive_file`; v1's own `inactive_file` is for
-    the
-    group alone and is used only where the total is missing.
+    v1 has `total_inactive_file` for the group with its descendants, v2 `inactive_file`; v1's `inactive_file` is for the group alone
+    and is used only where the total is missing.
     """
     inactive_file_bytes = 0
     if stat is not None:
@@ -119,10 +113,7 @@ def parse_group_memory(usage_path: str, usage: str, stat_path: str, stat: str | 
 
 
 def _line_value(path: str, text: str, key: str) -> int | None:
-    """The number of one key.
-
-    Found by search, because memory.stat has some forty lines and 250 groups are read a second.
-    """
+    """The number of one key, None without it. Searches the text: parsing all forty lines of 250 groups a second costs more."""
     begin = 0 if text.startswith(f"{key} ") else text.find(f"\n{key} ") + 1
     if begin == 0 and not text.startswith(f"{key} "):
         return None

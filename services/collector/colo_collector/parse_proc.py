@@ -1,4 +1,4 @@
-"""The texts of /proc as values: CPU time, memory, load, uptime, boot id.
+"""Parses /proc: CPU time, memory and boot id.
 
 Every error names the file, the line and the rule.
 """
@@ -33,10 +33,9 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASC
 
 
 class CpuTicks(Struct, frozen=True, kw_only=True):
-    """Time since boot in USER_HZ ticks, in the columns of /proc/stat. `user` already contains guest time, `nice` nice
-    guest time.
+    """Time since boot in USER_HZ ticks, in the columns of /proc/stat. `user` contains guest time, `nice` guest_nice.
 
-    `cpu` is the logical CPU, or -1 for the sum over all.
+    `cpu` is the logical CPU, or -1 for the sum over all CPUs.
     """
 
     cpu: int
@@ -51,8 +50,7 @@ class CpuTicks(Struct, frozen=True, kw_only=True):
 
     @property
     def busy(self) -> int:
-        """Ticks in which the CPU worked: user, nice, system, irq, softirq. Waiting for I/O is idle; stolen time is
-        nobody's work.
+        """Ticks in which the CPU worked: user + nice + system + irq + softirq. I/O wait and stolen time do not count.
 
         The sum is Koordinator's (koordlet metricsadvisor, node CPU usage).
         """
@@ -60,20 +58,14 @@ class CpuTicks(Struct, frozen=True, kw_only=True):
 
 
 class MachineCpuTicks(Struct, frozen=True, kw_only=True):
-    """All of one reading of /proc/stat.
-
-    `cpus` are the online CPUs in ascending id; `total` also counts those offline now.
-    """
+    """One reading of /proc/stat. `cpus` are the online CPUs in ascending id; `total` also counts CPUs that are offline now."""
 
     total: CpuTicks
     cpus: tuple[CpuTicks, ...]
 
 
 class Meminfo(Struct, frozen=True, kw_only=True):
-    """Memory of the machine in bytes.
-
-    `available_bytes` is MemFree where the kernel does not say (before 3.14): never too much.
-    """
+    """Memory of the machine in bytes. `available_bytes` is MemFree where the kernel lacks MemAvailable (before 3.14)."""
 
     total_bytes: int
     free_bytes: int
@@ -104,10 +96,9 @@ class ZoneMeminfo(Struct, frozen=True, kw_only=True):
 
 
 def parse_stat(text: str, path: str = "/proc/stat") -> MachineCpuTicks:
-    """The CPU lines of /proc/stat. Columns that an old kernel lacks (from iowait on) count as 0; later ones are
-    ignored.
+    """The CPU lines of /proc/stat. Columns that an old kernel lacks (from iowait on) count as 0; columns after steal are ignored.
 
-    Lines after the CPU lines are not read, so a text cut there is fine. Raises InvalidInput without a "cpu" line first,
+    Lines after the CPU lines are not read, so the text may be cut there. Raises InvalidInput without a "cpu" line first,
     without any "cpuN" line, for ids that do not ascend or exceed 8191, or for a line with fewer than four numbers.
     """
     total: CpuTicks | None = None
@@ -136,7 +127,7 @@ def parse_stat(text: str, path: str = "/proc/stat") -> MachineCpuTicks:
 
 
 def _cpu_lines(text: str) -> str:
-    """The leading lines that begin with "cpu"; what follows (interrupts) can be far larger than all of them."""
+    """The leading lines that begin with "cpu"; the interrupt lines after them can be far larger."""
     end = 0
     while text.startswith("cpu", end):
         next_line = text.find("\n", end) + 1
@@ -205,9 +196,9 @@ def _needed(found: dict[str, int], key: str, path: str) -> int:
 
 
 def parse_boot_id(text: str, path: str = "/proc/sys/kernel/random/boot_id") -> str:
-    """The boot's UUID in lower case. Counters of two readings are comparable only when it is the same.
+    """The boot's UUID in lower case. Counters of two readings are comparable only within one boot.
 
-    Raises InvalidInput.
+    Raises InvalidInput for any other text.
     """
     boot_id = text.strip().lower()
     if _UUID.fullmatch(boot_id) is None:

@@ -1,4 +1,4 @@
-"""Pressure files of the kernel (PSI) as values: /proc/pressure/{cpu,memory,io,irq} and a cgroup's *.pressure."""
+"""Parses the kernel's pressure files (PSI): /proc/pressure/{cpu,memory,io,irq} and a cgroup's *.pressure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PressureLine:
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """A pressure file. A line the kernel does not print is None: irq has only full, old cpu files have only some."""
+    """A pressure file. A line that the kernel does not print is None: irq has only `full`, an old cpu file only `some`."""
 
     some: PressureLine | None
     full: PressureLine | None
@@ -39,8 +39,8 @@ class Pressure:
 def parse_pressure(text: str, field: str = "pressure") -> Pressure:
     """Return the lines of a pressure file.
 
-    Raises InvalidInput for a cut or repeated line, a line that is neither some nor full, a number that is none, and a
-    file without lines. Fields a later kernel may add at the end of a line are skipped.
+    Raises InvalidInput for a cut or repeated line, a line that is neither `some` nor `full`, a malformed number, and a file without
+    lines. Fields that a later kernel may add at the end of a line are skipped.
     """
     lines: dict[str, PressureLine] = {}
     for words in _rows(text, field):

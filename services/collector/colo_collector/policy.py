@@ -1,4 +1,4 @@
-"""When stall is worth saying at once: a share of a window, and a lower one for the way back."""
+"""The marks at which stall is published at once, and the interval at which the topology is published again."""
 
 from __future__ import annotations
 
@@ -26,12 +26,11 @@ class Threshold(Struct, frozen=True, kw_only=True):
 
 
 class CollectorPolicy(Struct, frozen=True, kw_only=True):
-    """The signals that are watched, each at most once, over one window.
+    """The watched signals, each at most once, over one window.
 
-    What the machine is is said again every `topology_again_ms`: who forgot a node that was away for long learns it anew, and the
-    bus keeps it.
-
-    Waiting for a CPU is normal on a full machine, so its mark is high; that nobody gets on for want of memory never is.
+    The topology is published again every `topology_again_ms`: the bus keeps it, and a service that forgot a node that was away for
+    long learns it again. The mark of `cpu_some` is high, because waiting for a CPU is normal on a full machine; that of
+    `memory_full` is low, because a full memory stall never is.
     """
 
     window_ms: int = 10_000

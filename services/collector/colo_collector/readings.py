@@ -1,4 +1,4 @@
-"""What a machine tells the core, be it real or simulated: what it is, what it did in a period, or why that is not known."""
+"""The readings of a real or simulated machine that the core handles: its topology, a sample, or why there is none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["TopologyRead", "SampleRead", "Skip", "Unreadable"]
 
 
 class Skip(StrEnum):
-    """Why a period has no sample; a closed list, so that it can label a counter. The first ones are those of `Unknown`."""
+    """Why a period has no sample: a closed list that labels a counter. The first seven reasons are those of `Unknown`."""
 
     FIRST = Unknown.FIRST.value
     REBOOTED = Unknown.REBOOTED.value
@@ -32,7 +32,7 @@ class Skip(StrEnum):
 
 
 class TopologyRead(Struct, frozen=True, kw_only=True):
-    """What the machine is now. Comes before the first Measured, and again whenever something of it may have changed."""
+    """The machine's topology, capabilities and rules. Comes before the first SampleRead, and again when they may have changed."""
 
     topology: NodeTopology
     capabilities: tuple[Capability, ...] = ()
@@ -43,10 +43,10 @@ class TopologyRead(Struct, frozen=True, kw_only=True):
 
 
 class SampleRead(Struct, frozen=True, kw_only=True):
-    """One coherent sample: what NodeUsageSampled says, read at `at_ms` (the service's clock), rates over `interval_ms`.
+    """One coherent sample, the content of NodeUsageSampled, read at `at_ms` (the service's clock), with rates over `interval_ms`.
 
-    `zones` has exactly the zones of the last Inspected. Stall times (us) and `interval_ms` (at least 1) are of one clock, that of
-    the machine. `workloads` and `pressure` have only what is known; what belongs to no listed workload is system.
+    `zones` has exactly the zones of the last TopologyRead. Stall times (us) and `interval_ms` (at least 1) are of the machine's
+    clock. `workloads` and `pressure` list only known values; the use of no listed workload is system use.
     """
 
     at_ms: Ms
@@ -62,7 +62,7 @@ class SampleRead(Struct, frozen=True, kw_only=True):
 
 
 class Unreadable(Struct, frozen=True, kw_only=True):
-    """A period without a sample. `detail` is a sentence for the log."""
+    """A period without a sample: the reason, and a sentence for the log."""
 
     reason: Skip
     detail: str = ""

@@ -1,4 +1,4 @@
-"""What the operator says of a node: taints as people write them, and rules fitted to the machine as it is."""
+"""The operator's taints and rules of a node: parses and checks them, and fits the rules to the machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CPU_LISTS: Final = ("reserved_cpus", "kubelet_reserved_cpus", "system_cpus")
 
 
 def is_label(key: str, value: str) -> bool:
-    """Whether key and value read as Kubernetes has labels."""
+    """Whether key and value have the form of a Kubernetes label."""
     return bool(_KEY.fullmatch(key) and _VALUE.fullmatch(value))
 
 
@@ -53,11 +53,11 @@ def parse_taints(texts: Sequence[str], field: str = "taints") -> tuple[Taint, ..
 
 
 def check_rules(rules: NodeRules, field: str = "rules") -> None:
-    """Raise InvalidInput for what is wrong on every machine: a malformed CPU list, a number out of its range."""
+    """Raise InvalidInput for rules that are wrong on every machine: a malformed CPU list, a number out of its range."""
     for name in _CPU_LISTS:
         CpuSet.parse(getattr(rules, name), f"{field}_{name}")
     if rules.kubelet_pinned_cpus:
-        rule = "must not be said: it is read from kubelet_state; CPUs that the kubelet keeps are kubelet_reserved_cpus"
+        rule = "must not be set: it is read from kubelet_state; CPUs that the kubelet keeps are kubelet_reserved_cpus"
         raise InvalidInput(f"{field}_kubelet_pinned_cpus", rule, rules.kubelet_pinned_cpus)
     without_lists = structs.replace(rules, reserved_cpus="", kubelet_reserved_cpus="", system_cpus="")
     without_lists.validate(
@@ -66,9 +66,10 @@ def check_rules(rules: NodeRules, field: str = "rules") -> None:
 
 
 def fitting_rules(rules: NodeRules, topology: NodeTopology, assumed: list[str], pinned: CpuSet = _NO_CPUS) -> NodeRules:
-    """The rules with CPU lists in canonical form, less CPUs that are not online; `assumed` gets a sentence for each such list.
+    """The rules with CPU lists in canonical form and without offline CPUs; `assumed` gets a sentence for each shortened list.
 
-    CPUs that the kubelet `pinned` are among its reserved ones; those that nobody lists are told apart, as they come back.
+    CPUs that the kubelet `pinned` join `kubelet_reserved_cpus`. The pinned CPUs that the operator did not list are also
+    `kubelet_pinned_cpus`, because they come back when the pod ends.
     """
     online = CpuSet.from_iterable(cpu.cpu for cpu in topology.cpus)
     changes = {}

@@ -1,6 +1,6 @@
-"""One coherent sample: which files it needs, and their texts as counters and memory.
+"""One coherent sample: the files that it needs, and their texts as counters and memory.
 
-A bad workload file costs that workload only.
+A malformed workload file removes that workload only from the sample.
 """
 
 from __future__ import annotations
@@ -31,20 +31,17 @@ PRESSURE_PATHS: Final[tuple[tuple[Resource, str], ...]] = (
 
 
 class WatchedGroup(Struct, frozen=True, kw_only=True):
-    """A workload and where its counters are."""
+    """A workload and the files of its counters."""
 
     workload: str
     files: GroupFiles
 
 
 class Sample(Struct, frozen=True, kw_only=True):
-    """What one batch of files says. Workloads whose group is gone are in neither `reading.groups` nor
-    `workload_memory_bytes`.
+    """The values of one batch of files. A workload without a group is in neither `reading.groups` nor `workload_memory_bytes`.
 
-    `zone_memory_used_bytes` has (zone, bytes) for every zone whose file was there; the only zone uses what the machine uses.
-    `pressure` has the resources whose file was there. `faults` has one sentence for each workload or pressure file
-    that broke a
-    rule; that one is left out.
+    `zone_memory_used_bytes` has (zone, bytes) for every zone whose file exists; a single zone has the machine's value. `pressure`
+    has the resources whose file exists. `faults` has one sentence for each malformed workload or pressure file, which is left out.
     """
 
     reading: MachineReading
@@ -64,7 +61,7 @@ def sample_paths(groups: Iterable[WatchedGroup], zones: Iterable[int]) -> tuple[
     paths += [path for _, path in PRESSURE_PATHS]
     paths += [MEMINFO_PATH, BOOT_ID_PATH]
     ids = tuple(zones)
-    # The only zone uses what the machine uses, so that the two numbers cannot disagree.
+    # A single zone has the value of the machine, so that the two numbers cannot disagree.
     paths += [zone_meminfo_path(zone) for zone in ids] if len(ids) > 1 else []
     paths += [path for group in watched for path in (group.files.memory_usage, group.files.memory_stat) if path]
     return tuple(dict.fromkeys(paths))
@@ -79,10 +76,8 @@ def read_sample(
 ) -> Sample:
     """The texts of sample_paths as counters. `at_ns` is the monotonic time at which the batch began.
 
-    Raises InvalidInput when a file about the machine itself is missing or malformed: then there is no sample. A group
-    whose
-    CPU counter is missing is gone; one without a memory file counts with 0 bytes only where the controller is not
-    mounted.
+    Raises InvalidInput when a file about the machine itself is missing or malformed: then there is no sample. A group without a CPU
+    counter, or without a memory file although the controller is mounted, counts as removed; without the controller memory is 0.
     """
     counters: list[GroupCounters] = []
     memory_bytes: dict[str, int] = {}
@@ -150,12 +145,12 @@ def _needed(texts: Mapping[str, str | None], path: str) -> str:
 def _group(
     group: WatchedGroup, texts: Mapping[str, str | None], inodes: Mapping[str, int]
 ) -> tuple[GroupCounters, int] | None:
-    """The group's counters and working set, or None when it is gone."""
+    """The group's counters and working set, or None when the group was removed."""
     files = group.files
     usage = texts.get(files.cpu_usage)
     if usage is None:
         return None
-    # A group may be removed between two files of one batch: what is half there is gone.
+    # A group may be removed between two files of one batch; a group with one file of two counts as removed.
     memory = texts.get(files.memory_usage) if files.memory_usage else "0"
     if memory is None:
         return None

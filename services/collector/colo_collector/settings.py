@@ -1,4 +1,4 @@
-"""What an operator may set of the collector, and where it looks on the machine."""
+"""The settings of the collector."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _UNSAFE: Final = re.compile(r"[^a-z0-9.-]+", re.ASCII)
 
 
 def node_name(host: str) -> str:
-    """A host's name as a DNS-1123 name: lower case, what may not be in one is "-"; "node" when nothing is left."""
+    """A host's name as a DNS-1123 name: lower case, other characters as "-"; "node" when nothing is left."""
     parts = (part.strip("-") for part in _UNSAFE.sub("-", host.lower())[:253].split("."))
     return ".".join(part for part in parts if part) or "node"
 
@@ -42,12 +42,12 @@ class CollectorSettings(Struct, frozen=True, kw_only=True):
     """`period_ms` is in the service's clock, but never below 100 ms of real time. `root` stands for "/" of the machine.
 
     `subtree` is the executor's group below every controller. `online_groups` are "name=/path" or "name=/path:CLASS", the path
-    below the controllers. `online` False: only batch work is to be placed here. `taints` are "key=value:effect" or "key:effect",
-    `rules` are those of NodeRules. `device_labels` are "gpu:model=H100" or "gpu/0-3:model=H100", `gpu_partitions` groups of GPUs
-    such as "0-3:score=1:bandwidth=200Gi". What the machine is is said again every `topology_again_ms`.
+    below the controllers. `online` False admits batch work only. `taints` are "key=value:effect" or "key:effect", `rules` are those
+    of NodeRules. `device_labels` are "gpu:model=H100" or "gpu/0-3:model=H100", `gpu_partitions` groups of GPUs such as
+    "0-3:score=1:bandwidth=200Gi". The topology is published again every `topology_again_ms`.
 
-    Pressure marks are percent of `window_ms`; 0 for an upper mark switches that signal off.
-    `kubelet_state`: the file in which a kubelet's static policy notes whom it pinned, "" for none.
+    Pressure marks are percent of `pressure_window_ms`; an upper mark of 0 switches the signal off. `kubelet_state` is the
+    checkpoint file of a kubelet's static CPU policy, "" for none.
     """
 
     common: Common = field(default_factory=Common)
@@ -106,11 +106,11 @@ class CollectorSettings(Struct, frozen=True, kw_only=True):
         return parse_gpu_partitions(self.gpu_partitions)
 
     def watched(self) -> tuple[Workload, ...]:
-        """The online groups. Raises InvalidInput that names the entry."""
+        """The workloads of `online_groups`. Raises InvalidInput that names the entry."""
         return parse_online_groups(self.online_groups, self.subtree)
 
     def policy(self) -> CollectorPolicy:
-        """The pressure marks."""
+        """The core's policy: pressure marks, their window, and when the topology is published again."""
         marks = (
             Threshold(signal="cpu_some", above_pct=self.cpu_some_above_pct, below_pct=self.cpu_some_below_pct),
             Threshold(signal="memory_full", above_pct=self.memory_full_above_pct, below_pct=self.memory_full_below_pct),

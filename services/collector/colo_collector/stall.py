@@ -1,5 +1,6 @@
-"""Stall time of an interval from the growing totals of two pressure readings, or unknown; never negative, never longer
-than the interval.
+"""Stall time of an interval, from the totals of two pressure readings.
+
+A stall is unknown, or at least 0 and at most the interval.
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ Resource = Literal["cpu", "memory", "io"]
 
 
 class Stall(Struct, frozen=True, kw_only=True):
-    """How long some or all tasks waited for one resource in the interval (None: unknown), and the kernel's averages
-    now.
+    """Time for which some or all tasks waited for a resource in the interval (None: unknown), and the kernel's averages now.
 
-    A line that the kernel does not print, such as `full` of the cpu file before 5.13, counts as 0.
+    A line that the kernel does not print, for example `full` of the cpu file before 5.13, counts as 0.
     """
 
     resource: Resource
@@ -35,10 +35,9 @@ def stalls_between(
 ) -> tuple[Stall, ...]:
     """The stalls of every resource of the current reading, in its order.
 
-    `interval_ns` 0 stands for readings that cannot be compared (another boot, time that went back): every stall is unknown, as
-    is that of a resource that the previous reading lacks and of a total that went back. A total may run ahead of the
-    clock by
-    the kernel's own rounding, so a longer stall is cut to the interval, which is rounded down to microseconds.
+    `interval_ns` 0 means that the readings cannot be compared (another boot, time that went back): every stall is unknown. A stall
+    is also unknown when the previous reading lacks the resource or its total went back. A total may run ahead of the clock by the
+    kernel's rounding, so a longer stall is cut to the interval, which is rounded down to microseconds.
     """
     before = dict(previous)
     limit_us = interval_ns // 1000

@@ -1,8 +1,7 @@
-"""The texts of /sys as a NodeTopology: sockets, zones, cores, threads and last-level caches of the CPUs that are
-online.
+"""Turns the texts of /sys into a NodeTopology: sockets, zones, cores, threads and last-level caches of the online CPUs.
 
-Two steps, both pure: `topology_paths` says what to read next, given what has been read, until it asks for nothing new;
-`read_topology` turns the texts into values. A file that is missing is None (or absent) in the mapping.
+Two pure steps: `topology_paths` names the files to read next, given the texts so far, until it returns nothing;
+`read_topology` turns the texts into values. A missing file is None or absent in the mapping.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ ROOT_PATHS: Final = (
 
 
 class MachineTopology(Struct, frozen=True, kw_only=True):
-    """What /sys says. `topology` holds online CPUs only; `offline` lists present CPUs that are not.
+    """The machine as /sys describes it. `topology` holds online CPUs only; `offline` lists the other present CPUs.
 
-    `assumed` says in sentences what /sys left out and what was taken instead.
+    `assumed` has a sentence for each file that /sys lacks and the value assumed in its place.
     """
 
     topology: NodeTopology
@@ -45,11 +44,10 @@ class MachineTopology(Struct, frozen=True, kw_only=True):
 
 
 def topology_paths(texts: Texts) -> tuple[str, ...]:
-    """The paths to read for a topology, given the texts so far; no path that the mapping has, so "()" means complete.
+    """The paths still to read for a topology, given the texts so far; () when the mapping has every path.
 
-    The first answer is the lists of CPUs and zones; with their texts the second is everything else. The mapping must
-    keep
-    what was read, with None for a missing file. Raises InvalidInput for a malformed list.
+    The first answer is the lists of CPUs and zones; with their texts the second answer is all other files. The mapping must keep
+    the texts that were read, with None for a missing file. Raises InvalidInput for a malformed list.
     """
     wanted = [path for path in ROOT_PATHS if path not in texts]
     if wanted:
@@ -65,7 +63,7 @@ def topology_paths(texts: Texts) -> tuple[str, ...]:
 
 
 def zone_meminfo_path(zone: int) -> str:
-    """Where a zone's memory is told."""
+    """The file with the memory of a zone."""
     return f"{NODE_ROOT}/node{zone}/meminfo"
 
 
@@ -75,14 +73,12 @@ def read_topology(texts: Texts) -> MachineTopology:
     - Socket and zone ids are the kernel's. Core ids are ranks (0, 1, ...) of the cores by their lowest CPU, because the
       kernel's are unique only in a socket. A CPU without siblings file is a core of its own.
     - Without /sys/devices/system/node the machine is one zone, 0, with all memory of /proc/meminfo.
-    - The memory of the only zone is MemTotal of /proc/meminfo; with several zones each tells its own.
+    - The memory of a single zone is MemTotal of /proc/meminfo; each of several zones has its own meminfo file.
     - An L3 id is the kernel's cache id if every domain has one and no two share it, otherwise the rank by lowest CPU.
-    CPUs
-      for which no L3 is told share one domain a zone.
-    - A zone that has memory only is kept, with no CPUs and the socket of the nearest zone that has some.
+      CPUs without a published L3 share one domain a zone.
+    - A zone that has memory only is kept, with no CPUs and the socket of the nearest zone that has CPUs.
 
-    Raises InvalidInput, which names the file and the rule, for malformed texts and for files that contradict each
-    other.
+    Raises InvalidInput, which names the file and the rule, for malformed texts and for files that contradict each other.
     """
     assumed: list[str] = []
     online = _online_cpus(texts, assumed)
@@ -222,7 +218,7 @@ def _distances(zone: int, count: int, texts: Texts, assumed: list[str]) -> tuple
 
 
 def _zone_memory_bytes(zone: int, ids: tuple[int, ...], texts: Texts, assumed: list[str]) -> int:
-    """Memory of the zone. With one zone it is the machine's: kernels that set pages up late count them there first."""
+    """Memory of the zone. A single zone has that of the machine, where kernels with late page setup count pages first."""
     machine = texts.get("/proc/meminfo")
     if len(ids) == 1 and machine is not None:
         return parse_meminfo(machine).total_bytes

@@ -1,6 +1,6 @@
-"""Two readings of growing counters as rates: integer milli-CPU, rounded down, or unknown with the reason.
+"""Turns two readings of counters into rates: integer milli-CPU, rounded down, or unknown with the reason.
 
-Never negative, never absurd.
+A rate is never negative and never above what its CPUs can do.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _NS_PER_S: Final = 1_000_000_000
 _MCPU: Final = 1000
 _INTERVAL_NS_MIN: Final = 1_000_000
 _SLACK_TICKS: Final = 2
-"""A counter in ticks may be one tick late at the first reading and one early at the second."""
+"""Ticks a CPU by which an interval may seem too long: one tick late at the first reading, one early at the second."""
 _SLACK_DIVISOR: Final = 10
-"""Readings of one batch are not taken at one instant: a tenth of the interval is allowed for that."""
+"""A tenth of the interval is allowed for the files of one batch, which are not read at one instant."""
 
 
 class Unknown(StrEnum):
@@ -55,9 +55,9 @@ class Rate(Struct, frozen=True):
 
 
 class GroupCounters(Struct, frozen=True, kw_only=True):
-    """What one reading says of one workload's group.
+    """The counters of one workload's group in one reading.
 
-    `identity` (the directory's inode) tells a new group of the same name from the old.
+    `identity` (the inode of the counter file) distinguishes a new group from an old one of the same name.
     """
 
     workload: str
@@ -67,7 +67,7 @@ class GroupCounters(Struct, frozen=True, kw_only=True):
 
 
 class MachineReading(Struct, frozen=True, kw_only=True):
-    """Counters of one reading. `at_ns` is the monotonic clock; readings of different boots are never compared."""
+    """The counters of one reading. `at_ns` is of the monotonic clock; readings of different boots are never compared."""
 
     at_ns: int
     boot_id: str
@@ -99,14 +99,13 @@ class MachineRates(Struct, frozen=True, kw_only=True):
 def rates_between(
     previous: MachineReading | None, current: MachineReading, zones: Mapping[int, CpuSet], *, user_hz: int = 100
 ) -> MachineRates:
-    """The rates from one reading to the next. `user_hz` is the ticks a second of /proc/stat (sysconf SC_CLK_TCK).
+    """The rates between two readings. `user_hz` is the ticks a second of /proc/stat (sysconf SC_CLK_TCK).
 
-    - The node's rate comes from the sum line, a zone's from the lines of its CPUs. A CPU of the zone that is not in
-    both
-      readings makes the zone unknown for this interval (hot-plug); the node stays known.
+    - The node's rate comes from the sum line, a zone's from the lines of its CPUs. A CPU of the zone that is missing in a
+      reading makes the zone unknown for this interval (hot-plug); the node stays known.
     - mcpu = floor(ticks * 1000 * 10**9 / (user_hz * interval_ns)), summed before it is rounded.
-    - More than its CPUs can do is cut to that when two ticks a CPU or a tenth of the interval explain it, unknown
-    beyond.
+    - A rate above what its CPUs can do is cut to that when two ticks and a tenth of the interval a CPU explain the excess;
+      beyond that it is unknown.
     - A counter that went back, less than 1 ms, another boot or a replaced group make the rate unknown.
     """
     broken = _broken(previous, current)
@@ -136,7 +135,7 @@ class _Clock(Struct, frozen=True, kw_only=True):
         return self.rate(ticks * _NS_PER_S, self.user_hz, cpus)
 
     def rate(self, used_ns: int, per: int, cpus: int) -> Rate:
-        """used_ns / per nanoseconds of CPU time in the interval, on that many CPUs."""
+        """The rate of used_ns / per nanoseconds of CPU time in the interval, on that many CPUs."""
         if used_ns < 0:
             return Rate(None, Unknown.RESET)
         slack_ns = self.interval_ns // _SLACK_DIVISOR + _SLACK_TICKS * _NS_PER_S // self.user_hz
@@ -146,7 +145,7 @@ class _Clock(Struct, frozen=True, kw_only=True):
 
 
 def _broken(previous: MachineReading | None, current: MachineReading) -> Unknown | None:
-    """Why nothing of the two readings may be compared, or None."""
+    """Why the two readings cannot be compared, or None."""
     if previous is None:
         return Unknown.FIRST
     if previous.boot_id != current.boot_id:

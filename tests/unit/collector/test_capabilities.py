@@ -61,7 +61,7 @@ def test_a_full_machine_lacks_only_what_is_of_vendor_kernels(cgroup: Literal["v1
     assert found["resctrl-l3"] == (True, "mask fffff")
 
 
-def test_a_bare_machine_says_what_each_thing_would_need() -> None:
+def test_a_bare_machine_lists_what_each_capability_would_need() -> None:
     spec = MachineSpec(has_psi=False, has_numa=False)
     without = ("/sys/fs/cgroup/cpu/cpu.idle", "/sys/fs/cgroup/cpu/cpu.cfs_burst_us")
     found = matrix(spec, without=without, is_root=False, writable=frozenset({"cpu"}))
@@ -74,7 +74,7 @@ def test_a_bare_machine_says_what_each_thing_would_need() -> None:
     assert found["cgroup-write"] == (False, "skipped: this process may not write the groups of cpuset memory")
 
 
-def test_resctrl_that_is_not_mounted_says_how_to_mount_it() -> None:
+def test_resctrl_that_is_not_mounted_tells_how_to_mount_it() -> None:
     texts = MachineTree(MachineSpec(has_resctrl=True)).texts()
     hierarchy = hierarchy_of(texts)
     asked: dict[str, str | None] = {path: texts.get(path) for path in probe_paths(hierarchy)}

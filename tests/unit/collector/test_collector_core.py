@@ -1,4 +1,4 @@
-"""What the core says of a machine: what it is when that changed, every sample once, and pressure at the moment it crosses."""
+"""What the core publishes of a machine: a changed topology, every sample once, and pressure at the moment it crosses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MACHINE = TopologyRead(
 )
 
 
-def measured(*, at_ms: int = 1_000, interval_ms: int = 1_000, cpu_some_us: int | None = None) -> SampleRead:
+def a_sample(*, at_ms: int = 1_000, interval_ms: int = 1_000, cpu_some_us: int | None = None) -> SampleRead:
     """A sample of the two zones of MACHINE."""
     readings = () if cpu_some_us is None else (PressureReading(resource="cpu", some_us=cpu_some_us, full_us=0),)
     return SampleRead(
@@ -52,7 +52,7 @@ def measured(*, at_ms: int = 1_000, interval_ms: int = 1_000, cpu_some_us: int |
     )
 
 
-def said(core: CollectorCore, event: Event, now_ms: int = 0) -> list[Publish]:
+def published(core: CollectorCore, event: Event, now_ms: int = 0) -> list[Publish]:
     effects = core.handle(event, now_ms)
     core.check()
     assert all(isinstance(effect, Publish) for effect in effects)
@@ -62,13 +62,13 @@ def said(core: CollectorCore, event: Event, now_ms: int = 0) -> list[Publish]:
 
 def a_core(policy: CollectorPolicy | None = None) -> CollectorCore:
     core = CollectorCore("n1", policy or CollectorPolicy())
-    said(core, MACHINE)
+    published(core, MACHINE)
     return core
 
 
-def test_the_machine_is_said_at_the_start_and_not_again_while_it_is_the_same() -> None:
+def test_the_topology_is_published_at_the_start_and_not_again_while_it_is_the_same() -> None:
     core = CollectorCore("n1", CollectorPolicy())
-    (first,) = said(core, MACHINE, 5)
+    (first,) = published(core, MACHINE, 5)
     assert first.fact == NodeTopologyReported(
         at_ms=5,
         node="n1",
@@ -77,7 +77,7 @@ def test_the_machine_is_said_at_the_start_and_not_again_while_it_is_the_same() -
         labels={"rack": "r1", "pool": "a"},
     )
     assert first.id == f"collector:topology:n1:{content_hash(MACHINE)}:5"
-    assert said(core, structs.replace(MACHINE), 9) == []
+    assert published(core, structs.replace(MACHINE), 9) == []
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_the_machine_is_said_at_the_start_and_not_again_while_it_is_the_same() -
         structs.replace(MACHINE, simulated=True),
     ],
 )
-def test_a_machine_that_changed_is_said_and_so_is_its_return_to_what_it_was(other: TopologyRead) -> None:
+def test_a_changed_topology_is_published_and_so_is_its_return(other: TopologyRead) -> None:
     core = a_core()
-    (changed,) = said(core, other, 10)
-    (back,) = said(core, MACHINE, 20)
+    (changed,) = published(core, other, 10)
+    (back,) = published(core, MACHINE, 20)
     assert isinstance(changed.fact, NodeTopologyReported)
     assert (changed.fact.topology, changed.fact.labels) == (other.topology, other.labels)
     assert isinstance(back.fact, NodeTopologyReported)
@@ -108,11 +108,11 @@ def test_the_hash_of_the_content_does_not_depend_on_the_order_of_labels() -> Non
     assert content_hash(structs.replace(MACHINE, simulated=True)) != content_hash(MACHINE)
 
 
-def test_samples_carry_everything_measured_and_count_from_one() -> None:
+def test_samples_carry_every_reading_and_count_from_one() -> None:
     core = a_core()
-    event = measured(cpu_some_us=7)
-    (first,) = said(core, event)
-    (second,) = said(core, measured(at_ms=2_000))
+    event = a_sample(cpu_some_us=7)
+    (first,) = published(core, event)
+    (second,) = published(core, a_sample(at_ms=2_000))
     assert first.fact == NodeUsageSampled(
         at_ms=1_000,
         node="n1",
@@ -134,33 +134,33 @@ def test_samples_carry_everything_measured_and_count_from_one() -> None:
 def test_a_period_without_a_sample_is_counted_by_its_reason_and_takes_no_number() -> None:
     core = a_core()
     for reason in (Skip.FIRST, Skip.UNREADABLE, Skip.UNREADABLE):
-        assert said(core, Unreadable(reason=reason, detail="why")) == []
-    (sample,) = said(core, measured())
+        assert published(core, Unreadable(reason=reason, detail="why")) == []
+    (sample,) = published(core, a_sample())
     assert isinstance(sample.fact, NodeUsageSampled)
     assert sample.fact.sample_seq == 1
     assert core.skipped == {Skip.FIRST: 1, Skip.UNREADABLE: 2}
 
 
-def test_a_sample_of_a_machine_that_is_not_known_is_counted_and_not_said() -> None:
+def test_a_sample_before_the_first_topology_is_counted_and_not_published() -> None:
     core = CollectorCore("n1", CollectorPolicy())
-    assert said(core, measured()) == []
+    assert published(core, a_sample()) == []
     assert core.skipped == {Skip.NO_TOPOLOGY: 1}
     assert core.sample_seq == 0
 
 
-def test_what_the_machine_is_is_said_again_now_and_then() -> None:
+def test_the_topology_is_published_again_now_and_then() -> None:
     core = CollectorCore("n1", CollectorPolicy(topology_again_ms=60_000))
-    said(core, MACHINE, 0)
-    assert [type(one.fact) for one in said(core, measured(), 59_999)] == [NodeUsageSampled]
-    again = said(core, measured(), 60_000)
+    published(core, MACHINE, 0)
+    assert [type(one.fact) for one in published(core, a_sample(), 59_999)] == [NodeUsageSampled]
+    again = published(core, a_sample(), 60_000)
     assert [type(one.fact) for one in again] == [NodeTopologyReported, NodeUsageSampled]
-    assert [type(one.fact) for one in said(core, measured(), 60_001)] == [NodeUsageSampled]
+    assert [type(one.fact) for one in published(core, a_sample(), 60_001)] == [NodeUsageSampled]
     with pytest.raises(InvalidInput, match="topology_again_ms"):
         CollectorCore("n1", CollectorPolicy(topology_again_ms=59_999))
 
 
 def test_a_wake_changes_nothing() -> None:
-    assert said(a_core(), Wake()) == []
+    assert published(a_core(), Wake()) == []
 
 
 def test_every_unknown_of_a_machine_is_a_reason_to_skip() -> None:
@@ -171,22 +171,22 @@ def test_every_unknown_of_a_machine_is_a_reason_to_skip() -> None:
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"interval_ms": 0}, "measured.interval_ms"),
-        ({"zones": ()}, "measured.zones"),
-        ({"zones": tuple(reversed(measured().zones))}, "measured.zones"),
-        ({"zones": (measured().zones[0], ZoneUsage(zone=1, cpu_used_mcpu=-1, memory_used_bytes=0))}, "measured.zones"),
-        ({"cpu_used_mcpu": -1}, "measured"),
-        ({"system_memory_used_bytes": -1}, "measured"),
-        ({"workloads": (a_batch_workload(), a_batch_workload())}, "measured.workloads"),
-        ({"workloads": (a_batch_workload(mcpu=-1),)}, "measured.workloads[job/main/0]"),
-        ({"pressure": (PressureReading(resource="io", some_us=-1, full_us=0),)}, "measured.pressure[io]"),
-        ({"pressure": (PressureReading(resource="io", some_us=0, full_us=0),) * 2}, "measured.pressure"),
+        ({"interval_ms": 0}, "sample.interval_ms"),
+        ({"zones": ()}, "sample.zones"),
+        ({"zones": tuple(reversed(a_sample().zones))}, "sample.zones"),
+        ({"zones": (a_sample().zones[0], ZoneUsage(zone=1, cpu_used_mcpu=-1, memory_used_bytes=0))}, "sample.zones"),
+        ({"cpu_used_mcpu": -1}, "sample"),
+        ({"system_memory_used_bytes": -1}, "sample"),
+        ({"workloads": (a_batch_workload(), a_batch_workload())}, "sample.workloads"),
+        ({"workloads": (a_batch_workload(mcpu=-1),)}, "sample.workloads[job/main/0]"),
+        ({"pressure": (PressureReading(resource="io", some_us=-1, full_us=0),)}, "sample.pressure[io]"),
+        ({"pressure": (PressureReading(resource="io", some_us=0, full_us=0),) * 2}, "sample.pressure"),
     ],
 )
 def test_a_sample_that_cannot_be_is_refused_and_changes_nothing(change: dict[str, object], field: str) -> None:
     core = a_core()
     with pytest.raises(InvalidInput) as caught:
-        core.handle(structs.replace(measured(), **change), 0)
+        core.handle(structs.replace(a_sample(), **change), 0)
     assert caught.value.field == field
     assert core.sample_seq == 0
     core.check()
@@ -197,7 +197,7 @@ def test_a_machine_that_contradicts_itself_is_refused_and_the_known_one_stays() 
     broken = structs.replace(MACHINE.topology, cpus=MACHINE.topology.cpus[:-1])
     with pytest.raises(InvalidInput):
         core.handle(structs.replace(MACHINE, topology=broken), 0)
-    assert core.inspected == MACHINE
+    assert core.topology_read == MACHINE
 
 
 @pytest.mark.parametrize("node", ["", "Node", "a b", "x" * 254, "-a"])
@@ -213,7 +213,7 @@ def crossings(core: CollectorCore, some_us: list[int], *, interval_ms: int = 1_0
     """Which of the samples (from 1) crossed: number, above, value, mark."""
     found = []
     for index, stall in enumerate(some_us, 1):
-        for publish in said(core, measured(at_ms=index * 1_000, interval_ms=interval_ms, cpu_some_us=stall)):
+        for publish in published(core, a_sample(at_ms=index * 1_000, interval_ms=interval_ms, cpu_some_us=stall)):
             if isinstance(publish.fact, PressureCrossed):
                 fact = publish.fact
                 assert (fact.signal, fact.window_ms, fact.node) == ("cpu_some", 10_000, "n1")
@@ -221,7 +221,7 @@ def crossings(core: CollectorCore, some_us: list[int], *, interval_ms: int = 1_0
     return found
 
 
-def test_pressure_is_said_in_the_sample_in_which_its_stall_is_there() -> None:
+def test_pressure_is_published_in_the_sample_in_which_its_stall_is_there() -> None:
     assert crossings(a_core(), [1_000_000] * 8) == [(6, True, 60, 60)]
 
 
@@ -230,7 +230,7 @@ def test_pressure_falls_below_only_at_the_lower_mark() -> None:
     assert crossings(a_core(), stalls) == [(6, True, 60, 60), (16, False, 40, 40)]
 
 
-def test_between_the_marks_nothing_is_said() -> None:
+def test_between_the_marks_nothing_is_published() -> None:
     # Six bad seconds of ten, then half of each second: the window stays between 40 and 60 %.
     assert crossings(a_core(), [1_000_000] * 6 + [500_000] * 60) == [(6, True, 60, 60)]
 
@@ -241,7 +241,7 @@ def test_a_single_bad_second_after_the_start_is_no_pressure() -> None:
 
 def test_the_fact_of_a_crossing_comes_before_its_sample_and_has_an_id_of_its_own() -> None:
     core = a_core(CollectorPolicy(window_ms=1_000))
-    crossed, sample = said(core, measured(cpu_some_us=900_000))
+    crossed, sample = published(core, a_sample(cpu_some_us=900_000))
     assert isinstance(sample.fact, NodeUsageSampled)
     assert crossed.fact == PressureCrossed(
         at_ms=1_000,
@@ -259,7 +259,7 @@ def test_the_fact_of_a_crossing_comes_before_its_sample_and_has_an_id_of_its_own
 def test_a_resource_that_a_sample_lacks_keeps_its_state() -> None:
     core = a_core()
     crossings(core, [1_000_000] * 7)
-    assert [type(one.fact) for _ in range(20) for one in said(core, measured())] == [NodeUsageSampled] * 20
+    assert [type(one.fact) for _ in range(20) for one in published(core, a_sample())] == [NodeUsageSampled] * 20
     assert crossings(core, [1_000_000]) == []
 
 
@@ -269,7 +269,7 @@ def test_each_signal_has_its_own_line_and_marks() -> None:
         PressureReading(resource="memory", some_us=900_000, full_us=100_000),
         PressureReading(resource="io", some_us=900_000, full_us=399_000),
     )
-    publishes = said(core, structs.replace(measured(), pressure=readings))
+    publishes = published(core, structs.replace(a_sample(), pressure=readings))
     facts = [publish.fact for publish in publishes if isinstance(publish.fact, PressureCrossed)]
     assert [(fact.signal, fact.value_pct, fact.threshold_pct) for fact in facts] == [("memory_full", 10, 10)]
 
@@ -329,14 +329,14 @@ def test_the_window_is_what_a_sum_over_the_last_samples_gives(
 
 def test_a_good_period_never_crosses_upwards_and_a_long_one_does_not_dilute() -> None:
     core = a_core()
-    said(core, measured(interval_ms=9_500, cpu_some_us=0))
+    published(core, a_sample(interval_ms=9_500, cpu_some_us=0))
     assert crossings(core, [6_000_000], interval_ms=6_000) == [(2, True, 60, 60)]
 
 
 @given(
     st.lists(
         st.one_of(
-            st.builds(measured, at_ms=st.integers(0, 10**6), cpu_some_us=st.none() | st.integers(0, 2 * 10**6)),
+            st.builds(a_sample, at_ms=st.integers(0, 10**6), cpu_some_us=st.none() | st.integers(0, 2 * 10**6)),
             st.sampled_from(list(Skip)).map(lambda reason: Unreadable(reason=reason)),
             st.sampled_from([8, 16]).map(lambda cpus: TopologyRead(topology=a_topology(cpus=cpus))),
             st.just(Wake()),
@@ -362,10 +362,10 @@ def test_the_same_events_give_the_same_effects_and_ids_are_never_used_twice_at_d
     assert samples == list(range(1, len(samples) + 1))
 
 
-def test_a_simulated_machine_is_said_as_one() -> None:
+def test_a_simulated_machine_is_published_as_one() -> None:
     core = CollectorCore("sim-1", CollectorPolicy())
     topology = uniform_topology(sockets=2, zones_per_socket=2, cpus_per_zone=16, memory_bytes_per_zone=64 * GIB)
-    (publish,) = said(core, TopologyRead(topology=topology, simulated=True))
+    (publish,) = published(core, TopologyRead(topology=topology, simulated=True))
     assert isinstance(publish.fact, NodeTopologyReported)
     assert publish.fact.simulated
 
@@ -374,4 +374,4 @@ def test_a_workload_with_a_negative_throttle_is_refused() -> None:
     workload = structs.replace(a_batch_workload(), throttled_us=-1)
     assert isinstance(workload, WorkloadUsage)
     with pytest.raises(InvalidInput):
-        a_core().handle(structs.replace(measured(), workloads=(workload,)), 0)
+        a_core().handle(structs.replace(a_sample(), workloads=(workload,)), 0)

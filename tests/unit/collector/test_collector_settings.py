@@ -130,7 +130,7 @@ def test_the_operators_words_about_the_node_come_from_the_environment() -> None:
     assert settings.online is False
 
 
-def test_a_node_of_a_kubelet_is_said_with_the_options_of_that_kubelet() -> None:
+def test_a_node_of_a_kubelet_has_the_options_of_that_kubelet() -> None:
     environ = {
         "COLO_COLLECTOR_RULES_NUMA_RULE": "kubelet",
         "COLO_COLLECTOR_RULES_NUMA_POLICY": "restricted",

@@ -74,16 +74,16 @@ def test_a_machine_carries_what_is_declared_and_what_it_lacks_is_named() -> None
     labels = parse_device_labels(["gpu:model=A100", "gpu/2-5:model=H100", "fpga:model=x"])
     groups = parse_gpu_partitions(["0-1", "2-3", "4-5"])
     assumed: list[str] = []
-    told = with_declared(MACHINE, labels, groups, assumed)
-    assert [dict(device.labels).get("model") for device in told.devices] == ["A100", "A100", "H100", "H100", None]
-    assert told.devices[0].labels == (("model", "A100"), ("vendor", "10de"))
-    assert told.gpu_partitions == groups[:2]
+    declared = with_declared(MACHINE, labels, groups, assumed)
+    assert [dict(device.labels).get("model") for device in declared.devices] == ["A100", "A100", "H100", "H100", None]
+    assert declared.devices[0].labels == (("model", "A100"), ("vendor", "10de"))
+    assert declared.gpu_partitions == groups[:2]
     assert assumed == [
         "device_labels names gpu-4 gpu-5, which the machine lacks; it is left out",
         "device_labels names fpga, which the machine lacks; it is left out",
         "gpu_partitions names the GPUs 4-5, which the machine lacks in part; it is left out",
     ]
-    told.validate()
+    declared.validate()
 
 
 def test_settings_check_both() -> None:

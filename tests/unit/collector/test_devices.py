@@ -76,14 +76,14 @@ def test_numbers_follow_the_address_and_kinds_are_counted_apart() -> None:
         "disk",
     ],
 )
-def test_a_device_is_what_its_class_says(files: dict[str, str], device: Device | None) -> None:
+def test_a_device_is_of_the_kind_of_its_class(files: dict[str, str], device: Device | None) -> None:
     refused: list[str] = []
     assert read_devices(a_bus(_0000_01_00_0=files), {}, (0, 1), refused) == (() if device is None else (device,))
     assert refused == []
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "sentence_part"),
     [
         ({"numa_node": "2\n"}, "numa_node line 1: must be a zone of the machine, or -1 (got 2); gpu 0 is left out"),
         ({"numa_node": "one\n"}, "numa_node line 1: must be the number of a zone, or -1"),
@@ -93,15 +93,15 @@ def test_a_device_is_what_its_class_says(files: dict[str, str], device: Device |
         ({"class": "nonsense\n"}, "class line 1: must be a class such as 0x030200"),
     ],
 )
-def test_an_absurd_file_is_named_and_costs_its_device_only(change: dict[str, str], says: str) -> None:
+def test_an_absurd_file_is_named_and_costs_its_device_only(change: dict[str, str], sentence_part: str) -> None:
     refused: list[str] = []
     devices = read_devices(a_bus(_0000_01_00_0=GPU | change, _0000_02_00_0=NIC), {}, (0, 1), refused)
     assert [one.kind for one in devices] == ["nic"]
     (sentence,) = refused
-    assert says in sentence
+    assert sentence_part in sentence
 
 
-def test_only_gpus_and_cards_are_looked_at_further() -> None:
+def test_only_gpus_and_cards_are_read_further() -> None:
     addresses = ["0000:01:00.0", "0000:02:00.0", "../../etc", "junk"]
     assert class_paths(addresses) == (f"{PCI_ROOT}/0000:01:00.0/class", f"{PCI_ROOT}/0000:02:00.0/class")
     texts = a_bus(_0000_01_00_0={"class": "0x030200"}, _0000_02_00_0={"class": "0x060400"})

@@ -97,7 +97,7 @@ def test_the_zones_of_a_group_are_those_of_its_cpuset(
     assert zones_allowed(TOPOLOGY, FILES, {"/c": cpus, "/m": mems}) == zones
 
 
-def test_a_group_without_a_cpuset_controller_says_no_zones() -> None:
+def test_a_group_without_a_cpuset_controller_has_no_zones() -> None:
     assert zones_allowed(TOPOLOGY, CpusetFiles(), {}) == ()
 
 

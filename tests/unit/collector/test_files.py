@@ -35,7 +35,7 @@ def held_names(root: Path) -> set[str]:
     return names
 
 
-def test_a_batch_answers_for_every_path_and_says_when_it_was_read(reader: FileReader, tmp_path: Path) -> None:
+def test_a_batch_answers_for_every_path_and_has_its_reading_times(reader: FileReader, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("one\n")
     (tmp_path / "empty").write_text("")
     gathered = reader.read_all(("/a", "/missing", "/empty", "/a/below"))
@@ -46,7 +46,7 @@ def test_a_batch_answers_for_every_path_and_says_when_it_was_read(reader: FileRe
     assert 0 <= gathered.spread_ns == gathered.finished_ns - gathered.started_ns
 
 
-def test_a_file_that_changes_in_place_is_read_anew_through_its_open_descriptor(
+def test_a_file_that_changes_in_place_is_read_again_through_its_open_descriptor(
     reader: FileReader, tmp_path: Path
 ) -> None:
     for number in range(3):

@@ -16,7 +16,7 @@ def read(
     return huge_pages_of_zone(zone, memory_bytes, texts, refused), refused
 
 
-def test_pages_are_told_by_size_and_sizes_without_pages_are_not() -> None:
+def test_pages_are_listed_by_size_and_sizes_without_pages_are_not() -> None:
     found, refused = read({ZONE.format(2048): "1024\n", ZONE.format(1048576): "3\n", ZONE.format(64): "0\n"})
     assert found == (HugePages(page_bytes=2 << 20, total_bytes=2 * GIB), HugePages(page_bytes=GIB, total_bytes=3 * GIB))
     assert refused == []

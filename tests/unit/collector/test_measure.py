@@ -62,7 +62,7 @@ def a_sample(
     )
 
 
-def measured(previous: Sample | None, current: Sample, **changes: Any) -> Measurement:
+def measure_samples(previous: Sample | None, current: Sample, **changes: Any) -> Measurement:
     given_: dict[str, Any] = {
         "at_ms": 5_000,
         "topology": TOPOLOGY,
@@ -88,7 +88,7 @@ def test_every_number_of_a_sample_comes_from_its_own_counter() -> None:
         memory={"web": 2 * GIB, "job/main/0#2": GIB},
         throttled_us=350,
     )
-    result = measured(before, after)
+    result = measure_samples(before, after)
     assert result.left_out == ()
     assert result.event == SampleRead(
         at_ms=5_000,
@@ -128,7 +128,7 @@ def test_every_number_of_a_sample_comes_from_its_own_counter() -> None:
 
 
 def test_the_first_reading_gives_no_sample() -> None:
-    assert measured(None, a_sample()) == Measurement(event=Unreadable(reason=Skip.FIRST))
+    assert measure_samples(None, a_sample()) == Measurement(event=Unreadable(reason=Skip.FIRST))
 
 
 @pytest.mark.parametrize(
@@ -144,20 +144,20 @@ def test_the_first_reading_gives_no_sample() -> None:
     ],
 )
 def test_a_rate_of_the_machine_that_is_unknown_gives_no_sample(after: Sample, reason: Skip) -> None:
-    result = measured(a_sample(1, busy=(10, 0, 0, 0)), after)
+    result = measure_samples(a_sample(1, busy=(10, 0, 0, 0)), after)
     assert isinstance(result.event, Unreadable)
     assert result.event.reason is reason
 
 
 def test_a_steal_counter_that_went_back_gives_no_sample() -> None:
-    result = measured(a_sample(1, steal=5), a_sample(2, steal=4))
+    result = measure_samples(a_sample(1, steal=5), a_sample(2, steal=4))
     assert result.event == Unreadable(reason=Skip.RESET)
 
 
 def test_a_zone_without_memory_need_not_tell_any() -> None:
     zones = (TOPOLOGY.zones[0], structs.replace(TOPOLOGY.zones[1], memory_bytes=0))
     topology = structs.replace(TOPOLOGY, zones=zones)
-    result = measured(a_sample(1), a_sample(2, zones=((0, GIB),)), topology=topology)
+    result = measure_samples(a_sample(1), a_sample(2, zones=((0, GIB),)), topology=topology)
     assert [zone.memory_used_bytes for zone in the_sample(result).zones] == [GIB, 0]
 
 
@@ -167,19 +167,19 @@ def test_a_workload_that_is_new_is_left_out_once_and_counts_as_system() -> None:
         a_sample(2, busy=(50, 0, 0, 0), groups={"web": S // 2}),
         a_sample(3, busy=(100, 0, 0, 0), groups={"web": S}),
     ]
-    first = measured(readings[0], readings[1])
+    first = measure_samples(readings[0], readings[1])
     assert the_sample(first).workloads == ()
     assert the_sample(first).system_cpu_used_mcpu == 500
     assert the_sample(first).system_memory_used_bytes == 4 * GIB
     assert first.left_out == (("web", Unknown.FIRST),)
-    second = measured(readings[1], readings[2])
+    second = measure_samples(readings[1], readings[2])
     assert [one.cpu_used_mcpu for one in the_sample(second).workloads] == [500]
     assert the_sample(second).system_cpu_used_mcpu == 0
     assert second.left_out == ()
 
 
-def test_a_workload_that_is_gone_is_neither_listed_nor_left_out() -> None:
-    result = measured(a_sample(1, groups={"web": S}), a_sample(2))
+def test_a_removed_workload_is_neither_listed_nor_left_out() -> None:
+    result = measure_samples(a_sample(1, groups={"web": S}), a_sample(2))
     assert the_sample(result).workloads == ()
     assert result.left_out == ()
 
@@ -190,13 +190,13 @@ def test_a_group_that_was_replaced_is_left_out() -> None:
         after,
         reading=structs.replace(after.reading, groups=(GroupCounters(workload="web", cpu_usage_ns=0, identity=8),)),
     )
-    result = measured(a_sample(1, groups={"web": S}), other)
+    result = measure_samples(a_sample(1, groups={"web": S}), other)
     assert result.left_out == (("web", Unknown.REPLACED),)
 
 
 def test_system_use_is_never_negative_when_groups_say_more_than_the_machine() -> None:
     after = a_sample(2, busy=(10, 0, 0, 0), groups={"web": S // 2}, memory={"web": 9 * GIB})
-    sample = the_sample(measured(a_sample(1, groups={"web": 0}), after))
+    sample = the_sample(measure_samples(a_sample(1, groups={"web": 0}), after))
     assert sample.cpu_used_mcpu == 100
     assert sample.system_cpu_used_mcpu == 0
     assert sample.system_memory_used_bytes == 0
@@ -206,7 +206,7 @@ def test_system_use_is_never_negative_when_groups_say_more_than_the_machine() ->
 def test_the_interval_is_rounded_to_the_nearest_millisecond(span_ns: int, interval_ms: int) -> None:
     before = a_sample(0)
     after = structs.replace(before, reading=structs.replace(before.reading, at_ns=span_ns))
-    assert the_sample(measured(before, after)).interval_ms == interval_ms
+    assert the_sample(measure_samples(before, after)).interval_ms == interval_ms
 
 
 def test_a_stall_is_listed_when_both_readings_have_it() -> None:
@@ -216,13 +216,13 @@ def test_a_stall_is_listed_when_both_readings_have_it() -> None:
     before = a_sample(1, pressure=(("cpu", stall(1_000)), ("memory", stall(9_000))))
     after = a_sample(2, pressure=(("cpu", stall(3_000)), ("memory", stall(8_000)), ("io", stall(1))))
     # Memory went back and io is new: what is unknown is not listed.
-    assert the_sample(measured(before, after)).pressure == (
+    assert the_sample(measure_samples(before, after)).pressure == (
         PressureReading(resource="cpu", some_us=2_000, full_us=1_000, some_avg10_centipct=123, full_avg10_centipct=45),
     )
 
 
 def test_workloads_whose_zones_are_not_known_list_none() -> None:
-    result = measured(a_sample(1, groups={"web": 0}), a_sample(2, groups={"web": 1}), zones_of={})
+    result = measure_samples(a_sample(1, groups={"web": 0}), a_sample(2, groups={"web": 1}), zones_of={})
     assert the_sample(result).workloads[0].zones == ()
 
 
@@ -237,7 +237,7 @@ def test_a_sample_adds_up_whatever_the_counters_say(busy: list[int], used: list[
     before = a_sample(0, groups=dict.fromkeys(names, 0))
     after = a_sample(0, busy=(busy[0], busy[1], busy[2], busy[3]), groups=dict(zip(names, used, strict=True)))
     after = structs.replace(after, reading=structs.replace(after.reading, at_ns=span_ns))
-    result = measured(before, after, workloads=workloads)
+    result = measure_samples(before, after, workloads=workloads)
     if isinstance(result.event, Unreadable):
         assert result.event.reason is Skip.ABSURD
         return

@@ -92,7 +92,7 @@ def test_a_controller_that_is_not_mounted_has_no_files() -> None:
         ("hybrid", ("v1", "/sys/fs/cgroup/cpu"), "/sys/fs/cgroup/unified"),
     ],
 )
-def test_the_hierarchy_of_a_machine_is_told_from_its_mounts(cgroup: str, cpu: tuple[str, str], unified: str) -> None:
+def test_the_hierarchy_of_a_machine_follows_from_its_mounts(cgroup: str, cpu: tuple[str, str], unified: str) -> None:
     hierarchy = hierarchy_of(MachineTree(MachineSpec(cgroup=cgroup)).texts())  # type: ignore[arg-type]
     assert hierarchy.version == cgroup
     assert hierarchy.unified == unified
@@ -124,7 +124,7 @@ def test_joint_controllers_renamed_mounts_and_blanks_in_a_path_are_understood() 
     }
 
 
-def test_a_machine_without_cgroups_says_so() -> None:
+def test_a_machine_without_cgroups_has_an_empty_hierarchy() -> None:
     assert parse_hierarchy("proc /proc proc rw 0 0\n", "", None).version == "none"
 
 

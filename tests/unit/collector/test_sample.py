@@ -28,7 +28,7 @@ def machine(tmp_path: Path, cgroup: Literal["v1", "v2", "hybrid"]) -> MachineTre
 
 
 @pytest.mark.parametrize("cgroup", ["v1", "v2", "hybrid"])
-def test_the_load_put_on_a_machine_is_measured_exactly(tmp_path: Path, cgroup: Literal["v1", "v2", "hybrid"]) -> None:
+def test_the_load_put_on_a_machine_is_read_exactly(tmp_path: Path, cgroup: Literal["v1", "v2", "hybrid"]) -> None:
     tree = machine(tmp_path, cgroup)
     groups = watched_groups(tree.spec, hierarchy_of(tree.texts()))
     zones = {one.zone: CpuSet.parse(one.cpus) for one in topology_of(tree.spec).topology.zones}

@@ -101,7 +101,7 @@ def test_the_only_zone_has_the_memory_of_the_machine() -> None:
 def test_without_l3_files_the_cpus_of_a_zone_share_one_domain() -> None:
     found = topology_of(MachineSpec(sockets=2, cores_per_zone=2, has_l3=False))
     assert [(one.l3, one.cpus, one.size_bytes) for one in found.l3_domains] == [(0, "0-1", 0), (1, "2-3", 0)]
-    assert "no L3 cache is told" in found.assumed[0]
+    assert "no L3 cache is published" in found.assumed[0]
 
 
 def test_l3_ids_that_two_domains_share_are_replaced_by_ranks() -> None:

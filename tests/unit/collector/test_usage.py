@@ -115,7 +115,7 @@ def test_a_cpu_that_came_or_went_makes_its_zone_unknown_once() -> None:
     assert rates(reading(S, IDLE), reading(2 * S, IDLE)).zones[1] == (1, Rate(0))
 
 
-def test_workloads_that_are_new_gone_or_replaced_are_unknown() -> None:
+def test_workloads_that_are_new_removed_or_replaced_are_unknown() -> None:
     found = rates(
         reading(0, IDLE, groups={"gone": 1, "same": 1}), reading(S, IDLE, groups={"new": 1, "same": S}, identity=2)
     )
