@@ -157,7 +157,7 @@ async def main(rounds: int) -> None:
             for how in ("out of the idle group", "where it is"):
                 if how == "where it is":
                     # What it would be without the way out: for the comparison only.
-                    runtime._tier._leaving._take_out = lambda *_: None  # type: ignore[method-assign]
+                    runtime._tier._kill_tier._move_out = lambda *_: None  # type: ignore[method-assign]
                 times = await kills(runtime, directory, rounds, f"{subtree}-hogs")
                 for path in directory.glob("up*"):
                     path.unlink()

@@ -123,9 +123,9 @@ async def test_a_replica_dies_with_its_own_cpus_and_memory_and_without_giving_wa
     runtime.set_ceiling(200)
     tier = runtime._tier
     with hogs(crowd, "", tuple(every_cpu())):
-        tier._leaving._take_out(tier.tree, GROUP, TOKEN)
+        tier._kill_tier._move_out(tier.tree, GROUP, TOKEN)
         assert tier.tree.pids(GROUP) == ()
-        assert launched.pid in tier._leaving.tree.pids(TOKEN)
+        assert launched.pid in tier._kill_tier.tree.pids(TOKEN)
         assert status_of(launched.pid, "Cpus_allowed_list") == zone.cpus
         assert status_of(launched.pid, "Mems_allowed_list") == str(zone.zone)
         await runtime.signal(KILL)
@@ -134,4 +134,4 @@ async def test_a_replica_dies_with_its_own_cpus_and_memory_and_without_giving_wa
             return bool(runtime.poll_exits())
 
         await eventually(look, "the end", limit_s=60)
-    assert tier._leaving.tree.children("") == ()
+    assert tier._kill_tier.tree.children("") == ()

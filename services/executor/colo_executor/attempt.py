@@ -1,4 +1,4 @@
-"""One attempt of a replica on this node: its phases, and the limits of stopping it."""
+"""One attempt of a replica on this node: its phases, its limits of stopping, and the first check of its placement."""
 
 from enum import StrEnum
 from typing import Final
@@ -13,14 +13,14 @@ from colo_executor.local import StopIntent
 __all__ = ["KILLS_MOST", "KILL_RETRY_MS", "ReplicaAttempt", "AttemptPhase", "job_of", "refusal_of"]
 
 KILL_RETRY_MS: Final = 1_000
-"""SIGKILL is repeated this much later when the attempt is still there."""
+"""Time between two SIGKILLs of an attempt that still runs."""
 
 KILLS_MOST: Final = 10
-"""After so many SIGKILLs nothing more is sent: a process that ignores them waits for a device, and its exit is still heard."""
+"""The most SIGKILLs of an attempt. A process that survives them waits for a device; its exit is still received."""
 
 
 class AttemptPhase(StrEnum):
-    """launching -> running -> stopping; an attempt that ended is remembered elsewhere."""
+    """launching -> running -> stopping. An attempt that ended moves to `Ended`."""
 
     LAUNCHING = "launching"
     RUNNING = "running"
@@ -28,7 +28,7 @@ class AttemptPhase(StrEnum):
 
 
 class ReplicaAttempt(Struct, frozen=True, kw_only=True):
-    """What the core knows of an attempt that holds something here. `next_kill_ms` None: no more SIGKILL is due."""
+    """The core's state of an active attempt. `next_kill_ms` None: no SIGKILL is due."""
 
     placement: Placement
     phase: AttemptPhase

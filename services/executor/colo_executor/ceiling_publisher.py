@@ -1,4 +1,4 @@
-"""When a change of the batch ceiling is worth telling the cluster, and how often."""
+"""Decides which changes of the batch ceiling are published, and how often."""
 
 from typing import Final
 
@@ -13,37 +13,37 @@ _OF_LOAD: Final = frozenset({Reason.ONLINE_LOAD, Reason.ONLINE_LOAD_FELL})
 
 
 class CeilingPublisher:
-    """Keeps the newest move of the ceiling until it may be told: at most once an interval, only beyond the band."""
+    """Keeps the newest move of the ceiling until it is due: at most one fact an interval, and only for a move beyond the band."""
 
     def __init__(self, node: str, *, band_pct: int, interval_ms: int) -> None:
         self._node = node
         self._band_pct = band_pct
         self._interval_ms = interval_ms
         self._moved: CeilingMoved | None = None
-        self._told_mcpu: int | None = None
-        self._told_at_ms: int | None = None
+        self._published_mcpu: int | None = None
+        self._published_at_ms: int | None = None
 
     def note(self, moved: CeilingMoved) -> None:
-        """The ceiling moved; an older move that was not told yet is forgotten."""
+        """Note a move of the ceiling; it replaces an older move that was not published."""
         self._moved = moved
 
     def due_ms(self, has_batch: bool) -> int | None:
-        """When the newest move may be told (a moment that may have passed), or None when it need not be."""
+        """When to publish the newest move (may lie in the past), or None when it is not to be published."""
         if self._moved is None or not self._concerns(self._moved, has_batch):
             return None
-        if self._told_at_ms is None or self._moved.reason is Reason.SHUTDOWN_RESTORE:
-            # The first one, or the last one: there is no later.
+        if self._published_at_ms is None or self._moved.reason is Reason.SHUTDOWN_RESTORE:
+            # The first move has no interval to keep, and after the last one there is no later moment.
             return 0
-        return self._told_at_ms + self._interval_ms
+        return self._published_at_ms + self._interval_ms
 
-    def tell(self, has_batch: bool, now_ms: int) -> list[Publish]:
-        """The announcement, when one is due."""
+    def publish_due(self, has_batch: bool, now_ms: int) -> list[Publish]:
+        """The fact about the newest move, when it is due."""
         due_ms = self.due_ms(has_batch)
         moved = self._moved
         if moved is None or due_ms is None or now_ms < due_ms:
             return []
-        before_mcpu = moved.before_mcpu if self._told_mcpu is None else self._told_mcpu
-        self._told_mcpu, self._told_at_ms, self._moved = moved.ceiling_mcpu, now_ms, None
+        before_mcpu = moved.before_mcpu if self._published_mcpu is None else self._published_mcpu
+        self._published_mcpu, self._published_at_ms, self._moved = moved.ceiling_mcpu, now_ms, None
         fact = EnforcementChanged(
             at_ms=moved.at_ms,
             node=self._node,
@@ -57,10 +57,10 @@ class CeilingPublisher:
         return [Publish(fact=fact, id=f"executor:ceiling:{self._node}:{now_ms}")]
 
     def _concerns(self, moved: CeilingMoved, has_batch: bool) -> bool:
-        # Without batch work here a ceiling that follows the load concerns nobody; an unheard control plane always does.
+        # Without batch work a ceiling that follows the load concerns nobody; an expired lease always does.
         if not has_batch and moved.reason in _OF_LOAD:
             return False
-        if self._told_mcpu is None:
+        if self._published_mcpu is None:
             return True
         band_mcpu = max(1, moved.capacity_mcpu * self._band_pct // 100)
-        return abs(moved.ceiling_mcpu - self._told_mcpu) >= band_mcpu
+        return abs(moved.ceiling_mcpu - self._published_mcpu) >= band_mcpu

@@ -30,20 +30,20 @@ _RETRY_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 
 
 class CgroupError(Exception):
-    """The kernel refused a control group operation; the text is one sentence with file, value and error name."""
+    """The kernel refused a control group operation. The text is one sentence with file, value and error name."""
 
 
 class CgroupHierarchy(Struct, frozen=True, kw_only=True):
-    """`version` 1: one mounted directory a controller; 2: the same directory for all."""
+    """The mount of each controller. `version` 1: one directory a controller; 2: the same directory for all controllers."""
 
     version: int
     mounts: dict[str, str]
 
 
 class Drifted(Struct, frozen=True, kw_only=True):
-    """A value that somebody else changed: what belongs there, in which file (below the cgroup root), and what that shows now.
+    """A kept file that another program changed: the write that belongs there, the path below the cgroup root, the value now.
 
-    `shown` is empty for a file that cannot be read any more.
+    `shown` is empty for a file that can no longer be read.
     """
 
     write: KnobWrite
@@ -52,7 +52,7 @@ class Drifted(Struct, frozen=True, kw_only=True):
 
 
 def find_hierarchy(root: str) -> CgroupHierarchy:
-    """The cgroup hierarchy below `root`. Raises CgroupError when a needed controller is lacking."""
+    """The cgroup hierarchy below `root`. Raises CgroupError when it lacks a needed controller."""
     unified = os.path.join(root, "cgroup.controllers")
     if os.path.exists(unified):
         with open(unified, encoding="ascii") as file:
@@ -74,10 +74,11 @@ def find_hierarchy(root: str) -> CgroupHierarchy:
 
 
 class CgroupTree:
-    """The executor's subtree `name`. A group is named relative to it: "" is the subtree's top, "batch", "batch/TOKEN".
+    """The executor's subtree `name`. Groups are named relative to it: "" is its top group, "batch" and "batch/TOKEN" are below it.
 
-    `created` hears the path of a directory before it is made, `changing` the path and old value of a file that this tree did not
-    make, before it is first written; both are relative to the cgroup root. `controllers`: under which ones the groups are.
+    `created` is called with the path of a directory before it is made. `changing` is called with path and old value of a file that
+    this tree did not make, before its first write. Paths are relative to the cgroup root. `controllers` limits the subtree to the
+    listed controllers of each cgroup version.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class CgroupTree:
                 raise CgroupError(f"this process may not make control groups below {where}; run it as root")
 
     def make(self, group: str) -> None:
-        """Make the group under every controller; one that exists is kept. Its parent must exist."""
+        """Make the group under every controller, unless it exists. Its parent must exist."""
         for mount in self._mounts():
             with self._parent(mount, group) as (parent_fd, last):
                 path = self._shown(mount, group)
@@ -128,15 +129,15 @@ class CgroupTree:
                     self._own.add(path)
 
     def remove(self, group: str) -> bool:
-        """Remove the group under every controller, waiting a bounded time for its last process; False when one stayed."""
+        """Remove the group under every controller, waiting a bounded time for its last process; False when a directory stayed."""
         self._kept.pop(group, None)
-        gone = True
+        removed = True
         for mount in self._mounts():
-            gone = self._rmdir(mount, group) and gone
-        return gone
+            removed = self._rmdir(mount, group) and removed
+        return removed
 
     def children(self, group: str) -> tuple[str, ...]:
-        """Names of the groups directly below, in order, under whichever controller."""
+        """Names of the groups directly below, in order, under any controller."""
         names: set[str] = set()
         for mount in self._mounts():
             with (
@@ -148,7 +149,7 @@ class CgroupTree:
         return tuple(sorted(names))
 
     def exists(self, group: str) -> bool:
-        """Whether the group is there under the cpu controller."""
+        """Whether the group exists under the cpu controller."""
         try:
             with self._dir(self.hierarchy.mounts["cpu"], group):
                 return True
@@ -156,7 +157,7 @@ class CgroupTree:
             return False
 
     def own(self, paths: list[str]) -> None:
-        """These directories were made by an earlier executor of this subtree."""
+        """Take over directories that an earlier executor of this subtree made."""
         self._own.update(paths)
 
     # ------------------------------------------------------------ files
@@ -202,7 +203,7 @@ class CgroupTree:
         return KnobValue(path=path, value=shown, before=before)
 
     def keep(self, write: KnobWrite) -> None:
-        """From now on `drifted` tells when the file shows something else; the newest value for a file counts, until `remove`."""
+        """Let `drifted` compare the file with this value from now on. The newest value of a file counts, until `remove`."""
         kept = self._kept.setdefault(write.path, {})
         kept[write.knob, write.page_bytes] = write
         if write.knob is Knob.CPU_IDLE and write.value == 1:
@@ -210,11 +211,11 @@ class CgroupTree:
             kept.pop((Knob.CPU_WEIGHT, 0), None)
 
     def kept(self, knob: Knob) -> dict[str, KnobWrite]:
-        """What is kept for that knob, by group; not for huge pages, of which a group has several."""
+        """The kept write of that knob by group. Not for huge pages, which have several files a group."""
         return {path: found[knob, 0] for path, found in self._kept.copy().items() if (knob, 0) in found}
 
     def drifted(self, groups: Iterable[str] | None = None) -> tuple[Drifted, ...]:
-        """The kept files that show something else than what was written, of all groups or of these; one that is gone has none.
+        """The kept files of all groups, or of these, that show another value than the written one. A deleted group has none.
 
         Reads every kept file, a directory at a time.
         """
@@ -237,7 +238,7 @@ class CgroupTree:
         try:
             shown = _read_at(name, dir_fd).strip()
         except OSError as error:
-            # A file that cannot be read in a group that is there: ENODEV tells of a group that is just being removed.
+            # ENODEV comes from a group that is just being removed; any other error is a drift.
             if error.errno == errno.ENODEV:
                 return None
             shown = ""
@@ -246,31 +247,31 @@ class CgroupTree:
         return Drifted(write=write, file=self._shown(mount, write.path, name), shown=shown)
 
     def value(self, knob: Knob, group: str) -> str:
-        """What the knob's file shows now."""
+        """The text of the knob's file now."""
         place = file_of(knob, self.version)
         if place is None:
             raise CgroupError(f"cgroup v{self.version} has no file for {knob.value}")
         return self._read(self.hierarchy.mounts[place[0]], group, place[1])
 
     def quota_us(self, group: str) -> int:
-        """The group's CPU quota for its period, or UNLIMITED."""
+        """The group's CPU quota in us for its period, or UNLIMITED."""
         text = self._read(self.hierarchy.mounts["cpu"], group, "cpu.cfs_quota_us" if self.version == 1 else "cpu.max")
         quota = text.split()[0]
         return UNLIMITED if quota in ("max", "-1") else int(quota)
 
     def cpu_used_us(self, group: str) -> int:
-        """CPU time that the group and those below it have used since they were made."""
+        """CPU time in us that the group and its descendants used since they were made."""
         if self.version == 1:
             return int(self._read(self.hierarchy.mounts["cpuacct"], group, "cpuacct.usage")) // 1_000
         return int(_field(self._read(self.hierarchy.mounts["cpu"], group, "cpu.stat"), "usage_usec"))
 
     def oom_kills(self, group: str) -> int:
-        """How many processes of the group the kernel killed for want of memory."""
+        """The number of processes of the group that the kernel's OOM killer killed."""
         name = "memory.oom_control" if self.version == 1 else "memory.events"
         return int(_field(self._read(self.hierarchy.mounts["memory"], group, name), "oom_kill"))
 
     def usage_path(self, group: str) -> str:
-        """The file with the group's CPU time, for readers that keep it open ("cpuacct.usage" in ns, "cpu.stat" in us)."""
+        """The file with the group's CPU time, for readers that keep it open: "cpuacct.usage" (v1, ns) or "cpu.stat" (v2, us)."""
         mount = self.hierarchy.mounts["cpuacct"]
         parts = [part for part in (self.name, *group.split("/")) if part] if group != "/" else []
         return os.path.join(mount, *parts, "cpuacct.usage" if self.version == 1 else "cpu.stat")
@@ -283,7 +284,7 @@ class CgroupTree:
             self._write(mount, group, "cgroup.procs", str(pid), None)
 
     def pids(self, group: str) -> tuple[int, ...]:
-        """Processes of the group itself; empty when it is gone."""
+        """The processes of the group itself; empty when the group does not exist."""
         try:
             return tuple(int(line) for line in self._read(self.hierarchy.mounts["cpu"], group, "cgroup.procs").split())
         except (CgroupError, FileNotFoundError):
@@ -296,7 +297,7 @@ class CgroupTree:
                 os.kill(pid, signal.SIGTERM)
 
     def kill(self, group: str) -> bool:
-        """SIGKILL until the group is empty; False when something stayed for about a second and a half. Blocks."""
+        """SIGKILL until the group is empty; False when a process stayed for about a second and a half. Blocks."""
         if self.version == 2:
             with contextlib.suppress(CgroupError, FileNotFoundError):
                 self._write(self.hierarchy.mounts["cpu"], group, "cgroup.kill", "1", None)
@@ -313,7 +314,7 @@ class CgroupTree:
     # ------------------------------------------------------------ putting back
 
     def put_back(self, path: str, value: str) -> None:
-        """Write an old value to a file that `changing` told of. What cannot be put back raises CgroupError."""
+        """Write back the old value of a file that `changing` reported. Raises CgroupError when the kernel refuses it."""
         mount, group, name = self._place(path)
         if name == "cgroup.subtree_control":
             now = set(self._read(mount, group, name).split())
@@ -323,7 +324,7 @@ class CgroupTree:
         self._try(path, f"write {value!r}", lambda: self._put(mount, group, name, value))
 
     def remove_path(self, path: str) -> bool:
-        """Remove a directory that `created` told of; False when it stayed."""
+        """Remove a directory that `created` reported; False when it stayed."""
         mount, group, _ = self._place(path + "/-")
         return group is None or self._rmdir(mount, group)
 
@@ -340,7 +341,7 @@ class CgroupTree:
         return os.path.relpath(os.path.join(*[part for part in (*parts, name) if part]), self.root)
 
     def _place(self, path: str) -> tuple[str, str | None, str]:
-        """Mount, group (None: the mount itself) and file name of a path that `_shown` made. Refuses every other path."""
+        """Mount, group (None: the mount itself) and file name of a path that `_shown` made. Raises CgroupError for others."""
         for mount in self._mounts():
             for group in (None, ""):
                 prefix = self._shown(mount, group)
@@ -392,13 +393,13 @@ class CgroupTree:
         with self._dir(mount, group) as dir_fd:
             fd = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
             try:
-                # A write of no bytes never reaches the kernel: an empty set is a line without anything in it.
+                # A write of no bytes never reaches the kernel, so an empty set is written as an empty line.
                 os.write(fd, text.encode() or b"\n")
             finally:
                 os.close(fd)
 
     def _delegate(self, mount: str, group: str) -> None:
-        """v2: hand the controllers down to the group that is about to be made."""
+        """Enable the controllers (v2) for the group that is about to be made."""
         above: str | None = group.rpartition("/")[0] if group else None
         present = set(self._read(mount, above, "cgroup.controllers").split())
         before = self._read(mount, above, "cgroup.subtree_control")

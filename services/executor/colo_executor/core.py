@@ -1,4 +1,4 @@
-"""Which attempts run on this node: commands in, launches, signals and facts out."""
+"""The executor core: turns commands and results into launches, signals and facts about the attempts of one node."""
 
 from typing import assert_never
 
@@ -53,10 +53,10 @@ ExecutorEvent = (
 
 
 class ExecutorPolicy(Struct, frozen=True, kw_only=True):
-    """Limits. `announce_*`: how much the ceiling must differ from the last announced one, and how often it may be announced.
+    """Limits of the core. A ceiling is published when it differs by `publish_band_pct`, at most once in `publish_interval_ms`.
 
-    `command_lease_ms`: a command no further from now than this proves that the control plane lives. `ended_kept` attempts that
-    are over are remembered; those that ended within `retell_ms` before a restart are told again.
+    A command whose time is within `command_lease_ms` of now renews the lease. `ended_kept` ended attempts are remembered; those
+    that ended within `retell_ms` before a restart are published again.
     """
 
     replicas_most: int = 1_000
@@ -69,7 +69,7 @@ class ExecutorPolicy(Struct, frozen=True, kw_only=True):
 
 
 class Executor:
-    """Owns the attempts of one node. Every placement it hears of ends as started and ended, or as refused, exactly once."""
+    """Owns the attempts of one node. Every placement is started and ends, or is refused, exactly once."""
 
     def __init__(self, node: str, policy: ExecutorPolicy) -> None:
         self.node = node
@@ -107,18 +107,18 @@ class Executor:
                 return self._exited(event, now_ms)
             case CeilingMoved():
                 self._publisher.note(event)
-                return [*self._publisher.tell(self._has_batch(), now_ms)]
+                return [*self._publisher.publish_due(self._has_batch(), now_ms)]
             case Drift():
-                return [*self._drifts.tell(event, now_ms)]
+                return [*self._drifts.report(event, now_ms)]
             case Adopted():
                 return self._adopt(event, now_ms)
             case Wake():
-                return [*self._kill_due(now_ms), *self._publisher.tell(self._has_batch(), now_ms)]
+                return [*self._kill_due(now_ms), *self._publisher.publish_due(self._has_batch(), now_ms)]
             case _:
                 assert_never(event)
 
     def deadline_ms(self) -> int | None:
-        """The next SIGKILL or the next announcement."""
+        """The time of the next SIGKILL or the next fact about the ceiling."""
         due = [attempt.next_kill_ms for attempt in self.active.values() if attempt.next_kill_ms is not None]
         publish_ms = self._publisher.due_ms(self._has_batch())
         if publish_ms is not None:
@@ -126,7 +126,7 @@ class Executor:
         return min(due, default=None)
 
     def check(self) -> None:
-        """Raise InvariantBroken when an attempt is in two places, or waits for nothing."""
+        """Raise InvariantBroken when an ended attempt is active, a placement waits for no older attempt, or a stop has no cause."""
         for replica, placement in sorted(self.waiting.items()):
             active = self.active.get(replica)
             if active is None or active.placement.attempt >= placement.attempt:
@@ -147,7 +147,7 @@ class Executor:
     def _command(self, fact: Fact, node: str, now_ms: int) -> list[Effect]:
         if node != self.node:
             raise InvalidInput("node", f"must be this executor's node, {self.node}", node)
-        # An old command in the queue proves nothing about who lives now, and neither does one of a clock that is not this one.
+        # An old command does not prove that the control plane lives now, and neither does one with a clock far from this one.
         is_of_now = abs(now_ms - fact.at_ms) < self.policy.command_lease_ms
         return [RenewLease()] if is_of_now else []
 
@@ -162,12 +162,12 @@ class Executor:
         return effects
 
     def _apply(self, placement: Placement, sent_us: int, now_ms: int) -> list[Effect]:
-        told = self.ended.fact(placement.replica, placement.attempt)
-        if told is not None:
-            return [self._tell(told)]
+        past_end = self.ended.fact(placement.replica, placement.attempt)
+        if past_end is not None:
+            return [self._publish_end(past_end)]
         active = self.active.get(placement.replica)
         waiting = self.waiting.get(placement.replica)
-        # What is here already stays, even when this copy of its order contradicts the first one.
+        # An attempt that is here stays, even when this copy of its order contradicts the first one.
         if active is not None and active.placement.attempt == placement.attempt:
             return [] if active.phase is AttemptPhase.LAUNCHING else [self._started(active)]
         if waiting is not None and waiting.attempt == placement.attempt:
@@ -187,7 +187,7 @@ class Executor:
     def _supersede(
         self, active: ReplicaAttempt, waiting: Placement | None, placement: Placement, now_ms: int
     ) -> list[Effect]:
-        """A newer attempt of a replica that is still here: the old one leaves first."""
+        """Let a newer attempt wait until the active attempt of its replica has ended."""
         effects: list[Effect] = []
         if waiting is not None:
             del self.waiting[placement.replica]
@@ -207,9 +207,9 @@ class Executor:
         return [LaunchReplica(placement=placement, sent_us=sent_us)]
 
     def _stop(self, replica: str, number: int, intent: StopIntent, now_ms: int) -> list[Effect]:
-        told = self.ended.fact(replica, number)
-        if told is not None:
-            return [self._tell(told, intent.eviction)]
+        past_end = self.ended.fact(replica, number)
+        if past_end is not None:
+            return [self._publish_end(past_end, intent.eviction)]
         waiting = self.waiting.get(replica)
         if waiting is not None and waiting.attempt == number:
             del self.waiting[replica]
@@ -221,15 +221,15 @@ class Executor:
         return self._stop_active(replica, active, intent)
 
     def _stop_active(self, replica: str, active: ReplicaAttempt, intent: StopIntent) -> list[Effect]:
-        known = active.stop
-        if known is not None:
-            # The first cause stays, the earlier SIGKILL wins, and an eviction is named so that it is told as finished.
+        earlier = active.stop
+        if earlier is not None:
+            # The first cause stays, the earlier SIGKILL wins, and an eviction is named so that the evictor learns of its end.
             intent = replace(
-                known,
-                kill_at_ms=min(known.kill_at_ms, intent.kill_at_ms),
-                eviction=known.eviction or intent.eviction,
+                earlier,
+                kill_at_ms=min(earlier.kill_at_ms, intent.kill_at_ms),
+                eviction=earlier.eviction or intent.eviction,
             )
-            if intent == known:
+            if intent == earlier:
                 return []
         if active.phase is AttemptPhase.LAUNCHING:
             self.active[replica] = replace(active, stop=intent)
@@ -311,7 +311,7 @@ class Executor:
         for fact in event.ended:
             self.ended.add(fact)
             if now_ms - fact.at_ms <= self.policy.retell_ms:
-                effects.append(self._tell(fact))
+                effects.append(self._publish_end(fact))
         for found in event.replicas:
             placement = found.placement
             active = ReplicaAttempt(
@@ -374,9 +374,9 @@ class Executor:
     def _end(self, fact: ReplicaEnded | PlacementRefused, now_ms: int) -> list[Effect]:
         fact = replace(fact, at_ms=now_ms)
         self.ended.add(fact)
-        return [RememberEnd(fact=fact), self._tell(fact)]
+        return [RememberEnd(fact=fact), self._publish_end(fact)]
 
-    def _tell(self, fact: ReplicaEnded | PlacementRefused, eviction: str = "") -> Publish:
+    def _publish_end(self, fact: ReplicaEnded | PlacementRefused, eviction: str = "") -> Publish:
         what = "ended" if isinstance(fact, ReplicaEnded) else "refused"
         name = f"executor:{what}:{self.node}:{attempt_key(fact.replica, fact.attempt)}"
         if eviction and isinstance(fact, ReplicaEnded) and fact.eviction != eviction:

@@ -1,4 +1,4 @@
-"""The value of every knob that the tier and a replica should have."""
+"""The desired value of every knob of the batch tier and of a replica."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -23,15 +23,15 @@ __all__ = [
 ]
 
 BATCH: Final = "batch"
-"""The tier's group, below the executor's own: it carries the ceiling, replicas are its children."""
+"""The group of the batch tier, below the executor's own: it carries the ceiling, and replicas are its children."""
 
 
 class DesiredPolicy(Struct, frozen=True, kw_only=True):
-    """`idle`: batch runs only when nothing else wants the CPU (cpu.idle), where the kernel can; else the least weight.
+    """`idle`: batch work runs only on CPU time that nothing else uses (cpu.idle); a kernel without it uses the least weight.
 
-    `cap_at_request`: a replica may not use more CPU than it asked for, even when there is some. `pids_most` per replica.
-    `huge_pages_only_asked`: huge pages that a replica did not ask for are refused to it, because they are promised to others; with
-    False only what was asked for is a limit.
+    `cap_at_request`: a replica may not use more CPU than its request, even when CPU is idle. `pids_most` limits the processes of a
+    replica. `huge_pages_only_asked`: a page size that a replica did not request has the limit 0, because its pages are promised to
+    others; False leaves these sizes unlimited.
     """
 
     idle: bool = True
@@ -41,9 +41,9 @@ class DesiredPolicy(Struct, frozen=True, kw_only=True):
 
 
 class MachineFacts(Struct, frozen=True, kw_only=True):
-    """What knobs depend on: all CPUs and memory zones the executor may use, the CPUs of each zone, and which files exist.
+    """The machine as knobs need it: all CPUs and memory zones that the executor may use, the CPUs of each zone, existing files.
 
-    `huge_page_sizes`: sizes in bytes that the kernel can limit.
+    `huge_page_sizes` are the page sizes in bytes that the kernel can limit.
     """
 
     cpus: CpuSet
@@ -56,8 +56,8 @@ class MachineFacts(Struct, frozen=True, kw_only=True):
 def tier_knobs(policy: DesiredPolicy, machine: MachineFacts, ceiling_mcpu: int | None) -> tuple[KnobWrite, ...]:
     """Knobs of the executor's own group ("") and the tier, parent before child, each file after those it depends on.
 
-    The weight stands on the own group, because that one competes with everything else; setting idle forbids to set the weight,
-    so the weight comes first. Both groups get all CPUs and zones, without which v1 admits no process.
+    The weight is on the executor's own group, which competes with the rest of the machine. The kernel refuses a weight while idle
+    is set, so the weight comes first. Both groups get all CPUs and zones, because v1 admits no process to a group without them.
     """
     writes: list[KnobWrite] = []
     for path in ("", BATCH):
@@ -77,7 +77,7 @@ def replica_knobs(
 ) -> tuple[KnobWrite, ...]:
     """Knobs of one replica's group: sets, weight by request within the tier, memory limit = request, processes.
 
-    No CPU quota of its own unless `cap_at_request`: a batch replica may use what is idle up to the tier's ceiling.
+    Without `cap_at_request` a replica has no CPU quota of its own and may use idle CPU up to the tier's ceiling.
     """
     cpus, mems = replica_sets(machine, placement)
     writes = [
@@ -99,9 +99,9 @@ def replica_knobs(
 def huge_page_knobs(
     policy: DesiredPolicy, machine: MachineFacts, placement: Placement, path: str
 ) -> tuple[KnobWrite, ...]:
-    """Limits of huge pages of one replica: for every size the sum over its zones, 0 for what it did not ask for.
+    """Limits of huge pages of one replica: for every size the sum over its zones, 0 for a size that it did not request.
 
-    Both what may be touched and what may be mapped: a mapping that nobody touches keeps pages from everybody else all the same.
+    Touched and mapped pages are limited, because a mapping reserves its pages even when no process touches them.
     """
     writes = []
     for page_bytes in machine.huge_page_sizes:
@@ -114,12 +114,12 @@ def huge_page_knobs(
 
 
 def huge_page_zones(placement: Placement) -> CpuSet:
-    """The zones of its huge pages, whose memory it must be able to use even where its CPUs are elsewhere."""
+    """The zones of the placement's huge pages. Its memory zones must contain them even where its CPUs are in other zones."""
     return CpuSet.from_iterable(pages.zone for pages in placement.huge_pages)
 
 
 def replica_sets(machine: MachineFacts, placement: Placement) -> tuple[CpuSet, CpuSet]:
-    """CPUs and memory zones of a batch replica: those of its zones, or all where the machine lacks one or has none free there."""
+    """CPUs and memory zones of a batch replica: those of its zones, or all where a zone is absent or has no free CPU."""
     zones = [share.zone for share in placement.zones if share.zone in machine.zones]
     if zones and len(zones) == len(placement.zones):
         own = CpuSet()
@@ -131,7 +131,7 @@ def replica_sets(machine: MachineFacts, placement: Placement) -> tuple[CpuSet, C
 
 
 def replica_quota_us(policy: DesiredPolicy, cpu_mcpu: int, ceiling_mcpu: int | None) -> int:
-    """A replica's own quota: UNLIMITED, or its request, no higher than the ceiling (v1 refuses a child above its parent)."""
+    """A replica's own quota: UNLIMITED, or its request, at most the ceiling (v1 refuses a child quota above its parent's)."""
     if not policy.cap_at_request:
         return UNLIMITED
     return quota_us(cpu_mcpu if ceiling_mcpu is None else min(cpu_mcpu, ceiling_mcpu))

@@ -1,4 +1,4 @@
-"""When a change by somebody else is worth telling the cluster."""
+"""Decides which changes of kernel files by other programs are published."""
 
 from typing import Final
 
@@ -13,16 +13,16 @@ _SENTENCE_MOST: Final = 500
 
 
 class DriftReporter:
-    """Tells every drift that was put back, and one that could not be once, until it is another one."""
+    """Publishes every corrected drift; a drift that could not be corrected is published once, until its set of files changes."""
 
     def __init__(self, node: str) -> None:
         self._node = node
         self._failed: tuple[str, ...] = ()
 
-    def tell(self, drift: Drift, now_ms: int) -> list[Publish]:
-        """The announcement of what was found just now, if there is any."""
-        told_before, self._failed = self._failed, drift.failed
-        if not drift.knobs and (not drift.failed or drift.failed == told_before):
+    def report(self, drift: Drift, now_ms: int) -> list[Publish]:
+        """The fact about this drift, or none when only the same failures were found again."""
+        failed_before, self._failed = self._failed, drift.failed
+        if not drift.knobs and (not drift.failed or drift.failed == failed_before):
             return []
         knobs = drift.knobs[:_NAMED_MOST]
         fact = DriftCorrected(

@@ -1,4 +1,4 @@
-"""What this node remembers of attempts that are over, bounded."""
+"""The memory of the attempts that ended on this node, bounded."""
 
 from colo_common.events.enforcement import PlacementRefused, ReplicaEnded
 
@@ -6,7 +6,7 @@ __all__ = ["Ended"]
 
 
 class Ended:
-    """The last `kept` attempts that ended or were refused, oldest forgotten first."""
+    """The last `kept` attempts that ended or were refused; the oldest is forgotten first."""
 
     def __init__(self, kept: int) -> None:
         self._kept = kept
@@ -17,7 +17,7 @@ class Ended:
         return len(self._facts)
 
     def add(self, fact: ReplicaEnded | PlacementRefused) -> None:
-        """Remember how this attempt ended; the first telling of an attempt stays."""
+        """Remember how an attempt ended; the first fact about an attempt stays."""
         key = (fact.replica, fact.attempt)
         if key in self._facts:
             return
@@ -30,9 +30,9 @@ class Ended:
                 del self._highest[replica]
 
     def fact(self, replica: str, attempt: int) -> ReplicaEnded | PlacementRefused | None:
-        """How the attempt ended, if that is still remembered."""
+        """The end of the attempt, None when it is not remembered."""
         return self._facts.get((replica, attempt))
 
     def highest(self, replica: str) -> int:
-        """The highest attempt of the replica that is remembered as ended; 0 when none is."""
+        """The highest remembered attempt of the replica; 0 without one."""
         return self._highest.get(replica, 0)

@@ -1,7 +1,7 @@
-"""What the process of a replica is told of itself and of what is its own: environment variables.
+"""The environment variables by which a replica learns its identity and its shares of the node.
 
-All of them are the node's word: a variable of the same name in a job's own environment is replaced. GPUs are told by the names that
-CUDA, HIP and NVIDIA's container runtime read as well, so that a program sees its own devices and no others without knowing colo.
+They replace variables of the same name in a job's own environment. GPUs are also listed under the names that CUDA, HIP and NVIDIA's
+container runtime read, so that a program sees its own devices and no others without knowing colo.
 """
 
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ __all__ = ["environment_of"]
 _GPU: Final = "gpu"
 _NO_GPU_NVIDIA: Final = "void"
 _NO_GPU_CUDA: Final = "-1"
-"""The word that NVIDIA's container runtime has for none; CUDA stops at the first number that is no device."""
+"""NVIDIA's container runtime reads `void` as no device; CUDA stops at the first number that is no device."""
 
 
 def environment_of(placement: Placement) -> dict[str, str]:
-    """The variables of one attempt. Lists of CPUs and zones are the kernel's ("0-3,8"); amounts are integers in the name's unit.
+    """The variables of one attempt. Lists of CPUs and zones are kernel lists ("0-3,8"); amounts are integers in the name's unit.
 
     `COLO_CPUS` is empty in the shared pool. `COLO_DEVICES` and `COLO_HUGE_PAGES` are JSON arrays, ordered by kind and number, or
-    zone and page size; "[]" is none. Their objects have kind, device, zone, core_pct and memory_bytes, or zone, page_bytes and
+    zone and page size; "[]" means none. Their objects have kind, device, zone, core_pct and memory_bytes, or zone, page_bytes and
     total_bytes. GPU variables list values in the order of the GPUs' numbers, which follow the PCI address.
     """
     task, _, index = placement.replica.removeprefix(f"{placement.job}/").rpartition("/")
@@ -67,13 +67,13 @@ def _huge_pages(shares: Sequence[ZoneHugePages]) -> str:
 
 
 def _gpus(shares: Sequence[DeviceShare]) -> dict[str, str]:
-    """Without a GPU the runtimes are told so: left alone, CUDA shows a program every GPU of the machine."""
+    """The GPU variables. They are set even without a GPU, because CUDA otherwise shows a program every GPU of the machine."""
     ordered = sorted(shares, key=lambda share: share.device)
     numbers = ",".join(str(share.device) for share in ordered)
     return {
         "NVIDIA_VISIBLE_DEVICES": numbers or _NO_GPU_NVIDIA,
         "CUDA_VISIBLE_DEVICES": numbers or _NO_GPU_CUDA,
-        # CUDA counts the fastest first unless it is told otherwise.
+        # By default CUDA counts the fastest device first.
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "COLO_GPU_CORE_PCT": ",".join(str(share.core_pct) for share in ordered),
         "COLO_GPU_MEMORY_BYTES": ",".join(str(share.memory_bytes) for share in ordered),

@@ -1,6 +1,6 @@
-"""What a machine has of devices and huge pages, and whether a placement can have its share beside those that are here.
+"""The devices and huge pages of a machine, and whether a placement's shares are free on it.
 
-The scheduler decided the shares; these are the node's own last look before something is started twice on the same device.
+The scheduler decides the shares; this check of the node prevents two placements from holding the same share.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ _WHOLE_PCT: Final = 100
 
 
 class ShareRefused(Exception):
-    """The placement cannot have its devices or huge pages here; nothing was changed."""
+    """The placement cannot have its devices or huge pages on this node; nothing was changed."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(detail)
@@ -26,10 +26,9 @@ class ShareRefused(Exception):
 
 
 class MachineInventory(Struct, frozen=True, kw_only=True):
-    """`huge_pages`: bytes set aside by zone and page size. `devices`: memory (0: not known) by kind and number.
+    """`huge_pages` has the reserved bytes by zone and page size, `devices` the memory (0: not known) by kind and number.
 
-    `devices` None: which there are is not known here. `limits_huge_pages` False: the machine cannot hold anybody to a share of
-    its huge pages.
+    `devices` None: the devices of the machine are not known. `limits_huge_pages` False: the kernel cannot limit huge pages.
     """
 
     huge_pages: Mapping[tuple[int, int], int] = {}
@@ -38,7 +37,7 @@ class MachineInventory(Struct, frozen=True, kw_only=True):
 
 
 def inventory_of(topology: NodeTopology) -> MachineInventory:
-    """All that a topology tells of. A device that is not healthy is there."""
+    """The devices and huge pages of a topology. An unhealthy device counts."""
     return MachineInventory(
         huge_pages={
             (zone.zone, pages.page_bytes): pages.total_bytes for zone in topology.zones for pages in zone.huge_pages
@@ -48,7 +47,7 @@ def inventory_of(topology: NodeTopology) -> MachineInventory:
 
 
 def malformed_share(placement: Placement) -> str:
-    """Empty when shares of devices and huge pages have a meaning, else one sentence that names the field and the rule."""
+    """Empty when the shares of devices and huge pages are well formed, else one sentence that names the field and the rule."""
     devices = [(share.kind, share.device) for share in placement.devices]
     for share in placement.devices:
         name = _name(share)
@@ -67,7 +66,7 @@ def malformed_share(placement: Placement) -> str:
 
 
 def check_shares(placement: Placement, held: Iterable[Placement], inventory: MachineInventory) -> None:
-    """Raise ShareRefused when devices or huge pages of the placement are not on the machine or are held by others there."""
+    """Raise ShareRefused when the machine lacks devices or huge pages of the placement, or the `held` placements have them."""
     others = tuple(held)
     for share in placement.devices:
         _check_device(share, others, inventory)

@@ -1,4 +1,4 @@
-"""The journal on disk: appended and flushed before the kernel is touched, rewritten as a whole when it grew."""
+"""The journal on disk: appended and flushed before the kernel is changed, rewritten in whole when it has grown."""
 
 import contextlib
 import fcntl
@@ -20,9 +20,9 @@ class JournalBusy(Exception):
 
 
 class JournalFile:
-    """One executor's journal in `directory`. `state` is what it adds up to; `torn_bytes` were left out at the start.
+    """One executor's journal in `directory`. `state` is the fold of its entries; `torn_bytes` were left out at the start.
 
-    Safe to append from several threads. Raises OSError when the disk refuses: the caller must not go on with the change then.
+    Several threads may append. Raises OSError when the disk refuses; the caller must not make the change then.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -53,13 +53,13 @@ class JournalFile:
                 self._rewrite()
 
     def forget(self) -> None:
-        """Start anew: everything the journal knew was put back."""
+        """Empty the journal, after everything in it was put back."""
         with self._mutex:
             self.state = JournalState()
             self._rewrite()
 
     def close(self) -> None:
-        """Let another executor in."""
+        """Close the journal and release its lock to another executor."""
         with contextlib.suppress(OSError):
             os.close(self._fd)
         with contextlib.suppress(OSError):

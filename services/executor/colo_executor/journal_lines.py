@@ -1,4 +1,4 @@
-"""The executor's journal as text: one checked line an entry, and what the lines add up to."""
+"""The executor's journal as text: one checksummed line an entry, and the state that the entries fold to."""
 
 import zlib
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class Booted(Struct, frozen=True, kw_only=True, tag="booted"):
-    """Everything after this line is of the machine's boot `boot_id`; pids and kernel files of another boot mean nothing."""
+    """The entries after this one are of boot `boot_id`; pids and kernel files of another boot mean nothing."""
 
     boot_id: str
 
@@ -41,19 +41,19 @@ class PreImage(Struct, frozen=True, kw_only=True, tag="pre-image"):
 
 
 class Created(Struct, frozen=True, kw_only=True, tag="created"):
-    """A control group directory that the executor is about to make."""
+    """A control group directory, journaled before the executor makes it. `path` is relative to the cgroup root."""
 
     path: str
 
 
 class Accepted(Struct, frozen=True, kw_only=True, tag="accepted"):
-    """A placement that waits until an older attempt of its replica is gone."""
+    """A placement that waits until an older attempt of its replica has exited."""
 
     placement: Placement
 
 
 class Launched(Struct, frozen=True, kw_only=True, tag="launched"):
-    """A process that is about to be let go. `start_ticks` (/proc/PID/stat field 22) tells it from a later one of the same pid."""
+    """A process whose command is about to start. `start_ticks` (/proc/PID/stat field 22) rules out a later process of that pid."""
 
     placement: Placement
     pid: int
@@ -62,7 +62,7 @@ class Launched(Struct, frozen=True, kw_only=True, tag="launched"):
 
 
 class Stopping(Struct, frozen=True, kw_only=True, tag="stopping"):
-    """SIGTERM is about to be sent; the intent survives a crash so that SIGKILL still follows in time."""
+    """A SIGTERM that is about to be sent. The intent survives a crash, so that SIGKILL follows in time."""
 
     replica: str
     attempt: int
@@ -70,7 +70,7 @@ class Stopping(Struct, frozen=True, kw_only=True, tag="stopping"):
 
 
 class EndedEntry(Struct, frozen=True, kw_only=True, tag="ended"):
-    """An attempt is over."""
+    """An attempt ended."""
 
     fact: ReplicaEnded
 
@@ -94,9 +94,9 @@ def encode(entry: Entry) -> bytes:
 
 
 def decode(data: bytes) -> tuple[list[Entry], int]:
-    """The entries up to the first line that is torn or damaged, and how many bytes were left out from there on.
+    """The entries before the first torn or damaged line, and the number of bytes from that line on, which are left out.
 
-    A crash while a line is written damages only the end; nothing behind a damaged line is believed.
+    A crash during a write damages only the last line, so no line after a damaged one counts.
     """
     entries: list[Entry] = []
     offset = 0
@@ -121,7 +121,7 @@ def _decode_line(line: bytes) -> Entry | None:
 
 
 class JournalState:
-    """What the entries add up to; `kept` bounds the ended attempts."""
+    """The fold of the entries; `kept` bounds the ended attempts."""
 
     def __init__(self, entries: Iterable[Entry] = (), *, kept: int = 1_000) -> None:
         self.boot_id = ""

@@ -1,4 +1,4 @@
-"""Every kernel file the executor writes: where it is under cgroup v1 and v2, its unit, and what the kernel shows after a write."""
+"""The kernel files that the executor writes: name and unit under cgroup v1 and v2, and the text shown after a write."""
 
 import re
 from enum import StrEnum
@@ -41,7 +41,7 @@ WEIGHT_MOST: Final = 262_144
 
 
 class Knob(StrEnum):
-    """What can be set on a control group. Values are integers in the unit of the name, or a kernel list for the two sets."""
+    """A setting of a control group. Values are integers in the unit of the name, or kernel lists for the two sets."""
 
     CPU_WEIGHT = "cpu-weight"  # v1 shares, whatever the hierarchy
     CPU_IDLE = "cpu-idle"  # 0 | 1
@@ -58,9 +58,9 @@ class Knob(StrEnum):
 
 
 class KnobFile(Struct, frozen=True, kw_only=True):
-    """Controller and file name; an empty v2 name means that the value is part of another file, or does not exist.
+    """Controller and file names; an empty name means that the value is part of another file or does not exist.
 
-    `{size}` in a name stands for a size of huge pages as the kernel writes it: there is a file for each.
+    `{size}` in a name stands for a huge page size as the kernel writes it; each size has its file.
     """
 
     controller: str
@@ -85,15 +85,15 @@ _FILES: Final[dict[Knob, KnobFile]] = {
     ),
 }
 _LIMITS: Final = (Knob.MEMORY_LIMIT, Knob.HUGE_PAGES_LIMIT, Knob.HUGE_PAGES_RESERVED_LIMIT)
-"""Limits in bytes, which v1 lifts by -1 and v2 by "max"."""
+"""The limits in bytes: "-1" lifts them under v1, "max" under v2."""
 _PAGE_SIZE: Final = re.compile(r"hugetlb\.([1-9][0-9]{0,5})(KB|MB|GB)\.(?:max|limit_in_bytes)", re.ASCII)
 _SUFFIXES: Final = {"KB": 10, "MB": 20, "GB": 30}
 
 
 def file_of(knob: Knob, version: int, page_bytes: int = 0) -> tuple[str, str] | None:
-    """Controller and file name of a knob under cgroup `version` (1 or 2), or None where it has none.
+    """Controller and file name of a knob under cgroup `version` (1 or 2), or None where the version has no file for it.
 
-    `page_bytes` is the size of page that a limit of huge pages is for.
+    `page_bytes` is the page size of a limit of huge pages.
     """
     row = _FILES[knob]
     name = row.v1 if version == 1 else row.v2
@@ -101,13 +101,13 @@ def file_of(knob: Knob, version: int, page_bytes: int = 0) -> tuple[str, str] | 
 
 
 def page_size_text(page_bytes: int) -> str:
-    """A size of huge pages as the kernel's file names have it: in the largest unit of KB, MB and GB (powers of 1024) it reaches."""
+    """A huge page size as in the kernel's file names: in the largest unit of KB, MB and GB (powers of 1024) that it reaches."""
     suffix = "GB" if page_bytes >= 1 << 30 else "MB" if page_bytes >= 1 << 20 else "KB"
     return f"{page_bytes >> _SUFFIXES[suffix]}{suffix}"
 
 
 def page_bytes_of(file_name: str) -> int | None:
-    """The size of page whose limit the file is, None for any other file."""
+    """The page size whose limit the file holds, None for any other file."""
     match = _PAGE_SIZE.fullmatch(file_name)
     return None if match is None else int(match[1]) << _SUFFIXES[match[2]]
 
@@ -128,7 +128,7 @@ def weight_v2(shares: int) -> int:
 
 
 def text_of(knob: Knob, version: int, value: int | str) -> str:
-    """What to write so that the file holds `value`. Raises InvalidInput for text where a number belongs or the reverse."""
+    """The text that sets the file to `value`. Raises InvalidInput for text where a number belongs, or the reverse."""
     if knob in (Knob.CPUSET_CPUS, Knob.CPUSET_MEMS):
         if not isinstance(value, str):
             raise InvalidInput(knob.value, 'must be a kernel list such as "0-3,8"', value)
@@ -149,7 +149,7 @@ def text_of(knob: Knob, version: int, value: int | str) -> str:
 def agrees(knob: Knob, version: int, wrote: str, shown: str) -> bool:
     """Whether the file, read back as `shown`, holds what was written.
 
-    Memory is rounded down to a page and "unlimited" reads as a number near 2^63 under v1; every other value reads as written.
+    The kernel rounds memory down to a page and v1 shows "unlimited" as a number near 2^63; every other value reads as written.
     """
     wrote, shown = wrote.strip(), shown.strip()
     if wrote == shown:
@@ -157,6 +157,6 @@ def agrees(knob: Knob, version: int, wrote: str, shown: str) -> bool:
     if knob in _LIMITS and wrote == "-1":
         return shown.isdigit() and int(shown) >= _V1_UNLIMITED_BYTES
     if knob is Knob.MEMORY_LIMIT and shown.isdigit():
-        # Pages may be larger than 4 KiB; what matters is that the limit is not above the promise and near to it.
+        # Pages may be larger than 4 KiB; the limit must not be above the written value, and near to it.
         return wrote.isdigit() and 0 <= int(wrote) - int(shown) < 16 * PAGE_BYTES
     return False

@@ -1,4 +1,4 @@
-"""A batch grant is a lease: unheard for too long, the node takes batch CPU back by itself, step by step."""
+"""The lease of batch work: when the control plane does not renew it, the node lowers the batch ceiling step by step."""
 
 from enum import StrEnum
 
@@ -13,9 +13,9 @@ _LONGEST_LEASE_MS = 600_000
 
 
 class LeasePolicy(Struct, frozen=True, kw_only=True):
-    """`default_ms` holds until the control plane names another, of which at most `most_ms` count.
+    """The lease is `default_ms` long until the control plane sets another length, which is cut to `most_ms`.
 
-    When the lease is over nothing grows for `hold_ms`; then the ceiling goes down a step each interval.
+    After the lease expired the ceiling does not grow for `hold_ms`; then it falls by `step_pct` of the capacity each interval.
     """
 
     default_ms: int = 15_000
@@ -39,7 +39,7 @@ class LeasePolicy(Struct, frozen=True, kw_only=True):
 
 
 class LeasePhase(StrEnum):
-    """held: all is well; holding: expired, nothing grows; stepping: the ceiling goes down to the floor and stays there."""
+    """held: not expired; holding: expired, the ceiling does not grow; stepping: the ceiling falls to the floor and stays there."""
 
     HELD = "held"
     HOLDING = "holding"
@@ -47,9 +47,9 @@ class LeasePhase(StrEnum):
 
 
 class Lease(Struct, frozen=True, kw_only=True):
-    """When the control plane was last heard and for how long that holds.
+    """The time of the last renewal and the length of the lease.
 
-    `start_mcpu` is the ceiling that was found when the expiry was noticed; steps count down from it.
+    `start_mcpu` is the ceiling at which the expiry was noticed; the steps count down from it.
     """
 
     renewed_at_ms: int
@@ -58,7 +58,7 @@ class Lease(Struct, frozen=True, kw_only=True):
 
 
 def renewed(lease: Lease, policy: LeasePolicy, lease_ms: int, now_ms: int) -> Lease:
-    """The lease after the control plane was heard; `lease_ms` below 1 keeps the length, above `most_ms` it is cut."""
+    """The lease after a renewal; `lease_ms` below 1 keeps the length, and a length above `most_ms` is cut."""
     length = min(lease.lease_ms if lease_ms < 1 else lease_ms, policy.most_ms)
     return Lease(renewed_at_ms=max(now_ms, lease.renewed_at_ms), lease_ms=length)
 
@@ -69,7 +69,7 @@ def expired_at(lease: Lease) -> int:
 
 
 def phase_of(lease: Lease, policy: LeasePolicy, now_ms: int) -> LeasePhase:
-    """Where the lease stands at `now_ms`."""
+    """The phase of the lease at `now_ms`."""
     if now_ms < expired_at(lease):
         return LeasePhase.HELD
     if now_ms < expired_at(lease) + policy.hold_ms:
@@ -80,9 +80,9 @@ def phase_of(lease: Lease, policy: LeasePolicy, now_ms: int) -> LeasePhase:
 def limit_mcpu(
     lease: Lease, policy: LeasePolicy, *, ceiling_mcpu: int, capacity_mcpu: int, floor_mcpu: int, now_ms: int
 ) -> tuple[Lease, int | None]:
-    """The lease (with its start noted) and the highest ceiling it allows; None while it is held.
+    """The lease with its `start_mcpu`, and the highest ceiling that it allows: None while it is held.
 
-    Holding allows what is there. Stepping allows start - n x step, n counting from 1 at the end of the hold and rising by 1
+    Holding allows the start. Stepping allows start - n x step, n counting from 1 at the end of the hold and rising by 1
     each interval, step = capacity x step_pct // 100 (at least 1), and never less than the floor.
     """
     phase = phase_of(lease, policy, now_ms)
@@ -100,7 +100,7 @@ def limit_mcpu(
 
 
 def next_step_ms(lease: Lease, policy: LeasePolicy, now_ms: int) -> int:
-    """The next moment, after now, at which the limit may change by itself."""
+    """The next time after now at which the limit may change without an event."""
     phase = phase_of(lease, policy, now_ms)
     if phase is LeasePhase.HELD:
         return expired_at(lease)

@@ -1,4 +1,4 @@
-"""Events and effects that never leave the node: between the cores, their shell and the runtime."""
+"""Events and effects between the cores, their shell and the runtime; they never leave the node."""
 
 from typing import Literal
 
@@ -30,10 +30,9 @@ __all__ = [
 
 
 class FastReading(Struct, frozen=True, kw_only=True):
-    """What a few kernel counters say about the last moment: the reflex's only input.
+    """CPU use over a short window, from a few kernel counters: the input of the reflex.
 
-    `online_used_mcpu` is everything that is neither batch work nor the kernel's own interrupt and stolen time
-    (`system_used_mcpu`). Never negative.
+    `online_used_mcpu` is all use but that of batch work and the interrupt and stolen time (`system_used_mcpu`). Never negative.
     """
 
     at_ms: int
@@ -50,7 +49,7 @@ class SetCeiling(Struct, frozen=True, kw_only=True):
 
 
 class CeilingWritten(Struct, frozen=True, kw_only=True):
-    """The kernel shows this ceiling; `knobs` are the files as they were read back."""
+    """The kernel has this ceiling; `knobs` are the files as they were read back."""
 
     ceiling_mcpu: int
     knobs: tuple[KnobValue, ...] = ()
@@ -64,9 +63,9 @@ class CeilingRefused(Struct, frozen=True, kw_only=True):
 
 
 class CeilingMoved(Struct, frozen=True, kw_only=True):
-    """The reflex tells the other core what it did: the ceiling in the kernel changed, and why.
+    """The reflex changed the ceiling in the kernel, and why; an event of the executor core.
 
-    `before_mcpu` is the node's capacity where there was no ceiling before.
+    `before_mcpu` is the node's capacity when there was no ceiling before.
     """
 
     at_ms: int
@@ -80,13 +79,13 @@ class CeilingMoved(Struct, frozen=True, kw_only=True):
 
 
 class RenewLease(Struct, frozen=True, kw_only=True):
-    """The control plane was heard: batch work may go on for `lease_ms` (0: for as long as the last lease said)."""
+    """The control plane renewed the lease: batch work may go on for `lease_ms` (0: the length of the last lease)."""
 
     lease_ms: int = 0
 
 
 class StopIntent(Struct, frozen=True, kw_only=True):
-    """Why an attempt is being stopped, and when SIGTERM's patience ends (Unix ms)."""
+    """Why an attempt is being stopped, and when the grace after SIGTERM ends (Unix ms)."""
 
     cause: EndCause
     reason: Reason
@@ -95,14 +94,14 @@ class StopIntent(Struct, frozen=True, kw_only=True):
 
 
 class LaunchReplica(Struct, frozen=True, kw_only=True):
-    """Effect: start the placement. Answered by ReplicaLaunched or LaunchFailed. `sent_us` is the command's, for its span."""
+    """Effect: start the placement. Answered by ReplicaLaunched or LaunchFailed. `sent_us` is when the command was sent."""
 
     placement: Placement
     sent_us: int = 0
 
 
 class SignalReplica(Struct, frozen=True, kw_only=True):
-    """Effect: "term" asks every process of the attempt to end (and is journaled with its intent), "kill" ends them all."""
+    """Effect: "term" sends SIGTERM to every process of the attempt and journals the intent; "kill" sends SIGKILL."""
 
     replica: str
     attempt: int
@@ -111,13 +110,13 @@ class SignalReplica(Struct, frozen=True, kw_only=True):
 
 
 class RememberPlacement(Struct, frozen=True, kw_only=True):
-    """Effect: journal a placement that waits until an older attempt of its replica is gone."""
+    """Effect: journal a placement that waits until an older attempt of its replica has exited."""
 
     placement: Placement
 
 
 class RememberEnd(Struct, frozen=True, kw_only=True):
-    """Effect: journal how an attempt ended, so that it can be told again after a crash."""
+    """Effect: journal how an attempt ended, so that its end can be published again after a crash."""
 
     fact: ReplicaEnded | PlacementRefused
 
@@ -141,9 +140,9 @@ class LaunchFailed(Struct, frozen=True, kw_only=True):
 
 
 class ReplicaExited(Struct, frozen=True, kw_only=True):
-    """No process of the attempt is left and its control group is gone.
+    """The attempt has no process left and its control group is deleted.
 
-    `exit_code` None: nobody knows it (the process ended while no executor watched). `cpu_used_ms` is CPU time.
+    `exit_code` None: unknown, because no executor watched the end of the process. `cpu_used_ms` is CPU time.
     """
 
     replica: str
@@ -155,9 +154,9 @@ class ReplicaExited(Struct, frozen=True, kw_only=True):
 
 
 class Drift(Struct, frozen=True, kw_only=True):
-    """Somebody else changed kernel files that the executor keeps: `knobs` are as they belong again, `before` is what they showed.
+    """Kernel files that another program changed. `knobs` are the corrected files; their `before` is the changed value.
 
-    `failed`: a sentence for each that could not be put back.
+    `failed` has one sentence for each file that could not be put back.
     """
 
     knobs: tuple[KnobValue, ...] = ()
@@ -165,7 +164,7 @@ class Drift(Struct, frozen=True, kw_only=True):
 
 
 class AdoptedReplica(Struct, frozen=True, kw_only=True):
-    """One attempt the journal knows. Not `alive`: its ReplicaExited follows."""
+    """A journaled attempt that was launched. When it is not `alive`, its ReplicaExited follows."""
 
     placement: Placement
     pid: int
@@ -175,7 +174,7 @@ class AdoptedReplica(Struct, frozen=True, kw_only=True):
 
 
 class Adopted(Struct, frozen=True, kw_only=True):
-    """What a starting executor found: attempts, placements that waited, and ends that may not have been told."""
+    """The journal's content at a start: launched attempts, waiting placements, and ends that may not have been published."""
 
     replicas: tuple[AdoptedReplica, ...] = ()
     waiting: tuple[Placement, ...] = ()

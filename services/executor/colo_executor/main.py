@@ -37,7 +37,7 @@ def executor_service(
     span: SpanSink = no_span,
     seed: int | None = None,
 ) -> tuple[Service, ExecutorShell]:
-    """The service of one node, and the shell of which `run_teller` and one of the two `run_reflex` belong beside it."""
+    """The service of one node and its shell. The caller must also run the shell's reflex, `run_teller` and `run_reconcile`."""
     shell = ExecutorShell(
         runtime,
         clock,
@@ -59,7 +59,7 @@ def executor_service(
         leave=shell.restore if settings.on_exit == "restore" else shell.leave,
         metrics=metrics,
         seed=seed,
-        # Nobody asks an executor anything, and ten thousand of them need not be found.
+        # An executor answers no requests, so service discovery need not list thousands of them.
         discoverable=False,
     )
     metrics.gauge("colo_executor_replicas_count", "attempts on this node").set_function(lambda: float(len(core.active)))
@@ -86,7 +86,7 @@ async def build(process: ServiceProcess, settings: ExecutorSettings) -> None:
 
 
 def open_runtime(settings: ExecutorSettings) -> ProcessRuntime:
-    """The process runtime. Raises InvalidInput that names the setting where the machine or another executor is in the way."""
+    """The process runtime. Raises InvalidInput that names the setting when the machine refuses it or another executor runs."""
     try:
         return ProcessRuntime(settings.process, admits_online=settings.online, withheld=settings.withheld_cpus())
     except JournalBusy as error:
@@ -98,7 +98,7 @@ def open_runtime(settings: ExecutorSettings) -> ProcessRuntime:
 
 
 async def restore(settings: ExecutorSettings) -> int:
-    """End what an executor left on this machine and put the kernel back; how many replicas were ended."""
+    """End the replicas of an earlier executor and put the kernel back. Returns the number of ended replicas."""
     runtime = open_runtime(settings)
     try:
         return len(await runtime.restore())
@@ -109,7 +109,7 @@ async def restore(settings: ExecutorSettings) -> int:
 
 
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
-    """Run until a signal comes; the exit code. `restore` as first word puts the machine back instead."""
+    """Run until a signal comes. With `restore` as first word, put the machine back instead. Returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] != ["restore"]:
         return run(NAME, ExecutorSettings, build, words, environ)

@@ -1,13 +1,13 @@
-"""Which CPUs online work has that colo itself runs, and what is left to batch work: masks and rules, no files.
+"""The CPUs of the online work that colo runs, and the CPUs left to batch work: pure masks and rules.
 
 | class | runs on | who else may run there |
 |---|---|---|
 | LSE | the CPUs it was given | nobody |
 | LSR | the CPUs it was given | BE |
-| LS | the LS pool: all that no LSE or LSR work holds (of it those it was given, if any) | LS, BE |
-| BE | the BE pool: all but those of LSE | LSR, LS, BE |
+| LS | the LS pool: all CPUs but those of LSE and LSR; if CPUs were given, those of the pool | LS, BE |
+| BE | the BE pool: all CPUs but those of LSE | LSR, LS, BE |
 
-CPUs that the operator withholds (reserved, or exclusive to SYSTEM work) are in neither pool and are given to nobody
+CPUs that the operator withholds (reserved, or exclusive to SYSTEM work) are in neither pool and no work gets them
 (koordinator-sh/koordinator:pkg/koordlet/statesinformer/impl/states_noderesourcetopology.go).
 """
 
@@ -41,11 +41,11 @@ __all__ = [
 ]
 
 NEEDED: Final = (Knob.CPU_WEIGHT, Knob.CPUSET_CPUS, Knob.CPUSET_MEMS, Knob.MEMORY_LIMIT)
-"""Without these files a machine cannot keep what online work is promised."""
+"""The files without which a machine cannot enforce the promises to online work."""
 
 
 class CpusRefused(Exception):
-    """The placement cannot have what it was given here; nothing was changed."""
+    """The placement cannot have its CPUs on this node; nothing was changed."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(detail)
@@ -53,7 +53,7 @@ class CpusRefused(Exception):
 
 
 class CpuHold(Struct, frozen=True, kw_only=True):
-    """Online work of this machine. `cpus` is what it was given: its own for LSE and LSR; for LS those of the pool, or empty."""
+    """The hold of one online replica. `cpus` are its own for LSE and LSR; for LS they are CPUs of the pool, or empty for all."""
 
     owner: str
     qos: QosClass
@@ -69,12 +69,12 @@ class CpuPools(Struct, frozen=True, kw_only=True):
 
 
 def is_online(placement: Placement) -> bool:
-    """Whether the placement runs beside the batch tier: never suppressed, never idle-class."""
+    """Whether the placement runs in the online tier: never suppressed, never idle-class."""
     return placement.band is PriorityBand.PROD
 
 
 def not_admitted(placement: Placement) -> str:
-    """Empty when an executor may run work of this class and band, else one sentence."""
+    """Empty when an executor may run work of this class and band, else a sentence with the rule."""
     if placement.qos is QosClass.SYSTEM:
         return "qos: SYSTEM work is the node's own and is not placed"
     try:
@@ -85,12 +85,12 @@ def not_admitted(placement: Placement) -> str:
 
 
 def online_group(qos: QosClass, token: str) -> str:
-    """The name of an attempt's group in the online tier: class and token, so that a reader of the tree knows both."""
+    """The name of an attempt's group in the online tier: "class.token", from which the collector reads both."""
     return f"{qos.value.lower()}.{token}"
 
 
 def pools_of(cpus: CpuSet, holds: Iterable[CpuHold], withheld: CpuSet) -> CpuPools:
-    """What the holds leave of the machine's `cpus`. The order of holds does not matter."""
+    """The shared CPUs that the holds leave of the machine's `cpus`. The order of holds does not matter."""
     ls = be = cpus - withheld
     for hold in holds:
         if hold.qos.has_own_cpus:
@@ -103,7 +103,7 @@ def pools_of(cpus: CpuSet, holds: Iterable[CpuHold], withheld: CpuSet) -> CpuPoo
 def given_cpus(
     placement: Placement, owner: str, machine: MachineFacts, holds: Sequence[CpuHold], withheld: CpuSet
 ) -> CpuHold:
-    """The hold that the placement is. Raises CpusRefused when it cannot have its CPUs, or would leave others without any."""
+    """The hold of the placement. Raises CpusRefused when its CPUs are taken, or would leave other work without a CPU."""
     try:
         cpus = CpuSet.parse(placement.cpus, "cpus")
     except InvalidInput as error:
@@ -150,7 +150,7 @@ def online_sets(hold: CpuHold, machine: MachineFacts, pools: CpuPools) -> tuple[
 
 
 def online_top_knobs(machine: MachineFacts, holds: Iterable[CpuHold]) -> tuple[KnobWrite, ...]:
-    """Knobs of the online tier's top group: all CPUs and zones, and beside other groups the weight of all its requests."""
+    """Knobs of the online tier's top group: all CPUs and zones, and the weight of the sum of its requests."""
     writes = (
         KnobWrite(path="", knob=Knob.CPUSET_CPUS, value=machine.cpus.format()),
         KnobWrite(path="", knob=Knob.CPUSET_MEMS, value=machine.mems.format()),

@@ -1,6 +1,6 @@
-"""The reflex: from fast local readings to the batch tier's ceiling, with no word from the network.
+"""The reflex: sets the batch tier's ceiling from fast local readings, without the network.
 
-It is a core of its own, because it must go on while everything else of the service waits for a server.
+It is a core of its own, because it must go on while the rest of the service waits for a server.
 """
 
 from typing import assert_never
@@ -22,9 +22,9 @@ ReflexEffect = SetCeiling | CeilingMoved
 
 
 class ReflexPolicy(Struct, frozen=True, kw_only=True):
-    """Suppression and lease, and two limits of the reflex itself.
+    """The policies of suppression and lease, and the limits of the reflex itself.
 
-    Without a reading for `blind_ms` the node's load is unknown and the ceiling goes to the floor. A ceiling that the kernel
+    After `blind_ms` without a reading the node's load is unknown and the ceiling goes to the floor. A ceiling that the kernel
     refused is tried again after `retry_ms`, doubled at each refusal up to `retry_most_ms`.
     """
 
@@ -41,7 +41,7 @@ class ReflexPolicy(Struct, frozen=True, kw_only=True):
 
 
 class Reflex:
-    """Owns the ceiling. `capacity_mcpu` is the node's until the first reading says another."""
+    """Owns the ceiling. `capacity_mcpu` is the node's capacity until the first reading brings another one."""
 
     def __init__(
         self, policy: ReflexPolicy, *, capacity_mcpu: int, now_ms: int, ceiling_mcpu: int | None = None
@@ -63,11 +63,11 @@ class Reflex:
 
     @property
     def ceiling_mcpu(self) -> int | None:
-        """The ceiling the kernel has, as far as it was read back."""
+        """The ceiling in the kernel, as it was last read back."""
         return self._written_mcpu
 
     def phase(self, now_ms: int) -> LeasePhase:
-        """Where the lease stands."""
+        """The phase of the lease."""
         return phase_of(self.lease, self.policy.lease, now_ms)
 
     def handle(self, event: ReflexEvent, now_ms: int) -> list[ReflexEffect]:
@@ -90,7 +90,7 @@ class Reflex:
                 assert_never(event)
 
     def deadline_ms(self) -> int | None:
-        """When to send Wake: readings stopped coming, the lease's next step, or a refused ceiling's next try."""
+        """When to send Wake: the end of `blind_ms`, the next step of the lease, or the next try of a refused ceiling."""
         if self._suppress.ceiling_mcpu is None:
             return None
         due = [self._retry_at_ms] if self._retry_at_ms is not None else []

@@ -1,4 +1,4 @@
-"""What the shell needs of something that runs replicas: real processes in control groups, or a simulated machine."""
+"""The port through which the shell runs replicas: as processes in control groups, or on a simulated machine."""
 
 from typing import Protocol
 
@@ -21,25 +21,25 @@ __all__ = ["Runtime"]
 
 
 class Runtime(Protocol):
-    """Calls that may wait are coroutines; the others return at once and are made every few milliseconds by the reflex."""
+    """Runs the replicas of one node. Coroutines may wait; the reflex makes the other calls every few milliseconds."""
 
     @property
     def capacity_mcpu(self) -> int:
-        """CPU of the machine; known after `adopt`."""
+        """The CPU capacity of the machine; known after `adopt`."""
         ...
 
     @property
     def ceiling_mcpu(self) -> int | None:
-        """The batch ceiling the machine has; None when it has none. Known after `adopt`."""
+        """The batch ceiling of the machine, None without one; known after `adopt`."""
         ...
 
     @property
     def has_batch(self) -> bool:
-        """Whether any replica is here."""
+        """Whether a batch replica runs on this node."""
         ...
 
     async def adopt(self, now_ms: int) -> Adopted:
-        """Prepare the machine and tell what an earlier executor left; attempts found dead appear in `poll_exits` later."""
+        """Prepare the machine and return what an earlier executor left; attempts found dead appear in `poll_exits` later."""
         ...
 
     async def launch(self, placement: Placement, now_ms: int) -> ReplicaLaunched | LaunchFailed:
@@ -47,19 +47,19 @@ class Runtime(Protocol):
         ...
 
     async def signal(self, effect: SignalReplica) -> None:
-        """Ask the attempt to end, or end it. An attempt that is gone is no error."""
+        """Ask the attempt to end, or kill it. An attempt that has exited is no error."""
         ...
 
     async def remember(self, effect: RememberPlacement | RememberEnd) -> None:
-        """Keep it over a crash of the executor."""
+        """Keep the placement or the end over a crash of the executor."""
         ...
 
     def poll_exits(self) -> tuple[ReplicaExited, ...]:
-        """Attempts that are over since the last call, each told once."""
+        """The attempts that exited since the last call, each reported once."""
         ...
 
     def read_fast(self, now_ms: int) -> FastReading | None:
-        """The newest reading, or None when there is none yet (the first call) or it could not be read."""
+        """The newest reading; None at the first call, or when a counter could not be read."""
         ...
 
     def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
@@ -67,13 +67,13 @@ class Runtime(Protocol):
         ...
 
     async def reconcile(self) -> Drift | None:
-        """Put back what somebody else changed of the kernel files; None when nothing was, and then nothing was written."""
+        """Put back the kernel files that another program changed; None, and nothing written, when none was changed."""
         ...
 
     async def restore(self) -> tuple[ReplicaExited, ...]:
-        """End every replica, put every kernel file back, remove every own control group; what ended by it."""
+        """End every replica, put every kernel file back, remove every control group. Returns the exits."""
         ...
 
     async def close(self) -> None:
-        """Let go; replicas run on."""
+        """Release the machine; replicas run on."""
         ...

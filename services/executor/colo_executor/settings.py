@@ -1,4 +1,4 @@
-"""What an operator may set of the executor."""
+"""The settings of the executor."""
 
 from typing import Literal
 
@@ -19,11 +19,11 @@ __all__ = ["ExecutorSettings"]
 class ExecutorSettings(Common, frozen=True, kw_only=True):
     """`node` is the name under which the node is known ("": this machine's host name).
 
-    `period_ms` is the time between two fast readings while batch work is here. `reconcile_ms`: how often all values that were
-    written are looked at, and put back where somebody else changed them. `on_exit` says what a SIGTERM leaves
-    behind: `leave`: replicas run on, at the floor, until the next executor comes; `restore`: they end and the kernel is
-    put back. `online` False: work of the classes LSE, LSR and LS is refused. `rules` are the operator's for this node; of them the
-    executor needs the CPU lists that no placed work may use (`rules_reserved_cpus`, `rules_system_cpus`). The collector has
+    `period_ms` is the time between two fast readings while batch work runs. After `blind_ms` without a reading batch work gets
+    the floor. Every `reconcile_ms` all written values are read, and put back where another program changed them. `on_exit` decides
+    what a SIGTERM does: `leave` keeps replicas running, at the floor, until the next executor adopts them; `restore` ends them and
+    puts the kernel back. `online` False refuses work of the classes LSE, LSR and LS. `rules` are the operator's rules of this node;
+    the executor reads only `rules_reserved_cpus` and `rules_system_cpus`, the CPUs that no placed work may use. The collector has
     settings of the same names: COLO_ONLINE and COLO_RULES_... set both.
     """
 
@@ -53,10 +53,10 @@ class ExecutorSettings(Common, frozen=True, kw_only=True):
         self.withheld_cpus()
 
     def withheld_cpus(self) -> CpuSet:
-        """CPUs that no placed work may use. Raises InvalidInput for a malformed list."""
+        """The CPUs that no placed work may use. Raises InvalidInput for a malformed list."""
         reserved = CpuSet.parse(self.rules.reserved_cpus, "rules_reserved_cpus")
         return reserved | CpuSet.parse(self.rules.system_cpus, "rules_system_cpus")
 
     def reflex_policy(self) -> ReflexPolicy:
-        """What the reflex decides by; some readings may fail before it counts as blind."""
+        """The policy of the reflex. `blind_ms` is at least ten periods, so that single failed readings do not count as blind."""
         return ReflexPolicy(suppress=self.suppress, lease=self.lease, blind_ms=max(self.blind_ms, 10 * self.period_ms))

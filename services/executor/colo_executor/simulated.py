@@ -1,4 +1,4 @@
-"""The runtime of a simulated node: the same calls, acting on a simulated machine."""
+"""The runtime of a simulated node: the calls of the port, on a simulated machine."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ _MCPU_MS_PER_CPU_MS = 1_000
 
 
 class SimulatedExit(Protocol):
-    """A replica that ended on a simulated machine. `cause` "oom": it was killed for want of memory."""
+    """A replica that ended on a simulated machine. `cause` "oom": it was killed for lack of memory."""
 
     @property
     def replica(self) -> str: ...
@@ -64,7 +64,7 @@ class MachineReplica(Protocol):
 
 
 class SimulatedUsage(Protocol):
-    """CPU time used since the machine's `boot`, at one moment: what the reflex reads, many times a second."""
+    """CPU time used since the machine's `boot`, at one moment; the reflex reads it many times a second."""
 
     @property
     def at_ms(self) -> int: ...
@@ -77,7 +77,7 @@ class SimulatedUsage(Protocol):
 
 
 class SimulatedReading(Protocol):
-    """What runs on a machine at one moment."""
+    """The replicas that run on a machine at one moment."""
 
     @property
     def boot(self) -> int: ...
@@ -86,7 +86,7 @@ class SimulatedReading(Protocol):
 
 
 class SimulatedMachine(Protocol):
-    """What a simulated machine must do. Refusals are InvalidInput and change nothing."""
+    """The port to a simulated machine. Refusals raise InvalidInput and change nothing."""
 
     @property
     def at_ms(self) -> int: ...
@@ -116,10 +116,10 @@ class SimulatedMachine(Protocol):
 
 
 class SimulatedRuntime:
-    """One executor's side of a simulated machine, whose time it moves to the time of every call.
+    """Runs replicas on a simulated machine, and advances the machine to the time of every call.
 
-    `journal` is what survives when an executor is replaced: give the same one to its successor. `topology` tells the devices and
-    huge pages of the machine; without one it has none.
+    `journal` survives the executor: its successor must get the same one. `topology` has the devices and huge pages of the machine;
+    without a topology the machine has none.
     """
 
     def __init__(
@@ -142,31 +142,31 @@ class SimulatedRuntime:
 
     @property
     def capacity_mcpu(self) -> int:
-        """CPU of the machine."""
+        """The CPU capacity of the machine."""
         return self._capacity_mcpu
 
     @property
     def ceiling_mcpu(self) -> int | None:
-        """The quota the machine holds batch work to."""
+        """The machine's quota of batch work, None without one."""
         return self._machine.batch_quota_mcpu
 
     @property
     def has_batch(self) -> bool:
-        """Whether any batch replica is here."""
+        """Whether a batch replica runs on this node."""
         return any(not is_online(entry.placement) for entry in self.journal.launched.values())
 
     async def adopt(self, now_ms: int) -> Adopted:
-        """Tell what an earlier executor started and what of it still runs."""
+        """The attempts that an earlier executor started; `alive` for those that still run."""
         self._catch_up(now_ms)
         reading = self._machine.counters()
         self._boot = reading.boot
         self._note_exits()
         alive = {(found.replica, found.attempt) for found in reading.replicas}
-        told = {(exited.replica, exited.attempt) for exited in self._exits}
+        collected = {(exited.replica, exited.attempt) for exited in self._exits}
         replicas = []
         for key, entry in self.journal.launched.items():
             name = (entry.placement.replica, entry.placement.attempt)
-            if name not in alive and name not in told:
+            if name not in alive and name not in collected:
                 self._exits.append(_unknown_end(*name))
             replicas.append(
                 AdoptedReplica(
@@ -184,7 +184,7 @@ class SimulatedRuntime:
         )
 
     async def launch(self, placement: Placement, now_ms: int) -> ReplicaLaunched | LaunchFailed:
-        """Start the placement's amount of work."""
+        """Start the placement with its amount of work."""
         self._catch_up(now_ms)
         refusal, reason = "", Reason.START_FAILED
         if placement.run.work_mcpu_ms < 1:
@@ -217,18 +217,18 @@ class SimulatedRuntime:
         )
 
     async def signal(self, effect: SignalReplica) -> None:
-        """Ask or force the replica to end; its exit is polled."""
+        """Ask or force the replica to end; `poll_exits` returns its exit."""
         if attempt_key(effect.replica, effect.attempt) not in self.journal.launched:
             return
         if effect.signal == "kill":
             self._machine.kill_replica(effect.replica)
             return
         self.journal.add(Stopping(replica=effect.replica, attempt=effect.attempt, intent=effect.intent))
-        # The machine keeps its own patience; the executor's SIGKILL comes when this one has run out.
+        # The machine ends the grace by itself; the SIGKILL of the executor comes at the same time.
         self._machine.stop_replica(effect.replica, max(1, effect.intent.kill_at_ms - self._machine.at_ms))
 
     async def remember(self, effect: RememberPlacement | RememberEnd) -> None:
-        """Keep it for the next executor."""
+        """Add the placement or the end to the journal, for the next executor."""
         if isinstance(effect, RememberPlacement):
             self.journal.add(Accepted(placement=effect.placement))
         elif isinstance(effect.fact, PlacementRefused):
@@ -237,7 +237,7 @@ class SimulatedRuntime:
             self.journal.add(EndedEntry(fact=effect.fact))
 
     def poll_exits(self) -> tuple[ReplicaExited, ...]:
-        """Replicas that ended since the last call."""
+        """The replicas that ended since the last call."""
         self._note_exits()
         exits = []
         while self._exits:
@@ -245,7 +245,7 @@ class SimulatedRuntime:
         return tuple(exits)
 
     def read_fast(self, now_ms: int) -> FastReading | None:
-        """Use between the last two calls (mcpu, online rounded up)."""
+        """The CPU use between the last two calls (mcpu, online use rounded up)."""
         self._catch_up(now_ms)
         reading, last = self._machine.usage(), self._last
         if reading.boot != self._boot:
@@ -265,7 +265,7 @@ class SimulatedRuntime:
         )
 
     def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
-        """Hold the machine's batch work to the ceiling."""
+        """Limit the machine's batch work to the ceiling."""
         before = self._machine.batch_quota_mcpu
         try:
             self._machine.set_batch_quota_mcpu(ceiling_mcpu)
@@ -276,7 +276,7 @@ class SimulatedRuntime:
         return CeilingWritten(ceiling_mcpu=ceiling_mcpu, knobs=(knob,))
 
     async def reconcile(self) -> None:
-        """Nobody else writes to a simulated machine."""
+        """Do nothing: no other program writes to a simulated machine."""
 
     async def restore(self) -> tuple[ReplicaExited, ...]:
         """End every replica and lift the quota."""
@@ -286,7 +286,7 @@ class SimulatedRuntime:
         return self.poll_exits()
 
     async def close(self) -> None:
-        """Nothing to let go: the machine runs on."""
+        """Do nothing: the machine runs on."""
 
     def _catch_up(self, now_ms: int) -> None:
         if now_ms > self._machine.at_ms:
@@ -305,7 +305,7 @@ class SimulatedRuntime:
             )
 
     def _rebooted(self, reading: SimulatedReading) -> None:
-        """The machine lost power: what it ran is gone without a word."""
+        """Note an exit for every replica that a power loss of the machine ended."""
         self._boot = reading.boot
         alive = {(found.replica, found.attempt) for found in reading.replicas}
         for entry in self.journal.launched.values():

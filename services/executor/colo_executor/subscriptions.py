@@ -1,4 +1,4 @@
-"""What the executor of one node hears."""
+"""The subscriptions of one node's executor."""
 
 from colo_common.events.eviction import EvictReplica
 from colo_common.events.job import StopReplicas
@@ -10,7 +10,7 @@ __all__ = ["executor_hears"]
 
 
 def executor_hears(node: str) -> tuple[Subscription, ...]:
-    """The node's orders, which go on where an earlier executor stopped, and its lease."""
+    """Subscriptions to the node's commands and its lease; a successor continues where an earlier executor stopped."""
     return tuple(
         Subscription(type=body, parameters={"node": node})
         for body in (ApplyPlacements, StopReplicas, EvictReplica, LeaseRenewed)

@@ -11,13 +11,12 @@ __all__ = ["SuppressDecision", "Suppress", "SuppressPolicy", "bounds_mcpu", "dec
 
 
 class SuppressPolicy(Struct, frozen=True, kw_only=True):
-    """Numbers of the reflex; percentages are of the node's CPU capacity.
+    """The parameters of suppression; percentages are of the node's CPU capacity.
 
-    Batch and online work together may use `threshold_pct`; it must lie above what the overcommit service promises from (its
-    `cpu_reclaim_pct`, 75 by default), or promised work is suppressed on a quiet node too. Batch keeps `floor_mcpu` whatever
-    happens. Changes smaller than `band_pct` are ignored. The ceiling grows by at most `grow_step_pct` each `grow_interval_ms`,
-    no earlier than `grow_hold_ms` after a shrink, and turns from shrinking to growing only when the direction did not change for
-    `reversal_ms`.
+    Batch and online work together may use `threshold_pct`; it must be above the `cpu_reclaim_pct` of the overcommit service (75 by
+    default), or promised work is suppressed on a quiet node too. Batch work always keeps `floor_mcpu`. Changes smaller than
+    `band_pct` are ignored. The ceiling grows by at most `grow_step_pct` each `grow_interval_ms`, no earlier than `grow_hold_ms`
+    after a shrink, and turns from shrinking to growing only when the direction did not change for `reversal_ms`.
     """
 
     threshold_pct: int = 80
@@ -45,10 +44,10 @@ class SuppressPolicy(Struct, frozen=True, kw_only=True):
 
 
 class Suppress(Struct, frozen=True, kw_only=True):
-    """What the rule remembers. `ceiling_mcpu` None: nothing was decided yet.
+    """The state of the rule. `ceiling_mcpu` None: nothing was decided yet.
 
-    `moved` is the direction of the last change that load caused. `lowest_*` roll the smallest target of the last one to two
-    hold times, so that growth goes no higher than what was safe all that time.
+    `moved` is the direction of the last change that load caused. `lowest_*` are rolling minima of the target over the last one to
+    two hold times, so that the ceiling grows no higher than was safe in all of that time.
     """
 
     ceiling_mcpu: int | None = None
@@ -62,7 +61,7 @@ class Suppress(Struct, frozen=True, kw_only=True):
 
 
 class SuppressDecision(Struct, frozen=True, kw_only=True):
-    """The state after a reading. `change` says what happened to the ceiling; "lease" is a shrink that the limit alone caused."""
+    """The state after a reading. `change` is the kind of change of the ceiling; the lease alone causes a "lease" shrink."""
 
     state: Suppress
     ceiling_mcpu: int
@@ -77,7 +76,7 @@ def bounds_mcpu(policy: SuppressPolicy, capacity_mcpu: int) -> tuple[int, int]:
 
 
 def target_mcpu(policy: SuppressPolicy, capacity_mcpu: int, online_used_mcpu: int, system_used_mcpu: int) -> int:
-    """What batch may use now: capacity x threshold_pct // 100 - online used - system used, within floor and cap."""
+    """The CPU that batch work may use now: capacity x threshold_pct // 100 - online used - system used, within floor and cap."""
     floor, cap = bounds_mcpu(policy, capacity_mcpu)
     return max(floor, min(cap, cap - online_used_mcpu - system_used_mcpu))
 
@@ -138,8 +137,8 @@ def _grown(
     ceiling = state.ceiling_mcpu or 0
     _, cap = bounds_mcpu(policy, capacity)
     safe = min(known for known in (target, state.lowest_now_mcpu, state.lowest_before_mcpu) if known is not None)
-    wanted = safe > ceiling and (safe - ceiling >= band or safe == cap)
-    if not wanted or not _may_grow(policy, state, now_ms):
+    may_rise = safe > ceiling and (safe - ceiling >= band or safe == cap)
+    if not may_rise or not _may_grow(policy, state, now_ms):
         return _decided(state, target, "none")
     step = max(1, capacity * policy.grow_step_pct // 100)
     reverses = state.moved == "shrink"

@@ -1,4 +1,4 @@
-"""What a replica's process is told of its own."""
+"""The environment variables of a replica."""
 
 import json
 
@@ -17,7 +17,7 @@ def gpu(number: int, *, core_pct: int = 100, memory_bytes: int = 0) -> DeviceSha
     return DeviceShare(kind="gpu", device=number, zone=0, core_pct=core_pct, memory_bytes=memory_bytes)
 
 
-def test_an_attempt_is_told_who_and_where_it_is():
+def test_an_attempt_gets_its_identity_and_place():
     placement = replace(
         a_placement("train/worker/12", node="n7", attempt=3, mcpu=4_000, gib=2),
         zones=tuple(ZoneShare(zone=zone, cpu_mcpu=1_000, memory_bytes=GIB) for zone in (3, 0, 1, 2)),
@@ -25,8 +25,8 @@ def test_an_attempt_is_told_who_and_where_it_is():
         band=PriorityBand.PROD,
         cpus="4-7",
     )
-    told = environment_of(placement)
-    assert {name: value for name, value in told.items() if name.startswith("COLO_") and "GPU" not in name} == {
+    variables = environment_of(placement)
+    assert {name: value for name, value in variables.items() if name.startswith("COLO_") and "GPU" not in name} == {
         "COLO_JOB": "train",
         "COLO_TASK": "worker",
         "COLO_INDEX": "12",
@@ -43,13 +43,13 @@ def test_an_attempt_is_told_who_and_where_it_is():
     }
 
 
-def test_work_without_a_gpu_is_told_that_it_has_none():
+def test_work_without_a_gpu_gets_the_variables_of_none():
     nic = DeviceShare(kind="nic", device=0, zone=0)
     for placement in (a_placement(), replace(a_placement(), devices=(nic,))):
-        told = environment_of(placement)
-        assert told["NVIDIA_VISIBLE_DEVICES"] == "void"
-        assert told["CUDA_VISIBLE_DEVICES"] == "-1"
-        assert told["COLO_GPU_CORE_PCT"] == told["COLO_GPU_MEMORY_BYTES"] == ""
+        variables = environment_of(placement)
+        assert variables["NVIDIA_VISIBLE_DEVICES"] == "void"
+        assert variables["CUDA_VISIBLE_DEVICES"] == "-1"
+        assert variables["COLO_GPU_CORE_PCT"] == variables["COLO_GPU_MEMORY_BYTES"] == ""
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_work_without_a_gpu_is_told_that_it_has_none():
     ],
     ids=["two whole ones in the order of numbers", "a share", "memory of which nothing is known"],
 )
-def test_gpus_are_told_by_the_names_that_their_runtimes_read(shares, numbers, core_pct, memory_bytes):
-    told = environment_of(replace(a_placement(), devices=shares))
-    assert told["NVIDIA_VISIBLE_DEVICES"] == told["CUDA_VISIBLE_DEVICES"] == numbers
-    assert told["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
-    assert (told["COLO_GPU_CORE_PCT"], told["COLO_GPU_MEMORY_BYTES"]) == (core_pct, memory_bytes)
+def test_gpus_are_listed_under_the_names_that_their_runtimes_read(shares, numbers, core_pct, memory_bytes):
+    variables = environment_of(replace(a_placement(), devices=shares))
+    assert variables["NVIDIA_VISIBLE_DEVICES"] == variables["CUDA_VISIBLE_DEVICES"] == numbers
+    assert variables["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert (variables["COLO_GPU_CORE_PCT"], variables["COLO_GPU_MEMORY_BYTES"]) == (core_pct, memory_bytes)
 
 
-def test_devices_and_huge_pages_are_told_with_every_field_and_in_order():
+def test_devices_and_huge_pages_are_listed_with_every_field_and_in_order():
     placement = replace(
         a_placement(),
         devices=(DeviceShare(kind="nic", device=1, zone=1, core_pct=25), gpu(3), gpu(0, core_pct=50, memory_bytes=5)),
@@ -77,13 +77,13 @@ def test_devices_and_huge_pages_are_told_with_every_field_and_in_order():
             ZoneHugePages(zone=0, page_bytes=GIB, total_bytes=GIB),
         ),
     )
-    told = environment_of(placement)
-    assert json.loads(told["COLO_DEVICES"]) == [
+    variables = environment_of(placement)
+    assert json.loads(variables["COLO_DEVICES"]) == [
         {"kind": "gpu", "device": 0, "zone": 0, "core_pct": 50, "memory_bytes": 5},
         {"kind": "gpu", "device": 3, "zone": 0, "core_pct": 100, "memory_bytes": 0},
         {"kind": "nic", "device": 1, "zone": 1, "core_pct": 25, "memory_bytes": 0},
     ]
-    assert json.loads(told["COLO_HUGE_PAGES"]) == [
+    assert json.loads(variables["COLO_HUGE_PAGES"]) == [
         {"zone": 0, "page_bytes": GIB, "total_bytes": GIB},
         {"zone": 1, "page_bytes": 2 * MIB, "total_bytes": 4 * MIB},
     ]

@@ -37,7 +37,7 @@ class Files:
             window_ms=100,
             proc_root=str(self.directory / "proc"),
             sys_root=str(self.directory / "sys"),
-            others=SiblingCgroups(str(root), "colo"),
+            siblings=SiblingCgroups(str(root), "colo"),
         )
 
 

@@ -71,8 +71,8 @@ def limits(files: Cgroup2Files, group: str = GROUP) -> list[str]:
 def test_a_replica_may_have_the_huge_pages_of_its_zones_and_no_others(tmp_path, files, placement, shown):
     knobs = a_tier(tmp_path, files).add("job.main.0@1", placement)
     assert limits(files) == shown
-    told = {knob.path: knob.value for knob in knobs if "hugetlb" in knob.path}
-    assert told == {f"{GROUP}/{name}": value for name, value in zip(NAMES, shown, strict=True)}
+    written = {knob.path: knob.value for knob in knobs if "hugetlb" in knob.path}
+    assert written == {f"{GROUP}/{name}": value for name, value in zip(NAMES, shown, strict=True)}
 
 
 def test_memory_of_a_zone_with_huge_pages_is_the_replicas_even_where_its_cpus_are_elsewhere(tmp_path, files):
@@ -127,7 +127,7 @@ async def refused(directory: Path, files: Cgroup2Files, placement: Placement) ->
 
 
 @pytest.mark.parametrize(
-    ("placement", "says"),
+    ("placement", "refusal"),
     [
         (asking((0, 2 * MIB, 18 * MIB)), f"zone 0 has {16 * MIB} bytes left in pages of {2 * MIB}, {18 * MIB} are"),
         (asking((0, GIB, GIB)), f"zone 0 has 0 bytes left in pages of {GIB}, {GIB} are"),
@@ -136,10 +136,10 @@ async def refused(directory: Path, files: Cgroup2Files, placement: Placement) ->
     ],
     ids=["more than are set aside", "a size that the zone lacks", "a zone that the node lacks", "a size without limit"],
 )
-async def test_pages_that_are_not_set_aside_are_refused_by_name(tmp_path, files, placement, says):
+async def test_pages_that_are_not_set_aside_are_refused_by_name(tmp_path, files, placement, refusal):
     answer = await refused(tmp_path, files, placement)
     assert answer.reason is Reason.HUGE_PAGES_SHORT
-    assert says in answer.detail
+    assert refusal in answer.detail
 
 
 async def test_without_the_controller_huge_pages_are_refused_with_what_is_lacking(tmp_path, monkeypatch):

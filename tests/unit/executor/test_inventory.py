@@ -87,14 +87,14 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize(("placement", "held", "reason", "says"), RULES)
-def test_shares_are_given_as_long_as_there_are_any(placement, held, reason, says):
+@pytest.mark.parametrize(("placement", "held", "reason", "refusal"), RULES)
+def test_shares_are_given_as_long_as_there_are_any(placement, held, reason, refusal):
     if reason is None:
         check_shares(placement, held, inventory_of(a_machine()))
         return
     with pytest.raises(ShareRefused) as refused:
         check_shares(placement, held, inventory_of(a_machine()))
-    assert (refused.value.reason, str(refused.value)) == (reason, says)
+    assert (refused.value.reason, str(refused.value)) == (reason, refusal)
 
 
 def test_a_node_that_does_not_know_its_devices_still_gives_none_of_them_twice():
@@ -105,7 +105,7 @@ def test_a_node_that_does_not_know_its_devices_still_gives_none_of_them_twice():
 
 
 @pytest.mark.parametrize(
-    ("placement", "says"),
+    ("placement", "refusal"),
     [
         (with_devices(gpu(), gpu()), "devices: gpu 0 must have a kind and appear once"),
         (with_devices(DeviceShare(kind="", device=0, zone=0)), "devices:  0 must have a kind and appear once"),
@@ -119,8 +119,8 @@ def test_a_node_that_does_not_know_its_devices_still_gives_none_of_them_twice():
         (with_pages(pages(2, page_bytes=0)), "huge_pages: total_bytes must be a multiple of page_bytes"),
     ],
 )
-def test_shares_without_a_meaning_are_refused_by_field_and_rule(placement, says):
-    assert refusal_of(placement, "n1").startswith(says)
+def test_shares_without_a_meaning_are_refused_by_field_and_rule(placement, refusal):
+    assert refusal_of(placement, "n1").startswith(refusal)
 
 
 def a_runtime(topology: NodeTopology | None) -> SimulatedRuntime:
@@ -133,15 +133,15 @@ async def launch(runtime: SimulatedRuntime, placement: Placement) -> ReplicaLaun
 
 
 @pytest.mark.parametrize(
-    ("placement", "held", "reason", "says"), [rule for rule in RULES if rule[2] is not None], ids=lambda _: ""
+    ("placement", "held", "reason", "refusal"), [rule for rule in RULES if rule[2] is not None], ids=lambda _: ""
 )
-async def test_a_simulated_node_refuses_in_the_same_words(placement, held, reason, says):
+async def test_a_simulated_node_refuses_in_the_same_words(placement, held, reason, refusal):
     runtime = a_runtime(a_machine())
     for other in held:
         assert isinstance(await launch(runtime, other), ReplicaLaunched)
     answer = await launch(runtime, placement)
     assert isinstance(answer, LaunchFailed)
-    assert (answer.reason, answer.detail) == (reason, says)
+    assert (answer.reason, answer.detail) == (reason, refusal)
     assert placement.replica not in {found.replica for found in runtime._machine.counters().replicas}
 
 

@@ -57,7 +57,7 @@ def test_withheld_cpus_are_in_no_pool() -> None:
 
 
 @pytest.mark.parametrize(
-    ("qos", "text", "holds", "withheld", "says"),
+    ("qos", "text", "holds", "withheld", "refusal"),
     [
         (LSE, "0-1", (), "", ""),
         (LSR, "0-14", (), "", ""),
@@ -78,14 +78,14 @@ def test_withheld_cpus_are_in_no_pool() -> None:
         (LS, "4-5", (held(LSR, "4-5"),), "", "no shared CPU is left for job/main/0"),
     ],
 )
-def test_online_work_gets_its_cpus_or_is_told_why_not(qos, text, holds, withheld, says) -> None:
+def test_online_work_gets_its_cpus_or_a_refusal(qos, text, holds, withheld, refusal) -> None:
     def give() -> CpuHold:
         return given_cpus(online(qos, text), "job/main/0", MACHINE, holds, cpus(withheld))
 
-    if not says:
+    if not refusal:
         assert give().cpus == cpus(text)
         return
-    with pytest.raises(CpusRefused, match=says) as refused:
+    with pytest.raises(CpusRefused, match=refusal) as refused:
         give()
     assert refused.value.reason is Reason.CPUS_SHORT
 

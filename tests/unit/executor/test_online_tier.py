@@ -122,8 +122,8 @@ def test_withheld_cpus_are_left_alone(tmp_path, files):
 def test_a_refusal_changes_nothing(bench, files):
     bench.start(0, LSE, "0-1")
     files.writes.clear()
-    for cpus, says in (("1-2", "held by web/main/0"), ("8", "not online"), ("", "was given none")):
-        with pytest.raises(CpusRefused, match=says):
+    for cpus, refusal in (("1-2", "held by web/main/0"), ("8", "not online"), ("", "was given none")):
+        with pytest.raises(CpusRefused, match=refusal):
             bench.start(1, LSE, cpus)
     assert files.writes == []
     assert "colo-online/lse.web.main.1@1" not in files.groups()
@@ -207,6 +207,6 @@ def test_restore_leaves_nothing(bench, files):
     assert files.groups() == []
 
 
-def test_a_node_whose_rules_leave_no_cpu_says_so(tmp_path, files):
+def test_a_node_whose_rules_leave_no_cpu_is_refused(tmp_path, files):
     with pytest.raises(CgroupError, match="of the CPUs 0-7 none is left to batch work"):
         Bench(tmp_path, files, withheld="0-7").ready()

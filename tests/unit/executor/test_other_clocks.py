@@ -1,4 +1,4 @@
-"""A control plane whose clock is not the node's: what it says by its own clock proves nothing, and its leases are cut."""
+"""A control plane whose clock is not the node's: its commands renew no lease, and its leases are cut."""
 
 import pytest
 

@@ -81,12 +81,12 @@ def test_nothing_is_written_when_nothing_changed(node):
         (f"{GROUP}/hugetlb.1GB.rsvd.max", "1073741824\n", "0"),
     ],
 )
-def test_every_kind_of_value_is_put_back_and_told_with_what_it_showed(node, path, text, belongs):
+def test_every_kind_of_value_is_put_back_and_reported_with_its_old_value(node, path, text, belongs):
     before = node.shown()
     node.change(path, text)
     drift = node.tier.reconcile()
-    ((told,), failed) = drift.knobs, drift.failed
-    assert (told.path, told.value, told.before, failed) == (path, belongs, text.strip(), ())
+    ((corrected,), failed) = drift.knobs, drift.failed
+    assert (corrected.path, corrected.value, corrected.before, failed) == (path, belongs, text.strip(), ())
     assert node.shown() == before
     assert {write.split()[0] for write in node.files.writes} == {path}, "only what changed is written"
     assert node.tier.reconcile() == Drift()
@@ -125,14 +125,14 @@ def test_the_ceiling_of_now_is_put_back_and_not_an_older_one(node):
     assert [knob.value for knob in node.tier.reconcile().knobs] == ["300000 100000"]
 
 
-def test_a_replica_that_is_gone_is_no_drift(node):
+def test_a_deleted_replica_is_no_drift(node):
     node.tier.drop("job.main.0@1")
     assert node.tier.reconcile() == Drift()
     node.tier.tree._rmdir(str(node.files.root), "batch/job.main.1@1")
     assert node.tier.reconcile() == Drift(), "removed by somebody else"
 
 
-def test_what_the_kernel_refuses_is_told_and_the_rest_is_put_back(node, monkeypatch):
+def test_a_refused_value_is_reported_and_the_rest_is_put_back(node, monkeypatch):
     put = CgroupTree._put
 
     def refusing(tree: CgroupTree, mount: str, group: str | None, name: str, text: str) -> None:
@@ -148,7 +148,7 @@ def test_what_the_kernel_refuses_is_told_and_the_rest_is_put_back(node, monkeypa
     assert drift.failed == ("colo/batch/job.main.0@1/memory.max: write refused with EBUSY",)
 
 
-def test_a_file_that_is_gone_from_a_group_that_is_not_is_told(node):
+def test_a_deleted_file_of_an_existing_group_is_reported(node):
     # As when somebody takes a controller away from the groups.
     (node.files.root / GROUP / "memory.max").unlink()
     drift = node.tier.reconcile()
@@ -162,7 +162,7 @@ def test_capped_replicas_keep_their_quota_below_that_of_the_tier(tmp_path, files
     assert [(knob.path, knob.value) for knob in node.tier.reconcile().knobs] == [(f"{GROUP}/cpu.max", "100000 100000")]
 
 
-def test_online_work_is_looked_after_too(node):
+def test_online_work_is_reconciled_too(node):
     placement = replace(a_placement("web/main/0"), qos=QosClass.LSE, band=PriorityBand.PROD, cpus="0-1")
     node.online.add("web.main.0@1", placement)
     node.change("colo-online/lse.web.main.0@1/cpuset.cpus", "0-7\n")
@@ -171,7 +171,7 @@ def test_online_work_is_looked_after_too(node):
     assert [(knob.path, knob.value) for knob in node.tier.reconcile().knobs] == [("colo/batch/cpuset.cpus", "2-7")]
 
 
-def test_attempts_of_an_earlier_executor_are_looked_after_as_well(tmp_path, files, node):
+def test_attempts_of_an_earlier_executor_are_reconciled_too(tmp_path, files, node):
     policy = ProcessPolicy(state_dir=str(tmp_path / "later"), cgroup_root=str(files.root), sys_root=str(files.sys_root))
     placement = a_placement("job/main/0", zone=0)
     later = Tier(policy, JournalFile(Path(policy.state_dir)))

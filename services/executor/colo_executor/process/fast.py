@@ -1,4 +1,4 @@
-"""The reflex's eyes: a few counters every few milliseconds, over a short sliding window."""
+"""The fast reading of the reflex: a few counters every few milliseconds, over a short sliding window."""
 
 import contextlib
 import os
@@ -18,11 +18,11 @@ _SAMPLES_MOST: Final = 512
 
 
 class FastReader:
-    """Reads the CPU time of the whole machine and of the batch tier; the difference is online work.
+    """Reads the CPU time of the whole machine and of the batch tier; the difference is the use of online work.
 
-    Both are cgroup counters, of which v2 makes the machine's from timer ticks: `others` counts the groups beside the own one
-    exactly, and the larger of the two answers is taken. Interrupts and stolen time are in neither: they come from /proc/stat
-    once a second, which costs too much on a large machine to be read every time.
+    Both are cgroup counters. v2 derives the machine's counter from timer ticks, so `siblings` counts the other top-level groups
+    exactly, and the larger of the two answers counts. Interrupts and stolen time are in neither counter: they come from /proc/stat
+    once a second, because reading it every time costs too much on a large machine.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class FastReader:
         window_ms: int,
         proc_root: str,
         sys_root: str,
-        others: SiblingCgroups | None = None,
+        siblings: SiblingCgroups | None = None,
     ) -> None:
         self._paths = (total_path, batch_path)
         self._fds: list[int] = []
@@ -42,7 +42,7 @@ class FastReader:
         self._window_ns = window_ms * 1_000_000
         self._proc_root = proc_root
         self._sys_root = sys_root
-        self._others = others
+        self._siblings = siblings
         self._samples: deque[tuple[int, int, int, int]] = deque(maxlen=_SAMPLES_MOST)
         self._slow_at_ns = 0
         self._ticks: int | None = None
@@ -51,11 +51,11 @@ class FastReader:
 
     @property
     def capacity_mcpu(self) -> int:
-        """1000 for each online CPU."""
+        """The capacity of the machine: 1000 mcpu for each online CPU."""
         return self._capacity_mcpu
 
     def read(self, at_ms: int) -> FastReading | None:
-        """CPU use over the window (mcpu, rounded up for online work); None at the first call or when a counter cannot be read."""
+        """CPU use over the window (mcpu, online use rounded up); None at the first call or when a counter cannot be read."""
         at_ns = time.monotonic_ns()
         try:
             if not self._fds:
@@ -63,19 +63,19 @@ class FastReader:
             total, batch = (self._counter(fd) for fd in self._fds)
             if at_ns - self._slow_at_ns >= _SLOW_NS:
                 self._read_slow(at_ns)
-            others = 0 if self._others is None else self._others.used_ns()
+            siblings = 0 if self._siblings is None else self._siblings.used_ns()
         except (OSError, ValueError, InvalidInput):
             self.close()
             return None
-        self._samples.append((at_ns, total, batch, others))
+        self._samples.append((at_ns, total, batch, siblings))
         while len(self._samples) > 2 and at_ns - self._samples[1][0] >= self._window_ns:
             self._samples.popleft()
-        first_ns, first_total, first_batch, first_others = self._samples[0]
+        first_ns, first_total, first_batch, first_siblings = self._samples[0]
         span_ns = at_ns - first_ns
         if span_ns <= 0:
             return None
         batch_ns = max(0, batch - first_batch)
-        online_ns = max(0, total - first_total - batch_ns, others - first_others)
+        online_ns = max(0, total - first_total - batch_ns, siblings - first_siblings)
         return FastReading(
             at_ms=at_ms,
             capacity_mcpu=self._capacity_mcpu,
@@ -85,13 +85,13 @@ class FastReader:
         )
 
     def close(self) -> None:
-        """Forget the open files; the next reading opens them again."""
+        """Close the open files; the next reading opens them again."""
         for fd in self._fds:
             with contextlib.suppress(OSError):
                 os.close(fd)
         self._fds = []
-        if self._others is not None:
-            self._others.close()
+        if self._siblings is not None:
+            self._siblings.close()
         self._ticks, self._slow_at_ns = None, 0
         self._samples.clear()
 
@@ -109,6 +109,6 @@ class FastReader:
             tick_ns = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
             self._system_mcpu = max(0, ticks - self._ticks) * tick_ns * 1_000 // span_ns
         self._ticks, self._slow_at_ns = ticks, at_ns
-        if self._others is not None:
-            self._others.refresh()
+        if self._siblings is not None:
+            self._siblings.refresh()
         self._capacity_mcpu = len(online_cpus(self._sys_root)) * 1_000

@@ -1,4 +1,4 @@
-"""Where batch work dies: a group that neither gives way nor has a ceiling, because a process needs CPU to die too."""
+"""The groups in which batch work is killed: without idle class or ceiling, because a process needs CPU to exit."""
 
 import contextlib
 from typing import Final
@@ -10,49 +10,48 @@ from colo_executor.order import KnobWrite
 __all__ = ["CONTROLLERS", "SUFFIX", "KillTier"]
 
 SUFFIX: Final = "-leaving"
-"""What the name of the dying work's subtree has more than that of the batch work's."""
+"""The name of the kill tier's subtree is that of the batch tier with this suffix."""
 
 CONTROLLERS: Final = {1: ("cpu",), 2: ("cpu", "cpuset")}
-"""What a process changes with the group: its CPU alone under v1. v2 moves everything, so CPUs and memory are kept the same."""
+"""The controllers of the subtree. v1 changes only the cpu group of a process; v2 moves it whole, so sets are copied."""
 
 _ROUNDS: Final = 4
 _SETS: Final = (Knob.CPUSET_CPUS, Knob.CPUSET_MEMS)
 
 
 class KillTier:
-    """Takes the processes of a batch replica out of the batch work's group, and kills them.
+    """Moves the processes of a batch replica out of the batch tier and kills them.
 
-    Where all CPUs are wanted, the idle class gets a few thousandths of one and a spent ceiling nothing: a killed process would take
-    seconds to let its memory go, and somebody waits for just that. Only SIGKILL is sent from here: what a replica does in its
-    grace it does as batch work.
+    On a busy machine the idle class gets a few thousandths of a CPU and an exhausted ceiling nothing, so a killed process would
+    free its memory only after seconds. This tier sends SIGKILL only; during its grace a replica stays in the batch tier.
     """
 
     def __init__(self, tree: CgroupTree) -> None:
         self.tree = tree
 
     def kill(self, home: CgroupTree, group: str, token: str) -> bool:
-        """SIGKILL until nothing of the group is left; False when something stayed for about three seconds. Blocks.
+        """SIGKILL until the group has no process left; False when one stayed for about three seconds. Blocks.
 
-        Where the kernel refuses the way out, the processes are killed where they are.
+        Where the kernel refuses the move, the processes are killed in their group.
         """
         with contextlib.suppress(CgroupError, OSError):
-            self._take_out(home, group, token)
-        # First those that were taken out: a process that forks faster than it is moved may be left behind, slow to die.
-        gone = self.tree.kill(token)
-        gone = home.kill(group) and gone
+            self._move_out(home, group, token)
+        # The moved processes first: a process that forks faster than it is moved may stay behind and die slowly.
+        is_empty = self.tree.kill(token)
+        is_empty = home.kill(group) and is_empty
         with contextlib.suppress(CgroupError, OSError):
             if self.tree.exists(token):
                 self.tree.remove(token)
-        return gone
+        return is_empty
 
     def clear(self) -> bool:
-        """Kill and remove whatever an earlier executor left here; False when something stayed."""
-        gone = True
+        """Kill and remove the groups that an earlier executor left in this tier; False when one stayed."""
+        is_empty = True
         for token in self.tree.children(""):
-            gone = self.tree.kill(token) and self.tree.remove(token) and gone
-        return gone
+            is_empty = self.tree.kill(token) and self.tree.remove(token) and is_empty
+        return is_empty
 
-    def _take_out(self, home: CgroupTree, group: str, token: str) -> None:
+    def _move_out(self, home: CgroupTree, group: str, token: str) -> None:
         pids = home.pids(group)
         if not pids:
             return
@@ -64,7 +63,7 @@ class KillTier:
                 self.tree.write(KnobWrite(path=token, knob=knob, value=home.value(knob, group)))
         for _ in range(_ROUNDS):
             for pid in pids:
-                # It may have ended by itself.
+                # The process may have exited by itself.
                 with contextlib.suppress(CgroupError, OSError):
                     self.tree.attach(token, pid)
             pids = home.pids(group)

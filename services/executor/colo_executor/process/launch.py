@@ -1,4 +1,4 @@
-"""Starts one command behind a gate: nothing of it runs before its process is in its control group and in the journal."""
+"""Starts one command behind a gate: it runs only after its process is in its control group and in the journal."""
 
 import contextlib
 import fcntl
@@ -17,8 +17,8 @@ from colo_executor.environment import environment_of
 
 __all__ = ["Gate", "attempt_dir", "check_run", "exit_status", "launch", "make_attempt_dir", "prune_attempts"]
 
-# The shell stays as the attempt's first process, so that the exit code is on disk even when no executor lives to be told.
-# It waits for a line on its standard input; when the executor dies first, the input ends and nothing was run.
+# The shell stays as the attempt's first process, so that the exit code is on disk even when no executor runs at the end.
+# It waits for a line on its standard input; when the executor dies first, the input ends and the command never runs.
 _SHELL: Final = """trap : TERM INT HUP
 read -r go || exit 125
 "$@" </dev/null 3>&-
@@ -32,7 +32,7 @@ _ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 class Gate(Struct, frozen=True, kw_only=True):
-    """A started shell that waits at its gate. `open` lets it run the command, `close` makes it leave without."""
+    """A started shell that waits at its gate. `open` lets it run the command, `close` ends it without running the command."""
 
     pid: int
     fd: int
@@ -45,7 +45,7 @@ class Gate(Struct, frozen=True, kw_only=True):
             os.close(self.fd)
 
     def close(self) -> None:
-        """Never run the command; reaps the shell."""
+        """End the shell without running the command, and reap it."""
         with contextlib.suppress(OSError):
             os.close(self.fd)
         with contextlib.suppress(ProcessLookupError):
@@ -55,7 +55,7 @@ class Gate(Struct, frozen=True, kw_only=True):
 
 
 def check_run(placement: Placement, prefix: tuple[str, ...], path: str) -> tuple[str, ...]:
-    """The command with its program's full path. Raises InvalidInput for one that cannot be started."""
+    """The command with the full path of its program. Raises InvalidInput for a command that cannot be started."""
     run = placement.run
     if not run.command:
         raise InvalidInput("run.command", "must name a program: this node runs processes", run.command)
@@ -83,12 +83,12 @@ def check_run(placement: Placement, prefix: tuple[str, ...], path: str) -> tuple
 
 
 def attempt_dir(state_dir: Path, token: str) -> Path:
-    """Where output, status and working directory of an attempt are."""
+    """The directory with output, status and working directory of an attempt."""
     return state_dir / "attempts" / token
 
 
 def make_attempt_dir(state_dir: Path, token: str) -> Path:
-    """A fresh directory for an attempt; what an attempt of the same name that never ran left is removed."""
+    """A fresh directory for an attempt; the leftovers of an attempt of the same name that never ran are removed."""
     directory = attempt_dir(state_dir, token)
     if directory.is_symlink():
         directory.unlink()
@@ -100,7 +100,7 @@ def make_attempt_dir(state_dir: Path, token: str) -> Path:
 
 
 def prune_attempts(state_dir: Path, kept: int, in_use: frozenset[str]) -> None:
-    """Remove the directories of the oldest attempts that are not in use, beyond `kept`."""
+    """Keep the `kept` newest directories of attempts; remove the older ones that are not in use."""
     root = state_dir / "attempts"
     with contextlib.suppress(OSError):
         found = [(entry.stat(follow_symlinks=False).st_mtime_ns, entry.name) for entry in os.scandir(root)]
@@ -124,7 +124,7 @@ def launch(placement: Placement, command: tuple[str, ...], directory: Path, path
         for name in ("stdout", "stderr", "status"):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
             opened.append(os.open(directory / name, flags, 0o644))
-        # Targets 0-3 may collide with the sources' numbers: move the sources out of the way first.
+        # Targets 0-3 may collide with the numbers of the sources, so the sources are copied to higher numbers first.
         sources = [_above(fd) for fd in opened]
         try:
             actions = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(sources)]
@@ -156,7 +156,7 @@ def _above(fd: int) -> int:
 
 
 def exit_status(directory: Path, pid: int) -> int | None:
-    """The exit code of an attempt whose shell is gone: what the shell wrote, or what the kernel tells its parent, or None."""
+    """The exit code of an attempt whose shell exited: from the status file, else from the kernel to the parent, else None."""
     code: int | None = None
     try:
         reaped, status = os.waitpid(pid, os.WNOHANG)
@@ -169,7 +169,7 @@ def exit_status(directory: Path, pid: int) -> int | None:
         text = (directory / "status").read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError):
         return code
-    # Without its newline the line is torn.
+    # A line without its newline is torn.
     if text.endswith("\n") and text.strip().isdigit():
         return int(text.split()[-1])
     return code

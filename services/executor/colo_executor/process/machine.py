@@ -1,4 +1,4 @@
-"""What the process runtime must know of the machine: CPUs, memory zones, boot, and whether a pid is still the same process."""
+"""Readings of the machine for the process runtime: CPUs, memory zones, huge pages, boot id, and the identity of a process."""
 
 import os
 import re
@@ -21,13 +21,13 @@ _NODE = re.compile(r"node([0-9]{1,4})")
 
 
 def online_cpus(sys_root: str) -> CpuSet:
-    """The CPUs that are online. Raises OSError or InvalidInput when the machine does not say."""
+    """The online CPUs. Raises OSError or InvalidInput when the file cannot be read."""
     with open(os.path.join(sys_root, "devices/system/cpu/online"), encoding="ascii") as file:
         return CpuSet.parse(file.read().strip(), "cpu/online")
 
 
 def machine_of(sys_root: str, has: frozenset[Knob], huge_page_sizes: tuple[int, ...] = ()) -> MachineFacts:
-    """CPUs and memory zones; a machine without NUMA directories is one zone, 0, of all CPUs."""
+    """The machine's CPUs, memory zones and existing knobs; a machine without NUMA directories is one zone, 0, of all CPUs."""
     online = online_cpus(sys_root)
     directory = os.path.join(sys_root, "devices/system/node")
     zones: dict[int, CpuSet] = {}
@@ -48,7 +48,7 @@ def machine_of(sys_root: str, has: frozenset[Knob], huge_page_sizes: tuple[int, 
 
 
 def huge_pages_bytes(sys_root: str, zone: int, page_bytes: int) -> int:
-    """Memory set aside for pages of that size in a zone (0: of the machine, where it has no zones), 0 where there is none."""
+    """Bytes reserved as huge pages of that size in a zone; without NUMA directories zone 0 is the machine. 0 without pages."""
     node = os.path.join(sys_root, f"devices/system/node/node{zone}")
     is_whole = zone == 0 and not os.path.isdir(os.path.dirname(node))
     root = os.path.join(sys_root, "kernel/mm") if is_whole else node
@@ -62,7 +62,7 @@ def huge_pages_bytes(sys_root: str, zone: int, page_bytes: int) -> int:
 
 
 def boot_id(proc_root: str) -> str:
-    """The id of this boot, or "" where the machine has none."""
+    """The id of this boot, or "" where the kernel has none."""
     try:
         with open(os.path.join(proc_root, "sys/kernel/random/boot_id"), encoding="ascii") as file:
             return file.read().strip()
@@ -71,24 +71,24 @@ def boot_id(proc_root: str) -> str:
 
 
 def start_ticks(proc_root: str, pid: int) -> int | None:
-    """When the process started, in clock ticks since boot (field 22 of its stat file); None when there is none such alive."""
+    """When the process started, in clock ticks since boot (field 22 of its stat file); None when no such process is alive."""
     try:
         with open(os.path.join(proc_root, str(pid), "stat"), encoding="utf-8", errors="replace") as file:
             text = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The command's name may contain spaces and brackets: the fields start behind the last ")".
+    # The command's name may contain spaces and brackets, so the fields start after the last ")".
     fields = text[text.rindex(")") + 2 :].split()
     return None if fields[0] in ("Z", "X") else int(fields[19])
 
 
 def is_same_process(proc_root: str, pid: int, ticks: int) -> bool:
-    """Whether the pid is alive and is the process that started then, not a later one that got its number."""
+    """Whether the pid is alive and is the process that started at `ticks`, not a later process with the same pid."""
     return start_ticks(proc_root, pid) == ticks
 
 
 def interrupt_ticks(stat: str) -> int:
-    """Ticks spent in interrupts and stolen by the hypervisor, from the text of /proc/stat: fields irq, softirq and steal."""
+    """Ticks of interrupts and stolen time, from the text of /proc/stat: irq + softirq + steal."""
     fields = stat.split("\n", 1)[0].split()
     if len(fields) < 9 or fields[0] != "cpu":
         return 0

@@ -1,4 +1,4 @@
-"""The online tier of this machine: groups beside the batch tier's, and the shared CPUs of both."""
+"""The online tier of this machine: the groups of online replicas, and the CPUs that they share with the batch tier."""
 
 import contextlib
 import threading
@@ -32,10 +32,10 @@ __all__ = ["OnlineTier"]
 
 
 class OnlineTier:
-    """Owns the groups of online replicas. Methods raise CgroupError or OSError, and `add` CpusRefused too; calls take turns.
+    """Owns the groups of online replicas. Methods raise CgroupError or OSError, `add` also CpusRefused; a lock serialises calls.
 
-    The groups stand at the top of the hierarchy and not below the batch work's own one, because that one gives way to everything
-    else on the machine. They are made when the first online replica comes.
+    The groups are a subtree at the top of the hierarchy, because the batch tier's group gives way to the rest of the machine. The
+    subtree is made for the first online replica.
     """
 
     def __init__(self, tier: Tier, desired: DesiredPolicy, *, is_on: bool, withheld: CpuSet) -> None:
@@ -48,14 +48,14 @@ class OnlineTier:
         self._holds: dict[str, CpuHold] = {}
 
     def reserve_adopted(self, token: str, placement: Placement) -> None:
-        """An attempt of an earlier executor, before the machine is looked at: its CPUs are its own from the first write on."""
+        """Reserve the CPUs of an attempt of an earlier executor, before the first write to the kernel."""
         with contextlib.suppress(InvalidInput):
             cpus = CpuSet.parse(placement.cpus, "cpus")
             hold = CpuHold(owner=placement.replica, qos=placement.qos, cpus=cpus, cpu_mcpu=placement.cpu_mcpu)
             self._holds[token] = hold
 
     def adopt(self, token: str, placement: Placement) -> None:
-        """An attempt of an earlier executor is adopted: its values are kept."""
+        """Keep the values of an attempt of an earlier executor, so that `reconcile` watches them."""
         hold, machine = self._holds.get(token), self._tier.machine
         if hold is None or machine is None:
             return
@@ -65,7 +65,7 @@ class OnlineTier:
             self.tree.keep(write)
 
     def reconcile(self) -> Drift:
-        """Put back what somebody else changed of the groups of online work."""
+        """Put back the values of online groups that another program changed."""
         groups = dict.fromkeys(drift.write.path for drift in self.tree.drifted())
         if not groups:
             return Drift()
@@ -73,11 +73,11 @@ class OnlineTier:
             return put_back(self.tree, self.tree.drifted(groups))
 
     def batch_cpus(self, cpus: CpuSet) -> CpuSet:
-        """What is left of the machine's CPUs to batch work."""
+        """The CPUs of `cpus` that are left to batch work."""
         return pools_of(cpus, self._holds.values(), self._withheld).be
 
     def add(self, token: str, placement: Placement) -> tuple[KnobValue, ...]:
-        """Clear the attempt's CPUs of other work and make its group with all its values; on failure all is as before."""
+        """Clear the attempt's CPUs of other work and make its group with all its values; a failure changes nothing."""
         group = online_group(placement.qos, token)
         with self._turn:
             machine = self._able_machine()
@@ -101,11 +101,11 @@ class OnlineTier:
                 raise
 
     def drop(self, token: str, placement: Placement) -> bool:
-        """Remove the attempt's group and give its CPUs back; False when the kernel would not do one of them."""
+        """Remove the attempt's group and give its CPUs back; False when the kernel refused the one or the other."""
         with self._turn:
-            gone = self.tree.remove(online_group(placement.qos, token))
-            if not gone:
-                # Its processes may still be on its CPUs.
+            is_removed = self.tree.remove(online_group(placement.qos, token))
+            if not is_removed:
+                # A process of the attempt may still run on these CPUs.
                 return False
             self._holds.pop(token, None)
             machine = self._tier.machine
@@ -118,7 +118,7 @@ class OnlineTier:
         return True
 
     def remove_unknown(self, known: frozenset[str]) -> None:
-        """End and remove groups of attempts that nobody knows, then bring the shared CPUs up to date."""
+        """End and remove the groups of attempts that are not `known`, then bring the shared CPUs up to date."""
         with self._turn:
             names = {online_group(hold.qos, token) for token, hold in self._holds.items() if token in known}
             for name in self.tree.children(""):
@@ -144,7 +144,7 @@ class OnlineTier:
         return machine
 
     def _settle(self, machine: MachineFacts) -> CpuPools:
-        """Write both pools as the holds are now."""
+        """Write the CPUs of both pools as the holds leave them."""
         pools = pools_of(machine.cpus, self._holds.values(), self._withheld)
         self._tier.set_batch_cpus(pools.be)
         for token, hold in sorted(self._holds.items()):

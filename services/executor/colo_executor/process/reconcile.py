@@ -1,4 +1,4 @@
-"""Puts back what somebody else changed of the values that the executor keeps, in an order that the kernel accepts."""
+"""Puts back kept values that another program changed, in an order that the kernel accepts."""
 
 from typing import Final
 
@@ -14,21 +14,24 @@ __all__ = ["put_back"]
 
 _SETS: Final = (Knob.CPUSET_CPUS, Knob.CPUSET_MEMS)
 _ORDERED: Final = (*_SETS, Knob.CPU_QUOTA)
-"""Values of a group that depend on those of its parent and its children."""
+"""The knobs whose values depend on those of the parent and the children of a group."""
 
 
 def put_back(tree: CgroupTree, drifted: tuple[Drifted, ...]) -> Drift:
-    """What was put back, and a sentence for each file that could not be. Nobody else may write to the tree meanwhile."""
+    """Write the kept values back. Reports the corrected files, and a sentence for each file that could not be corrected.
+
+    The caller must hold the locks of the tree.
+    """
     failed: list[str] = []
     for drift in drifted:
-        # A period comes before its quota; the rest depends on nothing.
+        # The period of a quota must be written before it; the other values depend on nothing.
         if drift.write.knob not in _ORDERED:
             _write(tree, (drift.write,), failed)
     for knob in _ORDERED:
         if any(drift.write.knob is knob for drift in drifted):
             _write_in_order(tree, knob, failed)
     still = {drift.file for drift in tree.drifted(dict.fromkeys(drift.write.path for drift in drifted))}
-    told = tuple(
+    corrected = tuple(
         KnobValue(path=drift.file, value=_text(tree, drift), before=drift.shown)
         for drift in drifted
         if drift.file not in still
@@ -38,7 +41,7 @@ def put_back(tree: CgroupTree, drifted: tuple[Drifted, ...]) -> Drift:
         for drift in drifted
         if drift.file in still
     ]
-    return Drift(knobs=told, failed=tuple(failed or lost))
+    return Drift(knobs=corrected, failed=tuple(failed or lost))
 
 
 def _text(tree: CgroupTree, drift: Drifted) -> str:
@@ -54,22 +57,18 @@ def _write_in_order(tree: CgroupTree, knob: Knob, failed: list[str]) -> None:
         return
     _write(tree, writes, failed)
     for write in kept.values():
-        # A step on the way is not what belongs there.
+        # The value of a step on the way is not the one to keep.
         tree.keep(write)
 
 
 def _set_writes(tree: CgroupTree, knob: Knob, kept: dict[str, KnobWrite]) -> tuple[KnobWrite, ...]:
-    placement_request = {
-        path: CpuSet.parse(str(write.value), path) for path, write in kept.items() if tree.exists(path)
-    }
-    return cpuset_writes(
-        knob, {path: CpuSet.parse(tree.value(knob, path), path) for path in placement_request}, placement_request
-    )
+    target = {path: CpuSet.parse(str(write.value), path) for path, write in kept.items() if tree.exists(path)}
+    return cpuset_writes(knob, {path: CpuSet.parse(tree.value(knob, path), path) for path in target}, target)
 
 
 def _quota_writes(tree: CgroupTree, kept: dict[str, KnobWrite]) -> tuple[KnobWrite, ...]:
-    placement_request = {path: int(write.value) for path, write in kept.items() if tree.exists(path)}
-    return quota_writes({path: tree.quota_us(path) for path in placement_request}, placement_request)
+    target = {path: int(write.value) for path, write in kept.items() if tree.exists(path)}
+    return quota_writes({path: tree.quota_us(path) for path in target}, target)
 
 
 def _write(tree: CgroupTree, writes: tuple[KnobWrite, ...], failed: list[str]) -> None:
@@ -77,7 +76,7 @@ def _write(tree: CgroupTree, writes: tuple[KnobWrite, ...], failed: list[str]) -
         try:
             tree.write(write)
         except FileNotFoundError:
-            # The group, or the file itself: then it is told as not put back.
+            # The group was deleted, or the file itself, which then counts as not put back.
             continue
         except (CgroupError, OSError) as error:
             failed.append(str(error))

@@ -1,4 +1,4 @@
-"""Runs replicas as processes in control groups, and hears their ends."""
+"""Runs replicas as processes in control groups, and collects their exits."""
 
 import asyncio
 import contextlib
@@ -61,9 +61,9 @@ class _Running(Struct, kw_only=True):
 
 
 class ProcessRuntime:
-    """One executor's processes. The constructor raises JournalBusy, CgroupError or OSError when the machine cannot do it.
+    """The processes of one executor. The constructor raises JournalBusy, CgroupError or OSError when the machine refuses it.
 
-    `admits_online` False: online work is refused. `withheld` are CPUs of this machine that no placed work may use.
+    `admits_online` False refuses online work. `withheld` are CPUs of this machine that no placed work may use.
     """
 
     def __init__(self, policy: ProcessPolicy, *, admits_online: bool = True, withheld: CpuSet | None = None) -> None:
@@ -89,23 +89,23 @@ class ProcessRuntime:
 
     @property
     def capacity_mcpu(self) -> int:
-        """1000 for each online CPU."""
+        """The capacity of the machine: 1000 mcpu for each online CPU."""
         return 0 if self._fast is None else self._fast.capacity_mcpu
 
     @property
     def ceiling_mcpu(self) -> int | None:
-        """The tier's ceiling in the kernel, None when it has none."""
+        """The batch ceiling in the kernel, None without one."""
         return self._tier.ceiling_mcpu
 
     @property
     def has_batch(self) -> bool:
-        """Whether any batch replica is here."""
+        """Whether a batch replica runs on this node."""
         return bool(self._batch)
 
     # ------------------------------------------------------------ start and end
 
     async def adopt(self, now_ms: int) -> Adopted:
-        """Prepare the tier, take over what an earlier executor left, remove groups that nobody knows."""
+        """Prepare the tiers, adopt the attempts of an earlier executor, and remove groups that are not in the journal."""
         state = self._journal.state
         boot = boot_id(self._policy.proc_root)
         same_boot = state.boot_id == boot
@@ -137,7 +137,7 @@ class ProcessRuntime:
         )
 
     async def restore(self) -> tuple[ReplicaExited, ...]:
-        """End every replica and put the kernel back. Raises CgroupError naming what could not be put back."""
+        """End every replica and put the kernel back. Raises CgroupError that names each value that could not be put back."""
         for task in tuple(self._collecting):
             task.cancel()
         running = tuple(self._running.values())
@@ -177,7 +177,7 @@ class ProcessRuntime:
     # ------------------------------------------------------------ replicas
 
     async def launch(self, placement: Placement, now_ms: int) -> ReplicaLaunched | LaunchFailed:
-        """Start the placement in a new group; nothing of the command runs before group and journal have it."""
+        """Start the placement in a new group. The command runs only after its process is in the group and in the journal."""
         token = replica_token(placement.replica, placement.attempt)
         try:
             if token in self._running:
@@ -197,7 +197,7 @@ class ProcessRuntime:
         return launched
 
     async def signal(self, effect: SignalReplica) -> None:
-        """SIGTERM to every process of the attempt, journaled first; or SIGKILL until its group is empty."""
+        """Journal the stop and send SIGTERM to every process of the attempt, or send SIGKILL until its group is empty."""
         running = self._running.get(replica_token(effect.replica, effect.attempt))
         if running is None:
             return
@@ -209,7 +209,7 @@ class ProcessRuntime:
         await asyncio.to_thread(self._terminate, running)
 
     async def remember(self, effect: RememberPlacement | RememberEnd) -> None:
-        """Append to the journal."""
+        """Append the placement or the end to the journal."""
         if isinstance(effect, RememberPlacement):
             entry: Accepted | EndedEntry | RefusedEntry = Accepted(placement=effect.placement)
         elif isinstance(effect.fact, PlacementRefused):
@@ -219,7 +219,7 @@ class ProcessRuntime:
         await asyncio.to_thread(self._journal.append, entry)
 
     def poll_exits(self) -> tuple[ReplicaExited, ...]:
-        """Attempts that are over since the last call."""
+        """The attempts that exited since the last call."""
         exits = []
         while self._exits:
             exits.append(self._exits.popleft())
@@ -228,15 +228,15 @@ class ProcessRuntime:
     # ------------------------------------------------------------ reflex
 
     def read_fast(self, now_ms: int) -> FastReading | None:
-        """A few counters, tens of microseconds."""
+        """The CPU use over a short window; takes tens of microseconds."""
         return None if self._fast is None else self._fast.read(now_ms)
 
     def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
-        """Write the tier's quota; tens of microseconds."""
+        """Write the batch tier's quota; takes tens of microseconds."""
         return self._tier.set_ceiling(ceiling_mcpu)
 
     async def reconcile(self) -> Drift | None:
-        """Look at every file that was written, and put back what somebody else changed."""
+        """Read every kept file and put back the values that another program changed; None when nothing changed."""
         return await asyncio.to_thread(self._reconcile)
 
     # ------------------------------------------------------------ inside
@@ -256,7 +256,7 @@ class ProcessRuntime:
         return Drift(knobs=knobs, failed=failed) if knobs or failed else None
 
     def _restore(self) -> tuple[str, ...]:
-        # Old values and kept ones must not be written against each other.
+        # A reconcile at the same time would write kept values over the old ones.
         with self._reconciling:
             return self._tier.restore()
 
@@ -296,7 +296,7 @@ class ProcessRuntime:
             window_ms=self._policy.window_ms,
             proc_root=self._policy.proc_root,
             sys_root=self._policy.sys_root,
-            others=SiblingCgroups(tree.root, tree.name) if tree.version == 2 else None,
+            siblings=SiblingCgroups(tree.root, tree.name) if tree.version == 2 else None,
         )
 
     def _remove_unknown(self) -> None:
@@ -348,14 +348,14 @@ class ProcessRuntime:
         asyncio.get_running_loop().add_reader(running.pidfd, self._spawn_collect, running)
 
     def _watch_again(self, running: _Running, ticks: int) -> bool:
-        """Watch a process of an earlier executor; False when it is gone."""
+        """Watch a process of an earlier executor; False when it has exited."""
         if running.pid not in running.tree.pids(running.group):
             return False
         try:
             running.pidfd = os.pidfd_open(running.pid)
         except OSError:
             return False
-        # Asked after the descriptor holds the process, so that its number cannot change hands in between.
+        # Checked after the descriptor refers to the process, so that its pid cannot be reused in between.
         if not is_same_process(self._policy.proc_root, running.pid, ticks):
             os.close(running.pidfd)
             running.pidfd = -1
@@ -385,7 +385,7 @@ class ProcessRuntime:
         await asyncio.to_thread(prune_attempts, self._state_dir, self._policy.attempts_kept + len(in_use), in_use)
 
     def _gather(self, running: _Running) -> ReplicaExited:
-        """Everything about an attempt whose first process is gone: its leftovers die, its numbers are read, its group goes."""
+        """Finish an attempt whose first process exited: kill the other processes, read its counters, remove its group."""
         tree, group = running.tree, running.group
         directory = attempt_dir(self._state_dir, running.token)
         remarks = []

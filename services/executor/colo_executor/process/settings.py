@@ -1,4 +1,4 @@
-"""Where the process runtime lives on the machine, and its limits."""
+"""The settings of the process runtime: its places on the machine and its limits."""
 
 from msgspec import Struct
 
@@ -8,10 +8,11 @@ __all__ = ["ProcessPolicy"]
 
 
 class ProcessPolicy(Struct, frozen=True, kw_only=True):
-    """`subtree` is the name of the executor's own group below every controller of `cgroup_root`; one executor a subtree.
+    """`subtree` names the executor's own group below every controller of `cgroup_root`; two executors must not share it.
 
-    `command_prefix` stands before every command (for example `setpriv --reuid=batch --init-groups --no-new-privs --`).
-    Output, status and working directory of the last `attempts_kept` attempts that ended stay in `state_dir`.
+    `window_ms` is the window of a fast reading. `path` is the PATH of replicas that set none. `command_prefix` precedes every
+    command (for example `setpriv --reuid=batch --init-groups --no-new-privs --`). Output, status and working directory of the last
+    `attempts_kept` attempts that ended stay in `state_dir`.
     """
 
     state_dir: str = "/var/lib/colo/executor"

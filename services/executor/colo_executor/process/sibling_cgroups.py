@@ -1,4 +1,4 @@
-"""The CPU time of the groups beside the executor's own, under cgroup v2."""
+"""The CPU time of the sibling groups of the executor's own group, under cgroup v2."""
 
 import contextlib
 import os
@@ -11,10 +11,10 @@ _USED: Final = b"usage_usec "
 
 
 class SiblingCgroups:
-    """A counter of what the other groups at the top of the hierarchy use, in ns.
+    """A counter of the CPU time of the other top-level groups, in ns.
 
-    The root's own counter is made of timer ticks, and a virtual machine whose host is busy loses ticks: it then tells of less CPU
-    time than its children used. Theirs is exact. It is no substitute for it either, because processes may live in the root itself.
+    The kernel derives the root's own counter from timer ticks, and a virtual machine on a busy host loses ticks, so the root shows
+    less CPU time than its children used. The counters of the children are exact, but they lack the processes of the root itself.
     """
 
     def __init__(self, root: str, own: str) -> None:
@@ -25,9 +25,9 @@ class SiblingCgroups:
         self._used_us = 0
 
     def refresh(self) -> None:
-        """Look which groups there are; 64 at most are read.
+        """List the sibling groups again; at most 64 are read.
 
-        One that came since the last look counts from now: all it used before, told at once, would look like a spike.
+        A new group counts from now: the CPU time that it used before would appear as a spike.
         """
         with os.scandir(self._root) as entries:
             found = {entry.name for entry in entries if entry.name != self._own and entry.is_dir(follow_symlinks=False)}
@@ -39,7 +39,7 @@ class SiblingCgroups:
                 self._add(name)
 
     def used_ns(self) -> int:
-        """CPU time since the first look. A group that went takes nothing back."""
+        """The CPU time since the first `refresh`. The time of a deleted group stays in it."""
         for name, fd in list(self._fds.items()):
             try:
                 now_us = _used_us(fd)
@@ -51,7 +51,7 @@ class SiblingCgroups:
         return self._used_us * 1_000
 
     def close(self) -> None:
-        """Forget the open files; what was counted stays."""
+        """Close the open files; the counted time stays."""
         for name in list(self._fds):
             self._drop(name)
 

@@ -1,4 +1,4 @@
-"""The batch tier of this machine: its groups, its ceiling, and putting everything back."""
+"""The batch tier of this machine: its groups, its ceiling, and the restore of all kernel values."""
 
 import contextlib
 import threading
@@ -34,7 +34,7 @@ from colo_executor.process.settings import ProcessPolicy
 __all__ = ["Tier", "group_of"]
 
 _ONLINE_SUFFIX: Final = "-online"
-"""What the name of the online work's subtree has more than that of the batch work's; the collector knows it too."""
+"""The name of the online tier's subtree is that of the batch tier with this suffix; the collector has the same constant."""
 
 
 def group_of(token: str) -> str:
@@ -43,9 +43,9 @@ def group_of(token: str) -> str:
 
 
 class Tier:
-    """Owns the subtree. Methods raise CgroupError or OSError; calls that touch quotas take turns, and so do those with CPU sets.
+    """Owns the batch subtree. Methods raise CgroupError or OSError. One lock serialises quota writes, another one set writes.
 
-    `online_tree` is the subtree of online work, which is put back with this one.
+    `online_tree` is the subtree of the online tier; `restore` puts both back.
     """
 
     def __init__(self, policy: ProcessPolicy, journal: JournalFile) -> None:
@@ -53,7 +53,7 @@ class Tier:
         self._desired: DesiredPolicy = policy.desired
         self._journal = journal
         self._turn = threading.Lock()
-        # Apart from the quotas' turns: rewriting the sets of many replicas must not keep the reflex waiting.
+        # A lock of its own: the reflex, which writes quotas, must not wait while the sets of many replicas are rewritten.
         self._sets_turn = threading.Lock()
         self._placements: dict[str, Placement] = {}
         self._cpus = CpuSet()
@@ -63,7 +63,7 @@ class Tier:
         self.ceiling_mcpu: int | None = None
         self.tree = self._open(policy.subtree)
         self.online_tree = self._open(f"{policy.subtree}{_ONLINE_SUFFIX}")
-        self._leaving = KillTier(self._open(f"{policy.subtree}{SUFFIX}", CONTROLLERS))
+        self._kill_tier = KillTier(self._open(f"{policy.subtree}{SUFFIX}", CONTROLLERS))
 
     def _open(self, name: str, controllers: Mapping[int, Sequence[str]] | None = None) -> CgroupTree:
         tree = CgroupTree(
@@ -77,13 +77,13 @@ class Tier:
         return tree
 
     def reserve_adopted(self, token: str, placement: Placement) -> None:
-        """An attempt of an earlier executor, before the machine is prepared: it keeps its zones from the first write on."""
+        """Reserve the zones of an attempt of an earlier executor, before `prepare` writes to the kernel."""
         self._placements[group_of(token)] = placement
 
     def prepare(self, share: Callable[[CpuSet], CpuSet] = lambda cpus: cpus) -> None:
-        """Make the subtree and its batch group, set the tier's knobs, and read the ceiling that is there.
+        """Make the subtree and its batch group, set the tier's knobs, and read the ceiling from the kernel.
 
-        `share` says which of the machine's CPUs are batch work's. Raises CgroupError when that is none.
+        `share` returns the CPUs of the machine that batch work may use. Raises CgroupError when it returns none.
         """
         self.tree.make("")
         self.machine = machine_of(self._policy.sys_root, self.tree.has(), self.tree.huge_page_sizes())
@@ -100,14 +100,14 @@ class Tier:
         self.ceiling_mcpu = None if quota == UNLIMITED else quota * 1_000 // PERIOD_US
 
     def inventory(self, placement: Placement) -> MachineInventory:
-        """What the machine has now of the huge pages that the placement asks for; devices are the collector's to know."""
+        """The machine's huge pages of the sizes and zones that the placement requests. Devices are unknown to this runtime."""
         sizes = () if self.machine is None else self.machine.huge_page_sizes
         asked = [(pages.zone, pages.page_bytes) for pages in placement.huge_pages if pages.page_bytes in sizes]
         found = {each: huge_pages_bytes(self._policy.sys_root, *each) for each in asked}
         return MachineInventory(huge_pages=found, limits_huge_pages=bool(sizes))
 
     def add(self, token: str, placement: Placement) -> tuple[KnobValue, ...]:
-        """Make the attempt's group with all its values; on failure nothing is left."""
+        """Make the attempt's group with all its values; a failure leaves nothing behind."""
         if self.machine is None:
             raise CgroupError("the batch tier is not prepared")
         group = group_of(token)
@@ -129,7 +129,7 @@ class Tier:
         return knobs
 
     def adopt(self, token: str, placement: Placement) -> None:
-        """An attempt of an earlier executor is adopted: its values are kept, and its quota follows the ceiling again."""
+        """Keep the values of an attempt of an earlier executor, and let its quota follow the ceiling again."""
         if self.machine is not None:
             machine = replace(self.machine, cpus=self._cpus)
             for write in replica_knobs(self._desired, machine, placement, group_of(token), None):
@@ -142,24 +142,24 @@ class Tier:
                 self._requests[group] = placement.cpu_mcpu
 
     def boost_weight(self, token: str) -> None:
-        """Let an attempt that was asked to end go before all other batch work; against online work it gives way as before."""
+        """Give an attempt that was sent SIGTERM the greatest weight among batch work; online work still precedes it."""
         with contextlib.suppress(CgroupError, OSError):
             self.tree.write(KnobWrite(path=group_of(token), knob=Knob.CPU_WEIGHT, value=WEIGHT_MOST))
 
     def kill(self, token: str) -> bool:
-        """SIGKILL until nothing of the attempt is left, whatever else wants the CPU; False when something stayed. Blocks."""
-        return self._leaving.kill(self.tree, group_of(token), token)
+        """SIGKILL until the attempt has no process left, also on a busy machine; False when one stayed. Blocks."""
+        return self._kill_tier.kill(self.tree, group_of(token), token)
 
     def remove_unknown(self, known: frozenset[str]) -> None:
-        """End and remove groups of attempts that nobody knows, and what an earlier executor was killing."""
+        """End and remove the groups of attempts that are not `known`, and those that an earlier executor was killing."""
         for token in self.tree.children(BATCH):
             if token not in known:
                 self.kill(token)
                 self.tree.remove(group_of(token))
-        self._leaving.clear()
+        self._kill_tier.clear()
 
     def drop(self, token: str) -> bool:
-        """Remove the attempt's group; False when the kernel would not let it go."""
+        """Remove the attempt's group; False when the kernel refused."""
         group = group_of(token)
         with self._sets_turn, self._turn:
             self._placements.pop(group, None)
@@ -168,9 +168,9 @@ class Tier:
         return self.tree.remove(group)
 
     def set_batch_cpus(self, cpus: CpuSet) -> None:
-        """Let batch work run on these CPUs, each replica on those of them in its zones, in an order that the kernel takes.
+        """Let batch work run on `cpus`, which must not be empty; each replica runs on the CPUs of its zones.
 
-        On failure the sets are what they were, as far as the kernel lets them. At least one CPU must be given.
+        The writes are in an order that the kernel accepts. After a failure the old sets are written back, as far as possible.
         """
         with self._sets_turn:
             before = self._cpus
@@ -189,30 +189,28 @@ class Tier:
         if self.machine is None or Knob.CPUSET_CPUS not in self.machine.has:
             return
         machine = replace(self.machine, cpus=self._cpus)
-        placement_request = {"": self._cpus, BATCH: self._cpus}
+        target = {"": self._cpus, BATCH: self._cpus}
         for token in self.tree.children(BATCH):
             placement = self._placements.get(group_of(token))
-            placement_request[group_of(token)] = (
-                self._cpus if placement is None else replica_sets(machine, placement)[0]
-            )
+            target[group_of(token)] = self._cpus if placement is None else replica_sets(machine, placement)[0]
         have = {}
-        for path in list(placement_request):
+        for path in list(target):
             try:
                 have[path] = CpuSet.parse(self.tree.value(Knob.CPUSET_CPUS, path), path)
             except FileNotFoundError:
-                # A replica's group that is just being removed.
-                del placement_request[path]
-        for write in cpuset_writes(Knob.CPUSET_CPUS, have, placement_request):
+                # The group of a replica is just being removed.
+                del target[path]
+        for write in cpuset_writes(Knob.CPUSET_CPUS, have, target):
             try:
                 self.tree.write(write)
             except FileNotFoundError:
                 continue
-        for path, cpus in placement_request.items():
-            # Also where somebody else had written the very same before.
+        for path, cpus in target.items():
+            # Kept also where the file had the same value before, so that nothing was written.
             self.tree.keep(KnobWrite(path=path, knob=Knob.CPUSET_CPUS, value=cpus.format()))
 
     def reconcile(self) -> Drift:
-        """Put back what somebody else changed; reads only, and keeps nobody waiting, when nothing was."""
+        """Put back the values that another program changed. Takes the locks only when a value differs."""
         groups = dict.fromkeys(drift.write.path for drift in self.tree.drifted())
         if not groups:
             return Drift()
@@ -220,27 +218,27 @@ class Tier:
             return put_back(self.tree, self.tree.drifted(groups))
 
     def set_ceiling(self, ceiling_mcpu: int) -> CeilingWritten | CeilingRefused:
-        """Write the tier's quota, and those of capped replicas that it would undercut, in an order that the kernel takes."""
+        """Write the tier's quota and the lower quotas of capped replicas, in an order that the kernel accepts."""
         with self._turn:
-            placement_request = {BATCH: quota_us(ceiling_mcpu)}
+            target = {BATCH: quota_us(ceiling_mcpu)}
             for group, request_mcpu in self._requests.items():
-                placement_request[group] = replica_quota_us(self._desired, request_mcpu, ceiling_mcpu)
-            have = {group: self._quotas.get(group, UNLIMITED) for group in placement_request}
+                target[group] = replica_quota_us(self._desired, request_mcpu, ceiling_mcpu)
+            have = {group: self._quotas.get(group, UNLIMITED) for group in target}
             knobs = []
             try:
-                for write in quota_writes(have, placement_request):
+                for write in quota_writes(have, target):
                     knobs.append(self.tree.write(write))
-                    self._quotas[write.path] = placement_request[write.path]
+                    self._quotas[write.path] = target[write.path]
             except (CgroupError, OSError) as error:
                 return CeilingRefused(ceiling_mcpu=ceiling_mcpu, detail=str(error))
             self.ceiling_mcpu = ceiling_mcpu
             return CeilingWritten(ceiling_mcpu=ceiling_mcpu, knobs=tuple(knobs))
 
     def restore(self) -> tuple[str, ...]:
-        """Remove the own groups and put every old value back; what could not be done, one sentence each."""
+        """Remove the executor's groups and put every old value back. Returns one sentence for each failure."""
         failures = []
-        self._let_die()
-        if not self._leaving.clear():
+        self._lift_limits()
+        if not self._kill_tier.clear():
             failures.append("a replica that was being killed did not die")
         groups = [(self.tree, group_of(token)) for token in self.tree.children(BATCH)]
         groups += [(self.online_tree, name) for name in self.online_tree.children("")]
@@ -262,8 +260,8 @@ class Tier:
             self._journal.forget()
         return tuple(failures)
 
-    def _let_die(self) -> None:
-        """Lift the ceiling and the idle class: on a busy machine a process that gets no CPU does not die of SIGKILL either."""
+    def _lift_limits(self) -> None:
+        """Lift the ceiling and the idle class: on a busy machine a killed process without CPU does not exit."""
         with self._turn:
             for write in (
                 KnobWrite(path="", knob=Knob.CPU_IDLE, value=0),
@@ -273,7 +271,7 @@ class Tier:
                     self.tree.write(write)
 
     def _set(self, write: KnobWrite) -> None:
-        # The weight file refuses every write while idle is set, and idle is the stronger of the two.
+        # The kernel refuses a weight while idle is set, and idle has the stronger effect.
         if write.knob is Knob.CPU_WEIGHT and self._desired.idle and self._is_idle():
             return
         self.tree.write(write)
@@ -284,12 +282,12 @@ class Tier:
         return self.tree.value(Knob.CPU_IDLE, "") == "1"
 
     def _note_created(self, path: str) -> None:
-        # Groups of attempts need no note of their own: everything below a tier is removed with it.
+        # Groups of attempts need no entry: they are removed with their tier.
         above = path.rpartition("/")[0].split("/")
-        besides = (self.online_tree.name, self._leaving.tree.name)
-        if above[-1] not in besides and above[-2:] != [self._policy.subtree, BATCH]:
+        sibling_trees = (self.online_tree.name, self._kill_tier.tree.name)
+        if above[-1] not in sibling_trees and above[-2:] != [self._policy.subtree, BATCH]:
             self._journal.append(Created(path=path))
 
     def _tree_of(self, path: str) -> CgroupTree:
-        besides = (tree for tree in (self.online_tree, self._leaving.tree) if tree.name in path.split("/"))
-        return next(besides, self.tree)
+        sibling_trees = (tree for tree in (self.online_tree, self._kill_tier.tree) if tree.name in path.split("/"))
+        return next(sibling_trees, self.tree)
