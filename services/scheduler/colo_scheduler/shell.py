@@ -444,4 +444,4 @@ class SchedulerShell:
         self._tell_disagreeing()
         self._waiting.set(len(self._core.queue))
         self._held.set(len(self._core.commits.held))
-        self._nodes.set(len(self._core.cluster.nodes))
+        self._nodes.set(len(self._core.cluster.rows))

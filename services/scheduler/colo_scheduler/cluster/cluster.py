@@ -1,9 +1,12 @@
 """What the scheduler knows of every node: its facts, who holds what of it, and what is free, as rows of integer arrays.
 
-A node is a row, a zone is a column; rows of nodes with fewer zones than the widest are padded with columns that have nothing.
+A node is a row, a zone is a column; rows of nodes with fewer zones than the widest are padded with columns that have nothing. A
+node keeps its row for as long as it is known. The row of a forgotten node is vacant, no filter passes it, and the next new node
+gets the lowest vacant row.
 A hold takes from one of two pools (`pool.py`): held is what the ledger says plus what is decided here and not yet committed.
 """
 
+import heapq
 from collections.abc import Collection
 from typing import Final
 
@@ -46,7 +49,10 @@ class Cluster:
     def __init__(self, facts_max_age_ms: int = 0, tie_rotation: int = 0, signals: NodeSignals | None = None) -> None:
         self.signals = signals or NodeSignals()
         self.nodes: list[Node] = []
+        """By row; in a vacant row stands a node without a name, which holds nothing."""
         self.rows: dict[str, int] = {}
+        """The row of each node, by name."""
+        self._vacant: list[int] = []
         self._grown: dict[PoolName, set[int]] = {name: set() for name in PoolName}
         self.capacity_changes = 0
         self._tie_rotation = tie_rotation
@@ -74,7 +80,7 @@ class Cluster:
             levels.resize(size)
         self.batch_capacity.allocate(size, columns)
         self._rank_count = -1
-        for node in self.nodes:
+        for node in [self.nodes[row] for row in self.rows.values()]:
             self._write_topology(node)
             self._write_facts(node)
 
@@ -83,19 +89,26 @@ class Cluster:
         row = self.rows.get(name)
         if row is not None:
             return self.nodes[row]
-        if len(self.nodes) >= MAX_NODES:
+        if len(self.rows) >= MAX_NODES:
             raise InvalidInput("node", f"at most {MAX_NODES} nodes are kept", name)
-        node = Node(name, len(self.nodes), self._next_generation)
-        self.nodes.append(node)
+        node = Node(name, self._vacant_row(), self._next_generation)
+        self.nodes[node.row] = node
         self.rows[name] = node.row
+        self._write_facts(node)
+        return node
+
+    def _vacant_row(self) -> int:
+        """The lowest vacant row, a new one behind all others when there is none."""
+        if self._vacant:
+            return heapq.heappop(self._vacant)
+        row = len(self.nodes)
+        self.nodes.append(Node("", row))
         for pool in self._pools.values():
             pool.add()
         self._inventory_index.add()
-        if node.row >= self._size:
+        if row >= self._size:
             self._resize(self._size * 2, self._columns)
-        else:
-            self._write_facts(node)
-        return node
+        return row
 
     def find(self, name: str) -> Node | None:
         """The node of that name, or None."""
@@ -103,32 +116,23 @@ class Cluster:
         return None if row is None else self.nodes[row]
 
     def forget(self, node: Node) -> None:
-        """The node left for good: its row is the last node's from now on. Raises InvariantBroken while something is held there."""
+        """The node left for good: its row is vacant from now on. Raises InvariantBroken while something is held there."""
         if node.holds or node.in_flight:
             raise InvariantBroken("a node that holds something is forgotten", node=node.name, in_flight=node.in_flight)
-        row, last = node.row, len(self.nodes) - 1
-        moved = self.nodes.pop()
+        row = node.row
         del self.rows[node.name]
-        for pool in self._pools.values():
-            pool.forget_row(row)
-        for levels in self.levels.values():
-            levels.forget_row(row, last)
-        self._inventory_index.forget_row(row)
+        self.nodes[row] = Node("", row)
+        heapq.heappush(self._vacant, row)
         # Nothing that was found out about an earlier node of a row is taken for a finding about a later one.
         self._next_generation = max(self._next_generation, node.capacity_generation + 1)
-        self.signals.forget_row(row, last, moved.holds if moved is not node else ())
-        self._facts.forget_row(row)
-        self._facts.forget_row(last)
-        self.batch_capacity.write(last, ())
-        if moved is not node:
-            self.nodes[row], self.rows[moved.name], moved.row = moved, row, row
-            moved.capacity_generation = max(moved.capacity_generation, self._next_generation)
-            self._write_topology(moved)
-            self._write_facts(moved)
+        for pool in self._pools.values():
+            pool.clear_row(row)
+        self._inventory_index.clear_row(row)
+        self.signals.clear_row(row)
+        self._facts.clear_row(row)
+        self.batch_capacity.write(row, ())
         for grown in self._grown.values():
             grown.discard(row)
-            if last in grown:
-                grown ^= {row, last}
         self.disagreeing.pop(node.name, None)
         self.capacity_changes += 1
         self._rank_count = -1
@@ -389,6 +393,7 @@ class Cluster:
             nodes=self.nodes,
             rows=self.rows,
             count=len(self.nodes),
+            node_count=len(self.rows),
             facts=self._facts,
             pools=pools,
             levels=levels,
@@ -399,13 +404,13 @@ class Cluster:
         )
 
     def _rank(self) -> None:
-        count = len(self.nodes)
+        count = len(self.rows)
         if self._rank_count != count:
-            order = sorted(range(count), key=lambda row: self.nodes[row].name)
+            order = sorted(self.rows.values(), key=lambda row: self.nodes[row].name)
             ranks = (np.arange(count, dtype=np.int64) - self._tie_rotation) % max(count, 1)
             self._facts.rank[np.array(order, dtype=np.int64)] = ranks
             for pool in self._pools.values():
-                pool.rank(self._facts.rank[:count])
+                pool.rank(self._facts.rank[: len(self.nodes)])
             self._rank_count = count
 
     def grown_free(self) -> dict[PoolName, tuple[IntArray, IntArray]]:
@@ -435,7 +440,8 @@ class Cluster:
         """Raise InvariantBroken unless each of these rows equals what its facts and holds give, in lists and arrays."""
         nodes = self.nodes[rows.start : rows.stop]
         for row, node in zip(rows, nodes, strict=True):
-            if node.row != row or self.rows.get(node.name) != row:
+            is_astray = self.rows.get(node.name) != row if node.name else bool(self._facts.taken[row])
+            if node.row != row or is_astray:
                 raise InvariantBroken("a node is not in its row", node=node.name, row=row)
             inventory = self._inventory_index.of(row)
             if inventory is not None and (node.holdings or inventory.holdings):

@@ -28,9 +28,10 @@ _ONLINE: Final = "online"
 
 
 class NodeFacts:
-    """Arrays of shape (size,), `socket` (size, columns). `split_score`: what a node scores at most for few zones, as a
-    32-bit float, when it holds a request in more than one. `online`: the node runs online work; `colocated`: its operator admits
-    batch work. A fact older than `max_age_ms` counts as not fresh (0: never).
+    """Arrays of shape (size,), `socket` (size, columns). A fact older than `max_age_ms` counts as not fresh (0: never).
+
+    `taken`: a node has the row. `split_score`: what a node scores at most for few zones, as a 32-bit float, when it holds a request
+    in more than one. `online`: the node runs online work; `colocated`: its operator admits batch work.
     """
 
     def __init__(self, size: int, columns: int, max_age_ms: int) -> None:
@@ -50,6 +51,7 @@ class NodeFacts:
 
     def allocate(self, size: int, columns: int) -> None:
         """Make every array anew, empty; all rows are to be written again."""
+        self.taken: BoolArray = np.zeros(size, dtype=np.bool_)
         self.known: BoolArray = np.zeros(size, dtype=np.bool_)
         self.fresh: BoolArray = np.zeros(size, dtype=np.bool_)
         self.settled: BoolArray = np.zeros(size, dtype=np.bool_)
@@ -66,8 +68,9 @@ class NodeFacts:
 
     # ---- changes
 
-    def forget_row(self, row: int) -> None:
-        """Nothing is known of a row any more. Whoever reads the log looks at every row again."""
+    def clear_row(self, row: int) -> None:
+        """The row is vacant: no node has it, and nothing is known of it."""
+        self.taken[row] = False
         self.known[row] = self.fresh[row] = self.settled[row] = self.simulated[row] = self.online[row] = False
         self.colocated[row] = True
         self.socket[row] = NO_SOCKET
@@ -75,7 +78,7 @@ class NodeFacts:
         self._may_grow[row] = False
         self.labels.forget(row)
         self.taints.write(row, ())
-        self.start_log()
+        self.note(row)
 
     def check(self, said: NodeTopologyReported) -> None:
         """Raise InvalidInput for what `describe` would refuse."""
@@ -111,8 +114,9 @@ class NodeFacts:
         fresh = may_grow and not self._is_old(at_ms)
         if fresh:
             self._lapse_ms = min(self._lapse_ms, at_ms + self._max_age_ms)
-        before = (self.known[row], self.fresh[row], self.settled[row], self.simulated[row])
-        if before != (known, fresh, settled, simulated):
+        before = (self.taken[row], self.known[row], self.fresh[row], self.settled[row], self.simulated[row])
+        if before != (True, known, fresh, settled, simulated):
+            self.taken[row] = True
             self.known[row], self.fresh[row], self.settled[row], self.simulated[row] = known, fresh, settled, simulated
             self.note(row)
 

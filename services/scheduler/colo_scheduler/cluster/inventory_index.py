@@ -67,29 +67,17 @@ class InventoryIndex:
 
     # ---- changes
 
-    def forget_row(self, row: int) -> None:
-        """There is one row less: the last one takes the place of this one."""
-        gone, last = self._inventories[row], len(self._inventories) - 1
+    def clear_row(self, row: int) -> None:
+        """The row is vacant: nothing is known of it, and nothing is held there."""
+        gone = self._inventories[row]
         if gone is not None:
             self.limited -= gone.rules.batch_replicas_most is not None
             self.strict -= is_strict(gone)
-        self._inventories[row] = self._inventories[last]
-        self._inventories.pop()
-        if self._own is not None:
-            # What a fork shares is still to be copied before it changes.
-            (self._own.add if last in self._own else self._own.discard)(row)
-            self._own.discard(last)
-        for numbers, nothing in (
-            (self.own_cpus, 0),
-            (self.batch_left, UNLIMITED),
-            *((n, 0) for n in self._free.values()),
-        ):
-            numbers[row] = numbers[last]
-            numbers[last] = nothing
-        self.agrees[row] = self.agrees[last]
+        self._inventories[row] = None
+        self.own_cpus[row], self.batch_left[row], self.agrees[row] = 0, UNLIMITED, True
+        for free in self._free.values():
+            free[row] = 0
         self._device_scores.note(row)
-        self._device_scores.note(last)
-        self.agrees[last] = True
 
     def know(self, row: int, inventory: NodeInventory, batch_held: int) -> None:
         """Take what a node has, with what is held of it."""

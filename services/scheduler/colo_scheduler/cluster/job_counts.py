@@ -53,12 +53,6 @@ class JobCounts:
         if not rows:
             del self._counts[job]
 
-    def forget_row(self, row: int, last: int) -> None:
-        """Nothing is held on a row, and its node is gone: the last row takes its place."""
-        for rows in self._counts.values():
-            if last in rows:
-                rows[row] = rows.pop(last)
-
     def on(self, job: str, row: int) -> int:
         """How many replicas of the job the node holds."""
         before = self._before.on(job, row) if self._before is not None else 0

@@ -123,19 +123,12 @@ class Pool:
 
     # ---- changes
 
-    def forget_row(self, number: int) -> None:
-        """There is one row less: the last one takes the place of this one."""
-        last = len(self.rows) - 1
-        self.rows[number] = self.rows[last]
-        self.rows.pop()
+    def clear_row(self, number: int) -> None:
+        """The row is vacant: nothing may be held of it, and nothing is."""
+        self.rows[number] = PoolRow(self.columns)
         if self._own is not None:
-            # What a fork shares is still to be copied before it changes.
-            (self._own.add if last in self._own else self._own.discard)(number)
-            self._own.discard(last)
-        self.dirty.discard(last)
-        self._promised.discard(last)
-        if number < last:
-            self._promised.add(number)
+            self._own.add(number)
+        self._promised.add(number)
 
     def promise(self, number: int, cpu: Sequence[int], memory: Sequence[int]) -> None:
         """What may be held of a row from now on, a number for each of its zones."""

@@ -79,13 +79,6 @@ class PreemptibleIndex:
             level.apart_on = np.concatenate([level.apart_on, none])
         self._size = size
 
-    def forget_row(self, row: int, last: int) -> None:
-        """The last row takes the place of this one, of which nothing is held."""
-        for level in self._levels:
-            for held in level.by_row():
-                held[row] = held[last]
-                held[last] = 0
-
     def fork(self) -> "PreemptibleIndex":
         """One that changes for itself."""
         other = PreemptibleIndex(self._size)

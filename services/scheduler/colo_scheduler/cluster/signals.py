@@ -3,7 +3,7 @@
 One object for all nodes, which the cluster keeps up to date. Nobody pays for what no policy and no request asks for.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -152,12 +152,11 @@ class NodeSignals:
         self.loads.drop(row, attempt)
         self.dynamic.drop(row, attempt)
 
-    def forget_row(self, row: int, last: int, moved: Iterable[Attempt]) -> None:
-        """Nothing is held on a row, and its node is gone: the last row, with what is held there, takes its place."""
-        self.jobs.forget_row(row, last)
-        self.evictions.forget_row(row, last)
-        self.loads.forget_row(row, last)
-        self.dynamic.forget_row(row, last, moved)
+    def clear_row(self, row: int) -> None:
+        """The row is vacant: its node is gone, and nothing is held there."""
+        self.evictions.clear_row(row)
+        self.loads.clear_row(row)
+        self.dynamic.clear_row(row)
 
     def check_rows(self, nodes: Sequence[Node], rows: range) -> None:
         """Raise InvariantBroken unless jobs are counted, and loads added up, for these nodes and rows as doing it anew would."""

@@ -26,6 +26,7 @@ class View:
 
     `derived`: caches of the layers above; each trial has its own. What they derive of `facts` alone is in `facts.derived`.
     `trial_changes`: row -> how often this trial changed what the row holds beside amounts; a view of the cluster has none.
+    `count`: how many rows there are, vacant ones included; `node_count`: how many nodes.
     A trial (`Cluster.trial`) has pools of its own instead: what is taken there is taken of nothing else. Arrays of shape (count,).
     """
 
@@ -33,6 +34,7 @@ class View:
     nodes: list[Node]
     rows: dict[str, int]
     count: int
+    node_count: int
     facts: NodeFacts
     pools: dict[PoolName, Pool]
     levels: dict[PoolName, PreemptibleIndex]

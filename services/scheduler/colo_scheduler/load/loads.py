@@ -6,7 +6,7 @@ sample; what was placed later counts with what it is expected to use. Rows are w
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,15 +37,6 @@ from colo_scheduler.requests.request_class import RequestClass
 __all__ = ["Loads", "load_of_summary"]
 
 _ESTIMATES_MAX = 10_000
-
-
-T = TypeVar("T")
-
-
-def _move_last(kept: dict[int, T], row: int, last: int) -> None:
-    kept.pop(row, None)
-    if last in kept:
-        kept[row] = kept.pop(last)
 
 
 class _Newcomer(NamedTuple):
@@ -153,12 +144,12 @@ class Loads:
             self._new[row] = dict(self._new.get(row, {}))
         return self._new.setdefault(row, {})
 
-    def forget_row(self, row: int, last: int) -> None:
-        """The node of a row is gone: the last row takes its place."""
-        _move_last(self._reports, row, last)
-        _move_last(self._capacity, row, last)
-        _move_last(self._new, row, last)
-        self._dirty |= {row, last}
+    def clear_row(self, row: int) -> None:
+        """The node of the row is gone."""
+        self._reports.pop(row, None)
+        self._capacity.pop(row, None)
+        self._new.pop(row, None)
+        self._dirty.add(row)
 
     # ---- reads
 

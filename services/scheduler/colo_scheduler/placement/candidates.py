@@ -256,7 +256,7 @@ class Candidates:
     # ---- who fits, and the bounds
 
     def _filter(self) -> None:
-        if self._view.count == 0:
+        if self._view.node_count == 0:
             return
         verdicts = judge(self._view, self._request)
         self.counts, self._left = verdicts.counts, verdicts.numbers[PASSES]

@@ -51,16 +51,16 @@ def report_of(view: View, request: RequestClass, refused: Mapping[int, Rejection
     """The report of a class that no node takes now. `refused`: what a closer look at nodes has found already."""
     if request.refusal is not None:
         is_final = request.refusal is Reason.QOS_NOT_ADMITTED
-        return Report(view.count, (ReasonCount(reason=request.refusal, nodes=view.count),), None, is_final)
-    if view.count == 0:
+        return Report(view.node_count, (ReasonCount(reason=request.refusal, nodes=view.node_count),), None, is_final)
+    if view.node_count == 0:
         return Report(0, (ReasonCount(reason=Reason.NO_NODES, nodes=0),), None)
     verdicts = judge(view, request)
     if verdicts.numbers[PASSES] and needs_search(view, request):
         return _closely(view, request, verdicts, refused)
     last = verdicts.refused_last()
     if last is None:
-        return Report(view.count, (), None)
-    return Report(view.count, verdicts.counts, _nearest(view, request, *last))
+        return Report(view.node_count, (), None)
+    return Report(view.node_count, verdicts.counts, _nearest(view, request, *last))
 
 
 def _closely(view: View, request: RequestClass, verdicts: Verdicts, refused: Mapping[int, Rejection]) -> Report:
@@ -79,7 +79,7 @@ def _closely(view: View, request: RequestClass, verdicts: Verdicts, refused: Map
     numbers.update(rejection.reason for rejection in misfits.values())
     order = list(dict.fromkeys([*(count.reason for count in counts_before), *_REASONS]))
     counts = tuple(ReasonCount(reason=reason, nodes=numbers[reason]) for reason in order if numbers[reason])
-    return Report(view.count, counts, _least_missing(view, misfits))
+    return Report(view.node_count, counts, _least_missing(view, misfits))
 
 
 def _least_missing(view: View, misfits: Mapping[int, Rejection]) -> NearestMiss | None:

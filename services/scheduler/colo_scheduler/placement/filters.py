@@ -18,7 +18,7 @@ from colo_scheduler.eligibility.selector import Selector
 from colo_scheduler.numa.zones import IntArray
 from colo_scheduler.requests.request_class import RequestClass
 
-__all__ = ["CODE_OF", "ORDER", "PASSES", "STATIC_FILTERS", "Shape", "StaticFilter", "reason_for", "shape_of"]
+__all__ = ["CODE_OF", "ORDER", "PASSES", "STATIC_FILTERS", "VACANT", "Shape", "StaticFilter", "reason_for", "shape_of"]
 
 ORDER: Final = (
     Reason.TOPOLOGY_UNKNOWN,
@@ -46,6 +46,8 @@ ORDER: Final = (
 CODE_OF: Final = {reason: code for code, reason in enumerate(ORDER)}
 PASSES: Final = len(ORDER)
 """The verdict on a node that no filter refuses."""
+VACANT: Final = PASSES + 1
+"""The verdict on a row that no node has: it passes no filter and is counted under no reason."""
 
 
 class Shape(NamedTuple):

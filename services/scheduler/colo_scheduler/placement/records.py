@@ -41,7 +41,7 @@ class Records:
 
     def chosen(self, view: View, placements: Sequence[Placement], decision: ClassDecision) -> None:
         """Remember where these replicas of one class go."""
-        self._decisions.place(placements, view.now_ms, view.count, decision)
+        self._decisions.place(placements, view.now_ms, view.node_count, decision)
 
     def rejected(
         self,

@@ -190,4 +190,6 @@ def together(
     if view.inventory_index.limited and not request.is_prod:
         admits = {candidate.row: int(view.inventory_index.batch_left[candidate.row]) for candidate in chosen}
     above = candidates.above()
-    return JointHistory(context, request, view.count, candidates.counts, choices, chosen, others, admits, above, rows)
+    return JointHistory(
+        context, request, view.node_count, candidates.counts, choices, chosen, others, admits, above, rows
+    )

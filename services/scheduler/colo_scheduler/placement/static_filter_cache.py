@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from colo_scheduler.cluster.facts import BoolArray, NodeFacts
 from colo_scheduler.numa.zones import IntArray
-from colo_scheduler.placement.filters import CODE_OF, PASSES, STATIC_FILTERS, Shape
+from colo_scheduler.placement.filters import CODE_OF, PASSES, STATIC_FILTERS, VACANT, Shape
 
 __all__ = ["StaticFilterCache", "StaticVerdicts", "VerdictArray"]
 
@@ -61,7 +61,7 @@ class StaticFilterCache:
             # Verdicts that were given away are not changed any more.
             codes = kept.codes.copy()
             codes[changed] = _judge(facts, changed, shape)
-            numbers = tuple(np.bincount(codes, minlength=PASSES + 1).tolist())
+            numbers = tuple(np.bincount(codes, minlength=VACANT + 1)[:VACANT].tolist())
             kept.codes, kept.verdicts = codes, StaticVerdicts(codes, codes == PASSES, numbers)
         kept.position = facts.log_end
         return kept.verdicts
@@ -71,4 +71,5 @@ def _judge(facts: NodeFacts, rows: IntArray, shape: Shape) -> VerdictArray:
     codes: VerdictArray = np.full(rows.size, PASSES, dtype=np.int8)
     for each in reversed(STATIC_FILTERS):
         codes[~each.passes(facts, rows, shape)] = CODE_OF[each.reason]
+    codes[~facts.taken[rows]] = VACANT
     return codes

@@ -17,7 +17,7 @@ from colo_scheduler.cluster.facts import BoolArray
 from colo_scheduler.cluster.pool import Pool, pool_of
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.numa.zones import IntArray, rows_holding_together
-from colo_scheduler.placement.filters import CODE_OF, ORDER, PASSES, reason_for, shape_of
+from colo_scheduler.placement.filters import CODE_OF, ORDER, PASSES, VACANT, reason_for, shape_of
 from colo_scheduler.placement.static_filter_cache import StaticFilterCache, VerdictArray
 from colo_scheduler.requests.request_class import RequestClass
 
@@ -174,9 +174,10 @@ class Verdicts:
     def refuse(self, rows: "list[int] | slice", reason: Reason) -> None:
         """Refuse these rows for a reason that comes among those of the static filters; before any filter has `run`."""
         codes = self._codes.copy()
-        codes[rows] = np.minimum(codes[rows], CODE_OF[reason])
+        # A vacant row is no node: it is never refused.
+        codes[rows] = np.where(codes[rows] == VACANT, VACANT, np.minimum(codes[rows], CODE_OF[reason]))
         self._codes, self.passing = codes, codes == PASSES
-        self.numbers = np.bincount(codes, minlength=PASSES + 1).tolist()
+        self.numbers = np.bincount(codes, minlength=VACANT + 1)[:VACANT].tolist()
 
     def run(self, filters: tuple[Filter, ...]) -> None:
         """Ask these filters in order; none of them any more once no row is left."""
@@ -226,9 +227,9 @@ class Verdicts:
         return reason_for(ORDER[code], self.inquiry.request), rows
 
     def reason_of(self, row: int) -> Reason | None:
-        """Why this row is refused; None where it passes."""
+        """Why this row is refused; None where it passes, and for a vacant row."""
         code = int(self.codes[row])
-        return None if code == PASSES else reason_for(ORDER[code], self.inquiry.request)
+        return None if code >= PASSES else reason_for(ORDER[code], self.inquiry.request)
 
 
 def open_to(view: View, request: RequestClass) -> Verdicts:

@@ -271,7 +271,7 @@ class Plan:
         return JobPlanned(
             fits=len(self._places) == spec.replica_count,
             at_ms=self._view.now_ms,
-            nodes=self._view.count,
+            nodes=self._view.node_count,
             replicas=spec.replica_count,
             placed=len(self._places),
             waiting=self._waiting,

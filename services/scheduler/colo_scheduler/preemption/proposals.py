@@ -161,7 +161,7 @@ class Proposals:
 
     def _machines(self) -> tuple[int, int]:
         """Which nodes are in which rows, as far as a search has to know: how many there are, and how often one changed."""
-        return len(self._cluster.nodes), self._cluster.capacity_changes
+        return len(self._cluster.rows), self._cluster.capacity_changes
 
     def _say(self, one: _UnderWay, found: Victims | None, now_ms: int) -> list[Effect]:
         request, asked = one.request, one.asked

@@ -32,7 +32,7 @@ def report_for_owner(
         reason = Reason.RESERVATION_NOT_OWNED
     if reason is None:
         reason = _of_node(view, request, found)
-    counts = (ReasonCount(reason=reason, nodes=view.count),)
+    counts = (ReasonCount(reason=reason, nodes=view.node_count),)
     nearest = None
     if found is not None and found.place is not None and reason not in _UNNAMED:
         row = view.rows.get(found.place.node)
@@ -40,7 +40,7 @@ def report_for_owner(
             nearest = least_busy(view, request, (row,))
         else:
             nearest = _nearest(places, request, found, found.place.node, reason)
-    return Report(view.count, counts, nearest)
+    return Report(view.node_count, counts, nearest)
 
 
 def _counted(left: Remainder, request: RequestClass) -> tuple[int, int, str]:

@@ -116,18 +116,12 @@ class EvictionPenalties:
         if len(rows) > 2 * _FEW:
             self._rows[name] = dict.fromkeys(self._remembered(name, now_ms))
 
-    def forget_row(self, row: int, last: int) -> None:
-        """The node of a row is gone: the last row takes its place."""
+    def clear_row(self, row: int) -> None:
+        """The node of the row is gone."""
         for name, rows in self._rows.items():
             rows.pop(row, None)
-            if last in rows:
-                del rows[last]
-                rows[row] = None
-            for numbers in (self._penalty[name], self._at_ms[name]):
-                if row < self._size:
-                    numbers[row] = numbers[last] if last < self._size else 0
-                if last < self._size:
-                    numbers[last] = 0
+            if row < self._size:
+                self._penalty[name][row] = self._at_ms[name][row] = 0
 
     @property
     def is_empty(self) -> bool:

@@ -86,22 +86,16 @@ class DynamicLoads:
         if self._is_scored:
             self._arrivals.drop(row, attempt)
 
-    def forget_row(self, row: int, last: int, moved: Iterable[Attempt]) -> None:
-        """The node of a row is gone: the last row, with those that are there, takes its place."""
+    def clear_row(self, row: int) -> None:
+        """The node of the row is gone, and with it all that came there."""
         if not self.is_followed:
             return
-        self._grow(last)
+        self._grow(row)
         self._reports.pop(row, None)
         self._capacity.pop(row, None)
-        if last in self._reports:
-            self._reports[row] = self._reports.pop(last)
-        if last in self._capacity:
-            self._capacity[row] = self._capacity.pop(last)
-        for numbers, nothing in ((self._at_ms, 0), *((value, math.nan) for value in self._value.values())):
-            numbers[row] = numbers[last]
-            numbers[last] = nothing
-        for attempt in moved:
-            self._arrivals.move(last, row, attempt)
+        self._at_ms[row] = 0
+        for value in self._value.values():
+            value[row] = math.nan
 
     def _grow(self, row: int) -> None:
         size = len(self._at_ms)

@@ -99,13 +99,6 @@ class Arrivals:
             if at_ms + policy.range_ms > self._seen_ms:
                 self._count(number, row, -1)
 
-    def move(self, row: int, to: int, attempt: tuple[str, int]) -> None:
-        """The node of a row is that of another row from now on, and so is who came there."""
-        came = self._came.get((row, attempt))
-        if came is not None:
-            self.drop(row, attempt)
-            self.add(to, attempt, came[0])
-
     def _count(self, number: int, row: int, change: int) -> None:
         counts = self._counts[number]
         if row >= len(counts):
