@@ -182,7 +182,7 @@ def _yes(effect: CommitLedger) -> Iterator[NodeAnswer]:
             node=reserve.node,
             revision=reserve.expect + 1,
             changes=reserve.expect + 1,
-            accepted=tuple(reservation.attempt for reservation in reserve.reservations),
+            accepted=tuple(reservation.attempt for reservation in reserve.holds),
         )
 
 

@@ -13,7 +13,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
 from colo_common.ports import Refused
 from colo_scheduler.ledger.memory import MemoryLedger
-from colo_scheduler.ledger.port import CALL_MAX, HOLDS_MAX, Hold, Ledger, NodeCommit, encode_reservation
+from colo_scheduler.ledger.port import CALL_MAX, HOLDS_MAX, Hold, Ledger, NodeCommit, encode_hold
 from colo_scheduler.ledger.redis import RedisLedger
 from colo_scheduler.ledger.shards import Fence
 from tests.support.builders import a_placement
@@ -50,12 +50,12 @@ def reservation(replica: str, *, attempt: int = 1, node: str = "n1", generation:
 
 
 def reserve(node: str, expect: int, *reservations: Hold) -> NodeCommit:
-    return NodeCommit(node=node, expect=expect, reservations=reservations)
+    return NodeCommit(node=node, expect=expect, holds=reservations)
 
 
 async def test_a_node_without_a_row_has_revision_0_and_holds_nothing(ledger: Ledger) -> None:
     (row,) = await ledger.rows(["n1"])
-    assert (row.node, row.revision, row.changes, row.reservations) == ("n1", 0, 0, ())
+    assert (row.node, row.revision, row.changes, row.holds) == ("n1", 0, 0, ())
     assert dict(await ledger.changes()) == {}
 
 
@@ -69,7 +69,7 @@ async def test_what_is_reserved_is_in_the_row_as_it_was_given(ledger: Ledger) ->
         (),
     )
     (row,) = await ledger.rows(["n1"])
-    assert (row.revision, row.reservations, row.confirmed) == (1, (one, two), ())
+    assert (row.revision, row.holds, row.confirmed) == (1, (one, two), ())
     assert dict(await ledger.changes()) == {"n1": 1}
 
 
@@ -90,7 +90,7 @@ async def test_another_revision_than_expected_gets_nothing(ledger: Ledger, expec
     ]
     assert answer.revision == 1
     (row,) = await ledger.rows(["n1"])
-    assert [r.attempt for r in row.reservations] == [("j/t/0", 1)]
+    assert [r.attempt for r in row.holds] == [("j/t/0", 1)]
 
 
 async def test_nodes_of_one_call_are_answered_each_for_itself(ledger: Ledger) -> None:
@@ -169,7 +169,7 @@ async def test_a_newer_attempt_may_be_held_beside_an_older_one(ledger: Ledger) -
     assert answer.accepted == (("j/t/0", 2),)
     released = await ledger.release([("j/t/0", 1)])
     assert [(r.node, r.attempts) for r in released] == [("n1", (("j/t/0", 1),))]
-    assert [r.attempt for r in (await ledger.rows(["n2"]))[0].reservations] == [("j/t/0", 2)]
+    assert [r.attempt for r in (await ledger.rows(["n2"]))[0].holds] == [("j/t/0", 2)]
 
 
 async def test_release_empties_the_row_and_leaves_the_revision(ledger: Ledger) -> None:
@@ -177,7 +177,7 @@ async def test_release_empties_the_row_and_leaves_the_revision(ledger: Ledger) -
     released = await ledger.release([("j/t/0", 1), ("j/t/7", 1)])
     assert [(r.node, r.changes, r.attempts) for r in released] == [("n1", 2, (("j/t/0", 1),))]
     (row,) = await ledger.rows(["n1"])
-    assert (row.revision, row.changes, [r.attempt for r in row.reservations]) == (1, 2, [("j/t/1", 1)])
+    assert (row.revision, row.changes, [r.attempt for r in row.holds]) == (1, 2, [("j/t/1", 1)])
     (answer,) = await ledger.commit([reserve("n1", 1, reservation("j/t/2"))])
     assert answer.accepted == (("j/t/2", 1),)
 
@@ -215,7 +215,7 @@ async def test_confirmed_holds_say_so_until_they_are_released(ledger: Ledger) ->
     assert (await ledger.rows(["n1"]))[0].confirmed == (("j/t/1", 1),)
     await ledger.release([("j/t/1", 1)])
     (row,) = await ledger.rows(["n1"])
-    assert (row.confirmed, [r.attempt for r in row.reservations]) == ((), [("j/t/0", 1)])
+    assert (row.confirmed, [r.attempt for r in row.holds]) == ((), [("j/t/0", 1)])
 
 
 async def test_of_an_attempt_that_is_twice_in_a_call_one_is_written(ledger: Ledger) -> None:
@@ -240,9 +240,9 @@ async def test_rows_come_in_the_order_asked(ledger: Ledger) -> None:
 
 async def test_a_call_above_the_limit_is_refused_and_writes_nothing(ledger: Ledger) -> None:
     many = [reservation(f"j/t/{i}") for i in range(HOLDS_MAX + 1)]
-    with pytest.raises(InvalidInput, match="at most 50 reservations"):
+    with pytest.raises(InvalidInput, match="at most 50 holds"):
         await ledger.commit([reserve("n1", 0, *many)])
-    assert (await ledger.rows(["n1"]))[0].reservations == ()
+    assert (await ledger.rows(["n1"]))[0].holds == ()
 
 
 async def test_of_many_schedulers_on_one_revision_exactly_one_wins(ledger: Ledger) -> None:
@@ -296,7 +296,7 @@ async def test_a_commit_under_an_old_fence_gets_nothing(ledger: Ledger) -> None:
     new = await ledger.lease("two", 60_000, 1)
     (answer,) = await ledger.commit([reserve("n1", 0, reservation("j/t/0"))], old)
     assert [refused.reason for refused in answer.refused] == [Reason.SHARD_LOST]
-    assert (await ledger.rows(["n1"]))[0].reservations == ()
+    assert (await ledger.rows(["n1"]))[0].holds == ()
     (answer,) = await ledger.commit([reserve("n1", 0, reservation("j/t/0"))], new)
     assert answer.accepted == (("j/t/0", 1),)
 
@@ -335,9 +335,9 @@ class TestRedisAlone:
         await ledger.commit([reserve("n1", 0, good)])
         await client.hset(f"{prefix}:node:n1", "h:j/t/1#1", b'{"generation":1}')
         await client.hset(f"{prefix}:node:n1", "h:j/t/2#1", b"\xff\xfe")
-        await client.hset(f"{prefix}:node:n1", "h:j/t/9#1", encode_reservation(elsewhere))
+        await client.hset(f"{prefix}:node:n1", "h:j/t/9#1", encode_hold(elsewhere))
         row, other = await ledger.rows(["n1", "n2"])
-        assert row.reservations == (good,)
+        assert row.holds == (good,)
         assert [line.split(":", 2)[1] for line in row.unreadable] == ["j/t/1#1", "j/t/2#1", "j/t/9#1"]
         assert row.unreadable[2] == "h:j/t/9#1: holds j/t/9#1 on n2"
         assert other.unreadable == ()
@@ -388,7 +388,7 @@ class TestRedisAlone:
         )
         assert [(r.replica, r.reason) for r in second.refused] == [("j/t/x", Reason.LEDGER_DISAGREES)]
         rows = await ledger.rows(["n1", "n2", "n3"])
-        assert [[r.attempt[0] for r in row.reservations] for row in rows] == [["j/t/0"], ["j/t/1"], ["j/t/2"]]
+        assert [[r.attempt[0] for r in row.holds] for row in rows] == [["j/t/0"], ["j/t/1"], ["j/t/2"]]
         # Its release replaces what cannot be read, and goes on with the others.
         released = await ledger.release([("j/t/0", 1), ("j/t/x", 1), ("j/t/1", 1)])
         assert [(gone.node, gone.attempts) for gone in released] == [("n1", (("j/t/0", 1),)), ("n2", (("j/t/1", 1),))]
@@ -433,7 +433,7 @@ class TestRedisAlone:
         (answer,) = await ledger.commit([reserve("n1", 0, reservation("j/t/0"))])
         assert (answer.accepted, answer.changes) == ((("j/t/0", 1),), -1)
         (row,) = await ledger.rows(["n1"])
-        assert (len(row.reservations), row.changes) == (1, -1)
+        assert (len(row.holds), row.changes) == (1, -1)
         (gone,) = await ledger.release([("j/t/0", 1)])
         assert (gone.attempts, gone.changes) == ((("j/t/0", 1),), -1)
         await ledger.close()

@@ -34,7 +34,7 @@ async def test_a_row_that_holds_something_is_not_forgotten(ledger: Ledger) -> No
     await ledger.release([("j/t/1", 1)])
     assert await ledger.forget(["n1", "n2"]) == ("n2",)
     (row,) = await ledger.rows(["n1"])
-    assert (row.revision, [r.attempt for r in row.reservations]) == (1, [("j/t/0", 1)])
+    assert (row.revision, [r.attempt for r in row.holds]) == (1, [("j/t/0", 1)])
     assert dict(await ledger.changes()) == {"n1": 1}
 
 
@@ -46,7 +46,7 @@ async def test_a_node_of_a_forgotten_name_never_gets_a_revision_or_a_count_again
     await ledger.forget(["n1"])
     assert await ledger.floor() == 6
     (row,) = await ledger.rows(["n1"])
-    assert (row.revision, row.changes, row.reservations) == (6, 0, ())
+    assert (row.revision, row.changes, row.holds) == (6, 0, ())
     for stale in (0, before.revision):
         (answer,) = await ledger.commit([reserve("n1", stale, reservation("j/t/9", generation=stale + 1))])
         assert [(r.reason, answer.revision) for r in answer.refused] == [(Reason.LEDGER_CONFLICT, 6)]
@@ -81,8 +81,8 @@ async def test_of_a_commit_and_a_forgetting_at_once_nothing_is_lost(ledger: Ledg
     call = ledger.commit([reserve("n1", 1, reservation("j/t/1", generation=2))])
     (answer,), gone = await asyncio.gather(call, ledger.forget(["n1"]))
     (row,) = await ledger.rows(["n1"])
-    assert bool(answer.accepted) != bool(gone) or not row.reservations
-    assert [r.attempt for r in row.reservations] == list(answer.accepted)
+    assert bool(answer.accepted) != bool(gone) or not row.holds
+    assert [r.attempt for r in row.holds] == list(answer.accepted)
 
 
 async def test_at_most_so_many_rows_are_forgotten_in_one_call(ledger: Ledger) -> None:

@@ -128,12 +128,12 @@ class Life:
 
     def rival(self, node: str, replica: str) -> None:
         (row,) = now(self.bench.ledger.rows([node]))
-        whole = sum(each.placement.cpu_mcpu for each in row.reservations)
+        whole = sum(each.placement.cpu_mcpu for each in row.holds)
         if whole + 100 > MCPU:
             return
         placement = a_placement(replica, node=node, mcpu=100, gib=1)
         held = Hold(placement=placement, generation=row.revision + 1)
-        now(self.bench.ledger.commit([NodeCommit(node=node, expect=row.revision, reservations=(held,))]))
+        now(self.bench.ledger.commit([NodeCommit(node=node, expect=row.revision, holds=(held,))]))
 
     def note(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -146,7 +146,7 @@ class Life:
         core = self.bench.core
         book = core.reserve.book
         for row in now(self.bench.ledger.rows(NODES)):
-            holds = {each.attempt: each.placement for each in row.reservations}
+            holds = {each.attempt: each.placement for each in row.holds}
             # A reservation and its owners are one promise: the larger of the two.
             inside = {each: name for name in NAMES if (row_ := book.find(name)) is not None for each in row_.over}
             owners = {
@@ -174,7 +174,7 @@ class Life:
             if found is not None and found.phase is ReservationPhase.AVAILABLE:
                 assert found.place is not None
                 (row,) = now(self.bench.ledger.rows([found.place.node]))
-                assert attempt_of(found) in [each.attempt for each in row.reservations]
+                assert attempt_of(found) in [each.attempt for each in row.holds]
 
 
 @examples(0.4)

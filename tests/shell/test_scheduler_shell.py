@@ -237,7 +237,7 @@ def test_a_commit_whose_answer_was_lost_is_sent_again_and_counts_once() -> None:
             assert ledger.commits == 3
             assert len(house.said(PlacementsDecided)) == 1
             (row,) = await ledger.rows(["n1"])
-            assert (row.revision, len(row.reservations)) == (1, 1)
+            assert (row.revision, len(row.holds)) == (1, 1)
 
     run_virtual(story())
 
@@ -427,7 +427,7 @@ def test_a_decision_that_waited_for_the_ledger_is_made_anew_on_what_may_be_promi
             await asyncio.sleep(30)
             assert ledger.away == 0
             assert house.said(PlacementsDecided) == []
-            assert (await ledger.rows(["n1"]))[0].reservations == ()
+            assert (await ledger.rows(["n1"]))[0].holds == ()
             await house.say(an_allocatable("n1", [(4000, 8 * GIB)], at_ms=house.clock.now_ms()))
             assert len(house.said(PlacementsDecided)) == 1
 

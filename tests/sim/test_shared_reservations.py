@@ -177,12 +177,10 @@ class Shared:
 def _promised(row: NodeRow) -> Counter[int]:
     """CPU by zone: of a reservation only what those who came to it, or were inside it before, leave."""
     promised: Counter[int] = Counter()
-    for one in row.reservations:
+    for one in row.holds:
         place, zones = one.placement, one.placement.zones
         if name := name_of(place.replica):
-            others = [
-                (each.attempt, each.placement) for each in row.reservations if not name_of(each.placement.replica)
-            ]
+            others = [(each.attempt, each.placement) for each in row.holds if not name_of(each.placement.replica)]
             owners = [
                 each
                 for attempt, each in others
@@ -207,7 +205,7 @@ def test_reservations_that_two_schedulers_serve_are_promised_once_and_known_alik
         world.deliver()
         for peer in world.peers:
             peer.turn(1_000)
-    held = {each.attempt for row in now(world.ledger.rows(NODES)) for each in row.reservations}
+    held = {each.attempt for row in now(world.ledger.rows(NODES)) for each in row.holds}
     for peer in world.peers:
         peer.core.check()
         assert peer.core.commits.held.keys() == held

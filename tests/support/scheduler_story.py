@@ -368,7 +368,7 @@ class Story:
             replica, node=node, attempt=attempt, mcpu=args.number("cpu", 1000), gib=args.number("gib", 1)
         )
         reservation = Hold(placement=placement, generation=row.revision + 1)
-        reserve = NodeCommit(node=node, expect=row.revision, reservations=(reservation,))
+        reserve = NodeCommit(node=node, expect=row.revision, holds=(reservation,))
         (answer,) = now(self.bench.ledger.commit([reserve]))
         return f"revision {answer.revision}"
 

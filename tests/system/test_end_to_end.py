@@ -180,7 +180,7 @@ async def assert_ledger_is_empty(colo: RunningColo, placed: dict[tuple[str, int]
 
         async def empty() -> bool:
             rows = await ledger.rows(sorted(await ledger.changes()))
-            return not any(row.reservations for row in rows)
+            return not any(row.holds for row in rows)
 
         await eventually(empty, "the ledger is empty", limit_s=15)
     client = redis.asyncio.from_url(colo.redis_url)

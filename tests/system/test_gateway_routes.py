@@ -102,7 +102,7 @@ async def test_a_cancelled_job_is_stopped_and_holds_nothing(colo: RunningColo) -
     async def released() -> bool:
         async with colo.ledger() as ledger:
             rows = await ledger.rows(sorted(await ledger.changes()))
-        return not any(hold.placement.job == job for row in rows for hold in row.reservations)
+        return not any(hold.placement.job == job for row in rows for hold in row.holds)
 
     await eventually(released, "the ledger holds nothing of the job")
 

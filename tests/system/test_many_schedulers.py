@@ -49,7 +49,7 @@ def overcommitted(core: NotedFleet, rows: tuple[NodeRow, ...]) -> list[str]:
     """Zones on which the ledger holds more than was ever promised to batch work there."""
     held: dict[tuple[str, int], int] = {}
     for row in rows:
-        for one in row.reservations:
+        for one in row.holds:
             for share in one.placement.zones:
                 held[row.node, share.zone] = held.get((row.node, share.zone), 0) + share.cpu_mcpu
     return [f"{key}: {mcpu}" for key, mcpu in held.items() if mcpu > core.promised[key]]
@@ -96,7 +96,7 @@ async def all_is_placed_once(
 
 async def all_is_released(ledger: RedisLedger, nodes: list[str]) -> None:
     async def is_empty() -> bool:
-        return not any(row.reservations for row in await ledger.rows(nodes))
+        return not any(row.holds for row in await ledger.rows(nodes))
 
     await eventually(is_empty, "nothing that is held", limit_s=LIMIT_S)
 

@@ -63,7 +63,7 @@ async def held(colo: RunningColo) -> dict[str, Placement]:
     """What the ledger holds, by job."""
     async with colo.ledger() as ledger:
         rows = await ledger.rows(sorted(await ledger.changes()))
-    return {one.placement.job: one.placement for row in rows for one in row.reservations}
+    return {one.placement.job: one.placement for row in rows for one in row.holds}
 
 
 async def nothing_is_held(colo: RunningColo) -> None:

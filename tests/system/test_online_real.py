@@ -135,6 +135,6 @@ async def test_own_cpus_are_the_kernels_and_batch_work_keeps_off_those_of_lse(co
     async def released() -> bool:
         async with colo.ledger() as ledger:
             rows = await ledger.rows(sorted(await ledger.changes()))
-        return not any(row.reservations for row in rows)
+        return not any(row.holds for row in rows)
 
     await eventually(released, "nothing is held", limit_s=20)

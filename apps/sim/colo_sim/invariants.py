@@ -221,10 +221,10 @@ class InvariantChecker:
             promised = {zone.zone: zone for zone in known.allocatable.zones}
             (row,) = [row for row in self._ledger.all_rows() if row.node == answer.node]
             if known.topology is not None:
-                placements = [reservation.placement for reservation in row.reservations]
+                placements = [reservation.placement for reservation in row.holds]
                 self.counts["online_held"] += check_online(answer.node, known.topology, placements)
             # Online work takes of the machine itself, not of what batch work is promised.
-            batch = [r for r in row.reservations if r.placement.band is not PriorityBand.PROD]
+            batch = [r for r in row.holds if r.placement.band is not PriorityBand.PROD]
             new = {share.zone for r in batch if r.attempt in accepted for share in r.placement.zones}
             for zone in sorted(new):
                 shares = [s for r in batch for s in r.placement.zones if s.zone == zone]

@@ -14,7 +14,7 @@ __all__ = ["differences", "pending_work"]
 def differences(world: Cluster) -> list[str]:
     """What the services and nodes do not agree about, as sentences; empty when Redis, memories and machines are equal."""
     rows = world.ledger.all_rows()
-    held = {r.attempt: row.node for row in rows for r in row.reservations}
+    held = {r.attempt: row.node for row in rows for r in row.holds}
     found = [f"{p.key} is down" for p in world.processes() if not p.is_up]
     if found:
         return found
@@ -63,7 +63,7 @@ def pending_work(world: Cluster) -> list[str]:
             found.append(f"{plan.job} is {state}: {_replicas(world, plan.job)}")
         elif plan.job not in world.client.cancelled and state != "Completed":
             found.append(f"{plan.job} ended as {state}")
-    found += [f"{r.attempt} is held on {row.node}" for row in world.ledger.all_rows() for r in row.reservations]
+    found += [f"{r.attempt} is held on {row.node}" for row in world.ledger.all_rows() for r in row.holds]
     found += [f"outbox of {name} is not empty" for name in ("jobs", "evictor") if _outbox(world, name)]
     for name, queue in world.jobs_core.index.queues.items():
         if queue.waiting or queue.running:

@@ -316,9 +316,9 @@ class SchedulerCore:
         effects = self.commits.rows(event, now_ms)
         for row in event.rows:
             self._forgetting.note(row.node, now_ms)
-            for reservation in row.reservations:
-                if reservation.attempt in self._over:
-                    self._releasing[reservation.attempt] = None
+            for hold in row.holds:
+                if hold.attempt in self._over:
+                    self._releasing[hold.attempt] = None
         nodes = [row.node for row in event.rows]
         self._evictions.took(nodes, now_ms)
         return [*effects, *self._holds_listing.took(nodes)]

@@ -51,13 +51,13 @@ def test_what_was_never_written_is_decided_again_after_its_row_was_read() -> Non
     core, _ = expired()
     core.handle(LedgerRows(rows=(NodeRow(node="n1", revision=0, changes=0),)), core.policy.assume_ms)
     (again,) = commits(core.handle(Wake(), core.policy.assume_ms))
-    assert [one.attempt for one in again.reserves[0].reservations] == [ATTEMPT]
+    assert [one.attempt for one in again.reserves[0].holds] == [ATTEMPT]
     assert again.reserves[0].expect == 0
 
 
 def test_what_was_written_after_all_is_told_and_not_decided_again() -> None:
     core, commit = expired()
-    row = NodeRow(node="n1", revision=1, changes=1, reservations=commit.reserves[0].reservations)
+    row = NodeRow(node="n1", revision=1, changes=1, holds=commit.reserves[0].holds)
     said = [e.fact for e in core.handle(LedgerRows(rows=(row,)), core.policy.assume_ms) if isinstance(e, Publish)]
     assert [type(fact) for fact in said] == [PlacementsDecided, ApplyPlacements]
     assert commits(core.handle(Wake(), core.policy.assume_ms)) == []

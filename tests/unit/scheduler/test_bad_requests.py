@@ -219,7 +219,7 @@ def test_a_row_that_disagrees_with_its_node_leaves_the_other_node_as_it_was() ->
     (row,) = now(bench.ledger.rows(["n1"]))
     nonsense = structs.replace(a_placement("x/t/0"), qos=QosClass.LSE, band=PROD, cpus="80", node="n1")
     held = Hold(placement=nonsense, generation=row.revision + 1)
-    now(bench.ledger.commit([NodeCommit(node="n1", expect=row.revision, reservations=(held,))]))
+    now(bench.ledger.commit([NodeCommit(node="n1", expect=row.revision, holds=(held,))]))
     bench.tell(LedgerRows(rows=now(bench.ledger.rows(["n1"]))))
     assert list(bench.core.cluster.disagreeing) == ["n1"]
     (own,) = placements(bench.say(PlacementsRequested(placement_requests=(good(1),))))

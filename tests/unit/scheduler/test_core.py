@@ -75,7 +75,7 @@ def test_one_commit_carries_at_most_50_reservations() -> None:
     bench = a_bench(mcpu=60_000)
     bench.core.handle(wanted(120, mcpu=100, memory_bytes=1), 0)
     commits = [effect for effect in bench.core.handle(Wake(), 0) if isinstance(effect, CommitLedger)]
-    sizes = [sum(len(reserve.reservations) for reserve in commit.reserves) for commit in commits]
+    sizes = [sum(len(reserve.holds) for reserve in commit.reserves) for commit in commits]
     assert sizes == [HOLDS_MAX, HOLDS_MAX, 20]
     assert [commit.reserves[0].expect for commit in commits] == [0, 1, 2]
 

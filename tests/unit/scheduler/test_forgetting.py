@@ -139,7 +139,7 @@ def test_rows_of_nodes_that_nobody_remembers_are_forgotten_too() -> None:
     ledger = MemoryLedger()
     placement = a_placement("j/t/0", node="old")
     reservation = Hold(placement=placement, generation=1)
-    now(ledger.commit([NodeCommit(node="old", expect=0, reservations=(reservation,))]))
+    now(ledger.commit([NodeCommit(node="old", expect=0, holds=(reservation,))]))
     now(ledger.release([("j/t/0", 1)]))
     bench = a_bench("n1", ledger=ledger)
     assert bench.core.commits.unmet == {"old": (1, 2)}

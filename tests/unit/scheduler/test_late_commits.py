@@ -72,7 +72,7 @@ def test_what_does_not_fit_any_more_is_not_committed_when_the_ledger_is_back() -
     talk = Talk()
     wanted(talk, 4)
     (call,) = talk.calls
-    assert len(call.reserves[0].reservations) == 4
+    assert len(call.reserves[0].holds) == 4
     talk.calls.clear()
     # The promise shrinks while the call waits; the shell gives the call up.
     talk.allocatable(2_000, 1_000)
@@ -82,7 +82,7 @@ def test_what_does_not_fit_any_more_is_not_committed_when_the_ledger_is_back() -
     talk.tell(Wake(), 6_000)
     assert talk.commit(6_000) == 2
     (row,) = now(talk.ledger.rows(["n1"]))
-    assert sum(r.placement.cpu_mcpu for r in row.reservations) == 2_000
+    assert sum(r.placement.cpu_mcpu for r in row.holds) == 2_000
     assert [len(fact.placements) for fact in talk.said if isinstance(fact, PlacementsDecided)] == [2]
     assert any(isinstance(fact, PlacementRejected) for fact in talk.said)
 

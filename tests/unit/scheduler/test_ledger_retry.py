@@ -102,7 +102,7 @@ def test_an_empty_row_of_a_node_that_nobody_speaks_of_takes_no_place_and_is_not_
     core = a_core(
         NodeRow(node="gone", revision=7, changes=12),
         NodeRow(node="n1", revision=5, changes=9),
-        NodeRow(node="n3", revision=4, changes=4, reservations=(held,)),
+        NodeRow(node="n3", revision=4, changes=4, holds=(held,)),
     )
     assert names(core.cluster) == ["n1", "n3"]
     same = (("gone", 12), ("n1", 9), ("n3", 4))

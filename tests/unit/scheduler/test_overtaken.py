@@ -61,9 +61,7 @@ class Two:
         (row,) = now(self.ledger.rows(["n1"]))
         generation = row.revision + 1
         taken = Hold(placement=a_placement(replica, mcpu=mcpu), generation=generation)
-        (answer,) = now(
-            self.ledger.commit([NodeCommit(node="n1", expect=row.revision, reservations=(taken,))], owner="rival")
-        )
+        (answer,) = now(self.ledger.commit([NodeCommit(node="n1", expect=row.revision, holds=(taken,))], owner="rival"))
         assert answer.accepted == ((replica, 1),)
 
     def commit(self, call: CommitLedger) -> LedgerAnswered:
@@ -90,7 +88,7 @@ class Two:
     def held_mcpu(self) -> int:
         """What the ledger says is held on the node."""
         (row,) = now(self.ledger.rows(["n1"]))
-        return sum(each.placement.cpu_mcpu for each in row.reservations)
+        return sum(each.placement.cpu_mcpu for each in row.holds)
 
 
 def loaded(effects: Sequence[Effect]) -> list[tuple[str, ...]]:
@@ -205,7 +203,7 @@ def test_a_refusal_does_not_hide_what_a_rival_took(reason: Reason) -> None:
 def test_what_is_ordered_again_for_a_node_that_came_back_is_told_before_where_nobody_may_have_heard_of_it() -> None:
     core = Two().core
     reservations = tuple(Hold(placement=a_placement(f"j/t/{n}"), generation=1) for n in range(2))
-    row = NodeRow(node="n1", revision=1, changes=1, reservations=reservations)
+    row = NodeRow(node="n1", revision=1, changes=1, holds=reservations)
     core.handle(LedgerRows(rows=(row,)), 0)
     core.handle(StartedKnown(started=(("j/t/0", 1),)), 0)
     core.handle(NodeRecovered(node="n1", running=(), boot_id="b", seq=1), 10)
@@ -238,7 +236,7 @@ def test_a_place_that_another_scheduler_took_for_the_same_attempt_is_held_where_
     (reserve,) = call.reserves
     elsewhere = "n2" if reserve.node == "n1" else "n1"
     taken = Hold(placement=a_placement("j/t/0", node=elsewhere, mcpu=3_000), generation=1)
-    row = NodeRow(node=elsewhere, revision=1, changes=1, reservations=(taken,))
+    row = NodeRow(node=elsewhere, revision=1, changes=1, holds=(taken,))
     said = two.core.handle(LedgerRows(rows=(row,)), 0)
     assert [type(effect.fact) for effect in said if isinstance(effect, Publish)] == [PlacementsDecided, ApplyPlacements]
     answer = NodeAnswer(node=reserve.node, revision=0, changes=0, refused=(refused("j/t/0", Reason.SHARD_LOST),))

@@ -408,7 +408,7 @@ def test_a_row_that_disagrees_with_its_node_leaves_it_out_of_close_decisions_onl
     reserve = NodeCommit(
         node="n1",
         expect=row.revision,
-        reservations=(Hold(placement=placement, generation=row.revision + 1),),
+        holds=(Hold(placement=placement, generation=row.revision + 1),),
     )
     now(bench.ledger.commit([reserve]))
     bench.tell(LedgerRows(rows=now(bench.ledger.rows(["n1"]))))
@@ -418,8 +418,8 @@ def test_a_row_that_disagrees_with_its_node_leaves_it_out_of_close_decisions_onl
     assert placed(bench, "c", BE, 1).node == "n1"
     assert placed(bench, "d", LS, 1).node == "n1"
     (row,) = now(bench.ledger.rows(["n1"]))
-    rest = tuple(each for each in row.reservations if each.placement.replica != placement.replica)
-    bench.tell(LedgerRows(rows=(NodeRow(node="n1", revision=row.revision, changes=9, reservations=rest),)))
+    rest = tuple(each for each in row.holds if each.placement.replica != placement.replica)
+    bench.tell(LedgerRows(rows=(NodeRow(node="n1", revision=row.revision, changes=9, holds=rest),)))
     assert bench.core.cluster.disagreeing == {}
 
 

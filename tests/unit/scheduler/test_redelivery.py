@@ -43,7 +43,7 @@ def a_row(*replicas: str, confirmed: Sequence[str] = ()) -> LedgerRows:
         Hold(placement=structs.replace(a_placement(each), decided_at_ms=DECIDED_MS), generation=4) for each in replicas
     )
     attempts = tuple((each, 1) for each in confirmed)
-    return LedgerRows(rows=(NodeRow(node="n1", revision=4, changes=4, reservations=reservations, confirmed=attempts),))
+    return LedgerRows(rows=(NodeRow(node="n1", revision=4, changes=4, holds=reservations, confirmed=attempts),))
 
 
 def a_core(*replicas: str, now_ms: int = DECIDED_MS) -> SchedulerCore:
@@ -67,7 +67,7 @@ def placing(*replicas: str, after: LedgerRows | None = None) -> SchedulerCore:
     (commit,) = [each for each in core.handle(Wake(), DECIDED_MS) if isinstance(each, CommitLedger)]
     answers = tuple(
         NodeAnswer(
-            node=one.node, revision=one.expect + 1, changes=1, accepted=tuple(each.attempt for each in one.reservations)
+            node=one.node, revision=one.expect + 1, changes=1, accepted=tuple(each.attempt for each in one.holds)
         )
         for one in commit.reserves
     )
@@ -235,7 +235,7 @@ def test_what_the_jobs_service_does_not_answer_is_asked_for_again_when_it_is_twi
 @pytest.mark.parametrize("at_ms", [3_600_000, 4_102_444_800_000], ids=["an hour ahead", "of the year 2100"])
 def test_a_place_that_another_clock_decided_keeps_no_other_from_being_asked_for(at_ms: int) -> None:
     strange = structs.replace(a_placement("k/t/0", node="n2"), decided_at_ms=at_ms)
-    row = NodeRow(node="n2", revision=1, changes=1, reservations=(Hold(placement=strange, generation=1),))
+    row = NodeRow(node="n2", revision=1, changes=1, holds=(Hold(placement=strange, generation=1),))
     core = placing(REPLICAS[0], after=LedgerRows(rows=(row,)))
     assert (REPLICAS[0], 1) not in wake(core, DECIDED_MS + 9_000)
     assert (REPLICAS[0], 1) in wake(core, DECIDED_MS + 10_000)
@@ -259,7 +259,7 @@ def test_holds_of_another_scheduler_keep_none_of_ours_waiting() -> None:
     names = [*(f"{theirs}/t/{number}" for number in range(25_000)), ours]
     placements = [structs.replace(a_placement(name, node="n1"), decided_at_ms=5_000) for name in names]
     reservations = tuple(Hold(placement=each, generation=1) for each in placements)
-    core.handle(LedgerRows(rows=(NodeRow(node="n1", revision=1, changes=1, reservations=reservations),)), 5_000)
+    core.handle(LedgerRows(rows=(NodeRow(node="n1", revision=1, changes=1, holds=reservations),)), 5_000)
     asked = [(now_ms, each) for now_ms in range(5_000, 70_000, 50) for each in wake(core, now_ms)]
     assert {each for _, each in asked} == {(ours, 1)}
     assert asked[0][0] <= 15_500
@@ -288,7 +288,7 @@ def rows_of(nodes: int, each: int) -> LedgerRows:
             Hold(placement=a_placement(f"j/t/{each * node + number}", node=f"n{node:03}"), generation=1)
             for number in range(each)
         )
-        rows.append(NodeRow(node=f"n{node:03}", revision=1, changes=1, reservations=reservations))
+        rows.append(NodeRow(node=f"n{node:03}", revision=1, changes=1, holds=reservations))
     return LedgerRows(rows=tuple(rows))
 
 

@@ -139,7 +139,7 @@ def a_reservation_of_a_rival(replica: str, revision: int, *, mcpu: int = 500, re
 
     placement = structs.replace(a_placement(replica, node="n1", mcpu=mcpu, gib=1), reservation=reservation)
     held = Hold(placement=placement, generation=revision + 1)
-    return NodeCommit(node="n1", expect=revision, reservations=(held,))
+    return NodeCommit(node="n1", expect=revision, holds=(held,))
 
 
 def test_a_use_by_another_scheduler_is_seen_before_anybody_uses_the_place_again() -> None:

@@ -28,7 +28,7 @@ ONLINE: dict[str, Any] = {"qos": QosClass.LSR, "band": PriorityBand.PROD}
 
 def ledger_of(bench: ReservingBench, node: str = "n1") -> dict[str, Hold]:
     (row,) = now(bench.ledger.rows([node]))
-    return {each.placement.replica: each for each in row.reservations}
+    return {each.placement.replica: each for each in row.holds}
 
 
 def phase(bench: ReservingBench, name: str = "r1") -> str:
@@ -198,7 +198,7 @@ def test_a_lost_commit_gives_everything_back_and_is_tried_again() -> None:
     (owner,) = claim(bench, "web/main/0", mcpu=5000)
     (row,) = now(bench.ledger.rows(["n1"]))
     rival = Hold(placement=a_placement("rival/main/0", mcpu=100), generation=row.revision + 1)
-    now(bench.ledger.commit([NodeCommit(node="n1", expect=row.revision, reservations=(rival,))]))
+    now(bench.ledger.commit([NodeCommit(node="n1", expect=row.revision, holds=(rival,))]))
     reserve(bench, mcpu=6000, gib=8, **OVER)
     bench.now_ms += 5_000
     bench.wake()

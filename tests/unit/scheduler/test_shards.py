@@ -57,7 +57,7 @@ def test_only_wants_of_own_shards_are_decided_and_the_commit_names_their_fences(
     core = a_core((1, 7))
     core.handle(wanted(*JOBS), 0)
     (commit,) = commits(core.handle(Wake(), 0))
-    placed = {one.placement.job for reserve in commit.reserves for one in reserve.reservations}
+    placed = {one.placement.job for reserve in commit.reserves for one in reserve.holds}
     assert placed == {job for job in JOBS if shard_of(job, 2) == 1}
     assert commit.fences == ((1, 7),)
     core.check()
@@ -68,7 +68,7 @@ def test_a_scheduler_that_is_alone_names_no_fences_and_decides_everything() -> N
     core.handle(wanted(*JOBS), 0)
     (commit,) = commits(core.handle(Wake(), 0))
     assert commit.fences == ()
-    assert sum(len(reserve.reservations) for reserve in commit.reserves) == len(JOBS)
+    assert sum(len(reserve.holds) for reserve in commit.reserves) == len(JOBS)
 
 
 def test_taking_a_shard_asks_what_others_placed_and_what_waits_and_asks_again_later() -> None:
@@ -119,7 +119,7 @@ def test_a_place_whose_scheduler_ended_before_it_told_is_told_by_the_one_that_ta
     core = a_core()
     core.handle(ShardsHeld(fences=((0, 3),)), 10_000)
     placement = a_placement(f"{job}/t/0", node="n1")
-    row = NodeRow(node="n1", revision=1, changes=1, reservations=(Hold(placement=placement, generation=1),))
+    row = NodeRow(node="n1", revision=1, changes=1, holds=(Hold(placement=placement, generation=1),))
     core.handle(LedgerRows(rows=(row,)), 10_000)
     pending = PendingReply(placement_requests=(a_placement_request(f"{job}/t/0"),), total=1)
     said = [effect.fact for effect in core.handle(pending, 15_000) if isinstance(effect, Publish)]
@@ -134,7 +134,7 @@ def test_an_order_that_was_never_sent_is_sent_by_the_one_that_takes_over(is_star
     attempt = (f"{job}/t/0", 1)
     held = Hold(placement=a_placement(attempt[0], node="n1"), generation=1)
     unmanaged = Hold(placement=a_placement(f"{of_shard(1)}/t/0", node="n1"), generation=1)
-    row = NodeRow(node="n1", revision=1, changes=1, reservations=(held, unmanaged))
+    row = NodeRow(node="n1", revision=1, changes=1, holds=(held, unmanaged))
     core.handle(LedgerRows(rows=(row,)), 10_000)
     core.handle(ShardsHeld(fences=((0, 3),)), 10_000)
     effects = core.handle(Wake(), 10_000 + core.policy.ask_again_ms)

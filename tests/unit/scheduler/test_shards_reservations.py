@@ -44,7 +44,7 @@ def test_nothing_is_hurried_when_the_last_reservation_went_while_an_owner_was_re
     core.handle(PlacementsRequested(placement_requests=(a_claim(mcpu=1_000),)), bench.now_ms)
     (call,) = [effect for effect in core.handle(Wake(), bench.now_ms) if isinstance(effect, CommitLedger)]
     ((reserve,),) = [call.reserves]
-    assert reserve.reservations[0].placement.reservation == "r1"
+    assert reserve.holds[0].placement.reservation == "r1"
     bench.rows.clear()
     read(core, missing=("r1",))
     refused = HoldRefused(replica="web/main/0", attempt=1, reason=Reason.LEDGER_CONFLICT)

@@ -42,7 +42,7 @@ class Shared:
         (row,) = now(self.ledger.rows([node]))
         placement = a_placement(replica, node=node, mcpu=1_000, gib=1)
         reservation = Hold(placement=placement, generation=row.revision + 1)
-        now(self.ledger.commit([NodeCommit(node=node, expect=row.revision, reservations=(reservation,))]))
+        now(self.ledger.commit([NodeCommit(node=node, expect=row.revision, holds=(reservation,))]))
 
     def do(self, effects: list[Effect], now_ms: int = 1) -> list[Effect]:
         """Perform what is read of the ledger; what else was said."""

@@ -11,7 +11,7 @@ HELD = Hold(placement=a_placement("old/t/0", node="n1"), generation=1)
 
 
 def a_row(*unreadable: str) -> NodeRow:
-    return NodeRow(node="n1", revision=1, changes=1, reservations=(HELD,), unreadable=unreadable)
+    return NodeRow(node="n1", revision=1, changes=1, holds=(HELD,), unreadable=unreadable)
 
 
 def a_core(*nodes: str) -> SchedulerCore:

@@ -114,7 +114,7 @@ class Commits:
         ]
 
     def assume(self, chosen: Sequence[tuple[PlacementRequest, Choice]], now_ms: int) -> list[NodeCommit]:
-        """What to ask of the ledger for places that equal wants took: at most RESERVATIONS_MAX of a node together."""
+        """What to ask of the ledger for places that equal wants took: at most HOLDS_MAX of a node together."""
         by_row: dict[int, list[tuple[PlacementRequest, Choice]]] = {}
         for each in chosen:
             by_row.setdefault(each[1].row, []).append(each)
@@ -126,13 +126,13 @@ class Commits:
         ]
 
     def calls(self, reserves: Sequence[NodeCommit]) -> list[Effect]:
-        """Ask the ledger for all of this, in its order, in as few calls as may be: at most RESERVATIONS_MAX in each."""
+        """Ask the ledger for all of this, in its order, in as few calls as may be: at most HOLDS_MAX in each."""
         self._rounds += 1
         effects: list[Effect] = []
         call: list[NodeCommit] = []
         room = HOLDS_MAX
         for reserve in reserves:
-            count = len(reserve.reservations)
+            count = len(reserve.holds)
             if count > room:
                 effects.append(self._call(call))
                 call, room = [], HOLDS_MAX
@@ -143,7 +143,7 @@ class Commits:
         return effects
 
     def _call(self, reserves: Sequence[NodeCommit]) -> CommitLedger:
-        jobs = {one.placement.job: None for reserve in reserves for one in reserve.reservations}
+        jobs = {one.placement.job: None for reserve in reserves for one in reserve.holds}
         return CommitLedger(reserves=tuple(reserves), fences=self._shards.fences_of(jobs), round=self._rounds)
 
     def _reserve(
@@ -157,7 +157,7 @@ class Commits:
         expect, is_chained = node.revision + node.in_flight, node.in_flight > 0
         node.in_flight += 1
         generation = expect + 1
-        reservations = []
+        holds = []
         for placement_request, choice in members:
             attempt, inside = (placement_request.replica, placement_request.attempt), choice.inside
             place = placement_of(placement_request, node, choice, now_ms)
@@ -165,8 +165,8 @@ class Commits:
                 place, generation, placement_request=placement_request, inside=inside, importance=importance
             )
             self._assumed[attempt] = now_ms
-            reservations.append(Hold(placement=place, generation=generation, inside=inside))
-        return NodeCommit(node=node.name, expect=expect, reservations=tuple(reservations), is_chained=is_chained)
+            holds.append(Hold(placement=place, generation=generation, inside=inside))
+        return NodeCommit(node=node.name, expect=expect, holds=tuple(holds), is_chained=is_chained)
 
     # ---- answers
 
@@ -388,30 +388,28 @@ class Commits:
     def _is_unmet(self, row: NodeRow) -> bool:
         """Whether nobody but the ledger remembers the node: one that is gone for good takes no place among those that are kept."""
         is_known = self._cluster.find(row.node) is not None or row.node in self._recoveries
-        return not is_known and not row.reservations and not row.unreadable
+        return not is_known and not row.holds and not row.unreadable
 
     def _take_row(self, node: Node, row: NodeRow) -> list[HeldAttempt]:
         node.revision, node.changes = row.revision, row.changes
-        in_row = {reservation.attempt for reservation in row.reservations}
+        in_row = {hold.attempt for hold in row.holds}
         for held in self._holds_of(node):
             if not held.is_assumed and held.attempt not in in_row:
                 self.forget(held.attempt)
         confirmed = set(row.confirmed)
         waited_for = []
-        for reservation in row.reservations:
-            attempt = reservation.attempt
+        for hold in row.holds:
+            attempt = hold.attempt
             known = self.held.get(attempt)
             if known is not None and not known.is_assumed:
                 known.is_confirmed = known.is_confirmed or attempt in confirmed
                 continue
             # Assumed here, perhaps elsewhere, and another scheduler was first, or the answer is not here yet: the row is right.
             self.forget(attempt)
-            place = reservation.placement
+            place = hold.placement
             is_confirmed = attempt in confirmed
-            inside, importance = reservation.inside, importance_of_work(place)
-            held = HeldAttempt(
-                place, reservation.generation, is_confirmed=is_confirmed, inside=inside, importance=importance
-            )
+            inside, importance = hold.inside, importance_of_work(place)
+            held = HeldAttempt(place, hold.generation, is_confirmed=is_confirmed, inside=inside, importance=importance)
             self.held[attempt] = held
             if not is_confirmed:
                 self.redelivery.add(attempt)

@@ -98,6 +98,6 @@ def as_answered(effect: CommitLedger) -> LedgerAnswered:
 def _refusal(reserve: NodeCommit) -> NodeAnswer:
     refused = tuple(
         HoldRefused(replica=replica, attempt=attempt, reason=Reason.LEDGER_DISAGREES)
-        for replica, attempt in (reservation.attempt for reservation in reserve.reservations)
+        for replica, attempt in (hold.attempt for hold in reserve.holds)
     )
     return NodeAnswer(node=reserve.node, revision=-1, changes=-1, refused=refused)

@@ -13,8 +13,8 @@ from colo_scheduler.ledger.port import (
     NodeRow,
     Released,
     check_call,
-    decode_reservation,
-    encode_reservation,
+    decode_hold,
+    encode_hold,
 )
 from colo_scheduler.ledger.shards import Fence, fair_share
 
@@ -133,23 +133,23 @@ class MemoryLedger:
 
     def _commit_node(self, reserve: NodeCommit, is_fenced: bool, owner: str) -> NodeAnswer:
         node = self._nodes.get(reserve.node) or _Node(self._floor)
-        keys = [attempt_key(*reservation.attempt) for reservation in reserve.reservations]
-        values = [encode_reservation(reservation) for reservation in reserve.reservations]
+        keys = [attempt_key(*hold.attempt) for hold in reserve.holds]
+        values = [encode_hold(hold) for hold in reserve.holds]
         accepted: list[Attempt] = []
         refused: list[HoldRefused] = []
         if keys and all(node.holds.get(key) == value for key, value in zip(keys, values, strict=True)):
-            accepted = [reservation.attempt for reservation in reserve.reservations]
+            accepted = [hold.attempt for hold in reserve.holds]
         elif is_fenced:
-            refused = [_refused(reservation, Reason.SHARD_LOST) for reservation in reserve.reservations]
+            refused = [_refused(hold, Reason.SHARD_LOST) for hold in reserve.holds]
         elif node.revision != reserve.expect or (reserve.is_chained and node.owner != owner):
-            refused = [_refused(reservation, Reason.LEDGER_CONFLICT) for reservation in reserve.reservations]
+            refused = [_refused(hold, Reason.LEDGER_CONFLICT) for hold in reserve.holds]
         else:
-            for reservation, key, value in zip(reserve.reservations, keys, values, strict=True):
-                verdict = self._verdict(reservation, key)
+            for hold, key, value in zip(reserve.holds, keys, values, strict=True):
+                verdict = self._verdict(hold, key)
                 if verdict is not None:
                     refused.append(verdict)
                     continue
-                replica, attempt = reservation.attempt
+                replica, attempt = hold.attempt
                 node.holds[key] = value
                 self._held[key] = reserve.node
                 self._newest[replica] = attempt
@@ -167,23 +167,21 @@ class MemoryLedger:
             refused=tuple(refused),
         )
 
-    def _verdict(self, reservation: Hold, key: str) -> HoldRefused | None:
-        replica, attempt = reservation.attempt
+    def _verdict(self, hold: Hold, key: str) -> HoldRefused | None:
+        replica, attempt = hold.attempt
         if key in self._held:
-            return _refused(reservation, Reason.ALREADY_HELD, self._held[key])
+            return _refused(hold, Reason.ALREADY_HELD, self._held[key])
         if self._newest.get(replica, 0) > attempt or self._over.get(replica, (0, ""))[0] >= attempt:
-            return _refused(reservation, Reason.OLDER_ATTEMPT)
+            return _refused(hold, Reason.OLDER_ATTEMPT)
         return None
 
     def _row(self, name: str) -> NodeRow:
         node = self._nodes.get(name) or _Node(self._floor)
-        reservations = tuple(decode_reservation(node.holds[key]) for key in sorted(node.holds))
-        confirmed = tuple(r.attempt for r in reservations if attempt_key(*r.attempt) in node.confirmed)
-        return NodeRow(
-            node=name, revision=node.revision, changes=node.changes, reservations=reservations, confirmed=confirmed
-        )
+        holds = tuple(decode_hold(node.holds[key]) for key in sorted(node.holds))
+        confirmed = tuple(r.attempt for r in holds if attempt_key(*r.attempt) in node.confirmed)
+        return NodeRow(node=name, revision=node.revision, changes=node.changes, holds=holds, confirmed=confirmed)
 
 
-def _refused(reservation: Hold, reason: Reason, held_on: str = "") -> HoldRefused:
-    replica, attempt = reservation.attempt
+def _refused(hold: Hold, reason: Reason, held_on: str = "") -> HoldRefused:
+    replica, attempt = hold.attempt
     return HoldRefused(replica=replica, attempt=attempt, reason=reason, held_on=held_on)

@@ -1,7 +1,7 @@
 """The node ledger as the scheduler sees it: what is asked of it, what it answers, and the port that its two implementations share.
 
-The ledger is the truth about who holds what. It keeps one revision per node; a reservation names the revision it was decided on
-and is refused when another reservation came first. Releasing only frees, so it needs no revision and never makes another
+The ledger is the truth about who holds what. It keeps one revision per node; a hold names the revision it was decided on and
+is refused when another hold came first. Releasing only frees, so it needs no revision and never makes another
 decision fail. A global index refuses an attempt that is held anywhere, and an attempt that is older than one that is held or over.
 
 The row of a node that left for good can be forgotten once it holds nothing. What is left of all of them is one number, the floor:
@@ -43,12 +43,12 @@ __all__ = [
     "Hold",
     "HoldRefused",
     "check_call",
-    "decode_reservation",
-    "encode_reservation",
+    "decode_hold",
+    "encode_hold",
 ]
 
 HOLDS_MAX: Final = 50
-"""The most reservations in one call: a call of this size keeps the server for about 2 ms."""
+"""The most holds in one call: a call of this size keeps the server for about 2 ms."""
 CALL_MAX: Final = 200
 """The most attempts in one release or confirmation, and the most rows in one load."""
 
@@ -59,7 +59,7 @@ Attempt = tuple[str, int]
 class Hold(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one attempt holds. `generation` is the revision its node gets by accepting it, and names the command that starts it.
 
-    `inside`: attempts whose places are part of this one; only of what stands for a reservation over running owners.
+    `inside`: attempts whose places are part of this one; only the hold of a capacity reservation over running owners has some.
     """
 
     placement: Placement
@@ -73,7 +73,7 @@ class Hold(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeCommit(Struct, frozen=True, kw_only=True):
-    """Reservations on one node, decided on its revision `expect`.
+    """Holds on one node, decided on its revision `expect`.
 
     `is_chained`: that revision is what calls of the same round, which are still under way, were going to write. The number
     alone does not say so: where another scheduler came before them, its revisions have the same numbers.
@@ -81,12 +81,12 @@ class NodeCommit(Struct, frozen=True, kw_only=True):
 
     node: str
     expect: int
-    reservations: tuple[Hold, ...]
+    holds: tuple[Hold, ...]
     is_chained: bool = False
 
 
 class HoldRefused(Struct, frozen=True, kw_only=True):
-    """One reservation was not written. `held_on` names the node where the attempt is held already."""
+    """One hold was not written. `held_on` names the node where the attempt is held already."""
 
     replica: str
     attempt: int
@@ -95,7 +95,7 @@ class HoldRefused(Struct, frozen=True, kw_only=True):
 
 
 class NodeAnswer(Struct, frozen=True, kw_only=True):
-    """What became of one NodeReserve. `revision` and `changes` are those of the node afterwards."""
+    """What became of one NodeCommit. `revision` and `changes` are those of the node afterwards."""
 
     node: str
     revision: int
@@ -121,7 +121,7 @@ class NodeRow(Struct, frozen=True, kw_only=True):
     node: str
     revision: int
     changes: int
-    reservations: tuple[Hold, ...] = ()
+    holds: tuple[Hold, ...] = ()
     confirmed: tuple[Attempt, ...] = ()
     unreadable: tuple[str, ...] = ()
 
@@ -130,7 +130,7 @@ class NodeRow(Struct, frozen=True, kw_only=True):
 
 
 class CommitLedger(Struct, frozen=True, kw_only=True):
-    """Reserve; answered by LedgerAnswered. At most RESERVATIONS_MAX reservations. `fences`: of the shards that they are for.
+    """Write holds; answered by LedgerAnswered. At most HOLDS_MAX holds. `fences`: of the shards that they are for.
 
     `round`: the calls of one round count on each other, and on no call of an earlier one, which was given up and may still come.
     """
@@ -176,7 +176,7 @@ class ForgetRows(Struct, frozen=True, kw_only=True):
 
 
 class LedgerAnswered(Struct, frozen=True, kw_only=True):
-    """The answer to one CommitLedger, one entry a NodeReserve, in its order."""
+    """The answer to one CommitLedger, one entry a NodeCommit, in its order."""
 
     answers: tuple[NodeAnswer, ...]
 
@@ -222,14 +222,14 @@ class Ledger(Protocol):
     async def commit(
         self, reserves: Sequence[NodeCommit], fences: Sequence[Fence] = (), owner: str = ""
     ) -> tuple[NodeAnswer, ...]:
-        """Write each node's reservations when its revision is the expected one; the whole call is one atomic step.
+        """Write each node's holds when its revision is the expected one; the whole call is one atomic step.
 
         When a fence is not the newest of its shard the whole call gets nothing (shard-lost), unless it was accepted before.
         A node with another revision gets nothing (ledger-conflict), nor one that is chained and whose revision was not written by
-        `owner`, who is this round of the scheduler that calls. Otherwise each reservation stands alone: already-held when the
+        `owner`, who is this round of the scheduler that calls. Otherwise each hold stands alone: already-held when the
         attempt is held anywhere, older-attempt when a newer one is held or this one or a newer one is over. The revision rises
         by one when anything was accepted. The same call again, byte for byte, is accepted again and changes nothing.
-        Raises InvalidInput above RESERVATIONS_MAX reservations.
+        Raises InvalidInput above HOLDS_MAX holds.
         """
         ...
 
@@ -281,18 +281,18 @@ _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(Hold)
 
 
-def encode_reservation(reservation: Hold) -> bytes:
-    """The stored bytes; equal reservations give equal bytes."""
-    return _ENCODER.encode(reservation)
+def encode_hold(hold: Hold) -> bytes:
+    """The stored bytes; equal holds give equal bytes."""
+    return _ENCODER.encode(hold)
 
 
-def decode_reservation(value: bytes) -> Hold:
-    """The reservation that was stored; msgspec.DecodeError or ValidationError when the bytes are not one."""
+def decode_hold(value: bytes) -> Hold:
+    """The hold that was stored; msgspec.DecodeError or ValidationError when the bytes are not one."""
     return _DECODER.decode(value)
 
 
 def check_call(reserves: Sequence[NodeCommit]) -> None:
-    """Raise InvalidInput when the call holds more reservations than one call may."""
-    count = sum(len(reserve.reservations) for reserve in reserves)
+    """Raise InvalidInput when the call has more holds than one call may."""
+    count = sum(len(reserve.holds) for reserve in reserves)
     if count > HOLDS_MAX:
-        raise InvalidInput("reserves", f"at most {HOLDS_MAX} reservations in one call", count)
+        raise InvalidInput("reserves", f"at most {HOLDS_MAX} holds in one call", count)

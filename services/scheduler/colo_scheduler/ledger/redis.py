@@ -28,8 +28,8 @@ from colo_scheduler.ledger.port import (
     NodeRow,
     Released,
     check_call,
-    decode_reservation,
-    encode_reservation,
+    decode_hold,
+    encode_hold,
 )
 from colo_scheduler.ledger.scripts import COMMIT, CONFIRM, FORGET, RELEASE
 from colo_scheduler.ledger.shards import Fence
@@ -70,10 +70,10 @@ class RedisLedger:
         named = " ".join(f"{shard} {fence}" for shard, fence in fences)
         arguments: list[Argument] = [self._prefix, named, owner]
         for reserve in reserves:
-            arguments += [reserve.node, reserve.expect, int(reserve.is_chained), len(reserve.reservations)]
-            for reservation in reserve.reservations:
-                placement = reservation.placement
-                arguments += (placement.replica, placement.attempt, encode_reservation(reservation))
+            arguments += [reserve.node, reserve.expect, int(reserve.is_chained), len(reserve.holds)]
+            for hold in reserve.holds:
+                placement = hold.placement
+                arguments += (placement.replica, placement.attempt, encode_hold(hold))
         raw: list[Any] = await self._run(_COMMIT, arguments, "reserve in the ledger")
         return tuple(_answer(reserve, *one) for reserve, one in zip(reserves, raw, strict=True))
 
@@ -186,7 +186,7 @@ def _check_count(items: Sequence[object]) -> None:
 
 
 def _answer(reserve: NodeCommit, revision: int, changes: int, verdicts: list[bytes]) -> NodeAnswer:
-    attempts = [reservation.attempt for reservation in reserve.reservations]
+    attempts = [hold.attempt for hold in reserve.holds]
     if all(verdict == b"ok" for verdict in verdicts[::2]):
         return NodeAnswer(node=reserve.node, revision=revision, changes=changes, accepted=tuple(attempts))
     accepted: list[Attempt] = []
@@ -210,34 +210,34 @@ def _count(raw: bytes | str | None) -> int:
 def _row(node: str, fields: Mapping[bytes, bytes] | Exception, changes: int, floor: bytes) -> NodeRow:
     if isinstance(fields, Exception):
         return NodeRow(node=node, revision=-1, changes=changes, unreadable=(str(fields),))
-    reservations: list[Hold] = []
+    holds: list[Hold] = []
     confirmed: list[Attempt] = []
     unreadable: list[str] = []
     for name in sorted(name for name in fields if name.startswith(b"h:")):
         try:
-            reservation = decode_reservation(fields[name])
+            hold = decode_hold(fields[name])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             unreadable.append(f"{name.decode('utf-8', 'replace')}: {error}")
             continue
-        if name[2:] != attempt_key(*reservation.attempt).encode() or reservation.placement.node != node:
-            held = f"{attempt_key(*reservation.attempt)} on {reservation.placement.node}"
+        if name[2:] != attempt_key(*hold.attempt).encode() or hold.placement.node != node:
+            held = f"{attempt_key(*hold.attempt)} on {hold.placement.node}"
             unreadable.append(f"{name.decode('utf-8', 'replace')}: holds {held}")
             continue
-        reservations.append(reservation)
+        holds.append(hold)
         if b"c:" + name[2:] in fields:
-            confirmed.append(reservation.attempt)
+            confirmed.append(hold.attempt)
     return NodeRow(
         node=node,
         revision=_revision(fields.get(b"rev", floor), unreadable),
         changes=changes,
-        reservations=tuple(reservations),
+        holds=tuple(holds),
         confirmed=tuple(confirmed),
         unreadable=tuple(unreadable),
     )
 
 
 def _revision(value: bytes, unreadable: list[str]) -> int:
-    """The revision of a row; -1, which no reservation expects, when it is not a number."""
+    """The revision of a row; -1, which no hold expects, when it is not a number."""
     if value.isdigit():
         return int(value)
     unreadable.append(f"rev: {value[:40]!r} is not a revision")

@@ -414,7 +414,7 @@ class ReservationController:
                 del self._unheld[name]
                 is_held = attempt_of(found) in self._commits.held
                 self._load_row(found if is_held else self._without_place(found, now_ms), now_ms)
-        inside = {each.attempt: each.inside for row in event.rows for each in row.reservations if each.inside}
+        inside = {each.attempt: each.inside for row in event.rows for each in row.holds if each.inside}
         self._apply(self.book.load((), self._news(event), now_ms, inside))
         for found in self.book.on_nodes(nodes):
             self._resize(found.spec.name)
@@ -423,7 +423,7 @@ class ReservationController:
         """What is held that the book does not know of: places that were found, owners that came."""
         book, news = self.book, []
         for row in event.rows:
-            for attempt, placement in [(each.attempt, each.placement) for each in row.reservations]:
+            for attempt, placement in [(each.attempt, each.placement) for each in row.holds]:
                 held = self._commits.held.get(attempt)
                 if held is None or held.is_assumed or book.is_used_by(attempt):
                     continue
