@@ -7,11 +7,14 @@ from colo_common.events.job import PlacementsRequested, ReplicasWithdrawn
 from colo_common.events.node import FreshnessChanged
 from colo_common.model.freshness import Freshness
 from colo_common.model.invalid import InvariantBroken
+from colo_common.model.qos import QosClass
 from colo_common.model.reasons import Reason
 from colo_scheduler.eligibility.selector import LabelColumns, Selector
 from colo_scheduler.ledger.memory import MemoryLedger
 from colo_scheduler.ledger.port import Hold, LedgerRows, NodeCommit
+from colo_scheduler.placement.stack import run_filters
 from colo_scheduler.policy import SchedulerPolicy
+from colo_scheduler.requests.request_class import class_of
 from tests.support.builders import GIB, a_node, a_placement
 from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, now
 
@@ -59,6 +62,35 @@ def test_a_node_that_is_lost_for_long_is_forgotten_and_the_others_stay() -> None
     at(bench, HOUR_MS)
     assert bench.core.cluster.rows == {"n2": 1, "n3": 2}
     assert bench.core.counts["nodes_forgotten"] == 1
+    bench.core.check()
+
+
+def test_a_new_node_gets_the_row_of_one_that_left_and_the_others_keep_theirs() -> None:
+    bench = a_bench("n1", "n2", "n3")
+    lose(bench, "n2")
+    at(bench, HOUR_MS)
+    bench.say(a_node("n0"))
+    bench.say(an_allocatable("n0", ZONES, at_ms=bench.now_ms))
+    assert bench.core.cluster.rows == {"n1": 0, "n0": 1, "n3": 2}
+    bench.core.check()
+
+
+def test_a_vacant_row_is_counted_by_no_reason_and_takes_no_work() -> None:
+    bench = a_bench("n1", "n2", "n3")
+    lose(bench, "n2")
+    at(bench, HOUR_MS)
+    for name in ("n1", "n3"):
+        bench.say(an_allocatable(name, ZONES, at_ms=bench.now_ms))
+    view = bench.core.cluster.view(bench.now_ms)
+    assert (view.count, view.node_count) == (3, 2)
+    for asked, counts in (
+        (a_placement_request("j/t/0", mcpu=10), {}),
+        (a_placement_request("j/t/1", mcpu=900_000), {Reason.BATCH_CPU_SHORT: 2}),
+        (a_placement_request("j/t/2", qos=QosClass.SYSTEM), {Reason.QOS_NOT_ADMITTED: 2}),
+    ):
+        filtered = run_filters(view, class_of(asked))
+        assert {each.reason: each.nodes for each in filtered.counts} == counts
+        assert filtered.rows.tolist() == ([] if counts else [0, 2])
     bench.core.check()
 
 
