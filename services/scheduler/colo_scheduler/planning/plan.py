@@ -33,9 +33,10 @@ from colo_scheduler.preemption.search import Victims, VictimSearch, take_place_o
 from colo_scheduler.requests.queue import RequestQueue
 from colo_scheduler.requests.request_class import RequestClass, class_of
 from colo_scheduler.reservations.book import ReservationBook
+from colo_scheduler.reservations.owner_search import Taken, serve
 from colo_scheduler.reservations.report import report_for_owner
 from colo_scheduler.reservations.reservation import attempt_of
-from colo_scheduler.reservations.snapshot import ReservationSnapshot, Taken, serve
+from colo_scheduler.reservations.snapshot import ReservationSnapshot
 
 __all__ = ["PLACES_MOST", "STEP_REPLICAS", "PlanInput", "Plan", "check_plan"]
 

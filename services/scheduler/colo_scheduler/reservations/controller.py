@@ -38,6 +38,7 @@ from colo_scheduler.reservations.book import ReservationBook
 from colo_scheduler.reservations.expiry import last_ms
 from colo_scheduler.reservations.fit import policies_conflict
 from colo_scheduler.reservations.lifecycle import ReservationPhase
+from colo_scheduler.reservations.owner_search import Taken, serve
 from colo_scheduler.reservations.owners import Claimant, claimant_of
 from colo_scheduler.reservations.preallocation_search import place_over, running_owners
 from colo_scheduler.reservations.remainder import remainder_of
@@ -52,7 +53,7 @@ from colo_scheduler.reservations.rows import (
     ReservationsLoaded,
     encode_row,
 )
-from colo_scheduler.reservations.snapshot import ReservationSnapshot, Taken, left_of, serve
+from colo_scheduler.reservations.snapshot import ReservationSnapshot, left_of
 
 __all__ = ["ASK_JOBS_MS", "ReservationController"]
 
