@@ -111,7 +111,7 @@ class ReservationController:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing at all to do here."""
+        """Whether there is no reservation, and nothing is under way or to be read or written."""
         is_under_way = bool(self._seeking or self.places.under_way or self.has_pending_output)
         is_reading = bool(self._unheld or self._strays)
         return not (is_reading or self._versions or is_under_way or len(self.book))
@@ -181,7 +181,7 @@ class ReservationController:
         return request._replace(avoid=(*request.avoid, *((node, _FOR_EVER_MS) for node in sorted(conflicting))))
 
     def chose(self, placement_request: PlacementRequest, choice: Choice) -> None:
-        """What stands for a reservation gets this place, if the ledger agrees."""
+        """The reservation that this request stands for gets this place, if the ledger agrees."""
         node = self._cluster.nodes[choice.row].name
         name, attempt = name_of(placement_request.replica), (placement_request.replica, placement_request.attempt)
         self._seeking[name] = (attempt, node)
@@ -268,7 +268,7 @@ class ReservationController:
                 pass
 
     def settle(self, now_ms: int) -> None:
-        """See what became of everything under way: held, or refused."""
+        """See which of the places under way are held by now, and which were refused."""
         self._resize_over()
         for name, attempts in [(name, tuple(uses)) for name, uses in self.places.under_way.items()]:
             for attempt in attempts:
@@ -314,7 +314,7 @@ class ReservationController:
         self._apply(self.book.node_gone(node, now_ms))
 
     def jobs_over(self, event: JobsOver, now_ms: int) -> None:
-        """Jobs have ended."""
+        """Tell the book that these jobs have ended."""
         for job in event.jobs:
             self._apply(self.book.workload_gone(job, now_ms))
 
@@ -366,7 +366,7 @@ class ReservationController:
             self._jobs_at_ms = now_ms + ASK_JOBS_MS
 
     def _queue_wants(self) -> None:
-        """Let every reservation wait that has no place; what finds the queue full waits for the next turn."""
+        """Queue every reservation that has no place; one that finds the queue full is queued at the next turn."""
         if not self._is_unqueued:
             return
         self._is_unqueued = False
@@ -394,7 +394,7 @@ class ReservationController:
     # ---- rows of others and of the ledger
 
     def _to_read(self) -> list[Effect]:
-        """Read what is to be read."""
+        """The effects that read the rows of reservations and of the ledger that are to be read."""
         names, nodes = list(self._unread), list(self._unloaded)
         self._unread.clear()
         self._unloaded.clear()
@@ -439,7 +439,7 @@ class ReservationController:
         return news
 
     def _held_ones(self, attempts: Sequence[Attempt]) -> list[Placement]:
-        """The places of those that the ledger has."""
+        """The places of these attempts, of those that the ledger holds."""
         found = [self._commits.held.get(attempt) for attempt in attempts]
         return [each.placement for each in found if each is not None and not each.is_assumed]
 
@@ -544,7 +544,7 @@ class ReservationController:
         self._unread[event.id] = None
 
     def _heard(self, event: ReservationChanged) -> None:
-        """Somebody said how a reservation is; what is not so here is read."""
+        """Another scheduler said how a reservation is; its row is read when the book says otherwise."""
         found = self.book.find(event.reservation)
         is_known = found is not None and found.phase.value == event.phase and attempt_of(found)[1] == event.attempt
         if not is_known and (found is not None or event.phase != DELETED):
@@ -556,12 +556,12 @@ class ReservationController:
     # ---- changes of the book
 
     def _apply(self, changes: Sequence[BookChange]) -> None:
-        """Do what the book says has to change."""
+        """Do what these changes of the book ask for, in order."""
         for change in changes:
             self._take_change(change)
 
     def _take_change(self, change: BookChange) -> None:
-        """One of them."""
+        """Do what one change of the book asks for."""
         match change:
             case PhaseChanged(name=name, phase=phase):
                 self._unwritten[name] = None
@@ -584,20 +584,20 @@ class ReservationController:
                     self._redelivery[name] = None
 
     def _give_up(self, found: Reservation) -> None:
-        """It waits no more; a place that is on its way is given back when it comes."""
+        """The reservation waits no more; a place that is on its way to it is given back when it comes."""
         attempt = attempt_of(found)
         self._queue.remove(attempt)
         self._commits.gave_up(attempt)
 
     def _resize(self, name: str) -> bool:
-        """Hold for a reservation what its owners leave; whether that is another amount than before."""
+        """Hold for a reservation what its owners leave. True when that is another amount than before."""
         found, placement = self.book.find(name), self.places.placement(name)
         if found is None or placement is None:
             return False
         return self._commits.change(attempt_of(found), placement)
 
     def _used(self, attempt: Attempt, now_ms: int) -> None:
-        """The ledger has an owner's place."""
+        """Take an owner's place, which the ledger holds, into the book."""
         placement = self._commits.held[attempt].placement
         try:
             changes = self.book.use(self._claimants[attempt], placement, now_ms)
@@ -647,7 +647,7 @@ class ReservationController:
         return [Record(writes=(Write(kind=KIND, id=name, value=encode_row(found), expect=version),))]
 
     def _fact(self, found: Reservation, phase: str, now_ms: int) -> Publish:
-        """What is said of it."""
+        """The fact about the reservation in this phase."""
         name, (replica, attempt) = found.spec.name, attempt_of(found)
         left = self.places.remainder(name) if phase == ReservationPhase.AVAILABLE.value else None
         fact = ReservationChanged(
