@@ -42,6 +42,21 @@ class ZoneAmounts(NamedTuple):
     free: Amounts
     capacity: Amounts = NO_AMOUNTS
 
+    @property
+    def slot(self) -> int:
+        """The id."""
+        return self.zone
+
+    @property
+    def free_cpu_mcpu(self) -> int:
+        """Free CPU, 0 where the zone tells none."""
+        return self.free.get(CPU, 0)
+
+    @property
+    def free_memory_bytes(self) -> int:
+        """Free memory, 0 where the zone tells none."""
+        return self.free.get(MEMORY, 0)
+
 
 def wanted(request: Amounts) -> dict[str, int]:
     """The request without its zero amounts, in order of name. Raises InvalidInput for a negative amount."""

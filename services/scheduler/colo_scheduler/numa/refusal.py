@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from colo_common.model.reasons import Reason
 from colo_scheduler.numa.amounts import CPU, MEMORY, Amounts, ZoneAmounts, total_of
-from colo_scheduler.numa.choice import ZoneDemand, by_freedom
+from colo_scheduler.numa.choice import ZoneDemand
+from colo_scheduler.numa.split import by_freedom
 
 __all__ = ["Miss", "ZoneRefusal", "apart_refusal", "nearest_zone_refusal", "set_refusal", "short_misses"]
 
@@ -66,9 +67,10 @@ def apart_refusal(demand: ZoneDemand, zones: Sequence[ZoneAmounts]) -> ZoneRefus
 
     A request of memory alone is told in memory.
     """
-    total = min(demand.whole, sum(demand.part(zone) for zone in zones))
-    name, need = (CPU, demand.cpu_mcpu) if demand.cpu_mcpu else (MEMORY, demand.memory_bytes)
-    have = need * total // (demand.whole or 1)
+    split = demand.split
+    total = min(split.whole, sum(demand.part(zone) for zone in zones))
+    name, need = (CPU, split.cpu_mcpu) if split.cpu_mcpu else (MEMORY, split.memory_bytes)
+    have = need * total // (split.whole or 1)
     ids = tuple(sorted(zone.zone for zone in zones))
     return ZoneRefusal(Reason.ZONE_FIT_SHORT, (Miss(ids, name, need, have),))
 

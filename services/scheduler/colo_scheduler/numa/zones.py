@@ -1,21 +1,17 @@
 """Which zones of a node hold a request, and how it is split over them.
 
-CPU and memory are split together: a zone that takes a share of the CPU takes the same share of the memory, so that no replica
-computes in one zone on memory of another by plan. What a zone can take of a request is therefore one number, its `part`, kept
-exact as a numerator over the `whole`; memory counts in MiB here, the request rounded up and free memory rounded down:
-
-    whole = request_cpu_mcpu * request_mib
-    part = min(free_cpu_mcpu * request_mib, free_mib * request_cpu_mcpu, whole)
-
-A request fits into a set of zones when their parts sum to the whole. The set is: one zone if one is enough (to the byte); else the
-fewest zones of one socket; else the fewest zones; between equals the freer (more free CPU, then memory, then the lower id).
+Requests of CPU and memory alone, for one node in plain integers and for all rows of a cluster at once. The arithmetic and the
+order of sets are those of `numa.split`; the set is one zone if one is enough (to the byte), of such zones the freest.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from colo_scheduler.numa.split import SplitDemand, choose_several, fewest_leading, rank
 
 __all__ = [
     "CPU_MAX_MCPU",
@@ -24,23 +20,24 @@ __all__ = [
     "IntArray",
     "Part",
     "ZoneFree",
+    "ZoneSplit",
     "choose_zones",
     "cost_of",
     "cpu_held_together",
     "costs_of_rows",
+    "freest_zone",
     "parts_of_rows",
     "rows_holding",
     "rows_holding_together",
     "split_cost",
     "split_in_two",
-    "whole_of",
+    "split_zones",
 ]
 
 IntArray = npt.NDArray[np.int64]
 
 NO_SOCKET: Final = -1
 """The socket of a column that is no zone: rows of nodes with fewer zones than the widest are padded."""
-_MIB: Final = 1 << 20
 CPU_MAX_MCPU: Final = 1 << 24
 MEMORY_MAX_BYTES: Final = 1 << 46
 """The largest request and the most that is free in a zone: 16,777 CPUs and 64 TiB. 64 zones of such parts still sum in 64 bits."""
@@ -63,36 +60,62 @@ class Part(NamedTuple):
     memory_bytes: int
 
 
-def choose_zones(cpu_mcpu: int, memory_bytes: int, zones: list[ZoneFree]) -> tuple[Part, ...] | None:
-    """The zones and their parts, or None when no set of them can hold the request.
+class ZoneSplit(NamedTuple):
+    """Several zones that hold a request together: their parts in ascending slot, and `cost_of` them."""
 
-    The parts sum exactly to the request and none exceeds what is free. The zone with the largest part is filled first. CPU and
-    memory are cut at the same cumulative shares, rounded down, so each is within 1 mcpu and 1 byte of its zone's share.
+    parts: tuple[Part, ...]
+    cost: int
+
+
+def choose_zones(cpu_mcpu: int, memory_bytes: int, zones: Sequence[ZoneFree]) -> tuple[Part, ...] | None:
+    """The zones and their parts in ascending slot, or None when no set of them can hold the request.
+
+    The parts sum exactly to the request and none exceeds what is free; the zone with the largest part is filled first, and CPU and
+    memory are cut at the same shares (`SplitDemand.cut`).
     """
-    best: ZoneFree | None = None
-    for zone in zones:
-        enough = zone.free_cpu_mcpu >= cpu_mcpu and zone.free_memory_bytes >= memory_bytes
-        if enough and (best is None or _freer_first(zone) < _freer_first(best)):
-            best = zone
-    if best is not None:
-        return (Part(best.slot, cpu_mcpu, memory_bytes),)
-    if len(zones) < 2:
+    ordered = sorted(zones)
+    free_cpu, free_memory = [zone.free_cpu_mcpu for zone in ordered], [zone.free_memory_bytes for zone in ordered]
+    place = freest_zone(cpu_mcpu, memory_bytes, free_cpu, free_memory)
+    if place >= 0:
+        return (Part(ordered[place].slot, cpu_mcpu, memory_bytes),)
+    split = split_zones(cpu_mcpu, memory_bytes, free_cpu, free_memory, [zone.socket for zone in ordered])
+    if split is None:
         return None
-    if len(zones) == 2:
-        first, second = sorted(zones)
-        parts = split_in_two(cpu_mcpu, memory_bytes, first[2:], second[2:])
-        return parts and (parts[0]._replace(slot=first.slot), parts[1]._replace(slot=second.slot))
-    whole = whole_of(cpu_mcpu, memory_bytes)
-    ranked = [(part, zone) for zone in zones if (part := _part(cpu_mcpu, memory_bytes, zone)) > 0]
-    ranked.sort(key=lambda pair: (-pair[0], _freer_first(pair[1])))
-    sockets = sorted({zone.socket for _, zone in ranked})
-    on_one_socket = [[pair for pair in ranked if pair[1].socket == socket] for socket in sockets]
-    sets = [found for group in on_one_socket if (found := _fewest(whole, group))]
-    if not sets:
-        sets = [found for found in (_fewest(whole, ranked),) if found]
-    if not sets:
+    return tuple([Part(ordered[slot].slot, cpu, memory) for slot, cpu, memory in split.parts])
+
+
+def freest_zone(cpu_mcpu: int, memory_bytes: int, free_cpu: Sequence[int], free_memory: Sequence[int]) -> int:
+    """The place of the zone that holds the request alone, to the byte: the freest of them; -1 when none does."""
+    best, best_cpu, best_memory = -1, -1, -1
+    for place, cpu in enumerate(free_cpu):
+        if cpu >= cpu_mcpu and cpu >= best_cpu:
+            memory = free_memory[place]
+            if memory >= memory_bytes and (cpu > best_cpu or memory > best_memory):
+                best, best_cpu, best_memory = place, cpu, memory
+    return best
+
+
+def split_zones(
+    cpu_mcpu: int, memory_bytes: int, free_cpu: Sequence[int], free_memory: Sequence[int], sockets: Sequence[int]
+) -> ZoneSplit | None:
+    """Several zones of a node, no single one of which holds the request; None when they do not hold it together.
+
+    One entry for each zone; `free_cpu` and `free_memory` may be padded. A slot of the answer is a place in them.
+    """
+    count = len(sockets)
+    if count == 2:
+        first, second = (free_cpu[0], free_memory[0]), (free_cpu[1], free_memory[1])
+        both = split_in_two(cpu_mcpu, memory_bytes, first, second)
+        return None if both is None else ZoneSplit(both, split_cost(sockets))
+    demand = SplitDemand.of(cpu_mcpu, memory_bytes)
+    zones = [ZoneFree(place, socket, free_cpu[place], free_memory[place]) for place, socket in enumerate(sockets)]
+    chosen = choose_several(rank(demand, zones), count, partial(fewest_leading, demand))
+    if chosen is None:
         return None
-    return _split(cpu_mcpu, memory_bytes, min(sets, key=_set_order))
+    taken = demand.cut([demand.part(cpu, memory) for _, _, cpu, memory in chosen])
+    parts = sorted([Part(zone.slot, cpu, memory) for zone, (cpu, memory) in zip(chosen, taken, strict=True)])
+    crosses = len({zone.socket for zone in chosen}) > 1
+    return ZoneSplit(tuple(parts), len(parts) + count if crosses else len(parts))
 
 
 def split_in_two(
@@ -100,9 +123,10 @@ def split_in_two(
 ) -> tuple[Part, ...] | None:
     """The parts of the only two zones (free CPU and memory of each), neither of which is enough alone; None when both are not.
 
-    Most machines have two zones, so this one is short.
+    Most machines have two zones, both of which are needed then: no set has to be looked for.
     """
-    mib = _mib(memory_bytes)
+    # `SplitDemand.part` and `cut`, written out.
+    mib = -(-memory_bytes >> 20)
     whole = cpu_mcpu * mib
     part = min(whole, first[0] * mib, (first[1] >> 20) * cpu_mcpu)
     other = min(whole, second[0] * mib, (second[1] >> 20) * cpu_mcpu)
@@ -116,58 +140,9 @@ def split_in_two(
     return Part(0, cpu, memory), Part(1, cpu_mcpu - cpu, memory_bytes - memory)
 
 
-def _freer_first(zone: ZoneFree) -> tuple[int, int, int]:
-    return (-zone.free_cpu_mcpu, -zone.free_memory_bytes, zone.slot)
-
-
-def whole_of(cpu_mcpu: int, memory_bytes: int) -> int:
-    """The number that the parts of a request have to reach."""
-    return cpu_mcpu * _mib(memory_bytes)
-
-
-def _mib(memory_bytes: int) -> int:
-    """A request in MiB, rounded up."""
-    return -(-memory_bytes // _MIB)
-
-
-def _part(cpu_mcpu: int, memory_bytes: int, zone: ZoneFree) -> int:
-    mib = _mib(memory_bytes)
-    return max(0, min(cpu_mcpu * mib, zone.free_cpu_mcpu * mib, zone.free_memory_bytes // _MIB * cpu_mcpu))
-
-
-def _fewest(whole: int, ranked: list[tuple[int, ZoneFree]]) -> list[tuple[int, ZoneFree]]:
-    """The shortest prefix of zones in descending part whose parts reach the whole; empty when all of them do not."""
-    total = 0
-    for count, (part, _) in enumerate(ranked, start=1):
-        total += part
-        if total >= whole:
-            return ranked[:count]
-    return []
-
-
-def _set_order(found: list[tuple[int, ZoneFree]]) -> tuple[int, int, int, int]:
-    cpu = sum(zone.free_cpu_mcpu for _, zone in found)
-    memory = sum(zone.free_memory_bytes for _, zone in found)
-    return (len(found), -cpu, -memory, min(zone.slot for _, zone in found))
-
-
-def _split(cpu_mcpu: int, memory_bytes: int, found: list[tuple[int, ZoneFree]]) -> tuple[Part, ...]:
-    whole = whole_of(cpu_mcpu, memory_bytes)
-    parts = []
-    reached = cpu_before = memory_before = 0
-    for part, zone in found:
-        reached = min(whole, reached + part)
-        cpu_until = cpu_mcpu * reached // whole
-        memory_until = memory_bytes * reached // whole
-        parts.append(Part(zone.slot, cpu_until - cpu_before, memory_until - memory_before))
-        cpu_before, memory_before = cpu_until, memory_until
-    parts.sort()
-    return tuple(parts)
-
-
 def parts_of_rows(cpu_mcpu: int, memory_bytes: int, free_cpu: IntArray, free_memory: IntArray) -> IntArray:
     """The `part` of every zone of every row: shape (rows, columns), at least 0."""
-    mib = _mib(memory_bytes)
+    mib = SplitDemand.of(cpu_mcpu, memory_bytes).mib
     by_cpu = np.minimum(free_cpu, cpu_mcpu) * mib
     by_memory = np.minimum(free_memory >> 20, mib) * cpu_mcpu
     parts: IntArray = np.maximum(np.minimum(by_cpu, by_memory), 0)
@@ -177,7 +152,8 @@ def parts_of_rows(cpu_mcpu: int, memory_bytes: int, free_cpu: IntArray, free_mem
 def cpu_held_together(cpu_mcpu: int, memory_bytes: int, parts: IntArray) -> IntArray:
     """How much of a request's CPU the zones of each row can take with its memory, by `parts_of_rows`: mcpu, rounded down."""
     # cpu * min(total, whole) // whole, and whole is cpu * MiB.
-    total: IntArray = np.minimum(parts.sum(axis=1), whole_of(cpu_mcpu, memory_bytes)) // _mib(memory_bytes)
+    demand = SplitDemand.of(cpu_mcpu, memory_bytes)
+    total: IntArray = np.minimum(parts.sum(axis=1), demand.whole) // demand.mib
     return total
 
 
@@ -204,7 +180,7 @@ def rows_holding_together(
 
 def _together(cpu_mcpu: int, memory_bytes: int, cpu: IntArray, memory: IntArray) -> npt.NDArray[np.bool_]:
     """The same of arrays of shape (columns, rows), which are overwritten: zone by zone each is one long run in memory."""
-    mib = _mib(memory_bytes)
+    mib = SplitDemand.of(cpu_mcpu, memory_bytes).mib
     # A part is not cut at the whole: alone it would be enough all the same.
     cpu *= mib
     memory >>= 20
@@ -215,7 +191,7 @@ def _together(cpu_mcpu: int, memory_bytes: int, cpu: IntArray, memory: IntArray)
     return reached
 
 
-def cost_of(parts: tuple[Part, ...], zones: list[ZoneFree]) -> int:
+def cost_of(parts: tuple[Part, ...], zones: Sequence[ZoneFree]) -> int:
     """How scattered a choice is: its number of zones, and when it crosses sockets the node's number of zones on top.
 
     So every set on one socket costs less than any that crosses, and the cost of a node never falls while its free shrinks.
@@ -240,7 +216,7 @@ def costs_of_rows(
     if columns < 2 or rest.size == 0:
         return costs
     parts = parts_of_rows(cpu_mcpu, memory_bytes, free_cpu[rest], free_memory[rest])
-    whole = whole_of(cpu_mcpu, memory_bytes)
+    whole = SplitDemand.of(cpu_mcpu, memory_bytes).whole
     fits = parts.sum(axis=1) >= whole
     rest, parts = rest[fits], parts[fits]
     if rest.size == 0:
