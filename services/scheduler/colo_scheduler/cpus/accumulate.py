@@ -9,7 +9,7 @@ Here a choice has exactly the size asked for, equals stay in order of their id, 
 from typing import NamedTuple
 
 from colo_common.model.reasons import Reason
-from colo_scheduler.cpus.accumulator import CpuAccumulator
+from colo_scheduler.cpus.accumulator import ExclusiveAccumulator
 from colo_scheduler.cpus.binding import FAILED, NOT_ENOUGH, BindPolicy, ExclusivePolicy, NoCpus, NumaStrategy
 from colo_scheduler.cpus.exclusive import Holders, kept_away
 from colo_scheduler.cpus.full_pcpus import take_full_cores
@@ -52,7 +52,7 @@ def take_cpus(topology: CpuTopology, free: int, need: int, wish: Wish, holders: 
     free &= topology.all_mask
     if need > free.bit_count():
         return NoCpus(reason=Reason.CPUS_SHORT, detail=NOT_ENOUGH, short_count=need - free.bit_count())
-    accumulator = CpuAccumulator(
+    accumulator = ExclusiveAccumulator(
         topology,
         free,
         need,

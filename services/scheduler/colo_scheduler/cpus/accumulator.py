@@ -1,15 +1,75 @@
-"""The CPUs still free and those already taken, in the middle of one choice."""
+"""The CPUs still free and those already taken, in the middle of one choice.
+
+One accumulator serves every order in which CPUs are taken. An order says which sockets, zones, caches, cores or CPUs come first;
+whether a piece is whole, and what taking it leaves, is answered here.
+"""
+
+from collections.abc import Iterable, Sequence
 
 from colo_scheduler.cpus.binding import ExclusivePolicy
 from colo_scheduler.cpus.topology import CpuTopology
 
-__all__ = ["CpuAccumulator"]
+__all__ = ["CpuAccumulator", "ExclusiveAccumulator"]
 
 
 class CpuAccumulator:
-    """Free and taken CPUs as masks, the number still needed, and what orders them. Lives as long as one choice.
+    """Free and taken CPUs as masks, and the number still needed, never below 0. Lives as long as one choice.
 
-    `taken | free` never changes, `need` falls by one with every CPU taken and never below 0.
+    `need` falls by one with every CPU taken. A piece is named by its index in the topology, whose indexes follow ids.
+    """
+
+    def __init__(self, topology: CpuTopology, free: int, need: int) -> None:
+        self.topology = topology
+        self.free = free & topology.all_mask
+        self.taken = 0
+        self.need = max(0, need)
+
+    @property
+    def short_count(self) -> int:
+        """How many CPUs are needed and not free, 0 when there are enough."""
+        return max(0, self.need - self.free.bit_count())
+
+    def take(self, cpus: int) -> None:
+        """Take a mask of free CPUs, which are not more than are needed."""
+        self.free &= ~cpus
+        self.taken |= cpus
+        self.need -= cpus.bit_count()
+
+    def take_whole(self, masks: Iterable[int]) -> None:
+        """Take every piece that is wholly free and no larger than what is still needed, in this order."""
+        for mask in masks:
+            if not self.need:
+                return
+            if not mask & ~self.free and mask.bit_count() <= self.need:
+                self.take(mask)
+
+    def take_cpus(self, cpus: Iterable[int]) -> None:
+        """Take single CPUs in this order until nothing is needed; one that is not free is passed over."""
+        taken, need = 0, self.need
+        for cpu in cpus:
+            if not need:
+                break
+            bit = 1 << cpu & self.free & ~taken
+            if bit:
+                taken |= bit
+                need -= 1
+        self.take(taken)
+
+    def keep_to(self, cpus: int) -> None:
+        """Take no CPU outside of this mask from now on."""
+        self.free &= cpus
+
+    def fewest_free_first(self, pieces: Iterable[int], masks: Sequence[int]) -> list[int]:
+        """The pieces that have a free CPU, by (free CPUs, index), both ascending, so that small remainders are used up first."""
+        counted = [(count, piece) for piece in pieces if (count := (masks[piece] & self.free).bit_count())]
+        counted.sort()
+        return [piece for _, piece in counted]
+
+
+class ExclusiveAccumulator(CpuAccumulator):
+    """An accumulator with what orders CPUs by Koordinator's rules.
+
+    `kept_away`: the CPUs that the request's exclusive policy would rather not take.
     """
 
     def __init__(
@@ -22,29 +82,21 @@ class CpuAccumulator:
         exclusive: ExclusivePolicy,
         kept_away: int,
     ) -> None:
-        self.topology = topology
-        self.free = free & topology.all_mask
-        self.taken = 0
-        self.need = need
+        super().__init__(topology, free, need)
         self.exclusive = exclusive
         self.kept_away = kept_away
         self.sign = 1 if is_most_first else -1
         """Multiplies a count of free CPUs in a sort key: fewest first for MostAllocated, else most first."""
 
-    def take(self, cpus: list[int]) -> None:
-        """Take these CPUs; the cores or zones they lie in are from now on kept away from, as those of other holders are."""
-        mask = 0
-        for cpu in cpus:
-            mask |= 1 << cpu
-        self.free &= ~mask
-        self.taken |= mask
-        self.need -= len(cpus)
+    def take(self, cpus: int) -> None:
+        """Take a mask; the cores or zones its CPUs lie in are from now on kept away from, as those of other holders are."""
+        super().take(cpus)
         topology = self.topology
         if self.exclusive is ExclusivePolicy.PCPU_LEVEL:
-            for cpu in cpus:
+            for cpu in cpus_of_mask(cpus):
                 self.kept_away |= topology.core_masks[topology.core_of_cpu[cpu]]
         elif self.exclusive is ExclusivePolicy.NUMA_NODE_LEVEL:
-            for cpu in cpus:
+            for cpu in cpus_of_mask(cpus):
                 self.kept_away |= topology.zone_masks[topology.zone_of_cpu[cpu]]
 
     def passes(self, *levels: ExclusivePolicy) -> tuple[int, int]:

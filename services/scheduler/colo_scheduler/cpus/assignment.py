@@ -2,18 +2,19 @@
 
 The order is that of Koordinator's agent for node reservations (koordinator-sh/koordinator:pkg/koordlet/util/kubelet/
 cpu_assignment.go): sockets before zones on every machine. Pieces of one level are ordered by (free CPUs, id), both ascending,
-inside the pieces above them, so that small remainders are used up first.
+inside the pieces above them.
 
 A piece is whole when all its online CPUs are free. The original compares with the machine's average instead; that is the same on
 every regular machine, and on others it would hand out CPUs that somebody holds.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 
 from colo_common.model.cpuset import CpuSet
+from colo_scheduler.cpus.accumulator import CpuAccumulator
 from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
 
-__all__ = ["PieceTaking", "take_sockets_first"]
+__all__ = ["cores_in", "free_cpus_in", "sockets_in_order", "take_sockets_first"]
 
 
 def take_sockets_first(topology: CpuTopology, available: CpuSet, need: int) -> CpuSet | None:
@@ -22,66 +23,41 @@ def take_sockets_first(topology: CpuTopology, available: CpuSet, need: int) -> C
     Free sockets no larger than the need, free zones, free cores, single CPUs; zones are listed inside the ordered sockets and
     cores inside the ordered zones. A need below 1 gives no CPU.
     """
-    taking = PieceTaking(topology, available, need)
-    if taking.is_short():
+    accumulator = CpuAccumulator(topology, available.mask, need)
+    if accumulator.short_count:
         return None
-    taking.take_whole([topology.socket_masks[socket] for socket in taking.sockets()])
-    taking.take_whole([topology.zone_masks[zone] for zone in taking.zones()])
-    taking.take_whole(taking.cores(taking.zones(), topology.cores_of_zone))
-    taking.take_single(taking.cores(taking.zones(), topology.cores_of_zone))
-    return CpuSet(taking.taken)
+    accumulator.take_whole([topology.socket_masks[socket] for socket in sockets_in_order(accumulator)])
+    accumulator.take_whole([topology.zone_masks[zone] for zone in _zones_in_order(accumulator)])
+    accumulator.take_whole(cores_in(accumulator, _zones_in_order(accumulator), topology.cores_of_zone))
+    cores = cores_in(accumulator, _zones_in_order(accumulator), topology.cores_of_zone)
+    accumulator.take_cpus(free_cpus_in(accumulator, cores))
+    return CpuSet(accumulator.taken)
 
 
-class PieceTaking:
-    """One choice under way: `free` may still be taken, `taken` is, `need` is what is still wanted."""
+def sockets_in_order(accumulator: CpuAccumulator) -> list[int]:
+    """Indexes of the sockets that have a free CPU, in order."""
+    masks = accumulator.topology.socket_masks
+    return accumulator.fewest_free_first(range(len(masks)), masks)
 
-    def __init__(self, topology: CpuTopology, available: CpuSet, need: int) -> None:
-        self.topology = topology
-        self.free = available.mask & topology.all_mask
-        self.taken = 0
-        self.need = max(0, need)
 
-    def is_short(self) -> bool:
-        return self.free.bit_count() < self.need
+def _zones_in_order(accumulator: CpuAccumulator) -> list[int]:
+    """Indexes of the zones that have a free CPU, in order; a zone that spans sockets stands in the first of them."""
+    topology = accumulator.topology
+    found: dict[int, None] = {}
+    for socket in sockets_in_order(accumulator):
+        free = accumulator.free & topology.socket_masks[socket]
+        zones = [zone for zone in topology.zones_of_socket[socket] if topology.zone_masks[zone] & free]
+        found.update(dict.fromkeys(accumulator.fewest_free_first(zones, topology.zone_masks)))
+    return list(found)
 
-    def take(self, mask: int) -> None:
-        self.free &= ~mask
-        self.taken |= mask
-        self.need -= mask.bit_count()
 
-    def take_whole(self, masks: Iterable[int]) -> None:
-        """Take every piece that is wholly free and no larger than what is still needed, in this order."""
-        for mask in masks:
-            if mask & self.free == mask and mask.bit_count() <= self.need:
-                self.take(mask)
+def cores_in(accumulator: CpuAccumulator, groups: Sequence[int], cores_of_group: Sequence[Sequence[int]]) -> list[int]:
+    """Masks of the cores that have a free CPU, in order, group by group."""
+    masks = accumulator.topology.core_masks
+    return [masks[core] for group in groups for core in accumulator.fewest_free_first(cores_of_group[group], masks)]
 
-    def take_single(self, cores: Sequence[int]) -> None:
-        for mask in cores:
-            for cpu in cpus_of_mask(mask & self.free):
-                if self.need == 0:
-                    return
-                self.take(1 << cpu)
 
-    def sockets(self) -> list[int]:
-        """Indexes of the sockets that have a free CPU, in order."""
-        return self._ordered(range(len(self.topology.socket_masks)), self.topology.socket_masks)
-
-    def zones(self) -> list[int]:
-        """Indexes of the zones that have a free CPU, in order; a zone that spans sockets stands in the first of them."""
-        topology = self.topology
-        found: dict[int, None] = {}
-        for socket in self.sockets():
-            free = self.free & topology.socket_masks[socket]
-            zones = [zone for zone in topology.zones_of_socket[socket] if topology.zone_masks[zone] & free]
-            found.update(dict.fromkeys(self._ordered(zones, topology.zone_masks)))
-        return list(found)
-
-    def cores(self, groups: Sequence[int], cores_of_group: Sequence[Sequence[int]]) -> list[int]:
-        """Masks of the cores that have a free CPU, in order, group by group."""
-        masks = self.topology.core_masks
-        return [masks[core] for group in groups for core in self._ordered(cores_of_group[group], masks)]
-
-    def _ordered(self, indexes: Iterable[int], masks: Sequence[int]) -> list[int]:
-        """The pieces that have a free CPU, fewest free CPUs first, then the lowest id (indexes follow ids)."""
-        counted = [((masks[index] & self.free).bit_count(), index) for index in indexes]
-        return [index for count, index in sorted(counted) if count]
+def free_cpus_in(accumulator: CpuAccumulator, masks: Sequence[int]) -> Iterator[int]:
+    """The free CPUs of these pieces, piece by piece, by id."""
+    free = accumulator.free
+    return (cpu for mask in masks for cpu in cpus_of_mask(mask & free))

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 
-from colo_scheduler.cpus.accumulator import CpuAccumulator
+from colo_scheduler.cpus.accumulator import ExclusiveAccumulator
 from colo_scheduler.cpus.binding import ExclusivePolicy
 from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
 
 __all__ = ["full_cores", "take_full_cores"]
 
 
-def take_full_cores(accumulator: CpuAccumulator) -> None:
+def take_full_cores(accumulator: ExclusiveAccumulator) -> None:
     """Take as many of the needed CPUs as whole free cores give; what is left of `need` is less than a core, or has no full core.
 
     A need that is no multiple of a core takes a part of its last core when one zone or socket has room for all.
@@ -28,7 +28,7 @@ def full_cores(topology: CpuTopology, free: int) -> int:
     return full
 
 
-def _ordered(accumulator: CpuAccumulator, full: int, cores: Iterable[int]) -> list[int]:
+def _ordered(accumulator: ExclusiveAccumulator, full: int, cores: Iterable[int]) -> list[int]:
     """The cores within `full`: the largest first, then by id."""
     topology = accumulator.topology
     masks = topology.core_masks
@@ -38,17 +38,17 @@ def _ordered(accumulator: CpuAccumulator, full: int, cores: Iterable[int]) -> li
     return ordered
 
 
-def _take_first(accumulator: CpuAccumulator, full: int, cores: Iterable[int]) -> None:
+def _take_first(accumulator: ExclusiveAccumulator, full: int, cores: Iterable[int]) -> None:
     """Take what is needed from these cores, which have it, in their order."""
     cpus: list[int] = []
     for core in _ordered(accumulator, full, cores):
         cpus += cpus_of_mask(accumulator.topology.core_masks[core])
         if len(cpus) >= accumulator.need:
             break
-    accumulator.take(cpus[: accumulator.need])
+    accumulator.take_cpus(cpus)
 
 
-def _take_in_zone(accumulator: CpuAccumulator) -> bool:
+def _take_in_zone(accumulator: ExclusiveAccumulator) -> bool:
     topology = accumulator.topology
     if accumulator.need > topology.cpus_per_zone:
         return False
@@ -74,7 +74,7 @@ def _take_in_zone(accumulator: CpuAccumulator) -> bool:
     return False
 
 
-def _take_in_socket(accumulator: CpuAccumulator) -> bool:
+def _take_in_socket(accumulator: ExclusiveAccumulator) -> bool:
     topology = accumulator.topology
     if accumulator.need > topology.cpus_per_socket:
         return False
@@ -87,7 +87,7 @@ def _take_in_socket(accumulator: CpuAccumulator) -> bool:
     return True
 
 
-def _take_across_sockets(accumulator: CpuAccumulator) -> None:
+def _take_across_sockets(accumulator: ExclusiveAccumulator) -> None:
     """Whole sockets' full cores, the largest first whatever the strategy, while they fit; then core after core of the smallest."""
     topology = accumulator.topology
     full = full_cores(topology, accumulator.free)
@@ -97,11 +97,7 @@ def _take_across_sockets(accumulator: CpuAccumulator) -> None:
         if -negative > accumulator.need:
             left.append((-negative, socket))
         else:
-            accumulator.take(cpus_of_mask(full & topology.socket_masks[socket]))
+            accumulator.take(full & topology.socket_masks[socket])
     for _, socket in sorted(left):
-        for core in _ordered(accumulator, full, topology.cores_of_socket[socket]):
-            mask = topology.core_masks[core]
-            if mask.bit_count() <= accumulator.need:
-                accumulator.take(cpus_of_mask(mask))
-            if not accumulator.need:
-                return
+        cores = _ordered(accumulator, full, topology.cores_of_socket[socket])
+        accumulator.take_whole(topology.core_masks[core] for core in cores)

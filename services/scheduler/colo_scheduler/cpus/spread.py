@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from colo_scheduler.cpus.accumulator import CpuAccumulator
+from colo_scheduler.cpus.accumulator import ExclusiveAccumulator
 from colo_scheduler.cpus.binding import ExclusivePolicy
 from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
 
@@ -11,7 +11,7 @@ __all__ = ["one_a_core", "spread_over_cores", "take_from_one_place", "take_singl
 _BOTH = (ExclusivePolicy.PCPU_LEVEL, ExclusivePolicy.NUMA_NODE_LEVEL)
 
 
-def take_from_one_place(accumulator: CpuAccumulator) -> None:
+def take_from_one_place(accumulator: ExclusiveAccumulator) -> None:
     """Take all that is needed from one zone, else from one socket, else nothing.
 
     Either is tried first with one CPU a core and without what the policy keeps away from, then with every free CPU. At the
@@ -32,7 +32,7 @@ def one_a_core(topology: CpuTopology, free: int) -> int:
     return lowest
 
 
-def _take_in_zone(accumulator: CpuAccumulator) -> bool:
+def _take_in_zone(accumulator: ExclusiveAccumulator) -> bool:
     topology = accumulator.topology
     for is_first, free in zip((True, False), accumulator.passes(*_BOTH), strict=True):
         usable = one_a_core(topology, free) if is_first else free
@@ -52,7 +52,7 @@ def _take_in_zone(accumulator: CpuAccumulator) -> bool:
     return False
 
 
-def _take_in_socket(accumulator: CpuAccumulator) -> None:
+def _take_in_socket(accumulator: ExclusiveAccumulator) -> None:
     topology = accumulator.topology
     for is_first, free in zip((True, False), accumulator.passes(ExclusivePolicy.PCPU_LEVEL), strict=True):
         usable = one_a_core(topology, free) if is_first else free
@@ -65,16 +65,16 @@ def _take_in_socket(accumulator: CpuAccumulator) -> None:
             return
 
 
-def _take_spread(accumulator: CpuAccumulator, free: int, usable: int, place: int, *, is_one_a_core: bool) -> None:
+def _take_spread(accumulator: ExclusiveAccumulator, free: int, usable: int, place: int, *, is_one_a_core: bool) -> None:
     """Take what is needed of a place that has it: the first of each core in their order, or all its CPUs spread over the cores."""
     if not is_one_a_core:
         cpus = spread_over_cores(accumulator, cpus_of_mask(free & place))
     else:
         cpus = cpus_of_mask(usable & place)
-    accumulator.take(cpus[: accumulator.need])
+    accumulator.take_cpus(cpus)
 
 
-def spread_over_cores(accumulator: CpuAccumulator, cpus: list[int]) -> list[int]:
+def spread_over_cores(accumulator: ExclusiveAccumulator, cpus: list[int]) -> list[int]:
     """The same CPUs, one of each core in their order, then a second one of each, and so on; no more than a core's: unchanged."""
     if len(cpus) <= accumulator.topology.cpus_per_core:
         return cpus
@@ -91,7 +91,7 @@ def spread_over_cores(accumulator: CpuAccumulator, cpus: list[int]) -> list[int]
     return [cpu for each in rounds for cpu in each]
 
 
-def take_single_cpus(accumulator: CpuAccumulator) -> None:
+def take_single_cpus(accumulator: ExclusiveAccumulator) -> None:
     """Take CPUs one by one: beside what is taken already, from the most used places, filling begun cores before whole ones."""
     for free in accumulator.passes(*_BOTH):
         order = _cores_by_nearness(accumulator, free & accumulator.free)
@@ -100,12 +100,12 @@ def take_single_cpus(accumulator: CpuAccumulator) -> None:
             for core in order
             for cpu in cpus_of_mask(accumulator.topology.core_masks[core] & free & accumulator.free)
         ]
-        accumulator.take(spread_over_cores(accumulator, cpus)[: accumulator.need])
+        accumulator.take_cpus(spread_over_cores(accumulator, cpus))
         if not accumulator.need:
             return
 
 
-def _cores_by_nearness(accumulator: CpuAccumulator, free: int) -> Iterable[int]:
+def _cores_by_nearness(accumulator: ExclusiveAccumulator, free: int) -> Iterable[int]:
     """Cores with free CPUs by (CPUs taken in the socket, most first; free in socket and in zone by the strategy; free in the core;
     socket; id).
     """

@@ -8,7 +8,8 @@ free; the original compares with the machine's average, which differs on irregul
 from collections.abc import Sequence
 
 from colo_common.model.cpuset import CpuSet
-from colo_scheduler.cpus.assignment import PieceTaking
+from colo_scheduler.cpus.accumulator import CpuAccumulator
+from colo_scheduler.cpus.assignment import cores_in, free_cpus_in, sockets_in_order
 from colo_scheduler.cpus.topology import CpuTopology
 
 __all__ = ["take_by_topology"]
@@ -24,26 +25,27 @@ def take_by_topology(
     outside of it, else the largest smaller one whole, and again; then free cores; then single CPUs. Equal caches: the first.
     A need below 1 gives no CPU.
     """
-    taking = PieceTaking(topology, available, need)
-    if taking.is_short():
+    accumulator = CpuAccumulator(topology, available.mask, need)
+    if accumulator.short_count:
         return None
-    taking.take_whole([topology.socket_masks[socket] for socket in taking.sockets()])
+    accumulator.take_whole([topology.socket_masks[socket] for socket in sockets_in_order(accumulator)])
     if caches is not None:
-        _align(taking, caches)
-    taking.take_whole(taking.cores(taking.sockets(), topology.cores_of_socket))
-    taking.take_single(taking.cores(taking.sockets(), topology.cores_of_socket))
-    return CpuSet(taking.taken)
+        _align(accumulator, caches)
+    accumulator.take_whole(cores_in(accumulator, sockets_in_order(accumulator), topology.cores_of_socket))
+    cores = cores_in(accumulator, sockets_in_order(accumulator), topology.cores_of_socket)
+    accumulator.take_cpus(free_cpus_in(accumulator, cores))
+    return CpuSet(accumulator.taken)
 
 
-def _align(taking: PieceTaking, caches: Sequence[int]) -> None:
+def _align(accumulator: CpuAccumulator, caches: Sequence[int]) -> None:
     """Choose caches until one holds what is left of the need, or nothing is left of it."""
-    while taking.need > 0:
-        sizes = [(mask, (mask & taking.free).bit_count()) for mask in caches if mask & taking.free]
+    while accumulator.need > 0:
+        sizes = [(mask, (mask & accumulator.free).bit_count()) for mask in caches if mask & accumulator.free]
         if not sizes:
             return
-        enough = [entry for entry in sizes if entry[1] >= taking.need]
+        enough = [entry for entry in sizes if entry[1] >= accumulator.need]
         mask, size = min(enough, key=lambda entry: entry[1]) if enough else max(sizes, key=lambda entry: entry[1])
-        if size > taking.need:
-            taking.free &= mask
+        if size > accumulator.need:
+            accumulator.keep_to(mask)
             return
-        taking.take(mask & taking.free)
+        accumulator.take(mask & accumulator.free)

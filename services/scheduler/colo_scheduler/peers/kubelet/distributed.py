@@ -8,11 +8,12 @@ sets of zones that have room for all of it in whole groups.
 
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.reasons import Reason
+from colo_scheduler.cpus.accumulator import CpuAccumulator
 from colo_scheduler.cpus.binding import NOT_ENOUGH, NoCpus
 from colo_scheduler.cpus.topology import CpuTopology
 from colo_scheduler.peers.kubelet.even_zones import find_even_zones
 from colo_scheduler.peers.kubelet.packed import take_packed
-from colo_scheduler.peers.kubelet.packing import Packing
+from colo_scheduler.peers.kubelet.packing import PackingOrder
 
 __all__ = ["take_distributed"]
 
@@ -36,27 +37,26 @@ def take_distributed(
         return 0
     if need % group:
         return take_packed(topology, free, need, is_across_cores=is_across_cores)
-    packing = Packing(topology, free, need)
-    available = packing.free.bit_count()
-    if need > available:
-        return NoCpus(reason=Reason.CPUS_SHORT, detail=NOT_ENOUGH, short_count=need - available)
-    found = find_even_zones(packing, group, is_by_socket=is_by_socket)
+    accumulator = CpuAccumulator(topology, free, need)
+    if accumulator.short_count:
+        return NoCpus(reason=Reason.CPUS_SHORT, detail=NOT_ENOUGH, short_count=accumulator.short_count)
+    found = find_even_zones(PackingOrder(accumulator), group, is_by_socket=is_by_socket)
     if found is None:
         return take_packed(topology, free, need, is_across_cores=is_across_cores)
     for zone in found.zones:
-        _take_in_zone(packing, zone, found.each, is_across_cores=is_across_cores)
-    while packing.need:
-        with_room = [z for z in found.rest_zones if (packing.free & topology.zone_masks[z]).bit_count() >= group]
+        _take_in_zone(accumulator, zone, found.each, is_across_cores=is_across_cores)
+    while accumulator.need:
+        with_room = [z for z in found.rest_zones if (accumulator.free & topology.zone_masks[z]).bit_count() >= group]
         if not with_room:
             raise InvariantBroken("zones chosen for a rest have no room for it", need=need, group=group)
-        for zone in with_room[: packing.need // group]:
-            _take_in_zone(packing, zone, group, is_across_cores=is_across_cores)
-    return packing.taken
+        for zone in with_room[: accumulator.need // group]:
+            _take_in_zone(accumulator, zone, group, is_across_cores=is_across_cores)
+    return accumulator.taken
 
 
-def _take_in_zone(packing: Packing, zone: int, count: int, *, is_across_cores: bool) -> None:
-    in_zone = packing.free & packing.topology.zone_masks[zone]
-    cpus = take_packed(packing.topology, in_zone, count, is_across_cores=is_across_cores)
+def _take_in_zone(accumulator: CpuAccumulator, zone: int, count: int, *, is_across_cores: bool) -> None:
+    in_zone = accumulator.free & accumulator.topology.zone_masks[zone]
+    cpus = take_packed(accumulator.topology, in_zone, count, is_across_cores=is_across_cores)
     if isinstance(cpus, NoCpus):
         raise InvariantBroken("a zone chosen for its free CPUs lacks them", zone=zone, count=count)
-    packing.take(cpus)
+    accumulator.take(cpus)

@@ -10,7 +10,7 @@ from itertools import combinations
 from math import isqrt
 from typing import Final, NamedTuple
 
-from colo_scheduler.peers.kubelet.packing import Packing
+from colo_scheduler.peers.kubelet.packing import PackingOrder
 
 __all__ = ["STEPS_MAX", "EvenZones", "find_even_zones"]
 
@@ -31,31 +31,32 @@ class EvenZones(NamedTuple):
     rest_zones: tuple[int, ...]
 
 
-def find_even_zones(packing: Packing, group: int, *, is_by_socket: bool) -> EvenZones | None:
-    """The most even set of as few zones as possible for `packing.need` CPUs in whole groups; None when no number of zones works.
+def find_even_zones(order: PackingOrder, group: int, *, is_by_socket: bool) -> EvenZones | None:
+    """The most even set of as few zones as possible for the CPUs that the accumulator still needs, in whole groups.
 
-    Among equals the first wins, zones in the packing's order and sets in lexicographic order. `is_by_socket` prefers any set
-    within one socket to every other. The need is a multiple of the group and not more than what is free.
+    None when no number of zones works. Among equals the first wins, zones as `order` lists them and sets in lexicographic order.
+    `is_by_socket` prefers any set within one socket to every other. The need is a multiple of the group and not more than what is
+    free.
     """
-    return _Search(packing, group, is_by_socket=is_by_socket).find()
+    return _Search(order, group, is_by_socket=is_by_socket).find()
 
 
 class _Search:
     """One search; counts its steps."""
 
-    def __init__(self, packing: Packing, group: int, *, is_by_socket: bool) -> None:
-        topology = packing.topology
-        self._need = packing.need
+    def __init__(self, order: PackingOrder, group: int, *, is_by_socket: bool) -> None:
+        topology, accumulator = order.topology, order.accumulator
+        self._need = accumulator.need
         self._group = group
         self._is_by_socket = is_by_socket
-        self._zones = packing.zones()
-        self._free = {zone: (packing.free & topology.zone_masks[zone]).bit_count() for zone in self._zones}
+        self._zones = order.zones()
+        self._free = {zone: (accumulator.free & topology.zone_masks[zone]).bit_count() for zone in self._zones}
         self._sockets = topology.sockets_of_zone
         groups = -(-topology.cpu_count // group)
         self._groups_per_zone = -(-groups // len(topology.zone_ids))
         self._steps = 0
         self._squares = sum(count * count for count in self._free.values())
-        self._left = sum(self._free.values()) - packing.need
+        self._left = sum(self._free.values()) - accumulator.need
 
     def find(self) -> EvenZones | None:
         groups = self._need // self._group

@@ -3,12 +3,12 @@
 The rules are those of kubernetes/kubernetes:pkg/kubelet/cm/cpumanager/cpu_assignment.go (static policy).
 """
 
-from collections.abc import Sequence
-
 from colo_common.model.reasons import Reason
+from colo_scheduler.cpus.accumulator import CpuAccumulator
+from colo_scheduler.cpus.assignment import free_cpus_in
 from colo_scheduler.cpus.binding import FAILED, NOT_ENOUGH, NoCpus
-from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
-from colo_scheduler.peers.kubelet.packing import Packing
+from colo_scheduler.cpus.topology import CpuTopology
+from colo_scheduler.peers.kubelet.packing import PackingOrder
 from colo_scheduler.peers.kubelet.uncore import take_caches
 
 __all__ = ["take_packed"]
@@ -24,40 +24,26 @@ def take_packed(
     """
     if need < 1:
         return 0
-    packing = Packing(topology, free, need)
-    available = packing.free.bit_count()
-    if need > available:
-        return NoCpus(reason=Reason.CPUS_SHORT, detail=NOT_ENOUGH, short_count=need - available)
-    if packing.is_zone_first:
-        _take_whole(packing, topology.zone_masks, packing.zones())
-        _take_whole(packing, topology.socket_masks, packing.sockets())
+    accumulator = CpuAccumulator(topology, free, need)
+    if accumulator.short_count:
+        return NoCpus(reason=Reason.CPUS_SHORT, detail=NOT_ENOUGH, short_count=accumulator.short_count)
+    order = PackingOrder(accumulator)
+    if order.is_zone_first:
+        accumulator.take_whole([topology.zone_masks[zone] for zone in order.zones()])
+        accumulator.take_whole([topology.socket_masks[socket] for socket in order.sockets()])
     else:
-        _take_whole(packing, topology.socket_masks, packing.sockets())
-        _take_whole(packing, topology.zone_masks, packing.zones())
-    if packing.need and is_by_l3:
-        take_caches(packing)
-    if not packing.need:
-        return packing.taken
+        accumulator.take_whole([topology.socket_masks[socket] for socket in order.sockets()])
+        accumulator.take_whole([topology.zone_masks[zone] for zone in order.zones()])
+    if accumulator.need and is_by_l3:
+        take_caches(accumulator, order)
+    if not accumulator.need:
+        return accumulator.taken
     if is_across_cores:
-        cpus = [
-            cpu for socket in packing.sockets() for cpu in cpus_of_mask(packing.free & topology.socket_masks[socket])
-        ]
+        pieces = [topology.socket_masks[socket] for socket in order.sockets()]
     else:
-        _take_whole(packing, topology.core_masks, packing.cores())
-        if not packing.need:
-            return packing.taken
-        cpus = [cpu for core in packing.cores() for cpu in cpus_of_mask(packing.free & topology.core_masks[core])]
-    packing.take_cpus(cpus)
-    if packing.need:
-        return NoCpus(reason=Reason.CPUS_SHORT, detail=FAILED, short_count=packing.need)
-    return packing.taken
-
-
-def _take_whole(packing: Packing, masks: Sequence[int], order: list[int]) -> None:
-    """Take each completely free unit that is not larger than what is still needed, in this order."""
-    for unit in order:
-        if not packing.need:
-            return
-        mask = masks[unit]
-        if not mask & ~packing.free and mask.bit_count() <= packing.need:
-            packing.take(mask)
+        accumulator.take_whole([topology.core_masks[core] for core in order.cores()])
+        pieces = [topology.core_masks[core] for core in order.cores()]
+    accumulator.take_cpus(free_cpus_in(accumulator, pieces))
+    if accumulator.need:
+        return NoCpus(reason=Reason.CPUS_SHORT, detail=FAILED, short_count=accumulator.need)
+    return accumulator.taken
