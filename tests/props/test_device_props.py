@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import combinations, product
 
-from hypothesis import event, given
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -312,40 +312,6 @@ def test_joint_devices_that_must_share_switches_are_found_where_one_switch_has_t
     assert gpus == nics
     assert len(gpus) == 1
     assert sum(share.kind == "gpu" for share in found.shares) == count
-
-
-@given(machines(), st.sampled_from([10, 50, 100]), st.sampled_from([0, 50, 100]), st.data())
-def test_an_owner_that_must_stay_inside_gets_what_is_held_for_it_and_nothing_else(
-    devices: tuple[Device, ...], core_pct: int, memory_pct: int, data: st.DataObject
-) -> None:
-    inventory = DeviceInventory((*devices, *on_switch("gpu", (10,), 0)))
-    # The last one is always held, and has what the owner asks for.
-    shares = tuple(
-        DeviceShare(
-            kind="gpu",
-            device=room.number,
-            zone=room.device.zone,
-            core_pct=core_pct if room.number == 10 else data.draw(st.sampled_from([10, 50, 100])),
-            memory_bytes=MEMORY * memory_pct // 100
-            if room.number == 10
-            else data.draw(st.sampled_from([0, MEMORY // 2, MEMORY])),
-        )
-        for room in inventory.rooms("gpu")
-        if room.number == 10 or data.draw(st.booleans())
-    )
-    inventory.hold(("reservation:r1/hold/0", 1), shares)
-    within = DeviceRequest(kind="gpu", core_pct=core_pct, memory_pct=memory_pct)
-    found = choose_devices(inventory, [within], reusable=shares, only_reusable=True)
-    assert isinstance(found, DeviceChoice)
-    check_inside(found, shares)
-    assert isinstance(choose_devices(inventory, [within], reusable=shares), DeviceChoice)
-    # Whatever else is asked for is inside, too, or is not given at all.
-    request = data.draw(requests_of("gpu", True))
-    found = choose_devices(inventory, [request], reusable=shares, only_reusable=True)
-    event("another request is given" if isinstance(found, DeviceChoice) else "another request is refused")
-    if isinstance(found, DeviceChoice):
-        check_inside(found, shares)
-        assert isinstance(choose_devices(inventory, [request], reusable=shares), DeviceChoice)
 
 
 def check_inside(found: DeviceChoice, shares: Sequence[DeviceShare]) -> None:

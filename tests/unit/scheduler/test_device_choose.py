@@ -168,23 +168,6 @@ def test_groups_are_chosen_in_ascending_score_and_weighed_by_the_first_class_of_
     assert choose_partition(rooms, 2, fast, PartitionWish(bandwidth_bytes_per_s=201)) is None
 
 
-def test_an_owner_uses_what_its_reservation_holds_and_may_have_to_stay_inside() -> None:
-    inventory = an_inventory()
-    held = (a_share(6), a_share(7, 50, MEMORY // 2))
-    inventory.hold(("reservation:r1/hold/0", 1), held)
-    assert numbers(choose_devices(inventory, [whole(1)], reusable=held)) == [6]
-    assert numbers(choose_devices(inventory, [whole(1)])) == [4]
-    assert numbers(choose_devices(inventory, [whole(2)], reusable=held)) == [6, 7]
-    inside = choose_devices(inventory, [whole(2)], reusable=held, only_reusable=True)
-    assert inside == NoDevices(
-        reason=Reason.DEVICE_SHORT, kind="gpu", detail="2 wanted, 1 fit", need=2, have=1, unit="gpu"
-    )
-    small = DeviceRequest(kind="gpu", core_pct=60)
-    assert numbers(choose_devices(inventory, [small], reusable=held[1:])) == [7]
-    assert isinstance(choose_devices(inventory, [small], reusable=held[1:], only_reusable=True), NoDevices)
-    assert isinstance(choose_devices(inventory, [small], only_reusable=True), NoDevices)
-
-
 def test_all_cores_or_all_memory_is_not_a_share_of_a_gpu() -> None:
     assert not need_of(DeviceRequest(kind="gpu", core_pct=100)).is_shared
     assert not need_of(DeviceRequest(kind="gpu", memory_pct=100)).is_shared

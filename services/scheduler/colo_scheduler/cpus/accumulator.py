@@ -7,7 +7,7 @@ whether a piece is whole, and what taking it leaves, is answered here.
 from collections.abc import Iterable, Sequence
 
 from colo_scheduler.cpus.binding import ExclusivePolicy
-from colo_scheduler.cpus.topology import CpuTopology
+from colo_scheduler.cpus.topology import CpuTopology, cpus_of_mask
 
 __all__ = ["CpuAccumulator", "ExclusiveAccumulator"]
 

@@ -49,13 +49,10 @@ def choose_devices(
     only_in_zones: bool = False,
     locality: DeviceLocality = ANYWHERE,
     partitions: GpuPartitions = NO_PARTITIONS,
-    reusable: Sequence[DeviceShare] = (),
-    only_reusable: bool = False,
 ) -> DeviceChoice | NoDevices:
     """Devices for all requests together, or why there are none; nothing is held by choosing.
 
-    `zones` are those of the request's CPUs: devices there come first, and with `only_in_zones` no others. `reusable` is what a
-    reservation holds here for the one who asks: it is used first, and with `only_reusable` nothing else. Raises InvalidInput for
+    `zones` are those of the request's CPUs: devices there come first, and with `only_in_zones` no others. Raises InvalidInput for
     requests that contradict themselves.
     """
     check_device_requests(requests)
@@ -69,45 +66,37 @@ def choose_devices(
             detail = f"the node has no device {request.kind!r} with {labels}"
             return _unknown(request, detail, f"{request.kind} with {labels}")
     needs = [need_of(request) for request in requests]
-    refused: NoDevices | None = None
-    for in_zones in ([True] if zones else []) + ([] if zones and only_in_zones else [False]):
-        for from_reusable in ([True] if reusable else []) + ([] if only_reusable else [False]):
-            rooms = {
-                need.kind: [
-                    room
-                    for room in inventory.rooms(need.kind, reusable)
-                    if (not in_zones or room.device.zone < 0 or room.device.zone in zones)
-                    and (not from_reusable or room.is_reusable)
-                    and need.labels.issubset(room.device.labels)
-                ]
-                for need in needs
-            }
-            if from_reusable and only_reusable:
-                rooms = {kind: _capped(found, reusable) for kind, found in rooms.items()}
-            supply = DeviceSupply(rooms=rooms, partitions=partitions, packs=locality.packs)
-            found = _choose_all(needs, supply, locality)
-            if isinstance(found, DeviceChoice):
-                return found
-            refused = found
-    return refused or NoDevices(reason=Reason.DEVICE_SHORT, kind="", detail="nothing is held for the one who asks")
+    if zones:
+        near = _choose_among(inventory, needs, locality, partitions, zones)
+        if only_in_zones or isinstance(near, DeviceChoice):
+            return near
+    return _choose_among(inventory, needs, locality, partitions, ())
+
+
+def _choose_among(
+    inventory: DeviceInventory,
+    needs: Sequence[DeviceNeed],
+    locality: DeviceLocality,
+    partitions: GpuPartitions,
+    zones: Sequence[int],
+) -> DeviceChoice | NoDevices:
+    """Choose among the devices of these zones, all of them without any. Devices that belong to no zone always count."""
+    rooms = {
+        need.kind: [
+            room
+            for room in inventory.rooms(need.kind)
+            if (not zones or room.device.zone < 0 or room.device.zone in zones)
+            and need.labels.issubset(room.device.labels)
+        ]
+        for need in needs
+    }
+    return _choose_all(needs, DeviceSupply(rooms=rooms, partitions=partitions, packs=locality.packs), locality)
 
 
 def _unknown(request: DeviceRequest, detail: str, unit: str) -> NoDevices:
     return NoDevices(
         reason=Reason.DEVICE_UNKNOWN, kind=request.kind, detail=detail, need=max(1, request.count), have=0, unit=unit
     )
-
-
-def _capped(rooms: Sequence[DeviceRoom], reusable: Sequence[DeviceShare]) -> list[DeviceRoom]:
-    """The rooms cut down to what is held for the one who asks."""
-    held = {(share.kind, share.device): share for share in reusable}
-    return [
-        room._replace(
-            core_pct=min(room.core_pct, held[room.device.kind, room.number].core_pct),
-            memory_bytes=min(room.memory_bytes, held[room.device.kind, room.number].memory_bytes),
-        )
-        for room in rooms
-    ]
 
 
 def _choose_all(

@@ -7,7 +7,6 @@ from typing import Final
 from msgspec import Struct
 
 from colo_common.model.constraints import DeviceRequest
-from colo_common.model.placement import DeviceShare
 from colo_scheduler.devices.choose import ANYWHERE, DeviceLocality, NoDevices, choose_devices
 from colo_scheduler.devices.inventory import DeviceInventory
 from colo_scheduler.devices.partition import NO_PARTITIONS, GpuPartitions
@@ -35,7 +34,6 @@ def device_hints(
     *,
     locality: DeviceLocality = ANYWHERE,
     partitions: GpuPartitions = NO_PARTITIONS,
-    reusable: Sequence[DeviceShare] = (),
 ) -> tuple[DeviceHint, ...] | NoDevices:
     """The feasible sets of `zones`, fewest zones first, then in ascending order; why there is none when even all zones cannot.
 
@@ -49,7 +47,6 @@ def device_hints(
         only_in_zones=True,
         locality=locality,
         partitions=partitions,
-        reusable=reusable,
     )
     if isinstance(best, NoDevices):
         return best
@@ -69,7 +66,6 @@ def device_hints(
             only_in_zones=True,
             locality=locality,
             partitions=partitions,
-            reusable=reusable,
         )
         if not isinstance(found, NoDevices):
             feasible.append((chosen_zones, found == best))

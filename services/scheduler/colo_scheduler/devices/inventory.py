@@ -22,15 +22,14 @@ DeviceKey = tuple[str, int]
 
 
 class DeviceRoom(NamedTuple):
-    """A healthy device and what is free of it. `is_reusable`: some of that is held for the one who asks.
+    """A healthy device and what is free of it.
 
-    `is_root_used`: somebody else holds a share of it, or of another device of the kind on the same PCIe root.
+    `is_root_used`: a share is held of it, or of another device of the kind on the same PCIe root.
     """
 
     device: Device
     core_pct: int
     memory_bytes: int
-    is_reusable: bool = False
     is_root_used: bool = False
 
     @property
@@ -40,7 +39,7 @@ class DeviceRoom(NamedTuple):
 
     @property
     def is_used(self) -> bool:
-        """Whether somebody else holds a share of it."""
+        """Whether a share of it is held."""
         return self.core_pct < WHOLE_PCT or self.memory_bytes < self.device.memory_bytes
 
 
@@ -70,13 +69,11 @@ class DeviceInventory:
         """What an attempt holds here."""
         return self._holds.get(attempt, ())
 
-    def rooms(self, kind: str, reusable: Sequence[DeviceShare] = ()) -> tuple[DeviceRoom, ...]:
-        """The healthy devices of a kind by number. `reusable` shares are held for the one who asks and count as free."""
-        if not reusable:
-            if kind not in self._rooms:
-                self._rooms[kind] = self._rooms_of(kind, ())
-            return self._rooms[kind]
-        return self._rooms_of(kind, reusable)
+    def rooms(self, kind: str) -> tuple[DeviceRoom, ...]:
+        """The healthy devices of a kind by number."""
+        if kind not in self._rooms:
+            self._rooms[kind] = self._rooms_of(kind)
+        return self._rooms[kind]
 
     def limit(self, kind: str, shares: Sequence[DeviceShare]) -> None:
         """From now on offer nothing of a kind but these shares, as far as they are free."""
@@ -87,12 +84,8 @@ class DeviceInventory:
         """Whether the node has a device of the kind with all these labels, healthy or not."""
         return any(key[0] == kind and set(labels) <= set(device.labels) for key, device in self._devices.items())
 
-    def _rooms_of(self, kind: str, reusable: Sequence[DeviceShare]) -> tuple[DeviceRoom, ...]:
-        rooms = [
-            self._room(device, [share for share in reusable if (share.kind, share.device) == key])
-            for key, device in sorted(self._devices.items())
-            if key[0] == kind
-        ]
+    def _rooms_of(self, kind: str) -> tuple[DeviceRoom, ...]:
+        rooms = [self._room(device) for key, device in sorted(self._devices.items()) if key[0] == kind]
         used = {room.device.pcie for room in rooms if room.is_used}
         alone = {self._devices[key].pcie for key in self._alone if key[0] == kind and key in self._devices} - {""}
         found = []
@@ -108,15 +101,12 @@ class DeviceInventory:
                 found.append(room)
         return tuple(found) if kind not in self._limits else _limited(found, self._limits[kind])
 
-    def _room(self, device: Device, reusable: Sequence[DeviceShare]) -> DeviceRoom:
+    def _room(self, device: Device) -> DeviceRoom:
         core_pct, memory_bytes = self._held.get((device.kind, device.device), (0, 0))
-        core_pct -= sum(share.core_pct for share in reusable)
-        memory_bytes -= sum(share.memory_bytes for share in reusable)
         return DeviceRoom(
             device,
             core_pct=WHOLE_PCT - min(max(core_pct, 0), WHOLE_PCT),
             memory_bytes=device.memory_bytes - min(max(memory_bytes, 0), device.memory_bytes),
-            is_reusable=bool(reusable),
         )
 
     def hold(self, attempt: Attempt, shares: Sequence[DeviceShare]) -> None:

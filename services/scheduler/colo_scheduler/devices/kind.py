@@ -131,7 +131,7 @@ def _choose_close(need: DeviceNeed, supply: DeviceSupply, count: int) -> list[De
 def choose_plainly(
     need: DeviceNeed, supply: DeviceSupply, least: int, most: int, switches: Collection[str] = ()
 ) -> list[DeviceRoom] | NoDevices:
-    """At least `least` devices, up to `most`, by reusability, score and number; first by turns on the `switches`."""
+    """At least `least` devices, up to `most`, by score and number; first by turns on the `switches`."""
     fitting = by_turns(fitting_rooms(need, supply), switches)
     if len(fitting) < least:
         return short(need, f"{least} wanted, {len(fitting)} fit", len(fitting), wanted=least)
@@ -142,7 +142,7 @@ def fitting_rooms(need: DeviceNeed, supply: DeviceSupply) -> list[DeviceRoom]:
     """The devices that have enough, the best first."""
     score = _scorer(need, packs=supply.packs)
     fitting = [room for room in supply.rooms[need.kind] if need.share_of(room) is not None]
-    return sorted(fitting, key=lambda room: (not room.is_reusable, -score(room), room.number))
+    return sorted(fitting, key=lambda room: (-score(room), room.number))
 
 
 def by_turns(
