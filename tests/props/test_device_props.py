@@ -99,7 +99,7 @@ def test_no_device_is_ever_given_out_beyond_what_it_has_and_all_comes_back(
     devices: tuple[Device, ...], asked: list[tuple[list[DeviceRequest], DeviceLocality, tuple[int, ...], bool]]
 ) -> None:
     inventory = DeviceInventory(devices)
-    untouched = {kind: inventory.rooms(kind) for kind in inventory.kinds}
+    untouched = {kind: inventory.free_devices(kind) for kind in inventory.kinds}
     attempts: list[tuple[str, int]] = []
     for index, (requests, locality, zones, leaves) in enumerate(asked):
         found = choose_devices(inventory, requests, zones, locality=locality)
@@ -114,7 +114,7 @@ def test_no_device_is_ever_given_out_beyond_what_it_has_and_all_comes_back(
             inventory.release(attempts.pop(0))
     for attempt in attempts:
         inventory.release(attempt)
-    assert {kind: inventory.rooms(kind) for kind in inventory.kinds} == untouched
+    assert {kind: inventory.free_devices(kind) for kind in inventory.kinds} == untouched
     inventory.check()
 
 
@@ -143,7 +143,7 @@ def test_whatever_some_choice_could_give_is_given(
 
 def sets_of(inventory: DeviceInventory, need: DeviceNeed, count: int) -> list[tuple[Device, ...]]:
     """All sets of so many devices that have enough and lie no further apart than is wished."""
-    fitting = [room.device for room in inventory.rooms(need.kind) if need.share_of(room) is not None]
+    fitting = [room.device for room in inventory.free_devices(need.kind) if need.share_of(room) is not None]
 
     def widths(chosen: tuple[Device, ...]) -> tuple[int, int, int]:
         return (0, len({device.zone for device in chosen}), len({(device.zone, device.pcie) for device in chosen}))
@@ -272,7 +272,7 @@ def test_whole_gpus_are_as_close_as_an_exhaustive_search_finds_them(
     devices: tuple[Device, ...], before: list[DeviceRequest], count: int
 ) -> None:
     inventory = held(devices, before)
-    rooms = [room for room in inventory.rooms("gpu") if not room.is_used]
+    rooms = [room for room in inventory.free_devices("gpu") if not room.is_used]
 
     def width(numbers: tuple[int, ...]) -> int:
         chosen = [room.device for room in rooms if room.number in numbers]
@@ -379,7 +379,7 @@ def test_a_group_of_linked_gpus_is_found_whenever_one_is_unused(used: set[int], 
         inventory.hold((f"other/task/{number}", 1), [share])
     table = partitions_of_model("H100")
     assert table is not None
-    group = choose_partition(inventory.rooms("gpu"), count, table, None)
+    group = choose_partition(inventory.free_devices("gpu"), count, table, None)
     unused = [part for part in table[count] if used.isdisjoint(part.devices)]
     assert (group is not None) == bool(unused)
     if group is None:

@@ -158,9 +158,9 @@ def test_groups_are_chosen_in_ascending_score_and_weighed_by_the_first_class_of_
         ),
         2: (DevicePartition(devices=(0, 1), score=1), DevicePartition(devices=(2, 3), score=9)),
     }
-    rooms = an_inventory().rooms("gpu")
+    rooms = an_inventory().free_devices("gpu")
     assert choose_partition(rooms, 1, table, None) == table[1][1]
-    busy = used(an_inventory(), a_share(0), a_share(2)).rooms("gpu")
+    busy = used(an_inventory(), a_share(0), a_share(2)).free_devices("gpu")
     assert choose_partition(busy, 1, table, None) == table[1][2]
     assert choose_partition(busy, 1, table, PartitionWish(policy=PartitionPolicy.BEST)) is None
     fast = {2: (DevicePartition(devices=(0, 1), bandwidth_bytes_per_s=200), DevicePartition(devices=(2, 3)))}
@@ -227,7 +227,7 @@ def test_hints_name_every_set_of_zones_that_has_the_devices() -> None:
 def test_scores_follow_what_would_be_left() -> None:
     inventory = used(an_inventory(), a_share(0, 50, MEMORY // 2))
     half = DeviceRequest(kind="gpu", core_pct=50, memory_pct=50)
-    rooms = inventory.rooms("gpu")
+    rooms = inventory.free_devices("gpu")
     assert [device_score(need_of(half), room, packs=False) for room in rooms[:2]] == [0, 50]
     assert [device_score(need_of(half), room, packs=True) for room in rooms[:2]] == [100, 50]
     assert node_score(inventory, [half], packs=False) == 87
@@ -259,7 +259,7 @@ def test_devices_of_ones_own_are_whole_and_their_roots_are_kept_too_where_that_i
     assert isinstance(found, DeviceChoice)
     assert [(share.core_pct, share.exclusive) for share in found.shares] == [(100, DeviceExclusive.PCIE_LEVEL)]
     inventory.hold(("alone/t/0", 1), found.shares)
-    rooms = {room.number: room for room in inventory.rooms("gpu")}
+    rooms = {room.number: room for room in inventory.free_devices("gpu")}
     assert (rooms[3].core_pct, rooms[3].memory_bytes) == (0, 0)
     assert numbers(choose_devices(inventory, [whole(5)])) == [1, 4, 5, 6, 7]
     assert isinstance(choose_devices(inventory, [whole(6)]), NoDevices)

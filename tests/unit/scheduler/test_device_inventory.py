@@ -23,13 +23,13 @@ def a_share(device: int = 0, core_pct: int = 60, memory_gib: int = 4) -> DeviceS
 
 def test_what_is_held_is_no_longer_free_and_comes_back() -> None:
     inventory = an_inventory()
-    before = inventory.rooms("gpu")
+    before = inventory.free_devices("gpu")
     inventory.hold(A, [a_share()])
-    assert (inventory.rooms("gpu")[0].core_pct, inventory.rooms("gpu")[0].memory_bytes) == (40, 12 * GIB)
+    assert (inventory.free_devices("gpu")[0].core_pct, inventory.free_devices("gpu")[0].memory_bytes) == (40, 12 * GIB)
     assert inventory.held_by(A) == (a_share(),)
     inventory.check()
     assert inventory.release(A) == (a_share(),)
-    assert inventory.rooms("gpu") == before
+    assert inventory.free_devices("gpu") == before
     assert inventory.release(A) == ()
     inventory.check()
 
@@ -38,9 +38,9 @@ def test_the_same_attempt_again_replaces_what_it_held() -> None:
     inventory = an_inventory()
     inventory.hold(A, [a_share()])
     inventory.hold(A, [a_share(core_pct=90)])
-    assert inventory.rooms("gpu")[0].core_pct == 10
+    assert inventory.free_devices("gpu")[0].core_pct == 10
     inventory.hold(A, [])
-    assert not inventory.rooms("gpu")[0].is_used
+    assert not inventory.free_devices("gpu")[0].is_used
     inventory.check()
 
 
@@ -60,12 +60,12 @@ def test_more_than_there_is_is_refused_by_name_and_changes_nothing(
     inventory = an_inventory()
     inventory.hold(A, [a_share()])
     inventory.hold(B, [a_share(device=1)])
-    before = inventory.rooms("gpu")
+    before = inventory.free_devices("gpu")
     with pytest.raises(InvalidInput) as caught:
         inventory.hold(B, shares)
     assert caught.value.field == field
     assert caught.value.rule.startswith(rule)
-    assert inventory.rooms("gpu") == before
+    assert inventory.free_devices("gpu") == before
     assert inventory.held_by(B) == (a_share(device=1),)
     inventory.check()
 
@@ -76,12 +76,12 @@ def test_the_ledger_is_believed_and_disagreement_is_told() -> None:
     said = inventory.load(B, [a_share(core_pct=90)])
     assert len(said) == 1
     assert said[0].startswith("devices[gpu-0].core_pct: must be at most 40")
-    assert inventory.rooms("gpu")[0].core_pct == 0
+    assert inventory.free_devices("gpu")[0].core_pct == 0
     assert inventory.load(("web/task/2", 1), [a_share(device=7)])[0].startswith("devices[gpu-7]")
     inventory.check()
     for attempt in (A, B, ("web/task/2", 1)):
         inventory.release(attempt)
-    assert inventory.rooms("gpu") == an_inventory().rooms("gpu")
+    assert inventory.free_devices("gpu") == an_inventory().free_devices("gpu")
     inventory.check()
 
 

@@ -108,7 +108,7 @@ class InventoryIndex:
         kinds = inventory.devices.kinds
         self._device_scores.note(row)
         for kind, free in self._free.items():
-            rooms = inventory.devices.rooms(kind) if kind in kinds else ()
+            rooms = inventory.devices.free_devices(kind) if kind in kinds else ()
             free[row] = sum(room.core_pct > 0 for room in rooms)
 
     def take(self, pool: PoolName, row: int, attempt: Attempt, holding: Holding | None, *, is_choice: bool) -> None:

@@ -15,7 +15,7 @@ from colo_common.model.constraints import DeviceRequest, JointDevices
 from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import DeviceShare
 from colo_common.model.reasons import Reason
-from colo_scheduler.devices.inventory import DeviceInventory, DeviceRoom
+from colo_scheduler.devices.inventory import DeviceInventory, FreeDevice
 from colo_scheduler.devices.joint import choose_together, place_of
 from colo_scheduler.devices.kind import DeviceSupply, NoDevices, choose_kind, short
 from colo_scheduler.devices.need import DeviceNeed, check_device_requests, need_of
@@ -81,16 +81,18 @@ def _choose_among(
     zones: Sequence[int],
 ) -> DeviceChoice | NoDevices:
     """Choose among the devices of these zones, all of them without any. Devices that belong to no zone always count."""
-    rooms = {
+    free_devices = {
         need.kind: [
-            room
-            for room in inventory.rooms(need.kind)
-            if (not zones or room.device.zone < 0 or room.device.zone in zones)
-            and need.labels.issubset(room.device.labels)
+            free_device
+            for free_device in inventory.free_devices(need.kind)
+            if (not zones or free_device.device.zone < 0 or free_device.device.zone in zones)
+            and need.labels.issubset(free_device.device.labels)
         ]
         for need in needs
     }
-    return _choose_all(needs, DeviceSupply(rooms=rooms, partitions=partitions, packs=locality.packs), locality)
+    return _choose_all(
+        needs, DeviceSupply(free_devices=free_devices, partitions=partitions, packs=locality.packs), locality
+    )
 
 
 def _unknown(request: DeviceRequest, detail: str, unit: str) -> NoDevices:
@@ -105,9 +107,9 @@ def _choose_all(
     by_kind = {need.kind: need for need in needs}
     rule = locality.joint
     joint = [by_kind[kind] for kind in rule.kinds if kind in by_kind] if rule and len(needs) > 1 else []
-    taken: dict[str, list[DeviceRoom]] = {}
+    taken: dict[str, list[FreeDevice]] = {}
     if rule is not None and len(joint) > 1:
-        together: dict[str, list[DeviceRoom]] | NoDevices | None = None
+        together: dict[str, list[FreeDevice]] | NoDevices | None = None
         if locality.is_joint_sought:
             together = choose_together(joint, supply, rule.scope)
         if together is None or (isinstance(together, NoDevices) and not rule.required):
@@ -121,23 +123,23 @@ def _choose_all(
             if isinstance(found, NoDevices):
                 return found
             taken[need.kind] = found
-    shares = [_share(by_kind[kind], room) for kind, found in taken.items() for room in found]
+    shares = [_share(by_kind[kind], free_device) for kind, found in taken.items() for free_device in found]
     return DeviceChoice(shares=tuple(sorted(shares, key=lambda share: (share.kind, share.device))))
 
 
 def _choose_following(
     joint: Sequence[DeviceNeed], supply: DeviceSupply, rule: JointDevices
-) -> dict[str, list[DeviceRoom]] | NoDevices:
+) -> dict[str, list[FreeDevice]] | NoDevices:
     """The first kind as it likes best, then the others where it is."""
     first = joint[0]
-    taken: dict[str, list[DeviceRoom]] = {}
+    taken: dict[str, list[FreeDevice]] = {}
     places: set[str] = set()
     for need in joint:
         least = max(need.count, len(places)) if rule.required else need.count
         found = choose_kind(need, supply, least, max(least, len(places)), places)
         if isinstance(found, NoDevices):
             return found
-        here = {place_of(room, rule.scope) for room in found}
+        here = {place_of(free_device, rule.scope) for free_device in found}
         if need is first:
             places = here
         elif rule.required and here != places:
@@ -146,8 +148,8 @@ def _choose_following(
     return taken
 
 
-def _share(need: DeviceNeed, room: DeviceRoom) -> DeviceShare:
-    share = need.share_of(room)
+def _share(need: DeviceNeed, free_device: FreeDevice) -> DeviceShare:
+    share = need.share_of(free_device)
     if share is None:
-        raise InvariantBroken("a device was chosen that has too little", kind=need.kind, device=room.number)
+        raise InvariantBroken("a device was chosen that has too little", kind=need.kind, device=free_device.number)
     return share

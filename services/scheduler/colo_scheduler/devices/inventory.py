@@ -14,14 +14,14 @@ from colo_common.model.placement import DeviceShare
 from colo_common.model.topology import Device
 from colo_scheduler.ledger.port import Attempt
 
-__all__ = ["WHOLE_PCT", "DeviceInventory", "DeviceKey", "DeviceRoom"]
+__all__ = ["WHOLE_PCT", "DeviceInventory", "DeviceKey", "FreeDevice"]
 
 WHOLE_PCT: Final = 100
 DeviceKey = tuple[str, int]
 """A kind and the device's number among those of its kind."""
 
 
-class DeviceRoom(NamedTuple):
+class FreeDevice(NamedTuple):
     """A healthy device and what is free of it.
 
     `is_root_used`: a share is held of it, or of another device of the kind on the same PCIe root.
@@ -58,7 +58,7 @@ class DeviceInventory:
         self._alone: dict[DeviceKey, int] = {}
         """How many shares of a device keep others away from its PCIe root."""
         self._limits: dict[str, dict[int, DeviceShare]] = {}
-        self._rooms: dict[str, tuple[DeviceRoom, ...]] = {}
+        self._free_devices: dict[str, tuple[FreeDevice, ...]] = {}
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -69,41 +69,41 @@ class DeviceInventory:
         """What an attempt holds here."""
         return self._holds.get(attempt, ())
 
-    def rooms(self, kind: str) -> tuple[DeviceRoom, ...]:
+    def free_devices(self, kind: str) -> tuple[FreeDevice, ...]:
         """The healthy devices of a kind by number."""
-        if kind not in self._rooms:
-            self._rooms[kind] = self._rooms_of(kind)
-        return self._rooms[kind]
+        if kind not in self._free_devices:
+            self._free_devices[kind] = self._free_devices_of(kind)
+        return self._free_devices[kind]
 
     def limit(self, kind: str, shares: Sequence[DeviceShare]) -> None:
         """From now on offer nothing of a kind but these shares, as far as they are free."""
         self._limits[kind] = {share.device: share for share in shares if share.kind == kind}
-        self._rooms.clear()
+        self._free_devices.clear()
 
     def has(self, kind: str, labels: Sequence[tuple[str, str]] = ()) -> bool:
         """Whether the node has a device of the kind with all these labels, healthy or not."""
         return any(key[0] == kind and set(labels) <= set(device.labels) for key, device in self._devices.items())
 
-    def _rooms_of(self, kind: str) -> tuple[DeviceRoom, ...]:
-        rooms = [self._room(device) for key, device in sorted(self._devices.items()) if key[0] == kind]
-        used = {room.device.pcie for room in rooms if room.is_used}
+    def _free_devices_of(self, kind: str) -> tuple[FreeDevice, ...]:
+        free_devices = [self._free_device(device) for key, device in sorted(self._devices.items()) if key[0] == kind]
+        used = {free_device.device.pcie for free_device in free_devices if free_device.is_used}
         alone = {self._devices[key].pcie for key in self._alone if key[0] == kind and key in self._devices} - {""}
         found = []
-        for room in rooms:
-            if not room.device.is_healthy:
+        for free_device in free_devices:
+            if not free_device.device.is_healthy:
                 continue
-            pcie = room.device.pcie
-            if pcie in alone and (kind, room.number) not in self._alone:
-                found.append(room._replace(core_pct=0, memory_bytes=0, is_root_used=True))
-            elif room.is_used or (pcie and pcie in used):
-                found.append(room._replace(is_root_used=True))
+            pcie = free_device.device.pcie
+            if pcie in alone and (kind, free_device.number) not in self._alone:
+                found.append(free_device._replace(core_pct=0, memory_bytes=0, is_root_used=True))
+            elif free_device.is_used or (pcie and pcie in used):
+                found.append(free_device._replace(is_root_used=True))
             else:
-                found.append(room)
+                found.append(free_device)
         return tuple(found) if kind not in self._limits else _limited(found, self._limits[kind])
 
-    def _room(self, device: Device) -> DeviceRoom:
+    def _free_device(self, device: Device) -> FreeDevice:
         core_pct, memory_bytes = self._held.get((device.kind, device.device), (0, 0))
-        return DeviceRoom(
+        return FreeDevice(
             device,
             core_pct=WHOLE_PCT - min(max(core_pct, 0), WHOLE_PCT),
             memory_bytes=device.memory_bytes - min(max(memory_bytes, 0), device.memory_bytes),
@@ -145,7 +145,7 @@ class DeviceInventory:
             self._change(shares, 1)
 
     def _change(self, shares: Sequence[DeviceShare], sign: int) -> None:
-        self._rooms.clear()
+        self._free_devices.clear()
         for share in shares:
             key = (share.kind, share.device)
             core_pct, memory_bytes = self._held.get(key, (0, 0))
@@ -194,14 +194,14 @@ class DeviceInventory:
             raise InvariantBroken("what is held of devices differs from the holds", kept=kept, computed=sums)
 
 
-def _limited(rooms: Sequence[DeviceRoom], limits: Mapping[int, DeviceShare]) -> tuple[DeviceRoom, ...]:
+def _limited(free_devices: Sequence[FreeDevice], limits: Mapping[int, DeviceShare]) -> tuple[FreeDevice, ...]:
     return tuple(
-        room._replace(
-            core_pct=min(room.core_pct, limits[room.number].core_pct),
-            memory_bytes=min(room.memory_bytes, limits[room.number].memory_bytes),
+        free_device._replace(
+            core_pct=min(free_device.core_pct, limits[free_device.number].core_pct),
+            memory_bytes=min(free_device.memory_bytes, limits[free_device.number].memory_bytes),
         )
-        for room in rooms
-        if room.number in limits
+        for free_device in free_devices
+        if free_device.number in limits
     )
 
 

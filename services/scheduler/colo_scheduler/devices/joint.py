@@ -12,14 +12,14 @@ from typing import Final
 from msgspec import structs
 
 from colo_common.model.constraints import DeviceScope
-from colo_scheduler.devices.inventory import DeviceRoom
+from colo_scheduler.devices.inventory import FreeDevice
 from colo_scheduler.devices.kind import (
     DeviceSupply,
     NoDevices,
     by_turns,
     choose_group,
     choose_kind,
-    fitting_rooms,
+    fitting_devices,
     is_group_final,
     is_within,
     short,
@@ -33,31 +33,39 @@ SETS_MOST: Final = 1_024
 """So many sets of places are looked at, the smallest first, beginning with those that have enough devices: all of them on nodes
 with up to ten roots that have every kind."""
 
-_Rooms = Mapping[str, Sequence[DeviceRoom]]
+_Rooms = Mapping[str, Sequence[FreeDevice]]
 
 
-def place_of(room: DeviceRoom, scope: DeviceScope) -> str:
+def place_of(free_device: FreeDevice, scope: DeviceScope) -> str:
     """The name of the root or zone of a device; a root that is not known is like no other."""
-    return f"zone {room.device.zone}" if scope is DeviceScope.NUMA_NODE else pcie_of(room)
+    return f"zone {free_device.device.zone}" if scope is DeviceScope.NUMA_NODE else pcie_of(free_device)
 
 
 def choose_together(
     needs: Sequence[DeviceNeed], supply: DeviceSupply, scope: DeviceScope
-) -> dict[str, list[DeviceRoom]] | NoDevices:
+) -> dict[str, list[FreeDevice]] | NoDevices:
     """Devices of all kinds in the same places, at least one of each kind in each; the first kind decides how many places.
 
     Of the first kind exactly the devices wanted, of the others as many as wanted or one for each place, if that is more.
     """
-    fitting = {need.kind: fitting_rooms(need, supply) for need in needs}
-    places = set.intersection(*({place_of(room, scope) for room in rooms} for rooms in fitting.values()))
+    fitting = {need.kind: fitting_devices(need, supply) for need in needs}
+    places = set.intersection(
+        *({place_of(free_device, scope) for free_device in free_devices} for free_devices in fitting.values())
+    )
     first = needs[0]
     alone = choose_kind(first, supply, first.count, first.count)
-    liked = frozenset() if isinstance(alone, NoDevices) else frozenset(place_of(room, scope) for room in alone)
-    if any(sum(place_of(room, scope) in places for room in fitting[need.kind]) < need.count for need in needs):
+    liked = (
+        frozenset()
+        if isinstance(alone, NoDevices)
+        else frozenset(place_of(free_device, scope) for free_device in alone)
+    )
+    if any(
+        sum(place_of(free_device, scope) in places for free_device in fitting[need.kind]) < need.count for need in needs
+    ):
         return _shortage(needs, fitting, places, scope, alone)
     least = _least_places(needs, fitting, places, scope)
     for chosen in islice(_sets(places, least, first.count, liked, _zones_of(fitting, scope)), SETS_MOST):
-        found: dict[str, list[DeviceRoom]] = {}
+        found: dict[str, list[FreeDevice]] = {}
         for need in needs:
             count = need.count if need is first else max(need.count, len(chosen))
             picked = _pick(need, count, fitting[need.kind], supply, scope, chosen)
@@ -71,9 +79,9 @@ def choose_together(
 
 def _zones_of(fitting: _Rooms, scope: DeviceScope) -> dict[str, set[int]]:
     zones: dict[str, set[int]] = {}
-    for rooms in fitting.values():
-        for room in rooms:
-            zones.setdefault(place_of(room, scope), set()).add(room.device.zone)
+    for free_devices in fitting.values():
+        for free_device in free_devices:
+            zones.setdefault(place_of(free_device, scope), set()).add(free_device.device.zone)
     return zones
 
 
@@ -81,7 +89,9 @@ def _least_places(needs: Sequence[DeviceNeed], fitting: _Rooms, places: set[str]
     """Fewer places do not have so many devices of some kind, whichever they are."""
     least = 1
     for need in needs:
-        counts = Counter(place for room in fitting[need.kind] if (place := place_of(room, scope)) in places)
+        counts = Counter(
+            place for free_device in fitting[need.kind] if (place := place_of(free_device, scope)) in places
+        )
         have = accumulate(sorted(counts.values(), reverse=True))
         least = max(least, 1 + sum(count < need.count for count in have))
     return least
@@ -104,14 +114,14 @@ def _sets(
 def _pick(
     need: DeviceNeed,
     count: int,
-    fitting: Sequence[DeviceRoom],
+    fitting: Sequence[FreeDevice],
     supply: DeviceSupply,
     scope: DeviceScope,
     places: frozenset[str],
-) -> list[DeviceRoom] | None:
+) -> list[FreeDevice] | None:
     """`count` devices in all of the places and no others; None when there are none."""
-    rooms = [room for room in fitting if place_of(room, scope) in places]
-    if len(rooms) < count or not _covers(rooms, scope, places):
+    free_devices = [free_device for free_device in fitting if place_of(free_device, scope) in places]
+    if len(free_devices) < count or not _covers(free_devices, scope, places):
         return None
     if need.kind == GPU and not need.is_shared:
         # Groups are looked for among all GPUs: which ones stay whole counts.
@@ -121,18 +131,18 @@ def _pick(
         if is_group_final(need, supply):
             return None
     if not need.is_shared:
-        close = choose_in_scopes(rooms, count, fits=lambda room: True, score=None, required=need.scope)
+        close = choose_in_scopes(free_devices, count, fits=lambda free_device: True, score=None, required=need.scope)
         if close is not None and _covers(close, scope, places):
             return list(close)
-    found = by_turns(rooms, places, lambda room: place_of(room, scope))[:count]
+    found = by_turns(free_devices, places, lambda free_device: place_of(free_device, scope))[:count]
     if _covers(found, scope, places) and is_within(found, need.scope):
         return found
-    close = choose_in_scopes(rooms, count, fits=lambda room: True, score=None, required=need.scope)
+    close = choose_in_scopes(free_devices, count, fits=lambda free_device: True, score=None, required=need.scope)
     return list(close) if close is not None and _covers(close, scope, places) else None
 
 
-def _covers(rooms: Iterable[DeviceRoom], scope: DeviceScope, places: frozenset[str]) -> bool:
-    return {place_of(room, scope) for room in rooms} == places
+def _covers(free_devices: Iterable[FreeDevice], scope: DeviceScope, places: frozenset[str]) -> bool:
+    return {place_of(free_device, scope) for free_device in free_devices} == places
 
 
 def _shortage(
@@ -145,7 +155,7 @@ def _shortage(
     others = " and ".join(need.kind for need in needs[1:])
     what = "NUMA node" if scope is DeviceScope.NUMA_NODE else "PCIe root"
     for need in needs:
-        here = [room for room in fitting[need.kind] if place_of(room, scope) in places]
+        here = [free_device for free_device in fitting[need.kind] if place_of(free_device, scope) in places]
         in_one = (
             need.scope >= (ProximityScope.ZONE if scope is DeviceScope.NUMA_NODE else ProximityScope.PCIE)
             or need.count == 1
@@ -159,9 +169,9 @@ def _shortage(
     return structs.replace(short(first, "no set of places holds all of them"), kind=first.kind)
 
 
-def _most_in_one(rooms: Sequence[DeviceRoom], scope: DeviceScope) -> int:
+def _most_in_one(free_devices: Sequence[FreeDevice], scope: DeviceScope) -> int:
     counts: dict[str, int] = {}
-    for room in rooms:
-        place = place_of(room, scope)
+    for free_device in free_devices:
+        place = place_of(free_device, scope)
         counts[place] = counts.get(place, 0) + 1
     return max(counts.values(), default=0)

@@ -10,7 +10,7 @@ from msgspec import Struct
 from colo_common.model.constraints import PartitionPolicy
 from colo_common.model.reasons import Reason
 from colo_common.model.topology import DevicePartition
-from colo_scheduler.devices.inventory import DeviceRoom
+from colo_scheduler.devices.inventory import FreeDevice
 from colo_scheduler.devices.need import GPU, DeviceNeed
 from colo_scheduler.devices.partition import GpuPartitions, choose_partition, most_unused
 from colo_scheduler.devices.scope import ProximityScope, choose_in_scopes, most_in_scope, pcie_of
@@ -22,7 +22,7 @@ __all__ = [
     "by_turns",
     "choose_kind",
     "choose_plainly",
-    "fitting_rooms",
+    "fitting_devices",
     "is_within",
     "short",
 ]
@@ -43,9 +43,9 @@ class NoDevices(Struct, frozen=True, kw_only=True):
 
 
 class DeviceSupply(Struct, frozen=True, kw_only=True):
-    """What the devices are chosen from: the rooms of each kind asked for, and the node's groups. `packs`: the fullest first."""
+    """What is chosen from: the free devices of each kind asked for, and the node's groups. `packs`: the fullest first."""
 
-    rooms: dict[str, list[DeviceRoom]]
+    free_devices: dict[str, list[FreeDevice]]
     partitions: GpuPartitions
     packs: bool = False
 
@@ -58,7 +58,7 @@ _SCOPE_WORDS = {
 
 def choose_kind(
     need: DeviceNeed, supply: DeviceSupply, least: int, most: int, switches: Collection[str] = ()
-) -> list[DeviceRoom] | NoDevices:
+) -> list[FreeDevice] | NoDevices:
     """At least `least` devices of a kind that is no GPU, up to `most`, by turns on the `switches`; `need.count` GPUs."""
     if need.kind == GPU:
         return _choose_gpus(need, supply)
@@ -67,7 +67,7 @@ def choose_kind(
     return _choose_close(need, supply, least)
 
 
-def _choose_gpus(need: DeviceNeed, supply: DeviceSupply) -> list[DeviceRoom] | NoDevices:
+def _choose_gpus(need: DeviceNeed, supply: DeviceSupply) -> list[FreeDevice] | NoDevices:
     if not need.is_shared:
         in_group = choose_group(need, supply, need.count)
         if isinstance(in_group, list) or is_group_final(need, supply):
@@ -89,40 +89,40 @@ def choose_group(
     need: DeviceNeed,
     supply: DeviceSupply,
     count: int,
-    suits: Callable[[Sequence[DeviceRoom]], bool] = lambda rooms: True,
-) -> list[DeviceRoom] | NoDevices:
+    suits: Callable[[Sequence[FreeDevice]], bool] = lambda free_devices: True,
+) -> list[FreeDevice] | NoDevices:
     """`count` GPUs that are a group of the node, suit, and lie within the need's scope."""
-    rooms = {room.number: room for room in supply.rooms[need.kind]}
+    free_devices = {free_device.number: free_device for free_device in supply.free_devices[need.kind]}
     table = supply.partitions.by_size
     if table is None:
         return short(need, "the node has no table of GPU groups", have=0, unit="gpu in a group")
 
     def is_good(part: DevicePartition) -> bool:
-        members = [rooms[number] for number in part.devices]
-        fit = all(need.share_of(room) is not None for room in members)
+        members = [free_devices[number] for number in part.devices]
+        fit = all(need.share_of(free_device) is not None for free_device in members)
         return fit and is_within(members, need.scope) and suits(members)
 
-    group = choose_partition(list(rooms.values()), count, table, need.partition, is_good)
+    group = choose_partition(list(free_devices.values()), count, table, need.partition, is_good)
     if group is None:
-        unused = most_unused(list(rooms.values()), count, table, need.partition)
+        unused = most_unused(list(free_devices.values()), count, table, need.partition)
         detail = f"no group of {count} is unused" if table.get(count) else f"the node has no groups of {count}"
         return short(need, detail, have=unused, unit=f"gpu in a group of {count}", wanted=count)
-    return [rooms[number] for number in group.devices]
+    return [free_devices[number] for number in group.devices]
 
 
-def _choose_close(need: DeviceNeed, supply: DeviceSupply, count: int) -> list[DeviceRoom] | NoDevices:
-    rooms = supply.rooms[need.kind]
+def _choose_close(need: DeviceNeed, supply: DeviceSupply, count: int) -> list[FreeDevice] | NoDevices:
+    free_devices = supply.free_devices[need.kind]
 
-    def fits(room: DeviceRoom) -> bool:
-        return need.share_of(room) is not None
+    def fits(free_device: FreeDevice) -> bool:
+        return need.share_of(free_device) is not None
 
     # Of a share one device is taken, the best one; of whole ones those of the lowest numbers.
     score = _scorer(need, packs=supply.packs) if need.is_shared and count == 1 else None
-    found = choose_in_scopes(rooms, count, fits=fits, score=score, required=need.scope)
+    found = choose_in_scopes(free_devices, count, fits=fits, score=score, required=need.scope)
     if found is not None:
         return list(found)
     where = _SCOPE_WORDS.get(need.scope, "")
-    have = most_in_scope([room for room in rooms if fits(room)], need.scope)
+    have = most_in_scope([free_device for free_device in free_devices if fits(free_device)], need.scope)
     return short(
         need, f"{count} wanted {where}".rstrip() + f", {have} fit", have, f"{need.kind} {where}".rstrip(), count
     )
@@ -130,46 +130,46 @@ def _choose_close(need: DeviceNeed, supply: DeviceSupply, count: int) -> list[De
 
 def choose_plainly(
     need: DeviceNeed, supply: DeviceSupply, least: int, most: int, switches: Collection[str] = ()
-) -> list[DeviceRoom] | NoDevices:
+) -> list[FreeDevice] | NoDevices:
     """At least `least` devices, up to `most`, by score and number; first by turns on the `switches`."""
-    fitting = by_turns(fitting_rooms(need, supply), switches)
+    fitting = by_turns(fitting_devices(need, supply), switches)
     if len(fitting) < least:
         return short(need, f"{least} wanted, {len(fitting)} fit", len(fitting), wanted=least)
     return fitting[:most]
 
 
-def fitting_rooms(need: DeviceNeed, supply: DeviceSupply) -> list[DeviceRoom]:
+def fitting_devices(need: DeviceNeed, supply: DeviceSupply) -> list[FreeDevice]:
     """The devices that have enough, the best first."""
     score = _scorer(need, packs=supply.packs)
-    fitting = [room for room in supply.rooms[need.kind] if need.share_of(room) is not None]
-    return sorted(fitting, key=lambda room: (-score(room), room.number))
+    fitting = [free_device for free_device in supply.free_devices[need.kind] if need.share_of(free_device) is not None]
+    return sorted(fitting, key=lambda free_device: (-score(free_device), free_device.number))
 
 
 def by_turns(
-    ranked: Sequence[DeviceRoom], places: Collection[str], place_of: Callable[[DeviceRoom], str] = pcie_of
-) -> list[DeviceRoom]:
+    ranked: Sequence[FreeDevice], places: Collection[str], place_of: Callable[[FreeDevice], str] = pcie_of
+) -> list[FreeDevice]:
     """First one device of each preferred place, then their second ones, and so on; all other devices last."""
     turns: dict[str, int] = {}
-    keyed: list[tuple[int, DeviceRoom]] = []
-    for room in ranked:
-        place = place_of(room)
+    keyed: list[tuple[int, FreeDevice]] = []
+    for free_device in ranked:
+        place = place_of(free_device)
         if place in places:
             turns[place] = turns.get(place, 0) + 1
-            keyed.append((turns[place], room))
+            keyed.append((turns[place], free_device))
         else:
-            keyed.append((len(ranked) + 1, room))
-    return [room for _, room in sorted(keyed, key=lambda pair: pair[0])]
+            keyed.append((len(ranked) + 1, free_device))
+    return [free_device for _, free_device in sorted(keyed, key=lambda pair: pair[0])]
 
 
-def is_within(rooms: Sequence[DeviceRoom], scope: ProximityScope) -> bool:
+def is_within(free_devices: Sequence[FreeDevice], scope: ProximityScope) -> bool:
     """Whether the devices lie no further apart than the scope says."""
     match scope:
         case ProximityScope.NODE:
             return True
         case ProximityScope.ZONE:
-            return len({room.device.zone for room in rooms}) <= 1
+            return len({free_device.device.zone for free_device in free_devices}) <= 1
         case ProximityScope.PCIE:
-            return len({(room.device.zone, pcie_of(room)) for room in rooms}) <= 1
+            return len({(free_device.device.zone, pcie_of(free_device)) for free_device in free_devices}) <= 1
 
 
 def short(need: DeviceNeed, detail: str, have: int | None = None, unit: str = "", wanted: int = 0) -> NoDevices:
@@ -182,5 +182,5 @@ def short(need: DeviceNeed, detail: str, have: int | None = None, unit: str = ""
     )
 
 
-def _scorer(need: DeviceNeed, *, packs: bool) -> Callable[[DeviceRoom], int]:
-    return lambda room: device_score(need, room, packs=packs)
+def _scorer(need: DeviceNeed, *, packs: bool) -> Callable[[FreeDevice], int]:
+    return lambda free_device: device_score(need, free_device, packs=packs)

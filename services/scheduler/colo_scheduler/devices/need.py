@@ -11,7 +11,7 @@ from msgspec import Struct
 from colo_common.model.constraints import DeviceExclusive, DeviceRequest, DeviceScope, PartitionWish
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.placement import DeviceShare
-from colo_scheduler.devices.inventory import WHOLE_PCT, DeviceRoom
+from colo_scheduler.devices.inventory import WHOLE_PCT, FreeDevice
 from colo_scheduler.devices.scope import ProximityScope
 
 __all__ = ["COUNT_MOST", "GPU", "DeviceNeed", "check_device_requests", "need_of"]
@@ -56,18 +56,18 @@ class DeviceNeed(Struct, frozen=True, kw_only=True):
             return self.memory_pct < WHOLE_PCT
         return bool(self.memory_bytes) or self.core_pct < WHOLE_PCT
 
-    def share_of(self, room: DeviceRoom) -> DeviceShare | None:
+    def share_of(self, free_device: FreeDevice) -> DeviceShare | None:
         """What the need takes of a device, None when that has too little. A percentage of memory is rounded down to bytes."""
-        total = room.device.memory_bytes
+        total = free_device.device.memory_bytes
         memory_bytes = self.memory_bytes or self.memory_pct * total // 100
         is_unknown = total == 0 and (self.memory_bytes or self.memory_pct) and not self.is_whole
-        if is_unknown or self.core_pct > room.core_pct or memory_bytes > room.memory_bytes:
+        if is_unknown or self.core_pct > free_device.core_pct or memory_bytes > free_device.memory_bytes:
             return None
-        if self.is_whole and room.is_used:
+        if self.is_whole and free_device.is_used:
             return None
-        if self.exclusive is DeviceExclusive.PCIE_LEVEL and room.is_root_used:
+        if self.exclusive is DeviceExclusive.PCIE_LEVEL and free_device.is_root_used:
             return None
-        device = room.device
+        device = free_device.device
         return DeviceShare(
             kind=device.kind,
             device=device.device,

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from colo_common.model.constraints import PartitionPolicy, PartitionWish
 from colo_common.model.topology import Device, DevicePartition
-from colo_scheduler.devices.inventory import DeviceRoom
+from colo_scheduler.devices.inventory import FreeDevice
 
 __all__ = [
     "NO_PARTITIONS",
@@ -68,14 +68,14 @@ def partitions_of(
 
 
 def choose_partition(
-    rooms: Sequence[DeviceRoom],
+    free_devices: Sequence[FreeDevice],
     count: int,
     table: Mapping[int, Sequence[DevicePartition]],
     wish: PartitionWish | None,
     suits: Callable[[DevicePartition], bool] = lambda part: True,
 ) -> DevicePartition | None:
     """The group of `count` GPUs to give, None when there is none: of GPUs that are here, healthy and unused, and that suits."""
-    unused = {room.number for room in rooms if not room.is_used}
+    unused = {free_device.number for free_device in free_devices if not free_device.is_used}
     for _, candidates in groupby(sorted(table.get(count, ()), key=_score_of), key=_score_of):
         feasible = [
             part
@@ -83,7 +83,7 @@ def choose_partition(
             if unused.issuperset(part.devices) and _has_bandwidth(part, wish) and suits(part)
         ]
         if feasible:
-            present = {room.number for room in rooms if room.is_used}
+            present = {free_device.number for free_device in free_devices if free_device.is_used}
             return max(feasible, key=lambda part: _worth_left(present.union(part.devices), count, table))
         if wish is not None and wish.policy is PartitionPolicy.BEST:
             return None
@@ -91,10 +91,13 @@ def choose_partition(
 
 
 def most_unused(
-    rooms: Sequence[DeviceRoom], count: int, table: Mapping[int, Sequence[DevicePartition]], wish: PartitionWish | None
+    free_devices: Sequence[FreeDevice],
+    count: int,
+    table: Mapping[int, Sequence[DevicePartition]],
+    wish: PartitionWish | None,
 ) -> int:
     """How many GPUs are unused in the group of `count`, fast enough, that has most of them."""
-    unused = {room.number for room in rooms if not room.is_used}
+    unused = {free_device.number for free_device in free_devices if not free_device.is_used}
     parts = [part for part in table.get(count, ()) if _has_bandwidth(part, wish)]
     return max((len(unused.intersection(part.devices)) for part in parts), default=0)
 
