@@ -20,7 +20,7 @@ from colo_scheduler.cluster.pool import PoolName, pool_of
 from colo_scheduler.cluster.signals import NodeSignals, SignalRules, kind_of
 from colo_scheduler.load.dynamic_rules import DynamicRules
 from colo_scheduler.load.estimate import Sums
-from colo_scheduler.load.rows import LoadTable, loads_passing, room_in_row
+from colo_scheduler.load.rows import LoadTable, loads_passing, newcomers_in_row
 from colo_scheduler.load.rules import LoadRules
 from colo_scheduler.load.usage import NodeLoad
 from colo_scheduler.peers.crane.dynamic import DynamicPolicy, Metric, dynamic_score
@@ -453,7 +453,7 @@ def test_a_node_has_room_for_as_many_as_the_filter_lets_in_one_after_the_other(
     estimate_row = table.row_of({"cpu": step[0], "memory": step[1]})
     sums = Sums({}, {}, {"cpu": used[0], "memory": used[1]})
     table.write_sums(0, load, sums, {"cpu": capacity[0], "memory": capacity[1]})
-    room = room_in_row(table.rows(1), 0, estimate_row, band, policy, NOW_MS, 5)
+    room = newcomers_in_row(table.rows(1), 0, estimate_row, band, policy, NOW_MS, 5)
     for number in range(5):
         is_let_in = bool(loads_passing(table.rows(1), estimate_row, band, policy, NOW_MS)[0])
         assert is_let_in is (number < room)

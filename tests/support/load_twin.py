@@ -13,7 +13,8 @@ from msgspec import Struct
 from colo_common.model.qos import PriorityBand
 from colo_scheduler.load.estimate import Sums, estimate_of, prod_used, used
 from colo_scheduler.load.policy import LoadPolicy
-from colo_scheduler.load.usage import Amounts, NodeLoad, WorkloadRequest, add
+from colo_scheduler.load.usage import NodeLoad, WorkloadRequest, add
+from colo_scheduler.numa.amounts import ResourceList
 from colo_scheduler.peers.crane.dynamic import DynamicPolicy, Metric, is_usable
 from colo_scheduler.peers.crane.hot_value import HotPolicy
 
@@ -43,7 +44,12 @@ def usage_pct(amount: int, capacity: int) -> int:
 
 
 def refusal_of(
-    workload: WorkloadRequest, load: NodeLoad | None, sums: Sums, capacity: Amounts, policy: LoadPolicy, now_ms: int
+    workload: WorkloadRequest,
+    load: NodeLoad | None,
+    sums: Sums,
+    capacity: ResourceList,
+    policy: LoadPolicy,
+    now_ms: int,
 ) -> LoadRefusal | None:
     """Why the node must not take the workload, None when it may."""
     is_prod = workload.band is PriorityBand.PROD
@@ -64,7 +70,9 @@ def refusal_of(
     return refusal
 
 
-def _first_above(total: Amounts, capacity: Amounts, thresholds: Amounts, kind: RefusalKind) -> LoadRefusal | None:
+def _first_above(
+    total: ResourceList, capacity: ResourceList, thresholds: ResourceList, kind: RefusalKind
+) -> LoadRefusal | None:
     for resource, threshold in sorted(thresholds.items()):
         pct = usage_pct(total.get(resource, 0), capacity.get(resource, 0))
         if threshold and pct > threshold:
@@ -73,7 +81,12 @@ def _first_above(total: Amounts, capacity: Amounts, thresholds: Amounts, kind: R
 
 
 def load_score(
-    workload: WorkloadRequest, load: NodeLoad | None, sums: Sums, capacity: Amounts, policy: LoadPolicy, now_ms: int
+    workload: WorkloadRequest,
+    load: NodeLoad | None,
+    sums: Sums,
+    capacity: ResourceList,
+    policy: LoadPolicy,
+    now_ms: int,
 ) -> int:
     """0 to 100 for the node with the workload on it; 0 for a node whose report is missing, empty or expired."""
     if load is None or policy.is_expired(load.updated_at_ms, now_ms) or load.usage is None:

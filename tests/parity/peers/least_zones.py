@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.numa.amounts import Amounts
+from colo_scheduler.numa.amounts import ResourceList
 from colo_scheduler.numa.least_zones import DistantZone, KubeQos, least_zones
 from tests.parity.peers.zone_filter import PodRequest, Scope, effective_request
 
@@ -45,7 +45,7 @@ def score_of_count(count: int, is_closest: bool, max_zones: int = 8) -> int:
     return _MAX_SCORE - count * step + (step // 2 if is_closest else 0)
 
 
-def _take(request: Amounts, zones: Sequence[int], free: Mapping[int, dict[str, int]]) -> None:
+def _take(request: ResourceList, zones: Sequence[int], free: Mapping[int, dict[str, int]]) -> None:
     for name, amount in request.items():
         for zone in zones:
             taken = min(amount, max(0, free[zone].get(name, 0)))

@@ -15,14 +15,15 @@ from msgspec.structs import replace
 from colo_common.model.qos import PriorityBand
 from colo_scheduler.load.estimate import Sums, estimate_of
 from colo_scheduler.load.policy import LoadPolicy
-from colo_scheduler.load.usage import Amounts, NodeLoad, WorkloadRequest, add
+from colo_scheduler.load.usage import NodeLoad, WorkloadRequest, add
+from colo_scheduler.numa.amounts import ResourceList
 
 
 class PodUsage(Struct, frozen=True, kw_only=True):
     """What the report says of one pod. Without any usage it counts as not reported. `is_prod`: the report calls it prod."""
 
     name: str
-    usage: Amounts
+    usage: ResourceList
     is_prod: bool = False
 
 
@@ -95,10 +96,10 @@ class Contribution(NamedTuple):
     what the report says of it, when it and the report both call it prod.
     """
 
-    delta: Amounts
-    full: Amounts
-    prod_usage: Amounts
-    prod_delta: Amounts
+    delta: ResourceList
+    full: ResourceList
+    prod_usage: ResourceList
+    prod_delta: ResourceList
 
 
 def contribution_of(
@@ -107,7 +108,7 @@ def contribution_of(
     """What a placed pod adds; `report` is what the node says of it, None when nothing."""
     estimate = estimate_of(placed.workload, with_own_factors(policy, placed.factors_pct, is_allowed=rules.allow_own))
     is_prod = placed.workload.band is PriorityBand.PROD
-    reported: Amounts = report.usage if report is not None else {}
+    reported: ResourceList = report.usage if report is not None else {}
     delta = _above(estimate, reported) if needs_estimation(placed, report, load, rules) else {}
     if not is_prod:
         return Contribution(delta, estimate, {}, {})
@@ -117,7 +118,7 @@ def contribution_of(
     return Contribution(delta, estimate, {}, estimate)
 
 
-def _above(estimate: Amounts, reported: Amounts) -> dict[str, int]:
+def _above(estimate: ResourceList, reported: ResourceList) -> dict[str, int]:
     return {resource: max(0, amount - reported.get(resource, 0)) for resource, amount in estimate.items()}
 
 

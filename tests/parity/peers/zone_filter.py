@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from colo_scheduler.numa.amounts import Amounts, ZoneAmounts, is_native
+from colo_scheduler.numa.amounts import ResourceList, ZoneAmounts, is_native
 from colo_scheduler.numa.least_zones import KubeQos, is_aligned
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.peers.kubelet.zone_filter import align
@@ -27,8 +27,8 @@ class PodRequest(NamedTuple):
     """Requests of the init containers, which run one after the other before the others, and of the containers."""
 
     qos: KubeQos
-    containers: tuple[Amounts, ...]
-    init_containers: tuple[Amounts, ...] = ()
+    containers: tuple[ResourceList, ...]
+    init_containers: tuple[ResourceList, ...] = ()
 
 
 def effective_request(pod: PodRequest) -> dict[str, int]:
@@ -48,7 +48,7 @@ def refuse_pod(
     scope: Scope,
     pod: PodRequest,
     zones: Sequence[ZoneAmounts] | None,
-    node_allocatable: Amounts,
+    node_allocatable: ResourceList,
 ) -> str | None:
     """None when the pod passes, else what cannot be aligned: "cannot align pod", "... container", "... init container".
 
@@ -77,7 +77,7 @@ def refuse_pod(
     return None
 
 
-def _take(qos: KubeQos, request: Amounts, free: dict[str, int]) -> None:
+def _take(qos: KubeQos, request: ResourceList, free: dict[str, int]) -> None:
     for name, need in request.items():
         if name in free and (qos is KubeQos.GUARANTEED or not is_aligned(name)):
             free[name] -= need

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
-from colo_scheduler.numa.amounts import NO_AMOUNTS, Amounts, ZoneAmounts
+from colo_scheduler.numa.amounts import NO_AMOUNTS, ResourceList, ZoneAmounts
 from colo_scheduler.numa.least_zones import KubeQos
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.zone_scores import MAX_SCORE, balanced_score
@@ -29,7 +29,7 @@ def score_node(
     strategy: Strategy,
     pod: PodRequest,
     zones: Sequence[ZoneAmounts],
-    weights: Amounts = NO_AMOUNTS,
+    weights: ResourceList = NO_AMOUNTS,
 ) -> int:
     """The lowest score of a zone that is not 0; in container scope the mean over init and app containers, rounded down.
 
@@ -46,12 +46,14 @@ def score_node(
     return sum(scores) // len(scores) if scores else 0
 
 
-def _lowest(strategy: Strategy, request: Amounts, zones: Sequence[ZoneAmounts], weights: Amounts) -> int:
+def _lowest(strategy: Strategy, request: ResourceList, zones: Sequence[ZoneAmounts], weights: ResourceList) -> int:
     scores = [score for zone in zones if (score := score_zone(strategy, request, zone.free, weights))]
     return min(scores, default=0)
 
 
-def score_zone(strategy: Strategy, request: Amounts, free: Amounts, weights: Amounts = NO_AMOUNTS) -> int:
+def score_zone(
+    strategy: Strategy, request: ResourceList, free: ResourceList, weights: ResourceList = NO_AMOUNTS
+) -> int:
     """How well one zone suits a request; 0 for an empty one. A weight below 1 or absent is 1."""
     if not request:
         return 0
@@ -64,7 +66,9 @@ def score_zone(strategy: Strategy, request: Amounts, free: Amounts, weights: Amo
             return balanced_score(request, free)
 
 
-def _weighted(score: Callable[[int, int], int], request: Amounts, free: Amounts, weights: Amounts) -> int:
+def _weighted(
+    score: Callable[[int, int], int], request: ResourceList, free: ResourceList, weights: ResourceList
+) -> int:
     """Weighted mean over the requested resources, rounded down; what the zone lacks or has too little of scores 0."""
     total = weight_sum = 0
     for name, need in request.items():

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from colo_common.model.node_rules import NodeRules
-from colo_scheduler.numa.amounts import Amounts, ZoneAmounts
+from colo_scheduler.numa.amounts import ResourceList, ZoneAmounts
 from colo_scheduler.numa.fit import FitContext, ZoneAssignment
 from colo_scheduler.numa.least_zones import ZONE_ID_END, DistantZone, KubeQos, least_zones
 from colo_scheduler.numa.mask import EXHAUSTIVE_ZONES
@@ -63,7 +63,7 @@ def _filter(case: JsonObject) -> object:
     return Reference({"fits": True} if refusal is None else {"fits": False, "reason": refusal})
 
 
-def _one_request(pod: PodRequest, scope: Scope) -> Amounts | None:
+def _one_request(pod: PodRequest, scope: Scope) -> ResourceList | None:
     """What a pod asks for at once, None where its containers ask one after the other."""
     if len(pod.containers) == 1 and not pod.init_containers:
         return pod.containers[0]
@@ -71,7 +71,11 @@ def _one_request(pod: PodRequest, scope: Scope) -> Amounts | None:
 
 
 def _is_fitted(
-    policy: TopologyPolicy, pod: PodRequest, request: Amounts, zones: list[ZoneAmounts], node_allocatable: Amounts
+    policy: TopologyPolicy,
+    pod: PodRequest,
+    request: ResourceList,
+    zones: list[ZoneAmounts],
+    node_allocatable: ResourceList,
 ) -> bool:
     """Whether a service decides this: one zone as the kubelet's strictest policy has it, of resources that zones have."""
     told = {name for zone in zones for name in zone.free}

@@ -61,7 +61,7 @@ class View:
             else int(self.inventory_index.batch_left[row])
         )
         if self.signals.judges(request):
-            return self.signals.loads.room(row, request, self.now_ms, most)
+            return self.signals.loads.newcomers(row, request, self.now_ms, most)
         return most
 
     def take(

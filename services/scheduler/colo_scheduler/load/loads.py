@@ -24,13 +24,14 @@ from colo_scheduler.load.rows import (
     LoadTable,
     kept_rows,
     loads_passing,
+    newcomers_in_row,
     overloads_of_rows,
-    room_in_row,
     score_in_row,
     scores_of_rows,
 )
 from colo_scheduler.load.rules import LoadRules
-from colo_scheduler.load.usage import Aggregate, Amounts, NodeLoad, WorkloadRequest, add, resource_of
+from colo_scheduler.load.usage import Aggregate, NodeLoad, WorkloadRequest, add, resource_of
+from colo_scheduler.numa.amounts import ResourceList
 from colo_scheduler.numa.zones import IntArray
 from colo_scheduler.requests.request_class import RequestClass
 
@@ -69,7 +70,7 @@ class Loads:
         self.policy = rules.policy()
         self._table = LoadTable(self.policy)
         self._reports: dict[int, tuple[LoadSummary, int]] = {}
-        self._capacity: dict[int, Amounts] = {}
+        self._capacity: dict[int, ResourceList] = {}
         self._new: dict[int, dict[Attempt, _Newcomer]] = {}
         self._dirty: set[int] = set()
         self._estimates: dict[tuple[bool, int, int], tuple[dict[str, int], IntArray]] = {}
@@ -168,10 +169,12 @@ class Loads:
             for code, have, limit in told
         ]
 
-    def room(self, row: int, request: RequestClass, now_ms: int, most: int) -> int:
+    def newcomers(self, row: int, request: RequestClass, now_ms: int, most: int) -> int:
         """How many equal replicas may come until the node is too busy, at most `most`."""
         table = self._rows(row + 1)
-        return room_in_row(table.rows(row + 1), row, self.estimate(request), request.band, self.policy, now_ms, most)
+        return newcomers_in_row(
+            table.rows(row + 1), row, self.estimate(request), request.band, self.policy, now_ms, most
+        )
 
     def score(self, row: int, request: RequestClass, now_ms: int, more: int = 0) -> int:
         """0 to 100, the less used the more, with one replica and `more` equal ones that are not held yet."""

@@ -16,7 +16,8 @@ from colo_common.model.qos import PriorityBand
 from colo_scheduler.load.estimate import Sums, prod_used, used
 from colo_scheduler.load.policy import LoadPolicy
 from colo_scheduler.load.score import weigh
-from colo_scheduler.load.usage import Amounts, NodeLoad
+from colo_scheduler.load.usage import NodeLoad
+from colo_scheduler.numa.amounts import ResourceList
 from colo_scheduler.scorers.allocation import least_allocated_pct, least_allocated_pct_of_rows
 
 __all__ = [
@@ -32,7 +33,7 @@ __all__ = [
     "kept_rows",
     "overloads_of_rows",
     "refusal_codes_of_rows",
-    "room_in_row",
+    "newcomers_in_row",
     "score_in_row",
     "scores_of_rows",
     "usage_pct_of_rows",
@@ -100,7 +101,7 @@ class LoadTable:
             old = getattr(before, name)
             getattr(self._all, name)[: len(old)] = old
 
-    def write_sums(self, row: int, load: NodeLoad | None, sums: Sums, capacity: Amounts) -> None:
+    def write_sums(self, row: int, load: NodeLoad | None, sums: Sums, capacity: ResourceList) -> None:
         """Write all of a row from a report, and from what everything that is placed adds to it."""
         policy = self.policy
         limits, basis = policy.thresholds_of(is_prod=False)
@@ -145,7 +146,7 @@ class LoadTable:
             raise InvalidInput("count", f"must be 0 to {self.size}", count)
         return LoadArrays(resources=self.resources, **{name: getattr(self._all, name)[:count] for name in _COLUMNS})
 
-    def row_of(self, amounts: Amounts) -> IntArray:
+    def row_of(self, amounts: ResourceList) -> IntArray:
         """Amounts as a row of the columns; resources that no rule looks at are left out."""
         row = np.zeros(len(self.resources), dtype=np.int64)
         for name, amount in amounts.items():
@@ -284,7 +285,7 @@ def scores_of_rows(
     return np.where(known, scores, 0)
 
 
-def room_in_row(
+def newcomers_in_row(
     rows: LoadArrays, row: int, estimate: IntArray, band: PriorityBand, policy: LoadPolicy, now_ms: int, most: int
 ) -> int:
     """How many equal newcomers `loads_passing` lets onto one node one after the other, at most `most`."""

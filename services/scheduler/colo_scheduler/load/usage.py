@@ -6,19 +6,16 @@ from msgspec import Struct
 
 from colo_common.model.qos import PriorityBand
 from colo_scheduler.load.policy import CPU, MEMORY, UsageBasis
+from colo_scheduler.numa.amounts import ResourceList
 
 __all__ = [
     "Aggregate",
-    "Amounts",
     "NodeLoad",
     "WorkloadRequest",
     "add",
     "aggregate_usage",
     "resource_of",
 ]
-
-#: Resource name -> amount: "cpu" in milli-CPU, "memory" in bytes, others as counts. A missing one is 0.
-Amounts = Mapping[str, int]
 
 _TIERS = {PriorityBand.MID: "mid", PriorityBand.BATCH: "batch", PriorityBand.FREE: "batch"}
 
@@ -27,16 +24,16 @@ class Aggregate(Struct, frozen=True, kw_only=True):
     """Usage of a node over a window, by kind of aggregate ("avg", "p95"); a kind without amounts has no value."""
 
     window_ms: int
-    usage: Mapping[str, Amounts]
+    usage: Mapping[str, ResourceList]
 
 
 class NodeLoad(Struct, frozen=True, kw_only=True):
     """One report of a node. `usage` None: the report carries no numbers; `updated_at_ms` None: it never said when."""
 
     updated_at_ms: int | None
-    usage: Amounts | None
+    usage: ResourceList | None
     report_interval_ms: int = 60_000
-    system_usage: Amounts = {}
+    system_usage: ResourceList = {}
     aggregates: tuple[Aggregate, ...] = ()
 
 
@@ -44,8 +41,8 @@ class WorkloadRequest(Struct, frozen=True, kw_only=True):
     """What wants or has a place. `requests` and `limits` are under the names of its tier (`resource_of`)."""
 
     band: PriorityBand
-    requests: Amounts = {}
-    limits: Amounts = {}
+    requests: ResourceList = {}
+    limits: ResourceList = {}
 
 
 def resource_of(resource: str, band: PriorityBand) -> str:
@@ -57,7 +54,7 @@ def resource_of(resource: str, band: PriorityBand) -> str:
     return f"kubernetes.io/{tier}-{resource}" if tier and resource in (CPU, MEMORY) else resource
 
 
-def aggregate_usage(load: NodeLoad, basis: UsageBasis) -> Amounts | None:
+def aggregate_usage(load: NodeLoad, basis: UsageBasis) -> ResourceList | None:
     """The usage that a basis names; None when an explicit window has none of that kind.
 
     Window 0 takes the longest window that has one, and the newest usage when there is none at all. Of two aggregates over the
@@ -77,7 +74,7 @@ def aggregate_usage(load: NodeLoad, basis: UsageBasis) -> Amounts | None:
     return load.usage if basis.window_ms == 0 else None
 
 
-def add(total: dict[str, int], amounts: Amounts) -> None:
+def add(total: dict[str, int], amounts: ResourceList) -> None:
     """Add amounts to a sum, resource by resource."""
     for resource, amount in amounts.items():
         total[resource] = total.get(resource, 0) + amount

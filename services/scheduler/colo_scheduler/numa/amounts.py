@@ -11,7 +11,7 @@ __all__ = [
     "HUGE_PAGES",
     "MEMORY",
     "NO_AMOUNTS",
-    "Amounts",
+    "ResourceList",
     "ZoneAmounts",
     "check_request",
     "check_zones",
@@ -21,13 +21,14 @@ __all__ = [
     "wanted",
 ]
 
-Amounts = Mapping[str, int]
+ResourceList = Mapping[str, int]
+"""Amounts by resource name, in the resource's unit; one that is not named is 0."""
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
 HUGE_PAGES: Final = "hugepages-"
 """`hugepages-2Mi` and so on: bytes of pages of that size."""
-NO_AMOUNTS: Final[Amounts] = {}
+NO_AMOUNTS: Final[ResourceList] = {}
 
 
 class ZoneAmounts(NamedTuple):
@@ -39,8 +40,8 @@ class ZoneAmounts(NamedTuple):
 
     zone: int
     socket: int
-    free: Amounts
-    capacity: Amounts = NO_AMOUNTS
+    free: ResourceList
+    capacity: ResourceList = NO_AMOUNTS
 
     @property
     def slot(self) -> int:
@@ -58,13 +59,13 @@ class ZoneAmounts(NamedTuple):
         return self.free.get(MEMORY, 0)
 
 
-def wanted(request: Amounts) -> dict[str, int]:
+def wanted(request: ResourceList) -> dict[str, int]:
     """The request without its zero amounts, in order of name. Raises InvalidInput for a negative amount."""
     check_request(request)
     return {name: request[name] for name in sorted(request) if request[name]}
 
 
-def check_request(request: Amounts, field: str = "request") -> None:
+def check_request(request: ResourceList, field: str = "request") -> None:
     """Raise InvalidInput unless every amount is an integer of at least 0."""
     for name, amount in request.items():
         if isinstance(amount, bool) or not isinstance(amount, int):
@@ -84,7 +85,7 @@ def check_zones(zones: Sequence[ZoneAmounts]) -> None:
         raise InvalidInput("zones", "an id must be at least 0", min(ids))
 
 
-def total_of(name: str, amounts: Iterable[Amounts]) -> int:
+def total_of(name: str, amounts: Iterable[ResourceList]) -> int:
     """The sum of one resource, each part below zero counted as zero."""
     return sum(max(0, each.get(name, 0)) for each in amounts)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from colo_scheduler.numa.amounts import Amounts, ZoneAmounts
+from colo_scheduler.numa.amounts import ResourceList, ZoneAmounts
 
 __all__ = ["Split", "ZonePart", "fill", "parts_of"]
 
@@ -22,7 +22,7 @@ class Split(NamedTuple):
     rest: dict[str, int]
 
 
-def fill(request: Amounts, zones: Sequence[ZoneAmounts]) -> Split:
+def fill(request: ResourceList, zones: Sequence[ZoneAmounts]) -> Split:
     """Each resource from the zones in their given order, as much as is free in each."""
     taken: dict[int, dict[str, int]] = {}
     rest: dict[str, int] = {}

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import combinations
 from typing import NamedTuple
 
-from colo_scheduler.numa.amounts import CPU, MEMORY, Amounts, ZoneAmounts, total_of
+from colo_scheduler.numa.amounts import CPU, MEMORY, ResourceList, ZoneAmounts, total_of
 from colo_scheduler.numa.assign import ZonePart
 from colo_scheduler.numa.mask import EXHAUSTIVE_ZONES
 from colo_scheduler.numa.split import Ranked, SplitDemand, by_freedom, choose_several, fewest_leading, rank, set_order
@@ -30,7 +30,7 @@ class ZoneDemand(NamedTuple):
         return self.split.part(zone.free_cpu_mcpu, zone.free_memory_bytes)
 
 
-def demand_of(request: Amounts) -> ZoneDemand:
+def demand_of(request: ResourceList) -> ZoneDemand:
     """Prepare a request without negative amounts."""
     others = tuple((name, request[name]) for name in sorted(request) if request[name] and name not in (CPU, MEMORY))
     return ZoneDemand(SplitDemand.of(request.get(CPU, 0), request.get(MEMORY, 0)), others)

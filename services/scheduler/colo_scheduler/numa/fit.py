@@ -7,7 +7,7 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.numa.amounts import (
     CPU,
     MEMORY,
-    Amounts,
+    ResourceList,
     ZoneAmounts,
     check_zones,
     short_reason,
@@ -71,14 +71,14 @@ class ZoneAssignment(NamedTuple):
 _PLAIN = FitContext()
 
 
-ZoneFit = Callable[[TopologyPolicy, Sequence[ZoneAmounts], Amounts, FitContext], ZoneAssignment | ZoneRefusal]
+ZoneFit = Callable[[TopologyPolicy, Sequence[ZoneAmounts], ResourceList, FitContext], ZoneAssignment | ZoneRefusal]
 """Fits a request, without zero amounts, of which the zones have every resource in sum."""
 
 
 def fit_zones(
     policy: TopologyPolicy,
     zones: Sequence[ZoneAmounts],
-    request: Amounts,
+    request: ResourceList,
     fit_context: FitContext = _PLAIN,
     fit: "ZoneFit | None" = None,
 ) -> ZoneAssignment | ZoneRefusal:
@@ -100,7 +100,7 @@ def fit_zones(
     return (fit or fit_own)(policy, zones, zoned, fit_context)
 
 
-def _zoned(placement_requests: Amounts, zones: Sequence[ZoneAmounts]) -> tuple[dict[str, int], ZoneRefusal | None]:
+def _zoned(placement_requests: ResourceList, zones: Sequence[ZoneAmounts]) -> tuple[dict[str, int], ZoneRefusal | None]:
     """The resources that zones have; of any other there is none."""
     zoned: dict[str, int] = {}
     for name, amount in placement_requests.items():
@@ -113,7 +113,7 @@ def _zoned(placement_requests: Amounts, zones: Sequence[ZoneAmounts]) -> tuple[d
 
 
 def fit_own(
-    policy: TopologyPolicy, zones: Sequence[ZoneAmounts], request: Amounts, fit_context: FitContext
+    policy: TopologyPolicy, zones: Sequence[ZoneAmounts], request: ResourceList, fit_context: FitContext
 ) -> ZoneAssignment | ZoneRefusal:
     """colo's own rule, a `ZoneFit`.
 
@@ -176,7 +176,9 @@ def _kind(zones: Sequence[ZoneAmounts]) -> tuple[bool, int]:
     return (len({zone.socket for zone in zones}) > 1, len(zones))
 
 
-def _own_refusal(demand: ZoneDemand, request: Amounts, zones: Sequence[ZoneAmounts], widest: int | None) -> ZoneRefusal:
+def _own_refusal(
+    demand: ZoneDemand, request: ResourceList, zones: Sequence[ZoneAmounts], widest: int | None
+) -> ZoneRefusal:
     if widest is None:
         return apart_refusal(demand, zones)
     if widest == 1:

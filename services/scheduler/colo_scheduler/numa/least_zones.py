@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.topology import NodeTopology
-from colo_scheduler.numa.amounts import CPU, HUGE_PAGES, MEMORY, Amounts, total_of
+from colo_scheduler.numa.amounts import CPU, HUGE_PAGES, MEMORY, ResourceList, total_of
 
 __all__ = [
     "DISTANCE_UNKNOWN",
@@ -54,7 +54,7 @@ class DistantZone(NamedTuple):
     """A zone, what is free in it, and its distance to each zone by id."""
 
     zone: int
-    free: Amounts
+    free: ResourceList
     distances: Mapping[int, int]
 
 
@@ -78,7 +78,7 @@ def distances_between(topology: NodeTopology) -> list[list[int]] | None:
     return matrix
 
 
-def least_zones(qos: KubeQos, request: Amounts, zones: Sequence[DistantZone]) -> LeastZones | None:
+def least_zones(qos: KubeQos, request: ResourceList, zones: Sequence[DistantZone]) -> LeastZones | None:
     """The smallest set of zones whose amounts together hold the request, of those the closest, then the lowest ids; None: no
     set.
 
@@ -106,7 +106,7 @@ def _distance(chosen: Sequence[DistantZone]) -> int:
     return sum(one.distances.get(other.zone, DISTANCE_UNKNOWN) for one in chosen for other in chosen)
 
 
-def _holds(qos: KubeQos, needs: Amounts, chosen: Sequence[DistantZone]) -> bool:
+def _holds(qos: KubeQos, needs: ResourceList, chosen: Sequence[DistantZone]) -> bool:
     if any(name not in zone.free for zone in chosen for name in needs):
         return False
     return all(

@@ -7,7 +7,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.reasons import Reason
 from colo_scheduler.cpus.binding import NoCpus
-from colo_scheduler.numa.amounts import CPU, MEMORY, Amounts, ZoneAmounts
+from colo_scheduler.numa.amounts import CPU, MEMORY, ResourceList, ZoneAmounts
 from colo_scheduler.numa.fit import FitContext, ZoneAssignment, fit_zones
 from colo_scheduler.numa.least_zones import MAX_ZONES_LISTED, DistantZone, KubeQos, least_zones
 from colo_scheduler.numa.merge import ProviderHints
@@ -37,7 +37,7 @@ class OwnRule:
         self,
         policy: TopologyPolicy,
         zones: Sequence[ZoneAmounts],
-        request: Amounts,
+        request: ResourceList,
         fit_context: FitContext,
         rules: NodeRules,
     ) -> ZoneAssignment | ZoneRefusal:
@@ -60,7 +60,7 @@ class OwnRule:
         return None
 
 
-def _in_order(rules: NodeRules, zones: Sequence[ZoneAmounts], request: Amounts) -> list[ZoneAmounts]:
+def _in_order(rules: NodeRules, zones: Sequence[ZoneAmounts], request: ResourceList) -> list[ZoneAmounts]:
     """The zones to try alone before the others, in order; none where the freest comes first anyway."""
     match rules.numa_allocate:
         case "most-allocated":
@@ -80,7 +80,7 @@ def _hints_within(hints: ProviderHints, mask: int) -> ProviderHints:
 def _closest(
     policy: TopologyPolicy,
     zones: Sequence[ZoneAmounts],
-    request: Amounts,
+    request: ResourceList,
     fit_context: FitContext,
     found: ZoneAssignment,
 ) -> ZoneAssignment:

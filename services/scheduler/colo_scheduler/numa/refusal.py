@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from colo_common.model.reasons import Reason
-from colo_scheduler.numa.amounts import CPU, MEMORY, Amounts, ZoneAmounts, total_of
+from colo_scheduler.numa.amounts import CPU, MEMORY, ResourceList, ZoneAmounts, total_of
 from colo_scheduler.numa.choice import ZoneDemand
 from colo_scheduler.numa.split import by_freedom
 
@@ -40,7 +40,7 @@ class ZoneRefusal(NamedTuple):
     details: tuple[str, ...] = ()
 
 
-def short_misses(request: Amounts, zones: Sequence[ZoneAmounts]) -> tuple[Miss, ...]:
+def short_misses(request: ResourceList, zones: Sequence[ZoneAmounts]) -> tuple[Miss, ...]:
     """What these zones lack in sum, in order of resource name."""
     ids = tuple(sorted(zone.zone for zone in zones))
     misses = []
@@ -51,7 +51,7 @@ def short_misses(request: Amounts, zones: Sequence[ZoneAmounts]) -> tuple[Miss, 
     return tuple(misses)
 
 
-def nearest_zone_refusal(request: Amounts, zones: Sequence[ZoneAmounts]) -> ZoneRefusal:
+def nearest_zone_refusal(request: ResourceList, zones: Sequence[ZoneAmounts]) -> ZoneRefusal:
     """No zone alone holds the request: the zone lacking the fewest resources, then the smallest share of one, then the freer."""
     tried = [(zone, short_misses(request, (zone,))) for zone in zones]
     nearest = min(tried, key=lambda each: (len(each[1]), _worst(each[1]), by_freedom(each[0])))
@@ -75,7 +75,7 @@ def apart_refusal(demand: ZoneDemand, zones: Sequence[ZoneAmounts]) -> ZoneRefus
     return ZoneRefusal(Reason.ZONE_FIT_SHORT, (Miss(ids, name, need, have),))
 
 
-def set_refusal(demand: ZoneDemand, request: Amounts, zones: Sequence[ZoneAmounts], size: int) -> ZoneRefusal:
+def set_refusal(demand: ZoneDemand, request: ResourceList, zones: Sequence[ZoneAmounts], size: int) -> ZoneRefusal:
     """No set of `size` zones holds the request: what the zones that can take most of it lack."""
     leading = sorted(zones, key=lambda zone: (-demand.part(zone), by_freedom(zone)))[:size]
     misses = short_misses(request, leading)

@@ -10,7 +10,7 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.cpus.binding import NoCpus
 from colo_scheduler.cpus.exclusive import HeldCpus
 from colo_scheduler.cpus.topology import CpuTopology
-from colo_scheduler.numa.amounts import Amounts, ZoneAmounts
+from colo_scheduler.numa.amounts import ResourceList, ZoneAmounts
 from colo_scheduler.numa.fit import FitContext, ZoneAssignment
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.refusal import ZoneRefusal
@@ -57,7 +57,7 @@ class NumaManager(Protocol):
         self,
         policy: TopologyPolicy,
         zones: Sequence[ZoneAmounts],
-        request: Amounts,
+        request: ResourceList,
         fit_context: FitContext,
         rules: NodeRules,
     ) -> ZoneAssignment | ZoneRefusal:

@@ -1,14 +1,14 @@
 """How evenly a request would use the resources of a zone, 0-100: the balanced strategy of scheduler-plugins' NodeResourceTopology
 score (noderesourcetopology/score.go)."""
 
-from colo_scheduler.numa.amounts import Amounts
+from colo_scheduler.numa.amounts import ResourceList
 
 __all__ = ["MAX_SCORE", "balanced_score"]
 
 MAX_SCORE = 100
 
 
-def balanced_score(request: Amounts, free: Amounts) -> int:
+def balanced_score(request: ResourceList, free: ResourceList) -> int:
     """(1 - sample variance of the requested fractions) * 100, cut to an integer; 0 when a fraction is above 1 or nothing is asked.
 
     A resource that the zone lacks counts as fraction 1. Floats on purpose: the published scores are cut after this arithmetic

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.numa.amounts import Amounts, ZoneAmounts
+from colo_scheduler.numa.amounts import ResourceList, ZoneAmounts
 from colo_scheduler.numa.mask import EXHAUSTIVE_ZONES, masks_with_places, sums_of_sets
 
 __all__ = ["ZoneSets"]
@@ -22,7 +22,7 @@ class ZoneSets:
         self.zones = sorted(zones, key=lambda zone: zone.zone)
         self.masks = masks_with_places(tuple(zone.zone for zone in self.zones))
 
-    def resources_in(self, request: Amounts) -> list[str]:
+    def resources_in(self, request: ResourceList) -> list[str]:
         """The requested resources that some zone has, in order of name."""
         return [name for name in sorted(request) if request[name] and any(name in zone.capacity for zone in self.zones)]
 

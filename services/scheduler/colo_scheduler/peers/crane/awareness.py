@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from colo_scheduler.numa.amounts import CPU, Amounts
+from colo_scheduler.numa.amounts import CPU, ResourceList
 
 __all__ = [
     "NO_TOPOLOGY",
@@ -25,7 +25,7 @@ class AwareZone(NamedTuple):
     """A zone by name and what may be allocated of it."""
 
     name: str
-    allocatable: Amounts
+    allocatable: ResourceList
 
 
 class AwareNode(NamedTuple):
@@ -38,14 +38,14 @@ class AwareNode(NamedTuple):
     is_static: bool
     is_one_zone: bool
     zones: tuple[AwareZone, ...]
-    holders: tuple[Mapping[str, Amounts], ...] = ()
+    holders: tuple[Mapping[str, ResourceList], ...] = ()
 
 
 class PodContainer(NamedTuple):
     """Requests and limits of a container."""
 
-    requests: Amounts
-    limits: Amounts
+    requests: ResourceList
+    limits: ResourceList
 
     @property
     def is_target(self) -> bool:
@@ -69,7 +69,7 @@ class AwareVerdict(NamedTuple):
 
     reason: str = ""
     result: tuple[tuple[str, dict[str, int]], ...] | None = None
-    unassigned: Amounts | None = None
+    unassigned: ResourceList | None = None
 
     @property
     def score(self) -> int:

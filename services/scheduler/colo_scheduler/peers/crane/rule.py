@@ -7,7 +7,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.reasons import Reason
 from colo_scheduler.cpus.binding import NoCpus
-from colo_scheduler.numa.amounts import CPU, Amounts, ZoneAmounts
+from colo_scheduler.numa.amounts import CPU, ResourceList, ZoneAmounts
 from colo_scheduler.numa.assign import ZonePart
 from colo_scheduler.numa.fit import FitContext, ZoneAssignment, fit_own, fit_zones
 from colo_scheduler.numa.policies import TopologyPolicy
@@ -44,7 +44,7 @@ class CraneRule:
         self,
         policy: TopologyPolicy,
         zones: Sequence[ZoneAmounts],
-        request: Amounts,
+        request: ResourceList,
         fit_context: FitContext,
         rules: NodeRules,
     ) -> ZoneAssignment | ZoneRefusal:
@@ -61,7 +61,7 @@ class CraneRule:
 
 
 def _fit(
-    policy: TopologyPolicy, zones: Sequence[ZoneAmounts], request: Amounts, fit_context: FitContext
+    policy: TopologyPolicy, zones: Sequence[ZoneAmounts], request: ResourceList, fit_context: FitContext
 ) -> ZoneAssignment | ZoneRefusal:
     container = PodContainer(request, request)
     if not (fit_context.is_guaranteed and container.is_target):

@@ -9,7 +9,7 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.cpus.available import available_cpus
 from colo_scheduler.cpus.binding import NOT_ENOUGH, NoCpus
 from colo_scheduler.cpus.exclusive import sum_holders
-from colo_scheduler.numa.amounts import Amounts, ZoneAmounts
+from colo_scheduler.numa.amounts import ResourceList, ZoneAmounts
 from colo_scheduler.numa.fit import FitContext, ZoneAssignment
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.refusal import ZoneRefusal
@@ -39,7 +39,7 @@ class KatalystRule:
         self,
         policy: TopologyPolicy,
         zones: Sequence[ZoneAmounts],
-        request: Amounts,
+        request: ResourceList,
         fit_context: FitContext,
         rules: NodeRules,
     ) -> ZoneAssignment | ZoneRefusal:

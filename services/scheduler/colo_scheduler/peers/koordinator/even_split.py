@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from colo_common.model.invalid import InvalidInput
-from colo_scheduler.numa.amounts import CPU, Amounts, ZoneAmounts
+from colo_scheduler.numa.amounts import CPU, ResourceList, ZoneAmounts
 from colo_scheduler.numa.assign import Split, parts_of
 
 __all__ = ["spread_evenly"]
 
 
-def spread_evenly(request: Amounts, zones: Sequence[ZoneAmounts], cpu_unit_mcpu: int = 1) -> Split:
+def spread_evenly(request: ResourceList, zones: Sequence[ZoneAmounts], cpu_unit_mcpu: int = 1) -> Split:
     """Koordinator's split (resource_manager.go tryBestToDistributeEvenly): every zone about the same, the scarcest first.
 
     For each resource the zones are visited by free amount ascending (ties: lower id); the i-th of m takes at most the

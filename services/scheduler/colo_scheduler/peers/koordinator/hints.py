@@ -6,7 +6,7 @@ Every set of zones is looked at, so they are for at most EXHAUSTIVE_ZONES zones.
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from colo_scheduler.numa.amounts import CPU, MEMORY, Amounts, ZoneAmounts
+from colo_scheduler.numa.amounts import CPU, MEMORY, ResourceList, ZoneAmounts
 from colo_scheduler.numa.merge import Hint
 from colo_scheduler.numa.policies import TopologyPolicy
 from colo_scheduler.numa.zone_sets import ZoneSets
@@ -15,30 +15,30 @@ from colo_scheduler.scorers import allocation
 
 __all__ = ["Scorer", "least_allocated", "most_allocated", "scored_hints"]
 
-Scorer = Callable[[Amounts, Amounts], int]
+Scorer = Callable[[ResourceList, ResourceList], int]
 """Requested and capacity of a set of zones to 0-100."""
 
 _SCORED: Final = (CPU, MEMORY)
 _WEIGHTS: Final = (1, 1)
 
 
-def least_allocated(requested: Amounts, capacity: Amounts) -> int:
+def least_allocated(requested: ResourceList, capacity: ResourceList) -> int:
     """The freer, the higher: `scorers.allocation.least_allocated` of CPU and memory, weighted equally."""
     return allocation.least_allocated(_row(requested), _row(capacity), _WEIGHTS)
 
 
-def most_allocated(requested: Amounts, capacity: Amounts) -> int:
+def most_allocated(requested: ResourceList, capacity: ResourceList) -> int:
     """The fuller, the higher: `scorers.allocation.most_allocated` of CPU and memory, weighted equally."""
     return allocation.most_allocated(_row(requested), _row(capacity), _WEIGHTS)
 
 
-def _row(amounts: Amounts) -> list[int]:
+def _row(amounts: ResourceList) -> list[int]:
     return [amounts.get(name, 0) for name in _SCORED]
 
 
 def scored_hints(
     zones: Sequence[ZoneAmounts],
-    request: Amounts,
+    request: ResourceList,
     policy: TopologyPolicy,
     *,
     scorer: Scorer = least_allocated,

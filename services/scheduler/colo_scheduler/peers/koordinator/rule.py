@@ -7,7 +7,7 @@ from colo_common.model.cpuset import CpuSet
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.reasons import Reason
 from colo_scheduler.cpus.binding import NoCpus
-from colo_scheduler.numa.amounts import Amounts, ZoneAmounts
+from colo_scheduler.numa.amounts import ResourceList, ZoneAmounts
 from colo_scheduler.numa.assign import fill
 from colo_scheduler.numa.fit import FitContext, ZoneAssignment, ZoneFit, filled, fit_zones, with_capacity, within
 from colo_scheduler.numa.mask import EXHAUSTIVE_ZONES
@@ -39,7 +39,7 @@ class KoordinatorRule:
         self,
         policy: TopologyPolicy,
         zones: Sequence[ZoneAmounts],
-        request: Amounts,
+        request: ResourceList,
         fit_context: FitContext,
         rules: NodeRules,
     ) -> ZoneAssignment | ZoneRefusal:
@@ -57,7 +57,7 @@ class KoordinatorRule:
 
 def _fit_by(scorer: Scorer) -> ZoneFit:
     def fit(
-        policy: TopologyPolicy, zones: Sequence[ZoneAmounts], request: Amounts, fit_context: FitContext
+        policy: TopologyPolicy, zones: Sequence[ZoneAmounts], request: ResourceList, fit_context: FitContext
     ) -> ZoneAssignment | ZoneRefusal:
         if policy is TopologyPolicy.NONE:
             return filled(fill(request, sorted(zones, key=by_freedom)), zones, is_preferred=True)

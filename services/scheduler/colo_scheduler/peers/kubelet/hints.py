@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from colo_scheduler.numa.amounts import Amounts, ZoneAmounts
+from colo_scheduler.numa.amounts import ResourceList, ZoneAmounts
 from colo_scheduler.numa.merge import Hint
 from colo_scheduler.numa.zone_sets import ZoneSets
 
 __all__ = ["kubelet_hints"]
 
 
-def kubelet_hints(zones: Sequence[ZoneAmounts], request: Amounts) -> dict[str, list[Hint]]:
+def kubelet_hints(zones: Sequence[ZoneAmounts], request: ResourceList) -> dict[str, list[Hint]]:
     """The hints of every requested resource that some zone has: the sets with enough free of it, resource by resource.
 
     Preferred are sets as small as the machine could do with when empty (by capacity). Raises InvalidInput above

@@ -9,7 +9,7 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.model.node_rules import NodeRules
 from colo_common.model.reasons import Reason
 from colo_scheduler.cpus.binding import NoCpus
-from colo_scheduler.numa.amounts import Amounts, ZoneAmounts
+from colo_scheduler.numa.amounts import ResourceList, ZoneAmounts
 from colo_scheduler.numa.assign import fill
 from colo_scheduler.numa.fit import FitContext, ZoneAssignment, filled, fit_zones, with_capacity, within
 from colo_scheduler.numa.least_zones import KubeQos
@@ -60,7 +60,7 @@ class KubeletRule:
         self,
         policy: TopologyPolicy,
         zones: Sequence[ZoneAmounts],
-        request: Amounts,
+        request: ResourceList,
         fit_context: FitContext,
         rules: NodeRules,
     ) -> ZoneAssignment | ZoneRefusal:
@@ -101,7 +101,7 @@ def take_by_zone(demand: CpuDemand, options: KubeletOptions) -> CpuSet | NoCpus:
 
 
 def _fit(
-    policy: TopologyPolicy, zones: Sequence[ZoneAmounts], request: Amounts, fit_context: FitContext
+    policy: TopologyPolicy, zones: Sequence[ZoneAmounts], request: ResourceList, fit_context: FitContext
 ) -> ZoneAssignment | ZoneRefusal:
     zones = with_capacity(zones)
     freest = sorted(zones, key=by_freedom)
@@ -124,7 +124,7 @@ def _fit(
 
 
 def _foreseen(
-    policy: TopologyPolicy, zones: Sequence[ZoneAmounts], request: Amounts, fit_context: FitContext
+    policy: TopologyPolicy, zones: Sequence[ZoneAmounts], request: ResourceList, fit_context: FitContext
 ) -> ZoneAssignment | ZoneRefusal:
     """One zone of many, as the NodeResourceTopology filter foresees the kubelet: the lowest that has everything."""
     if policy is not TopologyPolicy.SINGLE:

@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from colo_scheduler.numa.amounts import CPU, MEMORY, Amounts, is_native
+from colo_scheduler.numa.amounts import CPU, MEMORY, ResourceList, is_native
 from colo_scheduler.numa.least_zones import ZONE_ID_END, KubeQos, is_enough
 
 __all__ = ["align"]
@@ -14,7 +14,9 @@ _EVERY_NODE: Final = (CPU, MEMORY, "ephemeral-storage", "pods")
 """What the scheduler's view of a node names even where the node does not, then as none of it."""
 
 
-def align(qos: KubeQos, request: Amounts, free: Mapping[int, Amounts], node_allocatable: Amounts) -> int | None:
+def align(
+    qos: KubeQos, request: ResourceList, free: Mapping[int, ResourceList], node_allocatable: ResourceList
+) -> int | None:
     """The lowest zone below ZONE_ID_END that serves every resource; None when there is none, or the node does not name one.
 
     `free` by zone id; a resource that no zone tells does not mind zones when it is storage, or not one of Kubernetes' own.
