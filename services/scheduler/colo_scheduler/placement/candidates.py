@@ -32,7 +32,7 @@ from colo_scheduler.numa.zones import (
 from colo_scheduler.placement.filters import PASSES
 from colo_scheduler.placement.scores import FitRows, Seen
 from colo_scheduler.placement.scoring import Scoring, score_rows
-from colo_scheduler.placement.verdicts import judge
+from colo_scheduler.placement.verdicts import SPARSE, judge, rows_in_one_zone
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = ["Candidate", "Candidates", "Ranked", "ranked"]
@@ -44,8 +44,6 @@ _DISAPPOINTED: Final = 12
 # The key of a node that may score anything: it is scored before anybody is compared with it.
 _NO_BOUND: Final = 1 << 64
 _ONE_ZONE: Final = np.float32(100)
-# A bound is cheaper to take from fewer rows when at most this part of all fits.
-_SPARSE: Final = 4
 
 
 class Ranked(NamedTuple):
@@ -266,18 +264,18 @@ class Candidates:
             fits[list(self._without)] = False
             self._left = int(np.count_nonzero(fits))
         if self._left:
-            single = verdicts.inquiry.in_one_zone
-            self._bound(fits, single if (fits & ~single).any() else None)
+            self._bound(fits, verdicts.inquiry.in_one_zone)
 
-    def _bound(self, fits: BoolArray, single: BoolArray | None) -> None:
-        """Bound the keys of the rows that fit. `single`: the rows that one zone holds; None: all that fit are."""
-        if self._left * _SPARSE < fits.size:
+    def _bound(self, fits: BoolArray, in_one_zone: BoolArray | None) -> None:
+        """Bound the keys of the rows that fit. `in_one_zone`: the rows that one zone holds, where that is known already."""
+        if self._left * SPARSE < fits.size:
             self._rows = np.flatnonzero(fits)
         rows = slice(0, fits.size) if self._rows is None else self._rows
+        single = rows_in_one_zone(self._pool, self._request, rows) if in_one_zone is None else in_one_zone[rows]
         zone_score: FloatArray | np.float32 = _ONE_ZONE
-        if single is not None:
+        if int(np.count_nonzero(single if self._rows is not None else single & fits)) < self._left:
             # No choice by a mask here and below: who passes is a matter of chance, and no processor guesses it.
-            alone = single[rows].astype(np.float32)
+            alone = single.astype(np.float32)
             alone *= _ONE_ZONE
             zone_score = np.maximum(alone, self._view.facts.split_score[rows], out=alone)
         bounds = bounds_of(self._pool, self._request, self._scoring, rows, zone_score)

@@ -21,31 +21,44 @@ from colo_scheduler.placement.filters import CODE_OF, ORDER, PASSES, VACANT, rea
 from colo_scheduler.placement.static_filter_cache import StaticFilterCache, VerdictArray
 from colo_scheduler.requests.request_class import RequestClass
 
-__all__ = ["ROOM_FILTERS", "RULE_FILTERS", "Filter", "Inquiry", "Verdicts", "judge", "open_to"]
+__all__ = [
+    "ROOM_FILTERS",
+    "RULE_FILTERS",
+    "SPARSE",
+    "Filter",
+    "Inquiry",
+    "Verdicts",
+    "judge",
+    "open_to",
+    "rows_in_one_zone",
+]
+
+SPARSE: Final = 4
+"""Where less than one in so many rows is left, arrays are read by the numbers of the rows."""
 
 
 class Inquiry:
-    """One request and the view that is asked for it. All arrays that filters give have shape (rows,)."""
+    """One request and the view that is asked for it. All arrays that filters give have shape (rows,).
 
-    __slots__ = ("_in_one_zone", "count", "pool", "request", "view")
+    `in_one_zone`: the rows of which one zone alone holds the request, where the filter of zones looked at all rows; else None.
+    """
+
+    __slots__ = ("count", "in_one_zone", "pool", "request", "view")
 
     def __init__(self, view: View, request: RequestClass) -> None:
         self.view, self.request, self.count = view, request, view.count
         self.pool: Pool = view.pool(pool_of(request.band))
-        self._in_one_zone: BoolArray | None = None
+        self.in_one_zone: BoolArray | None = None
 
-    @property
-    def in_one_zone(self) -> BoolArray:
-        """The rows of which one zone alone holds the request; computed once. Read only."""
-        if self._in_one_zone is None:
-            pool, count, request = self.pool, self.count, self.request
-            found: BoolArray = np.zeros(count, dtype=np.bool_)
-            for slot in range(pool.columns):
-                holds = pool.free_cpu[:count, slot] >= request.cpu_mcpu
-                holds &= pool.free_memory[:count, slot] >= request.memory_bytes
-                found |= holds
-            self._in_one_zone = found
-        return self._in_one_zone
+
+def rows_in_one_zone(pool: Pool, request: RequestClass, rows: "slice | IntArray") -> BoolArray:
+    """Of which of these rows one zone alone holds the request: bool, an entry for each of the rows."""
+    found = (pool.free_cpu[rows, 0] >= request.cpu_mcpu) & (pool.free_memory[rows, 0] >= request.memory_bytes)
+    for slot in range(1, pool.columns):
+        holds = pool.free_cpu[rows, slot] >= request.cpu_mcpu
+        holds &= pool.free_memory[rows, slot] >= request.memory_bytes
+        found |= holds
+    return found
 
 
 class Filter(NamedTuple):
@@ -99,10 +112,16 @@ def _has_memory(ask: Inquiry, passing: BoolArray) -> BoolArray:
 
 def _has_zones(ask: Inquiry, passing: BoolArray) -> BoolArray:
     """One zone, or several together, hold CPU and memory."""
-    several: IntArray = np.flatnonzero(passing & ~ask.in_one_zone)
+    request, pool = ask.request, ask.pool
+    # Few rows are quicker to look at one by one than all of them in long runs of memory.
+    few = np.flatnonzero(passing) if np.count_nonzero(passing) * SPARSE < ask.count else None
+    if few is None:
+        ask.in_one_zone = rows_in_one_zone(pool, request, slice(0, ask.count))
+        several = np.flatnonzero(passing & ~ask.in_one_zone)
+    else:
+        several = few[~rows_in_one_zone(pool, request, few)]
     if not several.size:
         return passing
-    request, pool = ask.request, ask.pool
     found = passing.copy()
     found[several] = rows_holding_together(
         request.cpu_mcpu, request.memory_bytes, pool.free_cpu, pool.free_memory, several
