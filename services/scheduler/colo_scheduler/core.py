@@ -50,13 +50,12 @@ from colo_scheduler.ledger.port import (
     LedgerRefused,
     LedgerRows,
     LoadLedgerRows,
-    NodeCommit,
     RefreshLedger,
     ReleaseHolds,
 )
 from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.ledger.shards import Shards, ShardsHeld
-from colo_scheduler.placement.decide import ClassDecision, Stages, Unwatched
+from colo_scheduler.placement.decide import Choice, ClassDecision, Stages, Unwatched
 from colo_scheduler.placement.explain import Report, full_report
 from colo_scheduler.placement.records import Records
 from colo_scheduler.placement.search import SEARCH_COST, needs_search
@@ -374,65 +373,57 @@ class SchedulerCore:
     # ---- decisions
 
     def _decide(self, now_ms: int) -> list[Effect]:
-        """Decide at most `batch_max` wants, class by class; what is chosen is assumed at once and asked of the ledger."""
+        """Decide at most `batch_max` wants, class by class; what is chosen is held at once and asked of the ledger."""
         effects: list[Effect] = []
-        reserves: list[NodeCommit] = []
         budget = self.policy.batch_max
         view: View | None = None
         while budget > 0 and (request := self.queue.next_class()) is not None:
             view = view or self.cluster.view(now_ms)
-            # Who looks closely takes longer: the inbox is not to wait for it.
+            # A close look at nodes takes longer: the inbox is not to wait for it.
             cost = SEARCH_COST if needs_search(view, request) else 1
             placement_requests = self.queue.take(request, min(max(1, budget // cost), self.policy.quantum))
             budget -= len(placement_requests) * cost
-            if self.reserve.has_places and not request.reserves:
-                placement_requests = self._serve_owners(view, request, placement_requests, reserves)
-            asked = self.reserve.narrowed(request) if request.reserves else request
-            decision = decide_turn(
-                view,
-                asked,
-                len(placement_requests),
-                self.policy,
-                self.commits.taker(request, placement_requests),
-                best_rows=self.policy.score_rows,
-                stages=self._stages,
-            )
-            over = (
-                self.reserve.take_over(view, asked, placement_requests[0])
-                if asked.reserves and not decision.choices
-                else None
-            )
-            if over is not None:
-                decision = decision._replace(choices=(over,))
-            chosen = list(zip(placement_requests, decision.choices, strict=False))
-            if chosen:
-                self._stages.decided(placement_requests[: len(chosen)])
-                reserves += self.commits.assume(chosen, now_ms)
-                self._records.chosen(view, self.commits.placements(placement_requests[: len(chosen)]), decision)
-                if request.reserves:
-                    self.reserve.chose(*chosen[0])
-            if len(chosen) < len(placement_requests):
-                report = self._report(view, asked, placement_requests, decision)
-                effects.extend(self._reject(request, placement_requests[len(chosen) :], report, now_ms))
-            else:
-                self.queue.placed(request)
-        return self.commits.calls(reserves) + effects
+            effects.extend(self._decide_class(view, request, placement_requests))
+        return self.commits.calls() + effects
+
+    def _decide_class(
+        self, view: View, request: RequestClass, placement_requests: list[PlacementRequest]
+    ) -> list[Effect]:
+        """Decide these wants of one class: place those that find room, and let the others wait."""
+        if self.reserve.has_places and not request.reserves:
+            placement_requests = self._serve_owners(view, request, placement_requests)
+        asked = self.reserve.narrowed(request)
+        turn = self.commits.turn(request, view.now_ms)
+
+        def take(number: int, choice: Choice) -> None:
+            self.commits.place(turn, placement_requests[number], choice)
+
+        policy, count = self.policy, len(placement_requests)
+        decision = decide_turn(view, asked, count, policy, take, best_rows=policy.score_rows, stages=self._stages)
+        decision = self.reserve.chosen(view, asked, placement_requests, decision, turn)
+        placed = len(turn.placements)
+        if placed:
+            self._stages.decided(placement_requests[:placed])
+            self._records.chosen(view, turn.placements, decision)
+        if placed == len(placement_requests):
+            self.queue.placed(request)
+            return []
+        report = self._report(view, asked, placement_requests, decision)
+        return self._reject(request, placement_requests[placed:], report, view.now_ms)
 
     def _serve_owners(
-        self, view: View, request: RequestClass, placement_requests: list[PlacementRequest], reserves: list[NodeCommit]
+        self, view: View, request: RequestClass, placement_requests: list[PlacementRequest]
     ) -> list[PlacementRequest]:
         """Give owners the places of their reservations first; the wants that have none come back."""
         self._stages.mark("filter")
-        served, others = self.reserve.serve(view, request, placement_requests)
+        turn = self.commits.turn(request, view.now_ms)
+        served, others = self.reserve.serve(view, request, placement_requests, turn)
         # Reservations are not scored with nodes: all of it is filtering.
         self._stages.mark("score")
         self._stages.mark("done")
         if served:
-            chosen = [(taken.placement_request, taken.choice) for taken in served]
-            self._stages.decided([placement_request for placement_request, _ in chosen])
-            reserves += self.commits.assume(chosen, view.now_ms)
-            placements = self.commits.placements([placement_request for placement_request, _ in chosen])
-            self._records.chosen(view, placements, ClassDecision(tuple(choice for _, choice in chosen), ()))
+            self._stages.decided([taken.placement_request for taken in served])
+            self._records.chosen(view, turn.placements, ClassDecision(tuple(taken.choice for taken in served), ()))
         return others
 
     def _report(

@@ -5,7 +5,7 @@ again. A conflict means that another scheduler was first: the node is left out o
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from colo_common.events.effects import Effect
@@ -24,6 +24,7 @@ from colo_scheduler.commit.held import HeldAttempt, Over
 from colo_scheduler.commit.publish import publish, released
 from colo_scheduler.commit.recoveries import Recoveries, Recovery
 from colo_scheduler.commit.redelivery import Redelivery
+from colo_scheduler.commit.turn import CommitTurn, NodeCall
 from colo_scheduler.ledger.port import (
     CALL_MAX,
     HOLDS_MAX,
@@ -70,6 +71,7 @@ class Commits:
         self._counts = counts
         self._shards = shards
         self._rounds = 0
+        self._turns: list[CommitTurn] = []
         self._lost_commits: dict[Attempt, int] = {}
         self._late: dict[Attempt, PlacementRequest] = {}
         self._recoveries = Recoveries(over)
@@ -86,52 +88,55 @@ class Commits:
 
     # ---- forward
 
-    def taker(
-        self, request: RequestClass, placement_requests: Sequence[PlacementRequest]
-    ) -> Callable[[int, Choice], None]:
-        """What holds a choice for one of these wants of a class at once, so that the next one sees it; `assume` follows for all."""
-        cluster, known = self._cluster, self.held
-        nodes, pool = cluster.nodes, pool_of(request.band)
-        importance = None if request.reserves else importance_of(request.band, request.priority)
+    def turn(self, request: RequestClass, now_ms: int) -> CommitTurn:
+        """Begin to place wants of one class; the next `calls` asks the ledger for what `place` puts into the turn."""
+        turn = CommitTurn(request, now_ms)
+        self._turns.append(turn)
+        return turn
 
-        def take(number: int, choice: Choice) -> None:
-            placement_request = placement_requests[number]
-            attempt = (placement_request.replica, placement_request.attempt)
-            if attempt in known:
-                raise InvariantBroken(
-                    "an attempt was decided twice", replica=placement_request.replica, attempt=placement_request.attempt
-                )
-            row, shares, holding, _, _ = choice
-            cluster.hold(nodes[row], attempt, shares, pool, holding, is_choice=True, importance=importance)
+    def place(
+        self, turn: CommitTurn, placement_request: PlacementRequest, choice: Choice, subtracted: Choice | None = None
+    ) -> None:
+        """Hold a choice for a want at once, so that the next decision sees it, and ask the ledger for it with the turn.
 
-        return take
+        `subtracted` is held of the node in place of the choice, where attempts that run there hold the rest of it already.
+        """
+        attempt = (placement_request.replica, placement_request.attempt)
+        if attempt in self.held:
+            raise InvariantBroken("an attempt was decided twice", replica=attempt[0], attempt=attempt[1])
+        row, shares, holding, _, _ = subtracted or choice
+        node = self._cluster.nodes[row]
+        importance = turn.importance
+        self._cluster.hold(node, attempt, shares, turn.pool, holding, is_choice=True, importance=importance)
+        call = turn.open_call(row) or turn.begin(row, self._begin_call(node))
+        place = placement_of(placement_request, node, choice, turn.now_ms)
+        generation, inside = call.expect + 1, choice.inside
+        self.held[attempt] = HeldAttempt(
+            place, generation, placement_request=placement_request, inside=inside, importance=importance
+        )
+        self._assumed[attempt] = turn.now_ms
+        call.holds.append(Hold(placement=place, generation=generation, inside=inside))
+        turn.placements.append(place)
 
-    def placements(self, placement_requests: Sequence[PlacementRequest]) -> list[Placement]:
-        """What these wants, which hold places, were promised."""
-        return [
-            self.held[placement_request.replica, placement_request.attempt].placement
-            for placement_request in placement_requests
-        ]
+    def _begin_call(self, node: Node) -> NodeCall:
+        """One more call is under way that writes the row of this node."""
+        if node.name in self.unmet:
+            node.revision, node.changes = self.unmet.pop(node.name)
+        if not node.changes and not node.in_flight:
+            node.revision = max(node.revision, self.floor)
+        # Calls that are under way will be accepted one after the other, or this one is refused with them.
+        call = NodeCall(node.name, node.revision + node.in_flight, is_chained=node.in_flight > 0)
+        node.in_flight += 1
+        return call
 
-    def assume(self, chosen: Sequence[tuple[PlacementRequest, Choice]], now_ms: int) -> list[NodeCommit]:
-        """What to ask of the ledger for places that equal wants took: at most HOLDS_MAX of a node together."""
-        by_row: dict[int, list[tuple[PlacementRequest, Choice]]] = {}
-        for each in chosen:
-            by_row.setdefault(each[1].row, []).append(each)
-        importance = importance_of_work(chosen[0][0])
-        return [
-            self._reserve(self._cluster.nodes[row], members[start : start + HOLDS_MAX], importance, now_ms)
-            for row, members in by_row.items()
-            for start in range(0, len(members), HOLDS_MAX)
-        ]
-
-    def calls(self, reserves: Sequence[NodeCommit]) -> list[Effect]:
-        """Ask the ledger for all of this, in its order, in as few calls as may be: at most HOLDS_MAX in each."""
+    def calls(self) -> list[Effect]:
+        """Ask the ledger for all that was placed since the last time, in as few calls as may be: at most HOLDS_MAX in each."""
+        turns, self._turns = self._turns, []
         self._rounds += 1
         effects: list[Effect] = []
         call: list[NodeCommit] = []
         room = HOLDS_MAX
-        for reserve in reserves:
+        for reserve in (reserve for turn in turns for reserve in turn.commits()):
             count = len(reserve.holds)
             if count > room:
                 effects.append(self._call(call))
@@ -145,28 +150,6 @@ class Commits:
     def _call(self, reserves: Sequence[NodeCommit]) -> CommitLedger:
         jobs = {one.placement.job: None for reserve in reserves for one in reserve.holds}
         return CommitLedger(reserves=tuple(reserves), fences=self._shards.fences_of(jobs), round=self._rounds)
-
-    def _reserve(
-        self, node: Node, members: Sequence[tuple[PlacementRequest, Choice]], importance: Importance | None, now_ms: int
-    ) -> NodeCommit:
-        if node.name in self.unmet:
-            node.revision, node.changes = self.unmet.pop(node.name)
-        if not node.changes and not node.in_flight:
-            node.revision = max(node.revision, self.floor)
-        # Calls that are under way will be accepted one after the other, or this one is refused with them.
-        expect, is_chained = node.revision + node.in_flight, node.in_flight > 0
-        node.in_flight += 1
-        generation = expect + 1
-        holds = []
-        for placement_request, choice in members:
-            attempt, inside = (placement_request.replica, placement_request.attempt), choice.inside
-            place = placement_of(placement_request, node, choice, now_ms)
-            self.held[attempt] = HeldAttempt(
-                place, generation, placement_request=placement_request, inside=inside, importance=importance
-            )
-            self._assumed[attempt] = now_ms
-            holds.append(Hold(placement=place, generation=generation, inside=inside))
-        return NodeCommit(node=node.name, expect=expect, holds=tuple(holds), is_chained=is_chained)
 
     # ---- answers
 

@@ -27,10 +27,11 @@ from colo_common.model.reservation import ReservationSpec
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.commit.commit import Commits, load_rows, placement_of
+from colo_scheduler.commit.turn import CommitTurn
 from colo_scheduler.ledger.port import Attempt, HoldsReleased, LedgerAnswered, LedgerRows
 from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.ledger.shards import Shards, ShardsHeld
-from colo_scheduler.placement.decide import Choice
+from colo_scheduler.placement.decide import Choice, ClassDecision
 from colo_scheduler.placement.explain import Report
 from colo_scheduler.requests.queue import Parked, RequestQueue
 from colo_scheduler.requests.request_class import RequestClass
@@ -180,8 +181,28 @@ class ReservationController:
             return request
         return request._replace(avoid=(*request.avoid, *((node, _FOR_EVER_MS) for node in sorted(conflicting))))
 
-    def chose(self, placement_request: PlacementRequest, choice: Choice) -> None:
-        """The reservation that this request stands for gets this place, if the ledger agrees."""
+    def chosen(
+        self,
+        view: View,
+        request: RequestClass,
+        placement_requests: Sequence[PlacementRequest],
+        decision: ClassDecision,
+        turn: CommitTurn,
+    ) -> ClassDecision:
+        """The decision on a class as reservations complete it: what stands for one may get a place over owners that run.
+
+        `request` is the class as `narrowed` gave it. A class that stands for no reservation is left as it is.
+        """
+        if not request.reserves:
+            return decision
+        if not decision.choices and (over := self._take_over(view, request, placement_requests[0], turn)) is not None:
+            decision = decision._replace(choices=(over,))
+        if decision.choices:
+            self._seek(placement_requests[0], decision.choices[0])
+        return decision
+
+    def _seek(self, placement_request: PlacementRequest, choice: Choice) -> None:
+        """What stands for a reservation gets this place, if the ledger agrees."""
         node = self._cluster.nodes[choice.row].name
         name, attempt = name_of(placement_request.replica), (placement_request.replica, placement_request.attempt)
         self._seeking[name] = (attempt, node)
@@ -190,10 +211,12 @@ class ReservationController:
             self._over[name] = (held[attempt].placement, tuple(held[each].placement for each in choice.inside))
             self._resize_over()
 
-    def take_over(self, view: View, request: RequestClass, placement_request: PlacementRequest) -> Choice | None:
-        """A place over owners that run, where the reservation may have one; what no owner has of it is held at once.
+    def _take_over(
+        self, view: View, request: RequestClass, placement_request: PlacementRequest, turn: CommitTurn
+    ) -> Choice | None:
+        """A place over owners that run, where the reservation may have one.
 
-        `Commits.assume` follows with the choice that comes back, which is the whole place, and then `chose`.
+        The ledger is asked for the whole place; what no owner has of it is held of the node.
         """
         found = self.book.find(request.reserves)
         if found is None or not found.spec.pre_allocates or not request.is_admitted:
@@ -204,7 +227,7 @@ class ReservationController:
         place = place_over(view, request, found.spec, owners)
         if place is None:
             return None
-        self._commits.taker(request, [placement_request])(0, place.more)
+        self._commits.place(turn, placement_request, place.whole, subtracted=place.more)
         return place.whole
 
     def _resize_over(self) -> None:
@@ -216,9 +239,9 @@ class ReservationController:
             commits.change((place.replica, place.attempt), left_of(place, remainder_of(place, here)))
 
     def serve(
-        self, view: View, request: RequestClass, placement_requests: Sequence[PlacementRequest]
+        self, view: View, request: RequestClass, placement_requests: Sequence[PlacementRequest], turn: CommitTurn
     ) -> tuple[list[Taken], list[PlacementRequest]]:
-        """Hold for owners the places of their reservations; `Commits.assume` follows. The wants that got none come back."""
+        """Place owners where their reservations hold room for them. The wants that got none come back."""
 
         def take(taken: Taken) -> None:
             node = self._cluster.nodes[taken.choice.row]
@@ -227,7 +250,7 @@ class ReservationController:
             )
             self.places.use(placement_of(taken.placement_request, node, taken.choice, view.now_ms))
             self._resize(taken.reservation)
-            self._commits.taker(request, [taken.placement_request])(0, taken.choice)
+            self._commits.place(turn, taken.placement_request, taken.choice)
 
         return serve(self.places, view, request, placement_requests, take)
 
