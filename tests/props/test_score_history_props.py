@@ -14,12 +14,11 @@ from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.pool import PoolName, pool_of
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.numa.zones import IntArray, costs_of_rows
-from colo_scheduler.placement.decide import Choice
+from colo_scheduler.placement.decide import Choice, decide
 from colo_scheduler.placement.fit import NodeFit
 from colo_scheduler.placement.scores import FitRows
 from colo_scheduler.placement.scoring import score_rows, scoring_for
 from colo_scheduler.placement.search import fit_node_exactly
-from colo_scheduler.placement.turn import decide_turn
 from colo_scheduler.placement.verdicts import judge
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.request_class import RequestClass, class_of
@@ -120,7 +119,7 @@ def test_a_replica_that_was_searched_for_is_told_the_nodes_as_it_found_them(
         attempt = (f"{request.job or 'job'}/main/{number}", 1)
         cluster.hold(cluster.nodes[choice.row], attempt, choice.shares, PoolName.PROD, choice.holding, is_choice=True)
 
-    decision = decide_turn(view, request, count, SchedulerPolicy(prod_weights=by), take, best_rows=ROWS)
+    decision = decide(view, request, count, SchedulerPolicy(prod_weights=by), take, best_rows=ROWS)
     snapshots = list(decision.matrix.snapshots()) if decision.matrix is not None else []
     assert len(snapshots) == len(decision.choices) == len(expected)
     for moment, (counts, told) in zip(snapshots, expected, strict=True):

@@ -55,11 +55,9 @@ from colo_scheduler.ledger.port import (
 )
 from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.ledger.shards import Shards, ShardsHeld
-from colo_scheduler.placement.decide import Choice, ClassDecision, Stages, Unwatched
+from colo_scheduler.placement.decide import Choice, ClassDecision, Stages, Unwatched, cost_of_one, decide
 from colo_scheduler.placement.explain import Report, full_report
 from colo_scheduler.placement.records import Records
-from colo_scheduler.placement.search import SEARCH_COST, needs_search
-from colo_scheduler.placement.turn import decide_turn
 from colo_scheduler.placement.wake import wake_by_capacity
 from colo_scheduler.planning.plan import PlanInput
 from colo_scheduler.planning.plans import Plans
@@ -379,8 +377,7 @@ class SchedulerCore:
         view: View | None = None
         while budget > 0 and (request := self.queue.next_class()) is not None:
             view = view or self.cluster.view(now_ms)
-            # A close look at nodes takes longer: the inbox is not to wait for it.
-            cost = SEARCH_COST if needs_search(view, request) else 1
+            cost = cost_of_one(view, request)
             placement_requests = self.queue.take(request, min(max(1, budget // cost), self.policy.quantum))
             budget -= len(placement_requests) * cost
             effects.extend(self._decide_class(view, request, placement_requests))
@@ -399,7 +396,7 @@ class SchedulerCore:
             self.commits.place(turn, placement_requests[number], choice)
 
         policy, count = self.policy, len(placement_requests)
-        decision = decide_turn(view, asked, count, policy, take, best_rows=policy.score_rows, stages=self._stages)
+        decision = decide(view, asked, count, policy, take, best_rows=policy.score_rows, stages=self._stages)
         decision = self.reserve.chosen(view, asked, placement_requests, decision, turn)
         placed = len(turn.placements)
         if placed:

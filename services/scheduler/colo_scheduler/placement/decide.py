@@ -1,10 +1,12 @@
-"""Decides a request class: filters every node once, then takes the best node for one replica after the other.
+"""The one door of decisions: chooses nodes for equal replicas in a view, for the core and for plans alike.
 
-A score depends on its own node only, so after each choice only the chosen node is scored again. The result is the same as scoring
-all nodes anew for every replica.
+Amounts are decided together: every node is filtered once, then one replica after the other takes the best node. A score depends on
+its own node only, so after each choice only the chosen node is scored again, and the result is that of scoring all nodes anew for
+every replica. What wants more than amounts is searched for one replica after the other (`search.py`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from colo_common.events.job import PlacementRequest
@@ -15,12 +17,14 @@ from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.placement.candidates import Candidates
 from colo_scheduler.placement.fit import Rejection
-from colo_scheduler.placement.score_history import ScoreHistory, together
+from colo_scheduler.placement.score_history import ScoreHistory, SearchHistory, SearchSnapshot, together
 from colo_scheduler.placement.scoring import scoring_for
+from colo_scheduler.placement.search import SEARCH_COST, Search, needs_search
+from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.request_class import RequestClass
 from colo_scheduler.scorers.weights import ScorerWeights
 
-__all__ = ["Choice", "ClassDecision", "Stages", "Unwatched", "decide_class"]
+__all__ = ["Choice", "ClassDecision", "Stages", "Unwatched", "cost_of_one", "decide", "decide_class"]
 
 
 class Stages(Protocol):
@@ -31,7 +35,7 @@ class Stages(Protocol):
         ...
 
     def decided(self, placement_requests: Sequence[PlacementRequest]) -> None:
-        """These wants got a place in the decision that the last marks belong to."""
+        """These placement requests got a place in the decision that the last marks belong to."""
         ...
 
 
@@ -78,6 +82,36 @@ class ClassDecision(NamedTuple):
         return first.scores if first is not None else ()
 
 
+def cost_of_one(view: View, request: RequestClass) -> int:
+    """What one replica of the class counts in a batch: a close look at nodes takes longer, and nobody is to wait for it."""
+    return SEARCH_COST if needs_search(view, request) else 1
+
+
+def decide(
+    view: View,
+    request: RequestClass,
+    count: int,
+    policy: SchedulerPolicy,
+    take: Callable[[int, Choice], None],
+    *,
+    best_rows: int,
+    stages: Stages | None = None,
+) -> ClassDecision:
+    """Choose places for `count` equal replicas, in order; none for a class that is not admitted.
+
+    `take(number, choice)` makes the view hold the choice of that number; it is called once for each choice, in order.
+    `best_rows`: how many rows of each choice's score matrix to tell at most, best first.
+    """
+    stages = stages or Unwatched()
+    wanted = count if request.is_admitted else 0
+    if wanted and needs_search(view, request):
+        return _one_by_one(view, request, wanted, policy, take, best_rows, stages)
+    decision = decide_class(view, request, wanted, policy.weights_of(request), best_rows=best_rows, stages=stages)
+    for number, choice in enumerate(decision.choices):
+        take(number, choice)
+    return decision
+
+
 def decide_class(
     view: View,
     request: RequestClass,
@@ -87,7 +121,7 @@ def decide_class(
     best_rows: int = 0,
     stages: Stages | None = None,
 ) -> ClassDecision:
-    """Choose a node for each of `count` equal replicas, in order. Nothing is subtracted: that is the caller's (`Cluster.hold`).
+    """Choose a node for each of `count` equal replicas, in order. The view holds none of them afterwards.
 
     `best_rows` is how many rows of each choice's score matrix to tell at most, best first. So many are compared before the first
     choice; at a later one they are as many as are known to be the best.
@@ -109,3 +143,27 @@ def decide_class(
     matrix = together(view, request, candidates, choices, best_rows) if choices else None
     stages.mark("done")
     return ClassDecision(tuple(choices), candidates.counts, matrix)
+
+
+def _one_by_one(
+    view: View,
+    request: RequestClass,
+    count: int,
+    policy: SchedulerPolicy,
+    take: Callable[[int, Choice], None],
+    best_rows: int,
+    stages: Stages,
+) -> ClassDecision:
+    """Search a node for one replica after the other; each choice is taken before the next search."""
+    stages.mark("filter")
+    search = Search(view, request, policy.weights_of(request), best_rows, partial(stages.mark, "score"))
+    choices: list[Choice] = []
+    looks: list[SearchSnapshot] = []
+    while len(choices) < count and (found := search.next()) is not None:
+        choice = Choice(found.row, found.fit.shares, found.fit.holding)
+        looks.append(found.look)
+        take(len(choices), choice)
+        choices.append(choice)
+    stages.mark("done")
+    matrix = SearchHistory(tuple(looks)) if looks else None
+    return ClassDecision(tuple(choices), search.counts or (), matrix, search.refused)

@@ -4,6 +4,7 @@ What can be said of all nodes at once (`verdicts.py`) is said first, so that few
 refused stays refused as long as nothing leaves it, so equal replicas do not ask it again in one turn.
 """
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from colo_common.events.placement import ReasonCount
@@ -11,7 +12,6 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.pool import pool_of
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.placement.candidates import Candidates, ranked
-from colo_scheduler.placement.decide import Stages
 from colo_scheduler.placement.fit import NodeFit, Rejection, Site, fit_node
 from colo_scheduler.placement.fit_rejections import FitRejections
 from colo_scheduler.placement.score_history import SearchSnapshot, search_snapshot
@@ -53,15 +53,18 @@ def fit_node_exactly(view: View, row: int, request: RequestClass) -> NodeFit | R
 class Search:
     """One turn of a request class. `refused` are the nodes that did not take it, as they were when they were asked.
 
-    `counts`: how many nodes each reason refused before the first choice. `rows`: how many of the best nodes are told of each.
+    `counts`: how many nodes each reason refused before the first choice. `rows`: how many of the best nodes are told of each
+    choice. `filtered` is called once, when all nodes were filtered and the first are about to be scored.
     """
 
-    def __init__(self, view: View, request: RequestClass, weights: ScorerWeights, rows: int, stages: Stages) -> None:
+    def __init__(
+        self, view: View, request: RequestClass, weights: ScorerWeights, rows: int, filtered: Callable[[], None]
+    ) -> None:
         self._view = view
         self._request = request
         self._weights = weights
         self._rows = rows
-        self._stages = stages
+        self._filtered = filtered
         self._scoring = scoring_for(view, request, weights)
         self.counts: tuple[ReasonCount, ...] | None = None
         self.refused = view.derived.of(FitRejections).known(request, view.generation_of)
@@ -75,7 +78,7 @@ class Search:
         candidates = Candidates(view, request, self._scoring, tuple(self.refused))
         if self.counts is None:
             self.counts = candidates.counts
-            self._stages.mark("score")
+            self._filtered()
         for tries, candidate in enumerate(ranked(candidates)):
             if tries == TRIES_MOST:
                 return None

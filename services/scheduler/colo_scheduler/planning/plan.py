@@ -24,10 +24,9 @@ from colo_scheduler.cluster.pool import pool_of
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.commit.commit import placement_of
 from colo_scheduler.ledger.port import Attempt
-from colo_scheduler.placement.decide import Choice, ClassDecision
+from colo_scheduler.placement.decide import Choice, ClassDecision, cost_of_one, decide
 from colo_scheduler.placement.explain import Report, full_report
-from colo_scheduler.placement.search import SEARCH_COST, needs_search
-from colo_scheduler.placement.turn import decide_turn
+from colo_scheduler.placement.search import SEARCH_COST
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.preemption.search import Victims, VictimSearch, take_place_of
 from colo_scheduler.requests.queue import RequestQueue
@@ -117,7 +116,7 @@ class Plan:
         if turn is None:
             self._is_placed = not self._try_what_is_left()
             return 0
-        cost = SEARCH_COST if needs_search(self._view, turn.request) else 1
+        cost = cost_of_one(self._view, turn.request)
         most = max(1, budget // cost)
         now, rest = turn.placement_requests[:most], turn.placement_requests[most:]
         self._turn = _Turn(turn.request, rest) if rest else None
@@ -153,7 +152,7 @@ class Plan:
     def _decide(
         self, request: RequestClass, placement_requests: list[PlacementRequest], rest: list[PlacementRequest]
     ) -> None:
-        decision = decide_turn(
+        decision = decide(
             self._view,
             request,
             len(placement_requests),
@@ -253,7 +252,7 @@ class Plan:
         def take(number: int, choice: Choice) -> None:
             self._view.take(pool_of(request.band), choice.row, choice.shares, ("", self._helped), choice.holding)
 
-        return bool(decide_turn(self._view, request, 1, self._policy, take, best_rows=0).choices)
+        return bool(decide(self._view, request, 1, self._policy, take, best_rows=0).choices)
 
     # ---- the answer
 
