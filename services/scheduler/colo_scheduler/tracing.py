@@ -21,7 +21,7 @@ class _Timed(NamedTuple):
 
 
 class StageTimes:
-    """The stage observer of a core. A class of equal wants is decided at once: its wants share the times."""
+    """The stage observer of a core. Equal placement requests are decided at once and share the times."""
 
     def __init__(self, wall_us: Callable[[], int], span: SpanSink) -> None:
         self._wall_us = wall_us
@@ -34,7 +34,7 @@ class StageTimes:
         self._marks[stage] = self._wall_us()
 
     def decided(self, placement_requests: Sequence[PlacementRequest]) -> None:
-        """These wants were decided between the last marks. Unsampled ones cost nothing more; above the limit none is timed."""
+        """These placement requests were decided between the last marks. Only sampled ones are timed, at most 10,000 at once."""
         times = (self._marks["filter"], self._marks["score"], self._marks["done"])
         for placement_request in placement_requests:
             if trace_is_sampled(placement_request.traceparent) and len(self._timed) < _TIMED_MAX:

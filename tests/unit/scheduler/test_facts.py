@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from colo_scheduler.cluster.facts import NodeFacts
-from colo_scheduler.placement.filters import PASSES, Shape
-from colo_scheduler.placement.static_filter_cache import StaticFilterCache
+from colo_scheduler.placement.filters import PASSES, Shape, StaticFilterCache
 
 EITHER = Shape(has_command=True, has_work=True)
 

@@ -1,9 +1,9 @@
 """The nodes that can take a request, best first, without scoring all of them.
 
-One pass of some array operations finds who fits (exactly) and bounds every sort key from above: the scores' divisions become
-products of 32-bit floats, the number of zones is one or at least two. Then the nodes are looked at in the order of their bounds, a
-few at a time, each scored exactly in plain integers; a node is the best as soon as its exact key is not below the next bound. At
-10,000 nodes the pass takes some tens of microseconds, less than keeping any order of them would.
+One pass of some array operations (`verdicts.py`) finds the nodes that fit, exactly, and bounds every sort key from above: the
+divisions of scores become products of 32-bit floats, the number of zones is one or at least two. Then nodes are looked at in the
+order of their bounds, a few at a time, each scored exactly in plain integers; a node is the best as soon as its exact key is not
+below the next bound. At 10,000 nodes the pass takes some tens of microseconds, less than keeping any order of them would.
 """
 
 import heapq
@@ -222,10 +222,10 @@ class Candidate:
 
 
 class Candidates:
-    """Who fits a request class in a view, and those in the order of their sort keys.
+    """The nodes of a view that fit a request class, in the order of their sort keys; the rows `without` are left out.
 
-    `counts`: how many nodes each reason refuses, exact. `chosen`: those on which replicas were put, in the order of the first. The
-    view must not change while candidates are taken from here.
+    `counts`: how many nodes each reason refuses, exact. `chosen`: the nodes on which replicas were put, in the order of the first
+    replica. The view must not change while candidates are taken from here.
     """
 
     def __init__(self, view: View, request: RequestClass, scoring: Scoring, without: Sequence[int] = ()) -> None:
@@ -251,7 +251,7 @@ class Candidates:
         self.counts: tuple[ReasonCount, ...] = ()
         self._filter()
 
-    # ---- who fits, and the bounds
+    # ---- the nodes that fit, and the bounds of their keys
 
     def _filter(self) -> None:
         if self._view.node_count == 0:
@@ -433,7 +433,7 @@ def bounds_of(
 
 
 def _no_cost() -> IntArray:
-    """Nobody who asks for bounds alone may ask how many zones are taken."""
+    """Bounds alone are computed without the number of zones that are taken: to ask for it is a mistake."""
     raise InvariantBroken("a bound was asked how many zones are taken")
 
 

@@ -50,9 +50,10 @@ class Unwatched:
 
 
 class Choice(NamedTuple):
-    """A node, what the replica takes of its zones, and beside that. `reservation` names the one whose place it takes.
+    """The row of a node, and what one replica takes there: `shares` of its zones, and the `holding` beside CPU and memory.
 
-    `inside`: attempts that run there already and whose places are part of it; only of what stands for a reservation.
+    `reservation` names the reservation whose place an owner takes. `inside`: attempts that run on the node already and whose places
+    are part of this one; only where the replica stands for a reservation.
     """
 
     row: int
@@ -63,11 +64,11 @@ class Choice(NamedTuple):
 
 
 class ClassDecision(NamedTuple):
-    """Choices, one a replica in order. `counts`: how many nodes each reason refused before the first choice;
-    nobody is asked when no replica is to be placed.
+    """Choices, one a replica in order. `counts`: how many nodes each reason refused before the first choice; empty when no replica
+    was to be placed.
 
-    `matrix`: how nodes scored at the moment of each choice; None where nobody compared scores. `refused`: what a closer look at a
-    node found against it.
+    `matrix`: how nodes scored at the moment of each choice; None where scores were not compared. `refused`: what a closer look at a
+    node found against it, by row.
     """
 
     choices: tuple[Choice, ...]

@@ -1,13 +1,17 @@
-"""The order of the reasons for which a node is refused, and the tests of what a node is.
+"""The order of the reasons for which a node is refused, the tests of what a node is, and their verdicts, kept up to date.
 
-A node is counted under the first reason of ORDER that holds for it. A verdict is a place in ORDER, or PASSES. The static tests look
-at nothing that changes with what is free, so their verdicts are kept (`static_filter_cache.py`); `verdicts.py` runs all filters.
+A node is counted under the first reason of ORDER that holds for it. A verdict is a place in ORDER, or PASSES. The static filters
+look at nothing that is held or free: one verdict a node does for all requests of the same shape. Verdicts change when facts change,
+which is rare beside decisions, so a shape that is asked for again looks only at the rows that the log of the facts names since
+then. `verdicts.py` runs all filters.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from colo_common.model.constraints import Toleration
 from colo_common.model.node_selector import Requirement
@@ -18,7 +22,23 @@ from colo_scheduler.eligibility.selector import Selector
 from colo_scheduler.numa.zones import IntArray
 from colo_scheduler.requests.request_class import RequestClass
 
-__all__ = ["CODE_OF", "ORDER", "PASSES", "STATIC_FILTERS", "VACANT", "Shape", "StaticFilter", "reason_for", "shape_of"]
+__all__ = [
+    "CODE_OF",
+    "ORDER",
+    "PASSES",
+    "STATIC_FILTERS",
+    "VACANT",
+    "Shape",
+    "StaticFilter",
+    "StaticFilterCache",
+    "StaticVerdicts",
+    "VerdictArray",
+    "reason_for",
+    "shape_of",
+]
+
+_SHAPES_MAX: Final = 256
+VerdictArray = npt.NDArray[np.int8]
 
 ORDER: Final = (
     Reason.TOPOLOGY_UNKNOWN,
@@ -167,3 +187,58 @@ _OF_PROD: Final = {Reason.BATCH_CPU_SHORT: Reason.CPU_SHORT, Reason.BATCH_MEMORY
 def reason_for(reason: Reason, request: RequestClass) -> Reason:
     """A reason of ORDER in the words of the request's pool: it is not batch CPU that prod work lacks."""
     return _OF_PROD.get(reason, reason) if request.is_prod else reason
+
+
+class StaticVerdicts(NamedTuple):
+    """`codes`: the verdict on each row, int8 of shape (rows,); `passing`: the rows with PASSES, bool of the same shape.
+
+    `numbers[code]`: how many rows have that verdict, PASSES included. Read only.
+    """
+
+    codes: VerdictArray
+    passing: BoolArray
+    numbers: tuple[int, ...]
+
+
+class _Kept:
+    def __init__(self, count: int) -> None:
+        self.position = -1
+        self.codes: VerdictArray = np.full(count, PASSES, dtype=np.int8)
+        self.verdicts: StaticVerdicts | None = None
+
+
+class StaticFilterCache:
+    """The verdicts of the shapes asked for last, at most 256; the one unused for longest is forgotten."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Shape, _Kept] = OrderedDict()
+
+    def of(self, shape: Shape, facts: NodeFacts, count: int) -> StaticVerdicts:
+        """The verdicts on the first `count` rows."""
+        kept = self._kept.get(shape)
+        if kept is None or kept.codes.size != count:
+            kept = self._kept[shape] = _Kept(count)
+            if len(self._kept) > _SHAPES_MAX:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(shape)
+        if kept.verdicts is not None and kept.position == facts.log_end:
+            return kept.verdicts
+        changed = facts.changed_since(kept.position)
+        if changed is None:
+            changed = np.arange(count, dtype=np.int64)
+        if changed.size or kept.verdicts is None:
+            # Verdicts that were given away are not changed any more.
+            codes = kept.codes.copy()
+            codes[changed] = _judge(facts, changed, shape)
+            numbers = tuple(np.bincount(codes, minlength=VACANT + 1)[:VACANT].tolist())
+            kept.codes, kept.verdicts = codes, StaticVerdicts(codes, codes == PASSES, numbers)
+        kept.position = facts.log_end
+        return kept.verdicts
+
+
+def _judge(facts: NodeFacts, rows: IntArray, shape: Shape) -> VerdictArray:
+    codes: VerdictArray = np.full(rows.size, PASSES, dtype=np.int8)
+    for each in reversed(STATIC_FILTERS):
+        codes[~each.passes(facts, rows, shape)] = CODE_OF[each.reason]
+    codes[~facts.taken[rows]] = VACANT
+    return codes

@@ -1,6 +1,6 @@
 """The best node for a request that wants more than amounts: nodes in the order of their scores, looked at until one takes it.
 
-What can be said of all nodes at once (`verdicts.py`) is said first, so that few are looked at in vain. A node that
+The filters of all nodes at once (`verdicts.py`) come first, so that few nodes are looked at in vain. A node that
 refused stays refused as long as nothing leaves it, so equal replicas do not ask it again in one turn.
 """
 

@@ -1,7 +1,7 @@
 """The filters of nodes, in order: the verdict on every node for one request, and how many nodes each reason refuses.
 
 One table runs for decisions, explanations, plans and the search for victims. The static filters come first, from their cache
-(`static_filter_cache.py`). Then come the nodes that the request avoids, the rules of the nodes (RULE_FILTERS), and what is free on
+(`filters.py`). Then come the nodes that the request avoids, the rules of the nodes (RULE_FILTERS), and what is free on
 them (ROOM_FILTERS). Each filter is one operation on arrays over all rows, and a node is refused by the first filter that says no.
 """
 
@@ -17,8 +17,16 @@ from colo_scheduler.cluster.facts import BoolArray
 from colo_scheduler.cluster.pool import Pool, pool_of
 from colo_scheduler.cluster.snapshot import View
 from colo_scheduler.numa.zones import IntArray, rows_holding_together
-from colo_scheduler.placement.filters import CODE_OF, ORDER, PASSES, VACANT, reason_for, shape_of
-from colo_scheduler.placement.static_filter_cache import StaticFilterCache, VerdictArray
+from colo_scheduler.placement.filters import (
+    CODE_OF,
+    ORDER,
+    PASSES,
+    VACANT,
+    StaticFilterCache,
+    VerdictArray,
+    reason_for,
+    shape_of,
+)
 from colo_scheduler.requests.request_class import RequestClass
 
 __all__ = [

@@ -236,7 +236,7 @@ def _own(request: RequestClass) -> Importance:
 
 
 def _open_to(view: View, request: RequestClass) -> BoolArray:
-    """The rows that may take the request if they only have what it asks for: bool, shape (count,)."""
+    """The rows that may take the request if they have room for it: bool, shape (count,)."""
     passing = open_to(view, request).passing
     return passing & view.inventory_index.agrees[: view.count] if needs_search(view, request) else passing
 

@@ -26,8 +26,7 @@ from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.reservation import ReservationSpec
 from colo_scheduler.cluster.cluster import Cluster
 from colo_scheduler.cluster.snapshot import View
-from colo_scheduler.commit.commit import Commits, load_rows, placement_of
-from colo_scheduler.commit.turn import CommitTurn
+from colo_scheduler.commit.commit import Commits, CommitTurn, load_rows, placement_of
 from colo_scheduler.ledger.port import Attempt, HoldsReleased, LedgerAnswered, LedgerRows
 from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.ledger.shards import Shards, ShardsHeld
