@@ -72,7 +72,7 @@ def memory(world: JobsWorld) -> dict[str, Any]:
     queue = core.index.queues["default"]
     return {
         "jobs": {
-            name: (job.record.state, job.record.ended_at_ms, job.record.tasks, job.records, job.told())
+            name: (job.record.state, job.record.ended_at_ms, job.record.tasks, job.records, job.story_lines())
             for name, job in core.index.jobs.items()
         },
         "queue": (queue.waiting, queue.running, queue.jobs),

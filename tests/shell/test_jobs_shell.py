@@ -244,7 +244,7 @@ def test_the_root_span_of_a_later_attempt_is_called_requeue() -> None:
     run_virtual(story())
 
 
-def test_timers_run_while_nothing_is_heard() -> None:
+def test_timers_run_while_no_message_arrives() -> None:
     async def story() -> None:
         async with House() as house:
             await ask(house.bus, SubmitJob(job="j", spec=a_spec(a_task(max_retry=1))))

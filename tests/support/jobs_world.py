@@ -245,8 +245,8 @@ class JobsWorld:
         return {"at_ms": self.now_ms, "producer": "test", "boot_id": "b1", "seq": self._seq}
 
 
-def wants_of(facts: list[Fact]) -> list[tuple[str, int]]:
-    """The attempts that these messages want a place for."""
+def requests_of(facts: list[Fact]) -> list[tuple[str, int]]:
+    """The attempts that these messages request a place for."""
     return [
         (placement_request.replica, placement_request.attempt)
         for fact in facts

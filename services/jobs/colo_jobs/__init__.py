@@ -1,1 +1,1 @@
-"""Owns queues, quotas, jobs, tasks and replicas and their state machines."""
+"""Owns queues with their limits, and jobs, tasks and replicas with their state machines."""

@@ -1,4 +1,4 @@
-"""Queues: which there are, how much may wait in each, and what waits and runs there now."""
+"""Queues: their limits, their counts, and the admission of a job into its queue."""
 
 from typing import Final
 
@@ -9,46 +9,46 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.job_rules import check_name
 from colo_common.model.reasons import SENTENCES, Reason
 
-__all__ = ["DEFAULT_QUEUE", "UNSAID", "Queue", "QueueLimits", "quota_refusal", "validate_queues"]
+__all__ = ["DEFAULT_QUEUE", "UNPUBLISHED", "Queue", "QueueLimits", "quota_refusal", "validate_queues"]
 
 DEFAULT_QUEUE: Final = "default"
-# Counts of a queue are a report; nobody decides by them.
-QUEUE_SAID_EVERY_MS: Final = 250
-#: No counts are these: what a queue is set to whose counts have to be said, whatever they are.
-UNSAID: Final = (-1, -1)
+# QueueChanged is a report; no service decides by it.
+QUEUE_PUBLISH_INTERVAL_MS: Final = 250
+#: A value of `Queue.published` that differs from all counts: it makes the queue publish its counts.
+UNPUBLISHED: Final = (-1, -1)
 
 
 class QueueLimits(Struct, frozen=True, kw_only=True):
-    """The most replicas that wait and the most jobs that have not ended in a queue."""
+    """The most waiting replicas of a queue, and the most jobs in it that have not ended."""
 
     max_waiting: int = 100_000
     max_jobs: int = 20_000
 
 
 class Queue(Struct, kw_only=True):
-    """A queue's counts. `said` is what QueueChanged said last, and `said_at_ms` when."""
+    """A queue's counts. `published` is the (waiting, running) of the last QueueChanged, `published_at_ms` its time."""
 
     name: str
     limits: QueueLimits
     waiting: int = 0
     running: int = 0
     jobs: int = 0
-    said: tuple[int, int] = (0, 0)
-    said_at_ms: int = -QUEUE_SAID_EVERY_MS
+    published: tuple[int, int] = (0, 0)
+    published_at_ms: int = -QUEUE_PUBLISH_INTERVAL_MS
 
     @property
     def is_changed(self) -> bool:
-        """Whether the counts are not those that were said."""
-        return self.said != (self.waiting, self.running)
+        """Whether the counts differ from the published ones."""
+        return self.published != (self.waiting, self.running)
 
     @property
     def due_ms(self) -> int:
-        """When a change may be said."""
-        return self.said_at_ms + QUEUE_SAID_EVERY_MS
+        """The time from which a change may be published."""
+        return self.published_at_ms + QUEUE_PUBLISH_INTERVAL_MS
 
 
 def quota_refusal(queue: Queue, replicas: int) -> Refusal | None:
-    """Why a job of so many replicas is not admitted now, or None.
+    """The refusal (429) of a job with this number of replicas, or None when the queue admits it now.
 
     Replicas that come back to wait after an eviction or a failure are never refused; they may push a queue over its limit.
     """

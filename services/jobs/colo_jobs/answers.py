@@ -1,4 +1,4 @@
-"""Requests and their answers. Only a submission and a cancellation change anything."""
+"""Answers the requests of the jobs service. Only submissions and cancellations change jobs."""
 
 from collections import deque
 from typing import Final, NamedTuple
@@ -36,13 +36,13 @@ __all__ = ["Accepted", "Answers", "accepted"]
 
 # A job's specification travels in one message, which may be 1 MiB with its envelope.
 _SPEC_MAX_BYTES: Final = 768 << 10
-#: Kinds of jobs, and the most tasks of one, whose specifications are remembered as good.
+#: The number of valid specifications that are remembered, and the most tasks of one.
 _KINDS: Final = 16
 _KIND_TASKS: Final = 4
 
 
 class _Rules:
-    """Checks specifications. Jobs come in kinds: one that differs only by its name from a good one has only that to be checked."""
+    """Checks specifications. One that differs only by its name from a remembered valid one has only its name checked."""
 
     def __init__(self) -> None:
         self._good: deque[JobSpec] = deque(maxlen=_KINDS)
@@ -59,14 +59,14 @@ class _Rules:
 
 
 class Accepted(NamedTuple):
-    """A request that changes a job: the turn to record, and the messages about the request itself."""
+    """A request that changes a job: the txn to record, and the messages about the request itself."""
 
-    turn: JobTransaction
+    txn: JobTransaction
     messages: list[Publish]
 
 
 class Answers:
-    """Answers from what the index holds; changes it only by taking in a new job."""
+    """Answers requests from the index. A submission adds its job to the index."""
 
     def __init__(self, policy: JobsPolicy, index: Index, counters: Counters) -> None:
         self._policy = policy
@@ -75,15 +75,15 @@ class Answers:
         self._snapshot = Snapshot()
         self._rules = _Rules()
 
-    def answer(self, asked: RequestReceived, now_ms: int) -> Accepted | Struct:
+    def answer(self, request: RequestReceived, now_ms: int) -> Accepted | Struct:
         """What a request that changes a job leads to, whose reply is `accepted` once it is recorded; else the body of the reply."""
-        match asked.body:
+        match request.body:
             case SubmitJob() as body:
-                return self._submit(asked, body, now_ms)
+                return self._submit(request, body, now_ms)
             case CancelJob(job=job):
                 return self._cancel(job, now_ms)
             case _:
-                return self._read(asked.body, now_ms)
+                return self._read(request.body, now_ms)
 
     def _read(self, body: Struct, now_ms: int) -> Struct:
         match body:
@@ -103,7 +103,7 @@ class Answers:
             case _:
                 return Refusal(code=404, field="request", rule="is not answered here", got=type(body).__name__)
 
-    def _submit(self, asked: RequestReceived, body: SubmitJob, now_ms: int) -> Accepted | Struct:
+    def _submit(self, request: RequestReceived, body: SubmitJob, now_ms: int) -> Accepted | Struct:
         known = self._index.jobs.get(body.job)
         if known is not None and known.spec == body.spec:
             return accepted(known)
@@ -111,19 +111,19 @@ class Answers:
         if isinstance(checked, Refusal):
             self._counters.queue_full += checked.code == 429
             return checked
-        job = Job.new(body.job, body.spec, now_ms, trace_of(asked.traceparent))
-        turn = JobTransaction(job, now_ms, self._counters, self._policy.retry)
-        turn.spec_value = checked
-        turn.tell(f"submitted: {_counted(job.size, 'replica')} in {_counted(len(job.spec.tasks), 'task')}")
-        turn.fire_job("admit")
-        turn.wanted.extend(range(job.size))
+        job = Job.new(body.job, body.spec, now_ms, trace_of(request.traceparent))
+        txn = JobTransaction(job, now_ms, self._counters, self._policy.retry)
+        txn.spec_value = checked
+        txn.add_story_line(f"submitted: {_counted(job.size, 'replica')} in {_counted(len(job.spec.tasks), 'task')}")
+        txn.fire_job("admit")
+        txn.requested.extend(range(job.size))
         self._index.attach(job)
         self._counters.submitted += 1
         submitted = JobSubmitted(at_ms=now_ms, job=job.id, spec=job.spec)
-        return Accepted(turn, [Publish(fact=submitted, id=f"jobs:submitted:{job.id}", traceparent=asked.traceparent)])
+        return Accepted(txn, [Publish(fact=submitted, id=f"jobs:submitted:{job.id}", traceparent=request.traceparent)])
 
     def _checked(self, job: str, spec: JobSpec) -> Refusal | bytes:
-        """Why the job is not taken, or the specification as it is stored."""
+        """The refusal of the job, or its encoded specification for the store."""
         try:
             check_job_id(job)
             self._rules.check(spec)
@@ -148,9 +148,9 @@ class Answers:
         if job.is_ended:
             rule = f"the job has ended already: {job.record.state}"
             return Refusal(code=409, field="job", rule=rule, got=id_)
-        turn = JobTransaction(job, now_ms, self._counters, self._policy.retry)
-        cancel(turn)
-        return Accepted(turn, [])
+        txn = JobTransaction(job, now_ms, self._counters, self._policy.retry)
+        cancel(txn)
+        return Accepted(txn, [])
 
 
 def _counted(number: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""When a task is done, and what that does to its job. Settling goes upwards: replicas have moved, then tasks, then the job."""
+"""Completes tasks and jobs. Settling goes upwards: after replicas have moved, it moves their tasks, then the job."""
 
 from typing import Final
 
@@ -19,8 +19,8 @@ def result_of(
 ) -> str:
     """The result of a task, "succeeded" or "failed", or "" while it is open. The first rule that holds decides.
 
-    `live` replicas may still run. Enough succeeded; too many failed for good (unset: one is too many); none is left, which is a
-    success exactly when all succeeded.
+    The rules: `min_succeeded` replicas succeeded (unset: no rule); `max_failed` failed for good (unset: 1); no replica is `live`
+    (may still run), which is a success exactly when all succeeded.
     """
     if min_succeeded is not None and succeeded >= min_succeeded:
         return "succeeded"
@@ -32,40 +32,40 @@ def result_of(
 
 
 def _live(job: Job, task: int) -> int:
-    """How many replicas of a task may still run."""
+    """The number of replicas of a task that may still run."""
     counts = job.counts[task]
     return job.spec.tasks[task].replicas - counts["Succeeded"] - counts["Failed"] - counts["Stopped"]
 
 
-def settle(turn: JobTransaction) -> None:
-    """Draw the conclusions from the replicas that moved: first for their tasks, in order, then for the job."""
-    job = turn.job
+def settle(txn: JobTransaction) -> None:
+    """Move the tasks of the replicas that moved, in order, and then the job."""
+    job = txn.job
     tasks = job.record.tasks
     if len(tasks) > 1:
-        for task in sorted({job.task_of(index) for index in turn.before}):
-            _settle_task(turn, task)
+        for task in sorted({job.task_of(index) for index in txn.before}):
+            _settle_task(txn, task)
     else:
-        if turn.before:
-            _settle_task(turn, 0)
-        # Most events of a job are in the midst of its run.
+        if txn.before:
+            _settle_task(txn, 0)
+        # The shortcut for most events: the job and its only task are running and stay so.
         if job.record.state == "Running" and tasks[0].state not in _TASK_ENDS:
             return
-    _settle_job(turn)
+    _settle_job(txn)
 
 
-def cancel(turn: JobTransaction) -> None:
-    """The user ends the job: what waits is stopped now, what runs is being stopped."""
-    if turn.fire_job("terminate_job"):
-        _stop_tasks(turn, Reason.CANCELLED)
-        _settle_job(turn)
+def cancel(txn: JobTransaction) -> None:
+    """Terminate the job for the user: its waiting replicas are stopped at once, its running ones get stop orders."""
+    if txn.fire_job("terminate_job"):
+        _stop_tasks(txn, Reason.CANCELLED)
+        _settle_job(txn)
 
 
-def _settle_task(turn: JobTransaction, task: int) -> None:
-    job = turn.job
+def _settle_task(txn: JobTransaction, task: int) -> None:
+    job = txn.job
     record = job.record.tasks[task]
     counts = job.counts[task]
     if record.state == "Waiting" and counts["Running"]:
-        turn.fire_task(task, "replica_running")
+        txn.fire_task(task, "replica_running")
     if record.state in ("Waiting", "Running"):
         succeeded, failed, stopped = counts["Succeeded"], counts["Failed"], counts["Stopped"]
         result = ""
@@ -74,64 +74,64 @@ def _settle_task(turn: JobTransaction, task: int) -> None:
             spec = job.spec.tasks[task]
             live = spec.replicas - succeeded - failed - stopped
             result = result_of(spec.replicas, succeeded, failed, live, spec.min_succeeded, spec.max_failed)
-        if result and turn.fire_task(task, "rule_met"):
+        if result and txn.fire_task(task, "rule_met"):
             record.result = result
-            stop_replicas(turn, task, Reason.TASK_DONE)
+            stop_replicas(txn, task, Reason.TASK_DONE)
         elif record.state == "Running" and not counts["Running"]:
-            turn.fire_task(task, "none_running")
+            txn.fire_task(task, "none_running")
     if record.state == "Cleaning":
-        _finish_task(turn, task)
+        _finish_task(txn, task)
 
 
-def _finish_task(turn: JobTransaction, task: int) -> None:
-    job = turn.job
+def _finish_task(txn: JobTransaction, task: int) -> None:
+    job = txn.job
     record = job.record.tasks[task]
     if record.state != "Cleaning" or _live(job, task):
         return
     guards = {"succeeded": record.result == "succeeded", "failed": record.result == "failed"}
-    if not turn.fire_task(task, "all_final", guards):
+    if not txn.fire_task(task, "all_final", guards):
         return
     events: dict[str, tuple[TaskEvent, ...]] = {
         "Succeeded": ("TaskSucceeded", "TaskCompleted"),
         "Failed": ("TaskFailed", "TaskCompleted"),
     }
-    said = events.get(record.state, ())
+    raised = events.get(record.state, ())
     if record.state == "Succeeded" and task in job.main_tasks:
-        said = (*said, "MainTaskEvent")
-    for event in said:
+        raised = (*raised, "MainTaskEvent")
+    for event in raised:
         name = job.spec.tasks[task].name
-        turn.say(event, name)
-        # A job that does not run yet, or is ending already, hears no policy.
+        txn.note_task_event(event, name)
+        # Policies apply to a running job only, not to one that waits or is ending.
         if job.record.state == "Running":
-            _obey(turn, event, name)
+            _apply_policy(txn, event, name)
 
 
-def _obey(turn: JobTransaction, event: TaskEvent, task: str) -> None:
-    action = action_for(turn.job.policies, event, task)
+def _apply_policy(txn: JobTransaction, event: TaskEvent, task: str) -> None:
+    action = action_for(txn.job.policies, event, task)
     if action is None:
         return
-    turn.act(action)
-    if action != "no_action" and turn.fire_job(action):
-        _stop_tasks(turn, Reason.CANCELLED if action == "terminate_job" else Reason.TASK_DONE)
+    txn.note_action(action)
+    if action != "no_action" and txn.fire_job(action):
+        _stop_tasks(txn, Reason.CANCELLED if action == "terminate_job" else Reason.TASK_DONE)
 
 
-def _settle_job(turn: JobTransaction) -> None:
-    job = turn.job
+def _settle_job(txn: JobTransaction) -> None:
+    job = txn.job
     record = job.record
     if record.state == "Inqueue" and sum([counts["Pending"] + counts["Stopped"] for counts in job.counts]) < job.size:
-        turn.fire_job("gang_bound")
+        txn.fire_job("gang_bound")
     for task in record.tasks:
         if task.state not in _TASK_ENDS:
             return
     if job.record.state == "Running":
-        turn.fire_job("tasks_done", {"ok": all(task.state == "Succeeded" for task in job.record.tasks)})
+        txn.fire_job("tasks_done", {"ok": all(task.state == "Succeeded" for task in job.record.tasks)})
     elif job.record.state in _WAITING_FOR_END:
-        turn.fire_job("all_gone")
+        txn.fire_job("all_gone")
 
 
-def _stop_tasks(turn: JobTransaction, reason: Reason) -> None:
-    for task, record in enumerate(turn.job.record.tasks):
-        if record.state in ("Waiting", "Running") and turn.fire_task(task, "stop"):
+def _stop_tasks(txn: JobTransaction, reason: Reason) -> None:
+    for task, record in enumerate(txn.job.record.tasks):
+        if record.state in ("Waiting", "Running") and txn.fire_task(task, "stop"):
             record.result = "stopped"
-            stop_replicas(turn, task, reason)
-            _finish_task(turn, task)
+            stop_replicas(txn, task, reason)
+            _finish_task(txn, task)

@@ -1,4 +1,4 @@
-"""The jobs core: the business of work. It hears submissions and what became of replicas, and says what wants a place."""
+"""The jobs core: takes submissions and facts about replicas, moves the state machines, and publishes placement requests."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -15,7 +15,7 @@ from colo_common.events.subjects import encode_node
 from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.reasons import Reason
 from colo_jobs import replicas
-from colo_jobs.admission import UNSAID
+from colo_jobs.admission import UNPUBLISHED
 from colo_jobs.answers import Accepted, Answers, accepted
 from colo_jobs.completion import settle
 from colo_jobs.effects import JobReloaded, JobRowsLoaded, LogRefused, LogUnreadable, ReloadJob, RequestsPublished
@@ -23,7 +23,7 @@ from colo_jobs.index import Index, Key
 from colo_jobs.job import Job
 from colo_jobs.load import Loaded, jobs_of_rows
 from colo_jobs.lost import LostNodes
-from colo_jobs.placement_requests import publish_wants, wants_of
+from colo_jobs.placement_requests import placement_requests_of, publish_requests
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.publish import Result, deletion, result_of
 from colo_jobs.rejection import sentence_of
@@ -48,17 +48,17 @@ Event = (
 )
 
 _ROW_KINDS = frozenset({"job", "job-spec", "replica-page"})
-# An orphan's own grace is not known any more.
+# The grace of an orphan's job is not known any more.
 _ORPHAN_GRACE_MS = 10_000
-# The same nodes are named again and again.
+# Most facts name one of the same few nodes.
 _check_node = lru_cache(maxsize=65_536)(encode_node)
 
-# What a node tells of one replica.
-_Told = TypeVar("_Told", ReplicaStarted, ReplicaEnded, PlacementRefused)
+# The facts of an executor about one replica.
+_ReplicaFact = TypeVar("_ReplicaFact", ReplicaStarted, ReplicaEnded, PlacementRefused)
 
 
 class JobsCore:
-    """Keeps all jobs that have not ended and the newest that have. Every state is stored before anybody hears of it."""
+    """Keeps all jobs that have not ended, and the newest ended ones. A state is stored before its messages are published."""
 
     def __init__(self, policy: JobsPolicy) -> None:
         policy.validate()
@@ -68,15 +68,15 @@ class JobsCore:
         self.lost = LostNodes(policy.forget_node_ms)
         self._ended = EndedJobs(policy.retention)
         self._answers = Answers(policy, self.index, self.counters)
-        # Attempts that want a place and were not said yet, in order.
-        self._fresh: dict[Key, int] = {}
-        # What turns since the last Wake changed, by job: written and said together, once.
-        self._unsaid: dict[str, JobTransaction] = {}
+        # Attempts that need a place and whose request is not published yet, in order.
+        self._unrequested: dict[Key, int] = {}
+        # The transactions since the last Wake by job, not written and not published yet.
+        self._pending: dict[str, JobTransaction] = {}
         self._reloading: set[str] = set()
         self._now_ms = 0
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
-        """The only way in. Raises InvalidInput, before anything changed, for a fact that names no replica or no node."""
+        """Take one event and return its effects. Raises InvalidInput, before any change, for a malformed replica or node name."""
         if now_ms > self._now_ms:
             self._now_ms = now_ms
         match event:
@@ -108,35 +108,35 @@ class JobsCore:
                 assert_never(event)
 
     def deadline_ms(self) -> int | None:
-        """Now when something waits to be said together, else the next timer or when a queue's counts may be said again."""
-        if self._unsaid or self._fresh or self._ended.has_surplus:
+        """Now while transactions or requests are pending, else the time of the next timer or of a queue's next QueueChanged."""
+        if self._pending or self._unrequested or self._ended.has_surplus:
             return self._now_ms
         timer_ms = self.index.timers.next_ms()
         dues_ms = [queue.due_ms for queue in self.index.queues.values() if queue.is_changed]
         return min(dues_ms if timer_ms is None else [*dues_ms, timer_ms], default=None)
 
     def check(self) -> None:
-        """Raise InvariantBroken when counts or lookups are not what the jobs say."""
+        """Raise InvariantBroken when counts or indexes disagree with the jobs."""
         self.index.check()
 
-    def _answer(self, asked: RequestReceived, now_ms: int) -> list[Effect]:
+    def _answer(self, request: RequestReceived, now_ms: int) -> list[Effect]:
         """The rows, the messages and the reply of one request together.
 
         What an earlier event of the batch changed in a job that is cancelled is recorded and published before it. A request that
         changes a job is answered with the state and the version that its Record writes.
         """
-        before = self._result(asked.body.job).effects if isinstance(asked.body, CancelJob) else []
-        answer = self._answers.answer(asked, now_ms)
+        before = self._result(request.body.job).effects if isinstance(request.body, CancelJob) else []
+        answer = self._answers.answer(request, now_ms)
         if not isinstance(answer, Accepted):
-            return [*before, Reply(request=asked.request, body=answer)]
-        job = answer.turn.job
-        refused = self._finish(answer.turn)
+            return [*before, Reply(request=request.request, body=answer)]
+        job = answer.txn.job
+        refused = self._finish(answer.txn)
         result = self._result(job.id)
-        reply = Reply(request=asked.request, body=accepted(job))
+        reply = Reply(request=request.request, body=accepted(job))
         return [*before, *result.record, *answer.messages, reply, *result.messages, *refused]
 
     def _of_replica(
-        self, fact: _Told, now_ms: int, react: Callable[[JobTransaction, int, _Told], None]
+        self, fact: _ReplicaFact, now_ms: int, react: Callable[[JobTransaction, int, _ReplicaFact], None]
     ) -> list[Effect]:
         found = self.index.find(fact.replica)
         if found is None:
@@ -145,13 +145,13 @@ class JobsCore:
                 return [self._stop_orphans(fact.node, ((fact.replica, fact.attempt),), fact, now_ms)]
             return []
         job, index = found
-        turn = self._unsaid.get(job.id)
-        if turn is None:
-            turn = JobTransaction(job, now_ms, self.counters, self.policy.retry)
+        txn = self._pending.get(job.id)
+        if txn is None:
+            txn = JobTransaction(job, now_ms, self.counters, self.policy.retry)
         else:
-            turn.go_on(now_ms)
-        react(turn, index, fact)
-        return self._finish(turn)
+            txn.begin_event(now_ms)
+        react(txn, index, fact)
+        return self._finish(txn)
 
     def _placed(self, event: PlacementsDecided, now_ms: int) -> list[Effect]:
         found: list[tuple[Placement, tuple[Job, int] | None]] = []
@@ -159,22 +159,22 @@ class JobsCore:
         for placement in event.placements:
             _check_node(placement.node)
             found.append((placement, find(placement.replica)))
-        turns: dict[str, JobTransaction] = {}
-        turn: JobTransaction | None = None
+        txns: dict[str, JobTransaction] = {}
+        txn: JobTransaction | None = None
         for placement, place in found:
             if place is None:
                 self.counters.unknown_replica += 1
                 continue
             job, index = place
-            # Those of a job mostly come one after the other.
-            if turn is None or turn.job is not job:
-                turn = turns.get(job.id) or turns.setdefault(job.id, self._turn(job, now_ms))
+            # Placements of one job mostly follow each other.
+            if txn is None or txn.job is not job:
+                txn = txns.get(job.id) or txns.setdefault(job.id, self._transaction(job, now_ms))
             node, zones = placement.node, placement.zones
             numbers = (zones[0].zone,) if len(zones) == 1 else tuple([share.zone for share in zones])
-            replicas.on_placed(turn, index, placement.attempt, node, numbers)
+            replicas.on_placed(txn, index, placement.attempt, node, numbers)
             if self.lost.is_lost(node) and job.records[index].node == node:
-                replicas.on_node_lost(turn, index)
-        return [effect for job in sorted(turns) for effect in self._finish(turns[job])]
+                replicas.on_node_lost(txn, index)
+        return [effect for job in sorted(txns) for effect in self._finish(txns[job])]
 
     def _rejected(self, event: PlacementRejected, now_ms: int) -> list[Effect]:
         found = self.index.find(event.replica)
@@ -186,15 +186,15 @@ class JobsCore:
         if replica.state != "Pending" or replica.attempt != event.attempt:
             self.counters.late += 1
             return []
-        # A reason to wait is no change of state: it is kept, but not worth a write.
+        # A reason to wait is no change of state: it is kept in memory and causes no write.
         sentence = sentence_of(event)
-        # The scheduler says it once for all replicas of a job that want the same.
+        # The scheduler publishes a rejection once for all replicas of a job with the same request.
         job.notes[job.task_of(index)] = sentence
-        self._turn(job, now_ms).tell_of(index, f"{event.replica}#{event.attempt} waits: {sentence}")
+        self._transaction(job, now_ms).add_page_line(index, f"{event.replica}#{event.attempt} waits: {sentence}")
         return []
 
     def _freshness(self, event: FreshnessChanged, now_ms: int) -> list[Effect]:
-        if not self.lost.heard(event):
+        if not self.lost.record(event):
             self.counters.late += 1
             return []
         react = replicas.on_node_lost if self.lost.is_lost(event.node) else replicas.on_node_back
@@ -212,14 +212,14 @@ class JobsCore:
             else:
                 running[found[0].id, found[1]] = attempt
 
-        def react(turn: JobTransaction, index: int) -> None:
-            attempt = running.get((turn.job.id, index))
-            replica = turn.job.replica(index)
-            # What holds a place here under another attempt than the one that runs is missing as well.
+        def react(txn: JobTransaction, index: int) -> None:
+            attempt = running.get((txn.job.id, index))
+            replica = txn.job.replica(index)
+            # A replica that holds a place here with another attempt than the running one is missing as well.
             if replica.node == event.node and attempt != replica.attempt:
-                replicas.on_missing(turn, index, event.at_ms)
+                replicas.on_missing(txn, index, event.at_ms)
             if attempt is not None:
-                replicas.on_still_running(turn, index, attempt, event.node, trigger)
+                replicas.on_still_running(txn, index, attempt, event.node, trigger)
 
         keys = sorted({*running, *self.index.held_on(event.node)})
         effects = self._of_keys(keys, now_ms, react)
@@ -231,52 +231,52 @@ class JobsCore:
         return self._of_keys(self.index.held_on(node), now_ms, react)
 
     def _of_keys(self, keys: list[Key], now_ms: int, react: Callable[[JobTransaction, int], None]) -> list[Effect]:
-        turns: dict[str, JobTransaction] = {}
+        txns: dict[str, JobTransaction] = {}
         for job, index in keys:
             if job in self.index.jobs:
-                turn = turns.get(job) or turns.setdefault(job, self._turn(self.index.jobs[job], now_ms))
-                react(turn, index)
-        return [effect for job in turns for effect in self._finish(turns[job])]
+                txn = txns.get(job) or txns.setdefault(job, self._transaction(self.index.jobs[job], now_ms))
+                react(txn, index)
+        return [effect for job in txns for effect in self._finish(txns[job])]
 
     def _wake(self, now_ms: int) -> list[Effect]:
         due = self.index.timers.due(now_ms)
         effects = self._of_keys(due, now_ms, replicas.on_due) if due else []
-        for turn in self._unsaid.values():
-            effects.extend(result_of(turn).effects)
-        self._unsaid.clear()
+        for txn in self._pending.values():
+            effects.extend(result_of(txn).effects)
+        self._pending.clear()
         effects.extend(self._publish_requests(now_ms))
-        effects.extend(self._say_queues(now_ms))
+        effects.extend(self._publish_queues(now_ms))
         if self._ended.has_surplus:
             for job in self._ended.take_surplus():
                 effects.append(deletion(self.index.jobs[job]))
                 self.index.detach(self.index.jobs[job])
-        # What is left of a surplus is for the next Wake, in a moment.
+        # The next Wake, one millisecond later, deletes the rest of a surplus.
         self._now_ms = now_ms + 1 if self._ended.has_surplus else self._now_ms
         return effects
 
     def _publish_requests(self, now_ms: int) -> list[Effect]:
-        if not self._fresh:
+        if not self._unrequested:
             return []
         waiting: list[tuple[Job, int]] = []
-        for (id_, index), attempt in self._fresh.items():
+        for (id_, index), attempt in self._unrequested.items():
             job = self.index.jobs.get(id_)
             if job is not None and (replica := job.records[index]).state == "Pending" and replica.attempt == attempt:
                 waiting.append((job, index))
-        self._fresh.clear()
+        self._unrequested.clear()
         if not waiting:
             return []
-        placement_requests = wants_of(waiting, self.policy.wall, self.policy.trace_ratio)
+        placement_requests = placement_requests_of(waiting, self.policy.wall, self.policy.trace_ratio)
         traces = tuple([job.record.submit_trace for job, _ in waiting])
-        said = RequestsPublished(placement_requests=tuple(placement_requests), submit_traces=traces)
-        return [*publish_wants(placement_requests, now_ms), said]
+        published = RequestsPublished(placement_requests=tuple(placement_requests), submit_traces=traces)
+        return [*publish_requests(placement_requests, now_ms), published]
 
-    def _say_queues(self, now_ms: int) -> list[Effect]:
+    def _publish_queues(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
         for name, queue in self.index.queues.items():
             if queue.due_ms > now_ms or not queue.is_changed:
                 continue
-            queue.said = (queue.waiting, queue.running)
-            queue.said_at_ms = now_ms
+            queue.published = (queue.waiting, queue.running)
+            queue.published_at_ms = now_ms
             fact = QueueChanged(
                 at_ms=now_ms,
                 queue=name,
@@ -287,39 +287,39 @@ class JobsCore:
             effects.append(Publish(fact=fact, id=f"jobs:queue:{name}:{now_ms}:{queue.waiting}:{queue.running}"))
         return effects
 
-    def _turn(self, job: Job, now_ms: int) -> JobTransaction:
-        """The turn of the job that is not said yet goes on; without one it begins."""
-        turn = self._unsaid.get(job.id)
-        if turn is None:
+    def _transaction(self, job: Job, now_ms: int) -> JobTransaction:
+        """The pending transaction of the job, ready for the next event, or a new one."""
+        txn = self._pending.get(job.id)
+        if txn is None:
             return JobTransaction(job, now_ms, self.counters, self.policy.retry)
-        turn.go_on(now_ms)
-        return turn
+        txn.begin_event(now_ms)
+        return txn
 
-    def _finish(self, turn: JobTransaction) -> list[Effect]:
-        """Conclude one event of a turn: settle it, tell the lookups, and keep what it changed for the end of the batch."""
-        settle(turn)
-        job = turn.job
-        self.index.update(turn)
-        if turn.wanted:
+    def _finish(self, txn: JobTransaction) -> list[Effect]:
+        """Finish one event of a transaction: settle it, update the index, and keep it pending until the end of the batch."""
+        settle(txn)
+        job = txn.job
+        self.index.update(txn)
+        if txn.requested:
             id_, records = job.id, job.records
-            for index in turn.wanted:
-                self._fresh[id_, index] = records[index].attempt
-        if turn.has_ended:
+            for index in txn.requested:
+                self._unrequested[id_, index] = records[index].attempt
+        if txn.has_ended:
             self._ended.add(job)
-        self._unsaid[job.id] = turn
-        if not turn.refused:
+        self._pending[job.id] = txn
+        if not txn.refused:
             return []
-        return [LogRefused(machine=m, state=s, event=e, story=story) for m, s, e, story in turn.refused]
+        return [LogRefused(machine=m, state=s, event=e, story=story) for m, s, e, story in txn.refused]
 
     def _result(self, job: str) -> Result:
-        """The rows that changed since the job was written, and the messages about them; they are no longer unsaid."""
-        turn = self._unsaid.pop(job, None)
-        return Result([], []) if turn is None else result_of(turn)
+        """The rows that changed since the job was written, and the messages about them; they are no longer pending."""
+        txn = self._pending.pop(job, None)
+        return Result([], []) if txn is None else result_of(txn)
 
     def _stop_orphans(
         self, node: str, attempts: tuple[tuple[str, int], ...], fact: ReplicaStarted | NodeRecovered, now_ms: int
     ) -> Publish:
-        """Order a node to stop what belongs to no job that is known: nobody would ever ask for its end."""
+        """Order a node to stop attempts of unknown jobs: no later event would end them."""
         stops = tuple(
             Order(replica=replica, attempt=attempt, grace_ms=_ORPHAN_GRACE_MS, reason=Reason.CANCELLED)
             for replica, attempt in attempts
@@ -331,11 +331,11 @@ class JobsCore:
         )
 
     def _conflict(self, event: Conflict) -> list[Effect]:
-        """Somebody else wrote a row of ours. The store is the truth: what we hold of that job is read anew."""
+        """Another writer changed a row. The store is the truth, so the job is read again."""
         self.counters.conflicts += 1
-        # Wants that were to be said with the refused row are said again; the scheduler knows which it has.
+        # Placement requests that were to follow the refused Record are published again; the scheduler drops known ones.
         for id_, index in self.index.waiting:
-            self._fresh[id_, index] = self.index.jobs[id_].replica(index).attempt
+            self._unrequested[id_, index] = self.index.jobs[id_].replica(index).attempt
         job = event.id.split("/", 1)[0]
         if event.kind not in _ROW_KINDS or job in self._reloading:
             return []
@@ -347,28 +347,28 @@ class JobsCore:
         if event.job in self.index.jobs:
             self.index.detach(self.index.jobs[event.job])
         self._ended.drop(event.job)
-        self._unsaid.pop(event.job, None)
-        self._fresh = {key: attempt for key, attempt in self._fresh.items() if key[0] != event.job}
+        self._pending.pop(event.job, None)
+        self._unrequested = {key: attempt for key, attempt in self._unrequested.items() if key[0] != event.job}
         return self._take_in(jobs_of_rows(event.specs, event.jobs, event.pages))
 
     def _load(self, event: JobRowsLoaded) -> list[Effect]:
         if self.index.jobs:
             return []
         loaded = jobs_of_rows(event.specs, event.jobs, event.pages)
-        # The last counts may not have been said before the end.
+        # The last counts may not have been published before the restart.
         for job in loaded.jobs:
-            self.index.queue(job).said = UNSAID
+            self.index.queue(job).published = UNPUBLISHED
         return self._take_in(loaded)
 
     def _take_in(self, loaded: Loaded) -> list[Effect]:
-        """Hold these jobs; what waits in them is said again, for nobody knows whether it was said before."""
+        """Add loaded jobs. Their waiting replicas are requested again: the last requests may be unpublished."""
         for job in loaded.jobs:
             self.index.attach(job)
             if job.is_ended:
                 self._ended.add(job)
             for index, replica in job.replicas():
                 if replica.state == "Pending":
-                    self._fresh[job.id, index] = replica.attempt
+                    self._unrequested[job.id, index] = replica.attempt
         self.index.sort_waiting()
         self.counters.unreadable_rows += len(loaded.unreadable)
         return [LogUnreadable(why=why) for why in loaded.unreadable]

@@ -1,4 +1,4 @@
-"""The service's own effects and what comes of them."""
+"""The jobs service's own effects, and the events that report their results."""
 
 from msgspec import Struct
 
@@ -23,7 +23,7 @@ class ReloadJob(Struct, frozen=True, kw_only=True):
 
 
 class JobReloaded(Struct, frozen=True, kw_only=True):
-    """Event: the rows of one job as the store holds them now; without a job row it is gone."""
+    """Event: the rows of one job as the store holds them now. `jobs` is () when the job was deleted."""
 
     job: str
     specs: tuple[Row, ...] = ()
@@ -32,7 +32,7 @@ class JobReloaded(Struct, frozen=True, kw_only=True):
 
 
 class LogRefused(Struct, frozen=True, kw_only=True):
-    """Effect: log an event that a table refused, with what led to it."""
+    """Effect: log an event that a state machine refused, with the story of the object."""
 
     machine: str
     state: str
@@ -41,13 +41,13 @@ class LogRefused(Struct, frozen=True, kw_only=True):
 
 
 class LogUnreadable(Struct, frozen=True, kw_only=True):
-    """Effect: log a job whose rows cannot be read. It is left alone in the store."""
+    """Effect: log a job whose rows cannot be read. The rows stay in the store."""
 
     why: str
 
 
 class RequestsPublished(Struct, frozen=True, kw_only=True):
-    """Effect: these wants are said now; `submit_traces` are the trace ids of the requests that brought their jobs."""
+    """Effect: these placement requests are published now. `submit_traces` are the trace ids of the submissions of their jobs."""
 
     placement_requests: tuple[PlacementRequest, ...]
     submit_traces: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Every job in memory, and what is looked up across them: who waits, who holds a place on which node, whose timer is next."""
+"""All jobs in memory with indexes over their replicas: waiting replicas, replicas by node, replicas by id, timers."""
 
 from collections.abc import Iterator, Mapping
 from operator import itemgetter
@@ -29,7 +29,7 @@ Key = tuple[str, int]
 
 
 class Index:
-    """Kept in step with the jobs by `attach`, `detach` and `update`; `check` compares it with them."""
+    """All jobs and the indexes over them. `attach`, `detach` and `update` keep both consistent; `check` compares them."""
 
     def __init__(self, limits: Mapping[str, QueueLimits]) -> None:
         self.jobs: dict[str, Job] = {}
@@ -43,7 +43,7 @@ class Index:
         self._audit = Audit(self._pieces, _CHECKED_AT_ONCE)
 
     def attach(self, job: Job) -> None:
-        """Take in a job that was not there."""
+        """Add a job that is not in the index."""
         self.jobs[job.id] = job
         self._replicas += job.size
         for prefix, members in job.tasks():
@@ -51,7 +51,7 @@ class Index:
         queue = self.queue(job)
         queue.jobs += not job.is_ended
         if job.version == 0:
-            # It is new: all of it waits, and no timer runs.
+            # A new job: all its replicas wait, and no timer runs.
             queue.waiting += job.size
             id_ = job.id
             for index in range(job.size):
@@ -63,7 +63,7 @@ class Index:
                 self.timers.change(job.id, index, 0, replica.due_ms)
 
     def detach(self, job: Job) -> None:
-        """Forget a job and all that was known of its replicas."""
+        """Remove a job and its replicas from all indexes."""
         queue = self.queue(job)
         queue.jobs -= not job.is_ended
         for index, replica in job.replicas():
@@ -74,17 +74,17 @@ class Index:
         del self.jobs[job.id]
         self._replicas -= job.size
 
-    def update(self, turn: JobTransaction) -> None:
-        """Take over what a turn changed."""
-        job = turn.job
+    def update(self, txn: JobTransaction) -> None:
+        """Apply the changes of a transaction's present event to the indexes."""
+        job = txn.job
         queue = self.queues.get(job.spec.queue) or self.queue(job)
-        if turn.has_ended:
+        if txn.has_ended:
             queue.jobs -= 1
         records = job.records
-        for index, (state, node, due_ms) in turn.before.items():
+        for index, (state, node, due_ms) in txn.before.items():
             replica = records[index]
             now, place = replica.state, replica.node
-            # One that goes on where it is moves nothing.
+            # A replica that keeps its place stays where it is in the indexes.
             if node != place or (state != now and (state not in HOLDING or now not in HOLDING)):
                 self._leave(job.id, index, state, node, queue)
                 if now not in _OVER:
@@ -93,14 +93,14 @@ class Index:
                 self.timers.change(job.id, index, due_ms, replica.due_ms)
 
     def queue(self, job: Job) -> Queue:
-        """The job's queue; one that the settings no longer name gets the default limits."""
+        """The job's queue. A queue that is no longer in the settings gets the default limits."""
         name = job.spec.queue
         if name not in self.queues:
             self.queues[name] = Queue(name=name, limits=QueueLimits())
         return self.queues[name]
 
     def find(self, replica: str) -> tuple[Job, int] | None:
-        """The replica of that id, or None when there is no such job. Raises InvalidInput when it is no replica's id."""
+        """The job and the number of a replica, or None for an unknown one. Raises InvalidInput unless it is "job/task/index"."""
         begins = replica.rfind("/") + 1
         known = self._tasks.get(replica[:begins])
         if known is not None:
@@ -118,7 +118,7 @@ class Index:
         return None
 
     def pending(self) -> Iterator[tuple[Job, int]]:
-        """Every replica that wants a place now, in the order in which they began to wait."""
+        """Every replica that needs a place now, in the order in which they began to wait."""
         return ((self.jobs[job], index) for job, index in self.waiting)
 
     def held_on(self, node: str) -> list[Key]:
@@ -126,25 +126,25 @@ class Index:
         return sorted(self.on_node.get(node, ()))
 
     def sort_waiting(self) -> None:
-        """Bring the waiting replicas back into the order in which they began to wait, after jobs were read from rows."""
+        """Sort the waiting replicas by the time at which they began to wait. Needed after jobs were read from rows."""
         self.waiting = dict.fromkeys(
             sorted(self.waiting, key=lambda key: (self.jobs[key[0]].waits_since_ms(key[1]), *key))
         )
 
     def check(self) -> None:
-        """Raise InvariantBroken when something looked up is not what the jobs say.
+        """Raise InvariantBroken when an index disagrees with the jobs.
 
-        Of more than 5,000 replicas, a job counting as eight, each call checks some jobs, all of them in turn: it is called while
-        others wait.
+        With more than 5,000 replicas (a job counts as eight) one call checks a part of the jobs, all in turn, because it delays the
+        next event.
         """
         size = self._replicas + _JOB * len(self.jobs)
         if size <= _CHECKED_AT_ONCE:
-            self._check_lookups()
+            self._check_indexes()
         else:
             self._audit.check(size)
 
     def _pieces(self) -> Iterator[int]:
-        """What `_check_lookups` checks, some jobs at a time."""
+        """The checks of `_check_indexes`, some jobs at a time."""
         self._check_sums()
         yield _PIECE + len(self.jobs) // 2
         for id_ in list(self.jobs):
@@ -154,7 +154,7 @@ class Index:
             job.check()
             yield _JOB + job.size // 2
             for start in range(0, job.size, _PIECE):
-                # It may have been forgotten meanwhile, or read again from its rows.
+                # The job may have been deleted or reloaded since the last piece.
                 if self.jobs.get(id_) is not job:
                     break
                 for index in range(start, min(start + _PIECE, job.size)):
@@ -169,11 +169,11 @@ class Index:
             raise InvariantBroken("the replicas of the nodes are not those that hold a place", replica=job.name(index))
 
     def _check_sums(self) -> None:
-        """With `_check_replica` of all nothing is looked up that is not there."""
+        """Check the sizes of the indexes. With `_check_replica` for all replicas, no index has an entry too many."""
         waiting = 0
         counts: dict[str, list[int]] = {name: [0, 0, 0] for name in self.queues}
         for job in self.jobs.values():
-            # One that ended has no live replicas, as it checks itself.
+            # An ended job has no live replicas; Job.check checks that.
             if not job.is_ended:
                 count = counts[job.spec.queue]
                 count[2] += 1
@@ -183,9 +183,7 @@ class Index:
                     count[1] += sum(_HOLDING_OF(states))
         for name, queue in self.queues.items():
             if [queue.waiting, queue.running, queue.jobs] != counts[name]:
-                raise InvariantBroken(
-                    "a queue's counts are not those of its jobs", queue=name, placement_request=counts[name]
-                )
+                raise InvariantBroken("a queue's counts are not those of its jobs", queue=name, expected=counts[name])
         if waiting != len(self.waiting):
             raise InvariantBroken("the waiting replicas are not those that are Pending", waiting=len(self.waiting))
         held = sum(map(len, self.on_node.values()))
@@ -194,14 +192,14 @@ class Index:
         self._check_tasks()
 
     def _check_tasks(self) -> None:
-        """Every job is found by the ids of its replicas, and none that is not here."""
+        """Check that the index by "job/task/" has the tasks of exactly these jobs."""
         tasks = {prefix: job for job in self.jobs.values() for prefix, _ in job.tasks()}
         if len(tasks) != len(self._tasks) or any(
             self._tasks.get(prefix, _NOWHERE)[0] is not job for prefix, job in tasks.items()
         ):
             raise InvariantBroken("the tasks that replicas are found by are not those of the jobs")
 
-    def _check_lookups(self) -> None:
+    def _check_indexes(self) -> None:
         waiting: set[Key] = set()
         held: dict[str, set[Key]] = {}
         counts: dict[str, list[int]] = {name: [0, 0, 0] for name in self.queues}
@@ -223,9 +221,7 @@ class Index:
             raise InvariantBroken("the replicas of the nodes are not those that hold a place")
         for name, queue in self.queues.items():
             if [queue.waiting, queue.running, queue.jobs] != counts[name]:
-                raise InvariantBroken(
-                    "a queue's counts are not those of its jobs", queue=name, placement_request=counts[name]
-                )
+                raise InvariantBroken("a queue's counts are not those of its jobs", queue=name, expected=counts[name])
 
     def _enter(self, job: str, index: int, state: str, node: str, queue: Queue) -> None:
         if state in WAITING:

@@ -1,4 +1,4 @@
-"""A job in memory: its records, which replica is which, and how many of each task are in which state."""
+"""A job in memory: its records, the numbering of its replicas, and the counts of each task's replicas by state."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from colo_jobs.story import merged, next_seq
 
 __all__ = ["HOLDING", "WAITING", "Job"]
 
-# States in which a replica wants capacity, and in which it holds some (or may).
+# The states in which a replica waits for capacity, and those in which it holds (or may hold) a place.
 WAITING: Final = frozenset({"Pending", "Backoff"})
 HOLDING: Final = frozenset({"Assigned", "Starting", "Running", "Unknown", "Stopping"})
 _ENDED: Final = JOB.terminal
@@ -24,10 +24,11 @@ _INITIAL: Final = REPLICA.initial
 
 
 class Job:
-    """Replicas are numbered from 0 over all tasks in order; `pages` hold their records in that order, `records` all of them.
+    """One job. Its replicas are numbered from 0 over all tasks in order; `pages` and `records` hold their records in that order.
 
-    `version` and `page_versions` are those of the rows as last written; `notes` say why replicas of a task wait and are not stored.
-    `main_tasks` are indices of tasks whose success raises MainTaskEvent. One that `is_new` has no story, and all of it is Pending.
+    `version` and `page_versions` are those of the rows as last written. `notes` (by task, not stored) are the reasons why replicas
+    wait. `main_tasks` are the indices of the tasks whose success raises MainTaskEvent. A job that `is_new` has no story, and all
+    its replicas are Pending.
     """
 
     __slots__ = (
@@ -69,7 +70,7 @@ class Job:
 
     @classmethod
     def new(cls, job: str, spec: JobSpec, now_ms: int, submit_trace: str = "") -> "Job":
-        """A job as it is submitted: Pending, with all replicas Pending."""
+        """A submitted job: Pending, with all replicas Pending."""
         left = spec.replica_count
         pages = []
         for _ in range(page_count(left)):
@@ -87,7 +88,7 @@ class Job:
 
     @property
     def prefix(self) -> str:
-        """What stands before a replica's number in its id, "job/task/"; "" when the job has more than one task."""
+        """The first part "job/task/" of all replica ids; "" when the job has more than one task."""
         return self._prefixes[0] if len(self._prefixes) == 1 else ""
 
     @property
@@ -120,7 +121,7 @@ class Job:
         replica.state = state
 
     def tasks(self) -> Iterator[tuple[str, range]]:
-        """What the ids of each task's replicas begin with, "job/task/", and their numbers."""
+        """For each task the first part "job/task/" of its replica ids, and the numbers of its replicas."""
         return ((prefix, self.members(task)) for task, prefix in enumerate(self._prefixes))
 
     def members(self, task: int) -> range:
@@ -133,16 +134,16 @@ class Job:
         return f"{self._prefixes[task]}{index - self._begins[task]}" if task else f"{self._prefixes[0]}{index}"
 
     def waits_since_ms(self, index: int) -> int:
-        """When the replica's present attempt began to want a place."""
+        """The time since which the replica's present attempt waits for a place."""
         return self.replica(index).queued_at_ms or self.record.submitted_at_ms
 
-    def told(self) -> tuple[StoryLine, ...]:
-        """The story of the job and its replicas, the newest lines of it."""
+    def story_lines(self) -> tuple[StoryLine, ...]:
+        """The newest lines of the story of the job and its replicas, in order."""
         pages = ((page.story, self.naming(number)) for number, page in enumerate(self.pages))
         return merged(((self.record.story, self.name), *pages))
 
     def naming(self, page: int) -> Callable[[int], str]:
-        """Names a replica of a page by its number there."""
+        """A function from a replica's number in the page to its id."""
         return lambda member: self.name(page * PAGE_REPLICAS + member)
 
     def count(self, *states: str) -> int:

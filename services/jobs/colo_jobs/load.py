@@ -1,4 +1,4 @@
-"""From rows to jobs: at the start, and for one job when its rows were found changed."""
+"""Builds jobs from stored rows: all jobs at the start, and one job after another writer changed its rows."""
 
 from collections.abc import Iterable
 
@@ -13,14 +13,14 @@ __all__ = ["Loaded", "jobs_of_rows"]
 
 
 class Loaded(Struct, frozen=True, kw_only=True):
-    """The jobs that the rows hold, in order of id, and why others could not be read."""
+    """The jobs of the rows in order of id, and one text for each job that cannot be read."""
 
     jobs: tuple[Job, ...]
     unreadable: tuple[str, ...]
 
 
 def jobs_of_rows(specs: Iterable[Row], jobs: Iterable[Row], pages: Iterable[Row]) -> Loaded:
-    """Put rows together. A job with a row that is missing or cannot be read is left out and named; the others go on."""
+    """Build jobs from their rows. A job with a missing or unreadable row is left out and named in `unreadable`."""
     spec_rows = {row.id: row for row in specs}
     page_rows = {row.id: row for row in pages}
     found = []

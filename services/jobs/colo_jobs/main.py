@@ -25,5 +25,5 @@ async def build(process: ServiceProcess, settings: JobsSettings) -> None:
 
 
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
-    """Run until a signal; the exit code."""
+    """Run until SIGTERM and return the exit code."""
     return run("jobs", JobsSettings, build, argv, environ, is_sched_batch=True)

@@ -1,4 +1,4 @@
-"""Replicas that want a place, as the scheduler hears of them."""
+"""Makes the placement requests of waiting replicas, for events and for the pages of a reply."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,10 +13,17 @@ from colo_common.events.requests import PendingReplicas, PendingReply
 from colo_common.events.trace import placement_trace
 from colo_jobs.job import Job
 
-__all__ = ["WANTS_A_MESSAGE", "Snapshot", "WallTime", "publish_wants", "placement_request_of", "wants_of"]
+__all__ = [
+    "REQUESTS_PER_MESSAGE",
+    "Snapshot",
+    "WallTime",
+    "placement_request_of",
+    "placement_requests_of",
+    "publish_requests",
+]
 
-WANTS_A_MESSAGE: Final = 100
-PENDING_A_REPLY_MAX: Final = 1_000
+REQUESTS_PER_MESSAGE: Final = 100
+REQUESTS_PER_REPLY_MAX: Final = 1_000
 _MESSAGE_BYTES: Final = 512 << 10
 _REQUEST_HEAD_BYTES: Final = 600
 _AVOID_BYTES: Final = 280
@@ -24,7 +31,7 @@ _replace: Final = structs.replace
 
 
 class WallTime(Struct, frozen=True, kw_only=True):
-    """How the service's clock follows the wall: `origin_ms` is the same on both, from there it runs `speed` times as fast."""
+    """The relation of the service's clock to the wall clock: equal at `origin_ms`, then `speed` times as fast."""
 
     speed: float = 1.0
     origin_ms: int = 0
@@ -37,7 +44,7 @@ class WallTime(Struct, frozen=True, kw_only=True):
 
 
 def placement_request_of(job: Job, index: int, wall: WallTime, trace_ratio: float) -> PlacementRequest:
-    """Everything that a decision about the replica's present attempt needs."""
+    """The placement request of the replica's present attempt."""
     replica = job.replica(index)
     task = job.task_spec(index)
     name = job.name(index)
@@ -62,8 +69,13 @@ def placement_request_of(job: Job, index: int, wall: WallTime, trace_ratio: floa
     )
 
 
-def wants_of(waiting: Iterable[tuple[Job, int]], wall: WallTime, trace_ratio: float) -> list[PlacementRequest]:
-    """`placement_request_of` each of these: the replicas of a job with one task differ in little, and only that is made anew."""
+def placement_requests_of(
+    waiting: Iterable[tuple[Job, int]], wall: WallTime, trace_ratio: float
+) -> list[PlacementRequest]:
+    """The placement requests of these replicas, equal to `placement_request_of` for each.
+
+    The replicas of a job with one task differ in few fields, so the others are copied from the request before.
+    """
     placement_requests: list[PlacementRequest] = []
     like: PlacementRequest | None = None
     of: Job | None = None
@@ -85,17 +97,17 @@ def wants_of(waiting: Iterable[tuple[Job, int]], wall: WallTime, trace_ratio: fl
     return placement_requests
 
 
-def publish_wants(placement_requests: Iterable[PlacementRequest], now_ms: int) -> Iterator[Publish]:
-    """The messages for these wants, in order; a message's id follows from the attempts in it."""
+def publish_requests(placement_requests: Iterable[PlacementRequest], now_ms: int) -> Iterator[Publish]:
+    """The messages with these placement requests, in order. A message's id is a hash of its attempts."""
     for batch in _batches(placement_requests):
-        # As `attempt_key` names each of them.
+        # The same text as `attempt_key`.
         keys = ",".join([f"{placement_request.replica}#{placement_request.attempt}" for placement_request in batch])
         digest = hashlib.sha256(keys.encode()).hexdigest()[:32]
         yield Publish(fact=PlacementsRequested(at_ms=now_ms, placement_requests=batch), id=f"jobs:wanted:{digest}")
 
 
 def _batches(placement_requests: Iterable[PlacementRequest]) -> Iterator[tuple[PlacementRequest, ...]]:
-    """At most 100 wants and about half a mebibyte together: commands and environments may be long."""
+    """Batches of at most 100 placement requests and about half a mebibyte: commands and environments may be long."""
     batch: list[PlacementRequest] = []
     size_bytes = 0
     sizes: dict[int, int] = {}
@@ -105,7 +117,7 @@ def _batches(placement_requests: Iterable[PlacementRequest]) -> Iterator[tuple[P
             if placement_request.avoid or id(placement_request.run) not in sizes
             else sizes[id(placement_request.run)]
         )
-        if batch and (len(batch) == WANTS_A_MESSAGE or size_bytes + request_bytes > _MESSAGE_BYTES):
+        if batch and (len(batch) == REQUESTS_PER_MESSAGE or size_bytes + request_bytes > _MESSAGE_BYTES):
             yield tuple(batch)
             batch, size_bytes = [], 0
         batch.append(placement_request)
@@ -115,7 +127,7 @@ def _batches(placement_requests: Iterable[PlacementRequest]) -> Iterator[tuple[P
 
 
 def _request_bytes(placement_request: PlacementRequest, sizes: dict[int, int]) -> int:
-    """About how long a want is as JSON. `sizes` remembers what the replicas of one task have in common."""
+    """The approximate size of a placement request as JSON. `sizes` caches the part that the replicas of one task share."""
     run = id(placement_request.run)
     size_bytes = sizes.get(run)
     if size_bytes is None:
@@ -124,40 +136,40 @@ def _request_bytes(placement_request: PlacementRequest, sizes: dict[int, int]) -
 
 
 class Snapshot:
-    """The order of waiting replicas as one reader pages through it.
+    """The order of the waiting replicas for one reader of pages.
 
-    The first page fixes the order; later pages leave out what found a place meanwhile, so nothing is skipped. A reader that
-    asks for offset 0 begins anew. Only the newest reader's order is kept.
+    The first page (offset 0) fixes the order. Later pages leave out replicas that got a place meanwhile, and skip no other replica.
+    Only the order of the newest reader is kept.
     """
 
     def __init__(self) -> None:
         self._keys: tuple[tuple[Job, int], ...] = ()
 
     def page(
-        self, asked: PendingReplicas, waiting: Sequence[tuple[Job, int]], wall: WallTime, trace_ratio: float
+        self, request: PendingReplicas, waiting: Sequence[tuple[Job, int]], wall: WallTime, trace_ratio: float
     ) -> PendingReply:
-        """At most `limit` wants from `offset`, fewer where they are long; an empty page is the end.
+        """At most `limit` placement requests from `offset`, fewer when they are long; an empty page is the end.
 
-        The next offset is this one plus the wants of the page: what is read twice is read alike. `waiting` is needed for
-        offset 0 only.
+        The next offset is this one plus the length of the page; a request that is on two pages is equal on both. `waiting` is
+        used for offset 0 only.
         """
-        if asked.offset == 0:
+        if request.offset == 0:
             self._keys = tuple(sorted(waiting, key=_order))
-        most = min(asked.limit, PENDING_A_REPLY_MAX)
+        most = min(request.limit, REQUESTS_PER_REPLY_MAX)
         placement_requests: list[PlacementRequest] = []
         size_bytes = 0
         sizes: dict[int, int] = {}
-        for job, index in self._keys[asked.offset :]:
+        for job, index in self._keys[request.offset :]:
             if len(placement_requests) == most or size_bytes > _MESSAGE_BYTES:
                 break
             if job.replica(index).state == "Pending":
                 placement_requests.append(placement_request_of(job, index, wall, trace_ratio))
                 size_bytes += _request_bytes(placement_requests[-1], sizes)
-        total = len(self._keys) if placement_requests else min(asked.offset, len(self._keys))
+        total = len(self._keys) if placement_requests else min(request.offset, len(self._keys))
         return PendingReply(placement_requests=tuple(placement_requests), total=total)
 
 
 def _order(key: tuple[Job, int]) -> tuple[int, int, str, int]:
-    """Higher priority first, then who waits longest; ties go by job and number."""
+    """The sort key: higher priority first, then the longest wait, then job and number."""
     job, index = key
     return (-job.spec.priority, job.waits_since_ms(index), job.id, index)

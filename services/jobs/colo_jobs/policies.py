@@ -1,4 +1,4 @@
-"""What the end of a task does to its job."""
+"""Lifecycle policies: the action on a job when one of its tasks ends."""
 
 from collections.abc import Sequence
 from typing import Final, Literal, get_args
@@ -14,7 +14,7 @@ Action = Literal["complete_job", "fail_job", "terminate_job", "no_action"]
 
 
 class LifecyclePolicy(Struct, frozen=True, kw_only=True):
-    """On `event`, of the task named (empty: of any), do `action` to the job."""
+    """On `event` of `task` (empty: of any task), do `action` to the job."""
 
     event: TaskEvent
     action: Action
@@ -33,7 +33,7 @@ DEFAULT_POLICIES: Final = (_FAIL_JOB,)
 
 
 def action_for(policies: Sequence[LifecyclePolicy], event: TaskEvent, task: str) -> Action | None:
-    """The action of the first policy that fits; those that name the task come first. None: no policy fits."""
+    """The action of the first policy that matches, None without one. Policies with the task's name come first."""
     for policy in policies:
         if policy.task == task and policy.event == event:
             return policy.action

@@ -1,4 +1,4 @@
-"""Everything about the jobs service that an operator may set, as values."""
+"""The policy of the jobs service: all values that its core decides by."""
 
 from msgspec import Struct, field
 
@@ -17,9 +17,9 @@ def _default_queues() -> dict[str, QueueLimits]:
 
 
 class JobsPolicy(Struct, frozen=True, kw_only=True):
-    """`queues` are all that jobs may name. `trace_ratio` of the placements are traced. `wall` is how the clock runs.
+    """`queues` are the queues that jobs may name. `trace_ratio` is the share of traced placements. `wall` relates the clocks.
 
-    `forget_node_ms`: what was heard of a node so long ago, and of which nothing changed since, is forgotten (0: never).
+    `forget_node_ms`: a node's freshness is forgotten when it has not changed for so long (0: never).
     """
 
     queues: dict[str, QueueLimits] = field(default_factory=_default_queues)

@@ -1,4 +1,4 @@
-"""What a turn changed, as rows to write and messages to send."""
+"""Makes the effects of a job transaction: the changed rows and the messages about the changes."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -27,7 +27,7 @@ _STOPS_A_MESSAGE = 200
 
 
 class Result(NamedTuple):
-    """What a turn leads to: at most one Record of the rows that changed, then the messages about them."""
+    """What a txn leads to: at most one Record of the rows that changed, then the messages about them."""
 
     record: list[Record]
     messages: list[Publish]
@@ -38,21 +38,21 @@ class Result(NamedTuple):
         return [*self.record, *self.messages]
 
 
-def result_of(turn: JobTransaction) -> Result:
-    """The rows and the messages of the turn. Takes the rows' new versions into the job, so a reply made after this names them."""
-    record = [_record(turn)] if turn.is_changed else []
+def result_of(txn: JobTransaction) -> Result:
+    """The rows and the messages of the txn. Takes the rows' new versions into the job, so a reply made after this names them."""
+    record = [_record(txn)] if txn.is_changed else []
     messages: list[Publish] = []
-    if turn.moves:
-        messages.extend(_changes(turn))
-    if turn.withdrawn:
-        messages.extend(_withdrawals(turn))
-    if turn.stops:
-        messages.extend(_stops(turn))
+    if txn.moves:
+        messages.extend(_changes(txn))
+    if txn.withdrawn:
+        messages.extend(_withdrawals(txn))
+    if txn.stops:
+        messages.extend(_stops(txn))
     return Result(record, messages)
 
 
 def deletion(job: Job) -> Record:
-    """All rows of a job, to be removed."""
+    """The Record that deletes all rows of a job."""
     writes = [Write(kind=JOB_KIND, id=job.id, value=None, expect=job.version)]
     writes.append(Write(kind=SPEC_KIND, id=job.id, value=None, expect=1))
     for page, version in enumerate(job.page_versions):
@@ -60,26 +60,26 @@ def deletion(job: Job) -> Record:
     return Record(writes=tuple(writes))
 
 
-def _record(turn: JobTransaction) -> Record:
-    job = turn.job
+def _record(txn: JobTransaction) -> Record:
+    job = txn.job
     writes = []
     is_new = job.version == 0
     if is_new:
-        writes.append(Write(kind=SPEC_KIND, id=job.id, value=turn.spec_value or encode(job.spec), expect=0))
-    if is_new or turn.is_job_dirty:
+        writes.append(Write(kind=SPEC_KIND, id=job.id, value=txn.spec_value or encode(job.spec), expect=0))
+    if is_new or txn.is_job_dirty:
         writes.append(Write(kind=JOB_KIND, id=job.id, value=encode(job.record), expect=job.version))
         job.version += 1
-    for page in range(len(job.pages)) if is_new else sorted(turn.dirty_pages):
+    for page in range(len(job.pages)) if is_new else sorted(txn.dirty_pages):
         expect = job.page_versions[page]
         writes.append(Write(kind=PAGE_KIND, id=page_id(job.id, page), value=encode(job.pages[page]), expect=expect))
         job.page_versions[page] = expect + 1
     return Record(writes=tuple(writes))
 
 
-def _job_changed(turn: JobTransaction, move: Move) -> Publish:
-    job = turn.job
+def _job_changed(txn: JobTransaction, move: Move) -> Publish:
+    job = txn.job
     fact = JobStateChanged(
-        at_ms=turn.now_ms,
+        at_ms=txn.now_ms,
         job=job.id,
         queue=job.spec.queue,
         state=move.state,
@@ -90,29 +90,29 @@ def _job_changed(turn: JobTransaction, move: Move) -> Publish:
     return Publish(fact=fact, id=f"jobs:job:{job.id}:{move.transition}:{job.version}")
 
 
-def _changes(turn: JobTransaction) -> Iterator[Publish]:
-    """All moves in their order, those of replicas together as far as no move of the job lies between."""
+def _changes(txn: JobTransaction) -> Iterator[Publish]:
+    """The messages about all moves in order. Consecutive moves of replicas share a message; a move of the job ends it."""
     group: list[Move] = []
     number = 0
-    for move in turn.moves:
+    for move in txn.moves:
         machine = move.machine
         if machine == "replica" and len(group) < _CHANGES_A_MESSAGE:
             group.append(move)
             continue
         if group and (machine == "job" or len(group) >= _CHANGES_A_MESSAGE):
-            yield _replicas_changed(turn, group, number)
+            yield _replicas_changed(txn, group, number)
             group = []
             number += 1
         if machine == "job":
-            yield _job_changed(turn, move)
+            yield _job_changed(txn, move)
         elif machine == "replica":
             group.append(move)
     if group:
-        yield _replicas_changed(turn, group, number)
+        yield _replicas_changed(txn, group, number)
 
 
-def _replicas_changed(turn: JobTransaction, moves: list[Move], number: int) -> Publish:
-    job = turn.job
+def _replicas_changed(txn: JobTransaction, moves: list[Move], number: int) -> Publish:
+    job = txn.job
     prefix = job.prefix
     changes = [
         ReplicaChange(
@@ -128,39 +128,39 @@ def _replicas_changed(turn: JobTransaction, moves: list[Move], number: int) -> P
         )
         for move in moves
     ]
-    # The page of the first is written with this, so its version is another one each time; `number` counts what is said of it.
+    # The page of the first move is written in the same step, so its version is new; `number` counts the messages of the step.
     page = moves[0].index // PAGE_REPLICAS
     return Publish(
-        fact=ReplicasChanged(at_ms=turn.now_ms, job=job.id, changes=tuple(changes)),
+        fact=ReplicasChanged(at_ms=txn.now_ms, job=job.id, changes=tuple(changes)),
         id=f"jobs:replicas:{page_id(job.id, page)}:{job.page_versions[page]}:{number}",
     )
 
 
-def _withdrawals(turn: JobTransaction) -> Iterator[Publish]:
+def _withdrawals(txn: JobTransaction) -> Iterator[Publish]:
     by_reason: dict[Reason, list[tuple[str, int]]] = {}
-    for index, attempt, reason in turn.withdrawn:
-        by_reason.setdefault(reason, []).append((turn.job.name(index), attempt))
+    for index, attempt, reason in txn.withdrawn:
+        by_reason.setdefault(reason, []).append((txn.job.name(index), attempt))
     for reason, attempts in by_reason.items():
         for begin in range(0, len(attempts), _ATTEMPTS_A_MESSAGE):
             batch = tuple(attempts[begin : begin + _ATTEMPTS_A_MESSAGE])
             first, last = (attempt_key(*attempt) for attempt in (batch[0], batch[-1]))
             yield Publish(
-                fact=ReplicasWithdrawn(at_ms=turn.now_ms, attempts=batch, reason=reason),
+                fact=ReplicasWithdrawn(at_ms=txn.now_ms, attempts=batch, reason=reason),
                 id=f"jobs:withdrawn:{first}:{last}:{len(batch)}:{reason.value}",
             )
 
 
-def _stops(turn: JobTransaction) -> Iterator[Publish]:
+def _stops(txn: JobTransaction) -> Iterator[Publish]:
     by_node: dict[str, list[Stop]] = {}
-    for stop in turn.stops:
+    for stop in txn.stops:
         by_node.setdefault(stop.node, []).append(stop)
     for node, stops in by_node.items():
         for begin in range(0, len(stops), _STOPS_A_MESSAGE):
-            yield _stop_order(turn, node, stops[begin : begin + _STOPS_A_MESSAGE])
+            yield _stop_order(txn, node, stops[begin : begin + _STOPS_A_MESSAGE])
 
 
-def _stop_order(turn: JobTransaction, node: str, stops: list[Stop]) -> Publish:
-    job = turn.job
+def _stop_order(txn: JobTransaction, node: str, stops: list[Stop]) -> Publish:
+    job = txn.job
     orders = tuple(
         ReplicaStop(
             replica=job.name(stop.index),
@@ -172,7 +172,7 @@ def _stop_order(turn: JobTransaction, node: str, stops: list[Stop]) -> Publish:
     )
     first, last = (attempt_key(order.replica, order.attempt) for order in (orders[0], orders[-1]))
     return Publish(
-        # The service's clock never goes back, so a later order has no lower generation, also after a restart.
-        fact=StopReplicas(at_ms=turn.now_ms, node=node, generation=turn.now_ms, stops=orders),
+        # The service's clock never goes back, so a later order has no lower generation, even after a restart.
+        fact=StopReplicas(at_ms=txn.now_ms, node=node, generation=txn.now_ms, stops=orders),
         id=f"jobs:stop:{node}:{first}:{last}:{len(orders)}:{stops[0].trigger}",
     )

@@ -1,4 +1,4 @@
-"""What the service answers about jobs and queues."""
+"""The replies to requests that read jobs, queues and attempts."""
 
 from collections.abc import Mapping
 from heapq import nlargest
@@ -34,42 +34,42 @@ _OVER: Final = frozenset(REPLICA.terminal) | {"Backoff"}
 _BEFORE_START: Final = frozenset({"Pending", "Assigned", "Starting"})
 
 
-def get_job(jobs: Mapping[str, Job], asked: GetJob) -> JobDetail | Refusal:
-    """One job with at most 2,000 replicas and its story."""
-    job = jobs.get(asked.job)
+def get_job(jobs: Mapping[str, Job], request: GetJob) -> JobDetail | Refusal:
+    """One job with at most 2,000 replicas and its story; a Refusal (404) for an unknown job."""
+    job = jobs.get(request.job)
     if job is None:
-        return no_such_job(asked.job)
+        return no_such_job(request.job)
     return JobDetail(
         summary=summary_of(job),
         spec=job.spec,
         version=job.version,
         replicas=tuple(_replica(job, index) for index in _shown(job)),
-        story=job.told(),
+        story=job.story_lines(),
     )
 
 
-def list_jobs(jobs: Mapping[str, Job], asked: ListJobs) -> JobList | Refusal:
-    """The newest jobs in the states and queue, and with the name or beginning of an id asked for; `total` counts all of them."""
-    if not 1 <= asked.limit <= LIST_MAX:
-        return Refusal(code=400, field="limit", rule=f"must be from 1 to {LIST_MAX}", got=str(asked.limit))
+def list_jobs(jobs: Mapping[str, Job], request: ListJobs) -> JobList | Refusal:
+    """The newest jobs that match the request's states, queue, name and id prefix; `total` counts all matching jobs."""
+    if not 1 <= request.limit <= LIST_MAX:
+        return Refusal(code=400, field="limit", rule=f"must be from 1 to {LIST_MAX}", got=str(request.limit))
     try:
-        states = {name_among(state, JOB.state_names, "states") for state in asked.states}
+        states = {name_among(state, JOB.state_names, "states") for state in request.states}
     except InvalidInput as error:
         return Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
     found = [
         job
         for job in jobs.values()
         if (not states or job.record.state in states)
-        and (not asked.queue or job.spec.queue == asked.queue)
-        and (not asked.name or job.spec.name == asked.name)
-        and job.id.startswith(asked.prefix)
+        and (not request.queue or job.spec.queue == request.queue)
+        and (not request.name or job.spec.name == request.name)
+        and job.id.startswith(request.prefix)
     ]
-    newest = nlargest(asked.limit, found, key=lambda job: (job.record.submitted_at_ms, job.id))
+    newest = nlargest(request.limit, found, key=lambda job: (job.record.submitted_at_ms, job.id))
     return JobList(jobs=tuple(summary_of(job) for job in newest), total=len(found))
 
 
 def list_queues(index: Index, now_ms: int) -> QueueList:
-    """All queues by name, with how long the oldest waiting replica of each waits."""
+    """All queues by name, each with the wait of its oldest waiting replica."""
     oldest: dict[str, int] = {}
     not_found = {name for name, queue in index.queues.items() if queue.waiting}
     for job, number in index.pending():
@@ -92,20 +92,20 @@ def list_queues(index: Index, now_ms: int) -> QueueList:
     )
 
 
-def started_of(index: Index, asked: StartedReplicas) -> StartedReply | Refusal:
-    """What has become of the attempts; one whose name is no replica's is not known."""
-    if not 1 <= len(asked.attempts) <= STARTED_MAX:
+def started_of(index: Index, request: StartedReplicas) -> StartedReply | Refusal:
+    """The state of the requested attempts. An unknown or malformed replica id is in none of the reply's lists."""
+    if not 1 <= len(request.attempts) <= STARTED_MAX:
         rule = f"must be 1 to {STARTED_MAX} attempts"
-        return Refusal(code=400, field="attempts", rule=rule, got=str(len(asked.attempts)))
+        return Refusal(code=400, field="attempts", rule=rule, got=str(len(request.attempts)))
     started: list[tuple[str, int]] = []
     over: list[tuple[str, int]] = []
     waiting: list[tuple[str, int]] = []
-    for each in asked.attempts:
+    for each in request.attempts:
         replica, attempt = each
         try:
             found = index.find(replica)
         except InvalidInput:
-            # One strange name in the ledger of a scheduler must not hide what became of the others.
+            # One malformed id in a scheduler's ledger must not hide the state of the others.
             continue
         if found is None:
             continue
@@ -120,7 +120,7 @@ def started_of(index: Index, asked: StartedReplicas) -> StartedReply | Refusal:
 
 
 def summary_of(job: Job) -> JobSummary:
-    """The job's counts. `running` are those that hold a place, `waiting` those that want one or will."""
+    """The job's counts. `running` replicas hold a place, `waiting` ones need a place now or after their retry wait."""
     return JobSummary(
         job=job.id,
         name=job.spec.name,
@@ -138,7 +138,7 @@ def summary_of(job: Job) -> JobSummary:
 
 
 def no_such_job(job: str) -> Refusal:
-    """The answer to a question about a job that is not known."""
+    """The refusal (404) of a request about an unknown job."""
     return Refusal(
         code=404, field="job", rule="there is no such job; ended ones are forgotten after a while", got=job[:80]
     )
@@ -152,7 +152,7 @@ def _shown(job: Job) -> list[int]:
 
 
 def _rank(state: str) -> int:
-    """Failed, then placed, then waiting, then the rest."""
+    """The rank of a state for the limit of shown replicas: failed, then placed, then waiting, then the rest."""
     if state == "Failed":
         return 0
     if state not in REPLICA.terminal:

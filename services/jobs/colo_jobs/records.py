@@ -1,4 +1,4 @@
-"""What the store keeps of a job: its specification (never rewritten), its state, and its replicas in pages."""
+"""The stored rows of a job: its specification (never rewritten), its state, and pages of its replicas."""
 
 from typing import Final, TypeVar
 
@@ -35,21 +35,21 @@ PAGE_KIND: Final = "replica-page"
 # fits into one write of the store (500 rows), so a job is always stored whole or not at all.
 PAGE_REPLICAS: Final = 32
 
-# Of most jobs; an id is asked for at every write.
+# Every write makes page ids; these are the ones of most jobs.
 _PAGE_NUMBERS: Final = tuple(f"/{page:04d}" for page in range(32))
 
 _SCHEMA: Final = 1
-# 1 had all lines of its story as sentences; such pages are read as well.
+# Pages of schema 1 have all story lines as sentences; they are read as well.
 _PAGE_SCHEMA: Final = 2
 _T = TypeVar("_T")
 
 
 class ReplicaRecord(Struct, kw_only=True, omit_defaults=True, gc=False):
-    """One replica. A replica that was never placed is stored as {}.
+    """The record of a replica. One that was never placed is stored as {}.
 
-    `attempt` fences: reports of a lower one are late. `due_ms` is the one timer that its state may have: the retry of Backoff,
-    the lost time of Unknown and Stopping; 0 is none. `missing`: its node came back and did not name it. `queued_at_ms` 0: since
-    the job was submitted.
+    `attempt` fences: a report with a lower number is late. `due_ms` is the only timer that a state may have: the retry of Backoff,
+    the lost time of Unknown and Stopping; 0: none. `missing`: the node's executor recovered without this attempt. `queued_at_ms` is
+    the time since which the attempt waits; 0: the time of the submission.
     """
 
     state: str = REPLICA.initial
@@ -69,14 +69,14 @@ class ReplicaRecord(Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class TaskRecord(Struct, kw_only=True, omit_defaults=True, gc=False):
-    """One task. `result` is fixed when its rule is met or it is stopped: succeeded, failed or stopped."""
+    """The record of a task. `result` (succeeded, failed or stopped) is set when a completion rule is met or the task is stopped."""
 
     state: str = TASK.initial
     result: str = ""
 
 
 class JobRecord(Struct, kw_only=True, gc=False):
-    """The state of a job and its tasks. `submit_trace` is the trace id of the request that brought it."""
+    """The state of a job and its tasks. `submit_trace` is the trace id of its submission."""
 
     job: str
     submitted_at_ms: int
@@ -89,7 +89,7 @@ class JobRecord(Struct, kw_only=True, gc=False):
 
 
 class PageRecord(Struct, kw_only=True, gc=False):
-    """Up to PAGE_REPLICAS consecutive replicas of a job, counted over its tasks in order, and what happened to them."""
+    """Up to PAGE_REPLICAS consecutive replicas of a job, numbered over its tasks in order, and their story."""
 
     replicas: list[ReplicaRecord]
     story: list[Line] = field(default_factory=list)
@@ -103,12 +103,12 @@ _SPEC_DECODER: Final = msgspec.json.Decoder(JobSpec)
 
 
 def encode(record: JobRecord | PageRecord | JobSpec) -> bytes:
-    """The row's value."""
+    """The value of a row: the record as JSON."""
     return _ENCODER.encode(record)
 
 
 def decode_job(value: bytes, id_: str) -> JobRecord:
-    """The job of a row. Raises InvalidInput when it is not one, or one of a schema or state that this version does not know."""
+    """Decode the value of a job row. Raises InvalidInput for a bad value, an unknown schema and an unknown state."""
     record = _decoded(_JOB_DECODER, value, JOB_KIND, id_)
     _known_schema(record.schema, (_SCHEMA,), JOB_KIND, id_)
     check_moves(record.story, 0, f"{JOB_KIND}/{id_}")
@@ -121,24 +121,24 @@ def decode_job(value: bytes, id_: str) -> JobRecord:
 
 
 def decode_page(value: bytes, id_: str) -> PageRecord:
-    """The page of a row. Raises InvalidInput as `decode_job` does."""
+    """Decode the value of a page row. Raises InvalidInput for a bad value, an unknown schema and an unknown state."""
     record = _decoded(_PAGE_DECODER, value, PAGE_KIND, id_)
     _known_schema(record.schema, (_SCHEMA, _PAGE_SCHEMA), PAGE_KIND, id_)
     for replica in record.replicas:
         _known_state(replica.state, REPLICA.state_names, f"{PAGE_KIND}/{id_}")
     check_moves(record.story, len(record.replicas), f"{PAGE_KIND}/{id_}")
-    # It is written as this version writes pages.
+    # The next write of the page uses the present schema.
     record.schema = _PAGE_SCHEMA
     return record
 
 
 def decode_spec(value: bytes, id_: str) -> JobSpec:
-    """The specification of a row. Raises InvalidInput when it is not one."""
+    """Decode the value of a specification row. Raises InvalidInput for a bad value."""
     return _decoded(_SPEC_DECODER, value, SPEC_KIND, id_)
 
 
 def page_count(replicas: int) -> int:
-    """How many pages hold that many replicas, rounded up."""
+    """The number of pages for this number of replicas."""
     return -(-replicas // PAGE_REPLICAS)
 
 

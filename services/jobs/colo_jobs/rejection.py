@@ -1,4 +1,4 @@
-"""Why a replica waits, as one sentence from the scheduler's report."""
+"""Renders a PlacementRejected as one sentence for a job's story."""
 
 from msgspec import structs
 
@@ -10,9 +10,9 @@ __all__ = ["sentence_of"]
 
 
 def sentence_of(event: PlacementRejected) -> str:
-    """How many nodes were looked at, the reasons with their counts, and the numbers of the node that came closest.
+    """The sentence with the number of nodes, the reasons with their counts, and the numbers of the nearest node.
 
-    Of a request that breaks a rule, the rule: it is not tried, and waits for somebody to withdraw it.
+    For a request that breaks a rule the sentence is the rule: the replica is not tried and waits until its job is cancelled.
     """
     if event.broken_rule:
         return f"{SENTENCES[Reason.REQUEST_MALFORMED]}: {event.broken_rule}; it waits until the job is cancelled"
@@ -21,9 +21,9 @@ def sentence_of(event: PlacementRejected) -> str:
     if event.nearest is not None:
         miss = structs.asdict(event.nearest)
         if event.never:
-            # Why each node refuses it at this moment does not matter then.
+            # The reasons of the moment do not matter when even an empty node is too small.
             return f"no node could hold it even when empty: {most_text(**miss)}"
         if event.nearest.unit != CONDITION:
-            # What is no amount was said by its reason.
+            # A condition has no amount, and its reason is in the sentence already.
             sentence += f"; nearest: {shortage_text(**miss)}"
     return sentence

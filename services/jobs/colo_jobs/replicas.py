@@ -1,4 +1,4 @@
-"""What each fact about a replica does to it. Facts come twice, late and out of order; the attempt number tells which count."""
+"""Applies facts to replicas. Facts come twice, late and out of order; the attempt number decides whether a fact counts."""
 
 from typing import Final
 
@@ -24,206 +24,206 @@ __all__ = [
     "on_still_running",
 ]
 
-# As shells say it: the command could not be run.
+# The exit code of a shell for a command that it cannot run.
 _NOT_STARTED_EXIT_CODE: Final = 127
-# What ended well needs no retry, whether it has one or not.
+# The guards of an attempt that succeeded: it uses no retry.
 _WELL: Final = {"zero": True, "retry": False}
 _AVOID_AFTER: Final = frozenset({EndCause.EVICTED, EndCause.START_FAILED})
 
 
-def on_placed(turn: JobTransaction, index: int, attempt: int, node: str, zones: tuple[int, ...]) -> None:
-    """The scheduler committed a place for this attempt. A place for one that is over is given back by stopping it there."""
-    replica = turn.job.records[index]
+def on_placed(txn: JobTransaction, index: int, attempt: int, node: str, zones: tuple[int, ...]) -> None:
+    """Apply a placement of this attempt. A node that got an attempt which is over is ordered to stop it."""
+    replica = txn.job.records[index]
     if replica.state == "Pending" and attempt == replica.attempt:
-        _place(turn, index, node, zones)
+        _place(txn, index, node, zones)
     elif _is_over(replica, attempt):
-        turn.counters.late += 1
-        turn.stop(index, node, attempt, _why_over(replica, attempt), "placed")
+        txn.counters.late += 1
+        txn.stop(index, node, attempt, _why_over(replica, attempt), "placed")
     elif attempt > replica.attempt:
-        turn.counters.future += 1
+        txn.counters.future += 1
     elif replica.node == node:
-        # A duplicate, or the start was heard first and did not know the zones.
+        # A duplicate, or the start arrived before the decision and had no zones.
         if zones and replica.zones != zones:
-            turn.touch(index)
+            txn.touch(index)
             replica.zones = zones
     else:
-        turn.fire_replica(index, "place")
+        txn.fire_replica(index, "place")
 
 
-def on_started(turn: JobTransaction, index: int, fact: ReplicaStarted) -> None:
-    """The attempt runs on the node. What should not run any more is stopped there."""
-    replica = turn.job.records[index]
+def on_started(txn: JobTransaction, index: int, fact: ReplicaStarted) -> None:
+    """Apply the start of an attempt. A node that started an attempt which is over or stopping is ordered to stop it."""
+    replica = txn.job.records[index]
     if replica.state == "Assigned" and fact.attempt == replica.attempt:
-        _run(turn, index, fact)
+        _run(txn, index, fact)
         return
     is_stopping = fact.attempt == replica.attempt and replica.state == "Stopping"
     if _is_over(replica, fact.attempt) or is_stopping:
-        turn.counters.late += 1
+        txn.counters.late += 1
         trigger = f"started:{fact.boot_id}:{fact.seq}"
-        turn.stop(index, fact.node, fact.attempt, _why_over(replica, fact.attempt), trigger)
+        txn.stop(index, fact.node, fact.attempt, _why_over(replica, fact.attempt), trigger)
         return
     if fact.attempt > replica.attempt:
-        turn.counters.future += 1
+        txn.counters.future += 1
         return
     if replica.state == "Pending":
-        _place(turn, index, fact.node, ())
+        _place(txn, index, fact.node, ())
     if replica.state == "Assigned":
-        _run(turn, index, fact)
+        _run(txn, index, fact)
     elif replica.state == "Unknown":
-        _come_back(turn, index)
+        _come_back(txn, index)
     else:
-        turn.fire_replica(index, "ready")
+        txn.fire_replica(index, "ready")
 
 
-def on_ended(turn: JobTransaction, index: int, fact: ReplicaEnded) -> None:
-    """The attempt holds nothing on the node any more."""
-    replica = turn.job.records[index]
+def on_ended(txn: JobTransaction, index: int, fact: ReplicaEnded) -> None:
+    """Apply the end of an attempt: it holds nothing on the node any more."""
+    replica = txn.job.records[index]
     if fact.attempt > replica.attempt:
-        turn.counters.future += 1
+        txn.counters.future += 1
         return
     if fact.attempt < replica.attempt:
-        turn.counters.late += 1
+        txn.counters.late += 1
         return
     if replica.state == "Pending":
-        # The decision is heard later. It came first all the same, so it is settled first.
-        _place(turn, index, fact.node, ())
-        settle(turn)
+        # The decision arrives later but was made before, so the placement is settled first.
+        _place(txn, index, fact.node, ())
+        settle(txn)
     if replica.state == "Stopping":
-        _end_stopping(turn, index, fact.cause, fact.exit_code, fact.reason)
+        _end_stopping(txn, index, fact.cause, fact.exit_code, fact.reason)
     else:
-        _end(turn, index, fact.cause, fact.exit_code, fact.reason)
+        _end(txn, index, fact.cause, fact.exit_code, fact.reason)
 
 
-def on_refused(turn: JobTransaction, index: int, fact: PlacementRefused) -> None:
-    """The node did not start the attempt: a failure of the replica when its command cannot run, else the node's."""
-    replica = turn.job.records[index]
+def on_refused(txn: JobTransaction, index: int, fact: PlacementRefused) -> None:
+    """Apply a refusal of the node: a failure of the replica when its command cannot run, else a new attempt elsewhere."""
+    replica = txn.job.records[index]
     if fact.attempt > replica.attempt:
-        turn.counters.future += 1
+        txn.counters.future += 1
         return
     if fact.attempt < replica.attempt or fact.reason in (Reason.ALREADY_HELD, Reason.OLDER_ATTEMPT):
-        turn.counters.late += 1
+        txn.counters.late += 1
         return
     if replica.state == "Pending":
-        _place(turn, index, fact.node, ())
-        settle(turn)
+        _place(txn, index, fact.node, ())
+        settle(txn)
     if replica.state == "Stopping":
-        _end_stopping(turn, index, EndCause.START_FAILED, None, fact.reason)
+        _end_stopping(txn, index, EndCause.START_FAILED, None, fact.reason)
     elif fact.reason is Reason.START_FAILED:
-        _end(turn, index, EndCause.START_FAILED, _NOT_STARTED_EXIT_CODE, fact.reason)
-    elif turn.fire_replica(index, "place_failed", reason=fact.reason):
+        _end(txn, index, EndCause.START_FAILED, _NOT_STARTED_EXIT_CODE, fact.reason)
+    elif txn.fire_replica(index, "place_failed", reason=fact.reason):
         replica.reason = fact.reason.value
-        _avoid(turn, replica, fact.node)
-        _next_attempt(turn, index)
+        _avoid(txn, replica, fact.node)
+        _next_attempt(txn, index)
 
 
-def on_node_lost(turn: JobTransaction, index: int) -> None:
-    """Nothing is heard of the replica's node: what was not started yet is placed anew, what runs is waited for."""
-    replica = turn.job.records[index]
+def on_node_lost(txn: JobTransaction, index: int) -> None:
+    """Apply the loss of the replica's node: a replica that has not started is requeued, a running one waits for the lost time."""
+    replica = txn.job.records[index]
     match replica.state:
         case "Assigned":
-            _fence(turn, index)
-            if turn.fire_replica(index, "node_lost", reason=Reason.NODE_LOST):
-                _next_attempt(turn, index)
+            _fence(txn, index)
+            if txn.fire_replica(index, "node_lost", reason=Reason.NODE_LOST):
+                _next_attempt(txn, index)
         case "Starting" | "Running":
-            if turn.fire_replica(index, "node_lost", reason=Reason.NODE_LOST):
-                _arm(turn, index, turn.policy.lost_after_ms)
+            if txn.fire_replica(index, "node_lost", reason=Reason.NODE_LOST):
+                _arm(txn, index, txn.policy.lost_after_ms)
         case "Stopping" if not replica.due_ms:
-            _arm(turn, index, turn.policy.lost_after_ms)
+            _arm(txn, index, txn.policy.lost_after_ms)
         case _:
             return
 
 
-def on_node_back(turn: JobTransaction, index: int) -> None:
-    """The node is heard again. A replica that it did not name when it recovered stays unknown."""
-    replica = turn.job.records[index]
+def on_node_back(txn: JobTransaction, index: int) -> None:
+    """Apply the return of the replica's node. A replica that its executor did not find (`missing`) stays Unknown."""
+    replica = txn.job.records[index]
     if replica.missing:
         return
     if replica.state == "Unknown":
-        _come_back(turn, index)
+        _come_back(txn, index)
     elif replica.state == "Stopping" and replica.due_ms:
-        _arm(turn, index, None)
+        _arm(txn, index, None)
 
 
-def on_missing(turn: JobTransaction, index: int, at_ms: int) -> None:
-    """An executor that recovered at `at_ms` (its clock) does not run the attempt. Its end may still be reported: wait for it.
+def on_missing(txn: JobTransaction, index: int, at_ms: int) -> None:
+    """Apply the recovery of an executor at `at_ms` (its clock) that does not run the attempt: wait the lost time for its end.
 
-    An attempt that was started after that is not meant: the two facts came in the other order. Neither is one that was
-    only placed: its order may still lie on the bus.
+    It does not apply to an attempt that started later, because then the facts came in the other order, nor to one that was only
+    placed, because its order may still be on the bus.
     """
-    replica = turn.job.records[index]
+    replica = txn.job.records[index]
     if replica.missing or replica.state not in ("Starting", "Running", "Unknown", "Stopping"):
         return
     if replica.started_at_ms >= at_ms:
         return
-    turn.touch(index)
+    txn.touch(index)
     replica.missing = True
-    on_node_lost(turn, index)
+    on_node_lost(txn, index)
 
 
-def on_still_running(turn: JobTransaction, index: int, attempt: int, node: str, trigger: str) -> None:
-    """An executor that recovered runs this attempt: good if it is the present one and wanted, else it is stopped."""
-    replica = turn.job.records[index]
+def on_still_running(txn: JobTransaction, index: int, attempt: int, node: str, trigger: str) -> None:
+    """Apply the recovery of an executor that runs this attempt: it is stopped unless it is the present one and should run."""
+    replica = txn.job.records[index]
     if attempt > replica.attempt:
-        turn.counters.future += 1
+        txn.counters.future += 1
     elif attempt < replica.attempt or replica.state in ("Stopping", "Backoff") or replica.state in REPLICA.terminal:
-        turn.stop(index, node, attempt, _why_over(replica, attempt), trigger)
+        txn.stop(index, node, attempt, _why_over(replica, attempt), trigger)
     elif replica.state == "Unknown":
-        _come_back(turn, index)
+        _come_back(txn, index)
 
 
-def on_due(turn: JobTransaction, index: int) -> None:
-    """The replica's timer has come."""
-    replica = turn.job.records[index]
-    turn.touch(index)
+def on_due(txn: JobTransaction, index: int) -> None:
+    """Apply the replica's timer: the end of its retry wait or of its lost time."""
+    replica = txn.job.records[index]
+    txn.touch(index)
     replica.due_ms = 0
     match replica.state:
         case "Backoff":
-            _retry(turn, index)
+            _retry(txn, index)
         case "Unknown":
-            _fence(turn, index)
+            _fence(txn, index)
             # A lost node is not the replica's fault, so a retry is always left.
-            if turn.fire_replica(index, "lost_timeout", {"retry": True}, cause=EndCause.LOST, reason=Reason.NODE_LOST):
+            if txn.fire_replica(index, "lost_timeout", {"retry": True}, cause=EndCause.LOST, reason=Reason.NODE_LOST):
                 replica.losses += 1
-                turn.counters.losses += 1
+                txn.counters.losses += 1
                 replica.reason = Reason.NODE_LOST.value
-                _wait(turn, index, free_wait_ms(turn.policy, replica.losses))
+                _wait(txn, index, free_wait_ms(txn.policy, replica.losses))
         case "Stopping":
-            turn.withdraw(index, replica.attempt, Reason.NODE_LOST)
-            turn.fire_replica(index, "gone", cause=EndCause.LOST, reason=Reason.NODE_LOST)
+            txn.withdraw(index, replica.attempt, Reason.NODE_LOST)
+            txn.fire_replica(index, "gone", cause=EndCause.LOST, reason=Reason.NODE_LOST)
             replica.missing = False
         case _:
             return
 
 
-def _run(turn: JobTransaction, index: int, fact: ReplicaStarted) -> None:
-    turn.fire_replica(index, "started")
-    turn.fire_replica(index, "ready")
-    turn.job.records[index].started_at_ms = fact.at_ms
+def _run(txn: JobTransaction, index: int, fact: ReplicaStarted) -> None:
+    txn.fire_replica(index, "started")
+    txn.fire_replica(index, "ready")
+    txn.job.records[index].started_at_ms = fact.at_ms
 
 
-def _place(turn: JobTransaction, index: int, node: str, zones: tuple[int, ...]) -> None:
-    turn.touch(index)
-    replica = turn.job.records[index]
+def _place(txn: JobTransaction, index: int, node: str, zones: tuple[int, ...]) -> None:
+    txn.touch(index)
+    replica = txn.job.records[index]
     replica.node = node
     replica.zones = zones
     replica.reason = ""
-    turn.fire_replica(index, "place")
-    if turn.job.notes:
-        turn.job.notes.pop(turn.job.task_of(index), None)
+    txn.fire_replica(index, "place")
+    if txn.job.notes:
+        txn.job.notes.pop(txn.job.task_of(index), None)
 
 
-def _come_back(turn: JobTransaction, index: int) -> None:
-    if turn.fire_replica(index, "node_back"):
-        replica = turn.job.records[index]
+def _come_back(txn: JobTransaction, index: int) -> None:
+    if txn.fire_replica(index, "node_back"):
+        replica = txn.job.records[index]
         replica.due_ms = 0
         replica.missing = False
 
 
-def _end(turn: JobTransaction, index: int, cause: EndCause, exit_code: int, reason: Reason | None) -> None:
-    replica = turn.job.records[index]
+def _end(txn: JobTransaction, index: int, cause: EndCause, exit_code: int, reason: Reason | None) -> None:
+    replica = txn.job.records[index]
     is_well = cause is EndCause.EXITED and exit_code == 0
-    guards = _WELL if is_well else {"zero": False, "retry": _has_retry(turn, index, cause)}
-    if not turn.fire_replica(index, "exit", guards, cause=cause, exit_code=exit_code, reason=reason):
+    guards = _WELL if is_well else {"zero": False, "retry": _has_retry(txn, index, cause)}
+    if not txn.fire_replica(index, "exit", guards, cause=cause, exit_code=exit_code, reason=reason):
         return
     replica.exit_code = exit_code
     replica.reason = (reason or cause).value if not is_well else ""
@@ -232,86 +232,86 @@ def _end(turn: JobTransaction, index: int, cause: EndCause, exit_code: int, reas
     if is_well:
         return
     if cause in _AVOID_AFTER:
-        _avoid(turn, replica, replica.node)
+        _avoid(txn, replica, replica.node)
     if is_counted(cause):
-        turn.counters.failures += 1
+        txn.counters.failures += 1
         if replica.state == "Backoff":
             replica.retries += 1
-            _wait(turn, index, failure_wait_ms(turn.policy, replica.retries))
+            _wait(txn, index, failure_wait_ms(txn.policy, replica.retries))
         return
     if cause is EndCause.EVICTED:
         replica.evictions += 1
-        turn.counters.evictions += 1
-        _wait(turn, index, free_wait_ms(turn.policy, replica.evictions))
+        txn.counters.evictions += 1
+        _wait(txn, index, free_wait_ms(txn.policy, replica.evictions))
     else:
         replica.losses += 1
-        turn.counters.losses += 1
-        _wait(turn, index, free_wait_ms(turn.policy, replica.losses))
+        txn.counters.losses += 1
+        _wait(txn, index, free_wait_ms(txn.policy, replica.losses))
 
 
-def _has_retry(turn: JobTransaction, index: int, cause: EndCause) -> bool:
-    return not is_counted(cause) or turn.job.records[index].retries < turn.job.task_spec(index).max_retry
+def _has_retry(txn: JobTransaction, index: int, cause: EndCause) -> bool:
+    return not is_counted(cause) or txn.job.records[index].retries < txn.job.task_spec(index).max_retry
 
 
 def _end_stopping(
-    turn: JobTransaction, index: int, cause: EndCause, exit_code: int | None, reason: Reason | None
+    txn: JobTransaction, index: int, cause: EndCause, exit_code: int | None, reason: Reason | None
 ) -> None:
-    replica = turn.job.records[index]
+    replica = txn.job.records[index]
     if cause is EndCause.EXITED:
-        turn.fire_replica(
+        txn.fire_replica(
             index, "exit", {"zero": exit_code == 0, "retry": False}, cause=cause, exit_code=exit_code, reason=reason
         )
     else:
-        turn.fire_replica(index, "gone", cause=cause, exit_code=exit_code, reason=reason)
+        txn.fire_replica(index, "gone", cause=cause, exit_code=exit_code, reason=reason)
     replica.exit_code = exit_code
     replica.due_ms = 0
     replica.missing = False
 
 
-def _wait(turn: JobTransaction, index: int, wait_ms: int) -> None:
-    """A replica in Backoff tries again after the wait; without one at once."""
+def _wait(txn: JobTransaction, index: int, wait_ms: int) -> None:
+    """Retry a replica in Backoff after the wait, at once when it is 0."""
     if wait_ms == 0:
-        _retry(turn, index)
+        _retry(txn, index)
     else:
-        _arm(turn, index, wait_ms)
+        _arm(txn, index, wait_ms)
 
 
-def _retry(turn: JobTransaction, index: int) -> None:
-    if turn.fire_replica(index, "retry_due"):
-        _next_attempt(turn, index)
+def _retry(txn: JobTransaction, index: int) -> None:
+    if txn.fire_replica(index, "retry_due"):
+        _next_attempt(txn, index)
 
 
-def _next_attempt(turn: JobTransaction, index: int) -> None:
-    """The replica wants a place again, under a new attempt: whatever the old one still does is told apart by its number."""
-    replica = turn.job.records[index]
+def _next_attempt(txn: JobTransaction, index: int) -> None:
+    """Start a new attempt that needs a place. Late facts about the old attempt have its lower number."""
+    replica = txn.job.records[index]
     replica.attempt += 1
     replica.node = ""
     replica.zones = ()
     replica.due_ms = 0
     replica.started_at_ms = 0
     replica.missing = False
-    turn.moves[-1] = structs.replace(turn.moves[-1], attempt=replica.attempt)
-    turn.placement_request(index)
+    txn.moves[-1] = structs.replace(txn.moves[-1], attempt=replica.attempt)
+    txn.request_place(index)
 
 
-def _fence(turn: JobTransaction, index: int) -> None:
-    """The attempt is given up: its place is free, and its node stops it when it hears of this."""
-    replica = turn.job.records[index]
-    turn.withdraw(index, replica.attempt, Reason.NODE_LOST)
-    turn.stop(index, replica.node, replica.attempt, Reason.NODE_LOST, "fenced")
+def _fence(txn: JobTransaction, index: int) -> None:
+    """Give up the attempt: withdraw it, which frees its place, and order its node to stop it."""
+    replica = txn.job.records[index]
+    txn.withdraw(index, replica.attempt, Reason.NODE_LOST)
+    txn.stop(index, replica.node, replica.attempt, Reason.NODE_LOST, "fenced")
 
 
-def _avoid(turn: JobTransaction, replica: ReplicaRecord, node: str) -> None:
-    replica.avoid = avoiding(replica.avoid, node, turn.now_ms + turn.policy.avoid_ms, turn.now_ms)
+def _avoid(txn: JobTransaction, replica: ReplicaRecord, node: str) -> None:
+    replica.avoid = avoiding(replica.avoid, node, txn.now_ms + txn.policy.avoid_ms, txn.now_ms)
 
 
-def _arm(turn: JobTransaction, index: int, wait_ms: int | None) -> None:
-    turn.touch(index)
-    turn.job.records[index].due_ms = 0 if wait_ms is None else turn.now_ms + wait_ms
+def _arm(txn: JobTransaction, index: int, wait_ms: int | None) -> None:
+    txn.touch(index)
+    txn.job.records[index].due_ms = 0 if wait_ms is None else txn.now_ms + wait_ms
 
 
 def _is_over(replica: ReplicaRecord, attempt: int) -> bool:
-    """Whether the attempt must not run: a newer one is known, or the replica was stopped."""
+    """Whether the attempt must not run: there is a newer one, or the replica was stopped."""
     return attempt < replica.attempt or (attempt == replica.attempt and replica.state == "Stopped")
 
 

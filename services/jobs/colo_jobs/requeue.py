@@ -1,4 +1,4 @@
-"""When a replica may try again, how long it waits first, and which nodes it leaves out."""
+"""The rules of retries: which ends count, how long a replica waits, and which nodes it avoids."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from colo_common.model.reasons import EndCause
 
 __all__ = ["RetryPolicy", "avoiding", "failure_wait_ms", "free_wait_ms", "is_counted"]
 
-# An attempt that ended by these did nothing wrong: it uses no retry.
+# Ends that are not the replica's fault, so they use no retry.
 _UNCOUNTED: Final = frozenset({EndCause.EVICTED, EndCause.STOPPED, EndCause.LOST})
 _DOUBLINGS_MAX: Final = 32
 _AVOIDED_MAX: Final = 16
@@ -18,7 +18,7 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     """A failure waits `backoff_ms`, doubled for each further one, at most `backoff_max_ms`.
 
     A node that refused, evicted or could not start a replica is left out for `avoid_ms`. A replica whose node is lost waits
-    `lost_after_ms` before it is placed anew.
+    `lost_after_ms` before it is requeued.
     """
 
     backoff_ms: int = 1_000
@@ -38,15 +38,15 @@ def failure_wait_ms(policy: RetryPolicy, failures: int) -> int:
 
 
 def free_wait_ms(policy: RetryPolicy, times: int) -> int:
-    """The wait after an eviction, loss or foreign stop: none the first time, then as after a failure.
+    """The wait after the given number of evictions or losses: 0 for the first, then as after a failure.
 
-    The growing wait keeps a replica that nobody can keep from going round and round.
+    The growing wait bounds the churn of a replica that every node evicts.
     """
     return 0 if times <= 1 else failure_wait_ms(policy, times - 1)
 
 
 def avoiding(avoid: tuple[tuple[str, int], ...], node: str, until_ms: int, now_ms: int) -> tuple[tuple[str, int], ...]:
-    """The list with this node in it, without what has expired, in order of node; at most 16, those that last longest."""
+    """The avoided nodes with this node added and expired ones removed, by name; above 16 the one that expires first is dropped."""
     kept = {name: until for name, until in avoid if until > now_ms}
     kept[node] = max(until_ms, kept.get(node, 0))
     if len(kept) > _AVOIDED_MAX:

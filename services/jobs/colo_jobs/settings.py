@@ -1,4 +1,4 @@
-"""What an operator may set of the jobs service."""
+"""The settings of the jobs service."""
 
 from msgspec import Struct, field
 
@@ -17,9 +17,9 @@ def _default_queues() -> dict[str, int]:
 
 
 class JobsSettings(Struct, frozen=True, kw_only=True):
-    """`queues`: name of each queue and the most replicas that may wait in it ("default=100000,night=5000").
+    """`queues`: each queue's name and the most replicas that may wait in it ("default=100000,night=5000").
 
-    `queue_jobs`: the most jobs of one queue that have not ended.
+    `queue_jobs`: the most jobs in one queue that have not ended.
     """
 
     common: Common = Common()
@@ -29,7 +29,7 @@ class JobsSettings(Struct, frozen=True, kw_only=True):
     retention: RetentionPolicy = RetentionPolicy()
 
     def policy(self) -> JobsPolicy:
-        """What the core decides by."""
+        """The policy with the values of these settings."""
         return JobsPolicy(
             queues={
                 name: QueueLimits(max_waiting=waiting, max_jobs=self.queue_jobs)

@@ -1,4 +1,4 @@
-"""Reads the rows, performs the core's own effects, exports its counters, and makes the service out of it."""
+"""The shell of the jobs service: its subscriptions, the loading of rows, its own effects and its metrics."""
 
 from collections.abc import Sequence
 from typing import Final, cast
@@ -34,15 +34,15 @@ from colo_jobs.records import JOB_KIND, PAGE_KIND, SPEC_KIND, decode_spec, page_
 
 __all__ = ["ANSWERS", "HEARS", "JobsShell", "jobs_service"]
 
-# What became of replicas comes by the thousand, and nobody waits for it as people wait for the answer to a submission: what came in
-# one moment is stored and told together, and a job that was placed and started in it is written once.
+# Facts about replicas come in thousands and are less urgent than a submission. With this wait, facts that arrive together become
+# one batch, and a job that is placed and started in one batch is written once.
 _WAIT_MS: Final = 25
 
 HEARS: Final = (
-    # All of them equally long: a refusal does not overtake its decision, nor a node's recovery the ends that it reported before.
+    # All with the same wait: a refusal must not overtake its decision, nor a node's recovery the ends that it reported before.
     *(
-        Subscription(type=heard, may_wait_ms=_WAIT_MS)
-        for heard in (
+        Subscription(type=fact, may_wait_ms=_WAIT_MS)
+        for fact in (
             PlacementsDecided,
             PlacementRejected,
             PlacementRefused,
@@ -51,7 +51,7 @@ HEARS: Final = (
             NodeRecovered,
         )
     ),
-    # Which nodes are lost is kept in memory only, and a placement on one of them may be heard after a restart.
+    # Lost nodes are kept in memory only, and a placement on a lost node may arrive after a restart.
     Subscription(type=FreshnessChanged, durable=False, replay=True),
 )
 ANSWERS: Final[tuple[type[Struct], ...]] = (
@@ -60,7 +60,7 @@ ANSWERS: Final[tuple[type[Struct], ...]] = (
 
 
 class JobsShell:
-    """`load` and `perform` are for the generic service."""
+    """Loads the rows and performs the core's own effects: the `load` and `perform` of the shared runtime."""
 
     def __init__(self, store: Store, clock: Clock, telemetry: Telemetry | None = None) -> None:
         self._store = store
@@ -69,7 +69,7 @@ class JobsShell:
         self._log = structlog.get_logger("jobs")
 
     async def load(self) -> Sequence[Struct]:
-        """Everything that the store holds; the first event of the core."""
+        """Load all rows of the store as the first event of the core."""
         specs = await self._store.load(SPEC_KIND)
         jobs = await self._store.load(JOB_KIND)
         pages = await self._store.load(PAGE_KIND)
@@ -77,7 +77,7 @@ class JobsShell:
         return [JobRowsLoaded(specs=specs, jobs=jobs, pages=pages)]
 
     async def perform(self, effect: Effect) -> Sequence[Struct]:
-        """Do one effect of the core."""
+        """Perform one effect of the core and return the events that report its result."""
         match effect:
             case RequestsPublished():
                 self._trace(effect)
@@ -98,12 +98,12 @@ class JobsShell:
                 raise InvariantBroken("the jobs service performs no such effect", effect=type(effect).__name__)
         return []
 
-    def _trace(self, said: RequestsPublished) -> None:
-        """The root span of each placement, `submit` or `requeue`: from when the attempt wanted a place until that is said."""
+    def _trace(self, published: RequestsPublished) -> None:
+        """Record the root span of each placement, `submit` or `requeue`: from the time the attempt needed a place until now."""
         if self._telemetry is None:
             return
         now_us = self._clock.wall_us()
-        for placement_request, submit_trace in zip(said.placement_requests, said.submit_traces, strict=True):
+        for placement_request, submit_trace in zip(published.placement_requests, published.submit_traces, strict=True):
             if not trace_is_sampled(placement_request.traceparent):
                 continue
             attributes = {
@@ -136,7 +136,7 @@ class JobsShell:
 
 
 class _Counts(Collector):
-    """The core's counters and counts as they are when somebody asks."""
+    """Exports the core's counters and the queues' counts as metrics."""
 
     def __init__(self, core: JobsCore) -> None:
         self._core = core
@@ -157,20 +157,20 @@ class _Counts(Collector):
         for state, count in sorted(counters.jobs_ended.items()):
             ended.add_metric((state,), count)
         plain: list[Metric] = [
-            CounterMetricFamily(f"colo_jobs_{name}", says, value=getattr(counters, field))
-            for name, field, says in (
+            CounterMetricFamily(f"colo_jobs_{name}", meaning, value=getattr(counters, field))
+            for name, field, meaning in (
                 ("late_facts", "late", "facts about an attempt that is over"),
-                ("future_facts", "future", "facts about an attempt that was never asked for"),
+                ("future_facts", "future", "facts about an attempt that was never requested"),
                 ("unknown_replica_facts", "unknown_replica", "facts about a replica of no known job"),
                 ("rows_unreadable", "unreadable_rows", "stored jobs that could not be read"),
                 ("submissions_refused_full", "queue_full", "submissions refused because a queue was full"),
                 ("jobs_submitted", "submitted", "jobs accepted"),
                 ("replica_evictions", "evictions", "attempts that were evicted"),
-                ("replica_losses", "losses", "attempts lost with a node or stopped by nobody of ours"),
+                ("replica_losses", "losses", "attempts lost with a node or stopped by another program"),
                 ("replica_failures", "failures", "attempts that failed"),
             )
         ]
-        waiting = GaugeMetricFamily("colo_jobs_waiting_replicas", "replicas that want a place", labels=("queue",))
+        waiting = GaugeMetricFamily("colo_jobs_waiting_replicas", "replicas that need a place", labels=("queue",))
         running = GaugeMetricFamily("colo_jobs_placed_replicas", "replicas that hold a place", labels=("queue",))
         for name, queue in sorted(self._core.index.queues.items()):
             waiting.add_metric((name,), queue.waiting)
@@ -195,7 +195,7 @@ def jobs_service(
     metrics.registry.register(_Counts(core))
     return Service(
         name="jobs",
-        # The core hears what HEARS and ANSWERS name and what `perform` and `load` give, and nothing else.
+        # The core only receives the types of HEARS and ANSWERS and the events of `perform` and `load`.
         core=cast(Core, core),
         bus=bus,
         store=store,

@@ -1,4 +1,4 @@
-"""What happened to a job, in sentences, newest kept: for people who ask why, and for the text of a refused transition."""
+"""The story of a job: its newest events in sentences, for the job's detail and for the log of a refused transition."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
@@ -24,24 +24,24 @@ __all__ = [
 # Lines kept of the job and its tasks, and of the replicas of one page. They are stored with the row they belong to.
 JOB_LINES: Final = 60
 PAGE_LINES: Final = 24
-# Lines of an answer.
+# Lines of a reply.
 SHOWN_LINES: Final = 300
 
 _TAIL_LINES: Final = 12
 _CHARACTERS: Final = 240
 
 
-#: What a row of the replica table leads to, and on which event.
+#: The target state and the event of each row of the replica table.
 _ROWS: Final = {row.id: (row.target, row.event) for row in REPLICA.transitions}
 
-#: Names the replica with a number in a page.
+#: A function from a replica's number in its page to its id.
 Naming = Callable[[int], str]
 
 
 class Moved(Struct, frozen=True, array_like=True, gc=False):
-    """A move of a replica, which becomes a sentence when somebody reads it: most lines are such and nobody ever reads them.
+    """A move of a replica along the replica table. It is rendered when the story is read, because most lines are never read.
 
-    `member` is the replica's number in its page, `row` the id of the row of the replica table, `why` what stands after the place.
+    `member` is the replica's number in its page, `row` the id of the table's row, `why` the end of the sentence after the node.
     """
 
     member: int
@@ -52,21 +52,21 @@ class Moved(Struct, frozen=True, array_like=True, gc=False):
     why: str
 
     def sentence(self, name: Naming) -> str:
-        """The move in words."""
+        """The move as a sentence."""
         state, event = _ROWS[self.row]
         place = f" on {self.node}" if self.node else ""
         return f"{name(self.member)}#{self.attempt} {self.previous} -> {state} ({event}{place}{self.why})"
 
 
 class Line(Struct, frozen=True, array_like=True, gc=False):
-    """One line; `seq` counts the lines of the job and orders those of one moment."""
+    """One line of a story. `seq` counts the lines of the job and orders lines with the same time."""
 
     at_ms: int
     seq: int
     what: str | Moved
 
     def sentence(self, name: Naming) -> str:
-        """What happened, in at most 240 characters."""
+        """The line as a sentence of at most 240 characters."""
         what = self.what if isinstance(self.what, str) else self.what.sentence(name)
         return what if len(what) <= _CHARACTERS else what[: _CHARACTERS - 3] + "..."
 
@@ -77,18 +77,18 @@ def next_seq(stories: Iterable[list[Line]]) -> int:
 
 
 def merged(stories: Iterable[tuple[Sequence[Line], Naming]]) -> tuple[StoryLine, ...]:
-    """All lines as they happened, the newest SHOWN_LINES of them. Each story comes with the names of its replicas."""
+    """The newest SHOWN_LINES lines of all stories, in order. Each story comes with the names of its replicas."""
     lines = sorted(((line.seq, line, name) for story, name in stories for line in story), key=lambda entry: entry[0])
     return tuple(StoryLine(at_ms=line.at_ms, what=line.sentence(name)) for _, line, name in lines[-SHOWN_LINES:])
 
 
 def tail(story: Sequence[Line], name: Naming) -> str:
-    """The newest lines as one text."""
+    """The newest lines of a story as one text."""
     return "\n".join(f"  {line.at_ms} {line.sentence(name)}" for line in story[-_TAIL_LINES:])
 
 
 def check_moves(story: Iterable[Line], members: int, field: str) -> None:
-    """Raise InvalidInput for a move of a replica that the page has not, or along a row that the table has not."""
+    """Raise InvalidInput for a move of a replica that is not in the page, or along a row that is not in the replica table."""
     for line in story:
         if isinstance(line.what, str):
             continue

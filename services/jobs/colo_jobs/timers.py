@@ -1,4 +1,4 @@
-"""The replicas' timers: when the next one is due."""
+"""The timers of the replicas, ordered by their due times."""
 
 import heapq
 from collections.abc import Callable
@@ -10,8 +10,11 @@ _STALE_MIN: Final = 1_000
 
 
 class JobTimers:
-    """A heap of (due, job, replica number). A timer that was changed or disarmed stays in the heap until it comes up or the
-    heap has grown to twice what is armed; `due_of` tells which count."""
+    """A heap of (due time, job, replica number).
+
+    A changed or disarmed timer stays in the heap until its old due time, or until the heap is twice as long as the number of armed
+    timers. `due_of` returns the due time that counts.
+    """
 
     def __init__(self, due_of: Callable[[str, int], int]) -> None:
         self._due_of = due_of
@@ -19,7 +22,7 @@ class JobTimers:
         self._armed = 0
 
     def change(self, job: str, index: int, before_ms: int, due_ms: int) -> None:
-        """A replica's timer went from `before_ms` to `due_ms` (0: none)."""
+        """Change a replica's timer from `before_ms` to `due_ms` (0: no timer)."""
         if before_ms == due_ms:
             return
         self._armed += (due_ms > 0) - (before_ms > 0)
@@ -29,7 +32,7 @@ class JobTimers:
             self._heap = sorted({entry for entry in self._heap if self._due_of(entry[1], entry[2]) == entry[0]})
 
     def next_ms(self) -> int | None:
-        """When the next timer is due, or None."""
+        """The due time of the next timer, None without one."""
         while self._heap:
             due_ms, job, index = self._heap[0]
             if self._due_of(job, index) == due_ms:

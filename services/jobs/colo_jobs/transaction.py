@@ -1,4 +1,4 @@
-"""The turn of one job: every change of its machines that events of one batch lead to, and what has to be said about it then."""
+"""The transaction of one job: all changes of its state machines by the events of one batch, and the messages about them."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -29,7 +29,7 @@ _FREE: Final = REPLICA.free
 
 
 class Counters(Struct):
-    """What was taken in without effect, and what happened how often; the shell exports them."""
+    """Counts of events that had no effect, and of outcomes of jobs and replicas. The shell exports them as metrics."""
 
     illegal: dict[tuple[str, str, str], int] = {}
     ignored: dict[str, int] = {}
@@ -47,7 +47,7 @@ class Counters(Struct):
 
 
 class Move(Struct, frozen=True, gc=False):
-    """One change of state, in the order in which it happened. `index` is the task's or the replica's number."""
+    """One change of state of a job, a task or a replica. `index` is the number of the task or the replica."""
 
     machine: str
     index: int
@@ -62,7 +62,7 @@ class Move(Struct, frozen=True, gc=False):
 
 
 class Stop(Struct, frozen=True, kw_only=True, gc=False):
-    """One attempt that a node has to stop. `trigger` makes the order's id another one than that of an earlier order."""
+    """One attempt that a node has to stop. `trigger` is part of the order's message id and differs from that of earlier orders."""
 
     index: int
     node: str
@@ -72,11 +72,11 @@ class Stop(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class JobTransaction:
-    """Fires the tables for one job. Nothing changes a state but `fire_job`, `fire_task` and `fire_replica`."""
+    """The changes of one job. Only `fire_job`, `fire_task` and `fire_replica` change a state, along the tables of the lifecycle."""
 
     __slots__ = (
-        "before", "counters", "dirty_pages", "has_ended", "is_job_dirty", "job", "moves", "now_ms", "policy", "refused", "said",
-        "spec_value", "stops", "wanted", "withdrawn",
+        "before", "counters", "dirty_pages", "has_ended", "is_job_dirty", "job", "moves", "now_ms", "policy", "refused",
+        "requested", "spec_value", "stops", "task_events", "withdrawn",
     )  # fmt: skip
 
     def __init__(self, job: Job, now_ms: int, counters: Counters, policy: RetryPolicy) -> None:
@@ -87,14 +87,15 @@ class JobTransaction:
         #: Whether the job came to its end with the present event.
         self.has_ended = False
         self.moves: list[Move] = []
-        #: Task events and policy actions in order, as they were published: ("event", task, name) or ("action", name).
-        self.said: list[tuple[str, ...]] = []
+        #: Task events and policy actions in order: ("event", task, name) or ("action", name).
+        self.task_events: list[tuple[str, ...]] = []
         self.withdrawn: list[tuple[int, int, Reason]] = []
         self.stops: list[Stop] = []
-        self.wanted: list[int] = []
+        #: The numbers of the replicas that the present event made wait for a place.
+        self.requested: list[int] = []
         #: State, node and timer of each replica that the present event touched, as they were before it.
         self.before: dict[int, tuple[str, str, int]] = {}
-        #: The specification of a new job as it is stored, when it is at hand.
+        #: The encoded specification of a new job, None when it must be encoded for the store.
         self.spec_value: bytes | None = None
         self.dirty_pages: set[int] = set()
         self.is_job_dirty = False
@@ -106,13 +107,13 @@ class JobTransaction:
         """Whether a row has to be written."""
         return self.is_job_dirty or bool(self.dirty_pages)
 
-    def go_on(self, now_ms: int) -> None:
-        """Take the next event of the batch: what is written and said stays together, what the lookups are told begins anew."""
+    def begin_event(self, now_ms: int) -> None:
+        """Begin the next event of the batch: rows and messages accumulate, the changes for the index start empty."""
         self.now_ms = now_ms
         self.has_ended = False
         self.before.clear()
-        if self.wanted:
-            self.wanted.clear()
+        if self.requested:
+            self.requested.clear()
         if self.refused:
             self.refused.clear()
 
@@ -139,7 +140,7 @@ class JobTransaction:
         self.moves.append(
             Move(machine="job", index=0, previous=previous, state=fired.state, transition=fired.transition_id)
         )
-        self.tell(f"job {previous} -> {fired.state} ({event})")
+        self.add_story_line(f"job {previous} -> {fired.state} ({event})")
         return True
 
     def fire_task(self, task: int, event: str, guards: Mapping[str, bool] = _NOTHING) -> bool:
@@ -154,7 +155,7 @@ class JobTransaction:
         self.moves.append(
             Move(machine="task", index=task, previous=previous, state=fired.state, transition=fired.transition_id)
         )
-        self.tell(f"task {self.job.spec.tasks[task].name} {previous} -> {fired.state} ({event})")
+        self.add_story_line(f"task {self.job.spec.tasks[task].name} {previous} -> {fired.state} ({event})")
         return True
 
     def fire_replica(
@@ -198,40 +199,40 @@ class JobTransaction:
             del story[1 : len(story) - PAGE_LINES + 1]
         return True
 
-    def say(self, event: TaskEvent, task: str) -> None:
-        """Note a task event that policies heard."""
-        self.said.append(("event", task, event))
+    def note_task_event(self, event: TaskEvent, task: str) -> None:
+        """Note an event of a task, to which policies apply."""
+        self.task_events.append(("event", task, event))
 
-    def act(self, action: Action) -> None:
-        """Note an action that a policy ordered."""
-        self.said.append(("action", action))
+    def note_action(self, action: Action) -> None:
+        """Note the action of a policy on the job."""
+        self.task_events.append(("action", action))
 
     def withdraw(self, index: int, attempt: int, reason: Reason) -> None:
-        """The attempt no longer wants or holds a place."""
+        """Withdraw the attempt: it no longer needs or holds a place."""
         self.withdrawn.append((index, attempt, reason))
 
     def stop(self, index: int, node: str, attempt: int, reason: Reason, trigger: str = "") -> None:
-        """The node has to stop the attempt."""
+        """Order the node to stop the attempt."""
         self.stops.append(Stop(index=index, node=node, attempt=attempt, reason=reason, trigger=trigger))
 
-    def placement_request(self, index: int) -> None:
-        """The replica's present attempt wants a place, from now on."""
+    def request_place(self, index: int) -> None:
+        """Let the replica's present attempt wait for a place from now on."""
         self.touch(index)
         replica = self.job.replica(index)
         replica.queued_at_ms = self.now_ms
         replica.avoid = tuple((node, until_ms) for node, until_ms in replica.avoid if until_ms > self.now_ms)
-        self.wanted.append(index)
+        self.requested.append(index)
 
-    def tell(self, what: str) -> None:
-        """A line in the job's story."""
+    def add_story_line(self, what: str) -> None:
+        """Add a line to the job's story."""
         self._add(self.job.record.story, JOB_LINES, what)
 
-    def tell_of(self, index: int, what: str) -> None:
-        """A line in the story of the replica's page. It is stored when the page is written next."""
+    def add_page_line(self, index: int, what: str) -> None:
+        """Add a line to the story of the replica's page. The next write of the page stores it."""
         self._add(self.job.pages[index // PAGE_REPLICAS].story, PAGE_LINES, what)
 
     def _add(self, story: list[Line], most: int, what: str | Moved) -> None:
-        """Append a line and forget the oldest above `most`; the first (how it began) always stays."""
+        """Append a line and drop the oldest above `most`; the first line always stays."""
         job = self.job
         story.append(Line(self.now_ms, job.story_seq, what))
         job.story_seq += 1
@@ -253,7 +254,7 @@ class JobTransaction:
         return None
 
     def _tail(self, index: int) -> str:
-        """The newest lines of the job's story, or of that of a replica's page."""
+        """The newest lines of the job's story (`index` -1) or of the story of a replica's page."""
         if index < 0:
             return tail(self.job.record.story, self.job.name)
         page = index // PAGE_REPLICAS
@@ -262,10 +263,10 @@ class JobTransaction:
 
 @lru_cache(maxsize=1_024)
 def _why(cause: EndCause | None, exit_code: int | None, reason: Reason | None) -> str:
-    """What a line says after the place."""
+    """The end of a story line, after the node: cause, reason and exit code."""
     why = "".join(f", {part.value}" for part in (cause, reason) if part is not None)
     return f"{why}, exit code {exit_code}" if exit_code is not None else why
 
 
-#: Of most that end: an enumeration's members are dear to look up.
+#: The end of the line of a succeeded attempt, which most are: computed once, because lookups of enum members are slow.
 _WELL: Final = _why(EndCause.EXITED, 0, None)

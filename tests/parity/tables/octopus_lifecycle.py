@@ -35,40 +35,40 @@ class _Life:
         fresh = Job.new("job", JobSpec(name="job", tasks=tasks), 0)
         main = frozenset(index for index, task in enumerate(case["tasks"]) if task.get("main"))
         self.job = Job(fresh.spec, fresh.record, fresh.pages, policies=with_default(policies), main_tasks=main)
-        self.said: list[list[str]] = []
+        self.events: list[list[str]] = []
         self.hooks: list[list[object]] = []
         self._now_ms = 0
-        turn = self._turn()
-        turn.fire_job("admit")
-        self._take(turn)
+        txn = self._transaction()
+        txn.fire_job("admit")
+        self._take(txn)
 
     def do(self, event: JsonObject) -> None:
-        turn = self._turn()
+        txn = self._transaction()
         if event["do"] == "terminate":
-            cancel(turn)
+            cancel(txn)
         else:
-            self._do_to_replica(turn, self._index(event["replica"]), event)
-        settle(turn)
-        self._take(turn)
+            self._do_to_replica(txn, self._index(event["replica"]), event)
+        settle(txn)
+        self._take(txn)
 
-    def _do_to_replica(self, turn: JobTransaction, index: int, event: JsonObject) -> None:
+    def _do_to_replica(self, txn: JobTransaction, index: int, event: JsonObject) -> None:
         replica = self.job.replica(index)
         match event["do"]:
             case "run":
-                replicas.on_placed(turn, index, replica.attempt, _NODE, ())
-                replicas.on_started(turn, index, _started(self.job.name(index), replica.attempt))
+                replicas.on_placed(txn, index, replica.attempt, _NODE, ())
+                replicas.on_started(txn, index, _started(self.job.name(index), replica.attempt))
             case "exit":
-                replicas.on_ended(turn, index, self._ended(index, EndCause.EXITED, event["code"]))
+                replicas.on_ended(txn, index, self._ended(index, EndCause.EXITED, event["code"]))
             case "gone" if replica.state == "Stopping" or replica.state in REPLICA.terminal:
-                replicas.on_ended(turn, index, self._ended(index, EndCause.STOPPED, _EXIT_BY_STOP))
+                replicas.on_ended(txn, index, self._ended(index, EndCause.STOPPED, _EXIT_BY_STOP))
             case "gone":
-                turn.fire_replica(index, "gone")
+                txn.fire_replica(index, "gone")
             case "retry_due":
-                replicas.on_due(turn, index)
+                replicas.on_due(txn, index)
             case "node_lost":
-                replicas.on_node_lost(turn, index)
+                replicas.on_node_lost(txn, index)
             case "node_back":
-                replicas.on_node_back(turn, index)
+                replicas.on_node_back(txn, index)
             case unknown:
                 raise UnknownSentence(str(unknown))
 
@@ -78,17 +78,17 @@ class _Life:
             "job": self.job.record.state,
             "tasks": {name: task.state for name, task in zip(names, self.job.record.tasks, strict=True)},
             "replicas": {self._name(index): replica.state for index, replica in self.job.replicas()},
-            "events": self.said,
+            "events": self.events,
             "hooks": self.hooks,
         }
 
-    def _turn(self) -> JobTransaction:
+    def _transaction(self) -> JobTransaction:
         self._now_ms += 1
         return JobTransaction(self.job, self._now_ms, Counters(), RetryPolicy())
 
-    def _take(self, turn: JobTransaction) -> None:
-        self.said += [list(words) for words in turn.said]
-        for move in turn.moves:
+    def _take(self, txn: JobTransaction) -> None:
+        self.events += [list(words) for words in txn.task_events]
+        for move in txn.moves:
             if move.state != move.previous:
                 self.hooks.append([len(self.hooks) + 1, move.machine, self._moved(move), move.previous, move.state])
 

@@ -21,7 +21,7 @@ from colo_jobs.admission import QueueLimits
 from colo_jobs.effects import LogRefused
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.requeue import RetryPolicy
-from tests.support.jobs_world import JobsWorld, a_spec, a_task, stops_of, wants_of
+from tests.support.jobs_world import JobsWorld, a_spec, a_task, requests_of, stops_of
 
 Kind = TypeVar("Kind", bound=Fact)
 
@@ -43,17 +43,17 @@ def world() -> JobsWorld:
     return JobsWorld()
 
 
-def test_a_submitted_job_is_recorded_told_and_wanted(world: JobsWorld) -> None:
+def test_a_submitted_job_is_recorded_published_and_requested(world: JobsWorld) -> None:
     answer = world.submit(a_spec(a_task(replicas=3)))
     assert (answer.job, answer.state, answer.version) == ("j1", "Inqueue", 1)
     facts = [publish.fact for publish in world.published]
     assert [type(fact) for fact in facts] == [JobSubmitted, JobStateChanged, PlacementsRequested, QueueChanged]
-    assert wants_of(facts) == [("j1/main/0", 1), ("j1/main/1", 1), ("j1/main/2", 1)]
+    assert requests_of(facts) == [("j1/main/0", 1), ("j1/main/1", 1), ("j1/main/2", 1)]
     assert only(facts, QueueChanged)[0].waiting == 3
     assert {kind for kind, _ in world.rows} == {"job", "job-spec", "replica-page"}
 
 
-def test_a_queue_s_counts_are_said_four_times_a_second_and_in_the_end_as_they_are(world: JobsWorld) -> None:
+def test_a_queue_s_counts_are_published_four_times_a_second_and_in_the_end_as_they_are(world: JobsWorld) -> None:
     world.submit(a_spec(a_task(replicas=40)))
     for index in range(40):
         world.at(world.now_ms + 10)
@@ -68,7 +68,7 @@ def test_a_queue_s_counts_are_said_four_times_a_second_and_in_the_end_as_they_ar
     assert world.core.deadline_ms() is None
 
 
-def test_counts_that_were_not_said_before_the_end_are_said_after_the_next_start(world: JobsWorld) -> None:
+def test_counts_that_were_not_published_before_the_end_are_published_after_the_next_start(world: JobsWorld) -> None:
     world.submit()
     world.cancel()
     assert [fact.waiting for fact in only([publish.fact for publish in world.published], QueueChanged)] == [1]
@@ -76,7 +76,7 @@ def test_counts_that_were_not_said_before_the_end_are_said_after_the_next_start(
     assert only(world.restart(), JobStateChanged) == []
 
 
-def test_each_queue_s_counts_are_said_by_themselves() -> None:
+def test_each_queue_s_counts_are_published_by_themselves() -> None:
     world = JobsWorld(JobsPolicy(queues={"default": QueueLimits(), "night": QueueLimits()}))
     world.submit()
     world.at(1_100)
@@ -91,7 +91,7 @@ def test_each_queue_s_counts_are_said_by_themselves() -> None:
     ]
 
 
-def test_a_want_says_everything_that_a_decision_needs(world: JobsWorld) -> None:
+def test_a_placement_request_has_everything_that_a_decision_needs(world: JobsWorld) -> None:
     world.submit(a_spec(priority=5))
     placement_request = only([publish.fact for publish in world.published], PlacementsRequested)[0].placement_requests[
         0
@@ -130,10 +130,10 @@ def test_a_failure_waits_and_tries_again_until_no_retry_is_left(world: JobsWorld
     world.submit(a_spec(a_task(max_retry=2)))
     for attempt, wait_ms in ((1, 1_000), (2, 2_000)):
         world.run(attempt=attempt)
-        assert wants_of(world.feed(world.ended(attempt=attempt, code=1))) == []
+        assert requests_of(world.feed(world.ended(attempt=attempt, code=1))) == []
         assert world.replica().state == "Backoff"
         assert {type(fact) for fact in world.at(world.now_ms + wait_ms - 1)} <= {QueueChanged}
-        assert wants_of(world.at(world.now_ms + 1)) == [("j1/main/0", attempt + 1)]
+        assert requests_of(world.at(world.now_ms + 1)) == [("j1/main/0", attempt + 1)]
     world.run(attempt=3)
     world.feed(world.ended(attempt=3, code=7))
     assert world.state() == "Failed"
@@ -179,7 +179,7 @@ def test_a_replica_that_is_evicted_again_and_again_waits_longer(world: JobsWorld
         world.feed(world.ended(attempt=attempt, cause=EndCause.EVICTED, code=143))
         world.at(world.now_ms + (0, 1_000, 1_999)[attempt - 1])
     assert (world.replica().state, world.replica().attempt) == ("Backoff", 3)
-    assert wants_of(world.at(world.now_ms + 1)) == [("j1/main/0", 4)]
+    assert requests_of(world.at(world.now_ms + 1)) == [("j1/main/0", 4)]
 
 
 def test_an_expired_node_is_no_longer_avoided(world: JobsWorld) -> None:
@@ -197,7 +197,7 @@ def test_a_node_that_refuses_is_avoided_and_the_replica_wanted_under_a_new_attem
     world.feed(world.placed())
     facts = world.feed(world.refused(reason=Reason.CGROUP_REFUSED))
     assert steps(facts) == ["Assigned-R02->Pending"]
-    assert wants_of(facts) == [("j1/main/0", 2)]
+    assert requests_of(facts) == [("j1/main/0", 2)]
     assert world.replica().avoid == (("n1", 61_000),)
 
 
@@ -242,7 +242,7 @@ def test_cancelling_a_waiting_job_ends_it_at_once(world: JobsWorld) -> None:
     assert world.core.index.queues["default"].waiting == 0
 
 
-def test_cancelling_a_running_job_waits_until_its_processes_are_gone(world: JobsWorld) -> None:
+def test_cancelling_a_running_job_waits_until_its_processes_have_exited(world: JobsWorld) -> None:
     world.submit(a_spec(a_task(replicas=2)))
     world.run("j1/main/0")
     assert world.cancel().state == "Terminating"
@@ -282,11 +282,11 @@ def test_replicas_of_a_lost_node_wait_and_are_wanted_again_once(world: JobsWorld
     world.feed(world.placed("j1/main/1"))
     facts = world.feed(world.freshness())
     # What was only placed goes elsewhere at once; what ran is waited for.
-    assert wants_of(facts) == [("j1/main/1", 2)]
+    assert requests_of(facts) == [("j1/main/1", 2)]
     assert world.replica("j1/main/0").state == "Unknown"
-    assert wants_of(world.feed(world.freshness())) == []
+    assert requests_of(world.feed(world.freshness())) == []
     facts = world.at(world.now_ms + 60_000)
-    assert wants_of(facts) == [("j1/main/0", 2)]
+    assert requests_of(facts) == [("j1/main/0", 2)]
     assert only(facts, ReplicasWithdrawn)[0].attempts == (("j1/main/0", 1),)
     assert stops_of(facts) == [("n1", "j1/main/0", 1)]
     assert world.at(world.now_ms + 600_000) == []
@@ -316,7 +316,7 @@ def test_an_end_reported_by_a_lost_node_counts(world: JobsWorld) -> None:
     assert world.core.deadline_ms() is None
 
 
-def test_a_cancelled_replica_on_a_lost_node_counts_as_gone_after_the_lost_time(world: JobsWorld) -> None:
+def test_a_cancelled_replica_on_a_lost_node_counts_as_stopped_after_the_lost_time(world: JobsWorld) -> None:
     world.submit()
     world.run()
     world.feed(world.freshness())
@@ -332,7 +332,7 @@ def test_a_replica_that_a_recovered_node_does_not_name_is_lost_after_a_while(wor
     assert steps(world.feed(world.recovered("n1"))) == ["Running-R08->Unknown"]
     world.feed(world.freshness(state=Freshness.FRESH))
     assert world.replica().state == "Unknown"
-    assert wants_of(world.at(world.now_ms + 60_000)) == [("j1/main/0", 2)]
+    assert requests_of(world.at(world.now_ms + 60_000)) == [("j1/main/0", 2)]
 
 
 def test_a_start_after_the_recovery_is_not_taken_for_missing(world: JobsWorld) -> None:
@@ -348,11 +348,11 @@ def test_a_place_on_a_node_that_is_known_to_be_lost_is_given_up_at_once(world: J
     world.submit()
     world.feed(world.freshness())
     facts = world.feed(world.placed())
-    assert wants_of(facts) == [("j1/main/0", 2)]
+    assert requests_of(facts) == [("j1/main/0", 2)]
     assert stops_of(facts) == [("n1", "j1/main/0", 1)]
 
 
-def test_an_end_may_be_heard_before_the_start_and_the_decision(world: JobsWorld) -> None:
+def test_an_end_may_arrive_before_the_start_and_the_decision(world: JobsWorld) -> None:
     world.submit()
     placed, started, ended = world.placed(), world.started(), world.ended()
     world.feed(ended)
@@ -361,7 +361,7 @@ def test_an_end_may_be_heard_before_the_start_and_the_decision(world: JobsWorld)
     assert world.core.counters.illegal == {}
 
 
-def test_a_start_may_be_heard_before_the_decision(world: JobsWorld) -> None:
+def test_a_start_may_arrive_before_the_decision(world: JobsWorld) -> None:
     world.submit()
     placed, started = world.placed(), world.started()
     world.feed(started)
@@ -388,7 +388,7 @@ def test_reports_of_an_attempt_that_was_never_wanted_change_nothing(world: JobsW
     assert world.core.counters.future == 3
 
 
-def test_a_second_place_for_the_same_attempt_is_refused_counted_and_told_with_the_story(world: JobsWorld) -> None:
+def test_a_second_place_for_the_same_attempt_is_refused_counted_and_logged_with_the_story(world: JobsWorld) -> None:
     world.submit()
     world.run()
     world.feed(world.placed(node="n2"))
@@ -397,7 +397,7 @@ def test_a_second_place_for_the_same_attempt_is_refused_counted_and_told_with_th
     assert "Starting -> Running (ready on n1)" in world.own[-1].story  # type: ignore[attr-defined]
 
 
-def test_a_refusal_is_told_once_whatever_follows_in_the_same_batch(world: JobsWorld) -> None:
+def test_a_refusal_is_logged_once_whatever_follows_in_the_same_batch(world: JobsWorld) -> None:
     world.submit()
     world.run()
     world.feed(world.placed(node="n2"), world.placed(node="n3"), world.ended())
@@ -410,7 +410,7 @@ def test_what_runs_for_no_known_job_is_stopped(world: JobsWorld) -> None:
     assert stops_of(world.feed(world.recovered("n2", ("gone/main/0", 3)))) == [("n2", "gone/main/0", 3)]
 
 
-def test_why_a_replica_waits_is_told_until_it_has_a_place(world: JobsWorld) -> None:
+def test_the_reason_why_a_replica_waits_is_shown_until_it_has_a_place(world: JobsWorld) -> None:
     world.submit()
     world.feed(
         PlacementRejected(

@@ -63,7 +63,7 @@ def test_an_unknown_queue_is_refused_and_the_known_ones_named(world: JobsWorld) 
     assert "queues: default" in answer.rule
 
 
-def test_a_full_queue_refuses_with_429_and_says_the_numbers() -> None:
+def test_a_full_queue_refuses_with_429_and_names_the_numbers() -> None:
     world = JobsWorld(JobsPolicy(queues={"default": QueueLimits(max_waiting=5, max_jobs=100)}))
     assert isinstance(world.submit(a_spec(a_task(replicas=3)), job="a"), JobAccepted)
     answer = world.submit(a_spec(a_task(replicas=3)), job="b")
@@ -176,7 +176,7 @@ def test_pending_needs_sensible_numbers(world: JobsWorld) -> None:
     assert world.ask(PendingReplicas(offset=-1)).code == 400
 
 
-def test_what_was_started_is_told_of_each_attempt(world: JobsWorld) -> None:
+def test_the_reply_names_each_attempt_that_has_started(world: JobsWorld) -> None:
     world.submit(a_spec(a_task(replicas=7, max_retry=3)))
     for number in range(1, 7):
         world.feed(world.placed(f"j1/main/{number}"))
@@ -206,7 +206,7 @@ def test_an_attempt_that_has_failed_is_over_before_the_next_one_begins(world: Jo
     assert world.ask(StartedReplicas(attempts=asked)) == StartedReply(started=(), over=asked, waiting=())
 
 
-def test_what_a_node_was_told_to_stop_is_not_to_be_started_again(world: JobsWorld) -> None:
+def test_an_attempt_that_a_node_was_ordered_to_stop_is_not_started_again(world: JobsWorld) -> None:
     world.submit(a_spec(a_task(replicas=2)))
     world.feed(world.placed("j1/main/0"))
     world.run("j1/main/1")

@@ -15,7 +15,7 @@ from colo_jobs.effects import LogUnreadable
 from colo_jobs.policy import JobsPolicy
 from colo_jobs.records import decode_job, decode_page, page_id
 from colo_jobs.retention import RetentionPolicy
-from tests.support.jobs_world import JobsWorld, a_spec, a_task, wants_of
+from tests.support.jobs_world import JobsWorld, a_spec, a_task, requests_of
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def world() -> JobsWorld:
     return JobsWorld()
 
 
-def test_a_restart_finds_every_state_and_says_again_what_waits(world: JobsWorld) -> None:
+def test_a_restart_finds_every_state_and_requests_waiting_replicas_again(world: JobsWorld) -> None:
     world.submit(a_spec(a_task(replicas=70, max_retry=1)))
     world.run("j1/main/0")
     world.run("j1/main/1")
@@ -34,13 +34,13 @@ def test_a_restart_finds_every_state_and_says_again_what_waits(world: JobsWorld)
     after = world.job()
     assert (after.summary, after.replicas, after.version) == (before.summary, before.replicas, before.version)
     assert after.story == before.story
-    assert len(wants_of(facts)) == 68
+    assert len(requests_of(facts)) == 68
     assert len(first_ids) == 1
     # The timer of the failed one goes on.
-    assert wants_of(world.at(2_000)) == [("j1/main/1", 2)]
+    assert requests_of(world.at(2_000)) == [("j1/main/1", 2)]
 
 
-def test_a_restart_with_nothing_changed_says_the_same_wants_under_the_same_id(world: JobsWorld) -> None:
+def test_a_restart_with_nothing_changed_publishes_the_same_requests_under_the_same_id(world: JobsWorld) -> None:
     world.submit()
     ids = [publish.id for publish in world.published if isinstance(publish.fact, PlacementsRequested)]
     world.restart()
@@ -56,7 +56,7 @@ def test_one_replica_changes_one_page_and_not_the_job(world: JobsWorld) -> None:
     assert [(write.kind, write.id) for write in records[0].writes] == [("replica-page", page_id("j1", 3))]
 
 
-def test_what_a_batch_changes_is_written_and_said_once_for_each_job(world: JobsWorld) -> None:
+def test_the_changes_of_a_batch_are_written_and_published_once_for_each_job(world: JobsWorld) -> None:
     world.submit(a_spec(a_task(replicas=3)))
     facts = [world.placed(f"j1/main/{index}") for index in range(3)]
     facts += [world.started(f"j1/main/{index}") for index in range(3)]
@@ -71,7 +71,7 @@ def test_what_a_batch_changes_is_written_and_said_once_for_each_job(world: JobsW
     assert moves == ["Assigned"] * 3 + ["Starting", "Running"] * 3
 
 
-def test_a_cancelled_job_says_first_what_it_had_not_said_yet(world: JobsWorld) -> None:
+def test_a_cancelled_job_publishes_its_pending_changes_first(world: JobsWorld) -> None:
     world.submit()
     world.feed(world.placed("j1/main/0"), wake=False)
     effects = world.core.handle(RequestReceived(request="r", body=CancelJob(job="j1")), world.now_ms)
@@ -89,7 +89,7 @@ def test_the_largest_job_fits_into_one_write_at_its_beginning_and_its_end(world:
     assert {len(placement_request.placement_requests) for placement_request in placement_requests} == {100}
 
 
-def test_wants_with_long_commands_are_split_over_messages(world: JobsWorld) -> None:
+def test_requests_with_long_commands_are_split_over_messages(world: JobsWorld) -> None:
     task = a_task(replicas=50, run=RunSpec(command=("x" * 60_000,)))
     world.submit(a_spec(task))
     placement_requests = [publish.fact for publish in world.published if isinstance(publish.fact, PlacementsRequested)]
@@ -106,11 +106,11 @@ def test_a_conflict_makes_the_core_take_what_the_store_holds(world: JobsWorld) -
     world.rows = stored
     facts = world.feed(Conflict(kind="replica-page", id=page_id("j1", 0), expected=1, found=2))
     assert world.replica().state == "Pending"
-    assert wants_of(facts) == [("j1/main/0", 1)]
+    assert requests_of(facts) == [("j1/main/0", 1)]
     assert world.core.counters.conflicts == 1
 
 
-def test_a_job_whose_rows_are_gone_is_forgotten_after_a_conflict(world: JobsWorld) -> None:
+def test_a_job_whose_rows_were_deleted_is_forgotten_after_a_conflict(world: JobsWorld) -> None:
     world.submit()
     world.rows.clear()
     world.feed(Conflict(kind="job", id="j1", expected=1, found=0))

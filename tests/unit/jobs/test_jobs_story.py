@@ -32,7 +32,7 @@ def test_a_line_names_the_replica_whatever_page_it_is_on_and_after_a_restart(wor
     assert sentences(world) == told
 
 
-def test_a_line_says_why_without_an_exit_code(world: JobsWorld) -> None:
+def test_a_line_has_the_reason_without_an_exit_code(world: JobsWorld) -> None:
     world.submit()
     world.feed(world.placed())
     world.feed(world.refused(reason=Reason.CGROUP_REFUSED))

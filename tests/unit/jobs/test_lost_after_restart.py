@@ -8,14 +8,14 @@ from colo_jobs.shell import HEARS
 from tests.support.jobs_world import JobsWorld
 
 
-def test_the_last_freshness_of_every_node_is_heard_again_at_every_start() -> None:
+def test_the_last_freshness_of_every_node_is_replayed_at_every_start() -> None:
     (subscription,) = [one for one in HEARS if one.type is FreshnessChanged]
     source = source_of("jobs", subscription)
     assert source.last_per_subject
     assert source.durable == ""
 
 
-def test_a_replica_placed_on_a_lost_node_is_placed_anew_after_a_restart() -> None:
+def test_a_replica_placed_on_a_lost_node_is_placed_again_after_a_restart() -> None:
     for is_freshness_first in (True, False):
         world = JobsWorld()
         world.submit()
@@ -27,7 +27,7 @@ def test_a_replica_placed_on_a_lost_node_is_placed_anew_after_a_restart() -> Non
         assert (world.replica().state, world.replica().attempt) == ("Pending", 2)
 
 
-def test_nodes_of_which_nothing_was_heard_for_long_are_forgotten() -> None:
+def test_nodes_whose_freshness_is_old_are_forgotten() -> None:
     lost = LostNodes(forget_ms=1_000)
     for number in range(10):
         fact = FreshnessChanged(
@@ -38,7 +38,7 @@ def test_nodes_of_which_nothing_was_heard_for_long_are_forgotten() -> None:
             age_ms=0,
             at_ms=number * 500,
         )
-        assert lost.heard(fact)
+        assert lost.record(fact)
     assert len(lost) == 2
     assert lost.is_lost("n9")
     assert not lost.is_lost("n0")
