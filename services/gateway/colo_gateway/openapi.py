@@ -117,7 +117,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         name="planJob",
         about="Where a job (the fields of a job file) would go now, or why not; nothing changes.",
         reply=rq.JobPlanned,
-        parameters=(_query("places", "so many replicas are told singly: 0 to 1000, 100 when absent", "integer"),),
+        parameters=(_query("places", "how many replicas the plan names: 0 to 1000, 100 when absent", "integer"),),
         problems=(400, 413, 503),
         has_body=True,
     ),

@@ -83,7 +83,7 @@ def check_all(shelf: Shelf) -> None:
         shelf.check()
 
 
-def test_a_state_that_became_small_is_checked_whole_and_one_that_grew_begins_anew() -> None:
+def test_a_state_that_became_small_is_checked_whole_and_one_that_grew_begins_again() -> None:
     shelf = Shelf(100)
     shelf.check()
     del shelf.broken[5:]

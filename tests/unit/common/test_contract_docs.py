@@ -17,7 +17,7 @@ MODULES = [
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_every_public_type_says_what_it_guarantees(module: str) -> None:
+def test_every_public_type_documents_what_it_guarantees(module: str) -> None:
     told = importlib.import_module(module)
     own = [
         each

@@ -63,7 +63,7 @@ def test_every_key_of_a_place_is_read() -> None:
     )
 
 
-def test_devices_that_are_told_more_of_are_read() -> None:
+def test_devices_with_conditions_are_read() -> None:
     gpu = {"count": 4, "labels": {"model": "H100", "maker": "x"}, "scope": "NUMANode", "exclusive": "pcie-level"}
     nic = {"count": 1, "exclusive": "device_level"}
     joint = {"kinds": ["gpu", "nic"], "scope": "PCIe", "required": True}
@@ -99,7 +99,7 @@ def test_a_wish_for_a_group_of_gpus_is_read(value: object, wish: PartitionWish) 
     assert place.devices == (DeviceRequest(kind="gpu", count=2, partition=wish),)
 
 
-def test_constraints_survive_a_message_and_cost_it_nothing_where_they_say_nothing() -> None:
+def test_constraints_survive_a_message_and_defaults_cost_it_nothing() -> None:
     spec = _job({"devices": {"gpu": 1}})
     assert msgspec.json.decode(msgspec.json.encode(spec), type=JobSpec) == spec
     assert msgspec.json.encode(UNCONSTRAINED) == b"{}"

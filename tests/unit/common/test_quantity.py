@@ -152,7 +152,7 @@ def test_quantities_are_written_in_the_shortest_exact_form() -> None:
     assert [format_bytes(size) for size in sizes] == shown
 
 
-def test_a_division_rounds_up_as_its_name_says() -> None:
+def test_ceil_div_rounds_up() -> None:
     assert (ceil_div(7, 2), ceil_div(-7, 2), ceil_div(6, 2)) == (4, -3, 3)
 
 
@@ -177,12 +177,12 @@ def test_a_denominator_that_is_not_positive_is_a_defect(denominator: int) -> Non
         (2 << 60, "2Ei"),
     ],
 )
-def test_a_size_is_told_in_its_largest_unit_and_never_rounded_up(size_bytes: int, text: str) -> None:
+def test_a_size_is_formatted_in_its_largest_unit_and_never_rounded_up(size_bytes: int, text: str) -> None:
     assert bytes_text(size_bytes) == text
 
 
 @pytest.mark.parametrize(
     ("mcpu", "text"), [(0, "0"), (1, "0.001"), (50, "0.05"), (1500, "1.5"), (64_000, "64"), (-3_700, "-3.7")]
 )
-def test_cpus_are_told_exactly(mcpu: int, text: str) -> None:
+def test_cpus_are_formatted_exactly(mcpu: int, text: str) -> None:
     assert cpu_text(mcpu) == text

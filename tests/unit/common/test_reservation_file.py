@@ -139,12 +139,12 @@ def test_moments_are_those_of_the_calendar(text: str) -> None:
     assert parse_moment_ms(moment_text(at_ms), "at") == at_ms
 
 
-def test_a_moment_is_told_to_the_millisecond() -> None:
+def test_a_moment_is_formatted_to_the_millisecond() -> None:
     assert moment_text(1_893_456_000_000) == "2030-01-01T00:00:00Z"
     assert moment_text(1_893_456_000_007) == "2030-01-01T00:00:00.007Z"
 
 
-def test_a_refused_end_is_told_as_a_moment() -> None:
+def test_a_refused_end_is_shown_as_a_moment() -> None:
     now_ms = parse_moment_ms("2026-11-22T08:00:00Z", "now")
     with pytest.raises(InvalidInput, match=r"expires: must not be in the past.*\(got '2019-12-31T23:00:00Z'\)"):
         reservation_from_mapping({**LEAST, "expires": "2020-01-01T00:00:00+01:00"}, now_ms)

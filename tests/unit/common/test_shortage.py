@@ -67,7 +67,7 @@ GIB = 1 << 30
         ("a-later-reason", "condition", 1, 0, None, "node-07: a-later-reason"),
     ],
 )
-def test_a_nearest_miss_is_told_by_what_is_short_and_where(
+def test_the_text_of_a_nearest_miss_names_the_shortage_and_the_place(
     reason: str, unit: str, need: int, have: int, zone: int | None, text: str
 ) -> None:
     assert shortage_text(node="node-07", reason=reason, need=need, have=have, unit=unit, zone=zone) == text
@@ -94,5 +94,5 @@ def test_what_no_machine_has_enough_of(reason: str, unit: str, need: int, have: 
     assert most_text(node="n1", reason=reason, need=need, have=have, unit=unit) == text
 
 
-def test_every_unit_of_load_says_of_what() -> None:
+def test_every_unit_of_load_names_its_resource() -> None:
     assert all(words.startswith(("CPU load", "memory load")) for words in LOAD_UNITS.values())

@@ -50,7 +50,7 @@ def test_fire_answers_with_the_row_whose_guards_hold() -> None:
     assert lamp.fire("Broken", "hit") == TransitionIgnored("already broken")
 
 
-def test_fire_refuses_and_says_why() -> None:
+def test_fire_refuses_with_a_reason() -> None:
     lamp = _lamp()
     assert lamp.fire("On", "press", {"stuck": True}) == TransitionRefused(TransitionRefusal.GUARD, "L3 needs !stuck")
     assert lamp.fire("Broken", "press") == TransitionRefused(

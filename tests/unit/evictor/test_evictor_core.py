@@ -36,13 +36,13 @@ def test_nobody_leaves_before_the_level_was_held() -> None:
     core = a_core()
     for second in range(3):
         assert run(core, full(second), second * 1000) == []
-    said = run(core, full(3), 3000)
-    assert [type(fact) if not isinstance(fact, type) else fact for fact in said] == [
+    published = run(core, full(3), 3000)
+    assert [type(fact) if not isinstance(fact, type) else fact for fact in published] == [
         Record,
         EvictionRequested,
         EvictReplica,
     ]
-    requested = said[1]
+    requested = published[1]
     assert isinstance(requested, EvictionRequested)
     assert (requested.replica, requested.reason, requested.value_pct, requested.held_ms) == (
         "low/main/0",
@@ -82,9 +82,9 @@ def test_one_victim_at_a_time_and_credit_until_it_has_ended() -> None:
     for second in range(4, 12):
         assert run(core, full(second), second * 1000) == []
     ended = ReplicaEnded(node="n1", replica="low/main/0", job="low", attempt=1, cause=EndCause.EVICTED, exit_code=143)
-    said = run(core, ended, 12_000)
-    assert isinstance(said[1], EvictionFinished)
-    assert said[1].took_ms == 9000
+    published = run(core, ended, 12_000)
+    assert isinstance(published[1], EvictionFinished)
+    assert published[1].took_ms == 9000
     assert run(core, ended, 12_001) == []
 
 
@@ -104,9 +104,9 @@ def test_a_victim_that_does_not_end_is_no_longer_credited_after_a_while() -> Non
         run(core, full(second), second * 1000)
     due = core.deadline_ms()
     assert due == 3000 + 10_000 + 30_000
-    said = run(core, Wake(), due)
-    assert isinstance(said[1], EvictionFinished)
-    assert said[1].cause is EndCause.LOST
+    published = run(core, Wake(), due)
+    assert isinstance(published[1], EvictionFinished)
+    assert published[1].cause is EndCause.LOST
     assert core.deadline_ms() is None
 
 
@@ -130,13 +130,15 @@ def test_starved_batch_work_leaves_a_busy_node_only() -> None:
     idle = EvictorCore(POLICY)
     idle.handle(a_node(), 0)
     idle.handle(decided(a_placement("low/main/0", mcpu=4000)), 0)
-    said = []
+    published = []
     for second in range(0, 61, 5):
-        said += run(busy, a_sample(seq=second, zones=((13_000, 8), (13_000, 8)), workloads=(starved,)), second * 1000)
+        published += run(
+            busy, a_sample(seq=second, zones=((13_000, 8), (13_000, 8)), workloads=(starved,)), second * 1000
+        )
         assert (
             run(idle, a_sample(seq=second, zones=((3_000, 8), (3_000, 8)), workloads=(starved,)), second * 1000) == []
         )
-    requested = [fact for fact in said if isinstance(fact, EvictionRequested)]
+    requested = [fact for fact in published if isinstance(fact, EvictionRequested)]
     assert [(fact.reason, fact.value_pct) for fact in requested] == [(Reason.CPU_SATISFACTION, 2)]
 
 

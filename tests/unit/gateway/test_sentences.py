@@ -117,7 +117,7 @@ OWNER = structs.replace(
         ),
         (a_replica("Failed", exit_code=3, reason="exited"), None, "failed with exit code 3: exited"),
         (a_replica("Succeeded", exit_code=0), None, "succeeded with exit code 0"),
-        # How it ended is told of what had a place, not why it had it.
+        # The sentence of an ended replica tells its end, not the decision.
         (
             a_replica("Failed", node="n1", zones=(0,), exit_code=3, reason="exited"),
             PLACED,
@@ -146,7 +146,7 @@ def test_a_replica_is_explained_in_one_sentence(
     assert sentence(detail, decision) == text
 
 
-def test_of_many_who_would_have_to_leave_some_are_named() -> None:
+def test_of_many_victims_of_a_proposal_some_are_named() -> None:
     proposal = ProposedPreemption(node="n1", victims=VICTIMS, revision=3, at_ms=0)
-    told = sentence(a_replica("Pending"), structs.replace(REJECTED, preemption=proposal))
-    assert told.endswith("low/main/4 and 2 more left (lower priority)")
+    text = sentence(a_replica("Pending"), structs.replace(REJECTED, preemption=proposal))
+    assert text.endswith("low/main/4 and 2 more left (lower priority)")

@@ -59,8 +59,8 @@ def test_a_queue_s_counts_are_published_four_times_a_second_and_in_the_end_as_th
         world.at(world.now_ms + 10)
         world.run(f"j1/main/{index}")
     world.at(world.now_ms + 1_000)
-    said = only([publish.fact for publish in world.published], QueueChanged)
-    assert [(fact.at_ms, fact.waiting, fact.running) for fact in said] == [
+    published = only([publish.fact for publish in world.published], QueueChanged)
+    assert [(fact.at_ms, fact.waiting, fact.running) for fact in published] == [
         (1_000, 40, 0),
         (1_250, 16, 24),
         (1_500, 0, 40),
@@ -83,8 +83,8 @@ def test_each_queue_s_counts_are_published_by_themselves() -> None:
     world.submit(a_spec(queue="night"), job="j2")
     world.submit(job="j3")
     world.at(5_000)
-    said = only([publish.fact for publish in world.published], QueueChanged)
-    assert [(fact.queue, fact.at_ms, fact.waiting) for fact in said] == [
+    published = only([publish.fact for publish in world.published], QueueChanged)
+    assert [(fact.queue, fact.at_ms, fact.waiting) for fact in published] == [
         ("default", 1_000, 1),
         ("night", 1_100, 1),
         ("default", 1_250, 2),

@@ -66,8 +66,8 @@ def test_the_changes_of_a_batch_are_written_and_published_once_for_each_job(worl
     assert due_ms <= world.now_ms
     effects = world.core.handle(Wake(), world.now_ms)
     assert [len(effect.writes) for effect in effects if isinstance(effect, Record)] == [2]
-    said = [effect.fact for effect in effects if isinstance(effect, Publish)]
-    moves = [change.state for fact in said if isinstance(fact, ReplicasChanged) for change in fact.changes]
+    published = [effect.fact for effect in effects if isinstance(effect, Publish)]
+    moves = [change.state for fact in published if isinstance(fact, ReplicasChanged) for change in fact.changes]
     assert moves == ["Assigned"] * 3 + ["Starting", "Running"] * 3
 
 

@@ -25,11 +25,11 @@ def test_a_line_names_the_replica_whatever_page_it_is_on_and_after_a_restart(wor
     world.run("j1/first/0")
     world.run("j1/second/29", node="n2")
     world.feed(world.ended("j1/first/0", cause=EndCause.OOM, code=137))
-    told = sentences(world)
-    assert "j1/first/0#1 Running -> Backoff (exit on n1, oom, exit code 137)" in told
-    assert "j1/second/29#1 Starting -> Running (ready on n2)" in told
+    lines = sentences(world)
+    assert "j1/first/0#1 Running -> Backoff (exit on n1, oom, exit code 137)" in lines
+    assert "j1/second/29#1 Starting -> Running (ready on n2)" in lines
     world.restart()
-    assert sentences(world) == told
+    assert sentences(world) == lines
 
 
 def test_a_line_has_the_reason_without_an_exit_code(world: JobsWorld) -> None:

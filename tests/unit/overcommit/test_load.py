@@ -1,4 +1,4 @@
-"""What a node's usage is told as, and when it is told by itself."""
+"""The published usage of a node, and when usage alone causes a publication."""
 
 from itertools import pairwise
 
@@ -46,22 +46,26 @@ def test_windows_and_peaks_are_those_of_the_kept_samples(steps: list[tuple[int, 
         values.append(mcpu)
         sample = a_sample(zones=((mcpu, 1),), at_ms=at_ms)
         history.add(sample)
-        told = history.summary(sample)
+        summary = history.summary(sample)
         kept = kept_of(times, values)
-        for window in told.windows:
+        for window in summary.windows:
             inside = [value for when, value in kept if when > at_ms - window.window_ms]
             assert window.cpu_avg_mcpu == sum(inside) // len(inside)
             assert window.cpu_p95_mcpu == p95_of(inside)
-            for pct, told_mcpu in ((50, window.cpu_p50_mcpu), (90, window.cpu_p90_mcpu), (99, window.cpu_p99_mcpu)):
-                assert told_mcpu == min(
+            for pct, percentile_mcpu in (
+                (50, window.cpu_p50_mcpu),
+                (90, window.cpu_p90_mcpu),
+                (99, window.cpu_p99_mcpu),
+            ):
+                assert percentile_mcpu == min(
                     value for value in inside if 100 * sum(other <= value for other in inside) >= pct * len(inside)
                 )
             assert window.memory_avg_bytes == window.memory_p95_bytes == GIB
-        # A slice of the clock is closed by the first sample behind it; it counts as what was said at its last sample.
+        # A slice of the clock is closed by the first sample behind it; it counts at the time of its last sample.
         ends = [when for when, after in pairwise(times) if when // SLICE_MS != after // SLICE_MS]
         peaks = [(end, average([pair for pair in kept if pair[0] <= end], end, SLICE_MS)) for end in ends]
         now = average(kept, at_ms, SLICE_MS)
-        hour, day = told.peaks
+        hour, day = summary.peaks
         assert hour.cpu_mcpu == max([now, *(peak for end, peak in peaks if end > at_ms - HOUR_MS)])
         assert day.cpu_mcpu >= max([now, *(peak for end, peak in peaks if end > at_ms - DAY_MS)])
 
@@ -90,7 +94,7 @@ class Published:
         self.seq = 0
 
     def sample(self, at_ms: int, mcpu: int, batch_mcpu: int = 0, boot_id: str = "b1") -> LoadSummary | None:
-        """What is told of a sample of which so much is batch work's: its allocatable does not move by that."""
+        """Take a sample with this usage of batch work, which does not move the allocatable; return the published load."""
         self.seq += 1
         work = (
             WorkloadUsage(
@@ -109,44 +113,44 @@ class Published:
         return None
 
     def warm(self) -> int:
-        """Say the first number; when."""
+        """Take samples until the first publication; return its time."""
         for at_ms in range(0, 100_000, 1_000):
             if self.sample(at_ms, 1_000) is not None:
                 return at_ms
-        raise AssertionError("nothing was said")
+        raise AssertionError("nothing was published")
 
 
 def test_the_load_is_the_samples_own_with_the_usage_of_prod_work() -> None:
-    told = Published()
-    at_ms = told.warm()
-    load = told.sample(at_ms + 20_000, 1_000, 2_000)
+    node = Published()
+    at_ms = node.warm()
+    load = node.sample(at_ms + 20_000, 1_000, 2_000)
     assert load is not None
     assert (load.cpu_used_mcpu, load.prod_cpu_used_mcpu) == (3_000, 1_000)
 
 
 def test_load_that_moved_alone_is_published_but_not_oftener_than_it_may() -> None:
-    told = Published()
-    at_ms = told.warm()
-    assert told.sample(at_ms + 1_000, 1_000, 2_000) is None
-    assert told.sample(at_ms + 9_999, 1_000, 2_000) is None
-    assert told.sample(at_ms + 10_000, 1_000, 700) is None
-    assert told.sample(at_ms + 11_000, 1_000, 800) is not None
-    assert told.sample(at_ms + 20_999, 1_000, 4_000) is None
-    assert told.sample(at_ms + 21_000, 1_000, 4_000) is not None
+    node = Published()
+    at_ms = node.warm()
+    assert node.sample(at_ms + 1_000, 1_000, 2_000) is None
+    assert node.sample(at_ms + 9_999, 1_000, 2_000) is None
+    assert node.sample(at_ms + 10_000, 1_000, 700) is None
+    assert node.sample(at_ms + 11_000, 1_000, 800) is not None
+    assert node.sample(at_ms + 20_999, 1_000, 4_000) is None
+    assert node.sample(at_ms + 21_000, 1_000, 4_000) is not None
 
 
 def test_load_alone_is_not_published_where_the_operator_turned_that_off() -> None:
-    told = Published(OvercommitPolicy(load_pct=0))
-    at_ms = told.warm()
-    assert told.sample(at_ms + 30_000, 1_000, 6_000) is None
+    node = Published(OvercommitPolicy(load_pct=0))
+    at_ms = node.warm()
+    assert node.sample(at_ms + 30_000, 1_000, 6_000) is None
 
 
 def test_samples_before_a_restart_of_the_collector_do_not_count() -> None:
-    told = Published()
-    told.warm()
+    node = Published()
+    node.warm()
     for at_ms in range(200_000, 300_000, 1_000):
-        load = told.sample(at_ms, 3_000, boot_id="b2")
+        load = node.sample(at_ms, 3_000, boot_id="b2")
         if load is not None:
             assert load.windows[-1].cpu_avg_mcpu == load.peaks[-1].cpu_mcpu == 3_000
             return
-    raise AssertionError("nothing was said")
+    raise AssertionError("nothing was published")

@@ -34,7 +34,7 @@ class Published:
         self.core.handle(a_node(rules=rules), 0)
 
     def sample(self, zones: Any = ((4000, 8), (4000, 8)), **about: Any) -> AllocatableChanged | None:
-        """What is said of it."""
+        """Take a sample; return the publication that it causes."""
         self.now_ms += 1_000
         effects = self.core.handle(
             a_sample(seq=self.now_ms // 1_000, zones=zones, at_ms=self.now_ms, **about), self.now_ms
@@ -44,65 +44,65 @@ class Published:
         return next((fact for fact in facts if isinstance(fact, AllocatableChanged)), None)
 
     def promised(self, **about: Any) -> AllocatableChanged:
-        """What is said first."""
+        """The first publication."""
         self.sample(**about)
-        said = self.sample(**about)
-        assert said is not None
-        return said
+        published = self.sample(**about)
+        assert published is not None
+        return published
 
 
-def limits(said: AllocatableChanged) -> set[tuple[int, str]]:
+def limits(published: AllocatableChanged) -> set[tuple[int, str]]:
     """The reclaim percentages of an explanation, and who set them."""
-    return {(term.value, term.source) for term in said.explanation.terms if term.name.endswith("reclaim_pct")}
+    return {(term.value, term.source) for term in published.explanation.terms if term.name.endswith("reclaim_pct")}
 
 
 def test_a_node_without_batch_work_promises_nothing_and_explains_why() -> None:
-    said = Published(OFF).promised()
-    assert (said.batch_cpu_mcpu, said.batch_memory_bytes) == (0, 0)
-    assert limits(said) == {(0, Limit.RULES.value)}
-    assert recompute(said.explanation) == said.zones
+    published = Published(OFF).promised()
+    assert (published.batch_cpu_mcpu, published.batch_memory_bytes) == (0, 0)
+    assert limits(published) == {(0, Limit.RULES.value)}
+    assert recompute(published.explanation) == published.zones
     assert limits(Published().promised()) == {(75, "policy"), (85, "policy")}
 
 
 def test_what_runs_there_already_stays_in_the_promise_until_it_is_released() -> None:
-    told = Published()
-    told.promised()
-    told.core.handle(decided(a_placement(mcpu=3000, gib=4)), told.now_ms)
-    told.core.handle(a_node(rules=OFF, at_ms=1), told.now_ms)
-    said = told.sample()
-    assert said is not None
-    assert [(zone.batch_cpu_mcpu, zone.batch_memory_bytes) for zone in said.zones] == [(3000, 4 * GIB), (0, 0)]
-    assert limits(said) == {(0, Limit.RULES.value)}
-    assert said.headroom_cpu_mcpu < 0
+    node = Published()
+    node.promised()
+    node.core.handle(decided(a_placement(mcpu=3000, gib=4)), node.now_ms)
+    node.core.handle(a_node(rules=OFF, at_ms=1), node.now_ms)
+    published = node.sample()
+    assert published is not None
+    assert [(zone.batch_cpu_mcpu, zone.batch_memory_bytes) for zone in published.zones] == [(3000, 4 * GIB), (0, 0)]
+    assert limits(published) == {(0, Limit.RULES.value)}
+    assert published.headroom_cpu_mcpu < 0
 
 
 def test_a_rule_that_changes_is_published_with_the_next_sample_however_little_moved() -> None:
-    told = Published()
+    node = Published()
     busy = ((11_400, 8), (11_400, 8))
-    first = told.promised(zones=busy)
+    first = node.promised(zones=busy)
     assert first.zones[0].batch_cpu_mcpu == 100, "less than what is worth saying by itself"
-    told.core.handle(a_node(rules=OFF, at_ms=1), told.now_ms)
-    said = told.sample(zones=busy)
-    assert said is not None
-    assert (said.batch_cpu_mcpu, limits(said)) == (0, {(0, Limit.RULES.value)})
-    assert told.sample(zones=busy) is None
-    told.core.handle(a_node(rules=OFF, at_ms=2), told.now_ms)
-    assert told.sample(zones=busy) is None, "the same word again is no news"
-    told.core.handle(a_node(at_ms=3), told.now_ms)
-    again = told.sample(zones=busy)
+    node.core.handle(a_node(rules=OFF, at_ms=1), node.now_ms)
+    published = node.sample(zones=busy)
+    assert published is not None
+    assert (published.batch_cpu_mcpu, limits(published)) == (0, {(0, Limit.RULES.value)})
+    assert node.sample(zones=busy) is None
+    node.core.handle(a_node(rules=OFF, at_ms=2), node.now_ms)
+    assert node.sample(zones=busy) is None, "the same rules again publish nothing"
+    node.core.handle(a_node(at_ms=3), node.now_ms)
+    again = node.sample(zones=busy)
     assert again is not None
     assert again.zones == first.zones
 
 
 @pytest.mark.parametrize(("rules", "limit"), [(UNRULED, Limit.AGE), (OFF, Limit.RULES)])
 def test_a_late_node_names_its_age_as_the_reason_unless_a_rule_is(rules: NodeRules, limit: Limit) -> None:
-    told = Published(rules)
-    told.promised()
-    late_ms = told.core.deadline_ms()
+    node = Published(rules)
+    node.promised()
+    late_ms = node.core.deadline_ms()
     assert late_ms is not None
-    told.core.handle(Wake(), late_ms)
-    told.core.check()
-    (reply,) = told.core.handle(RequestReceived(request="r", body=ExplainAllocatable(node="n1")), late_ms)
+    node.core.handle(Wake(), late_ms)
+    node.core.check()
+    (reply,) = node.core.handle(RequestReceived(request="r", body=ExplainAllocatable(node="n1")), late_ms)
     assert isinstance(reply, Reply)
     assert isinstance(reply.body, NodeExplained)
     assert limits(reply.body.published) == {(0, limit.value)}
@@ -117,18 +117,18 @@ def test_no_promise_counts_cpu_that_a_node_only_claims_to_have(pct, placed, used
     """Real CPU on every side: what the machine has, what is used, what batch work holds, the CPUs of LSE."""
     found = []
     for rules in (UNRULED, NodeRules(amplification_pct=pct)):
-        told = Published(rules)
+        node = Published(rules)
         for index, (qos, zone, cpus) in enumerate(placed):
             share = ZoneShare(zone=zone, cpu_mcpu=1000 * cpus, memory_bytes=GIB)
             band = PriorityBand.BATCH if qos is QosClass.BE else PriorityBand.PROD
-            held = told.core.nodes["n1"].held
+            held = node.core.nodes["n1"].held
             held.take(f"j/t/{index}", 1, (share,), 0, qos=qos, band=band)
         workloads = tuple(
             a_batch_workload(f"j/t/{index}", mcpu=used[index], zones=(zone,))
             for index, (qos, zone, _) in enumerate(placed)
             if qos is QosClass.BE
         )
-        found.append(told.promised(zones=((9_000, 8), (9_000, 8)), workloads=workloads))
+        found.append(node.promised(zones=((9_000, 8), (9_000, 8)), workloads=workloads))
     plain, claimed = found
     assert (claimed.zones, claimed.explanation) == (plain.zones, plain.explanation)
     for zone in claimed.zones:
@@ -147,9 +147,9 @@ def test_the_cpus_that_lse_work_is_given_on_such_a_node_cost_what_they_are() -> 
     (held,) = bench.core.commits.held.values()
     assert sum(share.cpu_mcpu for share in held.placement.zones) == 4_000
     assert amplified(4_000, rules) == 6_000
-    told = Published(rules)
-    told.core.handle(decided(held.placement), 0)
-    said = told.promised(zones=((0, 0), (0, 0)))
-    idle = {term.zone: term.value for term in said.explanation.terms if term.name == "cpu_lse_requested"}
+    node = Published(rules)
+    node.core.handle(decided(held.placement), 0)
+    published = node.promised(zones=((0, 0), (0, 0)))
+    idle = {term.zone: term.value for term in published.explanation.terms if term.name == "cpu_lse_requested"}
     assert sum(idle.values()) == 4_000
-    assert said.batch_cpu_mcpu == 2 * (CAPACITY_MCPU * 75 // 100 - 500) - 4_000
+    assert published.batch_cpu_mcpu == 2 * (CAPACITY_MCPU * 75 // 100 - 500) - 4_000

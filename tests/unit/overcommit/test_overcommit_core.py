@@ -84,8 +84,8 @@ def test_a_late_node_keeps_what_it_holds_and_gets_nothing_more() -> None:
     core = a_fresh_core()
     core.handle(decided(a_placement(mcpu=3000, gib=4)), 2500)
     assert core.deadline_ms() == 12_000
-    said = facts(core, Wake(), 12_000)
-    changed, allocatable = said
+    published = facts(core, Wake(), 12_000)
+    changed, allocatable = published
     assert isinstance(changed, FreshnessChanged)
     assert (changed.freshness, changed.previous, changed.age_ms) == (Freshness.STALE, Freshness.FRESH, 10_000)
     assert isinstance(allocatable, AllocatableChanged)

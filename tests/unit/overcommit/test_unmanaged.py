@@ -1,4 +1,4 @@
-"""Which online use is of work that colo did not place, and when it is told."""
+"""The usage of unmanaged online work, and when it causes a publication."""
 
 import pytest
 from msgspec import structs
@@ -31,7 +31,7 @@ def a_core() -> OvercommitCore:
     return core
 
 
-def told(core: OvercommitCore, sample: NodeUsageSampled) -> AllocatableChanged | None:
+def published(core: OvercommitCore, sample: NodeUsageSampled) -> AllocatableChanged | None:
     effects = core.handle(sample, sample.at_ms)
     core.check()
     facts = [effect.fact for effect in effects if isinstance(effect, Publish)]
@@ -60,14 +60,14 @@ def test_online_work_without_a_place_is_unmanaged(
     workloads: tuple[WorkloadUsage, ...], expected: list[tuple[int, int]]
 ) -> None:
     sample = a_sample(zones=((4_000, 8), (6_000, 8)), workloads=workloads)
-    assert uses(told(a_core(), sample)) == expected
+    assert uses(published(a_core(), sample)) == expected
 
 
 def test_a_replica_that_runs_on_after_its_release_is_unmanaged_until_it_exits() -> None:
     core = a_core()
-    assert uses(told(core, a_sample(seq=1, workloads=(own(4_000, (0,)),))))[0] == (0, 7 * GIB)
+    assert uses(published(core, a_sample(seq=1, workloads=(own(4_000, (0,)),))))[0] == (0, 7 * GIB)
     core.handle(PlacementsReleased(nodes=(NodeRelease(node="n1", attempts=(("web/t/0", 1),)),)), 0)
-    assert uses(told(core, a_sample(seq=2, at_ms=1_000, workloads=(own(4_000, (0,)),))))[0] == (4_000, 8 * GIB)
+    assert uses(published(core, a_sample(seq=2, at_ms=1_000, workloads=(own(4_000, (0,)),))))[0] == (4_000, 8 * GIB)
 
 
 def test_a_peak_counts_until_its_window_is_over() -> None:
@@ -81,9 +81,9 @@ def test_a_peak_counts_until_its_window_is_over() -> None:
 
 def test_more_unmanaged_usage_is_published_at_once_even_where_batch_work_has_nothing_to_lose() -> None:
     core = a_core()
-    assert uses(told(core, a_sample(seq=1, zones=((15_000, 8), (15_000, 8)))))[0][0] == 15_000
-    assert told(core, a_sample(seq=2, at_ms=1_000, zones=((15_200, 8), (15_000, 8)))) is None
-    fact = told(core, a_sample(seq=3, at_ms=2_000, zones=((15_400, 8), (15_000, 8))))
+    assert uses(published(core, a_sample(seq=1, zones=((15_000, 8), (15_000, 8)))))[0][0] == 15_000
+    assert published(core, a_sample(seq=2, at_ms=1_000, zones=((15_200, 8), (15_000, 8)))) is None
+    fact = published(core, a_sample(seq=3, at_ms=2_000, zones=((15_400, 8), (15_000, 8))))
     assert fact is not None
     assert fact.batch_cpu_mcpu == 0
     assert uses(fact)[0][0] == 15_400

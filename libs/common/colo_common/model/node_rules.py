@@ -89,7 +89,7 @@ class NodeRules(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.kubelet_options and self.numa_rule != "kubelet":
             raise InvalidInput("rules.kubelet_options", "needs numa_rule kubelet", " ".join(self.kubelet_options))
         if self.numa_rule in _NUMBERS_CPUS and self.cpu_bind is not CpuBind.DEFAULT:
-            rule = f"must be default where numa_rule is {self.numa_rule}: that binds CPUs as it is told itself"
+            rule = f"must be default where numa_rule is {self.numa_rule}: that agent binds CPUs by its own options"
             raise InvalidInput("rules.cpu_bind", rule, self.cpu_bind.value)
         if self.numa_rule == "crane" and self.numa_policy not in _CRANE_POLICIES:
             rule = "must be none or single-numa-node where numa_rule is crane"
