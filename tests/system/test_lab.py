@@ -41,7 +41,7 @@ def test_it_runs_for_the_duration_and_prints_one_object() -> None:
     assert verdict["nodes"] == 2
     assert verdict["placements"] > 0
     assert (verdict["errors"], verdict["dead_letters"], verdict["placed_twice"]) == ([], 0, 0)
-    assert verdict["told_again"] == 0
+    assert verdict["redelivered"] == 0
     assert "real" not in verdict
     assert left == []
 

@@ -1,4 +1,4 @@
-"""`python -m colo_cli` is `colo`."""
+"""Runs the `colo` command for `python -m colo_cli`."""
 
 import sys
 

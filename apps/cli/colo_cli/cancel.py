@@ -13,7 +13,7 @@ def cancel(job: str, /, *, api: str | None = None) -> int:
     """Stop a job for good: waiting replicas are withdrawn, running ones get SIGTERM, grace, SIGKILL.
 
     Args:
-        job: The job's id, its name, or the name with the beginning of what its id has beside that.
+        job: The job's id, its name, or a beginning of its id that has the whole name.
         api: Address of the gateway.
     """
     if "/" in job:

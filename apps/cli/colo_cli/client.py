@@ -24,8 +24,8 @@ _UNAVAILABLE: Final = 503
 class Client:
     """Calls `api`, or COLO_API, or the address of a lab on this machine.
 
-    While the gateway says that a service does not answer yet it asks again, for `retry_for_s` at most, and says so on stderr; what
-    takes something away is asked once.
+    A call that the gateway answers with 503 is repeated for at most `retry_for_s`, after one line on stderr. A DELETE is never
+    repeated.
     """
 
     def __init__(self, api: str | None = None, *, retry_for_s: float = _RETRY_FOR_S) -> None:
@@ -35,8 +35,11 @@ class Client:
         self._retry_for_s = retry_for_s
 
     def call(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Any:
-        """The reply as plain values. Raises Failure: status 2 for a refused input (400, 413), else 1;
-        it is a Refused when the gateway said no."""
+        """The reply as plain values.
+
+        Raises CommandRefused when the gateway refuses, with status 2 for an input (400, 413) and else 1, and Failure when no
+        gateway answers.
+        """
         until_s: float | None = None
         while True:
             try:
@@ -63,12 +66,12 @@ class Client:
             ) from error
 
     def get(self, path: str, **query: str | int | None) -> Any:
-        """GET with the query's values that are not None."""
+        """The reply to a GET. Query values that are None or empty are left out."""
         given = {name: str(value) for name, value in query.items() if value not in (None, "")}
         return self.call("GET", path + ("?" + urllib.parse.urlencode(given) if given else ""))
 
     def events(self, **query: str | int | None) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Type and body of each event of the stream until it ends or the caller stops."""
+        """Type and body of each event of the gateway's stream, until the stream ends or the caller stops."""
         given = {name: str(value) for name, value in query.items() if value not in (None, "")}
         url = f"{self.api}/v1/stream?{urllib.parse.urlencode(given)}"
         try:

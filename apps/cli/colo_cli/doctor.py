@@ -1,4 +1,4 @@
-"""`colo doctor`: what this machine can do for colo, what is missing, and what works all the same."""
+"""`colo doctor`: the capabilities of this machine, and what a missing one means."""
 
 import os
 import platform
@@ -10,13 +10,13 @@ from colo_cli.output import Format, print_data, print_table
 
 __all__ = ["diagnose", "doctor"]
 
-# What a missing capability means for the person who reads it.
+# The meaning of a missing capability, by its name.
 _MEANING: Final = {
     "cgroup": "no batch work can be run here; simulated nodes work",
     "cgroup-cpu": "batch CPU cannot be suppressed here",
     "cgroup-cpuset": "batch work cannot be kept in its NUMA zones",
     "cgroup-memory": "batch memory cannot be limited",
-    "cgroup-hugetlb": "huge pages are offered to nobody",
+    "cgroup-hugetlb": "huge pages are not offered",
     "psi": "stall time is unknown; usage decides alone",
     "numa": "one zone: placement has no zones to choose from",
     "resctrl-l3": "the last-level cache is shared by all",
@@ -70,7 +70,7 @@ def diagnose() -> list[dict[str, Any]]:
 
 
 def doctor(*, output: Annotated[Format, Parameter(name=["--output", "-o"])] = "table") -> int:
-    """Say what this machine can do: control groups, pressure files, NUMA, resctrl, rights, servers.
+    """Show what this machine can do: control groups, pressure files, NUMA, resctrl, rights, servers.
 
     Args:
         output: table, json or yaml.

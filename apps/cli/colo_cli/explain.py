@@ -1,4 +1,4 @@
-"""`colo explain job JOB` and `colo explain overcommit NODE`."""
+"""The commands `colo explain job JOB` and `colo explain overcommit NODE`."""
 
 import json
 import urllib.parse
@@ -21,7 +21,7 @@ Output = Annotated[Format, Parameter(name=["--output", "-o"])]
 
 
 def job(job: str, /, *, replica: str = "", output: Output = "table", api: str | None = None) -> int:
-    """Say why each replica is where it is, or what it waits for.
+    """Explain why each replica is where it is, or what it waits for.
 
     Args:
         job: The job's id, the beginning of it, or its name; "job/task/index" for one replica.
@@ -84,7 +84,7 @@ def _print_terms(published: dict[str, Any], prefix: str, show: Callable[[int], s
     zones = sorted(zone["zone"] for zone in published["zones"])
     rows = []
     for name, by_zone in terms.items():
-        # LSE work holds CPUs of some zones only, and nothing is told of the others.
+        # LSE work holds CPUs of some zones only; its term has no value for the other zones.
         values = [_term_text(by_zone[zone], show) if zone in by_zone else "-" for zone in zones]
         rows.append([name, *values, next(iter(by_zone.values()))["source"]])
     field = {"cpu": "cpu_mcpu", "memory": "memory_bytes"}[prefix]
@@ -101,14 +101,14 @@ def _term_text(term: dict[str, Any], show: Callable[[int], str]) -> str:
 
 
 def _print_place(item: dict[str, Any]) -> None:
-    """What it holds; a place that it had before it came to wait again is not told."""
+    """Print what the replica holds, unless it waits again: its last place is not its own any more then."""
     place = (item["decision"] or {}).get("placement")
     if place is not None and item["state"] in _PLACED:
         print(f"  holds {holds_text(place)}")
 
 
 def _print_scores(items: list[dict[str, Any]]) -> None:
-    """How the best nodes scored for each replica at its own moment; an equal table once for all that saw it."""
+    """Print the scores of the best nodes at the decision of each replica; replicas with equal scores share one table."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for item in items:
         if item["decision"] is not None and item["decision"]["scores"]:
@@ -124,11 +124,11 @@ def _print_scores(items: list[dict[str, Any]]) -> None:
 
 
 def _moment_text(decisions: list[dict[str, Any]]) -> str:
-    """What the rows are, which are the same in all of these."""
+    """The meaning of the rows of a table that these decisions share."""
     if any(each.get("fitting") is None for each in decisions):
         return "nodes that pass the filters then; only the first was looked at closely"
-    told = len(decisions[0]["scores"])
-    is_all = all(told >= min(each["fitting"], _ROWS_SHOWN) for each in decisions)
+    listed = len(decisions[0]["scores"])
+    is_all = all(listed >= min(each["fitting"], _ROWS_SHOWN) for each in decisions)
     return "the best nodes then" if is_all else "the best nodes then, as far as they were compared"
 
 
@@ -142,7 +142,7 @@ def _print_table(scores: list[dict[str, Any]]) -> None:
 
 
 def names_text(replicas: list[str]) -> str:
-    """ "main/0-4, main/7, side/2" of replicas of one job, in order of task and index."""
+    """The replicas of one job by task and index, runs shortened: "main/0-4, main/7, side/2"."""
     by_task: dict[str, list[int]] = {}
     for replica in replicas:
         _, task, index = replica.split("/")

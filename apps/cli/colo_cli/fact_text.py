@@ -1,4 +1,4 @@
-"""A fact in one line, for people who watch."""
+"""The text of a fact in one line, for `colo watch`."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -13,14 +13,14 @@ _SHOWN_MOST: Final = 3
 
 
 def fact_text(body: dict[str, Any]) -> str:
-    """Its fields as "name=value", at most 300 characters: who leads, lists say whom they name, the envelope is left out."""
+    """The fields of a fact as "name=value", at most 300 characters, without the envelope; lists name their first three members."""
     job = f"{body.get('job', '')}/"
     parts = []
     for key, value in body.items():
         if key in _LEFT_OUT or value is False or value in ("", None, [], {}):
             continue
         if key == "job" and str(body.get("replica", "")).startswith(job):
-            # The replica's id begins with it.
+            # The replica's id begins with the job's id.
             continue
         if key == "nearest":
             parts.append(f"nearest: {never_text(value) if body.get('never') else nearest_text(value)}")
@@ -44,7 +44,7 @@ def _several(members: list[Any], text: Callable[[Any], str] | None) -> str:
 
 
 def _moves_text(changes: list[dict[str, Any]], job: str) -> str:
-    """ "main/0 Pending -> Assigned -> Running, main/1 Pending -> Assigned": each replica's moves in one."""
+    """The state changes of each replica in one path: "main/0 Pending -> Assigned -> Running, main/1 Pending -> Assigned"."""
     paths: dict[str, list[str]] = {}
     for change in changes:
         path = paths.setdefault(change["replica"].removeprefix(job), [change["previous"]])
@@ -81,5 +81,5 @@ _MEMBERS: Final[dict[str, Callable[[Any], str]]] = {
     "placements": _placement_text,
     "ranking": _replica_text,
     "running": _attempt_text,
-    "wants": _replica_text,
+    "placement_requests": _replica_text,
 }

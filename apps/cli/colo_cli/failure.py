@@ -1,10 +1,10 @@
-"""How a command says no."""
+"""The errors by which a command ends: a sentence and an exit status."""
 
 __all__ = ["Failure", "CommandRefused"]
 
 
 class Failure(Exception):
-    """One sentence for people and the exit status: 1 the answer is no, 2 the input is wrong."""
+    """A sentence for the user and the exit status: 1 when the answer is no, 2 when the input is wrong."""
 
     def __init__(self, sentence: str, status: int = 1) -> None:
         super().__init__(sentence)
@@ -12,7 +12,7 @@ class Failure(Exception):
 
 
 class CommandRefused(Failure):
-    """The gateway said no: `code` is the HTTP status, `field` what broke a rule, empty where it did not say."""
+    """The gateway refused: `code` is the HTTP status, `field` the field that broke a rule, "" when the gateway named none."""
 
     def __init__(self, sentence: str, status: int, code: int, field: str) -> None:
         super().__init__(sentence, status)

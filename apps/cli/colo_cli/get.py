@@ -1,4 +1,4 @@
-"""`colo get jobs|job|nodes|queues`."""
+"""The commands `colo get jobs`, `job`, `nodes` and `queues`."""
 
 from typing import Annotated
 
@@ -27,7 +27,7 @@ def jobs(
     Args:
         state: Only these states, separated by commas, in any case.
         queue: Only this queue.
-        limit: At most so many, 1 to 1000.
+        limit: The most jobs to list, 1 to 1000.
         output: table, json or yaml.
         api: Address of the gateway.
     """
@@ -87,7 +87,7 @@ def job(job: str, /, *, output: Output = "table", api: str | None = None) -> int
     print_table(header, rows, "no replicas")
     more = len(answer["replicas"]) - len(rows)
     if more > 0:
-        print(f"and {more} more; --output json tells them")
+        print(f"and {more} more; --output json lists them")
     return 0
 
 

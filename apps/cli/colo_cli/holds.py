@@ -1,4 +1,4 @@
-"""What a place is made of, in one line: zones, CPUs by number, devices and huge pages."""
+"""The text of a place in one line: zones, CPUs by number, devices and huge pages."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _WHOLE_PCT = 100
 def holds_text(place: dict[str, Any]) -> str:
     """Zones with CPU and memory, then "CPUs 4-7", "gpu 0", "gpu 1 (50 %, 8Gi)", "512Mi in pages of 2Mi of zone 0"; "nothing".
 
-    `place` has the fields of a placement, or of what a reservation holds, as JSON; those that its sender left out are empty.
+    `place` has the fields of a placement or of a reservation's place as JSON; an absent field is empty.
     """
     zones = [
         f"zone {each['zone']}: {cpu_text(each['cpu_mcpu'])} CPU, {bytes_text(each['memory_bytes'])}"

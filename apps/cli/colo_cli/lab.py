@@ -1,4 +1,4 @@
-"""`colo lab`: everything on this machine with one command."""
+"""The command `colo lab`: all of colo on this machine."""
 
 import asyncio
 import json as json_module
@@ -40,10 +40,10 @@ def lab(
         speed: Simulated seconds per second.
         duration: How long to run ("60s", "10m"); until Ctrl-C when absent.
         seed: Same seed, same machines and jobs.
-        nats_url: Use this NATS server (with JetStream) instead of an own one.
-        redis_url: Use this empty Redis database instead of an own one.
+        nats_url: Use this NATS server (with JetStream) instead of starting one.
+        redis_url: Use this empty Redis database instead of starting one.
         port: The gateway's port; 8088 or any free one when 0.
-        otlp_endpoint: Send traces there (OTLP over HTTP).
+        otlp_endpoint: Send traces to this address (OTLP over HTTP).
         keep: Keep logs and data in this directory.
         json: Print one JSON object instead of a table.
     """

@@ -1,4 +1,4 @@
-"""The lab's users: submit jobs so that there is always more work than room, and never without limit."""
+"""Submits generated jobs to the lab: always more work than capacity, within a bound."""
 
 import asyncio
 import time
@@ -18,27 +18,27 @@ _PERIOD_S: Final = 0.25
 
 
 class LabFeed:
-    """Looks at what is promised and outstanding four times a second and submits what is missing."""
+    """Compares promised and outstanding CPU four times a second, and submits jobs for the difference."""
 
     def __init__(self, bus: Bus, clock: Clock, seen: LabObserver, source: JobSource, *, nodes: int) -> None:
         self._bus = bus
         self._clock = clock
         self._seen = seen
-        # Twenty jobs a node at most: a backlog that a person can still read.
+        # At most twenty jobs a node, so that a person can still read the backlog.
         self._feeder = JobFeeder(source, max_jobs=20 * nodes + 100, max_batch=20)
         self._outstanding: dict[str, int] = {}
-        # Job ids never repeat, also not where the servers outlive the lab.
+        # Job ids do not repeat, even when the servers outlive the lab.
         self._run = f"{clock.wall_us() // 1_000_000 % 16**6:06x}"
         self.submitted = 0
         self.replicas = 0
         self.refused: list[str] = []
 
     async def run(self) -> None:
-        """Until cancelled. A service that is away for a moment is no reason to stop."""
+        """Submit jobs until cancelled. A refused or failed submission goes to `refused`."""
         while True:
             await asyncio.sleep(_PERIOD_S)
             self._forget_ended()
-            # Its jobs are amounts of work, which only simulated machines can do.
+            # The jobs are amounts of work, which only simulated machines can run.
             spare_mcpu = sum(view.allocatable_mcpu for view in self._seen.nodes.values() if view.simulated)
             if spare_mcpu <= 0:
                 continue

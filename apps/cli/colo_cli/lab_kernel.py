@@ -1,4 +1,4 @@
-"""What the kernel's own files show of an executor's control groups: read by path, never written."""
+"""Reads the kernel's files of an executor's control groups, by path; writes none."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,16 +26,16 @@ class KernelView:
         self._mounts = {controller: Path(mount) / subtree for controller, mount in hierarchy.mounts.items()}
 
     def replicas(self) -> tuple[str, ...]:
-        """The groups of replica attempts that are there now, in order."""
+        """The existing groups of replica attempts, in order."""
         return tuple(f"{BATCH}/{path.name}" for path in _directories(self._mounts["cpu"] / BATCH))
 
     def processes(self, group: str) -> tuple[int, ...]:
-        """The processes of the group itself; () when it is gone."""
+        """The processes of the group itself; () when the group does not exist."""
         text = _text(self._mounts["cpu"] / group / "cgroup.procs") or ""
         return tuple(int(line) for line in text.split())
 
     def knobs(self, group: str) -> dict[str, str]:
-        """File (relative to the root of control groups) -> what it shows, for every knob whose file is there."""
+        """The text of every existing knob file, by path relative to the root of control groups."""
         found = {}
         for knob in Knob:
             place = file_of(knob, self.version)
@@ -48,7 +48,7 @@ class KernelView:
         return found
 
     def ceiling_mcpu(self) -> int | None:
-        """The tier's CPU ceiling: quota x 1000 // period; None without one."""
+        """The batch tier's CPU ceiling: quota x 1000 // period; None without one."""
         tier = self._mounts["cpu"] / BATCH
         if self.version == 1:
             words = [_text(tier / name) or "" for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
@@ -59,15 +59,15 @@ class KernelView:
         return int(words[0]) * 1_000 // max(int(words[1]), 1)
 
     def left(self) -> tuple[str, ...]:
-        """The subtree's directories that are still there, under whichever controller."""
+        """The existing directories of the subtree, under any controller."""
         return tuple(str(path) for path in sorted(set(self._mounts.values())) if path.is_dir())
 
 
-def differences(told: Mapping[str, str], shown: Mapping[str, str]) -> list[str]:
-    """What an executor told and the kernel shows otherwise; a file that is gone says nothing."""
+def differences(published: Mapping[str, str], shown: Mapping[str, str]) -> list[str]:
+    """A sentence for each file with another value than the published one; a deleted file has none."""
     return [
-        f"{path}: told {value}, shows {shown[path]}"
-        for path, value in sorted(told.items())
+        f"{path}: published {value}, shows {shown[path]}"
+        for path, value in sorted(published.items())
         if path in shown and shown[path] != value
     ]
 

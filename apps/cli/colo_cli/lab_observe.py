@@ -1,4 +1,4 @@
-"""What the lab saw on the bus, as running totals: the figures of the screen and of the verdict."""
+"""Running totals of the facts on the lab's bus: the figures of the screen and of the verdict."""
 
 from collections import Counter, deque
 from typing import Final
@@ -19,12 +19,12 @@ from colo_common.model.reasons import EndCause, Reason
 __all__ = ["FINAL_STATES", "LabObserver", "NodeView", "percentile"]
 
 _LATENCIES_MAX: Final = 200_000
-_EVENT_LOG_SIZE: Final = 8
+_EVENTS_SHOWN: Final = 8
 FINAL_STATES: Final = frozenset({"Completed", "Failed", "Terminated"})
 
 
 def percentile(values: list[float], pct: int) -> float:
-    """Nearest rank of the sorted values; 0.0 when there is none."""
+    """The nearest-rank percentile of sorted values; 0.0 without values."""
     if not values:
         return 0.0
     rank = -(-len(values) * pct // 100)
@@ -44,7 +44,7 @@ class NodeView(Struct, kw_only=True):
 
 
 class LabObserver:
-    """Feed it every message; read its fields. Integrals are over simulated time, sample by sample."""
+    """Totals of all facts that `see` received. Integrals are over simulated time, sample by sample."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, NodeView] = {}
@@ -57,9 +57,9 @@ class LabObserver:
         self.placements = 0
         self.ends: Counter[str] = Counter()
         self._places: dict[str, tuple[str, tuple[ZoneShare, ...]]] = {}
-        self.told_again = 0
+        self.redelivered = 0
         self.placed_twice: list[str] = []
-        self.event_log: deque[str] = deque(maxlen=_EVENT_LOG_SIZE)
+        self.event_log: deque[str] = deque(maxlen=_EVENTS_SHOWN)
         self.first_placement_us: int | None = None
         self._submitted_us: dict[str, int] = {}
         self._replicas: dict[str, int] = {}
@@ -67,7 +67,7 @@ class LabObserver:
         self._latencies_ms: deque[float] = deque(maxlen=_LATENCIES_MAX)
 
     def submitted(self, job: str, at_us: int, replicas: int = 1) -> None:
-        """The lab handed this job of equal replicas in at that wall time (us)."""
+        """Note that the lab submitted a job of equal replicas at that wall time (us)."""
         self._submitted_us[job] = at_us
         self._replicas[job] = replicas
 
@@ -143,9 +143,9 @@ class LabObserver:
             place = (placement.node, placement.zones)
             before = self._places.setdefault(key, place)
             if before is not place:
-                # A scheduler that begins anew tells again what nobody has confirmed.
+                # A restarted scheduler redelivers placements that no executor has confirmed.
                 if before == place:
-                    self.told_again += 1
+                    self.redelivered += 1
                 else:
                     self.placed_twice.append(key)
                 continue
@@ -153,18 +153,18 @@ class LabObserver:
             self._latency(placement.replica, placement.job, placement.attempt, fact.sent_us)
 
     def _rejected(self, fact: PlacementRejected) -> None:
-        """One rejection answers for all replicas of the job: they ask for the same."""
+        """Count a rejection for all replicas of its job, because they have equal requests."""
         stem = fact.replica.rpartition("/")[0]
         for index in range(self._replicas.get(fact.job, 0)):
             self._latency(f"{stem}/{index}", fact.job, fact.attempt, fact.sent_us)
 
     def _latency(self, replica: str, job: str, attempt: int, decided_us: int) -> None:
-        """Only the first decision about the first attempt is the answer to a submission."""
-        handed_in_us = self._submitted_us.get(job)
-        if attempt != 1 or replica in self._decided or handed_in_us is None:
+        """Note the latency of the first decision about the first attempt; later decisions answer no submission."""
+        submitted_us = self._submitted_us.get(job)
+        if attempt != 1 or replica in self._decided or submitted_us is None:
             return
         self._decided.add(replica)
-        self._latencies_ms.append(max(decided_us - handed_in_us, 0) / 1000)
+        self._latencies_ms.append(max(decided_us - submitted_us, 0) / 1000)
 
     def _ended(self, fact: ReplicaEnded) -> None:
         done = fact.cause is EndCause.EXITED and fact.exit_code == 0

@@ -1,4 +1,4 @@
-"""What `colo lab` was asked to do: every value checked before anything is started."""
+"""The options of `colo lab`, which are all checked before a server or service starts."""
 
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,7 @@ def parse_span_ms(text: str, field: str) -> int:
 
 
 class LabOptions(Struct, frozen=True, kw_only=True):
-    """`duration_ms` is wall time; None: until Ctrl-C. `speed` is simulated seconds a second. `gpus` and `nics` are of each zone."""
+    """`duration_ms` is wall time, None: until Ctrl-C. `speed` is simulated seconds a second. `gpus` and `nics` count per zone."""
 
     nodes: int = 12
     gpus: int = 0
@@ -42,7 +42,7 @@ class LabOptions(Struct, frozen=True, kw_only=True):
     keep: str = ""
 
     def validate(self) -> None:
-        """Raise InvalidInput for the first value that is out of range or names a file that is not there."""
+        """Raise InvalidInput for the first value that is out of range or names a missing file."""
         if not 1 <= self.nodes <= 1000:
             raise InvalidInput("nodes", "must be 1 to 1000", self.nodes)
         for name in ("gpus", "nics"):
@@ -72,5 +72,5 @@ class LabOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def lease_ms(self) -> int:
-        """A lease outlives six samples, so that a late one does not count as silence."""
+        """The lease: six sample periods, so that it outlives a late sample."""
         return 6 * self.sample_period_ms

@@ -1,4 +1,4 @@
-"""The lab's services as child processes: started together, watched, ended together."""
+"""The lab's services as child processes: starts, watches, restarts and ends them."""
 
 import asyncio
 import contextlib
@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from colo_cli.lab_usage import cpu_s, rss_bytes
 from colo_cli.server_process import tied_command
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Refused
@@ -23,7 +24,7 @@ _POLL_S: Final = 0.05
 
 
 class LabProcess:
-    """One service: its name, its process, and the address of its health page once it has said it."""
+    """One service: its name, its process, its log, and the address of its health page."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path, log_start: int) -> None:
         self.name = name
@@ -34,30 +35,22 @@ class LabProcess:
 
     @property
     def address(self) -> str | None:
-        """ "host:port" of its HTTP side, from its log; None before it listens."""
+        """The "host:port" of the HTTP server, from the log; None before it listens."""
         if self._address is None:
             for line in log_events(self.log, "http-listening", since=self._log_start):
                 self._address = f"{line['host']}:{line['port']}"
         return self._address
 
     def rss_bytes(self) -> int:
-        """Resident memory now; 0 when the process is gone."""
-        try:
-            pages = int(Path(f"/proc/{self.process.pid}/statm").read_text("ascii").split()[1])
-        except (OSError, IndexError, ValueError):
-            return 0
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        """Resident memory now in bytes; 0 when the process has exited."""
+        return rss_bytes(self.process.pid)
 
     def cpu_s(self) -> float:
-        """CPU time that it has used, user and system."""
-        try:
-            fields = Path(f"/proc/{self.process.pid}/stat").read_text("ascii").rpartition(")")[2].split()
-        except OSError:
-            return 0.0
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """CPU time of the process in seconds, user and system; 0.0 when it has exited."""
+        return cpu_s(self.process.pid)
 
     def tail(self, lines: int = 5) -> str:
-        """The end of its log."""
+        """The last lines of the log in one line."""
         try:
             return (
                 " / ".join(self.log.read_text("utf-8", "replace").strip().splitlines()[-lines:]) or "its log is empty"
@@ -67,7 +60,7 @@ class LabProcess:
 
 
 class LabProcesses:
-    """Starts services with a common environment in a directory of the lab; restarts one that died, a bounded number of times."""
+    """Starts services with a common environment and logs in one directory; restarts ended ones a bounded number of times."""
 
     def __init__(self, directory: Path, environment: dict[str, str]) -> None:
         self._directory = directory
@@ -77,7 +70,7 @@ class LabProcesses:
         self.restarts: list[str] = []
 
     async def start(self, name: str, module: str, environment: dict[str, str] | None = None) -> LabProcess:
-        """Run `python -m module`; returns at once."""
+        """Start `python -m module`; does not wait until it is ready."""
         self._modules[name] = (module, environment or {})
         log = self._directory / f"{name}.log"
         log_start = log.stat().st_size if log.exists() else 0
@@ -95,7 +88,7 @@ class LabProcesses:
         return self.running[name]
 
     async def wait_ready(self, names: list[str]) -> None:
-        """Return when each answers /readyz with 200. Raises InvalidInput or Refused when one ends or takes 30 s."""
+        """Wait until each service answers /readyz with 200. Raises InvalidInput or Refused when a service ends or takes 30 s."""
         deadline = asyncio.get_running_loop().time() + _READY_LIMIT_S
         waiting = list(names)
         while waiting:
@@ -112,7 +105,7 @@ class LabProcesses:
             await asyncio.sleep(_POLL_S)
 
     async def heal(self, restarts_max: int = 20) -> None:
-        """Start again what ended by itself; InvalidInput when that happened too often."""
+        """Restart the services that ended by themselves. Raises InvalidInput after more than `restarts_max` restarts."""
         for name, child in list(self.running.items()):
             if child.process.returncode is None:
                 continue
@@ -123,7 +116,7 @@ class LabProcesses:
             await self.start(name, module, environment)
 
     async def stop(self, names: Iterable[str] | None = None) -> None:
-        """SIGTERM to these (None: all), SIGKILL to what is left after 3 s."""
+        """Send SIGTERM to these services (None: all), and SIGKILL to those that run after 3 s."""
         chosen = [name for name in (tuple(self.running) if names is None else names) if name in self.running]
         children = [self.running[name].process for name in chosen if self.running[name].process.returncode is None]
         for process in children:
@@ -136,7 +129,7 @@ class LabProcesses:
                 if process.returncode is None:
                     with contextlib.suppress(ProcessLookupError):
                         process.kill()
-            # One that cannot die now (a busy machine) is tied to this process and dies with it; the lab does not wait for it.
+            # A process that does not exit now (a busy machine) is tied to this process and ends with it; the lab does not wait.
             _, stuck = await asyncio.wait(waits, timeout=_STOP_LIMIT_S)
             for wait in stuck:
                 wait.cancel()
@@ -146,7 +139,7 @@ class LabProcesses:
 
 
 def _not_started(child: LabProcess) -> InvalidInput | Refused:
-    """A service that ends with 2 said in one sentence what was wrong with its input; of any other the end of the log is shown."""
+    """The error of a service that ended at its start: its own sentence for exit code 2, else the end of its log."""
     code = child.process.returncode
     if code == 2:
         return Refused(child.tail(1).removeprefix("colo "))
@@ -154,7 +147,7 @@ def _not_started(child: LabProcess) -> InvalidInput | Refused:
 
 
 def log_events(log: Path, event: str, since: int = 0) -> list[dict[str, Any]]:
-    """The lines of a JSON log with that event, after `since` bytes; what is no JSON is passed over."""
+    """The JSON lines of a log with that event, after `since` bytes; other lines are skipped."""
     try:
         with log.open("rb") as lines:
             lines.seek(since)
@@ -171,7 +164,7 @@ def log_events(log: Path, event: str, since: int = 0) -> list[dict[str, Any]]:
 
 
 def log_notices(child: LabProcess | None) -> list[str]:
-    """What a service said about its inputs that belongs into the verdict."""
+    """The notices about a trace that a service logged, for the verdict."""
     return [] if child is None else [str(line.get("notice", "")) for line in log_events(child.log, "trace")]
 
 

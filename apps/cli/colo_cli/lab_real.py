@@ -1,4 +1,4 @@
-"""This machine as one more node of the lab: its own collector and executor, real processes in real control groups."""
+"""This machine as a node of the lab: a collector and an executor that run real processes in real control groups."""
 
 import asyncio
 import os
@@ -29,17 +29,17 @@ _RESTORE_S: Final = 1.5
 _DIFFERENCES_MAX: Final = 10
 
 _SHOWN: Final = ("cpu.shares", "cpu.weight", "cpuset.cpus", "memory.limit_in_bytes", "memory.max")
-"""What the screen has room for, under either version of control groups; the verdict has all."""
+"""The knob files that the screen shows, of both versions of control groups; the verdict has all."""
 
 REAL_RESERVED_MCPU: Final = 200
-"""What the lab with a real node keeps free on each machine for itself: a whole CPU of a small machine would be all of it."""
+"""CPU kept free on each machine of a lab with a real node; the default of a whole CPU may be all of a small machine."""
 
 
 class RealNode:
-    """Starts the two node agents when this process may; otherwise says what it would need.
+    """Starts the two node agents if this process may; otherwise a notice names what it lacks.
 
-    The agents run on the wall clock, whatever the lab's speed: a second of this machine is a second. `account` is what the lab
-    itself read from the kernel, and what was said on the bus about the node.
+    The agents run on the wall clock at any speed of the lab. `account` has the values that the lab read from the kernel, and the
+    facts that the agents published about the node.
     """
 
     def __init__(self, options: LabOptions, directory: Path, processes: LabProcesses) -> None:
@@ -54,7 +54,7 @@ class RealNode:
         self.lacking = ""
         self.notices: list[str] = []
         self._kernel: KernelView | None = None
-        self._told: dict[str, dict[str, str]] = {}
+        self._published: dict[str, dict[str, str]] = {}
         self._ends: Counter[str] = Counter()
         self._seen: set[str] = set()
         self._ceilings: list[int] = []
@@ -64,10 +64,10 @@ class RealNode:
         self._knobs: dict[str, str] = {}
         self._differs: list[str] = []
         self._promised_mcpu = self._promised_most_mcpu = 0
-        self._load = "no sample of it was heard"
+        self._load = "no sample of it was received"
 
     async def start(self) -> None:
-        """Start the agents, or note why not."""
+        """Start the agents, or note why they cannot run."""
         lacking = await asyncio.to_thread(_lacking)
         if lacking:
             self._go_without(f"lacking: {lacking}")
@@ -82,7 +82,7 @@ class RealNode:
         self.runs = True
 
     async def wait_ready(self) -> None:
-        """Return when the agents are ready; a machine on which they cannot be is left out, with a note why."""
+        """Wait until the agents are ready; when they fail, leave this machine out and note why."""
         if not self.runs:
             return
         try:
@@ -93,7 +93,7 @@ class RealNode:
             self._go_without(str(error))
 
     async def close(self) -> None:
-        """Called when the agents have ended. What an executor could not put back in its time is put back here."""
+        """Put back what the executor left behind. Call this after the agents have ended."""
         if self._kernel is None or not self._kernel.left():
             return
         from colo_common.runtime.settings import load
@@ -109,13 +109,13 @@ class RealNode:
             self.notices.append(f"control groups were left behind: {left} ({str(error) or 'out of time'})")
 
     def see(self, fact: Fact) -> None:
-        """Take what is said about this node."""
+        """Count a fact about this node; other facts are ignored."""
         if not self.runs or getattr(fact, "node", "") != self.name:
             return
         match fact:
             case ReplicaStarted():
                 key = attempt_key(fact.replica, fact.attempt)
-                self._told[key] = {knob.path: knob.value for knob in fact.knobs}
+                self._published[key] = {knob.path: knob.value for knob in fact.knobs}
             case ReplicaEnded():
                 done = fact.cause is EndCause.EXITED and fact.exit_code == 0
                 self._ends["succeeded" if done else fact.cause.value] += 1
@@ -129,8 +129,8 @@ class RealNode:
             case _:
                 return
 
-    def look(self) -> None:
-        """Read the kernel's files again: the tier's, and those of a replica that has a process now."""
+    def observe(self) -> None:
+        """Read the kernel's files again: those of the batch tier, and those of a replica that has a process now."""
         kernel = self._kernel
         if kernel is None or not self.runs:
             return
@@ -147,11 +147,11 @@ class RealNode:
             self._replica, self._pids, self._knobs = attempt_key(*token), pids, knobs
             self._seen.add(self._replica)
             if len(self._differs) < _DIFFERENCES_MAX:
-                self._differs += differences(self._told.get(self._replica, {}), knobs)
+                self._differs += differences(self._published.get(self._replica, {}), knobs)
 
     @property
     def note(self) -> str:
-        """One line for the screen: the replica that runs and what the kernel holds it to, or why there is none."""
+        """One line for the screen: the replica that runs and its limits in the kernel, or why none runs."""
         if not self.runs:
             return self.notices[0] if self.notices else ""
         if not self._replica:
@@ -164,7 +164,7 @@ class RealNode:
         return f"{self.name} is this machine: {self._replica} (pid {self._pids[0]}) has {shown}; tier: {ceiling}"
 
     def account(self) -> dict[str, Any]:
-        """What the verdict says of this machine. `knobs` are files below the root of control groups, as the lab read them."""
+        """The part of the verdict about this machine. `knobs` are files below the root of control groups, as the lab read them."""
         if not self.runs:
             return {"node": "", "lacking": self.lacking, "replicas_run": 0, "knobs": {}}
         ceiling = dict(zip(("least", "most"), self._ceilings, strict=False))
@@ -173,7 +173,7 @@ class RealNode:
             "subtree": self.subtree,
             "cgroup_version": self._kernel.version if self._kernel else 0,
             "promised_mcpu": self._promised_most_mcpu,
-            "replicas_run": len(self._told.keys() | self._seen),
+            "replicas_run": len(self._published.keys() | self._seen),
             "replicas_seen_in_the_kernel": len(self._seen),
             "ends": dict(sorted(self._ends.items())),
             "ceiling_mcpu": ceiling,
@@ -184,8 +184,8 @@ class RealNode:
         }
 
     def findings(self) -> list[str]:
-        """The notes for the verdict."""
-        if not self.runs or self._told or self._seen:
+        """The notices for the verdict."""
+        if not self.runs or self._published or self._seen:
             return self.notices
         why = f"at most {self._promised_most_mcpu} mCPU were promised, {self._load}"
         return [*self.notices, f"this machine has no idle CPU to promise, so that no real process ran: {why}"]
@@ -198,7 +198,7 @@ class RealNode:
     def _environment(self, agent: str) -> dict[str, str]:
         common = {
             "COLO_NODE": self.name,
-            # A second of this machine is a second; the agents compare nothing with the lab's fast clock.
+            # The agents run on the wall clock; they compare no time with the lab's fast clock.
             "COLO_CLOCK_SPEED": "1",
             "COLO_CLOCK_ORIGIN_MS": "0",
         }
@@ -213,7 +213,7 @@ class RealNode:
             "COLO_EXECUTOR_PROCESS_SUBTREE": self.subtree,
             "COLO_EXECUTOR_PROCESS_STATE_DIR": str(self._directory / "executor"),
             "COLO_EXECUTOR_ON_EXIT": "restore",
-            # Leases come in the lab's fast milliseconds; here they may last as many samples as elsewhere.
+            # Leases come in the lab's fast milliseconds; here they last as many samples as on the simulated nodes.
             "COLO_EXECUTOR_LEASE_DEFAULT_MS": str(self._lease_ms),
             "COLO_EXECUTOR_LEASE_MOST_MS": str(self._lease_ms),
         }

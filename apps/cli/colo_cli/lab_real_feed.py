@@ -1,4 +1,4 @@
-"""Small jobs for the real node of a lab: a command each, never more than two at a time."""
+"""Submits small jobs for the real node of a lab: one command each, at most two outstanding."""
 
 import asyncio
 import time
@@ -19,12 +19,12 @@ _OUTSTANDING_MAX: Final = 2
 _REFUSED_MAX: Final = 20
 _CPU_MCPU: Final = 100
 _MEMORY_BYTES: Final = 64 << 20
-# Counting takes about a second of one CPU, so it lasts as long as the kernel makes it last.
+# Counting takes about a second of one CPU, and longer when the kernel gives the job less.
 _COMMAND: Final = ("sh", "-c", "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done; echo counted to $i")
 
 
 class RealFeed:
-    """Submits a job whenever fewer than two are outstanding; `refused` has the reasons of those that were not taken."""
+    """Submits a job whenever fewer than two are outstanding; `refused` has the reasons of the refused jobs."""
 
     def __init__(self, bus: Bus, clock: Clock, seen: LabObserver, real: RealNode) -> None:
         self._bus = bus
@@ -36,7 +36,7 @@ class RealFeed:
         self.refused: list[str] = []
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Submit jobs until cancelled, or until twenty were refused."""
         while True:
             self._outstanding = {job for job in self._outstanding if self._seen.jobs.get(job) not in FINAL_STATES}
             if self._real.runs and len(self._outstanding) < _OUTSTANDING_MAX and len(self.refused) < _REFUSED_MAX:

@@ -1,4 +1,4 @@
-"""Runs the lab: servers, services, simulated nodes, jobs; watches; ends everything; returns the verdict."""
+"""Runs the lab: starts servers, services, simulated nodes and jobs, watches and ends them, and returns the verdict."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from colo_cli.lab_options import LabOptions
 from colo_cli.lab_processes import LabProcesses, log_notices
 from colo_cli.lab_real import REAL_RESERVED_MCPU, RealNode
 from colo_cli.lab_real_feed import RealFeed
-from colo_cli.lab_screen import lab_picture, say_where
+from colo_cli.lab_screen import lab_picture, print_address
 from colo_cli.lab_servers import LabServers
 from colo_cli.lab_start import finished_before
 from colo_cli.lab_verdict import LabFigures, verdict_of
@@ -48,7 +48,7 @@ async def run_lab(options: LabOptions) -> dict[str, Any]:
         loop.add_signal_handler(number, stop.set)
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(_directory(options))
-        # The terminal is for the picture; what the lab's own connections say goes where the services' logs are.
+        # The terminal is for the picture; the log of the lab itself is a file next to those of the services.
         logs.configure("info", "json", stack.enter_context((directory / "lab.log").open("a")), service="lab")
         source = _job_source(options)
         servers = LabServers(options, directory)
@@ -79,7 +79,7 @@ class _Lab:
         self._real_feed: RealFeed | None = None
 
     async def begin(self) -> None:
-        """Start everything and return when it is ready."""
+        """Connect to the bus, start the services, and wait until they are ready."""
         self._bus.start()
         await self._bus.connected(10.0)
         await self._start_services()
@@ -103,7 +103,7 @@ class _Lab:
             for feeding in feeds:
                 feeding.cancel()
             await asyncio.gather(*feeds, return_exceptions=True)
-        # The machines write their last account when they end; messages that are under way are still heard.
+        # The machines write their last account when they end; messages that are under way are still received.
         await self._processes.stop()
         ended.set()
         await asyncio.gather(watching, return_exceptions=True)
@@ -160,7 +160,7 @@ class _Lab:
             await self._real.wait_ready()
 
     async def _watch(self, begun_s: float, tasks: tuple["asyncio.Task[None]", ...]) -> None:
-        """Draw and look after the services until the time is over, somebody stops it, or a part fails."""
+        """Draw the picture and restart ended services until the time is over, the user stops the lab, or a task fails."""
         limit_s = None if self._options.duration_ms is None else self._options.duration_ms / 1000
         with self._screen() as draw:
             while not self._stop.is_set():
@@ -172,7 +172,7 @@ class _Lab:
                         task.result()
                 await self._processes.heal()
                 if self._real is not None:
-                    self._real.look()
+                    self._real.observe()
                 draw(
                     lab_picture(
                         self._core.seen,
@@ -191,7 +191,7 @@ class _Lab:
     @contextlib.contextmanager
     def _screen(self):  # type: ignore[no-untyped-def]
         if self._options.json or not sys.stderr.isatty():
-            say_where(self._servers.gateway_url, sys.stderr, is_json=self._options.json)
+            print_address(self._servers.gateway_url, sys.stderr, is_json=self._options.json)
             yield lambda _picture: None
             return
         from rich.console import Console
@@ -234,7 +234,7 @@ class _Lab:
 
 
 def _job_source(options: LabOptions) -> JobSource:
-    """The jobs; a table that cannot be read is refused before anything is started."""
+    """The source of jobs. Raises InvalidInput for a table that cannot be read, before a server starts."""
     if not options.jobs:
         return GeneratedJobs(options.seed)
     return read_job_table(Path(options.jobs), max_cpu_mcpu=12_000, max_memory_bytes=32 << 30, speed_up=options.speed)
@@ -259,7 +259,7 @@ def _nothing_happened(options: LabOptions) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _directory(options: LabOptions):  # type: ignore[no-untyped-def]
-    """The lab's own directory, removed at the end unless it was asked for."""
+    """The directory of the lab: that of `keep`, or a temporary one that is removed at the end."""
     if options.keep:
         path = Path(options.keep)
         path.mkdir(parents=True, exist_ok=True)

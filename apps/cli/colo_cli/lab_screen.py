@@ -10,14 +10,14 @@ from rich.text import Text
 from colo_cli.lab_observe import LabObserver, NodeView, percentile
 from colo_cli.output import span_text
 
-__all__ = ["lab_picture", "say_where"]
+__all__ = ["lab_picture", "print_address"]
 
 _BAR = 40
 _NODES_SHOWN = 16
 
 
 def lab_picture(seen: LabObserver, *, wall_s: float, simulated_s: float, api: str, note: str = "") -> RenderableType:
-    """What to draw now. CPU bars: online use, batch use in the valleys above it, and the rest idle."""
+    """The picture now. The bar of a node has online use, batch use and idle CPU."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for header, justify in (
         ("node", "left"),
@@ -43,8 +43,8 @@ def lab_picture(seen: LabObserver, *, wall_s: float, simulated_s: float, api: st
     return Panel(Group(*parts), title="colo lab", title_align="left", padding=(0, 1))
 
 
-def say_where(api: str, stream: TextIO, *, is_json: bool) -> None:
-    """Where nobody sees the picture somebody reads a file: it says once where to ask. Programs, which read JSON, chose the port."""
+def print_address(api: str, stream: TextIO, *, is_json: bool) -> None:
+    """Print the gateway's address once, where no terminal shows the picture. With JSON the calling program chose the port."""
     if not is_json:
         stream.write(f"colo lab runs; ask it: COLO_API={api} colo get jobs\n")
         stream.flush()
@@ -59,7 +59,7 @@ def _row(name: str, view: NodeView) -> tuple[RenderableType, ...]:
     bar.append("█" * online_cells, style="cyan")
     bar.append("▒" * batch_cells, style="green")
     bar.append("·" * (_BAR - online_cells - batch_cells), style="dim")
-    # A small machine promises parts of a CPU.
+    # The promises of a small machine are parts of a CPU.
     digits = 1 if capacity < 10_000 else 0
     ceiling = "-" if view.ceiling_mcpu is None else f"{view.ceiling_mcpu / 1000:.{digits}f}"
     return (

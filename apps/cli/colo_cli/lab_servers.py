@@ -1,7 +1,6 @@
-"""The lab's NATS and Redis: its own, or those whose URL was given; and the port of the gateway."""
+"""The lab's NATS and Redis servers, which it starts unless the user gave a URL, and the port of the gateway."""
 
 import asyncio
-import os
 import socket
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from colo_cli.lab_options import LabOptions
+from colo_cli.lab_usage import cpu_s, rss_bytes
 from colo_cli.server_process import ServerProcess
 from colo_cli.servers import NatsServer, RedisServer
 from colo_common.adapters.nats_streams import delete_streams, refuse_used_streams
@@ -22,7 +22,7 @@ _PROBE_KEY: Final = "colo:lab:probe"
 
 
 class LabServers:
-    """Started on entry, stopped on exit. What was given is neither started nor stopped, but emptied of the lab's own data."""
+    """The servers start on entry and stop on exit. A given server is neither; the lab removes its own data from it on exit."""
 
     def __init__(self, options: LabOptions, directory: Path) -> None:
         self._options = options
@@ -53,37 +53,37 @@ class LabServers:
             if self._nats is None:
                 await delete_streams(self._options.nats_url)
         except PortError as problem:
-            # The lab is over and its verdict stands; whoever owns the server has to know all the same.
+            # The lab is over and its verdict stands; the owner of the server must still learn of the data.
             sys.stderr.write(f"colo: the lab's data could not be removed: {problem}\n")
         finally:
             await self._stop_own()
 
     async def _stop_own(self) -> None:
-        """At the same time, each within its own limit."""
+        """Stop the lab's own servers at the same time, each within its own limit."""
         await asyncio.gather(*(server.stop() for _, server in self._own()))
 
     @property
     def nats_url(self) -> str:
-        """Where NATS is."""
+        """The URL of NATS."""
         return self._options.nats_url or _of(self._nats).url
 
     @property
     def redis_url(self) -> str:
-        """Where Redis is."""
+        """The URL of Redis."""
         return self._options.redis_url or _of(self._redis).url
 
     @property
     def gateway_url(self) -> str:
-        """Where the gateway will be."""
+        """The URL of the gateway, before it has started too."""
         return f"http://127.0.0.1:{self.gateway_port}"
 
     def cpu_s(self) -> dict[str, float]:
         """CPU time of the lab's own servers."""
-        return {name: _cpu_s(server.pid) for name, server in self._own()}
+        return {name: cpu_s(server.pid) for name, server in self._own()}
 
     def rss_bytes(self) -> dict[str, int]:
         """Resident memory of the lab's own servers."""
-        return {name: _rss_bytes(server.pid) for name, server in self._own()}
+        return {name: rss_bytes(server.pid) for name, server in self._own()}
 
     def _own(self) -> list[tuple[str, ServerProcess]]:
         pairs: tuple[tuple[str, ServerProcess | None], ...] = (
@@ -118,7 +118,7 @@ def _free_port(wanted: int) -> int:
 
 
 async def _refuse_used_nats(url: str) -> None:
-    """A lab must not mix its streams with a real colo's. Raises InvalidInput that names the option."""
+    """Raise InvalidInput, naming the option, when the NATS server has streams of another colo or does not answer."""
     try:
         await refuse_used_streams(url)
     except PortError as error:
@@ -126,7 +126,7 @@ async def _refuse_used_nats(url: str) -> None:
 
 
 async def _refuse_used_redis(url: str) -> None:
-    """A lab must not mix its data with a real colo's, and must be able to write. Raises InvalidInput that names the option."""
+    """Raise InvalidInput, naming the option, when the Redis database has data of another colo or refuses writes."""
     from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client
 
     client = redis_client(url, name="colo-lab")
@@ -142,7 +142,7 @@ async def _refuse_used_redis(url: str) -> None:
 
 
 async def _empty_redis(url: str) -> None:
-    """Remove the lab's rows. Raises PortError when the server does not let it."""
+    """Remove the lab's rows. Raises PortError when the server refuses."""
     from colo_common.adapters.redis_client import REDIS_ERRORS, redis_client, redis_error
 
     client = redis_client(url, name="colo-lab")
@@ -153,18 +153,3 @@ async def _empty_redis(url: str) -> None:
         raise redis_error(error, f"empty {url}") from error
     finally:
         await client.aclose()
-
-
-def _cpu_s(pid: int) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _rss_bytes(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
-        return 0

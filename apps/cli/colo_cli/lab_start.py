@@ -1,4 +1,4 @@
-"""Starting something that may take long, unless somebody does not want it any more."""
+"""A start that may take long and can be cancelled by an event."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ __all__ = ["finished_before"]
 
 
 async def finished_before(stop: asyncio.Event, work: Coroutine[Any, Any, object]) -> bool:
-    """Do the work; False when `stop` was set first: then the work was cancelled, and has ended. Raises what the work raises."""
+    """Do the work. Returns False when `stop` was set first; the work was cancelled then and has ended. Raises the work's errors."""
     doing = asyncio.create_task(work)
     stopped = asyncio.create_task(stop.wait())
     try:

@@ -1,4 +1,4 @@
-"""The verdict as people read it."""
+"""Prints the verdict of a lab as a table."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ __all__ = ["print_verdict"]
 
 
 def print_verdict(verdict: dict[str, Any]) -> None:
-    """Gains, then costs, then how it ran; a line for each error."""
+    """Print the gains, the costs and the run as a table, then a line for each notice and error."""
     latency = verdict["submit_to_decided_ms"]
     rows = [
         ["CPU utilisation without colo", f"{verdict['online_cpu_util_pct']:.1f} %", "what the online services ask for"],

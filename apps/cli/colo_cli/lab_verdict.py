@@ -1,4 +1,4 @@
-"""The verdict of a lab: what was won, what it cost, how fast it was decided."""
+"""The verdict of a lab: CPU reclaimed, its costs, and the latency of decisions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ __all__ = ["LabFigures", "verdict_of"]
 
 
 class LabFigures(Struct, frozen=True, kw_only=True):
-    """What only the lab itself knows. `cpu_s` and `rss_bytes` are by process."""
+    """The figures that are on no bus and in no machine's account. `cpu_s` and `rss_bytes` are by process."""
 
     nodes: int
     speed: int
@@ -28,7 +28,7 @@ class LabFigures(Struct, frozen=True, kw_only=True):
 
 
 def verdict_of(figures: LabFigures, seen: LabObserver, ledgers: Mapping[str, MachineLedger]) -> dict[str, Any]:
-    """One object. Utilisation and violations are the machines' own account; counts are what was heard on the bus."""
+    """The verdict as one object. Utilisation and violations are the machines' own account; counts are of facts on the bus."""
     machines = verdict_from_ledgers(ledgers[name] for name in sorted(ledgers))
     latencies = seen.latencies_ms()
     cores = sum(figures.cpu_s.values()) / figures.duration_s if figures.duration_s > 0 else 0.0
@@ -62,7 +62,7 @@ def verdict_of(figures: LabFigures, seen: LabObserver, ledgers: Mapping[str, Mac
         "messages": seen.messages,
         "dead_letters": seen.counts["DeadLettered"],
         "placed_twice": len(seen.placed_twice),
-        "told_again": seen.told_again,
+        "redelivered": seen.redelivered,
         "cores_used": round(cores, 3),
         "cpu_s": {name: round(value, 2) for name, value in sorted(figures.cpu_s.items())},
         "rss_mib": {name: value >> 20 for name, value in sorted(figures.rss_bytes.items())},

@@ -1,4 +1,4 @@
-"""The lab hears everything that the services say, through the same shell that they run in."""
+"""The lab's core: receives every event of the services, in the same generic service as they run in."""
 
 from collections.abc import Callable
 
@@ -15,14 +15,14 @@ __all__ = ["LabCore", "lab_hears"]
 
 
 class LabCore:
-    """A core that only counts, and lets another listener hear the same."""
+    """A core that counts every fact and passes it on to a listener."""
 
     def __init__(self, listener: Callable[[Fact], None] | None = None) -> None:
         self.seen = LabObserver()
         self._listener = listener
 
     def handle(self, event: Struct, now_ms: int) -> list[Effect]:
-        """Count the message."""
+        """Count the fact."""
         del now_ms
         if isinstance(event, Fact):
             self.seen.see(event)
@@ -31,14 +31,14 @@ class LabCore:
         return []
 
     def deadline_ms(self) -> int | None:
-        """No timer."""
+        """None: the core has no timer."""
         return None
 
     def check(self) -> None:
-        """Nothing to break: duplicates are reported by the verdict."""
+        """Do nothing: the verdict reports duplicates."""
 
 
 def lab_hears() -> tuple[Subscription, ...]:
-    """Every event from now on, nodes' last facts first; commands are for their nodes alone and are not heard."""
+    """Subscriptions to every event from now on, after the last facts of the nodes; not to commands, which are for one node each."""
     rows = (row for row in EVENTS if row.stream is not Stream.CMD and row.body is not SpansFinished)
     return tuple(Subscription(type=row.body, durable=False, replay=row.stream is Stream.NODE) for row in rows)

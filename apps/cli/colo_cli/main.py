@@ -1,4 +1,4 @@
-"""The `colo` command. Subcommands are imported when they are called, so that every call starts fast."""
+"""The `colo` command. A subcommand is imported when it is called, so that every call starts fast."""
 
 import sys
 from collections.abc import Sequence
@@ -14,18 +14,18 @@ app = App(
     help="Batch work on the idle capacity under latency-sensitive services, explained.",
     version_flags=(),
     result_action="return_value",
-    # `main` answers Ctrl-C: what was asked to end and ended did well.
+    # `main` handles Ctrl-C: a command that ended on request succeeded.
     suppress_keyboard_interrupt=False,
 )
 get = App(name="get", help="List jobs, nodes, queues or reservations; show one job.")
-explain = App(name="explain", help="Say why: where a job's replicas are, or what a node may promise.")
+explain = App(name="explain", help="Explain where a job's replicas are, or what a node may promise.")
 app.command(get)
 app.command(explain)
 _COMMANDS = (
     ("lab", "Run everything on this machine: real servers, all services, simulated nodes, a real trace."),
-    ("doctor", "Say what this machine can do, what is missing, and what works all the same."),
+    ("doctor", "Show what this machine can do, what is missing, and what it means."),
     ("submit", "Submit the job that a file describes."),
-    ("plan", "Say where the job that a file describes would go, or why not; nothing changes."),
+    ("plan", "Show where the job that a file describes would go, or why not; nothing changes."),
     ("cancel", "Stop a job for good."),
     ("reserve", "Hold a place for owners who come later."),
     ("watch", "One line for each fact, as it happens."),
@@ -56,7 +56,7 @@ app.command(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command: 0 done, 1 the answer is no (not found, refused, verdict bad), 2 the call or its input was wrong."""
+    """Run one command. Returns 0 when it is done, 1 when it is refused or finds nothing, 2 for a wrong call or input."""
     try:
         result = app(sys.argv[1:] if argv is None else list(argv), exit_on_error=False, print_error=False)
     except CycloptsError as error:

@@ -1,4 +1,4 @@
-"""How answers are printed: a table for people, JSON or YAML for programs."""
+"""Prints answers: a table for people, JSON or YAML for programs."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ Format = Literal["table", "json", "yaml"]
 
 
 def print_data(value: Any, form: Format) -> None:
-    """The value as JSON or YAML on standard output."""
+    """Print the value as JSON or YAML on standard output."""
     if form == "yaml":
         import yaml
 
@@ -23,11 +23,11 @@ def print_data(value: Any, form: Format) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], empty: str) -> None:
-    """Aligned columns; numbers (a header that ends with ">") to the right. `empty` is printed when there is no row."""
+    """Print aligned columns; a header that ends with ">" aligns right, for numbers. Without rows `empty` is printed."""
     from rich.console import Console
     from rich.table import Table
 
-    # Piped output is for programs: never wrapped to a guessed width.
+    # Piped output is for programs, so it is not wrapped to the width of a terminal.
     console = Console(width=None if sys.stdout.isatty() else 400)
     if not rows:
         console.print(empty)
@@ -41,12 +41,12 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], empty: st
 
 
 def counted(number: int, what: str) -> str:
-    """ "1 replica", "2 replicas"."""
+    """A count with its noun: "1 replica", "2 replicas"."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def span_text(span_ms: int) -> str:
-    """A span of time in its two largest units."""
+    """A span of time in its two largest units: "1.5s", "45s", "3m05s", "2h10m"."""
     seconds = span_ms // 1000
     if seconds < 120:
         return f"{span_ms / 1000:.1f}s" if seconds < 10 else f"{seconds}s"
@@ -56,5 +56,5 @@ def span_text(span_ms: int) -> str:
 
 
 def ago(then_ms: int, now_ms: int) -> str:
-    """How long ago, never negative."""
+    """The span from `then_ms` to `now_ms`, at least 0, as text."""
     return span_text(max(now_ms - then_ms, 0))

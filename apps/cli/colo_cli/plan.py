@@ -1,4 +1,4 @@
-"""`colo plan -f job.yaml`."""
+"""The command `colo plan -f job.yaml`."""
 
 import json
 from typing import Annotated, Any
@@ -23,13 +23,13 @@ def plan(
     output: Annotated[Format, Parameter(name=["--output", "-o"])] = "table",
     api: str | None = None,
 ) -> int:
-    """Say where the job that a file describes would go, or why not; nothing changes.
+    """Show where the job that a file describes would go, or why not; nothing changes.
 
-    Ends with 0 when every replica fits, 1 when not, 2 when it cannot be said.
+    Ends with 0 when every replica fits, 1 when not, 2 when there is no answer.
 
     Args:
         file: The job file (YAML or JSON); "-" reads standard input.
-        places: So many replicas are told one by one in json and yaml, at most 1000.
+        places: The most replicas to list one by one in json and yaml, at most 1000.
         output: table, json or yaml.
         api: Address of the gateway.
     """
@@ -60,14 +60,14 @@ def _print(answer: dict[str, Any]) -> None:
             print("  " + ", ".join(shown) + (f" and {more} nodes more" if more else ""))
         _print_devices(task["task"], answer["places"])
         print_refusals(task)
-        # Where nothing goes there is nothing that the scores explain.
+        # Scores explain a place; without one they are left out.
         if task["placed"]:
             _print_scores(task["scores"])
     _print_victims(answer)
 
 
 def _print_devices(task: str, places: list[dict[str, Any]]) -> None:
-    """Which devices the first replicas of a task would get, where it asks for some."""
+    """Print the devices that the first replicas of a task would get, if the task requests devices."""
     own = [place for place in places if place["replica"].partition("/")[0] == task and place.get("devices")]
     for place in own[:_PLACES_SHOWN]:
         print(f"  {place['replica']} on {place['node']}: {devices_text(place['devices'])}")
@@ -76,23 +76,23 @@ def _print_devices(task: str, places: list[dict[str, Any]]) -> None:
 
 
 def devices_text(shares: list[dict[str, Any]]) -> str:
-    """ "gpu 0, gpu 1, nic 0 (50 %)"."""
+    """The text of device shares: "gpu 0, gpu 1, nic 0 (50 %)"."""
     return ", ".join(
         f"{share['kind']} {share['device']}" + (f" ({pct} %)" if (pct := share.get("core_pct", 100)) < 100 else "")
         for share in shares
     )
 
 
-def print_refusals(told: dict[str, Any]) -> None:
-    """Why nodes refuse: that none could ever hold it, or how many do for which reason and which of them comes nearest."""
-    nearest = told["nearest"]
-    if told["never"] and nearest is not None:
-        # Why each node refuses it at this moment does not matter then.
+def print_refusals(answer: dict[str, Any]) -> None:
+    """Print why nodes refuse: that no node could ever hold it, or the nodes by reason and the nearest node."""
+    nearest = answer["nearest"]
+    if answer["never"] and nearest is not None:
+        # The reasons of each node at this moment do not matter then.
         print(f"  {never_text(nearest)}")
         return
-    for count in told["counts"]:
+    for count in answer["counts"]:
         print(f"  {counted(count['nodes'], 'node')}: {reason_text(count['reason'])} ({count['reason']})")
-    # What is no amount was said by its reason.
+    # A condition has no amount; its reason was printed above.
     if nearest is not None and nearest["unit"] != "condition":
         print(f"  nearest: {nearest_text(nearest)}")
 
@@ -104,7 +104,7 @@ def _print_scores(scores: list[dict[str, Any]]) -> None:
     rows = [
         ["  " + row["node"], *(str(row["scores"].get(name, "")) for name in names), str(row["total"])] for row in scores
     ]
-    # Each further replica finds the nodes as those before it left them.
+    # The scores of a later replica depend on the replicas before it.
     print("  scores before the first replica is placed:")
     print_table(["  NODE", *(f"{name}>" for name in names), "TOTAL>"], rows, "")
 
@@ -129,14 +129,14 @@ def _print_victims(answer: dict[str, Any]) -> None:
 
 
 def reason_text(reason: str) -> str:
-    """The sentence of a reason, itself when it has none."""
+    """The sentence of a reason; the reason itself when it has none."""
     from colo_common.model.reasons import SENTENCES, Reason
 
     return SENTENCES.get(Reason(reason), reason) if reason in list(Reason) else reason
 
 
 def never_text(near: dict[str, Any] | None) -> str:
-    """ "no node could hold one even when empty: a machine has 16 CPU at most (node-07), it needs 60"."""
+    """A refusal for good: "no node could hold one even when empty: a machine has 16 CPU at most (node-07), it needs 60"."""
     from colo_common.model.shortage import most_text
 
     text = "no node could hold one even when empty"
@@ -144,7 +144,7 @@ def never_text(near: dict[str, Any] | None) -> str:
 
 
 def nearest_text(near: dict[str, Any]) -> str:
-    """ "1.2 CPU short in zone 1 of node-07 (2.8 of 4)"."""
+    """The text of the nearest node's shortage: "1.2 CPU short in zone 1 of node-07 (2.8 of 4)"."""
     from colo_common.model.shortage import shortage_text
 
     return shortage_text(**_miss(near))

@@ -1,4 +1,4 @@
-"""`colo reserve -f reservation.yaml`, `colo unreserve NAME`, and what `colo get` and `colo explain` say of reservations."""
+"""The commands `colo reserve`, `colo unreserve`, `colo get reservations` and `colo explain reservation`."""
 
 import json
 import sys
@@ -62,9 +62,9 @@ def reservations(
     """List reservations by name.
 
     Args:
-        phase: Only these (Pending, Available, Succeeded, Failed), separated by commas.
-        offset: Leave out so many.
-        limit: At most so many, 1 to 1000.
+        phase: Only these phases (Pending, Available, Succeeded, Failed), separated by commas.
+        offset: The number of reservations to leave out.
+        limit: The most reservations to list, 1 to 1000.
         output: table, json or yaml.
         api: Address of the gateway.
     """
@@ -95,7 +95,7 @@ def reservations(
 
 
 def reservation(name: str, /, *, output: Output = "table", api: str | None = None) -> int:
-    """Say what a reservation holds and who uses it, or what it waits for.
+    """Show what a reservation holds and its users, or what it waits for.
 
     Args:
         name: The reservation's name.

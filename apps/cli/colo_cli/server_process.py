@@ -1,4 +1,4 @@
-"""One server program as a child of this process: started, waited for, and gone when this process is gone."""
+"""Runs a server program as a child process, waits until it is ready, and ends it with this process."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ STOP_LIMIT_MS: Final = 5_000
 POLL_MS: Final = 10
 LOG_TAIL_LINES: Final = 3
 
-# The child asks the kernel for SIGTERM at the death of its parent (option 1) and, if told to, for timers that need not be
-# sharp (option 29), then becomes the server. A program of its own rather than a preexec function, because a fork of a
-# threaded process must not run Python before exec.
+# The child asks the kernel for SIGTERM at the death of its parent (option 1) and, if given, for timer slack (option 29), then
+# executes the server. This is a program and not a preexec function, because a fork of a threaded process must not run Python
+# before exec.
 _TIED_TO_PARENT: Final = """
 import ctypes, os, sys
 if sys.platform == "linux":
@@ -45,36 +45,36 @@ os.execv(sys.argv[3], sys.argv[3:])
 def tied_command(command: Sequence[str], timer_slack_ns: int = 0) -> list[str]:
     """The command line that runs `command` (an absolute path first) as a child that ends when its parent does.
 
-    `timer_slack_ns`: so much later than asked for the kernel may wake it from a sleep; 0: as it does for everybody.
+    `timer_slack_ns` is the kernel's timer slack of the child (PR_SET_TIMERSLACK); 0 keeps the default.
     """
     return [sys.executable, "-I", "-S", "-c", _TIED_TO_PARENT, str(os.getpid()), str(timer_slack_ns), *command]
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
-    """What one kind of server needs said: its name, the option that sets its port, its command line, its readiness."""
+    """How to run one kind of server: its name, the option that sets its port, its command line, its readiness."""
 
     name: str
     port_option: str
     find: Callable[[], Path]
-    #: (directory, port or None) -> arguments; writes what configuration the server reads.
+    #: (directory, port or None) -> arguments; writes the configuration files of the server.
     arguments: Callable[[Path, int | None], list[str]]
-    #: (directory, port or None, pid) -> address once connections are taken, before that None.
+    #: (directory, port or None, pid) -> address; None before the server takes connections.
     ready_url: Callable[[Path, int | None, int], str | None]
-    #: -> environment variables of the server; those that this process has come first.
+    #: -> environment variables of the server; variables of this process take precedence.
     environment: Callable[[], Mapping[str, str]] = dict
-    #: How much later than asked for it may be woken from a sleep; 0: what the kernel gives everybody.
+    #: The kernel's timer slack of the server; 0 keeps the default.
     timer_slack_ns: int = 0
 
 
 class ServerProcess:
-    """A child process with a directory and a log of its own, and a limit on how long start and stop may take.
+    """A child process with a directory and a log of its own, and time limits of start and stop.
 
     `start()` must be called from a thread that lives as long as the server (the main thread does): Linux ties the
     child to the thread that made it.
     """
 
     def __init__(self, recipe: Recipe, *, program: Path | None, directory: Path | None, port: int | None) -> None:
-        """Refuse an impossible port with InvalidInput; nothing is started or created yet."""
+        """Starts and creates nothing. Raises InvalidInput for an impossible port."""
         if port is not None and not 0 < port < 65536:
             raise InvalidInput(recipe.port_option, "must lie between 1 and 65535", port)
         self._recipe = recipe
@@ -99,7 +99,7 @@ class ServerProcess:
 
     @property
     def directory(self) -> Path:
-        """Where the server keeps its files; raises RuntimeError before start() and after stop()."""
+        """The directory of the server's files; raises RuntimeError before start() and after stop()."""
         return self._running()[1]
 
     async def start(self) -> None:
@@ -171,7 +171,7 @@ class ServerProcess:
             arguments = self._recipe.arguments(self._directory, self._port)
             command = tied_command([str(program), *arguments], self._recipe.timer_slack_ns)
             with self._log_path(self._directory).open("wb") as log:
-                # A session of its own: Ctrl-C in the terminal reaches colo, which then stops the servers last.
+                # In a session of its own Ctrl-C does not reach the server; colo stops the servers last.
                 self._process = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
@@ -197,7 +197,7 @@ class ServerProcess:
         return self._wanted_directory.resolve()
 
     def _has_begun(self, deadline: float) -> bool:
-        """Return whether connections are taken, having learnt the address; raise InvalidInput if they never will be."""
+        """Whether the server takes connections; its address is set then. Raises InvalidInput if it ended or is too late."""
         process, directory = self._running()
         status = process.poll()
         if status is not None:

@@ -33,7 +33,7 @@ _NATS_TIMER_SLACK_NS: Final = 1_000_000
 
 
 class ServerMissing(InvalidInput):
-    """The server's program is on this machine neither beside the interpreter nor on the PATH."""
+    """The server's program is neither in the directory of the interpreter nor on the PATH."""
 
 
 def find_nats_server() -> Path:
@@ -70,7 +70,7 @@ class NatsServer(ServerProcess):
 
 
 class RedisServer(ServerProcess):
-    """redis-server on a Unix socket, or on the loopback address when a port is asked for; it keeps nothing unless told to."""
+    """redis-server on a Unix socket, or on the loopback address when a port is given; without `appendfsync` it keeps no data."""
 
     def __init__(
         self,
@@ -122,10 +122,9 @@ def _nats_arguments(directory: Path, port: int | None, sync_always: bool = False
 
 
 def _nats_environment() -> dict[str, str]:
-    """Half of the CPUs at most, rounded down, and one at least: those who talk with it run on the same machine here.
+    """GOMAXPROCS of half of the CPUs, rounded down and at least one, because the clients run on the same machine here.
 
-    Go hands work from thread to thread over all CPUs that it may use, and on a small machine takes them from the very services that
-    wait for its answer.
+    Go spreads work over all CPUs that it may use, and on a small machine takes them from the services that wait for its answer.
     """
     cpus = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     return {"GOMAXPROCS": str(max(1, cpus // 2))}
@@ -137,7 +136,7 @@ def _nats_ready_url(directory: Path, _port: int | None, pid: int) -> str | None:
         try:
             urls = json.loads(path.read_text())["nats"]
         except (OSError, ValueError, KeyError):
-            return None  # Half written; the next look finds it whole.
+            return None  # Half written; the next call reads it whole.
         return str(urls[0])
     return None
 
@@ -155,7 +154,7 @@ def _redis_arguments(directory: Path, port: int | None, appendfsync: str = "") -
 
 
 def _redis_ready_url(directory: Path, port: int | None, _pid: int) -> str | None:
-    """Return the address once the log says so: a socket that exists is not yet one that answers."""
+    """The address, once the log reports readiness: a socket exists before the server answers on it."""
     log = (directory / "redis-server.log").read_text(errors="replace")
     if "eady to accept connections" not in log:
         return None

@@ -1,4 +1,4 @@
-"""`colo submit -f job.yaml`."""
+"""The command `colo submit -f job.yaml`."""
 
 import json
 import secrets
@@ -34,7 +34,7 @@ def submit(
         api: Address of the gateway.
     """
     mapping = read_job_file(file)
-    # With a key it is one job, however often it has to be asked for.
+    # The key makes repeated requests one submission.
     key = idempotency_key or secrets.token_hex(16)
     headers = {"Content-Type": "application/json", "Idempotency-Key": key}
     answer = Client(api).call("POST", "/v1/jobs", json.dumps(mapping).encode(), **headers)
@@ -53,7 +53,7 @@ def read_job_file(file: str) -> dict[str, Any]:
 
 
 def read_file(file: str, what: str, check: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-    """The mapping in a file ("-": standard input) of `what`, when `check` takes it. Raises Failure (2)."""
+    """The mapping in a file ("-": standard input) of `what`. Raises Failure (2) for a mapping that `check` refuses."""
     from colo_common.model.invalid import InvalidInput
     from colo_common.model.plain_yaml import read_yaml
 

@@ -1,4 +1,4 @@
-"""`colo trace JOB`: the spans of a placement as a tree, without a tracing back end."""
+"""The command `colo trace JOB`: the spans of a placement as a tree, without a tracing back end."""
 
 from typing import Annotated
 

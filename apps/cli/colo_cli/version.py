@@ -1,4 +1,4 @@
-"""`colo version`."""
+"""The command `colo version`."""
 
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed

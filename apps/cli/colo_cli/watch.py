@@ -1,4 +1,4 @@
-"""`colo watch`: one line for each fact, as it happens."""
+"""The command `colo watch`: one line for each fact, as it happens."""
 
 import json
 import sys
@@ -19,13 +19,13 @@ def watch(
     json_lines: bool = False,
     api: str | None = None,
 ) -> int:
-    """Follow what happens; Ctrl-C ends it.
+    """Follow facts as they happen; Ctrl-C ends it.
 
     Args:
         types: Only these fact types, separated by commas (PlacementsDecided,EvictionRequested,...).
         node: Only facts of this node.
         job: Only facts of this job: its id, the beginning of it, or its name.
-        since: Resume after this position of the event_log; 0 replays what is kept.
+        since: Resume after this position of the event log; 0 replays all kept facts.
         json_lines: One JSON object a line instead of text.
         api: Address of the gateway.
     """
@@ -42,6 +42,6 @@ def watch(
             else:
                 print(f"{name:<22} {fact_text(body)}", flush=True)
     except KeyboardInterrupt:
-        # This is how one stops to watch: no fault.
+        # Ctrl-C is the usual end of this command and no error.
         pass
     return 0

@@ -1,4 +1,4 @@
-"""Which job is meant: by its id, by the name in its file, or by the beginning of its id."""
+"""Finds a job by its id, by the name in its file, or by the beginning of its id."""
 
 import urllib.parse
 from typing import Any, Final
@@ -15,8 +15,8 @@ _NOT_FOUND: Final = 404
 def ask_job(client: Client, job: str, part: str = "", *, method: str = "GET", replica: str = "") -> Any:
     """The reply of `/v1/jobs/{job}` or a part of it ("explain", "trace").
 
-    An exact id is asked for as it is; only where there is none it is sought as `find_job` does. `replica` is "task/index" or has
-    the job before it, by whatever it was called. Raises Failure: 1 where there is no such job, 2 where several may be meant.
+    An exact id is taken as it is; without such a job `find_job` finds it. `replica` is "task/index", or "job/task/index" with the
+    same text as `job`. Raises Failure: 1 when no job is found, 2 when several match.
     """
     if not job:
         raise Failure("job: must not be empty", 2)
@@ -32,11 +32,10 @@ def ask_job(client: Client, job: str, part: str = "", *, method: str = "GET", re
 
 
 def find_job(client: Client, text: str, *, whole_name: bool = False) -> str | None:
-    """The id of the only job of this name, or of the only one of them that is not over; else of the only id that begins so.
+    """The id of the only job of this name, or of its only unfinished job; else the only id that begins with the text, or None.
 
-    `whole_name`: the beginning of an id counts only where it has all of the job's name, as for what cannot be undone: "train" is
-    not to mean the job "train-all" because no other is left. None when there is none. Raises Failure (2) that lists the jobs when
-    several may be meant.
+    With `whole_name` the beginning of an id must contain the whole name of the job. A cancel, which cannot be undone, needs this:
+    "train" must not match the job "train-all" when no other job is left. Raises Failure (2) that lists the jobs when several match.
     """
     named = _list(client, name=text)
     if named["total"] > 1:
@@ -58,7 +57,7 @@ def find_job(client: Client, text: str, *, whole_name: bool = False) -> str | No
 
 
 def split_replica(job: str, replica: str) -> tuple[str, str]:
-    """The job and the replica meant where the job may be given as a replica's id ("job/task/index")."""
+    """Job and replica, where `job` may be the id of a replica ("job/task/index")."""
     name, slash, rest = job.partition("/")
     return (name, rest) if slash and not replica else (job, replica)
 
@@ -68,10 +67,10 @@ def _ask(client: Client, job: str, part: str, method: str, replica: str) -> Any:
     return client.get(path, replica=replica) if method == "GET" else client.call(method, path)
 
 
-def _replica_of(job: str, said: str, replica: str) -> str:
+def _replica_of(job: str, given_job: str, replica: str) -> str:
     if replica.count("/") == 1:
         return f"{job}/{replica}"
-    return f"{job}/{replica.removeprefix(said + '/')}" if replica.startswith(said + "/") else replica
+    return f"{job}/{replica.removeprefix(given_job + '/')}" if replica.startswith(given_job + "/") else replica
 
 
 def _list(client: Client, **query: str) -> Any:

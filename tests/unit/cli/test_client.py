@@ -66,14 +66,14 @@ def a_gateway(unavailable: int) -> Iterator[Gateway]:
             serving.join()
 
 
-def test_a_service_that_does_not_answer_yet_is_waited_for_and_that_is_said_once(
+def test_a_service_that_does_not_answer_yet_is_waited_for_and_that_is_printed_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with a_gateway(unavailable=2) as gateway:
         assert Client(gateway.api).get("/v1/plan") == ACCEPTED
     assert len(gateway.asked) == 3
-    said = capsys.readouterr()
-    assert (said.out, said.err) == ("", "scheduler: does not answer now; waiting for it, 10 s at most\n")
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "scheduler: does not answer now; waiting for it, 10 s at most\n")
 
 
 def test_after_the_time_it_is_refused_as_before(capsys: pytest.CaptureFixture[str]) -> None:

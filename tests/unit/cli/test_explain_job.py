@@ -1,4 +1,4 @@
-"""How the scores of a job's replicas are told to people."""
+"""How `colo explain job` prints scores."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def a_row(node: str, total: int) -> dict[str, Any]:
 
 def a_replica(name: str, rows: list[dict[str, Any]], fitting: int | None = 5) -> dict[str, Any]:
     decision = {"placement": None, "scores": rows, "fitting": fitting}
-    return {"replica": name, "state": "Pending", "sentence": f"says of {name}", "decision": decision}
+    return {"replica": name, "state": "Pending", "sentence": f"sentence of {name}", "decision": decision}
 
 
-def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], replicas: list[dict[str, Any]]) -> str:
+def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], replicas: list[dict[str, Any]]) -> str:
     """What `explain job` prints of these replicas."""
     summary = {"job": "job", "state": "Running", "queue": "q", "replicas": len(replicas)}
     answer = {"job": {"summary": summary, "story": []}, "replicas": replicas, "partial": ""}
@@ -28,14 +28,14 @@ def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], re
     return capsys.readouterr().out
 
 
-def test_equal_tables_are_told_once_for_all_replicas_that_saw_them(
+def test_equal_tables_are_printed_once_for_all_their_replicas(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = [a_row("n1", 90), a_row("n2", 80)], [a_row("n1", 85), a_row("n2", 80)]
     replicas = [a_replica(f"job/main/{number}", first, 2) for number in (0, 1, 2, 4)]
     replicas += [a_replica("job/main/3", second, 3), a_replica("job/side/0", first, 2)]
-    text = told(monkeypatch, capsys, replicas)
-    assert "job/main/3: says of job/main/3\n" in text
+    text = printed(monkeypatch, capsys, replicas)
+    assert "job/main/3: sentence of job/main/3\n" in text
     assert "scores for main/0-2, main/4, side/0 (the best nodes then):\n" in text
     assert "scores for main/3 (the best nodes then, as far as they were compared):\n" in text
     assert text.count("NODE") == 2
@@ -44,16 +44,18 @@ def test_equal_tables_are_told_once_for_all_replicas_that_saw_them(
 def test_a_job_of_a_hundred_replicas_stays_readable(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = told(monkeypatch, capsys, [a_replica(f"job/main/{number}", [a_row("n1", number)]) for number in range(100)])
+    text = printed(
+        monkeypatch, capsys, [a_replica(f"job/main/{number}", [a_row("n1", number)]) for number in range(100)]
+    )
     assert text.count("NODE") == 8
     assert "and 92 more score tables: --replica shows that of one replica, --output json all of them\n" in text
     assert len(text.splitlines()) < 140
 
 
-def test_rows_that_were_not_looked_at_closely_are_told_as_such(
+def test_rows_that_were_not_compared_closely_are_marked(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = told(monkeypatch, capsys, [a_replica("job/main/0", [a_row("n1", 1)], None), a_replica("job/main/1", [])])
+    text = printed(monkeypatch, capsys, [a_replica("job/main/0", [a_row("n1", 1)], None), a_replica("job/main/1", [])])
     assert "scores for main/0 (nodes that pass the filters then; only the first was looked at closely):\n" in text
     assert text.count("NODE") == 1
 

@@ -1,4 +1,4 @@
-"""How the formula behind a node's number is told to people."""
+"""How `colo explain overcommit` prints the formula."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def a_zone(zone: int, cpu: int) -> dict[str, Any]:
     }
 
 
-def test_a_term_that_only_some_zones_have_is_told_of_those(
+def test_a_term_that_only_some_zones_have_is_printed_for_those(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     terms = [a_term("cpu_capacity", zone, 16_000) for zone in (0, 1)]
@@ -41,7 +41,7 @@ def test_a_term_that_only_some_zones_have_is_told_of_those(
     }
     monkeypatch.setattr(Client, "get", lambda *_args, **_given: {"published": published, "age_ms": 1_000})
     assert explain.overcommit("n1") == 0
-    told = [line.split() for line in capsys.readouterr().out.splitlines()]
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     for row in (
         ["cpu_capacity", "16", "16", "source", "of", "cpu_capacity"],
         ["cpu_reclaim_pct", "75%", "75%", "source", "of", "cpu_reclaim_pct"],
@@ -52,4 +52,4 @@ def test_a_term_that_only_some_zones_have_is_told_of_those(
         ["=", "allocatable", "1.5Gi", "1.5Gi", "formula"],
         ["=", "headroom", "64Mi", "64Mi", "formula"],
     ):
-        assert row in told
+        assert row in rows

@@ -1,4 +1,4 @@
-"""How a fact is told in one line."""
+"""The text of a fact in one line."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ HEAD = {"at_ms": 5, "producer": "jobs", "boot_id": "b", "seq": 1, "sent_us": 7, 
             {"proposal": {"node": "n1", "victims": [{"replica": "k/main/0"}], "revision": 1, "at_ms": 2}},
             "would fit on n1 if k/main/0 left",
         ),
-        ({"wants": [{"replica": "j/main/0"}], "zones": [{}, {}], "spec": {"a": 1}}, "wants: j/main/0 zones: 2 spec[1]"),
+        (
+            {"placement_requests": [{"replica": "j/main/0"}], "zones": [{}, {}], "spec": {"a": 1}},
+            "placement_requests: j/main/0 zones: 2 spec[1]",
+        ),
         ({"detail": "x" * 400}, f"detail={'x' * 290}..."),
     ],
     ids=[
@@ -68,5 +71,5 @@ HEAD = {"at_ms": 5, "producer": "jobs", "boot_id": "b", "seq": 1, "sent_us": 7, 
         "long",
     ],
 )
-def test_a_fact_says_whom_it_is_about(body: dict[str, Any], text: str) -> None:
+def test_a_fact_names_its_subject(body: dict[str, Any], text: str) -> None:
     assert fact_text({**HEAD, **body}) == text

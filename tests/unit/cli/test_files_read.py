@@ -62,7 +62,7 @@ def test_the_examples_are_accepted(path: Path) -> None:
         assert job_from_mapping(read_job_file(str(path))).tasks
 
 
-def test_the_devices_example_says_every_wish() -> None:
+def test_the_devices_example_has_every_request() -> None:
     spec = job_from_mapping(yaml.safe_load((EXAMPLES / "devices.yaml").read_text()))
     devices = [device for task in spec.tasks for device in task.constraints.devices]
     assert any(task.constraints.joint_devices for task in spec.tasks)
@@ -70,7 +70,7 @@ def test_the_devices_example_says_every_wish() -> None:
         assert any(getattr(device, name) != plain for device in devices), name
 
 
-def test_the_placed_example_says_every_kind_of_place() -> None:
+def test_the_placed_example_has_every_kind_of_place() -> None:
     spec = job_from_mapping(yaml.safe_load((EXAMPLES / "placed.yaml").read_text()))
     places = [task.constraints for task in spec.tasks]
     assert {place.numa_policy for place in places} >= {NumaPolicy.SINGLE_NUMA_NODE}

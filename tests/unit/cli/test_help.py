@@ -1,4 +1,4 @@
-"""What `--help` says: every option of every command in words."""
+"""The output of `--help`: every option of every command in words."""
 
 import inspect
 
@@ -27,9 +27,9 @@ def test_every_option_of_a_command_is_described_in_its_help(words: tuple[str, ..
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     for name, parameter in inspect.signature(_function(words)).parameters.items():
         documented = inspect.getdoc(_function(words)) or ""
-        told = [line.strip() for line in documented.splitlines() if line.strip().startswith(f"{name}: ")]
-        assert told, f"{name} is not described"
-        first_words = " ".join(told[0].removeprefix(f"{name}: ").split()[:3])
+        described = [line.strip() for line in documented.splitlines() if line.strip().startswith(f"{name}: ")]
+        assert described, f"{name} is not described"
+        first_words = " ".join(described[0].removeprefix(f"{name}: ").split()[:3])
         assert first_words in shown, f"the help does not show: {first_words} ({parameter})"
 
 

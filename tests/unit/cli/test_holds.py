@@ -1,4 +1,4 @@
-"""How a place is told: everything of it that is the replica's own, in one line."""
+"""The text of a place in one line: everything of it that is the own of the replica."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ZONE = "zone 0: 1 CPU, 1Gi"
 
 def as_json(placement: Placement) -> dict[str, Any]:
     """The placement as the gateway sends it: what has its default may be left out."""
-    told: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(placement))
-    return told
+    decoded: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(placement))
+    return decoded
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "text"),
     [
         ({}, ZONE),
         ({"cpus": "4-7"}, f"{ZONE}; CPUs 4-7"),
@@ -42,17 +42,17 @@ def as_json(placement: Placement) -> dict[str, Any]:
     ],
     ids=["a shared pool", "CPUs of its own", "a whole device", "a share", "a share without memory", "huge pages"],
 )
-def test_every_part_of_a_place_is_told(changes: dict[str, Any], says: str) -> None:
-    assert holds_text(as_json(replace(a_placement(), **changes))) == says
+def test_every_part_of_a_place_is_in_its_text(changes: dict[str, Any], text: str) -> None:
+    assert holds_text(as_json(replace(a_placement(), **changes))) == text
 
 
 def test_nothing_is_nothing() -> None:
     assert holds_text({"zones": []}) == "nothing"
 
 
-@pytest.mark.parametrize(("state", "is_told"), [("Running", True), ("Pending", False), ("Succeeded", False)])
+@pytest.mark.parametrize(("state", "is_printed"), [("Running", True), ("Pending", False), ("Succeeded", False)])
 def test_explain_tells_what_a_replica_holds_while_it_holds_it(
-    state: str, is_told: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    state: str, is_printed: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     placement = replace(a_placement(), cpus="2-3")
     decision = {"placement": as_json(placement), "scores": []}
@@ -63,7 +63,7 @@ def test_explain_tells_what_a_replica_holds_while_it_holds_it(
     }
     monkeypatch.setattr(Client, "get", lambda *_args, **_given: answer)
     assert explain.job("job") == 0
-    assert (f"  holds {ZONE}; CPUs 2-3\n" in capsys.readouterr().out) is is_told
+    assert (f"  holds {ZONE}; CPUs 2-3\n" in capsys.readouterr().out) is is_printed
 
 
 def test_a_replica_without_a_decision_is_explained_all_the_same(

@@ -54,11 +54,11 @@ def test_a_tier_without_a_quota_has_no_ceiling(tmp_path: Path, version: int, pat
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_what_is_gone_is_empty_and_what_is_left_is_named(tmp_path: Path, version: int) -> None:
+def test_an_absent_group_is_empty_and_a_left_one_is_named(tmp_path: Path, version: int) -> None:
     root = str(a_tree(tmp_path, version))
-    gone, there = KernelView("other", root), KernelView("lab", root)
-    assert (gone.replicas(), gone.processes("batch"), gone.knobs(""), gone.ceiling_mcpu()) == ((), (), {}, None)
-    assert gone.left() == ()
+    absent, there = KernelView("other", root), KernelView("lab", root)
+    assert (absent.replicas(), absent.processes("batch"), absent.knobs(""), absent.ceiling_mcpu()) == ((), (), {}, None)
+    assert absent.left() == ()
     assert there.left() == (
         (str(tmp_path / "lab"),) if version == 2 else (str(tmp_path / "cpu/lab"), str(tmp_path / "memory/lab"))
     )
@@ -69,5 +69,7 @@ def test_a_machine_without_control_groups_is_refused(tmp_path: Path) -> None:
         KernelView("lab", str(tmp_path))
 
 
-def test_only_what_is_shown_otherwise_differs() -> None:
-    assert differences({"a": "1", "b": "2", "gone": "3"}, {"a": "1", "b": "4", "new": "5"}) == ["b: told 2, shows 4"]
+def test_only_another_value_differs() -> None:
+    assert differences({"a": "1", "b": "2", "deleted": "3"}, {"a": "1", "b": "4", "new": "5"}) == [
+        "b: published 2, shows 4"
+    ]

@@ -34,10 +34,10 @@ def test_one_attempt_in_two_places_is_reported_and_the_same_place_again_is_only_
     seen = LabObserver()
     seen.see(decided(a_placement("job/main/0")))
     seen.see(decided(a_placement("job/main/0")))
-    assert (seen.placements, seen.placed_twice, seen.told_again) == (1, [], 1)
+    assert (seen.placements, seen.placed_twice, seen.redelivered) == (1, [], 1)
     seen.see(decided(a_placement("job/main/0", node="n2")))
     seen.see(decided(a_placement("job/main/0", zone=1)))
-    assert (seen.placements, seen.placed_twice, seen.told_again) == (1, ["job/main/0#1"] * 2, 1)
+    assert (seen.placements, seen.placed_twice, seen.redelivered) == (1, ["job/main/0#1"] * 2, 1)
 
 
 def test_ends_are_counted_by_cause() -> None:

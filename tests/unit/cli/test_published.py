@@ -1,4 +1,4 @@
-"""How answers about plans and reservations are told to people."""
+"""How answers about plans and reservations are printed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RESERVATION: dict[str, Any] = {
 }
 
 
-def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **changes: Any) -> tuple[str, str]:
+def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **changes: Any) -> tuple[str, str]:
     """What `explain reservation` and `get reservations` print of one reservation."""
     answer = {**RESERVATION, **changes}
     monkeypatch.setattr(Client, "get", lambda *_args, **_given: answer)
@@ -45,14 +45,14 @@ def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], **
     return one, capsys.readouterr().out.splitlines()[1]
 
 
-def test_what_is_left_of_its_time_is_told_by_the_clock_of_the_cluster(
+def test_what_is_left_of_its_time_is_printed_by_the_clock_of_the_cluster(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one, row = told(monkeypatch, capsys)
+    one, row = printed(monkeypatch, capsys)
     assert one.startswith("night: Available on n1, ends in 3h00m\n")
     assert "  reserved: zone 0: 2 CPU" in one
     assert row.endswith("3h00m")
-    one, row = told(monkeypatch, capsys, expires_at_ms=None)
+    one, row = printed(monkeypatch, capsys, expires_at_ms=None)
     assert one.startswith("night: Available on n1, never ends\n")
     assert row.endswith("never")
 
@@ -61,20 +61,20 @@ def test_what_is_left_of_its_time_is_told_by_the_clock_of_the_cluster(
 def test_an_ended_reservation_neither_ends_nor_holds_anything(
     phase: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one, row = told(monkeypatch, capsys, phase=phase, reason="expired")
+    one, row = printed(monkeypatch, capsys, phase=phase, reason="expired")
     assert one.startswith(f"night: {phase} (expired) on n1\n")
     assert "ends" not in one
     assert "reserved" not in one
     assert row.endswith("-")
 
 
-def test_a_reservation_that_no_node_could_hold_is_told_by_what_machines_have(
+def test_a_reservation_that_no_node_could_hold_is_printed_by_what_machines_have(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nearest = {"node": "n1", "zone": None, "need": 60_000, "have": 16_000, "unit": "mcpu", "reason": "batch-cpu-short"}
-    one, _ = told(monkeypatch, capsys, phase="Pending", node="", nearest=nearest, never=True)
+    one, _ = printed(monkeypatch, capsys, phase="Pending", node="", nearest=nearest, never=True)
     assert "  no node could hold one even when empty: a machine has 16 CPU at most (n1), it needs 60\n" in one
-    one, _ = told(monkeypatch, capsys, phase="Pending", node="", nearest=nearest)
+    one, _ = printed(monkeypatch, capsys, phase="Pending", node="", nearest=nearest)
     assert "  nearest: 44 CPU short in n1 (16 of 60)\n" in one
 
 
@@ -111,14 +111,16 @@ def planned(
     return capsys.readouterr().out
 
 
-def test_scores_are_told_where_something_was_placed_by_them(
+def test_scores_are_printed_where_something_was_placed_by_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "fewest-zones" not in planned(monkeypatch, capsys, a_task())
     assert "fewest-zones" in planned(monkeypatch, capsys, a_task(placed=1, nodes=[["n1", 1]]))
 
 
-def test_the_devices_of_a_place_are_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_devices_of_a_place_are_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     devices = [{"kind": "gpu", "device": 3, "zone": 0}, {"kind": "nic", "device": 1, "zone": 0, "core_pct": 50}]
     places = [{"replica": f"main/{n}", "node": "n1", "zones": [], "devices": devices} for n in range(12)]
     places += [
@@ -133,7 +135,7 @@ def test_the_devices_of_a_place_are_told(monkeypatch: pytest.MonkeyPatch, capsys
     assert "n9" not in out
 
 
-def test_what_no_node_could_ever_hold_is_told_by_what_machines_have(
+def test_what_no_node_could_ever_hold_is_printed_by_what_machines_have(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = planned(monkeypatch, capsys, a_task(never=True))
@@ -148,25 +150,27 @@ def test_what_no_node_could_ever_hold_is_told_by_what_machines_have(
     assert "  3 nodes: the node admits no work of this QoS class (qos-not-admitted)\n" in out
 
 
-def test_quantities_are_told_as_they_are(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quantities_are_printed_as_they_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     request = {"cpu_mcpu": 50, "memory_bytes": 64 << 20}
     left = {**RESERVATION["left"], "cpu_mcpu": 12, "memory_bytes": 512 << 10}
     place = {"zones": [{"zone": 0, **request}], "cpus": "", "devices": []}
     spec = {**RESERVATION["spec"], "request": request}
-    one, row = told(monkeypatch, capsys, spec=spec, place=place, left=left)
+    one, row = printed(monkeypatch, capsys, spec=spec, place=place, left=left)
     assert "  reserved: zone 0: 0.05 CPU, 64Mi\n" in one
     assert row.split()[3:7] == ["0.05", "64Mi", "0.012", "512Ki"]
 
 
-def test_a_refusal_is_told_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refusal_is_printed_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     nearest = {"node": "n1", "zone": None, "need": 1, "have": 0, "unit": "condition", "reason": "labels-differ"}
     counts = [{"reason": "labels-differ", "nodes": 1}]
     waits = {"phase": "Pending", "node": "", "nearest": nearest, "counts": counts}
-    one, _ = told(monkeypatch, capsys, **waits)
+    one, _ = printed(monkeypatch, capsys, **waits)
     sentence = "the node's labels are not those that the request asks for"
     assert one.endswith(f"\n  1 node: {sentence} (labels-differ)\n")
     assert one.count(sentence) == 1
-    # What can never be is told by what machines are, not by what each of them lacks now.
-    one, _ = told(monkeypatch, capsys, **waits, never=True)
+    # A refusal for good names the capacity of machines, not what each machine lacks now.
+    one, _ = printed(monkeypatch, capsys, **waits, never=True)
     assert one.endswith(f"\n  no node could hold one even when empty: {sentence} (n1, and all others)\n")
     assert "1 node:" not in one

@@ -86,7 +86,7 @@ def test_a_word_means_the_one_job_that_it_can_mean(jobs: list[Known], text: str,
 
 
 @pytest.mark.parametrize(
-    ("jobs", "text", "says"),
+    ("jobs", "text", "message"),
     [
         (
             [Known("web-2", "web"), Known("web-100", "web", "Inqueue"), Known("web-3", "web", "Failed")],
@@ -111,11 +111,11 @@ def test_a_word_means_the_one_job_that_it_can_mean(jobs: list[Known], text: str,
     ],
     ids=["several that are not over", "all are over", "the beginning of several ids", "more than are listed"],
 )
-def test_a_word_that_may_mean_several_jobs_lists_them(jobs: list[Known], text: str, says: str) -> None:
+def test_a_word_that_may_mean_several_jobs_lists_them(jobs: list[Known], text: str, message: str) -> None:
     with pytest.raises(Failure) as refused:
         find_job(Gateway(*jobs), text)
     assert refused.value.status == 2
-    assert str(refused.value).endswith(says)
+    assert str(refused.value).endswith(message)
 
 
 @pytest.mark.parametrize(
@@ -145,10 +145,10 @@ def test_what_does_not_exist_is_refused_as_the_gateway_refuses_it() -> None:
         ask_job(Gateway(), "")
 
 
-@pytest.mark.parametrize("said", ["main/0", "web/main/0", "web-11/main/0"])
-def test_a_replica_is_named_with_or_without_its_job(said: str) -> None:
+@pytest.mark.parametrize("given", ["main/0", "web/main/0", "web-11/main/0"])
+def test_a_replica_is_named_with_or_without_its_job(given: str) -> None:
     gateway = Gateway(Known("web-11", "web"))
-    ask_job(gateway, "web", "explain", replica=said)
+    ask_job(gateway, "web", "explain", replica=given)
     assert gateway.asked[-1] == "GET /v1/jobs/web-11/explain?replica=web-11/main/0"
 
 
