@@ -73,9 +73,9 @@ def collector(*workloads: Workload, subtree: str = "colo") -> Iterator[Machine]:
 def inspected() -> tuple[NodeTopology, dict[str, Capability]]:
     """Topology and capabilities as the collector reads them here."""
     with collector() as machine:
-        look: Observation = machine.look()
-    assert look.inspected is not None, look
-    return look.inspected.topology, {one.name: one for one in look.inspected.capabilities}
+        observation: Observation = machine.observe()
+    assert observation.topology_read is not None, observation
+    return observation.topology_read.topology, {one.name: one for one in observation.topology_read.capabilities}
 
 
 @contextlib.contextmanager

@@ -73,12 +73,12 @@ def test_a_service_of_a_slice_made_on_the_way_is_where_its_name_says_with_what_i
 
 def test_the_collector_measures_a_service_by_the_path_that_systemd_gave_it() -> None:
     with service("CPUAccounting=yes") as group, collector(online(SERVICE)) as machine:
-        machine.look()
+        machine.observe()
         used_us = cpu_used_us(group)
         eventually_blocking(lambda: cpu_used_us(group) - used_us > 2_000_000, "two seconds of work", limit_s=50)
-        look = machine.look()
-    assert isinstance(look.event, SampleRead), look
-    (workload,) = look.event.workloads
+        observation = machine.observe()
+    assert isinstance(observation.event, SampleRead), observation
+    (workload,) = observation.event.workloads
     # The service's one loop wants one CPU; how much of it there is depends on the machine that emulates this one.
     assert 300 < workload.cpu_used_mcpu < 1_100
     assert workload.memory_used_bytes > 0

@@ -35,18 +35,18 @@ def sample_over(machine: Machine, tree: CgroupTree, group: str, loops: int) -> t
     It reads its files somewhere between the two readings of the kernel's ticks beside it, here and there.
     """
     before_first = busy_ticks()
-    machine.look()
+    machine.observe()
     after_first = busy_ticks()
     before_us = tree.cpu_used_us(group)
     eventually_blocking(
         lambda: tree.cpu_used_us(group) - before_us >= SPAN_US * loops, "the loops to use their time", limit_s=50
     )
     before_last = busy_ticks()
-    look = machine.look()
+    observation = machine.observe()
     after_last = busy_ticks()
-    assert isinstance(look.event, SampleRead), look
+    assert isinstance(observation.event, SampleRead), observation
     least = {cpu: before_last[cpu] - ticks for cpu, ticks in after_first.items()}
-    return look.event, least, {cpu: after_last[cpu] - ticks for cpu, ticks in before_first.items()}
+    return observation.event, least, {cpu: after_last[cpu] - ticks for cpu, ticks in before_first.items()}
 
 
 def busy_ticks() -> Ticks:
@@ -122,13 +122,13 @@ def test_memory_of_a_group_is_what_its_process_holds(probe: CgroupTree) -> None:
         tell(holder.stdin, "go")
         assert holder.stdout.readline() == "held\n"
         with collector(online("/probe")) as machine:
-            machine.look()
+            machine.observe()
             before_ns = time.monotonic_ns()
             eventually_blocking(lambda: time.monotonic_ns() - before_ns > 200_000_000, "a span between two samples")
-            look = machine.look()
+            observation = machine.observe()
         tell(holder.stdin, "end")
-    assert isinstance(look.event, SampleRead), look
-    (workload,) = look.event.workloads
+    assert isinstance(observation.event, SampleRead), observation
+    (workload,) = observation.event.workloads
     # The kernel charges a group in advance: up to 64 pages on each CPU that its processes have been on.
     in_advance_bytes = 64 * os.sysconf("SC_PAGESIZE") * (os.cpu_count() or 1)
     assert 0.98 * held_bytes <= workload.memory_used_bytes <= 1.02 * held_bytes + in_advance_bytes

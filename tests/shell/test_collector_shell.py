@@ -34,15 +34,15 @@ def good(faults: tuple[str, ...] = ()) -> Observation:
 
 
 class Script:
-    """A machine that gives looks one after the other, the last one for ever, and notes when it was looked at."""
+    """A machine that gives observations in turn, the last one for ever, and notes when it was read."""
 
-    def __init__(self, *looks: Observation) -> None:
-        self.looks = list(looks)
+    def __init__(self, *observations: Observation) -> None:
+        self.observations = list(observations)
         self.at_s: list[float] = []
 
-    def look(self) -> Observation:
+    def observe(self) -> Observation:
         self.at_s.append(round(asyncio.get_running_loop().time(), 6))
-        return self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        return self.observations.pop(0) if len(self.observations) > 1 else self.observations[0]
 
 
 class FastClock(VirtualClock):
@@ -60,12 +60,12 @@ def watch(
     busy_s: dict[int, float] | None = None,
 ) -> tuple[list[Struct], Metrics, list[str], CollectorShell]:
     """Run the shell for some virtual seconds; what it injected (taking as long as `busy_s` says), metrics and log events."""
-    told: list[Struct] = []
+    injected: list[Struct] = []
     metrics = Metrics()
     core = CollectorCore("n1", CollectorPolicy())
 
     async def inject(event: Struct) -> None:
-        told.append(event)
+        injected.append(event)
         core.handle(event, 0)  # type: ignore[arg-type]
         await asyncio.sleep((busy_s or {}).get(len(machine.at_s), 0.0))
 
@@ -81,21 +81,21 @@ def watch(
 
     with structlog.testing.capture_logs() as logs:
         shell = run_virtual(main())
-    return told, metrics, [line["event"] for line in logs], shell
+    return injected, metrics, [line["event"] for line in logs], shell
 
 
 def test_looks_come_at_once_and_then_once_a_period() -> None:
-    machine = Script(Observation(event=Unreadable(reason=Skip.FIRST), inspected=MACHINE), good())
-    told, _, logs, shell = watch(machine)
+    machine = Script(Observation(event=Unreadable(reason=Skip.FIRST), topology_read=MACHINE), good())
+    injected, _, logs, shell = watch(machine)
     assert machine.at_s == [0.0, 1.0, 2.0, 3.0]
-    assert [type(event) for event in told] == [TopologyRead, Unreadable, SampleRead, SampleRead, SampleRead]
-    assert logs == ["machine-inspected", "machine-readable"]
+    assert [type(event) for event in injected] == [TopologyRead, Unreadable, SampleRead, SampleRead, SampleRead]
+    assert logs == ["topology-read", "machine-readable"]
     assert shell.problem() == ""
 
 
 def test_a_late_look_does_not_move_the_next_and_what_was_missed_is_not_made_up_for() -> None:
     machine = Script(good())
-    # The first look is late by a bit, the third (at 2 s) by more than two periods.
+    # The first reading is late by a bit, the third (at 2 s) by more than two periods.
     _, metrics, _, _ = watch(machine, seconds=7.5, busy_s={1: 0.4, 3: 2.7})
     assert machine.at_s == [0.0, 1.0, 2.0, 5.0, 6.0, 7.0]
     assert b"colo_collector_periods_missed_total 2.0" in metrics.text()
@@ -128,11 +128,17 @@ def test_before_the_first_sample_the_machine_is_not_ready() -> None:
     assert shell.problem() == "has not been read yet"
 
 
-def test_faults_are_told_when_they_come_and_when_they_go() -> None:
+def test_faults_are_logged_when_they_come_and_when_they_go() -> None:
     many = tuple(f"w{index:02}: broken" for index in range(25))
     machine = Script(good(("a: broken",)), good(("a: broken",)), good(), good(many))
     _, metrics, logs, _ = watch(machine)
-    assert logs == ["machine-readable", "file-fault", "file-faults-over", *["file-fault"] * 20, "file-faults-untold"]
+    assert logs == [
+        "machine-readable",
+        "file-fault",
+        "file-faults-over",
+        *["file-fault"] * 20,
+        "file-faults-not-logged",
+    ]
     text = metrics.text()
     assert b"colo_collector_faults 25.0" in text
     assert b"colo_collector_workloads 3.0" in text
@@ -146,7 +152,7 @@ def test_service_and_shell_together_say_topology_and_numbered_samples() -> None:
         core = CollectorCore("n1", CollectorPolicy())
         clock = VirtualClock()
         service = Service(name="collector", core=core, bus=bus, clock=clock, hears=(), boot_id="b1", seed=1)
-        machine = Script(Observation(event=Unreadable(reason=Skip.FIRST), inspected=MACHINE), good())
+        machine = Script(Observation(event=Unreadable(reason=Skip.FIRST), topology_read=MACHINE), good())
         shell = CollectorShell(
             machine, inject=service.inject, skipped=core.skipped, clock=clock, period_ms=1_000, metrics=Metrics()
         )

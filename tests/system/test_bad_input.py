@@ -288,7 +288,7 @@ async def test_a_trace_with_gaps_is_played_and_the_gaps_are_told(servers: Server
     trace.write_text(HEADER + "".join(f"{t},a,{10 + t % 7},20\n" for t in (0, 10, 20, 5_000, 5_010, 90_000)))
     async with servers.service("sim", COLO_TRACE=str(trace), COLO_NODES="1") as sim:
         await sim.ready()
-        await sim.reaches('colo_collector_events_handled_total{type="Measured"}', 1)
+        await sim.reaches('colo_collector_events_handled_total{type="SampleRead"}', 1)
         assert any("gap" in line["notice"] for line in sim.log("trace"))
 
 

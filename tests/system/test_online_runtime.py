@@ -191,12 +191,12 @@ async def test_the_collector_sees_online_work_with_its_class_and_zones(runtime, 
     clock = ManualClock(1_000)
     machine = Machine(FileReader("/"), subtree=policy.subtree, online=(), labels={}, clock=clock)
     try:
-        inspected = machine.look().inspected
+        inspected = machine.observe().topology_read
         assert inspected is not None
         assert {one.name: one.present for one in inspected.capabilities}["online"]
 
         async def look() -> tuple[WorkloadUsage, ...]:
-            event = machine.look().event
+            event = machine.observe().event
             return event.workloads if isinstance(event, SampleRead) else ()
 
         (seen,) = await eventually(look, "a sample with the replica")

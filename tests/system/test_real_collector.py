@@ -133,18 +133,18 @@ class Witness(FileReader):
 
 
 class NotedMachine:
-    """Looks as the machine does, and keeps what the witness noted last in every look."""
+    """Reads as the machine does, and keeps the witness's last note at every observation."""
 
     def __init__(self, machine: Machine, witness: Witness) -> None:
         self.notes: list[Note] = []
         self._machine = machine
         self._witness = witness
 
-    def look(self) -> Observation:
-        look = self._machine.look()
+    def observe(self) -> Observation:
+        observation = self._machine.observe()
         assert self._witness.last is not None
         self.notes.append(self._witness.last)
-        return look
+        return observation
 
     def sharp(self) -> dict[int, float]:
         """The samples (from 0) between two sharp notes in which the spinner really ran, and its mcpu by the notes."""
@@ -230,7 +230,7 @@ async def test_the_command_measures_this_machine_and_leaves_on_sigterm(
                 process.kill()
                 await process.wait()
     events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
-    assert "machine-inspected" in events
+    assert "topology-read" in events
     assert events.count("machine-readable") == 1
     assert "machine-unreadable" not in events
     assert events[-1] == "service-stopped"

@@ -54,14 +54,14 @@ _CPUSET_PERIODS: Final = 16
 
 
 class Observation(Struct, frozen=True, kw_only=True):
-    """The result of one reading of the machine. `inspected` is None when the topology did not change.
+    """The result of one reading of the machine. `topology_read` is None when the topology did not change.
 
     `faults` has one sentence for each file or group that could not be read; the sample, if any, lacks its values. `assumed` has one
     sentence for each value that the topology assumes. `spread_ns` is the time between the first and the last file of the sample.
     """
 
     event: SampleRead | Unreadable
-    inspected: TopologyRead | None = None
+    topology_read: TopologyRead | None = None
     left_out: tuple[tuple[str, Unknown], ...] = ()
     faults: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
@@ -124,20 +124,22 @@ class Machine:
         self._previous: Sample | None = None
         self._cpuset_rounds = 0
 
-    def look(self) -> Observation:
+    def observe(self) -> Observation:
         """Read every file once. Unreadable or malformed files of the machine give Unreadable; the call never raises for them."""
         with self._turn:
             try:
-                look = self._look()
+                observation = self._observe()
             except InvalidInput as error:
-                look = Observation(event=Unreadable(reason=Skip.UNREADABLE, detail=str(error)))
+                observation = Observation(event=Unreadable(reason=Skip.UNREADABLE, detail=str(error)))
             except OSError as error:
-                look = Observation(event=Unreadable(reason=Skip.UNREADABLE, detail=f"{type(error).__name__}: {error}"))
+                observation = Observation(
+                    event=Unreadable(reason=Skip.UNREADABLE, detail=f"{type(error).__name__}: {error}")
+                )
             if self._topology_read is self._delivered:
-                return look
+                return observation
             # Delivered even when the sample after it failed: the next call does not read the topology again.
             self._delivered = self._topology_read
-            return structs.replace(look, inspected=self._topology_read, assumed=self._assumed)
+            return structs.replace(observation, topology_read=self._topology_read, assumed=self._assumed)
 
     def close(self) -> None:
         """Close every file."""
@@ -146,23 +148,23 @@ class Machine:
 
     # ------------------------------------------------------------ inside
 
-    def _look(self) -> Observation:
+    def _observe(self) -> Observation:
         if self._topology_read is None:
-            self._inspect()
+            self._refresh_topology()
         elif self._sees_tier() != self._has_tier:
             self._capabilities = None
-            self._inspect()
+            self._refresh_topology()
         self._find_groups()
         gathered, at_ms = self._gather()
         if self._moving(gathered.texts) != self._moving_texts:
             # CPUs or zones came or went, or were pinned: the counters need the topology as it is now.
-            self._inspect()
+            self._refresh_topology()
             gathered, at_ms = self._gather()
         watched = [group.watched for group in self._groups.values()]
         zones = [zone.zone for zone in self._topology().zones]
         current = read_sample(gathered.texts, gathered.inodes, watched, zones, gathered.started_ns)
         if self._memory_moved(current.memory_total_bytes):
-            self._inspect()
+            self._refresh_topology()
         faults = [f"{path}: {os.strerror(number)}" for path, number in sorted(gathered.refused.items())]
         faults += [f"{path}: is larger than can be read" for path in gathered.cut]
         faults += current.faults
@@ -200,7 +202,7 @@ class Machine:
             gathered = self._reader.read_all(paths)
         return gathered, at_ms
 
-    def _inspect(self) -> None:
+    def _refresh_topology(self) -> None:
         """Read the topology. Raises InvalidInput, and keeps the last topology, when its files contradict each other."""
         texts: dict[str, str | None] = {}
         for _ in range(_TOPOLOGY_ROUNDS):
@@ -220,15 +222,15 @@ class Machine:
             self._pin(self._moving_texts[-1], assumed)
         rules = fitting_rules(self._rules, topology, assumed, self._pinned)
         self._memory_total_bytes = 0
-        inspected = TopologyRead(
+        topology_read = TopologyRead(
             topology=topology,
             capabilities=self._capabilities or (),
             labels=self._labels,
             taints=self._taints,
             rules=rules,
         )
-        if inspected != self._topology_read:
-            self._topology_read = inspected
+        if topology_read != self._topology_read:
+            self._topology_read = topology_read
             self._assumed = tuple(assumed)
         for group in self._groups.values():
             # The zones of every group follow from the topology and must be read again.

@@ -1,4 +1,4 @@
-"""The collector's clock: looks at the machine once a period, off the loop, and hands what it saw to the core."""
+"""The collector's shell: reads the machine once a period, in a thread, and hands the readings to the core."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ from colo_common.runtime.metrics import Metrics
 __all__ = ["CollectorShell", "Sampler"]
 
 _PERIOD_S_MIN: Final = 0.1
-"""A fast clock must not make a real machine be read all the time: /proc/stat counts in hundredths of a second."""
-_FAULTS_TOLD: Final = 20
+"""The shortest real period under a fast clock, because /proc/stat counts in hundredths of a second."""
+_FAULTS_LOGGED: Final = 20
 
 
 class Sampler(Protocol):
-    """Something that can be looked at; blocks, and never raises for what it sees."""
+    """The port to a machine."""
 
-    def look(self) -> Observation: ...
+    def observe(self) -> Observation:
+        """Read the machine once. Blocks, and never raises for an unreadable file."""
+        ...
 
 
 class CollectorShell:
-    """Looks on an absolute schedule: a late look does not move the next one, and periods that were missed are not made up for."""
+    """Observes on an absolute schedule: a late reading does not move the next one, and missed periods are not made up for."""
 
     def __init__(
         self,
@@ -49,12 +51,14 @@ class CollectorShell:
         self._log = structlog.get_logger("collector")
         self._problem = "has not been read yet"
         self._faults: frozenset[str] = frozenset()
-        self._look_seconds = metrics.histogram("colo_collector_look_seconds", "time of one look at the machine")
+        self._observation_seconds = metrics.histogram(
+            "colo_collector_observation_seconds", "time of one reading of the machine"
+        )
         self._spread_seconds = metrics.gauge(
             "colo_collector_spread_seconds", "how far apart the first and the last file of a sample were read"
         )
         self._missed = metrics.counter(
-            "colo_collector_periods_missed_total", "periods without a look, it came too late"
+            "colo_collector_periods_missed_total", "periods without a reading, because an earlier one took too long"
         )
         self._skips = metrics.counter("colo_collector_samples_skipped_total", "periods without a sample", ("reason",))
         self._left_out = metrics.counter(
@@ -68,54 +72,54 @@ class CollectorShell:
         return self._problem
 
     async def run(self) -> None:
-        """Look until cancelled. Raises only what the service cannot take."""
+        """Observe once a period until cancelled. Raises only errors of the service."""
         loop = asyncio.get_running_loop()
         origin_s = loop.time()
         turn = 0
         while True:
             await asyncio.sleep(max(origin_s + turn * self._period_s - loop.time(), 0))
             began_s = loop.time()
-            look = await asyncio.to_thread(self._machine.look)
-            self._look_seconds.observe(loop.time() - began_s)
-            await self._tell(look)
+            observation = await asyncio.to_thread(self._machine.observe)
+            self._observation_seconds.observe(loop.time() - began_s)
+            await self._deliver(observation)
             due = int((loop.time() - origin_s) / self._period_s) + 1
             if due > turn + 1:
                 self._missed.inc(due - turn - 1)
             turn = max(due, turn + 1)
 
-    async def _tell(self, look: Observation) -> None:
-        if look.inspected is not None:
-            self._say_inspected(look.inspected, look.assumed)
-            await self._inject(look.inspected)
-        await self._inject(look.event)
-        self._say_readable(look)
-        self._say_faults(frozenset(look.faults))
-        self._workloads.set(look.workloads)
-        self._spread_seconds.set(look.spread_ns / 1e9)
-        for _, reason in look.left_out:
+    async def _deliver(self, observation: Observation) -> None:
+        if observation.topology_read is not None:
+            self._log_topology(observation.topology_read, observation.assumed)
+            await self._inject(observation.topology_read)
+        await self._inject(observation.event)
+        self._log_readable(observation)
+        self._log_faults(frozenset(observation.faults))
+        self._workloads.set(observation.workloads)
+        self._spread_seconds.set(observation.spread_ns / 1e9)
+        for _, reason in observation.left_out:
             self._left_out.labels(reason.value).inc()
         for skip, count in self._skipped.items():
             self._skips.labels(skip.value).inc(count - self._exported.get(skip, 0))
             self._exported[skip] = count
 
-    def _say_inspected(self, inspected: TopologyRead, assumed: tuple[str, ...]) -> None:
-        topology = inspected.topology
+    def _log_topology(self, topology_read: TopologyRead, assumed: tuple[str, ...]) -> None:
+        topology = topology_read.topology
         self._log.info(
-            "machine-inspected",
+            "topology-read",
             cpus=len(topology.cpus),
             zones=len(topology.zones),
             memory_bytes=topology.memory_capacity_bytes,
             assumed=list(assumed),
         )
 
-    def _say_readable(self, look: Observation) -> None:
-        """Tell the log when the machine became readable or unreadable, and when the reason changed."""
+    def _log_readable(self, observation: Observation) -> None:
+        """Log when the machine became readable or unreadable, and when the reason changed."""
         problem = ""
-        if isinstance(look.event, Unreadable):
-            if look.event.reason is Skip.FIRST:
+        if isinstance(observation.event, Unreadable):
+            if observation.event.reason is Skip.FIRST:
                 # A rate needs two readings; this is no failure.
                 return
-            problem = look.event.detail or look.event.reason.value
+            problem = observation.event.detail or observation.event.reason.value
         if problem == self._problem:
             return
         if problem:
@@ -124,14 +128,14 @@ class CollectorShell:
             self._log.info("machine-readable")
         self._problem = problem
 
-    def _say_faults(self, faults: frozenset[str]) -> None:
+    def _log_faults(self, faults: frozenset[str]) -> None:
         self._fault_count.set(len(faults))
         new = sorted(faults - self._faults)
-        gone = sorted(self._faults - faults)
-        for fault in new[:_FAULTS_TOLD]:
+        healed = sorted(self._faults - faults)
+        for fault in new[:_FAULTS_LOGGED]:
             self._log.warning("file-fault", fault=fault)
-        if len(new) > _FAULTS_TOLD:
-            self._log.warning("file-faults-untold", count=len(new) - _FAULTS_TOLD)
-        if gone:
-            self._log.info("file-faults-over", count=len(gone))
+        if len(new) > _FAULTS_LOGGED:
+            self._log.warning("file-faults-not-logged", count=len(new) - _FAULTS_LOGGED)
+        if healed:
+            self._log.info("file-faults-over", count=len(healed))
         self._faults = faults

@@ -1,4 +1,4 @@
-"""Looking at a fake machine again and again while its CPUs, groups and files come and go."""
+"""Observations of a fake machine while its CPUs, groups and files come and go."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TimedReader(FileReader):
 
 
 class Bench:
-    """A fake machine of two zones with four CPUs each, and the Machine that looks at it."""
+    """A fake machine of two zones with four CPUs each, and the Machine that reads it."""
 
     def __init__(
         self,
@@ -76,22 +76,22 @@ class Bench:
         )
         self.core = CollectorCore("n1", CollectorPolicy())
 
-    def look(self) -> Observation:
-        """One look a second after the last; what it says is always something that the core takes."""
-        look = self.machine.look()
+    def observe(self) -> Observation:
+        """One observation a second after the last; the core accepts every event of it."""
+        observation = self.machine.observe()
         self.reader.now_ns += 1_000_000_000
         self.clock.advance(1_000)
-        if look.inspected is not None:
-            self.core.handle(look.inspected, 0)
-        self.core.handle(look.event, 0)
+        if observation.topology_read is not None:
+            self.core.handle(observation.topology_read, 0)
+        self.core.handle(observation.event, 0)
         self.core.check()
-        return look
+        return observation
 
     def second(self, **use: int) -> Observation:
-        """A second in which zone 0 is half busy and each workload uses what is given; then a look."""
+        """A second in which zone 0 is half busy and each workload uses what is given; then an observation."""
         self.tree.advance(1_000, zone_pct={0: 50}, workload_mcpu=use)
         self.tree.write()
-        return self.look()
+        return self.observe()
 
     def change(self, spec: MachineSpec) -> None:
         """The machine is another now."""
@@ -102,38 +102,40 @@ class Bench:
         (self.root / path.lstrip("/")).write_text(text)
 
 
-def sample(look: Observation) -> SampleRead:
-    assert isinstance(look.event, SampleRead), look
-    return look.event
+def sample(observation: Observation) -> SampleRead:
+    assert isinstance(observation.event, SampleRead), observation
+    return observation.event
 
 
 @pytest.mark.parametrize("cgroup", ["v1", "v2", "hybrid"])
-def test_a_machine_is_inspected_once_and_then_measured(tmp_path: Path, cgroup: Literal["v1", "v2", "hybrid"]) -> None:
+def test_the_topology_is_read_once_and_a_sample_every_time(
+    tmp_path: Path, cgroup: Literal["v1", "v2", "hybrid"]
+) -> None:
     bench = Bench(tmp_path, cgroup=cgroup, online=("web=/web:LSR",))
-    first = bench.look()
+    first = bench.observe()
     assert first.event == Unreadable(reason=Skip.FIRST)
-    assert first.inspected is not None
-    assert first.inspected.labels == {"rack": "r1"}
-    assert [zone.cpus for zone in first.inspected.topology.zones] == ["0-3", "4-7"]
-    assert {one.name for one in first.inspected.capabilities} >= {"psi", "cgroup", "numa"}
+    assert first.topology_read is not None
+    assert first.topology_read.labels == {"rack": "r1"}
+    assert [zone.cpus for zone in first.topology_read.topology.zones] == ["0-3", "4-7"]
+    assert {one.name for one in first.topology_read.capabilities} >= {"psi", "cgroup", "numa"}
     second = bench.second(web=700, replica=900)
-    assert second.inspected is None
+    assert second.topology_read is None
     assert second.faults == ()
-    measured = sample(second)
-    assert (measured.at_ms, measured.interval_ms) == (1_001_000, 1_000)
-    assert [zone.cpu_used_mcpu for zone in measured.zones] == [2_000, 0]
-    replica, web = measured.workloads
+    sampled = sample(second)
+    assert (sampled.at_ms, sampled.interval_ms) == (1_001_000, 1_000)
+    assert [zone.cpu_used_mcpu for zone in sampled.zones] == [2_000, 0]
+    replica, web = sampled.workloads
     assert (replica.workload, replica.replica, replica.attempt) == ("job/main/0#1", "job/main/0", 1)
     assert (replica.cpu_used_mcpu, replica.memory_used_bytes, replica.zones) == (900, GIB, (1,))
     assert (web.qos, web.cpu_used_mcpu, web.memory_used_bytes, web.zones) == (QosClass.LSR, 700, GIB, (0, 1))
-    assert measured.system_cpu_used_mcpu == 400
-    assert measured.system_memory_used_bytes == 0
-    assert [one.resource for one in measured.pressure] == ["cpu", "memory", "io"]
+    assert sampled.system_cpu_used_mcpu == 400
+    assert sampled.system_memory_used_bytes == 0
+    assert [one.resource for one in sampled.pressure] == ["cpu", "memory", "io"]
 
 
-def test_a_replica_that_starts_is_listed_in_its_second_sample_and_gone_when_it_ends(tmp_path: Path) -> None:
+def test_a_replica_is_listed_from_its_second_sample_until_it_ends(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    bench.look()
+    bench.observe()
     assert len(sample(bench.second()).workloads) == 1
     bench.change(replace(bench.tree.spec, workloads=(*bench.tree.spec.workloads, SECOND)))
     started = bench.second(second=500)
@@ -150,43 +152,43 @@ def test_a_replica_that_starts_is_listed_in_its_second_sample_and_gone_when_it_e
     assert bench.reader.held < held
 
 
-def test_a_cpu_that_goes_is_said_at_once_and_one_that_comes_costs_one_sample(tmp_path: Path) -> None:
+def test_a_cpu_that_goes_changes_the_topology_at_once_and_one_that_comes_costs_one_sample(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    bench.look()
+    bench.observe()
     bench.second()
     whole = bench.tree.spec
     bench.change(replace(whole, offline=(7,)))
-    gone = bench.second()
-    assert gone.inspected is not None
-    assert [zone.cpus for zone in gone.inspected.topology.zones] == ["0-3", "4-6"]
-    assert sample(gone).cpu_used_mcpu == 2_000
+    without_cpu = bench.second()
+    assert without_cpu.topology_read is not None
+    assert [zone.cpus for zone in without_cpu.topology_read.topology.zones] == ["0-3", "4-6"]
+    assert sample(without_cpu).cpu_used_mcpu == 2_000
     bench.change(replace(bench.tree.spec, offline=()))
     back = bench.second()
-    assert back.inspected is not None
+    assert back.topology_read is not None
     assert back.event == Unreadable(reason=Skip.CPU_CAME)
     assert sample(bench.second()).cpu_used_mcpu == 2_000
 
 
-def test_memory_that_is_plugged_in_is_said_and_a_little_drift_is_not(tmp_path: Path) -> None:
+def test_plugged_memory_changes_the_topology_and_a_little_drift_does_not(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    bench.look()
-    assert bench.second().inspected is None
+    bench.observe()
+    assert bench.second().topology_read is None
     size = bench.tree.spec.memory_bytes_per_zone
     bench.change(replace(bench.tree.spec, memory_bytes_per_zone=size + size // 200))
-    assert bench.second().inspected is None
+    assert bench.second().topology_read is None
     bench.change(replace(bench.tree.spec, memory_bytes_per_zone=2 * size))
     grown = bench.second()
-    assert grown.inspected is not None
-    assert grown.inspected.topology.memory_capacity_bytes == 4 * size
-    assert bench.second().inspected is None
+    assert grown.topology_read is not None
+    assert grown.topology_read.topology.memory_capacity_bytes == 4 * size
+    assert bench.second().topology_read is None
 
 
 def test_a_machine_file_that_breaks_costs_the_sample_and_heals(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    bench.look()
+    bench.observe()
     bench.second()
     bench.break_file("/proc/meminfo", "nonsense\n")
-    broken = bench.look()
+    broken = bench.observe()
     assert isinstance(broken.event, Unreadable)
     assert broken.event.reason is Skip.UNREADABLE
     assert "/proc/meminfo line 1" in broken.event.detail
@@ -198,42 +200,42 @@ def test_a_machine_file_that_breaks_costs_the_sample_and_heals(tmp_path: Path) -
     assert bench.core.skipped == {Skip.FIRST: 1, Skip.UNREADABLE: 1}
 
 
-def test_a_machine_that_cannot_be_read_at_the_start_is_inspected_when_it_can(tmp_path: Path) -> None:
+def test_a_machine_that_cannot_be_read_at_the_start_has_its_topology_read_later(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.break_file("/sys/devices/system/cpu/online", "zero\n")
-    first = bench.look()
+    first = bench.observe()
     assert isinstance(first.event, Unreadable)
-    assert first.inspected is None
+    assert first.topology_read is None
     bench.tree.written.pop("/sys/devices/system/cpu/online")
     bench.tree.write()
-    second = bench.look()
-    assert second.inspected is not None
+    second = bench.observe()
+    assert second.topology_read is not None
     assert second.event == Unreadable(reason=Skip.FIRST)
 
 
-def test_an_inspection_is_told_even_when_the_sample_after_it_fails(tmp_path: Path) -> None:
+def test_a_topology_is_delivered_even_when_the_sample_after_it_fails(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.break_file("/proc/sys/kernel/random/boot_id", "nonsense\n")
-    look = bench.look()
-    assert look.inspected is not None
-    assert isinstance(look.event, Unreadable)
-    assert bench.look().inspected is None
+    observation = bench.observe()
+    assert observation.topology_read is not None
+    assert isinstance(observation.event, Unreadable)
+    assert bench.observe().topology_read is None
 
 
 def test_a_group_file_that_breaks_costs_that_workload_only(tmp_path: Path) -> None:
     bench = Bench(tmp_path, online=("web=/web",))
-    bench.look()
+    bench.observe()
     bench.second()
     bench.break_file("/sys/fs/cgroup/cpuacct/web/cpuacct.usage", "-3\n")
-    look = bench.look()
-    assert [one.workload for one in sample(look).workloads] == ["job/main/0#1"]
-    (fault,) = look.faults
+    observation = bench.observe()
+    assert [one.workload for one in sample(observation).workloads] == ["job/main/0#1"]
+    (fault,) = observation.faults
     assert fault.startswith("web: ")
 
 
 def test_an_online_group_that_is_not_there_is_a_fault_until_it_comes(tmp_path: Path) -> None:
     bench = Bench(tmp_path, online=("db=/db",))
-    assert bench.look().faults == ("db: there is no control group /db",)
+    assert bench.observe().faults == ("db: there is no control group /db",)
     assert bench.second().faults == ("db: there is no control group /db",)
     bench.change(replace(bench.tree.spec, workloads=(*bench.tree.spec.workloads, FakeWorkload("db", "/db"))))
     assert bench.second().faults == ()
@@ -241,15 +243,15 @@ def test_an_online_group_that_is_not_there_is_a_fault_until_it_comes(tmp_path: P
 
 def test_a_cpuset_that_cannot_be_read_is_a_fault_and_the_zones_stay(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    bench.look()
+    bench.observe()
     bench.second()
     bench.break_file("/sys/fs/cgroup/cpuset/colo/batch/job.main.0@1/cpuset.cpus", "x\n")
-    look = bench.second()
-    assert len(look.faults) == 1
-    assert sample(look).workloads[0].zones == (1,)
+    observation = bench.second()
+    assert len(observation.faults) == 1
+    assert sample(observation).workloads[0].zones == (1,)
 
 
-def test_a_cpuset_that_changes_late_is_seen_in_a_bounded_number_of_looks(tmp_path: Path) -> None:
+def test_a_cpuset_that_changes_late_is_read_within_a_bounded_number_of_periods(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     for _ in range(5):
         bench.second()
@@ -261,7 +263,7 @@ def test_a_cpuset_that_changes_late_is_seen_in_a_bounded_number_of_looks(tmp_pat
 
 def test_a_reboot_gives_no_sample_across_it(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    bench.look()
+    bench.observe()
     bench.second()
     bench.tree.boot_id = "11111111-2222-3333-4444-555555555555"
     assert bench.second().event == Unreadable(reason=Skip.REBOOTED)
@@ -270,12 +272,12 @@ def test_a_reboot_gives_no_sample_across_it(tmp_path: Path) -> None:
 
 def test_a_machine_that_vanishes_is_unreadable_and_not_a_crash(tmp_path: Path) -> None:
     bench = Bench(tmp_path / "here")
-    bench.look()
+    bench.observe()
     (tmp_path / "here").rename(tmp_path / "gone")
     bench.reader.close()
-    look = bench.look()
-    assert isinstance(look.event, Unreadable)
-    assert look.event.reason is Skip.UNREADABLE
+    observation = bench.observe()
+    assert isinstance(observation.event, Unreadable)
+    assert observation.event.reason is Skip.UNREADABLE
 
 
 def test_a_reading_that_was_interrupted_is_taken_again_once(tmp_path: Path) -> None:
@@ -293,7 +295,7 @@ def test_a_reading_that_was_interrupted_is_taken_again_once(tmp_path: Path) -> N
     Bench(tmp_path)
     reader = Interrupted(str(tmp_path))
     machine = Machine(reader, subtree="colo", online=(), labels={}, clock=ManualClock(1), user_hz=100)
-    assert machine.look().spread_ns == 40_000_000
+    assert machine.observe().spread_ns == 40_000_000
     assert reader.batches == 2
 
 
@@ -301,22 +303,22 @@ OWN = FakeWorkload("own", "/colo-online/lsr.web.main.0@2", memory_bytes=GIB, ina
 
 
 @pytest.mark.parametrize("cgroup", ["v1", "v2"])
-def test_online_replicas_are_told_apart_by_their_class(tmp_path: Path, cgroup: Literal["v1", "v2"]) -> None:
+def test_online_replicas_have_the_class_of_their_group(tmp_path: Path, cgroup: Literal["v1", "v2"]) -> None:
     bench = Bench(tmp_path, cgroup=cgroup, workloads=(REPLICA, OWN))
-    bench.look()
+    bench.observe()
     batch, own = sample(bench.second(own=700, replica=900)).workloads
     assert (batch.qos, batch.band) == (QosClass.BE, PriorityBand.BATCH)
     assert (own.qos, own.band, own.replica, own.attempt) == (QosClass.LSR, PriorityBand.PROD, "web/main/0", 2)
     assert (own.cpu_used_mcpu, own.memory_used_bytes, own.zones) == (700, GIB, (0,))
 
 
-def test_the_operators_rules_are_told_with_what_the_machine_has_of_them(tmp_path: Path) -> None:
+def test_the_operators_rules_are_published_as_far_as_they_fit_the_machine(tmp_path: Path) -> None:
     bench = Bench(tmp_path, rules=NodeRules(reserved_cpus="7-8", system_cpus="0,1"))
-    look = bench.look()
-    assert look.inspected is not None
-    assert look.inspected.rules == NodeRules(reserved_cpus="7", system_cpus="0-1")
-    assert look.inspected.taints == (Taint(key="spot"),)
-    assert "rules_reserved_cpus names the CPUs 8, which are not online; they are left out" in look.assumed
+    observation = bench.observe()
+    assert observation.topology_read is not None
+    assert observation.topology_read.rules == NodeRules(reserved_cpus="7", system_cpus="0-1")
+    assert observation.topology_read.taints == (Taint(key="spot"),)
+    assert "rules_reserved_cpus names the CPUs 8, which are not online; they are left out" in observation.assumed
 
 
 def test_devices_and_huge_pages_are_found_and_absurd_files_are_named(tmp_path: Path) -> None:
@@ -337,18 +339,18 @@ def test_devices_and_huge_pages_are_found_and_absurd_files_are_named(tmp_path: P
     listed.mkdir(parents=True)
     for root, address in (("pci0000:80", gpu), ("pci0000:00", card), ("pci0000:00", absurd)):
         (listed / address).symlink_to(f"../../../devices/{root}/{address}")
-    look = bench.look()
-    assert look.inspected is not None
-    assert look.inspected.topology.devices == (
+    observation = bench.observe()
+    assert observation.topology_read is not None
+    assert observation.topology_read.topology.devices == (
         Device(kind="gpu", device=0, zone=1, pcie="pci0000:80", labels=(("model", "H100"), ("vendor", "10de"))),
         Device(kind="nic", device=0, zone=0, pcie="pci0000:00", labels=(("vendor", "8086"),)),
     )
-    assert look.inspected.topology.gpu_partitions == (DevicePartition(devices=(0,)),)
-    assert "gpu_partitions names the GPUs 0-1, which the machine lacks in part; it is left out" in look.assumed
-    zones = look.inspected.topology.zones
+    assert observation.topology_read.topology.gpu_partitions == (DevicePartition(devices=(0,)),)
+    assert "gpu_partitions names the GPUs 0-1, which the machine lacks in part; it is left out" in observation.assumed
+    zones = observation.topology_read.topology.zones
     assert zones[0].huge_pages == (HugePages(page_bytes=2 << 20, total_bytes=GIB),)
     assert zones[1].huge_pages == ()
-    named = "\n".join(look.assumed)
+    named = "\n".join(observation.assumed)
     assert f"{absurd}/numa_node line 1: must be a zone of the machine, or -1 (got 99); nic 1 is left out" in named
     assert "node1/hugepages/hugepages-1048576kB/nr_hugepages line 1: must be an unsigned decimal number" in named
 
@@ -361,35 +363,35 @@ def test_huge_pages_that_nobody_could_be_held_to_are_not_offered(
     directory = tmp_path / "sys/devices/system/node/node0/hugepages/hugepages-2048kB"
     directory.mkdir(parents=True)
     (directory / "nr_hugepages").write_text("512\n")
-    look = bench.look()
-    assert look.inspected is not None
-    assert any(zone.huge_pages for zone in look.inspected.topology.zones) is is_offered
-    capability = next(one for one in look.inspected.capabilities if one.name == "cgroup-hugetlb")
+    observation = bench.observe()
+    assert observation.topology_read is not None
+    assert any(zone.huge_pages for zone in observation.topology_read.topology.zones) is is_offered
+    capability = next(one for one in observation.topology_read.capabilities if one.name == "cgroup-hugetlb")
     assert capability.present is is_offered
     named = "the hugetlb controller is on v2 and cpu is not; huge pages are left out"
-    assert (named in look.assumed) is not is_offered
+    assert (named in observation.assumed) is not is_offered
 
 
 def test_an_executor_that_comes_makes_online_work_possible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, workloads=())
     monkeypatch.setattr(bench.reader, "is_writable", lambda path: False)
 
-    def can(look: Observation) -> bool:
-        assert look.inspected is not None
-        return look.inspected.capabilities[-1].present
+    def can(observation: Observation) -> bool:
+        assert observation.topology_read is not None
+        return observation.topology_read.capabilities[-1].present
 
-    assert not can(bench.look())
+    assert not can(bench.observe())
     (tmp_path / "sys/fs/cgroup/cpuset/colo/batch").mkdir(parents=True)
-    assert can(bench.look())
-    assert bench.look().inspected is None
+    assert can(bench.observe())
+    assert bench.observe().topology_read is None
 
 
-def test_cpus_that_a_kubelet_pins_are_reserved_from_the_look_on_that_sees_it(tmp_path: Path) -> None:
+def test_cpus_that_a_kubelet_pins_are_reserved_from_the_next_observation(tmp_path: Path) -> None:
     state = "/var/lib/kubelet/cpu_manager_state"
     bench = Bench(tmp_path, rules=NodeRules(kubelet_reserved_cpus="0"), kubelet_state=state)
-    first = bench.look()
-    assert first.inspected is not None
-    assert first.inspected.rules.kubelet_reserved_cpus == "0"
+    first = bench.observe()
+    assert first.topology_read is not None
+    assert first.topology_read.rules.kubelet_reserved_cpus == "0"
     assert any(state in each and "no CPU counts as pinned" in each for each in first.assumed)
     (tmp_path / "var/lib/kubelet").mkdir(parents=True)
 
@@ -401,16 +403,16 @@ def test_cpus_that_a_kubelet_pins_are_reserved_from_the_look_on_that_sees_it(tmp
 
     none = '{"policyName":"static","defaultCpuSet":"0-7","checksum":1}'
     pinned = '{"policyName":"static","defaultCpuSet":"0-1,4-7","entries":{"uid-1":{"app":"2-3"}},"checksum":2}'
-    assert pin(none).inspected is None
+    assert pin(none).topology_read is None
     with_pod = pin(pinned)
-    assert with_pod.inspected is not None
-    assert with_pod.inspected.rules.kubelet_reserved_cpus == "0,2-3"
-    # What comes back when the pod ends is told apart from what the operator keeps.
-    assert with_pod.inspected.rules.kubelet_pinned_cpus == "2-3"
-    assert bench.second().inspected is None
+    assert with_pod.topology_read is not None
+    assert with_pod.topology_read.rules.kubelet_reserved_cpus == "0,2-3"
+    # CPUs that come back when the pod ends are listed apart from those that the operator keeps.
+    assert with_pod.topology_read.rules.kubelet_pinned_cpus == "2-3"
+    assert bench.second().topology_read is None
     # A file that is half written, or none at all, frees nothing.
     broken = pin("{")
-    assert broken.inspected is None
+    assert broken.topology_read is None
     after = pin(none)
-    assert after.inspected is not None
-    assert after.inspected.rules == NodeRules(kubelet_reserved_cpus="0")
+    assert after.topology_read is not None
+    assert after.topology_read.rules == NodeRules(kubelet_reserved_cpus="0")
