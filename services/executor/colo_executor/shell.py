@@ -1,4 +1,4 @@
-"""Connects the two cores with a runtime: performs what the executor core says, and keeps the reflex going whatever waits."""
+"""Connects the two cores with a runtime: performs the effects of the executor core, and runs the reflex independently of it."""
 
 import asyncio
 import threading
@@ -53,15 +53,15 @@ def no_span(
     attributes: Mapping[str, str] | None = None,
     error: str = "",
 ) -> str:
-    """Keeps nothing."""
+    """Keep no span. Returns an empty id."""
     return ""
 
 
 class ExecutorShell:
     """`perform`, `load` and `leave` are for the generic service; `run_reflex` owns the reflex, in a thread of its own.
 
-    The reflex never waits for the network, nor for anything else that this process does: it reads, decides and writes, and
-    what it has to say lies ready for `run_teller`, which carries it to the service. What it must hear lies in `_renewals`.
+    The reflex never waits for the network or the rest of this process: it reads, decides and writes. Its events for the executor
+    core wait until `run_teller` hands them to the service; the lease renewals for it wait in `_renewals`.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class ExecutorShell:
         return self._reflex
 
     def _register_gauges(self, metrics: Metrics) -> None:
-        """Read when somebody asks: the reflex itself has no time for them."""
+        """Register gauges that are computed when they are read, because the reflex has no time to set them."""
         for name, says, field in (
             ("colo_executor_online_used_mcpu", "CPU use of everything but batch work", "online_used_mcpu"),
             ("colo_executor_batch_used_mcpu", "CPU use of batch work", "batch_used_mcpu"),
@@ -126,7 +126,7 @@ class ExecutorShell:
     # ------------------------------------------------------------ for the service
 
     async def load(self) -> Sequence[Struct]:
-        """Adopt the machine; the first event of the executor core."""
+        """Adopt the machine. Returns the first event of the executor core."""
         now_ms = self._clock.now_ms()
         adopted = await self._runtime.adopt(now_ms)
         self._reflex = Reflex(
@@ -140,7 +140,7 @@ class ExecutorShell:
         return [adopted]
 
     async def perform(self, effect: Effect) -> Sequence[Struct]:
-        """Do one effect of the executor core."""
+        """Perform one effect of the executor core. Returns its resulting events."""
         match effect:
             case LaunchReplica():
                 return [await self._launch(effect)]
@@ -156,7 +156,7 @@ class ExecutorShell:
         return []
 
     async def leave(self) -> Sequence[Struct]:
-        """Batch work goes on without a reflex: at the floor, until the next executor comes."""
+        """Stop the reflex and set the ceiling to the floor, at which batch work runs until the next executor adopts it."""
         await self._hold_reflex()
         news = self._take_news()
         ceiling_mcpu, now_ms = self._runtime.ceiling_mcpu, self._clock.now_ms()
@@ -167,12 +167,12 @@ class ExecutorShell:
         return news
 
     async def restore(self) -> Sequence[Struct]:
-        """Put the machine back; what ended by it."""
+        """Stop the reflex and put the machine back. Returns the exits of the ended replicas."""
         await self._hold_reflex()
         return [*self._take_news(), *await self._runtime.restore()]
 
     async def _hold_reflex(self) -> None:
-        """No more turns; one that is under way ends within a period."""
+        """Stop the turns of the reflex; a turn that is under way ends within a period."""
         self._ready.clear()
         await asyncio.sleep(self._clock.real_s(self._period_ms))
 
@@ -214,7 +214,7 @@ class ExecutorShell:
     # ------------------------------------------------------------ the reflex
 
     async def run_reflex(self) -> None:
-        """Turn every period until cancelled, in a thread: the loop's other work and its wake-ups cost the reflex nothing."""
+        """Run a turn of the reflex every period until cancelled, in a thread, so that the work of the loop does not delay it."""
         await self._ready.wait()
         stop = threading.Event()
         loop = asyncio.get_running_loop()
@@ -225,13 +225,13 @@ class ExecutorShell:
                 stop.set()
 
     def turn(self) -> None:
-        """One turn of the reflex for a caller that keeps the time itself; does nothing before the machine is adopted."""
+        """Run one turn of the reflex, for a caller that keeps the time itself. Does nothing before the machine is adopted."""
         if self._ready.is_set():
             self.tick()
             self._notify()
 
     async def run_reconcile(self, inject: Inject) -> None:
-        """Look every period until cancelled whether somebody else changed what was written to the kernel, and put it back."""
+        """Put back the kernel values that other programs changed, every `reconcile_ms` until cancelled."""
         while True:
             await self._ready.wait()
             await asyncio.sleep(self._clock.real_s(self._reconcile_ms))
@@ -239,9 +239,9 @@ class ExecutorShell:
                 await self.reconcile(inject)
 
     async def reconcile(self, inject: Inject) -> None:
-        """One look now."""
+        """Put back the kernel values that other programs changed, once, and inject the drift."""
         drift = await self._runtime.reconcile()
-        # The core must hear that what could not be put back is over, too.
+        # An empty drift tells the core that a failed correction is over.
         if drift is not None or self._has_drift:
             await inject(drift or Drift())
         self._has_drift = drift is not None
@@ -253,7 +253,7 @@ class ExecutorShell:
         self._log.warning("drift", corrected=len(drift.knobs), paths=paths, failed=drift.failed[:_NAMED_MOST])
 
     async def run_teller(self, inject: Inject) -> None:
-        """Carry what the reflex and the runtime have to say to the service until cancelled."""
+        """Hand the events of the reflex and the runtime to the service until cancelled."""
         while True:
             await self._has_news.wait()
             self._has_news.clear()
@@ -269,7 +269,7 @@ class ExecutorShell:
                 self.tick()
                 if self._to_tell or self._moved is not None:
                     loop.call_soon_threadsafe(self._notify)
-            # Nobody is hurt by batch work that is not there.
+            # Without batch work a slower reflex harms nothing.
             next_s = max(next_s + (period_s if self._runtime.has_batch else quiet_s), time.monotonic())
             time.sleep(max(0.0, next_s - time.monotonic()))
 
@@ -278,7 +278,7 @@ class ExecutorShell:
             self._has_news.set()
 
     def tick(self) -> None:
-        """One turn of the reflex, and a look at what ended."""
+        """Run one turn of the reflex and collect the exits of replicas."""
         while self._renewals:
             self._step(self._renewals.popleft(), self._clock.now_ms())
         started_s = time.perf_counter()
@@ -295,7 +295,7 @@ class ExecutorShell:
             self._tell(exited)
 
     def _wake(self, now_ms: int) -> None:
-        """Without a reading the reflex still has its deadlines."""
+        """Wake the reflex at its deadline when there is no reading."""
         reflex = self._reflex
         due_ms = None if reflex is None else reflex.deadline_ms()
         if due_ms is None or due_ms > now_ms:
@@ -306,7 +306,7 @@ class ExecutorShell:
             self._log.warning("load-unreadable")
 
     def _step(self, event: ReflexEvent, now_ms: int) -> bool:
-        """Let the reflex handle an event and do what it says, the writing included; whether a ceiling was written."""
+        """Let the reflex handle an event and perform its effects. Returns whether a ceiling was written."""
         if self._reflex is None:
             return False
         wrote = False
@@ -334,7 +334,7 @@ class ExecutorShell:
     def _tell(self, event: Struct) -> None:
         with self._news:
             if isinstance(event, CeilingMoved):
-                # Of two moves of the ceiling only the newer one matters.
+                # The newer of two moves of the ceiling replaces the older one.
                 self._moved = event
             else:
                 self._to_tell.append(event)
