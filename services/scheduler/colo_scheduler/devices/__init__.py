@@ -1,1 +1,1 @@
-"""Devices of a node: what each has left, and which ones a request gets, close to each other and to its CPUs."""
+"""The devices of a node: the free part of each, and the choice for a request, close to each other and to its CPUs."""

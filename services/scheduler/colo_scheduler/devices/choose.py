@@ -1,9 +1,10 @@
-"""Which devices a request gets.
+"""The choice of devices for a request.
 
-GPUs: in groups where the node has such, else as close to each other as possible; other devices: the ones that are left most free,
-or packed. Devices that are asked for jointly hang on the same PCIe switches where that is possible, or must. Figures and order
-are those of koordinator-sh/koordinator:pkg/scheduler/plugins/deviceshare/{device_allocator,allocator_gpu}.go, where the first of
-the joint kinds takes what it likes best and the others follow if they can. With `is_joint_sought` it takes what all can follow.
+GPUs: in partitions where the node has them, else as close to each other as possible; other devices: the freest ones, or the fullest
+ones when packing. Devices that are requested jointly hang on the same PCIe switches where that is possible, or must. Figures and
+order are those of koordinator-sh/koordinator:pkg/scheduler/plugins/deviceshare/{device_allocator,allocator_gpu}.go, where the
+first of the joint kinds takes its best devices and the others follow if they can. With `is_joint_sought` it takes devices that
+all can follow.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
-"""The devices of one node and who holds how much of each.
+"""The devices of one node and the shares of each that attempts hold.
 
-A device has 100 % of its cores (units, for a NIC or an FPGA) and, when it is known, an amount of memory. Whoever holds a share
-holds both parts of it; what is left is never handed out twice. A device that is not healthy has nothing to give, and neither has
-one on a PCIe root that somebody keeps others of the kind away from.
+A device has 100 % of its cores (units, for a NIC or an FPGA) and, when it is known, an amount of memory. A share holds
+both parts; the free part is never handed out twice. An unhealthy device has nothing to give, and neither has a device on a PCIe
+root that another attempt holds exclusively for the kind.
 """
 
 from collections.abc import Mapping, Sequence
@@ -66,7 +66,7 @@ class DeviceInventory:
         return tuple(sorted({kind for kind, _ in self._devices}))
 
     def held_by(self, attempt: Attempt) -> tuple[DeviceShare, ...]:
-        """What an attempt holds here."""
+        """The shares that an attempt holds on this node."""
         return self._holds.get(attempt, ())
 
     def free_devices(self, kind: str) -> tuple[FreeDevice, ...]:
@@ -110,7 +110,7 @@ class DeviceInventory:
         )
 
     def hold(self, attempt: Attempt, shares: Sequence[DeviceShare]) -> None:
-        """Give these shares to an attempt; the same attempt again replaces what it held.
+        """Give these shares to an attempt; a second call for the attempt replaces its shares.
 
         Raises InvalidInput, and changes nothing, for a device that the node lacks or that has less left.
         """
@@ -123,9 +123,9 @@ class DeviceInventory:
         self._keep(attempt, shares)
 
     def load(self, attempt: Attempt, shares: Sequence[DeviceShare]) -> tuple[str, ...]:
-        """Take what the ledger says an attempt holds as the truth, whatever the node is; say in sentences where the two disagree.
+        """Take the ledger's shares of an attempt as the truth. Returns a sentence for each share that contradicts the node.
 
-        What is held of a device that has too little counts in full: it is not handed out again.
+        A share of a device that has too little counts in full, so that it is not handed out again.
         """
         self._change(self._holds.get(attempt, ()), -1)
         problem = self._problem_of(shares)
@@ -133,7 +133,7 @@ class DeviceInventory:
         return () if problem is None else (str(problem),)
 
     def release(self, attempt: Attempt) -> tuple[DeviceShare, ...]:
-        """Take back what an attempt holds, and say what it was."""
+        """Release the shares of an attempt and return them."""
         shares = self._holds.pop(attempt, ())
         self._change(shares, -1)
         return shares
@@ -183,7 +183,7 @@ class DeviceInventory:
         return None
 
     def check(self) -> None:
-        """Raise InvariantBroken unless what is held of every device is the sum of the holds."""
+        """Raise InvariantBroken unless the used part of every device is the sum of its shares."""
         sums: dict[DeviceKey, tuple[int, int]] = {}
         for shares in self._holds.values():
             for share in shares:

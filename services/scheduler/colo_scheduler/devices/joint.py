@@ -1,6 +1,6 @@
 """Devices of several kinds that belong together: on the same PCIe roots, or in the same zones.
 
-What is sought is a set of places (roots or zones) in which every kind has a device, and as many as are wanted. Fewest places come
+The search is for a set of places (roots or zones) in which every kind has a device, and as many as requested. Fewest places come
 first; of equally many those that the first kind would get by itself; then places in the fewest zones; then by name.
 """
 
@@ -148,7 +148,7 @@ def _covers(free_devices: Iterable[FreeDevice], scope: DeviceScope, places: froz
 def _shortage(
     needs: Sequence[DeviceNeed], fitting: _Rooms, places: set[str], scope: DeviceScope, alone: object
 ) -> NoDevices:
-    """What is missing most plainly: the first kind by itself, or a kind where all the others are."""
+    """The shortage to report: of the first kind by itself, or of a kind in the places of all other kinds."""
     if isinstance(alone, NoDevices):
         return alone
     first = needs[0]

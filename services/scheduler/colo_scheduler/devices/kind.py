@@ -29,9 +29,9 @@ __all__ = [
 
 
 class NoDevices(Struct, frozen=True, kw_only=True):
-    """Why the node cannot give the devices: which kind, and what is short, in words and, where `have` is below `need`, in numbers.
+    """Why the node cannot give the devices: the kind and the shortage in words, and in numbers where `have` is below `need`.
 
-    `unit` says what is counted: "gpu on one PCIe root".
+    `unit` names the counted thing: "gpu on one PCIe root".
     """
 
     reason: Reason
@@ -173,7 +173,7 @@ def is_within(free_devices: Sequence[FreeDevice], scope: ProximityScope) -> bool
 
 
 def short(need: DeviceNeed, detail: str, have: int | None = None, unit: str = "", wanted: int = 0) -> NoDevices:
-    """Too few devices; without `have` that is told in words only."""
+    """The error for too few devices; without `have` it has no numbers."""
     wanted = wanted or need.count
     if have is None or have >= wanted:
         return NoDevices(reason=Reason.DEVICE_SHORT, kind=need.kind, detail=detail)

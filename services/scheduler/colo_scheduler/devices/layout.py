@@ -1,6 +1,6 @@
-"""What a machine's devices could give if nobody held any: whether a request can ever have them there.
+"""The layout of a machine's devices, from which follows whether a request can ever get them on the empty machine.
 
-Machines of a fleet are of few kinds, so an answer is worked out once for each kind of machine and each request.
+A fleet has few kinds of machines, so an answer is computed once for each kind and request.
 """
 
 from functools import lru_cache
@@ -73,7 +73,7 @@ NOTHING_ASKED: Final = DeviceAsk()
 
 
 def ask_of(place: Constraints) -> DeviceAsk:
-    """What constraints ask of devices."""
+    """The device requests of the constraints."""
     if not place.devices:
         return NOTHING_ASKED
     in_one = place.numa_policy is NumaPolicy.SINGLE_NUMA_NODE or place.cpu_policy is CpuPolicy.NUMA
@@ -99,10 +99,10 @@ def layout_of(topology: NodeTopology, rules: NodeRules) -> DeviceLayout:
 
 @lru_cache(maxsize=_KINDS_REMEMBERED)
 def never_holds(layout: DeviceLayout, ask: DeviceAsk) -> NoDevices | None:
-    """Why a machine of this layout can never give what is asked, None when it could if all of it were free.
+    """Why a machine of this layout can never give the requested devices; None when the empty machine could.
 
-    The reason is DEVICE_UNKNOWN where no such device is there. Where only kinds and counts are asked for, and GPUs need not be
-    groups, nothing else is said: that is told by counting (DEVICE_SHORT). All else that cannot be is DEVICE_LAYOUT.
+    The reason is DEVICE_UNKNOWN where the machine lacks the kind, else DEVICE_LAYOUT. A request of kinds and counts only, without
+    GPU partitions, has no other answer: counting finds its shortage (DEVICE_SHORT).
     """
     for request in ask.requests:
         if request.kind not in layout.kinds:

@@ -1,4 +1,4 @@
-"""What a request needs of each device, and the resource names of Kubernetes that ask for devices.
+"""The need of a request of each device, and the Kubernetes resource names that request devices.
 
 The rules of names and combinations are those of koordinator-sh/koordinator:pkg/scheduler/plugins/deviceshare/utils.go.
 """

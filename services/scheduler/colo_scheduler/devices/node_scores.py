@@ -1,4 +1,4 @@
-"""The scores of all nodes for what requests ask of devices, kept up to date: only nodes that changed are scored again."""
+"""The device scores of all nodes for requests, kept up to date: only changed nodes are scored again."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class _Kept:
 
 
 class DeviceScores:
-    """For the requests asked last, at most 64. `devices_of` tells the devices of a row, None where it has none or is not known."""
+    """Scores for the last requests, at most 64. `devices_of` returns the devices of a row, None without known devices."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[_Asked, _Kept] = OrderedDict()
@@ -38,7 +38,7 @@ class DeviceScores:
         return other
 
     def note(self, row: int) -> None:
-        """Something changed in what is free of the row's devices."""
+        """Note that the free parts of the row's devices changed."""
         for kept in self._kept.values():
             kept.stale.add(row)
 

@@ -114,7 +114,7 @@ def _has_bandwidth(part: DevicePartition, wish: PartitionWish | None) -> bool:
 
 
 def _worth_left(used: set[int], count: int, table: Mapping[int, Sequence[DevicePartition]]) -> int:
-    """What the groups that stay whole are worth: of each size from `count` up, those of the first class of scores."""
+    """The worth of the groups that stay whole: of each size from `count` up, those of the first class of scores."""
     worth = 0
     for size, weight in _WORTH.items():
         parts = table.get(size, ()) if size >= count else ()

@@ -14,7 +14,7 @@ def device_score(need: DeviceNeed, free_device: FreeDevice, *, packs: bool) -> i
     """The score of one device after it has given the share: by memory where that is known, else by cores.
 
     least = (total - used) * 100 / total, most = used * 100 / total, rounded down
-    (koordinator-sh/koordinator:deviceshare/scoring.go). What would be more than all scores 0, or 100 when packing.
+    (koordinator-sh/koordinator:deviceshare/scoring.go). A share larger than the device scores 0, or 100 when packing.
     """
     total, free, wanted = _figures(need, free_device)
     return _pct(packs)(total - free + wanted, total)

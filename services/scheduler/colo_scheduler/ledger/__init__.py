@@ -1,1 +1,1 @@
-"""The node ledger: who holds what of each node, behind one port with an implementation in Redis and one in memory."""
+"""The node ledger: the holds on each node, behind one port with an implementation in Redis and one in memory."""

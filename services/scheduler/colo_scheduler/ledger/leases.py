@@ -1,4 +1,4 @@
-"""Leases of shards in Redis: one script renews, gives up what is too much, and takes what is free.
+"""Leases of shards in Redis: one script renews leases, gives up shards beyond the fair share, and takes free ones.
 
 Keys: `<prefix>:shards` holds "<owner> <fence> <until ms>" of each shard, `<prefix>:schedulers` until when each scheduler is alive,
 `<prefix>:fence` the newest fence. Times are the server's own, so that the clocks of schedulers need not agree.

@@ -31,7 +31,7 @@ class _Node:
 
 
 class MemoryLedger:
-    """Ledger of one process. What is over is remembered for ever. `now_ms` is the clock of leases."""
+    """The ledger of one process. Finished attempts are remembered for ever. `now_ms` is the clock of leases."""
 
     def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
         self._now_ms = now_ms

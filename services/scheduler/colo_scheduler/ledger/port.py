@@ -1,4 +1,4 @@
-"""The node ledger as the scheduler sees it: what is asked of it, what it answers, and the port that its two implementations share.
+"""The port of the node ledger, its calls and its answers; Redis and memory implement it.
 
 The ledger is the truth about who holds what. It keeps one revision per node; a hold names the revision it was decided on and
 is refused when another hold came first. Releasing only frees, so it needs no revision and never makes another
@@ -57,7 +57,7 @@ Attempt = tuple[str, int]
 
 
 class Hold(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one attempt holds. `generation` is the revision its node gets by accepting it, and names the command that starts it.
+    """The hold of one attempt. `generation` is the revision its node gets by accepting it, and names the command that starts it.
 
     `inside`: attempts whose places are part of this one; only the hold of a capacity reservation over running owners has some.
     """
@@ -75,8 +75,8 @@ class Hold(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class NodeCommit(Struct, frozen=True, kw_only=True):
     """Holds on one node, decided on its revision `expect`.
 
-    `is_chained`: that revision is what calls of the same round, which are still under way, were going to write. The number
-    alone does not say so: where another scheduler came before them, its revisions have the same numbers.
+    `is_chained`: calls of the same round, which are still under way, were going to write that revision. The number alone does not
+    prove it: the revisions of another scheduler that wrote first have the same numbers.
     """
 
     node: str
@@ -113,9 +113,9 @@ class Released(Struct, frozen=True, kw_only=True):
 
 
 class NodeRow(Struct, frozen=True, kw_only=True):
-    """All that is held on one node. `changes` counts every write of the row, also releases.
+    """All holds on one node. `changes` counts every write of the row, also releases.
 
-    `unreadable` says what of the row cannot be read, a sentence each; the rest of the row stands.
+    `unreadable` has one sentence for each part of the row that cannot be read; the rest of the row counts.
     """
 
     node: str
@@ -140,7 +140,7 @@ class CommitLedger(Struct, frozen=True, kw_only=True):
     round: int = 0
 
     def written_by(self, scheduler: str) -> str:
-        """The owner of what this call writes."""
+        """The owner of the revisions that this call writes."""
         return f"{scheduler}:{self.round}"
 
 
@@ -207,9 +207,10 @@ class LedgerChanges(Struct, frozen=True, kw_only=True):
 
 
 class LedgerRefused(Struct, frozen=True, kw_only=True):
-    """The ledger is there and said no to this call, each time it was asked. Nothing of the call counts as done.
+    """The ledger answered and refused this call at every try. Nothing of the call counts as done.
 
-    `is_late`: the ledger was away for so long that what was decided is not to be committed any more; it may have been all the same.
+    `is_late`: the ledger was away for so long that the decision must not be committed any more; an earlier try may have committed
+    it.
     """
 
     effect: CommitLedger | ReleaseHolds | ConfirmHolds | LoadLedgerRows | RefreshLedger | ForgetRows
@@ -234,18 +235,18 @@ class Ledger(Protocol):
         ...
 
     async def release(self, attempts: Sequence[Attempt]) -> tuple[Released, ...]:
-        """Let go of what these attempts hold, wherever it is, and remember them as over. The answer is in ascending node.
+        """Release the holds of these attempts on any node, and remember the attempts as over. The answer is in ascending node.
 
         An attempt that never held anything is only remembered. The release of the newest finished attempt of a replica, asked
-        again, names the same node again: so nobody stays uninformed when the first answer was lost.
+        again, names the same node again, so that the caller learns the node even when the first answer was lost.
         """
         ...
 
     async def lease(self, owner: str, ttl_ms: int, shards: int) -> tuple[Fence, ...]:
         """Renew the owner's shards and take free ones, up to its fair share of all that are alive; those it holds afterwards.
 
-        Held for `ttl_ms` from now; free is what nobody holds or whose holder did not renew it in time. A shard that changes hands
-        gets a higher fence. `ttl_ms` 0 gives everything up.
+        A lease lasts `ttl_ms` from now; a shard is free without a holder, or when its holder did not renew it in time. A shard that
+        changes hands gets a higher fence. `ttl_ms` 0 gives every shard up.
         """
         ...
 
@@ -273,7 +274,7 @@ class Ledger(Protocol):
         ...
 
     async def ready(self) -> str:
-        """Empty when the ledger answers, else one sentence that says why not."""
+        """Empty when the ledger answers, else one sentence with the reason."""
         ...
 
 

@@ -1,7 +1,7 @@
 """The node ledger in Redis: one hash a node, a field for each hold, and one script that checks everything before it writes.
 
-Keys: `<prefix>:node:<node>` holds "rev", "by" (who wrote that revision), "h:<attempt>" (what it holds) and "c:<attempt>" (it was
-started); `<prefix>:held` tells which node an attempt is held on, `<prefix>:newest` the newest held attempt of a replica,
+Keys: `<prefix>:node:<node>` holds "rev", "by" (the owner of that revision), "h:<attempt>" (its hold) and "c:<attempt>" (it was
+started); `<prefix>:held` has the node on which an attempt is held, `<prefix>:newest` the newest held attempt of a replica,
 `<prefix>:changes` how often a row was written; `<prefix>:over:<replica>` is "<attempt> <node>" of the newest finished attempt, for
 a day.
 """
@@ -160,7 +160,7 @@ class RedisLedger:
         return tuple(node for node, is_gone in zip(nodes, raw, strict=True) if is_gone)
 
     async def ready(self) -> str:
-        """Empty when Redis answers, else one sentence that says why not."""
+        """Empty when Redis answers, else one sentence with the reason."""
         try:
             await self._client.ping()
         except REDIS_ERRORS as error:

@@ -1,9 +1,9 @@
-"""The scripts of the ledger in Redis: what has to be one atomic step there.
+"""The scripts of the ledger in Redis; each is one atomic step.
 
-Keys: `<prefix>:node:<name>` is a node's row, with its revision `rev` and who wrote that, `by`; a field `h:<replica>#<attempt>` is a
-hold, and `c:...` says that it was started. `<prefix>:changes` counts the writes of every row; `<prefix>:floor` is what a node
-without a row begins at; `<prefix>:held` says where an attempt is held, `<prefix>:newest` the newest held attempt of a replica,
-`<prefix>:over:<replica>` its newest finished one.
+Keys: `<prefix>:node:<name>` is a node's row, with its revision `rev` and the owner of that, `by`; a field `h:<replica>#<attempt>`
+is a hold, and `c:...` marks it as started. `<prefix>:changes` counts the writes of every row; `<prefix>:floor` is the first
+revision of a node without a row; `<prefix>:held` has the node of a held attempt, `<prefix>:newest` the newest held attempt of a
+replica, `<prefix>:over:<replica>` its newest finished one.
 """
 
 from typing import Final

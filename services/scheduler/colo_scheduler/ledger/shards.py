@@ -1,7 +1,8 @@
-"""Which wants this scheduler decides when several share the work: jobs fall into shards, a lease gives a shard to one scheduler.
+"""The share of the placement requests that this scheduler decides: jobs fall into shards, a lease gives a shard to one scheduler.
 
-A lease carries a fence, a number that is higher with every change of hands. A commit names the fences of the shards that its
-wants belong to, and the ledger refuses it when one of them is not the newest: who lost a shard without knowing it changes nothing.
+A lease carries a fence, a number that is higher with every change of hands. A commit names the fences of the shards of its
+placement requests, and the ledger refuses it when a fence is not the newest: a scheduler that lost a shard unnoticed changes
+nothing.
 """
 
 import zlib
@@ -21,7 +22,7 @@ Fence = tuple[int, int]
 
 
 class ShardsHeld(Struct, frozen=True, kw_only=True):
-    """Event of the shell: from now on these shards are ours, until the next such event. Of no other scheduler's at this moment."""
+    """Event of the shell: this scheduler alone holds these shards, until the next ShardsHeld."""
 
     fences: tuple[Fence, ...]
 
