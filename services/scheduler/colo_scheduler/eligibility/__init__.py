@@ -1,4 +1,4 @@
-"""Which nodes may take a workload at all: labels, taints, and whether they are shared with batch work.
+"""The nodes that may take a workload at all: by labels, taints, and the rules of sharing with batch work.
 
-What is asked of all nodes exists for one node and for all rows at once; both give the same answer.
+A check of all nodes exists for one node and for all rows at once; both give the same answer.
 """

@@ -1,6 +1,6 @@
 """Whether and how far a node is shared with batch work: rules by node label, after openFuyao's node colocation configuration.
 
-A node's operator says so on the node itself (`NodeRules`); these rules are the cluster's, and the stricter of both holds.
+The operator of a node sets `NodeRules` on the node; these rules are the cluster's, and the stricter of both holds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,9 @@ _REPLICAS_MOST: Final = 1 << 53
 
 
 class ColocationRule(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What holds for the nodes that a selector selects. `batch_replicas_most` at a time, None: no such limit.
+    """The rule for the nodes that a selector selects. `batch_replicas_most` is a limit at a time, None: no limit.
 
-    `is_colocated` False: no batch work at all.
+    `is_colocated` False admits no batch work.
     """
 
     selector: Selector = Selector()
@@ -41,7 +41,7 @@ def check_rules(rules: Sequence[ColocationRule], field: str = "colocation") -> N
 
 
 def rule_of(labels: Mapping[str, str], rules: Sequence[ColocationRule]) -> ColocationRule:
-    """The last rule that selects the node, so that an exception follows what it is an exception from; all open without one."""
+    """The last rule that selects the node, so that an exception follows its general rule; without one nothing is limited."""
     found = ColocationRule()
     for rule in rules:
         if selects(rule.selector, labels):
@@ -50,7 +50,7 @@ def rule_of(labels: Mapping[str, str], rules: Sequence[ColocationRule]) -> Coloc
 
 
 def ruled(said: NodeTopologyReported, rules: Sequence[ColocationRule]) -> NodeTopologyReported:
-    """What a node says, with the cluster's rules for nodes of its labels in its own."""
+    """The node's own rules, combined with the cluster's rule for nodes with its labels."""
     if not rules:
         return said
     own, rule = said.rules, rule_of(said.labels, rules)

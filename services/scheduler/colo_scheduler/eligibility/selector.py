@@ -1,4 +1,4 @@
-"""Node selectors: what a workload demands of a node's labels, with the operators of Kubernetes node affinity."""
+"""Node selectors: the demands of a workload on a node's labels, with the operators of Kubernetes node affinity."""
 
 from collections.abc import Mapping
 from typing import Final

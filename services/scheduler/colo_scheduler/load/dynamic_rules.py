@@ -1,4 +1,4 @@
-"""What an operator says of placement by averages and maxima of load: which limits hold, what counts how much, when a node is hot.
+"""The operator's rules of placement by averages and maxima of load: limits, weights, and when a node is hot.
 
 The names are those of crane-scheduler's policy. What nodes report is the average of five minutes, and for an hour and a day the
 highest average over five minutes, as a share of the machine.
@@ -28,12 +28,12 @@ class MetricSource(Struct, frozen=True):
 
     @property
     def unit(self) -> str:
-        """What a share of the machine above its limit is told in."""
+        """The unit of a share of the machine above its limit."""
         window = {5 * _MINUTE_MS: "5m", _HOUR_MS: "1h"}.get(self.window_ms, "1d")
         return f"{self.resource}-load-{window}-pct"
 
     def amount(self, load: LoadSummary) -> int | None:
-        """What the report says, in the resource's unit; None when it has no such window."""
+        """The report's amount in the resource's unit; None when it lacks the window."""
         if self.is_peak:
             amounts = [(each.cpu_mcpu, each.memory_bytes) for each in load.peaks if each.window_ms == self.window_ms]
         else:
@@ -59,11 +59,11 @@ def _weights() -> dict[str, int]:
 
 
 class DynamicRules(Struct, frozen=True, kw_only=True):
-    """`limits_pct`: a node on which a metric is above so many percent of the machine takes no work at all; crane-scheduler ships 65
+    """`limits_pct`: a node with a metric above that percentage of the machine takes no work at all; crane-scheduler ships 65
     for `..._avg_5m` and 75 for `..._max_avg_1h`. `weights` of the metrics in the score, as it ships them.
 
-    `hot_1m`, `hot_5m`: so many arrivals within that time make a node hotter by one, which takes ten points of its score; 0: never.
-    A metric says nothing, so refuses nobody and adds nothing, when its report is older than 8 minutes (avg_5m), 20 minutes
+    `hot_1m`, `hot_5m`: the number of arrivals within that time that makes a node hotter by one, which takes ten points of its
+    score; 0: never. A metric refuses no node and adds nothing when its report is older than 8 minutes (avg_5m), 20 minutes
     (max_avg_1h) or 3 hours and 5 minutes (max_avg_1d).
     """
 

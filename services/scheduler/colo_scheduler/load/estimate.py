@@ -1,4 +1,4 @@
-"""What a node will use: its measured usage, more for work that was not measured yet, and the newcomer.
+"""The expected use of a node: its measured usage, estimates for work that was not measured yet, and the newcomer.
 
 estimated = base + sum of the estimates of the placed work that the report does not show yet + estimate of the newcomer. All
 integers. After Koordinator's LoadAware (plugins/loadaware/pod_assign_cache.go, estimator/default_estimator.go).
@@ -18,10 +18,10 @@ _DEFAULTS: Final = {CPU: DEFAULT_CPU_MCPU, MEMORY: DEFAULT_MEMORY_BYTES}
 
 
 def estimate_of(workload: WorkloadRequest, policy: LoadPolicy) -> dict[str, int]:
-    """What the workload is expected to use of each resource that has a factor.
+    """The expected use of the workload of each resource that has a factor.
 
-    q = max(limit, request); round half up of q x factor / 100, never above a limit. Work that asks for nothing is taken for
-    250 milli-CPU and 200 MiB, mid work for nothing.
+    q = max(limit, request); round half up of q x factor / 100, never above a limit. Work without a request counts as
+    250 milli-CPU and 200 MiB, mid work as nothing.
     """
     return {resource: _estimate(workload, resource, factor) for resource, factor in policy.factors_pct.items()}
 
@@ -37,10 +37,10 @@ def _estimate(workload: WorkloadRequest, resource: str, factor_pct: int) -> int:
 
 
 class Sums(NamedTuple):
-    """What everything that is placed on a node adds to its report.
+    """The sums that the work placed on a node adds to its report.
 
-    `delta` comes on top of measured usage, `full` stands in its place where there is none, `prod` is what prod work was measured
-    to use and what comes on top of that.
+    `delta` is added to measured usage, `full` replaces it where there is none, `prod` is the measured usage of prod work with its
+    delta.
     """
 
     delta: dict[str, int]
@@ -49,7 +49,7 @@ class Sums(NamedTuple):
 
 
 def used(load: NodeLoad, sums: Sums, basis: UsageBasis | None = None) -> dict[str, int]:
-    """What a node uses with everything that is placed there: the newest usage, or an aggregate when a basis is named.
+    """The use of a node with all placed work: by the newest usage, or by an aggregate when a basis is named.
 
     Where the aggregate has no value, the full estimates of all placed work stand for it.
     """
@@ -60,7 +60,7 @@ def used(load: NodeLoad, sums: Sums, basis: UsageBasis | None = None) -> dict[st
 
 
 def prod_used(load: NodeLoad, sums: Sums, policy: LoadPolicy) -> dict[str, int]:
-    """What prod work uses on a node, with the system's usage when the policy counts it in."""
+    """The use of prod work on a node, with the system's usage when the policy includes it."""
     total: dict[str, int] = dict(load.system_usage) if policy.prod_usage_includes_system else {}
     add(total, sums.prod)
     return total

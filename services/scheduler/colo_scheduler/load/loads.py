@@ -1,7 +1,7 @@
-"""The load of all nodes as it is heard: the newest report of each, and what was placed there since and no report shows yet.
+"""The load of all nodes: the newest report of each, and the work placed since that no report shows yet.
 
-A report comes with what may be promised on the node (`AllocatableChanged`). What was placed before its sample's interval is in the
-sample; what was placed later counts with what it is expected to use. Rows are written when somebody looks at them.
+A report comes with `AllocatableChanged`. Work placed before the interval of its sample is in the sample; work placed later counts
+with its expected use. Rows are written when they are read.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ _ESTIMATES_MAX = 10_000
 
 
 class _Newcomer(NamedTuple):
-    """What is held since `at_ms` and expected to be used: an entry for each column of the table."""
+    """A hold since `at_ms` and its expected use: an entry for each column of the table."""
 
     at_ms: int
     is_prod: bool
@@ -50,7 +50,7 @@ class _Newcomer(NamedTuple):
 
 
 class _OneLater(NamedTuple):
-    """Rows as they were at `now_ms`, and what one newcomer adds."""
+    """The rows at `now_ms`, and the addition of one newcomer."""
 
     rows: LoadArrays
     estimate: IntArray
@@ -63,7 +63,7 @@ class _OneLater(NamedTuple):
 
 
 class Loads:
-    """`judges(is_prod)`: some threshold holds for such work. `is_heard`: some node has said what it uses."""
+    """`judges(is_prod)`: a threshold is set for such work. `is_heard`: a report with usage was received."""
 
     def __init__(self, rules: LoadRules) -> None:
         self._rules = rules
@@ -83,7 +83,7 @@ class Loads:
         return bool(self._reports)
 
     def judges(self, *, is_prod: bool) -> bool:
-        """Whether nodes may be too busy for such work."""
+        """Whether a threshold may refuse nodes for prod work, or for other work."""
         return bool(self._reports) and self._judges[is_prod]
 
     def fork(self) -> "Loads":
@@ -98,7 +98,7 @@ class Loads:
     # ---- changes
 
     def hear(self, row: int, fact: AllocatableChanged) -> None:
-        """Take what a node uses; a report without that changes nothing."""
+        """Take the usage of a node; a report without usage changes nothing."""
         if fact.load is None:
             return
         # When overcommit said it, and not the node: what it is compared with is told by this clock or one that is set as well.
@@ -127,11 +127,11 @@ class Loads:
             self._table.place_estimate(row, self._estimate(new)[1], is_prod=new.is_prod)
 
     def _shown_ms(self, load: LoadSummary, at_ms: int) -> int:
-        """What was placed until then is shown by a report of this time."""
+        """The time until which placed work is in a report of this time."""
         return at_ms - max(load.interval_ms, self._rules.settle_ms)
 
     def drop(self, row: int, attempt: Attempt) -> None:
-        """It is gone. What a report shows of it counts until the next one."""
+        """Forget an attempt that ended. Its part of the report counts until the next report."""
         waiting = self._new.get(row)
         if not waiting or attempt not in waiting:
             return
@@ -194,7 +194,7 @@ class Loads:
         return scores_of_rows(self._rows(count).rows(count), self.estimate(request), request.band, self.policy, now_ms)
 
     def estimate(self, request: RequestClass) -> IntArray:
-        """What one replica is expected to use: int64, an entry for each column."""
+        """The expected use of one replica: int64, an entry for each column."""
         return self._estimate(_Newcomer(0, request.is_prod, request.cpu_mcpu, request.memory_bytes))[1]
 
     def _estimate(self, new: _Newcomer) -> tuple[dict[str, int], IntArray]:
@@ -236,7 +236,7 @@ class Loads:
         self._table.write_sums(row, load, sums, self._capacity.get(row, {}))
 
     def check(self, rows: range) -> list[tuple[int, str]]:
-        """The rows, of these, and columns that differ from what writing them anew gives; they are right afterwards."""
+        """The rows, of these, and columns that differ from a fresh computation; they are corrected."""
         heard = [row for row in rows if row in self._reports]
         for row in heard:
             if row in self._dirty:
@@ -257,7 +257,7 @@ class Loads:
 
 
 def load_of_summary(load: LoadSummary, updated_at_ms: int) -> NodeLoad:
-    """What a node says of its usage, as a report of its whole."""
+    """The usage summary of a node as a report of the whole node."""
     return NodeLoad(
         updated_at_ms=updated_at_ms,
         usage={CPU: load.cpu_used_mcpu, MEMORY: load.memory_used_bytes},

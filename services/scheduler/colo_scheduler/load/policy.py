@@ -1,4 +1,4 @@
-"""What load-aware placement decides by: thresholds, scaling factors, weights, and when a report is too old."""
+"""The policy of load-aware placement: thresholds, scaling factors, weights, and the age at which a report expires."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -23,7 +23,7 @@ class UsageBasis(Struct, frozen=True, kw_only=True):
 
 
 class AggregateThresholds(Struct, frozen=True, kw_only=True):
-    """Thresholds that an aggregate is compared with. Without thresholds or without a kind they say nothing."""
+    """Thresholds of an aggregate. Without thresholds or without a kind they are not used."""
 
     usage_pct: Mapping[str, int] = {}
     kind: str = ""
@@ -41,7 +41,7 @@ class LoadPolicy(Struct, frozen=True, kw_only=True):
     usage_pct, prod_usage_pct, aggregated: a node whose estimated usage is above them takes nothing; 0 switches a resource off.
     factors_pct: how much of its request a workload is expected to use before it reported.
     weights, dominant_weight: of the resources, and of the scarcest of them, in the score.
-    expiration_ms: a report as old as that says nothing (None: reports never expire; 0: only a report without a time does).
+    expiration_ms: a report of that age is not used (None: reports never expire; 0: only a report without a time does).
     filter_expired: look at expiry at all when filtering; place_when_expired: then pass such a node instead of refusing it.
     score_prod_usage: score prod work by what prod work uses; score_basis: score other work by an aggregate.
     """
@@ -72,7 +72,7 @@ class LoadPolicy(Struct, frozen=True, kw_only=True):
         return tuple(sorted({*self.weights, *self.factors_pct}))
 
     def thresholds_of(self, *, is_prod: bool) -> tuple[Mapping[str, int], UsageBasis | None]:
-        """What a workload's node is compared with, and the aggregate that is compared, None for the newest usage.
+        """The thresholds for a workload's node, and the aggregate that they limit, None for the newest usage.
 
         Prod thresholds hold for prod work when one of them is on, else aggregated ones when there are any, else the plain ones.
         """
@@ -84,11 +84,11 @@ class LoadPolicy(Struct, frozen=True, kw_only=True):
         return self.usage_pct, None
 
     def is_judged_by_prod(self, *, is_prod: bool) -> bool:
-        """Whether a workload's node is compared by what prod work uses there: it is prod, and a prod threshold is above 0."""
+        """Whether the use of prod work is judged on a workload's node: the workload is prod, and a prod threshold is above 0."""
         return is_prod and any(self.prod_usage_pct.values())
 
     def is_expired(self, updated_at_ms: int | None, now_ms: int) -> bool:
-        """Whether a report of that time says nothing any more. A report without a time never does while expiry is looked at."""
+        """Whether a report of that time has expired. A report without a time has, while expiry is used."""
         if self.expiration_ms is None:
             return False
         if updated_at_ms is None:

@@ -1,4 +1,4 @@
-"""What is known of the load of one node: the newest report, and aggregates over windows."""
+"""The load of one node: the newest report, and aggregates over windows."""
 
 from collections.abc import Mapping
 
@@ -28,7 +28,7 @@ class Aggregate(Struct, frozen=True, kw_only=True):
 
 
 class NodeLoad(Struct, frozen=True, kw_only=True):
-    """One report of a node. `usage` None: the report carries no numbers; `updated_at_ms` None: it never said when."""
+    """One report of a node. `usage` None: the report carries no numbers; `updated_at_ms` None: the report has no time."""
 
     updated_at_ms: int | None
     usage: ResourceList | None
@@ -38,7 +38,7 @@ class NodeLoad(Struct, frozen=True, kw_only=True):
 
 
 class WorkloadRequest(Struct, frozen=True, kw_only=True):
-    """What wants or has a place. `requests` and `limits` are under the names of its tier (`resource_of`)."""
+    """A workload that is placed or to be placed. `requests` and `limits` are under the names of its tier (`resource_of`)."""
 
     band: PriorityBand
     requests: ResourceList = {}

@@ -39,7 +39,7 @@ _FEW: Final = 64
 
 
 class EvictionPenaltyPolicy(Struct, frozen=True, kw_only=True):
-    """Each eviction adds `points` of 100; what is there halves every `half_life_ms`. `classes_max` classes are remembered."""
+    """Each eviction adds `points` of 100; a penalty halves every `half_life_ms`. `classes_max` classes are remembered."""
 
     half_life_ms: int = 60_000
     points: int = 50
@@ -56,7 +56,7 @@ class EvictionPenaltyPolicy(Struct, frozen=True, kw_only=True):
 
 
 def decayed(penalty: int, elapsed_ms: int, half_life_ms: int) -> int:
-    """What is left of a penalty (thousandths of a point) after a time; a time before now counts as now."""
+    """A penalty (thousandths of a point) after the decay of a span of time; a negative span counts as none."""
     halvings, rest_ms = divmod(max(0, elapsed_ms), half_life_ms)
     if halvings > _HALVINGS_MAX:
         return 0
@@ -84,8 +84,8 @@ def recent_eviction(penalty: IntArray) -> IntArray:
 class EvictionPenalties:
     """The penalty of every node and class, as columns that are allocated when a class is first evicted.
 
-    A class is any text, such as a job's name or a request class. When there are more than `classes_max`, the one whose newest
-    eviction is the oldest is forgotten.
+    A class is any text, for example a job's name or a request class. Above `classes_max` the class with the oldest newest eviction
+    is forgotten.
     """
 
     def __init__(self, policy: EvictionPenaltyPolicy, size: int = 64) -> None:

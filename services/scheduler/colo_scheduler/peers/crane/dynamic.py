@@ -1,6 +1,6 @@
 """Placement by published metrics, after crane-scheduler's "dynamic" plugin: averages and maxima as shares of the machine.
 
-A metric that is missing, too old, negative or no number is not used: it refuses nobody, and counts 0 in the score while its weight
+A metric that is missing, too old, negative or no number is not used: it refuses no node, and counts 0 in the score while its weight
 still counts. All arithmetic is IEEE double in the order of the policy, so one node and all nodes give the same integers.
 """
 
@@ -107,7 +107,7 @@ class DynamicPolicy(Struct, frozen=True, kw_only=True):
 
 
 def is_usable(metric: Metric | None, window_ms: int) -> bool:
-    """Whether a metric says something: it is there, younger than its window, a number and not negative."""
+    """Whether a metric can be used: it exists, is younger than its window, and is a number that is not negative."""
     return metric is not None and metric.age_ms < window_ms and math.isfinite(metric.value) and metric.value >= 0
 
 

@@ -30,7 +30,7 @@ __all__ = ["DynamicLoads"]
 
 
 class DynamicLoads:
-    """`judges`: some limit holds. `is_followed`: reports have to be told. `is_heard`: some node has said what it uses."""
+    """`judges`: a limit is set. `is_followed`: reports must be passed in. `is_heard`: a report with usage was received."""
 
     def __init__(self, rules: DynamicRules, *, is_scored: bool) -> None:
         self._rules = rules
@@ -61,7 +61,7 @@ class DynamicLoads:
     # ---- changes
 
     def hear(self, row: int, load: LoadSummary, at_ms: int) -> None:
-        """Take what a node uses, told at that moment."""
+        """Take the usage of a node, received at that moment."""
         if not self.is_followed:
             return
         self.is_heard = True
@@ -82,7 +82,7 @@ class DynamicLoads:
             self._arrivals.add(row, attempt, at_ms)
 
     def drop(self, row: int, attempt: Attempt) -> None:
-        """It is gone, or did not come after all."""
+        """Forget an attempt that exited or never arrived."""
         if self._is_scored:
             self._arrivals.drop(row, attempt)
 

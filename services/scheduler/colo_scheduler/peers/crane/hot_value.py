@@ -43,9 +43,9 @@ class HotPolicy(Struct, frozen=True, kw_only=True):
 
 
 class Arrivals:
-    """Who came to which node when, of all nodes together, and how many of them each range still covers.
+    """The arrivals of attempts on all nodes, and the number of them in each time range.
 
-    What left again counts no longer: what it used will not be used. Counts follow the newest moment that was asked for.
+    An attempt that left no longer counts. Counts are those of the newest time that was queried.
     """
 
     def __init__(self, policies: Sequence[HotPolicy], size: int = ARRIVALS_MAX) -> None:
@@ -62,7 +62,7 @@ class Arrivals:
         self._counts: list[IntArray] = [np.zeros(64, dtype=np.int64) for _ in self._policies]
 
     def fork(self) -> "Arrivals":
-        """One that changes for itself: who leaves and comes back there came when it came first."""
+        """A copy that changes independently. An attempt that leaves and returns in it keeps its first arrival time."""
         other = Arrivals(self._policies, self._size)
         other._seen_ms, other._came, other._left = self._seen_ms, self._came.copy(), {}
         other._number = self._number
@@ -71,7 +71,7 @@ class Arrivals:
         return other
 
     def add(self, row: int, attempt: tuple[str, int], at_ms: int) -> None:
-        """An attempt came to the node of that row; one that is there came when it was first told."""
+        """Note an arrival on the node of that row. An attempt that is already there keeps its first arrival time."""
         guest = (row, attempt)
         if self._left:
             at_ms = self._left.pop(guest, at_ms)
@@ -88,7 +88,7 @@ class Arrivals:
                 self._tidy(number)
 
     def drop(self, row: int, attempt: tuple[str, int]) -> None:
-        """It left the node, or never came there after all."""
+        """Forget the arrival of an attempt that left the node or never came."""
         came = self._came.pop((row, attempt), None)
         if came is None:
             return
@@ -106,14 +106,14 @@ class Arrivals:
         counts[row] += change
 
     def _tidy(self, number: int) -> None:
-        """Take off a heap who has left meanwhile, when they are most of it."""
+        """Remove the attempts that left from a heap when they are most of it."""
         ends = self._ends[number]
         if len(ends) > 4 * self._size:
             ends[:] = [end for end in ends if self._came.get(end[2], _NOBODY)[1] == end[1]]
             heapq.heapify(ends)
 
     def _look(self, now_ms: int) -> None:
-        """Let what a range covers no longer leave its count. All that is on a heap is covered, or has left the node."""
+        """Remove arrivals that a range no longer covers from its count. All other entries of a heap are covered, or left."""
         forgotten: list[_Guest] = []
         for number, policy in enumerate(self._policies):
             ends = self._ends[number]
