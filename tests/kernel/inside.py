@@ -30,7 +30,7 @@ __all__ = [
     "CGROUP_ROOT",
     "collector",
     "hogs",
-    "inspected",
+    "observed_topology",
     "online",
     "said",
     "settings_of",
@@ -70,7 +70,7 @@ def collector(*workloads: Workload, subtree: str = "colo") -> Iterator[Machine]:
         machine.close()
 
 
-def inspected() -> tuple[NodeTopology, dict[str, Capability]]:
+def observed_topology() -> tuple[NodeTopology, dict[str, Capability]]:
     """Topology and capabilities as the collector reads them here."""
     with collector() as machine:
         observation: Observation = machine.observe()

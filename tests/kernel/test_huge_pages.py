@@ -22,7 +22,7 @@ from colo_executor.knobs import Knob
 from colo_executor.local import LaunchFailed, ReplicaExited
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
-from tests.kernel.inside import CGROUP_ROOT, inspected, this_machine, unchanged
+from tests.kernel.inside import CGROUP_ROOT, observed_topology, this_machine, unchanged
 from tests.kernel.test_process import start, status_of
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually
@@ -90,11 +90,11 @@ async def runtime(policy: ProcessPolicy) -> AsyncIterator[ProcessRuntime]:
 
 
 def first_zone() -> int:
-    return inspected()[0].zones[0].zone
+    return observed_topology()[0].zones[0].zone
 
 
 def last_zone() -> int:
-    return inspected()[0].zones[-1].zone
+    return observed_topology()[0].zones[-1].zone
 
 
 def counter(zone: int, name: str = "nr_hugepages") -> Path:
@@ -125,7 +125,7 @@ async def the_end(runtime: ProcessRuntime) -> ReplicaExited:
 
 
 def test_the_collector_offers_what_is_set_aside() -> None:
-    topology, found = inspected()
+    topology, found = observed_topology()
     assert found["cgroup-hugetlb"].present, found["cgroup-hugetlb"].detail
     assert HugePages(page_bytes=PAGE, total_bytes=SET_ASIDE * PAGE) in topology.zones[-1].huge_pages
 

@@ -19,7 +19,7 @@ from colo_executor.local import SignalReplica, StopIntent
 from colo_executor.order import KnobWrite, cpuset_writes
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
-from tests.kernel.inside import CGROUP_ROOT, hogs, inspected, settings_of, unchanged
+from tests.kernel.inside import CGROUP_ROOT, hogs, observed_topology, settings_of, unchanged
 from tests.kernel.test_process import FOUR_LOOPS, SPIN, every_cpu, every_zone, start, status_of
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually
@@ -61,7 +61,7 @@ def crowd() -> Iterator[CgroupTree]:
 async def test_every_value_that_somebody_else_changed_is_put_back(
     runtime: ProcessRuntime, stranger: CgroupTree
 ) -> None:
-    topology, _ = inspected()
+    topology, _ = observed_topology()
     await start(runtime, replace(a_placement(zone=topology.zones[-1].zone), run=SPIN))
     runtime.set_ceiling(1_500)
     assert await runtime.reconcile() is None, "nothing is taken for a drift that is none"
@@ -117,7 +117,7 @@ async def test_online_work_keeps_its_own_cpus(runtime: ProcessRuntime) -> None:
 async def test_a_replica_dies_with_its_own_cpus_and_memory_and_without_giving_way(
     runtime: ProcessRuntime, crowd: CgroupTree
 ) -> None:
-    topology, _ = inspected()
+    topology, _ = observed_topology()
     zone = topology.zones[-1]
     launched = await start(runtime, replace(a_placement(zone=zone.zone, mcpu=4_000), run=FOUR_LOOPS))
     runtime.set_ceiling(200)

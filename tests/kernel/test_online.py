@@ -22,7 +22,7 @@ from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.shell import ExecutorShell
-from tests.kernel.inside import CGROUP_ROOT, inspected, settings_of, unchanged
+from tests.kernel.inside import CGROUP_ROOT, observed_topology, settings_of, unchanged
 from tests.kernel.test_process import FOUR_LOOPS, every_cpu, every_zone, start, status_of, throttled
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually, eventually_blocking
@@ -71,7 +71,7 @@ def sets_of(tree: CgroupTree, group: str) -> tuple[str, str]:
 
 def cores() -> tuple[list[CpuSet], int]:
     """Two CPUs each, all of the last zone, and that zone."""
-    zone = inspected()[0].zones[-1]
+    zone = observed_topology()[0].zones[-1]
     cpus = list(CpuSet.parse(zone.cpus))
     return [CpuSet.from_iterable(cpus[at : at + 2]) for at in range(0, len(cpus) - 1, 2)], zone.zone
 
@@ -92,13 +92,13 @@ async def test_own_cpus_come_with_the_memory_of_their_zone(runtime: ProcessRunti
     assert status_of(shared.pid, "Mems_allowed_list") == every_zone().format()
     across = CpuSet.from_iterable([min(every_cpu()), max(every_cpu() - first - second)])
     both = await start(runtime, placed(3, QosClass.LSR, across))
-    zones = [zone.zone for zone in inspected()[0].zones if CpuSet.parse(zone.cpus) & across]
+    zones = [zone.zone for zone in observed_topology()[0].zones if CpuSet.parse(zone.cpus) & across]
     assert status_of(both.pid, "Mems_allowed_list") == CpuSet.from_iterable(zones).format()
 
 
 async def test_both_pools_are_rewritten_as_online_work_comes_and_goes(runtime: ProcessRuntime) -> None:
     (first, second, *_), zone = cores()
-    every, near = every_cpu(), CpuSet.parse(inspected()[0].zones[-1].cpus)
+    every, near = every_cpu(), CpuSet.parse(observed_topology()[0].zones[-1].cpus)
     batch = await start(runtime, placed(0, QosClass.BE, zone=zone))
     shared = await start(runtime, placed(1, QosClass.LS))
 

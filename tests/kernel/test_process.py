@@ -22,7 +22,7 @@ from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
 from colo_executor.reflex import ReflexPolicy
 from colo_executor.shell import ExecutorShell
-from tests.kernel.inside import CGROUP_ROOT, hogs, inspected, settings_of
+from tests.kernel.inside import CGROUP_ROOT, hogs, observed_topology, settings_of
 from tests.support.adopted import adopted
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually, eventually_blocking
@@ -78,7 +78,7 @@ async def start(runtime: ProcessRuntime, placement: Placement) -> ReplicaLaunche
 
 
 async def test_a_replica_may_use_the_cpus_and_the_memory_of_its_zone_and_no_other(runtime: ProcessRuntime) -> None:
-    topology, _ = inspected()
+    topology, _ = observed_topology()
     zone = topology.zones[-1]
     launched = await start(runtime, replace(a_placement(zone=zone.zone), run=SPIN))
     shown = {Path(knob.path).name: knob.value for knob in launched.knobs}
@@ -105,7 +105,7 @@ async def test_weight_quota_and_sets_are_read_back_as_promised(runtime: ProcessR
 
 
 def test_sets_move_from_zone_to_zone_in_steps_that_the_kernel_accepts(tree: CgroupTree) -> None:
-    topology, _ = inspected()
+    topology, _ = observed_topology()
     first, last = topology.zones[0], topology.zones[-1]
     half = CpuSet.from_iterable(list(CpuSet.parse(first.cpus))[:2])
     zones = {"first": CpuSet.from_iterable([first.zone]), "last": CpuSet.from_iterable([last.zone])}
@@ -140,7 +140,7 @@ def test_quotas_of_parent_and_child_change_in_steps_that_the_kernel_accepts(tree
 async def test_everything_is_put_back_byte_by_byte_even_in_a_group_that_was_there_before(policy: ProcessPolicy) -> None:
     existing = CgroupTree(str(CGROUP_ROOT), SUBTREE)
     existing.make("")
-    topology, _ = inspected()
+    topology, _ = observed_topology()
     existing.write(KnobWrite(path="", knob=Knob.CPU_WEIGHT, value=2_000))
     try:
         before = settings_of(CGROUP_ROOT)

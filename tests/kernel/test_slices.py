@@ -16,7 +16,7 @@ from colo_executor.knobs import Knob
 from colo_executor.local import ReplicaLaunched
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
-from tests.kernel.inside import CGROUP_ROOT, collector, inspected, online, said, settings_of, this_machine
+from tests.kernel.inside import CGROUP_ROOT, collector, observed_topology, online, said, settings_of, this_machine
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually_blocking
 
@@ -48,7 +48,7 @@ def policy(tmp_path: Path) -> ProcessPolicy:
 
 
 async def launched(runtime: ProcessRuntime) -> ReplicaLaunched:
-    made = await runtime.launch(replace(a_placement(zone=inspected()[0].zones[-1].zone), run=SPIN), 1)
+    made = await runtime.launch(replace(a_placement(zone=observed_topology()[0].zones[-1].zone), run=SPIN), 1)
     assert isinstance(made, ReplicaLaunched), made
     return made
 
@@ -107,7 +107,7 @@ async def test_systemd_goes_on_beside_the_executor_and_neither_changes_what_is_t
         tree = CgroupTree(str(CGROUP_ROOT), SUBTREE)
         (token,) = tree.children("batch")
         assert made.pid in tree.pids(f"batch/{token}")
-        assert tree.value(Knob.CPUSET_CPUS, f"batch/{token}") == inspected()[0].zones[-1].cpus
+        assert tree.value(Knob.CPUSET_CPUS, f"batch/{token}") == observed_topology()[0].zones[-1].cpus
         assert said("systemctl", "show", "-P", "SystemState") == "running\n"
     finally:
         await runtime.restore()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from colo_common.model.cpuset import CpuSet
-from tests.kernel.inside import inspected, said, this_machine
+from tests.kernel.inside import observed_topology, said, this_machine
 
 pytestmark = pytest.mark.vm
 
@@ -25,7 +25,7 @@ def parts(pairs: Iterable[tuple[object, int]]) -> set[frozenset[int]]:
 
 
 def test_cpus_cores_sockets_zones_and_caches_are_those_of_lscpu() -> None:
-    topology, _ = inspected()
+    topology, _ = observed_topology()
     lines = said("lscpu", "-p=CPU,CORE,SOCKET,NODE,CACHE").splitlines()
     # The last column is one for each level of cache after an empty one, the L3's last: "0,0,0,0,,0,0,0,0".
     rows = [tuple(int(word) for word in line.split(",") if word) for line in lines if not line.startswith("#")]
@@ -35,7 +35,7 @@ def test_cpus_cores_sockets_zones_and_caches_are_those_of_lscpu() -> None:
 
 
 def test_zones_memory_and_distances_are_those_of_numactl() -> None:
-    topology, _ = inspected()
+    topology, _ = observed_topology()
     text = said("numactl", "-H")
     cpus = {int(zone): words.split() for zone, words in re.findall(r"^node (\d+) cpus:(.*)$", text, re.MULTILINE)}
     sizes = {int(zone): int(mib) for zone, mib in re.findall(r"^node (\d+) size: (\d+) MB$", text, re.MULTILINE)}
@@ -49,7 +49,7 @@ def test_zones_memory_and_distances_are_those_of_numactl() -> None:
 
 @pytest.mark.parametrize("kind", ["Package", "NUMANode", "L3Cache", "Core"])
 def test_every_level_has_the_cpus_that_lstopo_draws(kind: str) -> None:
-    topology, _ = inspected()
+    topology, _ = observed_topology()
     root = ElementTree.fromstring(said("lstopo", "--of", "xml", "--no-io", "-"))
     drawn = {
         frozenset(bits_of(node.attrib["cpuset"])) for node in root.iter("object") if node.attrib.get("type") == kind
@@ -67,7 +67,7 @@ def bits_of(mask: str) -> list[int]:
 
 
 def test_the_machine_is_the_one_that_was_booted() -> None:
-    topology, _ = inspected()
+    topology, _ = observed_topology()
     machine = this_machine()
     here = [cpu for cpu in range(machine.cpus) if cpu not in machine.offline]
     assert [one.cpu for one in topology.cpus] == here
@@ -80,7 +80,7 @@ def test_the_machine_is_the_one_that_was_booted() -> None:
 
 
 def test_capabilities_are_what_this_kernel_shows() -> None:
-    _, found = inspected()
+    _, found = observed_topology()
     machine = this_machine()
     v2 = machine.cgroup == "v2"
     mounted = {line.split()[1]: line.split()[2] for line in Path("/proc/mounts").read_text().splitlines()}
@@ -117,5 +117,5 @@ def test_a_knob_is_told_present_if_a_new_group_has_its_file(capability: str, v1:
         path.parent.rmdir()
     if this_machine().cgroup == "hybrid" and capability == "psi-cgroup":
         has = Path("/sys/fs/cgroup/unified/cpu.pressure").exists()
-    _, found = inspected()
+    _, found = observed_topology()
     assert found[capability].present == has, found[capability].detail

@@ -17,7 +17,7 @@ from colo_collector.readings import SampleRead
 from colo_executor.cgroup import CgroupTree
 from colo_executor.knobs import Knob
 from colo_executor.order import KnobWrite
-from tests.kernel.inside import CGROUP_ROOT, collector, hogs, inspected, online
+from tests.kernel.inside import CGROUP_ROOT, collector, hogs, observed_topology, online
 from tests.support.waiting import eventually_blocking
 
 pytestmark = pytest.mark.vm
@@ -76,7 +76,7 @@ def probe() -> Iterator[CgroupTree]:
 
 
 def test_three_busy_cpus_are_three_thousand_in_their_group_and_their_zones(probe: CgroupTree) -> None:
-    topology, _ = inspected()
+    topology, _ = observed_topology()
     others = [one for one in topology.cpus if one.zone == topology.zones[-1].zone and one.cpu > 1]
     chosen = (topology.cpus[1].cpu, others[0].cpu, others[1].cpu)
     # The test's own process stays away from the CPUs that it measures.

@@ -191,9 +191,9 @@ async def test_the_collector_sees_online_work_with_its_class_and_zones(runtime, 
     clock = ManualClock(1_000)
     machine = Machine(FileReader("/"), subtree=policy.subtree, online=(), labels={}, clock=clock)
     try:
-        inspected = machine.observe().topology_read
-        assert inspected is not None
-        assert {one.name: one.present for one in inspected.capabilities}["online"]
+        observed_topology = machine.observe().topology_read
+        assert observed_topology is not None
+        assert {one.name: one.present for one in observed_topology.capabilities}["online"]
 
         async def look() -> tuple[WorkloadUsage, ...]:
             event = machine.observe().event
@@ -205,4 +205,4 @@ async def test_the_collector_sees_online_work_with_its_class_and_zones(runtime, 
     assert (seen.workload, seen.replica, seen.attempt) == ("web/main/0#1", "web/main/0", 1)
     assert (seen.qos, seen.band) == (QosClass.LSR, PriorityBand.PROD)
     (cpu,) = FIRST
-    assert seen.zones == tuple(zone.zone for zone in inspected.topology.zones if cpu in CpuSet.parse(zone.cpus))
+    assert seen.zones == tuple(zone.zone for zone in observed_topology.topology.zones if cpu in CpuSet.parse(zone.cpus))

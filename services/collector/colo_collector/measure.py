@@ -57,7 +57,7 @@ def measure(
         return Measurement(event=Unreadable(reason=Skip(unknown.value)))
     zones = _zones(rates, current, topology)
     if zones is None:
-        return Measurement(event=Unreadable(reason=Skip.ZONE_MEMORY, detail="a zone does not tell its memory"))
+        return Measurement(event=Unreadable(reason=Skip.ZONE_MEMORY, detail="the memory of a zone is unknown"))
     listed, left_out = _workloads(rates.groups, current, workloads, zones_of)
     stalls = stalls_between(() if previous is None else previous.pressure, current.pressure, rates.interval_ns)
     # The sum line of /proc/stat is rounded separately, and node and zones of one sample must agree.
@@ -103,7 +103,7 @@ def _known(rate: Rate) -> int:
 
 
 def _zones(rates: MachineRates, current: Sample, topology: NodeTopology) -> tuple[ZoneUsage, ...] | None:
-    """Use by zone; None when a zone that has memory does not tell how much of it is used."""
+    """Use by zone; None when the used memory of a zone that has memory is unknown."""
     memory = dict(current.zone_memory_used_bytes)
     used = dict(rates.zones)
     if any(zone.zone not in memory and zone.memory_bytes > 0 for zone in topology.zones):

@@ -68,7 +68,7 @@ class CollectorShell:
         self._fault_count = metrics.gauge("colo_collector_faults", "files or groups that cannot be read now")
 
     def problem(self) -> str:
-        """Empty, or one sentence that says why there is no sample of this machine."""
+        """Empty, or one sentence with the reason why there is no sample of this machine."""
         return self._problem
 
     async def run(self) -> None:
