@@ -5,7 +5,7 @@ cpu_assignment.go): sockets before zones on every machine. Pieces of one level a
 inside the pieces above them.
 
 A piece is whole when all its online CPUs are free. The original compares with the machine's average instead; that is the same on
-every regular machine, and on others it would hand out CPUs that somebody holds.
+every regular machine, and on others it would hand out CPUs that are held.
 """
 
 from collections.abc import Iterator, Sequence

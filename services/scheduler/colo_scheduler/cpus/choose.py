@@ -30,7 +30,7 @@ _BIND_CONFLICT: Final = "node(s) cpu bind policy conflicts with pod's required c
 class CpuRequest(Struct, frozen=True, kw_only=True):
     """How many whole CPUs, and how they shall lie.
 
-    `bind` is a wish unless `is_bind_required`. `preferred` are CPUs that the request may take although somebody holds them (the
+    `bind` is a wish unless `is_bind_required`. `preferred` are CPUs that the request may take although they are held (the
     rest of its reservation, CPUs of replicas that would be preempted); they come first.
     """
 
@@ -53,11 +53,6 @@ class CpuChoice(Struct, frozen=True, kw_only=True):
     cpus: CpuSet
     is_apart: bool = True
 
-    def by_zone(self, topology: CpuTopology) -> tuple[tuple[int, CpuSet], ...]:
-        """(zone id, CPUs in it) for each zone that has some, by id."""
-        masks = zip(topology.zone_ids, topology.zone_masks, strict=True)
-        return tuple((zone_id, CpuSet(here)) for zone_id, mask in masks if (here := mask & self.cpus.mask))
-
 
 def choose_cpus(
     topology: CpuTopology,
@@ -68,9 +63,9 @@ def choose_cpus(
 ) -> CpuChoice | NoCpus:
     """Choose `request.count` CPUs that are neither `reserved` nor held by others; or say why not.
 
-    `held` are the CPUs others hold by number, one entry a holder. `reserved` are CPUs nobody is given: the kubelet's, the node
-    owner's, an exclusive system set. `zones` is a zone decision already made (a NUMA hint): floor(cpu_mcpu / 1000) CPUs are taken
-    in each of these zones, and there are none unless that gives all. Without `zones` the whole machine is open.
+    `held` are the CPUs others hold by number, one entry a holder. `reserved` are CPUs that no request is given: the kubelet's, the
+    node owner's, an exclusive system set. `zones` is a zone decision already made (a NUMA hint): floor(cpu_mcpu / 1000) CPUs are
+    taken in each of these zones, and there are none unless that gives all. Without `zones` the whole machine is open.
 
     Guarantees: exactly `count` CPUs, all available; with a required bind policy whole cores, or no two of a core; an exclusive
     policy is kept whenever the rules found a way, and `is_apart` tells. Work is bounded: a sort of the machine's cores for each

@@ -39,7 +39,7 @@ def sum_holders(held: Iterable[HeldCpus], released: Iterable[CpuSet] = ()) -> Ho
     """The holders of a machine, less one holder of each CPU of every `released` set.
 
     `released` is what the request may take although it is held: the rest of its reservation, CPUs of replicas that would be
-    preempted. A CPU whose last holder is released counts as held by nobody (node_allocation.go:192).
+    preempted. A CPU whose last holder is released counts as not held (node_allocation.go:192).
     """
     planes: list[int] = []
     pcpu_level = zone_level = 0

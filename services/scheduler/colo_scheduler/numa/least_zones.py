@@ -27,7 +27,7 @@ ZONE_ID_END: Final = 64
 """Zones from this id on are never chosen: sets of zones are masks of 64 bits there."""
 
 DISTANCE_UNKNOWN: Final = 255
-"""ACPI's value for a distance nobody told."""
+"""ACPI's value for a distance that is not known."""
 MAX_ZONES_LISTED: Final = 16
 """Every set of zones may be looked at, so a node may have at most this many."""
 

@@ -21,8 +21,9 @@ __all__ = ["CpuDemand", "NumaManager"]
 class CpuDemand(NamedTuple):
     """CPUs by number that a fitted request still needs.
 
-    `held` are the CPUs of all holders, `withheld` those nobody is given. `counts`: how many CPUs each zone was foreseen to give;
-    `most`: how many each zone can give at all, both by zone id. `affinity`: the zones that the hints merged into, none for all.
+    `held` are the CPUs of all holders, `withheld` those that are given to no workload. `counts`: how many CPUs each zone was
+    foreseen to give; `most`: how many each zone can give at all, both by zone id. `affinity`: the zones that the hints merged into,
+    none for all.
     """
 
     topology: CpuTopology
@@ -34,7 +35,7 @@ class CpuDemand(NamedTuple):
 
 
 class NumaManager(Protocol):
-    """The system that hands out zones and CPUs of a node, and by whose rules online work is placed there therefore.
+    """The system that hands out zones and CPUs of a node, and by whose rules online work is placed there.
 
     A node takes only what that system would take, so that no work is refused there after it was placed. Every answer is a function
     of the arguments.
@@ -42,7 +43,7 @@ class NumaManager(Protocol):
 
     @property
     def aligns_devices(self) -> bool:
-        """Whether devices and CPUs are put together where they can be, although nobody asks for a topology policy."""
+        """Whether devices and CPUs are put together where they can be, although no topology policy is asked for."""
         ...
 
     def takes_whole_cores(self, rules: NodeRules) -> bool:
@@ -50,7 +51,7 @@ class NumaManager(Protocol):
         ...
 
     def conflict(self, place: Constraints, own_cpus: int, rules: NodeRules) -> Reason | None:
-        """What a request of such constraints and so many CPUs by number demands and nobody can promise; None: nothing."""
+        """Why the system cannot promise what a request of these constraints and so many CPUs by number demands; None: it can."""
         ...
 
     def fit_zones(

@@ -33,7 +33,7 @@ NUMA_MANAGERS: Final[MappingProxyType[str, NumaManager]] = MappingProxyType(
 
 
 def numa_manager(rules: NodeRules, *, is_prod: bool) -> NumaManager:
-    """Who hands out zones and CPUs on a node of these rules. Batch work is nobody's but colo's."""
+    """The system that hands out zones and CPUs on a node of these rules; for batch work always colo."""
     return NUMA_MANAGERS[rules.numa_rule] if is_prod else _OWN
 
 

@@ -62,7 +62,7 @@ class AwarePod(NamedTuple):
 
 
 class AwareVerdict(NamedTuple):
-    """`reason` is empty when the pod passes. `result`: amounts by zone, ascending by name; None when nobody acts on this pod.
+    """`reason` is empty when the pod passes. `result`: amounts by zone, ascending by name; None when the pod is left alone.
 
     `unassigned` is what no zone could take: only without awareness, where the filter passes a pod that does not fit.
     """

@@ -1,4 +1,4 @@
-"""How many workloads came to a node lately: a brake against everybody choosing the same idle node while its load lags behind.
+"""How many workloads came to a node lately: a brake against all work choosing the same idle node while its load lags behind.
 
 hot value = sum over policies of floor(arrivals younger than the range / count), after crane-scheduler's annotator.
 """

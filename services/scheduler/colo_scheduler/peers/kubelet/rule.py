@@ -39,7 +39,7 @@ class KubeletRule:
         return kubelet_options(rules).is_full_pcpus_only
 
     def conflict(self, place: Constraints, own_cpus: int, rules: NodeRules) -> Reason | None:
-        """What the kubelet does not know, or does for nobody.
+        """What the kubelet does not know, or never does.
 
         It has one policy for all: a request may ask for that one or for none. It aligns no work that shares CPUs, so work without
         CPUs of its own cannot ask for more than a wish. It gives CPUs alone or not at all, and whole cores where the node's options
