@@ -79,20 +79,20 @@ class SimNode:
 # ---------------------------------------------------------------- the collector
 
 
-class _Looker:
-    """The machine as the collector's shell looks at it."""
+class _SimSampler:
+    """Observes the simulated machine for the collector's shell."""
 
     def __init__(self, node: SimNode) -> None:
         self._node = node
         self._before: MachineCounters | None = None
 
-    def look(self) -> Observation:
-        """What it is, at the first look; what it did since the last one."""
+    def observe(self) -> Observation:
+        """The topology at the first observation; afterwards what happened since the last one."""
         before, self._before = self._before, self._node.advance()
         if before is None:
             spec = self._node.machine.spec
-            inspected = TopologyRead(topology=spec.topology(), capabilities=spec.capabilities(), simulated=True)
-            return Observation(event=Unreadable(reason=Skip.FIRST), inspected=inspected)
+            topology_read = TopologyRead(topology=spec.topology(), capabilities=spec.capabilities(), simulated=True)
+            return Observation(event=Unreadable(reason=Skip.FIRST), topology_read=topology_read)
         return Observation(event=measured_between(before, self._before) or Unreadable(reason=Skip.FIRST))
 
 
@@ -113,7 +113,7 @@ def collector(
         discoverable=False,
     )
     shell = CollectorShell(
-        _Looker(node),
+        _SimSampler(node),
         inject=service.inject,
         skipped=core.skipped,
         clock=boot.clock,

@@ -60,18 +60,10 @@ def _weights() -> dict[str, int]:
 
 class DynamicRules(Struct, frozen=True, kw_only=True):
     """`limits_pct`: a node with a metric above that percentage of the machine takes no work at all; crane-scheduler ships 65
-        for `..._avg_5m` and 75 for `..._max_avg_1h`. `weights` of the metrics in the score, as it ships them.
+    for `..._avg_5m` and 75 for `..._max_avg_1h`. `weights` of the metrics in the score, as it ships them.
 
-    <<<<<<< ours
-        `hot_1m`, `hot_5m`: the number of arrivals within that time that makes a node hotter by one, which takes ten points of its
-        score; 0: never. A metric refuses no node and adds nothing when its report is older than 8 minutes (avg_5m), 20 minutes
-    ||||||| base
-        `hot_1m`, `hot_5m`: so many arrivals within that time make a node hotter by one, which takes ten points of its score; 0: never.
-        A metric says nothing, so refuses nobody and adds nothing, when its report is older than 8 minutes (avg_5m), 20 minutes
-    =======
-        `hot_1m`, `hot_5m`: so many arrivals within that time make a node hotter by one, which takes ten points of its score; 0: never.
-        A metric says nothing, so refuses no work and adds nothing, when its report is older than 8 minutes (avg_5m), 20 minutes
-    >>>>>>> theirs
+    `hot_1m`, `hot_5m`: the number of arrivals within that time that makes a node hotter by one, which takes ten points of its
+    score; 0: never. A metric refuses no node and adds nothing when its report is older than 8 minutes (avg_5m), 20 minutes
         (max_avg_1h) or 3 hours and 5 minutes (max_avg_1d).
     """
 

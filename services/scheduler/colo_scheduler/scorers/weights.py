@@ -52,17 +52,9 @@ The others prefer nodes that fill up: after a placement such a node may be bette
 class ScorerWeights(Struct, frozen=True, kw_only=True):
     """0 to 1000 for each scorer, at least one above 0. The defaults put one zone before two in every case.
 
-    <<<<<<< ours
-        Then a replica with a spread constraint goes where fewer replicas of its job are rather than where more is free; a node with a
-        PreferNoSchedule taint that the replica does not tolerate, or that has just evicted work of the class, comes behind its equals,
-        however much is free.
-    ||||||| base
-        Then whoever asked to be spread goes where fewer of its job are rather than where more is free; a node with a taint that is
-        merely put up with, or that has just evicted such work, comes behind its equals, however much is free there.
-    =======
-        Then work that asked to be spread goes where fewer of its job are rather than where more is free; a node with a soft taint that
-        is not tolerated, or that has just evicted such work, comes behind its equals, however much is free there.
-    >>>>>>> theirs
+    Then a replica with a spread constraint goes where fewer replicas of its job are rather than where more is free; a node with a
+    PreferNoSchedule taint that the replica does not tolerate, or that has just evicted work of the class, comes behind its equals,
+    however much is free.
 
         `resource_cpu`, `resource_memory`: the weight of each within least and most allocated and binpack.
     """
