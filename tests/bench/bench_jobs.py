@@ -35,7 +35,7 @@ from colo_common.model.placement import Placement, ZoneShare
 from colo_common.model.qos import PriorityBand, QosClass
 from colo_common.model.reasons import EndCause
 from colo_common.model.workload import JobSpec, ResourceRequest, RunSpec, TaskSpec
-from colo_common.runtime.batch import parcels_from_effects, unit_of
+from colo_common.runtime.batch import outgoing_batches_from_effects, unit_of
 from colo_common.runtime.outgoing import OutgoingBatch
 from colo_common.runtime.stamp import Stamp
 from colo_jobs.core import JobsCore
@@ -92,7 +92,8 @@ class Run:
 
     def _encoded(self, effects: Sequence[Effect]) -> list[tuple[OutgoingBatch, tuple[Write, ...]]]:
         return [
-            (outgoing_batch, self._unit(outgoing_batch)) for outgoing_batch in parcels_from_effects(effects, self.stamp)
+            (outgoing_batch, self._unit(outgoing_batch))
+            for outgoing_batch in outgoing_batches_from_effects(effects, self.stamp)
         ]
 
     def _unit(self, outgoing_batch: OutgoingBatch) -> tuple[Write, ...]:

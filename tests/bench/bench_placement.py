@@ -34,7 +34,7 @@ from colo_common.events.job import PlacementsRequested
 from colo_common.events.placement import ApplyPlacements, PlacementsDecided, PlacementsReleased
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import EndCause
-from colo_common.runtime.batch import parcels_from_effects
+from colo_common.runtime.batch import outgoing_batches_from_effects
 from colo_common.runtime.metrics import Metrics
 from colo_common.runtime.stamp import Stamp
 from colo_scheduler.commit.jobs_asked import StartedKnown
@@ -155,7 +155,7 @@ class Run:
     def _encode(self, effects: Sequence[Effect]) -> list[Effect]:
         """What is asked of the ledger; what is said is stamped and encoded."""
         begun_s = time.process_time()
-        outgoing_batches = parcels_from_effects(effects, self.stamp)
+        outgoing_batches = outgoing_batches_from_effects(effects, self.stamp)
         self.seconds["encode"] += time.process_time() - begun_s
         for effect in effects:
             match effect:

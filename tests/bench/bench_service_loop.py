@@ -123,8 +123,10 @@ async def loop(bus: Bus, name: str, label: str) -> None:
     core = Echo(EVENTS)
     for start in range(0, EVENTS, 1_000):
         await bus.publish(messages(1_000, f"{name}{start}"))
-    hears = [Subscription(type=ReplicasWithdrawn)]
-    service = Service(name=name, core=core, bus=bus, clock=SystemClock(), hears=hears, discoverable=False)
+    subscriptions = [Subscription(type=ReplicasWithdrawn)]
+    service = Service(
+        name=name, core=core, bus=bus, clock=SystemClock(), subscriptions=subscriptions, discoverable=False
+    )
     start_s = time.perf_counter()
     async with running(service), asyncio.timeout(LIMIT_S):
         await core.done.wait()
@@ -136,7 +138,13 @@ async def requests(bus: Bus, store: Any) -> None:
     """Requests that are recorded, published and answered, 100 at once."""
     core = Echo(0)
     service = Service(
-        name="bench-requests", core=core, bus=bus, store=store, clock=SystemClock(), hears=[], answers=[CancelJob]
+        name="bench-requests",
+        core=core,
+        bus=bus,
+        store=store,
+        clock=SystemClock(),
+        subscriptions=[],
+        answers=[CancelJob],
     )
     times_s: list[float] = []
     async with running(service):
@@ -170,7 +178,7 @@ async def measure(nats_url: str, redis_url: str) -> None:
     store = RedisStore.of(redis_url, name="bench")
     await publish(bus)
     await consume(bus)
-    # The stream still keeps what was published above: of what this service hears, the first 10,000 are those.
+    # The stream still keeps what was published above: of what this service subscriptions, the first 10,000 are those.
     await loop(bus, "bench-nats", "service loop, NATS: deliver, decode, handle, publish one durable, ack")
     await requests(bus, store)
     await store.close()

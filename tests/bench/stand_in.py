@@ -1,4 +1,4 @@
-"""The stand-in for thousands of machines: it hears their orders and says what each collector and executor would say."""
+"""The stand-in for thousands of machines: it receives their orders and publishes what each collector and executor would publish."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def _pattern(fact: Fact) -> str:
 
 
 class Fleet:
-    """Brings to the core what it hears and tells what follows, a step at a time, without what a real service has besides."""
+    """Feeds the core its events and publishes the resulting facts, a step at a time, without the rest of a real service."""
 
     def __init__(self, bus: NatsBus, core: FleetCore, nodes: Sequence[str], period_s: float) -> None:
         self._bus = bus
@@ -205,13 +205,13 @@ class Fleet:
 
     async def run(self) -> None:
         """Until cancelled."""
-        hears = (
+        subscriptions = (
             (Subscription(type=ApplyPlacements), self._take_order),
             (Subscription(type=PlacementsDecided, durable=False), self._take_decided),
             (Subscription(type=AllocatableChanged, durable=False, replay=True), self._take_allocatable),
         )
         async with asyncio.TaskGroup() as group:
-            for subscription, sink in hears:
+            for subscription, sink in subscriptions:
                 group.create_task(self._bus.listen(source_of(NAME, subscription), sink))
             group.create_task(self._keep_sampling())
             group.create_task(self._keep_stepping(group))

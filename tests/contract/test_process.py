@@ -50,7 +50,7 @@ class Core:
         pass
 
 async def build(process, settings):
-    process.add(Service(name="jobs", core=Core(), bus=process.bus, store=process.store, clock=process.clock, hears=[],
+    process.add(Service(name="jobs", core=Core(), bus=process.bus, store=process.store, clock=process.clock, subscriptions=[],
                         answers=[GetJob], metrics=process.metrics))
 
 sys.exit(run("jobs", Settings, build))

@@ -21,7 +21,7 @@ from colo_common.events.requests import SubmitJob
 from colo_common.events.wire import decode
 from colo_common.model.invalid import InvalidInput
 from colo_common.model.reasons import Reason
-from colo_common.runtime.batch import parcels_from_effects
+from colo_common.runtime.batch import outgoing_batches_from_effects
 from colo_common.runtime.core import Core, Subscription
 from colo_common.runtime.stamp import Stamp
 from colo_evictor.core import EvictorCore
@@ -119,7 +119,7 @@ class Shell:
         before, numbers = self._digest(), self._numbers()
         self.handled += 1
         try:
-            outgoing_batches = parcels_from_effects(self.core.handle(event, self.now_ms), self._stamp)
+            outgoing_batches = outgoing_batches_from_effects(self.core.handle(event, self.now_ms), self._stamp)
         except InvalidInput:
             assert not is_ours, "what a core does itself must not be refused"
             assert self._digest() == before
@@ -152,8 +152,8 @@ class Shell:
         return {(name, value) for name, value in vars(self.core).items() if type(value) is int}
 
 
-def facts_of(hears: Sequence[Subscription]) -> list[type[Fact]]:
-    return [subscription.type for subscription in hears]
+def facts_of(subscriptions: Sequence[Subscription]) -> list[type[Fact]]:
+    return [subscription.type for subscription in subscriptions]
 
 
 def play(shell: Shell, kinds: Sequence[type[Struct]], script: list[tuple[int, int, int]]) -> None:

@@ -130,7 +130,7 @@ class RecordingStore(MemoryStore):
 
 
 class World:
-    """One service between a told bus and a told store."""
+    """One service between a recording bus and a recording store."""
 
     def __init__(self, core: ScriptedCore | None = None) -> None:
         self.lines: list[str] = []
@@ -139,14 +139,14 @@ class World:
         self.core = core or ScriptedCore()
         self.stop = asyncio.Event()
 
-    def service(self, hears: Sequence[Subscription] = (), **more: Any) -> Service:
+    def service(self, subscriptions: Sequence[Subscription] = (), **more: Any) -> Service:
         defaults: dict[str, Any] = {
             "name": "told",
             "core": self.core,
             "bus": self.bus,
             "store": self.store,
             "clock": VirtualClock(START_MS),
-            "hears": hears,
+            "subscriptions": subscriptions,
             "seed": 1,
             "boot_id": "boot",
             "discoverable": False,
@@ -172,9 +172,9 @@ class World:
         return [fact for fact in found if isinstance(fact, kind)]
 
 
-async def settled(turns: int = 50) -> None:
+async def settled(iterations: int = 50) -> None:
     """Let everything that can run now run; virtual time stands still."""
-    for _ in range(turns):
+    for _ in range(iterations):
         await asyncio.sleep(0)
 
 

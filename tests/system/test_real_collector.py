@@ -173,7 +173,7 @@ async def test_a_replica_is_measured_within_two_percent_of_the_kernels_own_count
     bus = NatsBus(nats_url, name="collector")
     bus.start()
     await bus.connected(5)
-    service = Service(name="collector", core=core, bus=bus, clock=clock, hears=(), discoverable=False)
+    service = Service(name="collector", core=core, bus=bus, clock=clock, subscriptions=(), discoverable=False)
     shell = CollectorShell(
         machine, inject=service.inject, skipped=core.skipped, clock=clock, period_ms=1_000, metrics=Metrics()
     )

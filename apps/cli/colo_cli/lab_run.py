@@ -87,7 +87,7 @@ class _Lab:
     async def run(self, source: JobSource) -> dict[str, Any]:
         feed = LabFeed(self._bus, self._clock, self._core.seen, source, nodes=self._options.nodes)
         service = Service(
-            name="lab", core=self._core, bus=self._bus, clock=self._clock, hears=lab_hears(), discoverable=False
+            name="lab", core=self._core, bus=self._bus, clock=self._clock, subscriptions=lab_hears(), discoverable=False
         )
         ended = asyncio.Event()
         watching = asyncio.create_task(service.run(ended))

@@ -78,7 +78,7 @@ class SimulatedNode:
             core=CollectorCore(self.name, CollectorPolicy()),
             bus=process.bus,
             clock=process.clock,
-            hears=(),
+            subscriptions=(),
             metrics=process.metrics,
             discoverable=False,
         )
@@ -96,7 +96,7 @@ class SimulatedNode:
             core=Executor(self.name, ExecutorPolicy(publish_interval_ms=int(1_000 * process.common.clock_speed))),
             bus=process.bus,
             clock=process.clock,
-            hears=executor_hears(self.name),
+            subscriptions=executor_hears(self.name),
             perform=self.shell.perform,
             load=self.shell.load,
             metrics=process.metrics,

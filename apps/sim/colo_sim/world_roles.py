@@ -41,7 +41,7 @@ _PAGE: Final = 7
 
 def running(boot: Boot, service: Service) -> Coroutine[Any, Any, None]:
     """The service, until its process dies. Its core is checked after every turn."""
-    service.check_every_turn()
+    service.check_every_batch()
     return service.run(boot.stop)
 
 

@@ -1,4 +1,4 @@
-"""What services need of the outside world, as protocols; adapters and memory twins pass the same tests."""
+"""Protocols for everything outside a service: bus, store, clock, span sink. Adapters and memory twins pass the same tests."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
@@ -30,15 +30,15 @@ __all__ = [
 
 
 class PortError(Exception):
-    """Root of what an adapter may raise; the lower library's error is its cause."""
+    """Base of all errors that an adapter raises; the client library's error is its cause."""
 
 
 class Unavailable(PortError):
-    """The server cannot be reached or did not answer in time: try again later, state is unknown."""
+    """The server cannot be reached or did not answer in time. Whether the call took effect is unknown; retry later."""
 
 
 class Refused(PortError):
-    """The server answered no (limits, rights, a missing stream): trying again alike will not help."""
+    """The server refused the call (limits, rights, a missing stream). The same call again will not help."""
 
 
 class StoreConflict(PortError):
@@ -60,7 +60,7 @@ class Clock(Protocol):
         ...
 
     def wall_us(self) -> int:
-        """Unix microseconds of the wall clock, never scaled: for latencies that people feel."""
+        """Unix microseconds of the wall clock, never scaled: for latencies that users see."""
         ...
 
     def real_s(self, span_ms: int) -> float:
@@ -69,7 +69,7 @@ class Clock(Protocol):
 
 
 class Outgoing(Struct, frozen=True, kw_only=True):
-    """One message to send. `durable`: a stream keeps it, the call waits for its acknowledgement, `msg_id` drops duplicates."""
+    """One message to publish. `durable`: a stream stores it, the call waits for the acknowledgement, `msg_id` drops duplicates."""
 
     subject: str
     data: bytes
@@ -79,14 +79,15 @@ class Outgoing(Struct, frozen=True, kw_only=True):
 
 
 class Source(Struct, frozen=True, kw_only=True):
-    """What to listen to.
+    """One thing to listen to: live subjects, or a consumer of a stream.
 
-    `stream` empty: live core messages, lossy, newest wins when the sink is slow. Otherwise a consumer of that stream:
-    `durable` named: continues where it stopped, explicit acknowledgement, redelivery after `ack_wait_s`, at most
-    `max_deliver` times; unnamed: from now, or, with `last_per_subject`, the last message of each subject first, then live,
-    each once, and acknowledging does nothing. `also` are further subjects of the same stream, none overlapping another and best
-    without wildcards: one consumer delivers all of them in the order of the stream. `may_wait_ms` is not the bus's affair: so long
-    the one who listens lets a message wait for others, see Inbox.
+    `stream` empty: live core messages, lossy; when the sink is slow only the newest few of each subject are kept. Otherwise a
+    consumer of that stream. With `durable` it has that name, continues where it stopped, needs explicit acknowledgement, and
+    redelivers after `ack_wait_s`, at most `max_deliver` times. Without, it starts with new messages, or with `last_per_subject`
+    with the last message of each subject; each message is delivered once, and acknowledging does nothing.
+
+    `also` are further subjects of the same stream, none overlapping another and best without wildcards: one consumer delivers all
+    of them in the order of the stream. `may_wait_ms` is not used by the bus: it is how long the Inbox may delay a message.
     """
 
     subject: str
@@ -101,23 +102,23 @@ class Source(Struct, frozen=True, kw_only=True):
 
     @property
     def subjects(self) -> tuple[str, ...]:
-        """All subjects that are listened to."""
+        """`subject` and `also`."""
         return (self.subject, *self.also)
 
     def is_last(self, deliveries: int) -> bool:
-        """Whether a message that came so often will not come again."""
+        """Whether a message delivered this many times will not be delivered again."""
         return bool(self.durable) and deliveries >= self.max_deliver > 1
 
 
 class Settlement(Enum):
-    """What becomes of a message of a stream."""
+    """How a message of a stream is acknowledged."""
 
     ACK = "ack"
     NAK = "nak"
     TERM = "term"
 
 
-#: How a bus is told what becomes of one message; the float is the delay of a NAK in seconds.
+#: Acknowledges one message at the bus; the float is the delay of a NAK in seconds.
 Settle = Callable[[Settlement, float], Awaitable[None]]
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -125,8 +126,8 @@ _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 class Delivery:
     """One received message, from the bus through the inbox and the core to its acknowledgement. Nothing else holds a message.
 
-    Exactly one of ack, nak and term is called; without a durable consumer (no `settle`) they do nothing. `deliveries` counts how
-    often the message came; `is_last`: it will not come again.
+    Exactly one of ack, nak and term is called; without a durable consumer (no `settle`) they do nothing. `deliveries` counts the
+    deliveries of the message so far; `is_last`: it will not be redelivered.
     """
 
     __slots__ = ("_settle", "data", "deliveries", "headers", "is_last", "subject")
@@ -149,17 +150,17 @@ class Delivery:
         self._settle = settle
 
     async def ack(self) -> None:
-        """Done: never again. Raises Unavailable when the bus is away."""
+        """Acknowledge: the message is done. Raises Unavailable when the bus cannot be reached."""
         if self._settle is not None:
             await self._settle(Settlement.ACK, 0.0)
 
     async def nak(self, delay_s: float = 0.0) -> None:
-        """Not now: again after the delay. Raises as `ack` does."""
+        """Redeliver the message after the delay. Raises as `ack` does."""
         if self._settle is not None:
             await self._settle(Settlement.NAK, delay_s)
 
     async def term(self) -> None:
-        """Never again, although it was not handled (it is dead-lettered). Raises as `ack` does."""
+        """Do not redeliver, although the message was not handled (it is dead-lettered). Raises as `ack` does."""
         if self._settle is not None:
             await self._settle(Settlement.TERM, 0.0)
 
@@ -169,22 +170,22 @@ Answerer = Callable[[bytes, Mapping[str, str]], Awaitable[bytes]]
 
 
 class Bus(Protocol):
-    """Messages. Every method raises Unavailable or Refused and nothing else of the library below."""
+    """Publish, subscribe, request and reply. Every method raises Unavailable or Refused and no error of the client library."""
 
     async def publish(self, messages: Sequence[Outgoing]) -> None:
-        """Send all, in order per subject; return when every durable one is stored (or was a duplicate)."""
+        """Publish all, in order per subject; return when every durable message is stored (or was a duplicate)."""
         ...
 
     async def listen(self, source: Source, sink: Sink) -> None:
-        """Deliver to `sink` until cancelled; heals over reconnects. A slow sink slows a stream consumer down, never the others."""
+        """Deliver to `sink` until cancelled, across reconnects. A slow sink slows its own stream consumer down and no other."""
         ...
 
     async def ask(self, subject: str, data: bytes, timeout_s: float, headers: Mapping[str, str] | None = None) -> bytes:
-        """The answer of one answerer of that subject; Unavailable when nobody answers in time."""
+        """Request and reply: the answer of one member of the answering service; Unavailable when none comes in time."""
         ...
 
     async def answer(self, service: str, answerers: Mapping[str, Answerer]) -> None:
-        """Answer these subjects (one member of the service answers each) until cancelled; discoverable where the bus can."""
+        """Answer requests to these subjects until cancelled; one member of the service answers each. Discoverable if possible."""
         ...
 
     async def ready(self) -> str:
@@ -192,7 +193,7 @@ class Bus(Protocol):
         ...
 
     async def close(self) -> None:
-        """Flush and leave."""
+        """Flush, then close the connection."""
         ...
 
 
@@ -224,12 +225,12 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Leave."""
+        """Close the connections."""
         ...
 
 
 class SpanSink(Protocol):
-    """Takes finished spans; times are Unix microseconds of the wall clock."""
+    """Records finished spans; times are Unix microseconds of the wall clock."""
 
     def __call__(
         self,
@@ -241,5 +242,5 @@ class SpanSink(Protocol):
         attributes: Mapping[str, str] | None = None,
         error: str = "",
     ) -> str:
-        """Note a span under the one that `parent` (a traceparent) names; the traceparent of the new one."""
+        """Record a span below the one that `parent` (a traceparent) names; returns the traceparent of the new span."""
         ...

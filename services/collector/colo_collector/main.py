@@ -44,7 +44,7 @@ async def build(process: ServiceProcess, settings: CollectorSettings) -> None:
     )
     core = CollectorCore(settings.node, settings.policy())
     service = _Collector(
-        name="collector", core=core, bus=process.bus, clock=process.clock, hears=(), metrics=process.metrics
+        name="collector", core=core, bus=process.bus, clock=process.clock, subscriptions=(), metrics=process.metrics
     )
     shell = CollectorShell(
         machine,

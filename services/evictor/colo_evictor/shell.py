@@ -46,7 +46,7 @@ def evictor_service(
         bus=bus,
         store=store,
         clock=clock,
-        hears=HEARS,
+        subscriptions=HEARS,
         load=lambda: load_rows(store),
         metrics=metrics,
         boot_id=boot_id,

@@ -53,7 +53,7 @@ def executor_service(
         core=core,
         bus=bus,
         clock=clock,
-        hears=executor_hears(node),
+        subscriptions=executor_hears(node),
         perform=shell.perform,
         load=shell.load,
         leave=shell.restore if settings.on_exit == "restore" else shell.leave,

@@ -27,7 +27,7 @@ async def build(process: ServiceProcess, settings: GatewaySettings) -> None:
             core=core,
             bus=process.bus,
             clock=process.clock,
-            hears=HEARS,
+            subscriptions=HEARS,
             perform=performer(streams),
             metrics=process.metrics,
         )

@@ -200,7 +200,7 @@ def jobs_service(
         bus=bus,
         store=store,
         clock=clock,
-        hears=HEARS,
+        subscriptions=HEARS,
         answers=ANSWERS,
         perform=shell.perform,
         load=shell.load,

@@ -44,7 +44,7 @@ def overcommit_service(
         core=core,
         bus=bus,
         clock=clock,
-        hears=HEARS,
+        subscriptions=HEARS,
         answers=ANSWERS,
         metrics=metrics,
         boot_id=boot_id,

@@ -76,7 +76,7 @@ def scheduler_service(
         bus=bus,
         clock=clock,
         store=store,
-        hears=HEARS_SHARED if shards else HEARS,
+        subscriptions=HEARS_SHARED if shards else HEARS,
         answers=(ExplainPlacement, ListHolds, PlanJob, *QUESTIONS),
         perform_many=shell.perform_many,
         load=shell.load,

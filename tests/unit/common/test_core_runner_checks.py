@@ -17,11 +17,11 @@ from colo_common.runtime.metrics import Metrics, ServiceMetrics
 from colo_common.runtime.stamp import Stamp
 from tests.support.vloop import Stopwatch, VirtualClock, run_virtual
 
-TURN_S = 0.01
+BATCH_S = 0.01
 
 
 class Core:
-    """Decides nothing; each of its checks takes so much of a processor."""
+    """Decides nothing; each check takes `check_s` of processor time."""
 
     def __init__(self, stopwatch: Stopwatch, check_s: float) -> None:
         self.checked_at_s: list[float] = []
@@ -41,7 +41,7 @@ class Core:
 
 
 def check_gaps_s(monkeypatch: pytest.MonkeyPatch, *, check_s: float, run_s: float) -> list[float]:
-    """The spans between checks of a core while the service took turns without a pause; the first check is in the first turn."""
+    """The spans between checks of a core while batches ran without a pause; the first check is in the first batch."""
     stopwatch = Stopwatch()
     monkeypatch.setattr(time, "perf_counter", stopwatch)
     core = Core(stopwatch, check_s)
@@ -49,17 +49,17 @@ def check_gaps_s(monkeypatch: pytest.MonkeyPatch, *, check_s: float, run_s: floa
     async def run() -> None:
         clock, metrics = VirtualClock(), ServiceMetrics(Metrics(), "test")
         intake = Intake(Inbox(10), "b1", metrics)
-        turns = CoreRunner("test", core, clock, Stamp("test", "b1", clock), None, None, intake, metrics)
-        for _ in range(round(run_s / TURN_S)):
-            await turns.take([])
-            await asyncio.sleep(TURN_S)
+        runner = CoreRunner("test", core, clock, Stamp("test", "b1", clock), None, None, intake, metrics)
+        for _ in range(round(run_s / BATCH_S)):
+            await runner.run_batch([])
+            await asyncio.sleep(BATCH_S)
 
     run_virtual(run())
     assert core.checked_at_s[0] == 0
     return [later - sooner for sooner, later in pairwise(core.checked_at_s)]
 
 
-# A check that is due between two turns comes with the later one.
+# A check that is due between two batches comes with the later one.
 @pytest.mark.parametrize(
     ("check_s", "gap_s"),
     [(0.0, 0.5), (0.0025, 0.5), (0.005, 1.0), (0.01, 2.0), (0.1, 20.0)],
@@ -70,4 +70,4 @@ def test_a_busy_core_is_checked_twice_a_second_and_no_more_than_half_a_percent_o
 ) -> None:
     gaps_s = check_gaps_s(monkeypatch, check_s=check_s, run_s=60)
     assert len(gaps_s) >= 2
-    assert gap_s - TURN_S / 2 < min(gaps_s) <= max(gaps_s) <= gap_s + TURN_S
+    assert gap_s - BATCH_S / 2 < min(gaps_s) <= max(gaps_s) <= gap_s + BATCH_S

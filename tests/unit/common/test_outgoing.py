@@ -1,6 +1,6 @@
-"""Several calls of the bus are under way at once: what follows them keeps its order, and a failed one waits for those before it.
+"""The sender keeps several calls of the bus in flight: replies keep their order, and a failed call waits for all earlier ones.
 
-Rows of the outbox go once their messages are stored, whatever the store makes of that.
+Outbox rows are removed once their messages are stored, whatever errors the store answers with.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from tests.support.vloop import run_virtual
 
 
 class SlowBus(MemoryBus):
-    """Answers a call after its own time, and fails a call as often as it is told."""
+    """Answers a call after `seconds`, and fails it as often as `failures` gives."""
 
     def __init__(self, seconds: dict[str, float], failures: dict[str, int] | None = None) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ def an_outgoing_batch(name: str) -> OutgoingBatch:
 
 
 async def sent(bus: SlowBus, names: Sequence[str]) -> list[str]:
-    """Send a parcel of each name; the order in which they were followed up."""
+    """Send an outgoing batch of each name; the order of their replies."""
     replied: list[str] = []
     metrics = ServiceMetrics(Metrics(), "test")
     retrier = Retrier("bus", random.Random(1), metrics.retries, asyncio.Event())
@@ -73,7 +73,7 @@ def test_answers_keep_their_order_although_a_later_call_is_done_first() -> None:
     assert bus.most_at_once == 2
 
 
-def test_no_more_than_two_calls_are_under_way() -> None:
+def test_no_more_than_two_calls_are_in_flight() -> None:
     bus = SlowBus(dict.fromkeys("abcdefgh", 1.0))
     assert run_virtual(sent(bus, "abcdefgh")) == list("abcdefgh")
     assert bus.most_at_once == 2
@@ -172,7 +172,7 @@ def test_a_store_that_was_away_is_asked_again_although_nothing_more_is_published
     run_virtual(story())
 
 
-def test_a_store_that_refuses_removals_is_told_of_once_and_asked_now_and_then() -> None:
+def test_a_store_that_refuses_removals_is_logged_once_and_retried_in_intervals() -> None:
     async def story() -> None:
         store = CountingStore()
         store.fault = Refused("out of memory")
@@ -225,18 +225,18 @@ def test_what_no_store_should_raise_ends_the_sender_and_who_waits_for_it() -> No
     run_virtual(story())
 
 
-class LeavingBus(MemoryBus):
-    """Its calls are cancelled by nobody who waits for them."""
+class CancelledBus(MemoryBus):
+    """A bus whose calls are cancelled although the sender did not cancel them."""
 
     async def publish(self, messages: Sequence[Outgoing]) -> None:
         raise asyncio.CancelledError
 
 
-def test_a_call_that_somebody_else_cancelled_is_told_and_nobody_waits_for_it() -> None:
+def test_a_call_that_was_cancelled_from_outside_fails_the_sender() -> None:
     async def story() -> None:
         metrics = ServiceMetrics(Metrics(), "test")
         retrier = Retrier("bus", random.Random(1), metrics.retries, asyncio.Event())
-        sender = Sender(LeavingBus(), None, retrier, metrics, lambda _request, _body: None)
+        sender = Sender(CancelledBus(), None, retrier, metrics, lambda _request, _body: None)
         running = asyncio.ensure_future(sender.run())
         for name in ("a", "b", "c"):
             sender.put(an_outgoing_batch(name))

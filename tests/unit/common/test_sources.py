@@ -1,4 +1,4 @@
-"""How hearings share consumers: what is asked for is heard, nothing twice, with names that last."""
+"""How subscriptions share consumers: every subscribed event is received, none twice, and the consumers' names last."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from colo_common.events.registry import EVENTS, Stream
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Source
 from colo_common.runtime.core import Subscription
-from colo_common.runtime.sources import is_whole, sources_of
+from colo_common.runtime.sources import is_catch_all, sources_of
 
 ENFORCED = "colo.v1.evt.enforcement.*"
 
@@ -37,7 +37,7 @@ def of_node(body: type, node: str = "n1.example") -> Subscription:
         pytest.param(
             [Subscription(type=LeaseRenewed), Subscription(type=NodeUsageSampled)],
             [Source(subject="colo.v1.tlm.node.*.lease"), Source(subject="colo.v1.tlm.node.*.usage")],
-            id="telemetry is heard by subject",
+            id="telemetry is received by subject",
         ),
         pytest.param(
             [of_node(ApplyPlacements), of_node(StopReplicas), of_node(EvictReplica), of_node(LeaseRenewed)],
@@ -90,7 +90,7 @@ def of_node(body: type, node: str = "n1.example") -> Subscription:
                 Source(subject="colo.v1.evt.replica.>", stream="COLO_ASK", durable="colo-jobs-ask"),
                 Source(subject="colo.v1.evt.job.submitted", stream="COLO_EVT", durable="colo-jobs-evt"),
             ],
-            id="streams are heard by themselves",
+            id="streams have their own sources",
         ),
         pytest.param(
             [Subscription(type=NodeTopologyReported, replay=True), Subscription(type=AllocatableChanged, replay=True)],
@@ -103,11 +103,13 @@ def of_node(body: type, node: str = "n1.example") -> Subscription:
                 Source(subject="colo.v1.evt.node.*.topology", stream="COLO_NODE", last_per_subject=True),
                 Source(subject="colo.v1.evt.job.submitted", stream="COLO_EVT"),
             ],
-            id="what begins otherwise is heard otherwise",
+            id="another start is another source",
         ),
     ],
 )
-def test_hearings_become_as_few_sources_as_can_be(subscriptions: list[Subscription], sources: list[Source]) -> None:
+def test_subscriptions_become_as_few_sources_as_can_be(
+    subscriptions: list[Subscription], sources: list[Source]
+) -> None:
     assert list(sources_of("jobs", subscriptions)) == sources
 
 
@@ -115,11 +117,11 @@ def test_hearings_become_as_few_sources_as_can_be(subscriptions: list[Subscripti
 def test_all_events_of_a_stream_are_one_consumer(stream: Stream) -> None:
     rows = [row for row in EVENTS if row.stream is stream]
     (source,) = sources_of("gateway", [Subscription(type=row.body, durable=False) for row in rows])
-    assert is_whole(source)
+    assert is_catch_all(source)
     assert all(matches(source.subject, row.subject.wildcard()) for row in rows)
 
 
-def test_what_is_heard_is_what_was_asked_for_whatever_is_left_out() -> None:
+def test_exactly_the_subscribed_events_are_received_whatever_is_left_out() -> None:
     rows = [row for row in EVENTS if row.stream is not None]
     for left_out in rows:
         asked = [row for row in rows if row is not left_out]
@@ -160,5 +162,5 @@ def test_one_durable_consumer_cannot_wait_in_two_ways() -> None:
         Subscription(type=QueueChanged, may_wait_ms=5),
         Subscription(type=JobStateChanged, may_wait_ms=5),
     )
-    with pytest.raises(InvalidInput, match=r"hearing.may_wait_ms.*must be equal.*colo-jobs-evt"):
+    with pytest.raises(InvalidInput, match=r"subscription.may_wait_ms.*must be equal.*colo-jobs-evt"):
         sources_of("jobs", subscriptions)

@@ -1,4 +1,4 @@
-"""What an outbox row keeps of a message, and the message that comes out of it again."""
+"""What an outbox row keeps of a message, and that the message is restored from it."""
 
 import pytest
 from msgspec import DecodeError, Struct, msgpack, structs
@@ -65,7 +65,7 @@ def test_what_is_no_outbox_row_is_refused(value: bytes) -> None:
         outgoing_from_row(value)
 
 
-def test_the_head_of_a_message_is_the_stamp_s() -> None:
+def test_the_envelope_of_a_message_is_the_stamp_s() -> None:
     fact = structs.replace(example_of(DURABLE[0]), at_ms=0, seq=99)
     first, second = (Stamp("jobs", "b1", StillClock()).outgoing(Publish(fact=fact)) for _ in range(2))
     assert first == second

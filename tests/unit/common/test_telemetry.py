@@ -1,4 +1,4 @@
-"""Spans: their ids, who is whose parent, what is kept, said, exported and dropped."""
+"""Spans: their ids and parents, and which are kept, published, exported and dropped."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def telemetry(**more: object) -> Telemetry:
     return Telemetry("scheduler", span_ids=lambda: f"{next(count):016x}", **more)  # type: ignore[arg-type]
 
 
-async def said(found: Telemetry, bus: MemoryBus) -> list[SpanData]:
+async def published(found: Telemetry, bus: MemoryBus) -> list[SpanData]:
     await found.flush(bus, ManualClock(5_000))
     facts = [decode(message.subject, message.data) for message in bus.sent]
     return [span for fact in facts if isinstance(fact, SpansFinished) for span in fact.spans]
@@ -66,14 +66,14 @@ def test_what_is_no_traceparent_has_no_ids(text: str) -> None:
     )
 
 
-async def test_spans_of_a_placement_are_said_as_a_tree() -> None:
+async def test_spans_of_a_placement_are_published_as_a_tree() -> None:
     root = placement_trace("job/main/0", 1)
     found = telemetry()
     found.root("placement", traceparent=root, start_us=1, end_us=2, attributes={"job": "job"})
     decide = found.span("decide", parent=root, start_us=3, end_us=9)
     found.span("filter", parent=decide, start_us=3, end_us=5)
     found.span("score", parent=decide, start_us=5, end_us=9, error="no node")
-    spans = await said(found, MemoryBus(keep_sent=True))
+    spans = await published(found, MemoryBus(keep_sent=True))
     assert [(span.name, span.span_id, span.parent_id, span.start_us, span.end_us, span.error) for span in spans] == [
         ("placement", span_of(root), "", 1, 2, ""),
         ("decide", "0000000000000001", span_of(root), 3, 9, ""),
@@ -88,15 +88,15 @@ async def test_an_unsampled_trace_and_a_missing_parent_keep_nothing() -> None:
     found = telemetry()
     found.span("decide", parent=placement_trace("job/main/0", 1, 0.0), start_us=1, end_us=2)
     assert found.span("decide", parent="", start_us=1, end_us=2) == ""
-    assert await said(found, MemoryBus(keep_sent=True)) == []
+    assert await published(found, MemoryBus(keep_sent=True)) == []
 
 
-async def test_many_spans_are_said_200_a_message() -> None:
+async def test_many_spans_are_published_200_a_message() -> None:
     bus = MemoryBus(keep_sent=True)
     found = telemetry()
     for _ in range(450):
         found.span("x", parent=placement_trace("r", 1), start_us=1, end_us=2)
-    assert len(await said(found, bus)) == 450
+    assert len(await published(found, bus)) == 450
     assert len(bus.sent) == 3
     assert {message.subject for message in bus.sent} == {"colo.v1.tlm.trace.scheduler"}
 
@@ -106,7 +106,7 @@ async def test_at_the_limit_the_oldest_spans_go_and_are_counted() -> None:
     found = telemetry(metrics=metrics)
     for number in range(10_003):
         found.span("x", parent=placement_trace("r", 1), start_us=number, end_us=number)
-    spans = await said(found, MemoryBus(keep_sent=True))
+    spans = await published(found, MemoryBus(keep_sent=True))
     assert (spans[0].start_us, spans[-1].start_us) == (3, 10_002)
     assert b"colo_scheduler_spans_dropped_total 3.0" in metrics.text()
 
@@ -128,7 +128,7 @@ async def test_an_endpoint_that_is_away_costs_nothing_but_the_export(error: Exce
     bus = MemoryBus(keep_sent=True)
     found = telemetry(exporter=Exported(error))
     found.span("x", parent=placement_trace("r", 1), start_us=1, end_us=2)
-    assert [span.name for span in await said(found, bus)] == ["x"]
+    assert [span.name for span in await published(found, bus)] == ["x"]
 
 
 def test_an_endpoint_must_be_an_http_address() -> None:

@@ -1,4 +1,4 @@
-"""A Timing tells the same as the library's histogram."""
+"""A Timing is exposed as the library's histogram is."""
 
 import re
 
@@ -9,7 +9,7 @@ def text_without_date(metrics: Metrics) -> str:
     return re.sub(r"(?m)^(\w+_created) .*$", r"\1", metrics.text().decode())
 
 
-def test_a_timing_is_told_as_a_histogram_is() -> None:
+def test_a_timing_is_exposed_as_a_histogram_is() -> None:
     timed, wanted = Metrics(), Metrics()
     timing = timed.timing("colo_test_handle_seconds", "time of one event")
     histogram = wanted.histogram("colo_test_handle_seconds", "time of one event")
@@ -20,6 +20,6 @@ def test_a_timing_is_told_as_a_histogram_is() -> None:
     assert text_without_date(timed) == text_without_date(wanted)
 
 
-def test_asking_twice_gives_the_same_timing() -> None:
+def test_asking_twice_returns_the_same_timing() -> None:
     metrics = Metrics()
     assert metrics.timing("colo_test_handle_seconds", "time") is metrics.timing("colo_test_handle_seconds", "time")

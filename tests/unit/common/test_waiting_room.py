@@ -1,4 +1,4 @@
-"""The small parts that wait and count: inbox, newest-wins buffer, backoff, clocks, metrics, logs."""
+"""Small parts of the runtime: inbox, conflating queue, backoff, clocks, metrics, logs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def numbers(items: list[object]) -> list[int]:
     return [item.event.value for item in items if isinstance(item, Local) and isinstance(item.event, Number)]
 
 
-async def test_an_inbox_gives_batches_in_order_of_arrival() -> None:
+async def test_an_inbox_returns_batches_in_order_of_arrival() -> None:
     inbox = Inbox(10)
     for value in range(5):
         await inbox.put(Local(Number(value)))
@@ -44,7 +44,7 @@ async def test_an_inbox_gives_batches_in_order_of_arrival() -> None:
     assert await inbox.take(3, 0) == []
 
 
-def test_a_full_inbox_makes_who_brings_more_wait() -> None:
+def test_put_waits_while_the_inbox_is_full() -> None:
     async def story() -> None:
         inbox = Inbox(2)
         for value in range(2):
@@ -132,7 +132,7 @@ def test_what_may_wait_stands_behind_everything_until_it_is_overdue() -> None:
     run_virtual(story())
 
 
-def test_what_may_wait_does_not_wait_any_more_in_a_hurry() -> None:
+def test_delayed_items_are_taken_at_once_after_stop_delaying() -> None:
     async def story() -> None:
         inbox = Inbox(3)
         await inbox.put(Local(Number(1)), may_wait_s=60)
@@ -141,7 +141,7 @@ def test_what_may_wait_does_not_wait_any_more_in_a_hurry() -> None:
         assert await inbox.take(9, 0) == []
         taking = asyncio.ensure_future(inbox.take(9, None))
         await asyncio.sleep(1)
-        inbox.hurry()
+        inbox.stop_delaying()
         assert numbers(list(await taking)) == [1, 2]
         await inbox.put(Local(Number(3)), may_wait_s=60)
         assert numbers(list(await inbox.take(9, 0))) == [3]
@@ -177,7 +177,7 @@ def test_an_interrupt_that_comes_before_a_take_is_not_lost() -> None:
     run_virtual(story())
 
 
-def test_an_inbox_without_room_for_more_makes_what_may_wait_give_way() -> None:
+def test_delayed_items_are_taken_when_the_inbox_is_full() -> None:
     async def story() -> None:
         inbox = Inbox(2, enough=200)
         taking = asyncio.ensure_future(inbox.take(9, None))
@@ -211,7 +211,7 @@ def test_what_may_wait_leaves_room_for_what_may_not() -> None:
     run_virtual(story())
 
 
-async def test_the_newest_buffer_takes_subjects_in_turn_and_drops_the_oldest_of_each() -> None:
+async def test_the_conflating_queue_takes_subjects_in_turn_and_drops_the_oldest_of_each() -> None:
     buffer = ConflatingQueue[int](depth=2)
     for value in range(4):
         buffer.put("a", value)
@@ -220,7 +220,7 @@ async def test_the_newest_buffer_takes_subjects_in_turn_and_drops_the_oldest_of_
     assert buffer.dropped == 2
 
 
-async def test_the_newest_buffer_drops_the_longest_waiting_subject_at_its_limit() -> None:
+async def test_the_conflating_queue_drops_the_longest_waiting_subject_at_its_limit() -> None:
     buffer = ConflatingQueue[int](subjects_max=2)
     for name, value in (("a", 1), ("b", 2), ("c", 3)):
         buffer.put(name, value)
@@ -336,7 +336,7 @@ def test_a_metric_asked_for_twice_is_the_same_and_of_one_kind() -> None:
         (Subscription(type=LeaseRenewed, parameters={"node": "n1"}), Source(subject="colo.v1.tlm.node.n1.lease")),
     ],
 )
-def test_a_hearing_becomes_a_source(subscription: Subscription, source: Source) -> None:
+def test_a_subscription_becomes_a_source(subscription: Subscription, source: Source) -> None:
     assert source_of("jobs", subscription) == source
 
 
@@ -345,7 +345,7 @@ def test_a_parameter_that_the_subject_lacks_is_refused() -> None:
         source_of("jobs", Subscription(type=ReplicaStarted, parameters={"zone": "1"}))
 
 
-def test_a_log_line_is_one_json_object_with_what_is_always_said() -> None:
+def test_a_log_line_is_one_json_object_with_the_bound_keys() -> None:
     out = io.StringIO()
     try:
         logs.configure("info", "json", out, service="jobs")

@@ -1,1 +1,1 @@
-"""What makes a process of a core: the loop, settings, logs, metrics, traces and health pages."""
+"""Runs a core as a service process: event loop, settings, logs, metrics, traces and health pages."""

@@ -1,4 +1,4 @@
-"""Asking another service: a request struct in, its reply struct or a Refusal out."""
+"""Asks another service: takes a request struct, returns its reply struct or a Refusal."""
 
 from msgspec import Struct
 

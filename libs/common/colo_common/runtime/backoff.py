@@ -1,4 +1,4 @@
-"""How long to wait before trying again."""
+"""Exponential backoff: how long to wait before the next retry."""
 
 import random
 
@@ -6,7 +6,7 @@ __all__ = ["Backoff"]
 
 
 class Backoff:
-    """Waits that double from `first_s` to `most_s`, each shortened by a random share so that many clients do not come at once."""
+    """Waits that double from `first_s` to `most_s`, each shortened by a random share so that many clients do not retry at once."""
 
     def __init__(self, rng: random.Random, *, first_s: float = 0.1, most_s: float = 5.0) -> None:
         self._rng = rng
@@ -21,5 +21,5 @@ class Backoff:
         return span_s * (0.5 + self._rng.random() / 2)
 
     def reset(self) -> None:
-        """It worked: begin again with the first span."""
+        """Start again with the first span, after a success."""
         self._next_s = self._first_s

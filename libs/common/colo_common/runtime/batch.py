@@ -1,4 +1,4 @@
-"""From the effects of a core to the batch that leaves: one for each Record, so that each stands or falls alone."""
+"""Turns the effects of a core into outgoing batches: one for each Record, so that a conflict drops only its own messages."""
 
 from collections.abc import Sequence
 
@@ -10,24 +10,24 @@ from colo_common.events.wire import encode_reply
 from colo_common.runtime.outgoing import OutgoingBatch
 from colo_common.runtime.stamp import Stamp, row_from_outgoing
 
-__all__ = ["outbox_kind", "outbox_removal", "parcels_from_effects", "unit_of"]
+__all__ = ["outbox_kind", "outbox_removal", "outgoing_batches_from_effects", "unit_of"]
 
 
 def outbox_kind(service: str) -> str:
-    """The kind of the rows that keep messages between record and publish."""
+    """The kind of a service's outbox rows, which keep messages between record and publish."""
     return f"outbox-{service}"
 
 
 def outbox_removal(kind: str, id_: str) -> Write:
-    """Removes an outbox row; such a row is written once."""
+    """The write that removes an outbox row. A row is written once, so its version is 1."""
     return Write(kind=kind, id=id_, value=None, expect=1)
 
 
-def parcels_from_effects(effects: Sequence[Effect], stamp: Stamp) -> list[OutgoingBatch]:
-    """The effects of one event, cut before each Record but the first: what stands or falls alone when a store refuses a row.
+def outgoing_batches_from_effects(effects: Sequence[Effect], stamp: Stamp) -> list[OutgoingBatch]:
+    """The effects of one event, cut before each Record but the first. A conflict on a Record drops its outgoing batch and no other.
 
-    What comes before the first Record goes with it; what follows one, up to the next, is published because of it. The order within
-    each kind of effect is kept.
+    Effects before the first Record belong to it; effects after a Record belong to it up to the next. The order within each kind of
+    effect is kept.
     """
     if not effects:
         return []
@@ -51,10 +51,10 @@ def parcels_from_effects(effects: Sequence[Effect], stamp: Stamp) -> list[Outgoi
 
 
 def unit_of(outgoing_batch: OutgoingBatch, kind: str, id_: str) -> tuple[Write, ...]:
-    """The rows to record together: those of the parcel and, with durable messages, an outbox row of that kind and id.
+    """The rows to record together: those of the outgoing batch and, with durable messages, an outbox row of that kind and id.
 
-    The state and what must be published about it are then durable together: a crash after the record loses neither. The removal of
-    the outbox row is noted in the parcel. Without a Record there are no rows.
+    State and messages are then durable together: a crash after the record loses neither. The removal of the outbox row is added to
+    the outgoing batch. Without a Record there are no rows.
     """
     if outgoing_batch.writes is None:
         return ()

@@ -1,4 +1,4 @@
-"""Turns of a core: a batch of events in, their effects recorded and performed, what must leave put into one parcel."""
+"""Runs a core on batches: handles events, records and performs their effects, and returns one outgoing batch."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from colo_common.events.requests import Refusal
 from colo_common.events.wire import decode
 from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.ports import Clock, Delivery, Outgoing
-from colo_common.runtime.batch import outbox_kind, parcels_from_effects, unit_of
+from colo_common.runtime.batch import outbox_kind, outgoing_batches_from_effects, unit_of
 from colo_common.runtime.core import Core, ManyPerformer, Performer
 from colo_common.runtime.inbox import Item, Local, Request
 from colo_common.runtime.intake import Intake, refusal_of
@@ -25,16 +25,16 @@ from colo_common.runtime.stamp import Stamp
 
 __all__ = ["CoreRunner"]
 
-# Results of effects lead to effects; what is left after so many rounds goes on in the next turn.
+# Results of effects lead to more effects; what is left after this many rounds continues in the next batch.
 _ROUNDS_MOST: Final = 16
 _CHECK_EVERY_S: Final = 0.5
-# A check that looks at much comes seldom enough to take no larger share of the time than this. One call is short (`Core.check`),
-# and a state of 5,000 nodes has been gone through after a minute or two.
+# A slow check runs seldom enough to take no larger share of the time than this. One call is short (`Core.check`), and a state
+# of 5,000 nodes is checked completely in a minute or two.
 _CHECK_SHARE: Final = 0.005
 
 
 class CoreRunner:
-    """Drives one core. Everything here happens in one task; only recording and performing wait."""
+    """Runs one core, in one task. Only recording and performing wait."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class CoreRunner:
     ) -> None:
         self._perform_many = perform_many
         self.left_over: list[Struct] = []
-        self.checks_every_turn = False
+        self.checks_every_batch = False
         self._name = name
         self._core = core
         self._clock = clock
@@ -68,42 +68,45 @@ class CoreRunner:
         self._check_at_s = 0.0
 
     def wait_s(self) -> float | None:
-        """Real seconds until the core wants another turn; None: when something comes."""
+        """Real seconds until the next batch is due although no item came; None: it is not due by itself."""
         if self.left_over:
             return 0.0
         deadline_ms = self._core.deadline_ms()
         return None if deadline_ms is None else self._clock.real_s(deadline_ms - self._clock.now_ms())
 
-    async def take(self, items: Sequence[Item]) -> OutgoingBatch:
-        """Handle a batch and do what it leads to; what must leave, in order. Raises GaveUp when the service leaves meanwhile."""
+    async def run_batch(self, items: Sequence[Item]) -> OutgoingBatch:
+        """Handle the items, record and perform their effects; returns what to send, in order.
+
+        Raises ShuttingDown when the service shuts down before the store takes the rows.
+        """
         batch = OutgoingBatch()
         events, self.left_over = self.left_over, []
-        outgoing_batches = [outgoing_batch for event in events for outgoing_batch in self._decide(event)]
+        outgoing_batches = [outgoing_batch for event in events for outgoing_batch in self._handle_own(event)]
         for item in items:
-            self._take_in(item, outgoing_batches, batch)
+            self._handle_item(item, outgoing_batches, batch)
         for _ in range(_ROUNDS_MOST):
             self._wake_if_due(outgoing_batches)
             if not outgoing_batches:
                 break
             events = await self._carry_out(outgoing_batches, batch)
-            outgoing_batches = [outgoing_batch for event in events for outgoing_batch in self._decide(event)]
+            outgoing_batches = [outgoing_batch for event in events for outgoing_batch in self._handle_own(event)]
         if outgoing_batches:
-            # The last results were handled and must not be lost: their rows and messages go, further results wait.
+            # The last results were handled and must not be lost: record and send them, handle further results in the next batch.
             self.left_over += await self._carry_out(outgoing_batches, batch)
         self._refuse_unanswered(batch)
-        self._check_now_and_then()
+        self._check_sometimes()
         return batch
 
-    def _take_in(self, item: Item, outgoing_batches: list[OutgoingBatch], batch: OutgoingBatch) -> None:
+    def _handle_item(self, item: Item, outgoing_batches: list[OutgoingBatch], batch: OutgoingBatch) -> None:
         match item:
             case Delivery():
-                self._hear(item, outgoing_batches, batch)
+                self._handle_delivery(item, outgoing_batches, batch)
             case Request():
-                self._ask(item, outgoing_batches)
+                self._handle_request(item, outgoing_batches)
             case Local():
-                outgoing_batches += self._decide(item.event)
+                outgoing_batches += self._handle_own(item.event)
 
-    def _hear(self, delivery: Delivery, outgoing_batches: list[OutgoingBatch], batch: OutgoingBatch) -> None:
+    def _handle_delivery(self, delivery: Delivery, outgoing_batches: list[OutgoingBatch], batch: OutgoingBatch) -> None:
         try:
             if delivery.is_last:
                 raise InvalidInput(delivery.subject, "was delivered too often without success", delivery.deliveries)
@@ -116,7 +119,7 @@ class CoreRunner:
         else:
             batch.done.append(delivery)
 
-    def _ask(self, item: Request, outgoing_batches: list[OutgoingBatch]) -> None:
+    def _handle_request(self, item: Request, outgoing_batches: list[OutgoingBatch]) -> None:
         try:
             outgoing_batches += self._handle(
                 RequestReceived(request=item.request, body=item.body, traceparent=item.traceparent)
@@ -124,8 +127,8 @@ class CoreRunner:
         except InvalidInput as error:
             self._intake.refuse(item.request, refusal_of(error))
 
-    def _decide(self, event: Struct) -> list[OutgoingBatch]:
-        """What an event of our own leads to; nothing when it breaks a rule, which is told and counted."""
+    def _handle_own(self, event: Struct) -> list[OutgoingBatch]:
+        """The outgoing batches of an event of the service's own; none when it breaks a rule, which is logged and counted."""
         try:
             return self._handle(event)
         except InvalidInput as error:
@@ -141,24 +144,24 @@ class CoreRunner:
         if counter is None:
             counter = self._handled[type(event)] = self._metrics.handled.labels(type(event).__name__)
         counter.inc()
-        return parcels_from_effects(effects, self._stamp)
+        return outgoing_batches_from_effects(effects, self._stamp)
 
     def _wake_if_due(self, outgoing_batches: list[OutgoingBatch]) -> None:
         deadline_ms = self._core.deadline_ms()
         now_ms = self._clock.now_ms()
         if deadline_ms is None or deadline_ms > now_ms:
             return
-        outgoing_batches += self._decide(Wake())
+        outgoing_batches += self._handle_own(Wake())
         after_ms = self._core.deadline_ms()
         if after_ms is not None and after_ms <= now_ms:
             raise InvariantBroken(
                 "the deadline after Wake is not later", service=self._name, deadline_ms=after_ms, now_ms=now_ms
             )
 
-    # ------------------------------------------------------------ what effects lead to
+    # ------------------------------------------------------------ effects
 
     async def _carry_out(self, outgoing_batches: Sequence[OutgoingBatch], batch: OutgoingBatch) -> list[Struct]:
-        """Record all, perform what was recorded, add it to the batch; the events that came of it."""
+        """Record all, perform what was recorded, add it to the batch; returns the resulting events."""
         events, kept = await self._record(outgoing_batches)
         if self._perform_many is not None and any(outgoing_batch.own for outgoing_batch in kept):
             events += await self._perform_many([effect for outgoing_batch in kept for effect in outgoing_batch.own])
@@ -171,20 +174,20 @@ class CoreRunner:
         return events
 
     async def _record(self, outgoing_batches: Sequence[OutgoingBatch]) -> tuple[list[Struct], list[OutgoingBatch]]:
-        """Conflicts as events, and the parcels that stand."""
-        owners = [outgoing_batch for outgoing_batch in outgoing_batches if outgoing_batch.writes is not None]
-        if not owners:
+        """Record the rows; returns conflicts as events, and the outgoing batches without a conflict."""
+        with_writes = [outgoing_batch for outgoing_batch in outgoing_batches if outgoing_batch.writes is not None]
+        if not with_writes:
             return [], list(outgoing_batches)
         if self._recorder is None:
             raise InvariantBroken("a core without a store records", service=self._name)
-        units = [unit_of(outgoing_batch, self._outbox_kind, self._next_outbox_id()) for outgoing_batch in owners]
+        units = [unit_of(outgoing_batch, self._outbox_kind, self._next_outbox_id()) for outgoing_batch in with_writes]
         events: list[Struct] = []
         refused: set[int] = set()
-        for owner, conflict in zip(owners, await self._recorder.record(units), strict=True):
+        for recorded, conflict in zip(with_writes, await self._recorder.record(units), strict=True):
             if conflict is None:
                 continue
-            refused.add(id(owner))
-            self._unanswered += [request for request, _body in owner.replies]
+            refused.add(id(recorded))
+            self._unanswered += [request for request, _body in recorded.replies]
             events.append(
                 Conflict(kind=conflict.kind, id=conflict.id, expected=conflict.expected, found=conflict.found)
             )
@@ -196,7 +199,7 @@ class CoreRunner:
         return await self._perform(effect)
 
     def _next_outbox_id(self) -> str:
-        """Ascends over starts and batches, so that leftovers are published in their order."""
+        """An id that ascends over starts and batches, so that leftover rows are published in order."""
         self._outbox_count += 1
         return f"{self._started_us:020d}-{self._outbox_count:010d}-{self._stamp.boot_id}"
 
@@ -204,7 +207,7 @@ class CoreRunner:
         return self._stamp.dead_letter(delivery.subject, reason, delivery.data)
 
     def _refuse_unanswered(self, batch: OutgoingBatch) -> None:
-        """Answers that a conflict took back and that the core did not give anew."""
+        """Refuse requests whose reply was dropped with a conflict and that the core did not answer again."""
         answered = {request for request, _body in batch.replies}
         for request in self._unanswered:
             if request not in answered:
@@ -213,8 +216,8 @@ class CoreRunner:
                 )
         self._unanswered.clear()
 
-    def _check_now_and_then(self) -> None:
-        if self.checks_every_turn:
+    def _check_sometimes(self) -> None:
+        if self.checks_every_batch:
             self._core.check()
             return
         now_s = asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""Writes what is generated from the registry, or checks that it is up to date: asyncapi.yaml and the tables of README.md.
+"""Writes the files generated from the registry, or checks that they are up to date: asyncapi.yaml and the tables of README.md.
 
 python -m colo_common.runtime.documents [--check] [--root DIRECTORY]
 """
@@ -37,7 +37,7 @@ def readme_with_tables(text: str) -> str:
 
 
 def documents(root: Path) -> dict[Path, str]:
-    """Each generated file and what it must hold. Raises InvalidInput for a README without markers or an unreadable one."""
+    """Each generated file and its content. Raises InvalidInput for a README without markers or an unreadable one."""
     readme = root / "README.md"
     try:
         text = readme.read_text()

@@ -1,4 +1,4 @@
-"""The small HTTP server beside every service: alive, ready, metrics."""
+"""The HTTP server of every service process: liveness, readiness and metrics."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ _SHUTDOWN_S: Final = 1.0
 
 
 class HttpServer:
-    """A running server; `port` is the one it got."""
+    """A running server; `port` is the port it listens on."""
 
     def __init__(self, runner: web.AppRunner, host: str, port: int) -> None:
         self._runner = runner
@@ -27,7 +27,7 @@ class HttpServer:
         self.port = port
 
     async def close(self) -> None:
-        """Stop listening and end what is open."""
+        """Stop listening and end open connections."""
         await self._runner.cleanup()
 
 
@@ -71,7 +71,7 @@ async def start_http(
         await site.start()
     except OSError as error:
         await runner.cleanup()
-        # The loop's own text names address and port once more.
+        # The event loop's own text would repeat address and port.
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
         if error.errno in (errno.EADDRINUSE, errno.EACCES):
             raise InvalidInput("http_port", f"must be a port this program may listen on: {why}", port) from error

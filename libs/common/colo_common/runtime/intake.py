@@ -1,4 +1,4 @@
-"""How messages and requests come to the inbox: decoded by subject, refused with a sentence when they do not fit."""
+"""Puts messages and requests into the inbox. A request that cannot be decoded is refused with a sentence."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -14,36 +14,36 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Answerer, Delivery, PortError, Sink, Source
 from colo_common.runtime.inbox import Inbox, Request
 from colo_common.runtime.metrics import ServiceMetrics
-from colo_common.runtime.sources import is_whole
+from colo_common.runtime.sources import is_catch_all
 
 __all__ = ["Intake", "refusal_of"]
 
-# Longer than any caller waits; after it the answer is forgotten.
+# Longer than any caller waits; after this time the answer is dropped.
 _ANSWER_LIMIT_S: Final = 30.0
 
 
 def refusal_of(error: InvalidInput) -> Refusal:
-    """The answer to a request that breaks a rule."""
+    """The refusal of a request that breaks a rule, code 400."""
     return Refusal(code=400, field=error.field, rule=error.rule, got=error.value)
 
 
 class Intake:
-    """Brings deliveries and requests into one inbox and takes the answers back to those who wait for them."""
+    """Puts deliveries and requests into one inbox and returns the core's replies to the waiting requests."""
 
     def __init__(self, inbox: Inbox, boot_id: str, metrics: ServiceMetrics) -> None:
         self._inbox = inbox
         self._boot_id = boot_id
         self._metrics = metrics
-        self._asked = 0
+        self._request_count = 0
         self._closed = ""
         self._waiting: dict[str, asyncio.Future[bytes]] = {}
 
     def sink(self, source: Source, may_wait_s: float = 0.0) -> Sink:
-        """Where a listener brings its messages; a full inbox makes it wait. `may_wait_s`: they may lie there so long."""
+        """The sink of a listener; it waits while the inbox is full. `may_wait_s`: how long the inbox may hold its messages back."""
 
         async def put(delivery: Delivery) -> None:
-            if is_whole(source) and not _is_registered(delivery.subject):
-                # Of a later version of colo; nobody here asked for it.
+            if is_catch_all(source) and not _is_registered(delivery.subject):
+                # An event of a later version of colo, which this service did not subscribe to.
                 with suppress(PortError):
                     await delivery.ack()
                 return
@@ -70,11 +70,11 @@ class Intake:
         self.reply(request, encode_reply(refusal))
 
     def close(self, rule: str) -> None:
-        """Refuse what comes from now on."""
+        """Refuse every request from now on, with this sentence."""
         self._closed = rule
 
     def refuse_waiting(self) -> None:
-        """Refuse what still waits for its answer, now that none will come."""
+        """Refuse every request that still waits; the core will not answer it any more."""
         for request in tuple(self._waiting):
             self.reply(request, encode_reply(_unavailable(self._closed)))
 
@@ -93,8 +93,8 @@ class Intake:
         return answer
 
     async def _wait(self, body: Struct, traceparent: str) -> bytes:
-        self._asked += 1
-        request = f"{self._boot_id}-q{self._asked}"
+        self._request_count += 1
+        request = f"{self._boot_id}-q{self._request_count}"
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._waiting[request] = future
         try:

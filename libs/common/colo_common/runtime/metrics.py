@@ -42,26 +42,23 @@ SECONDS: Final = (
 
 
 class Timing(Collector):
-    """A distribution of seconds like a Histogram, for one thread and without locks: one is observed for every event.
+    """A distribution of seconds for one thread, without locks, because every event observes one. Exposed as a Histogram is."""
 
-    It is told as a Histogram is.
-    """
-
-    def __init__(self, name: str, says: str) -> None:
+    def __init__(self, name: str, description: str) -> None:
         self._name = name
-        self._says = says
+        self._description = description
         self._created_s = time.time()
         self._counts = [0] * (len(SECONDS) + 1)
         self._sum_s = 0.0
 
     def observe(self, span_s: float) -> None:
-        """Count one that took so long."""
+        """Count one span of this many seconds."""
         self._counts[bisect_left(SECONDS, span_s)] += 1
         self._sum_s += span_s
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """What it has counted, for the registry."""
-        family = HistogramMetricFamily(self._name, self._says)
+        """The counts so far, for the registry."""
+        family = HistogramMetricFamily(self._name, self._description)
         bounds = [*(repr(float(bound)) for bound in SECONDS), "+Inf"]
         family.add_metric((), list(zip(bounds, accumulate(self._counts), strict=True)), self._sum_s)
         family.add_sample(f"{self._name}_created", {}, self._created_s)
@@ -77,34 +74,34 @@ class Metrics:
         if version:
             self.gauge("colo_build_info", "1, labelled with the version that runs", ("version",)).labels(version).set(1)
 
-    def counter(self, name: str, says: str, labels: Sequence[str] = ()) -> Counter:
+    def counter(self, name: str, description: str, labels: Sequence[str] = ()) -> Counter:
         """A number that only grows; its name ends in _total."""
         found = self._known.get(name)
         if found is None:
-            found = self._known[name] = Counter(name, says, labels, registry=self.registry)
+            found = self._known[name] = Counter(name, description, labels, registry=self.registry)
         return _as(Counter, found, name)
 
-    def gauge(self, name: str, says: str, labels: Sequence[str] = ()) -> Gauge:
+    def gauge(self, name: str, description: str, labels: Sequence[str] = ()) -> Gauge:
         """A number that goes up and down."""
         found = self._known.get(name)
         if found is None:
-            found = self._known[name] = Gauge(name, says, labels, registry=self.registry)
+            found = self._known[name] = Gauge(name, description, labels, registry=self.registry)
         return _as(Gauge, found, name)
 
     def histogram(
-        self, name: str, says: str, labels: Sequence[str] = (), buckets: Sequence[float] = SECONDS
+        self, name: str, description: str, labels: Sequence[str] = (), buckets: Sequence[float] = SECONDS
     ) -> Histogram:
         """A distribution, of seconds unless other buckets are given."""
         found = self._known.get(name)
         if found is None:
-            found = self._known[name] = Histogram(name, says, labels, buckets=buckets, registry=self.registry)
+            found = self._known[name] = Histogram(name, description, labels, buckets=buckets, registry=self.registry)
         return _as(Histogram, found, name)
 
-    def timing(self, name: str, says: str) -> Timing:
+    def timing(self, name: str, description: str) -> Timing:
         """A distribution of seconds on a hot path."""
         found = self._known.get(name)
         if found is None:
-            found = self._known[name] = Timing(name, says)
+            found = self._known[name] = Timing(name, description)
             self.registry.register(found)
         return _as(Timing, found, name)
 
@@ -114,7 +111,7 @@ class Metrics:
 
 
 class ServiceMetrics:
-    """What the generic shell counts for every service."""
+    """The metrics of the generic shell, one set for every service."""
 
     def __init__(self, metrics: Metrics, service: str) -> None:
         prefix = f"colo_{service.replace('-', '_')}"

@@ -1,4 +1,4 @@
-"""Spans to an OTLP/HTTP endpoint through the OpenTelemetry SDK, which is imported only here and only when asked for."""
+"""Exports spans to an OTLP/HTTP endpoint through the OpenTelemetry SDK, which is imported only when an endpoint is set."""
 
 from typing import Any, Final
 
@@ -7,7 +7,7 @@ from colo_common.model.invalid import InvalidInput
 
 __all__ = ["OtlpExporter"]
 
-# The library tries again within this time; the process may not take longer to leave.
+# The library retries within this time; a process must not take longer to shut down.
 _TIMEOUT_S: Final = 2
 
 
@@ -27,14 +27,14 @@ class OtlpExporter:
         self._resource = Resource.create({"service.name": f"colo-{service}", "service.version": version})
 
     def export(self, spans: list[SpanData]) -> None:
-        """Send them. Raises OSError or RuntimeError when the endpoint does not take them."""
+        """Send the spans. Raises OSError or RuntimeError when the endpoint does not take them."""
         from opentelemetry.sdk.trace.export import SpanExportResult
 
         if self._exporter.export([self._readable(span) for span in spans]) is not SpanExportResult.SUCCESS:
             raise RuntimeError("the OTLP endpoint did not take the spans")
 
     def close(self) -> None:
-        """Leave."""
+        """Shut the exporter down."""
         self._exporter.shutdown()
 
     def _readable(self, span: SpanData) -> Any:

@@ -1,4 +1,4 @@
-"""What leaves a service: publish, then reply, then acknowledge, in the order of the effects, beside the core's own work."""
+"""Sends outgoing batches: publish, then reply, then acknowledge, in the order of the effects, while the core goes on."""
 
 import asyncio
 import time
@@ -20,28 +20,29 @@ __all__ = ["OutgoingBatch", "Sender"]
 
 # Messages of one publish.
 _MESSAGES_A_CALL = 1_000
-# With the bus working, the core waits while more messages than this are on their way.
+# While the bus works, the core waits when more messages than this are waiting or in flight.
 _BACKLOG_WANTED = 4_000
-# With the bus away, at most this many are kept; then the oldest parcels go. Their inputs come again, their outbox rows stay.
+# While the bus is unavailable at most this many messages are kept; then the oldest batches are dropped. Their inputs are
+# redelivered, and their outbox rows stay.
 _BACKLOG_MOST = 20_000
 _OUTBOX_LEFT_MOST = 10_000
-# One is being stored, the next one waits behind it. More would only be smaller ones: it is calls and batches that cost.
+# Calls of the bus in flight: one is being stored, one waits behind it. More calls would be smaller, and each call costs.
 _IN_FLIGHT_MOST = 2
-_LOOK_AGAIN_S = 0.5
-# Rows of the outbox whose messages are stored are removed together: until then a crash publishes them again, which harms nobody.
+_RECHECK_S = 0.5
+# Outbox rows of stored messages are removed together. A crash before that publishes them again, and the stream drops duplicates.
 _CLEAR_EVERY_S = 0.25
-# So often it is tried again while the store does not let them go.
+# How long to wait between tries while the store does not remove them.
 _CLEAR_AGAIN_S = 2.0
 
 
 @dataclass(slots=True)
 class OutgoingBatch:
-    """A batch on its way out, from the effects of a core to the last acknowledgement. Nothing else holds what leaves.
+    """What a core's effects send, from the effects to the last acknowledgement. Nothing else holds outgoing messages.
 
-    Its parts are done in the order of the fields: `writes` (None: no Record) are recorded together, `own` effects performed,
-    `messages` published, `replies` given, `done` deliveries acknowledged and `dead` ones terminated, `outbox` rows removed. The
-    effects of one event make a parcel for each Record (`parcels_from_effects`); what was recorded and performed of a whole turn is
-    put together with `add`, and that is what the Sender takes.
+    The parts are done in the order of the fields: `writes` (None: no Record) are recorded together, `own` effects performed,
+    `messages` published, `replies` given, `done` deliveries acknowledged and `dead` deliveries terminated, `outbox` rows removed.
+    The effects of one event make an outgoing batch for each Record (`outgoing_batches_from_effects`). The CoreRunner merges the
+    recorded and performed ones of a whole batch of items with `add` and hands the result to the Sender.
     """
 
     writes: tuple[Write, ...] | None = None
@@ -59,18 +60,18 @@ class OutgoingBatch:
         """Whether nothing is left to send, acknowledge or remove."""
         return not (self.messages or self.replies or self.done or self.dead or self.outbox)
 
-    def add(self, outgoing_batch: "OutgoingBatch") -> None:
-        """Send what another parcel sends after what this one does. Its rows are recorded and its effects performed already."""
-        self.messages += outgoing_batch.messages
-        self.replies += outgoing_batch.replies
-        self.done += outgoing_batch.done
-        self.dead += outgoing_batch.dead
-        self.outbox += outgoing_batch.outbox
-        self.refusals += outgoing_batch.refusals
+    def add(self, other: "OutgoingBatch") -> None:
+        """Append what the other batch sends. Its rows must be recorded and its own effects performed already."""
+        self.messages += other.messages
+        self.replies += other.replies
+        self.done += other.done
+        self.dead += other.dead
+        self.outbox += other.outbox
+        self.refusals += other.refusals
 
 
 class Sender:
-    """Takes parcels and sends them in order. Lossy messages are dropped when the bus is away, durable ones wait."""
+    """Sends outgoing batches in order. While the bus is unavailable, lossy messages are dropped and durable ones wait."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class Sender:
         self._outgoing_batches: deque[OutgoingBatch] = deque()
         self._backlog = 0
         self._in_flight: deque[asyncio.Task[None]] = deque()
-        # A call was begun and has yet to take its parcels.
+        # A call was started and has yet to take its batches.
         self._is_starting = False
         self._is_running = False
         self._done = asyncio.Event()
@@ -102,7 +103,7 @@ class Sender:
         metrics.outgoing_messages.set_function(lambda: self._backlog)
 
     def put(self, outgoing_batch: OutgoingBatch) -> None:
-        """Add at the end; never waits. While the bus is away, what may be lost is lost now, not sent late in one burst."""
+        """Add at the end; never waits. While the bus is unavailable, lossy messages are dropped now, not sent late in one burst."""
         if self._retrier.problem:
             outgoing_batch.messages = self._durable(outgoing_batch.messages)
         if outgoing_batch.is_sent:
@@ -110,28 +111,28 @@ class Sender:
         self._outgoing_batches.append(outgoing_batch)
         self._backlog += len(outgoing_batch.messages)
         while self._backlog > _BACKLOG_MOST and self._outgoing_batches[0] is not outgoing_batch:
-            self._give_up_oldest()
+            self._drop_oldest()
         self._start()
 
     async def room(self) -> None:
-        """Return when the core may go on: the backlog is short, or the bus is away and waiting would help nobody."""
+        """Return when the core may go on: the backlog is short, or the bus is unavailable and waiting would not shorten it."""
         while self._backlog > _BACKLOG_WANTED and not self._retrier.problem and not self._is_over:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_AGAIN_S):
+                async with asyncio.timeout(_RECHECK_S):
                     await self._next_done()
 
     async def drained(self) -> bool:
-        """Return when everything is sent, and the outbox is empty if the store can be reached. False, at once: `run` has ended."""
+        """Wait until everything is sent and the outbox is empty if the store can be reached; False at once when `run` has ended."""
         while (self._outgoing_batches or self._in_flight) and not self._is_over:
             await self._next_done()
         await self._clear_outbox()
         return not (self._outgoing_batches or self._in_flight)
 
     async def run(self) -> None:
-        """Send until cancelled. Raises GaveUp when the service leaves and the bus is away, and what bus or store should not raise.
+        """Send until cancelled. Raises ShuttingDown when the service shuts down without the bus, and any unexpected error.
 
-        Up to _IN_FLIGHT_MOST calls of the bus wait for their acknowledgements at once. They begin in order, what follows each is
-        done in order, and one that failed is tried again only when all before it are done.
+        Up to _IN_FLIGHT_MOST calls of the bus wait for their acknowledgements at once. They start in order, their replies
+        and acknowledgements are done in order, and a failed call is retried only when all earlier calls are done.
         """
         self._failure = asyncio.get_running_loop().create_future()
         clearing = asyncio.create_task(self._keep_clearing())
@@ -152,7 +153,7 @@ class Sender:
         return not self._in_flight or (len(self._in_flight) < _IN_FLIGHT_MOST and not self._retrier.problem)
 
     def _start(self) -> None:
-        """Begin a call if there is something for it. It takes what has come by the time it runs: more parcels, fewer calls."""
+        """Start a call if there is something to send. It takes its batches when it runs: more batches a call, fewer calls."""
         if (
             self._outgoing_batches
             and self._may_start()
@@ -165,7 +166,7 @@ class Sender:
             self._in_flight.append(call)
 
     async def _send(self) -> None:
-        """One call and what follows it, when those before it are done; a failure too is raised in its turn."""
+        """One call of the bus, then, once all earlier calls are done, its replies and acknowledgements, or its failure."""
         self._is_starting = False
         outgoing_batches = self._take()
         self._start()
@@ -183,7 +184,7 @@ class Sender:
     def _note_failure(self, task: "asyncio.Task[None]") -> None:
         error: BaseException | None
         if task.cancelled():
-            # Not by us: what stands behind it would wait for ever.
+            # Not cancelled by `run`: later calls would wait for it for ever.
             error = None if self._is_over else InvariantBroken("a call was cancelled while the service works")
         else:
             error = task.exception()
@@ -199,12 +200,12 @@ class Sender:
         return taken
 
     async def _finish(self, outgoing_batches: Sequence[OutgoingBatch]) -> None:
-        """What may only be done once the messages are stored."""
+        """Reply and acknowledge: what must wait until the messages are stored."""
         self._backlog -= sum(len(outgoing_batch.messages) for outgoing_batch in outgoing_batches)
         for outgoing_batch in outgoing_batches:
             for request, body in outgoing_batch.replies:
                 self._reply(request, body)
-            # An acknowledgement that is lost only means that the message comes again.
+            # A lost acknowledgement only means a redelivery.
             with suppress(PortError):
                 for delivery in outgoing_batch.done:
                     await delivery.ack()
@@ -215,7 +216,7 @@ class Sender:
                 self._has_left.set()
 
     async def _publish(self, messages: list[Outgoing]) -> None:
-        """Send what can be sent; returns when every durable message is stored or refused for good."""
+        """Publish the messages; returns when every durable one is stored or refused for good."""
         started_s = time.perf_counter()
         while messages:
             try:
@@ -243,7 +244,7 @@ class Sender:
             await self._next_done()
 
     async def _one_by_one(self, messages: Sequence[Outgoing]) -> list[Outgoing]:
-        """Drop the messages that the bus refuses for themselves; what could not be tried is returned."""
+        """Publish one by one and drop each message that the bus refuses; returns those that could not be tried."""
         for index, message in enumerate(messages):
             try:
                 await self._bus.publish((message,))
@@ -262,13 +263,13 @@ class Sender:
             self._metrics.dropped.labels("live").inc(len(messages) - len(kept))
         return kept
 
-    def _give_up_oldest(self) -> None:
+    def _drop_oldest(self) -> None:
         outgoing_batch = self._outgoing_batches.popleft()
         self._backlog -= len(outgoing_batch.messages)
         self._metrics.dropped.labels("backlog").inc(len(outgoing_batch.messages))
 
     async def _keep_clearing(self) -> None:
-        """Remove rows of what was published now and then, until cancelled; what could not be removed after a while again."""
+        """Remove outbox rows of published messages in intervals, until cancelled; after a failure the interval is longer."""
         while True:
             while not self._outbox_left:
                 self._has_left.clear()
@@ -277,7 +278,7 @@ class Sender:
             await self._clear_outbox()
 
     async def _clear_outbox(self) -> None:
-        """Remove rows of what was published; a row that stays is published again after a crash."""
+        """Remove outbox rows of published messages; a row that stays is published again after a crash."""
         async with self._clearing:
             try:
                 while self._store is not None and self._outbox_left:
@@ -293,15 +294,15 @@ class Sender:
                 self._is_kept = False
 
     async def _remove(self, store: Store, rows: Sequence[Write]) -> None:
-        """Remove the first of the rows that are left."""
+        """Remove these rows, the first ones of `_outbox_left`."""
         try:
             await store.write(rows)
         except StoreConflict as conflict:
-            # Another instance that started meanwhile published and removed this one, or the answer to our own removal was lost.
-            # Seldom it is the only one. What is published while the rows are read is not looked for among them.
-            asked = {write.id for write in self._outbox_left}
-            gone = asked - {row.id for row in await store.load(conflict.kind)} | {conflict.id}
-            self._outbox_left = [write for write in self._outbox_left if write.id not in gone]
+            # Another instance that started meanwhile published and removed this row, or the answer to an earlier removal was lost.
+            # Other rows are probably removed too, so all are read. Rows added while they are read are kept.
+            expected = {write.id for write in self._outbox_left}
+            removed = expected - {row.id for row in await store.load(conflict.kind)} | {conflict.id}
+            self._outbox_left = [write for write in self._outbox_left if write.id not in removed]
         else:
             del self._outbox_left[: len(rows)]
 

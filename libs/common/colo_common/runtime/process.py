@@ -34,8 +34,8 @@ Settings = TypeVar("Settings", bound=Struct)
 _CONNECT_S: Final = 5.0
 _LAG_EVERY_S: Final = 0.25
 _CLOSE_S: Final = 3.0
-# New containers until the youngest are looked at, and how many looks until the next older generation: the middle one is looked
-# through a hundred thousand at a time, and everything waits for it.
+# gc.set_threshold: new containers before a young collection, and collections of a generation before one of the next older. The
+# middle generation is collected a hundred thousand containers at a time, and everything waits for that.
 _COLLECT_AFTER: Final = (10_000, 10, 1_000)
 
 
@@ -48,7 +48,7 @@ def build_version() -> str:
 
 
 class ServiceProcess:
-    """What the services of one process share. Built before the services, closed after them."""
+    """What the services of one process share: bus, clock, store, metrics, telemetry. Built before them, closed after them."""
 
     def __init__(
         self, name: str, common: Common, *, bus: Bus, clock: Clock, metrics: Metrics, telemetry: Telemetry
@@ -61,7 +61,7 @@ class ServiceProcess:
         self.telemetry = telemetry
         self.stop = asyncio.Event()
         self.services: list[Service] = []
-        #: A service with pages of its own sets it in its `build`; the health pages are added to it.
+        #: A service with HTTP pages of its own sets this in its `build`; the health pages are added to it.
         self.app: web.Application | None = None
         self._background: list[Coroutine[Any, Any, None]] = []
         self._closers: list[Callable[[], Awaitable[None]]] = []
@@ -92,11 +92,11 @@ class ServiceProcess:
         self.services.append(service)
 
     def background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run this beside the services until they end; when it raises, the process ends with code 1."""
+        """Run this coroutine while the services run; when it raises, the process ends with code 1."""
         self._background.append(work)
 
     def at_close(self, closer: Callable[[], Awaitable[None]]) -> None:
-        """Call this after the services have ended, the last added first."""
+        """Call this closer after the services have ended; the last one added is called first."""
         self._closers.append(closer)
 
     async def problems(self) -> Mapping[str, str]:
@@ -111,12 +111,12 @@ class ServiceProcess:
         """Run everything until `stop` is set or something raises; then stop the rest, within 10 s, and raise it."""
         loop = asyncio.get_running_loop()
         services = [loop.create_task(service.run(self.stop), name=service.name) for service in self.services]
-        beside = [loop.create_task(work) for work in self._background]
-        beside.append(loop.create_task(self.telemetry.run(self.bus, self.clock)))
-        beside.append(loop.create_task(_measure_lag(self.metrics)))
+        background = [loop.create_task(work) for work in self._background]
+        background.append(loop.create_task(self.telemetry.run(self.bus, self.clock)))
+        background.append(loop.create_task(_measure_lag(self.metrics)))
         stopped = loop.create_task(self.stop.wait())
         try:
-            waiting: set[asyncio.Task[Any]] = {stopped, *services, *beside}
+            waiting: set[asyncio.Task[Any]] = {stopped, *services, *background}
             while not stopped.done():
                 done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
@@ -125,14 +125,14 @@ class ServiceProcess:
         finally:
             self.stop.set()
             await asyncio.gather(*services, return_exceptions=True)
-            for task in (stopped, *beside):
+            for task in (stopped, *background):
                 task.cancel()
-            await asyncio.gather(stopped, *beside, return_exceptions=True)
+            await asyncio.gather(stopped, *background, return_exceptions=True)
 
     async def close(self) -> None:
-        """Say the last spans, close what was opened."""
+        """Publish the last spans and close what was opened."""
         for work in self._background:
-            # A process that refuses its settings never came to this work; what has run is over and does not mind.
+            # A process that refuses its settings never started this coroutine; closing one that has ended does nothing.
             work.close()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.bus.close)
@@ -153,9 +153,8 @@ def run(
 ) -> int:
     """Run a service process; its exit code: 0 after a signal, 2 for bad settings or servers that cannot serve, 1 after a crash.
 
-    `build` makes the services out of the process and the settings and adds them. `is_sched_batch`: where the kernel knows
-    SCHED_BATCH,
-    the process interrupts nobody when it wakes, neither an online service beside it nor the servers that it waits for.
+    `build` makes the services from the process and the settings and adds them. `is_sched_batch`: run under SCHED_BATCH where the
+    kernel has it, so that the process preempts no other when it wakes, neither an online service nor a server that it waits for.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if "--help" in words or "-h" in words:
@@ -164,25 +163,25 @@ def run(
     try:
         loaded = load(settings, name, words, os.environ if environ is None else environ)
         if is_sched_batch:
-            _give_way()
+            _use_sched_batch()
         return asyncio.run(_main(name, loaded, build))
     except (InvalidInput, Refused) as error:
         sys.stderr.write(f"colo {name}: {error}\n")
         return 2
 
 
-def _give_way() -> None:
-    """Run on when it is our turn, and wait for it otherwise: many small interruptions cost more than they hasten."""
+def _use_sched_batch() -> None:
+    """Let this process preempt no other when it wakes: many small preemptions cost more than they save."""
     if sys.platform == "linux":
-        # Who may not choose goes on as all others do.
+        # Without the right to set a policy the process keeps the default one.
         with suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
-def _calm_collector() -> None:
-    """Let the cyclic garbage collector look seldom, and never at what the start has made.
+def _tune_gc() -> None:
+    """Let the cyclic garbage collector run seldom, and never over the objects made at the start.
 
-    The hot paths make many objects and no cycles. A full look at a large state stops everything for as long as it takes.
+    The hot paths make many objects and no cycles. A full collection of a large state stops the process for as long as it takes.
     """
     gc.collect()
     gc.freeze()
@@ -218,7 +217,7 @@ async def _main(name: str, settings: Settings, build: Callable[[ServiceProcess, 
             await bus.connected(_CONNECT_S)
         except Unavailable as error:
             log.warning("nats-not-there-yet", error=str(error))
-        _calm_collector()
+        _tune_gc()
         await process.serve()
     except (InvalidInput, Refused):
         raise
@@ -247,7 +246,7 @@ def _exporter(common: Common, name: str, version: str) -> Exporter | None:
 
 
 async def _measure_lag(metrics: Metrics) -> None:
-    """How late the loop comes: what it does between two of its turns that takes longer than it should."""
+    """Observe how late the event loop runs a timer, which is how long its other callbacks take."""
     histogram = metrics.histogram("colo_loop_lag_seconds", "how late the event loop ran a timer")
     loop = asyncio.get_running_loop()
     while True:

@@ -1,4 +1,4 @@
-"""Recording: many Records in few calls of the store, each still written together or not at all."""
+"""Writes many Records in few calls of the store; the rows of one Record are written all or none."""
 
 import time
 from collections.abc import Sequence
@@ -10,12 +10,12 @@ from colo_common.runtime.retry import Retrier
 
 __all__ = ["ROWS_A_CALL", "Recorder"]
 
-#: What the port promises to take in one call.
+#: Rows that a store takes in one call, as its port promises.
 ROWS_A_CALL = 500
 
 
 class Recorder:
-    """Writes units of rows in order. A store that is away is tried again until it is back or the service leaves."""
+    """Writes units of rows in order. While the store is unavailable it retries, until the service shuts down."""
 
     def __init__(self, store: Store, retrier: Retrier, metrics: ServiceMetrics) -> None:
         self._store = store
@@ -23,7 +23,10 @@ class Recorder:
         self._metrics = metrics
 
     async def record(self, units: Sequence[Sequence[Write]]) -> list[StoreConflict | None]:
-        """Write every unit; for each, None or the conflict that kept it out. Raises GaveUp when the service leaves meanwhile."""
+        """Write every unit; returns for each None, or the conflict that kept it out.
+
+        Raises ShuttingDown when the service shuts down before the store takes the rows.
+        """
         found: list[StoreConflict | None] = []
         for chunk in _chunks(units):
             started_s = time.perf_counter()
@@ -49,7 +52,7 @@ class Recorder:
             try:
                 await self._store.write(writes)
             except StoreConflict as error:
-                # After a lost answer the other version may be our own write.
+                # After a lost answer the version found may be this call's own write.
                 if not (unsure and await self._is_written(writes)):
                     conflict = error
             except PortError:
@@ -62,7 +65,7 @@ class Recorder:
         return conflict
 
     async def _is_written(self, writes: Sequence[Write]) -> bool:
-        """Whether the rows are exactly as these writes leave them; no part of them can be there without the rest."""
+        """Whether the rows are exactly as these writes leave them. Writes of one call are stored all or none."""
         wanted = {(write.kind, write.id): write for write in writes}
         for (kind, id_), write in wanted.items():
             row = await self._store.get(kind, id_)

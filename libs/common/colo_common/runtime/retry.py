@@ -1,4 +1,4 @@
-"""Trying a port again and again: with growing waits, one line in the log when it goes away and one when it is back."""
+"""Retries the calls of a port with growing waits, and logs one line when it becomes unavailable and one when it is back."""
 
 import asyncio
 import random
@@ -14,22 +14,22 @@ __all__ = ["ShuttingDown", "Retrier"]
 
 
 class ShuttingDown(Exception):
-    """The service leaves and there is no more time to try."""
+    """The service shuts down and there is no time for another retry."""
 
 
 class Retrier:
     """Retries of one port of one service. `problem` is empty while the port works, else the sentence of its last failure."""
 
-    def __init__(self, port: str, rng: random.Random, retries: Counter, leaving: asyncio.Event) -> None:
+    def __init__(self, port: str, rng: random.Random, retries: Counter, shutting_down: asyncio.Event) -> None:
         self.problem = ""
         self._port = port
         self._backoff = Backoff(rng)
         self._retries = retries.labels(port)
-        self._leaving = leaving
+        self._shutting_down = shutting_down
         self._log = structlog.get_logger(source="service").bind(port=port)
 
     async def until_done(self, attempt: Callable[[], Awaitable[None]]) -> None:
-        """Run `attempt` until it raises no PortError. Raises GaveUp when the service leaves first."""
+        """Run `attempt` until it raises no PortError. Raises ShuttingDown when the service shuts down first."""
         while True:
             try:
                 await attempt()
@@ -40,16 +40,16 @@ class Retrier:
                 return
 
     async def failed(self, error: PortError) -> None:
-        """Note a failure and wait before the next try. Raises GaveUp when the service leaves."""
+        """Note a failure and wait before the next try. Raises ShuttingDown when the service shuts down."""
         self._retries.inc()
         if not self.problem:
             self._log.warning("port-away", error=str(error))
         self.problem = str(error) or type(error).__name__
-        if self._leaving.is_set():
+        if self._shutting_down.is_set():
             raise ShuttingDown(self.problem)
         try:
             async with asyncio.timeout(self._backoff.next_s()):
-                await self._leaving.wait()
+                await self._shutting_down.wait()
         except TimeoutError:
             return
         raise ShuttingDown(self.problem)

@@ -1,4 +1,4 @@
-"""The generic shell: brings events to a core and does what it says, in the order record, perform, publish, acknowledge."""
+"""The generic shell of a service: feeds events to its core and carries out the effects: record, perform, publish, acknowledge."""
 
 import asyncio
 import random
@@ -26,23 +26,25 @@ __all__ = ["Service"]
 _BATCH: Final = 200
 _INBOX: Final = 2_000
 _DRAIN_S: Final = 8.0
-# After the time to drain, what still waits for a server gives up at once; an effect that does not is cancelled.
+# After the time to drain, calls that wait for a server fail at once; after this time more, an effect that still runs is cancelled.
 _GRACE_S: Final = 1.0
-# In real time, whatever the clock: a message that is not acknowledged in time (`Source.ack_wait_s`) comes again.
+# Real time, whatever the clock: a message that is not acknowledged in time (`Source.ack_wait_s`) is redelivered.
 _WAIT_MOST_S: Final = 1.0
-_LEAVES: Final = "leaves, ask again"
+_SHUTS_DOWN: Final = "leaves, ask again"
 
 
 class Service:
-    """Runs one core until `stop` is set, then leaves within 10 s.
+    """Runs one core until `stop` is set, then shuts down within 10 s.
 
-    Order of one batch: every event is handled; Wake if the deadline has come; all Records (a refused one comes back as Conflict,
-    and what else its event led to is dropped: the core decides again); the service's own effects through `perform`, whose results
-    are handled next; then messages, replies, acknowledgements, in that order, beside the next batch. Where an event led to both a
-    Record and messages these are durable together (outbox), and are published after a crash.
+    Order of one batch: every event is handled; Wake if the deadline has come; all Records are written (a refused Record becomes a
+    Conflict event, and the messages and replies that belong to it are dropped: the core decides again); the service's own effects
+    are performed, and their results are handled next; then messages, replies and acknowledgements are sent in that order, while
+    the next batch runs. A Record and the messages of the same event are durable together (outbox); after a crash the messages are
+    published at the next start.
 
-    What cannot be decoded or breaks a rule is dead-lettered. `run` raises whatever else the core raises: the process must end.
-    The bus or the store away: retries with growing waits, `problems` says why; nothing is lost, lossy telemetry is dropped.
+    A message that cannot be decoded or breaks a rule is dead-lettered. `run` raises any other error of the core: the process must
+    end. While the bus or the store is unavailable, calls are retried with growing waits and `problems` names the reason; durable
+    messages are kept, lossy telemetry is dropped.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class Service:
         core: Core,
         bus: Bus,
         clock: Clock,
-        hears: Sequence[Subscription],
+        subscriptions: Sequence[Subscription],
         store: Store | None = None,
         answers: Sequence[type[Struct]] = (),
         perform: Performer | None = None,
@@ -68,16 +70,16 @@ class Service:
         drain_s: float = _DRAIN_S,
         more_problems: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
-        """`perform` does the service's own effects one by one, `perform_many` instead of it all of a round.
+        """`perform` performs the service's own effects one by one; `perform_many`, if given, all of a round at once instead.
 
-        `load` gives events before anything is heard, `leave` gives the last ones when the service stops. `more_problems` says of
-        parts of the service's own why they are not ready, or "".
+        `load` returns events for the core before any message is received, `leave` returns its last events when the service stops.
+        `more_problems` names parts of the service's own and why each is not ready, "" when it is.
         """
         self.name = name
         self.core = core
         self._bus = bus
         self._store = store
-        self._hears = tuple(hears)
+        self._subscriptions = tuple(subscriptions)
         self._answers = tuple(answers)
         self._load = load
         self._leave = leave
@@ -89,15 +91,17 @@ class Service:
         self.boot_id = boot_id or f"{rng.getrandbits(48):012x}"
         self._log = structlog.get_logger(source="service").bind(service=name)
         self._metrics = ServiceMetrics(metrics or Metrics(), name)
-        self._leaving = asyncio.Event()
-        self._bus_retrier = Retrier("bus", rng, self._metrics.retries, self._leaving)
-        self._store_retrier = Retrier("store", rng, self._metrics.retries, self._leaving)
+        self._shutting_down = asyncio.Event()
+        self._bus_retrier = Retrier("bus", rng, self._metrics.retries, self._shutting_down)
+        self._store_retrier = Retrier("store", rng, self._metrics.retries, self._shutting_down)
         self._clock = clock
         self._inbox = Inbox(inbox, batch)
         self._intake = Intake(self._inbox, self.boot_id, self._metrics)
         recorder = Recorder(store, self._store_retrier, self._metrics) if store is not None else None
         stamp = Stamp(name, self.boot_id, clock)
-        self._turns = CoreRunner(name, core, clock, stamp, recorder, perform, self._intake, self._metrics, perform_many)
+        self._core_runner = CoreRunner(
+            name, core, clock, stamp, recorder, perform, self._intake, self._metrics, perform_many
+        )
         self._sender = Sender(bus, store, self._bus_retrier, self._metrics, self._intake.reply)
         self._tasks: set[asyncio.Task[None]] = set()
         self._listeners: list[asyncio.Task[None]] = []
@@ -110,9 +114,9 @@ class Service:
         """Hand an event of the service's own to the core; waits while the inbox is full."""
         await self._inbox.put(Local(event))
 
-    def check_every_turn(self) -> None:
-        """Let the core check its invariants after each turn, where that may cost what it likes: in a simulation."""
-        self._turns.checks_every_turn = True
+    def check_every_batch(self) -> None:
+        """Let the core check its invariants after every batch. For simulations, where the cost does not matter."""
+        self._core_runner.checks_every_batch = True
 
     async def problems(self) -> dict[str, str]:
         """For each part, empty or one sentence that says why it is not ready."""
@@ -127,7 +131,7 @@ class Service:
         return found
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set. Raises what the core raised, after telling the log."""
+        """Serve until `stop` is set. Raises what the core raised, after logging it."""
         main = asyncio.current_task()
         watcher = asyncio.create_task(self._watch(stop, main))
         try:
@@ -146,9 +150,9 @@ class Service:
             self._log.critical("service-crashed", error=f"{type(error).__name__}: {error}", exc_info=True)
             raise
         finally:
-            self._intake.close(_LEAVES)
+            self._intake.close(_SHUTS_DOWN)
             self._intake.refuse_waiting()
-            # One turn of the loop for the answers to leave.
+            # One iteration of the event loop, so that the answers are sent.
             await asyncio.sleep(0)
             watcher.cancel()
             await self._end_tasks()
@@ -156,53 +160,55 @@ class Service:
 
     async def _serve(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            items = await self._inbox.take(self._batch, self._turns.wait_s())
+            items = await self._inbox.take(self._batch, self._core_runner.wait_s())
             if self._failure is not None:
                 raise self._failure
-            await self._turn(items)
+            await self._run_batch(items)
             await self._sender.room()
 
-    async def _turn(self, items: Sequence[Item]) -> None:
-        self._sender.put(await self._turns.take(items))
+    async def _run_batch(self, items: Sequence[Item]) -> None:
+        self._sender.put(await self._core_runner.run_batch(items))
         self._metrics.inbox_items.set(len(self._inbox))
 
     # ------------------------------------------------------------ start and end
 
     async def _watch(self, stop: asyncio.Event, main: "asyncio.Task[Any] | None") -> None:
-        """See to it that the service leaves in time, whatever it waits for."""
+        """Make the service shut down in time, whatever it waits for."""
         await stop.wait()
         self._end_s = asyncio.get_running_loop().time() + self._drain_s
-        self._inbox.hurry()
+        self._inbox.stop_delaying()
         self._inbox.interrupt()
         if self._loaded:
             await asyncio.sleep(self._drain_s)
-        self._leaving.set()
+        self._shutting_down.set()
         await asyncio.sleep(_GRACE_S)
         if main is not None:
             self._overdue = True
             main.cancel()
 
     async def _start(self, stop: asyncio.Event) -> bool:
-        """Send what an earlier run left, load, begin to listen. False when stopped meanwhile."""
+        """Publish the outbox rows of an earlier run, load, start to listen. False when `stop` was set meanwhile."""
         await self._send_leftovers()
         await self._store_retrier.until_done(self._load_events)
         if stop.is_set():
             return False
         self._loaded = True
-        for source in sources_of(self.name, self._hears):
+        for source in sources_of(self.name, self._subscriptions):
             sink = self._intake.sink(source, min(self._clock.real_s(source.may_wait_ms), _WAIT_MOST_S))
             self._listeners.append(self._spawn(self._bus.listen(source, sink)))
         if self._answers or self._discoverable:
             self._spawn(self._bus.answer(self.name, self._intake.answerers(self._answers)))
-        self._log.info("service-started", boot_id=self.boot_id, hears=len(self._hears), answers=len(self._answers))
+        self._log.info(
+            "service-started", boot_id=self.boot_id, subscriptions=len(self._subscriptions), answers=len(self._answers)
+        )
         return True
 
     async def _load_events(self) -> None:
         if self._load is not None:
-            self._turns.left_over += await self._load()
+            self._core_runner.left_over += await self._load()
 
     async def _send_leftovers(self) -> None:
-        """Publish what a crash left between record and publish. A row that cannot be read is told and left."""
+        """Publish the outbox rows that a crash left between record and publish. A row that cannot be read is logged and kept."""
         store = self._store
         if store is None:
             return
@@ -220,17 +226,17 @@ class Service:
         await self._store_retrier.until_done(attempt)
 
     async def _drain(self) -> None:
-        """Stop listening, finish what came, send what is decided: for `drain_s` at most."""
+        """Stop listening, handle the items of the inbox, send everything; for `drain_s` at most."""
         loop = asyncio.get_running_loop()
         self._end_s = self._end_s or loop.time() + self._drain_s
         for task in self._listeners:
             task.cancel()
-        self._intake.close(_LEAVES)
+        self._intake.close(_SHUTS_DOWN)
         try:
             if self._leave is not None:
-                self._turns.left_over += await self._leave()
-            while (len(self._inbox) or self._turns.left_over) and loop.time() < self._end_s:
-                await self._turn(await self._inbox.take(self._batch, 0))
+                self._core_runner.left_over += await self._leave()
+            while (len(self._inbox) or self._core_runner.left_over) and loop.time() < self._end_s:
+                await self._run_batch(await self._inbox.take(self._batch, 0))
             async with asyncio.timeout_at(self._end_s):
                 if not await self._sender.drained():
                     self._log.warning("left-unfinished", why="sending has failed")
@@ -240,7 +246,7 @@ class Service:
         self._log.info("service-stopped")
 
     async def _hand_back(self) -> None:
-        """Let others have at once what this service did not come to."""
+        """Nak the messages that were not handled, so that another instance gets them at once."""
         for item in await self._inbox.take(len(self._inbox), 0) if len(self._inbox) else ():
             if isinstance(item, Delivery):
                 try:

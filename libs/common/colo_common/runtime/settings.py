@@ -1,4 +1,4 @@
-"""Settings of a service: defaults < file < environment < flags; everything that is wrong with them is said at once."""
+"""Settings of a service: defaults < file < environment < flags. All problems are reported at once."""
 
 import tomllib
 import types
@@ -17,16 +17,16 @@ __all__ = ["BadSettings", "Common", "common_of", "keys_of", "load"]
 
 Settings = TypeVar("Settings", bound=Struct)
 
-# The nested struct of this name puts its keys among the service's own; any other one puts its name before them.
+# A nested struct of this name adds its keys without a prefix; any other nested struct adds them with its name as a prefix.
 _FLAT: Final = "common"
 
 
 class Common(Struct, frozen=True, kw_only=True):
-    """What every process knows. Embed it (`common: Common = Common()`) or inherit from it.
+    """The settings of every process. Embed it (`common: Common = Common()`) or inherit from it.
 
     `http_port` 0 takes a free port, which the log names; below 0: no HTTP. `clock_speed` above 1 is a lab: now = origin + (wall -
     origin) x speed. `trace_ratio` is the share of placements whose spans are kept. `forget_node_ms`: a node that is lost for so
-    long and holds nothing is forgotten by whoever keeps nodes (0: never).
+    long and holds nothing is forgotten by every service that keeps nodes (0: never).
     """
 
     nats_url: str = "nats://127.0.0.1:4222"
@@ -105,7 +105,7 @@ _Fields = dict[str, tuple[tuple[str, ...], _Field]]
 
 
 def _fields(settings: type[Struct], path: tuple[str, ...] = (), prefix: str = "") -> _Fields:
-    """Key -> where it stands in the struct, and what it is."""
+    """Key -> its path in the struct, and its type and default."""
     found: _Fields = {}
     for info in msgspec.structs.fields(settings):
         inner = _struct_of(info.type)
@@ -119,7 +119,7 @@ def _fields(settings: type[Struct], path: tuple[str, ...] = (), prefix: str = ""
 
 
 class _Reader:
-    """Collects values from each source in turn, the later one winning, and what is wrong with any of them."""
+    """Collects values from one source after the other, a later one overriding, and the problems of all of them."""
 
     def __init__(self, fields: _Fields, service: str) -> None:
         self.problems: list[str] = []
@@ -185,7 +185,7 @@ class _Reader:
             self.problems.append(f"{path}: must hold keys and values at its top level")
             return
         own = content.get(self._service)
-        # Tables that are no setting of ours are the sections of other services.
+        # A table that is no setting of this service is the section of another one.
         plain = {key: value for key, value in content.items() if not isinstance(value, dict) or self._is_ours(key)}
         self._take_table(plain, str(path), "")
         if isinstance(own, dict):

@@ -1,4 +1,4 @@
-"""With how few consumers a service can hear all that it wants to: each of them costs the server state, files and timers."""
+"""Joins the subscriptions of a service into few consumers, because each costs the server state, files and timers."""
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
@@ -9,46 +9,46 @@ from msgspec import structs
 from colo_common.events.registry import EVENTS
 from colo_common.model.invalid import InvalidInput
 from colo_common.ports import Source
-from colo_common.runtime.core import Subscription, given_of, source_of
+from colo_common.runtime.core import Subscription, parameter_tokens, source_of
 
-__all__ = ["is_whole", "sources_of"]
+__all__ = ["is_catch_all", "sources_of"]
 
 
 def sources_of(service: str, subscriptions: Sequence[Subscription]) -> tuple[Source, ...]:
-    """Where all hearings' messages come from.
+    """The sources of all subscriptions of a service.
 
-    Of the hearings of one stream that begin alike and have the same parameters:
+    Subscriptions share a source when they have the same stream, start, parameters and `may_wait_ms`:
 
-    - all there is below some subject is one source, its subject ends in ">";
-    - otherwise concrete subjects share one source, and one with "*" is a source by itself: a server that filters by several
-      subjects looks through all that fit for each message, and there are some for every node.
+    - when they cover every subject below a prefix, the source is that prefix with ">";
+    - otherwise concrete subjects share one source, and a subject with "*" is a source by itself: a server that filters by several
+      subjects goes through all matching ones for each message, and there are some for every node.
 
-    Hearings share a source only if their messages may wait equally long.
-
-    A shared durable consumer is named colo-<service>[-<node>]-<evt, cmd or node>, whatever it hears, the others as source_of
-    does. What a later version adds to one is heard from where it stands. Raises InvalidInput as source_of does, and when two
-    sources would be one durable consumer.
+    A shared durable consumer is named colo-<service>[-<node>]-<evt, cmd or node>, whatever its subjects; others are named as by
+    `source_of`. A type that a later version adds to a shared consumer is delivered from the consumer's present position. Raises
+    InvalidInput as `source_of` does, and when two sources would have the same durable consumer.
     """
     groups: dict[tuple[Any, ...], list[Subscription]] = {}
     for subscription in subscriptions:
         source = source_of(service, subscription)
         kind = bool(source.durable), source.last_per_subject, source.may_wait_ms
-        groups.setdefault((source.stream or source.subject, *kind, *given_of(subscription)), []).append(subscription)
+        groups.setdefault((source.stream or source.subject, *kind, *parameter_tokens(subscription)), []).append(
+            subscription
+        )
     sources = tuple(source for group in groups.values() for source in _shared(service, group))
     names = [source.durable for source in sources if source.durable]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise InvalidInput("hearing.may_wait_ms", "must be equal where messages share a durable consumer", twice)
+        raise InvalidInput("subscription.may_wait_ms", "must be equal where messages share a durable consumer", twice)
     return sources
 
 
-def is_whole(source: Source) -> bool:
-    """Whether the source also brings events that are not registered here: those of a later version."""
+def is_catch_all(source: Source) -> bool:
+    """Whether the source is a prefix with ">", which also delivers unregistered events of a later version."""
     return source.subject.endswith(".>")
 
 
 def _shared(service: str, subscriptions: Sequence[Subscription]) -> list[Source]:
-    """The sources of hearings that begin alike, in the order of the hearings."""
+    """The sources of subscriptions with the same stream, start and parameters, in order of the subscriptions."""
     sources = list(
         {
             source.subject: source for source in (source_of(service, subscription) for subscription in subscriptions)
@@ -59,10 +59,12 @@ def _shared(service: str, subscriptions: Sequence[Subscription]) -> list[Source]
         return sources
     name = ""
     if first.durable:
-        name = "-".join(["colo", service, *given_of(subscriptions[0]), first.stream.removeprefix("COLO_").lower()])
-    whole = _whole(first.stream, [source.subject for source in sources], subscriptions[0].parameters)
-    if whole:
-        return [structs.replace(first, subject=whole, durable=name)]
+        name = "-".join(
+            ["colo", service, *parameter_tokens(subscriptions[0]), first.stream.removeprefix("COLO_").lower()]
+        )
+    catch_all = _catch_all_subject(first.stream, [source.subject for source in sources], subscriptions[0].parameters)
+    if catch_all:
+        return [structs.replace(first, subject=catch_all, durable=name)]
     concrete = [source.subject for source in sources if "*" not in source.subject]
     found = [source for source in sources if "*" in source.subject]
     if concrete:
@@ -70,8 +72,8 @@ def _shared(service: str, subscriptions: Sequence[Subscription]) -> list[Source]
     return found
 
 
-def _whole(stream: str, subjects: Sequence[str], parameters: Mapping[str, str]) -> str:
-    """The pattern below which the stream has these subjects and no others; empty when there is none, or only one subject."""
+def _catch_all_subject(stream: str, subjects: Sequence[str], parameters: Mapping[str, str]) -> str:
+    """The prefix with ">" that covers these subjects of the stream and no others; empty when there is none, or only one subject."""
     if len(subjects) < 2:
         return ""
     columns = zip(*(subject.split(".") for subject in subjects), strict=False)

@@ -1,4 +1,4 @@
-"""Turning what a core says into messages: the head of every message, its subject, its bytes, its headers."""
+"""Turns Publish effects into messages: the envelope of every fact, its subject, its bytes, its headers."""
 
 import hashlib
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ __all__ = ["Stamp", "outgoing_from_row", "row_from_outgoing"]
 _PAYLOAD_CHARACTERS = 2_048
 _ID_CHARACTERS = 512
 
-# Subject, body, id and traceparent. The headers follow from them, so they are not kept a second time in every row.
+# Subject, body, id and traceparent. The headers are computed from these, so that no row stores them.
 _Kept = tuple[str, bytes, str, str]
 _ENCODER: Final = msgpack.Encoder()
 # Rows of an earlier version hold whole messages.
@@ -27,14 +27,14 @@ _DECODER: Final = msgpack.Decoder(tuple[_Kept | Outgoing, ...])
 
 
 class _Kind(NamedTuple):
-    """What all messages of one type have in common; `subject` is empty where it names a node."""
+    """Properties shared by all messages of one type; `subject` is empty where it has parameters."""
 
     durable: bool
     subject: str
 
 
 class Stamp:
-    """Numbers and dates the messages of one start of one service."""
+    """Gives each message of one start of one service its number and times."""
 
     def __init__(self, service: str, boot_id: str, clock: Clock) -> None:
         self._service = service
@@ -46,17 +46,17 @@ class Stamp:
     def outgoing(self, publish: Publish) -> Outgoing:
         """The message of an effect. `at_ms` is kept where the core set it. Raises KeyError for a type that is not registered."""
         self._seq += 1
-        said = publish.fact
-        kind = self._kinds.get(type(said)) or self._kind_of(type(said))
+        published = publish.fact
+        kind = self._kinds.get(type(published)) or self._kind_of(type(published))
         fact = structs.replace(
-            said,
-            at_ms=said.at_ms or self._clock.now_ms(),
+            published,
+            at_ms=published.at_ms or self._clock.now_ms(),
             producer=self._service,
             boot_id=self.boot_id,
             seq=self._seq,
             sent_us=self._clock.wall_us(),
         )
-        # Every durable message has an id, so that one that is sent again from the outbox or after a lost answer is dropped.
+        # Every durable message has an id, so that the stream drops it when it is sent again from the outbox or after a lost answer.
         msg_id = _header_text(publish.id) or (f"{self._service}:{self.boot_id}:{self._seq}" if kind.durable else "")
         return Outgoing(
             subject=kind.subject or subject_of(fact),
@@ -73,7 +73,7 @@ class Stamp:
         return kind
 
     def dead_letter(self, subject: str, reason: str, payload: bytes) -> Outgoing:
-        """The message that says that another one could not be decoded or handled."""
+        """The DeadLettered message for a message that could not be decoded or handled."""
         try:
             text = payload.decode()
         except UnicodeDecodeError:
@@ -90,14 +90,14 @@ class Stamp:
 
 
 def _header_text(id_: str) -> str:
-    """The id as a header may carry it. One that names something nobody should have named so is replaced by its digest."""
+    """The id as a header may carry it. An id that is too long or not printable ASCII is replaced by its digest."""
     if len(id_) <= _ID_CHARACTERS and id_.isascii() and id_.isprintable():
         return id_
     return hashlib.sha256(id_.encode()).hexdigest()
 
 
 def row_from_outgoing(messages: Sequence[Outgoing]) -> bytes:
-    """The value of an outbox row: durable messages, as a Stamp made them."""
+    """The value of an outbox row: the durable messages, as a Stamp made them."""
     return _ENCODER.encode(
         [
             (message.subject, message.data, message.msg_id, message.headers.get("traceparent", ""))
@@ -107,7 +107,7 @@ def row_from_outgoing(messages: Sequence[Outgoing]) -> bytes:
 
 
 def outgoing_from_row(value: bytes) -> tuple[Outgoing, ...]:
-    """The messages of an outbox row, the same to the byte. Raises msgspec.DecodeError when it is not one."""
+    """The messages of an outbox row, equal to the byte. Raises msgspec.DecodeError when the value is not readable."""
     return tuple(kept if isinstance(kept, Outgoing) else _message(*kept) for kept in _DECODER.decode(value))
 
 

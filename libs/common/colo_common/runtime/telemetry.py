@@ -1,4 +1,4 @@
-"""Spans of a process: always said on the bus in batches, and exported by OTLP over HTTP where an endpoint is set."""
+"""Spans of a process: always published on the bus in batches, and exported by OTLP over HTTP where an endpoint is set."""
 
 import asyncio
 import secrets
@@ -31,7 +31,7 @@ class Exporter(Protocol):
         ...
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connections."""
         ...
 
 
@@ -40,7 +40,7 @@ def _random_span_id() -> str:
 
 
 class Telemetry:
-    """Collects spans of one service. At most 10,000 wait; at the limit the oldest go and are counted as dropped."""
+    """Collects spans of one service. At most 10,000 wait; at the limit the oldest are dropped and counted."""
 
     def __init__(
         self,
@@ -74,10 +74,10 @@ class Telemetry:
         """Note a finished span under the span that `parent` (a traceparent) names; the traceparent of the new one.
 
         Times are Unix microseconds of the wall clock. "" when the parent is no traceparent; the parent itself when its trace is not
-        sampled: then nothing is kept, and nothing is paid for.
+        sampled: then nothing is kept.
         """
         if not trace_is_sampled(parent):
-            # Nobody will see this span, so what comes below it is below its parent.
+            # This span is not kept, so its children become children of its parent.
             return parent if trace_of(parent) else ""
         own = child_traceparent(parent, self._span_ids())
         self._keep(own, span_of(parent), name, start_us, end_us, attributes, error)
@@ -97,18 +97,18 @@ class Telemetry:
         self._keep(traceparent, "", name, start_us, end_us, attributes, error)
 
     def take(self, limit: int = _SPANS_A_MESSAGE) -> tuple[SpanData, ...]:
-        """The oldest spans that wait, removed."""
+        """Remove and return the oldest waiting spans, up to `limit`."""
         return tuple(self._waiting.popleft() for _ in range(min(limit, len(self._waiting))))
 
     async def run(self, bus: Bus, clock: Clock) -> None:
-        """Say what is finished twice a second, until cancelled."""
+        """Publish finished spans twice a second, until cancelled."""
         stamp = Stamp(self._service, f"spans-{secrets.token_hex(4)}", clock)
         while True:
             await asyncio.sleep(_FLUSH_EVERY_S)
             await self.flush(bus, clock, stamp)
 
     async def flush(self, bus: Bus, clock: Clock, stamp: Stamp | None = None) -> None:
-        """Say everything that waits. What cannot be said now is dropped and counted: telemetry never holds work up."""
+        """Publish all waiting spans. Spans that cannot be published now are dropped and counted: telemetry never delays work."""
         stamp = stamp or Stamp(self._service, f"spans-{secrets.token_hex(4)}", clock)
         while spans := self.take():
             try:
@@ -119,7 +119,7 @@ class Telemetry:
                 await self._export(self._exporter, list(spans))
 
     def close(self) -> None:
-        """Leave the exporter."""
+        """Close the exporter."""
         if self._exporter is not None:
             self._exporter.close()
 
