@@ -192,7 +192,7 @@ class SchedulerShell:
         return [event for events in found for event in events]
 
     async def perform(self, effect: Effect) -> Sequence[Struct]:
-        """Do one effect of the core, as often as it takes. Raises GaveUp when the service leaves while the ledger is away.
+        """Do one effect of the core, as often as it takes. Raises ShuttingDown when the service leaves while the ledger is away.
 
         What the ledger refuses _REFUSALS_MAX times comes back as LedgerRefused: asking alike would keep everything else waiting.
         """

@@ -1,1 +1,1 @@
-"""What keeps the promises of the ports: NATS, Redis, clocks, and their twins in memory."""
+"""Implementations of the ports: NATS, Redis, clocks, and memory twins."""

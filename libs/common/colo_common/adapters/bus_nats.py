@@ -1,4 +1,4 @@
-"""The bus over NATS: core subjects for what is lossy, JetStream for what lasts, micro services for questions."""
+"""The bus over NATS: core subjects for lossy messages, JetStream for durable ones, micro services for requests."""
 
 import asyncio
 import warnings
@@ -22,14 +22,14 @@ from colo_common.ports import Answerer, Delivery, Outgoing, Sink, Source, Unavai
 
 __all__ = ["NatsBus"]
 
-# Requests of one endpoint that are worked on at once; more wait in the subscription.
+# Requests of one endpoint that are answered concurrently; more wait in the subscription.
 _ANSWERS_AT_ONCE: Final = 256
-# Subjects whose stream is remembered; with more, all are looked up again.
+# Size of the cache from subject to stream; when it is full it is cleared.
 _SUBJECTS_MOST: Final = 65_536
 
 
 class NatsBus:
-    """One connection, shared by everything in the process. `start` returns at once; until connected, calls raise Unavailable."""
+    """The bus of a process, over one connection. `start` returns at once; until connected, calls raise Unavailable."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class NatsBus:
         self._streams_by_subject: dict[str, str] = {}
 
     def start(self) -> None:
-        """Begin to connect."""
+        """Start connecting, in the background."""
         self._connection.start()
 
     async def connected(self, timeout_s: float) -> None:
-        """Wait for the first connection. Raises Unavailable when it takes longer, Refused when the server lacks JetStream."""
+        """Wait for the first connection. Raises Unavailable after `timeout_s`, Refused when the server lacks JetStream."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._connection.wait_settled()
@@ -61,14 +61,14 @@ class NatsBus:
             raise Unavailable(self._connection.problem()) from error
 
     async def publish(self, messages: Sequence[Outgoing]) -> None:
-        """Send all, then wait for the acknowledgements of the durable ones together."""
+        """Send all messages, then wait for the acknowledgements of the durable ones together."""
         self._connection.check()
         try:
             await self._publisher.publish(messages)
         except NoStream as error:
             if not all(self._stream_of(message.subject) for message in messages if message.durable):
                 raise
-            # One of our own streams is gone (a server with an empty store): make it, the caller tries again.
+            # A stream of colo is missing (a server with an empty store): create it, the caller retries.
             await self._connection.repair_streams()
             raise Unavailable(str(error)) from error
 
@@ -96,7 +96,7 @@ class NatsBus:
         return msg.data
 
     async def answer(self, service: str, answerers: Mapping[str, Answerer]) -> None:
-        """Answer as NATS micro service `colo-<service>`: $SRV.PING, INFO and STATS tell of it."""
+        """Answer as NATS micro service `colo-<service>`, discoverable by $SRV.PING, INFO and STATS."""
         await self._connection.wait_usable()
         client = self._connection.client
         config = nats.micro.service.ServiceConfig(
@@ -106,7 +106,7 @@ class NatsBus:
             metadata={"schema": PREFIX},
         )
         with warnings.catch_warnings():
-            # The library still reads a naive UTC clock, which newer Pythons deprecate.
+            # The library uses datetime.utcnow, which newer Pythons deprecate.
             warnings.simplefilter("ignore", DeprecationWarning)
             micro = nats.micro.service.Service(client, config)
             await micro.start()
@@ -130,22 +130,22 @@ class NatsBus:
 
     @property
     def connections(self) -> int:
-        """How often the server was reached; more than once when it went away in between."""
+        """How many times the server was connected; more than once after a reconnect."""
         return self._connection.generation
 
     async def ready(self) -> str:
-        """Empty when connected and the streams are there."""
+        """Empty when connected and the streams exist, else one sentence that names the problem."""
         return self._connection.problem()
 
     async def close(self) -> None:
-        """Flush and leave."""
+        """Flush, then close the connection."""
         await self._connection.close()
 
     def _batching_stream(self, subject: str) -> str:
         return self._stream_of(subject) if self._connection.takes_batches else ""
 
     def _stream_of(self, subject: str) -> str:
-        """The stream that keeps the subject; empty for none."""
+        """The stream that stores the subject; empty for none."""
         found = self._streams_by_subject.get(subject)
         if found is None:
             if len(self._streams_by_subject) >= _SUBJECTS_MOST:
@@ -161,7 +161,7 @@ class NatsBus:
         async def put(message: Msg) -> None:
             buffer.put(message.subject, Delivery(message.subject, message.data, message.headers))
 
-        # The library subscribes again by itself after a reconnect.
+        # The library resubscribes by itself after a reconnect.
         subscription = await self._connection.client.subscribe(source.subject, cb=put)
         try:
             while True:
@@ -172,21 +172,21 @@ class NatsBus:
 
 
 def _handler(answerer: Answerer, running: set[asyncio.Task[None]]) -> Handler:
-    """An endpoint handler that works on many requests at once: the library itself would take one after the other."""
-    places = asyncio.Semaphore(_ANSWERS_AT_ONCE)
+    """An endpoint handler that answers many requests concurrently; the library alone would answer one after the other."""
+    slots = asyncio.Semaphore(_ANSWERS_AT_ONCE)
 
     async def answer(request: Request) -> None:
         try:
             body = await answerer(request.data, request.headers or {})
             await request.respond(body)
         except NATS_ERRORS:
-            # The asker's time runs out; it asks again.
+            # The caller's request times out, and it asks again.
             return
         finally:
-            places.release()
+            slots.release()
 
     async def handle(request: Request) -> None:
-        await places.acquire()
+        await slots.acquire()
         task = asyncio.get_running_loop().create_task(answer(request))
         running.add(task)
         task.add_done_callback(running.discard)

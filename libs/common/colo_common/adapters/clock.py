@@ -1,4 +1,4 @@
-"""Clocks: the system's, which may run faster in a lab, and one that a test moves by hand."""
+"""The system clock, which may run faster in a lab, and a clock that a test advances by hand."""
 
 import time
 
@@ -10,8 +10,8 @@ __all__ = ["ManualClock", "SystemClock"]
 class SystemClock:
     """The wall clock. With `speed` above 1, now = origin + (wall - origin) x speed, rounded down: a lab's fast clock.
 
-    Processes that share `speed` and `origin_ms` share the time. A wall clock that is set back does not set this one back: it goes
-    on from where it is, at the pace of the monotonic clock. Raises InvalidInput for a speed that is not above 0, or for
+    Processes that share `speed` and `origin_ms` share the time. When the wall clock is set back this clock is not: it
+    continues at the pace of the monotonic clock. Raises InvalidInput for a speed that is not above 0, or for
     a scaled clock without an origin.
     """
 
@@ -28,7 +28,7 @@ class SystemClock:
 
     def now_ms(self) -> int:
         """Unix milliseconds, scaled."""
-        # A wall clock that jumps forward is followed, one that jumps back is not.
+        # Follow the wall clock when it jumps forward, not when it jumps back.
         self._ahead_ns = max(self._ahead_ns, time.time_ns() - time.monotonic_ns())
         wall_ms = (time.monotonic_ns() + self._ahead_ns) // 1_000_000
         if self._speed == 1.0:
@@ -45,7 +45,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is advanced."""
+    """A clock that stands still between calls of `advance`."""
 
     def __init__(self, now_ms: int = 0) -> None:
         self._now_ms = now_ms
@@ -61,9 +61,9 @@ class ManualClock:
         return self._now_ms
 
     def wall_us(self) -> int:
-        """As `now_ms`, in microseconds."""
+        """`now_ms` in microseconds."""
         return self._now_ms * 1000
 
     def real_s(self, span_ms: int) -> float:
-        """Its milliseconds as seconds."""
+        """`span_ms` in seconds; at least 0."""
         return max(0.0, span_ms / 1000)

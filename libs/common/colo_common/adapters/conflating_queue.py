@@ -1,4 +1,4 @@
-"""The buffer before a slow listener of live messages: each subject keeps its newest few, older ones are dropped."""
+"""A conflating queue before a slow listener of live messages: it keeps the newest few of each subject and drops older ones."""
 
 import asyncio
 from collections import OrderedDict, deque
@@ -10,10 +10,10 @@ Item = TypeVar("Item")
 
 
 class ConflatingQueue(Generic[Item]):
-    """Items by subject, taken in turn over the subjects, the oldest of a subject first.
+    """Items by subject, taken round-robin over the subjects, the oldest of a subject first.
 
-    At most `depth` items a subject and `subjects_max` subjects are kept. At the limit of a subject its oldest item goes, at
-    the limit of subjects the subject that has waited longest goes; both are counted in `dropped`.
+    At most `depth` items a subject and `subjects_max` subjects are kept. At the limit of a subject its oldest item is dropped,
+    at the limit of subjects all items of the subject that has waited longest; `dropped` counts them.
     """
 
     def __init__(self, depth: int = 4, subjects_max: int = 65_536) -> None:

@@ -1,4 +1,4 @@
-"""One connection to NATS that never gives up: reconnects for ever and keeps the streams as the registry has them."""
+"""One connection to NATS that reconnects for ever and keeps the streams configured as in the registry."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -21,16 +21,16 @@ _PING_S: Final = 10
 _STREAM_BYTES_MIN: Final = 64 << 20
 _STREAMS_RETRY_S: Final = 1.0
 _CANCELS_MOST: Final = 10
-# A server before this one (major, minor) syncs a batch message by message, and its files besides.
+# A server before this version (major, minor) syncs a batch message by message, and the batch's own files too.
 _SYNCS_ONCE_SINCE: Final = (2, 15)
 _CANCEL_S: Final = 0.1
 
 
 class NatsConnection:
-    """The client, whether it is connected, and what is wrong when it is not usable.
+    """The NATS client, whether it is usable, and the problem while it is not.
 
-    `generation` counts (re)connects; `wait_usable` and `wait_other_generation` are how listeners follow it. `on_lost` is called
-    when the connection breaks.
+    `generation` counts connects and reconnects; listeners follow it with `wait_usable` and `wait_other_generation`. `on_lost` is
+    called when the connection breaks.
     """
 
     def __init__(self, url: str, name: str, streams: Mapping[Stream, StreamLimits] = STREAMS) -> None:
@@ -38,7 +38,7 @@ class NatsConnection:
         self.client = nats.aio.client.Client()
         self.generation = 0
         self.on_lost: Callable[[], None] = lambda: None
-        #: None until a server was asked.
+        #: Whether the server takes atomic batches; None until the first connection.
         self.takes_batches: bool | None = None
         self._name = name
         self._streams = streams
@@ -47,7 +47,7 @@ class NatsConnection:
         self._usable = asyncio.Event()
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._said = ""
+        self._logged_complaint = ""
         self._is_away = False
 
     def start(self) -> None:
@@ -55,7 +55,7 @@ class NatsConnection:
         self._spawn(self._connect())
 
     async def wait_usable(self) -> None:
-        """Return when connected and the streams are there."""
+        """Return when connected and the streams exist."""
         await self._usable.wait()
 
     async def wait_settled(self) -> None:
@@ -67,22 +67,22 @@ class NatsConnection:
             await changed.wait()
 
     async def wait_other_generation(self, generation: int) -> None:
-        """Return when the connection is another one than that of `generation`."""
+        """Return after a reconnect: when `self.generation` is no longer `generation`."""
         while self.generation == generation:
             changed = self._changed
             await changed.wait()
 
     def check(self) -> None:
-        """Raise what is wrong, if anything is."""
+        """Raise the present problem, if there is one."""
         if not self._usable.is_set():
             raise self._problem
 
     def problem(self) -> str:
-        """Empty, or one sentence that says what is wrong."""
+        """The present problem in one sentence, or empty."""
         return "" if self._usable.is_set() else str(self._problem)
 
     async def close(self) -> None:
-        """Flush for two seconds at most, then leave."""
+        """Flush for two seconds at most, then close the connection."""
         self._usable.clear()
         self._problem = Unavailable("this connection to NATS is closed")
         if self.client.is_connected:
@@ -93,15 +93,15 @@ class NatsConnection:
                 break
             for task in tuple(self._tasks):
                 task.cancel()
-            # While it connects, the library may swallow a cancellation and try the next server.
+            # While connecting, the library may swallow a cancellation and try the next server.
             await asyncio.wait(tuple(self._tasks), timeout=_CANCEL_S)
-        # The library asserts that a connection was begun; a process that refuses its settings closes before that.
+        # The library asserts that a connection was started; a process that refuses its settings closes before that.
         with suppress(AssertionError, *NATS_ERRORS):
             await self.client.close()
 
     async def repair_streams(self) -> None:
-        """Make the streams again after the server said that one is missing."""
-        await self._keep_streams()
+        """Create missing streams, after the server reported one."""
+        await self._ensure_streams()
 
     async def _connect(self) -> None:
         await self.client.connect(
@@ -121,21 +121,21 @@ class NatsConnection:
 
     async def _on_connected(self) -> None:
         self.generation += 1
-        self._said = ""
-        self._publish()
+        self._logged_complaint = ""
+        self._notify()
         self._spawn(self._become_usable(self.generation))
 
     async def _become_usable(self, generation: int) -> None:
-        """Check the streams until it succeeds or the connection is another one."""
+        """Check the streams until that succeeds or the connection was replaced."""
         while self.generation == generation and self.client.is_connected:
             try:
-                await self._keep_streams()
+                await self._ensure_streams()
             except PortError as error:
-                self._tell(error)
+                self._set_problem(error)
             else:
                 self._usable.set()
                 self._is_away = False
-                self._publish()
+                self._notify()
                 self._log.info("nats-connected", generation=generation)
                 return
             await asyncio.sleep(_STREAMS_RETRY_S)
@@ -145,41 +145,41 @@ class NatsConnection:
         if self.client.is_closed or not self._usable.is_set():
             return
         self._usable.clear()
-        self._tell(Unavailable(f"NATS at {_without_password(self.url)} is not connected"))
+        self._set_problem(Unavailable(f"NATS at {_without_password(self.url)} is not connected"))
 
     async def _on_error(self, error: Exception) -> None:
         failure = port_error(error, f"NATS at {_without_password(self.url)}")
         if self._usable.is_set():
             # A complaint of the library about one subscription or message; the connection itself still works.
-            if str(failure) != self._said:
-                self._said = str(failure)
+            if str(failure) != self._logged_complaint:
+                self._logged_complaint = str(failure)
                 self._log.warning("nats-complaint", error=str(failure))
             return
-        self._tell(failure)
+        self._set_problem(failure)
 
-    def _tell(self, problem: PortError) -> None:
-        """Remember what is wrong. Said when it begins and when it becomes something else to do for people, not at every attempt."""
+    def _set_problem(self, problem: PortError) -> None:
+        """Keep the problem. It is logged at its start and when it turns from Unavailable to Refused or back, not at every retry."""
         is_news = not self._is_away or isinstance(problem, Refused) != isinstance(self._problem, Refused)
         self._is_away = True
         self._problem = problem
         if is_news:
             self._log.warning("nats-away", error=str(problem))
-        self._publish()
+        self._notify()
 
-    def _publish(self) -> None:
+    def _notify(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def _keep_streams(self) -> None:
+    async def _ensure_streams(self) -> None:
         jetstream = self.client.jetstream(timeout=5)
         takes_batches = _syncs_a_batch_once(self.client)
         for stream, limits in self._streams.items():
-            await self._keep_stream(jetstream, _stream_config(stream.value, limits, takes_batches))
+            await self._ensure_stream(jetstream, _stream_config(stream.value, limits, takes_batches))
         if not takes_batches and self.takes_batches is not False:
             self._log.info("nats-without-batches", why="the server is before 2.15", effect="syncs for each message")
         self.takes_batches = takes_batches
 
-    async def _keep_stream(self, jetstream: nats.js.JetStreamContext, config: nats.js.api.StreamConfig) -> None:
+    async def _ensure_stream(self, jetstream: nats.js.JetStreamContext, config: nats.js.api.StreamConfig) -> None:
         doing = f"stream {config.name}"
         while True:
             try:
@@ -190,7 +190,7 @@ class NatsConnection:
                     await self._update_stream(jetstream, config)
                     return
                 if error.err_code == 10047 and (config.max_bytes or 0) > _STREAM_BYTES_MIN:
-                    # The server's disk is small: a stream that reserves less is better than none.
+                    # The server's disk is small: reserve half, since a smaller stream is better than none.
                     config = config.evolve(max_bytes=(config.max_bytes or 0) // 2)
                     continue
                 raise port_error(error, doing) from error
@@ -198,7 +198,7 @@ class NatsConnection:
                 raise port_error(error, doing) from error
 
     async def _update_stream(self, jetstream: nats.js.JetStreamContext, config: nats.js.api.StreamConfig) -> None:
-        """Bring an existing stream to our limits, but never below the bytes and above the replicas that its operator chose."""
+        """Update an existing stream to the registry's limits, but keep the operator's bytes, replicas, storage and placement."""
         try:
             present = (await jetstream.stream_info(config.name or "")).config
             wanted = config.evolve(

@@ -1,4 +1,4 @@
-"""Errors of the NATS library as errors of the ports, translated once, here."""
+"""Translates errors of the NATS library into errors of the ports."""
 
 import asyncio
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from colo_common.ports import PortError, Refused, Unavailable
 
 __all__ = ["NATS_ERRORS", "NoStream", "keeps_cancellation", "port_error"]
 
-# What the library's calls raise when something outside goes wrong.
+# Errors that the library's calls raise for a server or network failure.
 NATS_ERRORS: Final = (nats.errors.Error, OSError, TimeoutError)
 
 _JETSTREAM_ABSENT: Final = (10039, 10076)
@@ -31,11 +31,11 @@ _HOPELESS: Final = (
 
 
 class NoStream(Refused):
-    """No stream keeps the subject at this moment."""
+    """No stream stores the subject at present."""
 
 
 def port_error(error: BaseException, doing: str) -> PortError:
-    """Refused where trying again alike cannot help, else Unavailable; the sentence begins with what was being done."""
+    """Refused where the same call again cannot help, else Unavailable. The sentence begins with `doing`, the attempted call."""
     if isinstance(error, nats.js.errors.ServiceUnavailableError) and not error.description:
         # Nobody listens on the subjects of the JetStream API.
         return Refused(f"{doing}: {_WITHOUT_JETSTREAM}")
@@ -53,9 +53,9 @@ def port_error(error: BaseException, doing: str) -> PortError:
 
 @contextmanager
 def keeps_cancellation() -> Iterator[None]:
-    """Raise CancelledError at the end when the task was cancelled within, whatever the library made of it.
+    """Raise CancelledError at the end of the block when the task was cancelled in it and the library swallowed that.
 
-    Python 3.11's wait_for, which the library waits with, forgets a cancellation that comes with the answer.
+    Python 3.11's wait_for, which the library uses, loses a cancellation that arrives together with the answer.
     """
     task = asyncio.current_task()
     cancelled_before = task.cancelling() if task else 0
@@ -67,7 +67,7 @@ def keeps_cancellation() -> Iterator[None]:
 
 
 def _api_error(error: nats.js.errors.APIError, doing: str) -> PortError:
-    """An error that the JetStream API answered with: `code` is HTTP-like, `err_code` the server's own number."""
+    """The port error of a JetStream API error: `code` is HTTP-like, `err_code` the server's own number."""
     code, number = error.code or 500, error.err_code or 0
     if number in _JETSTREAM_ABSENT:
         return Refused(f"{doing}: {_WITHOUT_JETSTREAM}")

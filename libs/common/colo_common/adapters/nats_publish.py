@@ -1,11 +1,11 @@
-"""Publishing to JetStream: a call sends its messages, then waits for all their acknowledgements together.
+"""Publishes to JetStream: a call sends its messages, then waits for all acknowledgements together.
 
 Many messages of one call for one stream are an atomic batch, which the server stores with a handful of syncs of its disk and
-acknowledges once. A batch that it refuses is sent again message by message, so that a duplicate is dropped alone and a message that
-cannot be stored holds up no other. A batch that is sent again is refused as a whole when any of its message ids was stored within
-the duplicate window, so it never stores a message twice.
+acknowledges once. A refused batch is sent again message by message, so that only the duplicate is dropped and a message that
+cannot be stored delays no other. A repeated batch is refused as a whole when any of its message ids was stored within the duplicate
+window, so it never stores a message twice.
 
-The library's `publish_async` is not used: what it keeps for each message costs more than to publish it.
+The library's `publish_async` is not used: its bookkeeping for each message costs more than publishing.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from colo_common.ports import Outgoing, PortError, Unavailable
 
 __all__ = ["Publisher"]
 
-# Messages that one call sends before it waits for their acknowledgements; also the most messages of a batch.
+# Messages sent before waiting for their acknowledgements; also the most messages of an atomic batch.
 _WINDOW: Final = 1_000
-# Fewer messages than this are stored one by one: the files that the server makes for a batch cost more. Where the server syncs its
-# disk for each message, calls grow beyond it by themselves, for what waits is published together.
+# Fewer messages than this are stored one by one, because the server's files for a batch cost more. Where the server syncs its disk
+# for each message, calls grow beyond this by themselves, because waiting messages are published together.
 _BATCH_LEAST: Final = 64
-# Some message of the batch was stored before, or is in the batch twice: no fault of the stream.
+# JetStream error: a message of the batch was stored before, or is in the batch twice.
 _DUPLICATE: Final = 10201
 _ACK_TIMEOUT_S: Final = 5.0
 
@@ -52,7 +52,7 @@ _ACK: Final = msgspec.json.Decoder(_Ack)
 
 
 class _Batch(NamedTuple):
-    """An atomic batch: how many messages it will have, and those that were put into it so far."""
+    """An atomic batch: `size` is the number of messages it will have, `messages` are those sent so far."""
 
     stream: str
     id: str
@@ -61,14 +61,14 @@ class _Batch(NamedTuple):
 
 
 class _Unacked(NamedTuple):
-    """What one acknowledgement is for."""
+    """The message, or the batch, that one acknowledgement will settle."""
 
     subject: str
     batch: _Batch | None
 
 
 class _Window:
-    """Messages that were sent together: what is not acknowledged yet, by the inbox of its acknowledgement."""
+    """Messages sent together. `unacked` has those without an acknowledgement, by the subject it will come to."""
 
     def __init__(self) -> None:
         self.unacked: dict[str, _Unacked] = {}
@@ -78,23 +78,23 @@ class _Window:
         self._acked = asyncio.Event()
 
     def settle(self, inbox: str, failure: PortError | None) -> None:
-        """A message or batch is settled. The first failure is kept."""
+        """Settle a message or batch. `failure` of the window is the first failure."""
         del self.unacked[inbox]
         self.failure = self.failure or failure
         if not self.unacked:
             self._acked.set()
 
     async def wait_acked(self) -> None:
-        """Return when all messages are settled. Raises TimeoutError when that takes too long."""
+        """Return when all messages are settled. Raises TimeoutError after 5 s."""
         if self.unacked:
             async with asyncio.timeout(_ACK_TIMEOUT_S):
                 await self._acked.wait()
 
 
 class Publisher:
-    """Sends messages over one client. Acknowledgements come below one inbox, each to a subject of its own.
+    """Publishes messages over one client. Acknowledgements come to one inbox, each to its own subject below it.
 
-    `batching_stream` says which stream keeps a subject; empty for none, or for a server that takes no batches.
+    `batching_stream` returns the stream of a subject; empty for none, or for a server that takes no batches.
     """
 
     def __init__(self, client: Client, batching_stream: Callable[[str], str] = lambda _subject: "") -> None:
@@ -104,14 +104,14 @@ class Publisher:
         self._inbox = ""
         self._count = 0
         self._windows: dict[str, _Window] = {}
-        # Streams that take no batches, until the connection is another one.
+        # Streams that refused a batch, until the connection breaks.
         self._refusing: set[str] = set()
 
     async def publish(self, messages: Sequence[Outgoing]) -> None:
         """Send all in order; return when every durable one is stored or was a duplicate. Raises Unavailable, Refused or NoStream.
 
-        A message that the server refuses holds up no other; the first failure is raised when all are settled. Nothing is sent when
-        one is larger than the server takes.
+        A refused message delays no other; the first failure is raised when all are settled. No message is sent when any of them is
+        larger than the server takes.
         """
         most_bytes = self._client.max_payload
         for message in messages:
@@ -124,7 +124,7 @@ class Publisher:
                 await self._publish_window(refused, {})
 
     def abandon(self) -> None:
-        """The connection broke: what is not acknowledged yet will not be."""
+        """Fail all unacknowledged messages, because the connection broke."""
         for inbox, window in self._windows.items():
             subject = window.unacked[inbox].subject
             window.settle(inbox, Unavailable(f"publish {subject}: the connection broke before the acknowledgement"))
@@ -132,7 +132,7 @@ class Publisher:
         self._refusing.clear()
 
     def _batches(self, messages: Sequence[Outgoing]) -> dict[str, _Batch]:
-        """A batch for each stream that gets enough of the messages."""
+        """An atomic batch for each stream with at least _BATCH_LEAST of the messages."""
         if len(messages) < _BATCH_LEAST:
             return {}
         sizes = Counter(self._batching_stream(message.subject) for message in messages if message.durable)
@@ -144,7 +144,7 @@ class Publisher:
         return batches
 
     async def _publish_window(self, messages: Sequence[Outgoing], batches: dict[str, _Batch]) -> list[Outgoing]:
-        """Send and wait; the messages of the batches that were refused."""
+        """Send and wait for the acknowledgements; returns the messages of refused batches."""
         window = _Window()
         subject = ""
         try:
@@ -164,7 +164,7 @@ class Publisher:
         return window.refused
 
     async def _send(self, message: Outgoing, window: _Window, batches: dict[str, _Batch]) -> None:
-        """Send one message. A durable one, or the last of a batch, is not acknowledged yet from now on."""
+        """Send one message. A single durable one, or the last of a batch, is added to the unacknowledged ones."""
         if not message.durable:
             await self._client.publish(message.subject, message.data, headers=message.headers or None)
             return
@@ -189,13 +189,13 @@ class Publisher:
     async def _open_inbox(self) -> None:
         if not self._inbox:
             self._inbox = self._client.new_inbox()
-            # The library subscribes again by itself after a reconnect.
+            # The library resubscribes by itself after a reconnect.
             await self._client.subscribe(f"{self._inbox}.*", cb=self._on_ack)
 
     async def _on_ack(self, message: Msg) -> None:
         window = self._windows.pop(message.subject, None)
         if window is None:
-            return  # its call gave up already
+            return  # the call that sent it timed out
         subject, batch = window.unacked[message.subject]
         ack = _ack_of(message, f"publish {subject}")
         if isinstance(ack, PortError):
@@ -208,7 +208,7 @@ class Publisher:
             window.settle(message.subject, _failure(ack, f"publish {subject}"))
 
     def _note_refused(self, batch: _Batch, ack: _Ack) -> None:
-        """No more batches to the stream, unless it only knew a message already."""
+        """Send the stream no more batches, unless it refused this one only for a duplicate."""
         if ack.error is None or ack.error.err_code != _DUPLICATE:
             self._refusing.add(batch.stream)
             why = ack.error.description if ack.error is not None else "it was stored in part"
@@ -225,7 +225,7 @@ def _ack_of(message: Msg, doing: str) -> _Ack | PortError:
 
 
 def _failure(ack: _Ack, doing: str) -> PortError | None:
-    """Why a message was not stored; None when it was."""
+    """The error of a message that was not stored; None when it was."""
     error = ack.error
     if error is None:
         return None

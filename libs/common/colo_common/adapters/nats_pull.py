@@ -1,7 +1,7 @@
-"""A JetStream pull consumer that heals: one request for a batch is always open, silence means that it must be made again.
+"""A JetStream pull consumer that recovers: one pull request is always open, and without heartbeats the consumer is created again.
 
-The library's `fetch` is not used: it makes a task and a timer for every message, which costs several times what the message does,
-and with heartbeats it leaves requests open whose messages it then drops. Requests and messages go over its plain subscription.
+The library's `fetch` is not used: it makes a task and a timer for every message, which costs several times the message itself, and
+with heartbeats it leaves requests open and drops their messages. Requests and messages use a plain subscription of the library.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ __all__ = ["PullConsumer"]
 
 _HEARTBEAT_S: Final = 2.0
 _REQUEST_S: Final = 30.0
-# A consumer without a name that nobody pulls from for this long is removed by the server.
+# The server removes an unnamed consumer without pulls for this long.
 _EPHEMERAL_KEPT_S: Final = 60.0
 _RETRY_FIRST_S: Final = 0.1
 _RETRY_MOST_S: Final = 5.0
-# So long nothing comes, not even a heartbeat, from a consumer that is gone.
+# After this time without a message or heartbeat the consumer is taken as deleted.
 _SILENCE_S: Final = 2.5 * _HEARTBEAT_S
 _NS: Final = 1_000_000_000
 
 
 class _Renew(Exception):
-    """The session is over; the consumer is looked up or made again at once."""
+    """The session is over; the consumer is looked up or created again at once."""
 
 
 class PullConsumer:
@@ -47,7 +47,7 @@ class PullConsumer:
         self._log = structlog.get_logger(source="nats").bind(consumer=source.durable or source.subject)
         self._logged = ""
         self._last_seq: int | None = None
-        # Of the session: where messages come, how many the open request still brings, whether the sink has one, when one came.
+        # Of the session: the inbox, the messages left of the open request, whether the sink handles one, when the last one came.
         self._inbox = ""
         self._next_subject = ""
         self._open = 0
@@ -59,7 +59,7 @@ class PullConsumer:
         ).encode()
 
     async def run(self) -> None:
-        """Deliver for ever. Raises nothing but cancellation; what goes wrong is logged once and tried again."""
+        """Deliver until cancelled. Raises no other error; failures are logged once and retried."""
         wait_s = _RETRY_FIRST_S
         while True:
             await self._connection.wait_usable()
@@ -74,7 +74,7 @@ class PullConsumer:
             await asyncio.sleep(wait_s)
 
     async def _session(self) -> None:
-        """One subscription to one consumer; ends with _Renew or PortError."""
+        """One subscription to one consumer. Ends by raising _Renew or PortError."""
         generation = self._connection.generation
         client = self._connection.client
         loop = asyncio.get_running_loop()
@@ -84,7 +84,7 @@ class PullConsumer:
             self._next_subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._source.stream}.{name}"
             self._end = end = loop.create_future()
             self._is_busy, self._seen_s = False, loop.time()
-            # The library calls for one message after the other; what was asked for and came early waits in its queue.
+            # The library calls `_on_message` for one message at a time; others wait in its queue.
             subscription = await client.subscribe(self._inbox, cb=self._on_message)
             try:
                 await self._pull()
@@ -105,7 +105,7 @@ class PullConsumer:
                 if end.done():
                     end.result()
                 if reconnect.done():
-                    raise _Renew("the connection was made anew")
+                    raise _Renew("the connection was made again")
                 if not self._is_busy and loop.time() - self._seen_s > _SILENCE_S:
                     raise _Renew("no heartbeat of the consumer")
         finally:
@@ -116,7 +116,7 @@ class PullConsumer:
         await self._connection.client.publish(self._next_subject, self._request, reply=self._inbox)
 
     async def _on_message(self, message: Msg) -> None:
-        """A message or a status of the open request; what goes wrong ends the session."""
+        """Handle a message or a status of the open request; an error ends the session."""
         end = self._end
         if end.done():
             return
@@ -164,7 +164,7 @@ class PullConsumer:
             await self._pull()
 
     async def _make_consumer(self) -> str:
-        """The name of the consumer; made or brought up to date at the server."""
+        """Create or update the consumer at the server; returns its name."""
         source = self._source
         if source.also:
             config = ConsumerConfig(filter_subjects=list(source.subjects))
@@ -181,24 +181,27 @@ class PullConsumer:
                 max_ack_pending=max(1_000, 4 * source.batch),
             )
         else:
-            # What it delivered is known here, and it is made anew with every connection: the server keeps nothing on disk.
+            # Its position is kept here and it is created again with every connection, so the server need not keep it on disk.
             config = config.evolve(
-                ack_policy=AckPolicy.NONE, mem_storage=True, inactive_threshold=_EPHEMERAL_KEPT_S, **await self._begin()
+                ack_policy=AckPolicy.NONE,
+                mem_storage=True,
+                inactive_threshold=_EPHEMERAL_KEPT_S,
+                **await self._start_policy(),
             )
         info = await self._jetstream.add_consumer(source.stream, config)
         if self._last_seq is None and not source.durable:
-            # Made again it goes on from here, also when nothing came before it was lost.
+            # A consumer created later continues from here, even if this one is lost before its first message.
             self._last_seq = info.delivered.stream_seq if info.delivered else 0
         return info.name
 
-    async def _begin(self) -> dict[str, Any]:
-        """Where an unnamed consumer begins."""
+    async def _start_policy(self) -> dict[str, Any]:
+        """The start of an unnamed consumer, as fields of its configuration."""
         if self._source.last_per_subject:
             return {"deliver_policy": DeliverPolicy.LAST_PER_SUBJECT}
         if self._last_seq is None:
             return {"deliver_policy": DeliverPolicy.NEW}
-        # The last one was lost with its connection or its server: go on after what it had delivered, or at the first message of
-        # a stream that began anew.
+        # The previous consumer was lost with its connection or server: continue after its last message, or at the first one of
+        # a stream that was created again.
         info = await self._jetstream.stream_info(self._source.stream)
         start_seq = self._last_seq + 1 if info.state.last_seq >= self._last_seq else 1
         return {"deliver_policy": DeliverPolicy.BY_START_SEQUENCE, "opt_start_seq": start_seq}
@@ -210,7 +213,7 @@ class PullConsumer:
 
 
 def _numbers_of(reply: str) -> tuple[int, int]:
-    """How often a message was delivered and its sequence in the stream; `Msg.metadata` takes much longer to say it."""
+    """The delivery count of a message and its sequence in the stream, parsed faster than by `Msg.metadata`."""
     # $JS.ACK.<stream>.<consumer>.<delivered>.<sequence>... or, with a domain and an account hash, two tokens more.
     tokens = reply.split(".")
     at = 4 if len(tokens) == 9 else 6

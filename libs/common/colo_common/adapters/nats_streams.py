@@ -1,4 +1,4 @@
-"""Looks at and removes colo's streams on a server that somebody lends to a lab."""
+"""Checks for and deletes colo's streams on a server that a lab borrows."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ async def refuse_used_streams(url: str) -> None:
 
 
 async def delete_streams(url: str) -> None:
-    """Remove colo's streams; one that is not there is no error."""
+    """Delete colo's streams; a missing one is no error."""
     async with _jetstream(url) as jetstream:
         for stream in STREAMS:
             with suppress(nats.js.errors.NotFoundError):
@@ -36,14 +36,14 @@ async def delete_streams(url: str) -> None:
 
 
 async def _ignore(_error: Exception) -> None:
-    """The library's own report of what the call raises anyway."""
+    """Ignore the library's error callback: the call raises the same error."""
 
 
 @asynccontextmanager
 async def _jetstream(url: str) -> AsyncIterator[nats.js.client.JetStreamContext]:
     client = nats.aio.client.Client()
     try:
-        # The library goes on trying an address where nobody listens, whatever it was told about reconnecting.
+        # The library keeps trying an address without a listener, even with allow_reconnect=False.
         async with asyncio.timeout(_CONNECT_S):
             await client.connect(url, connect_timeout=_CONNECT_S, allow_reconnect=False, error_cb=_ignore)
         yield client.jetstream(timeout=_CONNECT_S)

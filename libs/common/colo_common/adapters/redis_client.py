@@ -1,4 +1,4 @@
-"""Clients of Redis with the limits that colo relies on, and its library's errors as errors of the ports."""
+"""Makes Redis clients with the limits that colo relies on, and translates their errors into errors of the ports."""
 
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from colo_common.ports import PortError, Refused, Unavailable
 
 __all__ = ["ANSWER_WITHIN_S", "REDIS_ERRORS", "redis_client", "redis_error"]
 
-# What the library's calls raise when something outside goes wrong.
+# Errors that the library's calls raise for a server or network failure.
 REDIS_ERRORS: Final = (redis.exceptions.RedisError, OSError, TimeoutError)
 
 # The limit for a connection or an answer.
@@ -25,8 +25,8 @@ _SCHEMES: Final = ("redis://", "rediss://", "unix://")
 def redis_client(url: str, *, name: str) -> redis.asyncio.Redis:
     """A client of redis://, rediss:// or unix:// (unix:///run/redis.sock?db=0); connects at its first use.
 
-    At most 16 connections (more callers wait), 5 s for a connection or an answer. The library tries nothing twice: a
-    compare-and-set that is sent again after a lost answer would meet its own write; whoever calls decides. Raises InvalidInput for
+    At most 16 connections (more callers wait), 5 s for a connection or an answer. The library retries nothing: a
+    compare-and-set that is sent again after a lost answer would meet its own write, so the caller decides. Raises InvalidInput for
     another scheme.
     """
     if not url.startswith(_SCHEMES):

@@ -1,7 +1,7 @@
-"""Scripts of Redis in pipelines: what is called at the same moment travels in one write.
+"""Runs Redis scripts in pipelines: calls made at the same moment are sent in one write.
 
-The server runs each script as a step of its own, in the order of the calls; only a script that it does not know yet runs after
-those that travelled with it.
+The server runs each script by itself, in the order of the calls; only a script that it does not have yet runs after the others of
+its pipeline.
 """
 
 import asyncio
@@ -19,20 +19,20 @@ __all__ = ["Argument", "Script", "ScriptCalls"]
 
 Argument = str | bytes | int
 
-# Calls of one pipeline: what is lost together when the server is. More callers go in the next one.
-_TOGETHER_MAX: Final = 256
+# Most calls of one pipeline, which are lost together when the server is. Further calls go in the next one.
+_PIPELINE_MAX: Final = 256
 _ARGUMENT_TYPES: Final = frozenset({str, bytes, int})
 
 
 class Script(NamedTuple):
-    """A script by its text and the name under which a server keeps it."""
+    """A script: its text, and the SHA-1 under which a server keeps it."""
 
     text: str
     sha: str
 
     @classmethod
     def of(cls, text: str) -> "Script":
-        """Take a script in Lua."""
+        """The script of a Lua text."""
         return cls(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -47,9 +47,9 @@ class ScriptCalls:
     """Runs scripts over a client, one pipeline at a time.
 
     A call that the server refuses fails alone. Where the server is not reached, or does not answer within `within_s`, all calls of
-    the pipeline fail and none is sent again: a compare-and-set would meet its own write. Calls that come while a pipeline is under
-    way go in the next one, so a caller may wait for both limits. A cancelled caller gets no answer; whether its script ran is as
-    unknown as after a lost answer.
+    the pipeline fail and none is sent again: a compare-and-set would meet its own write. Calls made while a pipeline is in
+    flight go in the next one, so a caller may wait for both limits. A cancelled caller gets no answer; whether its script ran is
+    unknown, as after a lost answer.
     """
 
     def __init__(self, client: redis.asyncio.Redis, *, within_s: float = ANSWER_WITHIN_S) -> None:
@@ -59,48 +59,48 @@ class ScriptCalls:
         self._sending: asyncio.Task[None] | None = None
 
     async def run(self, script: Script, arguments: Sequence[Argument], keys: Sequence[str] = ()) -> Any:
-        """What the script answers. Raises what the library raises; DataError for an argument of another type."""
+        """Run the script; returns its answer. Raises the library's errors, and DataError for an argument of another type."""
         if not _ARGUMENT_TYPES.issuperset(map(type, arguments)):
             raise DataError("an argument of a script must be str, bytes or int")
         loop = asyncio.get_running_loop()
         call = _Call(script, keys, arguments, loop.create_future())
         self._waiting.append(call)
         if self._sending is None:
-            # It begins in the next turn of the loop; until then others may join.
+            # It starts in the next iteration of the event loop; until then other calls may join.
             self._sending = loop.create_task(self._send_all())
         return await call.answer
 
     async def close(self) -> None:
-        """Give up what is under way; its callers are cancelled."""
+        """Drop all calls, sent or not; their callers are cancelled."""
         task = self._sending
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            if self._sending is task:  # It never began, and has ended nobody's wait.
-                self._give_up(())
+            if self._sending is task:  # The task never started, so its callers still wait.
+                self._cancel_all(())
 
     async def _send_all(self) -> None:
         calls: Sequence[_Call] = ()
         try:
             while self._waiting:
-                calls = [call for call in self._waiting[:_TOGETHER_MAX] if not call.answer.done()]
-                del self._waiting[:_TOGETHER_MAX]
+                calls = [call for call in self._waiting[:_PIPELINE_MAX] if not call.answer.done()]
+                del self._waiting[:_PIPELINE_MAX]
                 if calls:
                     await self._settle(calls)
             self._sending = None
         except BaseException:
-            self._give_up(calls)
+            self._cancel_all(calls)
             raise
 
-    def _give_up(self, calls: Sequence[_Call]) -> None:
-        """End every wait; the next call begins anew."""
+    def _cancel_all(self, calls: Sequence[_Call]) -> None:
+        """Cancel every waiting caller; the next call starts a new task."""
         for call in (*calls, *self._waiting):
             call.answer.cancel()
         self._waiting.clear()
         self._sending = None
 
     async def _settle(self, calls: Sequence[_Call]) -> None:
-        """Give each call its answer or its error."""
+        """Set the answer or the error of each call."""
         answers: Sequence[Any]
         try:
             async with asyncio.timeout(self._within_s):
@@ -118,11 +118,11 @@ class ScriptCalls:
                 call.answer.set_result(answer)
 
     async def _answers(self, calls: Sequence[_Call]) -> list[Any]:
-        """An answer or an error of the server's for each call."""
+        """Run the calls; returns an answer or an error of the server for each."""
         answers = await self._pipelined(calls)
         unknown = [number for number, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
         if unknown:
-            # A server that was started anew, or told to forget: it ran none of these, so they may be sent again.
+            # The server restarted or flushed its scripts: it ran none of these calls, so they may be sent again.
             texts = list(dict.fromkeys(calls[number].script.text for number in unknown))
             again = await self._pipelined([calls[number] for number in unknown], texts)
             loaded = dict(zip(texts, again, strict=False))

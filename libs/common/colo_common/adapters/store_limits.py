@@ -1,4 +1,4 @@
-"""What every store refuses before it writes."""
+"""Limits that every store checks before it writes."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -9,7 +9,7 @@ from colo_common.ports import Refused
 __all__ = ["ROWS_A_WRITE", "check_batch"]
 
 # A script that writes more would block the server for other clients longer than a few milliseconds. The port promises its callers
-# 500 rows; the service shell adds one row for what it will publish.
+# 500 rows; the service shell adds one outbox row.
 ROWS_A_WRITE: Final = 501
 
 

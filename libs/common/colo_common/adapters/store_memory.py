@@ -1,4 +1,4 @@
-"""The memory twin of the store: the same versions, conflicts and limits, gone with the process."""
+"""The memory twin of the store: the same versions, conflicts and limits, lost with the process."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +10,7 @@ __all__ = ["MemoryStore"]
 
 
 class MemoryStore:
-    """Rows in dictionaries. While `fault` is set every call raises it and `ready` tells it: how tests take the store away."""
+    """Rows in dictionaries. While `fault` is set, every call raises it and `ready` returns it: tests make the store fail so."""
 
     def __init__(self) -> None:
         self._kinds: dict[str, dict[str, Row]] = {}
@@ -43,11 +43,11 @@ class MemoryStore:
         self._apply(changed)
 
     async def ready(self) -> str:
-        """Empty, or the fault's sentence."""
+        """Empty, or the text of the fault."""
         return str(self.fault) if self.fault is not None else ""
 
     async def close(self) -> None:
-        """Nothing to leave."""
+        """There is nothing to close."""
 
     def _apply(self, changed: Mapping[tuple[str, str], Row | None]) -> None:
         for (kind, id_), row in changed.items():

@@ -1,4 +1,4 @@
-"""The store over Redis: one hash a kind, and one script that compares all versions before it writes any row."""
+"""The store over Redis: one hash for each kind, and one script that compares all versions before it writes any row."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,8 +13,8 @@ from colo_common.ports import Refused, Row, StoreConflict
 
 __all__ = ["RedisStore", "key_of_kind"]
 
-# A row is "<version>\n<value>" in the hash of its kind, under its id. `seen` holds what the call itself has written so
-# far, so that a row may be written twice in one call. The answer is {0} or {number of the refused write, version found}.
+# A row is "<version>\n<value>" in the hash of its kind, under its id. `seen` holds the versions that the call itself has
+# written, so that a row may be written twice in one call. The answer is {0} or {number of the refused write, version found}.
 _WRITE: Final = Script.of(
     """
 local seen = {}
@@ -60,12 +60,12 @@ _PROBE_KEPT_S: Final = 60
 
 
 def key_of_kind(kind: str) -> str:
-    """The key of a kind's hash."""
+    """The Redis key of a kind's hash."""
     return f"colo:v1:{kind}"
 
 
 class RedisStore:
-    """Versioned rows in Redis. `client` may be shared with others; `close` closes it."""
+    """Versioned rows in Redis. `client` may be shared; `close` closes it."""
 
     def __init__(self, client: redis.asyncio.Redis) -> None:
         self._client = client
@@ -86,7 +86,7 @@ class RedisStore:
         return None if raw is None else _row(kind, id_, raw)
 
     async def load(self, kind: str) -> tuple[Row, ...]:
-        """All rows of the kind in ascending id, read in portions."""
+        """All rows of the kind in ascending id, read by HSCAN in portions of about 1,000."""
         rows: dict[str, Row] = {}
         try:
             async for id_, raw in self._client.hscan_iter(key_of_kind(kind), count=_SCAN_COUNT):
@@ -97,7 +97,7 @@ class RedisStore:
         return tuple(rows[id_] for id_ in sorted(rows))
 
     async def write(self, writes: Sequence[Write]) -> None:
-        """Write all or nothing, in order, in one script. What is written at the same moment travels together."""
+        """Write all or nothing, in order, in one script call. Calls made at the same moment share a pipeline."""
         check_batch(writes)
         if not writes:
             return
@@ -118,7 +118,7 @@ class RedisStore:
             raise StoreConflict(refused.kind, refused.id, refused.expect, answer[1])
 
     async def ready(self) -> str:
-        """Empty when a small write is accepted, else the server's sentence."""
+        """Empty when a small write is accepted, else the server's error."""
         try:
             await self._client.set(key_of_kind("probe"), b"1", ex=_PROBE_KEPT_S)
         except REDIS_ERRORS as error:

@@ -13,7 +13,7 @@ __all__ = ["MemoryConsumer", "MemoryStream", "matches"]
 
 @lru_cache(maxsize=65_536)
 def matches(pattern: str, subject: str) -> bool:
-    """Whether a subject fits a pattern: "*" is one token, a last ">" is one or more."""
+    """Whether a subject matches a pattern: "*" matches one token, a final ">" one or more."""
     wanted = pattern.split(".")
     tokens = subject.split(".")
     if wanted[-1] == ">":
@@ -22,15 +22,15 @@ def matches(pattern: str, subject: str) -> bool:
             return False
     elif len(tokens) != len(wanted):
         return False
-    return all(placement_request in ("*", token) for placement_request, token in zip(wanted, tokens, strict=False))
+    return all(each in ("*", token) for each, token in zip(wanted, tokens, strict=False))
 
 
-def _fits(patterns: Sequence[str], subject: str) -> bool:
+def _matches_any(patterns: Sequence[str], subject: str) -> bool:
     return any(matches(pattern, subject) for pattern in patterns)
 
 
 class MemoryStream:
-    """Messages in order of arrival, as far as the limits keep them; a work queue forgets what is done."""
+    """Messages in order of arrival, within the limits; a work queue deletes acknowledged messages."""
 
     def __init__(self, limits: StreamLimits) -> None:
         self.limits = limits
@@ -42,11 +42,11 @@ class MemoryStream:
         self._consumers: list[MemoryConsumer] = []
 
     def takes(self, subject: str) -> bool:
-        """Whether the stream keeps the subject."""
+        """Whether the stream stores the subject."""
         return any(matches(pattern, subject) for pattern in self.limits.subjects)
 
     def append(self, message: Outgoing) -> bool:
-        """Keep a message; False when its id was seen within the duplicate window."""
+        """Store a message; False when its id was seen within the duplicate window."""
         now_s = asyncio.get_running_loop().time()
         if message.msg_id:
             self._forget_ids(now_s)
@@ -64,7 +64,7 @@ class MemoryStream:
         return True
 
     def consumer(self, source: Source) -> "MemoryConsumer":
-        """The durable consumer of that name (made at its first use, from the first message on), or a new one."""
+        """The durable consumer of that name, created at its first use from the first message on, or a new unnamed one."""
         if source.durable and source.durable in self._durables:
             return self._durables[source.durable]
         consumer = MemoryConsumer(self, source)
@@ -74,19 +74,21 @@ class MemoryStream:
         return consumer
 
     def forget(self, consumer: "MemoryConsumer") -> None:
-        """Drop a consumer that has no name."""
+        """Delete an unnamed consumer."""
         consumer.stop()
         self._consumers.remove(consumer)
 
     def remove(self, seq: int) -> None:
-        """Delete a message, if it is still there."""
+        """Delete a message, if it is still stored."""
         message = self.messages.pop(seq, None)
         if message is not None:
             self._by_subject[message.subject].remove(seq)
 
     def last_per_subject(self, patterns: Sequence[str]) -> list[int]:
-        """The newest sequence of every subject that fits one of the patterns, ascending."""
-        return sorted(kept[-1] for subject, kept in self._by_subject.items() if kept and _fits(patterns, subject))
+        """The last sequence of every subject that matches any of the patterns, ascending."""
+        return sorted(
+            kept[-1] for subject, kept in self._by_subject.items() if kept and _matches_any(patterns, subject)
+        )
 
     def _forget_ids(self, now_s: float) -> None:
         # Ids expire in the order in which they came.
@@ -98,28 +100,28 @@ class MemoryStream:
 
 
 class MemoryConsumer:
-    """Where one consumer stands: the next new message, what is out and not acknowledged, what must go out again."""
+    """The state of one consumer: the next new message, unacknowledged deliveries, pending redeliveries."""
 
     def __init__(self, stream: MemoryStream, source: Source) -> None:
         self._stream = stream
         self._source = source
-        self._again: deque[int] = deque()
+        self._redeliveries: deque[int] = deque()
         self._cursor = 1
         if not source.durable:
             self._cursor = stream.last_seq + 1
             if source.last_per_subject:
-                self._again.extend(stream.last_per_subject(source.subjects))
-        self._out: dict[int, asyncio.TimerHandle] = {}
+                self._redeliveries.extend(stream.last_per_subject(source.subjects))
+        self._unacked: dict[int, asyncio.TimerHandle] = {}
         self._counts: dict[int, int] = {}
         self._woken = asyncio.Event()
         self._woken.set()
 
     def wake(self) -> None:
-        """Something may be there."""
+        """Let `wait` return: a message may be ready."""
         self._woken.set()
 
     async def wait(self) -> None:
-        """Return when something may be there."""
+        """Return when a message may be ready."""
         await self._woken.wait()
 
     def next(self) -> Delivery | None:
@@ -132,7 +134,7 @@ class MemoryConsumer:
         if not self._source.durable:
             return Delivery(message.subject, message.data, message.headers)
         count = self._counts[seq] = self._counts.get(seq, 0) + 1
-        self._out[seq] = asyncio.get_running_loop().call_later(self._source.ack_wait_s, self.retry_after, seq, 0.0)
+        self._unacked[seq] = asyncio.get_running_loop().call_later(self._source.ack_wait_s, self.retry_after, seq, 0.0)
 
         async def settle(settlement: Settlement, delay_s: float) -> None:
             if settlement is Settlement.NAK:
@@ -146,35 +148,35 @@ class MemoryConsumer:
         )
 
     def finish(self, seq: int) -> None:
-        """The message is done."""
-        self._take_back(seq)
+        """The message is acknowledged or terminated."""
+        self._clear_unacked(seq)
         self._counts.pop(seq, None)
         if self._stream.limits.work_queue:
             self._stream.remove(seq)
 
     def retry_after(self, seq: int, delay_s: float) -> None:
-        """The message goes out again after the delay, unless it went out as often as it may."""
+        """Redeliver the message after the delay, unless it was delivered `max_deliver` times."""
         if not self._source.durable:
             return
-        self._take_back(seq)
+        self._clear_unacked(seq)
         if self._counts.get(seq, 0) >= self._source.max_deliver:
             self._counts.pop(seq, None)
             return
         if delay_s > 0:
-            self._out[seq] = asyncio.get_running_loop().call_later(delay_s, self.retry_after, seq, 0.0)
+            self._unacked[seq] = asyncio.get_running_loop().call_later(delay_s, self.retry_after, seq, 0.0)
             return
-        self._again.append(seq)
+        self._redeliveries.append(seq)
         self.wake()
 
     def stop(self) -> None:
-        """Forget all timers."""
-        for timer in self._out.values():
+        """Cancel all timers."""
+        for timer in self._unacked.values():
             timer.cancel()
-        self._out.clear()
+        self._unacked.clear()
 
     def _pick(self) -> int | None:
-        while self._again:
-            seq = self._again.popleft()
+        while self._redeliveries:
+            seq = self._redeliveries.popleft()
             if seq in self._stream.messages:
                 return seq
             self._counts.pop(seq, None)
@@ -182,11 +184,11 @@ class MemoryConsumer:
             seq = self._cursor
             self._cursor += 1
             message = self._stream.messages.get(seq)
-            if message is not None and _fits(self._source.subjects, message.subject):
+            if message is not None and _matches_any(self._source.subjects, message.subject):
                 return seq
         return None
 
-    def _take_back(self, seq: int) -> None:
-        timer = self._out.pop(seq, None)
+    def _clear_unacked(self, seq: int) -> None:
+        timer = self._unacked.pop(seq, None)
         if timer is not None:
             timer.cancel()
