@@ -11,7 +11,7 @@ from colo_common.model.invalid import InvalidInput
 from colo_common.model.qos import QosClass
 from colo_sim.demand import FLEET_NOISE, NodeDemand, Spike
 from colo_sim.machine import SimMachine
-from colo_sim.machine_online import spread_beside
+from colo_sim.machine_online import spread_into_room
 from colo_sim.machine_share import share_batch_cpu, spread_online_cpu
 from colo_sim.machine_spec import GIB, MachineSpec
 from colo_sim.synthetic import synthetic_day
@@ -237,4 +237,4 @@ def test_the_digest_is_the_same_under_any_hash_seed() -> None:
 @given(st.integers(0, 80_000), st.lists(st.integers(900, 1_100), min_size=4, max_size=4), st.integers(1, 20_000))
 def test_spreading_beside_nobody_is_spreading(demand_mcpu: int, weights: list[int], capacity_mcpu: int) -> None:
     alone = spread_online_cpu(demand_mcpu, weights, sum(weights), capacity_mcpu)
-    assert spread_beside(demand_mcpu, weights, sum(weights), [capacity_mcpu] * 4) == alone
+    assert spread_into_room(demand_mcpu, weights, sum(weights), [capacity_mcpu] * 4) == alone

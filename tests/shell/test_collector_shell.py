@@ -151,7 +151,7 @@ def test_service_and_shell_together_say_topology_and_numbered_samples() -> None:
     async def main() -> None:
         core = CollectorCore("n1", CollectorPolicy())
         clock = VirtualClock()
-        service = Service(name="collector", core=core, bus=bus, clock=clock, hears=(), boot_id="b1", seed=1)
+        service = Service(name="collector", core=core, bus=bus, clock=clock, subscriptions=(), boot_id="b1", seed=1)
         machine = Script(Observation(event=Unreadable(reason=Skip.FIRST), topology_read=MACHINE), good())
         shell = CollectorShell(
             machine, inject=service.inject, skipped=core.skipped, clock=clock, period_ms=1_000, metrics=Metrics()

@@ -24,7 +24,7 @@ from tests.sim.lives import Life, life_of, lived
 from tests.sim.shrink import shrunk
 
 FAILURES = Path(__file__).parent / "failures"
-_TOLD_EVERY_S = 30.0
+_PROGRESS_EVERY_S = 30.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,28 +38,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     wanted = parser.parse_args(argv)
     coverage = Coverage()
     broken: list[Life] = []
-    begun_s = told_s = time.monotonic()
+    begun_s = progress_s = time.monotonic()
     spent_s = 0.0
     for life in _lives(wanted.seeds, wanted.jobs):
         coverage.add(life.outcome)
         spent_s += life.took_s
         if life.broken:
             broken.append(life)
-            _say(f"seed {life.settings.seed} broke: {life.broken}")
-        if time.monotonic() - told_s > _TOLD_EVERY_S:
-            told_s = time.monotonic()
-            _say(f"{coverage.worlds} of {len(wanted.seeds)} worlds, {len(broken)} broke, {told_s - begun_s:.0f} s")
+            _print(f"seed {life.settings.seed} broke: {life.broken}")
+        if time.monotonic() - progress_s > _PROGRESS_EVERY_S:
+            progress_s = time.monotonic()
+            _print(
+                f"{coverage.worlds} of {len(wanted.seeds)} worlds, {len(broken)} broke, {progress_s - begun_s:.0f} s"
+            )
         if wanted.within is not None and time.monotonic() - begun_s > wanted.within:
-            _say("the time is over")
+            _print("the time is over")
             break
     for life in broken:
         smallest = shrunk(life, lived, wanted.shrink)
         path = _keep(smallest, wanted.failures)
-        _say(f"seed {smallest.settings.seed}: {smallest.broken}\n  {path}\n  {_command(smallest)}")
+        _print(f"seed {smallest.settings.seed}: {smallest.broken}\n  {path}\n  {_command(smallest)}")
     for line in coverage.lines():
-        _say(line)
+        _print(line)
     took_s = time.monotonic() - begun_s
-    _say(f"{coverage.worlds} worlds, {len(broken)} broke; {spent_s:.0f} s of CPU, {took_s:.0f} s")
+    _print(f"{coverage.worlds} worlds, {len(broken)} broke; {spent_s:.0f} s of CPU, {took_s:.0f} s")
     return 1 if broken else 0
 
 
@@ -98,7 +100,7 @@ def _seeds(text: str) -> range:
     return range(int(first), int(last))
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 

@@ -35,16 +35,16 @@ class Coverage:
 
     def lines(self) -> list[str]:
         """A line for each kind of thing, and one for what was never reached."""
-        told = sorted(self._reached.items(), key=lambda item: (_group(item[0]), -item[1], item[0]))
+        counted = sorted(self._reached.items(), key=lambda item: (_group(item[0]), -item[1], item[0]))
         lines = [f"{self.worlds} worlds, {self.simulated_ms / 3_600_000:.1f} h of virtual time"]
-        for group, found in groupby(told, key=lambda item: _group(item[0])):
+        for group, found in groupby(counted, key=lambda item: _group(item[0])):
             lines.append(f"{group}: " + ", ".join(f"{what[len(group) + 1 :]} {count}" for what, count in found))
         lines.append("never reached: " + (", ".join(self.missing()) or "nothing"))
         return lines
 
 
 def possible() -> Iterable[str]:
-    """Faults, troubles of the network_faults, durable facts, states, transitions and ends, as they are counted."""
+    """Faults, network faults, durable facts, states, transitions and ends, as they are counted."""
     yield from (f"fault {kind}" for kind in get_args(FaultKind))
     yield from (f"network_faults {name}" for name in NetworkFaults.__struct_fields__ if not name.endswith("_ms"))
     yield from (f"judged {event.body.__name__}" for event in EVENTS if event.stream is not None)

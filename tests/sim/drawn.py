@@ -1,14 +1,14 @@
-"""Settings of a world drawn from its seed: another size, another network_faults and other kinds of fault for each.
+"""Draws the settings of a world from its seed: its size, its network faults, and its kinds of faults.
 
-Which kinds there are is drawn as well. A world that has everything seldom gets far with anything: leaving kinds out reaches states
-that all of them together hide (Groce and others, "Swarm Testing", 2012).
+The kinds are drawn too, because a world with all kinds of faults rarely gets far with any: leaving kinds out reaches states that
+all of them together hide (Groce and others, "Swarm Testing", 2012).
 """
 
 from __future__ import annotations
 
 from random import Random
 
-from colo_sim.faults import ROUGH, STOPPING, FaultPlan, NetworkFaults
+from colo_sim.faults import ROUGH_NETWORK, STOPPING, FaultPlan, NetworkFaults
 from colo_sim.world import WorldSettings
 
 SECOND_MS = 1_000
@@ -38,7 +38,7 @@ def settings_from(seed: int) -> WorldSettings:
 def _faults(rng: Random, quiet_after_ms: int) -> FaultPlan:
     weights = tuple((kind, weight) for kind, weight in STOPPING.weights if rng.randrange(4))
     return FaultPlan(
-        network_faults=_weather(rng),
+        network_faults=_network_faults(rng),
         quiet_after_ms=quiet_after_ms,
         every_ms=rng.choice(((500, 4_000), (2_000, 8_000), (2_000, 14_000), (10_000, 40_000))),
         down_most_ms=rng.choice((500, 6_000, 20_000)),
@@ -48,13 +48,13 @@ def _faults(rng: Random, quiet_after_ms: int) -> FaultPlan:
     )
 
 
-def _weather(rng: Random) -> NetworkFaults:
-    """Each trouble of rough network_faults is there as it is, three times as much, or not at all."""
+def _network_faults(rng: Random) -> NetworkFaults:
+    """Network faults with each rate of ROUGH_NETWORK taken once, three times, or not at all."""
     return NetworkFaults(
         late_most_ms=rng.choice((500, 5_000)),
         pause_most_ms=rng.choice((40, 400)),
         **{
-            name: getattr(ROUGH, name) * rng.choice((0, 1, 1, 3))
+            name: getattr(ROUGH_NETWORK, name) * rng.choice((0, 1, 1, 3))
             for name in ("lost", "twice", "late", "ack_lost", "publish_unsure", "ledger_unsure", "pause")
         },
     )

@@ -1,4 +1,4 @@
-"""One world from its settings to what came of it, so that other processes can live it and tell."""
+"""One world from its settings to what came of it, so that other processes can live it and report it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Life(Struct, frozen=True, kw_only=True):
 
 def lived(settings: WorldSettings) -> Life:
     """A world lived to its end. Whatever its code raises counts as broken; `kind` is that without its details."""
-    # What a service says of its own end is said by `broken`.
+    # `broken` reports a crash of a service, so the service's own log line is dropped.
     logs.configure("error", stream=StringIO())
     started_s = time.process_time()
     world = World(settings)

@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--quiet", action="store_true", help="only the outcome")
     wanted = parser.parse_args(argv)
 
-    def tell(line: str) -> None:
+    def print_line(line: str) -> None:
         if wanted.grep in line:
             sys.stdout.write(line + "\n")
 
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = settings_of(wanted)
     if wanted.stopping:
         settings = replace(settings, faults=STOPPING)
-    world = World(settings, None if wanted.quiet else tell)
+    world = World(settings, None if wanted.quiet else print_line)
     started_s = time.perf_counter()
     code = 0
     with world:

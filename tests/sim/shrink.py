@@ -1,4 +1,4 @@
-"""Makes a broken world smaller while it breaks alike: fewer nodes, jobs and faults, calmer network_faults, less time."""
+"""Makes a broken world smaller while it breaks alike: fewer nodes, jobs and faults, fewer network faults, less time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from colo_sim.faults import CALM
+from colo_sim.faults import NO_NETWORK_FAULTS
 from colo_sim.world import WorldSettings
 from tests.sim.lives import Life
 
@@ -42,8 +42,8 @@ def _smaller(settings: WorldSettings) -> Iterator[WorldSettings]:
             yield replace(settings, faults=replace(faults, weights=weights))
     elif faults.weights:
         yield replace(settings, faults=replace(faults, weights=()))
-    if faults.network_faults != CALM:
-        yield replace(settings, faults=replace(faults, network_faults=CALM))
+    if faults.network_faults != NO_NETWORK_FAULTS:
+        yield replace(settings, faults=replace(faults, network_faults=NO_NETWORK_FAULTS))
         for name in faults.network_faults.__struct_fields__:
             if getattr(faults.network_faults, name) and not name.endswith("_ms"):
                 yield replace(settings, faults=replace(faults, network_faults=_with(faults.network_faults, name, 0)))

@@ -1,4 +1,4 @@
-"""The invariant_checker sees every kind of break: a judge that never condemns proves nothing."""
+"""The invariant checker finds every kind of break: a check that never fails proves nothing."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ BREAKS: dict[str, tuple[str, tuple[Fact, ...]]] = {
         "queued twice",
         (*QUEUED_AGAIN, a_move("Assigned", "Pending", 2), a_move("Pending", "Assigned", 2)),
     ),
-    "a want of an attempt that is not queued": ("never queued", (a_placement_request(2),)),
+    "a placement request of an attempt that is not queued": ("never queued", (a_placement_request(2),)),
     "an ended job that goes on": (
         "goes on",
         (a_job_move("Completed", "Pending"), a_job_move("Running", "Completed")),
@@ -128,13 +128,13 @@ BREAKS: dict[str, tuple[str, tuple[Fact, ...]]] = {
 
 
 @pytest.mark.parametrize("name", BREAKS)
-def test_the_referee_condemns(name: str) -> None:
+def test_a_broken_invariant_is_found(name: str) -> None:
     message, facts = BREAKS[name]
     with pytest.raises(InvariantBroken, match=message):
         judged(*facts)
 
 
-def test_the_referee_condemns_less_promised_than_held() -> None:
+def test_less_promised_than_held_is_found() -> None:
     held = {0: ZoneShare(zone=0, cpu_mcpu=2, memory_bytes=0)}
     with pytest.raises(InvariantBroken, match="less is promised"):
         judged().promised(a_promise(1, node_mcpu=1), held)

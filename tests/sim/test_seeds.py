@@ -10,7 +10,7 @@ import pytest
 from msgspec import Struct, json
 
 from colo_common.model.invalid import InvariantBroken
-from colo_sim.faults import CALM, STOPPING
+from colo_sim.faults import NO_NETWORK_FAULTS, STOPPING
 from colo_sim.invariants import InvariantChecker
 from colo_sim.world import Outcome, WorldSettings
 from tests.sim import __main__ as runner
@@ -34,7 +34,7 @@ class Kept(Struct):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_world_of_a_seed_keeps_every_promise_and_comes_to_rest(seed: int) -> None:
+def test_the_world_of_a_seed_keeps_every_invariant_and_finishes_its_work(seed: int) -> None:
     life = life_of(seed)
     assert not life.broken, "\n".join((life.broken, *life.lines[-40:], command_of(life.settings, life.at_ms)))
 
@@ -44,7 +44,7 @@ def test_what_broke_once_does_not_break_again() -> None:
     assert not {name: sentence for name, sentence in broken.items() if sentence}
 
 
-def test_seeds_differ_in_size_faults_and_weather() -> None:
+def test_seeds_differ_in_size_faults_and_network_faults() -> None:
     drawn = [settings_from(seed) for seed in range(40)]
     assert drawn == [settings_from(seed) for seed in range(40)]
     assert len({settings.nodes for settings in drawn}) > 3
@@ -97,7 +97,7 @@ def test_what_breaks_is_made_as_small_as_it_breaks() -> None:
     assert (small.settings.nodes, small.settings.jobs, small.settings.online_jobs) == (2, 1, 0)
     assert (small.settings.schedulers, small.settings.shards) == (1, 0)
     assert small.settings.jobs_within_ms <= 20_000 < 2 * small.settings.jobs_within_ms
-    assert small.settings.faults.network_faults == CALM
+    assert small.settings.faults.network_faults == NO_NETWORK_FAULTS
     assert [kind for kind, _ in small.settings.faults.weights] == ["cut-node"]
 
 
@@ -122,12 +122,12 @@ def test_a_failure_is_kept_with_its_settings_and_printed_with_its_command(
     (path,) = tmp_path.iterdir()
     kept = json.decode(path.read_bytes(), type=Kept)
     assert (kept.broken, kept.settings, kept.command) == ("it broke", settings, command_of(settings, 700))
-    told = capsys.readouterr().out
-    assert kept.command in told
-    assert "2 worlds, 1 broke" in told
-    assert "fault: crash-jobs 4" in told
-    assert "judged: ReplicaStarted 6" in told
-    assert "fault cut-node" in told.split("never reached: ")[1]
+    printed = capsys.readouterr().out
+    assert kept.command in printed
+    assert "2 worlds, 1 broke" in printed
+    assert "fault: crash-jobs 4" in printed
+    assert "judged: ReplicaStarted 6" in printed
+    assert "fault cut-node" in printed.split("never reached: ")[1]
 
 
 def test_seeds_without_a_failure_are_a_success(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

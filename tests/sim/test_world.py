@@ -18,7 +18,7 @@ from colo_common.events.enforcement import NodeRecovered
 from colo_common.events.fact import Fact
 from colo_common.model.invalid import InvariantBroken
 from colo_executor.suppress import SuppressPolicy, bounds_mcpu
-from colo_sim.faults import CALM, STOPPING, FaultPlan
+from colo_sim.faults import NO_NETWORK_FAULTS, STOPPING, FaultPlan
 from colo_sim.quiescence import differences
 from colo_sim.world import Outcome, World, WorldSettings
 from tests.sim.command import command_of
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 SEEDS = seeds((1, 2, 4, 7, 10, 12, 13, 16), nightly=range(1, 17))
 SHARED_SEEDS = seeds((1, 22, 43, 58), nightly=(1, 5, 13, 22, 34, 43, 58, 105))
 STOPPED_SEEDS = seeds((4, 9), nightly=(1, 4, 9, 26))
-NO_FAULTS = FaultPlan(network_faults=CALM, quiet_after_ms=0, weights=())
+NO_FAULTS = FaultPlan(network_faults=NO_NETWORK_FAULTS, quiet_after_ms=0, weights=())
 MINUTE_MS = 60_000
 
 
@@ -62,7 +62,7 @@ def outcome_of(seed: int) -> Outcome:
 def test_whatever_goes_wrong_every_promise_holds_and_every_job_ends_well(seed: int) -> None:
     outcome = outcome_of(seed)
     for judged in ("commits", "launches", "promises", "ReplicaEnded", "ReplicasChanged"):
-        assert outcome.judged[judged] > 10, f"the invariant_checker saw too little: {outcome.judged}"
+        assert outcome.judged[judged] > 10, f"the invariant checker saw too little: {outcome.judged}"
 
 
 @pytest.mark.parametrize("seed", SHARED_SEEDS)
@@ -70,7 +70,7 @@ def test_schedulers_that_share_the_work_never_promise_a_place_twice(seed: int) -
     several = 2 + seed % 2
     world, outcome = live(WorldSettings(seed=seed, schedulers=several, shards=4 * several - 4))
     for judged in ("commits", "launches", "promises", "ReplicaEnded", "ReplicasChanged"):
-        assert outcome.judged[judged] > 10, f"the invariant_checker saw too little: {outcome.judged}"
+        assert outcome.judged[judged] > 10, f"the invariant checker saw too little: {outcome.judged}"
     # More than one of them decided.
     assert len([core for core in world.scheduler_cores.values() if core.counts["shards_taken"]]) > 1
 
@@ -79,12 +79,12 @@ def test_schedulers_that_share_the_work_never_promise_a_place_twice(seed: int) -
 def test_schedulers_that_stand_still_for_longer_than_their_leases_break_no_promise(seed: int) -> None:
     world, outcome = live(WorldSettings(seed=seed, schedulers=2, shards=4, faults=STOPPING))
     for judged in ("commits", "launches", "promises", "ReplicaEnded", "ReplicasChanged"):
-        assert outcome.judged[judged] > 10, f"the invariant_checker saw too little: {outcome.judged}"
+        assert outcome.judged[judged] > 10, f"the invariant checker saw too little: {outcome.judged}"
     # Somebody else had the shards meanwhile, and their owner took new ones when it went on.
     assert all(core.counts["shards_taken"] for core in world.scheduler_cores.values())
 
 
-def test_the_seeds_together_see_everything_the_referee_judges() -> None:
+def test_the_seeds_together_see_everything_the_checker_judges() -> None:
     """A world in which nothing was evicted, lost or superseded proves nothing about it."""
     seen: set[str] = set()
     for seed in (1, 12, 13):
@@ -108,7 +108,7 @@ def test_another_seed_is_another_history() -> None:
     assert digests[0] != digests[1]
 
 
-def test_without_faults_nothing_is_told_twice_and_everybody_agrees() -> None:
+def test_without_faults_nothing_is_published_twice_and_all_views_agree() -> None:
     world, outcome = live(WorldSettings(seed=5, faults=NO_FAULTS))
     assert outcome.judged.get("copies", 0) == 0
     assert outcome.judged.get("late_launches", 0) == outcome.judged.get("overlaps", 0) == 0

@@ -1,1 +1,1 @@
-"""Simulated machines, trace readers and the virtual-time world."""
+"""Simulated machines, trace readers, and a simulated cluster on virtual time."""

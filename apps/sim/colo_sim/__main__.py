@@ -1,4 +1,4 @@
-"""`python -m colo_sim` hosts simulated nodes."""
+"""`python -m colo_sim` runs simulated nodes against a real bus."""
 
 import sys
 

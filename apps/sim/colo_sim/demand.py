@@ -1,4 +1,4 @@
-"""What the online services of a simulated node want: a trace, plus modelled short bursts, plus injected spikes.
+"""The demand of the online services of a simulated node: a trace, plus modelled short bursts, plus injected spikes.
 
 Traces are sampled every 10 to 300 s, so everything shorter is MODELLED, not measured. The model is a function of
 (seed, node, time) alone: each second carries a symmetric ripple, and each window of a few seconds may carry a burst.
@@ -76,14 +76,14 @@ class Spike:
 
 
 class OnlineDemand(NamedTuple):
-    """What online services want now. CPU may exceed the machine (then they wait); memory never does."""
+    """The present demand of online services. CPU may exceed the machine (then they wait); memory never does."""
 
     cpu_mcpu: int
     memory_bytes: int
 
 
 class NodeDemand:
-    """The demand of one node. `at` depends on its arguments only: it may be asked in any order, any number of times.
+    """The demand of one node. `at` depends on its arguments only: it may be called in any order, any number of times.
 
     `memory_share_ppm` scales the trace's memory: published machine traces include the memory of batch work and page
     cache, so 700,000 (the default) leaves room as a machine without batch would. CPU is not scaled.

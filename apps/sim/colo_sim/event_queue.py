@@ -1,4 +1,4 @@
-"""Virtual time: what happens when. The clock jumps to the next thing to do, and nothing here reads a real one."""
+"""Virtual time: a queue of callbacks by time. The clock jumps to the next callback; no real clock is read."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _Act = tuple[Callable[..., None], tuple[Any, ...]]
 
 
 class EventQueue:
-    """What happens when. Things of one moment happen in the order in which they were put down.
+    """Callbacks by time. Callbacks of one moment run in the order in which they were added.
 
-    Time is counted in whole microseconds from the beginning. A callback that must not raise puts its error into `failure`; `step`
+    Time is counted in whole microseconds from the start. A callback that must not raise puts its error into `failure`; `step`
     raises it.
     """
 
@@ -33,17 +33,17 @@ class EventQueue:
 
     @property
     def now_ms(self) -> int:
-        """Unix milliseconds of this world."""
+        """Unix milliseconds of the virtual clock."""
         return self.start_ms + self.elapsed_us // 1_000
 
     def after(self, delay_ms: int, act: Callable[..., None], *args: Any) -> None:
-        """Do it so many milliseconds from now; 0 is later in this moment."""
+        """Call `act` after `delay_ms`; 0 means later in this moment."""
         if delay_ms < 0:
             raise InvariantBroken("nothing happens in the past", delay_ms=delay_ms)
         self.at_us(self.elapsed_us + delay_ms * 1_000, act, *args)
 
     def at_us(self, due_us: int, act: Callable[..., None], *args: Any) -> None:
-        """Do it at this microsecond, or later in this moment when that has passed."""
+        """Call `act` at this microsecond, or later in this moment when that has passed."""
         if due_us <= self.elapsed_us:
             self._now.append((act, args))
             return
@@ -51,11 +51,11 @@ class EventQueue:
         heapq.heappush(self._heap, (due_us, self._seq, act, args))
 
     def soon(self, act: Callable[..., None], *args: Any) -> None:
-        """Do it later in this moment."""
+        """Call `act` later in this moment."""
         self._now.append((act, args))
 
     def step(self, until_ms: int) -> bool:
-        """Do the next thing; False when there is none up to the Unix millisecond `until_ms`, which is now then."""
+        """Run the next callback. Without one up to the Unix millisecond `until_ms`, set the time to it and return False."""
         if not self._now and not self._advance((until_ms - self.start_ms) * 1_000):
             return False
         act, args = self._now.popleft()
@@ -67,7 +67,7 @@ class EventQueue:
         return True
 
     def _advance(self, until_us: int) -> bool:
-        """Move time to the next thing to do; False when there is none in time."""
+        """Move time to the next callback; False when there is none until `until_us`."""
         heap = self._heap
         if not heap or heap[0][0] > until_us:
             self.elapsed_us = max(self.elapsed_us, until_us)
@@ -80,7 +80,7 @@ class EventQueue:
 
 
 class LocalClock:
-    """The clock of one machine: the world's, off by `skew_ms`."""
+    """The clock of one machine: virtual time plus `skew_ms`."""
 
     def __init__(self, event_queue: EventQueue, skew_ms: int = 0) -> None:
         self._event_queue = event_queue
@@ -95,12 +95,12 @@ class LocalClock:
         return self._zero_us + self._event_queue.elapsed_us
 
     def real_s(self, span_ms: int) -> float:
-        """The world has no other time."""
+        """`span_ms` in seconds: virtual time is the only time."""
         return max(span_ms, 0) / 1_000
 
 
 def at_once(work: Coroutine[Any, Any, _T]) -> _T:
-    """The result of a coroutine that never really waits: the memory twins of ports have such ones."""
+    """The result of a coroutine that never suspends, as those of memory twins. Raises InvariantBroken if it does."""
     try:
         work.send(None)
     except StopIteration as end:

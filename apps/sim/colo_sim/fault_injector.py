@@ -1,4 +1,4 @@
-"""Carries out a fault plan: kills processes between two effects, takes network, power and servers away, and brings them back."""
+"""Carries out a fault plan: kills processes between two steps, and takes network, power and servers away for a while."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Unavailable
-from colo_sim.faults import CALM, FaultKind, FaultPlan
+from colo_sim.faults import NO_NETWORK_FAULTS, FaultKind, FaultPlan
 from colo_sim.world_cluster import Cluster
 from colo_sim.world_node import SimNode
 from colo_sim.world_process import SimProcess
@@ -19,7 +19,7 @@ _NODES_LEFT: Final = 2
 
 
 class FaultInjector:
-    """Strikes a world by plan. `may_lose_for_good`: one node never comes back."""
+    """Injects faults into a world by plan. `may_lose_for_good`: one lost node may never come back."""
 
     def __init__(self, world: Cluster, plan: FaultPlan, *, may_lose_for_good: bool) -> None:
         self._world = world
@@ -28,25 +28,25 @@ class FaultInjector:
         self._kinds: list[FaultKind] = [kind for kind, weight in plan.weights for _ in range(weight)]
         self._end_ms = world.event_queue.now_ms + plan.quiet_after_ms
         world.chance.network_faults = plan.network_faults
-        world.event_queue.after(plan.quiet_after_ms, self._calm)
-        self._aim()
+        world.event_queue.after(plan.quiet_after_ms, self._end_faults)
+        self._schedule_fault()
 
-    def _aim(self) -> None:
-        """Strike after a while, if that is not too late."""
+    def _schedule_fault(self) -> None:
+        """Schedule the next fault, if its time is before the end of the faults."""
         event_queue = self._world.event_queue
         wait_ms = self._world.rng.randint(*self._plan.every_ms) if self._kinds else 0
         if self._kinds and event_queue.now_ms + wait_ms < self._end_ms:
-            event_queue.after(wait_ms, self._hit)
+            event_queue.after(wait_ms, self._inject_random)
 
-    def _hit(self) -> None:
-        self._strike(self._world.rng.choice(self._kinds))
-        self._aim()
+    def _inject_random(self) -> None:
+        self._inject(self._world.rng.choice(self._kinds))
+        self._schedule_fault()
 
-    def _calm(self) -> None:
-        self._world.chance.network_faults = CALM
+    def _end_faults(self) -> None:
+        self._world.chance.network_faults = NO_NETWORK_FAULTS
         self._world.note("faults end")
 
-    def _strike(self, kind: FaultKind) -> None:
+    def _inject(self, kind: FaultKind) -> None:
         world, rng = self._world, self._world.rng
         world.chance.reached[f"fault {kind}"] += 1
         match kind:
@@ -90,7 +90,7 @@ class FaultInjector:
     # ------------------------------------------------------------ processes
 
     def kill(self, process: SimProcess[Any], down_ms: int | None = None) -> None:
-        """Let the process die a few steps from now, wherever that is, and come back after a while."""
+        """Kill the process up to 40 steps from now, or after 3 s, and start it again after `down_ms` or a random time."""
         rng, boots = self._world.rng, process.boots
         if not process.arm(rng.randint(0, _STEPS_MOST)):
             return
@@ -104,7 +104,7 @@ class FaultInjector:
             process.crashed()
 
     def revive(self, process: SimProcess[Any]) -> None:
-        """Start it, unless it is up or its node is off."""
+        """Start the process, unless it is up or its node has no power."""
         is_off = any(process in node.processes and node.is_off for node in self._world.nodes.values())
         if not process.is_up and not is_off:
             process.start()
@@ -115,11 +115,11 @@ class FaultInjector:
         process.stop()
         boots = process.boots
 
-        def go_on() -> None:
+        def resume() -> None:
             if process.boots == boots and process.is_stopped:
-                process.go_on()
+                process.resume()
 
-        self._world.event_queue.after(span_ms, go_on)
+        self._world.event_queue.after(span_ms, resume)
 
     def _cut(self, processes: tuple[SimProcess[Any], ...], span_ms: int) -> None:
         if any(process.is_cut for process in processes):
@@ -145,10 +145,10 @@ class FaultInjector:
         world.note(f"{node.name} loses power")
         for process in node.processes:
             process.crash()
-        left = [one for one in world.nodes.values() if not one.is_gone]
+        left = [one for one in world.nodes.values() if not one.is_lost_for_good]
         if self._may_lose_for_good and len(left) > _NODES_LEFT:
             self._may_lose_for_good = False
-            node.is_gone = True
+            node.is_lost_for_good = True
             world.note(f"{node.name} never comes back")
             return
         world.event_queue.after(self._away_ms(), self._power, node)
@@ -176,19 +176,19 @@ class FaultInjector:
         store.fault = Unavailable("the store is away")
         self._world.note("the store is away")
 
-        def bring() -> None:
+        def restore() -> None:
             store.fault = None
             self._world.note("the store is back")
 
-        self._world.event_queue.after(span_ms, bring)
+        self._world.event_queue.after(span_ms, restore)
 
     def _take_ledger(self, span_ms: int) -> None:
         ledger = self._world.ledger
         ledger.fault = Unavailable("the ledger is away")
         self._world.note("the ledger is away")
 
-        def bring() -> None:
+        def restore() -> None:
             ledger.fault = None
             self._world.note("the ledger is back")
 
-        self._world.event_queue.after(span_ms, bring)
+        self._world.event_queue.after(span_ms, restore)

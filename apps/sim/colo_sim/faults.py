@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated world: how often messages suffer, and when parts of it fail."""
+"""Faults of a simulated world: the rates of network faults, and the plan of process, node and server faults."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Literal
 
 from msgspec import Struct
 
-__all__ = ["CALM", "ROUGH", "STOPPING", "FaultKind", "FaultPlan", "NetworkFaults"]
+__all__ = ["NO_NETWORK_FAULTS", "ROUGH_NETWORK", "STOPPING", "FaultKind", "FaultPlan", "NetworkFaults"]
 
 
 class NetworkFaults(Struct, frozen=True, kw_only=True):
-    """Chances in permille of each message, and the longest delay (ms) of one that is late.
+    """Rates in permille of messages or calls, and the longest delay (ms) of a late message and of a pause.
 
-    `lost` strikes telemetry only. Messages of streams come at least once: late, twice, out of order; acknowledgements and the
-    answers to publishers get lost, so that messages are delivered, and published, again. `ledger_unsure`: the ledger did what it
-    was asked and its answer is lost.
+    `lost` applies to live messages only. Stream messages are delivered at least once: late, twice, out of order; `ack_lost` and
+    `publish_unsure` lose acknowledgements, so that messages are redelivered or published again. `ledger_unsure`: the ledger
+    carries out the call and its answer is lost. `pause`: a process waits before its next call.
     """
 
     lost: int = 0
@@ -28,8 +28,8 @@ class NetworkFaults(Struct, frozen=True, kw_only=True):
     pause_most_ms: int = 0
 
 
-CALM = NetworkFaults()
-ROUGH = NetworkFaults(
+NO_NETWORK_FAULTS = NetworkFaults()
+ROUGH_NETWORK = NetworkFaults(
     lost=50,
     twice=20,
     late=60,
@@ -59,14 +59,14 @@ FaultKind = Literal[
 
 
 class FaultPlan(Struct, frozen=True, kw_only=True):
-    """Faults strike every `every_ms` (two of them: least and most) until `quiet_after_ms`, of these kinds with these weights.
+    """Faults happen in intervals of `every_ms` (least, most) until `quiet_after_ms`, of the kinds in `weights`.
 
-    A crashed service is back after at most `down_most_ms`; a cut, a lost node and a server that is away last up to `away_most_ms`,
-    now and then (`long_permille`) up to ten times that; so does the rest of a scheduler that is stopped, and then goes on with what
-    it knew.
+    A crashed process starts again after at most `down_most_ms`. A cut link, a lost node, an unavailable server and a stopped
+    scheduler last up to `away_most_ms`, and in `long_permille` of the cases up to ten times that. A stopped scheduler continues
+    with its state from before the stop.
     """
 
-    network_faults: NetworkFaults = ROUGH
+    network_faults: NetworkFaults = ROUGH_NETWORK
     quiet_after_ms: int = 420_000
     every_ms: tuple[int, int] = (2_000, 14_000)
     down_most_ms: int = 6_000
@@ -89,4 +89,4 @@ class FaultPlan(Struct, frozen=True, kw_only=True):
 
 
 STOPPING = FaultPlan(every_ms=(500, 6_000), weights=(*FaultPlan().weights, ("stop-scheduler", 15)))
-"""More of everything, and schedulers that stand still, often for longer than their leases."""
+"""More frequent faults, and stopped schedulers, often for longer than their leases."""

@@ -1,4 +1,4 @@
-"""Simulated nodes in one process: for each a machine, and the real collector and executor services on it."""
+"""Simulated nodes in one process: each has a simulated machine and the real collector and executor services."""
 
 import asyncio
 import os
@@ -35,7 +35,7 @@ _LIVE_S = 0.02
 
 
 class SimulatedNode:
-    """One machine, its collector and its executor."""
+    """A simulated machine, its collector and its executor."""
 
     def __init__(self, process: ServiceProcess, settings: HostSettings, index: int, trace: TraceRead) -> None:
         self.name = node_name(index, settings.nodes)
@@ -61,7 +61,7 @@ class SimulatedNode:
         self._origin_ms = self._step.now_ms()
         self._sub_step_ms = settings.sub_step_ms
         self._reflex_ms = settings.reflex_ms
-        # The machine lives in the services' time; the trace begins with the lab.
+        # The machine runs on the services' time; the trace starts with the lab.
         self.machine = SimMachine(
             spec,
             node=self.name,
@@ -104,7 +104,7 @@ class SimulatedNode:
         )
 
     async def live(self) -> None:
-        """Let the machine and its reflex live up to now, many times a second, until cancelled.
+        """Advance the machine and its reflex to the present, many times a second, until cancelled.
 
         Load changes at the beginning of a sub-step; a reading there ends the old interval, the one `reflex_ms` later is the first
         that shows the new load, and what the reflex then does takes effect at that moment.
@@ -121,7 +121,7 @@ class SimulatedNode:
             await asyncio.sleep(_LIVE_S)
 
     async def sample(self) -> None:
-        """Say what the machine is, then what it does, every period on an absolute schedule, until cancelled."""
+        """Report the topology, then a sample every period on an absolute schedule, until cancelled."""
         spec = self._spec
         await self.collector.inject(
             TopologyRead(topology=spec.topology(), capabilities=spec.capabilities(), simulated=True)
@@ -144,7 +144,7 @@ def node_name(index: int, nodes: int) -> str:
 
 
 async def build(process: ServiceProcess, settings: HostSettings) -> None:
-    """Put all nodes together."""
+    """Build all nodes and add their services to the process."""
     trace = await asyncio.to_thread(_trace, settings)
     log = structlog.get_logger("sim")
     for notice in trace.notices:
@@ -161,7 +161,7 @@ async def build(process: ServiceProcess, settings: HostSettings) -> None:
 
 
 async def _report_regularly(nodes: list[SimulatedNode], path: Path) -> None:
-    """What really happened, for the verdict; the last one is at most a second old when the process ends."""
+    """Write the machines' ledgers every second and once at the end."""
     try:
         while True:
             await asyncio.sleep(_REPORT_S)
@@ -181,7 +181,7 @@ def _trace(settings: HostSettings) -> TraceRead:
 
 
 def main() -> int:
-    """Run until SIGTERM; the exit code."""
+    """Run until SIGTERM; returns the exit code."""
     return run("sim", HostSettings, build)
 
 

@@ -1,4 +1,4 @@
-"""What an operator may set of the process that hosts simulated nodes."""
+"""Settings of the process that runs simulated nodes."""
 
 from typing import Final
 
@@ -15,8 +15,8 @@ class HostSettings(Common, frozen=True, kw_only=True):
     """`nodes` equal machines. Times are simulated ms. A machine's load changes every `sub_step_ms`; the executor's reflex sees
     it `reflex_ms` later (a real one reads every 20 ms and acts within 100 ms).
 
-    `trace` is a file of online load ("" : the fleet series where it is installed, else a synthetic day). `report` is a file that
-    holds what really happened on the machines, written anew every second and at the end.
+    `trace` is a file of online load ("": the fleet series where it is installed, else a synthetic day). `report` is a file
+    for the machines' ledgers, rewritten every second and at the end.
     """
 
     nodes: int = 12

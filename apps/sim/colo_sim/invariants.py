@@ -1,4 +1,4 @@
-"""What must hold across services, whatever goes wrong: judged from facts, ledger answers and machines as they come."""
+"""Invariants across services that must hold under any fault, checked on facts, ledger answers and machines as they occur."""
 
 from __future__ import annotations
 
@@ -36,13 +36,15 @@ from colo_sim.world_node import ExecutorRole, SimNode
 __all__ = ["InvariantChecker"]
 
 Attempt = tuple[str, int]
-#: The reflex acts at its next tick, and a whole step of the lease's way down may lie before it.
+#: Ticks that the reflex may be late: it acts at its next tick, and a whole step of the lease's decay may lie before that.
 _TICKS_LATE: Final = 3
 
 
 class InvariantChecker:
-    """Raises InvariantBroken at the first break. `counts` say how much was judged, so that nobody mistakes silence for proof;
-    `reached` counts states, transitions, ends and refusals that were seen.
+    """Raises InvariantBroken for the first broken invariant.
+
+    `counts` has the number of checks by kind, so that a run without checks is not taken for proof; `reached` counts states,
+    transitions, end causes and refusals. `reported` has, for each attempt, the facts published about its start and end.
     """
 
     def __init__(self, nodes: Mapping[str, SimNode], ledger: WorldLedger, policy: EvictorPolicy) -> None:
@@ -50,12 +52,12 @@ class InvariantChecker:
         self.reached: Counter[str] = Counter()
         self.job_states: dict[str, str] = {}
         self.placed: dict[Attempt, str] = {}
-        self.told: dict[Attempt, set[str]] = {}
+        self.reported: dict[Attempt, set[str]] = {}
         self._nodes = nodes
         self._ledger = ledger
         self._policy = policy
         self._replicas: dict[str, ReplicaChange] = {}
-        self._said: set[str] = set()
+        self._message_ids: set[str] = set()
         self._queued: set[Attempt] = set()
         self._wanted: dict[Attempt, str] = {}
         self._over: set[Attempt] = set()
@@ -67,11 +69,11 @@ class InvariantChecker:
     # ------------------------------------------------------------ facts
 
     def stored(self, fact: Fact, message_id: str) -> None:
-        """A stream keeps a new message. One whose id was seen before is a copy that came after the bus had forgotten the first."""
-        if message_id in self._said:
+        """Check a newly stored message. A known message id is a copy, published after the duplicate window."""
+        if message_id in self._message_ids:
             self.counts["copies"] += 1
             return
-        self._said.add(message_id)
+        self._message_ids.add(message_id)
         self.counts[type(fact).__name__] += 1
         match fact:
             case PlacementsDecided():
@@ -84,7 +86,7 @@ class InvariantChecker:
             case PlacementsReleased():
                 for release in fact.nodes:
                     for attempt in release.attempts:
-                        self._tell(attempt, "released")
+                        self._note_reported(attempt, "released")
             case ReplicasWithdrawn():
                 for attempt in fact.attempts:
                     self._over.add(attempt)
@@ -117,7 +119,7 @@ class InvariantChecker:
 
     def _enforced(self, fact: ReplicaStarted | ReplicaEnded | PlacementRefused) -> None:
         attempt = (fact.replica, fact.attempt)
-        self._tell(attempt, type(fact).__name__)
+        self._note_reported(attempt, type(fact).__name__)
         if not isinstance(fact, ReplicaStarted):
             self._over.add(attempt)
             why = fact.cause if isinstance(fact, ReplicaEnded) else fact.reason
@@ -125,8 +127,8 @@ class InvariantChecker:
         elif self.placed.get(attempt) != fact.node and attempt in self.placed:
             raise InvariantBroken("an attempt runs elsewhere than it was placed", attempt=attempt, node=fact.node)
 
-    def _tell(self, attempt: Attempt, what: str) -> None:
-        self.told.setdefault(attempt, set()).add(what)
+    def _note_reported(self, attempt: Attempt, what: str) -> None:
+        self.reported.setdefault(attempt, set()).add(what)
 
     def _replica(self, fact: ReplicaChange) -> None:
         last = self._replicas.get(fact.replica)
@@ -167,18 +169,18 @@ class InvariantChecker:
     def _evict(self, fact: EvictionRequested) -> None:
         if fact.replica in self._online:
             raise InvariantBroken("online work is evicted for its own sake", fact=fact)
-        flying = self._evicting.get(fact.node)
-        if flying is not None:
-            raise InvariantBroken("a node has two victims in flight", node=fact.node, first=flying, then=fact)
+        in_flight = self._evicting.get(fact.node)
+        if in_flight is not None:
+            raise InvariantBroken("a node has two victims in flight", node=fact.node, first=in_flight, then=fact)
         last = self._last_eviction.get(fact.node)
         if last is not None and fact.at_ms < last.at_ms + self._cool_ms(last.reason):
             raise InvariantBroken("a node was not given its cool-down", node=fact.node, last=last, then=fact)
         self._evicting[fact.node] = self._last_eviction[fact.node] = fact
 
     def _evicted(self, fact: EvictionFinished) -> None:
-        flying = self._evicting.pop(fact.node, None)
-        if flying is None or flying.eviction != fact.eviction:
-            raise InvariantBroken("an eviction ends that is not in flight", fact=fact, flying=flying)
+        in_flight = self._evicting.pop(fact.node, None)
+        if in_flight is None or in_flight.eviction != fact.eviction:
+            raise InvariantBroken("an eviction ends that is not in flight", fact=fact, in_flight=in_flight)
 
     def _cool_ms(self, reason: Reason) -> int:
         return {
@@ -198,7 +200,7 @@ class InvariantChecker:
                 raise InvariantBroken("a negative promise", fact=fact)
 
     def promised(self, fact: AllocatableChanged, held: Mapping[int, ZoneShare]) -> None:
-        """What is about to be published, beside what its sayer knows to be held."""
+        """Check a promise before it is published: no zone is promised less than the overcommit core knows to be held."""
         self.counts["promises"] += 1
         zones = {zone.zone: zone for zone in fact.zones}
         for zone, share in held.items():
@@ -207,9 +209,9 @@ class InvariantChecker:
                 raise InvariantBroken("less is promised than is held", node=fact.node, zone=promise, held=share)
 
     def committed(self, core: SchedulerCore, answers: Sequence[NodeAnswer]) -> None:
-        """Where something new is held, all that is held fits what the scheduler was told may be promised."""
+        """Check a commit: in each zone with a new hold, all holds fit the allocatable that the scheduler knows."""
         for answer in answers:
-            # A call that is made again because its answer was lost writes nothing.
+            # A call repeated after a lost answer writes nothing.
             accepted = set(answer.accepted) - self._committed
             if not accepted:
                 continue
@@ -242,7 +244,7 @@ class InvariantChecker:
     # ------------------------------------------------------------ machines
 
     def launched(self, node: SimNode, replica: str, attempt: int) -> None:
-        """A replica's newest attempt lives once; an older one may still live only where its end was given up or told."""
+        """Check a launch: an attempt runs once, and another attempt of the replica runs only if the older one is over."""
         self.counts["launches"] += 1
         self.counts["online_launches"] += replica in self._online
         if self.placed.get((replica, attempt)) != node.name:
@@ -258,11 +260,11 @@ class InvariantChecker:
                 older = min(found.attempt, attempt)
                 if (replica, older) not in self._over:
                     raise InvariantBroken("a replica runs twice though its node was not lost", replica=replica, on=name)
-                # An order of before the loss may be carried out after it: for a moment, until the order to stop is heard.
+                # An order from before the loss may be carried out after it, until the executor receives the order to stop.
                 self.counts["late_launches" if attempt == older else "overlaps"] += 1
 
     def ticked(self, node: SimNode, role: ExecutorRole) -> None:
-        """A node that hears nobody for longer than its lease has taken batch down to the floor."""
+        """Check that a node without a lease renewal has its batch quota at the floor in time."""
         reflex, lease = role.reflex, role.policy.lease
         quota_mcpu = node.machine.batch_quota_mcpu
         if reflex is None or quota_mcpu is None:

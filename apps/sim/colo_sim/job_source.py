@@ -1,6 +1,6 @@
 """Batch jobs for simulated fleets: made from a seed, or shaped like the rows of a real table.
 
-A source answers "what is your i-th job?" and never keeps state; a JobFeeder decides how many of them are submitted.
+A source returns its i-th job and keeps no state; a JobFeeder decides how many jobs are submitted.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def fit_shape(shape: JobShape, *, max_cpu_mcpu: int, max_memory_bytes: int) -> J
 
 
 class TableJobs:
-    """Jobs shaped like the rows of a table, over and over: the second round is named anew and follows the first.
+    """Jobs shaped like the rows of a table, over and over: later rounds follow with new names.
 
     `rows` are (name, shape, arrival_ms) with arrivals that never fall.
     """
@@ -181,15 +181,15 @@ class TableJobs:
         """Return the index-th job; rounds follow one another."""
         if not 0 <= index < _MAX_ARRIVALS:
             raise InvalidInput("index", f"must be from 0 to {_MAX_ARRIVALS - 1}", index)
-        turn, row = divmod(index, len(self._rows))
+        round_, row = divmod(index, len(self._rows))
         name, shape, arrival_ms = self._rows[row]
         return SimJob(
-            name=name if turn == 0 else f"{name}-{turn}",
+            name=name if round_ == 0 else f"{name}-{round_}",
             replicas=shape.replicas,
             cpu_mcpu=shape.cpu_mcpu,
             memory_bytes=shape.memory_bytes,
             work_mcpu_ms=shape.cpu_mcpu * shape.runtime_ms,
-            arrival_ms=arrival_ms - self._rows[0][2] + turn * self._round_ms,
+            arrival_ms=arrival_ms - self._rows[0][2] + round_ * self._round_ms,
         )
 
 

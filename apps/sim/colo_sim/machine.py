@@ -17,7 +17,7 @@ from colo_common.model.invalid import InvalidInput, InvariantBroken
 from colo_common.model.qos import QosClass
 from colo_sim.demand import OnlineDemand
 from colo_sim.machine_memory import grow_memory, memory_by_zone, memory_stall_permille
-from colo_sim.machine_online import OnlineReplica, OnlineReplicas, spread_beside
+from colo_sim.machine_online import OnlineReplica, OnlineReplicas, spread_into_room
 from colo_sim.machine_reading import (
     ExitCause,
     MachineCounters,
@@ -36,7 +36,7 @@ from colo_sim.noise import key_of, mix, uniform
 __all__ = ["MAX_REPLICAS", "SimMachine"]
 
 MAX_REPLICAS: Final = 4_096
-"""Replicas a machine holds at most, ended ones that nobody has polled included; a further start is refused."""
+"""Most replicas of a machine, including ended ones that were not polled; a further start is refused."""
 
 _NS_PER_MCPU_MS: Final = 1_000
 _ZONE_SKEW: Final = 100
@@ -81,7 +81,7 @@ class SimMachine:
         self._uncontended: Shares | None = None  # shares as if no online work were here; None after any change
         self._shares = Shares([], [0] * spec.zones)
         self._is_contended = False
-        self._is_stale = True  # rates must be worked out anew before time goes on
+        self._is_stale = True  # rates must be recomputed before time advances
         self._next_exit_ms = NEVER_MS
         self._batch_memory_bytes = 0
         self._is_ramping = False
@@ -102,7 +102,7 @@ class SimMachine:
             if self._at_ms >= self._cell_end_ms:
                 self._enter_sub_step()
             if self._is_stale:
-                self._work_out_rates()
+                self._compute_rates()
             end_ms = min(now_ms, self._cell_end_ms, self._next_exit_ms)
             self._tally.accrue(end_ms - self._at_ms)
             self._at_ms = end_ms
@@ -121,29 +121,29 @@ class SimMachine:
         self._kill_for_memory()
         if self._is_stale:
             return
-        if self._is_contended or not self._fits_beside_online(self._shares.zone_mcpu):
+        if self._is_contended or not self._fits_with_online(self._shares.zone_mcpu):
             self._is_stale = True
         else:
-            self._update_online_tally()  # batch shares hold on: they do not depend on online work that leaves them room
+            self._update_online_tally()  # batch shares stay: they do not depend on online work that leaves them room
 
     def _spread_online(self) -> None:
-        """Online use of each zone: what the services of the trace get there, and the online replicas."""
+        """Compute the online use of each zone: that of the trace's services and of the online replicas."""
         placed = self._online_replicas
         if not placed.by_name:
             self._online_zone_mcpu = spread_online_cpu(
                 self._online.cpu_mcpu, self._zone_weights, self._zone_weight_sum, self._zone_capacity_mcpu
             )
             return
-        spread = spread_beside(self._online.cpu_mcpu, self._zone_weights, self._zone_weight_sum, placed.room_mcpu)
+        spread = spread_into_room(self._online.cpu_mcpu, self._zone_weights, self._zone_weight_sum, placed.room_mcpu)
         self._online_zone_mcpu = [part + used for part, used in zip(spread, placed.zone_mcpu, strict=True)]
 
-    def _fits_beside_online(self, zone_mcpu: list[int]) -> bool:
+    def _fits_with_online(self, zone_mcpu: list[int]) -> bool:
         capacity_mcpu = self._zone_capacity_mcpu
         pairs = zip(zone_mcpu, self._online_zone_mcpu, strict=True)
         return all(batch + online <= capacity_mcpu for batch, online in pairs)
 
-    def _work_out_rates(self) -> None:
-        """Share CPU anew and tell every replica its rate; afterwards the next exit and all tally rates are right."""
+    def _compute_rates(self) -> None:
+        """Recompute the CPU shares, and from them every replica's rate, the next exit and all tally rates."""
         self._grow_memory()
         self._next_exit_ms = self._online_replicas.share(self._at_ms)
         self._spread_online()
@@ -151,7 +151,7 @@ class SimMachine:
         shares = self._uncontended
         if shares is None:
             shares = self._uncontended = share_batch_cpu(claims, self._cpu_room_mcpu, self._quota_mcpu)
-        self._is_contended = not self._fits_beside_online(shares.zone_mcpu)
+        self._is_contended = not self._fits_with_online(shares.zone_mcpu)
         if self._is_contended:
             least_mcpu = self._zone_capacity_mcpu * self.spec.interference.batch_weight_permille // 1_000
             zone_mcpu = self._zone_capacity_mcpu
@@ -231,7 +231,7 @@ class SimMachine:
         self._fit_cpu_room()
 
     def _fit_cpu_room(self) -> None:
-        """Batch may use the CPUs that it is allowed, but those of LSE replicas."""
+        """Compute the CPU room of batch by zone: its allowed CPUs without those of LSE replicas."""
         mask = (self._cpus - self._online_replicas.lse).mask
         width = self.spec.cpus_per_zone
         zone_mask = (1 << width) - 1
@@ -295,7 +295,7 @@ class SimMachine:
     def _found(self, replica: str) -> Replica | None:
         return self._replicas.get(replica) or self._online_replicas.by_name.get(replica)
 
-    def _everybody(self) -> tuple[Replica, ...]:
+    def _all_replicas(self) -> tuple[Replica, ...]:
         return (*self._replicas.values(), *self._online_replicas.by_name.values())
 
     def stop_replica(self, replica: str, grace_ms: int) -> bool:
@@ -337,8 +337,8 @@ class SimMachine:
         return found is not None
 
     def reboot(self) -> None:
-        """Lose power: all replicas and unread exits are gone without a word, knobs and counters start anew."""
-        for replica in self._everybody():
+        """Lose power: all replicas and unread exits are lost, knobs and counters are reset."""
+        for replica in self._all_replicas():
             self._end(replica, EXIT_KILLED, "crashed")
         self._exits.clear()
         self._is_memory_over = False
@@ -354,7 +354,7 @@ class SimMachine:
     # ---------------------------------------------------------------- ends
 
     def _end_due_replicas(self) -> None:
-        for replica in self._everybody():
+        for replica in self._all_replicas():
             if replica.due_ms() > self._at_ms:
                 continue
             if replica.used_at(self._at_ms) >= replica.work_mcpu_ms:
@@ -397,10 +397,10 @@ class SimMachine:
     def counters(self) -> MachineCounters:
         """Return every counter at this moment."""
         if self._is_stale:
-            self._work_out_rates()
+            self._compute_rates()
         tally = self._tally
         memory_bytes = memory_by_zone(
-            self._online.memory_bytes, self._zone_weights, self._everybody(), self.spec.memory_bytes_per_zone
+            self._online.memory_bytes, self._zone_weights, self._all_replicas(), self.spec.memory_bytes_per_zone
         )
         zones = tuple(
             ZoneCounters(
@@ -415,7 +415,9 @@ class SimMachine:
             at_ms=self._at_ms,
             boot=self._boot,
             zones=zones,
-            replicas=tuple(self._replica_counters(one) for one in sorted(self._everybody(), key=lambda one: one.name)),
+            replicas=tuple(
+                self._replica_counters(one) for one in sorted(self._all_replicas(), key=lambda one: one.name)
+            ),
             online_usage_ns=sum(tally.zone_online_mcpu_ms) * _NS_PER_MCPU_MS,
             batch_usage_ns=sum(tally.zone_batch_mcpu_ms) * _NS_PER_MCPU_MS,
             online_memory_bytes=self._online_memory_bytes,

@@ -1,7 +1,7 @@
 """Online replicas of a simulated machine: placed work outside the batch tier, on CPUs of its own or on the shared ones.
 
-ASSUMED, as everything about demand: such a replica uses all that it may as long as it has work, and the demand of the services
-that the trace tells of has what is left. LS replicas share what no LSE or LSR replica holds; batch work never takes CPU from any.
+ASSUMED, as everything about demand: an online replica uses all that it may as long as it has work, and the services of the trace
+use what is left. LS replicas share the CPUs that no LSE or LSR replica holds; batch work never takes CPU from online replicas.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from colo_sim.machine_replica import NEVER_MS, Replica
 from colo_sim.machine_share import share_batch_cpu
 from colo_sim.machine_spec import MachineSpec
 
-__all__ = ["OnlineReplica", "OnlineReplicas", "spread_beside"]
+__all__ = ["OnlineReplica", "OnlineReplicas", "spread_into_room"]
 
 _MCPU = 1_000
 
@@ -44,8 +44,8 @@ class OnlineReplica(Replica):
 
 
 class OnlineReplicas:
-    """All of one machine. `zone_mcpu` is what they use in each zone, and `room_mcpu` what is left there to the services of the
-    trace: CPUs that nobody owns, less what LS replicas use. Both are exact after `share`.
+    """All online replicas of one machine. `zone_mcpu` is their use in each zone; `room_mcpu` is what they leave there to the
+    services of the trace: CPUs without an owner, less what LS replicas use. Both are exact after `share`.
     """
 
     def __init__(self, spec: MachineSpec) -> None:
@@ -71,9 +71,9 @@ class OnlineReplicas:
         return CpuSet.from_iterable(cpu for one in self.by_name.values() if one.qos is QosClass.LSE for cpu in one.cpus)
 
     def placed(self, qos: QosClass, cpus: str) -> tuple[CpuSet, tuple[int, ...]]:
-        """Own CPUs and zones of a replica that is about to start: LS has none of its own, and all zones.
+        """The own CPUs and the zones of a replica that is about to start: LS has no own CPUs, and all zones.
 
-        Raises InvalidInput when it cannot have them.
+        Raises InvalidInput when the CPUs cannot be given.
         """
         if qos not in (QosClass.LSE, QosClass.LSR, QosClass.LS):
             raise InvalidInput("qos", "must be LSE, LSR or LS for online work", qos.value)
@@ -96,7 +96,7 @@ class OnlineReplicas:
         return own, tuple(zone for zone, cpus_of_zone in enumerate(self._zones) if cpus_of_zone & own)
 
     def share(self, now_ms: int) -> int:
-        """Tell every replica its rate; when the first one ends if nothing changes.
+        """Set the rate of every replica; returns when the first one ends (ms) if nothing changes.
 
         Own CPUs give what was asked of them; LS replicas share the others of their zones in proportion.
         """
@@ -125,14 +125,14 @@ class OnlineReplicas:
         return min((one.due_ms() for one in self.by_name.values()), default=NEVER_MS)
 
     def grow_memory(self, now_ms: int) -> bool:
-        """Set what each holds now; whether any still grows."""
+        """Set the memory of each replica at `now_ms`; returns whether any still grows."""
         self.memory_bytes, is_ramping = grow_memory(
             self.by_name.values(), now_ms, self._spec.interference.memory_ramp_ms
         )
         return is_ramping
 
 
-def spread_beside(demand_mcpu: int, weights: Sequence[int], weight_sum: int, room_mcpu: Sequence[int]) -> list[int]:
+def spread_into_room(demand_mcpu: int, weights: Sequence[int], weight_sum: int, room_mcpu: Sequence[int]) -> list[int]:
     """The online demand of each zone: by weight, what exceeds the room of a zone goes to the next ones with room.
 
     The sum is the demand, or all room where the demand exceeds it.

@@ -1,4 +1,4 @@
-"""What can be read from a simulated machine: counters as a kernel shows them, ended replicas, and the honest ledger."""
+"""Readings of a simulated machine: counters as a kernel shows them, ended replicas, and the ledger of what really happened."""
 
 from __future__ import annotations
 

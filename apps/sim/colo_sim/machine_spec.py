@@ -19,7 +19,7 @@ _GPUS_A_ROOT = 2
 
 @dataclass(frozen=True, slots=True)
 class Interference:
-    """What the model assumes where no trace can tell. ASSUMED, not measured; a report that uses it must say so.
+    """Assumptions of the model that no trace can provide. ASSUMED, not measured; a report that uses them must state so.
 
     - `batch_weight_permille`: the share of a zone that batch keeps under contention (2 of 1024 weight, the kernel's least).
     - `wakeup_wait_permille`: while no CPU of a zone is idle, online threads there spend this share of the time waiting:
@@ -51,7 +51,7 @@ class Interference:
 class MachineSpec:
     """A regular machine: zones are numbered through, zone z has CPUs z x cpus_per_zone and following.
 
-    GPUs hang two by two on PCIe roots of their zone, and its network cards on these in turn.
+    GPUs hang two by two on PCIe roots of their zone, and its network cards on these roots, round-robin.
 
     `sub_step_ms` is how long demand is held before it is read again: 1 s for a lab, 10 s or more for a large fleet.
     """
@@ -90,7 +90,7 @@ class MachineSpec:
         return self.zones * self.memory_bytes_per_zone
 
     def capabilities(self) -> tuple[Capability, ...]:
-        """What its executor can do: everything that placed work needs."""
+        """The capabilities that its executor reports: all that placed work needs."""
         return (Capability(name="online", present=True, detail="simulated"),)
 
     def topology(self) -> NodeTopology:

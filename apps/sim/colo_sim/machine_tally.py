@@ -25,7 +25,7 @@ def busy_permille(cpus: int) -> tuple[int, ...]:
 
 
 class Tally:
-    """Sums since boot (counters) and since ever (ledger). `accrue` is called often and does additions only."""
+    """Sums since boot (counters) and since the machine was built (ledger). `accrue` is called often and only adds."""
 
     def __init__(self, zones: int) -> None:
         self._zones = range(zones)
@@ -157,7 +157,7 @@ class Tally:
         self._replica_online_mcpu_ms += used_mcpu_ms
 
     def forget_counters(self) -> None:
-        """Start the counters of a kernel anew; the ledger goes on."""
+        """Reset the kernel counters; the ledger continues."""
         self._earlier_online_mcpu_ms += sum(self.zone_online_mcpu_ms)
         self._earlier_batch_mcpu_ms += sum(self.zone_batch_mcpu_ms)
         self.zone_online_mcpu_ms = [0] * len(self._zones)
@@ -166,7 +166,7 @@ class Tally:
         self.online_some_us = self.batch_some_us = self.batch_throttled_us = 0
 
     def ledger(self, cpu_capacity_mcpu: int, running_mcpu_ms: int, online_running_mcpu_ms: int = 0) -> MachineLedger:
-        """Return the sums since ever."""
+        """Return the sums since the machine was built."""
         return MachineLedger(
             node_ms=self._node_ms,
             cpu_capacity_mcpu=cpu_capacity_mcpu,

@@ -1,4 +1,4 @@
-"""Two counter readings of a simulated machine as the sample that a collector of a real one would make of it."""
+"""Turns two counter readings of a simulated machine into the sample that a collector would make of a real one."""
 
 from colo_collector.readings import SampleRead
 from colo_common.events.node import PressureReading, WorkloadUsage, ZoneUsage

@@ -38,5 +38,5 @@ def uniform(bits: int, low: int, high: int) -> int:
 
 
 def chance_ppm(bits: int, ppm: int) -> bool:
-    """Say whether an event of `ppm` parts per million happens for these 64 bits."""
+    """Return whether an event of `ppm` parts per million happens for these 64 bits."""
     return bits * PPM >> 64 < ppm

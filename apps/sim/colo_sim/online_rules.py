@@ -1,4 +1,4 @@
-"""What must hold of the online work that a ledger row places on one node: CPUs of one's own, and what the machine has."""
+"""Invariants of the online work in one node's ledger row: exclusive CPUs, and the capacity of each zone."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["check_online"]
 
 
 def check_online(node: str, topology: NodeTopology, placements: Iterable[Placement]) -> int:
-    """How many placements of online work were looked at. Raises InvariantBroken where
+    """Check the placements of a node; returns the number of online ones. Raises InvariantBroken when
 
     - LSE or LSR has not exactly the whole CPUs that it asked for, zone by zone;
-    - a CPU of one's own is in the set of another one, or LSE leaves none to the rest of the node;
+    - an exclusive CPU is held twice, or LSE leaves no CPU to the rest of the node;
     - requests of online work exceed CPU or memory of a zone.
     """
     everyone = tuple(placements)

@@ -1,4 +1,4 @@
-"""The asyncio event loop of one simulated process, on the virtual time that it shares with all others."""
+"""The asyncio event loop of one simulated process, on the virtual time that all processes share."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _US: Final = 1_000_000
 
 
 class ProcessLoop(asyncio.AbstractEventLoop):
-    """Callbacks in the order in which they were asked for, timers in the order of their times. It never waits and has no files.
+    """Runs callbacks in the order of their calls and timers in the order of their times. It never waits and has no files.
 
-    `hold` and `let_go` act as SIGSTOP and SIGCONT: callbacks that become due in between run afterwards, in order. `kill` acts as
+    `hold` and `release` act as SIGSTOP and SIGCONT: callbacks that become due in between run afterwards, in order. `kill` acts as
     SIGKILL: every task is cancelled before any callback runs, so that only `except` and `finally` blocks run; the ports of the
-    process have no effect by then. An unhandled error ends the step of the event_queue in which it occurred.
+    process have no effect by then. An unhandled error fails the step of the event queue in which it occurred.
     """
 
     def __init__(self, event_queue: EventQueue) -> None:
@@ -33,10 +33,10 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._is_held = False
         self.is_dead = False
 
-    # ------------------------------------------------------------ what asyncio asks for
+    # ------------------------------------------------------------ asyncio's interface
 
     def time(self) -> float:
-        """Seconds since the beginning of the world."""
+        """Virtual seconds since the start of the world."""
         return self._event_queue.elapsed_us / _US
 
     def get_debug(self) -> bool:
@@ -44,17 +44,17 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return False
 
     def is_running(self) -> bool:
-        """As far as anybody on it can tell."""
+        """Always: code on it must not start another loop."""
         return True
 
     def is_closed(self) -> bool:
-        """Never: tasks of a dead process still end on it."""
+        """Never: tasks of a dead process still finish on it."""
         return False
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """Call it later in this moment."""
+        """Call the callback later in this moment."""
         handle = asyncio.Handle(callback, args, self, context)
         self._event_queue.soon(self._run, handle)
         return handle
@@ -62,19 +62,19 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """There is one thread."""
+        """The same as `call_soon`: there is one thread."""
         return self.call_soon(callback, *args, context=context)
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call it so many seconds from now."""
+        """Call the callback after `delay` seconds."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call it at that second or up to two microseconds later, never earlier."""
+        """Call the callback at second `when` or up to two microseconds later, never earlier."""
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         due_us = ceil(when * _US)
         if due_us / _US < when:
@@ -83,7 +83,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is passed over when its time comes."""
+        """Do nothing: a cancelled timer is skipped when it is due."""
 
     def create_future(self) -> asyncio.Future[Any]:
         """A future of this loop."""
@@ -110,44 +110,44 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return future
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Let the step fail. A task that is thrown away with its whole world is no error."""
+        """Fail the current step. An error of a dead process is ignored."""
         error = context.get("exception")
         if error is not None and not self.is_dead:
             self._event_queue.failure = error
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """There is no other."""
+        """The same as `call_exception_handler`."""
         self.call_exception_handler(context)
 
-    # ------------------------------------------------------------ what the world does to a process
+    # ------------------------------------------------------------ faults of the process
 
     def hold(self) -> None:
-        """Run nothing until it is let go."""
+        """Run nothing until `release`."""
         self._is_held = True
 
-    def let_go(self) -> None:
-        """Go on, first with what became due meanwhile, in its order."""
+    def release(self) -> None:
+        """Run again, first the callbacks that became due while it was held, in order."""
         self._is_held = False
         held, self._held = self._held, deque()
         for handle in held:
             self._event_queue.soon(self._run, handle)
 
     def kill(self) -> None:
-        """Run nothing more, and end every task where it stands, later in this moment."""
+        """Run no more callbacks, and cancel every task later in this moment."""
         if not self.is_dead:
             self.is_dead = self._is_held = True
             self._event_queue.soon(self._end_tasks)
 
     @property
     def has_tasks(self) -> bool:
-        """Whether any task has yet to end."""
+        """Whether any task has not finished."""
         return bool(self._tasks)
 
     def _end_tasks(self) -> None:
-        """Every task is cancelled before what waits to run is let go: so none goes on, it only leaves."""
+        """Cancel every task before waiting callbacks run, so that tasks only run their cleanup."""
         for task in tuple(self._tasks):
             task.cancel()
-        self.let_go()
+        self.release()
 
     def _run(self, handle: asyncio.Handle) -> None:
         if handle.cancelled():

@@ -1,4 +1,4 @@
-"""When a simulated world has settled: all views of who holds what are equal; and when it is at rest: nothing is left to do."""
+"""Whether a simulated world has settled (all views of the placements are equal), and whether work is pending."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["differences", "pending_work"]
 
 
 def differences(world: Cluster) -> list[str]:
-    """What the services and nodes do not agree about, as sentences; empty when Redis, memories and machines are equal."""
+    """Differences between the ledger, the services' memories and the machines, as sentences; empty when all agree."""
     rows = world.ledger.all_rows()
     held = {r.attempt: row.node for row in rows for r in row.holds}
     found = [f"{p.key} is down" for p in world.processes() if not p.is_up]
@@ -27,7 +27,7 @@ def differences(world: Cluster) -> list[str]:
     running: dict[tuple[str, int], str] = {}
     machines: dict[tuple[str, int], str] = {}
     for name, node in world.nodes.items():
-        if node.is_gone:
+        if node.is_lost_for_good:
             continue
         for replica, active in world.executor_core(node).active.items():
             running[replica, active.placement.attempt] = name
@@ -47,7 +47,7 @@ def differences(world: Cluster) -> list[str]:
 
 
 def pending_work(world: Cluster) -> list[str]:
-    """What is left to do, as sentences; empty when every job ended as it should and nobody holds or waits for anything."""
+    """Pending work, as sentences; empty when every job ended as it should, and nothing is held or waiting."""
     if world.store.fault is not None:
         return [str(world.store.fault)]
     found = differences(world)
@@ -70,8 +70,8 @@ def pending_work(world: Cluster) -> list[str]:
             found.append(f"queue {name}: {queue.waiting} wait, {queue.running} run")
     found += [f"{name}: a victim is on its way" for name, node in world.evictor_core.nodes.items() if node.terminating]
     for attempt, node in world.invariant_checker.placed.items():
-        if attempt not in world.invariant_checker.told:
-            found.append(f"{attempt} was placed on {node} and never heard of again")
+        if attempt not in world.invariant_checker.reported:
+            found.append(f"{attempt} was placed on {node} and never reported again")
     return found
 
 
@@ -82,9 +82,9 @@ def _compare(who: str, view: dict[tuple[str, int], str], held: dict[tuple[str, i
 
 
 def _undelivered(world: Cluster) -> Iterator[tuple[str, int]]:
-    gone = [f"-{node.name}-" for node in world.nodes.values() if node.is_gone]
+    lost = [f"-{node.name}-" for node in world.nodes.values() if node.is_lost_for_good]
     for name, count in world.bus.undelivered().items():
-        if not any(part in name for part in gone):
+        if not any(part in name for part in lost):
             yield name, count
 
 

@@ -1,4 +1,4 @@
-"""A made-up day, for a lab without any trace. SYNTHETIC: nobody measured it; its trace says so in `is_synthetic`."""
+"""A made-up day, for a lab without any trace. SYNTHETIC, not measured; its trace has `is_synthetic` set."""
 
 from __future__ import annotations
 

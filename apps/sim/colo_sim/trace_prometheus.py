@@ -112,7 +112,7 @@ def _samples_of(series: _Series, where: str) -> dict[int, str]:
 def _unit_of(
     resource: _Resource, names: set[str], nodes: dict[str, dict[int, str]], asked: PrometheusUnit | None
 ) -> tuple[PrometheusUnit, str]:
-    """Return the unit and the sentence that says why."""
+    """Return the unit and a sentence with the reason for it."""
     if asked is not None:
         return asked, f"{resource} values are read as {asked}, as asked"
     ends = sorted(name.rsplit("_", 1)[-1] for name in names)

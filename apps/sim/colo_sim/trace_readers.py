@@ -114,13 +114,15 @@ def fleet_trace_path(step_s: int = 300) -> Path | None:
 def default_trace(seed: int = 0) -> TraceRead:
     """Return the trace of a lab that names none: the real fleet mean where its package is installed, else a made-up day.
 
-    A notice says which of the two it is.
+    A notice names which trace it is.
     """
     path = fleet_trace_path()
     if path is not None:
         read = read_trace(path)
-        told = "online load: mean of Alibaba's 2018 fleet over 8 days, shifted for each node, with modelled bursts"
-        return TraceRead(read.trace, read.format_name, read.rows, read.skipped, (told, *read.notices))
+        notice = "online load: mean of Alibaba's 2018 fleet over 8 days, shifted for each node, with modelled bursts"
+        return TraceRead(read.trace, read.format_name, read.rows, read.skipped, (notice, *read.notices))
     trace = synthetic_day(seed)
-    told = f"online load: a synthetic day, because the package {FLEET_PACKAGE} is not installed and no trace was given"
-    return TraceRead(trace, "synthetic", len(trace.series[0].t_ms), {}, (told,))
+    notice = (
+        f"online load: a synthetic day, because the package {FLEET_PACKAGE} is not installed and no trace was given"
+    )
+    return TraceRead(trace, "synthetic", len(trace.series[0].t_ms), {}, (notice,))

@@ -19,7 +19,7 @@ _MAX_SECONDS: Final = 10**12
 
 @dataclass(frozen=True)
 class TraceRead:
-    """A trace, the format it was in, how many samples it had, how many were skipped by reason, and what to tell the user."""
+    """A trace, its format, its number of samples, the skipped ones by reason, and notices for the user."""
 
     trace: LoadTrace
     format_name: str
@@ -121,8 +121,8 @@ class TraceRows:
             for name, samples in sorted(self._samples.items())
         )
         trace = LoadTrace(series, self.source, is_fleet_mean=is_fleet_mean)
-        told = (*notices, *self._skip_notices(), *_gap_notices(self.source, series, self.gap_limit_ms))
-        return TraceRead(trace, format_name, self.rows, dict(sorted(self.skipped.items())), told)
+        notices = (*notices, *self._skip_notices(), *_gap_notices(self.source, series, self.gap_limit_ms))
+        return TraceRead(trace, format_name, self.rows, dict(sorted(self.skipped.items())), notices)
 
     def _skip_notices(self) -> tuple[str, ...]:
         return tuple(

@@ -1,6 +1,7 @@
-"""A whole cluster in one thread and in virtual time: the real services, on a bus, a store and machines that suffer faults.
+"""A whole cluster in one thread on virtual time: the real service shells, on a simulated bus, store and machines, with faults.
 
-One seed gives one history, to the byte. The world is judged all the time (`Referee`) and at its end (`rest`).
+Equal seeds give equal histories, to the byte. Invariants are checked all the time (`InvariantChecker`) and at the end
+(`quiescence`).
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from colo_sim.world_settings import WorldSettings
 
 __all__ = ["START_MS", "Outcome", "World", "WorldSettings"]
 
-_LOOK_MS: Final = 1_000
+_CHECK_EVERY_MS: Final = 1_000
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What a world came to. `events` were done in `simulated_ms`; `judged` says how often the invariant_checker looked at what.
+    """The result of one simulated world: `events` happened in `simulated_ms`; `judged` counts the invariant checks by kind.
 
-    `reached` counts faults, network_faults, deaths by the step before which they came, and states, transitions and ends that
-    were seen.
+    `reached` counts faults, network faults, process deaths by the step that they came before, and the states, transitions and
+    end causes that occurred.
     """
 
     seed: int
@@ -41,12 +42,12 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 class World(Cluster):
-    """A cluster that lives: `run` to its end. Who lets it live otherwise closes it, best by `with`."""
+    """A simulated cluster with faults. `run` runs it to its end and closes it; after `run_until` the caller must close it."""
 
-    def __init__(self, settings: WorldSettings, tell: Callable[[str], None] | None = None) -> None:
-        super().__init__(settings, tell)
+    def __init__(self, settings: WorldSettings, on_line: Callable[[str], None] | None = None) -> None:
+        super().__init__(settings, on_line)
         for process in (*self.processes(), self.submitter):
-            self.event_queue.after(self.rng.randint(0, 2_000), self._begin, process)
+            self.event_queue.after(self.rng.randint(0, 2_000), self._start_process, process)
         self.fault_injector = FaultInjector(self, settings.faults, may_lose_for_good=settings.seed % 4 == 0)
 
     def __enter__(self) -> World:
@@ -57,29 +58,29 @@ class World(Cluster):
     ) -> None:
         self.close()
 
-    def _begin(self, process: SimProcess[Any]) -> None:
-        """A node may have lost its power before its processes began."""
+    def _start_process(self, process: SimProcess[Any]) -> None:
+        """Start the process, unless its node lost power before."""
         self.fault_injector.revive(process)
 
     @property
     def elapsed_ms(self) -> int:
-        """Time since the beginning."""
+        """Virtual milliseconds since the start of the world."""
         return self.event_queue.now_ms - START_MS
 
     def run_until(self, elapsed_ms: int) -> None:
-        """Live to this moment, counted from the beginning. Raises InvariantBroken for whatever is broken on the way."""
+        """Run until this moment, counted from the start. Raises InvariantBroken for the first broken invariant."""
         while self.event_queue.step(START_MS + elapsed_ms):
             pass
 
     def run(self) -> Outcome:
-        """Live until everything is done, and end. Raises InvariantBroken for whatever is broken on the way or never ends."""
+        """Run until no work is pending, then close. Raises InvariantBroken for a broken invariant, or when work stays pending."""
         try:
             return self._run()
         finally:
             self.close()
 
     def close(self) -> None:
-        """End what goes on. What was said and what is held can still be looked at."""
+        """Kill all processes. Messages, store and machines can still be read."""
         nodes = [process for node in self.nodes.values() for process in node.processes]
         processes = [*self.services, *nodes, self.submitter]
         for process in processes:
@@ -94,18 +95,18 @@ class World(Cluster):
         self.note("settling")
         self._run_while(differences, quiet_ms + self.settings.settle_most_ms, "the views never agree")
         self.note("settled")
-        self._run_while(pending_work, self.elapsed_ms + self.settings.rest_most_ms, "the world does not come to rest")
-        self.note("at rest")
+        self._run_while(pending_work, self.elapsed_ms + self.settings.quiescence_most_ms, "work stays pending")
+        self.note("quiescent")
         return self.outcome()
 
     def _run_while(self, problems: Callable[[Cluster], list[str]], until_ms: int, message: str) -> None:
         while found := problems(self):
             if self.elapsed_ms >= until_ms:
                 raise InvariantBroken(message, found=found[:12], seed=self.settings.seed)
-            self.run_until(self.elapsed_ms + _LOOK_MS)
+            self.run_until(self.elapsed_ms + _CHECK_EVERY_MS)
 
     def outcome(self) -> Outcome:
-        """What the world came to so far."""
+        """The result so far."""
         return Outcome(
             seed=self.settings.seed,
             digest=self.world_log.digest(),

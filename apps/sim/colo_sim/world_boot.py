@@ -1,4 +1,4 @@
-"""One life of a simulated process: its event loop, its clock, and the steps between which it may die."""
+"""One run of a simulated process: its event loop, its clock, and the steps between which it may die."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["Boot", "Link"]
 
 
 class Link:
-    """The network link of a process; a restart does not change it. While it is cut no message passes in either direction."""
+    """The network link of a process, which outlives restarts. While `is_cut` no message passes in either direction."""
 
     def __init__(self) -> None:
         self.is_cut = False
 
 
 class Boot:
-    """One run of a process, from its start to its crash. Every port of the process goes through it and has no effect afterwards.
+    """One run of a process, from its start to its crash. Every port of the process uses it and has no effect after the crash.
 
     `stop` stands for SIGTERM. `crashes_in` is the number of steps after which the process dies: each call of a port is a step, and
     so is each message of a publish.
@@ -47,7 +47,7 @@ class Boot:
         self.chance = chance
         self.link = link
         self.seed = chance.rng.getrandbits(32)
-        # No files, sockets or signals: what would ask for them has no place in a simulated process.
+        # The loop has no files, sockets or signals: a simulated process must not use them.
         self.loop = ProcessLoop(event_queue)  # type: ignore[abstract]
         self.stop = asyncio.Event()
         self.crashes_in: int | None = None
@@ -60,15 +60,15 @@ class Boot:
         return self.loop.is_dead
 
     def note(self, what: str) -> None:
-        """A line of the world_log."""
+        """Add a line of this process to the world log."""
         self._world_log.add(self.event_queue.now_ms, self.key, what)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run the coroutine until the process dies. An exception of it fails the world."""
+        """Run the coroutine until the process dies. Its exception fails the world."""
         self.loop.create_task(work).add_done_callback(self._ended)
 
     async def step(self, what: str) -> None:
-        """Return, unless the process dies here, before it does `what`."""
+        """Return, unless the process dies now; `what` names the step that it dies before."""
         if self.loop.is_dead:
             raise asyncio.CancelledError
         if self.crashes_in is not None:
@@ -78,10 +78,10 @@ class Boot:
                 self._die()
                 await self.loop.create_future()
 
-    async def trip(self, what: str) -> None:
-        """A step, then the time of a message to a server, in which other processes act."""
+    async def call(self, what: str) -> None:
+        """A step, then the latency of a message to a server, during which other processes run."""
         await self.step(what)
-        await asyncio.sleep((self.chance.way_ms() + self.chance.pause_ms()) / 1_000)
+        await asyncio.sleep((self.chance.latency_ms() + self.chance.pause_ms()) / 1_000)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not self.is_over and not task.cancelled():

@@ -1,4 +1,4 @@
-"""The bus of a simulated world: lossy telemetry, and streams that deliver at least once."""
+"""The simulated bus: lossy live messages, and streams with at-least-once delivery."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from colo_sim.world_reader import Reader
 
 __all__ = ["Consumer", "WorldBus"]
 
-_fits: Final = lru_cache(maxsize=100_000)(matches)
+_matches: Final = lru_cache(maxsize=100_000)(matches)
 
 
 class SimStream:
@@ -35,7 +35,7 @@ class SimStream:
         self._ids: OrderedDict[str, int] = OrderedDict()
 
     def append(self, message: Outgoing, now_ms: int) -> int:
-        """Its sequence number; 0 when its id was seen within the window of the duplicate check."""
+        """Store a message; returns its sequence number, or 0 when its id was seen within the duplicate window."""
         while self._ids and next(iter(self._ids.values())) <= now_ms:
             self._ids.popitem(last=False)
         if message.msg_id:
@@ -51,15 +51,15 @@ class SimStream:
 
 
 class Consumer:
-    """Where one named reader of a stream stands. Several processes may share the name: each message goes to one of them.
+    """A consumer of a stream. Processes may share a named one: each message goes to one of its readers.
 
-    `open` are messages that were not acknowledged, with their deliveries so far.
+    `unacked` maps the sequences of unacknowledged messages to their deliveries so far.
     """
 
     def __init__(self, stream: SimStream, source: Source, event_queue: EventQueue, chance: Chance) -> None:
         self.source = source
         self.stream = stream
-        self.open: dict[int, int] = {}
+        self.unacked: dict[int, int] = {}
         self.readers: list[Reader] = []
         self._event_queue = event_queue
         self._chance = chance
@@ -67,38 +67,38 @@ class Consumer:
         self._unsent: dict[int, None] = {}
 
     def attach(self, reader: Reader) -> None:
-        """It reads from now on. What was on its way to an earlier one comes again when its time is over."""
+        """Add a reader. Messages in flight to an earlier reader are redelivered after the acknowledgement time."""
         self.readers.append(reader)
         self.resume()
 
     def detach(self, reader: Reader) -> None:
-        """It is gone."""
+        """Remove a reader."""
         self.readers.remove(reader)
 
     def resume(self) -> None:
-        """Send what could not be sent."""
+        """Send the messages that waited for a reader with a link."""
         if all(reader.boot.link.is_cut for reader in self.readers):
             return
         unsent, self._unsent = sorted(self._unsent), {}
         for seq in unsent:
             self._send(seq)
 
-    def context(self, seq: int, subject: str) -> None:
-        """A message came to the stream."""
-        if any(_fits(pattern, subject) for pattern in self.source.subjects):
-            self.open[seq] = 0
+    def add(self, seq: int, subject: str) -> None:
+        """Send a new message of the stream, if its subject matches."""
+        if any(_matches(pattern, subject) for pattern in self.source.subjects):
+            self.unacked[seq] = 0
             self._send(seq)
 
     def ack(self, seq: int) -> None:
-        """Never again."""
-        self.open.pop(seq, None)
+        """Settle a message: it is not delivered again."""
+        self.unacked.pop(seq, None)
         self._unsent.pop(seq, None)
         if self.stream.limits.work_queue:
             self.stream.messages.pop(seq, None)
 
-    def again(self, seq: int) -> None:
-        """Send it once more, unless it is done."""
-        if seq in self.open and seq not in self._unsent:
+    def redeliver(self, seq: int) -> None:
+        """Send the message once more, unless it is settled."""
+        if seq in self.unacked and seq not in self._unsent:
             self._send(seq)
 
     def _send(self, seq: int) -> None:
@@ -108,32 +108,32 @@ class Consumer:
             return
         chance, event_queue = self._chance, self._event_queue
         reader = readers[0] if len(readers) == 1 else chance.rng.choice(readers)
-        delay_ms = chance.way_ms()
+        delay_ms = chance.latency_ms()
         late_ms = chance.late_ms()
         if late_ms:
             delay_ms += late_ms
         else:
-            # Without trouble a consumer gets its messages in their order.
+            # Without network faults a consumer gets its messages in order.
             self._due_ms = max(self._due_ms, event_queue.now_ms + delay_ms)
             delay_ms = self._due_ms - event_queue.now_ms
         event_queue.after(delay_ms, self._arrive, seq, reader)
-        event_queue.after(delay_ms + self.source.ack_wait_s * 1_000, self.again, seq)
+        event_queue.after(delay_ms + self.source.ack_wait_s * 1_000, self.redeliver, seq)
         if chance.strikes("twice"):
             event_queue.after(delay_ms + chance.rng.randint(0, 2_000), self._arrive, seq, reader)
 
     def _arrive(self, seq: int, reader: Reader) -> None:
         message = self.stream.messages.get(seq)
         if message is None:
-            self.open.pop(seq, None)
+            self.unacked.pop(seq, None)
             return
-        if reader not in self.readers or reader.boot.link.is_cut or seq not in self.open:
+        if reader not in self.readers or reader.boot.link.is_cut or seq not in self.unacked:
             return
-        self.open[seq] += 1
-        reader.bring(message, self.open[seq], self, seq)
+        self.unacked[seq] += 1
+        reader.deliver(message, self.unacked[seq], self, seq)
 
 
 class WorldBus:
-    """Everything between processes. `stored` is called with every message that a stream newly keeps."""
+    """All streams, consumers and live readers. `stored` is called with every message that a stream stores newly."""
 
     def __init__(self, event_queue: EventQueue, chance: Chance, world_log: WorldLog) -> None:
         self.streams = {stream.value: SimStream(stream.value) for stream in STREAMS}
@@ -149,7 +149,7 @@ class WorldBus:
     # ------------------------------------------------------------ publishing
 
     def publish(self, who: str, message: Outgoing) -> bool:
-        """Whether the publisher knows that it is stored (telemetry: sent)."""
+        """Publish; False when the message was stored and its acknowledgement is lost."""
         if not message.durable:
             self._send_live(who, message)
             return True
@@ -157,32 +157,32 @@ class WorldBus:
         return not self.chance.strikes("publish_unsure")
 
     def _store(self, who: str, message: Outgoing) -> None:
-        name = next(n for n, s in self.streams.items() if any(_fits(p, message.subject) for p in s.limits.subjects))
+        name = next(n for n, s in self.streams.items() if any(_matches(p, message.subject) for p in s.limits.subjects))
         seq = self.streams[name].append(message, self.event_queue.now_ms)
         if not seq:
-            self._world_log.add(self.event_queue.now_ms, who, f"again     {message.msg_id}")
+            self._world_log.add(self.event_queue.now_ms, who, f"repeats   {message.msg_id}")
             return
         self.messages += 1
         self._world_log.add(self.event_queue.now_ms, who, f"publishes {message.msg_id}", message.data)
         self.stored(decode(message.subject, message.data), message.msg_id)
         for consumer in self._consumers[name]:
-            consumer.context(seq, message.subject)
+            consumer.add(seq, message.subject)
 
     def _send_live(self, who: str, message: Outgoing) -> None:
-        self._world_log.add(self.event_queue.now_ms, who, f"says      {message.subject}", message.data)
+        self._world_log.add(self.event_queue.now_ms, who, f"sends     {message.subject}", message.data)
         chance = self.chance
         for reader in self._live:
-            if _fits(reader.source.subject, message.subject) and not chance.strikes("lost"):
-                self.event_queue.after(chance.way_ms() + chance.late_ms(), self._arrive_live, reader, message)
+            if _matches(reader.source.subject, message.subject) and not chance.strikes("lost"):
+                self.event_queue.after(chance.latency_ms() + chance.late_ms(), self._arrive_live, reader, message)
 
     def _arrive_live(self, reader: Reader, message: Outgoing) -> None:
         if not reader.boot.is_over and not reader.boot.link.is_cut:
-            reader.bring(message, 1, None, 0)
+            reader.deliver(message, 1, None, 0)
 
     # ------------------------------------------------------------ listening
 
     def attach(self, reader: Reader) -> None:
-        """Deliver to the reader until its process is forgotten."""
+        """Deliver to the reader until its process dies (`forget`)."""
         source = reader.source
         if not source.stream:
             self._live.append(reader)
@@ -202,26 +202,26 @@ class WorldBus:
         consumer.attach(reader)
         for seq in first:
             if seq in stream.messages:
-                consumer.context(seq, stream.messages[seq].subject)
+                consumer.add(seq, stream.messages[seq].subject)
 
     def forget(self, boot: Boot) -> None:
-        """The process is gone: its unnamed consumers end, the named ones wait for its successor."""
+        """Detach a dead process: its unnamed consumers are deleted, named ones wait for its next start."""
         self._live = [reader for reader in self._live if reader.boot is not boot]
         for consumers in self._consumers.values():
             for consumer in tuple(consumers):
-                gone = [reader for reader in consumer.readers if reader.boot is boot]
-                for reader in gone:
+                detached = [reader for reader in consumer.readers if reader.boot is boot]
+                for reader in detached:
                     consumer.detach(reader)
-                if gone and not consumer.source.durable:
+                if detached and not consumer.source.durable:
                     consumers.remove(consumer)
 
     def resume(self, boot: Boot) -> None:
-        """The process is no longer cut off."""
+        """Deliver again to a process whose link is back."""
         for consumers in self._consumers.values():
             for consumer in consumers:
                 if any(reader.boot is boot for reader in consumer.readers):
                     consumer.resume()
 
     def undelivered(self) -> Mapping[str, int]:
-        """Messages of named consumers that are not acknowledged."""
-        return {name: len(consumer.open) for name, consumer in sorted(self.durables.items()) if consumer.open}
+        """The number of unacknowledged messages of each named consumer, where there are any."""
+        return {name: len(consumer.unacked) for name, consumer in sorted(self.durables.items()) if consumer.unacked}

@@ -1,4 +1,4 @@
-"""The people of a simulated world: they submit jobs until these are accepted, and cancel some."""
+"""The users of a simulated world: they submit jobs until they are accepted, and cancel some."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from colo_sim.world_roles import Works
 
 __all__ = ["SimClient", "JobPlan", "plan_jobs", "plan_online_jobs"]
 
-_AGAIN_MS: Final = (300, 3_000)
+_RETRY_MS: Final = (300, 3_000)
 _MIB: Final = 1 << 20
 
 
 class JobPlan(Struct, frozen=True, kw_only=True):
-    """A job, when it is submitted and how long after its acceptance it is cancelled (None: never)."""
+    """A job to submit at `at_ms` and to cancel `cancel_after_ms` after its acceptance (None: never)."""
 
     job: str
     spec: JobSpec
@@ -55,7 +55,7 @@ def _plan_task(rng: Random, index: int, is_long: bool) -> TaskSpec:
         replicas=rng.randint(1, 4),
         request=ResourceRequest(cpu_mcpu=cpu_mcpu, memory_bytes=rng.choice((256, 512, 1_024)) * _MIB),
         run=RunSpec(work_mcpu_ms=cpu_mcpu * length_ms, grace_ms=rng.choice((500, 2_000, 8_000))),
-        # What fails is tried again, so that everything that fits ends well.
+        # A failed replica is retried, so that every job that fits completes.
         max_retry=100,
     )
 
@@ -82,7 +82,7 @@ def plan_online_jobs(rng: Random, count: int, within_ms: int) -> tuple[JobPlan, 
 
 
 class SimClient:
-    """`accepted` are jobs whose acceptance was heard, `cancelled` those whose cancellation was asked for."""
+    """Submits and cancels the planned jobs. `accepted` and `cancelled` name the jobs accepted and those asked to be cancelled."""
 
     def __init__(self, plans: tuple[JobPlan, ...]) -> None:
         self.plans = plans
@@ -90,10 +90,10 @@ class SimClient:
         self.cancelled: set[str] = set()
 
     def works(self, boot: Boot, connection: Connection) -> Works:
-        """Each job is looked after by itself."""
-        return tuple(self._carry(plan, boot, connection) for plan in self.plans)
+        """One coroutine for each planned job."""
+        return tuple(self._submit(plan, boot, connection) for plan in self.plans)
 
-    async def _carry(self, plan: JobPlan, boot: Boot, connection: Connection) -> None:
+    async def _submit(self, plan: JobPlan, boot: Boot, connection: Connection) -> None:
         await asyncio.sleep(plan.at_ms / 1_000)
         await self._until_accepted(SubmitJob(job=plan.job, spec=plan.spec), boot, connection)
         self.accepted.add(plan.job)
@@ -113,8 +113,8 @@ class SimClient:
                 case JobAccepted():
                     return
                 case Refusal(code=409) if isinstance(body, CancelJob):
-                    # It ended before.
+                    # The job ended before it was cancelled.
                     return
                 case Refusal() if answer.code != 429:
                     raise InvariantBroken("a good request was refused", body=body, answer=answer)
-            await asyncio.sleep(boot.chance.rng.randint(*_AGAIN_MS) / 1_000)
+            await asyncio.sleep(boot.chance.rng.randint(*_RETRY_MS) / 1_000)

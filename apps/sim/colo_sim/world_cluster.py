@@ -1,4 +1,4 @@
-"""All parts of a simulated world: the processes of all services, machines, bus, store, ledger, and those who judge."""
+"""All parts of a simulated world: the processes of all services, machines, bus, store, ledger and invariant checker."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ from colo_sim.world_settings import WorldSettings
 __all__ = ["START_MS", "Cluster"]
 
 START_MS: Final = 1_700_000_000_000
-"""When every world begins."""
+"""Unix milliseconds at which every world starts."""
 
 Role = TypeVar("Role")
 
 
 class Cluster:
-    """Built from a seed; nothing is started yet. `tell` gets every line of the world_log."""
+    """The parts of a world, built from a seed and not started. `on_line` gets every line of the world log."""
 
-    def __init__(self, settings: WorldSettings, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self, settings: WorldSettings, on_line: Callable[[str], None] | None = None) -> None:
         self.settings = settings
         self.chance = Chance(settings.seed)
         self.rng = self.chance.rng
         self.event_queue = EventQueue(START_MS)
-        self.world_log = WorldLog(START_MS, tell)
+        self.world_log = WorldLog(START_MS, on_line)
         self.bus = WorldBus(self.event_queue, self.chance, self.world_log)
         self.store = MemoryStore()
         self.ledger = WorldLedger(self.event_queue)
@@ -87,51 +87,51 @@ class Cluster:
         plans = plan_jobs(self.rng, settings.jobs, settings.jobs_within_ms)
         plans += plan_online_jobs(self.rng, settings.online_jobs, settings.jobs_within_ms)
         self.client = client = SimClient(plans)
-        #: The people who submit: never cut off, never gone.
+        #: The users' process, which no fault strikes.
         self.submitter = self._process("client", lambda boot, connection, _: (client, client.works(boot, connection)))
 
     # ------------------------------------------------------------ parts
 
     def processes(self) -> list[SimProcess[Any]]:
-        """All that should be up: those of nodes that are gone for good are not."""
-        nodes = [process for node in self.nodes.values() if not node.is_gone for process in node.processes]
+        """All processes that should be up: not those of nodes that are lost for good."""
+        nodes = [process for node in self.nodes.values() if not node.is_lost_for_good for process in node.processes]
         return [*self.services, *nodes]
 
     @property
     def jobs_core(self) -> JobsCore:
-        """The jobs core of the present process."""
+        """The jobs core of the running process."""
         return self.jobs.role
 
     @property
     def scheduler_cores(self) -> dict[str, SchedulerCore]:
-        """The scheduler cores of the present processes, by their keys."""
+        """The scheduler cores of the running processes, by process key."""
         return {process.key: process.role for process in self.schedulers}
 
     @property
     def overcommit_core(self) -> OvercommitCore:
-        """The overcommit core of the present process."""
+        """The overcommit core of the running process."""
         return self.overcommit.role
 
     @property
     def evictor_core(self) -> EvictorCore:
-        """The evictor core of the present process."""
+        """The evictor core of the running process."""
         return self.evictor.role
 
     @staticmethod
     def executor_core(node: SimNode) -> Executor:
-        """The executor core of a node's present process."""
+        """The executor core of a node's running process."""
         return node.executor.role.core
 
     def note(self, what: str) -> None:
-        """A line about the world itself."""
+        """Add a line about the world itself to the world log."""
         self.world_log.add(self.event_queue.now_ms, "world", what)
 
-    # ------------------------------------------------------------ how they are made
+    # ------------------------------------------------------------ construction
 
     def _process(
         self, key: str, make: Callable[[Boot, Connection, Metrics], tuple[Role, Works]], clock: LocalClock | None = None
     ) -> SimProcess[Role]:
-        # One registry for all lives of a process: nobody reads it, and making one takes longer than a life may last.
+        # One registry for all runs of a process: it is not read, and making one takes longer than a short run.
         metrics = Metrics()
 
         def made(boot: Boot) -> tuple[Role, Works]:
@@ -185,7 +185,7 @@ class Cluster:
         self.nodes[name] = node
 
     def _spikes(self) -> tuple[Spike, ...]:
-        """Now and then online work wants nearly the whole machine: this is what evictions are for."""
+        """Spikes in which online work needs up to the whole machine, so that evictions happen."""
         rng = self.rng
         return tuple(
             Spike(

@@ -1,4 +1,4 @@
-"""What happened in a simulated world, as lines: hashed always, told to whoever wants to read them."""
+"""The event log of a simulated world: every line is hashed, and passed to a callback if there is one."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ _KEPT = 400
 
 
 class WorldLog:
-    """`digest` is that of every line so far. The last lines are kept for reports; `tell` gets every one."""
+    """Hashes every line, keeps the last 400 for reports, and calls `on_line` with every line."""
 
-    def __init__(self, start_ms: int, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(self, start_ms: int, on_line: Callable[[str], None] | None = None) -> None:
         self.lines = 0
         self._start_ms = start_ms
-        self._tell = tell
+        self._on_line = on_line
         self._hash = blake2b(digest_size=16)
         self._last: deque[str] = deque(maxlen=_KEPT)
 
     def add(self, now_ms: int, who: str, what: str, data: bytes = b"") -> None:
-        """One line; `data` is hashed with it and not shown."""
+        """Add a line: the time, the process `who`, and `what` it did. `data` is hashed with it and not shown."""
         line = f"{now_ms - self._start_ms:>9} {who:<20} {what}"
         self.lines += 1
         self._hash.update(line.encode())
         self._hash.update(data)
         self._last.append(line)
-        if self._tell is not None:
-            self._tell(line)
+        if self._on_line is not None:
+            self._on_line(line)
 
     def digest(self) -> str:
-        """Equal for equal histories."""
+        """The hash of all lines so far; equal for equal histories."""
         return self._hash.hexdigest()
 
     def last(self, count: int, word: str = "") -> list[str]:
-        """The last lines that contain the word."""
+        """The last kept lines that contain the word, at most `count`."""
         return [line for line in self._last if word in line][-count:]

@@ -1,4 +1,4 @@
-"""One node of a simulated world: a machine with its own clock, its collector and its executor, which run their real shells."""
+"""One simulated node: a machine with its own clock, and a collector and an executor process with their real shells."""
 
 from __future__ import annotations
 
@@ -47,31 +47,34 @@ __all__ = ["ExecutorRole", "SimNode", "NodeWatcher", "collector", "executor"]
 
 
 class NodeWatcher(Protocol):
-    """Is shown what nodes do."""
+    """Called with every launch and every tick of the reflex, to check invariants."""
 
     def launched(self, node: SimNode, replica: str, attempt: int) -> None: ...
     def ticked(self, node: SimNode, role: ExecutorRole) -> None: ...
 
 
 class SimNode:
-    """What outlives processes: the machine and the executor's journal. `is_off`: it has no power."""
+    """A machine and its executor's journal, which outlive the node's processes.
+
+    `is_off`: the node has no power. `is_lost_for_good`: it stays so.
+    """
 
     def __init__(self, name: str, machine: SimMachine) -> None:
         self.name = name
         self.machine = machine
         self.journal = JournalState()
         self.is_off = False
-        self.is_gone = False
+        self.is_lost_for_good = False
         self.collector: SimProcess[CollectorCore]
         self.executor: SimProcess[ExecutorRole]
 
     @property
     def processes(self) -> tuple[SimProcess[CollectorCore], SimProcess[ExecutorRole]]:
-        """Both, the collector first."""
+        """The collector and the executor."""
         return self.collector, self.executor
 
     def advance(self) -> MachineCounters:
-        """Let the machine run until now by its own clock, and read it."""
+        """Run the machine until now by its own clock, and return its counters."""
         self.machine.advance(max(self.executor.clock.now_ms(), self.machine.at_ms))
         return self.machine.counters()
 
@@ -99,7 +102,7 @@ class _SimSampler:
 def collector(
     boot: Boot, connection: Connection, node: SimNode, metrics: Metrics, period_ms: int
 ) -> tuple[CollectorCore, Works]:
-    """Measures the machine every period."""
+    """The collector of a node, which samples the machine every `period_ms`."""
     core = CollectorCore(node.name, CollectorPolicy())
     service = Service(
         name="collector",
@@ -121,18 +124,18 @@ def collector(
         metrics=metrics,
     )
 
-    async def looking() -> None:
+    async def sampling() -> None:
         await asyncio.sleep(boot.chance.rng.randint(1, period_ms) / 1_000)
         await shell.run()
 
-    return core, (running(boot, service), looking())
+    return core, (running(boot, service), sampling())
 
 
 # ---------------------------------------------------------------- the executor
 
 
 class _Runtime(SimulatedRuntime):
-    """The runtime of the executor's shell: what it does is told and judged, and the process may die around it."""
+    """The simulated runtime of an executor: logs its calls, reports launches to the watcher, and is a step around each call."""
 
     def __init__(self, boot: Boot, node: SimNode, watcher: NodeWatcher) -> None:
         super().__init__(
@@ -152,7 +155,7 @@ class _Runtime(SimulatedRuntime):
         result = await super().launch(placement, now_ms)
         if isinstance(result, ReplicaLaunched):
             self._watcher.launched(self._node, placement.replica, placement.attempt)
-        await self._process.step("hear of the launch")
+        await self._process.step("receive the launch")
         return result
 
     async def signal(self, effect: SignalReplica) -> None:
@@ -180,7 +183,7 @@ class _Runtime(SimulatedRuntime):
 
 
 class ExecutorRole:
-    """The executor, as those who judge it see it. `renewed_at_ms`, `lease_ms`: what its core last said of its lease."""
+    """An executor's core and shell. `renewed_at_ms`, `lease_ms`: the lease as its core last renewed it, for invariant checks."""
 
     def __init__(self, boot: Boot, node: SimNode, watcher: NodeWatcher, policy: ReflexPolicy, metrics: Metrics) -> None:
         self.core = Executor(node.name, ExecutorPolicy())
@@ -192,11 +195,11 @@ class ExecutorRole:
 
     @property
     def reflex(self) -> Reflex | None:
-        """The reflex, once the machine is adopted."""
+        """The reflex; None until the machine is adopted."""
         return self.shell.reflex
 
     async def perform(self, effect: Effect) -> Sequence[Struct]:
-        """As the shell; a renewed lease is noted."""
+        """Perform as the shell does, and note a renewed lease."""
         if isinstance(effect, RenewLease):
             self.renewed_at_ms = self._clock.now_ms()
             self.lease_ms = effect.lease_ms or self.lease_ms
@@ -212,7 +215,7 @@ def executor(
     metrics: Metrics,
     period_ms: int,
 ) -> tuple[ExecutorRole, Works]:
-    """Acts on the machine. Its reflex turns on the process's loop instead of in a thread of its own."""
+    """The executor of a node. Its reflex runs on the process's event loop instead of in a thread of its own."""
     role = ExecutorRole(boot, node, watcher, policy, metrics)
     shell = role.shell = ExecutorShell(
         _Runtime(boot, node, watcher), boot.clock, policy=policy, period_ms=period_ms, metrics=metrics

@@ -1,4 +1,4 @@
-"""A process of a simulated world: runs the real shell of a service, and may die, stand still, be cut off and start again."""
+"""A simulated process: runs the real shell of a service, and can be killed, stopped, cut off and started again."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Role_co = TypeVar("Role_co", covariant=True)
 
 
 class SimProcess(Generic[Role_co]):
-    """`make` returns the role and the coroutines that the process runs. It is called at every start: no state survives a crash.
+    """A process that restarts. `make` is called at every start and returns the role and the coroutines to run: no state survives.
 
-    `key` names the process in the world_log. `role` is that of the newest start.
+    `key` names the process in the world log. `role` is that of the last start.
     """
 
     role: Role_co
@@ -50,7 +50,7 @@ class SimProcess(Generic[Role_co]):
         self._world_log = world_log
 
     def start(self) -> None:
-        """Begin with nothing but what is stored."""
+        """Start a new run, with no state but the stored one."""
         self.boots += 1
         self.is_up = True
         boot = self.boot = Boot(
@@ -69,7 +69,7 @@ class SimProcess(Generic[Role_co]):
             boot.spawn(work)
 
     def crash(self) -> None:
-        """Die now, as by SIGKILL."""
+        """Kill the process now, as by SIGKILL."""
         if not self.is_up or self.boot is None:
             return
         self.boot.note("dies")
@@ -78,7 +78,7 @@ class SimProcess(Generic[Role_co]):
         self.boot.loop.kill()
 
     def arm(self, steps: int) -> bool:
-        """Die so many steps from now. False when it is down or will die anyway."""
+        """Kill the process after this many steps. False when it is down or armed already."""
         if not self.is_up or self.boot is None or self.boot.crashes_in is not None:
             return False
         self.boot.crashes_in = steps
@@ -86,37 +86,37 @@ class SimProcess(Generic[Role_co]):
 
     @property
     def is_cut(self) -> bool:
-        """Whether no message passes."""
+        """Whether the link is cut."""
         return self.link.is_cut
 
     def cut(self) -> None:
-        """Let no message pass until `heal`."""
+        """Cut the link until `heal`: no message passes."""
         self.link.is_cut = True
         self._note("is cut off")
 
     def heal(self) -> None:
-        """The network is back."""
+        """Restore the link."""
         self.link.is_cut = False
-        self._note("is heard again")
+        self._note("is connected")
         if self.boot is not None:
             self._bus.resume(self.boot)
 
     def stop(self) -> None:
-        """Do nothing, while time and everybody else go on; what comes waits."""
+        """Hold the process as by SIGSTOP: it runs nothing while time passes, and messages wait."""
         if self.is_up and self.boot is not None:
             self.is_stopped = True
             self._note("is stopped")
             self.boot.loop.hold()
 
-    def go_on(self) -> None:
-        """Go on where it was stopped, with what it knew then."""
+    def resume(self) -> None:
+        """Continue as by SIGCONT, with the state from before the stop."""
         if self.is_stopped and self.boot is not None:
             self.is_stopped = False
-            self._note("goes on")
-            self.boot.loop.let_go()
+            self._note("is resumed")
+            self.boot.loop.release()
 
     def close(self) -> None:
-        """End all tasks, without a line in the world_log."""
+        """Kill all tasks, without a line in the world log."""
         if self.boot is not None:
             self.boot.loop.kill()
 

@@ -1,4 +1,4 @@
-"""One listener of a simulated process: what has arrived and waits to be taken, and how it is acknowledged."""
+"""One listener of a simulated process: a queue of arrived messages, and their acknowledgement."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ __all__ = ["Acknowledged", "Reader"]
 
 
 class Acknowledged(Protocol):
-    """The consumer that a message came from."""
+    """The consumer of a delivered message, as seen by its reader."""
 
     def ack(self, seq: int) -> None: ...
-    def again(self, seq: int) -> None: ...
+    def redeliver(self, seq: int) -> None: ...
 
 
 class Reader:
-    """Messages lie here until the process takes them, however long that is: also while it stands still."""
+    """The queue of arrived messages until the process takes them; a stopped process takes none."""
 
     def __init__(self, boot: Boot, source: Source) -> None:
         self.boot = boot
         self.source = source
         self._arrived: deque[Delivery] = deque()
-        self._has_some = asyncio.Event()
+        self._filled = asyncio.Event()
 
-    def bring(self, message: Outgoing, deliveries: int, consumer: Acknowledged | None, seq: int) -> None:
-        """A message has arrived. `consumer` None: it came live, and there is nothing to acknowledge."""
+    def deliver(self, message: Outgoing, deliveries: int, consumer: Acknowledged | None, seq: int) -> None:
+        """Add an arrived message. `consumer` None: a live message, which is not acknowledged."""
         delivery = Delivery(
             message.subject,
             message.data,
@@ -41,15 +41,15 @@ class Reader:
             settle=None if consumer is None else partial(self._settle, consumer, seq),
         )
         self._arrived.append(delivery)
-        self._has_some.set()
+        self._filled.set()
 
     async def _settle(self, consumer: Acknowledged, seq: int, settlement: Settlement, delay_s: float) -> None:
-        """Tell the consumer what becomes of a message. An acknowledgement may get lost on its way. Raises Unavailable."""
+        """Settle a message at its consumer; the acknowledgement may be lost. Raises Unavailable while the link is cut."""
         boot = self.boot
         await boot.step("acknowledge")
         if settlement is Settlement.NAK:
             if not boot.link.is_cut:
-                boot.event_queue.after(round(delay_s * 1_000), consumer.again, seq)
+                boot.event_queue.after(round(delay_s * 1_000), consumer.redeliver, seq)
             return
         if boot.link.is_cut:
             raise Unavailable("the process is cut off")
@@ -57,10 +57,10 @@ class Reader:
             consumer.ack(seq)
 
     async def take(self) -> Delivery:
-        """The next one, as soon as there is one."""
+        """The next message, as soon as there is one."""
         while not self._arrived:
-            self._has_some.clear()
-            await self._has_some.wait()
+            self._filled.clear()
+            await self._filled.wait()
         delivery = self._arrived.popleft()
-        self.boot.note(f"hears     {event_at(delivery.subject).body.__name__}")
+        self.boot.note(f"receives  {event_at(delivery.subject).body.__name__}")
         return delivery

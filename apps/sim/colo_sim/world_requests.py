@@ -1,4 +1,4 @@
-"""Requests between the processes of a simulated world: each goes to one responder of its subject, and may get lost."""
+"""Requests between simulated processes: each goes to one responder of its subject, and is lost when a link is cut."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Responder", "RequestRouter"]
 
 
 class Responder:
-    """One process that answers some subjects."""
+    """A process and the subjects that it answers."""
 
     def __init__(self, boot: Boot, answerers: Mapping[str, Answerer]) -> None:
         self.boot = boot
@@ -22,7 +22,7 @@ class Responder:
 
 
 class RequestRouter:
-    """All responders, and the delivery of requests and replies."""
+    """Routes requests to responders, and replies back."""
 
     def __init__(self, event_queue: EventQueue, chance: Chance) -> None:
         self._event_queue = event_queue
@@ -30,22 +30,24 @@ class RequestRouter:
         self._responders: list[Responder] = []
 
     def add(self, responder: Responder) -> None:
-        """It answers from now on."""
+        """Register a responder."""
         self._responders.append(responder)
 
     def remove(self, responder: Responder) -> None:
-        """It answers no more."""
+        """Remove a responder."""
         self._responders.remove(responder)
 
     def ask(
         self, asker: Boot, subject: str, data: bytes, headers: Mapping[str, str], answer: asyncio.Future[bytes]
     ) -> None:
-        """Send a request on its way. Raises Unavailable when nobody answers the subject."""
+        """Send a request; the reply sets `answer`. Raises Unavailable when no running process answers the subject."""
         found = [one for one in self._responders if subject in one.answerers and not one.boot.is_over]
         if not found:
             raise Unavailable(f"nobody answers {subject}")
         responder = found[0] if len(found) == 1 else self._chance.rng.choice(found)
-        self._event_queue.after(self._chance.way_ms(), self._arrive, asker, responder, subject, data, headers, answer)
+        self._event_queue.after(
+            self._chance.latency_ms(), self._arrive, asker, responder, subject, data, headers, answer
+        )
 
     def _arrive(
         self,
@@ -73,9 +75,9 @@ class RequestRouter:
         body = await answerer(data, headers)
         await boot.step("answer")
         if not boot.link.is_cut:
-            self._event_queue.after(self._chance.way_ms(), self._bring, asker, answer, body)
+            self._event_queue.after(self._chance.latency_ms(), self._deliver_reply, asker, answer, body)
 
     @staticmethod
-    def _bring(asker: Boot, answer: asyncio.Future[bytes], body: bytes) -> None:
+    def _deliver_reply(asker: Boot, answer: asyncio.Future[bytes], body: bytes) -> None:
         if not asker.is_over and not asker.link.is_cut and not answer.done():
             answer.set_result(body)

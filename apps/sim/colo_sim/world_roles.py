@@ -1,4 +1,4 @@
-"""The cluster's services in a simulated world: their real shells, on ports of the world, with cores that are judged."""
+"""The cluster services of a simulated world: their real shells on simulated ports, with cores whose effects are checked."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ from colo_sim.world_store import StoreConnection
 
 __all__ = ["JudgedJobs", "JudgedOvercommit", "Promises", "Works", "evictor", "jobs", "overcommit", "running"]
 
-#: What goes on in a process.
+#: The coroutines of a process.
 Works = Sequence[Coroutine[Any, Any, None]]
-#: A promise, and what is held of each zone.
+#: Called with a published promise and with what is held of each zone.
 Promises = Callable[[AllocatableChanged, Mapping[int, ZoneShare]], None]
-# Small pages, so that lists change between them.
+# Small pages, so that lists change between two pages.
 _PAGE: Final = 7
 
 
 def running(boot: Boot, service: Service) -> Coroutine[Any, Any, None]:
-    """The service, until its process dies. Its core is checked after every turn."""
+    """Run the service until its process dies, with its core checked after every batch."""
     service.check_every_batch()
     return service.run(boot.stop)
 
 
 class JudgedJobs(JobsCore):
-    """The jobs core, which must be able to read what it wrote."""
+    """The jobs core with the check that it can read every row that it wrote."""
 
     def __init__(self, policy: JobsPolicy, boot: Boot) -> None:
         super().__init__(policy)
         self._boot = boot
 
     def handle(self, event: JobsEvent, now_ms: int) -> list[Effect]:
-        """As the core, and raises InvariantBroken for a job that it cannot read."""
+        """Handle as the core does; raises InvariantBroken for a job row that the core cannot read."""
         effects = super().handle(event, now_ms)
         for effect in effects:
             if isinstance(effect, LogUnreadable):
@@ -64,14 +64,14 @@ class JudgedJobs(JobsCore):
 
 
 class JudgedOvercommit(OvercommitCore):
-    """The overcommit core, whose every promise is compared with what it knows to be held at that moment."""
+    """The overcommit core; `judge` is called with each promise and with what the core knows to be held then."""
 
     def __init__(self, policy: OvercommitPolicy, judge: Promises) -> None:
         super().__init__(policy)
         self._judge = judge
 
     def handle(self, event: OvercommitEvent, now_ms: int) -> list[Effect]:
-        """As the core."""
+        """Handle as the core does, and call `judge`."""
         effects = super().handle(event, now_ms)
         for effect in effects:
             if isinstance(effect, Publish) and isinstance(effect.fact, AllocatableChanged):
@@ -95,7 +95,7 @@ def jobs(boot: Boot, connection: Connection, store: MemoryStore, metrics: Metric
 
 
 def overcommit(boot: Boot, connection: Connection, metrics: Metrics, judge: Promises) -> tuple[OvercommitCore, Works]:
-    """The overcommit service. `judge` is shown every promise beside what is held of each zone."""
+    """The overcommit service. `judge` is called with every promise and with what is held of each zone."""
     core = JudgedOvercommit(OvercommitPolicy(), judge)
     service = overcommit_service(
         cast(Core, core), connection, boot.clock, metrics=metrics, boot_id=boot.boot_id, seed=boot.seed

@@ -1,4 +1,4 @@
-"""A scheduler in a simulated world: its real shell, on ports of the world. Alone, or one of several."""
+"""A scheduler of a simulated world, alone or one of several: its real shell on simulated ports."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from colo_sim.world_roles import Works, running
 
 __all__ = ["Committed", "scheduler"]
 
-#: Answers of the ledger, and the core that is about to hear them, unless they are lost.
+#: Called with the core and the ledger's answers to a commit, before the core gets them or they are lost.
 Committed = Callable[[SchedulerCore, Sequence[NodeAnswer]], None]
-# Small pages, so that lists change between them.
+# Small pages, so that lists change between two pages.
 _PAGE: Final = 7
 _LEASE_MS: Final = 5_000
 
@@ -28,7 +28,7 @@ _LEASE_MS: Final = 5_000
 def scheduler(
     boot: Boot, connection: Connection, ledger: WorldLedger, metrics: Metrics, committed: Committed, shards: int
 ) -> tuple[SchedulerCore, Works]:
-    """The scheduler. With `shards` above 0 it holds some of them by a lease, under a name that is new at each start."""
+    """The scheduler. With `shards` above 0 it leases some of the shards, under a new owner name at each start."""
 
     def written(answers: Sequence[NodeAnswer]) -> None:
         committed(core, answers)

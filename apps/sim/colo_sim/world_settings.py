@@ -1,4 +1,4 @@
-"""How large a simulated world is, how long it lives, and what goes wrong in it."""
+"""The size and length of a simulated world, and its faults."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ __all__ = ["WorldSettings"]
 
 
 class WorldSettings(Struct, frozen=True, kw_only=True):
-    """Size and length of a world. `skew_most_ms`: node clocks differ from the services' by at most this, either way.
-    `schedulers` share the work, which falls into `shards`; with 0 shards there is one, and it is alone.
-    `spikes`: how often online work of a node wants nearly the whole machine. `online_jobs` are placed beside the batch jobs.
+    """Size and length of a world. `skew_most_ms`: node clocks differ from the services' clock by at most this, either way.
 
-    After the faults ended the views must agree within `settle_most_ms`, and everything must be done within `rest_most_ms`.
+    `schedulers` share the work by `shards`; with 0 shards there must be one scheduler. `spikes`: how many times the online work
+    of a node needs nearly the whole machine. `online_jobs` are placed in addition to the batch `jobs`.
+
+    After the faults end, the services' views must agree within `settle_most_ms`, and after that no work may be pending after
+    `quiescence_most_ms`.
     """
 
     seed: int
@@ -30,7 +32,7 @@ class WorldSettings(Struct, frozen=True, kw_only=True):
     skew_most_ms: int = 5_000
     spikes: int = 4
     settle_most_ms: int = 600_000
-    rest_most_ms: int = 3_600_000
+    quiescence_most_ms: int = 3_600_000
     spec: MachineSpec = MachineSpec(
         sockets=1, zones_per_socket=2, cpus_per_zone=4, memory_bytes_per_zone=8 * GIB, sub_step_ms=1_000
     )

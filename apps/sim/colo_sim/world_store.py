@@ -1,4 +1,4 @@
-"""The store port of one simulated process: the world's store behind a call that takes a moment."""
+"""The Store port of one simulated process: the world's store behind calls with latency."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["StoreConnection"]
 
 
 class StoreConnection:
-    """The same rows for every process. A process may die on the way there and on the way back."""
+    """Calls the store that all processes share. The process may die before and after a call."""
 
     def __init__(self, boot: Boot, truth: MemoryStore) -> None:
         self._boot = boot
@@ -21,23 +21,23 @@ class StoreConnection:
 
     async def get(self, kind: str, id_: str) -> Row | None:
         """See Store.get."""
-        await self._boot.trip("call the store")
+        await self._boot.call("call the store")
         return await self._truth.get(kind, id_)
 
     async def load(self, kind: str) -> tuple[Row, ...]:
         """See Store.load."""
-        await self._boot.trip("call the store")
+        await self._boot.call("call the store")
         return await self._truth.load(kind)
 
     async def write(self, writes: Sequence[Write]) -> None:
         """See Store.write."""
-        await self._boot.trip("call the store")
+        await self._boot.call("call the store")
         await self._truth.write(writes)
-        await self._boot.step("hear the store")
+        await self._boot.step("receive from the store")
 
     async def ready(self) -> str:
         """See Store.ready."""
         return await self._truth.ready()
 
     async def close(self) -> None:
-        """Nothing to leave."""
+        """There is nothing to close."""

@@ -67,7 +67,7 @@ def test_online_work_comes_first_and_batch_shares_the_rest_in_proportion() -> No
     assert machine.ledger().online_used_mcpu_ms == 56 * CPU * 10_000
 
 
-def test_the_quota_holds_batch_down_at_once_and_lifting_it_gives_all_back() -> None:
+def test_the_quota_holds_batch_down_at_once_and_lifting_it_restores_all() -> None:
     machine = started(started(a_machine(), "a", cpu_mcpu=8 * CPU), "b", zones=(1,), cpu_mcpu=8 * CPU)
     assert batch_mcpu(machine) == 16 * CPU
     machine.set_batch_quota_mcpu(4 * CPU)
@@ -210,7 +210,7 @@ def test_memory_pressure_starts_near_the_top() -> None:
     assert 0 < stall(capacity * 96 // 100) < stall(capacity * 99 // 100) < 1_000_000
 
 
-def test_online_violations_are_counted_and_told_apart_from_those_without_batch() -> None:
+def test_online_violations_are_counted_apart_from_those_without_batch() -> None:
     quiet = a_machine(OnlineDemand(30 * CPU, 0))
     quiet.advance(MINUTE)
     assert quiet.ledger().violation_ms == 0

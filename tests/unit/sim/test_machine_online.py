@@ -95,7 +95,7 @@ def test_services_run_on_what_nobody_owns_and_use_is_online_use() -> None:
     assert machine.usage().batch_usage_ns == 0
 
 
-def test_it_ends_when_its_work_is_done_and_gives_its_cpus_back() -> None:
+def test_it_ends_when_its_work_is_done_and_frees_its_cpus() -> None:
     machine = a_machine()
     online(machine, "lse", LSE, "0-1", work=2_000 * 1_000)
     batch(machine, "batch")
@@ -159,7 +159,7 @@ def placed(index: int, qos: QosClass, cpus: str = "") -> Placement:
     return replace(a_placement(f"web/main/{index}"), qos=qos, band=PriorityBand.PROD, cpus=cpus, run=run)
 
 
-def test_the_executor_of_a_simulated_node_runs_online_work_or_says_why_not() -> None:
+def test_the_executor_of_a_simulated_node_runs_online_work_or_refuses_it_with_a_reason() -> None:
     machine = a_machine()
     runtime = SimulatedRuntime(machine, capacity_mcpu=8_000)
     asyncio.run(runtime.adopt(0))

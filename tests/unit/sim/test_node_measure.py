@@ -13,7 +13,7 @@ def a_machine() -> SimMachine:
     return SimMachine(spec, node="n1", seed=1, demand=lambda _at_ms: OnlineDemand(4_000, 8 * GIB))
 
 
-def test_a_sample_tells_online_from_batch_use() -> None:
+def test_a_sample_separates_online_from_batch_use() -> None:
     machine = a_machine()
     before = machine.counters()
     machine.start_replica("job/main/0", 1, (0,), 2_000, GIB, 600_000_000)

@@ -15,11 +15,11 @@ START_MS = 1_000_000
 
 
 class Bench:
-    """Some processes on one event_queue, and what they wrote down."""
+    """Some processes on one event queue, and the lines that they wrote."""
 
     def __init__(self) -> None:
         self.event_queue = EventQueue(START_MS)
-        self.said: list[str] = []
+        self.lines: list[str] = []
 
     def process(self, *works: Coroutine[Any, Any, None]) -> ProcessLoop:
         loop = ProcessLoop(self.event_queue)  # type: ignore[abstract]
@@ -31,18 +31,18 @@ class Bench:
         while self.event_queue.step(START_MS + until_ms):
             pass
 
-    async def say(self, what: str, *after_s: float) -> None:
+    async def write(self, what: str, *after_s: float) -> None:
         for each_s in after_s:
             await asyncio.sleep(each_s)
-            self.said.append(f"{self.event_queue.now_ms - START_MS} {what}")
+            self.lines.append(f"{self.event_queue.now_ms - START_MS} {what}")
 
 
 def test_timers_come_in_order_and_equal_ones_as_they_were_set() -> None:
     bench = Bench()
-    bench.process(bench.say("a", 0.2, 0.1), bench.say("b", 0.1, 0.2))
-    bench.process(bench.say("c", 0.3))
+    bench.process(bench.write("a", 0.2, 0.1), bench.write("b", 0.1, 0.2))
+    bench.process(bench.write("c", 0.3))
     bench.live(1_000)
-    assert bench.said == ["100 b", "200 a", "300 c", "300 b", "300 a"]
+    assert bench.lines == ["100 b", "200 a", "300 c", "300 b", "300 a"]
     assert bench.event_queue.now_ms == START_MS + 1_000
 
 
@@ -72,7 +72,7 @@ def test_what_a_process_waits_for_may_be_given_by_another() -> None:
     async def wait() -> None:
         async with asyncio.timeout(1.0):
             await event.wait()
-        await bench.say("heard", 0.0)
+        await bench.write("woken", 0.0)
 
     async def give() -> None:
         await asyncio.sleep(0.5)
@@ -81,20 +81,20 @@ def test_what_a_process_waits_for_may_be_given_by_another() -> None:
     bench.process(wait())
     bench.process(give())
     bench.live(2_000)
-    assert bench.said == ["500 heard"]
+    assert bench.lines == ["500 woken"]
 
 
 def test_a_process_that_is_held_goes_on_later_where_it_was_while_others_live() -> None:
     bench = Bench()
-    held = bench.process(bench.say("held", *[0.1] * 4))
-    bench.process(bench.say("other", *[0.1] * 4))
+    held = bench.process(bench.write("held", *[0.1] * 4))
+    bench.process(bench.write("other", *[0.1] * 4))
     bench.live(150)
     held.hold()
     bench.live(350)
-    assert bench.said == ["100 held", "100 other", "200 other", "300 other"]
-    held.let_go()
+    assert bench.lines == ["100 held", "100 other", "200 other", "300 other"]
+    held.release()
     bench.live(1_000)
-    assert bench.said[4:] == ["350 held", "400 other", "450 held", "550 held"]
+    assert bench.lines[4:] == ["350 held", "400 other", "450 held", "550 held"]
 
 
 def test_a_process_that_is_killed_does_nothing_more_but_leave() -> None:
@@ -103,13 +103,13 @@ def test_a_process_that_is_killed_does_nothing_more_but_leave() -> None:
 
     async def work() -> None:
         try:
-            await bench.say("work", *[0.1] * 9)
+            await bench.write("work", *[0.1] * 9)
         finally:
             left.append("left")
             await asyncio.sleep(0)
             left.append("wholly")
 
-    loop = bench.process(work(), bench.say("more", *[0.1] * 9))
+    loop = bench.process(work(), bench.write("more", *[0.1] * 9))
     bench.live(100)
     # What is due now, and what was held before, is not done either.
     loop.hold()
@@ -118,7 +118,7 @@ def test_a_process_that_is_killed_does_nothing_more_but_leave() -> None:
     assert loop.is_dead
     assert loop.has_tasks
     bench.live(5_000)
-    assert bench.said == ["100 work", "100 more"]
+    assert bench.lines == ["100 work", "100 more"]
     assert left == ["left", "wholly"]
     assert not loop.has_tasks
 
@@ -130,13 +130,13 @@ def test_a_task_that_a_dead_process_begins_on_its_way_out_ends_at_once() -> None
         try:
             await asyncio.sleep(9)
         finally:
-            await asyncio.gather(asyncio.create_task(bench.say("late", 0.1)), return_exceptions=True)
+            await asyncio.gather(asyncio.create_task(bench.write("late", 0.1)), return_exceptions=True)
 
     loop = bench.process(work())
     bench.live(100)
     loop.kill()
     bench.live(5_000)
-    assert bench.said == []
+    assert bench.lines == []
     assert not loop.has_tasks
 
 
@@ -156,13 +156,13 @@ def test_threads_are_done_at_once() -> None:
     bench = Bench()
 
     async def work() -> None:
-        bench.said.append(await asyncio.to_thread(str.upper, "done"))
+        bench.lines.append(await asyncio.to_thread(str.upper, "done"))
         with pytest.raises(ValueError, match="invalid literal"):
             await asyncio.to_thread(int, "x")
 
     loop = bench.process(work())
     bench.live(0)
-    assert bench.said == ["DONE"]
+    assert bench.lines == ["DONE"]
     assert not loop.has_tasks
 
 

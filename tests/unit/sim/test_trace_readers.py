@@ -63,7 +63,7 @@ def test_a_fleet_mean_has_no_time_column_and_is_marked(tmp_path: Path) -> None:
     assert named.trace.series[0].t_ms == (0, 30_000)
 
 
-def test_gaps_are_told_and_held(tmp_path: Path) -> None:
+def test_gaps_are_noticed_and_held(tmp_path: Path) -> None:
     read = read_trace(written(tmp_path, "time,node,cpu_pct,mem_pct\n0,a,10,50\n1000,a,20,50\n"))
     assert read.notices == ("load.csv: 1 gaps are longer than 300 s (the longest 1000 s); the load is held over them",)
     assert read.trace.at(0, 999_999).cpu_ppm == 100_000
@@ -203,7 +203,7 @@ def test_the_fleet_series_is_found_without_importing_its_package(
     assert "Alibaba" in read.notices[0]
 
 
-def test_without_any_trace_a_synthetic_day_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_trace_a_notice_names_the_synthetic_day(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("colo_sim.trace_readers.fleet_trace_path", lambda: None)
     read = default_trace(seed=3)
     assert read.trace.is_synthetic
