@@ -10,7 +10,7 @@ from colo_common.events.registry import EVENTS
 from colo_common.model.plain_values import name_among
 from colo_gateway.event_log import EventLog, EventLogEntry
 from colo_gateway.responses import names_of
-from colo_gateway.streams import Filter, Streams
+from colo_gateway.streams import EventFilter, Streams
 
 __all__ = ["stream_events"]
 
@@ -26,7 +26,7 @@ async def stream_events(
     With `position` None the stream begins with the next fact. When facts after `position` are no longer kept, the first event is
     `gap` with the first kept position. A reader that is too slow gets the event `overrun` and is disconnected.
     """
-    filter_ = Filter(
+    filter_ = EventFilter(
         types=tuple(name_among(name, _TYPES, "types") for name in names_of(request.query, "types")),
         node=request.query.get("node", ""),
         job=request.query.get("job", ""),

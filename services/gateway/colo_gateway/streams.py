@@ -6,10 +6,10 @@ from msgspec import Struct
 
 from colo_gateway.event_log import EventLogEntry
 
-__all__ = ["Filter", "OpenStream", "Streams"]
+__all__ = ["EventFilter", "OpenStream", "Streams"]
 
 
-class Filter(Struct, frozen=True, kw_only=True):
+class EventFilter(Struct, frozen=True, kw_only=True):
     """Which facts a reader gets: of these types, of this node and of this job. An empty field accepts every value."""
 
     types: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class Filter(Struct, frozen=True, kw_only=True):
 class OpenStream:
     """The stream of one reader. A full queue makes it `overrun`: the reader must reconnect and resume from its last position."""
 
-    def __init__(self, filter_: Filter, size: int) -> None:
+    def __init__(self, filter_: EventFilter, size: int) -> None:
         self.filter = filter_
         self.queue: asyncio.Queue[EventLogEntry] = asyncio.Queue(size)
         self.overrun = False
@@ -58,7 +58,7 @@ class Streams:
         self._queue_size = queue_size
         self._open: list[OpenStream] = []
 
-    def open(self, filter_: Filter) -> OpenStream | None:
+    def open(self, filter_: EventFilter) -> OpenStream | None:
         """Open a new stream; None when the limit is reached."""
         if len(self._open) >= self._limit:
             return None

@@ -32,7 +32,7 @@ from colo_jobs.queries import get_job, list_jobs, list_queues, no_such_job, star
 from colo_jobs.records import encode
 from colo_jobs.transaction import Counters, JobTransaction
 
-__all__ = ["Accepted", "Answers", "accepted"]
+__all__ = ["AcceptedRequest", "Answers", "accepted"]
 
 # A job's specification travels in one message, which may be 1 MiB with its envelope.
 _SPEC_MAX_BYTES: Final = 768 << 10
@@ -58,7 +58,7 @@ class _Rules:
             self._good.append(kind)
 
 
-class Accepted(NamedTuple):
+class AcceptedRequest(NamedTuple):
     """A request that changes a job: the txn to record, and the messages about the request itself."""
 
     txn: JobTransaction
@@ -75,7 +75,7 @@ class Answers:
         self._snapshot = Snapshot()
         self._rules = _Rules()
 
-    def answer(self, request: RequestReceived, now_ms: int) -> Accepted | Struct:
+    def answer(self, request: RequestReceived, now_ms: int) -> AcceptedRequest | Struct:
         """What a request that changes a job leads to, whose reply is `accepted` once it is recorded; else the body of the reply."""
         match request.body:
             case SubmitJob() as body:
@@ -103,7 +103,7 @@ class Answers:
             case _:
                 return Refusal(code=404, field="request", rule="is not answered here", got=type(body).__name__)
 
-    def _submit(self, request: RequestReceived, body: SubmitJob, now_ms: int) -> Accepted | Struct:
+    def _submit(self, request: RequestReceived, body: SubmitJob, now_ms: int) -> AcceptedRequest | Struct:
         known = self._index.jobs.get(body.job)
         if known is not None and known.spec == body.spec:
             return accepted(known)
@@ -120,7 +120,9 @@ class Answers:
         self._index.attach(job)
         self._counters.submitted += 1
         submitted = JobSubmitted(at_ms=now_ms, job=job.id, spec=job.spec)
-        return Accepted(txn, [Publish(fact=submitted, id=f"jobs:submitted:{job.id}", traceparent=request.traceparent)])
+        return AcceptedRequest(
+            txn, [Publish(fact=submitted, id=f"jobs:submitted:{job.id}", traceparent=request.traceparent)]
+        )
 
     def _checked(self, job: str, spec: JobSpec) -> Refusal | bytes:
         """The refusal of the job, or its encoded specification for the store."""
@@ -141,7 +143,7 @@ class Answers:
             return Refusal(code=400, field="queue", rule=rule, got=spec.queue)
         return quota_refusal(queue, spec.replica_count) or value
 
-    def _cancel(self, id_: str, now_ms: int) -> Accepted | Refusal:
+    def _cancel(self, id_: str, now_ms: int) -> AcceptedRequest | Refusal:
         job = self._index.jobs.get(id_)
         if job is None:
             return no_such_job(id_)
@@ -150,7 +152,7 @@ class Answers:
             return Refusal(code=409, field="job", rule=rule, got=id_)
         txn = JobTransaction(job, now_ms, self._counters, self._policy.retry)
         cancel(txn)
-        return Accepted(txn, [])
+        return AcceptedRequest(txn, [])
 
 
 def _counted(number: int, what: str) -> str:

@@ -16,7 +16,7 @@ from colo_common.model.placement import Placement, attempt_key
 from colo_common.model.reasons import Reason
 from colo_jobs import replicas
 from colo_jobs.admission import UNPUBLISHED
-from colo_jobs.answers import Accepted, Answers, accepted
+from colo_jobs.answers import AcceptedRequest, Answers, accepted
 from colo_jobs.completion import settle
 from colo_jobs.effects import JobReloaded, JobRowsLoaded, LogRefused, LogUnreadable, ReloadJob, RequestsPublished
 from colo_jobs.index import Index, Key
@@ -127,7 +127,7 @@ class JobsCore:
         """
         before = self._result(request.body.job).effects if isinstance(request.body, CancelJob) else []
         answer = self._answers.answer(request, now_ms)
-        if not isinstance(answer, Accepted):
+        if not isinstance(answer, AcceptedRequest):
             return [*before, Reply(request=request.request, body=answer)]
         job = answer.txn.job
         refused = self._finish(answer.txn)

@@ -4,7 +4,7 @@ from colo_common.events.effects import Wake
 from colo_common.events.job import JobStateChanged, PlacementsRequested
 from colo_common.events.service import SpanData, SpansFinished
 from colo_gateway.core import GatewayCore, Shown
-from colo_gateway.streams import Filter, Streams
+from colo_gateway.streams import EventFilter, Streams
 from tests.support.builders import a_placement, a_sample, decided
 from tests.support.scheduler_story import a_placement_request
 
@@ -55,19 +55,19 @@ def test_a_filter_looks_at_type_node_and_job() -> None:
         (effect,) = core.handle(fact, 0)
         assert isinstance(effect, Shown)
         shown.append(effect.entry)
-    assert [entry.position for entry in shown if Filter(job="j1").accepts(entry)] == [1, 3, 5]
-    assert [entry.position for entry in shown if Filter(node="n7").accepts(entry)] == [4]
-    assert [entry.position for entry in shown if Filter(types=("JobStateChanged",)).accepts(entry)] == [1, 2]
-    assert [entry.position for entry in shown if Filter().accepts(entry)] == [1, 2, 3, 4, 5]
+    assert [entry.position for entry in shown if EventFilter(job="j1").accepts(entry)] == [1, 3, 5]
+    assert [entry.position for entry in shown if EventFilter(node="n7").accepts(entry)] == [4]
+    assert [entry.position for entry in shown if EventFilter(types=("JobStateChanged",)).accepts(entry)] == [1, 2]
+    assert [entry.position for entry in shown if EventFilter().accepts(entry)] == [1, 2, 3, 4, 5]
 
 
 def test_a_slow_reader_is_overrun_alone() -> None:
     streams = Streams(limit=2, queue_size=2)
-    slow = streams.open(Filter())
-    picky = streams.open(Filter(job="other"))
+    slow = streams.open(EventFilter())
+    picky = streams.open(EventFilter(job="other"))
     assert slow is not None
     assert picky is not None
-    assert streams.open(Filter()) is None
+    assert streams.open(EventFilter()) is None
     core = a_core(10)
     for _ in range(3):
         (effect,) = core.handle(a_change(), 0)
