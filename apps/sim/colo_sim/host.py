@@ -56,7 +56,7 @@ class SimulatedNode:
             cpu_capacity_mcpu=spec.cpu_capacity_mcpu,
             memory_capacity_bytes=spec.memory_capacity_bytes,
         )
-        # The node's own time follows the process's in steps, so that what the reflex does is exact at any speed.
+        # The node's clock follows the process's clock in steps, so that the reflex acts at exact times at any speed.
         self._step = SteppedClock(process.clock)
         self._origin_ms = self._step.now_ms()
         self._sub_step_ms = settings.sub_step_ms

@@ -1,4 +1,4 @@
-"""SimMachine: one machine whose online load follows a demand and whose batch replicas get what is really left.
+"""SimMachine: one machine whose online load follows a demand and whose batch replicas get the CPU that is really left.
 
 Rates are constant between two moments of change: the start of a sub-step (demand is read again), a command, the end of a
 replica. Everything counted is an integer rate times milliseconds, so a run cut into any pieces gives the same numbers.
@@ -110,7 +110,7 @@ class SimMachine:
                 self._end_due_replicas()
 
     def _enter_sub_step(self) -> None:
-        """Read the demand of the sub-step that starts (or started) here, and what follows from it."""
+        """Read the demand of the sub-step that starts (or started) here, and compute the online use from it."""
         sub_step_ms = self.spec.sub_step_ms
         start_ms = self._at_ms // sub_step_ms * sub_step_ms
         self._cell_end_ms = start_ms + sub_step_ms

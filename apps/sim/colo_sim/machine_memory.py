@@ -1,4 +1,4 @@
-"""Memory of a simulated machine: how replicas grow, which zone holds what, and how reclaim stalls near the top."""
+"""Memory of a simulated machine: growth of replicas, use by zone, and reclaim stalls near the top."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MEMORY_FULL_FROM_PERMILLE = 980
 
 
 def grow_memory(replicas: Collection[Replica], now_ms: int, ramp_ms: int) -> tuple[int, bool]:
-    """Set what each replica holds now: its request times its age over the ramp, rounded down.
+    """Set the present memory of each replica: its request times its age over the ramp, rounded down.
 
     Returns their sum, and whether any still grows.
     """
@@ -34,7 +34,7 @@ def grow_memory(replicas: Collection[Replica], now_ms: int, ramp_ms: int) -> tup
 def memory_by_zone(
     online_bytes: int, weights: Sequence[int], replicas: Collection[Replica], capacity_bytes: int
 ) -> list[int]:
-    """Return memory in use by zone: online by weight, replicas evenly in theirs; what exceeds a zone goes to others.
+    """Return memory in use by zone: online by weight, replicas evenly over their zones; the excess of a zone goes to others.
 
     The sum is all memory in use, or the capacity of all zones where more is wanted.
     """

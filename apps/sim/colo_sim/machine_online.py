@@ -133,7 +133,7 @@ class OnlineReplicas:
 
 
 def spread_into_room(demand_mcpu: int, weights: Sequence[int], weight_sum: int, room_mcpu: Sequence[int]) -> list[int]:
-    """The online demand of each zone: by weight, what exceeds the room of a zone goes to the next ones with room.
+    """The online demand of each zone: by weight; the excess over a zone's room goes to the next zones with room.
 
     The sum is the demand, or all room where the demand exceeds it.
     """

@@ -19,14 +19,14 @@ class Claim(Protocol):
 
 
 class Shares(NamedTuple):
-    """What each claim gets, in their order, and what batch uses in each zone. Both sum to the same number."""
+    """The CPU granted to each claim, in order, and the batch use of each zone. Both sum to the same number."""
 
     granted_mcpu: list[int]
     zone_mcpu: list[int]
 
 
 def share_batch_cpu(claims: Sequence[Claim], room_mcpu: Sequence[int], quota_mcpu: int | None) -> Shares:
-    """Return what batch replicas get from the room of each zone under the quota of the whole tier.
+    """Return the CPU that batch replicas get from the room of each zone under the quota of the whole tier.
 
     The quota shrinks every claim in proportion; each claim is split evenly over its zones; a zone that is asked for
     more than its room serves in proportion; what a claim then lacks it takes from room left in its other zones, in the
@@ -74,7 +74,7 @@ def _split(amount: int, zones: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
 
 
 def spread_online_cpu(demand_mcpu: int, weights: Sequence[int], weight_sum: int, zone_capacity_mcpu: int) -> list[int]:
-    """Return the online demand of each zone: by weight, what exceeds a full zone goes to the next ones with room.
+    """Return the online demand of each zone: by weight; the excess of a full zone goes to the next zones with room.
 
     The sum is the demand, or the capacity where the demand exceeds it.
     """

@@ -1,4 +1,4 @@
-"""The running sums of a simulated machine: rates that hold now, and what they added up to.
+"""The running sums of a simulated machine: the present rates, and their sums over time.
 
 A stall share in permille times a duration in ms is a stall in us, so all sums are exact integers.
 """
@@ -91,9 +91,9 @@ class Tally:
         busy: tuple[int, ...],
         limits: Interference,
     ) -> None:
-        """Take over new online demand by zone beside what batch holds; online gets the rest of every zone.
+        """Set the online demand and the batch use of each zone; online gets the rest of every zone.
 
-        What finds no room in its zone moves to a zone that has some: services are not bound to zones.
+        Demand without room in its zone moves to a zone with room: services are not bound to zones.
         """
         got_mcpu = online_mcpu
         is_over = False
@@ -129,7 +129,7 @@ class Tally:
             self._is_alone_violation = is_above_capacity or alone_permille > limits.violation_some_permille
 
     def set_batch(self, shares: Shares, claims: Collection[Claim], quota_mcpu: int | None) -> None:
-        """Take over what batch wants and gets, before `set_online`: waiting, and throttled where the quota is what holds it."""
+        """Set the demand and shares of batch, before `set_online`; it waits for the rest, throttled if the quota is the limit."""
         wanted_mcpu = sum(claim.cpu_mcpu for claim in claims)
         got_mcpu = sum(shares.granted_mcpu)
         self._batch_some_permille = (wanted_mcpu - got_mcpu) * _PERMILLE // wanted_mcpu if wanted_mcpu else 0
@@ -138,7 +138,7 @@ class Tally:
         self._throttled_permille = self._batch_some_permille if is_held else 0
 
     def set_memory(self, some_permille: int, full_permille: int, is_over: bool) -> None:
-        """Take over the memory stall shares, and whether more memory is wanted than there is."""
+        """Set the memory stall shares, and whether memory demand exceeds the machine."""
         self._memory_some_permille = some_permille
         self._memory_full_permille = full_permille
         self._is_memory_over = is_over
@@ -188,7 +188,7 @@ class Tally:
 
 
 def _displaced(online_mcpu: list[int], batch_mcpu: list[int], capacity_mcpu: int) -> tuple[list[int], int]:
-    """Return what online work gets by zone where batch keeps its weight, and what found no room anywhere."""
+    """Return the CPU of online work by zone while batch keeps its weight, and the demand without room in any zone."""
     room_mcpu = [capacity_mcpu - batch for batch in batch_mcpu]
     got_mcpu = [min(online, room) for online, room in zip(online_mcpu, room_mcpu, strict=True)]
     displaced_mcpu = sum(online_mcpu) - sum(got_mcpu)

@@ -75,10 +75,10 @@ def pending_work(world: Cluster) -> list[str]:
     return found
 
 
-def _compare(who: str, view: dict[tuple[str, int], str], held: dict[tuple[str, int], str]) -> Iterator[str]:
+def _compare(view_name: str, view: dict[tuple[str, int], str], held: dict[tuple[str, int], str]) -> Iterator[str]:
     for attempt in sorted(view.keys() | held.keys()):
         if view.get(attempt) != held.get(attempt):
-            yield f"{who}: {attempt} on {view.get(attempt)}, the ledger says {held.get(attempt)}"
+            yield f"{view_name}: {attempt} on {view.get(attempt)}, the ledger says {held.get(attempt)}"
 
 
 def _undelivered(world: Cluster) -> Iterator[tuple[str, int]]:

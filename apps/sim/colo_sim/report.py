@@ -20,7 +20,7 @@ _Number = TypeVar("_Number", int, float)
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """What batch work gained and what it cost, over all machines and all their time.
+    """The gain and the cost of batch work, over all machines and all their time.
 
     - `online_cpu_util_pct`: CPU the online services asked for, of capacity: the use without colo (down to 0.0001).
     - `cpu_util_pct`: CPU really used by both, of capacity (down to 0.0001).

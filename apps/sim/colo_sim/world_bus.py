@@ -148,28 +148,28 @@ class WorldBus:
 
     # ------------------------------------------------------------ publishing
 
-    def publish(self, who: str, message: Outgoing) -> bool:
+    def publish(self, sender: str, message: Outgoing) -> bool:
         """Publish; False when the message was stored and its acknowledgement is lost."""
         if not message.durable:
-            self._send_live(who, message)
+            self._send_live(sender, message)
             return True
-        self._store(who, message)
+        self._store(sender, message)
         return not self.chance.strikes("publish_unsure")
 
-    def _store(self, who: str, message: Outgoing) -> None:
+    def _store(self, sender: str, message: Outgoing) -> None:
         name = next(n for n, s in self.streams.items() if any(_matches(p, message.subject) for p in s.limits.subjects))
         seq = self.streams[name].append(message, self.event_queue.now_ms)
         if not seq:
-            self._world_log.add(self.event_queue.now_ms, who, f"repeats   {message.msg_id}")
+            self._world_log.add(self.event_queue.now_ms, sender, f"repeats   {message.msg_id}")
             return
         self.messages += 1
-        self._world_log.add(self.event_queue.now_ms, who, f"publishes {message.msg_id}", message.data)
+        self._world_log.add(self.event_queue.now_ms, sender, f"publishes {message.msg_id}", message.data)
         self.stored(decode(message.subject, message.data), message.msg_id)
         for consumer in self._consumers[name]:
             consumer.add(seq, message.subject)
 
-    def _send_live(self, who: str, message: Outgoing) -> None:
-        self._world_log.add(self.event_queue.now_ms, who, f"sends     {message.subject}", message.data)
+    def _send_live(self, sender: str, message: Outgoing) -> None:
+        self._world_log.add(self.event_queue.now_ms, sender, f"sends     {message.subject}", message.data)
         chance = self.chance
         for reader in self._live:
             if _matches(reader.source.subject, message.subject) and not chance.strikes("lost"):

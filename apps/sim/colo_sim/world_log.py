@@ -21,9 +21,9 @@ class WorldLog:
         self._hash = blake2b(digest_size=16)
         self._last: deque[str] = deque(maxlen=_KEPT)
 
-    def add(self, now_ms: int, who: str, what: str, data: bytes = b"") -> None:
-        """Add a line: the time, the process `who`, and `what` it did. `data` is hashed with it and not shown."""
-        line = f"{now_ms - self._start_ms:>9} {who:<20} {what}"
+    def add(self, now_ms: int, process: str, what: str, data: bytes = b"") -> None:
+        """Add a line: the time, the `process` or "world", and `what` it did. `data` is hashed with it and not shown."""
+        line = f"{now_ms - self._start_ms:>9} {process:<20} {what}"
         self.lines += 1
         self._hash.update(line.encode())
         self._hash.update(data)

@@ -14,7 +14,7 @@ ROWS_A_WRITE: Final = 501
 
 
 def check_batch(writes: Sequence[Write]) -> None:
-    """Raise Refused for a batch that is too long, or for a row without kind or id, or that deletes what it expects absent."""
+    """Raise Refused for a batch that is too long, a row without kind or id, or a negative expected version."""
     if len(writes) > ROWS_A_WRITE:
         raise Refused(f"at most {ROWS_A_WRITE} rows may be written together, got {len(writes)}")
     for write in writes:

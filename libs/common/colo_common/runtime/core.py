@@ -22,7 +22,7 @@ class Core(Protocol):
     """The pure half of a service."""
 
     def handle(self, event: Any, now_ms: int) -> Sequence[Effect]:
-        """Take one event in and say what must be done. Raises InvalidInput, having changed nothing, for one that breaks a rule.
+        """Handle one event; returns its effects. Raises InvalidInput, with the state unchanged, for an event that breaks a rule.
 
         A core names the union of the events it receives, so that its `match` is checked; the shell brings it no others.
         """

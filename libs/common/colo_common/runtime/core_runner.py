@@ -25,7 +25,7 @@ from colo_common.runtime.stamp import Stamp
 
 __all__ = ["CoreRunner"]
 
-# Results of effects lead to more effects; what is left after this many rounds continues in the next batch.
+# Results of effects lead to more effects; after this many rounds they are handled in the next batch.
 _ROUNDS_MOST: Final = 16
 _CHECK_EVERY_S: Final = 0.5
 # A slow check runs seldom enough to take no larger share of the time than this. One call is short (`Core.check`), and a state

@@ -130,7 +130,7 @@ class ServiceProcess:
             await asyncio.gather(stopped, *background, return_exceptions=True)
 
     async def close(self) -> None:
-        """Publish the last spans and close what was opened."""
+        """Publish the last spans, then close all connections."""
         for work in self._background:
             # A process that refuses its settings never started this coroutine; closing one that has ended does nothing.
             work.close()
