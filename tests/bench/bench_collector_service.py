@@ -102,12 +102,12 @@ def memory_bytes(pid: int) -> tuple[int, int]:
 
 async def measure(root: str, url: str, seconds: int, http: bool) -> bool:
     """Run the collector and print what it cost; whether the budgets are kept."""
-    heard = Arrivals()
+    received = Arrivals()
     bus = NatsBus(url, name="bench")
     bus.start()
     await bus.connected(10)
     source = source_of("bench", Subscription(type=NodeUsageSampled, parameters={"node": NODE}))
-    listening = asyncio.create_task(bus.listen(source, heard.hear))
+    listening = asyncio.create_task(bus.listen(source, received.hear))
     arguments = ["--node", NODE, "--root", root, "--subtree", SUBTREE, "--nats-url", url, "--period-ms", "1000"]
     began_s = time.monotonic()
     process = await asyncio.create_subprocess_exec(
@@ -115,29 +115,30 @@ async def measure(root: str, url: str, seconds: int, http: bool) -> bool:
         "--log-level", "warning",
     )  # fmt: skip
     try:
-        while len(heard.at_s) < 3:
+        while len(received.at_s) < 3:
             await asyncio.sleep(0.01)
             if process.returncode is not None or time.monotonic() - began_s > 30:
                 raise SystemExit("the collector did not come to three samples")
-        first_s = heard.at_s[0] - began_s
-        count, used_s, from_s = len(heard.at_s), cpu_s(process.pid), time.monotonic()
+        first_s = received.at_s[0] - began_s
+        count, used_s, from_s = len(received.at_s), cpu_s(process.pid), time.monotonic()
         await asyncio.sleep(seconds)
         core_pct = (cpu_s(process.pid) - used_s) / (time.monotonic() - from_s) * 100
         rss_bytes, peak_bytes = memory_bytes(process.pid)
-        samples = len(heard.at_s) - count
+        samples = len(received.at_s) - count
     finally:
         process.terminate()
         await process.wait()
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)
         await bus.close()
-    gaps_ms = [(after - before) * 1000 for before, after in zip(heard.at_s, heard.at_s[1:], strict=False)]
+    gaps_ms = [(after - before) * 1000 for before, after in zip(received.at_s, received.at_s[1:], strict=False)]
     kept = core_pct <= BUDGET_CORE_PCT and peak_bytes <= BUDGET_RSS_BYTES
     print(
         f"    {core_pct:.2f} % of a core (budget {BUDGET_CORE_PCT:g} %), RSS {rss_bytes / 2**20:.1f} MiB, peak"
         f" {peak_bytes / 2**20:.1f} MiB (budget {BUDGET_RSS_BYTES / 2**20:g} MiB)\n"
-        f"    {samples} samples in {seconds} s with {heard.workloads} workloads, {statistics.median(heard.sizes):.0f} bytes each;"
-        f" age on arrival p50 {statistics.median(heard.ages_us) / 1000:.1f} ms, max {max(heard.ages_us) / 1000:.1f} ms;"
+        f"    {samples} samples in {seconds} s with {received.workloads} workloads,"
+        f" {statistics.median(received.sizes):.0f} bytes each;"
+        f" age on arrival p50 {statistics.median(received.ages_us) / 1000:.1f} ms, max {max(received.ages_us) / 1000:.1f} ms;"
         f" gaps {min(gaps_ms):.0f} to {max(gaps_ms):.0f} ms; first sample {first_s:.2f} s after the start"
     )
     return kept

@@ -112,15 +112,16 @@ class Load:
         """One line: submit -> decided as the scheduler stamps it, and until a listener hears it. The former once more, short."""
         decided = self._cluster.core.decided_us
         pairs = [(decided[key], at_us) for key, at_us in self.submitted_us.items() if key in decided]
-        said = sorted((sent_us - at_us) / 1e3 for (sent_us, _), at_us in pairs)
-        heard = sorted((heard_us - at_us) / 1e3 for (_, heard_us), at_us in pairs)
-        if not said:
+        reported = sorted((sent_us - at_us) / 1e3 for (sent_us, _), at_us in pairs)
+        received = sorted((received_us - at_us) / 1e3 for (_, received_us), at_us in pairs)
+        if not reported:
             print(f"  {what}: nothing was decided")
             return "nothing decided"
-        decided_in = f"p50 {at_share(said, 50):.1f} ms, p99 {at_share(said, 99):.1f} ms"
+        decided_in = f"p50 {at_share(reported, 50):.1f} ms, p99 {at_share(reported, 99):.1f} ms"
         print(
             f"  {what}: submit -> decided {decided_in};"
-            f" -> heard by others p50 {at_share(heard, 50):.1f} ms, p99 {at_share(heard, 99):.1f} ms ({len(said)} replicas)"
+            f" -> received by others p50 {at_share(received, 50):.1f} ms, p99 {at_share(received, 99):.1f} ms"
+            f" ({len(reported)} replicas)"
         )
         return decided_in
 
@@ -245,7 +246,7 @@ class Course:
     async def _over(self, load: Load) -> None:
         self.undecided += await load.settled()
         self.refused += load.refused
-        await all_told(self._cluster)
+        await all_published(self._cluster)
 
 
 async def measure(
@@ -278,7 +279,7 @@ async def measure(
                 await load.settled()
                 load.tell_latency(f"{JOBS_A_S} jobs/s of one replica")
             first, *others = mixes_of(cluster, is_large)
-            told = await course.full_and_half(first)
+            delivered = await course.full_and_half(first)
             half_a_s = course.half_a_s
             print(f"    {LATENCY_BUDGET}")
             print(f"    {FIELD}")
@@ -291,10 +292,10 @@ async def measure(
                 f" refused: {len(course.refused)} {course.refused[:1] or ''}",
                 flush=True,
             )
-            return told
+            return delivered
 
 
-async def all_told(cluster: Cluster) -> None:
+async def all_published(cluster: Cluster) -> None:
     """Wait until the jobs service heard of every end: what is on its way would delay what is measured next."""
 
     async def running() -> int:
@@ -330,14 +331,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"end to end on {os.cpu_count()} CPUs, shared with the servers and the load")
     count = 100
     run_s = options.run_s
-    told = asyncio.run(measure(count, seconds, False, options.trace_ratio, run_s=run_s))
+    delivered = asyncio.run(measure(count, seconds, False, options.trace_ratio, run_s=run_s))
     if not options.quick:
         count = options.nodes
-        told = asyncio.run(measure(count, seconds, True, options.trace_ratio, run_s=run_s))
+        delivered = asyncio.run(measure(count, seconds, True, options.trace_ratio, run_s=run_s))
     if options.sync_always:
         fsync, is_large = options.appendfsync, not options.quick
         synced = asyncio.run(measure(count, seconds, is_large, options.trace_ratio, appendfsync=fsync, run_s=run_s))
-        print(f"  {count:,} nodes, NATS syncs now and then, Redis never: {told}")
+        print(f"  {count:,} nodes, NATS syncs now and then, Redis never: {delivered}")
         print(f"  {count:,} nodes, NATS syncs always, Redis {fsync}: {synced}")
     return 0
 

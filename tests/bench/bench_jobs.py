@@ -75,13 +75,13 @@ class Run:
         """Handle, wake when due, encode: what one turn of the shell costs without its servers."""
         self.clock.advance(at_ms - self.clock.now_ms())
         began_s = time.process_time()
-        said = [effects for event in events if (effects := self.core.handle(event, at_ms))]  # type: ignore[arg-type]
+        reported = [effects for event in events if (effects := self.core.handle(event, at_ms))]  # type: ignore[arg-type]
         handled_s = time.process_time()
         due_ms = self.core.deadline_ms()
         if due_ms is not None and due_ms <= at_ms:
-            said.append(self.core.handle(Wake(), at_ms))
+            reported.append(self.core.handle(Wake(), at_ms))
         woken_s = time.process_time()
-        done = [each for effects in said for each in self._encoded(effects)]
+        done = [each for effects in reported for each in self._encoded(effects)]
         ended_s = time.process_time()
         seconds = self.spent.seconds
         seconds["handle"] += handled_s - began_s

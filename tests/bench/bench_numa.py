@@ -72,8 +72,8 @@ def main() -> None:
         ]
         for name, decide in cases:
             decisions, fitting = rate(decide, fleet)
-            told = f"{decisions:10,.0f} decisions/s  {1e6 / decisions:8.1f} us  {fitting:3d} % fit"
-            print(f"{zones} zones, {name:32} {told}")
+            delivered = f"{decisions:10,.0f} decisions/s  {1e6 / decisions:8.1f} us  {fitting:3d} % fit"
+            print(f"{zones} zones, {name:32} {delivered}")
 
 
 if __name__ == "__main__":

@@ -57,22 +57,24 @@ def a_fleet(nodes: Sequence[str]) -> OvercommitCore:
 
 def feed(core: OvercommitCore, facts: Sequence[NodeUsageSampled], seq: int) -> tuple[list[float], int]:
     """Microseconds of each sample, ascending, and how many new numbers were said."""
-    spent_us, said = [], 0
+    spent_us, reported = [], 0
     for fact in facts:
         started_s = time.perf_counter()
         effects = core.handle(fact, seq * PERIOD_MS)
         spent_us.append((time.perf_counter() - started_s) * 1e6)
-        said += any(isinstance(effect, Publish) and isinstance(effect.fact, AllocatableChanged) for effect in effects)
-    return sorted(spent_us), said
+        reported += any(
+            isinstance(effect, Publish) and isinstance(effect.fact, AllocatableChanged) for effect in effects
+        )
+    return sorted(spent_us), reported
 
 
-def tell(name: str, spent_us: Sequence[float], said: int) -> None:
+def tell(name: str, spent_us: Sequence[float], reported: int) -> None:
     """One line of the result."""
     mean_us = sum(spent_us) / len(spent_us)
     p50_us, p99_us = (spent_us[len(spent_us) * pct // 100] for pct in (50, 99))
     print(
         f"  {name:<46} mean {mean_us:6.1f} us  p50 {p50_us:6.1f}  p99 {p99_us:6.1f}   budget {BUDGET_NODE_US} us"
-        f"   {said} numbers said"
+        f"   {reported} numbers said"
     )
 
 

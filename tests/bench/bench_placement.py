@@ -250,9 +250,10 @@ async def measure(asked: argparse.Namespace, ledger: Ledger, *, is_real: bool) -
         pstats.Stats(profile).sort_stats("tottime").print_stats(45)
     counted = (*PARTS, "ledger") if is_real else PARTS
     best = min(rounds, key=lambda each: sum(each[part] for part in counted))
-    said = ", ".join(f"{part} {best[part]:.1f}" for part in PARTS)
+    reported = ", ".join(f"{part} {best[part]:.1f}" for part in PARTS)
     print(
-        f"{asked.nodes:,} nodes, {asked.replicas} replicas a job: {sum(best[part] for part in counted):.1f} us a placement ({said};"
+        f"{asked.nodes:,} nodes, {asked.replicas} replicas a job: {sum(best[part] for part in counted):.1f} us a placement"
+        f" ({reported};"
         f" ledger {best['ledger']:.1f}{'' if is_real else ' more'}); {run.orders / count:.2f} orders and"
         f" {run.calls / count:.2f} calls a placement",
         flush=True,

@@ -103,9 +103,9 @@ class Bench:
             if isinstance(effect, CommitLedger):
                 answered = LedgerAnswered(answers=tuple(_yes(effect)))
                 begun = time.process_time()
-                said = self.core.handle(answered, 1)
+                reported = self.core.handle(answered, 1)
                 seconds += time.process_time() - begun
-                placed += [each for each in said if isinstance(each, Publish)]
+                placed += [each for each in reported if isinstance(each, Publish)]
         before = len(self.held)
         for each in placed:
             if isinstance(each.fact, PlacementsDecided):
@@ -149,14 +149,14 @@ class Bench:
         if not attempts:
             return
         self.core.handle(ReplicasWithdrawn(attempts=tuple(attempts), reason=Reason.CANCELLED), 1)
-        gone = [
+        deleted = [
             Released(node=self._on.pop(attempt), changes=0, attempts=(attempt,))
             for attempt in attempts
             if attempt in self._on
         ]
         effects: list[Effect] = self.core.handle(Wake(), 1)
         if any(isinstance(effect, ReleaseHolds) for effect in effects):
-            self.core.handle(HoldsReleased(released=tuple(gone)), 1)
+            self.core.handle(HoldsReleased(released=tuple(deleted)), 1)
         self.core.handle(Wake(), 1)
 
     def rate(self, placement_requests: Iterator[PlacementRequest], count: int, share: float) -> tuple[float, float]:
@@ -225,9 +225,9 @@ class Searching(Bench):
         self.wakes: list[float] = []
         note = self.core._proposals.note
 
-        def noted(request: RequestClass, said: list[Effect], report: Report) -> None:
+        def noted(request: RequestClass, reported: list[Effect], report: Report) -> None:
             if self.says:
-                note(request, said, report)
+                note(request, reported, report)
 
         setattr(self.core._proposals, "note", noted)  # noqa: B010 - the core has no setting that turns it off
 

@@ -49,16 +49,16 @@ class Echo:
         self.count += 1
         if self.count == self.wanted:
             self.done.set()
-        said = Publish(fact=QueueChanged(queue="q", waiting=self.count, running=0, capacity=1, at_ms=now_ms))
+        reported = Publish(fact=QueueChanged(queue="q", waiting=self.count, running=0, capacity=1, at_ms=now_ms))
         match event:
             case RequestReceived(request=request, body=CancelJob(job=job)):
                 version = self._versions.get(job, 0)
                 self._versions[job] = version + 1
                 row = Write(kind="bench", id=job, value=b"x" * 300, expect=version)
                 reply = JobAccepted(job=job, state="stopping", version=version + 1)
-                return [Record(writes=(row,)), said, Reply(request=request, body=reply)]
+                return [Record(writes=(row,)), reported, Reply(request=request, body=reply)]
             case ReplicasWithdrawn():
-                return [said]
+                return [reported]
         return []
 
     def deadline_ms(self) -> int | None:

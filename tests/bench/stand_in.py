@@ -124,22 +124,22 @@ class FleetCore:
         self.ended += len(ended)
         return ended
 
-    def note(self, decided: Decided, heard_us: int) -> None:
+    def note(self, decided: Decided, received_us: int) -> None:
         """When each was decided and heard; one that was decided before is counted."""
         for one in decided.placements:
             key = attempt_key(one.replica, one.attempt)
             self.placed_twice += key in self.decided_us
-            self.decided_us[key] = decided.sent_us, heard_us
+            self.decided_us[key] = decided.sent_us, received_us
 
-    def promise(self, said: Allocatable) -> None:
+    def promise(self, reported: Allocatable) -> None:
         """Which nodes are fresh, and the most that one of them may give."""
-        if said.freshness is Freshness.FRESH:
-            self.fresh.add(said.node)
-            self.most_mcpu = max(self.most_mcpu, sum([zone.batch_cpu_mcpu for zone in said.zones]))
-            self.most_bytes = max(self.most_bytes, sum([zone.batch_memory_bytes for zone in said.zones]))
+        if reported.freshness is Freshness.FRESH:
+            self.fresh.add(reported.node)
+            self.most_mcpu = max(self.most_mcpu, sum([zone.batch_cpu_mcpu for zone in reported.zones]))
+            self.most_bytes = max(self.most_bytes, sum([zone.batch_memory_bytes for zone in reported.zones]))
 
 
-class _Letters:
+class _DeadLetters:
     """The messages of executors as a service of this name stamps them; `date` says when, for all that follow.
 
     Those of one date and type differ in a few places only: they are made from one that went the way of every message.
@@ -198,7 +198,7 @@ class Fleet:
         self._nodes = nodes
         self._period_s = period_s
         self._clock = SystemClock()
-        self._letters = _Letters(core.run_ms)
+        self._dead_letters = _DeadLetters(core.run_ms)
         self._orders: list[Delivery] = []
         self._came = asyncio.Event()
         self._room = asyncio.Semaphore(FLIGHTS_MOST)
@@ -240,9 +240,9 @@ class Fleet:
 
     def _step(self, orders: Sequence[Delivery]) -> list[Outgoing]:
         now_ms = self._clock.now_ms()
-        self._letters.date(now_ms, self._clock.wall_us())
+        self._dead_letters.date(now_ms, self._clock.wall_us())
         started = [one for order in orders for one in self._core.start(_ORDER.decode(order.data), now_ms)]
-        return [*map(self._letters.started, started), *map(self._letters.ended, self._core.end(now_ms))]
+        return [*map(self._dead_letters.started, started), *map(self._dead_letters.ended, self._core.end(now_ms))]
 
     async def _fly(
         self, messages: Sequence[Outgoing], orders: Sequence[Delivery], before: asyncio.Task[None] | None

@@ -36,7 +36,7 @@ def own() -> str:
     return uuid4().hex
 
 
-class Heard:
+class Received:
     """Collects deliveries; does with each what `act` says, and waits for counts without guessing spans."""
 
     def __init__(self, act: str = "ack") -> None:
@@ -60,16 +60,16 @@ class Heard:
                 self._more.clear()
                 await self._more.wait()
 
-    async def until_heard(self, bus: Bus, message: Outgoing) -> None:
+    async def until_received(self, bus: Bus, message: Outgoing) -> None:
         """Live and unnamed listeners need a moment until they hear; say it again until they do."""
         text = message.data.decode()
 
-        async def is_heard() -> bool:
+        async def is_received() -> bool:
             if text not in self.texts:
                 await bus.publish([message])
             return text in self.texts
 
-        await eventually(is_heard, f"{text} is heard", limit_s=LIMIT_S)
+        await eventually(is_received, f"{text} is heard", limit_s=LIMIT_S)
 
     async def count(self, wanted: int) -> list[Delivery]:
         await self.until(lambda: len(self.deliveries) >= wanted)
@@ -77,7 +77,7 @@ class Heard:
 
 
 @asynccontextmanager
-async def listening(bus: Bus, source: Source, sink: Heard) -> AsyncIterator[asyncio.Task[None]]:
+async def listening(bus: Bus, source: Source, sink: Received) -> AsyncIterator[asyncio.Task[None]]:
     task = asyncio.create_task(bus.listen(source, sink))
     try:
         yield task
@@ -103,20 +103,20 @@ def durable_source(own: str, name: str = "d", **more: int) -> Source:
 
 
 async def test_a_live_message_reaches_every_listener_of_a_fitting_subject(bus: Bus, own: str) -> None:
-    first, second, other = Heard(), Heard(), Heard()
+    first, second, other = Received(), Received(), Received()
     async with (
         listening(bus, Source(subject=f"colo.v1.tlm.{own}.*.usage"), first),
         listening(bus, Source(subject=f"colo.v1.tlm.{own}.>"), second),
         listening(bus, Source(subject=f"colo.v1.tlm.{own}.a"), other),
     ):
-        await first.until_heard(bus, live(f"colo.v1.tlm.{own}.n1.usage", "x"))
-        await second.until_heard(bus, live(f"colo.v1.tlm.{own}.n1.usage", "x"))
+        await first.until_received(bus, live(f"colo.v1.tlm.{own}.n1.usage", "x"))
+        await second.until_received(bus, live(f"colo.v1.tlm.{own}.n1.usage", "x"))
     assert first.deliveries[0].subject == f"colo.v1.tlm.{own}.n1.usage"
     assert first.deliveries[0].data == b"x"
     assert other.deliveries == []
 
 
-class Gated(Heard):
+class Gated(Received):
     """A sink that is stuck in its first delivery until the gate opens."""
 
     def __init__(self) -> None:
@@ -129,11 +129,11 @@ class Gated(Heard):
 
 
 async def test_a_slow_live_listener_keeps_the_newest_of_each_subject(bus: Bus, own: str) -> None:
-    slow, fast = Gated(), Heard()
+    slow, fast = Gated(), Received()
     source = Source(subject=f"colo.v1.tlm.{own}.*")
     async with listening(bus, source, slow), listening(bus, source, fast):
-        await slow.until_heard(bus, live(f"colo.v1.tlm.{own}.a", "first"))
-        await fast.until_heard(bus, live(f"colo.v1.tlm.{own}.a", "first"))
+        await slow.until_received(bus, live(f"colo.v1.tlm.{own}.a", "first"))
+        await fast.until_received(bus, live(f"colo.v1.tlm.{own}.a", "first"))
         # The fast listener says when each pair has arrived.
         for number in range(50):
             await bus.publish([live(f"colo.v1.tlm.{own}.{name}", f"{name}{number}") for name in "ab"])
@@ -146,20 +146,20 @@ async def test_a_slow_live_listener_keeps_the_newest_of_each_subject(bus: Bus, o
 
 async def test_a_durable_listener_gets_what_was_said_before_it_came_in_order(bus: Bus, own: str) -> None:
     await bus.publish([kept(event(own, "a"), str(number)) for number in range(1_500)])
-    heard = Heard()
-    async with listening(bus, durable_source(own), heard):
-        await heard.count(1_500)
-    assert heard.texts == [str(number) for number in range(1_500)]
-    assert all(delivery.deliveries == 1 for delivery in heard.deliveries)
+    received = Received()
+    async with listening(bus, durable_source(own), received):
+        await received.count(1_500)
+    assert received.texts == [str(number) for number in range(1_500)]
+    assert all(delivery.deliveries == 1 for delivery in received.deliveries)
 
 
 async def test_a_durable_listener_goes_on_where_it_stopped(bus: Bus, own: str) -> None:
     await bus.publish([kept(event(own, "a"), "one")])
-    first = Heard()
+    first = Received()
     async with listening(bus, durable_source(own), first):
         await first.count(1)
     await bus.publish([kept(event(own, "a"), "two")])
-    second = Heard()
+    second = Received()
     async with listening(bus, durable_source(own), second):
         await second.count(1)
     assert (first.texts, second.texts) == (["one"], ["two"])
@@ -167,7 +167,7 @@ async def test_a_durable_listener_goes_on_where_it_stopped(bus: Bus, own: str) -
 
 async def test_two_durable_consumers_each_get_everything(bus: Bus, own: str) -> None:
     await bus.publish([kept(event(own, "a"), "x")])
-    first, second = Heard(), Heard()
+    first, second = Received(), Received()
     async with listening(bus, durable_source(own, "d1"), first), listening(bus, durable_source(own, "d2"), second):
         await first.count(1)
         await second.count(1)
@@ -176,40 +176,40 @@ async def test_two_durable_consumers_each_get_everything(bus: Bus, own: str) -> 
 
 async def test_what_is_not_acknowledged_comes_again_after_the_wait(bus: Bus, own: str) -> None:
     await bus.publish([kept(event(own, "a"), "x")])
-    heard = Heard(act="nothing")
-    async with listening(bus, durable_source(own, ack_wait_s=1), heard):
-        await heard.count(2)
-    assert [delivery.deliveries for delivery in heard.deliveries] == [1, 2]
+    received = Received(act="nothing")
+    async with listening(bus, durable_source(own, ack_wait_s=1), received):
+        await received.count(2)
+    assert [delivery.deliveries for delivery in received.deliveries] == [1, 2]
 
 
 async def test_what_is_not_acknowledged_comes_at_most_as_often_as_said(bus: Bus, own: str) -> None:
     await bus.publish([kept(event(own, "a"), "x")])
-    heard = Heard(act="nothing")
-    async with listening(bus, durable_source(own, ack_wait_s=1, max_deliver=2), heard):
-        await heard.count(2)
-        await heard.deliveries[1].nak()
+    received = Received(act="nothing")
+    async with listening(bus, durable_source(own, ack_wait_s=1, max_deliver=2), received):
+        await received.count(2)
+        await received.deliveries[1].nak()
         await bus.publish([kept(event(own, "a"), "end")])
-        await heard.count(3)
-    assert heard.texts == ["x", "x", "end"]
-    assert [delivery.is_last for delivery in heard.deliveries] == [False, True, False]
+        await received.count(3)
+    assert received.texts == ["x", "x", "end"]
+    assert [delivery.is_last for delivery in received.deliveries] == [False, True, False]
 
 
 async def test_nak_brings_a_message_back_and_ack_and_term_do_not(bus: Bus, own: str) -> None:
     await bus.publish([kept(event(own, "a"), text) for text in ("again", "done", "dead")])
-    heard = Heard(act="nothing")
-    async with listening(bus, durable_source(own, ack_wait_s=1), heard):
-        again, done, dead = await heard.count(3)
+    received = Received(act="nothing")
+    async with listening(bus, durable_source(own, ack_wait_s=1), received):
+        again, done, dead = await received.count(3)
         await done.ack()
         await dead.term()
         await again.nak(0.2)
-        await heard.count(4)
-        await heard.deliveries[3].nak()
-        await heard.count(5)
-        await heard.deliveries[4].ack()
+        await received.count(4)
+        await received.deliveries[3].nak()
+        await received.count(5)
+        await received.deliveries[4].ack()
         await bus.publish([kept(event(own, "a"), "end")])
-        await heard.count(6)
-    assert heard.texts == ["again", "done", "dead", "again", "again", "end"]
-    assert [delivery.deliveries for delivery in heard.deliveries] == [1, 1, 1, 2, 3, 1]
+        await received.count(6)
+    assert received.texts == ["again", "done", "dead", "again", "again", "end"]
+    assert [delivery.deliveries for delivery in received.deliveries] == [1, 1, 1, 2, 3, 1]
 
 
 async def test_a_second_message_of_the_same_id_is_dropped(bus: Bus, own: str) -> None:
@@ -219,10 +219,10 @@ async def test_a_second_message_of_the_same_id_is_dropped(bus: Bus, own: str) ->
     await bus.publish(
         [kept(event(own, "a"), "copy", msg_id=f"{own}-1"), kept(event(own, "a"), "two", msg_id=f"{own}-2")]
     )
-    heard = Heard()
-    async with listening(bus, durable_source(own), heard):
-        await heard.count(2)
-    assert heard.texts == ["one", "two"]
+    received = Received()
+    async with listening(bus, durable_source(own), received):
+        await received.count(2)
+    assert received.texts == ["one", "two"]
 
 
 async def test_many_messages_of_one_call_are_kept_once_however_often_they_are_sent(bus: Bus, own: str) -> None:
@@ -233,11 +233,11 @@ async def test_many_messages_of_one_call_are_kept_once_however_often_they_are_se
     for first in (0, 40, 80, 100, 140, 180):
         await bus.publish(some(first, 40))
     await bus.publish(some(0, 220))
-    heard = Heard()
-    async with listening(bus, durable_source(own), heard):
+    received = Received()
+    async with listening(bus, durable_source(own), received):
         await bus.publish([kept(event(own, "a"), "end")])
-        await heard.until(lambda: "end" in heard.texts)
-    assert heard.texts == [*map(str, range(220)), "end"]
+        await received.until(lambda: "end" in received.texts)
+    assert received.texts == [*map(str, range(220)), "end"]
 
 
 async def test_a_replaying_listener_gets_the_last_of_each_subject_then_what_comes(bus: Bus, own: str) -> None:
@@ -245,43 +245,43 @@ async def test_a_replaying_listener_gets_the_last_of_each_subject_then_what_come
         return f"colo.v1.evt.node.{own}-{name}.topology"
 
     await bus.publish([kept(node("a"), "a1"), kept(node("b"), "b1"), kept(node("a"), "a2")])
-    heard = Heard()
+    received = Received()
     # The pattern has no room for the own token: others' messages are filtered out here.
     source = Source(subject="colo.v1.evt.node.*.topology", stream=Stream.NODE.value, last_per_subject=True)
-    async with listening(bus, source, heard):
-        await heard.until(lambda: len(_of(heard, own)) == 2)
+    async with listening(bus, source, received):
+        await received.until(lambda: len(_of(received, own)) == 2)
         await bus.publish([kept(node("c"), "c1"), kept(node("a"), "a3")])
-        await heard.until(lambda: len(_of(heard, own)) == 4)
-    assert _of(heard, own) == ["b1", "a2", "c1", "a3"]
+        await received.until(lambda: len(_of(received, own)) == 4)
+    assert _of(received, own) == ["b1", "a2", "c1", "a3"]
 
 
 async def test_an_unnamed_listener_begins_now(bus: Bus, own: str) -> None:
     await bus.publish([kept(event(own, "a"), "before")])
-    heard = Heard()
-    async with listening(bus, Source(subject=event(own, "*"), stream=Stream.EVT.value), heard):
-        await heard.until_heard(bus, kept(event(own, "a"), "after"))
-    assert set(heard.texts) == {"after"}
+    received = Received()
+    async with listening(bus, Source(subject=event(own, "*"), stream=Stream.EVT.value), received):
+        await received.until_received(bus, kept(event(own, "a"), "after"))
+    assert set(received.texts) == {"after"}
 
 
 async def test_one_consumer_delivers_several_subjects_in_the_order_of_the_stream(bus: Bus, own: str) -> None:
     sent = [(dead_letter, str(number)) for number, dead_letter in enumerate("abcabacb")]
     source = Source(subject=event(own, "a"), also=(event(own, "b"),), stream=Stream.EVT.value, durable=f"many-{own}")
     await bus.publish([kept(event(own, dead_letter), text) for dead_letter, text in sent[:4]])
-    heard = Heard()
-    async with listening(bus, source, heard):
-        await heard.count(3)
+    received = Received()
+    async with listening(bus, source, received):
+        await received.count(3)
         await bus.publish([kept(event(own, dead_letter), text) for dead_letter, text in sent[4:]])
-        await heard.count(6)
-    assert heard.texts == [text for dead_letter, text in sent if dead_letter != "c"]
+        await received.count(6)
+    assert received.texts == [text for dead_letter, text in sent if dead_letter != "c"]
 
 
 async def test_one_pattern_may_span_all_subjects_of_a_stream(bus: Bus, own: str) -> None:
     sent = [kept(f"colo.v1.evt.{domain}.{own}", domain) for domain in ("job", "placement", "queue")]
-    heard = Heard()
-    async with listening(bus, Source(subject="colo.v1.evt.>", stream=Stream.EVT.value, durable=f"all-{own}"), heard):
+    received = Received()
+    async with listening(bus, Source(subject="colo.v1.evt.>", stream=Stream.EVT.value, durable=f"all-{own}"), received):
         await bus.publish(sent)
-        await heard.until(lambda: len(_of(heard, own)) == 3)
-    assert _of(heard, own) == ["job", "placement", "queue"]
+        await received.until(lambda: len(_of(received, own)) == 3)
+    assert _of(received, own) == ["job", "placement", "queue"]
 
 
 async def test_a_replaying_listener_of_several_subjects_gets_the_last_of_each(bus: Bus, own: str) -> None:
@@ -290,42 +290,42 @@ async def test_a_replaying_listener_of_several_subjects_gets_the_last_of_each(bu
 
     await bus.publish([kept(node("a", "topology"), "t1"), kept(node("a", "allocatable"), "a1")])
     await bus.publish([kept(node("a", "topology"), "t2"), kept(node("a", "other"), "o1")])
-    heard = Heard()
+    received = Received()
     topology, allocatable = "colo.v1.evt.node.*.topology", "colo.v1.evt.node.*.allocatable"
     source = Source(subject=topology, also=(allocatable,), stream=Stream.NODE.value, last_per_subject=True)
-    async with listening(bus, source, heard):
-        await heard.until(lambda: len(_of(heard, own)) == 2)
+    async with listening(bus, source, received):
+        await received.until(lambda: len(_of(received, own)) == 2)
         await bus.publish([kept(node("b", "allocatable"), "a2")])
-        await heard.until(lambda: len(_of(heard, own)) == 3)
-    assert _of(heard, own) == ["a1", "t2", "a2"]
+        await received.until(lambda: len(_of(received, own)) == 3)
+    assert _of(received, own) == ["a1", "t2", "a2"]
 
 
 async def test_an_unnamed_listener_hears_everything_once_whatever_it_answers(bus: Bus, own: str) -> None:
-    heard = Heard("nothing")
-    async with listening(bus, Source(subject=event(own, "*"), stream=Stream.EVT.value), heard):
-        await heard.until_heard(bus, kept(event(own, "a"), "probe"))
-        for delivery in tuple(heard.deliveries):
+    received = Received("nothing")
+    async with listening(bus, Source(subject=event(own, "*"), stream=Stream.EVT.value), received):
+        await received.until_received(bus, kept(event(own, "a"), "probe"))
+        for delivery in tuple(received.deliveries):
             await delivery.nak()
         await bus.publish([kept(event(own, "a"), "last")])
-        await heard.until(lambda: heard.texts[-1] == "last")
-    assert heard.texts.count("last") == 1
-    assert all(delivery.deliveries == 1 for delivery in heard.deliveries)
+        await received.until(lambda: received.texts[-1] == "last")
+    assert received.texts.count("last") == 1
+    assert all(delivery.deliveries == 1 for delivery in received.deliveries)
 
 
 async def test_headers_travel_with_the_message(bus: Bus, own: str) -> None:
     headers = {"traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01", "ce-type": "x"}
     await bus.publish([kept(event(own, "a"), "x", headers=headers)])
-    heard = Heard()
-    async with listening(bus, durable_source(own), heard):
-        (delivery,) = await heard.count(1)
+    received = Received()
+    async with listening(bus, durable_source(own), received):
+        (delivery,) = await received.count(1)
     assert headers.items() <= dict(delivery.headers).items()
 
 
 async def test_a_live_listener_also_hears_what_a_stream_keeps(bus: Bus, own: str) -> None:
-    heard = Heard()
-    async with listening(bus, Source(subject=event(own, "*")), heard):
-        await heard.until_heard(bus, kept(event(own, "a"), "x"))
-    assert heard.texts[0] == "x"
+    received = Received()
+    async with listening(bus, Source(subject=event(own, "*")), received):
+        await received.until_received(bus, kept(event(own, "a"), "x"))
+    assert received.texts[0] == "x"
 
 
 async def test_a_durable_message_that_no_stream_keeps_is_refused(bus: Bus, own: str) -> None:
@@ -335,7 +335,7 @@ async def test_a_durable_message_that_no_stream_keeps_is_refused(bus: Bus, own: 
 
 async def test_a_slow_sink_holds_its_own_consumer_back_and_no_other(bus: Bus, own: str) -> None:
     await bus.publish([kept(event(own, "a"), str(number)) for number in range(50)])
-    slow, fast = Gated(), Heard()
+    slow, fast = Gated(), Received()
     async with listening(bus, durable_source(own, "slow"), slow), listening(bus, durable_source(own, "fast"), fast):
         await fast.count(50)
         assert len(slow.deliveries) <= 1
@@ -439,5 +439,5 @@ async def test_a_bus_that_works_is_ready(bus: Bus) -> None:
     assert await bus.ready() == ""
 
 
-def _of(heard: Heard, own: str) -> list[str]:
-    return [delivery.data.decode() for delivery in heard.deliveries if own in delivery.subject]
+def _of(received: Received, own: str) -> list[str]:
+    return [delivery.data.decode() for delivery in received.deliveries if own in delivery.subject]

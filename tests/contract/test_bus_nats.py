@@ -21,7 +21,7 @@ from colo_cli.servers import NatsServer, find_nats_server
 from colo_common.adapters.bus_nats import NatsBus
 from colo_common.events.registry import Stream
 from colo_common.ports import Outgoing, Refused, Source, Unavailable
-from tests.contract.test_bus import Heard, kept, listening, live
+from tests.contract.test_bus import Received, kept, listening, live
 from tests.support.waiting import eventually
 
 
@@ -75,7 +75,7 @@ async def connected(url: str, **more: str) -> NatsBus:
 async def test_listeners_and_publishers_heal_when_the_server_comes_back(server: NatsServer, tmp_path: Path) -> None:
     port = port_of(server)
     bus = await connected(server.url)
-    durable, unnamed, replaying, lossy = Heard(), Heard(), Heard(), Heard()
+    durable, unnamed, replaying, lossy = Received(), Received(), Received(), Received()
     subject = "colo.v1.evt.job.changed"
     async with (
         listening(bus, Source(subject=subject, stream=Stream.EVT.value, durable="d"), durable),
@@ -85,7 +85,7 @@ async def test_listeners_and_publishers_heal_when_the_server_comes_back(server: 
         ),
         listening(bus, Source(subject="colo.v1.tlm.*"), lossy),
     ):
-        await unnamed.until_heard(bus, kept(subject, "probe"))
+        await unnamed.until_received(bus, kept(subject, "probe"))
         before = len(durable.texts)
         await bus.publish([kept("colo.v1.evt.node.n1.x", "n1")])
         await replaying.count(1)
@@ -103,7 +103,7 @@ async def test_listeners_and_publishers_heal_when_the_server_comes_back(server: 
             await durable.until(lambda: "back" in durable.texts)
             await unnamed.until(lambda: "back" in unnamed.texts)
             await replaying.until(lambda: "n2" in replaying.texts)
-            await lossy.until_heard(bus, live("colo.v1.tlm.x", "live"))
+            await lossy.until_received(bus, live("colo.v1.tlm.x", "live"))
             assert "lost" not in durable.texts
             assert len(durable.texts) >= before
         finally:
@@ -122,13 +122,13 @@ async def test_streams_are_made_anew_on_a_server_with_an_empty_store(
     await empty.start()
     try:
         await eventually(lambda: _is_ready(bus), "the bus is back")
-        heard = Heard()
+        received = Received()
         await bus.publish([kept("colo.v1.evt.job.changed", "x")])
         async with listening(
-            bus, Source(subject="colo.v1.evt.job.changed", stream=Stream.EVT.value, durable="d"), heard
+            bus, Source(subject="colo.v1.evt.job.changed", stream=Stream.EVT.value, durable="d"), received
         ):
-            await heard.count(1)
-        assert heard.texts == ["x"]
+            await received.count(1)
+        assert received.texts == ["x"]
     finally:
         await bus.close()
         await empty.stop()
@@ -148,15 +148,15 @@ async def test_a_stream_that_somebody_deletes_is_made_again(server: NatsServer) 
 async def test_a_consumer_that_somebody_deletes_is_made_again(server: NatsServer) -> None:
     bus = await connected(server.url)
     operator = await nats.connect(server.url)
-    heard = Heard()
+    received = Received()
     subject = "colo.v1.evt.job.changed"
-    async with listening(bus, Source(subject=subject, stream=Stream.EVT.value, durable="d"), heard):
-        await heard.until_heard(bus, kept(subject, "one"))
+    async with listening(bus, Source(subject=subject, stream=Stream.EVT.value, durable="d"), received):
+        await received.until_received(bus, kept(subject, "one"))
         await operator.jetstream().delete_consumer(Stream.EVT.value, "d")
         await bus.publish([kept(subject, "two")])
-        await heard.until(lambda: "two" in heard.texts)
+        await received.until(lambda: "two" in received.texts)
     # The new consumer has no memory of what the old one had acknowledged.
-    assert set(heard.texts) == {"one", "two"}
+    assert set(received.texts) == {"one", "two"}
     await operator.close()
     await bus.close()
 
@@ -166,19 +166,19 @@ async def test_an_unnamed_consumer_that_is_made_again_goes_on_where_it_began_alt
 ) -> None:
     bus = await connected(server.url)
     operator = await nats.connect(server.url)
-    heard = Heard()
+    received = Received()
     subject = "colo.v1.evt.job.changed"
     await bus.publish([kept(subject, "before")])
 
     async def names() -> list[str]:
         return [info.name for info in await operator.jetstream().consumers_info(Stream.EVT.value)]
 
-    async with listening(bus, Source(subject=subject, stream=Stream.EVT.value), heard):
+    async with listening(bus, Source(subject=subject, stream=Stream.EVT.value), received):
         (first,) = await eventually(names, "the consumer")
         await operator.jetstream().delete_consumer(Stream.EVT.value, first)
         await bus.publish([kept(subject, "between")])
-        await heard.until(lambda: "between" in heard.texts)
-    assert heard.texts == ["between"]
+        await received.until(lambda: "between" in received.texts)
+    assert received.texts == ["between"]
     await operator.close()
     await bus.close()
 
@@ -266,14 +266,14 @@ async def test_services_are_discoverable(nats_url: str) -> None:
             msg = await operator.request(f"$SRV.{verb}.colo-{service}", timeout=1)
         except nats.errors.Error:
             return None
-        told: dict[str, Any] = json.loads(msg.data)
-        return told
+        delivered: dict[str, Any] = json.loads(msg.data)
+        return delivered
 
     async def info_with_endpoints() -> dict[str, Any] | None:
-        told = await tells("INFO")
-        return told if told and told["endpoints"] else None
+        delivered = await tells("INFO")
+        return delivered if delivered and delivered["endpoints"] else None
 
-    async def gone() -> bool:
+    async def deleted() -> bool:
         return await tells("PING") is None
 
     info = await eventually(info_with_endpoints, "the service tells of its endpoint")
@@ -286,7 +286,7 @@ async def test_services_are_discoverable(nats_url: str) -> None:
     assert stats["endpoints"][0]["num_requests"] == 1
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    await eventually(gone, "the service is gone")
+    await eventually(deleted, "the service is gone")
     await operator.close()
     await bus.close()
 
@@ -297,16 +297,16 @@ async def _is_ready(bus: NatsBus) -> bool:
 
 async def test_who_is_cancelled_as_the_answer_comes_ends_all_the_same(server: NatsServer) -> None:
     bus, asker = await connected(server.url), await connected(server.url)
-    heard = asyncio.Event()
+    received = asyncio.Event()
 
     async def silent(_msg: object) -> None:
-        heard.set()
+        received.set()
 
     try:
         await bus._connection.client.subscribe("colo.v1.req.jobs.list", cb=silent)
         await bus._connection.client.flush()
         asking = asyncio.create_task(asker.ask("colo.v1.req.jobs.list", b"{}", 30))
-        await heard.wait()
+        await received.wait()
         (answer,) = asker._connection.client._resp_map.values()
         # Both in one round of the loop: the asker is woken by the answer and by the cancellation.
         answer.set_result(nats.aio.msg.Msg(asker._connection.client, data=b"late"))

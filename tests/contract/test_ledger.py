@@ -391,7 +391,10 @@ class TestRedisAlone:
         assert [[r.attempt[0] for r in row.holds] for row in rows] == [["j/t/0"], ["j/t/1"], ["j/t/2"]]
         # Its release replaces what cannot be read, and goes on with the others.
         released = await ledger.release([("j/t/0", 1), ("j/t/x", 1), ("j/t/1", 1)])
-        assert [(gone.node, gone.attempts) for gone in released] == [("n1", (("j/t/0", 1),)), ("n2", (("j/t/1", 1),))]
+        assert [(deleted.node, deleted.attempts) for deleted in released] == [
+            ("n1", (("j/t/0", 1),)),
+            ("n2", (("j/t/1", 1),)),
+        ]
         again = reserve("n4", 0, reservation("j/t/x", attempt=2, node="n4"))
         assert (await ledger.commit([again]))[0].accepted == (("j/t/x", 2),)
         assert (await ledger.commit([reserve("n5", 0, reservation("j/t/x", node="n5"))]))[0].refused[0].reason is (
@@ -434,8 +437,8 @@ class TestRedisAlone:
         assert (answer.accepted, answer.changes) == ((("j/t/0", 1),), -1)
         (row,) = await ledger.rows(["n1"])
         assert (len(row.holds), row.changes) == (1, -1)
-        (gone,) = await ledger.release([("j/t/0", 1)])
-        assert (gone.attempts, gone.changes) == ((("j/t/0", 1),), -1)
+        (deleted,) = await ledger.release([("j/t/0", 1)])
+        assert (deleted.attempts, deleted.changes) == ((("j/t/0", 1),), -1)
         await ledger.close()
 
     @pytest.mark.parametrize("broken", ["shards", "schedulers", "fence"])

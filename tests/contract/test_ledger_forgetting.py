@@ -79,9 +79,9 @@ async def test_of_a_commit_and_a_forgetting_at_once_nothing_is_lost(ledger: Ledg
     await ledger.commit([reserve("n1", 0, reservation("j/t/0"))])
     await ledger.release([("j/t/0", 1)])
     call = ledger.commit([reserve("n1", 1, reservation("j/t/1", generation=2))])
-    (answer,), gone = await asyncio.gather(call, ledger.forget(["n1"]))
+    (answer,), deleted = await asyncio.gather(call, ledger.forget(["n1"]))
     (row,) = await ledger.rows(["n1"])
-    assert bool(answer.accepted) != bool(gone) or not row.holds
+    assert bool(answer.accepted) != bool(deleted) or not row.holds
     assert [r.attempt for r in row.holds] == list(answer.accepted)
 
 

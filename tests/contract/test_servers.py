@@ -37,8 +37,8 @@ async def test_nats_keeps_a_stream_and_is_gone_after_stop() -> None:
 async def test_a_server_keeps_what_the_environment_says_of_its_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOMAXPROCS", "3")
     async with NatsServer() as server:
-        told = Path(f"/proc/{server.pid}/environ").read_text().split("\0")
-    assert "GOMAXPROCS=3" in told
+        delivered = Path(f"/proc/{server.pid}/environ").read_text().split("\0")
+    assert "GOMAXPROCS=3" in delivered
 
 
 @pytest.mark.usefixtures("redis_url")

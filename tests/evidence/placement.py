@@ -24,7 +24,7 @@ from tests.evidence.regret import NODES_MOST, REPLICAS, regrets, small_clusters
 from tests.evidence.replay import Saturated, Steady, saturate, steady
 from tests.evidence.tables import table
 
-__all__ = ["PLACERS", "main", "measured", "said"]
+__all__ = ["PLACERS", "main", "measured", "reported"]
 
 NODES_MAX: Final = 10_000
 PLACERS: Final[Mapping[str, Callable[[Fleet], Placer]]] = {
@@ -152,7 +152,7 @@ def _ratio(part: float, whole: float) -> float | None:
 # ---- words
 
 
-def said(figures: Figures) -> str:
+def reported(figures: Figures) -> str:
     """The figures as tables."""
     parts = [f"{figures['mix']}, seed {figures['seed']}; ratios are to {_REFERENCE}"]
     for fleet in figures["fleets"]:
@@ -274,5 +274,5 @@ def main(arguments: Sequence[str]) -> int:
     except (InvalidInput, OSError, UnicodeDecodeError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    sys.stdout.write((json.dumps(figures, indent=1) if chosen.json else said(figures)) + "\n")
+    sys.stdout.write((json.dumps(figures, indent=1) if chosen.json else reported(figures)) + "\n")
     return 0

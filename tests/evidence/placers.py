@@ -134,17 +134,17 @@ class ByColo:
 
     def _tell(self, event: Event) -> list[Placement]:
         """Handle an event and what the ledger answers; the placements that were said."""
-        said: list[Placement] = []
+        reported: list[Placement] = []
         effects = self._bench.core.handle(event, 0)
         while effects:
             following: list[Effect] = []
             for effect in effects:
                 if isinstance(effect, Publish):
                     if isinstance(effect.fact, PlacementsDecided):
-                        said += effect.fact.placements
+                        reported += effect.fact.placements
                 elif not isinstance(effect, AskPending):
                     answer = self._bench.perform(effect)
                     if answer is not None:
                         following += self._bench.core.handle(answer, 0)  # type: ignore[arg-type]
             effects = following
-        return said
+        return reported

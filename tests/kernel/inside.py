@@ -32,7 +32,7 @@ __all__ = [
     "hogs",
     "observed_topology",
     "online",
-    "said",
+    "reported",
     "settings_of",
     "this_machine",
     "unchanged",
@@ -50,7 +50,7 @@ def this_machine() -> Variant:
     return variant_named(os.environ.get("LAB_VARIANT", DEFAULT))
 
 
-def said(*command: str) -> str:
+def reported(*command: str) -> str:
     """What a program of Debian's prints about this machine."""
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 

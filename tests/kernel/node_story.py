@@ -116,10 +116,10 @@ def _harm(pids: Sequence[int]) -> dict[str, int]:
     """What the probe feels while batch work runs and while it is stopped, by turns: what else the host does meets both alike."""
     took_us: dict[bool, list[int]] = {False: [], True: []}
     for number in range(2 * _WINDOWS):
-        beside = number % 2 == 1
+        sibling = number % 2 == 1
         for pid in pids:
-            os.kill(pid, signal.SIGCONT if beside else signal.SIGSTOP)
-        took_us[beside] += _requests(_REQUESTS // 2)
+            os.kill(pid, signal.SIGCONT if sibling else signal.SIGSTOP)
+        took_us[sibling] += _requests(_REQUESTS // 2)
     alone, both = _shown(took_us[False]), _shown(took_us[True])
     return {"alone_p50_us": alone["p50_us"], "alone_p99_us": alone["p99_us"], **both}
 

@@ -142,10 +142,10 @@ async def test_a_replica_gets_the_pages_it_asked_for_and_not_one_more(
     assert {name for name, value in limits.items() if value != "0"} == {name for name in limits if "2MB" in name}
     assert len(limits) >= 2, "what may be mapped is limited as well as what may be touched"
 
-    async def said() -> bool:
+    async def reported() -> bool:
         return len(output(policy)) == 2
 
-    await eventually(said, "what the replica says", limit_s=90)
+    await eventually(reported, "what the replica says", limit_s=90)
     assert output(policy) == [f"touched {4 * PAGE}", "Cannot allocate memory"]
     if qos is QosClass.BE and zone != other:
         assert (free(zone), free(other)) == (SET_ASIDE - 4, SET_ASIDE), "they are of its own zone"

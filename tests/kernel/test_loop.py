@@ -122,11 +122,11 @@ async def outside(directory: Path, nats_url: str, redis_url: str) -> AsyncIterat
 
 async def test_batch_gives_way_to_a_spike_and_to_a_silent_control_plane_and_comes_back(tmp_path: Path) -> None:
     try:
-        told = await _told(tmp_path)
+        delivered = await _published(tmp_path)
     except MachineFroze as froze:
         missing(f"nothing is judged: {froze}")
         return
-    phases = {turn["phase"]: turn for turn in told if "phase" in turn}
+    phases = {turn["phase"]: turn for turn in delivered if "phase" in turn}
     _print_table(phases)
     assert list(phases) == ["alone", "with batch", "beside", "spike", "outage", "healed"]
     assert phases["with batch"]["batch_mcpu"] > 1_000
@@ -135,17 +135,17 @@ async def test_batch_gives_way_to_a_spike_and_to_a_silent_control_plane_and_come
     assert phases["outage"]["batch_mcpu"] < phases["with batch"]["batch_mcpu"] / 2
     assert phases["healed"]["batch_mcpu"] > phases["outage"]["batch_mcpu"] * 2
     _check_harm(phases)
-    _check_reaction(phases["spike"], next(turn["ceilings"] for turn in told if "ceilings" in turn))
-    assert {"same_processes": True} in told
-    assert {"exits": [0, 0]} in told
-    assert {"left": []} in told
+    _check_reaction(phases["spike"], next(turn["ceilings"] for turn in delivered if "ceilings" in turn))
+    assert {"same_processes": True} in delivered
+    assert {"exits": [0, 0]} in delivered
+    assert {"left": []} in delivered
 
 
 def _check_harm(phases: dict[str, dict[str, Any]]) -> None:
     """Emulated CPUs share real ones, so batch work slows the probe on others down, too. A real kernel is held to less."""
-    beside = phases["beside"]
-    assert beside["p50_us"] <= beside["alone_p50_us"] * P50_RATIO_MOST
-    assert beside["p99_us"] <= beside["alone_p99_us"] * P99_RATIO_MOST
+    sibling = phases["beside"]
+    assert sibling["p50_us"] <= sibling["alone_p50_us"] * P50_RATIO_MOST
+    assert sibling["p99_us"] <= sibling["alone_p99_us"] * P99_RATIO_MOST
 
 
 def _check_reaction(spike: dict[str, Any], within: dict[str, float]) -> None:
@@ -197,9 +197,9 @@ async def test_only_a_machine_that_froze_is_told_apart(
         await lab.wait()
 
 
-async def _told(directory: Path) -> list[dict[str, Any]]:
+async def _published(directory: Path) -> list[dict[str, Any]]:
     """What the story tells, with servers and services of its own. Raises MachineFroze."""
-    told: list[dict[str, Any]] = []
+    delivered: list[dict[str, Any]] = []
     with nats_server() as nats, redis_server() as redis:
         async with outside(directory, nats.url, redis.url) as world:
             lab = await asyncio.create_subprocess_exec(
@@ -208,20 +208,20 @@ async def _told(directory: Path) -> list[dict[str, Any]]:
                 stdout=asyncio.subprocess.PIPE,
             )
             try:
-                status = await _status(lab, asyncio.create_task(_follow(lab, world, told)))
+                status = await _status(lab, asyncio.create_task(_follow(lab, world, delivered)))
             finally:
                 if lab.returncode is None:
                     lab.terminate()
                     await lab.wait()
-            assert status == 0, told[-20:]
-    return told
+            assert status == 0, delivered[-20:]
+    return delivered
 
 
-async def _follow(lab: asyncio.subprocess.Process, world: Outside, told: list[dict[str, Any]]) -> None:
+async def _follow(lab: asyncio.subprocess.Process, world: Outside, delivered: list[dict[str, Any]]) -> None:
     """Keep each turn of the story, and do what it wants."""
     assert lab.stdout is not None
     async for line in lab.stdout:
-        told.append(turn := _turn(line))
+        delivered.append(turn := _turn(line))
         if "ask" in turn:
             await world.do(turn["ask"])
 
@@ -262,8 +262,8 @@ def _print_table(phases: dict[str, dict[str, Any]]) -> None:
         ratio = turn["p50_us"] / max(1, turn.get("alone_p50_us", alone["p50_us"]))
         cells = [turn.get(key, "-") for key in ("batch_mcpu", "ceiling_mcpu")]
         lines.append(f"{name:<12} {turn['p50_us']:>8} {turn['p99_us']:>8} {ratio:>12.2f} {cells[0]:>10} {cells[1]:>12}")
-    spike, beside = phases["spike"], phases["beside"]
-    lines.append(f"probe's p99 beside batch work and without it: {beside['p99_us']} and {beside['alone_p99_us']} us")
+    spike, sibling = phases["spike"], phases["beside"]
+    lines.append(f"probe's p99 beside batch work and without it: {sibling['p99_us']} and {sibling['alone_p99_us']} us")
     lines.append(
         f"spike: all loops ran after {spike['loops_ms']} ms, the ceiling was halved after {spike['reaction_ms']} ms"
     )

@@ -249,10 +249,10 @@ async def test_a_kill_empties_a_group_of_processes_that_do_not_listen(runtime: P
     assert own.kill(group)
     assert own.pids(group) == ()
 
-    async def gone() -> bool:
+    async def deleted() -> bool:
         return not any(os.path.exists(f"/proc/{pid}") for pid in crowd if pid != launched.pid) and bool(
             runtime.poll_exits()
         )
 
-    await eventually(gone, "the end to be told", limit_s=30)
+    await eventually(deleted, "the end to be told", limit_s=30)
     assert own.children("batch") == ()

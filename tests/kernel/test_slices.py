@@ -16,7 +16,7 @@ from colo_executor.knobs import Knob
 from colo_executor.local import ReplicaLaunched
 from colo_executor.process.runtime import ProcessRuntime
 from colo_executor.process.settings import ProcessPolicy
-from tests.kernel.inside import CGROUP_ROOT, collector, observed_topology, online, said, settings_of, this_machine
+from tests.kernel.inside import CGROUP_ROOT, collector, observed_topology, online, reported, settings_of, this_machine
 from tests.support.builders import a_placement
 from tests.support.waiting import eventually_blocking
 
@@ -35,11 +35,11 @@ def service(*settings: str) -> Iterator[Path]:
     """An online service of one busy loop in a slice of a slice; its control group, while it runs."""
     properties = [word for setting in settings for word in ("-p", setting)]
     command = ["--collect", "--unit=web", "--slice=online-web.slice", *properties, "sh", "-c", "while :; do :; done"]
-    said("systemd-run", "--quiet", *command)
+    reported("systemd-run", "--quiet", *command)
     try:
         yield Path(f"{CGROUP_ROOT}{SERVICE}")
     finally:
-        said("systemctl", "stop", "web.service")
+        reported("systemctl", "stop", "web.service")
 
 
 @pytest.fixture
@@ -55,9 +55,9 @@ async def launched(runtime: ProcessRuntime) -> ReplicaLaunched:
 
 def test_systemd_is_the_first_process_and_the_slices_are_real() -> None:
     assert Path("/proc/1/comm").read_text() == "systemd\n"
-    assert said("systemctl", "show", "-P", "SystemState") == "running\n"
+    assert reported("systemctl", "show", "-P", "SystemState") == "running\n"
     for name in ("system.slice", "user.slice", "machine.slice", "init.scope"):
-        assert said("systemctl", "show", "-P", "ControlGroup", name) == f"/{name}\n"
+        assert reported("systemctl", "show", "-P", "ControlGroup", name) == f"/{name}\n"
         assert (CGROUP_ROOT / name / "cgroup.procs").is_file()
     assert Path("/proc/self/cgroup").read_text() == "0::/system.slice/lab-command.service\n"
 
@@ -100,15 +100,15 @@ async def test_systemd_goes_on_beside_the_executor_and_neither_changes_what_is_t
         # Each of these makes systemd think anew about which controllers the root hands down.
         with service("CPUWeight=300", "AllowedCPUs=0-1") as group:
             assert group.joinpath("cpuset.cpus.effective").read_text() == "0-1\n"
-            said("systemctl", "set-property", "--runtime", "web.service", "CPUQuota=50%")
+            reported("systemctl", "set-property", "--runtime", "web.service", "CPUQuota=50%")
             assert group.joinpath("cpu.max").read_text() == "50000 100000\n"
-        said("systemctl", "daemon-reload")
+        reported("systemctl", "daemon-reload")
         assert settings_of(CGROUP_ROOT / SUBTREE) == own
         tree = CgroupTree(str(CGROUP_ROOT), SUBTREE)
         (token,) = tree.children("batch")
         assert made.pid in tree.pids(f"batch/{token}")
         assert tree.value(Knob.CPUSET_CPUS, f"batch/{token}") == observed_topology()[0].zones[-1].cpus
-        assert said("systemctl", "show", "-P", "SystemState") == "running\n"
+        assert reported("systemctl", "show", "-P", "SystemState") == "running\n"
     finally:
         await runtime.restore()
         await runtime.close()

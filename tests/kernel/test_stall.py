@@ -64,9 +64,9 @@ def test_the_kernel_tells_of_a_stall_of_one_group_by_itself(tree: CgroupTree) ->
             trigger.write(b"some 100000 1000000\0")
             poll.register(trigger, select.POLLPRI)
         with hogs(tree, CALM, (2,)), hogs(tree, CROWDED, (5,)):
-            told = poll.poll(20_000)
-        assert [descriptor for descriptor, _ in told] == [triggers[CROWDED].fileno()]
-        assert told[0][1] & select.POLLPRI
+            delivered = poll.poll(20_000)
+        assert [descriptor for descriptor, _ in delivered] == [triggers[CROWDED].fileno()]
+        assert delivered[0][1] & select.POLLPRI
     finally:
         for trigger in triggers.values():
             trigger.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from colo_common.model.cpuset import CpuSet
-from tests.kernel.inside import observed_topology, said, this_machine
+from tests.kernel.inside import observed_topology, reported, this_machine
 
 pytestmark = pytest.mark.vm
 
@@ -26,7 +26,7 @@ def parts(pairs: Iterable[tuple[object, int]]) -> set[frozenset[int]]:
 
 def test_cpus_cores_sockets_zones_and_caches_are_those_of_lscpu() -> None:
     topology, _ = observed_topology()
-    lines = said("lscpu", "-p=CPU,CORE,SOCKET,NODE,CACHE").splitlines()
+    lines = reported("lscpu", "-p=CPU,CORE,SOCKET,NODE,CACHE").splitlines()
     # The last column is one for each level of cache after an empty one, the L3's last: "0,0,0,0,,0,0,0,0".
     rows = [tuple(int(word) for word in line.split(",") if word) for line in lines if not line.startswith("#")]
     assert [(one.cpu, one.socket, one.zone) for one in topology.cpus] == [(row[0], row[2], row[3]) for row in rows]
@@ -36,7 +36,7 @@ def test_cpus_cores_sockets_zones_and_caches_are_those_of_lscpu() -> None:
 
 def test_zones_memory_and_distances_are_those_of_numactl() -> None:
     topology, _ = observed_topology()
-    text = said("numactl", "-H")
+    text = reported("numactl", "-H")
     cpus = {int(zone): words.split() for zone, words in re.findall(r"^node (\d+) cpus:(.*)$", text, re.MULTILINE)}
     sizes = {int(zone): int(mib) for zone, mib in re.findall(r"^node (\d+) size: (\d+) MB$", text, re.MULTILINE)}
     rows = re.findall(r"^ +(\d+): +((?:\d+ *)+)$", text, re.MULTILINE)
@@ -50,7 +50,7 @@ def test_zones_memory_and_distances_are_those_of_numactl() -> None:
 @pytest.mark.parametrize("kind", ["Package", "NUMANode", "L3Cache", "Core"])
 def test_every_level_has_the_cpus_that_lstopo_draws(kind: str) -> None:
     topology, _ = observed_topology()
-    root = ElementTree.fromstring(said("lstopo", "--of", "xml", "--no-io", "-"))
+    root = ElementTree.fromstring(reported("lstopo", "--of", "xml", "--no-io", "-"))
     drawn = {
         frozenset(bits_of(node.attrib["cpuset"])) for node in root.iter("object") if node.attrib.get("type") == kind
     }

@@ -158,7 +158,7 @@ def facts_of(subscriptions: Sequence[Subscription]) -> list[type[Fact]]:
 
 def play(shell: Shell, kinds: Sequence[type[Struct]], script: list[tuple[int, int, int]]) -> None:
     """Tell what the script says; every third message comes twice. The core has been asked about each."""
-    before, told = shell.handled, 0
+    before, delivered = shell.handled, 0
     for number, seed, step_ms in script:
         shell.now_ms += step_ms
         kind = kinds[number % len(kinds)]
@@ -166,8 +166,8 @@ def play(shell: Shell, kinds: Sequence[type[Struct]], script: list[tuple[int, in
         if event is not None:
             for _ in range(1 + (seed % 3 == 0)):
                 shell.tell(event, seed)
-                told += 1
-    assert shell.handled - before >= told
+                delivered += 1
+    assert shell.handled - before >= delivered
 
 
 def asked_of(owner: str) -> list[type[Struct]]:

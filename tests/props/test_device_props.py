@@ -224,10 +224,11 @@ def check_alone(inventory: DeviceInventory, devices: Sequence[Device], attempts:
             if share.exclusive is DeviceExclusive.NONE:
                 continue
             for other in attempts:
-                for beside in inventory.held_by(other) if other != attempt else ():
-                    same = (beside.kind, beside.device) == (share.kind, share.device)
+                for sibling in inventory.held_by(other) if other != attempt else ():
+                    same = (sibling.kind, sibling.device) == (share.kind, share.device)
                     root = (
-                        beside.kind == share.kind and pcie[beside.kind, beside.device] == pcie[share.kind, share.device]
+                        sibling.kind == share.kind
+                        and pcie[sibling.kind, sibling.device] == pcie[share.kind, share.device]
                     )
                     assert not same
                     assert not root or share.exclusive is not DeviceExclusive.PCIE_LEVEL
@@ -337,7 +338,7 @@ def test_hints_are_all_the_zones_that_can_give_the_devices_and_no_others(
         if isinstance(taken, DeviceChoice):
             inventory.hold((f"other/task/{index}", 1), taken.shares)
     hints = device_hints(inventory, requests, range(4), locality=locality)
-    told = () if isinstance(hints, NoDevices) else tuple(hint.zones for hint in hints)
+    delivered = () if isinstance(hints, NoDevices) else tuple(hint.zones for hint in hints)
     expected = [
         zones
         for size in range(1, 5)
@@ -345,9 +346,9 @@ def test_hints_are_all_the_zones_that_can_give_the_devices_and_no_others(
         if isinstance(choose_devices(inventory, requests, zones, only_in_zones=True, locality=locality), DeviceChoice)
     ]
     if (0, 1, 2, 3) in expected:
-        assert list(told) == expected
+        assert list(delivered) == expected
     else:
-        assert told == ()
+        assert delivered == ()
 
 
 @given(machines(), REQUESTS, LOCALITIES)

@@ -47,14 +47,14 @@ class _World:
         self.launching: list[tuple[str, int]] = []
         self.running: set[tuple[str, int]] = set()
         self.killed: set[tuple[str, int]] = set()
-        self.told: dict[tuple[str, int], object] = {}
+        self.delivered: dict[tuple[str, int], object] = {}
 
     def feed(self, event) -> None:
         for effect in self.node.handle(event, self.now_ms):
             match effect:
                 case LaunchReplica():
                     name = (effect.placement.replica, effect.placement.attempt)
-                    assert name not in self.told, "launched after its end was told"
+                    assert name not in self.delivered, "launched after its end was told"
                     assert all(replica != name[0] for replica, _ in (*self.launching, *self.running)), (
                         "two attempts at once"
                     )
@@ -66,7 +66,7 @@ class _World:
                 case Publish(fact=ReplicaEnded() | PlacementRefused() as fact):
                     name = (fact.replica, fact.attempt)
                     assert name not in self.running, "told as over while it runs"
-                    first = self.told.setdefault(name, (type(fact), fact.at_ms))
+                    first = self.delivered.setdefault(name, (type(fact), fact.at_ms))
                     assert first == (type(fact), fact.at_ms), "told two different ends"
         self.node.check()
 

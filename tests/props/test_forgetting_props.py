@@ -19,7 +19,7 @@ from tests.support.scheduler_story import Bench, a_placement_request, an_allocat
 NAMES = tuple(f"n{number}" for number in range(7))
 
 
-def told(cluster: Cluster, now_ms: int) -> dict[str, object]:
+def delivered(cluster: Cluster, now_ms: int) -> dict[str, object]:
     """All that the arrays say of every node, by name; ranks apart from their order."""
     view = cluster.view(now_ms)
     facts, found = view.facts, {}
@@ -74,14 +74,14 @@ def do_node(bench: Bench, name: str, kind: int) -> None:
 def test_rows_of_nodes_that_stay_are_as_if_the_others_had_never_been(moves: list[tuple[str, str, int]]) -> None:
     bench = Bench()
     cluster = bench.core.cluster
-    said: dict[str, list[int]] = {}
+    reported: dict[str, list[int]] = {}
     for number, (what, name, kind) in enumerate(moves):
         bench.now_ms += 1
         node = cluster.find(name)
         match what:
             case "node":
                 do_node(bench, name, kind)
-                said.setdefault(name, []).append(kind)
+                reported.setdefault(name, []).append(kind)
             case "want":
                 qos, band = ((QosClass.LSR, PriorityBand.PROD), (QosClass.BE, PriorityBand.BATCH))[kind % 2]
                 placement_request = a_placement_request(
@@ -95,20 +95,20 @@ def test_rows_of_nodes_that_stay_are_as_if_the_others_had_never_been(moves: list
                 end(bench, list(node.holds))
             case "forget" if node is not None and not node.holds and not node.in_flight:
                 cluster.forget(node)
-                said.pop(name, None)
+                reported.pop(name, None)
             case _:
                 pass
         cluster.check()
         bench.core.check()
     fresh = Bench(ledger=bench.ledger)
-    for name in sorted(said, key=lambda name: -len(name)):
+    for name in sorted(reported, key=lambda name: -len(name)):
         found = cluster.find(name)
         assert found is not None
-        assert found.said is not None
+        assert found.reported is not None
         assert found.allocatable is not None
-        fresh.tell(found.said)
+        fresh.tell(found.reported)
         fresh.tell(found.allocatable)
-    assert told(cluster, bench.now_ms) == told(fresh.core.cluster, bench.now_ms)
+    assert delivered(cluster, bench.now_ms) == delivered(fresh.core.cluster, bench.now_ms)
 
 
 def end(bench: Bench, attempts: list[Attempt]) -> None:

@@ -57,14 +57,16 @@ def a_world() -> JobsWorld:
 
 def moves(world: JobsWorld, job: str) -> list[tuple[str, ...]]:
     """What was said of a job and its replicas, in order."""
-    said: list[tuple[str, ...]] = []
+    reported: list[tuple[str, ...]] = []
     for publish in world.published:
         match publish.fact:
             case ReplicasChanged() as fact if fact.job == job:
-                said += [(change.replica, change.previous, change.transition, change.node) for change in fact.changes]
+                reported += [
+                    (change.replica, change.previous, change.transition, change.node) for change in fact.changes
+                ]
             case JobStateChanged() as fact if fact.job == job:
-                said.append((fact.previous, fact.transition))
-    return said
+                reported.append((fact.previous, fact.transition))
+    return reported
 
 
 def memory(world: JobsWorld) -> dict[str, Any]:

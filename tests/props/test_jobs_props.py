@@ -49,7 +49,7 @@ class Fleet:
         self.states: dict[str, str] = {}
         self.attempts: dict[str, int] = {}
         self.restarts = 0
-        self._heard = 0
+        self._received = 0
 
     def step(self, action: str, one: int, two: int) -> None:
         match action:
@@ -94,8 +94,8 @@ class Fleet:
 
     def observe(self) -> None:
         """Compare what was published since the last look with what was published before."""
-        news = self.world.published[self._heard :]
-        self._heard = len(self.world.published)
+        news = self.world.published[self._received :]
+        self._received = len(self.world.published)
         for publish in news:
             self._observe_one(publish.fact, publish.id)
 

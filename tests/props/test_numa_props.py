@@ -68,8 +68,8 @@ def test_the_scored_merge_is_the_best_of_every_combination(
         score = sum(hint.score for hint in choice if hint.mask == mask)
         best = min(best, (0 if preferred else 1, len(zones), -score, mask, widest != len(zones)))
     answer = merge_scored(_ALL, found, exclusive, status)
-    told = (0 if answer.preferred else 1, answer.mask.bit_count(), -answer.score, answer.mask, answer.unsatisfied)
-    assert told == best
+    delivered = (0 if answer.preferred else 1, answer.mask.bit_count(), -answer.score, answer.mask, answer.unsatisfied)
+    assert delivered == best
 
 
 class Pairwise:
@@ -324,8 +324,8 @@ def test_cpu_and_memory_alone_are_split_as_the_scheduler_splits_them(
         assert fewest(cpu, memory, twins) is None
         return
     assert isinstance(answer, ZoneAssignment)
-    told = [(part.zone, part.amounts.get(CPU, 0), part.amounts.get(MEMORY, 0)) for part in answer.parts]
-    assert told == [tuple(part) for part in parts if part.cpu_mcpu or part.memory_bytes]
+    delivered = [(part.zone, part.amounts.get(CPU, 0), part.amounts.get(MEMORY, 0)) for part in answer.parts]
+    assert delivered == [tuple(part) for part in parts if part.cpu_mcpu or part.memory_bytes]
 
 
 @given(machines(), requests)

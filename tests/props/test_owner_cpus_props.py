@@ -126,10 +126,10 @@ class Life:
 @examples(0.6)
 @given(st.sampled_from(AllocatePolicy), st.sampled_from(CpuBind), steps)
 def test_reserved_cpus_come_first_and_what_is_left_is_right(
-    policy: AllocatePolicy, bind: CpuBind, told: list[tuple[str, int]]
+    policy: AllocatePolicy, bind: CpuBind, delivered: list[tuple[str, int]]
 ) -> None:
     life = Life(policy, bind)
-    for what, number in told:
+    for what, number in delivered:
         life.step(what, number)
         life.look()
     assert life.bench.find("r1").phase == "Available"

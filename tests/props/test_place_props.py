@@ -325,9 +325,9 @@ def digest(seed: int) -> str:
         life.placement_request((qos, band, rng.randrange(1, 5) * 1000, place), 1)
         if rng.random() < 0.4:
             life.end(rng.randrange(20))
-    told = [f"{p.replica} {p.node} {p.zones} {p.cpus} {p.devices}" for _, p in sorted(life.held.items())]
-    assert told
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()
+    delivered = [f"{p.replica} {p.node} {p.zones} {p.cpus} {p.devices}" for _, p in sorted(life.held.items())]
+    assert delivered
+    return hashlib.sha256("\n".join(delivered).encode()).hexdigest()
 
 
 def test_a_story_ends_alike_under_every_hash_seed() -> None:

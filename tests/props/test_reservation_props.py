@@ -81,9 +81,9 @@ def do(book: ReservationBook, step: Step, now_ms: int) -> tuple[BookChange, ...]
             case "delete":
                 return book.delete(step.name)
             case "node_gone":
-                return book.node_gone(step.node, now_ms)
+                return book.node_deleted(step.node, now_ms)
             case "workload_gone":
-                return book.workload_gone("web" if step.once else "other", now_ms)
+                return book.workload_deleted("web" if step.once else "other", now_ms)
             case _:
                 return book.wake(now_ms)
     except InvalidInput:
@@ -130,11 +130,11 @@ def test_reservation_and_owners_together_hold_the_larger_of_both_whatever_happen
 @given(st.lists(STEPS, max_size=30))
 def test_equal_events_give_equal_answers(steps: list[Step]) -> None:
     def run() -> list[object]:
-        book, now_ms, said = ReservationBook(), 0, list[object]()
+        book, now_ms, reported = ReservationBook(), 0, list[object]()
         for step in steps:
             now_ms += step.at
-            said += [do(book, step, now_ms), book.deadline_ms(), book.matching(a_claimant(), now_ms)]
-        return [*said, book.rows()]
+            reported += [do(book, step, now_ms), book.deadline_ms(), book.matching(a_claimant(), now_ms)]
+        return [*reported, book.rows()]
 
     assert run() == run()
 

@@ -179,9 +179,9 @@ class Life:
 
 @examples(0.4)
 @given(steps)
-def test_ledger_book_and_cluster_agree_whatever_happens(told: list[tuple[object, ...]]) -> None:
+def test_ledger_book_and_cluster_agree_whatever_happens(delivered: list[tuple[object, ...]]) -> None:
     life = Life()
-    for step in told:
+    for step in delivered:
         life.note(life.step(step))
         life.bench.core.check()
         life.check()

@@ -31,7 +31,7 @@ clusters = st.lists(machines, min_size=1, max_size=5)
 requests = st.tuples(st.sampled_from([500, 1000, 2500, 4000]), st.sampled_from([1, 2, 3]))
 
 
-def told(bench: Bench, cluster: list[tuple[str, list[tuple[int, int]]]], order: list[int]) -> list[Effect]:
+def delivered(bench: Bench, cluster: list[tuple[str, list[tuple[int, int]]]], order: list[int]) -> list[Effect]:
     effects: list[Effect] = []
     for number in order:
         name, zones = cluster[number]
@@ -63,7 +63,7 @@ def test_every_choice_is_what_an_exhaustive_search_would_choose(
     cluster: list[tuple[str, list[tuple[int, int]]]], asked: list[tuple[int, int]]
 ) -> None:
     bench = Bench()
-    told(bench, cluster, list(range(len(cluster))))
+    delivered(bench, cluster, list(range(len(cluster))))
     nodes = twin_nodes(cluster)
     weights = SchedulerPolicy().weights
     for number, (cpu, gib) in enumerate(asked):
@@ -96,8 +96,8 @@ def test_a_class_decided_together_is_placed_as_its_replicas_one_by_one(
         a_placement_request(f"j/t/{n:02}", mcpu=cpu, memory_bytes=gib * GIB, queued_at_ms=n) for n in range(count)
     ]
     together, alone = Bench(), Bench()
-    told(together, cluster, list(range(len(cluster))))
-    told(alone, cluster, list(range(len(cluster))))
+    delivered(together, cluster, list(range(len(cluster))))
+    delivered(alone, cluster, list(range(len(cluster))))
     at_once = placements_of(together.say(PlacementsRequested(placement_requests=tuple(placement_requests))))
     one_by_one = [
         p
@@ -117,10 +117,10 @@ def test_the_order_in_which_nodes_become_known_decides_nothing(
     )
     order = list(range(len(cluster)))
     first = Bench()
-    told(first, cluster, order)
+    delivered(first, cluster, order)
     rng.shuffle(order)  # type: ignore[attr-defined]
     second = Bench()
-    told(second, cluster, order)
+    delivered(second, cluster, order)
     assert placements_of(first.say(PlacementsRequested(placement_requests=placement_requests))) == placements_of(
         second.say(PlacementsRequested(placement_requests=placement_requests))
     )
@@ -171,7 +171,7 @@ def check_life(cluster: list[tuple[str, list[tuple[int, int]]]], steps: list[tup
     """Assert after every step that nothing is held twice or beyond what was allocatable; return what the steps reached."""
     reached: Counter[str] = Counter()
     bench = Bench()
-    told(bench, cluster, list(range(len(cluster))))
+    delivered(bench, cluster, list(range(len(cluster))))
     allocatable = {f"n{n}": list(zones) for n, (_, zones) in enumerate(cluster)}
     attempts: dict[int, int] = {}
     held: dict[str, Placement] = {}

@@ -110,19 +110,19 @@ def test_a_replica_that_was_searched_for_is_told_the_nodes_as_it_found_them(
         for row in order[: order.index(choice.row)]:
             assert not isinstance(fit_node_exactly(view, row, request), NodeFit)
             refused.add(row)
-        told = []
+        delivered = []
         for row in [row for row in order if row not in refused][:ROWS]:
             weighed = sum(getattr(by, name.replace("-", "_")) * score for name, score in scores[row].items())
-            told.append((f"n{row:02}", weighed // scoring.total, scores[row]))
-        assert told[0][0] == f"n{choice.row:02}"
-        expected.append(({each.reason: each.nodes for each in verdicts.counts}, told))
+            delivered.append((f"n{row:02}", weighed // scoring.total, scores[row]))
+        assert delivered[0][0] == f"n{choice.row:02}"
+        expected.append(({each.reason: each.nodes for each in verdicts.counts}, delivered))
         attempt = (f"{request.job or 'job'}/main/{number}", 1)
         cluster.hold(cluster.nodes[choice.row], attempt, choice.shares, PoolName.PROD, choice.holding, is_choice=True)
 
     decision = decide(view, request, count, SchedulerPolicy(prod_weights=by), take, best_rows=ROWS)
     snapshots = list(decision.matrix.snapshots()) if decision.matrix is not None else []
     assert len(snapshots) == len(decision.choices) == len(expected)
-    for moment, (counts, told) in zip(snapshots, expected, strict=True):
+    for moment, (counts, delivered) in zip(snapshots, expected, strict=True):
         assert moment.fitting is None
         assert {each.reason: each.nodes for each in moment.counts} == counts
-        assert [(each.node, each.total, each.scores) for each in moment.scores] == told
+        assert [(each.node, each.total, each.scores) for each in moment.scores] == delivered

@@ -48,8 +48,8 @@ def test_levels_are_what_is_held_and_nobody_is_in_one_above_its_importance(
         levels.hold(row, one, shares_of(*size))
         held.append((row, one, shares_of(*size)))
         if len(held) > 20 and data.draw(st.booleans()):
-            gone = held.pop(data.draw(st.integers(0, len(held) - 1)))
-            levels.drop(*gone)
+            deleted = held.pop(data.draw(st.integers(0, len(held) - 1)))
+            levels.drop(*deleted)
         levels.check(held)
         below = levels.below((9, 0))
         assert len(below) <= LEVELS_MOST
@@ -159,7 +159,7 @@ def placement_request_of(replica: str, work: tuple[Any, ...], priority: int) -> 
     )
 
 
-def a_full_fleet(fleet: list[Machine], wanted: list[tuple[Any, int]], gone: set[int]) -> Bench:
+def a_full_fleet(fleet: list[Machine], wanted: list[tuple[Any, int]], deleted: set[int]) -> Bench:
     """A core that placed of these wants what found a place, and of which some ended since."""
     bench = Bench()
     for number, machine in enumerate(fleet):
@@ -174,7 +174,7 @@ def a_full_fleet(fleet: list[Machine], wanted: list[tuple[Any, int]], gone: set[
                 )
             )
         )
-    bench.say(ReplicasWithdrawn(attempts=tuple((f"j{n}/t/0", 1) for n in sorted(gone)), reason=Reason.CANCELLED))
+    bench.say(ReplicasWithdrawn(attempts=tuple((f"j{n}/t/0", 1) for n in sorted(deleted)), reason=Reason.CANCELLED))
     return bench
 
 
@@ -185,9 +185,9 @@ def a_full_fleet(fleet: list[Machine], wanted: list[tuple[Any, int]], gone: set[
     st.lists(st.tuples(works, st.sampled_from([10, 21, 21]), st.sampled_from([1, 7, 1_000])), min_size=6, max_size=6),
 )
 def test_a_search_finds_whom_a_look_at_every_node_finds(
-    fleet: list[Machine], wanted: list[tuple[Any, int]], gone: set[int], coming: list[tuple[Any, int, int]]
+    fleet: list[Machine], wanted: list[tuple[Any, int]], deleted: set[int], coming: list[tuple[Any, int, int]]
 ) -> None:
-    bench = a_full_fleet(fleet, wanted, gone)
+    bench = a_full_fleet(fleet, wanted, deleted)
     placements = {attempt: held.placement for attempt, held in bench.core.commits.held.items()}
     for work, priority, budget in coming:
         request = class_of(placement_request_of("new/t/0", work, priority))

@@ -40,7 +40,7 @@ GIVEN_UP: Final = {
     "wants": "placement requests",
     "tape": "event log",
     "chronicle": "event log",
-    "letters": "dead letters",
+    "letters": "dead letters (the two words together are kept)",
     "anew": "again",
     "gone": "exited, deleted",
     "merit": "node signal",
@@ -66,7 +66,6 @@ GIVEN_UP: Final = {
     "agenda": "event queue",
     "unrest": "pending work",
     "beside": "sibling",
-    "turns": "core runner, job transaction",
 }
 #: Words that are given up only next to another one.
 GIVEN_UP_TOGETHER: Final = {
@@ -80,7 +79,7 @@ GIVEN_UP_TOGETHER: Final = {
     ("gives", "way"): "is sched batch",
 }
 #: Identifiers that keep such a word, and why.
-KEPT: Final[dict[str, str]] = {}
+KEPT: Final[dict[str, str]] = {"_wants_devices": "the verb: whether a request wants devices"}
 #: Class names that may be public in two modules: the parts of a program that nobody imports by name.
 SHARED_CLASSES: Final[dict[str, str]] = {}
 
@@ -94,8 +93,8 @@ def words_of(name: str) -> tuple[str, ...]:
 def given_up_in(name: str) -> str | None:
     """Return what to say instead of a word that stands in the identifier, or None when it has none."""
     words = words_of(name)
-    for word in words:
-        if word in GIVEN_UP:
+    for before, word in zip(("", *words), words, strict=False):
+        if word in GIVEN_UP and (before, word) != ("dead", "letters"):
             return GIVEN_UP[word]
     for pair, instead in GIVEN_UP_TOGETHER.items():
         if any(words[at : at + len(pair)] == pair for at in range(len(words))):

@@ -90,7 +90,7 @@ class RecordingBus(MemoryBus):
         self.lines.append("publish " + " ".join(_short(message.subject) for message in messages))
 
     async def listen(self, source: Source, sink: Sink) -> None:
-        async def told(delivery: Delivery) -> None:
+        async def delivered(delivery: Delivery) -> None:
             async def settle(settlement: Settlement, delay_s: float) -> None:
                 self.lines.append(f"{settlement.value} {_short(delivery.subject)}")
                 match settlement:
@@ -104,7 +104,7 @@ class RecordingBus(MemoryBus):
             more = {"deliveries": delivery.deliveries, "is_last": delivery.is_last}
             await sink(Delivery(delivery.subject, delivery.data, delivery.headers, **more, settle=settle))
 
-        await super().listen(source, told)
+        await super().listen(source, delivered)
 
     async def say(self, *messages: Outgoing) -> None:
         """Publish as somebody else: no line, and not among what was sent."""

@@ -105,7 +105,7 @@ class Node:
     async def apply(self, *placements: Placement) -> None:
         await self.order(ApplyPlacements(node=NODE, generation=1, placements=placements))
 
-    def said(self, kind: type[Fact]) -> list[Fact]:
+    def reported(self, kind: type[Fact]) -> list[Fact]:
         facts = [decode(message.subject, message.data) for message in self.bus.sent]
         return [fact for fact in facts if isinstance(fact, kind)]
 
@@ -120,11 +120,11 @@ def test_an_order_starts_the_replica_and_its_end_is_told_with_the_cpu_it_used() 
         node = Node()
         await node.start()
         await node.apply(work(cpu_s=8))
-        (started,) = node.said(ReplicaStarted)
+        (started,) = node.reported(ReplicaStarted)
         assert (started.replica, started.attempt, started.node) == ("job/main/0", 1, NODE)
         assert node.spans == ["command", "apply"]
         await asyncio.sleep(5)
-        (ended,) = node.said(ReplicaEnded)
+        (ended,) = node.reported(ReplicaEnded)
         assert (ended.cause, ended.exit_code, ended.cpu_used_ms) == (EndCause.EXITED, 0, 8_000)
         await node.leave()
 
@@ -144,13 +144,13 @@ def test_what_somebody_else_changed_is_put_back_at_every_look_and_told() -> None
         node.runtime.reconcile = reconcile
         await node.start()
         await asyncio.sleep(11)
-        assert [fact.count for fact in node.said(DriftCorrected)] == [1, 1]
-        assert [fact.failed for fact in node.said(DriftCorrected)] == [(), ("busy",)]
+        assert [fact.count for fact in node.reported(DriftCorrected)] == [1, 1]
+        assert [fact.failed for fact in node.reported(DriftCorrected)] == [(), ("busy",)]
         assert [later - earlier for earlier, later in pairwise(looks)] == [2_000] * (len(looks) - 1)
         await node.leave()
-        told = len(looks)
+        delivered = len(looks)
         await asyncio.sleep(10)
-        assert len(looks) == told
+        assert len(looks) == delivered
 
     run_virtual(story())
 
@@ -161,16 +161,16 @@ def test_the_reflex_goes_on_while_the_bus_is_away_and_the_news_follow_when_it_is
         await node.start()
         await node.apply(work())
         assert node.machine.batch_quota_mcpu == 16_000 * 80 // 100 - 2_000
-        told = len(node.said(EnforcementChanged))
+        delivered = len(node.reported(EnforcementChanged))
         node.bus.go_away()
         node.online_mcpu = 9_000
         await asyncio.sleep(0.5)
         assert node.machine.batch_quota_mcpu == 16_000 * 80 // 100 - 9_000, "shrunk without a word from outside"
         await asyncio.sleep(3)
-        assert len(node.said(EnforcementChanged)) == told
+        assert len(node.reported(EnforcementChanged)) == delivered
         node.bus.come_back()
         await asyncio.sleep(60)
-        news = node.said(EnforcementChanged)[told:]
+        news = node.reported(EnforcementChanged)[delivered:]
         assert news[0].ceiling_mcpu == 16_000 * 80 // 100 - 9_000
         assert news[0].reason is Reason.ONLINE_LOAD
         await node.leave()
@@ -192,7 +192,7 @@ def test_unheard_of_for_long_batch_steps_down_to_the_floor_and_comes_back_with_t
         await node.order(LeaseRenewed(node=NODE, sample_seq=2, batch_cpu_mcpu=0, lease_ms=60_000))
         await asyncio.sleep(8)
         assert node.machine.batch_quota_mcpu == before
-        reasons = [fact.reason for fact in node.said(EnforcementChanged)]
+        reasons = [fact.reason for fact in node.reported(EnforcementChanged)]
         assert Reason.LEASE_EXPIRED in reasons
         assert Reason.LEASE_RENEWED in reasons
         await node.leave()
@@ -208,7 +208,7 @@ def test_a_stopped_replica_ends_as_stopped_and_a_repeated_order_does_not_start_i
         stop = ReplicaStop(replica="job/main/0", attempt=1, grace_ms=5_000, reason=Reason.CANCELLED)
         await node.order(StopReplicas(node=NODE, generation=2, stops=(stop,)))
         await asyncio.sleep(6)
-        (ended,) = node.said(ReplicaEnded)
+        (ended,) = node.reported(ReplicaEnded)
         assert (ended.cause, ended.reason) == (EndCause.STOPPED, Reason.CANCELLED)
         await node.apply(work())
         assert len(node.machine.counters().replicas) == 0
@@ -226,9 +226,9 @@ def test_an_executor_that_crashed_adopts_what_runs_and_tells_what_ended_meanwhil
         await asyncio.sleep(10)
         node.bus.sent.clear()
         await node.start()
-        (recovered,) = node.said(NodeRecovered)
+        (recovered,) = node.reported(NodeRecovered)
         assert recovered.running == (("job/main/0", 1),)
-        (ended,) = node.said(ReplicaEnded)
+        (ended,) = node.reported(ReplicaEnded)
         assert (ended.replica, ended.exit_code) == ("job/main/1", 0)
         await node.leave()
 
@@ -243,12 +243,12 @@ def test_leaving_puts_batch_work_to_the_floor_and_restore_ends_it() -> None:
         await node.leave()
         assert node.machine.batch_quota_mcpu == 200
         assert len(node.machine.counters().replicas) == 1
-        assert node.said(EnforcementChanged)[-1].reason is Reason.SHUTDOWN_RESTORE
+        assert node.reported(EnforcementChanged)[-1].reason is Reason.SHUTDOWN_RESTORE
         node.settings = replace(node.settings, on_exit="restore")
         await node.start()
         await node.leave()
         assert node.machine.batch_quota_mcpu is None
         assert len(node.machine.counters().replicas) == 0
-        assert len(node.said(ReplicaEnded)) == 1
+        assert len(node.reported(ReplicaEnded)) == 1
 
     run_virtual(story())

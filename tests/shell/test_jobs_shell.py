@@ -88,7 +88,7 @@ class House:
         await self.bus.publish([self._stamp.outgoing(Publish(fact=fact)) for fact in facts])
         await asyncio.sleep(1)
 
-    def said(self, *types: type[Fact]) -> list[Any]:
+    def reported(self, *types: type[Fact]) -> list[Any]:
         facts = [decode(message.subject, message.data) for message in self.bus.sent]
         return [fact for fact in facts if isinstance(fact, types)]
 
@@ -117,12 +117,12 @@ def test_a_job_goes_from_its_submission_to_its_end_over_the_bus() -> None:
             assert accepted == JobAccepted(job="j", state="Inqueue", version=1)
             # Equal numbers are not said twice; the order of the first messages is that of the decision.
             kinds = [
-                type(fact) for fact in house.said(JobSubmitted, JobStateChanged, PlacementsRequested, QueueChanged)
+                type(fact) for fact in house.reported(JobSubmitted, JobStateChanged, PlacementsRequested, QueueChanged)
             ]
             assert kinds == [JobSubmitted, JobStateChanged, PlacementsRequested, QueueChanged]
             await house.say(placed(0), placed(1), started(0), started(1), ended(0), ended(1))
             assert await house.state() == "Completed"
-            assert [fact.transition for fact in house.said(JobStateChanged)] == ["J01", "J04", "J14"]
+            assert [fact.transition for fact in house.reported(JobStateChanged)] == ["J01", "J04", "J14"]
 
     run_virtual(story())
 
@@ -143,7 +143,7 @@ def test_a_process_that_is_killed_goes_on_where_it_was() -> None:
         # What still waits is said again by the new process, and nothing else is.
         assert [
             [placement_request.replica for placement_request in fact.placement_requests]
-            for fact in house.said(PlacementsRequested)
+            for fact in house.reported(PlacementsRequested)
         ][1:] == [["j/main/2"]]
         await house.leave()
 
@@ -157,10 +157,10 @@ def test_a_store_that_is_away_delays_the_answer_and_loses_nothing() -> None:
             asked = asyncio.create_task(ask(house.bus, SubmitJob(job="j", spec=a_spec()), 30))
             await asyncio.sleep(2)
             assert not asked.done()
-            assert house.said(JobSubmitted, PlacementsRequested) == []
+            assert house.reported(JobSubmitted, PlacementsRequested) == []
             house.store.fault = None
             assert isinstance(await asked, JobAccepted)
-            assert len(house.said(PlacementsRequested)) == 1
+            assert len(house.reported(PlacementsRequested)) == 1
 
     run_virtual(story())
 
@@ -188,7 +188,7 @@ def test_a_fact_that_cannot_be_meant_is_dead_lettered_and_the_service_goes_on() 
     async def story() -> None:
         async with House() as house:
             await house.say(ReplicaStarted(node="n1", replica="no replica", job="j", attempt=1))
-            assert "job/task/index" in house.said(DeadLettered)[0].reason
+            assert "job/task/index" in house.reported(DeadLettered)[0].reason
             assert isinstance(await ask(house.bus, SubmitJob(job="j", spec=a_spec())), JobAccepted)
 
     run_virtual(story())
@@ -218,7 +218,7 @@ def test_the_root_span_of_a_placement_names_the_request_that_brought_the_job() -
         async with House() as house:
             await ask(house.bus, SubmitJob(job="j", spec=a_spec()), traceparent=SUBMIT_TRACE)
             span = house.telemetry.take()[0]
-            placement_request = house.said(PlacementsRequested)[0].placement_requests[0]
+            placement_request = house.reported(PlacementsRequested)[0].placement_requests[0]
             assert placement_request.traceparent == placement_trace("j/main/0", 1)
             assert (span.name, span.parent_id) == ("submit", "")
             assert (span.trace_id, span.span_id) == (
@@ -249,14 +249,14 @@ def test_timers_run_while_no_message_arrives() -> None:
         async with House() as house:
             await ask(house.bus, SubmitJob(job="j", spec=a_spec(a_task(max_retry=1))))
             await house.say(placed(), started(), ended(cause=EndCause.OOM))
-            assert len(house.said(PlacementsRequested)) == 1
+            assert len(house.reported(PlacementsRequested)) == 1
             await asyncio.sleep(2)
             assert [
                 placement_request.attempt
-                for fact in house.said(PlacementsRequested)
+                for fact in house.reported(PlacementsRequested)
                 for placement_request in fact.placement_requests
             ] == [1, 2]
-            assert house.said(StopReplicas) == []
+            assert house.reported(StopReplicas) == []
 
     run_virtual(story())
 

@@ -167,7 +167,7 @@ class House:
         await self.bus.publish([self._stamp.outgoing(Publish(fact=fact)) for fact in facts])
         await asyncio.sleep(1)
 
-    def said(self, *types: type[Fact]) -> list[Any]:
+    def reported(self, *types: type[Fact]) -> list[Any]:
         facts = [decode(message.subject, message.data) for message in self.bus.sent]
         return [fact for fact in facts if isinstance(fact, types)]
 
@@ -192,7 +192,7 @@ def test_a_want_becomes_a_fact_for_all_and_an_order_for_its_node() -> None:
             await house.say(
                 PlacementsRequested(placement_requests=(a_placement_request("j/t/0"), a_placement_request("j/t/1")))
             )
-            decided, order = house.said(PlacementsDecided, ApplyPlacements)
+            decided, order = house.reported(PlacementsDecided, ApplyPlacements)
             assert [p.replica for p in decided.placements] == ["j/t/0", "j/t/1"]
             assert (order.node, order.generation, order.placements) == ("n1", 1, decided.placements)
             assert (decided.producer, decided.seq) == ("scheduler", 1)
@@ -221,7 +221,7 @@ def test_the_spans_of_a_placement_are_its_wait_its_decision_and_its_commit() -> 
             assert spans["queue.wait"].start_us == queued_us
             assert spans["queue.wait"].end_us == spans["decide"].start_us == spans["filter"].start_us
             assert spans["decide"].attributes == {"replica": "j/t/0", "attempt": "1", "node": "n1"}
-            (placement,) = house.said(PlacementsDecided)[0].placements
+            (placement,) = house.reported(PlacementsDecided)[0].placements
             assert placement.traceparent == trace
 
     run_virtual(story())
@@ -235,7 +235,7 @@ def test_a_commit_whose_answer_was_lost_is_sent_again_and_counts_once() -> None:
             await a_cluster(house)
             await house.say(PlacementsRequested(placement_requests=(a_placement_request("j/t/0"),)))
             assert ledger.commits == 3
-            assert len(house.said(PlacementsDecided)) == 1
+            assert len(house.reported(PlacementsDecided)) == 1
             (row,) = await ledger.rows(["n1"])
             assert (row.revision, len(row.holds)) == (1, 1)
 
@@ -253,12 +253,12 @@ def test_while_the_ledger_is_away_nothing_is_lost() -> None:
                 PlacementsRequested(placement_requests=(a_placement_request("k/t/0"),)),
             )
             await asyncio.sleep(10)
-            placed = [p.replica for fact in house.said(PlacementsDecided) for p in fact.placements]
+            placed = [p.replica for fact in house.reported(PlacementsDecided) for p in fact.placements]
             assert sorted(placed) == ["j/t/0", "k/t/0"]
             ledger.away = 2
             await house.say(ended("j/t/0"))
             await asyncio.sleep(10)
-            (released,) = house.said(PlacementsReleased)
+            (released,) = house.reported(PlacementsReleased)
             assert [release.attempts for release in released.nodes] == [(("j/t/0", 1),)]
 
     run_virtual(story())
@@ -272,7 +272,7 @@ def test_what_waited_before_the_start_is_asked_for_until_jobs_answers() -> None:
         async with house:
             await a_cluster(house)
             await asyncio.sleep(20)
-            assert [p.replica for f in house.said(PlacementsDecided) for p in f.placements] == [
+            assert [p.replica for f in house.reported(PlacementsDecided) for p in f.placements] == [
                 "j/t/0",
                 "j/t/1",
                 "j/t/2",
@@ -317,7 +317,7 @@ def test_what_runs_is_asked_for_and_noted_in_the_ledger_also_when_the_jobs_servi
             assert house.asked_starts == [(("j/t/0", 1),)] * 3
             (row,) = await house.ledger.rows(["n1"])
             assert row.confirmed == (("j/t/0", 1),)
-            assert len(house.said(ApplyPlacements)) == 1
+            assert len(house.reported(ApplyPlacements)) == 1
 
     run_virtual(story())
 
@@ -327,7 +327,7 @@ def test_starts_are_asked_for_in_parts(is_refused: bool) -> None:
     async def story() -> None:
         bus = MemoryBus()
         asked: list[int] = []
-        heard: list[StartedKnown] = []
+        received: list[StartedKnown] = []
 
         async def answer(data: bytes, _headers: Any) -> bytes:
             body = decode_request("colo.v1.req.jobs.started", data)
@@ -339,7 +339,7 @@ def test_starts_are_asked_for_in_parts(is_refused: bool) -> None:
 
         async def inject(event: Struct) -> None:
             assert isinstance(event, StartedKnown)
-            heard.append(event)
+            received.append(event)
 
         starts = Starts(bus, random.Random(1))
         attempts = tuple((f"j/t/{number}", 1) for number in range(PART * 2 + 3))
@@ -351,7 +351,7 @@ def test_starts_are_asked_for_in_parts(is_refused: bool) -> None:
         starts.ask(attempts[:5])
         await asyncio.sleep(60)
         assert asked == [PART, PART, 3]
-        known = tuple(each for event in heard for each in (*event.waiting, *event.started))
+        known = tuple(each for event in received for each in (*event.waiting, *event.started))
         assert known == (() if is_refused else attempts)
         for task in tasks:
             task.cancel()
@@ -386,13 +386,13 @@ def test_a_ledger_that_says_no_to_one_kind_of_call_keeps_no_other_waiting() -> N
             ledger.refusing = frozenset({"release"})
             await house.say(ended("j/t/0"))
             await asyncio.sleep(10)
-            assert house.said(PlacementsReleased) == []
+            assert house.reported(PlacementsReleased) == []
             await house.say(PlacementsRequested(placement_requests=(a_placement_request("j/t/1"),)))
             await asyncio.sleep(5)
-            assert [p.replica for p in house.said(PlacementsDecided)[-1].placements] == ["j/t/1"]
+            assert [p.replica for p in house.reported(PlacementsDecided)[-1].placements] == ["j/t/1"]
             ledger.refusing = frozenset()
             await asyncio.sleep(10)
-            (released,) = house.said(PlacementsReleased)
+            (released,) = house.reported(PlacementsReleased)
             assert [release.attempts for release in released.nodes] == [(("j/t/0", 1),)]
 
     run_virtual(story())
@@ -409,7 +409,7 @@ def test_a_place_whose_commit_is_refused_time_and_again_is_given_back_and_decide
             assert ledger.commits == 0
             ledger.refusing = frozenset()
             await asyncio.sleep(30)
-            (decided,) = house.said(PlacementsDecided)
+            (decided,) = house.reported(PlacementsDecided)
             assert [p.replica for p in decided.placements] == ["j/t/0"]
 
     run_virtual(story())
@@ -426,10 +426,10 @@ def test_a_decision_that_waited_for_the_ledger_is_made_anew_on_what_may_be_promi
             await house.say(an_allocatable("n1", [(1000, 8 * GIB)], at_ms=house.clock.now_ms()))
             await asyncio.sleep(30)
             assert ledger.away == 0
-            assert house.said(PlacementsDecided) == []
+            assert house.reported(PlacementsDecided) == []
             assert (await ledger.rows(["n1"]))[0].holds == ()
             await house.say(an_allocatable("n1", [(4000, 8 * GIB)], at_ms=house.clock.now_ms()))
-            assert len(house.said(PlacementsDecided)) == 1
+            assert len(house.reported(PlacementsDecided)) == 1
 
     run_virtual(story())
 
@@ -456,10 +456,10 @@ def test_a_store_that_refuses_reads_is_asked_ever_more_rarely_told_and_heals_wit
         service, shell = scheduler_service(
             SchedulerPolicy(), MemoryLedger(), bus, clock, store=store, span=telemetry.span, metrics=Metrics(), seed=1
         )
-        heard: list[Any] = []
+        received: list[Any] = []
 
         async def inject(event: Any) -> None:
-            heard.append(event)
+            received.append(event)
 
         task = asyncio.get_running_loop().create_task(shell.run(asyncio.Event(), inject))
         store.is_refusing = True
@@ -470,7 +470,7 @@ def test_a_store_that_refuses_reads_is_asked_ever_more_rarely_told_and_heals_wit
         assert 60 < store.reads < 300
         store.is_refusing = False
         await asyncio.sleep(10)
-        assert [event.missing for event in heard if isinstance(event, ReservationsLoaded)] == [("r1", "r2")]
+        assert [event.missing for event in received if isinstance(event, ReservationsLoaded)] == [("r1", "r2")]
         assert (await service.problems())["reservations"] == ""
         reads = store.reads
         await asyncio.sleep(60)
@@ -497,6 +497,6 @@ def test_rows_that_the_ledger_refuses_are_asked_for_ever_more_rarely_and_told() 
             await house.say(an_allocatable("n1", [(4000, 8 * GIB)], at_ms=house.clock.now_ms()))
             await asyncio.sleep(130)
             assert (await house.service.problems())["ledger"] == ""
-            assert len(house.said(PlacementsDecided)) == 1
+            assert len(house.reported(PlacementsDecided)) == 1
 
     run_virtual(story())

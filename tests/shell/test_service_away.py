@@ -168,8 +168,8 @@ def test_stopping_while_the_store_is_away_at_the_start_ends_at_once() -> None:
 
 def test_a_second_delivery_is_handled_again_and_its_message_of_the_same_id_is_dropped() -> None:
     def react(event: Struct) -> Sequence[Effect]:
-        said = QueueChanged(queue="q", waiting=0, running=0, capacity=1)
-        return [Publish(fact=said, id="told:q:1")] if isinstance(event, ReplicasWithdrawn) else []
+        reported = QueueChanged(queue="q", waiting=0, running=0, capacity=1)
+        return [Publish(fact=reported, id="told:q:1")] if isinstance(event, ReplicasWithdrawn) else []
 
     async def story() -> None:
         world = World(ScriptedCore(react))

@@ -50,7 +50,7 @@ class Peer(ReservingBench):
         super().__init__(world.rows, ledger=world.ledger, is_loaded=False)
         self.world, self.name = world, name
         self.inbox: list[Any] = []
-        self.heard_ms = 0
+        self.received_ms = 0
         self.is_busy = False
         self.core = SchedulerCore(SchedulerPolicy(tie_rotation=world.rng.randint(0, 1)), shards=2)
         self.load()
@@ -114,8 +114,8 @@ class Shared:
                 self.placed |= {placement.replica: placement for placement in fact.placements}
             if isinstance(fact, (PlacementsReleased, ReservationChanged)):
                 for peer in self.peers:
-                    peer.heard_ms = max(peer.heard_ms, self.now_ms + self.rng.choice([0, 0, 5, 500, 5_000]))
-                    self._on_way.append((peer.heard_ms, peer, fact))
+                    peer.received_ms = max(peer.received_ms, self.now_ms + self.rng.choice([0, 0, 5, 500, 5_000]))
+                    self._on_way.append((peer.received_ms, peer, fact))
 
     def deliver(self) -> None:
         for _, peer, fact in [one for one in self._on_way if one[0] <= self.now_ms]:

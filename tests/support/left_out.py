@@ -53,14 +53,14 @@ class OutcomesKept:
             for line in lines[2:]:
                 terminalreporter.write_line(line)
         target = os.environ.get(VARIABLE, "")
-        said = msgspec.json.encode(self._kept)
+        reported = msgspec.json.encode(self._kept)
         if target == "-":
-            terminalreporter.write_line(PRINTED + said.decode())
+            terminalreporter.write_line(PRINTED + reported.decode())
         elif target:
-            Path(target).write_bytes(said)
+            Path(target).write_bytes(reported)
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     """Why it was skipped: what pytest keeps is (path, line, "Skipped: reason")."""
-    said = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    return said.removeprefix("Skipped: ")
+    reported = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return reported.removeprefix("Skipped: ")

@@ -154,10 +154,10 @@ class MachineTree:
 
     def remove(self, name: str) -> None:
         """Remove a workload and its directories."""
-        gone = next(one for one in self.spec.workloads if one.name == name)
+        deleted = next(one for one in self.spec.workloads if one.name == name)
         self.spec = replace(self.spec, workloads=tuple(one for one in self.spec.workloads if one.name != name))
         if self.root is not None:
-            for directory in group_directories(self.spec, gone.path):
+            for directory in group_directories(self.spec, deleted.path):
                 shutil.rmtree(self.root / directory.lstrip("/"), ignore_errors=True)
 
     def texts(self) -> dict[str, str]:

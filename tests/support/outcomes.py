@@ -111,10 +111,10 @@ def _note(path: Path, tests: str, reason: str) -> int:
 
 def _keep(path: Path, output: Iterable[str]) -> int:
     """Keep what the last line of its kind says; 1 when there is none."""
-    said = [line.removeprefix(PRINTED) for line in output if line.startswith(PRINTED)]
-    if not said:
+    reported = [line.removeprefix(PRINTED) for line in output if line.startswith(PRINTED)]
+    if not reported:
         return 1
-    path.write_bytes(msgspec.json.encode(msgspec.json.decode(said[-1], type=Outcomes)))
+    path.write_bytes(msgspec.json.encode(msgspec.json.decode(reported[-1], type=Outcomes)))
     return 0
 
 

@@ -40,7 +40,7 @@ from colo_scheduler.reservations.rows import (
     decode_row,
 )
 from tests.support.builders import GIB
-from tests.support.scheduler_explained import shares, told
+from tests.support.scheduler_explained import delivered, shares
 from tests.support.scheduler_story import COMMAND, Bench, Story, a_placement_request, now
 from tests.support.scripts import Args
 
@@ -164,7 +164,7 @@ class ReserveStory(Story):
     def do_start(self, args: Args) -> str:
         """start: a scheduler process begins and reads ledger and rows; an earlier one is gone."""
         args.only()
-        return told(self.bench.restart())
+        return delivered(self.bench.restart())
 
     def do_reserve(self, args: Args) -> str:
         """reserve NAME cpu=4000 gib=8 job= replica= label=k:v once=1 policy=default ttl=86400000 order=0 over=0: hold a place.
@@ -225,7 +225,7 @@ class ReserveStory(Story):
             )
             for replica in args.words
         ]
-        return told(self.bench.say(PlacementsRequested(placement_requests=tuple(placement_requests))))
+        return delivered(self.bench.say(PlacementsRequested(placement_requests=tuple(placement_requests))))
 
     def do_plan(self, args: Args) -> str:
         """plan JOB replicas=1 cpu=1000 gib=1 reservation=: where it would go."""
@@ -248,10 +248,10 @@ class ReserveStory(Story):
 
     def do_jobs_over(self, args: Args) -> str:
         """jobs-over JOB...: the jobs service says that these have ended."""
-        return told(self.bench.say(JobsOver(jobs=tuple(args.words))))
+        return delivered(self.bench.say(JobsOver(jobs=tuple(args.words))))
 
     def _asked(self, body: Struct) -> str:
         effects = self.bench.say(RequestReceived(request="1", body=body))
         refusals = [each.body for each in effects if isinstance(each, Reply) and isinstance(each.body, Refusal)]
-        others = told([each for each in effects if not isinstance(each, Reply)])
+        others = delivered([each for each in effects if not isinstance(each, Reply)])
         return "\n".join([*(f"refused: {refusal}" for refusal in refusals), others]).strip()

@@ -81,7 +81,7 @@ def explained(record: Any) -> str:
     return "\n".join(lines)
 
 
-def told(effects: Sequence[Effect]) -> str:
+def delivered(effects: Sequence[Effect]) -> str:
     """What left the service, a line each."""
     lines: list[str] = []
     for effect in effects:

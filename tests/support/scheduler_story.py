@@ -54,7 +54,7 @@ from colo_scheduler.ledger.port import (
 )
 from colo_scheduler.policy import SchedulerPolicy
 from tests.support.builders import GIB, a_node, a_placement, a_topology
-from tests.support.scheduler_explained import explained, shares, size, told
+from tests.support.scheduler_explained import delivered, explained, shares, size
 from tests.support.scripts import Args, ScriptFailed
 
 T = TypeVar("T")
@@ -223,8 +223,8 @@ class Bench:
             case AskStarted(attempts=attempts):
                 started = tuple(each for each in attempts if each in self.started)
                 return StartedKnown(started=started, waiting=tuple(each for each in attempts if each not in started))
-            case ForgetRows(nodes=gone):
-                now(self.ledger.forget(gone))
+            case ForgetRows(nodes=deleted):
+                now(self.ledger.forget(deleted))
                 return None
             case _:
                 raise AssertionError(f"unknown effect {effect!r}")
@@ -250,7 +250,7 @@ class Story:
         """start: a scheduler process begins and reads the ledger; an earlier one is gone."""
         args.only()
         self.bench.core = SchedulerCore()
-        return told([*self.bench.load(), *self.bench.wake()])
+        return delivered([*self.bench.load(), *self.bench.wake()])
 
     def do_node(self, args: Args) -> str:
         """node NAME zones=2 sockets=1 cpus=16 gib=64 simulated=0: what a machine is; cpus and gib are per zone.
@@ -277,14 +277,14 @@ class Story:
             rules=rules_of(args),
             at_ms=self.bench.now_ms,
         )
-        return told(self.bench.say(node))
+        return delivered(self.bench.say(node))
 
     def do_allocatable(self, args: Args) -> str:
         """allocatable NAME 4000:8 2000:4 freshness=fresh: mcpu and GiB of each zone."""
         args.only("freshness")
         zones = [(int(cpu), int(gib) * GIB) for cpu, gib in (word.split(":") for word in args.words[1:])]
         fresh = Freshness(args.text("freshness", "fresh"))
-        return told(self.bench.say(an_allocatable(args.word(0), zones, at_ms=self.bench.now_ms, freshness=fresh)))
+        return delivered(self.bench.say(an_allocatable(args.word(0), zones, at_ms=self.bench.now_ms, freshness=fresh)))
 
     def do_freshness(self, args: Args) -> str:
         """freshness NAME lost."""
@@ -296,7 +296,7 @@ class Story:
             age_ms=0,
             at_ms=self.bench.now_ms,
         )
-        return told(self.bench.say(fact))
+        return delivered(self.bench.say(fact))
 
     def do_request(self, args: Args) -> str:
         """request REPLICA... cpu=1000 gib=1 attempt=1 priority=0 qos=BE band=batch queued=0 avoid=n1:5000 runs=either.
@@ -321,11 +321,11 @@ class Story:
             )
             for replica in args.words
         ]
-        return told(self.bench.say(PlacementsRequested(placement_requests=tuple(placement_requests))))
+        return delivered(self.bench.say(PlacementsRequested(placement_requests=tuple(placement_requests))))
 
     def do_withdraw(self, args: Args) -> str:
         """withdraw REPLICA#1..."""
-        return told(self.bench.say(ReplicasWithdrawn(attempts=attempts_of(args), reason=Reason.CANCELLED)))
+        return delivered(self.bench.say(ReplicasWithdrawn(attempts=attempts_of(args), reason=Reason.CANCELLED)))
 
     def do_started(self, args: Args) -> str:
         """started REPLICA#1: the jobs service knows that it runs, should it be asked."""
@@ -343,7 +343,7 @@ class Story:
             cause=EndCause.EXITED,
             exit_code=0,
         )
-        return told(self.bench.say(fact))
+        return delivered(self.bench.say(fact))
 
     def do_refused(self, args: Args) -> str:
         """refused NODE REPLICA#1: the node could not start it."""
@@ -351,12 +351,12 @@ class Story:
         fact = PlacementRefused(
             node=args.word(0), replica=replica, job=replica.split("/")[0], attempt=attempt, reason=Reason.START_FAILED
         )
-        return told(self.bench.say(fact))
+        return delivered(self.bench.say(fact))
 
     def do_recovered(self, args: Args) -> str:
         """recovered NODE REPLICA#1...: the node's executor came back and runs these."""
         fact = NodeRecovered(node=args.word(0), running=attempts_of(args, 1), at_ms=self.bench.now_ms)
-        return told(self.bench.say(fact))
+        return delivered(self.bench.say(fact))
 
     def do_rival(self, args: Args) -> str:
         """rival NODE REPLICA#1 cpu=1000 gib=1: another scheduler places this behind our back."""
@@ -380,7 +380,7 @@ class Story:
             due = self.bench.core.deadline_ms()
             if due is None or due > until:
                 self.bench.now_ms = max(self.bench.now_ms, until)
-                return told(effects)
+                return delivered(effects)
             self.bench.now_ms = max(self.bench.now_ms, due)
             effects += self.bench.wake()
         raise ScriptFailed("woke a thousand times")

@@ -83,18 +83,18 @@ async def test_a_malformed_event_is_put_aside_and_the_next_one_is_handled(server
         await js.publish(FRESHNESS, json.dumps(freshness()).encode())
         await jobs.reaches('colo_jobs_events_handled_total{type="FreshnessChanged"}', 1)
         assert await jobs.number("colo_jobs_dead_letters_total") == len(MALFORMED)
-        said = jobs.log("dead-letter")
-        assert len(said) == len(MALFORMED)
-        for line, (subject, _, sentence) in zip(said, MALFORMED, strict=True):
+        reported = jobs.log("dead-letter")
+        assert len(reported) == len(MALFORMED)
+        for line, (subject, _, sentence) in zip(reported, MALFORMED, strict=True):
             assert line["subject"] == subject
             assert line["reason"].startswith(sentence)
             assert len(line["reason"]) < 500
         # None of them is delivered again.
         for consumer in await js.consumers_info("COLO_EVT"):
             assert (consumer.num_ack_pending, consumer.num_redelivered) == (0, 0), consumer.name
-        letters = await dead_letters_of(client, "jobs", len(MALFORMED))
-        assert [dead_letter.reason for dead_letter in letters] == [line["reason"] for line in said]
-        assert [dead_letter.size_bytes for dead_letter in letters] == [len(data) for _, data, _ in MALFORMED]
+        dead_letters = await dead_letters_of(client, "jobs", len(MALFORMED))
+        assert [dead_letter.reason for dead_letter in dead_letters] == [line["reason"] for line in reported]
+        assert [dead_letter.size_bytes for dead_letter in dead_letters] == [len(data) for _, data, _ in MALFORMED]
 
 
 async def dead_letters_of(client: Client, service: str, count: int) -> list[DeadLettered]:
@@ -300,8 +300,8 @@ def test_a_taken_port_is_named(name: str, tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         lines = refused_start(f"colo_{name}", {**environment, "COLO_HTTP_PORT": str(port)})
-    said = f"colo {name}: http_port: must be a port this program may listen on: Address already in use (got {port})"
-    assert lines == [said]
+    reported = f"colo {name}: http_port: must be a port this program may listen on: Address already in use (got {port})"
+    assert lines == [reported]
 
 
 # Everything that Python loads late is loaded before the user is another one, who may not read the interpreter's own files.

@@ -50,17 +50,17 @@ async def colo_command(*words: str, api: str = "", stdin: bytes = b"") -> Printe
 
 
 async def submitted(colo: RunningColo, **changes: Any) -> str:
-    said = await colo_command(
+    reported = await colo_command(
         "submit", "-f", "-", "-o", "json", api=colo.api, stdin=yaml.safe_dump({**JOB, **changes}).encode()
     )
-    assert said.code == 0, said.err
-    return str(json.loads(said.out)["job"])
+    assert reported.code == 0, reported.err
+    return str(json.loads(reported.out)["job"])
 
 
 async def test_the_example_job_is_accepted_as_a_file(colo: RunningColo) -> None:
-    said = await colo_command("submit", "-f", "examples/job.yaml", api=colo.api)
-    assert (said.code, said.err) == (0, "")
-    job, state = said.out.split()
+    reported = await colo_command("submit", "-f", "examples/job.yaml", api=colo.api)
+    assert (reported.code, reported.err) == (0, "")
+    job, state = reported.out.split()
     assert job.startswith("hello-")
     assert state in ("Pending", "Inqueue")
 
@@ -68,9 +68,9 @@ async def test_the_example_job_is_accepted_as_a_file(colo: RunningColo) -> None:
 async def test_a_bad_job_file_is_refused_naming_field_and_rule(colo: RunningColo, tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump({**JOB, "cpu": "-1"}))
-    said = await colo_command("submit", "-f", str(path), api=colo.api)
-    assert (said.code, said.out) == (2, "")
-    assert said.err.startswith(f"colo: {path}: cpu: ")
+    reported = await colo_command("submit", "-f", str(path), api=colo.api)
+    assert (reported.code, reported.out) == (2, "")
+    assert reported.err.startswith(f"colo: {path}: cpu: ")
     missing = await colo_command("submit", "-f", str(tmp_path / "none.yaml"), api=colo.api)
     assert missing.code == 2
     assert "cannot be read" in missing.err
@@ -127,20 +127,20 @@ async def test_a_job_is_named_by_its_name_or_the_beginning_of_its_id(colo: Runni
 async def test_a_running_job_is_explained_with_node_and_scores(colo: RunningColo) -> None:
     job = await submitted(colo, name="explained")
     await colo.reaches(job, "Running")
-    said = await colo_command("explain", "job", job, api=colo.api)
-    assert said.code == 0, said.err
-    assert f"{job}: Running, queue default, 2 replicas" in said.out
-    assert f"{job}/main/0: " in said.out
-    assert "score" in said.out
-    assert "Story" in said.out
+    reported = await colo_command("explain", "job", job, api=colo.api)
+    assert reported.code == 0, reported.err
+    assert f"{job}: Running, queue default, 2 replicas" in reported.out
+    assert f"{job}/main/0: " in reported.out
+    assert "score" in reported.out
+    assert "Story" in reported.out
 
 
 async def test_a_waiting_job_is_explained_with_the_nearest_miss(colo: RunningColo) -> None:
     job = await submitted(colo, name="waiting", cpu="60", replicas=1)
 
     async def explained() -> str:
-        said = await colo_command("explain", "job", job, api=colo.api)
-        return said.out if "0 of 2 nodes fit" in said.out else ""
+        reported = await colo_command("explain", "job", job, api=colo.api)
+        return reported.out if "0 of 2 nodes fit" in reported.out else ""
 
     text = await eventually(explained, "the scheduler looked at it", limit_s=20)
     assert "nearest miss" in text
@@ -148,10 +148,10 @@ async def test_a_waiting_job_is_explained_with_the_nearest_miss(colo: RunningCol
 
 
 async def test_a_nodes_number_is_explained_term_by_term(colo: RunningColo) -> None:
-    said = await colo_command("explain", "overcommit", "node-01", api=colo.api)
-    assert said.code == 0, said.err
+    reported = await colo_command("explain", "overcommit", "node-01", api=colo.api)
+    assert reported.code == 0, reported.err
     for word in ("cpu_online_used", "memory_held", "= allocatable", "ZONE 3", "raw = capacity"):
-        assert word in said.out, word
+        assert word in reported.out, word
     unknown = await colo_command("explain", "overcommit", "nowhere", api=colo.api)
     assert (unknown.code, unknown.err) == (1, "colo: node: is not known (got nowhere)\n")
 
@@ -159,8 +159,8 @@ async def test_a_nodes_number_is_explained_term_by_term(colo: RunningColo) -> No
 async def test_a_job_is_cancelled_and_a_second_time_is_a_refusal(colo: RunningColo) -> None:
     job = await submitted(colo, name="stopped")
     await colo.reaches(job, "Running")
-    said = await colo_command("cancel", job, api=colo.api)
-    assert (said.code, said.out) == (0, f"{job} Terminating\n")
+    reported = await colo_command("cancel", job, api=colo.api)
+    assert (reported.code, reported.out) == (0, f"{job} Terminating\n")
     await colo.reaches(job, "Terminated")
     again = await colo_command("cancel", job, api=colo.api)
     assert again.code == 1
@@ -173,8 +173,8 @@ async def test_a_placement_is_printed_as_a_tree(colo: RunningColo) -> None:
     job = await submitted(colo, name="traced", replicas=1)
 
     async def printed() -> str:
-        said = await colo_command("trace", job, api=colo.api)
-        return said.out if len(said.out.splitlines()) > len(STAGES) else ""
+        reported = await colo_command("trace", job, api=colo.api)
+        return reported.out if len(reported.out.splitlines()) > len(STAGES) else ""
 
     lines = (await eventually(printed, "the trace is whole", limit_s=20)).splitlines()
     assert lines[0].startswith(f"{job}/main/0 attempt 1, trace ")
@@ -211,17 +211,17 @@ async def test_facts_are_followed_line_by_line(colo: RunningColo) -> None:
 
 
 async def test_without_a_gateway_one_sentence_says_so() -> None:
-    said = await colo_command("get", "jobs", api="http://127.0.0.1:9")
-    assert said.code == 1
-    assert said.err.startswith("colo: no gateway answers at http://127.0.0.1:9")
+    reported = await colo_command("get", "jobs", api="http://127.0.0.1:9")
+    assert reported.code == 1
+    assert reported.err.startswith("colo: no gateway answers at http://127.0.0.1:9")
     assert (await colo_command("get", "jobs", api="ftp://x")).code == 2
 
 
 async def test_a_wrong_call_ends_with_two() -> None:
     for words in (("get", "pods"), ("nonsense",), ("submit",), ("lab", "--nodes", "many")):
-        said = await colo_command(*words)
-        assert said.code == 2, words
-        assert said.err.startswith("colo: "), words
+        reported = await colo_command(*words)
+        assert reported.code == 2, words
+        assert reported.err.startswith("colo: "), words
 
 
 async def test_version_and_doctor_answer_without_a_gateway() -> None:

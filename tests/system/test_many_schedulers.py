@@ -39,10 +39,10 @@ class NotedFleet(FleetCore):
             self.ordered.setdefault((placement.replica, placement.attempt), set()).add(order.node)
         return super().start(order, now_ms)
 
-    def promise(self, said: Allocatable) -> None:
-        for zone in said.zones:
-            self.promised[said.node, zone.zone] = zone.batch_cpu_mcpu
-        super().promise(said)
+    def promise(self, reported: Allocatable) -> None:
+        for zone in reported.zones:
+            self.promised[reported.node, zone.zone] = zone.batch_cpu_mcpu
+        super().promise(reported)
 
 
 def overcommitted(core: NotedFleet, rows: tuple[NodeRow, ...]) -> list[str]:

@@ -50,9 +50,9 @@ def a_job(qos: str, **changes: Any) -> bytes:
 
 
 async def submitted(colo: RunningColo, text: bytes) -> str:
-    said = await colo_command("submit", "-f", "-", "-o", "json", api=colo.api, stdin=text)
-    assert said.code == 0, said.err
-    return str(json.loads(said.out)["job"])
+    reported = await colo_command("submit", "-f", "-", "-o", "json", api=colo.api, stdin=text)
+    assert reported.code == 0, reported.err
+    return str(json.loads(reported.out)["job"])
 
 
 async def planned(colo: RunningColo, text: bytes, *words: str) -> Printed:
@@ -94,9 +94,9 @@ async def test_the_four_classes_share_a_machine_as_the_rules_say(colo: RunningCo
     plans, jobs = {}, {}
     for qos in ORDER:
         text = a_job(qos, place={"cpu_bind": "spread-by-pcpus"} if qos in ("LSE", "LSR") else None)
-        said = await planned(colo, text, "-o", "json")
-        assert said.code == 0, said.out + said.err
-        (plans[qos],) = json.loads(said.out)["places"]
+        reported = await planned(colo, text, "-o", "json")
+        assert reported.code == 0, reported.out + reported.err
+        (plans[qos],) = json.loads(reported.out)["places"]
         jobs[qos] = await submitted(colo, text)
         await colo.reaches(jobs[qos], "Running")
     assert [await colo.state(jobs[qos]) for qos in ORDER] == ["Running"] * 4
@@ -131,16 +131,16 @@ async def test_own_cpus_that_cannot_be_had_are_told_with_the_nearest_miss(colo: 
         ("16", "cpus-short", "15 CPUs of its own", {"need": 16, "have": 15, "unit": "cpus"}),
     ):
         text = a_job("LSE", cpu=cpu)
-        said = await planned(colo, text, "-o", "json")
-        (task,) = json.loads(said.out)["tasks"]
+        reported = await planned(colo, text, "-o", "json")
+        (task,) = json.loads(reported.out)["tasks"]
         # What the node could never hold is told of the machine, whatever its load lets the filters say first.
-        assert (said.code, task["never"]) == (1, True)
+        assert (reported.code, task["never"]) == (1, True)
         job = await submitted(colo, text)
 
-        async def told(job: str = job) -> Any:
+        async def delivered(job: str = job) -> Any:
             return (await colo.get(f"/v1/jobs/{job}/explain"))["replicas"][0]["decision"]
 
-        decision = await eventually(told, "a decision", limit_s=20)
+        decision = await eventually(delivered, "a decision", limit_s=20)
         assert decision["placement"] is None
         assert (decision["never"], decision["nearest"]) == (True, task["nearest"])
         assert decision["nearest"] == {"node": NODE, "reason": reason, "zone": None, **nearest}

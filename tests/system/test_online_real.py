@@ -85,8 +85,8 @@ async def placed(colo: RunningColo, job: str) -> Placement:
         facts = await colo.facts(ReplicaStarted, "colo.v1.evt.enforcement.*.started")
         return [fact for fact in facts if fact.job == job]
 
-    told = (await eventually(started, "it runs", limit_s=30))[0]
-    for knob in told.knobs:
+    delivered = (await eventually(started, "it runs", limit_s=30))[0]
+    for knob in delivered.knobs:
         assert Path(ROOT, knob.path).read_text().strip() == knob.value
     return placement
 

@@ -22,47 +22,47 @@ async def planned(colo: RunningColo, *words: str, **changes: Any) -> Printed:
 
 
 async def test_a_job_that_fits_ends_with_0_and_says_where(colo: RunningColo) -> None:
-    said: list[Printed] = []
+    reported: list[Printed] = []
     before = (await colo.get("/v1/jobs"))["jobs"]
 
     async def fits() -> bool:
-        said.append(await planned(colo))
-        return said[-1].code == 0
+        reported.append(await planned(colo))
+        return reported[-1].code == 0
 
     # The first samples are still on their way.
     await eventually(fits, "a plan that fits", limit_s=30)
-    assert said[-1].out.startswith("fits: 2 of 2 replicas on the 2 nodes known now")
-    assert "fewest-zones" in said[-1].out
+    assert reported[-1].out.startswith("fits: 2 of 2 replicas on the 2 nodes known now")
+    assert "fewest-zones" in reported[-1].out
     assert (await colo.get("/v1/jobs"))["jobs"] == before
 
 
 async def test_a_job_that_does_not_fit_ends_with_1_and_says_what_is_short(colo: RunningColo) -> None:
-    told = await planned(colo, replicas=1, cpu="900")
-    assert told.code == 1
-    assert told.out.startswith("does not fit: 0 of 1")
-    assert "no node could hold one even when empty: a machine has " in told.out
-    assert "fewest-zones" not in told.out
+    delivered = await planned(colo, replicas=1, cpu="900")
+    assert delivered.code == 1
+    assert delivered.out.startswith("does not fit: 0 of 1")
+    assert "no node could hold one even when empty: a machine has " in delivered.out
+    assert "fewest-zones" not in delivered.out
 
 
 async def test_a_plan_and_a_submission_refuse_an_unknown_queue_alike(colo: RunningColo) -> None:
     job = yaml.safe_dump(
         {"name": "lost", "cpu": "1", "memory": "64Mi", "work": "1 cpu-min", "queue": "nowhere"}
     ).encode()
-    said = [await colo_command(word, "-f", "-", api=colo.api, stdin=job) for word in ("plan", "submit")]
-    assert said[0] == said[1]
-    assert said[0].code == 2
+    reported = [await colo_command(word, "-f", "-", api=colo.api, stdin=job) for word in ("plan", "submit")]
+    assert reported[0] == reported[1]
+    assert reported[0].code == 2
 
 
 async def test_a_large_plan_is_answered(colo: RunningColo) -> None:
-    told = await planned(colo, "-o", "json", "--places", "0", replicas=10_000)
-    answer = json.loads(told.out)
-    assert (told.code, answer["fits"], answer["replicas"]) == (1, False, 10_000)
+    delivered = await planned(colo, "-o", "json", "--places", "0", replicas=10_000)
+    answer = json.loads(delivered.out)
+    assert (delivered.code, answer["fits"], answer["replicas"]) == (1, False, 10_000)
 
 
 async def test_programs_read_the_plan_as_json(colo: RunningColo) -> None:
-    told = await planned(colo, "-o", "json", "--places", "1")
-    answer = json.loads(told.out)
-    assert (told.code, answer["fits"], answer["placed"], len(answer["places"])) == (0, True, 2, 1)
+    delivered = await planned(colo, "-o", "json", "--places", "1")
+    answer = json.loads(delivered.out)
+    assert (delivered.code, answer["fits"], answer["placed"], len(answer["places"])) == (0, True, 2, 1)
     assert {"replica", "node", "zones"} <= answer["places"][0].keys()
 
 
@@ -79,13 +79,13 @@ async def test_programs_read_the_plan_as_json(colo: RunningColo) -> None:
 async def test_what_breaks_a_rule_ends_with_2(
     colo: RunningColo, words: tuple[str, ...], changes: Any, what: str
 ) -> None:
-    told = await planned(colo, *words, **changes)
-    assert (told.code, told.out) == (2, "")
-    assert what in told.err
+    delivered = await planned(colo, *words, **changes)
+    assert (delivered.code, delivered.out) == (2, "")
+    assert what in delivered.err
 
 
 async def test_without_a_gateway_the_plan_ends_with_2() -> None:
     job = b'{"name": "a", "cpu": "1", "memory": "1Gi", "work": "1 cpu-s"}'
-    told = await colo_command("plan", "-f", "-", "--api", "http://127.0.0.1:1", stdin=job)
-    assert told.code == 2
-    assert "no gateway answers" in told.err
+    delivered = await colo_command("plan", "-f", "-", "--api", "http://127.0.0.1:1", stdin=job)
+    assert delivered.code == 2
+    assert "no gateway answers" in delivered.err

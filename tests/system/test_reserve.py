@@ -82,10 +82,10 @@ async def test_the_owner_gets_the_place_and_nobody_else_does_until_it_expires(co
     await eventually(came_back, "the share fell back", limit_s=LIMIT_S)
     assert (await colo.get(f"/v1/jobs/{other}"))["summary"]["waiting"] == 1
 
-    told = await colo_command("explain", "reservation", "night", api=colo.api)
-    assert told.code == 0
-    assert f"night: Available on {node['node']}" in told.out
-    assert "for job web; policy default; used again and again" in told.out
+    delivered = await colo_command("explain", "reservation", "night", api=colo.api)
+    assert delivered.code == 0
+    assert f"night: Available on {node['node']}" in delivered.out
+    assert "for job web; policy default; used again and again" in delivered.out
 
     # Given up, the place goes to who waited for it.
     assert (await colo_command("unreserve", "night", api=colo.api)).out == "night was Available\n"

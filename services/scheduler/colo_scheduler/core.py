@@ -134,11 +134,11 @@ class SchedulerCore:
                 self._evictions.ended(event, now_ms)
                 self._ended((event.replica, event.attempt))
             case NodeTopologyReported():
-                self._note_heard(event.node, self.cluster.on_topology(ruled(event, self.policy.colocation)), now_ms)
+                self._note_received(event.node, self.cluster.on_topology(ruled(event, self.policy.colocation)), now_ms)
             case AllocatableChanged():
-                self._note_heard(event.node, self.cluster.on_allocatable(event), now_ms)
+                self._note_received(event.node, self.cluster.on_allocatable(event), now_ms)
             case FreshnessChanged():
-                self._note_heard(event.node, self.cluster.on_freshness(event), now_ms)
+                self._note_received(event.node, self.cluster.on_freshness(event), now_ms)
             case PlacementsRequested():
                 return self._placement_request(event.placement_requests, now_ms)
             case PendingReply():
@@ -260,7 +260,10 @@ class SchedulerCore:
     def _refuse(self, bad: list[InvalidRequest], now_ms: int) -> list[Effect]:
         """Tell of wants that nobody can decide, to their jobs and to whoever reads dead letters."""
         self.counts["wants_refused"] += len(bad)
-        return [*dead_letters_of(bad, now_ms), *(said for each in bad for said in self._records.refused(each, now_ms))]
+        return [
+            *dead_letters_of(bad, now_ms),
+            *(reported for each in bad for reported in self._records.refused(each, now_ms)),
+        ]
 
     def _pending(self, placement_requests: tuple[PlacementRequest, ...], now_ms: int) -> list[Effect]:
         """Wants as the jobs service listed them when it was asked."""
@@ -320,7 +323,7 @@ class SchedulerCore:
         self._evictions.took(nodes, now_ms)
         return [*effects, *self._holds_listing.took(nodes)]
 
-    def _note_heard(self, node: str, is_news: bool, now_ms: int) -> None:
+    def _note_received(self, node: str, is_news: bool, now_ms: int) -> None:
         self._forgetting.note(node, now_ms)
         if not is_news:
             self.counts["facts_outdated"] += 1
@@ -444,11 +447,11 @@ class SchedulerCore:
             sooner_ms=min(ends, default=None),
         )
         self.counts["classes_rejected"] += 1
-        said = self._records.rejected(
+        reported = self._records.rejected(
             request, placement_requests, report, retry_at_ms=parked.retry_at_ms or 0, now_ms=now_ms
         )
-        self._proposals.note(request, said, report)
-        return said
+        self._proposals.note(request, reported, report)
+        return reported
 
     # ---- questions
 

@@ -124,8 +124,8 @@ def _run(
 
 def _version(emulator: Path) -> str:
     """What a report of a frozen machine must name beside the kernel."""
-    said = subprocess.run([str(emulator), "--version"], capture_output=True, text=True, check=False).stdout
-    return said.partition("\n")[0] or emulator.name
+    reported = subprocess.run([str(emulator), "--version"], capture_output=True, text=True, check=False).stdout
+    return reported.partition("\n")[0] or emulator.name
 
 
 def _server(guest_port: int, address: str) -> Server:

@@ -36,20 +36,20 @@ class FrozenRule:
 
     def __init__(self, silence_s: float = SILENCE_S) -> None:
         self._silence_s = silence_s
-        self._heard = 0
+        self._received = 0
         self._stalls = 0
         self._passed = 0
         self._quiet_since_s = 0.0
 
-    def look(self, now_s: float, *, stalls: int, heard: int) -> bool:
-        """Whether the machine is frozen. `stalls` are those reported so far, `heard` the bytes of output and status so far.
+    def look(self, now_s: float, *, stalls: int, received: int) -> bool:
+        """Whether the machine is frozen. `stalls` are those reported so far, `received` the bytes of output and status so far.
 
         A report and a word that come between two looks count as if the report had come last.
         """
         # A report that the kernel takes back was none, also of those that had passed.
         self._passed = min(self._passed, stalls)
-        if heard != self._heard:
-            self._heard, self._passed, self._quiet_since_s = heard, self._stalls, now_s
+        if received != self._received:
+            self._received, self._passed, self._quiet_since_s = received, self._stalls, now_s
         elif self._stalls <= self._passed < stalls:
             self._quiet_since_s = now_s
         self._stalls = stalls

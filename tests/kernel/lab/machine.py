@@ -81,13 +81,13 @@ def boot(
     command = emulator_command(
         emulator, kernel, image, variant, servers=servers, console=files.console, status=files.status
     )
-    with files.complaints.open("wb") as said:
+    with files.complaints.open("wb") as reported:
         # Ends with this process even when that is killed, so that no machine is left behind.
         process = subprocess.Popen(
             tied_command(command),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=reported,
         )
     pump = _Pump(process.stdout, out)
     pump.start()
@@ -117,7 +117,7 @@ def _wait(process: subprocess.Popen[bytes], pump: _Pump, files: Files, limit_s: 
                 process.wait(max(0.0, min(_OFF_S, begun_s + limit_s - now_s)))
             return
         began, over = status.startswith(_UP), now_s - begun_s >= limit_s
-        frozen = rule.look(now_s, stalls=stalls_in(_text(files.console)), heard=pump.copied_bytes + len(status))
+        frozen = rule.look(now_s, stalls=stalls_in(_text(files.console)), received=pump.copied_bytes + len(status))
         # Booting is quiet, so that a stall which passes could not be told from one that lasts: it has a limit of its own.
         if began and frozen:
             sentence = (
@@ -190,9 +190,9 @@ def _status(files: Files, returned: int) -> int:
     status = _command_status(_text(files.status))
     if status is not None:
         return status
-    said, tail = _text(files.console), _tail(files.console)
-    if _PANIC in said:
-        panic = next(line for line in said.splitlines() if _PANIC in line)
+    reported, tail = _text(files.console), _tail(files.console)
+    if _PANIC in reported:
+        panic = next(line for line in reported.splitlines() if _PANIC in line)
         raise MachineFailed(f"the kernel panicked: {panic.partition(_PANIC)[2].lstrip(': ')}", tail)
     if returned != 0:
         complaints = _text(files.complaints).strip()
@@ -200,9 +200,9 @@ def _status(files: Files, returned: int) -> int:
     raise MachineFailed("the machine went off before the command had ended", tail)
 
 
-def _command_status(said: str) -> int | None:
+def _command_status(reported: str) -> int | None:
     """The number on the status port, once its line is whole."""
-    text = said.removeprefix(_UP)
+    text = reported.removeprefix(_UP)
     return int(text) if text.endswith("\n") and text.strip().isdigit() else None
 
 

@@ -75,14 +75,16 @@ class _Checked(Struct, frozen=True, kw_only=True):
 NOBODY: Final = Preemptible()
 
 
-def room_without(room: NodeRoom, gone: Amounts) -> NodeRoom:
+def room_without(room: NodeRoom, deleted: Amounts) -> NodeRoom:
     """The node once these amounts were free: for it they count as what owners took from their reservations."""
-    return replace(room, consumed=plus(room.consumed, gone))
+    return replace(room, consumed=plus(room.consumed, deleted))
 
 
-def offer_without(context: ReservationCapacity, gone: Amounts) -> ReservationCapacity:
+def offer_without(context: ReservationCapacity, deleted: Amounts) -> ReservationCapacity:
     """The reservation once these amounts of its owners were free."""
-    return replace(context, allocated=room_left(context.allocated, gone), owners=context.owners - gone.get(REPLICAS, 0))
+    return replace(
+        context, allocated=room_left(context.allocated, deleted), owners=context.owners - deleted.get(REPLICAS, 0)
+    )
 
 
 def _check(
@@ -95,10 +97,10 @@ def _check(
     checks_node: bool,
 ) -> _Checked:
     inside = preemptible.of(context.name)
-    gone = plus(preemptible.on_node, inside)
+    deleted = plus(preemptible.on_node, inside)
     is_restricted = context.policy is AllocatePolicy.RESTRICTED
     return _Checked(
-        by_node=fits_node(request, room_without(room, gone), matched, left=context.left) if checks_node else (),
+        by_node=fits_node(request, room_without(room, deleted), matched, left=context.left) if checks_node else (),
         by_reservation=fits_reservation(request, offer_without(context, inside)) if is_restricted else (),
     )
 

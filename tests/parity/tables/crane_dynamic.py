@@ -18,10 +18,10 @@ def _ms(seconds: float) -> int:
     return math.floor(seconds * 1000)
 
 
-def _number(told: object) -> float:
+def _number(delivered: object) -> float:
     """What is told, NaN when that is no number."""
     try:
-        return float(told)  # type: ignore[arg-type]
+        return float(delivered)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return math.nan
 

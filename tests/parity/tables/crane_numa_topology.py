@@ -44,13 +44,13 @@ def _holder(pod: Mapping[str, Any]) -> dict[str, dict[str, int]]:
 
 
 def _decide(case: JsonObject) -> AwareVerdict:
-    pod, told = case["pod"], case.get("node")
+    pod, delivered = case["pod"], case.get("node")
     node = None
-    if told is not None:
+    if delivered is not None:
         node = AwareNode(
-            told.get("crane_cpu_manager_policy") == "Static",
-            told.get("topology_manager_policy") == "SingleNUMANodePodLevel",
-            tuple(AwareZone(zone["name"], _amounts(zone.get("allocatable") or {})) for zone in told["zones"]),
+            delivered.get("crane_cpu_manager_policy") == "Static",
+            delivered.get("topology_manager_policy") == "SingleNUMANodePodLevel",
+            tuple(AwareZone(zone["name"], _amounts(zone.get("allocatable") or {})) for zone in delivered["zones"]),
             tuple(_holder(each) for each in case.get("existing_pods", ())),
         )
     wanted = AwarePod(
@@ -65,15 +65,15 @@ def _is_left_alone(pod: Mapping[str, Any]) -> bool:
     return pod.get("cpu_policy") == "none" or bool(pod.get("is_daemonset"))
 
 
-def _told(verdict: AwareVerdict) -> dict[str, object]:
+def _published(verdict: AwareVerdict) -> dict[str, object]:
     if verdict.reason:
         return {"status": "unschedulable", "reason": verdict.reason, "result": None, "score": None}
-    told: dict[str, object] = {"status": "ok", "reason": None, "result": None, "score": verdict.score}
+    delivered: dict[str, object] = {"status": "ok", "reason": None, "result": None, "score": verdict.score}
     if verdict.result is not None:
-        told["result"] = [{"name": name} | _spelt(amounts) for name, amounts in verdict.result]
+        delivered["result"] = [{"name": name} | _spelt(amounts) for name, amounts in verdict.result]
     if verdict.unassigned is not None:
-        told["unassigned"] = _spelt(verdict.unassigned)
-    return told
+        delivered["unassigned"] = _spelt(verdict.unassigned)
+    return delivered
 
 
 def _spelt(amounts: Mapping[str, int]) -> dict[str, int]:
@@ -99,7 +99,7 @@ def _run(document: JsonObject) -> Iterator[Result]:
 def _answer(case: Any) -> str | None:
     try:
         verdict = AwareVerdict() if _is_left_alone(case["input"]["pod"]) else _decide(case["input"])
-        actual = _told(verdict)
+        actual = _published(verdict)
     except Exception as error:  # the next case still runs
         return f"raised {type(error).__name__}: {error}"
     expected = {key: value for key, value in case["expected"].items() if key != "tie"}

@@ -78,13 +78,13 @@ def _is_fitted(
     node_allocatable: ResourceList,
 ) -> bool:
     """Whether a service decides this: one zone as the kubelet's strictest policy has it, of resources that zones have."""
-    told = {name for zone in zones for name in zone.free}
+    delivered = {name for zone in zones for name in zone.free}
     return (
         policy is TopologyPolicy.SINGLE
         and pod.qos is KubeQos.GUARANTEED
         and len(zones) <= EXHAUSTIVE_ZONES
         and all(zone.zone < ZONE_ID_END for zone in zones)
-        and all(name in told and name in node_allocatable for name, amount in request.items() if amount)
+        and all(name in delivered and name in node_allocatable for name, amount in request.items() if amount)
     )
 
 

@@ -205,9 +205,9 @@ def _expiry(case: JsonObject) -> object:
         return {"expired": False}
     if not case.get("node"):  # the recorded loop looks at reservations with a node only; the book ends them all
         return {"expired": False}
-    is_node_gone = case.get("node_exists") is False or bool(case.get("node_missing"))
+    is_node_deleted = case.get("node_exists") is False or bool(case.get("node_missing"))
     over = is_over(round(case["now"] * _S), round(case["created_at"] * _S), **_times(case))
-    return {"expired": over or is_node_gone}
+    return {"expired": over or is_node_deleted}
 
 
 def _next_sync(case: JsonObject) -> object:

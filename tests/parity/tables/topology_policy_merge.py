@@ -35,7 +35,7 @@ def _status(case: JsonObject) -> dict[int, ZoneStatus]:
     return {zone: ZoneStatus(status) for zone, status in enumerate(case.get("numa_node_status") or ())}
 
 
-def _told(verdict: PolicyVerdict) -> dict[str, object]:
+def _published(verdict: PolicyVerdict) -> dict[str, object]:
     affinity = None if verdict.mask is None else list(zones_of(verdict.mask))
     return {"affinity": affinity, "preferred": verdict.preferred, "admit": verdict.is_admitted}
 
@@ -48,12 +48,12 @@ def _koordinator(case: JsonObject) -> dict[str, object]:
         ZoneExclusive(case.get("exclusive_policy") or ""),
         _status(case),
     )
-    return _told(verdict) | {"unsatisfied": verdict.unsatisfied, "score": verdict.score}
+    return _published(verdict) | {"unsatisfied": verdict.unsatisfied, "score": verdict.score}
 
 
 def _kubelet(case: JsonObject) -> dict[str, object]:
     distances = case.get("distances") if case.get("prefer_closest_numa") else None
-    return _told(decide_kubelet(TopologyPolicy(case["policy"]), case["numa_nodes"], _providers(case), distances))
+    return _published(decide_kubelet(TopologyPolicy(case["policy"]), case["numa_nodes"], _providers(case), distances))
 
 
 def _exclusive_check(case: JsonObject) -> dict[str, object]:

@@ -18,10 +18,10 @@ MODULES = [
 
 @pytest.mark.parametrize("module", MODULES)
 def test_every_public_type_documents_what_it_guarantees(module: str) -> None:
-    told = importlib.import_module(module)
+    delivered = importlib.import_module(module)
     own = [
         each
-        for name, each in inspect.getmembers(told, inspect.isclass)
+        for name, each in inspect.getmembers(delivered, inspect.isclass)
         if each.__module__ == module and not name.startswith("_")
     ]
     # `__doc__` is inherited from nobody here: msgspec and enums would lend theirs.

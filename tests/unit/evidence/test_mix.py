@@ -44,7 +44,7 @@ def test_a_trace_is_told_in_the_order_of_creation_and_again_from_the_start(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "delivered"),
     [
         ("name,cpu_milli\n", "pods.csv line 1: must have the columns cpu_milli memory_mib creation_time"),
         (HEADER, "pods.csv: must have from 1 to 1000000 pods"),
@@ -56,12 +56,12 @@ def test_a_trace_is_told_in_the_order_of_creation_and_again_from_the_start(tmp_p
         (HEADER + "a,99999999999,1,0,LS,0\n", "pods.csv line 2 cpu_milli: must be a whole number"),
     ],
 )
-def test_a_file_that_is_no_trace_is_refused_by_line_and_column(tmp_path: Path, text: str, told: str) -> None:
+def test_a_file_that_is_no_trace_is_refused_by_line_and_column(tmp_path: Path, text: str, delivered: str) -> None:
     path = tmp_path / "pods.csv"
     path.write_text(text)
     with pytest.raises(InvalidInput) as refused:
         read_mix(path)
-    assert str(refused.value).startswith(told)
+    assert str(refused.value).startswith(delivered)
 
 
 def test_the_openb_fleet_is_the_trace_s_and_a_smaller_one_is_alike() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.evidence import placement
 from tests.evidence.__main__ import main
 from tests.evidence.mix import real_mix
-from tests.evidence.placement import PLACERS, measured, said
+from tests.evidence.placement import PLACERS, measured, reported
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_a_seed_gives_the_same_figures_and_another_seed_others() -> None:
 
 def test_the_tables_name_every_scheduler_and_say_nothing_else_than_the_figures() -> None:
     found = measured(4, 1, real_mix(), 3)
-    text = said(found)
+    text = reported(found)
     # Three tables for each of two fleets, and the regret.
     for name in PLACERS:
         assert sum(line.startswith(f"{name}  ") for line in text.splitlines()) == 7
@@ -55,7 +55,7 @@ def test_a_trace_of_one_s_own_is_replayed(tmp_path: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "delivered"),
     [
         (["placement", "--nodes", "0"], "--nodes: must be from 1 to 10000 (got 0)"),
         (["placement", "--trace", "/nowhere.csv"], "No such file"),
@@ -63,6 +63,6 @@ def test_a_trace_of_one_s_own_is_replayed(tmp_path: Path, capsys: pytest.Capture
         ([], "NAME: placement"),
     ],
 )
-def test_bad_arguments_are_told(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_arguments_are_told(arguments: list[str], delivered: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2
-    assert told in capsys.readouterr().err
+    assert delivered in capsys.readouterr().err

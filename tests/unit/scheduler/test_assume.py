@@ -58,8 +58,8 @@ def test_what_was_never_written_is_decided_again_after_its_row_was_read() -> Non
 def test_what_was_written_after_all_is_told_and_not_decided_again() -> None:
     core, commit = expired()
     row = NodeRow(node="n1", revision=1, changes=1, holds=commit.reserves[0].holds)
-    said = [e.fact for e in core.handle(LedgerRows(rows=(row,)), core.policy.assume_ms) if isinstance(e, Publish)]
-    assert [type(fact) for fact in said] == [PlacementsDecided, ApplyPlacements]
+    reported = [e.fact for e in core.handle(LedgerRows(rows=(row,)), core.policy.assume_ms) if isinstance(e, Publish)]
+    assert [type(fact) for fact in reported] == [PlacementsDecided, ApplyPlacements]
     assert commits(core.handle(Wake(), core.policy.assume_ms)) == []
     core.check()
 
@@ -81,7 +81,7 @@ def test_orders_to_a_node_ascend_in_generation_and_none_is_longer_than_fifty() -
         for generation, count in ((3, 2), (1, 120))
         for number in range(count)
     ]
-    said = [(publish.id, publish.fact) for publish in order(held, 0)]
-    orders = [(f.node, f.generation, len(f.placements)) for _, f in said if isinstance(f, ApplyPlacements)]
+    reported = [(publish.id, publish.fact) for publish in order(held, 0)]
+    orders = [(f.node, f.generation, len(f.placements)) for _, f in reported if isinstance(f, ApplyPlacements)]
     assert orders == [(n, g, c) for n in ("n1", "n2") for g, c in ((1, 50), (1, 50), (1, 20), (3, 2))]
-    assert len({id_ for id_, fact in said if isinstance(fact, ApplyPlacements)}) == len(orders)
+    assert len({id_ for id_, fact in reported if isinstance(fact, ApplyPlacements)}) == len(orders)

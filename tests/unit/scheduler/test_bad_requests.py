@@ -119,10 +119,10 @@ def test_what_breaks_a_rule_is_named_by_its_field_and_the_others_are_placed(
     effects = bench.say(
         PlacementsRequested(placement_requests=(placement_request, *(good(number) for number in range(4))))
     )
-    letters = [each.fact for each in effects if isinstance(each, Publish) and isinstance(each.fact, DeadLettered)]
-    assert [bool(re.search(re.escape(field), dead_letter.reason)) for dead_letter in letters] == [True]
-    told = [(each.replica, each.node, each.zones, each.cpus) for each in placements(effects)]
-    assert told == UNDISTURBED
+    dead_letters = [each.fact for each in effects if isinstance(each, Publish) and isinstance(each.fact, DeadLettered)]
+    assert [bool(re.search(re.escape(field), dead_letter.reason)) for dead_letter in dead_letters] == [True]
+    delivered = [(each.replica, each.node, each.zones, each.cpus) for each in placements(effects)]
+    assert delivered == UNDISTURBED
     bench.core.check()
 
 
@@ -150,11 +150,13 @@ def test_what_no_node_could_hold_is_said_at_once_and_the_others_are_placed(
 ) -> None:
     bench = a_cluster()
     effects = bench.say(PlacementsRequested(placement_requests=(placement_request,)))
-    (told,) = [each.fact for each in effects if isinstance(each, Publish) and isinstance(each.fact, PlacementRejected)]
-    assert told.never
-    assert told.nearest is not None
-    assert told.nearest.reason is reason
-    assert told.nearest.have < told.nearest.need
+    (delivered,) = [
+        each.fact for each in effects if isinstance(each, Publish) and isinstance(each.fact, PlacementRejected)
+    ]
+    assert delivered.never
+    assert delivered.nearest is not None
+    assert delivered.nearest.reason is reason
+    assert delivered.nearest.have < delivered.nearest.need
     assert places_of(bench) == UNDISTURBED
 
 
@@ -197,8 +199,10 @@ def test_what_contradicts_a_nodes_rules_is_a_conflict_there(
     bench.say(a_node("n1", a_topology(cpus=4, memory_gib=8), is_online=True, rules=rules))
     bench.say(an_allocatable("n1", [(4000, 8 * GIB)] * 2))
     effects = bench.say(PlacementsRequested(placement_requests=(placement_request,)))
-    (told,) = [each.fact for each in effects if isinstance(each, Publish) and isinstance(each.fact, PlacementRejected)]
-    assert {count.reason for count in told.counts} == {reason}
+    (delivered,) = [
+        each.fact for each in effects if isinstance(each, Publish) and isinstance(each.fact, PlacementRejected)
+    ]
+    assert {count.reason for count in delivered.counts} == {reason}
     assert len(placements(bench.say(PlacementsRequested(placement_requests=(good(1),))))) == 1
     bench.core.check()
 

@@ -129,7 +129,7 @@ BAD = {
 @pytest.mark.parametrize(("placement_request", "field"), BAD.values(), ids=BAD.keys())
 def test_a_want_that_breaks_a_rule_is_named_and_the_others_are_taken(placement_request: Any, field: str) -> None:
     core = a_bench().core
-    dead_letter, *told = core.handle(
+    dead_letter, *delivered = core.handle(
         PlacementsRequested(placement_requests=(a_placement_request("j/t/ok"), placement_request)), 1
     )
     assert isinstance(dead_letter, Publish)
@@ -138,21 +138,21 @@ def test_a_want_that_breaks_a_rule_is_named_and_the_others_are_taken(placement_r
     assert (len(core.queue), core.counts["wants_refused"]) == (1, 1)
     if field in ("attempt", "replica"):
         # Nobody can be told whose it is.
-        assert told == []
+        assert delivered == []
         with pytest.raises(InvalidInput, match=rf"wants\[0\]\.\S*{field}"):
             core.handle(PlacementsRequested(placement_requests=(placement_request,)), 2)
         return
-    (said,) = told
-    assert isinstance(said, Publish)
-    assert isinstance(said.fact, PlacementRejected)
-    assert re.match(rf"\S*{field}", said.fact.broken_rule)
-    assert said.fact.never
+    (reported,) = delivered
+    assert isinstance(reported, Publish)
+    assert isinstance(reported.fact, PlacementRejected)
+    assert re.match(rf"\S*{field}", reported.fact.broken_rule)
+    assert reported.fact.never
     (_, again) = core.handle(PlacementsRequested(placement_requests=(placement_request,)), 2)
     assert isinstance(again, Publish)
     assert isinstance(again.fact, PlacementRejected)
     assert len(core.queue) == 1
     (record,) = core._records.explain("job", "job/main/0", None)
-    assert record.broken_rule == said.fact.broken_rule
+    assert record.broken_rule == reported.fact.broken_rule
 
 
 def test_wants_above_the_limit_are_left_out_counted_and_asked_for_again() -> None:
@@ -269,19 +269,19 @@ NEWS = {
 
 @pytest.mark.parametrize(("then", "now_ms", "expected"), NEWS.values(), ids=NEWS.keys())
 def test_a_rejection_is_said_when_it_is_news(then: Report, now_ms: int, expected: bool) -> None:
-    spoken = RejectionThrottle(10, 60_000)
+    published = RejectionThrottle(10, 60_000)
     request = class_of(a_placement_request())
-    assert spoken.is_news(request, "j", report(1, Reason.BATCH_CPU_SHORT), 0)
-    assert spoken.is_news(request, "j", then, now_ms) is expected
-    assert spoken.is_news(request, "k", then, now_ms)
+    assert published.is_news(request, "j", report(1, Reason.BATCH_CPU_SHORT), 0)
+    assert published.is_news(request, "j", then, now_ms) is expected
+    assert published.is_news(request, "k", then, now_ms)
 
 
 def test_numbers_alone_are_said_again_ever_more_rarely_until_the_reasons_change() -> None:
-    spoken, request = RejectionThrottle(10, 60_000), class_of(a_placement_request())
-    said = []
+    published, request = RejectionThrottle(10, 60_000), class_of(a_placement_request())
+    reported = []
     for minute in range(100):
-        if spoken.is_news(request, "j", report(minute + 1, Reason.BATCH_CPU_SHORT), minute * 60_000):
-            said.append(minute)
-    assert said == [0, 1, 3, 7, 15, 31, 47, 63, 79, 95]
-    assert spoken.is_news(request, "j", report(1, Reason.BATCH_MEMORY_SHORT), 99 * 60_000 + 1)
-    assert spoken.is_news(request, "j", report(2, Reason.BATCH_MEMORY_SHORT), 100 * 60_000 + 1), "it begins anew"
+        if published.is_news(request, "j", report(minute + 1, Reason.BATCH_CPU_SHORT), minute * 60_000):
+            reported.append(minute)
+    assert reported == [0, 1, 3, 7, 15, 31, 47, 63, 79, 95]
+    assert published.is_news(request, "j", report(1, Reason.BATCH_MEMORY_SHORT), 99 * 60_000 + 1)
+    assert published.is_news(request, "j", report(2, Reason.BATCH_MEMORY_SHORT), 100 * 60_000 + 1), "it begins anew"

@@ -73,9 +73,9 @@ def test_more_than_there_is_is_refused_by_name_and_changes_nothing(
 def test_the_ledger_is_believed_and_disagreement_is_told() -> None:
     inventory = an_inventory()
     assert inventory.load(A, [a_share()]) == ()
-    said = inventory.load(B, [a_share(core_pct=90)])
-    assert len(said) == 1
-    assert said[0].startswith("devices[gpu-0].core_pct: must be at most 40")
+    reported = inventory.load(B, [a_share(core_pct=90)])
+    assert len(reported) == 1
+    assert reported[0].startswith("devices[gpu-0].core_pct: must be at most 40")
     assert inventory.free_devices("gpu")[0].core_pct == 0
     assert inventory.load(("web/task/2", 1), [a_share(device=7)])[0].startswith("devices[gpu-7]")
     inventory.check()

@@ -96,7 +96,7 @@ def nic(count: int = 1, **about: Any) -> DeviceRequest:
     return DeviceRequest(kind="nic", count=count, **about)
 
 
-BESIDE = JointDevices(kinds=("gpu", "nic"), required=True)
+SIBLING = JointDevices(kinds=("gpu", "nic"), required=True)
 IN_ZONE = JointDevices(kinds=("gpu", "nic"), required=True, scope=DeviceScope.NUMA_NODE)
 
 
@@ -105,10 +105,10 @@ IN_ZONE = JointDevices(kinds=("gpu", "nic"), required=True, scope=DeviceScope.NU
 
 def test_a_gpu_and_a_nic_hang_on_one_root_and_the_next_ones_on_another() -> None:
     bench = a_bench()
-    pairs = [got(bench, name, gpu(), nic(), joint_devices=BESIDE) for name in "abcd"]
+    pairs = [got(bench, name, gpu(), nic(), joint_devices=SIBLING) for name in "abcd"]
     assert sorted(pairs) == [([0], [0]), ([2], [1]), ([4], [2]), ([6], [3])]
     # Four GPUs are free, and no NIC beside one of them.
-    assert refused(bench, "e", gpu(), nic(), joint_devices=BESIDE) == (
+    assert refused(bench, "e", gpu(), nic(), joint_devices=SIBLING) == (
         Reason.DEVICE_SHORT,
         False,
         "1 nic short in n1 (0 of 1)",
@@ -120,20 +120,20 @@ def test_gpus_go_where_nics_are_left_although_they_had_rather_be_elsewhere() -> 
     got(bench, "a", nic(1))
     got(bench, "b", gpu(1))
     # By itself the pair of GPUs goes to the roots beside those that are used; the first NIC is gone there.
-    assert got(bench, "c", gpu(2), nic(), joint_devices=BESIDE) == ([2, 3], [1])
+    assert got(bench, "c", gpu(2), nic(), joint_devices=SIBLING) == ([2, 3], [1])
 
 
 def test_of_every_root_of_the_gpus_there_is_a_nic() -> None:
-    assert got(a_bench(), "a", gpu(4), nic(), joint_devices=BESIDE) == ([0, 1, 2, 3], [0, 1])
+    assert got(a_bench(), "a", gpu(4), nic(), joint_devices=SIBLING) == ([0, 1, 2, 3], [0, 1])
     assert got(a_bench(), "a", gpu(4), nic(), joint_devices=IN_ZONE) == ([0, 1, 2, 3], [0])
 
 
 def test_what_is_only_preferred_is_had_where_it_can_and_done_without_where_it_cannot() -> None:
     bench = a_bench(a_machine(gpus=4, nics=1))
-    rather = structs.replace(BESIDE, required=False)
+    rather = structs.replace(SIBLING, required=False)
     part = DeviceRequest(kind="nic", core_pct=10)
     assert got(bench, "a", gpu(2), part, joint_devices=rather) == ([0, 1], [0])
-    assert refused(bench, "b", gpu(), part, joint_devices=BESIDE) == (
+    assert refused(bench, "b", gpu(), part, joint_devices=SIBLING) == (
         Reason.DEVICE_SHORT,
         False,
         "1 gpu on one PCIe root with nic short in n1 (0 of 1)",
@@ -143,7 +143,7 @@ def test_what_is_only_preferred_is_had_where_it_can_and_done_without_where_it_ca
 
 def test_how_near_it_came_is_told_by_root() -> None:
     bench = a_bench(a_machine(gpus=4, nics=2))
-    assert [got(bench, name, gpu(), nic(), joint_devices=BESIDE)[0] for name in "ab"] == [[0], [2]]
+    assert [got(bench, name, gpu(), nic(), joint_devices=SIBLING)[0] for name in "ab"] == [[0], [2]]
     assert refused(bench, "c", gpu(2, scope=DeviceScope.PCIE)) == (
         Reason.DEVICE_SHORT,
         False,
@@ -158,7 +158,7 @@ def test_what_a_machine_could_never_hold_is_refused_at_once_and_for_good() -> No
         apart, devices=tuple(each for each in apart.devices if each.pcie != "pci0" or each.kind == "gpu")
     )
     bench = a_bench(apart)
-    assert refused(bench, "a", gpu(), nic(), joint_devices=BESIDE) == (
+    assert refused(bench, "a", gpu(), nic(), joint_devices=SIBLING) == (
         Reason.DEVICE_LAYOUT,
         True,
         "1 gpu on one PCIe root with nic short in n1 (0 of 1)",
@@ -190,7 +190,7 @@ def test_what_a_machine_could_never_hold_is_refused_at_once_and_for_good() -> No
 
 def test_a_node_that_could_is_chosen_among_many_that_could_not() -> None:
     bench = a_bench(a_machine(nics=0), a_machine(gpus=0), structs.replace(a_topology(cpus=16)), a_machine())
-    placement = asked(bench, "a", gpu(2), nic(), joint_devices=BESIDE)
+    placement = asked(bench, "a", gpu(2), nic(), joint_devices=SIBLING)
     assert isinstance(placement, Placement)
     assert placement.node == "n4"
 
@@ -302,7 +302,7 @@ def test_kept_scores_of_devices_are_those_of_the_devices_now(steps: list[tuple[s
 
 def test_a_plan_shows_the_devices_that_a_submission_then_gets() -> None:
     bench = a_bench()
-    place = Constraints(devices=(gpu(2), nic()), joint_devices=BESIDE)
+    place = Constraints(devices=(gpu(2), nic()), joint_devices=SIBLING)
     request = ResourceRequest(cpu_mcpu=1000, memory_bytes=GIB)
     task = TaskSpec(name="t", replicas=5, request=request, run=EITHER, constraints=place)
     spec = JobSpec(name="job", qos=QosClass.BE, band=PriorityBand.BATCH, tasks=(task,))
@@ -336,7 +336,7 @@ def test_what_a_reservation_holds_beside_each_other_its_owner_gets_so(once: bool
     bench.say(a_node("n1", a_machine()))
     bench.say(an_allocatable("n1", [(16_000, 64 * GIB)] * 2))
     alone = gpu(1, exclusive=DeviceExclusive.PCIE_LEVEL)
-    place = Constraints(devices=(alone, nic()), joint_devices=BESIDE)
+    place = Constraints(devices=(alone, nic()), joint_devices=SIBLING)
     bench.ask(CreateReservation(spec=a_reservation(constraints=place, allocate_once=once)))
     held = bench.find("r1").place.devices
     assert [(share.kind, share.device, share.exclusive) for share in held] == [

@@ -151,13 +151,13 @@ def test_the_last_rule_that_selects_a_node_counts_and_a_node_without_one_is_open
 def test_of_a_node_s_own_rule_and_the_cluster_s_the_stricter_holds(
     own: NodeRules, labels: dict[str, str], is_colocated: bool, most: int | None
 ) -> None:
-    said = ruled(a_node("n1", labels=labels, rules=own), RULES)
-    assert (said.rules.is_colocated, said.rules.batch_replicas_most) == (is_colocated, most)
+    reported = ruled(a_node("n1", labels=labels, rules=own), RULES)
+    assert (reported.rules.is_colocated, reported.rules.batch_replicas_most) == (is_colocated, most)
 
 
 def test_without_rules_a_node_is_what_it_says() -> None:
-    said = a_node("n1", labels={"critical": "true"})
-    assert ruled(said, ()) is said
+    reported = a_node("n1", labels={"critical": "true"})
+    assert ruled(reported, ()) is reported
 
 
 def test_a_colocation_rule_that_makes_no_sense_is_named() -> None:

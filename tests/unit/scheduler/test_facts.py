@@ -33,17 +33,17 @@ def write(facts: NodeFacts, row: int, *, settled: bool = True, may_grow: bool = 
 )
 def test_a_fact_is_fresh_while_it_is_not_older_than_the_limit(max_age_ms: int, steps: list[tuple[object, ...]]) -> None:
     facts, static_filters = facts_of(4, max_age_ms), StaticFilterCache()
-    said = [(True, 0)] * 4
+    reported = [(True, 0)] * 4
     now_ms = 0
     for step in steps:
         match step:
             case ("look", int(now_ms)):
                 facts.look(now_ms)
             case ("say", int(row), bool(may_grow), int(at_ms)):
-                said[row] = (may_grow, at_ms)
+                reported[row] = (may_grow, at_ms)
                 write(facts, row, may_grow=may_grow, at_ms=at_ms)
         facts.look(now_ms)
-        expected = [grow and (max_age_ms == 0 or now_ms - at_ms <= max_age_ms) for grow, at_ms in said]
+        expected = [grow and (max_age_ms == 0 or now_ms - at_ms <= max_age_ms) for grow, at_ms in reported]
         assert facts.fresh.tolist() == expected
         # The verdicts, which look only at what the log names, follow.
         assert static_filters.of(EITHER, facts, 4).passing.tolist() == expected

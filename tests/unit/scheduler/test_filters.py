@@ -29,7 +29,7 @@ def reasons(cluster: Cluster, placement_request: PlacementRequest, now_ms: int =
     return [each.reason for each in judge(cluster.view(now_ms), class_of(placement_request)).counts]
 
 
-WANTS = {
+REQUESTS = {
     "fits": (a_placement_request(), []),
     "needs all of the node": (a_placement_request(mcpu=8000, memory_bytes=16 * GIB), []),
     "1 mcpu more than the node": (a_placement_request(mcpu=8001), [Reason.BATCH_CPU_SHORT]),
@@ -66,7 +66,7 @@ WANTS = {
 }
 
 
-@pytest.mark.parametrize(("placement_request", "expected"), WANTS.values(), ids=WANTS.keys())
+@pytest.mark.parametrize(("placement_request", "expected"), REQUESTS.values(), ids=REQUESTS.keys())
 def test_a_node_is_refused_for_the_first_reason_that_holds(
     placement_request: PlacementRequest, expected: list[Reason]
 ) -> None:

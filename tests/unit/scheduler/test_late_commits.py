@@ -24,7 +24,7 @@ class Talk:
         self.core = SchedulerCore()
         self.ledger = MemoryLedger()
         self.calls: list[CommitLedger] = []
-        self.said: list[object] = []
+        self.reported: list[object] = []
         self.tell(LedgerLoaded(), 0)
         self.tell(a_node("n1", a_topology(zones_per_socket=1)), 0)
         self.allocatable(4_000, 0)
@@ -47,7 +47,7 @@ class Talk:
                 case LoadLedgerRows(nodes=nodes):
                     self.tell(LedgerRows(rows=now(self.ledger.rows(nodes))), now_ms)
                 case Publish(fact=fact):
-                    self.said.append(fact)
+                    self.reported.append(fact)
                 case _:
                     pass
 
@@ -83,8 +83,8 @@ def test_what_does_not_fit_any_more_is_not_committed_when_the_ledger_is_back() -
     assert talk.commit(6_000) == 2
     (row,) = now(talk.ledger.rows(["n1"]))
     assert sum(r.placement.cpu_mcpu for r in row.holds) == 2_000
-    assert [len(fact.placements) for fact in talk.said if isinstance(fact, PlacementsDecided)] == [2]
-    assert any(isinstance(fact, PlacementRejected) for fact in talk.said)
+    assert [len(fact.placements) for fact in talk.reported if isinstance(fact, PlacementsDecided)] == [2]
+    assert any(isinstance(fact, PlacementRejected) for fact in talk.reported)
 
 
 def test_facts_that_come_after_the_late_decision_count_too() -> None:
@@ -108,4 +108,4 @@ def test_a_late_call_that_was_written_all_the_same_is_found_in_the_row_and_told(
     talk.tell(LedgerRefused(effect=call, is_late=True), 5_000)
     talk.tell(Wake(), 6_000)
     assert talk.calls == []
-    assert [len(fact.placements) for fact in talk.said if isinstance(fact, PlacementsDecided)] == [2]
+    assert [len(fact.placements) for fact in talk.reported if isinstance(fact, PlacementsDecided)] == [2]

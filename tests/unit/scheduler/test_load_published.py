@@ -35,7 +35,7 @@ def used_mcpu(node: str, at_ms: int) -> int:
 
 
 @pytest.fixture(scope="module")
-def told() -> list[AllocatableChanged]:
+def delivered() -> list[AllocatableChanged]:
     """The last word on each node after an hour and a half of samples, as it came over the wire."""
     core, last = OvercommitCore(OvercommitPolicy()), dict[str, AllocatableChanged]()
     nodes = ("calm", "spiky", "was-busy")
@@ -56,24 +56,24 @@ def told() -> list[AllocatableChanged]:
     return [last[node] for node in nodes]
 
 
-def a_bench(told: list[AllocatableChanged], policy: SchedulerPolicy) -> Bench:
+def a_bench(delivered: list[AllocatableChanged], policy: SchedulerPolicy) -> Bench:
     bench = Bench(policy)
     bench.now_ms = LAST_MS
-    for fact in told:
+    for fact in delivered:
         bench.tell(a_node(fact.node, a_topology(zones_per_socket=1)))
         bench.tell(fact)
     return bench
 
 
-def test_overcommit_tells_every_metric_that_a_policy_may_name(told: list[AllocatableChanged]) -> None:
-    assert {fact.node for fact in told} == {"calm", "was-busy", "spiky"}
-    for fact in told:
+def test_overcommit_tells_every_metric_that_a_policy_may_name(delivered: list[AllocatableChanged]) -> None:
+    assert {fact.node for fact in delivered} == {"calm", "was-busy", "spiky"}
+    for fact in delivered:
         assert fact.load is not None
         assert None not in [source.amount(fact.load) for source in METRICS.values()]
 
 
-def test_the_score_is_that_of_what_was_measured(told: list[AllocatableChanged]) -> None:
-    bench = a_bench(told, SchedulerPolicy(weights=only(dynamic_load=1)))
+def test_the_score_is_that_of_what_was_measured(delivered: list[AllocatableChanged]) -> None:
+    bench = a_bench(delivered, SchedulerPolicy(weights=only(dynamic_load=1)))
     assert place(bench, a_placement_request()) == ["calm"]
     scores = {node: row["dynamic-load"] for node, row in scores_of(bench, "job/main/0").items()}
     # calm used 20 % of the CPU and 25 % of the memory all the time; was-busy peaked at 80 % within the hour and the day.
@@ -94,23 +94,23 @@ def test_the_score_is_that_of_what_was_measured(told: list[AllocatableChanged]) 
     ],
 )
 def test_a_limit_refuses_the_nodes_that_were_above_it(
-    told: list[AllocatableChanged], limits: dict[str, int], refused: list[str]
+    delivered: list[AllocatableChanged], limits: dict[str, int], refused: list[str]
 ) -> None:
-    bench = a_bench(told, SchedulerPolicy(dynamic=DynamicRules(limits_pct=limits)))
-    huge = rejection(bench).counts if len(refused) == len(told) else ()
+    bench = a_bench(delivered, SchedulerPolicy(dynamic=DynamicRules(limits_pct=limits)))
+    huge = rejection(bench).counts if len(refused) == len(delivered) else ()
     if huge:
         assert [(each.reason, each.nodes) for each in huge] == [(Reason.LOAD_OVER_THRESHOLD, 3)]
         return
     placement_requests = [a_placement_request(f"job/main/{n:02}", mcpu=2_000) for n in range(12)]
-    assert sorted({fact.node for fact in told} - set(place(bench, *placement_requests))) == refused
+    assert sorted({fact.node for fact in delivered} - set(place(bench, *placement_requests))) == refused
 
 
 @pytest.mark.parametrize(
     ("usage", "placed"), [("p50", "spiky"), ("avg", "spiky"), ("p90", "-"), ("p95", "-"), ("p99", "-")]
 )
 def test_a_node_of_short_peaks_is_busy_by_a_high_percentile_only(
-    told: list[AllocatableChanged], usage: str, placed: str
+    delivered: list[AllocatableChanged], usage: str, placed: str
 ) -> None:
     rules = LoadRules(cpu_pct=65, usage=usage)  # type: ignore[arg-type]
-    spiky = [fact for fact in told if fact.node == "spiky"]
+    spiky = [fact for fact in delivered if fact.node == "spiky"]
     assert place(a_bench(spiky, SchedulerPolicy(load=rules)), a_placement_request()) == [placed]

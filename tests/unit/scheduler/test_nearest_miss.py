@@ -29,7 +29,7 @@ PAGE = 2 << 20
 ALIGNED = NumaPolicy.SINGLE_NUMA_NODE
 
 
-def told(fact: PlacementRejected) -> str:
+def delivered(fact: PlacementRejected) -> str:
     """The nearest miss, or what machines have where that is the matter."""
     assert fact.nearest is not None
     miss = structs.asdict(fact.nearest)
@@ -112,7 +112,7 @@ def test_what_was_short_is_told_with_its_amount_and_its_zone(
     qos, cpus, about = wanted
     fact = refused(bench, "job", qos, cpus, **about)
     assert fact.nearest is not None
-    assert (fact.nearest.reason, told(fact)) == (reason, text)
+    assert (fact.nearest.reason, delivered(fact)) == (reason, text)
 
 
 def test_of_several_kinds_of_devices_the_one_that_is_short_there_is_told() -> None:
@@ -126,35 +126,35 @@ def test_of_several_kinds_of_devices_the_one_that_is_short_there_is_told() -> No
     assert gpu.node == "n2"
     # Three NICs are short in n1, in n2 a GPU and two NICs.
     asked = (DeviceRequest(kind="gpu", count=2), DeviceRequest(kind="nic", count=4))
-    assert told(refused(bench, "both", LS, 1, devices=asked)) == "1 gpu short in n2 (1 of 2)"
+    assert delivered(refused(bench, "both", LS, 1, devices=asked)) == "1 gpu short in n2 (1 of 2)"
 
 
 def test_memory_that_is_short_is_told_in_units_that_people_read() -> None:
     bench = loaded_bench({"n1": None})
     place(bench, a_placement_request("held/main/0", memory_bytes=63 * GIB + GIB // 2))
-    assert told(rejection(bench)) == "512Mi of memory short in n1 (512Mi of 1Gi)"
+    assert delivered(rejection(bench)) == "512Mi of memory short in n1 (512Mi of 1Gi)"
 
 
 def test_batch_replicas_are_told_by_how_many_there_are() -> None:
     bench = a_bench(rules=NodeRules(batch_replicas_most=1))
     placed(bench, "a", BE, 1)
-    assert told(refused(bench, "b", BE, 1)) == "1 of 1 batch replicas in n1"
+    assert delivered(refused(bench, "b", BE, 1)) == "1 of 1 batch replicas in n1"
 
 
 def test_the_least_busy_of_busy_nodes_is_told_with_its_load() -> None:
     rules = SchedulerPolicy(load=LoadRules(cpu_pct=65, memory_pct=50))
     bench = loaded_bench({"a": a_load(12_000), "b": a_load(10_500), "c": a_load(14_000)}, rules)
     # 10.5 CPUs are in use, and the newcomer is expected to use 0.85 more; what is above the limit already is told as it is.
-    assert told(rejection(bench)) == "CPU load 66 % of 65 % in b"
+    assert delivered(rejection(bench)) == "CPU load 66 % of 65 % in b"
     nearly = loaded_bench({"a": a_load(10_000)}, rules)
-    assert told(rejection(nearly)) == "CPU load 68 % of 65 % in a"
+    assert delivered(rejection(nearly)) == "CPU load 68 % of 65 % in a"
     full = structs.replace(a_load(0), memory_used_bytes=40 * GIB)
-    assert told(rejection(loaded_bench({"a": full}, rules))) == "memory load 63 % of 50 % in a"
+    assert delivered(rejection(loaded_bench({"a": full}, rules))) == "memory load 63 % of 50 % in a"
 
 
 def test_a_percentile_that_is_too_high_is_told_as_the_load_that_it_is() -> None:
     rules = SchedulerPolicy(load=LoadRules(cpu_pct=65, usage="p95"))
-    assert told(rejection(loaded_bench({"a": used(p95=80)}, rules))) == "CPU load 80 % of 65 % in a"
+    assert delivered(rejection(loaded_bench({"a": used(p95=80)}, rules))) == "CPU load 80 % of 65 % in a"
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -164,7 +164,7 @@ def test_a_metric_above_its_limit_is_told_by_its_window(name: str) -> None:
     fact = rejection(loaded_bench(loads, SchedulerPolicy(dynamic=DynamicRules(limits_pct={name: 65}))))
     words = LOAD_UNITS[METRICS[name].unit]
     assert words.startswith("CPU" if name.startswith("cpu") else "memory")
-    assert told(fact) == f"{words} 71 % of 65 % in b"
+    assert delivered(fact) == f"{words} 71 % of 65 % in b"
 
 
 def test_online_work_with_cpus_of_its_own_is_judged_by_online_work_of_the_whole_node() -> None:

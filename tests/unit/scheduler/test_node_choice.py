@@ -24,7 +24,7 @@ from colo_scheduler.policy import SchedulerPolicy, check_policy
 from colo_scheduler.scorers.weights import Scorer, ScorerWeights
 from tests.support.builders import GIB, a_node, a_topology
 from tests.support.scheduler_story import Bench, a_placement_request, an_allocatable, gpus
-from tests.unit.scheduler.test_signals import a_bench, a_load, online, place, told
+from tests.unit.scheduler.test_signals import a_bench, a_load, delivered, online, place
 
 CPUS = 16_000
 MEMORY = 64 * GIB
@@ -70,8 +70,8 @@ def only(**weights: int) -> ScorerWeights:
 
 
 def rejection(bench: Bench, replica: str = "job/main/0") -> PlacementRejected:
-    said = bench.say(PlacementsRequested(placement_requests=(a_placement_request(replica),)))
-    (fact,) = [each.fact for each in said if isinstance(each, Publish) and isinstance(each.fact, PlacementRejected)]
+    reported = bench.say(PlacementsRequested(placement_requests=(a_placement_request(replica),)))
+    (fact,) = [each.fact for each in reported if isinstance(each, Publish) and isinstance(each.fact, PlacementRejected)]
     return fact
 
 
@@ -118,13 +118,13 @@ GUESTS = {
 }
 
 
-def score_beside(scorer: Scorer, *guests: PlacementRequest) -> int:
+def score_sibling(scorer: Scorer, *guests: PlacementRequest) -> int:
     """The score by which the newcomer is placed on a node that holds these."""
     bench = Bench(SchedulerPolicy(weights=only(**{scorer.value.replace("-", "_"): 1})))
     topology = structs.replace(a_topology(zones_per_socket=1), devices=gpus(4, 1))
     taint = Taint(key="old", effect="PreferNoSchedule")
     bench.tell(a_node("a", topology, is_online=True, taints=(taint,)))
-    bench.tell(told("a", used(10, avg=10)))
+    bench.tell(delivered("a", used(10, avg=10)))
     for placement_request in (*guests, NEWCOMER):
         assert place(bench, placement_request) == ["a"]
     # No scorer of evictions speaks of a node on which there was none.
@@ -133,8 +133,8 @@ def score_beside(scorer: Scorer, *guests: PlacementRequest) -> int:
 
 @pytest.mark.parametrize("scorer", Scorer)
 def test_a_node_that_fills_up_becomes_better_only_by_scorers_that_may_rise(scorer: Scorer) -> None:
-    alone = score_beside(scorer)
-    rises = [name for name, guest in GUESTS.items() if score_beside(scorer, guest) > alone]
+    alone = score_sibling(scorer)
+    rises = [name for name, guest in GUESTS.items() if score_sibling(scorer, guest) > alone]
     assert bool(rises) is only(**{scorer.value.replace("-", "_"): 1}).may_rise, rises
 
 
@@ -174,7 +174,7 @@ def test_arrivals_of_late_keep_the_next_ones_away_until_they_are_old() -> None:
     assert scores_of(bench, "job/main/8") == {"a": {"dynamic-load": 80}, "b": {"dynamic-load": 76}}
     bench.now_ms = 61_000
     for name, load in (("a", used()), ("b", used(avg=20))):
-        bench.say(told(name, load, at_ms=61_000))
+        bench.say(delivered(name, load, at_ms=61_000))
     place(bench, a_placement_request("job/main/9", memory_bytes=1))
     # After a minute five within five minutes are on a, and four on b.
     assert scores_of(bench, "job/main/9") == {"a": {"dynamic-load": 90}, "b": {"dynamic-load": 96}}
@@ -334,7 +334,9 @@ def test_work_goes_only_where_the_labels_meet_all_that_it_demands(
     bench.now_ms = 1
     late = {**KINDS["films"], "disk": "ssd", "spot": "", "rack": "r1", "team": "x", "cores": "9"}
     bench.say(a_node("films", a_topology(zones_per_socket=1), labels=late, at_ms=1))
-    assert {node.name: dict(node.said.labels) for node in bench.core.cluster.nodes if node.said}["films"] == late
+    assert {node.name: dict(node.reported.labels) for node in bench.core.cluster.nodes if node.reported}[
+        "films"
+    ] == late
     again = Constraints(node_requirements=(Requirement(key="rack", operator=Operator.EXISTS),))
     assert place(bench, a_placement_request("late/main/0", mcpu=1_000, constraints=again)) == ["films"]
 

@@ -45,9 +45,9 @@ def test_what_the_kubelet_would_refuse_as_an_affinity_error_is_not_placed() -> N
     assert reasons(refused(bench, "a", LSR, 6)) == {Reason.ZONE_FIT_SHORT: 1}
     placed(bench, "b", LSR, 3)
     placed(bench, "c", LSR, 3)
-    told = refused(bench, "d", LSR, 2)
-    assert reasons(told) == {Reason.ZONE_FIT_SHORT: 1}
-    assert "zone" in words(told)
+    delivered = refused(bench, "d", LSR, 2)
+    assert reasons(delivered) == {Reason.ZONE_FIT_SHORT: 1}
+    assert "zone" in words(delivered)
     # Restricted asks how few zones an empty machine would need: two CPUs need one.
     bench = a_bench(rules=by_kubelet(RESTRICTED))
     placed(bench, "b", LSR, 3)
@@ -148,9 +148,9 @@ def test_batch_work_keeps_to_colos_rule_on_every_node() -> None:
 def test_more_zones_than_can_be_foreseen_are_said_and_one_zone_of_many_is_found(rule: Any) -> None:
     machine = topology_of(9, sockets=1, cpus=2, memory_gib=2)
     bench = a_bench(machine, NodeRules(numa_rule=rule, numa_policy=RESTRICTED))
-    told = refused(bench, "a", LSR, 2)
-    assert reasons(told) == {Reason.ZONES_TOO_MANY: 1}
-    assert "more zones" in words(told)
+    delivered = refused(bench, "a", LSR, 2)
+    assert reasons(delivered) == {Reason.ZONES_TOO_MANY: 1}
+    assert "more zones" in words(delivered)
     bench = a_bench(machine, NodeRules(numa_rule=rule, numa_policy=SINGLE))
     if rule == "koordinator":
         assert reasons(refused(bench, "a", LSR, 2)) == {Reason.ZONES_TOO_MANY: 1}

@@ -160,8 +160,8 @@ def test_a_want_that_a_rival_served_to_its_end_waits_no_more() -> None:
     """It fits nowhere here, so that no commit would find out."""
     two = Two()
     assert two.decide(("j/t/0", 2 * CAPACITY_MCPU)) == []
-    gone = NodeRelease(node="n9", attempts=(("j/t/0", 1),))
-    two.core.handle(PlacementsReleased(at_ms=0, nodes=(gone,)), 0)
+    deleted = NodeRelease(node="n9", attempts=(("j/t/0", 1),))
+    two.core.handle(PlacementsReleased(at_ms=0, nodes=(deleted,)), 0)
     assert len(two.core.queue) == 0
 
 
@@ -207,11 +207,11 @@ def test_what_is_ordered_again_for_a_node_that_came_back_is_told_before_where_no
     core.handle(LedgerRows(rows=(row,)), 0)
     core.handle(StartedKnown(started=(("j/t/0", 1),)), 0)
     core.handle(NodeRecovered(node="n1", running=(), boot_id="b", seq=1), 10)
-    said = [effect.fact for effect in core.handle(LedgerRows(rows=(row,)), 10) if isinstance(effect, Publish)]
-    told, ordered = said
-    assert isinstance(told, PlacementsDecided)
+    reported = [effect.fact for effect in core.handle(LedgerRows(rows=(row,)), 10) if isinstance(effect, Publish)]
+    delivered, ordered = reported
+    assert isinstance(delivered, PlacementsDecided)
     assert isinstance(ordered, ApplyPlacements)
-    assert [placement.replica for placement in told.placements] == ["j/t/1"]
+    assert [placement.replica for placement in delivered.placements] == ["j/t/1"]
     assert [placement.replica for placement in ordered.placements] == ["j/t/0", "j/t/1"]
 
 
@@ -237,8 +237,11 @@ def test_a_place_that_another_scheduler_took_for_the_same_attempt_is_held_where_
     elsewhere = "n2" if reserve.node == "n1" else "n1"
     taken = Hold(placement=a_placement("j/t/0", node=elsewhere, mcpu=3_000), generation=1)
     row = NodeRow(node=elsewhere, revision=1, changes=1, holds=(taken,))
-    said = two.core.handle(LedgerRows(rows=(row,)), 0)
-    assert [type(effect.fact) for effect in said if isinstance(effect, Publish)] == [PlacementsDecided, ApplyPlacements]
+    reported = two.core.handle(LedgerRows(rows=(row,)), 0)
+    assert [type(effect.fact) for effect in reported if isinstance(effect, Publish)] == [
+        PlacementsDecided,
+        ApplyPlacements,
+    ]
     answer = NodeAnswer(node=reserve.node, revision=0, changes=0, refused=(refused("j/t/0", Reason.SHARD_LOST),))
     two.core.handle(LedgerAnswered(answers=(answer,)), 0)
     two.core.check()

@@ -412,8 +412,8 @@ def test_a_row_that_disagrees_with_its_node_leaves_it_out_of_close_decisions_onl
     )
     now(bench.ledger.commit([reserve]))
     bench.tell(LedgerRows(rows=now(bench.ledger.rows(["n1"]))))
-    (told,) = bench.core.cluster.disagreeing["n1"]
-    assert problem in told
+    (delivered,) = bench.core.cluster.disagreeing["n1"]
+    assert problem in delivered
     assert reasons(refused(bench, "b", LSR, 2)) == {Reason.LEDGER_DISAGREES: 1}
     assert placed(bench, "c", BE, 1).node == "n1"
     assert placed(bench, "d", LS, 1).node == "n1"

@@ -105,10 +105,10 @@ def test_who_holds_cpus_that_the_node_gives_out_no_more_is_no_victim_in_vain() -
     say(bench, a_placement_request("peer/t/0", mcpu=1_000, priority=9, **online))
     # The operator keeps back what somebody holds by now.
     kept = bench.core.commits.held["low/t/0", 1].placement.cpus[0]
-    said = bench.core.cluster.node("n1").said
-    assert said is not None
+    reported = bench.core.cluster.node("n1").reported
+    assert reported is not None
     rules = NodeRules(reserved_cpus=kept, reserved_cpus_only=True)
-    bench.say(structs.replace(said, rules=rules, at_ms=1))
+    bench.say(structs.replace(reported, rules=rules, at_ms=1))
     facts = say(bench, a_placement_request("high/t/0", mcpu=2_000, priority=9, **online))
     assert [type(fact) for fact in facts] == [PlacementRejected]
     assert ("low/t/0", 1) in bench.core.commits.held
@@ -158,7 +158,7 @@ def a_crowd(nodes: int) -> Bench:
     return bench
 
 
-def unsaid(bench: Bench, *placement_requests: Any) -> list[Any]:
+def pending(bench: Bench, *placement_requests: Any) -> list[Any]:
     """The facts that come of these wants and of one Wake."""
     effects = [*bench.tell(PlacementsRequested(placement_requests=placement_requests)), *bench.tell(Wake())]
     return [effect.fact for effect in effects if isinstance(effect, Publish)]
@@ -183,7 +183,7 @@ def in_time(bench: Bench, wakes_most: int = 1_000) -> list[Any]:
 
 def test_a_search_goes_on_from_wake_to_wake_and_lets_decisions_go_first() -> None:
     bench = a_crowd(60)
-    assert proposals(unsaid(bench, a_placement_request("high/t/0", mcpu=3_000, priority=9))) == []
+    assert proposals(pending(bench, a_placement_request("high/t/0", mcpu=3_000, priority=9))) == []
     assert bench.core.deadline_ms() == 1
     (proposed,) = proposals(in_time(bench))
     assert len(proposed.proposal.victims) == 6
@@ -192,7 +192,7 @@ def test_a_search_goes_on_from_wake_to_wake_and_lets_decisions_go_first() -> Non
 
 def test_what_changed_while_it_was_searched_is_searched_again() -> None:
     whole = a_crowd(60)
-    unsaid(whole, a_placement_request("high/t/0", mcpu=3_000, priority=9))
+    pending(whole, a_placement_request("high/t/0", mcpu=3_000, priority=9))
     (undisturbed,) = proposals(in_time(whole))
     victims = undisturbed.proposal.victims
     assert len(victims) == 6
@@ -201,7 +201,7 @@ def test_what_changed_while_it_was_searched_is_searched_again() -> None:
     assert whole.now_ms > 4
     for wakes in (0, whole.now_ms // 2, whole.now_ms - 2):
         bench = a_crowd(60)
-        unsaid(bench, a_placement_request("high/t/0", mcpu=3_000, priority=9))
+        pending(bench, a_placement_request("high/t/0", mcpu=3_000, priority=9))
         assert proposals(in_time(bench, wakes)) == []
         bench.tell(ReplicasWithdrawn(attempts=((victims[0].replica, victims[0].attempt),), reason=Reason.CANCELLED))
         (proposed,) = proposals(in_time(bench))
@@ -211,14 +211,14 @@ def test_what_changed_while_it_was_searched_is_searched_again() -> None:
 
 def test_who_waits_no_more_is_searched_nothing_for() -> None:
     bench = a_crowd(60)
-    assert proposals(unsaid(bench, a_placement_request("high/t/0", mcpu=3_000, priority=9))) == []
+    assert proposals(pending(bench, a_placement_request("high/t/0", mcpu=3_000, priority=9))) == []
     bench.tell(ReplicasWithdrawn(attempts=(("high/t/0", 1),), reason=Reason.CANCELLED))
     assert proposals(in_time(bench)) == []
 
 
 def test_a_search_is_given_up_where_nodes_change_faster_than_they_are_looked_at() -> None:
     bench = a_crowd(60)
-    unsaid(bench, a_placement_request("high/t/0", mcpu=3_000, priority=9))
+    pending(bench, a_placement_request("high/t/0", mcpu=3_000, priority=9))
     for number in range(8):
         bench.tell(a_node(f"more{number}"))
         bench.tell(Wake())

@@ -83,10 +83,10 @@ def an_end(replica: str) -> ReplicaEnded:
 
 def orders(effects: Sequence[Effect]) -> dict[str, list[str]]:
     """What is ordered under which id."""
-    said = [effect for effect in effects if isinstance(effect, Publish)]
+    reported = [effect for effect in effects if isinstance(effect, Publish)]
     return {
         effect.id: [placement.replica for placement in effect.fact.placements]
-        for effect in said
+        for effect in reported
         if isinstance(effect.fact, ApplyPlacements)
     }
 
@@ -139,8 +139,8 @@ def attempts_of(*replicas: str) -> tuple[Attempt, ...]:
 
 def test_places_of_one_commit_are_ordered_together_when_the_jobs_service_does_not_know_them() -> None:
     core = a_core(*REPLICAS)
-    said = orders(core.handle(listed(*REPLICAS), 60_000))
-    assert list(said.values()) == [list(REPLICAS)]
+    reported = orders(core.handle(listed(*REPLICAS), 60_000))
+    assert list(reported.values()) == [list(REPLICAS)]
 
 
 def test_parts_of_one_commit_that_are_told_one_after_the_other_are_not_taken_for_each_other() -> None:
@@ -158,7 +158,7 @@ def test_the_same_order_has_the_same_id_whoever_sends_it() -> None:
 
 def test_what_no_node_starts_is_told_again_after_longer_and_longer_waits() -> None:
     core = placing(REPLICAS[0])
-    asked_ms, told_ms = [], []
+    asked_ms, published_ms = [], []
     for age_ms in range(0, 600_000, 1_000):
         now_ms = DECIDED_MS + age_ms
         effects = woken(core, now_ms)
@@ -167,14 +167,14 @@ def test_what_no_node_starts_is_told_again_after_longer_and_longer_waits() -> No
             core.handle(StartedKnown(waiting=tuple(asked)), now_ms)
             effects += woken(core, now_ms + 1)
         if ("n1",) in [effect.nodes for effect in effects if isinstance(effect, LoadLedgerRows)]:
-            said = core.handle(a_row(REPLICAS[0]), now_ms)
-            facts = [type(effect.fact) for effect in said if isinstance(effect, Publish)]
+            reported = core.handle(a_row(REPLICAS[0]), now_ms)
+            facts = [type(effect.fact) for effect in reported if isinstance(effect, Publish)]
             assert facts == [PlacementsDecided, ApplyPlacements]
-            told_ms.append(age_ms)
+            published_ms.append(age_ms)
     # At the first look it may be the jobs service that has not heard of it yet.
     assert asked_ms[0] == 10_000
-    assert told_ms == asked_ms[1:]
-    assert len(told_ms) == 5
+    assert published_ms == asked_ms[1:]
+    assert len(published_ms) == 5
     waits = [later - earlier for earlier, later in itertools.pairwise(asked_ms)]
     assert all(age <= wait <= age + 30_000 for wait, age in zip(waits, asked_ms, strict=False))
 
@@ -306,8 +306,8 @@ def test_very_much_that_was_not_started_is_told_a_little_at_a_time_each_node_onc
     read = [(age, nodes) for age in range(1_000, 4_000, 50) for nodes in read_at(core, DECIDED_MS + age)]
     assert [(age, len(nodes)) for age, nodes in read] == [(1_000 + 200 * at, n) for at, n in enumerate(together)]
     assert sorted(node for _, nodes in read for node in nodes) == [f"n{node:03}" for node in range(nodes)]
-    said = orders(core.handle(rows, DECIDED_MS + 4_000))
-    assert sum(len(replicas) for replicas in said.values()) == nodes * each
+    reported = orders(core.handle(rows, DECIDED_MS + 4_000))
+    assert sum(len(replicas) for replicas in reported.values()) == nodes * each
     assert orders(core.handle(rows, DECIDED_MS + 4_000)) == {}
 
 

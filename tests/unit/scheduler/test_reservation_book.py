@@ -194,7 +194,7 @@ def test_a_lost_node_ends_its_reservations_and_no_other() -> None:
     book.create(a_spec("r2"), 0)
     book.bind(a_place("r2", node="n2", attempt=2), 0)
     book.create(a_spec("r3"), 0)
-    changes = book.node_gone("n1", 9)
+    changes = book.node_deleted("n1", 9)
     assert changes[0] == PhaseChanged(name="r1", phase=ReservationPhase.FAILED, reason="node-gone", node="n1")
     assert [book.find(name).phase for name in ("r1", "r2", "r3")] == [
         ReservationPhase.FAILED,
@@ -208,7 +208,7 @@ def test_a_job_that_is_over_takes_back_what_was_held_for_it_alone() -> None:
     book.create(a_spec("r2", owners=(OwnerTerm(object=ObjectTerm(name="web/task/3")),)), 0)
     book.create(a_spec("r3", owners=(*a_spec().owners, OwnerTerm())), 0)
     book.create(a_spec("r4", owners=()), 0)
-    changes = book.workload_gone("web", 9)
+    changes = book.workload_deleted("web", 9)
     ended = {change.name: change.reason for change in changes if isinstance(change, PhaseChanged)}
     assert ended == {"r1": "owner-gone", "r2": "owner-gone"}
     assert a_hold() in changes
@@ -256,7 +256,7 @@ def test_the_book_is_limited_and_forgets_ended_ones_first() -> None:
     book.wake(2_003)
     book.create(a_spec("r4", ttl_ms=None, expires_ms=2_500), 2_004)
     assert book.find("r3") is None
-    book.workload_gone("web", 2_005)
+    book.workload_deleted("web", 2_005)
     book.create(a_spec("r5"), 2_006)
     assert [row.spec.name for row in book.rows()] == ["r4", "r5"]
 

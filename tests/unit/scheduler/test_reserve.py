@@ -454,7 +454,7 @@ def test_what_a_reservation_lacks_for_its_owner_is_told_with_its_amount(
     placement_request = a_claim(
         reservation="r1", mcpu=mcpu, qos=qos, band=PriorityBand.PROD, constraints=Constraints(**place)
     )
-    said = bench.say(PlacementsRequested(placement_requests=(placement_request,)))
-    (fact,) = [each.fact for each in said if isinstance(each, Publish) and isinstance(each.fact, PlacementRejected)]
+    reported = bench.say(PlacementsRequested(placement_requests=(placement_request,)))
+    (fact,) = [each.fact for each in reported if isinstance(each, Publish) and isinstance(each.fact, PlacementRejected)]
     assert fact.nearest is not None
     assert shortage_text(**structs.asdict(fact.nearest)) == text

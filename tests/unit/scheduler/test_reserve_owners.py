@@ -36,14 +36,14 @@ def test_a_plan_knows_that_the_first_owner_lets_go_of_what_it_does_not_need_of_a
     task = TaskSpec(name="main", replicas=5, request=ResourceRequest(cpu_mcpu=2000, memory_bytes=GIB), run=EITHER)
     plan = bench.ask(PlanJob(spec=JobSpec(name="web", tasks=(task,))))
     assert isinstance(plan, JobPlanned)
-    said = {f"web/{place.replica}": (place.node, place.zones, place.reservation) for place in plan.places}
+    reported = {f"web/{place.replica}": (place.node, place.zones, place.reservation) for place in plan.places}
     done = claim(bench, *(f"web/main/{number}" for number in range(5)), mcpu=2000)
-    assert said == {place.replica: (place.node, place.zones, place.reservation) for place in done}
+    assert reported == {place.replica: (place.node, place.zones, place.reservation) for place in done}
     assert [place.reservation for place in plan.places] == ["r1", "", "", ""]
-    (told,) = plan.tasks
-    assert (plan.placed, told.counts[0].reason) == (4, Reason.BATCH_CPU_SHORT)
-    assert told.nearest is not None
-    assert told.nearest.have == 0
+    (delivered,) = plan.tasks
+    assert (plan.placed, delivered.counts[0].reason) == (4, Reason.BATCH_CPU_SHORT)
+    assert delivered.nearest is not None
+    assert delivered.nearest.have == 0
 
 
 def test_where_the_ledger_disagrees_with_a_machine_owners_wait_and_the_disagreement_stays_known() -> None:
@@ -62,9 +62,9 @@ def test_where_the_ledger_disagrees_with_a_machine_owners_wait_and_the_disagreem
     say_machine(4)
     assert list(bench.core.cluster.disagreeing) == ["n1"]
     effects = bench.say(PlacementsRequested(placement_requests=(a_claim(mcpu=2000, reservation="r1", **online),)))
-    (told,) = [each.fact for each in effects if isinstance(each, Publish)]
-    assert isinstance(told, PlacementRejected)
-    assert [count.reason for count in told.counts] == [Reason.LEDGER_DISAGREES]
+    (delivered,) = [each.fact for each in effects if isinstance(each, Publish)]
+    assert isinstance(delivered, PlacementRejected)
+    assert [count.reason for count in delivered.counts] == [Reason.LEDGER_DISAGREES]
     # Whoever shares CPUs gets a part of it, and what is left of it disagrees as before.
     shared = {"qos": QosClass.LS, "band": PriorityBand.PROD}
     claim(bench, "web/main/1", mcpu=500, **shared)
@@ -89,8 +89,8 @@ def test_what_an_owner_gives_back_of_a_machine_that_lost_it_disagrees_there_agai
         bench.say(a_node("n1", machine, is_online=True, at_ms=bench.now_ms))
         bench.say(an_allocatable("n1", [(cpus * 1000, 8 * GIB)], at_ms=bench.now_ms))
     bench.say(ended(owner))
-    (told,) = bench.core.cluster.disagreeing["n1"]
-    assert told.startswith("reservation:r1/hold/0")
+    (delivered,) = bench.core.cluster.disagreeing["n1"]
+    assert delivered.startswith("reservation:r1/hold/0")
     bench.core.check()
 
 
@@ -108,11 +108,11 @@ def test_owners_with_cpus_of_their_own_are_served_in_one_turn() -> None:
 def test_an_owner_may_be_the_first_to_get_a_place_after_a_start_and_its_times_are_its_own() -> None:
     bench = a_bench()
     reserve(bench, "r1", mcpu=1000, gib=1)
-    said: list[tuple[str, int, int]] = []
+    reported: list[tuple[str, int, int]] = []
     times = iter(range(10, 1000, 10))
 
     def span(name: str, *, start_us: int, end_us: int, **about: object) -> str:
-        said.append((name, start_us, end_us))
+        reported.append((name, start_us, end_us))
         return f"00-{'1' * 32}-{'2' * 16}-01"
 
     stages = StageTimes(lambda: next(times), span)
@@ -122,7 +122,7 @@ def test_an_owner_may_be_the_first_to_get_a_place_after_a_start_and_its_times_ar
     (owner,) = claim(bench, "web/main/0", mcpu=1000, traceparent=f"00-{'1' * 32}-{'2' * 16}-01")
     assert owner.reservation == "r1"
     stages.committed(("web/main/0", 1), "n1", 40, 50)
-    assert said == [("decide", 10, 30), ("filter", 10, 20), ("score", 20, 30), ("commit", 40, 50)]
+    assert reported == [("decide", 10, 30), ("filter", 10, 20), ("score", 20, 30), ("commit", 40, 50)]
 
 
 def test_a_place_of_which_nothing_is_left_draws_only_those_who_name_it() -> None:

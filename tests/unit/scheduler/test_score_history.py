@@ -58,8 +58,8 @@ def test_a_node_that_takes_no_more_by_its_own_rule_fits_no_more() -> None:
     records = explained(bench)
     assert [record.placement.node for record in records if record.placement] == ["n1", "n2", "n2"]
     assert [record.fitting for record in records] == [2, 1, 1]
-    told = [{count.reason: count.nodes for count in record.counts} for record in records]
-    assert told == [{}, {Reason.BATCH_REPLICAS_MOST: 1}, {Reason.BATCH_REPLICAS_MOST: 1}]
+    delivered = [{count.reason: count.nodes for count in record.counts} for record in records]
+    assert delivered == [{}, {Reason.BATCH_REPLICAS_MOST: 1}, {Reason.BATCH_REPLICAS_MOST: 1}]
 
 
 def test_an_owner_is_told_its_reservation_and_no_scores_for_none_were_compared() -> None:

@@ -17,9 +17,9 @@ def weighted(cost: int, free: int, weights: ScorerWeights) -> int:
     return scoring_of(weights).of_one(SimpleNamespace(cost=cost, left_cpu=free, left_memory=free, **OF_A_HUNDRED))
 
 
-def told(cost: int, free: int, weights: ScorerWeights) -> NodeScore:
+def delivered(cost: int, free: int, weights: ScorerWeights) -> NodeScore:
     fit = SimpleNamespace(cost=cost, left_cpu=free, left_memory=free, **OF_A_HUNDRED)
-    return scoring_of(weights).told("n", fit)
+    return scoring_of(weights).delivered("n", fit)
 
 
 OF_A_HUNDRED = {"allocatable_cpu": 100, "allocatable_memory": 100}
@@ -51,9 +51,9 @@ def test_the_default_weights_put_one_zone_before_two_whatever_is_free() -> None:
 
 def test_the_told_total_is_a_whole_number_up_to_100() -> None:
     even = ScorerWeights(fewest_zones=1, most_free=1)
-    assert told(1, 100, ScorerWeights()).total == 100
-    assert told(2, 99, even).total == 74
-    assert told(2, 99, even).scores == {"fewest-zones": 50, "most-free": 99}
+    assert delivered(1, 100, ScorerWeights()).total == 100
+    assert delivered(2, 99, even).total == 74
+    assert delivered(2, 99, even).scores == {"fewest-zones": 50, "most-free": 99}
 
 
 def key(weighted: int, left_cpu: int, rank: int) -> int:

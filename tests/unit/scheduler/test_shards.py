@@ -122,8 +122,8 @@ def test_a_place_whose_scheduler_ended_before_it_told_is_told_by_the_one_that_ta
     row = NodeRow(node="n1", revision=1, changes=1, holds=(Hold(placement=placement, generation=1),))
     core.handle(LedgerRows(rows=(row,)), 10_000)
     pending = PendingReply(placement_requests=(a_placement_request(f"{job}/t/0"),), total=1)
-    said = [effect.fact for effect in core.handle(pending, 15_000) if isinstance(effect, Publish)]
-    assert [type(fact) for fact in said] == [PlacementsDecided, ApplyPlacements]
+    reported = [effect.fact for effect in core.handle(pending, 15_000) if isinstance(effect, Publish)]
+    assert [type(fact) for fact in reported] == [PlacementsDecided, ApplyPlacements]
     assert core.counts["placements_told_again"] == 1
 
 
@@ -143,8 +143,8 @@ def test_an_order_that_was_never_sent_is_sent_by_the_one_that_takes_over(is_star
     effects = core.handle(Wake(), 15_000)
     assert [effect.nodes for effect in effects if isinstance(effect, LoadLedgerRows)] == [("n1",)]
     again = structs.replace(row, confirmed=(attempt,) if is_started else ())
-    said = [effect.fact for effect in core.handle(LedgerRows(rows=(again,)), 16_000) if isinstance(effect, Publish)]
-    ordered = [p.replica for fact in said if isinstance(fact, ApplyPlacements) for p in fact.placements]
+    reported = [effect.fact for effect in core.handle(LedgerRows(rows=(again,)), 16_000) if isinstance(effect, Publish)]
+    ordered = [p.replica for fact in reported if isinstance(fact, ApplyPlacements) for p in fact.placements]
     assert ordered == ([] if is_started else [attempt[0]])
 
 

@@ -46,18 +46,18 @@ class Shared:
 
     def do(self, effects: list[Effect], now_ms: int = 1) -> list[Effect]:
         """Perform what is read of the ledger; what else was said."""
-        said: list[Effect] = []
+        reported: list[Effect] = []
         for effect in effects:
             match effect:
                 case RefreshLedger():
                     changes = tuple(now(self.ledger.changes()).items())
-                    said += self.do(self.core.handle(LedgerChanges(changes=changes), now_ms))
+                    reported += self.do(self.core.handle(LedgerChanges(changes=changes), now_ms))
                 case LoadLedgerRows(nodes=nodes):
-                    said += self.do(self.core.handle(LedgerRows(rows=now(self.ledger.rows(nodes))), now_ms))
+                    reported += self.do(self.core.handle(LedgerRows(rows=now(self.ledger.rows(nodes))), now_ms))
                 case _:
-                    said.append(effect)
+                    reported.append(effect)
         self.core.check()
-        return said
+        return reported
 
     def penalties(self) -> list[int]:
         view = self.core.cluster.view(1)

@@ -34,7 +34,7 @@ def a_load(mcpu: int, *, prod_mcpu: int = 0, system_mcpu: int = 0) -> LoadSummar
     )
 
 
-def told(node: str, load: LoadSummary | None, at_ms: int = 0) -> AllocatableChanged:
+def delivered(node: str, load: LoadSummary | None, at_ms: int = 0) -> AllocatableChanged:
     return structs.replace(an_allocatable(node, [WHOLE], at_ms=at_ms), load=load)
 
 
@@ -46,7 +46,7 @@ def a_bench(
     for number, (name, load) in enumerate(loads.items()):
         topology = a_topology(zones_per_socket=1)
         bench.tell(a_node(name, topology, is_online=True, taints=() if number else taints))
-        bench.tell(told(name, load))
+        bench.tell(delivered(name, load))
     return bench
 
 
@@ -70,10 +70,12 @@ def spread(replica: str) -> PlacementRequest:
 def test_online_work_stays_away_from_nodes_that_online_work_and_the_system_fill() -> None:
     # 65 percent of 16 CPUs are 10.4; the newcomer is expected to use 850m.
     bench = a_bench({"busy": a_load(10_000, prod_mcpu=9_000, system_mcpu=700)})
-    said = bench.say(PlacementsRequested(placement_requests=(online("web/main/0"),)))
-    (rejected,) = [each.fact for each in said if isinstance(each, Publish) and isinstance(each.fact, PlacementRejected)]
+    reported = bench.say(PlacementsRequested(placement_requests=(online("web/main/0"),)))
+    (rejected,) = [
+        each.fact for each in reported if isinstance(each, Publish) and isinstance(each.fact, PlacementRejected)
+    ]
     assert [(each.reason, each.nodes) for each in rejected.counts] == [(Reason.LOAD_OVER_THRESHOLD, 1)]
-    bench.say(told("busy", a_load(15_000, prod_mcpu=8_000, system_mcpu=700), at_ms=1))
+    bench.say(delivered("busy", a_load(15_000, prod_mcpu=8_000, system_mcpu=700), at_ms=1))
     assert bench.core.cluster.nodes[0].holds, "what batch work uses does not keep online work away"
 
 
@@ -96,11 +98,11 @@ def test_newcomers_count_until_a_sample_shows_them() -> None:
     assert place(bench, *placement_requests)[:7] == ["n"] * 6 + ["-"]
     # A second later a sample says nothing of them yet.
     bench.now_ms = 1_000
-    bench.say(told("n", a_load(100), at_ms=1_000))
+    bench.say(delivered("n", a_load(100), at_ms=1_000))
     assert len(bench.core.cluster.nodes[0].holds) == 6
     # Behind the time that they have to start it is right: they do little.
     bench.now_ms = 11_000
-    bench.say(told("n", a_load(600), at_ms=11_000))
+    bench.say(delivered("n", a_load(600), at_ms=11_000))
     assert len(bench.core.cluster.nodes[0].holds) == 8, "no more than what is promised"
 
 
@@ -188,7 +190,7 @@ def test_a_node_is_forgiven() -> None:
     )
     bench.now_ms = 600_000
     for name in ("a", "b"):
-        bench.say(told(name, None, at_ms=600_000))
+        bench.say(delivered(name, None, at_ms=600_000))
     assert place(bench, a_placement_request("job/main/1")) == ["a"]
 
 

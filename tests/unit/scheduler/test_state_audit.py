@@ -234,11 +234,11 @@ def class_of_a_placement_request(core: SchedulerCore) -> Undo:
     return put(core.queue._class_of, newest, other)
 
 
-def place_of_a_want_in_the_smallest_class(core: SchedulerCore) -> Undo:
+def place_of_a_request_in_the_smallest_class(core: SchedulerCore) -> Undo:
     return without_its_place(min(core.queue._classes.values(), key=lambda each: each.live))
 
 
-def place_of_a_want_in_the_largest_class(core: SchedulerCore) -> Undo:
+def place_of_a_request_in_the_largest_class(core: SchedulerCore) -> Undo:
     return without_its_place(max(core.queue._classes.values(), key=lambda each: each.live))
 
 
@@ -294,8 +294,8 @@ BREAKERS = [
     (metric_of_a_row, "averages, maxima or arrivals differ"),
     (arrivals_of_a_row, "averages, maxima or arrivals differ"),
     (class_of_a_placement_request, "a want is in no class"),
-    (place_of_a_want_in_the_smallest_class, "a want has no place"),
-    (place_of_a_want_in_the_largest_class, "a want has no place"),
+    (place_of_a_request_in_the_smallest_class, "a want has no place"),
+    (place_of_a_request_in_the_largest_class, "a want has no place"),
     (count_of_a_class, "a class counts others than wait in it"),
     (timer_of_a_reservation, "a reservation has no timer"),
     (use_of_no_reservation, "owners and their reservations disagree"),

@@ -60,7 +60,7 @@ def answer(
     return found
 
 
-def told(fact: Placement | PlacementRejected) -> str:
+def delivered(fact: Placement | PlacementRejected) -> str:
     """What machines have, where it is said that none could ever hold it; "" otherwise."""
     if isinstance(fact, Placement) or not fact.never:
         return ""
@@ -124,7 +124,7 @@ def test_device_memory_that_no_machine_has_is_never_waited_for(
     machines: list[NodeTopology], placement_requests: dict[str, Any], says: str
 ) -> None:
     fact = answer(a_bench(*machines), **placement_requests)
-    assert told(fact) == says
+    assert delivered(fact) == says
     assert isinstance(fact, Placement) is (says == "")
 
 
@@ -161,7 +161,7 @@ def test_cpus_that_a_pod_has_pinned_come_back_and_those_reserved_do_not(
     bench = a_bench(SMALL, rules=PINNED)
     fact = answer(bench, mcpu, qos, **place)
     assert isinstance(fact, PlacementRejected)
-    assert told(fact).startswith(says)
+    assert delivered(fact).startswith(says)
     assert fact.never is bool(says)
     # When the pod ends, exactly what was said to wait for room finds it.
     bench.now_ms += 10_000
@@ -188,7 +188,7 @@ def test_what_comes_back_is_counted_as_the_node_claims_it() -> None:
 def test_whole_cores_that_no_machine_can_make_of_a_number_of_cpus_are_never_waited_for() -> None:
     bound: dict[str, Any] = {"cpu_bind": CpuBind.FULL_PCPUS, "cpu_bind_required": True}
     fact = answer(a_bench(SMALL, SMALL), 3_000, QosClass.LSR, **bound)
-    assert "whole physical cores are required" in told(fact)
+    assert "whole physical cores are required" in delivered(fact)
     # A machine without hyper-threads makes any number of whole cores.
     apart = uniform_topology(
         sockets=1, zones_per_socket=1, cpus_per_zone=4, memory_bytes_per_zone=8 * GIB, threads_per_core=1
@@ -225,10 +225,10 @@ def test_what_a_node_keeps_for_itself_is_never_batch(
         "a/t/0", mcpu=mcpu, memory_bytes=memory_gib * GIB, constraints=Constraints(**place)
     )
     fact = answer_in(bench.say(PlacementsRequested(placement_requests=(placement_request,))))
-    assert told(fact).startswith(says)
+    assert delivered(fact).startswith(says)
     assert isinstance(fact, Placement) is (says == "")
 
 
 def test_a_machine_that_keeps_everything_for_itself_never_runs_batch_work() -> None:
     fact = answer(a_bench(SMALL, rules=NodeRules(system_cpus="0-7")))
-    assert told(fact) == "no machine has any CPU, it needs 1"
+    assert delivered(fact) == "no machine has any CPU, it needs 1"

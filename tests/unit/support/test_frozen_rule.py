@@ -72,5 +72,5 @@ def test_frozen_is_who_reports_a_stall_and_then_says_nothing(
     looks: list[tuple[float, int, int]], frozen_at_s: float | None
 ) -> None:
     rule = FrozenRule(20.0)
-    found = [now_s for now_s, stalls, heard in looks if rule.look(now_s, stalls=stalls, heard=heard)]
+    found = [now_s for now_s, stalls, received in looks if rule.look(now_s, stalls=stalls, received=received)]
     assert found == ([] if frozen_at_s is None else [frozen_at_s])

@@ -60,15 +60,15 @@ def test_the_outcomes_of_several_runs_make_one_table(tmp_path: Path, capsys: pyt
     (tmp_path / "fast.json").write_bytes(msgspec.json.encode(Outcomes(passed=[SLICES.test])))
     assert main(["note", str(tmp_path / "lab.json"), "tests/kernel", "the emulator broke the machine twice"]) == 0
     assert main(["table", str(tmp_path)]) == 0
-    told = capsys.readouterr().out
-    assert "NOT PROVED HERE: tests/kernel: the emulator broke the machine twice" in told
+    delivered = capsys.readouterr().out
+    assert "NOT PROVED HERE: tests/kernel: the emulator broke the machine twice" in delivered
     assert main(["note", str(tmp_path / "lab.json"), "tests/kernel", "nobody felt like it"]) == 1
     assert main(["table", str(tmp_path)]) == 1
 
 
 def test_outcomes_are_found_in_the_output_of_a_run_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = msgspec.json.encode(Outcomes(left_out=[SLICES])).decode()
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"...\noutcomes: {said}\n3 passed\n"))
+    reported = msgspec.json.encode(Outcomes(left_out=[SLICES])).decode()
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"...\noutcomes: {reported}\n3 passed\n"))
     assert main(["keep", str(tmp_path / "vm.json")]) == 0
     assert msgspec.json.decode((tmp_path / "vm.json").read_bytes(), type=Outcomes).left_out == [SLICES]
     monkeypatch.setattr("sys.stdin", io.StringIO("it froze\n"))

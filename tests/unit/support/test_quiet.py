@@ -28,11 +28,11 @@ def quiet_after(*windows: float) -> list[bool]:
     """What each look says at the end of a window of a second with this share."""
     machine = Machine()
     share = BusyShare(0.5, window_s=1.0, read=machine.read, now_s=lambda: machine.now_s)
-    said = []
+    reported = []
     for window in windows:
         machine.goes_on(1.0, window)
-        said.append(share.look())
-    return said
+        reported.append(share.look())
+    return reported
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ class Cluster:
         rules that do not go with it, and more labels or taints than are kept; nothing changes then.
         """
         known = self.find(fact.node)
-        if known is not None and known.is_said_again(fact):
+        if known is not None and known.is_published_again(fact):
             known.topology_at_ms = max(known.topology_at_ms, fact.at_ms)
             return True
         fact.topology.validate()
@@ -156,7 +156,7 @@ class Cluster:
         node = self.node(fact.node)
         if node.topology is not None and fact.at_ms < node.topology_at_ms:
             return False
-        node.topology, node.topology_at_ms, node.said = fact.topology, fact.at_ms, fact
+        node.topology, node.topology_at_ms, node.reported = fact.topology, fact.at_ms, fact
         node.reserved = reserved_shares(fact.topology, fact.rules)
         for attempt, holding in node.holdings.items():
             inventory.hold(attempt, holding)
@@ -319,21 +319,21 @@ class Cluster:
         """Subtract all holds anew: the zones of the node may have moved to other columns."""
         pool.forget(node.row)
         if name is PoolName.PROD:
-            move_shares(node, pool, claimed_of(node.room, node.said), 1)
+            move_shares(node, pool, claimed_of(node.room, node.reported), 1)
         for attempt, shares in node.holds.items():
             if (attempt in node.prod) == (name is PoolName.PROD):
                 move_shares(node, pool, costs_of(node, name, shares, node.holdings.get(attempt)), 1)
 
     def _leave_room(self, node: Node) -> None:
         """Prod work leaves others' online work what that uses now, and the shared pool the CPUs for it."""
-        before, node.room = node.room, room_of(node.said, node.allocatable, self.signals.rules.prod_room_pct)
+        before, node.room = node.room, room_of(node.reported, node.allocatable, self.signals.rules.prod_room_pct)
         inventory = self._inventory_index.of(node.row)
         if inventory is not None:
             inventory.shared_cpus = shared_cpus_of(node.room)
         if before != node.room:
             pool = self._pools[PoolName.PROD]
-            move_shares(node, pool, claimed_of(before, node.said), -1)
-            move_shares(node, pool, claimed_of(node.room, node.said), 1)
+            move_shares(node, pool, claimed_of(before, node.reported), -1)
+            move_shares(node, pool, claimed_of(node.room, node.reported), 1)
 
     def _promise(self, node: Node, name: PoolName) -> None:
         self._pools[name].promise(node.row, *self._promised(node, name))
@@ -346,12 +346,14 @@ class Cluster:
 
     def _write_topology(self, node: Node) -> None:
         row = node.row
-        if node.said is not None:
-            self._facts.describe(row, node.said)
+        if node.reported is not None:
+            self._facts.describe(row, node.reported)
         self._facts.socket[row] = NO_SOCKET
         self._facts.split_score[row] = fewest_zones(split_cost(node.sockets))
         self._facts.socket[row, : len(node.sockets)] = node.sockets
-        self.batch_capacity.write(row, batch_capacity(node.said.topology, node.said.rules) if node.said else ())
+        self.batch_capacity.write(
+            row, batch_capacity(node.reported.topology, node.reported.rules) if node.reported else ()
+        )
 
     def _write_facts(self, node: Node) -> None:
         self._facts.write(

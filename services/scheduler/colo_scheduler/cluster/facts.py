@@ -80,25 +80,25 @@ class NodeFacts:
         self.taints.write(row, ())
         self.note(row)
 
-    def check(self, said: NodeTopologyReported) -> None:
+    def check(self, reported: NodeTopologyReported) -> None:
         """Raise InvalidInput for what `describe` would refuse."""
-        self.labels.check(said.labels)
-        if len(said.taints) > TAINTS_MAX:
-            raise InvalidInput("taints", f"must be at most {TAINTS_MAX}", len(said.taints))
+        self.labels.check(reported.labels)
+        if len(reported.taints) > TAINTS_MAX:
+            raise InvalidInput("taints", f"must be at most {TAINTS_MAX}", len(reported.taints))
 
-    def describe(self, row: int, said: NodeTopologyReported) -> None:
+    def describe(self, row: int, reported: NodeTopologyReported) -> None:
         """Take what a node says of itself beside its topology."""
-        self.labels.write(row, said.labels)
-        self.taints.write(row, said.taints)
-        layout = layout_of(said.topology, said.rules)
+        self.labels.write(row, reported.labels)
+        self.taints.write(row, reported.taints)
+        layout = layout_of(reported.topology, reported.rules)
         if layout not in self._layout_at:
             if len(self.layouts) > _LAYOUTS_LEAST + 2 * self.layout.size:
                 self._forget_layouts()
             self._layout_at[layout] = len(self.layouts)
             self.layouts.append(layout)
         self.layout[row] = self._layout_at[layout]
-        self.online[row] = any(each.name == _ONLINE and each.present for each in said.capabilities)
-        self.colocated[row] = said.rules.is_colocated
+        self.online[row] = any(each.name == _ONLINE and each.present for each in reported.capabilities)
+        self.colocated[row] = reported.rules.is_colocated
         self.note(row)
 
     def _forget_layouts(self) -> None:

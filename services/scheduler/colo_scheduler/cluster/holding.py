@@ -10,19 +10,19 @@ from colo_common.model.placement import DeviceShare, Placement, ZoneHugePages
 from colo_common.model.qos import QosClass
 from colo_scheduler.cpus.binding import ExclusivePolicy
 
-__all__ = ["EXCLUSIVE", "Holding", "amplified", "holding_of", "told_of"]
+__all__ = ["EXCLUSIVE", "Holding", "amplified", "holding_of", "published_of"]
 
 EXCLUSIVE: Final = {
     CpuExclusive.NONE: ExclusivePolicy.NONE,
     CpuExclusive.PCPU_LEVEL: ExclusivePolicy.PCPU_LEVEL,
     CpuExclusive.NUMA_NODE_LEVEL: ExclusivePolicy.NUMA_NODE_LEVEL,
 }
-_TOLD: Final = {policy: word for word, policy in EXCLUSIVE.items()}
+_PUBLISHED: Final = {policy: word for word, policy in EXCLUSIVE.items()}
 
 
-def told_of(policy: ExclusivePolicy) -> CpuExclusive:
+def published_of(policy: ExclusivePolicy) -> CpuExclusive:
     """The contract's word for the policy."""
-    return _TOLD[policy]
+    return _PUBLISHED[policy]
 
 
 class Holding(NamedTuple):

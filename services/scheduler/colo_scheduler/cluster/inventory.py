@@ -276,7 +276,7 @@ class NodeInventory:
                 found.append(f"{name} holds CPUs that the node lacks: {CpuSet(absent).format()}")
             if twice:
                 found.append(f"{name} holds CPUs that another one has alone: {CpuSet(twice).format()}")
-            found.extend(f"{name}: {told}" for told in devices.load(attempt, holding.devices))
+            found.extend(f"{name}: {delivered}" for delivered in devices.load(attempt, holding.devices))
             fixed |= holding.cpus
             own |= holding.cpus if holding.is_own else 0
         return tuple(found)

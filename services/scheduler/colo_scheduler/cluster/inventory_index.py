@@ -69,10 +69,10 @@ class InventoryIndex:
 
     def clear_row(self, row: int) -> None:
         """The row is vacant: nothing is known of it, and nothing is held there."""
-        gone = self._inventories[row]
-        if gone is not None:
-            self.limited -= gone.rules.batch_replicas_most is not None
-            self.strict -= is_strict(gone)
+        deleted = self._inventories[row]
+        if deleted is not None:
+            self.limited -= deleted.rules.batch_replicas_most is not None
+            self.strict -= is_strict(deleted)
         self._inventories[row] = None
         self.own_cpus[row], self.batch_left[row], self.agrees[row] = 0, UNLIMITED, True
         for free in self._free.values():

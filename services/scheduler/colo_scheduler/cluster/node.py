@@ -21,7 +21,7 @@ class Node:
     """One node beside its row in the arrays. `holds` is what each attempt holds here, committed or assumed.
 
     `prod`: those of them that hold from the prod pool. `holdings`: what they hold beside amounts, if anything. `reserved`: what
-    nobody gets of the machine, by zone; `room`: what prod work leaves there to online work of others, in real CPU. `said`: the
+    nobody gets of the machine, by zone; `room`: what prod work leaves there to online work of others, in real CPU. `reported`: the
     node's own words. `problems`: where the ledger does not agree with it.
     """
 
@@ -39,11 +39,11 @@ class Node:
         "name",
         "problems",
         "prod",
+        "reported",
         "reserved",
         "revision",
         "room",
         "row",
-        "said",
         "sockets",
         "topology",
         "topology_at_ms",
@@ -64,7 +64,7 @@ class Node:
         self.holds: dict[Attempt, tuple[ZoneShare, ...]] = {}
         self.holdings: dict[Attempt, Holding] = {}
         self.prod: set[Attempt] = set()
-        self.said: NodeTopologyReported | None = None
+        self.reported: NodeTopologyReported | None = None
         self.capacity_generation = capacity_generation
         self.problems: tuple[str, ...] = ()
         self.reserved: tuple[ZoneShare, ...] = ()
@@ -79,11 +79,11 @@ class Node:
         """The sample that the allocatable was computed from, 0 before the first."""
         return self.allocatable.sample_seq if self.allocatable else 0
 
-    def is_said_again(self, fact: NodeTopologyReported) -> bool:
+    def is_published_again(self, fact: NodeTopologyReported) -> bool:
         """Whether the node is what it was when it last said what it is."""
-        said = self.said
-        return said is not None and all(
-            getattr(said, name) == getattr(fact, name)
+        reported = self.reported
+        return reported is not None and all(
+            getattr(reported, name) == getattr(fact, name)
             for name in NodeTopologyReported.__struct_fields__
             if name not in _HEAD
         )
@@ -112,10 +112,12 @@ def costs_of(
     node: Node, name: PoolName, shares: tuple[ZoneShare, ...], holding: Holding | None
 ) -> tuple[ZoneShare, ...]:
     """What shares cost in a pool: CPUs by number as much as the machine claims them to be."""
-    if holding is None or not holding.cpus or name is PoolName.BATCH or node.said is None:
+    if holding is None or not holding.cpus or name is PoolName.BATCH or node.reported is None:
         return shares
     return tuple(
-        ZoneShare(zone=share.zone, cpu_mcpu=amplified(share.cpu_mcpu, node.said.rules), memory_bytes=share.memory_bytes)
+        ZoneShare(
+            zone=share.zone, cpu_mcpu=amplified(share.cpu_mcpu, node.reported.rules), memory_bytes=share.memory_bytes
+        )
         for share in shares
     )
 

@@ -36,8 +36,8 @@ def prod_of(node: Node) -> Promised:
         slot = node.slot(share.zone)
         cpu[slot] = max(0, cpu[slot] - share.cpu_mcpu)
         memory[slot] = max(0, memory[slot] - share.memory_bytes)
-    if node.said is not None:
-        cpu = [min(amplified(mcpu, node.said.rules), CPU_MAX_MCPU) for mcpu in cpu]
+    if node.reported is not None:
+        cpu = [min(amplified(mcpu, node.reported.rules), CPU_MAX_MCPU) for mcpu in cpu]
     return cpu, memory
 
 
@@ -45,7 +45,7 @@ def free_of(node: Node, name: PoolName, promised: Promised) -> tuple[list[int], 
     """What is left of this when everything that is held of the pool is subtracted anew."""
     cpu, memory = list(promised[0]), list(promised[1])
     is_prod = name is PoolName.PROD
-    taken = list(claimed_of(node.room, node.said)) if is_prod else []
+    taken = list(claimed_of(node.room, node.reported)) if is_prod else []
     if len(node.prod) != (0 if is_prod else len(node.holds)):
         for attempt, shares in node.holds.items():
             if (attempt in node.prod) == is_prod:

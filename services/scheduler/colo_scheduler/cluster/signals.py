@@ -54,7 +54,7 @@ class Overload(NamedTuple):
 
 
 class NodeSignals:
-    """`follows[pool]`: holds of that pool have to be told. `is_told`: some load or eviction was heard of."""
+    """`follows[pool]`: holds of that pool have to be told. `is_published`: some load or eviction was heard of."""
 
     def __init__(self, rules: SignalRules | None = None) -> None:
         self.rules = rules or SignalRules()
@@ -63,7 +63,7 @@ class NodeSignals:
         self.loads = Loads(self.rules.load)
         self.dynamic = dynamic_loads(self.rules.dynamic, is_scored=self.rules.follows_dynamic)
         self.follows = {PoolName.BATCH: self._follows_batch or self.rules.follows_dynamic, PoolName.PROD: True}
-        self.is_told = False
+        self.is_published = False
         self._base: NodeSignals | None = None
 
     @property
@@ -77,14 +77,14 @@ class NodeSignals:
         other.jobs, other.evictions, other.loads = JobCounts(self.jobs), self.evictions, self.loads.fork()
         other.dynamic = self.dynamic.fork()
         other.follows, other._base = dict.fromkeys(PoolName, True), self
-        other.is_told = self.is_told
+        other.is_published = self.is_published
         return other
 
     def hear(self, row: int, fact: AllocatableChanged) -> None:
         """Take what a node uses."""
         self.loads.hear(row, fact)
         if fact.load is not None:
-            self.is_told = True
+            self.is_published = True
             self.dynamic.hear(row, fact.load, fact.at_ms)
 
     def know(self, row: int, topology: NodeTopology) -> None:
@@ -94,20 +94,20 @@ class NodeSignals:
 
     def evicted(self, kind: str, row: int, now_ms: int) -> None:
         """A node evicted such work."""
-        self.is_told = True
+        self.is_published = True
         self.evictions.evicted(kind, row, now_ms)
 
     def follows_load(self, pool: PoolName) -> bool:
         """Whether another load may admit work of the pool to a node that was too busy."""
-        return self.is_told and (self.dynamic.judges or self.loads.judges(is_prod=pool is PoolName.PROD))
+        return self.is_published and (self.dynamic.judges or self.loads.judges(is_prod=pool is PoolName.PROD))
 
     def judges(self, request: RequestClass) -> bool:
         """Whether nodes may be too busy for the request with what came before it."""
-        return self.is_told and self.loads.judges(is_prod=request.is_prod)
+        return self.is_published and self.loads.judges(is_prod=request.is_prod)
 
     def refuses(self, request: RequestClass) -> bool:
         """Whether nodes may be too busy for the request."""
-        return self.is_told and (self.dynamic.judges or self.loads.judges(is_prod=request.is_prod))
+        return self.is_published and (self.dynamic.judges or self.loads.judges(is_prod=request.is_prod))
 
     def passing(self, request: RequestClass, count: int, now_ms: int) -> BoolArray:
         """Which of the first `count` rows are not too busy for one replica: bool, shape (count,)."""
@@ -122,8 +122,8 @@ class NodeSignals:
         """Why each of the first `count` rows is too busy for one replica, None for one that is not."""
         found: list[Overload | None] = [None] * count
         if self.dynamic.judges:
-            told = self.dynamic.overloads(count, now_ms)
-            found = [None if each is None else Overload(METRICS[each[0]].unit, *each[1:]) for each in told]
+            delivered = self.dynamic.overloads(count, now_ms)
+            found = [None if each is None else Overload(METRICS[each[0]].unit, *each[1:]) for each in delivered]
         if self.loads.judges(is_prod=request.is_prod):
             for row, busy in enumerate(self.loads.overloads(request, count, now_ms)):
                 if busy is not None:

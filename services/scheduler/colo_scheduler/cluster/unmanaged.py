@@ -19,15 +19,15 @@ _CPU_MCPU: Final = 1_000
 
 
 def room_of(
-    said: NodeTopologyReported | None, allocatable: AllocatableChanged | None, room_pct: int
+    reported: NodeTopologyReported | None, allocatable: AllocatableChanged | None, room_pct: int
 ) -> tuple[ZoneShare, ...]:
     """What no prod work may have, by zone, in real CPU: ceil(use x room_pct / 100), use the larger of now and p95.
 
     The whole zone where that is not known. Nothing before both facts are heard: nothing is placed on such a node.
     """
-    if said is None or allocatable is None:
+    if reported is None or allocatable is None:
         return ()
-    zones = said.topology.zones
+    zones = reported.topology.zones
     if allocatable.unmanaged is None:
         return tuple(
             ZoneShare(zone=zone.zone, cpu_mcpu=zone.cpu_capacity_mcpu, memory_bytes=zone.memory_bytes) for zone in zones
@@ -54,9 +54,9 @@ def leaves_more(before: Sequence[ZoneShare], now: Sequence[ZoneShare]) -> bool:
     return False
 
 
-def claimed_of(room: Sequence[ZoneShare], said: NodeTopologyReported | None) -> tuple[ZoneShare, ...]:
+def claimed_of(room: Sequence[ZoneShare], reported: NodeTopologyReported | None) -> tuple[ZoneShare, ...]:
     """The room in the CPU that the node claims to have: times `amplification_pct`, rounded up."""
-    pct = 100 if said is None else said.rules.amplification_pct
+    pct = 100 if reported is None else reported.rules.amplification_pct
     return tuple(
         ZoneShare(
             zone=share.zone,

@@ -16,7 +16,7 @@ from colo_common.model.invalid import InvariantBroken
 from colo_common.model.placement import Placement
 from colo_common.model.reasons import Reason
 from colo_scheduler.cluster.cluster import Cluster
-from colo_scheduler.cluster.holding import holding_of, told_of
+from colo_scheduler.cluster.holding import holding_of, published_of
 from colo_scheduler.cluster.node import Node
 from colo_scheduler.cluster.pool import pool_of
 from colo_scheduler.cluster.preemptible_index import Importance, importance_of
@@ -274,15 +274,15 @@ class Commits:
     def released(self, event: HoldsReleased, now_ms: int) -> list[Effect]:
         """Give the capacity back and tell it."""
         count = 0
-        for gone in event.released:
-            node = self._cluster.find(gone.node)
+        for deleted in event.released:
+            node = self._cluster.find(deleted.node)
             # One that was over before is named again without a write: what was written since may be another scheduler's.
             is_news = False
-            for attempt in gone.attempts:
+            for attempt in deleted.attempts:
                 is_news = self.forget(attempt) or is_news
-            if node is not None and is_news and gone.changes == node.changes + 1:
-                node.changes = gone.changes
-            count += len(gone.attempts)
+            if node is not None and is_news and deleted.changes == node.changes + 1:
+                node.changes = deleted.changes
+            count += len(deleted.attempts)
         self._counts["holds_released"] += count
         return list(released(event.released, now_ms))
 
@@ -505,7 +505,7 @@ def placement_of(placement_request: PlacementRequest, node: Node, choice: Choice
         decided_at_ms=now_ms,
         traceparent=placement_request.traceparent,
         cpus=CpuSet(held.cpus).format() if held else "",
-        cpu_exclusive=told_of(held.exclusive) if held else CpuExclusive.NONE,
+        cpu_exclusive=published_of(held.exclusive) if held else CpuExclusive.NONE,
         devices=held.devices if held else (),
         huge_pages=held.huge_pages if held else (),
         reservation=choice.reservation,

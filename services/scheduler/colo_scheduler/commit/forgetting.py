@@ -19,7 +19,7 @@ from colo_scheduler.ledger.port import CALL_MAX, ForgetRows
 __all__ = ["Forgetting"]
 
 # What the bus replays at a start comes in any order: a node is not lost before there was time to hear everything of it.
-_HEARD_WITHIN_MS: Final = 60_000
+_RECEIVED_WITHIN_MS: Final = 60_000
 _AGAIN_MOST_MS: Final = 60_000
 _SPARE: Final = 64
 
@@ -42,13 +42,13 @@ class Forgetting:
             return
         node = self._cluster.find(name)
         if node is None:
-            seems_gone, since_ms = name in self._commits.unmet, now_ms
+            seems_deleted, since_ms = name in self._commits.unmet, now_ms
         else:
-            seems_gone, since_ms = _seems_gone(node), min(now_ms, node.freshness_at_ms or now_ms)
-        if not seems_gone:
+            seems_deleted, since_ms = _seems_deleted(node), min(now_ms, node.freshness_at_ms or now_ms)
+        if not seems_deleted:
             self._due_ms.pop(name, None)
         elif name not in self._due_ms:
-            earliest_ms = now_ms + min(self._after_ms, _HEARD_WITHIN_MS)
+            earliest_ms = now_ms + min(self._after_ms, _RECEIVED_WITHIN_MS)
             self._put(name, max(since_ms + self._after_ms, earliest_ms))
 
     def _put(self, name: str, due_ms: int) -> None:
@@ -65,8 +65,8 @@ class Forgetting:
 
     def wake(self, now_ms: int) -> list[Effect]:
         """Forget at most CALL_MAX of those that are due. One that something depends on is looked at again a while later."""
-        gone: list[str] = []
-        while len(gone) < CALL_MAX and (due_ms := self.deadline_ms()) is not None and due_ms <= now_ms:
+        deleted: list[str] = []
+        while len(deleted) < CALL_MAX and (due_ms := self.deadline_ms()) is not None and due_ms <= now_ms:
             _, name = heapq.heappop(self._heap)
             del self._due_ms[name]
             node = self._cluster.find(name)
@@ -76,11 +76,11 @@ class Forgetting:
             self._commits.unmet.pop(name, None)
             if node is not None:
                 self._cluster.forget(node)
-            gone.append(name)
-        self._counts["nodes_forgotten"] += len(gone)
-        return [ForgetRows(nodes=tuple(gone))] if gone else []
+            deleted.append(name)
+        self._counts["nodes_forgotten"] += len(deleted)
+        return [ForgetRows(nodes=tuple(deleted))] if deleted else []
 
 
-def _seems_gone(node: Node) -> bool:
+def _seems_deleted(node: Node) -> bool:
     """Whether the node is lost, or nobody but the ledger has ever said anything of it."""
     return node.freshness is Freshness.LOST or (node.topology is None and node.freshness is Freshness.UNKNOWN)

@@ -83,9 +83,9 @@ def _orders(replicas: Sequence[HeldAttempt], now_ms: int, again: str) -> list[Pu
     return effects
 
 
-def released(gone: Sequence[Released], now_ms: int) -> list[Publish]:
+def released(deleted: Sequence[Released], now_ms: int) -> list[Publish]:
     """The fact that these attempts hold nothing on their nodes any more."""
-    members = [(one.node, tuple([each for each in one.attempts if not name_of(each[0])])) for one in gone]
+    members = [(one.node, tuple([each for each in one.attempts if not name_of(each[0])])) for one in deleted]
     nodes = tuple(NodeRelease(node=node, attempts=attempts) for node, attempts in members if attempts)
     if not nodes:
         return []

@@ -19,9 +19,9 @@ from colo_scheduler.ledger.port import Attempt
 from colo_scheduler.ledger.reservation_names import name_of
 from colo_scheduler.ledger.shards import Shards
 
-__all__ = ["TOLD_WITHIN_MS", "Redelivery"]
+__all__ = ["PUBLISHED_WITHIN_MS", "Redelivery"]
 
-TOLD_WITHIN_MS: Final = 2_000
+PUBLISHED_WITHIN_MS: Final = 2_000
 """A place that was decided longer ago was told, or its scheduler did not live to tell it."""
 _FIRST_MS: Final = 10_000
 _LEAST_WAIT_MS: Final = 5_000
@@ -86,7 +86,7 @@ class Redelivery:
 
     def waits_long(self, attempt: Attempt, now_ms: int) -> bool:
         """Whether it waits and was decided so long ago that it was told, or never will be by whoever decided it."""
-        return self.waits(attempt) and not self._is_younger(attempt, TOLD_WITHIN_MS, now_ms)
+        return self.waits(attempt) and not self._is_younger(attempt, PUBLISHED_WITHIN_MS, now_ms)
 
     def _is_younger(self, attempt: Attempt, age_ms: int, now_ms: int) -> bool:
         # What was decided later than now was decided by another clock: nobody knows its age, and it counts as old.

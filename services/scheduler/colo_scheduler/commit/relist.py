@@ -7,7 +7,7 @@ asks once more every `ask_every_ms`. What has started is asked for by `redeliver
 from colo_common.events.effects import Effect
 from colo_scheduler.commit.commit import Commits
 from colo_scheduler.commit.jobs_asked import AskPending
-from colo_scheduler.commit.redelivery import TOLD_WITHIN_MS
+from colo_scheduler.commit.redelivery import PUBLISHED_WITHIN_MS
 from colo_scheduler.ledger.shards import ShardsHeld
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.queue import RequestQueue
@@ -56,7 +56,7 @@ class Asking:
         effects: list[Effect] = [AskPending()] if is_again or is_next or has_room else []
         if is_again:
             self._again_at_ms = None
-            self._commits.redelivery.ask_all(now_ms, least_ms=TOLD_WITHIN_MS)
+            self._commits.redelivery.ask_all(now_ms, least_ms=PUBLISHED_WITHIN_MS)
         if is_next:
             self._next_at_ms = now_ms + self._policy.ask_every_ms
         if has_room:

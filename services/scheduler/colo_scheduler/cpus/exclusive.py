@@ -56,9 +56,9 @@ def sum_holders(held: Iterable[HeldCpus], released: Iterable[CpuSet] = ()) -> Ho
     for cpus in released:
         mask = cpus.mask
         for level in range(len(planes) - 1, -1, -1):
-            gone = planes[level] & mask
-            planes[level] &= ~gone
-            mask &= ~gone
+            deleted = planes[level] & mask
+            planes[level] &= ~deleted
+            mask &= ~deleted
     still_held = planes[0] if planes else 0
     while planes and not planes[-1]:
         planes.pop()

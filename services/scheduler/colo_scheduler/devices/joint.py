@@ -163,9 +163,9 @@ def _shortage(
         have = _most_in_one(here, scope) if in_one else len(here)
         preposition = "in" if scope is DeviceScope.NUMA_NODE else "on"
         where = f"{preposition} one {what}" if in_one else f"{preposition} {what}s"
-        beside = others if need is first else first.kind
+        sibling = others if need is first else first.kind
         if have < need.count:
-            return short(need, "not beside each other", have, f"{need.kind} {where} with {beside}")
+            return short(need, "not beside each other", have, f"{need.kind} {where} with {sibling}")
     return structs.replace(short(first, "no set of places holds all of them"), kind=first.kind)
 
 

@@ -49,15 +49,15 @@ def rule_of(labels: Mapping[str, str], rules: Sequence[ColocationRule]) -> Coloc
     return found
 
 
-def ruled(said: NodeTopologyReported, rules: Sequence[ColocationRule]) -> NodeTopologyReported:
+def ruled(reported: NodeTopologyReported, rules: Sequence[ColocationRule]) -> NodeTopologyReported:
     """The node's own rules, combined with the cluster's rule for nodes with its labels."""
     if not rules:
-        return said
-    own, rule = said.rules, rule_of(said.labels, rules)
+        return reported
+    own, rule = reported.rules, rule_of(reported.labels, rules)
     limits = [most for most in (own.batch_replicas_most, rule.batch_replicas_most) if most is not None]
     stricter = structs.replace(
         own,
         is_colocated=own.is_colocated and rule.is_colocated,
         batch_replicas_most=min(limits, default=None),
     )
-    return structs.replace(said, rules=stricter)
+    return structs.replace(reported, rules=stricter)

@@ -77,7 +77,7 @@ class MemoryLedger:
 
     async def release(self, attempts: Sequence[Attempt]) -> tuple[Released, ...]:
         """See Ledger.release."""
-        gone: dict[str, list[Attempt]] = {}
+        deleted: dict[str, list[Attempt]] = {}
         for replica, attempt in attempts:
             key = attempt_key(replica, attempt)
             name = self._held.pop(key, None)
@@ -86,7 +86,7 @@ class MemoryLedger:
                 self._over[replica] = max((attempt, name or ""), (over, over_node))
             if name is None:
                 if attempt == over and over_node:
-                    gone.setdefault(over_node, []).append((replica, attempt))
+                    deleted.setdefault(over_node, []).append((replica, attempt))
                 continue
             if self._newest.get(replica) == attempt:
                 del self._newest[replica]
@@ -94,9 +94,11 @@ class MemoryLedger:
             del node.holds[key]
             node.confirmed.discard(key)
             node.changes += 1
-            gone.setdefault(name, []).append((replica, attempt))
-        counts = {name: self._nodes[name].changes if name in self._nodes else 0 for name in gone}
-        return tuple(Released(node=name, changes=counts[name], attempts=tuple(gone[name])) for name in sorted(gone))
+            deleted.setdefault(name, []).append((replica, attempt))
+        counts = {name: self._nodes[name].changes if name in self._nodes else 0 for name in deleted}
+        return tuple(
+            Released(node=name, changes=counts[name], attempts=tuple(deleted[name])) for name in sorted(deleted)
+        )
 
     async def confirm(self, attempts: Sequence[Attempt]) -> None:
         """See Ledger.confirm."""

@@ -86,14 +86,16 @@ class RedisLedger:
         for attempt in attempts:
             arguments += attempt
         nodes, counts = await self._run(_RELEASE, arguments, "release in the ledger")
-        gone: dict[str, list[Attempt]] = {}
+        deleted: dict[str, list[Attempt]] = {}
         changes: dict[str, int] = {}
         for attempt, node, count in zip(attempts, nodes, counts, strict=True):
             if node:
                 name = node.decode()
-                gone.setdefault(name, []).append(attempt)
+                deleted.setdefault(name, []).append(attempt)
                 changes[name] = _count(count)
-        return tuple(Released(node=name, changes=changes[name], attempts=tuple(gone[name])) for name in sorted(gone))
+        return tuple(
+            Released(node=name, changes=changes[name], attempts=tuple(deleted[name])) for name in sorted(deleted)
+        )
 
     async def lease(self, owner: str, ttl_ms: int, shards: int) -> tuple[Fence, ...]:
         """See Ledger.lease. The owner's name has no spaces."""
@@ -157,7 +159,7 @@ class RedisLedger:
         if not nodes:
             return ()
         raw: list[int] = await self._run(_FORGET, [self._prefix, *nodes], "forget rows of the ledger")
-        return tuple(node for node, is_gone in zip(nodes, raw, strict=True) if is_gone)
+        return tuple(node for node, is_deleted in zip(nodes, raw, strict=True) if is_deleted)
 
     async def ready(self) -> str:
         """Empty when Redis answers, else one sentence with the reason."""

@@ -63,7 +63,7 @@ class _OneLater(NamedTuple):
 
 
 class Loads:
-    """`judges(is_prod)`: a threshold is set for such work. `is_heard`: a report with usage was received."""
+    """`judges(is_prod)`: a threshold is set for such work. `is_received`: a report with usage was received."""
 
     def __init__(self, rules: LoadRules) -> None:
         self._rules = rules
@@ -78,7 +78,7 @@ class Loads:
         self._judges = tuple(any(self.policy.thresholds_of(is_prod=is_prod)[0].values()) for is_prod in (False, True))
 
     @property
-    def is_heard(self) -> bool:
+    def is_received(self) -> bool:
         """Whether there is anything to judge by."""
         return bool(self._reports)
 
@@ -163,10 +163,10 @@ class Loads:
         """For each of the first `count` rows the busy resource, its load in percent and the threshold, or None."""
         rows = self._rows(count).rows(count)
         codes, pct, most = overloads_of_rows(rows, self.estimate(request), request.band, self.policy, now_ms)
-        told = zip(codes.tolist(), pct.tolist(), most.tolist(), strict=True)
+        delivered = zip(codes.tolist(), pct.tolist(), most.tolist(), strict=True)
         return [
             (rows.resources[code - FIRST_RESOURCE], have, limit) if code >= FIRST_RESOURCE else None
-            for code, have, limit in told
+            for code, have, limit in delivered
         ]
 
     def newcomers(self, row: int, request: RequestClass, now_ms: int, most: int) -> int:
@@ -237,22 +237,22 @@ class Loads:
 
     def check(self, rows: range) -> list[tuple[int, str]]:
         """The rows, of these, and columns that differ from a fresh computation; they are corrected."""
-        heard = [row for row in rows if row in self._reports]
-        for row in heard:
+        received = [row for row in rows if row in self._reports]
+        for row in received:
             if row in self._dirty:
                 self._dirty.discard(row)
                 self._write(row)
-        if not heard:
+        if not received:
             return []
         names = ("filter_used", "score_used", "prod_used")
         table = self._table.rows(self._table.size)
-        kept = {name: np.array(getattr(table, name)[heard]) for name in names}
-        for row in heard:
+        kept = {name: np.array(getattr(table, name)[received]) for name in names}
+        for row in received:
             self._write(row)
         return [
-            (heard[int(at)], name)
+            (received[int(at)], name)
             for name, old in kept.items()
-            for at in np.flatnonzero((getattr(table, name)[heard] != old).any(1))
+            for at in np.flatnonzero((getattr(table, name)[received] != old).any(1))
         ]
 
 
@@ -268,7 +268,7 @@ def load_of_summary(load: LoadSummary, updated_at_ms: int) -> NodeLoad:
                 window_ms=window.window_ms,
                 usage={
                     kind: {CPU: mcpu, MEMORY: size}
-                    for kind, mcpu, size in _told_of(window)
+                    for kind, mcpu, size in _published_of(window)
                     if mcpu is not None and size is not None
                 },
             )
@@ -277,7 +277,7 @@ def load_of_summary(load: LoadSummary, updated_at_ms: int) -> NodeLoad:
     )
 
 
-def _told_of(window: LoadWindow) -> tuple[tuple[str, int | None, int | None], ...]:
+def _published_of(window: LoadWindow) -> tuple[tuple[str, int | None, int | None], ...]:
     return (
         ("avg", window.cpu_avg_mcpu, window.memory_avg_bytes),
         ("p50", window.cpu_p50_mcpu, window.memory_p50_bytes),

@@ -41,7 +41,7 @@ class PolicyVerdict(NamedTuple):
     reasons: tuple[str, ...] = ()
 
 
-_SETS_TOLD: Final = 8
+_SETS_PUBLISHED: Final = 8
 """How many sets of zones a refusal lists for one resource."""
 NO_AFFINITY: Final = PolicyVerdict(mask=None, preferred=False, is_admitted=True)
 
@@ -124,16 +124,16 @@ def without_all_zones(verdict: PolicyVerdict, all_zones: int) -> PolicyVerdict:
 
 def _unaligned(lists: Sequence[HintList]) -> tuple[str, ...]:
     """What each resource prefers among what is possible, in order of name."""
-    told = []
+    delivered = []
     for each in lists:
         named = [hint for hint in each.hints if hint.mask is not None]
         if named:
-            preferred = _told([hint for hint in named if hint.preferred])
-            told.append(f"{each.resource} prefers {preferred or 'none'} among {_told(named)}")
-    return (f"Unaligned NUMA hints: {'; '.join(sorted(told))}",)
+            preferred = _published([hint for hint in named if hint.preferred])
+            delivered.append(f"{each.resource} prefers {preferred or 'none'} among {_published(named)}")
+    return (f"Unaligned NUMA hints: {'; '.join(sorted(delivered))}",)
 
 
-def _told(hints: Sequence[Hint]) -> str:
-    sets = [str(list(zones_of(hint.mask or 0))) for hint in hints[:_SETS_TOLD]]
-    more = len(hints) - _SETS_TOLD
+def _published(hints: Sequence[Hint]) -> str:
+    sets = [str(list(zones_of(hint.mask or 0))) for hint in hints[:_SETS_PUBLISHED]]
+    more = len(hints) - _SETS_PUBLISHED
     return " ".join(sets) + (f" and {more} more" if more > 0 else "")

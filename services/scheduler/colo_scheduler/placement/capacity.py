@@ -185,8 +185,8 @@ def _devices_wanted(view: View, device: DeviceRequest, known: IntArray) -> Itera
     number = by_node([len(each) for each in memory])
     yield Reason.DEVICE_SHORT if number.any() else Reason.DEVICE_UNKNOWN, number, count, device.kind
     if not need.is_whole and (need.memory_bytes or need.memory_pct):
-        told = by_node([sum(size > 0 for size in each) for each in memory])
-        yield Reason.DEVICE_SHORT, told, count, f"{device.kind} that tells its memory"
+        delivered = by_node([sum(size > 0 for size in each) for each in memory])
+        yield Reason.DEVICE_SHORT, delivered, count, f"{device.kind} that tells its memory"
     if need.memory_bytes:
         each_of = "one" if count == 1 else f"each of {count}"
         least = by_node([each[count - 1] if len(each) >= count else 0 for each in memory])

@@ -120,8 +120,8 @@ APPRAISERS: Final[dict[Scorer, ContextScorers]] = {
     Scorer.SPREAD: ContextScorers(lambda view, request: bool(request.job), _spread),
     Scorer.RECENT_EVICTION: ContextScorers(_evicted, _recent_eviction),
     Scorer.SOFT_TAINTS: ContextScorers(lambda view, request: view.facts.taints.has_soft, _soft_taints),
-    Scorer.LOAD_AWARE: ContextScorers(lambda view, request: view.signals.loads.is_heard, _load_aware),
+    Scorer.LOAD_AWARE: ContextScorers(lambda view, request: view.signals.loads.is_received, _load_aware),
     Scorer.DEVICES_LEAST_ALLOCATED: ContextScorers(_wants_devices, partial(_devices, packs=False)),
     Scorer.DEVICES_MOST_ALLOCATED: ContextScorers(_wants_devices, partial(_devices, packs=True)),
-    Scorer.DYNAMIC_LOAD: ContextScorers(lambda view, request: view.signals.dynamic.is_heard, _dynamic_load),
+    Scorer.DYNAMIC_LOAD: ContextScorers(lambda view, request: view.signals.dynamic.is_received, _dynamic_load),
 }

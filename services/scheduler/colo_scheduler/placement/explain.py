@@ -139,8 +139,8 @@ def _most_room(view: View, rows: IntArray) -> NearestMiss:
     left = view.inventory_index.batch_left[rows]
     nearest = rows[left == left.max()]
     best = int(nearest[np.argmin(view.facts.rank[nearest])])
-    said = view.nodes[best].said
-    most = (said.rules.batch_replicas_most if said else None) or 0
+    reported = view.nodes[best].reported
+    most = (reported.rules.batch_replicas_most if reported else None) or 0
     have = most - int(view.inventory_index.batch_left[best])
     return NearestMiss(
         node=view.nodes[best].name, reason=Reason.BATCH_REPLICAS_MOST, need=most, have=have, unit="batch-replicas"

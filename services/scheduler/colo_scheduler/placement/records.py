@@ -25,7 +25,7 @@ from colo_scheduler.requests.validation import InvalidRequest
 __all__ = ["Decisions", "Records", "RejectionThrottle"]
 
 # The most jobs that one decision is told to; the others learn it when they ask, or at the next one.
-_JOBS_TOLD: Final = 200
+_JOBS_PUBLISHED: Final = 200
 _REPEATS_DOUBLED: Final = 4
 
 
@@ -37,7 +37,7 @@ class Records:
         self._decisions = Decisions(policy.records_max)
         self._class_records: OrderedDict[RequestClass, DecisionRecord] = OrderedDict()
         self._class_reports: dict[RequestClass, Report] = {}
-        self._spoken = RejectionThrottle(policy.records_max, policy.reject_again_ms)
+        self._mentioned = RejectionThrottle(policy.records_max, policy.reject_again_ms)
 
     def chosen(self, view: View, placements: Sequence[Placement], decision: ClassDecision) -> None:
         """Remember where these replicas of one class go."""
@@ -54,7 +54,7 @@ class Records:
     ) -> list[Effect]:
         """Remember that no node takes the class; a rejection for each job to which it is news."""
         effects: list[Effect] = []
-        told: set[str] = set()
+        delivered: set[str] = set()
         before = self._class_records.get(request)
         for placement_request in placement_requests:
             record = DecisionRecord(
@@ -70,10 +70,10 @@ class Records:
             )
             self._decisions.reject(placement_request.job, record)
             self._class_records[request] = record
-            if request.reserves or placement_request.job in told or len(told) >= _JOBS_TOLD:
+            if request.reserves or placement_request.job in delivered or len(delivered) >= _JOBS_PUBLISHED:
                 continue
-            told.add(placement_request.job)
-            if self._spoken.is_news(request, placement_request.job, report, now_ms):
+            delivered.add(placement_request.job)
+            if self._mentioned.is_news(request, placement_request.job, report, now_ms):
                 fact = rejection(
                     (placement_request.replica, placement_request.attempt),
                     placement_request.job,
@@ -134,7 +134,7 @@ class Records:
             request.reserves
             or record is None
             or report is None
-            or not self._spoken.is_news(request, placement_request.job, report, now_ms)
+            or not self._mentioned.is_news(request, placement_request.job, report, now_ms)
         ):
             return []
         fact = rejection(
@@ -267,7 +267,7 @@ class RejectionThrottle:
     def __init__(self, limit: int, again_after_ms: int) -> None:
         self._limit = limit
         self._again_after_ms = again_after_ms
-        self._said: OrderedDict[tuple[RequestClass, str], tuple[Report, int, int]] = OrderedDict()
+        self._published: OrderedDict[tuple[RequestClass, str], tuple[Report, int, int]] = OrderedDict()
 
     def is_news(self, request: RequestClass, job: str, report: Report, now_ms: int) -> bool:
         """Whether to say it: the reasons changed, or the numbers did and the last word is old enough. Remembers it if so.
@@ -277,17 +277,17 @@ class RejectionThrottle:
         """
         key = (request, job)
         repeats = 0
-        before = self._said.get(key)
+        before = self._published.get(key)
         if before is not None:
-            said, at_ms, repeats_before = before
-            if said.substance == report.substance:
-                if said == report or now_ms - at_ms < self._again_after_ms << repeats_before:
+            reported, at_ms, repeats_before = before
+            if reported.substance == report.substance:
+                if reported == report or now_ms - at_ms < self._again_after_ms << repeats_before:
                     return False
                 repeats = min(repeats_before + 1, _REPEATS_DOUBLED)
-        self._said[key] = (report, now_ms, repeats)
-        self._said.move_to_end(key)
-        if len(self._said) > self._limit:
-            self._said.popitem(last=False)
+        self._published[key] = (report, now_ms, repeats)
+        self._published.move_to_end(key)
+        if len(self._published) > self._limit:
+            self._published.popitem(last=False)
         return True
 
 

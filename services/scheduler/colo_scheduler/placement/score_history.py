@@ -90,7 +90,7 @@ class SearchHistory(NamedTuple):
     def snapshots(self) -> Iterator[ScoreSnapshot]:
         """The moment of each choice, in order."""
         for counts, seen, scoring in self.looks:
-            yield ScoreSnapshot(counts, tuple([scoring.told(each.node, each) for each in seen]))
+            yield ScoreSnapshot(counts, tuple([scoring.delivered(each.node, each) for each in seen]))
 
 
 class JointHistory(NamedTuple):
@@ -119,7 +119,7 @@ class JointHistory(NamedTuple):
         for choice in self.choices:
             taken.setdefault(choice.row, []).append(choice.shares)
         chosen = {candidate.row: candidate.before(context, taken[candidate.row]) for candidate in self.chosen}
-        told = {each.row: scoring.told(each.node, each) for each in self.others}
+        delivered = {each.row: scoring.delivered(each.node, each) for each in self.others}
         order = sorted([(-context.key_of(each), each.row) for each in self.others])
         full: Counter[Reason] = Counter()
         least = self.above
@@ -130,7 +130,7 @@ class JointHistory(NamedTuple):
                 full[reason] += 1
                 return
             insort(order, (-candidate.key, candidate.row))
-            told[candidate.row] = scoring.told(candidate.name, candidate)
+            delivered[candidate.row] = scoring.delivered(candidate.name, candidate)
 
         for candidate in chosen.values():
             enter(candidate)
@@ -138,7 +138,7 @@ class JointHistory(NamedTuple):
         seen: list[tuple[list[tuple[int, int]], ScoreSnapshot]] = []
         for choice in self.choices:
             best = order[: self.rows]
-            moment = ScoreSnapshot(self._counts(full), tuple([told[at] for _, at in best]), fitting - full.total())
+            moment = ScoreSnapshot(self._counts(full), tuple([delivered[at] for _, at in best]), fitting - full.total())
             seen.append((best, moment))
             candidate = chosen[choice.row]
             least = min(least, candidate.key)
@@ -166,8 +166,10 @@ class JointHistory(NamedTuple):
         if not full:
             return self.counts
         before = {count.reason: count.nodes for count in self.counts}
-        told = [(reason_for(reason, self.request), full[reason]) for reason in ORDER]
-        return tuple([ReasonCount(reason=name, nodes=n) for name, more in told if (n := before.get(name, 0) + more)])
+        delivered = [(reason_for(reason, self.request), full[reason]) for reason in ORDER]
+        return tuple(
+            [ReasonCount(reason=name, nodes=n) for name, more in delivered if (n := before.get(name, 0) + more)]
+        )
 
 
 def together(

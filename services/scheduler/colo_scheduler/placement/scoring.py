@@ -23,7 +23,7 @@ _Weighed = tuple[int, Scorer, ScorerForms]
 class Scoring(NamedTuple):
     """The scorers that count, each with its weight; the sum of the weights; and again with the form for one node, and their names.
 
-    `may_rise`: a node may score more after something was placed on it. `beside`: the scorers that look beside room and count where
+    `may_rise`: a node may score more after something was placed on it. `sibling`: the scorers that look beside room and count where
     they tell nodes apart. `is_of_room`: nothing else is among those that count, so a node's own numbers say all of its scores.
     """
 
@@ -32,7 +32,7 @@ class Scoring(NamedTuple):
     ones: tuple[tuple[int, Callable[[OneFit], int]], ...]
     names: tuple[str, ...]
     may_rise: bool
-    beside: tuple[tuple[int, Scorer, ContextScorers], ...] = ()
+    sibling: tuple[tuple[int, Scorer, ContextScorers], ...] = ()
     is_of_room: bool = False
 
     def of_one(self, fit: OneFit) -> int:
@@ -68,13 +68,13 @@ class Scoring(NamedTuple):
         return total.astype(np.int64)
 
     def kept(self, rows: Sequence[int]) -> "Scoring":
-        """The same scorers for these rows later, when other things may be true of them: for `of_one` and `told`."""
+        """The same scorers for these rows later, when other things may be true of them: for `of_one` and `delivered`."""
         if self.is_of_room:
             return self
         ones = [(weight, forms.of_one if forms.kept is None else forms.kept(rows)) for weight, _, forms in self.weighed]
         return Scoring((), self.total, tuple(ones), self.names, self.may_rise, is_of_room=True)
 
-    def told(self, node: str, fit: OneFit) -> NodeScore:
+    def delivered(self, node: str, fit: OneFit) -> NodeScore:
         """One row of the score matrix as it is told."""
         scores = {name: score(fit) for name, (_, score) in zip(self.names, self.ones, strict=True)}
         weighted = sum([weight * score for (weight, _), score in zip(self.ones, scores.values(), strict=True)])
@@ -94,7 +94,7 @@ def scoring_of(weights: ScorerWeights) -> Scoring:
     active, forms = weights.active, scorers_of(weights.resources)
     room = _scoring(tuple((weight, scorer, forms[scorer]) for scorer, weight in active if scorer in forms))
     return room._replace(
-        beside=tuple((weight, scorer, APPRAISERS[scorer]) for scorer, weight in active if scorer in APPRAISERS),
+        sibling=tuple((weight, scorer, APPRAISERS[scorer]) for scorer, weight in active if scorer in APPRAISERS),
         is_of_room=True,
     )
 
@@ -102,12 +102,12 @@ def scoring_of(weights: ScorerWeights) -> Scoring:
 def scoring_for(view: View, request: RequestClass, weights: ScorerWeights) -> Scoring:
     """The scorers that count for a request now. `scoring_of` where nothing beside room tells nodes apart."""
     room = scoring_of(weights)
-    if not (view.signals.is_told or request.job or view.facts.taints.has_soft or request.place.devices):
+    if not (view.signals.is_published or request.job or view.facts.taints.has_soft or request.place.devices):
         return room
-    beside = [each for each in room.beside if each[2].tells(view, request)]
-    if not beside:
+    sibling = [each for each in room.sibling if each[2].tells(view, request)]
+    if not sibling:
         return room
-    return _scoring((*room.weighed, *((weight, scorer, each.forms(view, request)) for weight, scorer, each in beside)))
+    return _scoring((*room.weighed, *((weight, scorer, each.forms(view, request)) for weight, scorer, each in sibling)))
 
 
 def sort_keys(weighted: IntArray, left_cpu: IntArray, rank: IntArray) -> IntArray:

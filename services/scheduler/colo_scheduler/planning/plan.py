@@ -45,7 +45,7 @@ STEP_REPLICAS: Final = 100
 _QUEUED_A_STEP: Final = 1_000
 # A search for victims counts as one replica for so many holds that are looked at.
 _HOLDS_FOR_ONE: Final = 10
-_NODES_TOLD: Final = 100
+_NODES_PUBLISHED: Final = 100
 _PREEMPTORS_MOST: Final = 20
 
 
@@ -73,14 +73,14 @@ class Plan:
         self._view, self._placements, self._waiting, self._reserved = plan_input
         self._ask = ask
         self._policy = policy
-        self._coming = _wants_of(ask.spec, self._view.now_ms)
+        self._coming = _requests_of(ask.spec, self._view.now_ms)
         self._queue = RequestQueue(ask.spec.replica_count, policy.backoff)
         self._turn: _Turn | None = None
         self._missing: list[tuple[RequestClass, list[PlacementRequest]]] = []
         self._used_once: list[Placement] = []
         self._is_placed = False
         self._search: VictimSearch | None = None
-        self._gone: set[Attempt] = set()
+        self._deleted: set[Attempt] = set()
         self._leaving: list[Placement] = []
         self._helped = 0
         self._places: list[PlannedReplica] = []
@@ -218,10 +218,10 @@ class Plan:
         if self._helped == _PREEMPTORS_MOST or not request.is_admitted:
             self._missing.clear()
             return 1
-        if self._search is None and self._gone and self._fits_now(request):
+        if self._search is None and self._deleted and self._fits_now(request):
             self._has_helped(placement_requests)
             return SEARCH_COST
-        search = self._search or VictimSearch(self._view, request, self._placements, frozenset(self._gone))
+        search = self._search or VictimSearch(self._view, request, self._placements, frozenset(self._deleted))
         cost = 1 + search.step(self._view, budget * _HOLDS_FOR_ONE) // _HOLDS_FOR_ONE
         self._search = None if search.is_done else search
         if search.is_done:
@@ -235,7 +235,7 @@ class Plan:
         if found is None or not take_place_of(self._view, request, found, ("", self._helped)):
             self._missing.pop(0)
             return
-        self._gone.update((placement.replica, placement.attempt) for placement in found.leaving)
+        self._deleted.update((placement.replica, placement.attempt) for placement in found.leaving)
         self._leaving.extend(found.leaving)
         self._has_helped(placement_requests)
 
@@ -256,7 +256,7 @@ class Plan:
 
     # ---- the answer
 
-    def told(self) -> JobPlanned:
+    def delivered(self) -> JobPlanned:
         """The plan, when all is done."""
         spec = self._ask.spec
         order = {task.name: number for number, task in enumerate(spec.tasks)}
@@ -283,7 +283,7 @@ class Plan:
 
     def _task(self, task: TaskSpec, on: Counter[str]) -> PlannedTask:
         request = self._classes[task.name]
-        nodes = sorted(on.items(), key=lambda pair: (-pair[1], pair[0]))[:_NODES_TOLD]
+        nodes = sorted(on.items(), key=lambda pair: (-pair[1], pair[0]))[:_NODES_PUBLISHED]
         report = self._reports.get(request) if on.total() < task.replicas else None
         return PlannedTask(
             task=task.name,
@@ -304,7 +304,7 @@ def check_plan(ask: PlanJob) -> None:
     validate_spec(ask.spec)
 
 
-def _wants_of(spec: JobSpec, now_ms: int) -> Iterator[PlacementRequest]:
+def _requests_of(spec: JobSpec, now_ms: int) -> Iterator[PlacementRequest]:
     labels = tuple(sorted(spec.labels.items()))
     return (
         PlacementRequest(

@@ -70,7 +70,7 @@ class Plans:
         if not asked.plan.step():
             return []
         self._asked.popleft()
-        return [Reply(request=asked.request, body=asked.plan.told())]
+        return [Reply(request=asked.request, body=asked.plan.delivered())]
 
     def _has_changed(self, asked: _Asked) -> bool:
         if len(asked.machines) == len(self._cluster.nodes) and asked.changes == self._cluster.capacity_changes:

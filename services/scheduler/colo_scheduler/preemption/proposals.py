@@ -96,11 +96,11 @@ class Proposals:
         """How many searches are due or under way."""
         return len(self._asked) + (self._under_way is not None)
 
-    def note(self, request: RequestClass, said: list[Effect], report: Report) -> None:
+    def note(self, request: RequestClass, reported: list[Effect], report: Report) -> None:
         """These rejections of a class were said: a search for the first of them, unless no leaving could help."""
-        if not said or not request.is_admitted or request.reserves or request.place.reservation:
+        if not reported or not request.is_admitted or request.reserves or request.place.reservation:
             return
-        first = said[0]
+        first = reported[0]
         if report.is_unresolvable or not isinstance(first, Publish) or not isinstance(first.fact, PlacementRejected):
             return
         most = max(report.counts, key=lambda count: count.nodes, default=None)
@@ -169,7 +169,7 @@ class Proposals:
             self._records.propose(request, asked.replica, None)
             return []
         node = self._cluster.nodes[found.row]
-        victims = tuple(_told(placement) for placement in found.leaving)
+        victims = tuple(_published(placement) for placement in found.leaving)
         proposal = ProposedPreemption(node=node.name, victims=victims, revision=node.revision, at_ms=now_ms)
         self._records.propose(request, asked.replica, proposal)
         self._counts["preemptions_proposed"] += 1
@@ -187,7 +187,7 @@ class Proposals:
         return [Publish(fact=fact, id=identity, traceparent=asked.traceparent)]
 
 
-def _told(placement: Placement) -> ProposedVictim:
+def _published(placement: Placement) -> ProposedVictim:
     return ProposedVictim(
         replica=placement.replica,
         attempt=placement.attempt,

@@ -70,9 +70,8 @@ def importance(placement: Placement) -> Importance:
 class VictimSearch:
     """One search, in steps of bounded size. `found` is the answer once it `is_done`; None: no node would do.
 
-    Every step is given the view as it is then. `gone`: attempts that left it already. The rows have to be the same nodes from step
-    to step; what else changed between steps makes the answer one of several moments, so whoever acts on it looks again
-    (`victims_on`).
+    Every step is given the view as it is then. `deleted`: attempts that left the node already. A row must be the same node in every
+    step. Other changes between steps mix several moments in the answer, so the caller checks the answer again (`victims_on`).
     """
 
     def __init__(
@@ -80,11 +79,11 @@ class VictimSearch:
         view: View,
         request: RequestClass,
         placements: Mapping[Attempt, Placement],
-        gone: frozenset[Attempt] = frozenset(),
+        deleted: frozenset[Attempt] = frozenset(),
     ) -> None:
         self._request = request
         self._placements = placements
-        self._gone = gone
+        self._deleted = deleted
         self._best: tuple[_Order, Victims] | None = None
         self._looks = 0
         # Nodes of the level that was passed last, the first one last: the fewest victims at best and the rank in one, and the row.
@@ -185,7 +184,7 @@ class VictimSearch:
             self._queued = 0
             return 1
         self._looks += 1
-        lesser = _lesser_on(view, self._request, self._placements, row, self._gone)
+        lesser = _lesser_on(view, self._request, self._placements, row, self._deleted)
         what_if = WhatIf(view, row, self._request)
         victims = _fewest(what_if, row, lesser, best)
         if victims is not None:
@@ -255,14 +254,14 @@ def _lesser_on(
     request: RequestClass,
     placements: Mapping[Attempt, Placement],
     row: int,
-    gone: frozenset[Attempt] = frozenset(),
+    deleted: frozenset[Attempt] = frozenset(),
 ) -> list[Placement]:
     """Who is less important than the request on a node and holds from the same pool."""
     name, own, node = pool_of(request.band), _own(request), view.nodes[row]
     return [
         placement
         for attempt in node.holds
-        if attempt not in gone
+        if attempt not in deleted
         and (placement := placements.get(attempt)) is not None
         and importance(placement) < own
         and placement.node == node.name

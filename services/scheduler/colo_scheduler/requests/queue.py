@@ -70,17 +70,17 @@ class RequestQueue:
         # Classes have no order of their own: entries of equal rank stay in the order in which they came.
         self._ticket = 0
         self._delayed: list[tuple[int, str, int]] = []
-        self._delayed_wants: dict[Attempt, PlacementRequest] = {}
+        self._delayed_requests: dict[Attempt, PlacementRequest] = {}
         self._delayed_until: dict[Attempt, int] = {}
 
     def __len__(self) -> int:
-        return len(self._placement_requests) + len(self._delayed_wants)
+        return len(self._placement_requests) + len(self._delayed_requests)
 
     def __contains__(self, attempt: object) -> bool:
         if not isinstance(attempt, tuple) or len(attempt) != 2:
             return False
         placement_request = self._placement_requests.get(attempt[0])
-        return attempt in self._delayed_wants or (
+        return attempt in self._delayed_requests or (
             placement_request is not None and placement_request.attempt == attempt[1]
         )
 
@@ -91,7 +91,7 @@ class RequestQueue:
             if kept.attempt >= placement_request.attempt:
                 return True
             self.remove((kept.replica, kept.attempt))
-        delayed = self._delayed_wants
+        delayed = self._delayed_requests
         if delayed and (placement_request.replica, placement_request.attempt) in delayed:
             return True
         if len(self._placement_requests) + len(delayed) >= self._limit:
@@ -109,7 +109,7 @@ class RequestQueue:
 
     def delay(self, placement_request: PlacementRequest, until_ms: int) -> None:
         """Take a want back that lost its place at commit too often: it is not decided before `until_ms`."""
-        self._delayed_wants[(placement_request.replica, placement_request.attempt)] = placement_request
+        self._delayed_requests[(placement_request.replica, placement_request.attempt)] = placement_request
         self._delayed_until[(placement_request.replica, placement_request.attempt)] = until_ms
         heapq.heappush(self._delayed, (until_ms, placement_request.replica, placement_request.attempt))
 
@@ -130,8 +130,8 @@ class RequestQueue:
     def remove(self, attempt: Attempt) -> PlacementRequest | None:
         """The want of the attempt, which waits no more; None when it did not wait."""
         delayed: PlacementRequest | None = None
-        if self._delayed_wants:
-            delayed = self._delayed_wants.pop(attempt, None)
+        if self._delayed_requests:
+            delayed = self._delayed_requests.pop(attempt, None)
             self._delayed_until.pop(attempt, None)
         placement_request = self._placement_requests.get(attempt[0])
         if placement_request is None or placement_request.attempt != attempt[1]:
@@ -147,12 +147,12 @@ class RequestQueue:
             self._publish(waiting)
         return placement_request
 
-    def remove_where(self, is_gone: Callable[[PlacementRequest], bool]) -> None:
+    def remove_where(self, is_deleted: Callable[[PlacementRequest], bool]) -> None:
         """Remove every want, also a delayed one, for which this holds."""
         found = [
             placement_request
-            for placement_request in (*self._placement_requests.values(), *self._delayed_wants.values())
-            if is_gone(placement_request)
+            for placement_request in (*self._placement_requests.values(), *self._delayed_requests.values())
+            if is_deleted(placement_request)
         ]
         for placement_request in found:
             self.remove((placement_request.replica, placement_request.attempt))
@@ -231,7 +231,7 @@ class RequestQueue:
             until_ms, replica, attempt = heapq.heappop(self._delayed)
             if self._delayed_until.get((replica, attempt)) == until_ms:
                 del self._delayed_until[(replica, attempt)]
-                self.put_back([self._delayed_wants.pop((replica, attempt))])
+                self.put_back([self._delayed_requests.pop((replica, attempt))])
 
     def wake_where(self, might_fit: Callable[[RequestClass, Parked], bool]) -> None:
         """Wake the parked classes for which the answer may have changed."""

@@ -17,7 +17,7 @@ from colo_scheduler.numa.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES
 
 __all__ = ["InvalidRequest", "check_request", "dead_letters_of", "sorted_out"]
 
-_TOLD_MAX: Final = 10
+_PUBLISHED_MAX: Final = 10
 """The most invalid requests of one message that are told one by one; the others are only counted."""
 _PAYLOAD_CHARACTERS: Final = 2048
 _PLACE_IN_MESSAGE: Final = re.compile(r"^wants\[\d+\]\.")
@@ -67,7 +67,7 @@ def sorted_out(placement_requests: Sequence[PlacementRequest]) -> tuple[list[Pla
 
 def dead_letters_of(bad: Sequence[InvalidRequest], now_ms: int) -> list[Effect]:
     """A dead letter for each of the first 10 invalid requests; it names the field and the rule."""
-    return [_dead_letter(placement_request, error, now_ms) for placement_request, error in bad[:_TOLD_MAX]]
+    return [_dead_letter(placement_request, error, now_ms) for placement_request, error in bad[:_PUBLISHED_MAX]]
 
 
 def _dead_letter(placement_request: PlacementRequest, error: InvalidInput, now_ms: int) -> Publish:

@@ -139,7 +139,7 @@ class ReservationBook:
         return tuple(self._reservations[name] for name in sorted(self._reservations))
 
     def jobs(self) -> tuple[str, ...]:
-        """The jobs for which alone some reservation is held or sought, sorted: `workload_gone` ends it with them."""
+        """The jobs for which alone some reservation is held or sought, sorted: `workload_deleted` ends it with them."""
         found: set[str] = set()
         for reservation in self._reservations.values():
             terms = reservation.spec.owners if not reservation.phase.is_ended else ()
@@ -333,16 +333,16 @@ class ReservationBook:
         )
         return (PhaseChanged(name=name, phase=ReservationPhase.PENDING),)
 
-    def node_gone(self, node: str, now_ms: int) -> tuple[BookChange, ...]:
+    def node_deleted(self, node: str, now_ms: int) -> tuple[BookChange, ...]:
         """A node will not come back: the reservations there end."""
         changes: list[BookChange] = []
         for name in sorted(self._on_node.get(node, ())):
             reservation = self._reservations[name]
             self._fire(reservation, "node_gone")
-            changes += self._end(reservation, ReservationPhase.FAILED, EndReason.NODE_GONE, now_ms)
+            changes += self._end(reservation, ReservationPhase.FAILED, EndReason.NODE_DELETED, now_ms)
         return tuple(changes)
 
-    def workload_gone(self, job: str, now_ms: int) -> tuple[BookChange, ...]:
+    def workload_deleted(self, job: str, now_ms: int) -> tuple[BookChange, ...]:
         """A job is over: the reservations that are for nobody else end, so that they do not keep everybody else away."""
         changes: list[BookChange] = []
         for reservation in self.rows():
@@ -350,7 +350,7 @@ class ReservationBook:
             is_only_for_it = bool(terms) and all(is_of_job(term, job) for term in terms)
             if is_only_for_it and not reservation.phase.is_ended:
                 self._fire(reservation, "owner_gone")
-                changes += self._end(reservation, ReservationPhase.FAILED, EndReason.OWNER_GONE, now_ms)
+                changes += self._end(reservation, ReservationPhase.FAILED, EndReason.OWNER_DELETED, now_ms)
         return tuple(changes)
 
     # ---- time

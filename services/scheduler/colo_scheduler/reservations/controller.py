@@ -141,7 +141,7 @@ class ReservationController:
             return []
         self._counts["reservations_created"] += 1
         self._is_unqueued = True
-        self._queue_wants()
+        self._queue_requests()
         self._plan_to_ask(now_ms)
         return self._row(spec.name, now_ms)
 
@@ -268,7 +268,7 @@ class ReservationController:
                 self.settle(now_ms)
                 self._took_rows(event, now_ms)
             case HoldsReleased():
-                self.released([attempt for gone in event.released for attempt in gone.attempts], now_ms)
+                self.released([attempt for deleted in event.released for attempt in deleted.attempts], now_ms)
             case PlacementsReleased():
                 self.released([attempt for release in event.nodes for attempt in release.attempts], now_ms)
             case FreshnessChanged(node=node):
@@ -279,7 +279,7 @@ class ReservationController:
                 self._read(event, now_ms)
                 self._plan_to_ask(now_ms)
             case ReservationChanged():
-                self._heard(event)
+                self._received(event)
             case ShardsHeld():
                 self._is_unqueued = True
             case JobsOver():
@@ -333,12 +333,12 @@ class ReservationController:
 
     def node_lost(self, node: str, now_ms: int) -> None:
         """A node was not heard of for so long that its replicas go elsewhere: nothing is held on it any more."""
-        self._apply(self.book.node_gone(node, now_ms))
+        self._apply(self.book.node_deleted(node, now_ms))
 
     def jobs_over(self, event: JobsOver, now_ms: int) -> None:
         """Tell the book that these jobs have ended."""
         for job in event.jobs:
-            self._apply(self.book.workload_gone(job, now_ms))
+            self._apply(self.book.workload_deleted(job, now_ms))
 
     # ---- the timer
 
@@ -347,7 +347,7 @@ class ReservationController:
         if (due := self.book.deadline_ms()) is not None and due <= now_ms:
             self._apply(self.book.wake(now_ms))
             self._unwritten |= dict.fromkeys(name for name in self._versions if self.book.find(name) is None)
-        self._queue_wants()
+        self._queue_requests()
         if self._has_news:
             self._has_news = False
             self._wake_owners(now_ms)
@@ -387,7 +387,7 @@ class ReservationController:
         if self._jobs_at_ms is None and self.book.jobs():
             self._jobs_at_ms = now_ms + ASK_JOBS_MS
 
-    def _queue_wants(self) -> None:
+    def _queue_requests(self) -> None:
         """Queue every reservation that has no place; one that finds the queue full is queued at the next turn."""
         if not self._is_unqueued:
             return
@@ -565,7 +565,7 @@ class ReservationController:
         self._versions[event.id] = 0
         self._unread[event.id] = None
 
-    def _heard(self, event: ReservationChanged) -> None:
+    def _received(self, event: ReservationChanged) -> None:
         """Another scheduler said how a reservation is; its row is read when the book says otherwise."""
         found = self.book.find(event.reservation)
         is_known = found is not None and found.phase.value == event.phase and attempt_of(found)[1] == event.attempt

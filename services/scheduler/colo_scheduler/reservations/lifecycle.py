@@ -27,8 +27,8 @@ class EndReason(StrEnum):
 
     USED = "used"
     EXPIRED = "expired"
-    NODE_GONE = "node-gone"
-    OWNER_GONE = "owner-gone"
+    NODE_DELETED = "node-gone"
+    OWNER_DELETED = "owner-gone"
 
 
 _ENDED: Final = ("Succeeded", "Failed")

@@ -110,9 +110,9 @@ def _summed(*parts: Sequence[ZoneShare]) -> tuple[ZoneShare, ...]:
 
 def _priced(node: Node, place: Placement, left: Remainder) -> tuple[ZoneShare, ...]:
     """What is left in the amounts that it costs in its pool: CPUs by number as much as the machine claims them to be."""
-    if node.said is None or not place.cpus or pool_of(place.band) is not PoolName.PROD:
+    if node.reported is None or not place.cpus or pool_of(place.band) is not PoolName.PROD:
         return left.zones
-    rules = node.said.rules
+    rules = node.reported.rules
     return tuple(
         ZoneShare(zone=each.zone, cpu_mcpu=amplified(each.cpu_mcpu, rules), memory_bytes=each.memory_bytes)
         for each in left.zones

@@ -18,13 +18,13 @@ def room_for_owner(
     rooms: list[ZoneShare] = []
     for zone in zones:
         own = [share for share in left if share.zone == zone]
-        beside = [share for share in free if share.zone == zone]
+        sibling = [share for share in free if share.zone == zone]
         cpu_mcpu = _room(
-            sum(share.cpu_mcpu for share in own), sum(share.cpu_mcpu for share in beside), is_bounded=CPU in bounded
+            sum(share.cpu_mcpu for share in own), sum(share.cpu_mcpu for share in sibling), is_bounded=CPU in bounded
         )
         memory_bytes = _room(
             sum(share.memory_bytes for share in own),
-            sum(share.memory_bytes for share in beside),
+            sum(share.memory_bytes for share in sibling),
             is_bounded=MEMORY in bounded,
         )
         rooms.append(ZoneShare(zone=zone, cpu_mcpu=cpu_mcpu, memory_bytes=memory_bytes))

@@ -130,7 +130,7 @@ def _over(
     memory_bytes = spec.request.memory_bytes - sum(owner.memory_bytes for owner in inside)
     if cpu_mcpu < 0 or memory_bytes < 0:
         return None
-    more = _beside(view, row, request._replace(cpu_mcpu=cpu_mcpu, memory_bytes=memory_bytes))
+    more = _sibling(view, row, request._replace(cpu_mcpu=cpu_mcpu, memory_bytes=memory_bytes))
     if more is None:
         return None
     whole = _joined(row, request, more, inside)
@@ -142,7 +142,7 @@ def _over(
     return PreallocationSearch(whole, more, tuple(inside)) if _keeps_rules(view, row, request, whole) else None
 
 
-def _beside(view: View, row: int, rest: RequestClass) -> Choice | None:
+def _sibling(view: View, row: int, rest: RequestClass) -> Choice | None:
     """What no owner has, on what is free of the node."""
     if not rest.cpu_mcpu and not rest.memory_bytes:
         return Choice(row, ())

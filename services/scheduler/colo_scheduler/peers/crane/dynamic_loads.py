@@ -30,7 +30,7 @@ __all__ = ["DynamicLoads"]
 
 
 class DynamicLoads:
-    """`judges`: a limit is set. `is_followed`: reports must be passed in. `is_heard`: a report with usage was received."""
+    """`judges`: a limit is set. `is_followed`: reports must be passed in. `is_received`: a report with usage was received."""
 
     def __init__(self, rules: DynamicRules, *, is_scored: bool) -> None:
         self._rules = rules
@@ -38,7 +38,7 @@ class DynamicLoads:
         self.policy = DynamicPolicy.from_rules(rules)
         self.judges = bool(self.policy.limits_ratio)
         self.is_followed = self.judges or is_scored
-        self.is_heard = False
+        self.is_received = False
         named = {*self.policy.limits_ratio, *(self.policy.weights if is_scored else ())}
         self._names = tuple(name for name in METRICS if name in named)
         self._arrivals = Arrivals(self.policy.hot)
@@ -50,7 +50,7 @@ class DynamicLoads:
     def fork(self) -> "DynamicLoads":
         """One that changes for itself, as a trial needs it."""
         other = DynamicLoads(self._rules, is_scored=self._is_scored)
-        other.is_heard = self.is_heard
+        other.is_received = self.is_received
         if self.is_followed:
             other._arrivals = self._arrivals.fork()
             other._reports, other._capacity = self._reports, self._capacity
@@ -64,7 +64,7 @@ class DynamicLoads:
         """Take the usage of a node, received at that moment."""
         if not self.is_followed:
             return
-        self.is_heard = True
+        self.is_received = True
         self._grow(row)
         self._reports[row] = load
         self._at_ms[row] = at_ms
