@@ -7,7 +7,7 @@ from typing import Any, Final
 from colo_common.model.invalid import InvariantBroken
 from colo_common.ports import Unavailable
 from colo_sim.faults import NO_NETWORK_FAULTS, FaultKind, FaultPlan
-from colo_sim.world_cluster import Cluster
+from colo_sim.world_cluster import SimCluster
 from colo_sim.world_node import SimNode
 from colo_sim.world_process import SimProcess
 
@@ -21,7 +21,7 @@ _NODES_LEFT: Final = 2
 class FaultInjector:
     """Injects faults into a world by plan. `may_lose_for_good`: one lost node may never come back."""
 
-    def __init__(self, world: Cluster, plan: FaultPlan, *, may_lose_for_good: bool) -> None:
+    def __init__(self, world: SimCluster, plan: FaultPlan, *, may_lose_for_good: bool) -> None:
         self._world = world
         self._plan = plan
         self._may_lose_for_good = may_lose_for_good

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from colo_common.model.lifecycle import JOB
 from colo_sim.event_queue import at_once
-from colo_sim.world_cluster import Cluster
+from colo_sim.world_cluster import SimCluster
 
 __all__ = ["differences", "pending_work"]
 
 
-def differences(world: Cluster) -> list[str]:
+def differences(world: SimCluster) -> list[str]:
     """Differences between the ledger, the services' memories and the machines, as sentences; empty when all agree."""
     rows = world.ledger.all_rows()
     held = {r.attempt: row.node for row in rows for r in row.holds}
@@ -46,7 +46,7 @@ def differences(world: Cluster) -> list[str]:
     return found
 
 
-def pending_work(world: Cluster) -> list[str]:
+def pending_work(world: SimCluster) -> list[str]:
     """Pending work, as sentences; empty when every job ended as it should, and nothing is held or waiting."""
     if world.store.fault is not None:
         return [str(world.store.fault)]
@@ -81,18 +81,18 @@ def _compare(view_name: str, view: dict[tuple[str, int], str], held: dict[tuple[
             yield f"{view_name}: {attempt} on {view.get(attempt)}, the ledger says {held.get(attempt)}"
 
 
-def _undelivered(world: Cluster) -> Iterator[tuple[str, int]]:
+def _undelivered(world: SimCluster) -> Iterator[tuple[str, int]]:
     lost = [f"-{node.name}-" for node in world.nodes.values() if node.is_lost_for_good]
     for name, count in world.bus.undelivered().items():
         if not any(part in name for part in lost):
             yield name, count
 
 
-def _outbox(world: Cluster, service: str) -> bool:
+def _outbox(world: SimCluster, service: str) -> bool:
     return bool(at_once(world.store.load(f"outbox-{service}")))
 
 
-def _replicas(world: Cluster, job: str) -> list[str]:
+def _replicas(world: SimCluster, job: str) -> list[str]:
     found = world.jobs_core.index.jobs.get(job)
     if found is None:
         return []

@@ -15,7 +15,7 @@ from msgspec import Struct
 from colo_common.model.invalid import InvariantBroken
 from colo_sim.fault_injector import FaultInjector
 from colo_sim.quiescence import differences, pending_work
-from colo_sim.world_cluster import START_MS, Cluster
+from colo_sim.world_cluster import START_MS, SimCluster
 from colo_sim.world_process import SimProcess
 from colo_sim.world_settings import WorldSettings
 
@@ -41,7 +41,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     reached: dict[str, int]
 
 
-class World(Cluster):
+class World(SimCluster):
     """A simulated cluster with faults. `run` runs it to its end and closes it; after `run_until` the caller must close it."""
 
     def __init__(self, settings: WorldSettings, on_line: Callable[[str], None] | None = None) -> None:
@@ -99,7 +99,7 @@ class World(Cluster):
         self.note("quiescent")
         return self.outcome()
 
-    def _run_while(self, problems: Callable[[Cluster], list[str]], until_ms: int, message: str) -> None:
+    def _run_while(self, problems: Callable[[SimCluster], list[str]], until_ms: int, message: str) -> None:
         while found := problems(self):
             if self.elapsed_ms >= until_ms:
                 raise InvariantBroken(message, found=found[:12], seed=self.settings.seed)

@@ -35,7 +35,7 @@ from colo_sim.world_roles import Works
 from colo_sim.world_scheduler import scheduler
 from colo_sim.world_settings import WorldSettings
 
-__all__ = ["START_MS", "Cluster"]
+__all__ = ["START_MS", "SimCluster"]
 
 START_MS: Final = 1_700_000_000_000
 """Unix milliseconds at which every world starts."""
@@ -43,7 +43,7 @@ START_MS: Final = 1_700_000_000_000
 Role = TypeVar("Role")
 
 
-class Cluster:
+class SimCluster:
     """The parts of a world, built from a seed and not started. `on_line` gets every line of the world log."""
 
     def __init__(self, settings: WorldSettings, on_line: Callable[[str], None] | None = None) -> None:

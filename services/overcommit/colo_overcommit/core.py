@@ -14,7 +14,7 @@ from colo_common.events.node import (
     NodeUsageSampled,
 )
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
-from colo_common.events.requests import ExplainAllocatable, Hold, HoldsReply, ListNodes, Refusal
+from colo_common.events.requests import ExplainAllocatable, HoldEntry, HoldsReply, ListNodes, Refusal
 from colo_common.events.reservation import ReservationChanged
 from colo_common.model.audit import Audit
 from colo_common.model.freshness import FORGET_NODE_MS, Freshness, freshness_of
@@ -271,7 +271,7 @@ class OvercommitCore:
 
     def _listed(self, event: HoldsListed, now_ms: int) -> None:
         """Reconcile with the ledger: take the holds that are missing here, and drop those that the ledger does not list."""
-        listed: dict[str, list[Hold]] = {}
+        listed: dict[str, list[HoldEntry]] = {}
         for hold in event.holds:
             listed.setdefault(hold.node, []).append(hold)
         for hold in event.holds:
@@ -299,7 +299,7 @@ class OvercommitCore:
             self._watch.departed(node, self._now_ms)
         return known
 
-    def _take(self, hold: Placement | Hold, now_ms: int) -> None:
+    def _take(self, hold: Placement | HoldEntry, now_ms: int) -> None:
         held = self._held(hold.node)
         held.take(hold.replica, hold.attempt, hold.zones, now_ms, qos=hold.qos, band=hold.band)
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from colo_common.events.requests import Hold
+from colo_common.events.requests import HoldEntry
 from colo_common.model.placement import ZoneShare, attempt_key
 from colo_common.model.qos import PriorityBand, QosClass
 
@@ -17,7 +17,7 @@ _DROPPED_KEPT: Final = 1_000
 class HoldsListed(Struct, frozen=True, kw_only=True):
     """Event: all holds of the scheduler's ledger at some time after `asked_at_ms`; 0: the list may be incomplete."""
 
-    holds: tuple[Hold, ...]
+    holds: tuple[HoldEntry, ...]
     asked_at_ms: int
 
 

@@ -7,7 +7,7 @@ import structlog
 
 from colo_common.events.node import NodeTopologyReported, NodeUsageSampled
 from colo_common.events.placement import PlacementsDecided, PlacementsReleased
-from colo_common.events.requests import ExplainAllocatable, Hold, HoldsReply, ListHolds, ListNodes
+from colo_common.events.requests import ExplainAllocatable, HoldEntry, HoldsReply, ListHolds, ListNodes
 from colo_common.events.reservation import ReservationChanged
 from colo_common.ports import Bus, Clock, PortError, Unavailable
 from colo_common.runtime.ask import ask
@@ -77,9 +77,9 @@ async def reconcile(bus: Bus, clock: Clock, service: Service, page: int = _PAGE)
         await asyncio.sleep(_AGAIN_S)
 
 
-async def _all_holds(bus: Bus, size: int) -> tuple[tuple[Hold, ...], bool]:
+async def _all_holds(bus: Bus, size: int) -> tuple[tuple[HoldEntry, ...], bool]:
     """Read all pages. The second value is False when the total changed meanwhile: a hold may then be missing from the pages."""
-    holds: list[Hold] = []
+    holds: list[HoldEntry] = []
     totals: set[int] = set()
     for _ in range(_PAGES_MAX):
         page = await ask(bus, ListHolds(offset=len(holds), limit=size))

@@ -7,7 +7,7 @@ from colo_common.events.node import AllocatableChanged, FreshnessChanged, LeaseR
 from colo_common.events.placement import NodeRelease, PlacementsReleased
 from colo_common.events.requests import (
     ExplainAllocatable,
-    Hold,
+    HoldEntry,
     HoldsReply,
     ListNodes,
     NodeExplained,
@@ -112,7 +112,7 @@ def test_holds_are_counted_once_and_released() -> None:
     placement = a_placement(mcpu=2000)
     core.handle(decided(placement), 2100)
     core.handle(decided(placement), 2200)
-    hold = Hold(node="n1", replica=placement.replica, attempt=1, zones=placement.zones)
+    hold = HoldEntry(node="n1", replica=placement.replica, attempt=1, zones=placement.zones)
     core.handle(HoldsReply(holds=(hold,), total=1), 2300)
     assert core.nodes["n1"].held.cpu_mcpu == 2000
     released = PlacementsReleased(nodes=(NodeRelease(node="n1", attempts=((placement.replica, 1),)),))
@@ -181,7 +181,7 @@ def test_the_ledgers_list_heals_what_was_missed() -> None:
     core = a_fresh_core()
     stale, missed = a_placement("job/main/0", mcpu=2000), a_placement("job/main/1", mcpu=500)
     core.handle(decided(stale), 2100)
-    hold = Hold(node="n1", replica=missed.replica, attempt=1, zones=missed.zones)
+    hold = HoldEntry(node="n1", replica=missed.replica, attempt=1, zones=missed.zones)
     core.handle(HoldsListed(holds=(hold,), asked_at_ms=30_000), 30_100)
     assert core.nodes["n1"].held.attempts == ("job/main/0#1", "job/main/1#1"), "too young to be let go"
     core.handle(HoldsListed(holds=(hold,), asked_at_ms=0), 90_000)

@@ -20,7 +20,7 @@ __all__ = [
     "ExplainPlacement",
     "GetJob",
     "GetReservation",
-    "Hold",
+    "HoldEntry",
     "HoldsReply",
     "JobPlanned",
     "JobAccepted",
@@ -321,7 +321,7 @@ class ListHolds(Struct, frozen=True, kw_only=True):
     limit: int = 500
 
 
-class Hold(Struct, frozen=True, kw_only=True):
+class HoldEntry(Struct, frozen=True, kw_only=True):
     """One attempt that holds shares of a node's zones. Only bands below prod take them from the batch allocatable."""
 
     node: str
@@ -335,7 +335,7 @@ class Hold(Struct, frozen=True, kw_only=True):
 class HoldsReply(Struct, frozen=True, kw_only=True):
     """One page of committed holds by node, replica and attempt; `total` counts all. Refused (503) before the ledger is read."""
 
-    holds: tuple[Hold, ...]
+    holds: tuple[HoldEntry, ...]
     total: int
 
 

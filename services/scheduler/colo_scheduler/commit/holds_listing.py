@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from colo_common.events.effects import Effect, Reply
-from colo_common.events.requests import Hold, HoldsReply, ListHolds, Refusal
+from colo_common.events.requests import HoldEntry, HoldsReply, ListHolds, Refusal
 from colo_scheduler.commit.commit import Commits
 from colo_scheduler.ledger.port import RefreshLedger
 
@@ -85,6 +85,7 @@ class HoldsListing:
         committed.sort(key=lambda p: (p.node, p.replica, p.attempt))
         page = committed[body.offset : body.offset + body.limit]
         holds = tuple(
-            Hold(node=p.node, replica=p.replica, attempt=p.attempt, zones=p.zones, qos=p.qos, band=p.band) for p in page
+            HoldEntry(node=p.node, replica=p.replica, attempt=p.attempt, zones=p.zones, qos=p.qos, band=p.band)
+            for p in page
         )
         return HoldsReply(holds=holds, total=len(committed))
