@@ -139,7 +139,7 @@ class RunningColo:
         async def nothing_held() -> bool:
             async with self.ledger() as ledger:
                 rows = await ledger.rows(sorted(await ledger.changes()))
-            return not any(row.reservations for row in rows)
+            return not any(row.holds for row in rows)
 
         await eventually(all_ended, "every job ends", limit_s=30)
         await eventually(nothing_held, "the ledger is empty", limit_s=20)

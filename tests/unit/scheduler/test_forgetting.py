@@ -12,7 +12,7 @@ from colo_common.model.reasons import Reason
 from colo_scheduler.eligibility.selector import LabelColumns, Selector
 from colo_scheduler.ledger.memory import MemoryLedger
 from colo_scheduler.ledger.port import Hold, LedgerRows, NodeCommit
-from colo_scheduler.placement.stack import run_filters
+from colo_scheduler.placement.verdicts import judge
 from colo_scheduler.policy import SchedulerPolicy
 from colo_scheduler.requests.request_class import class_of
 from tests.support.builders import GIB, a_node, a_placement
@@ -88,7 +88,7 @@ def test_a_vacant_row_is_counted_by_no_reason_and_takes_no_work() -> None:
         (a_placement_request("j/t/1", mcpu=900_000), {Reason.BATCH_CPU_SHORT: 2}),
         (a_placement_request("j/t/2", qos=QosClass.SYSTEM), {Reason.QOS_NOT_ADMITTED: 2}),
     ):
-        filtered = run_filters(view, class_of(asked))
+        filtered = judge(view, class_of(asked))
         assert {each.reason: each.nodes for each in filtered.counts} == counts
         assert filtered.rows.tolist() == ([] if counts else [0, 2])
     bench.core.check()
