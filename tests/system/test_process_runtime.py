@@ -187,9 +187,9 @@ def cpu_group(pid: int) -> str:
 async def test_a_killed_replica_dies_where_nobody_is_given_precedence(runtime, policy):
     launched = await start(runtime, a_run(SPIN))
     token, group, tier = "job.main.0@1", "batch/job.main.0@1", runtime._tier
-    leaving = tier._leaving
+    leaving = tier._kill_tier
     assert cpu_group(launched.pid) == f"/{policy.subtree}/{group}"
-    leaving._take_out(tier.tree, group, token)
+    leaving._move_out(tier.tree, group, token)
     assert cpu_group(launched.pid) == f"/{policy.subtree}-leaving/{token}"
     assert tier.tree.pids(group) == ()
     assert [leaving.tree.value("cpu-idle", path) for path in ("", token)] == ["0", "0"]
@@ -206,13 +206,13 @@ async def test_what_an_executor_was_killing_when_it_died_is_ended_by_the_next(po
     async for runtime in opened_after_crash(policy):
         tier = runtime._tier
         (token,) = tier.tree.children("batch")
-        tier._leaving._take_out(tier.tree, f"batch/{token}", token)
-        pids = tier._leaving.tree.pids(token)
+        tier._kill_tier._move_out(tier.tree, f"batch/{token}", token)
+        pids = tier._kill_tier.tree.pids(token)
         assert pids
         (found,) = (await runtime.adopt(1)).replicas
         assert not found.alive
         assert (await next_exit(runtime)).replica == "job/main/0"
-        assert tier._leaving.tree.children("") == ()
+        assert tier._kill_tier.tree.children("") == ()
         assert [start_ticks("/proc", pid) for pid in pids] == [None] * len(pids)
 
 
