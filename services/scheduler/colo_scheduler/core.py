@@ -1,4 +1,4 @@
-"""The scheduler's core: facts about nodes and wants in, reservations, placements and reports out."""
+"""The scheduler's core takes node facts and placement requests in, and returns reservations, placements and reports."""
 
 from collections import Counter
 from functools import partial
@@ -74,9 +74,9 @@ __all__ = ["Event", "SchedulerCore"]
 
 
 class SchedulerCore:
-    """Decides where waiting replicas go. `counts` are its counters, by name; `stages` is told about the stages of decisions.
+    """Decides where waiting replicas go. `counts` are its counters, by name; `stages` receives the stages of decisions.
 
-    With `shards` above 0 it decides only the wants of the shards that ShardsHeld gave to it.
+    With `shards` above 0 the core decides only the placement requests of the shards that ShardsHeld gave to it.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class SchedulerCore:
         reserves: bool = True,
         forget_node_ms: int = FORGET_NODE_MS,
     ) -> None:
-        """`reserves`: there is a store for reservations. `forget_node_ms`: see `forgetting.py`; 0: never."""
+        """`reserves`: a store for reservations exists. `forget_node_ms`: see `forgetting.py`; 0: no node is ever forgotten."""
         self.policy = policy or SchedulerPolicy()
         self.counts: Counter[str] = Counter()
         self.cluster = Cluster(self.policy.facts_max_age_ms, self.policy.tie_rotation, NodeSignals(self.policy.signals))
@@ -118,10 +118,10 @@ class SchedulerCore:
     # ---- the door
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
-        """Take one event in. InvalidInput: the event breaks a rule and changed nothing."""
+        """The effects of one event. Raises InvalidInput when the event breaks a rule; it then changed nothing."""
         self._soon_ms = now_ms
         effects = self._take(event, now_ms)
-        # Of the most frequent one reservations need nothing: what an owner leaves the ledger tells when it is released.
+        # Reservations need nothing of ReplicaEnded, the most frequent event: HoldsReleased reports the place that an owner leaves.
         if isinstance(event, ReplicaEnded):
             return effects
         if not self.reserve.is_empty or isinstance(event, (ReservationsLoaded, ReservationChanged, Conflict)):
@@ -204,7 +204,7 @@ class SchedulerCore:
                 assert_never(event)
 
     def deadline_ms(self) -> int | None:
-        """Now (just after now, after a Wake) while there is something to do; else the next backoff or refresh."""
+        """Now (1 ms later after a Wake) while work is left; else the next timer; None without a timer or a loaded ledger."""
         if not self.commits.is_loaded:
             return None
         soon_ms = self._soon_ms
@@ -229,13 +229,13 @@ class SchedulerCore:
         return soon_ms if first_ms is not None and first_ms < soon_ms else first_ms
 
     def check(self) -> None:
-        """Raise InvariantBroken unless free is allocatable less held, nothing is held twice, and nothing that is held waits.
+        """Raise InvariantBroken unless free is allocatable less held, no attempt is held twice, and no held attempt waits.
 
-        Of a large state each call checks a part, all parts in turn: it is called while others wait.
+        Each call checks one part of a large state, all parts in turn, because events wait while it runs.
         """
         self._audit.check()
 
-    # ---- wants and ends
+    # ---- placement requests and ends
 
     def _placement_request(self, placement_requests: tuple[PlacementRequest, ...], now_ms: int) -> list[Effect]:
         good, bad = sorted_out(placement_requests)
@@ -258,7 +258,7 @@ class SchedulerCore:
         return effects
 
     def _refuse(self, bad: list[InvalidRequest], now_ms: int) -> list[Effect]:
-        """Tell of wants that nobody can decide, to their jobs and to whoever reads dead letters."""
+        """The rejections and dead letters of placement requests that break a rule."""
         self.counts["wants_refused"] += len(bad)
         return [
             *dead_letters_of(bad, now_ms),
@@ -266,15 +266,15 @@ class SchedulerCore:
         ]
 
     def _pending(self, placement_requests: tuple[PlacementRequest, ...], now_ms: int) -> list[Effect]:
-        """Wants as the jobs service listed them when it was asked."""
+        """Take the placement requests that the jobs service listed as pending."""
         effects = self._placement_request(placement_requests, now_ms)
-        # Together: the places of one commit share their orders.
+        # All attempts go in one call, because the places of one commit share their orders.
         return effects + self.commits.tell_again(
             [(placement_request.replica, placement_request.attempt) for placement_request in placement_requests], now_ms
         )
 
     def _shards_held(self, event: ShardsHeld, now_ms: int) -> list[Effect]:
-        """Leave to others what is theirs now; of what is new here, ask what others placed and what waits."""
+        """Drop the requests of lost shards; for new shards ask for changed ledger rows and for pending requests."""
         new, lost = self.shards.take(event)
         self._asking.shared(event, has_new=bool(new), now_ms=now_ms)
         if lost:
@@ -285,14 +285,14 @@ class SchedulerCore:
         return [RefreshLedger(), AskPending()]
 
     def _ended(self, attempt: Attempt) -> None:
-        """Others say that an attempt is over; of what stands for a reservation nobody else knows anything."""
+        """Another service reports the end of an attempt; for a reservation it is only counted, since the scheduler ends those."""
         if name_of(attempt[0]):
             self.counts["ends_of_reservations"] += 1
         else:
             self._end(attempt)
 
     def _end(self, attempt: Attempt) -> None:
-        """The attempt is over: it waits no more and what it holds is released. What was never held is remembered by the ledger."""
+        """The attempt is over: it waits no more and its place is released. The ledger also remembers attempts that held nothing."""
         self._over.add(attempt)
         self.queue.remove(attempt)
         self.commits.gave_up(attempt)
@@ -359,7 +359,7 @@ class SchedulerCore:
         return now_ms + self.policy.ledger_refresh_ms if self.policy.ledger_refresh_ms > 0 else None
 
     def _flush(self) -> list[Effect]:
-        """Write what ended since the last Wake, and what is known to have started: one call of it, decisions wait for no more."""
+        """Release all ended attempts, and confirm started attempts in one call of CALL_MAX: the next decisions wait for it."""
         ended, started = list(self._releasing), list(islice(self._confirming, CALL_MAX))
         self._releasing.clear()
         for attempt in started:
@@ -374,7 +374,7 @@ class SchedulerCore:
     # ---- decisions
 
     def _decide(self, now_ms: int) -> list[Effect]:
-        """Decide at most `batch_max` wants, class by class; what is chosen is held at once and asked of the ledger."""
+        """Decide at most `batch_max` requests, class by class; chosen places are held at once and sent to the ledger."""
         effects: list[Effect] = []
         budget = self.policy.batch_max
         view: View | None = None
@@ -389,7 +389,7 @@ class SchedulerCore:
     def _decide_class(
         self, view: View, request: RequestClass, placement_requests: list[PlacementRequest]
     ) -> list[Effect]:
-        """Decide these wants of one class: place those that find room, and let the others wait."""
+        """Decide these requests of one class: place the requests that fit a node, and let the others wait."""
         if self.reserve.has_places and not request.reserves:
             placement_requests = self._serve_owners(view, request, placement_requests)
         asked = self.reserve.narrowed(request)
@@ -414,11 +414,11 @@ class SchedulerCore:
     def _serve_owners(
         self, view: View, request: RequestClass, placement_requests: list[PlacementRequest]
     ) -> list[PlacementRequest]:
-        """Give owners the places of their reservations first; the wants that have none come back."""
+        """Place owners in their reservations first; return the requests that found no place in a reservation."""
         self._stages.mark("filter")
         turn = self.commits.turn(request, view.now_ms)
         served, others = self.reserve.serve(view, request, placement_requests, turn)
-        # Reservations are not scored with nodes: all of it is filtering.
+        # Reservations are not scored with nodes: all of this time counts as filtering.
         self._stages.mark("score")
         self._stages.mark("done")
         if served:
@@ -436,7 +436,7 @@ class SchedulerCore:
     def _reject(
         self, request: RequestClass, placement_requests: list[PlacementRequest], report: Report, now_ms: int
     ) -> list[Effect]:
-        """Put the wants back and let their class wait; say why where that is news."""
+        """Put the requests back and park their class; return the rejections whose reasons are new."""
         self.queue.put_back(placement_requests)
         ends = [until_ms for _, until_ms in request.avoid if until_ms > now_ms]
         parked = self.queue.park(
@@ -488,7 +488,7 @@ class SchedulerCore:
         return [Reply(request=request, body=refusal)] if refusal is not None else []
 
     def _plan_input(self, now_ms: int) -> PlanInput:
-        """What a plan that begins now is made on."""
+        """The state that a plan starting now is computed from."""
         placements = {attempt: held.placement for attempt, held in self.commits.held.items() if not name_of(attempt[0])}
         reserved = self.reserve.places.fork() if self.reserve.has_places else None
         return PlanInput(self.cluster.trial(now_ms), placements, len(self.queue), reserved)

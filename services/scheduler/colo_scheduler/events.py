@@ -1,4 +1,4 @@
-"""All events that the scheduler's core takes: facts from the bus, answers of the ledger and of the jobs service, and the clock."""
+"""All events that the scheduler's core takes: bus facts, answers of the ledger and the jobs service, requests and the clock."""
 
 from colo_common.events.effects import Conflict, RequestReceived, Wake
 from colo_common.events.enforcement import NodeRecovered, PlacementRefused, ReplicaEnded
