@@ -1,1 +1,1 @@
-"""Decides which node, zones and CPUs a replica gets, and commits it to the node ledger."""
+"""Decides which node, zones and CPUs a replica gets, and commits the placement to the node ledger."""

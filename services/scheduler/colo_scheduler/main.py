@@ -46,10 +46,10 @@ def scheduler_service(
     forget_node_ms: int = FORGET_NODE_MS,
     page: int = PAGE,
 ) -> tuple[Service, SchedulerShell]:
-    """The service, and the shell whose `run` belongs beside it. `store` keeps reservations; without it none are taken.
+    """The service, and the shell whose `run` belongs beside it. `store` keeps reservations; without a store they are refused.
 
-    With `shards` above 0 it shares the work with the others that have the same ledger: each begins its search at another node.
-    `page`: so many replicas are asked for in one request to the jobs service.
+    With `shards` above 0 it shares the work with all schedulers on the same ledger: each begins its search at another node.
+    `page`: the number of replicas in one request to the jobs service.
     """
     stages = StageTimes(clock.wall_us, span)
     rng = random.Random(seed)
@@ -109,16 +109,16 @@ async def build(process: ServiceProcess, settings: SchedulerSettings) -> None:
 
 
 def collect_rarely() -> None:
-    """Look for cyclic garbage among old objects a thousand times less often than Python does by itself.
+    """Collect cyclic garbage among old objects a thousand times less often than Python does by default.
 
-    Holds live for hours and are in no cycles; with hundreds of thousands of them one look takes as long as a thousand decisions.
-    Younger ones are looked through a hundred thousand at a time: with a million everything stood still for a tenth of a second.
+    Holds live for hours and are in no cycles; with hundreds of thousands of holds one collection takes as long as a thousand
+    decisions. Younger objects are collected a hundred thousand at a time: a million stopped the process for a tenth of a second.
     """
     gc.set_threshold(20_000, 5, 2_000)
 
 
 def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
-    """Run until a signal comes; the exit code."""
+    """Run until a signal comes, and return the exit code."""
     collect_rarely()
     return run(NAME, SchedulerSettings, build, argv, environ, is_sched_batch=True)
 

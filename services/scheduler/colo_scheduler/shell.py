@@ -1,4 +1,4 @@
-"""Connects the core with the ledger and the jobs service: performs what the core says, loads at the start, asks for what waits."""
+"""Connects the core with the ledger and the jobs service: performs effects, loads the state, asks for pending requests."""
 
 import asyncio
 import random
@@ -54,31 +54,31 @@ __all__ = ["HEARS", "HEARS_SHARED", "SchedulerShell"]
 
 T = TypeVar("T")
 
-# What machines report comes by the thousand, and costs a fraction when what came in one moment is taken in at once. It is behind
-# what waits for a place, and so short a time is nothing to the age of a number.
+# Reports of machines come by the thousand, and cost a fraction when all reports of one moment are taken in together. They are
+# less urgent than placement requests, and the wait is short beside the age of a report.
 _FACTS_WAIT_MS: Final = 10
 _REPORTS_WAIT_MS: Final = 25
 
 HEARS: Final = (
     Subscription(type=NodeTopologyReported, durable=False, replay=True, may_wait_ms=_FACTS_WAIT_MS),
     Subscription(type=AllocatableChanged, durable=False, replay=True, may_wait_ms=_FACTS_WAIT_MS),
-    # As long as the promise that is said with it: a node that is heard again is not to give what it was good for before.
+    # The same wait as the allocatable published with it: a node that is fresh again must not be used with its old allocatable.
     Subscription(type=FreshnessChanged, durable=False, replay=True, may_wait_ms=_FACTS_WAIT_MS),
     Subscription(type=PlacementsRequested),
     Subscription(type=ReplicasWithdrawn),
     Subscription(type=ReplicaEnded, may_wait_ms=_REPORTS_WAIT_MS),
     Subscription(type=PlacementRefused),
-    # As long as the ends that a node reported before it: what has ended is not ordered again.
+    # The same wait as the ends that the node reported before it: ended attempts are not ordered again.
     Subscription(type=NodeRecovered, may_wait_ms=_REPORTS_WAIT_MS),
 )
-# Where several schedulers share the work each hears of all wants and leaves those of other shards; what ended is heard by one of
-# them, whichever, for whoever releases it frees it in the ledger.
+# Where several schedulers share the work each receives all placement requests and ignores those of other shards. Each end is
+# received by only one scheduler, because any scheduler can release the hold in the ledger.
 HEARS_SHARED: Final = (
     *(subscription for subscription in HEARS if subscription.type is not PlacementsRequested),
     Subscription(type=PlacementsRequested, durable=False),
     Subscription(type=ReplicasWithdrawn, durable=False),
     Subscription(type=PlacementsReleased, durable=False),
-    # Whoever evicted something is avoided by all of them; one that hears an end too late for that has heard of it here.
+    # All schedulers avoid a node that evicts a replica; this event informs a scheduler that does not receive the end in time.
     Subscription(type=EvictionRequested, durable=False),
     Subscription(type=ReservationChanged, durable=False),
 )
@@ -88,15 +88,15 @@ _COUNT_EVERY_S: Final = 1.0
 _LEAVE_AFTER_S: Final = 6.0
 _SHOWN_UNREADABLE: Final = 3
 _REFUSALS_MAX: Final = 5
-"""So often one call is refused before it is given up: about two seconds, in which a server may change its role."""
+"""Refusals after which one call is given up: about two seconds, in which a server may change its role."""
 _COMMIT_WITHIN_S: Final = 2.0
-"""A decision that could not be committed for so long (real time) is not committed any more: what it rests on may have shrunk."""
+"""Seconds (real time) after which a decision is not committed any more: the capacity it rests on may have shrunk."""
 
 Inject = Callable[[Struct], Awaitable[None]]
 
 
 class _GivenUpError(Exception):
-    """The ledger said no, time and again."""
+    """The ledger refused one call _REFUSALS_MAX times."""
 
 
 class _TooLateError(_GivenUpError):
@@ -104,7 +104,7 @@ class _TooLateError(_GivenUpError):
 
 
 class SchedulerShell:
-    """`perform` and `load` are for the generic service; `run` works beside it."""
+    """The generic service calls `perform_many`, `load` and `leave`; `run` works beside the service."""
 
     def __init__(
         self,
@@ -121,9 +121,9 @@ class SchedulerShell:
         store: Store | None = None,
         page: int = PAGE,
     ) -> None:
-        """`owner` names this scheduler among those that share the work, `lease_ttl_ms` is for how long it holds a shard.
+        """`owner` names this scheduler among those that share the work; a lease on a shard lasts `lease_ttl_ms`.
 
-        `page`: so many replicas are asked for in one request to the jobs service.
+        `page`: the number of replicas in one request to the jobs service.
         """
         self._core = core
         self._ledger = ledger
@@ -168,9 +168,10 @@ class SchedulerShell:
     # ---- effects
 
     async def perform_many(self, effects: Sequence[Effect]) -> Sequence[Struct]:
-        """Do all effects of a round: what reserves and reads in its order, what ends and what started beside it.
+        """Perform all effects of a round and return their events, in the order of the effects.
 
-        Releasing and confirming depend on no revision and on no reservation of the same round: a decision need not wait for them.
+        Commits and reads run in their order. Releases and confirmations run beside them, because they depend on no revision and
+        on no reservation of the same round.
         """
         lanes: dict[type[Effect], list[int]] = {}
         for number, effect in enumerate(effects):
@@ -192,9 +193,9 @@ class SchedulerShell:
         return [event for events in found for event in events]
 
     async def perform(self, effect: Effect) -> Sequence[Struct]:
-        """Do one effect of the core, as often as it takes. Raises ShuttingDown when the service leaves while the ledger is away.
+        """Perform one effect of the core, with retries. Raises ShuttingDown when the service leaves while the ledger is away.
 
-        What the ledger refuses _REFUSALS_MAX times comes back as LedgerRefused: asking alike would keep everything else waiting.
+        A call that the ledger refuses _REFUSALS_MAX times returns LedgerRefused: more retries would block all other calls.
         """
         match effect:
             case CommitLedger() | ReleaseHolds() | ConfirmHolds() | LoadLedgerRows() | RefreshLedger() | ForgetRows():
@@ -209,7 +210,7 @@ class SchedulerShell:
                 try:
                     return [await load_reservations(store, names)]
                 except PortError as error:
-                    # Nothing else waits for it: it is read by itself as soon as that is possible.
+                    # No other effect waits for reservations: `_keep_reading` reads them as soon as the store answers.
                     self._refused[_RESERVATIONS] = str(error)
                     self._unread |= dict.fromkeys(names)
                     self._read_again.set()
@@ -251,7 +252,7 @@ class SchedulerShell:
             case LoadLedgerRows(nodes=nodes):
                 return [LedgerRows(rows=await self._asked(lambda: self._ledger.rows(nodes)))]
             case RefreshLedger():
-                # The floor is read first: a row that is forgotten after that is still among the changes or above the floor.
+                # The floor is read first: a row that is forgotten after that read is still among the changes or above the floor.
                 floor = await self._asked(self._ledger.floor)
                 changes = await self._asked(self._ledger.changes)
                 return [LedgerChanges(changes=tuple(sorted(changes.items())), floor=floor)]
@@ -293,7 +294,7 @@ class SchedulerShell:
         return results[0]
 
     async def _asked(self, call: Callable[[], Awaitable[T]]) -> T:
-        """As `_until_done`; raises _GivenUpError once the ledger, which is there, has refused it too often."""
+        """As `_until_done`; raises _GivenUpError once the ledger has refused the call _REFUSALS_MAX times."""
         refusals = 0
 
         async def attempt() -> T:
@@ -309,14 +310,14 @@ class SchedulerShell:
         return await self._until_done(attempt)
 
     def problems(self) -> Mapping[str, str]:
-        """For ledger and reservations empty, or one sentence that says why they are not to be had."""
+        """One sentence each for `ledger` and `reservations` that says why it is unavailable; empty while it is available."""
         ledger = next((why for call, why in sorted(self._refused.items()) if call != _RESERVATIONS), "")
         return {"ledger": self._retrier.problem or ledger, _RESERVATIONS: self._refused.get(_RESERVATIONS, "")}
 
     # ---- start
 
     async def load(self) -> Sequence[Struct]:
-        """Every row of the ledger, every reservation, then LedgerLoaded. Raises what the ledger raises; the service tries again."""
+        """Every row of the ledger, every reservation, then LedgerLoaded. Raises the ledger's errors; the service tries again."""
         floor = await self._ledger.floor()
         names = sorted(await self._ledger.changes())
         events: list[Struct] = []
@@ -327,7 +328,7 @@ class SchedulerShell:
         return [*events, LedgerLoaded(floor=floor)]
 
     async def leave(self) -> Sequence[Struct]:
-        """Give the shards to the others at once."""
+        """Release all shards to the other schedulers at once."""
         if not self._core.shards.count:
             return []
         with suppress(PortError):
@@ -337,7 +338,7 @@ class SchedulerShell:
     # ---- beside the service
 
     async def run(self, stop: asyncio.Event, inject: Inject) -> None:
-        """Keep the leases, ask what waits and what has started whenever that is due, and keep the counters, until cancelled."""
+        """Keep leases and counters, and ask for pending requests and started attempts whenever that is due, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             if self._core.shards.count:
                 tasks.create_task(self._keep_leasing(stop, inject))
@@ -350,12 +351,12 @@ class SchedulerShell:
 
     async def _leave_when(self, stop: asyncio.Event) -> None:
         await stop.wait()
-        # Longer than a ledger needs that is there, shorter than the service may take to leave.
+        # Longer than a reachable ledger needs to answer, shorter than the service may take to leave.
         await asyncio.sleep(_LEAVE_AFTER_S)
         self._leaving.set()
 
     async def _keep_leasing(self, stop: asyncio.Event, inject: Inject) -> None:
-        """Renew the leases three times in their time; what could not be renewed in time is not ours any more."""
+        """Renew the leases three times in their lifetime; a lease that was not renewed in time is lost."""
         held: tuple[Fence, ...] = ()
         loop = asyncio.get_running_loop()
         ttl_s = self._clock.real_s(self._lease_ttl_ms)
@@ -381,7 +382,7 @@ class SchedulerShell:
                     await stop.wait()
 
     async def _keep_asking_jobs(self, inject: Inject) -> None:
-        """Ask about jobs whenever that is due. Nobody waits for it: where the jobs service is away it is asked again later."""
+        """Ask about jobs whenever that is due. Nothing waits for the answer: while the jobs service is away the core asks later."""
         while True:
             await self._ask_jobs.wait()
             self._ask_jobs.clear()
@@ -415,7 +416,7 @@ class SchedulerShell:
             await asyncio.sleep(_COUNT_EVERY_S)
 
     def _tell_unreadable(self) -> None:
-        """Log which rows of the ledger cannot be read, when it begins and when it ends."""
+        """Log each row of the ledger that cannot be read, when the problem begins and when it ends."""
         found = dict(self._core.commits.unreadable)
         for name in sorted(found.keys() | self._unreadable.keys()):
             if found.get(name) != self._unreadable.get(name):
@@ -425,7 +426,7 @@ class SchedulerShell:
         self._unreadable_rows.set(len(found))
 
     def _tell_disagreeing(self) -> None:
-        """Log where the ledger holds what a node cannot give, when it begins and when it ends."""
+        """Log each node whose ledger row holds more than the node has, when the problem begins and when it ends."""
         found = dict(self._core.cluster.disagreeing)
         for name in sorted(found.keys() | self._disagreeing.keys()):
             if found.get(name) != self._disagreeing.get(name):
@@ -435,7 +436,7 @@ class SchedulerShell:
         self._disagreeing_rows.set(len(found))
 
     def count(self) -> None:
-        """Bring the metrics up to the core's counters."""
+        """Update the metrics from the core's counters."""
         for name, count in sorted(self._core.counts.items()):
             if count > self._counted[name]:
                 self._outcomes.labels(name).inc(count - self._counted[name])

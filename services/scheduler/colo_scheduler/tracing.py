@@ -1,4 +1,4 @@
-"""Times the stages of decisions on the wall clock and says them as spans of each placement's own trace."""
+"""Times the stages of decisions on the wall clock and emits them as spans of each placement's own trace."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -30,11 +30,11 @@ class StageTimes:
         self._timed: dict[Attempt, _Timed] = {}
 
     def mark(self, stage: str) -> None:
-        """A stage begins now."""
+        """Note that this stage begins now."""
         self._marks[stage] = self._wall_us()
 
     def decided(self, placement_requests: Sequence[PlacementRequest]) -> None:
-        """These placement requests were decided between the last marks. Only sampled ones are timed, at most 10,000 at once."""
+        """Give these requests the times of the last marks. Only sampled requests are timed, at most 10,000 at once."""
         times = (self._marks["filter"], self._marks["score"], self._marks["done"])
         for placement_request in placement_requests:
             if trace_is_sampled(placement_request.traceparent) and len(self._timed) < _TIMED_MAX:
@@ -42,11 +42,11 @@ class StageTimes:
 
     @property
     def is_timing(self) -> bool:
-        """Whether the commit of some decision is waited for."""
+        """Whether a timed decision waits for its commit."""
         return bool(self._timed)
 
     def committed(self, attempt: Attempt, node: str, start_us: int, end_us: int, *, error: str = "") -> None:
-        """The ledger answered: say queue.wait, decide with filter and score, and commit."""
+        """The ledger answered: emit the spans queue.wait, decide with filter and score, and commit."""
         timed = self._timed.pop(attempt, None)
         if timed is None:
             return
