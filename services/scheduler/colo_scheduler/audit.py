@@ -1,7 +1,7 @@
-"""Whether the scheduler's state keeps its promises: all of a small one at once, a large one piece by piece, in turn.
+"""Checks the invariants of the scheduler's state: a small state at once, a large state piece by piece, in turn.
 
-A piece is some rows of nodes with all that is held there, some wants of the queue, some reservations. What is a sum over everything
-is kept by row as well, or is a sum of few numbers a row: the rows are compared piece by piece, and the sums whole.
+A piece is some node rows with all their holds, some placement requests of the queue, or some reservations. Each sum over the whole
+state is also kept by row, or adds few numbers a row: rows are compared piece by piece, and sums as a whole.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,19 +24,19 @@ from colo_scheduler.reservations.reservation import attempt_of
 __all__ = ["CHECKED_AT_ONCE", "StateAudit"]
 
 CHECKED_AT_ONCE: Final = 600
-"""How much is checked in one call, in holds: 2 to 4 ms."""
-# What other things cost, in holds. A node with CPUs or devices by number is looked at much more closely.
+"""The cost of the checks in one call, in holds: 2 to 4 ms."""
+# The cost of checking other records, in holds. A node with CPUs or devices by number costs more, for each of its holdings.
 _NODE: Final = 4
 _HOLDING: Final = 6
 _RESERVATION: Final = 4
 _ROWS_MOST: Final = 32
 _PIECE: Final = 150
 _SUMMED: Final = 20_000
-"""So many nodes or reservations are summed up in the time of a piece."""
+"""The number of nodes or reservations that are summed up in the time of one piece."""
 
 
 class StateAudit:
-    """Looks at all parts of the state together. `held`: every place that is held, by attempt."""
+    """Checks that all parts of the state agree. `held`: every held place, by attempt."""
 
     def __init__(
         self, cluster: Cluster, queue: RequestQueue, held: Mapping[Attempt, HeldAttempt], reserve: ReservationController
@@ -48,7 +48,7 @@ class StateAudit:
         self._audit = Audit(self._pieces, CHECKED_AT_ONCE)
 
     def check(self) -> None:
-        """Raise InvariantBroken unless free is allocatable less held, nothing is held twice, and nothing that is held waits."""
+        """Raise InvariantBroken unless free is allocatable less held, no attempt is held twice, and no held attempt waits."""
         nodes = _NODE * len(self._cluster.nodes)
         self._audit.check(nodes + len(self._held) + len(self._queue) + _RESERVATION * len(self._reserve.book))
 
@@ -70,7 +70,7 @@ class StateAudit:
         yield from self._reservations()
 
     def _check_holds(self, rows: range) -> None:
-        """What these nodes hold is held, there and with that importance, and does not wait."""
+        """Each hold of these nodes is in `held` with this node, these shares and its importance, and its attempt does not wait."""
         expected: dict[PoolName, list[tuple[int, Importance, tuple[ZoneShare, ...]]]] = {name: [] for name in PoolName}
         for node in self._cluster.nodes[rows.start : rows.stop]:
             for attempt, shares in node.holds.items():
@@ -87,7 +87,7 @@ class StateAudit:
             levels.check_rows(rows, expected[name])
 
     def _check_sums(self) -> None:
-        """Everything that is held is in a node; when its holds are held there, too, each is in one and in the right one."""
+        """Nodes have as many holds as `held`; with `_check_holds` this proves that each hold is in exactly one node, its own."""
         in_nodes = sum([len(node.holds) for node in self._cluster.nodes])
         if in_nodes != len(self._held):
             raise InvariantBroken("a hold is not in its node", in_nodes=in_nodes, held=len(self._held))
@@ -95,7 +95,7 @@ class StateAudit:
             levels.check_sums()
 
     def _reservations(self) -> Iterator[int]:
-        """The book agrees with itself, and what is held of each reservation is what its owners leave."""
+        """The book agrees with itself, and each reservation holds exactly what its owners leave."""
         book = self._reserve.book
         book.check_sums()
         names = book.names()
