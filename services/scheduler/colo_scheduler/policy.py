@@ -1,4 +1,4 @@
-"""What the scheduler decides by: its limits, waits and weights."""
+"""The scheduler's policy: its limits, waits and weights."""
 
 from msgspec import Struct, field
 
@@ -17,27 +17,27 @@ __all__ = ["SchedulerPolicy", "check_policy"]
 
 
 class SchedulerPolicy(Struct, frozen=True, kw_only=True):
-    """What the core decides by. Every limit names what happens there.
+    """The core's limits, waits and weights. Every limit names what happens when it is reached.
 
-    batch_max: the most wants decided between two looks at the inbox; the rest follow at once.
-    quantum: the most equal wants decided in one turn, before an older want of another class has its turn.
-    waiting_max: the most waiting wants; more are left out, counted, and asked for again when half of the room is free.
+    batch_max: the most requests decided between two looks at the inbox; the rest follow at once.
+    quantum: the most equal requests decided in one turn, before an older request of another class has its turn.
+    waiting_max: the most waiting requests; more are left out, counted, and asked for again when half of the room is free.
     records_max: the most decisions kept for explanations; the oldest is forgotten.
     over_max: the most finished attempts remembered here (the ledger remembers them longer).
-    commit_tries: after so many lost commits in a row a want waits conflict_wait_ms.
+    commit_tries: a request that lost more commits than this in a row waits conflict_wait_ms.
     facts_max_age_ms: an allocatable older than this counts as not fresh (0: never).
-    ledger_refresh_ms: how often to look for rows that other schedulers changed (0: never).
-    assume_ms: a place that was decided and that the ledger has not answered for so long is decided again.
-    ask_again_ms: what waits is asked for once more so long after a shard was taken.
-    ask_every_ms: who shares the work asks so often for what waits, lest a want that was missed waits for ever (0: never).
-    reject_again_ms: the same reasons with other numbers are said again after this time, then after twice that, up to 16 times.
+    ledger_refresh_ms: the interval at which rows that other schedulers changed are looked for (0: never).
+    assume_ms: a decided place that the ledger has not answered for this time is decided again.
+    ask_again_ms: pending requests are asked for once more this time after a shard was taken.
+    ask_every_ms: with shards, the interval of asking for pending requests, so that no missed one waits for ever (0: never).
+    reject_again_ms: the same reasons with other numbers are published again after this time, then twice that, up to 16 times it.
     score_rows: how many of the best nodes are kept for the explanation of a decision.
     weights, prod_weights: how much each scorer counts, for work below prod and for prod work.
-    evictions: what a node that evicted work of a class loses for how long. load: when a node is too busy for new work.
+    evictions: the score that a node loses for evicting work of a class, and for how long. load: when a node is too busy.
     colocation: which nodes take batch work, and how much of it, by their labels.
-    dynamic: the same by averages and maxima, and what the scorer `dynamic_load` looks at.
-    prod_room_pct: prod work leaves online work that others placed so many percent of what that uses, now or as p95.
-    tie_rotation: of equal nodes the one is taken whose name comes so many places later; give several schedulers different ones.
+    dynamic: load limits by averages and maxima, and the input of the scorer `dynamic_load`.
+    prod_room_pct: prod work leaves online work that colo did not place this percentage of its use, now or as p95.
+    tie_rotation: of equal nodes the node this many names later is taken; give several schedulers different values.
     """
 
     batch_max: int = 1_000
@@ -65,12 +65,12 @@ class SchedulerPolicy(Struct, frozen=True, kw_only=True):
     colocation: tuple[ColocationRule, ...] = ()
 
     def weights_of(self, request: RequestClass) -> ScorerWeights:
-        """The weights that hold for such work."""
+        """The scorer weights for this request class."""
         return self.prod_weights if request.is_prod else self.weights
 
     @property
     def signals(self) -> SignalRules:
-        """What is to be known of nodes beside what is free on them."""
+        """The rules of the node signals that are kept beside free capacity."""
         return SignalRules(
             evictions=self.evictions,
             load=self.load,

@@ -1,4 +1,4 @@
-"""What an operator may set of the scheduler's process."""
+"""The settings of the scheduler's process."""
 
 from typing import Final
 
@@ -18,8 +18,8 @@ _LEASE_TTL_LEAST_MS: Final = 300
 class SchedulerSettings(Struct, frozen=True, kw_only=True):
     """The common settings, how work is shared with other schedulers, and the policy (keys `policy_...`).
 
-    Jobs fall into `shards`, each of which one scheduler holds by a lease of `lease_ttl_ms`; all schedulers of a cluster need the
-    same number. 0: this one is alone and needs no lease.
+    Jobs fall into `shards`; one scheduler holds each shard by a lease of `lease_ttl_ms`. All schedulers of a cluster need the same
+    number. 0: this scheduler is alone and needs no lease.
     """
 
     common: Common = field(default_factory=Common)
