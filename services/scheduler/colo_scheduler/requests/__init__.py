@@ -1,1 +1,1 @@
-"""Placement requests: their request classes, their validation and the queue they wait in."""
+"""Placement requests: their request classes, their validation and their queue."""

@@ -1,4 +1,4 @@
-"""The replicas that want a place, by request class: which class is next, who waits how long, and what wakes them.
+"""The waiting placement requests by request class: which class is next, how long a class waits, and what wakes it.
 
 Order: priority, higher first; then `queued_at_ms`, older first; then the replica's id. Equal requests are taken together, at most a
 quantum in one turn, so that one search of the nodes serves many. A class that no node takes is parked as a whole: it
@@ -20,7 +20,7 @@ __all__ = ["BackoffPolicy", "Parked", "RequestQueue"]
 
 _Place = tuple[int, str, int]
 _DOUBLINGS_MAX: Final = 20
-# So many wants are checked in a piece, and so many places of them gathered. A class of more places is large.
+# Requests checked in one piece, and places gathered in one piece of a large class. A class of more than _LARGE places is large.
 _LOOKED_AT: Final = 150
 _LOOKED_AT_QUICKLY: Final = 1_500
 _LARGE: Final = 150
@@ -39,7 +39,7 @@ class BackoffPolicy(Struct, frozen=True, kw_only=True):
 
 
 class Parked(Struct, frozen=True, kw_only=True):
-    """Why and until when a class waits. `retry_at_ms` None: only new capacity or a withdrawal changes anything."""
+    """Why and until when a class waits. `retry_at_ms` None: only new capacity or a withdrawal ends the wait."""
 
     retry_at_ms: int | None
     capacity_changes: int
@@ -56,13 +56,13 @@ class _Class:
 
 
 class RequestQueue:
-    """Wants keyed by replica and attempt, at most `limit`; of one replica only the newest attempt waits."""
+    """Placement requests keyed by replica and attempt, at most `limit`; only the newest attempt of a replica waits."""
 
     def __init__(self, limit: int, backoff: BackoffPolicy) -> None:
         self._limit = limit
         self._backoff = backoff
         self._placement_requests: dict[str, PlacementRequest] = {}
-        # The class of each of them, so that it is found once.
+        # The class of each request, by replica, so that it is computed once.
         self._class_of: dict[str, _Class] = {}
         self._classes: dict[RequestClass, _Class] = {}
         self._ready: list[tuple[int, _Place, int, RequestClass]] = []
@@ -85,7 +85,7 @@ class RequestQueue:
         )
 
     def add(self, placement_request: PlacementRequest) -> bool:
-        """Take a want; False when the queue is full. An attempt not newer than the one that waits changes nothing."""
+        """Queue a request; False when the queue is full. An attempt not newer than the waiting attempt changes nothing."""
         kept = self._placement_requests.get(placement_request.replica)
         if kept is not None:
             if kept.attempt >= placement_request.attempt:
@@ -100,7 +100,7 @@ class RequestQueue:
         return True
 
     def parked_class(self, placement_request: PlacementRequest) -> RequestClass | None:
-        """The class of the want, when it waits because no node takes it now."""
+        """The class of the request when that class is parked because no node takes it; else None."""
         is_waiting = self._placement_requests.get(placement_request.replica) is placement_request
         waiting = (
             self._class_of[placement_request.replica] if is_waiting else self._classes.get(class_of(placement_request))
@@ -108,13 +108,13 @@ class RequestQueue:
         return None if waiting is None or waiting.parked is None else waiting.request
 
     def delay(self, placement_request: PlacementRequest, until_ms: int) -> None:
-        """Take a want back that lost its place at commit too often: it is not decided before `until_ms`."""
+        """Take back a request that lost its place at commit too often: it is not decided before `until_ms`."""
         self._delayed_requests[(placement_request.replica, placement_request.attempt)] = placement_request
         self._delayed_until[(placement_request.replica, placement_request.attempt)] = until_ms
         heapq.heappush(self._delayed, (until_ms, placement_request.replica, placement_request.attempt))
 
     def put_back(self, placement_requests: list[PlacementRequest]) -> None:
-        """Take wants back that were taken out to be decided; the limit does not count for them, and a newer attempt stays."""
+        """Put back requests that `take` returned; the limit does not apply to them, and a newer waiting attempt stays."""
         for placement_request in placement_requests:
             kept = self._placement_requests.get(placement_request.replica)
             if kept is not None and kept.attempt < placement_request.attempt:
@@ -124,11 +124,11 @@ class RequestQueue:
                 self._insert(placement_request)
 
     def find(self, replica: str) -> PlacementRequest | None:
-        """The want of the replica that waits, or None."""
+        """The waiting request of the replica, or None."""
         return self._placement_requests.get(replica)
 
     def remove(self, attempt: Attempt) -> PlacementRequest | None:
-        """The want of the attempt, which waits no more; None when it did not wait."""
+        """Remove and return the request of the attempt; None when it did not wait."""
         delayed: PlacementRequest | None = None
         if self._delayed_requests:
             delayed = self._delayed_requests.pop(attempt, None)
@@ -143,12 +143,12 @@ class RequestQueue:
         if waiting.live == 0:
             del self._classes[waiting.request]
         elif is_head:
-            # A class is known to be ready by its head only.
+            # `_ready` lists a class by its head only, so the new head is added.
             self._publish(waiting)
         return placement_request
 
     def remove_where(self, is_deleted: Callable[[PlacementRequest], bool]) -> None:
-        """Remove every want, also a delayed one, for which this holds."""
+        """Remove every request, also a delayed request, for which `is_deleted` holds."""
         found = [
             placement_request
             for placement_request in (*self._placement_requests.values(), *self._delayed_requests.values())
@@ -158,7 +158,7 @@ class RequestQueue:
             self.remove((placement_request.replica, placement_request.attempt))
 
     def next_class(self) -> RequestClass | None:
-        """The class whose head is first in order among those that may be decided; None when none may."""
+        """The class whose head is first in order among the classes that are not parked; None without one."""
         while self._ready:
             _, place, _, request = self._ready[0]
             waiting = self._classes.get(request)
@@ -168,9 +168,9 @@ class RequestQueue:
         return None
 
     def take(self, request: RequestClass, count: int) -> list[PlacementRequest]:
-        """Take at most `count` wants of the class out, in order.
+        """Take at most `count` requests out of the class, in order.
 
-        Say afterwards what became of them: `put_back` and `park`, or `placed`.
+        Call `put_back` and `park`, or `placed`, afterwards.
         """
         waiting = self._classes[request]
         placement_requests, class_at, heap = self._placement_requests, self._class_of, waiting.heap
@@ -190,7 +190,7 @@ class RequestQueue:
         return taken
 
     def placed(self, request: RequestClass) -> None:
-        """All that were taken found a place: the class's backoff starts anew, and it is forgotten when nobody waits in it."""
+        """All requests that `take` returned found a place: the class's backoff starts again, and an empty class is forgotten."""
         waiting = self._classes[request]
         waiting.rejections = 0
         if waiting.live == 0:
@@ -205,7 +205,7 @@ class RequestQueue:
         is_unresolvable: bool,
         sooner_ms: int | None = None,
     ) -> Parked:
-        """Let a class wait that no node took. `sooner_ms` is a moment from which a filter will answer otherwise."""
+        """Let a class wait that no node took. `sooner_ms` is a moment from which a filter will answer differently."""
         waiting = self._classes[request]
         waiting.rejections += 1
         retry_at_ms = None
@@ -221,7 +221,7 @@ class RequestQueue:
         return waiting.parked
 
     def wake_due(self, now_ms: int) -> None:
-        """Wake what has waited long enough."""
+        """Wake the parked classes and delayed requests whose wait is over."""
         while self._timers and self._timers[0][0] <= now_ms:
             at_ms, _, request = heapq.heappop(self._timers)
             waiting = self._classes.get(request)
@@ -255,7 +255,7 @@ class RequestQueue:
         return min(snapshots, default=None)
 
     def waiting(self, request: RequestClass, limit: int) -> list[PlacementRequest]:
-        """At most `limit` wants of a class, one a job, the oldest of each job first."""
+        """At most `limit` requests of a class, one for each job: the oldest of the job."""
         found: dict[str, PlacementRequest] = {}
         for _, replica, attempt in sorted(self._classes[request].heap) if request in self._classes else ():
             placement_request = self._placement_requests.get(replica)
@@ -270,12 +270,12 @@ class RequestQueue:
         return list(found.values())
 
     def check(self) -> None:
-        """`pieces`, all of them."""
+        """Check all `pieces`; raises InvariantBroken."""
         for _ in self.pieces():
             pass
 
     def pieces(self) -> Iterator[int]:
-        """Raise InvariantBroken unless the classes hold exactly the wants; a piece each time, and how many wants that is worth."""
+        """Raise InvariantBroken unless the classes hold exactly the requests; yields the cost of each piece, in requests."""
         if len(self._placement_requests) != len(self._class_of):
             raise InvariantBroken(
                 "classes and wants differ",
@@ -290,7 +290,7 @@ class RequestQueue:
                     self._check_request(placement_request)
         looked_at = 1
         for waiting in list(self._classes.values()):
-            # What was placed or withdrawn since is forgotten.
+            # A class whose requests were placed or withdrawn since the start is forgotten.
             if self._classes.get(waiting.request) is not waiting:
                 continue
             if waiting.live < 1:
@@ -315,14 +315,14 @@ class RequestQueue:
             raise InvariantBroken(
                 "a want is in no class", replica=placement_request.replica, attempt=placement_request.attempt
             )
-        # A large heap is looked through once for all who are in it.
+        # `_large_pieces` checks a large heap once for all its requests.
         if len(waiting.heap) <= _LARGE and _place_of(placement_request) not in waiting.heap:
             raise InvariantBroken(
                 "a want has no place", replica=placement_request.replica, attempt=placement_request.attempt
             )
 
     def _members(self, waiting: _Class) -> int:
-        """How many wants a class has the places of; a place may be there twice, or of one who is gone."""
+        """How many requests have a place in the class; the heap may hold a place twice, or the place of a removed request."""
         found: set[str] = set()
         for queued_at_ms, replica, attempt in waiting.heap:
             placement_request = self._placement_requests.get(replica)
@@ -334,9 +334,9 @@ class RequestQueue:
         return len(found)
 
     def _large_pieces(self, waiting: _Class) -> Iterator[int]:
-        """The same of a large class, piece by piece: everything is as it was at one moment, for wants and places never change."""
+        """Check a large class piece by piece, on copies made at one moment: requests and places never change."""
         heap, live = waiting.heap[:], waiting.live
-        # Both have the same keys in the same order: a want enters and leaves them together.
+        # Both have the same keys in the same order: a request enters and leaves both together.
         placement_requests, classes = list(self._placement_requests.values()), list(self._class_of.values())
         places: set[_Place] = set()
         for start in range(0, len(heap), _LOOKED_AT_QUICKLY):
@@ -367,7 +367,7 @@ class RequestQueue:
         place = (placement_request.queued_at_ms, placement_request.replica, placement_request.attempt)
         heapq.heappush(waiting.heap, place)
         waiting.live += 1
-        # A newcomer deserves its own answer, and a class that waits costs one search.
+        # A new request wakes its parked class, which costs one search, so that it gets an answer of its own.
         if waiting.parked is not None or waiting.heap[0] is place or self._head(waiting) == place:
             waiting.parked = None
             self._publish(waiting)

@@ -17,9 +17,9 @@ class RequestClass(NamedTuple):
     """Everything of a placement request that a filter, a scorer or the order of classes looks at.
 
     `avoid`: node, until (Unix ms), sorted.
-    `has_command`: a real machine can run it; `has_work`: a simulated one can. `constraints` None: any place with room will do.
-    `reserves`: the reservation that this stands for, which runs nothing and is a class of its own.
-    `job`: the job of one that had rather be spread over nodes, and is decided by where its own replicas are.
+    `has_command`: a real machine can run it; `has_work`: a simulated machine can. `constraints` None: any place with room will do.
+    `reserves`: the reservation that the request stands for; it runs nothing and is a class of its own.
+    `job`: the job of a request that asks to be spread over nodes and is scored by where the job's replicas are; else empty.
     """
 
     priority: int
@@ -36,9 +36,10 @@ class RequestClass(NamedTuple):
 
     @property
     def refusal(self) -> Reason | None:
-        """Why no node is asked at all, None where nodes are.
+        """The reason why no node is tried at all; None where nodes are tried.
 
-        Work of the node itself is not placed, and a class goes only with its bands. What names a reservation goes there or nowhere.
+        Work of class SYSTEM is not placed, and a QoS class goes only with its bands. A request that names a reservation is placed
+        in that reservation or not at all.
         """
         if self.qos is QosClass.SYSTEM or not is_legal_pair(self.qos, self.band):
             return Reason.QOS_NOT_ADMITTED
@@ -48,35 +49,35 @@ class RequestClass(NamedTuple):
 
     @property
     def is_admitted(self) -> bool:
-        """Whether nodes are asked."""
+        """Whether nodes are tried."""
         return self.refusal is None
 
     @property
     def is_prod(self) -> bool:
-        """Whether this is online work, which takes of the machine itself and not of what overcommit promises."""
+        """Whether this is online work, which takes capacity of the machine itself and not of overcommit's allocatable."""
         return self.band is PriorityBand.PROD
 
     @property
     def place(self) -> Constraints:
-        """The constraints, none where there are none."""
+        """The constraints; UNCONSTRAINED where the request has none."""
         return UNCONSTRAINED if self.constraints is None else self.constraints
 
     @property
     def own_cpus(self) -> int:
-        """How many CPUs it wants by number: LSE and LSR, and whoever wants CPUs that do not move. 0 for the shared pool."""
+        """The number of CPUs it needs by number: for LSE, LSR and CPU policies exclusive and immovable. 0 for the shared pool."""
         if self.qos.has_own_cpus or (self.constraints is not None and self.constraints.cpu_policy in _FIXED):
             return self.cpu_mcpu // _CPU_MCPU
         return 0
 
     @property
     def is_in_one_zone(self) -> bool:
-        """Whether one zone has to hold all of it."""
+        """Whether one zone has to hold the whole request."""
         place = self.place
         return place.numa_policy is NumaPolicy.SINGLE_NUMA_NODE or place.cpu_policy is CpuPolicy.NUMA
 
     @property
     def is_detailed(self) -> bool:
-        """Whether amounts of CPU and memory by zone do not say yet that a node can take it."""
+        """Whether the fit on a node depends on more than amounts of CPU and memory by zone."""
         if self.qos.has_own_cpus:
             return True
         place = self.constraints

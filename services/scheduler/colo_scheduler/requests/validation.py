@@ -1,4 +1,4 @@
-"""Which rules a placement request has to keep to be decided at all, and what is said of one that breaks a rule."""
+"""The rules that a placement request has to keep to be decided, and the dead letter of a request that breaks a rule."""
 
 import re
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from colo_scheduler.numa.zones import CPU_MAX_MCPU, MEMORY_MAX_BYTES
 __all__ = ["InvalidRequest", "check_request", "dead_letters_of", "sorted_out"]
 
 _PUBLISHED_MAX: Final = 10
-"""The most invalid requests of one message that are told one by one; the others are only counted."""
+"""The most invalid requests of one message that get a dead letter each; the others are only counted."""
 _PAYLOAD_CHARACTERS: Final = 2048
 _PLACE_IN_MESSAGE: Final = re.compile(r"^wants\[\d+\]\.")
 
@@ -31,7 +31,7 @@ class InvalidRequest(NamedTuple):
 
     @property
     def is_addressed(self) -> bool:
-        """Whether the request names its job and replica, so that the job can be told."""
+        """Whether the request names its job and replica, so that a rejection can be addressed to the job."""
         placement_request = self.placement_request
         is_replica = bool(placement_request.job) and placement_request.replica.startswith(f"{placement_request.job}/")
         return (
@@ -49,7 +49,7 @@ class InvalidRequest(NamedTuple):
 def sorted_out(placement_requests: Sequence[PlacementRequest]) -> tuple[list[PlacementRequest], list[InvalidRequest]]:
     """The requests that can be decided, and the invalid ones.
 
-    Raises InvalidInput when all are invalid and none of them names its job, so that nobody can be told.
+    Raises InvalidInput when all requests are invalid and none is addressed: no rejection could reach a job.
     """
     good: list[PlacementRequest] = []
     bad: list[InvalidRequest] = []
@@ -84,7 +84,7 @@ def _dead_letter(placement_request: PlacementRequest, error: InvalidInput, now_m
 
 
 def check_request(placement_request: PlacementRequest, number: int) -> None:
-    """Raise InvalidInput unless the request asks for something, and for no more than any machine could ever have."""
+    """Raise InvalidInput unless the request asks for at least 1 mCPU and 1 byte, and for no more than any machine could have."""
     where = f"wants[{number}]"
     if placement_request.attempt < 1:
         raise InvalidInput(f"{where}.attempt", "must be at least 1", placement_request.attempt)
