@@ -1,1 +1,1 @@
-"""From a decision to a held place: the ledger is asked, its answer is published, and what was lost is delivered again."""
+"""From a decision to a held place: the ledger commits the place, the placement is published, and lost orders are sent again."""

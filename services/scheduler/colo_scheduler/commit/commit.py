@@ -1,7 +1,8 @@
-"""From a decision to a held place: assume at once, reserve in the ledger, and take its answer, whatever it is.
+"""From a decision to a held place: assume the place at once, commit it to the ledger, and apply the ledger's answer.
 
-What is assumed subtracts from the node at once, so that the next decision sees it; a refusal gives it back and the want is decided
-again. A conflict means that another scheduler was first: the node is left out of decisions until its row is read again.
+An assumed place subtracts from the node at once, so that the next decision sees it; a refusal gives the capacity back and the
+request is decided again. A conflict means that another scheduler was first: the node is left out of decisions until its row is
+read again.
 """
 
 from collections import Counter
@@ -54,7 +55,7 @@ _ROW_MOVED: Final = frozenset({Reason.LEDGER_CONFLICT, Reason.LEDGER_DISAGREES})
 class NodeCall:
     """The holds that are written to one node's row together, at most HOLDS_MAX.
 
-    `expect`: the revision of the row before. `is_chained`: that revision rests on calls that are under way.
+    `expect`: the revision of the row before the call. `is_chained`: `expect` counts on calls that the ledger has not answered.
     """
 
     __slots__ = ("expect", "holds", "is_chained", "node")
@@ -65,9 +66,9 @@ class NodeCall:
 
 
 class CommitTurn:
-    """What one class takes in one turn (`Commits.place`). `placements`: what each want was promised, in order.
+    """The places that one class takes in one turn (`Commits.place`). `placements`: the placement of each request, in order.
 
-    `importance`: how important the class is held as; None for what stands for a reservation, which nobody asks to leave.
+    `importance`: the importance of the class's holds; None for a reservation, which is never preempted.
     """
 
     __slots__ = ("_by_row", "importance", "now_ms", "placements", "pool")
@@ -80,17 +81,17 @@ class CommitTurn:
         self._by_row: dict[int, list[NodeCall]] = {}
 
     def open_call(self, row: int) -> NodeCall | None:
-        """The call of this node that has room for one more hold."""
+        """The call of this node that has room for one more hold; None without one."""
         calls = self._by_row.get(row)
         return calls[-1] if calls and len(calls[-1].holds) < HOLDS_MAX else None
 
     def begin(self, row: int, call: NodeCall) -> NodeCall:
-        """From now on this node's holds are written by this call."""
+        """Add the next holds of this node to this call; returns the call."""
         self._by_row.setdefault(row, []).append(call)
         return call
 
     def commits(self) -> Iterator[NodeCommit]:
-        """What to ask of the ledger: nodes in the order of their first place, the calls of a node one after the other."""
+        """The commits of the turn: nodes in the order of their first place, the calls of a node one after the other."""
         for calls in self._by_row.values():
             for each in calls:
                 yield NodeCommit(
@@ -121,21 +122,21 @@ class Commits:
         self._lost_commits: dict[Attempt, int] = {}
         self._late: dict[Attempt, PlacementRequest] = {}
         self._recoveries = Recoveries(over)
-        # What is assumed, and since when; the oldest first.
+        # The moment (ms) at which each assumed attempt was assumed; the oldest first.
         self._assumed: dict[Attempt, int] = {}
         self.held: dict[Attempt, HeldAttempt] = {}
         self.redelivery = Redelivery(self.held, over, shards)
         self.unreadable: dict[str, tuple[str, ...]] = {}
         self.unmet: dict[str, tuple[int, int]] = {}
-        """Revision and changes of rows that hold nothing, of nodes that nothing was heard of."""
+        """Revision and changes of ledger rows without holds whose nodes have reported nothing, by node."""
         self.floor = 0
-        """The revision of nodes that have no row, as far as is known here."""
+        """The ledger's floor as last read: the revision of nodes that have no row."""
         self.is_loaded = False
 
     # ---- forward
 
     def turn(self, request: RequestClass, now_ms: int) -> CommitTurn:
-        """Begin to place wants of one class; the next `calls` asks the ledger for what `place` puts into the turn."""
+        """Begin to place requests of one class; the next `calls` commits the places that `place` adds to the turn."""
         turn = CommitTurn(request, now_ms)
         self._turns.append(turn)
         return turn
@@ -143,9 +144,9 @@ class Commits:
     def place(
         self, turn: CommitTurn, placement_request: PlacementRequest, choice: Choice, subtracted: Choice | None = None
     ) -> None:
-        """Hold a choice for a want at once, so that the next decision sees it, and ask the ledger for it with the turn.
+        """Hold a choice for a request at once, so that the next decision sees it, and commit it to the ledger with the turn.
 
-        `subtracted` is held of the node in place of the choice, where attempts that run there hold the rest of it already.
+        `subtracted` is held on the node instead of the choice, where running attempts already hold the rest of the choice.
         """
         attempt = (placement_request.replica, placement_request.attempt)
         if attempt in self.held:
@@ -165,18 +166,18 @@ class Commits:
         turn.placements.append(place)
 
     def _begin_call(self, node: Node) -> NodeCall:
-        """One more call is under way that writes the row of this node."""
+        """Begin one more call that writes the row of this node; it counts as in flight."""
         if node.name in self.unmet:
             node.revision, node.changes = self.unmet.pop(node.name)
         if not node.changes and not node.in_flight:
             node.revision = max(node.revision, self.floor)
-        # Calls that are under way will be accepted one after the other, or this one is refused with them.
+        # The calls in flight are accepted one after the other, or this call is refused with them.
         call = NodeCall(node.name, node.revision + node.in_flight, is_chained=node.in_flight > 0)
         node.in_flight += 1
         return call
 
     def calls(self) -> list[Effect]:
-        """Ask the ledger for all that was placed since the last time, in as few calls as may be: at most HOLDS_MAX in each."""
+        """The ledger calls for all places since the last `calls`: as few as possible, at most HOLDS_MAX holds in each."""
         turns, self._turns = self._turns, []
         self._rounds += 1
         effects: list[Effect] = []
@@ -200,9 +201,9 @@ class Commits:
     # ---- answers
 
     def answered(self, event: LedgerAnswered, now_ms: int, *, is_late: bool = False) -> list[Effect]:
-        """Tell what was accepted; give back what was refused and read again the rows that moved.
+        """Publish accepted places, give refused places back, and read the changed rows again.
 
-        `is_late`: the facts that the decisions rest on are old. They are decided again once those that came meanwhile were heard.
+        `is_late`: the facts behind the decisions are old. The requests are decided again once newer facts were received.
         """
         accepted: list[HeldAttempt] = []
         reload: set[str] = set()
@@ -230,7 +231,7 @@ class Commits:
         return effects + self.reload(sorted(reload))
 
     def _is_known(self, node: Node, answer: NodeAnswer) -> bool:
-        """Whether all that the node holds at this revision is known here: nobody else wrote before this call, or after it."""
+        """Whether every hold of the node at this revision is known here: no other scheduler wrote before this call or after it."""
         if not answer.accepted:
             return answer.revision == node.revision
         is_known = False
@@ -243,7 +244,7 @@ class Commits:
         return is_known
 
     def _give_back(self, node: Node, refused: HoldRefused, now_ms: int, *, is_late: bool) -> list[str]:
-        """Undo one assumption; the nodes whose rows are out of date come back."""
+        """Undo one assumption; returns the nodes whose rows are out of date here."""
         attempt = (refused.replica, refused.attempt)
         held = self.held.get(attempt)
         if held is None or held.placement_request is None:
@@ -272,11 +273,11 @@ class Commits:
         return sorted(stale)
 
     def released(self, event: HoldsReleased, now_ms: int) -> list[Effect]:
-        """Give the capacity back and tell it."""
+        """Give the released capacity back and publish the releases."""
         count = 0
         for deleted in event.released:
             node = self._cluster.find(deleted.node)
-            # One that was over before is named again without a write: what was written since may be another scheduler's.
+            # The ledger repeats a release without a write: newer changes of that row may be another scheduler's.
             is_news = False
             for attempt in deleted.attempts:
                 is_news = self.forget(attempt) or is_news
@@ -287,20 +288,23 @@ class Commits:
         return list(released(event.released, now_ms))
 
     def tell_again(self, attempts: Sequence[Attempt], now_ms: int) -> list[Effect]:
-        """The jobs service does not know of places that were committed a while ago: whoever did it ended before it told them."""
+        """Publish again those places that the jobs service does not know although they were committed at least 2 s ago.
+
+        Their scheduler may have ended between the commit and the publication.
+        """
         found = [self.held[attempt] for attempt in attempts if self.redelivery.waits_long(attempt, now_ms)]
         self._counts["placements_told_again"] += len(found)
         return list(publish(found, now_ms))
 
     def look_up(self, now_ms: int) -> list[Effect]:
-        """Ask which orders were carried out, where that is due, and read the rows of what is to be told again.
+        """Ask which orders were carried out, where that is due, and read the rows of places that are to be published again.
 
-        The scheduler of those may have ended between the fact and the order, or an order was lost.
+        Their scheduler may have ended between the fact and the order, or an order was lost.
         """
         return [*self.redelivery.ask(now_ms), *load_rows(self.redelivery.read(now_ms))]
 
     def started(self, attempt: Attempt) -> bool:
-        """A node has started the attempt; whether that is news. What is not held here is held by another scheduler."""
+        """A node has started the attempt; returns whether that is new. True when another scheduler holds the attempt."""
         self.redelivery.remove(attempt)
         held = self.held.get(attempt)
         if held is None:
@@ -309,11 +313,11 @@ class Commits:
         return is_news
 
     def gave_up(self, attempt: Attempt) -> None:
-        """The attempt is wanted no more: lost commits of it count for nothing."""
+        """The attempt is not requested any more: forget its count of lost commits."""
         self._lost_commits.pop(attempt, None)
 
     def change(self, attempt: Attempt, placement: Placement) -> bool:
-        """An attempt that stands for a reservation holds this instead, as far as is known here; whether that is news."""
+        """Replace the placement that a reservation's attempt holds, in memory only; returns whether that changed anything."""
         held = self.held.get(attempt)
         node = self._cluster.find(placement.node)
         if held is None or node is None or held.placement == placement:
@@ -326,7 +330,7 @@ class Commits:
         return True
 
     def _compare(self, node: Node) -> None:
-        """See whether the node agrees, apart from what is assumed there or was only just taken."""
+        """Compare the node with its committed holdings; assumed and new holdings are left out."""
         if node.holdings or node.problems:
             committed = {
                 attempt for attempt in node.holdings if (held := self.held.get(attempt)) and not held.is_assumed
@@ -334,7 +338,7 @@ class Commits:
             self._cluster.compare(node, [attempt for attempt in node.holdings if attempt not in committed])
 
     def forget(self, attempt: Attempt) -> bool:
-        """The attempt holds nothing any more, as far as is known here; whether it did."""
+        """Drop the place of the attempt, in memory only; returns whether it held a place."""
         held = self.held.pop(attempt, None)
         if held is None:
             return False
@@ -346,9 +350,9 @@ class Commits:
         return True
 
     def expire(self, now_ms: int) -> list[Effect]:
-        """Assume no longer what the ledger has not answered for `assume_ms`: the wants are decided again once the rows are read.
+        """Drop assumptions that the ledger has not answered for `assume_ms`; the requests are decided again once the rows are read.
 
-        Should the commit have been written after all, its row says so and the want counts as placed there.
+        When the commit was written after all, its row shows that and the request counts as placed there.
         """
         stale: set[str] = set()
         for attempt, since_ms in list(self._assumed.items()):
@@ -369,31 +373,31 @@ class Commits:
         return self.reload(sorted(stale))
 
     def expiry_ms(self) -> int | None:
-        """When the oldest assumption expires."""
+        """When the oldest assumption expires; None without assumptions."""
         since_ms = next(iter(self._assumed.values()), None)
         return None if since_ms is None else since_ms + self._policy.assume_ms
 
     # ---- rows
 
     def reload(self, nodes: Sequence[str]) -> list[Effect]:
-        """Read these rows again; until they come nothing is placed there."""
+        """Read these rows again; no place is decided on these nodes until the rows are read."""
         for name in nodes:
             self._cluster.settle(self._cluster.node(name), is_reloading=True)
         return load_rows(nodes)
 
     def recover(self, node: str, recovery: Recovery) -> list[Effect]:
-        """An executor came back: once its row is read, what it holds and does not run is ordered again."""
+        """An executor came back: once its row is read, the held attempts that it does not run are ordered again."""
         self._recoveries.note(node, recovery)
         return self.reload([node])
 
     def rows(self, event: LedgerRows, now_ms: int) -> list[Effect]:
-        """Take rows as the truth. A place that is new here and was waited for is told as if it had just been committed."""
+        """Take rows as the truth. A new place whose request waits here is published as if it had just been committed."""
         found: list[HeldAttempt] = []
         again: list[Effect] = []
         self._delay_late(now_ms)
         for row in event.rows:
             if self._is_unmet(row):
-                # Nothing is held there.
+                # The row has no holds, so nothing is published again.
                 self.redelivery.take(row.node)
                 if row.changes:
                     self.unmet[row.node] = (row.revision, row.changes)
@@ -408,14 +412,14 @@ class Commits:
         return [*publish(found, now_ms), *again]
 
     def _delay_late(self, now_ms: int) -> None:
-        """The ledger is there again. Facts that came while it was away are heard before what was late is decided again."""
+        """The ledger answers again: delay late requests by conflict_wait_ms, so that newer facts are received first."""
         late, self._late = self._late, {}
         for attempt, placement_request in late.items():
             if self._queue.remove(attempt) is not None:
                 self._queue.delay(placement_request, now_ms + self._policy.conflict_wait_ms)
 
     def _is_unmet(self, row: NodeRow) -> bool:
-        """Whether nobody but the ledger remembers the node: one that is gone for good takes no place among those that are kept."""
+        """Whether only the ledger knows the node and its row has no holds: a deleted node is not added to the cluster again."""
         is_known = self._cluster.find(row.node) is not None or row.node in self._recoveries
         return not is_known and not row.holds and not row.unreadable
 
@@ -433,7 +437,7 @@ class Commits:
             if known is not None and not known.is_assumed:
                 known.is_confirmed = known.is_confirmed or attempt in confirmed
                 continue
-            # Assumed here, perhaps elsewhere, and another scheduler was first, or the answer is not here yet: the row is right.
+            # Another scheduler placed the assumed attempt first, or the answer to our commit is still to come: the row is right.
             self.forget(attempt)
             place = hold.placement
             is_confirmed = attempt in confirmed
@@ -449,7 +453,7 @@ class Commits:
                 self._lost_commits.pop(attempt, None)
                 waited_for.append(held)
         self._compare(node)
-        # Who knows what else is held there? Nothing more is placed on the node until somebody has put its row right.
+        # An unreadable row may hide more holds: no place is decided on the node until its row is repaired.
         self._cluster.settle(node, is_reloading=bool(row.unreadable))
         if row.unreadable and node.name not in self.unreadable:
             self._counts["rows_unreadable"] += 1
@@ -459,7 +463,7 @@ class Commits:
         return waited_for
 
     def loaded(self, floor: int, now_ms: int) -> list[Effect]:
-        """All rows were read: ask about what nobody has confirmed. Who shares the work does so as it takes its shards."""
+        """All rows were read: ask about unconfirmed attempts. With shards that happens after each shard is taken."""
         self.is_loaded = True
         self.floor = floor
         if not self._shards.count:
@@ -467,7 +471,7 @@ class Commits:
         return []
 
     def changed_nodes(self, changes: Sequence[tuple[str, int]], floor: int) -> list[str]:
-        """The nodes whose rows were changed by others, also those whose rows were forgotten."""
+        """The nodes whose rows other schedulers changed or forgot."""
         self.floor = max(self.floor, floor)
         known = {name: count for name, (_, count) in self.unmet.items()}
         known |= {node.name: node.changes for node in self._cluster.nodes if node.name not in known}
@@ -478,7 +482,7 @@ class Commits:
         return found + sorted(node.name for node in self._cluster.nodes if node.changes and node.name not in listed)
 
     def may_forget(self, node: Node) -> bool:
-        """Whether nothing here or in the ledger is known to depend on the node."""
+        """Whether no hold, call, read or recovery is known to depend on the node."""
         is_busy = node.in_flight or node.is_reloading or node.name in self._recoveries or node.name in self.unreadable
         return not node.holds and not is_busy
 
@@ -487,7 +491,7 @@ class Commits:
 
 
 def placement_of(placement_request: PlacementRequest, node: Node, choice: Choice, now_ms: int) -> Placement:
-    """What is promised to the want on this node."""
+    """The placement of the request on this node."""
     held = choice.holding
     return Placement(
         replica=placement_request.replica,
@@ -513,13 +517,13 @@ def placement_of(placement_request: PlacementRequest, node: Node, choice: Choice
 
 
 def load_rows(nodes: Sequence[str]) -> list[Effect]:
-    """Ask for these rows in calls of at most CALL_MAX."""
+    """Effects that read these rows, at most CALL_MAX rows each."""
     return [LoadLedgerRows(nodes=tuple(nodes[start : start + CALL_MAX])) for start in range(0, len(nodes), CALL_MAX)]
 
 
 def _note_changes(node: Node, answer: NodeAnswer) -> None:
-    # Who wrote nothing learns nothing of what others did, and a larger step means that another scheduler wrote too: the old number
-    # stays, and the next refresh reads the row. Both counters of a row that is the first since the floor are equal.
+    # A call that wrote nothing proves nothing about other writers, and a larger step means that another scheduler wrote too: the
+    # old number stays, and the next refresh reads the row. Both counters are equal after the first write since the floor.
     if not answer.accepted:
         return
     is_first = not node.changes and answer.changes == answer.revision
@@ -528,5 +532,5 @@ def _note_changes(node: Node, answer: NodeAnswer) -> None:
 
 
 def importance_of_work(work: PlacementRequest | Placement) -> Importance | None:
-    """How important what holds a place is; None for what stands for a reservation, which nobody asks to leave."""
+    """The importance of the work that holds a place; None for a reservation, which is never preempted."""
     return None if name_of(work.replica) else importance_of(work.band, work.priority)
