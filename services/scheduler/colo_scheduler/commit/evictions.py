@@ -1,7 +1,7 @@
-"""Which nodes evicted what: such work avoids them for a while, in every scheduler that shares the work.
+"""Records which nodes evicted which work: equal work avoids these nodes for a while, in every scheduler that shares the work.
 
-An end is heard by one of several schedulers, whichever; that an eviction was requested is heard by all, while the replica still
-holds its place. One counts once, whichever is heard first.
+Only one of several schedulers receives an end; all of them receive a requested eviction, while the replica still holds its place.
+Each eviction counts once, by the event that is received first.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _UNKNOWN_MOST: Final = 1_000
 
 
 class EvictionHistory:
-    """`held`: what is held, as far as is known here. Evictions of what another scheduler placed wait for its row, at most 1,000."""
+    """`held`: the held attempts known here. Evictions of attempts not known here wait for the row of the node, at most 1,000."""
 
     def __init__(self, cluster: Cluster, held: Mapping[Attempt, HeldAttempt], over: Over) -> None:
         self._cluster = cluster
@@ -32,7 +32,7 @@ class EvictionHistory:
         self._unknown: dict[Attempt, str] = {}
 
     def requested(self, event: EvictionRequested, now_ms: int) -> list[Effect]:
-        """A node is to lose a replica. The row of one that another scheduler placed lately is read for what it is."""
+        """A node is to lose a replica. When another scheduler placed the replica lately, the node's row is read first."""
         attempt = (event.replica, event.attempt)
         held = self._held.get(attempt)
         if held is not None:
@@ -44,7 +44,7 @@ class EvictionHistory:
         return load_rows([event.node])
 
     def ended(self, event: ReplicaEnded | PlacementRefused, now_ms: int) -> None:
-        """An attempt is over: an eviction, unless it was heard of already."""
+        """An attempt is over: count its eviction, unless it was counted already."""
         if not isinstance(event, ReplicaEnded) or event.cause is not EndCause.EVICTED:
             return
         attempt = (event.replica, event.attempt)
@@ -53,7 +53,7 @@ class EvictionHistory:
             self._note(held, event.node, now_ms)
 
     def took(self, nodes: list[str], now_ms: int) -> None:
-        """These rows were read."""
+        """These rows were read: count the evictions that waited for them."""
         for attempt, node in [(attempt, node) for attempt, node in self._unknown.items() if node in nodes]:
             del self._unknown[attempt]
             held = self._held.get(attempt)

@@ -1,8 +1,8 @@
-"""Nodes that left for good: those that are lost for long and hold nothing are remembered no more, here and in the ledger.
+"""Forgets deleted nodes: a node that is long lost and holds nothing is forgotten here and in the ledger.
 
 On a fleet that grows and shrinks nodes come and go for ever under new names. A node is forgotten `forget_node_ms` after it was
-lost, once its ledger row holds nothing; so is a name that only the ledger remembers. Should it come back it is a new node: what it
-is was forgotten as well, and its collector says it at its start and again every few hours.
+lost, once its ledger row holds nothing; so is a name that only the ledger knows. A forgotten node that comes back is a new node:
+its topology was forgotten as well, and its collector reports the topology at its start and again every few hours.
 """
 
 import heapq
@@ -18,14 +18,14 @@ from colo_scheduler.ledger.port import CALL_MAX, ForgetRows
 
 __all__ = ["Forgetting"]
 
-# What the bus replays at a start comes in any order: a node is not lost before there was time to hear everything of it.
+# The bus replays facts in any order at a start: a node is not forgotten before all its facts had time to arrive.
 _RECEIVED_WITHIN_MS: Final = 60_000
 _AGAIN_MOST_MS: Final = 60_000
 _SPARE: Final = 64
 
 
 class Forgetting:
-    """When each node that seems to have left is due. `after_ms` 0: no node is ever forgotten."""
+    """The moments at which nodes that seem deleted are forgotten. `after_ms` 0: no node is ever forgotten."""
 
     def __init__(self, after_ms: int, cluster: Cluster, commits: Commits, counts: Counter[str]) -> None:
         self._after_ms = after_ms
@@ -37,7 +37,7 @@ class Forgetting:
         self._heap: list[tuple[int, str]] = []
 
     def note(self, name: str, now_ms: int) -> None:
-        """Something was heard of a node, or its row was read."""
+        """A fact of the node was received or its row was read: start or stop its time to be forgotten."""
         if not self._after_ms:
             return
         node = self._cluster.find(name)
@@ -58,13 +58,13 @@ class Forgetting:
             self._heap = sorted((due_ms, name) for name, due_ms in self._due_ms.items())
 
     def deadline_ms(self) -> int | None:
-        """When the first one is due."""
+        """When the first node is due; None without one."""
         while self._heap and self._due_ms.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def wake(self, now_ms: int) -> list[Effect]:
-        """Forget at most CALL_MAX of those that are due. One that something depends on is looked at again a while later."""
+        """Forget at most CALL_MAX due nodes. A node that a hold, call or read depends on is checked again within a minute."""
         deleted: list[str] = []
         while len(deleted) < CALL_MAX and (due_ms := self.deadline_ms()) is not None and due_ms <= now_ms:
             _, name = heapq.heappop(self._heap)
@@ -82,5 +82,5 @@ class Forgetting:
 
 
 def _seems_deleted(node: Node) -> bool:
-    """Whether the node is lost, or nobody but the ledger has ever said anything of it."""
+    """Whether the node is lost, or only the ledger knows its name."""
     return node.freshness is Freshness.LOST or (node.topology is None and node.freshness is Freshness.UNKNOWN)

@@ -13,10 +13,10 @@ __all__ = ["HeldAttempt", "Over"]
 
 
 class HeldAttempt(Struct, eq=False, gc=False):
-    """One attempt that holds a place. `placement_request` is set while it is only assumed: decided here and not yet committed.
+    """One attempt that holds a place. `placement_request` is set while the place is assumed: decided here and not yet committed.
 
-    `inside`: attempts whose places are part of this one, as it was committed. `is_evicted`: its eviction was heard of.
-    `importance`: how important it is held as; None: nobody asks it to leave.
+    `inside`: attempts whose places are part of this place, as committed. `is_evicted`: its eviction was counted.
+    `importance`: the importance that the place is held with; None: it is never preempted.
     """
 
     placement: Placement
@@ -29,7 +29,7 @@ class HeldAttempt(Struct, eq=False, gc=False):
 
     @property
     def attempt(self) -> Attempt:
-        """The attempt that holds it."""
+        """The attempt that holds the place."""
         return (self.placement.replica, self.placement.attempt)
 
     @property
@@ -39,9 +39,9 @@ class HeldAttempt(Struct, eq=False, gc=False):
 
 
 class Over:
-    """The highest finished attempt of each replica, at most `limit` replicas; the one longest untouched is forgotten.
+    """The highest finished attempt of each replica, at most `limit` replicas; the replica longest untouched is forgotten.
 
-    Wants, withdrawals and ends come over separate streams, so an end may be heard before the want it answers.
+    Requests, withdrawals and ends come over separate streams, so an end may be received before its placement request.
     """
 
     def __init__(self, limit: int) -> None:

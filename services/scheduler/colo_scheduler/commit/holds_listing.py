@@ -1,7 +1,6 @@
-"""What the ledger holds, for who asks: by the whole ledger, also where several schedulers write to it.
+"""Answers ListHolds with all committed holds of the ledger, also where several schedulers write to it.
 
-What others placed comes to this scheduler's view with the next refresh. Who asks for the first page of all holds is answered
-after one.
+Places of other schedulers come to this scheduler's view with a refresh, so the first page is answered after a refresh.
 """
 
 from typing import Final
@@ -20,7 +19,7 @@ _WAITING_MOST: Final = 64
 
 
 class HoldsListing:
-    """The questions that wait for a refresh, at most 64; more are refused. `is_shared`: others write to the ledger."""
+    """The requests that wait for a refresh, at most 64; more are refused. `is_shared`: other schedulers write to the ledger."""
 
     def __init__(self, commits: Commits, *, is_shared: bool) -> None:
         self._commits = commits
@@ -30,7 +29,7 @@ class HoldsListing:
         self._missing: set[str] = set()
 
     def ask(self, request: str, body: ListHolds) -> list[Effect]:
-        """Answer, or see first what others changed. Later pages are of the view that the first one was of, as far as it stands."""
+        """Answer at once, or after a refresh. Later pages use the view of the first page, as far as it is unchanged."""
         refusal = self._refusal(body)
         if refusal is not None:
             return [Reply(request=request, body=refusal)]
@@ -43,7 +42,7 @@ class HoldsListing:
         return [RefreshLedger()]
 
     def changed(self, nodes: list[str]) -> list[Effect]:
-        """These rows were changed and are being read."""
+        """Other schedulers changed these rows, which are being read: the answers wait for them."""
         if not self._asked:
             return []
         self._waiting |= self._asked
@@ -52,12 +51,12 @@ class HoldsListing:
         return self._answer()
 
     def took(self, nodes: list[str]) -> list[Effect]:
-        """These rows were read."""
+        """These rows were read; answers what waited for the last of them."""
         self._missing.difference_update(nodes)
         return self._answer()
 
     def refused(self) -> list[Effect]:
-        """The ledger says no: so does this."""
+        """The ledger refused a read: refuse all waiting requests with code 503."""
         refusal = Refusal(code=503, field="ledger", rule="cannot be read now, ask again")
         replies: list[Effect] = [Reply(request=request, body=refusal) for request in (*self._waiting, *self._asked)]
         self._waiting.clear()

@@ -1,4 +1,4 @@
-"""What the ledger said no to: it is counted, and asked anew after a while; nothing else waits for it."""
+"""Retries calls that the ledger refused: each refusal is counted, and the call is made again later; nothing else waits for it."""
 
 from collections import Counter
 from itertools import islice
@@ -27,17 +27,17 @@ from colo_scheduler.requests.queue import BackoffPolicy
 __all__ = ["LedgerRetry", "as_answered"]
 
 _WAIT_MOST_MS: Final = 60_000
-# So long the shell asks before it takes a no for an answer, and longer.
+# Longer than the shell retries one call before it reports the refusal.
 _CALL_MOST_MS: Final = 10_000
 
 
 class LedgerRetry:
-    """Releases, rows and refreshes that are asked anew a while after the last no; at most `over_max` releases.
+    """Releases, row reads and refreshes that are called again some time after a refusal; at most `over_max` releases.
 
-    The wait is `conflict_wait_ms`, doubled with every no in a row, up to a minute.
+    The wait is `conflict_wait_ms`, doubled with every refusal in a row, up to a minute.
 
-    A confirmation is not asked anew: after a restart it is only asked for once more whether the order was carried out. Nor is it
-    asked anew to forget rows: those that stay are met again.
+    A confirmation is not retried: without it a restart asks once more whether the order was carried out. Forgetting rows is not
+    retried either: rows that stay are found again.
     """
 
     def __init__(self, policy: SchedulerPolicy, counts: Counter[str]) -> None:
@@ -51,10 +51,10 @@ class LedgerRetry:
         self._nodes: dict[str, None] = {}
         self._refreshes = False
         self.deadline_ms: int | None = None
-        """When something is asked anew; None while nothing is."""
+        """When the next call is made again; None without one."""
 
     def note(self, event: LedgerRefused, now_ms: int) -> None:
-        """Take what is to be asked anew; a commit is not (`as_answered`)."""
+        """Note a refused call for a retry. A commit is not retried here (`as_answered`)."""
         effect = event.effect
         if event.is_late:
             return
@@ -72,14 +72,14 @@ class LedgerRetry:
             case CommitLedger() | ConfirmHolds() | ForgetRows():
                 return
         if self.deadline_ms is None:
-            # A no that comes later than this is the first one again: the ledger has said yes meanwhile.
+            # A refusal later than _forgiven_ms counts as the first: the ledger has accepted calls meanwhile.
             self._noes = self._noes + 1 if now_ms <= self._forgiven_ms else 1
         wait_ms = self._backoff.after(self._noes)
         self.deadline_ms = now_ms + wait_ms
         self._forgiven_ms = self.deadline_ms + 2 * wait_ms + _CALL_MOST_MS
 
     def take_due(self, now_ms: int) -> list[Effect]:
-        """What is to be asked anew now."""
+        """The calls that are due again now."""
         if self.deadline_ms is None or now_ms < self.deadline_ms:
             return []
         ended, nodes = list(self._releases), list(self._nodes)
@@ -91,7 +91,7 @@ class LedgerRetry:
 
 
 def as_answered(effect: CommitLedger) -> LedgerAnswered:
-    """A commit that was not done, as an answer: every place is given back, and the rows are read before all else."""
+    """The answer for a commit that was not written: every place is refused, so that it is given back and its row is read."""
     return LedgerAnswered(answers=tuple(_refusal(reserve) for reserve in effect.reserves))
 
 

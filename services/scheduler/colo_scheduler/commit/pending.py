@@ -1,4 +1,4 @@
-"""Asks the jobs service for the replicas that wait for a place: beside everything else, whenever it is due, until it answers."""
+"""Asks the jobs service for the waiting replicas, in a task of its own, whenever that is due, until the service answers."""
 
 import asyncio
 import random
@@ -15,17 +15,17 @@ from colo_common.runtime.backoff import Backoff
 
 __all__ = ["PAGE", "Pending"]
 
-#: So many are asked for in one request.
+#: The number of replicas in one request.
 PAGE: Final = 500
 _PAGES_MAX: Final = 1_000
 _ROUNDS: Final = 3
 
 
 class Pending:
-    """What waits, as the jobs service lists it."""
+    """Fetches the placement requests that the jobs service lists as pending."""
 
     def __init__(self, bus: Bus, rng: random.Random, page: int = PAGE) -> None:
-        """`page`: so many are asked for in one request."""
+        """`page`: the number of replicas in one request."""
         self._page_size = page
         self._bus = bus
         self._rng = rng
@@ -33,11 +33,11 @@ class Pending:
         self._log = structlog.get_logger("scheduler")
 
     def ask(self) -> None:
-        """Ask soon; never waits."""
+        """Ask soon; returns at once."""
         self._is_due.set()
 
     async def keep(self, inject: Callable[[Struct], Awaitable[None]]) -> None:
-        """Ask whenever it is due, and bring the answers, until cancelled."""
+        """Ask whenever that is due, and inject the answers, until cancelled."""
         backoff = Backoff(self._rng)
         is_away = False
         while True:
@@ -60,7 +60,7 @@ class Pending:
                 await inject(page)
 
     async def _pages(self) -> list[PendingReply]:
-        """All waiting replicas. Pages move while replicas are placed: when the total changed meanwhile, once more, a few times."""
+        """All waiting replicas. Pages shift while replicas are placed: if the total changed, all are read again, 3 times in all."""
         pages: list[PendingReply] = []
         for _ in range(_ROUNDS):
             first = len(pages)

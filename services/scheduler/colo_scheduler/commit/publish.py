@@ -1,6 +1,6 @@
-"""What is said of placements that the ledger holds: facts for everybody, orders for the nodes, ids that a restart repeats.
+"""Publishes placements that the ledger holds: facts, orders for the nodes, and message ids that a restart repeats.
 
-What stands for a reservation is no replica: it is held like one, and nobody hears of it here.
+A reservation's attempt is no replica: it holds a place, and nothing is published of it here.
 """
 
 import hashlib
@@ -27,8 +27,8 @@ _REPLICA_ORDER: Final = attrgetter("replica", "attempt")
 def publish(held: Iterable[HeldAttempt], now_ms: int) -> list[Publish]:
     """The facts (at most 50 placements each) and then one order for each node and generation.
 
-    The id of an order names node and generation, which the ledger keeps; ids of both have a digest of what they tell: told again
-    after a restart, a part of a commit must not be taken for another part of it.
+    The id of an order names node and generation, which the ledger keeps. The ids of facts and orders end in a digest of their
+    placements: after a restart, one part of a commit must not be taken for another part of it.
     """
     replicas = _replicas(held)
     return _facts(replicas, now_ms) + _orders(replicas, now_ms, "")
@@ -37,8 +37,8 @@ def publish(held: Iterable[HeldAttempt], now_ms: int) -> list[Publish]:
 def order(held: Sequence[HeldAttempt], now_ms: int, again: str = "") -> list[Publish]:
     """One order for each node and generation, a node's in ascending generation; at most 50 placements in one order.
 
-    Before them the facts of what no node is known to have started: whoever decided that may not have lived to tell it, and nothing
-    is to run of which nobody has heard. `again` names the event that asks for it anew, so that the bus does not drop it.
+    The facts of attempts that no node is known to have started come first: their scheduler may have ended before it published
+    them, and no replica may run without its fact. `again` names the event behind a repeated order, so that the bus keeps it.
     """
     replicas = _replicas(held)
     return _facts([each for each in replicas if not each.is_confirmed], now_ms) + _orders(replicas, now_ms, again)

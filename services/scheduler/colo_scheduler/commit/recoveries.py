@@ -1,4 +1,4 @@
-"""Executors that came back: what each of them runs, until its node's row is read and what is missing there is ordered again."""
+"""Keeps what each recovered executor runs, until its node's row is read and the missing attempts are ordered again."""
 
 from collections.abc import Iterable
 
@@ -13,14 +13,14 @@ __all__ = ["Recoveries", "Recovery"]
 
 
 class Recovery(Struct, frozen=True, kw_only=True):
-    """An executor came back: what runs there, and a name of that event."""
+    """An executor came back: the attempts that run there, and a name of the recovery."""
 
     running: frozenset[Attempt]
     name: str
 
 
 class Recoveries:
-    """The newest recovery of each node whose row is not read yet. `over`: attempts that are not to run any more."""
+    """The newest recovery of each node whose row is not read yet. `over`: the attempts that must not run any more."""
 
     def __init__(self, over: Over) -> None:
         self._over = over
@@ -30,13 +30,13 @@ class Recoveries:
         return node in self._waiting
 
     def note(self, node: str, recovery: Recovery) -> None:
-        """The node's row is being read."""
+        """Keep the recovery while the node's row is being read."""
         self._waiting[node] = recovery
 
     def order_missing(self, node: str, held: Iterable[HeldAttempt], now_ms: int) -> list[Publish]:
-        """The row was read, and this is held there: order what the executor does not run.
+        """The row was read: orders for the attempts in `held` that the executor does not run.
 
-        What is over may be held a moment longer: it is released beside the reading of rows.
+        An attempt that is over may be held a moment longer, because releases run beside the reads of rows; it is not ordered.
         """
         recovery = self._waiting.pop(node, None)
         if recovery is None:

@@ -1,10 +1,10 @@
-"""Places that the ledger holds and that are not known to run: when to ask the jobs service about them, and which to tell again.
+"""Places that the ledger holds and that are not known to run: when to ask the jobs service, and which to publish again.
 
-Who committed a place may have ended before it told anybody, and an order may be lost with the stream that kept it. So what is still
-held ten seconds after its decision is asked for; most work of which nothing need be known has ended by then. What nobody has
-started is asked for again, each time when it is about twice as old, and with the second such answer it is told again: a jobs
-service that has only fallen behind knows better by then. It is told again a little at a time, for who has fallen behind gets it
-all twice.
+A scheduler may end between commit and publication, and an order may be lost with its stream. So the jobs service is asked about
+each attempt still held ten seconds after its decision; short work has ended by then. It is asked again about an attempt that is
+not started, each time when the attempt is about twice as old. After the second answer "not started" the placement is published
+again: a jobs service that was only behind has caught up by then. Placements are published again a few at a time, because a
+receiver that is behind gets all of them twice.
 """
 
 import heapq
@@ -22,23 +22,23 @@ from colo_scheduler.ledger.shards import Shards
 __all__ = ["PUBLISHED_WITHIN_MS", "Redelivery"]
 
 PUBLISHED_WITHIN_MS: Final = 2_000
-"""A place that was decided longer ago was told, or its scheduler did not live to tell it."""
+"""A place that was decided longer ago was published, or its scheduler ended before it published the place."""
 _FIRST_MS: Final = 10_000
 _LEAST_WAIT_MS: Final = 5_000
 _LONGEST_MS: Final = 3_600_000
 _EVERY_MS: Final = 1_000
 _SOON_MS: Final = 50
 _MOST: Final = 5_000
-"""So many are looked at, and asked for, in one turn."""
+"""The most attempts checked, and asked for, in one turn."""
 _TELL_EVERY_MS: Final = 200
 _TELL_MOST: Final = 200
-"""So many are told again at once, and whatever else waits on the node of the last of them."""
+"""The number of placements published again at once, plus the others that wait on the node of the last one."""
 _ENOUGH: Final = 2
-"""So many answers that nobody has started it let it be told again; after a start or a take-over one does."""
+"""Answers "not started" after which a placement is published again; after a start or a take-over one answer is enough."""
 
 
 class _Asked(Struct, gc=False):
-    """One that was asked for: after which wait and at which moment it is asked for again, and how many answers are missing."""
+    """An attempt that was asked for: the wait and moment (ms) of its next question, and the answers missing to publish again."""
 
     wait_ms: int
     at_ms: int
@@ -46,56 +46,56 @@ class _Asked(Struct, gc=False):
 
 
 class Redelivery:
-    """What is committed and not known to run. Of what is another scheduler's to tell nothing is asked."""
+    """The committed attempts that are not known to run. Attempts of other schedulers' shards are not asked for."""
 
     def __init__(self, held: Mapping[Attempt, HeldAttempt], over: Over, shards: Shards) -> None:
         self._held = held
         self._over = over
         self._shards = shards
-        # Never asked for, nearly in the order in which they were committed.
+        # Attempts never asked for, nearly in the order of their commits.
         self._new: dict[Attempt, None] = {}
         self._asked: dict[Attempt, _Asked] = {}
-        # The moments of `_asked`, the next one first; one that is not its attempt's moment any more says nothing.
+        # The moments of `_asked`, the next moment first; an entry that differs from its attempt's moment is outdated.
         self._moments: list[tuple[int, Attempt]] = []
-        # What `ask_all` has yet to look at, last first, and how old of that is asked for.
+        # The attempts that `ask_all` has yet to check, last first, and the least age at which they are asked for.
         self._sweep: list[Attempt] = []
         self._sweep_least_ms = 0
-        # By node: what was not started and is to be told once the row was read, and what waits for that.
+        # By node: attempts to publish again once the node's row was read (`_to_read`), and attempts whose row is being read.
         self._to_read: dict[str, dict[Attempt, None]] = {}
         self._reading: dict[str, dict[Attempt, None]] = {}
         self._new_at_ms = self._sweep_at_ms = self._tell_at_ms = 0
 
     def add(self, attempt: Attempt) -> None:
-        """The ledger holds it, and nobody has said that it runs. What stands for a reservation never does."""
+        """The ledger holds the attempt, and it is not known to run. Attempts of reservations are ignored: they never run."""
         if attempt not in self._asked and not name_of(attempt[0]):
             self._new[attempt] = None
 
     def remove(self, attempt: Attempt) -> None:
-        """It runs, or it holds nothing any more. What was not added is no error."""
+        """The attempt runs, or holds nothing any more. An attempt that was not added is no error."""
         if attempt in self._new:
             del self._new[attempt]
         else:
             self._asked.pop(attempt, None)
 
     def waits(self, attempt: Attempt) -> bool:
-        """Whether it is ours, held, and neither known to run nor to be over."""
+        """Whether the attempt is in a shard of this scheduler, committed, and neither known to run nor to be over."""
         held = self._held.get(attempt)
         if held is None or held.is_confirmed or held.is_assumed or attempt in self._over:
             return False
         return self._shards.owns(held.placement.job)
 
     def waits_long(self, attempt: Attempt, now_ms: int) -> bool:
-        """Whether it waits and was decided so long ago that it was told, or never will be by whoever decided it."""
+        """Whether the attempt waits and was decided so long ago that its scheduler published it or never will."""
         return self.waits(attempt) and not self._is_younger(attempt, PUBLISHED_WITHIN_MS, now_ms)
 
     def _is_younger(self, attempt: Attempt, age_ms: int, now_ms: int) -> bool:
-        # What was decided later than now was decided by another clock: nobody knows its age, and it counts as old.
+        # A decision later than now was made by another clock: its age is unknown, and it counts as old.
         return 0 <= now_ms - self._held[attempt].placement.decided_at_ms < age_ms
 
     # ---- asking
 
     def deadline_ms(self) -> int | None:
-        """When `ask` or `read` may have something to do; None while nothing is here."""
+        """When `ask` or `read` may have something to do; None without attempts."""
         snapshots = []
         if self._new:
             snapshots.append(self._new_at_ms)
@@ -108,13 +108,13 @@ class Redelivery:
         return min(snapshots, default=None)
 
     def ask_all(self, now_ms: int, *, least_ms: int = 0) -> None:
-        """Ask soon, in parts, for everything that waits and was decided `least_ms` ago or earlier; one answer is enough for it."""
+        """Ask soon, in parts, for each waiting attempt decided at least `least_ms` ago; one answer publishes it again."""
         self._sweep = list(self._held)[::-1]
         self._sweep_least_ms = least_ms
         self._sweep_at_ms = now_ms
 
     def ask(self, now_ms: int) -> list[AskStarted]:
-        """Ask for what is due: of what `ask_all` began, for what was never asked for, and again for what nobody had started."""
+        """Ask for due attempts: the rest of `ask_all`, attempts never asked for, and again attempts that were not started."""
         due: list[Attempt] = []
         if self._sweep and now_ms >= self._sweep_at_ms:
             due += self._due_of_all(now_ms)
@@ -151,7 +151,7 @@ class Redelivery:
             looked.append(attempt)
             if self.waits(attempt):
                 due.append(attempt)
-        # Of what is not ours nothing is kept: who takes over a shard looks through all that is held.
+        # Attempts of other shards are not kept: a scheduler that takes over a shard checks all held attempts.
         for attempt in looked:
             del self._new[attempt]
         for attempt in due:
@@ -175,7 +175,7 @@ class Redelivery:
         return due
 
     def _note(self, attempt: Attempt, missing: int, now_ms: int, wait_ms: int = 0) -> None:
-        """It is asked for now, and again when it is twice as old, at a whole second: what is due together is asked for together."""
+        """The attempt is asked for now, and again at twice its age, at a whole second, so that due attempts share a request."""
         self._new.pop(attempt, None)
         age_ms = now_ms - self._held[attempt].placement.decided_at_ms
         wait_ms = wait_ms or min(max(_LEAST_WAIT_MS, age_ms), _LONGEST_MS)
@@ -183,10 +183,10 @@ class Redelivery:
         self._asked[attempt] = _Asked(wait_ms=wait_ms, at_ms=at_ms, missing=missing)
         heapq.heappush(self._moments, (at_ms, attempt))
 
-    # ---- telling
+    # ---- publishing again
 
     def not_started(self, attempts: Iterable[Attempt]) -> None:
-        """Nobody has started these, says the jobs service: of those that wait it tells those again of which that is said enough."""
+        """The jobs service answered "not started" for these: waiting attempts with enough answers are to be published again."""
         for attempt in attempts:
             asked = self._asked.get(attempt)
             if asked is None:
@@ -196,7 +196,7 @@ class Redelivery:
                 self._to_read.setdefault(self._held[attempt].placement.node, {})[attempt] = None
 
     def read(self, now_ms: int) -> list[str]:
-        """The nodes whose rows are to be read now, after which `take` says what to tell; in order of name."""
+        """The nodes whose rows are to be read now, in order of name; `take` then returns the attempts to publish."""
         if not self._to_read or now_ms < self._tell_at_ms:
             return []
         self._tell_at_ms = now_ms + _TELL_EVERY_MS
@@ -212,5 +212,5 @@ class Redelivery:
         return sorted(nodes)
 
     def take(self, node: str) -> list[HeldAttempt]:
-        """The node's row was read: what is told again there, once for each time."""
+        """The node's row was read: the attempts on it to publish again, each once."""
         return [self._held[attempt] for attempt in self._reading.pop(node, ()) if self.waits(attempt)]

@@ -1,7 +1,7 @@
-"""When the jobs service is asked for what waits: after shards were taken, where wants were left out, and now and then.
+"""When the jobs service is asked for pending requests: after shards were taken, after requests were left out, and regularly.
 
-Who shares the work hears wants live, and one that was missed is said by nobody else: it would wait for ever. So who holds shards
-asks once more every `ask_every_ms`. What has started is asked for by `redelivery.py`.
+Schedulers that share the work receive requests live, and a missed request is not published again: it would wait for ever. So a
+scheduler that holds shards asks every `ask_every_ms`. `redelivery.py` asks which attempts were started.
 """
 
 from colo_common.events.effects import Effect
@@ -16,7 +16,7 @@ __all__ = ["Asking"]
 
 
 class Asking:
-    """The moments at which that is due."""
+    """The moments at which the jobs service is asked for pending requests."""
 
     def __init__(self, policy: SchedulerPolicy, commits: Commits, queue: RequestQueue) -> None:
         self._policy = policy
@@ -27,8 +27,9 @@ class Asking:
         self._next_at_ms: int | None = None
 
     def shared(self, event: ShardsHeld, *, has_new: bool, now_ms: int) -> None:
-        """These shards are held now. What is new among them is asked for at once, by whoever calls, and once more later:
-        what was said between others' last and our first listening is in the second answer.
+        """These shards are held now. The caller asks for new shards at once, and `wake` asks once more `ask_again_ms` later.
+
+        Only the second answer has the requests published after the last owner stopped and before this scheduler subscribed.
         """
         if has_new:
             self._again_at_ms = now_ms + self._policy.ask_again_ms
@@ -38,7 +39,7 @@ class Asking:
             self._next_at_ms = now_ms + self._policy.ask_every_ms
 
     def left_out(self) -> None:
-        """A want found no room in the queue."""
+        """A request found no room in the queue."""
         self._has_overflowed = True
 
     def deadline_ms(self) -> int | None:
@@ -49,7 +50,7 @@ class Asking:
         return min(again_ms, next_ms)
 
     def wake(self, now_ms: int) -> list[Effect]:
-        """Ask where it is due. With the second question after shards were taken it asks what has started of all that is held."""
+        """Ask for pending requests where that is due; `ask_again_ms` after shards were taken also ask which attempts started."""
         is_again = self._again_at_ms is not None and now_ms >= self._again_at_ms
         is_next = self._next_at_ms is not None and now_ms >= self._next_at_ms
         has_room = self._has_overflowed and len(self._queue) * 2 <= self._policy.waiting_max

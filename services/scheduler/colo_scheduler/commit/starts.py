@@ -1,4 +1,4 @@
-"""Asks the jobs service which attempts a node has started: beside everything else, in parts, until it answers."""
+"""Asks the jobs service which attempts a node has started, in a task of its own, in parts, until the service answers."""
 
 import asyncio
 import random
@@ -19,17 +19,17 @@ from colo_scheduler.ledger.port import Attempt
 
 __all__ = ["Starts"]
 
-#: So many are asked for in one request: an answer takes the jobs service less than a millisecond.
+#: The number of attempts in one request: the answer takes the jobs service less than a millisecond.
 PART: Final = 500
-#: So many wait to be asked for. Those that find no room are asked for by the core again when they are twice as old.
+#: The most attempts that wait for a request. The core asks again for attempts without room, when they are twice as old.
 _MOST: Final = 500_000
 
 
 class Starts:
-    """The attempts that are to be asked for."""
+    """The attempts that wait to be asked for."""
 
     def __init__(self, bus: Bus, rng: random.Random, part: int = PART) -> None:
-        """`part`: so many are asked for in one request."""
+        """`part`: the number of attempts in one request."""
         self._part_size = part
         self._bus = bus
         self._backoff = Backoff(rng)
@@ -38,12 +38,12 @@ class Starts:
         self._log = structlog.get_logger("scheduler")
 
     def ask(self, attempts: Sequence[Attempt]) -> None:
-        """Ask for these when it is their turn; never waits."""
+        """Ask for these attempts in their turn; returns at once."""
         self._attempts |= dict.fromkeys(attempts[: max(0, _MOST - len(self._attempts))])
         self._has_some.set()
 
     async def keep(self, inject: Callable[[Struct], Awaitable[None]]) -> None:
-        """Ask, and bring the answers, until cancelled. Of what the jobs service refuses to answer nothing is known."""
+        """Ask, and inject the answers, until cancelled. A part that the jobs service refuses is dropped without an answer."""
         is_away = False
         while True:
             await self._has_some.wait()
