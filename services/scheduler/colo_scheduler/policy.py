@@ -17,7 +17,7 @@ __all__ = ["SchedulerPolicy", "check_policy"]
 
 
 class SchedulerPolicy(Struct, frozen=True, kw_only=True):
-    """The core's limits, waits and weights. Every limit names what happens when it is reached.
+    """The core's limits, waits and weights. Each limit is listed with its effect.
 
     batch_max: the most requests decided between two looks at the inbox; the rest follow at once.
     quantum: the most equal requests decided in one turn, before an older request of another class has its turn.

@@ -51,7 +51,7 @@ class HoldsListing:
         return self._answer()
 
     def took(self, nodes: list[str]) -> list[Effect]:
-        """These rows were read; answers what waited for the last of them."""
+        """These rows were read: answer all waiting requests once no changed row is missing."""
         self._missing.difference_update(nodes)
         return self._answer()
 

@@ -1,4 +1,4 @@
-"""What the scheduler asks the jobs service beside the stream of requests, and the answer about attempts that were started."""
+"""The questions of the scheduler to the jobs service beside the stream of requests, and the answer about started attempts."""
 
 from msgspec import Struct
 
